@@ -1,0 +1,27 @@
+// The commands of `tessera`, one file each. main.cc has the table.
+#ifndef TESSERA_CLIENT_COMMAND_H_
+#define TESSERA_CLIENT_COMMAND_H_
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "client/exit_code.h"
+#include "client/interrupts.h"
+
+namespace tessera {
+
+inline constexpr char kProgramVersion[] = "tessera " TESSERA_VERSION;
+
+// Runs a command after its options have been parsed.
+using CommandRun = std::function<ExitCode(Interrupts&)>;
+
+// Each adds the options of one command to `app` and returns what runs it; the values live in what is returned.
+CommandRun AddGenerate(CLI::App& app);
+CommandRun AddInspect(CLI::App& app);
+CommandRun AddReplay(CLI::App& app);
+CommandRun AddModels(CLI::App& app);
+CommandRun AddBench(CLI::App& app);
+
+}  // namespace tessera
+
+#endif  // TESSERA_CLIENT_COMMAND_H_

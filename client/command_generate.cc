@@ -1,0 +1,264 @@
+#include <sys/random.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "client/command.h"
+#include "client/image_metadata.h"
+#include "client/model_location.h"
+#include "client/model_options.h"
+#include "client/option_text.h"
+#include "client/output_files.h"
+#include "client/reporter.h"
+#include "server/generation_request.h"
+
+namespace tessera {
+namespace {
+
+// As typed; empty where it was not.
+struct GenerateOptions {
+  ModelOptions model;
+  std::string prompt, negative_prompt;
+  std::string size, width, height, steps, guidance, seed, count, max_sequence_length, preview;
+  std::string sampler, noise;
+  std::optional<bool> clean_caption, resolution_binning;
+  std::string output = kDefaultNamePattern;
+  bool overwrite = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+// Small enough to be typed again.
+absl::StatusOr<uint64_t> RandomSeed() {
+  uint32_t seed = 0;
+  if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed)) return absl::InternalError("no random numbers for a seed");
+  return seed;
+}
+
+absl::Status SetInteger(absl::string_view field, const std::string& text, std::optional<int64_t>& value) {
+  if (text.empty()) return absl::OkStatus();
+  absl::StatusOr<int64_t> parsed = ParseInteger(field, text);
+  if (parsed.ok()) value = *parsed;
+  return parsed.status();
+}
+
+absl::StatusOr<GenerationRequest> RequestOf(const GenerateOptions& options) {
+  GenerationRequest request;
+  request.prompt = options.prompt;
+  request.negative_prompt = options.negative_prompt;
+  request.sampler = options.sampler;
+  if (!options.noise.empty()) request.noise = options.noise;
+  request.clean_caption = options.clean_caption;
+  request.resolution_binning = options.resolution_binning;
+  if (!options.size.empty()) {
+    absl::StatusOr<TypedSize> size = ParseSize(options.size);
+    if (!size.ok()) return size.status();
+    request.width = size->width;
+    request.height = size->height;
+  }
+  std::optional<int64_t> count;
+  absl::Status status = SetInteger("width", options.width, request.width);
+  status.Update(SetInteger("height", options.height, request.height));
+  status.Update(SetInteger("steps", options.steps, request.steps));
+  status.Update(SetInteger("count", options.count, count));
+  status.Update(SetInteger("maximum sequence length", options.max_sequence_length, request.max_sequence_length));
+  if (!status.ok()) return status;
+  request.count = count.value_or(1);
+  if (!options.guidance.empty()) {
+    absl::StatusOr<double> guidance = ParseNumber("guidance", options.guidance);
+    if (!guidance.ok()) return guidance.status();
+    request.guidance_scale = *guidance;
+  }
+  absl::StatusOr<uint64_t> seed = options.seed.empty() ? RandomSeed() : ParseSeed(options.seed);
+  if (!seed.ok()) return seed.status();
+  request.seed = *seed;
+  return request;
+}
+
+absl::StatusOr<int32_t> PreviewInterval(const std::string& text) {
+  if (text.empty()) return 0;
+  absl::StatusOr<int64_t> steps = ParseInteger("preview", text);
+  if (!steps.ok()) return steps.status();
+  if (*steps < 1 || *steps > 1000000) {
+    return absl::InvalidArgumentError(absl::StrCat("preview is ", *steps, "; legal is every 1 to 1000000 steps"));
+  }
+  return static_cast<int32_t>(*steps);
+}
+
+class Generation {
+ public:
+  Generation(const GenerateOptions& options, Interrupts& interrupts) : options_(options), interrupts_(interrupts) {}
+
+  ExitCode Run() {
+    const absl::Time start = absl::Now();
+    absl::StatusOr<GenerationRequest> request = RequestOf(options_);
+    reporter_ =
+        MakeReporter({.json = options_.json, .quiet = options_.quiet, .images = request.ok() ? request->count : 1});
+    if (!request.ok()) return Fail(Stage::kOptions, request.status());
+    absl::StatusOr<int32_t> preview_every = PreviewInterval(options_.preview);
+    if (!preview_every.ok()) return Fail(Stage::kOptions, preview_every.status());
+    preview_every_ = *preview_every;
+    absl::StatusOr<OutputFiles> files = OutputFiles::Create(options_.output, options_.overwrite);
+    if (!files.ok()) return Fail(Stage::kOptions, files.status());
+    absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
+    if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
+    absl::StatusOr<LoadParameters> placement = Placement(options_.model, "");
+    if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
+    absl::StatusOr<std::string> model = FindModel(options_.model.model, options_.model.model_folders);
+    if (!model.ok()) return Fail(Stage::kModel, model.status());
+    placement_ = *placement;
+    placement_.model = *model;
+    // The folder's name may depend on what only the model's defaults tell; then it is checked below.
+    if (std::filesystem::path(options_.output).parent_path().string().find('{') == std::string::npos) {
+      if (absl::Status status = OutputFiles::CheckFolder(options_.output); !status.ok()) {
+        return Fail(Stage::kOutput, status);
+      }
+    }
+
+    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*session_options, interrupts_);
+    if (!session.ok()) return Fail(Stage::kModel, session.status());
+    session_ = *std::move(session);
+    absl::StatusOr<ModelDescription> description = session_->Describe(placement_.model);
+    if (!description.ok()) return Fail(Stage::kModel, description.status());
+    description_ = *std::move(description);
+    for (const std::string& warning : description_.warnings) reporter_->OnWarning(warning);
+    absl::StatusOr<JobParameters> job = Validate(*request, description_);
+    if (!job.ok()) return Fail(Stage::kOptions, job.status());
+    if (std::optional<ExitCode> failed = CheckOutput(*files, *job, request->count)) return *failed;
+
+    absl::StatusOr<Loaded> loaded = session_->Load(placement_);
+    if (!loaded.ok()) return Fail(Stage::kModel, loaded.status());
+    reporter_->OnLoaded({.model = placement_.model,
+                         .pipeline = description_.pipeline,
+                         .digest = description_.digest,
+                         .dtype = placement_.dtype,
+                         .device = placement_.device,
+                         .loaded = *loaded});
+    for (int64_t image = 0; image < request->count; ++image) {
+      if (std::optional<ExitCode> failed = MakeImage(*files, *job, image)) return *failed;
+      ++job->seed;
+    }
+    const uint64_t peak_memory = session_->PeakMemoryBytes();
+    if (absl::Status status = session_->Close(); !status.ok()) return Fail(Stage::kJob, status);
+    reporter_->OnDone(request->count, absl::ToDoubleSeconds(absl::Now() - start), peak_memory);
+    return ExitCode::kOk;
+  }
+
+ private:
+  ExitCode Fail(Stage stage, const absl::Status& status) const {
+    return ReportError(*reporter_, interrupts_, stage, status);
+  }
+
+  absl::StatusOr<std::string> NameFor(const OutputFiles& files, const JobParameters& job, int64_t image) const {
+    return files.NameFor({.index = image,
+                          .seed = job.seed,
+                          .prompt = job.prompt,
+                          .width = job.width,
+                          .height = job.height,
+                          .model = ModelName(placement_.model),
+                          .steps = job.steps});
+  }
+
+  // That every image can be written, before the weights are loaded.
+  std::optional<ExitCode> CheckOutput(const OutputFiles& files, JobParameters job, int64_t count) {
+    absl::StatusOr<std::string> text = FormatParameters(MetadataOf(job, job.sampler, description_, placement_));
+    if (!text.ok()) return Fail(Stage::kOptions, text.status());
+    if (absl::Status status = CheckEncodable(files.format(), job.width, job.height, *text); !status.ok()) {
+      return Fail(Stage::kOptions, status);
+    }
+    for (int64_t image = 0; image < count; ++image, ++job.seed) {
+      absl::StatusOr<std::string> name = NameFor(files, job, image);
+      if (!name.ok()) return Fail(Stage::kOptions, name.status());
+      if (absl::Status status = OutputFiles::CheckFolder(*name); !status.ok()) return Fail(Stage::kOutput, status);
+    }
+    return std::nullopt;
+  }
+
+  std::optional<ExitCode> MakeImage(const OutputFiles& files, const JobParameters& job, int64_t image) {
+    const absl::Time start = absl::Now();
+    absl::StatusOr<std::string> name = NameFor(files, job, image);
+    if (!name.ok()) return Fail(Stage::kOptions, name.status());
+    PreviewFile preview(*name);
+    WorkerSession::Listener listener;
+    listener.started = [&](const JobStarted& started) { reporter_->OnStarted(image, job, started); };
+    listener.stepped = [&](const Stepped& stepped) { reporter_->OnStep(image, job.steps, stepped); };
+    listener.preview_every = preview_every_;
+    listener.preview = [&](int32_t step, const Image& pixels) {
+      if (absl::Status status = preview.Write(pixels); !status.ok()) {
+        reporter_->OnWarning(absl::StrCat("no preview: ", std::string(status.message())));
+      } else {
+        reporter_->OnPreview(image, step, preview.path());
+      }
+    };
+    absl::StatusOr<WorkerSession::Picture> picture = session_->MakeImage(job, listener);
+    if (!picture.ok()) return Fail(Stage::kJob, picture.status());
+
+    absl::StatusOr<std::string> text =
+        FormatParameters(MetadataOf(job, picture->started.sampler, description_, placement_));
+    if (!text.ok()) return Fail(Stage::kJob, text.status());
+    absl::StatusOr<OutputFiles::Written> written = files.Write(*name, picture->image, *text);
+    if (!written.ok()) return Fail(Stage::kOutput, written.status());
+    reporter_->OnImage({.image = image,
+                        .seed = job.seed,
+                        .steps = job.steps,
+                        .width = picture->image.width,
+                        .height = picture->image.height,
+                        .path = written->path,
+                        .bytes = written->bytes,
+                        .seconds = absl::ToDoubleSeconds(absl::Now() - start),
+                        .decode_seconds = picture->decode_seconds});
+    return std::nullopt;
+  }
+
+  const GenerateOptions& options_;
+  Interrupts& interrupts_;
+  std::unique_ptr<Reporter> reporter_;
+  int32_t preview_every_ = 0;
+  LoadParameters placement_;
+  ModelDescription description_;
+  std::unique_ptr<WorkerSession> session_;
+};
+
+}  // namespace
+
+CommandRun AddGenerate(CLI::App& app) {
+  auto options = std::make_shared<GenerateOptions>();
+  app.add_option("prompt", options->prompt, "What the image shows; may be empty")->required();
+  AddModelOption(app, options->model);
+  CLI::Option* size = app.add_option("-s,--size", options->size, "Size in pixels: WIDTHxHEIGHT (default: the model's)")
+                          ->type_name("WxH");
+  app.add_option("--width", options->width, "Width in pixels")->type_name("N")->excludes(size);
+  app.add_option("--height", options->height, "Height in pixels")->type_name("N")->excludes(size);
+  app.add_option("--steps", options->steps, "Denoising steps (default: the model's)")->type_name("N");
+  app.add_option("--guidance", options->guidance, "Guidance scale (default: the model's)")->type_name("X");
+  app.add_option("--negative", options->negative_prompt, "What the image shall not show");
+  app.add_option("--seed", options->seed, "Seed of the first image (default: random, and said)")->type_name("N");
+  app.add_option("-n,--count", options->count, "Images to make, with seeds counting up (default: 1)")->type_name("N");
+  app.add_option("--sampler", options->sampler, "Sampler (default: the model's; `tessera inspect` lists them)")
+      ->type_name("NAME");
+  app.add_option("--noise", options->noise, "tessera or torch-cpu (default: tessera)")->type_name("NAME");
+  app.add_flag("--clean-caption,!--no-clean-caption", options->clean_caption,
+               "Clean the prompt as the model's authors did");
+  app.add_flag("--binning,!--no-binning", options->resolution_binning,
+               "Denoise at the nearest size of the model's table");
+  app.add_option("--max-sequence-length", options->max_sequence_length, "Tokens of the prompt (default: the model's)")
+      ->type_name("N");
+  AddPlacementOptions(app, options->model);
+  app.add_option(
+         "-o,--output", options->output,
+         "Name pattern ending in .png, .jpg or .webp, with {index} {seed} {prompt} {width} {height} {model} {steps}")
+      ->type_name("PATTERN")
+      ->capture_default_str();
+  app.add_flag("--overwrite", options->overwrite, "Replace files that exist (default: a new name)");
+  app.add_option("--preview", options->preview, "Write NAME.preview.png every so many steps")->type_name("N");
+  app.add_flag("--json", options->json, "Tell events as JSON lines on standard output");
+  app.add_flag("-q,--quiet", options->quiet, "Print nothing but the names of the images");
+  AddWorkerOptions(app, options->model);
+  return [options](Interrupts& interrupts) { return Generation(*options, interrupts).Run(); };
+}
+
+}  // namespace tessera

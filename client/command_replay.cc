@@ -1,0 +1,210 @@
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/command.h"
+#include "client/file_bytes.h"
+#include "client/image_comparison.h"
+#include "client/image_metadata.h"
+#include "client/json_line.h"
+#include "client/model_location.h"
+#include "client/model_options.h"
+#include "client/output_files.h"
+#include "client/reporter.h"
+#include "server/generation_request.h"
+#include "server/image/parameters_text.h"
+
+namespace tessera {
+namespace {
+
+struct ReplayOptions {
+  std::string image;
+  ModelOptions model;
+  std::string output;
+  bool overwrite = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+// The text keeps only the beginning of a digest.
+bool SameDigest(const std::string& recorded, const std::string& found) {
+  return recorded.empty() || absl::StartsWith(found, recorded) || absl::StartsWith(recorded, found);
+}
+
+class Replay {
+ public:
+  Replay(const ReplayOptions& options, Interrupts& interrupts)
+      : options_(options),
+        interrupts_(interrupts),
+        reporter_(MakeReporter({.json = options.json, .quiet = options.quiet})) {}
+
+  ExitCode Run() {
+    absl::StatusOr<std::string> original_bytes = ReadFileBytes(options_.image);
+    if (!original_bytes.ok()) return Fail(Stage::kOptions, original_bytes.status());
+    absl::StatusOr<DecodedImage> original = DecodeImage(*original_bytes);
+    if (!original.ok()) return Fail(Stage::kOptions, Named(original.status()));
+    if (original->parameters.empty()) {
+      return Fail(Stage::kOptions,
+                  absl::InvalidArgumentError(absl::StrCat("'", options_.image, "' carries no parameters")));
+    }
+    absl::StatusOr<ImageParameters> metadata = ParseParameters(original->parameters);
+    if (!metadata.ok()) return Fail(Stage::kOptions, Named(metadata.status()));
+    if (!options_.output.empty()) {
+      absl::StatusOr<OutputFiles> files = OutputFiles::Create(options_.output, options_.overwrite);
+      if (!files.ok()) return Fail(Stage::kOptions, files.status());
+      if (absl::Status status = OutputFiles::CheckFolder(options_.output); !status.ok()) {
+        return Fail(Stage::kOutput, status);
+      }
+    }
+
+    ModelOptions placement_options = options_.model;
+    if (placement_options.dtype.empty()) placement_options.dtype = metadata->dtype;
+    if (placement_options.device.empty()) placement_options.device = metadata->device;
+    absl::StatusOr<LoadParameters> placement = Placement(placement_options, "");
+    if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
+    absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
+    if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
+    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*session_options, interrupts_);
+    if (!session.ok()) return Fail(Stage::kModel, session.status());
+    session_ = *std::move(session);
+
+    absl::StatusOr<ModelDescription> description = FindMadeBy(*metadata, placement->model);
+    if (!description.ok()) return Fail(Stage::kModel, description.status());
+    absl::StatusOr<JobParameters> job = Validate(RequestOf(*metadata), *description);
+    if (!job.ok()) return Fail(Stage::kOptions, job.status());
+    absl::StatusOr<Loaded> loaded = session_->Load(*placement);
+    if (!loaded.ok()) return Fail(Stage::kModel, loaded.status());
+    reporter_->OnLoaded({.model = placement->model,
+                         .pipeline = description->pipeline,
+                         .digest = description->digest,
+                         .dtype = placement->dtype,
+                         .device = placement->device,
+                         .loaded = *loaded});
+    WorkerSession::Listener listener;
+    listener.started = [&](const JobStarted& started) { reporter_->OnStarted(0, *job, started); };
+    listener.stepped = [&](const Stepped& stepped) { reporter_->OnStep(0, job->steps, stepped); };
+    absl::StatusOr<WorkerSession::Picture> picture = session_->MakeImage(*job, listener);
+    if (!picture.ok()) return Fail(Stage::kJob, picture.status());
+    const uint64_t peak_memory = session_->PeakMemoryBytes();
+    if (absl::Status status = session_->Close(); !status.ok()) return Fail(Stage::kJob, status);
+
+    // What a lossy format did to the first image it does to the second.
+    absl::StatusOr<std::string> text =
+        FormatParameters(MetadataOf(*job, picture->started.sampler, *description, *placement));
+    if (!text.ok()) return Fail(Stage::kJob, text.status());
+    absl::StatusOr<std::string> again_bytes = EncodeImage(picture->image, original->format, {.parameters = *text});
+    if (!again_bytes.ok()) return Fail(Stage::kJob, again_bytes.status());
+    absl::StatusOr<DecodedImage> again = DecodeImage(*again_bytes);
+    if (!again.ok()) return Fail(Stage::kJob, again.status());
+    if (!options_.output.empty()) {
+      absl::StatusOr<OutputFiles> files = OutputFiles::Create(options_.output, options_.overwrite);
+      absl::StatusOr<std::string> name = files->NameFor({.seed = job->seed, .prompt = job->prompt});
+      if (!name.ok()) return Fail(Stage::kOptions, name.status());
+      absl::StatusOr<OutputFiles::Written> written = files->Write(*name, picture->image, *text);
+      if (!written.ok()) return Fail(Stage::kOutput, written.status());
+    }
+    return Tell(original->image, again->image, *original_bytes == *again_bytes, peak_memory);
+  }
+
+ private:
+  ExitCode Fail(Stage stage, const absl::Status& status) const {
+    return ReportError(*reporter_, interrupts_, stage, status);
+  }
+
+  absl::Status Named(const absl::Status& status) const {
+    return absl::Status(status.code(), absl::StrCat("'", options_.image, "': ", std::string(status.message())));
+  }
+
+  // The model that made the image, by the name and digest that were recorded; one named by the user is taken as it is.
+  absl::StatusOr<ModelDescription> FindMadeBy(const ImageParameters& metadata, std::string& path) {
+    if (!options_.model.model.empty()) {
+      absl::StatusOr<std::string> found = FindModel(options_.model.model, options_.model.model_folders);
+      if (!found.ok()) return found.status();
+      path = *found;
+      absl::StatusOr<ModelDescription> description = session_->Describe(path);
+      if (description.ok() && !SameDigest(metadata.model_digest, description->digest)) {
+        reporter_->OnWarning(absl::StrCat("the image was made by a model with digest ", metadata.model_digest,
+                                          ", this one has ", description->digest));
+      }
+      return description;
+    }
+    std::vector<std::string> candidates;
+    if (absl::StatusOr<std::string> chosen = FindModel("", options_.model.model_folders); chosen.ok()) {
+      if (metadata.model.empty() || ModelName(*chosen) == metadata.model) candidates.push_back(*chosen);
+    }
+    for (const KnownModel& model : KnownModels(options_.model.model_folders)) {
+      if (model.name == metadata.model) candidates.push_back(model.path);
+    }
+    for (const std::string& candidate : candidates) {
+      absl::StatusOr<ModelDescription> description = session_->Describe(candidate);
+      if (description.status().code() == absl::StatusCode::kUnavailable) return description;
+      if (!description.ok() || !SameDigest(metadata.model_digest, description->digest)) continue;
+      path = candidate;
+      return description;
+    }
+    return absl::NotFoundError(absl::StrCat("no known model is named '", metadata.model, "' and has digest ",
+                                            metadata.model_digest, "; name the model's folder with --model"));
+  }
+
+  ExitCode Tell(const Image& original, const Image& again, bool same_bytes, uint64_t peak_memory) {
+    const ImageComparison comparison = CompareImages(original, again);
+    if (options_.json) {
+      PrintJsonLine({{"event", "replay"},
+                     {"identical", comparison.identical()},
+                     {"same_bytes", same_bytes},
+                     {"same_size", comparison.same_size},
+                     {"pixels", comparison.pixels},
+                     {"different_pixels", comparison.different_pixels},
+                     {"largest_difference", comparison.largest_difference},
+                     {"mean_difference", comparison.mean_difference}});
+    }
+    reporter_->OnDone(1, 0, peak_memory);
+    if (!options_.json) std::puts(Verdict(original, again, comparison, same_bytes).c_str());
+    return comparison.identical() ? ExitCode::kOk : ExitCode::kDiffers;
+  }
+
+  static std::string Verdict(const Image& original, const Image& again, const ImageComparison& comparison,
+                             bool same_bytes) {
+    if (!comparison.same_size) {
+      return absl::StrFormat("differs: the file is %dx%d, the image made again %dx%d", original.width, original.height,
+                             again.width, again.height);
+    }
+    if (!comparison.identical()) {
+      return absl::StrFormat("differs: %d of %d pixels, by at most %d of 255, %.4f on average",
+                             comparison.different_pixels, comparison.pixels, comparison.largest_difference,
+                             comparison.mean_difference);
+    }
+    return same_bytes ? "identical: every byte of the file"
+                      : "identical: every pixel; the file differs in its other parts";
+  }
+
+  const ReplayOptions& options_;
+  Interrupts& interrupts_;
+  const std::unique_ptr<Reporter> reporter_;
+  std::unique_ptr<WorkerSession> session_;
+};
+
+}  // namespace
+
+CommandRun AddReplay(CLI::App& app) {
+  auto options = std::make_shared<ReplayOptions>();
+  app.add_option("image", options->image, "PNG, JPEG or WebP file made by tessera")->required();
+  AddModelOption(app, options->model);
+  AddPlacementOptions(app, options->model);
+  app.add_option("-o,--output", options->output, "Also write the image made again")->type_name("PATTERN");
+  app.add_flag("--overwrite", options->overwrite, "Replace a file that exists (default: a new name)");
+  app.add_flag("--json", options->json, "Tell events as JSON lines on standard output");
+  app.add_flag("-q,--quiet", options->quiet, "Print nothing but the verdict");
+  AddWorkerOptions(app, options->model);
+  app.footer("\nExit code 0: every pixel is the same; 7: the image differs.");
+  return [options](Interrupts& interrupts) { return Replay(*options, interrupts).Run(); };
+}
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+// Exit codes of the command line, as docs/command-line.md promises them.
+#ifndef TESSERA_CLIENT_EXIT_CODE_H_
+#define TESSERA_CLIENT_EXIT_CODE_H_
+
+#include "absl/status/status.h"
+
+namespace tessera {
+
+enum class ExitCode : int {
+  kOk = 0,
+  kInternal = 1,
+  kUsage = 2,    // an option or a value that is not legal
+  kModel = 3,    // the model cannot be found or read
+  kDevice = 4,   // the device or the memory is not available
+  kOutput = 5,   // the image cannot be written
+  kWorker = 6,   // the worker died, could not be started or did not answer
+  kDiffers = 7,  // replay: another image came out
+  kInterrupted = 130,
+};
+
+// What a command was about when an error came up.
+enum class Stage { kOptions, kModel, kJob, kOutput };
+
+// `status` is not OK. UNAVAILABLE stands for the worker's end and CANCELLED for an interruption in every stage but
+// kOutput.
+ExitCode ExitCodeFor(Stage stage, const absl::Status& status);
+
+}  // namespace tessera
+
+#endif  // TESSERA_CLIENT_EXIT_CODE_H_

@@ -1,0 +1,26 @@
+// How far two images are apart, byte by byte.
+#ifndef TESSERA_CLIENT_IMAGE_COMPARISON_H_
+#define TESSERA_CLIENT_IMAGE_COMPARISON_H_
+
+#include <cstdint>
+#include <string>
+
+#include "server/image/image_file.h"
+
+namespace tessera {
+
+struct ImageComparison {
+  bool same_size = false;
+  int64_t pixels = 0;              // of the first image
+  int64_t different_pixels = 0;    // with any channel different; all, where the sizes differ
+  int32_t largest_difference = 0;  // of one channel, 0 to 255
+  double mean_difference = 0;      // over all channels of all pixels
+
+  bool identical() const { return same_size && different_pixels == 0; }
+};
+
+ImageComparison CompareImages(const Image& first, const Image& second);
+
+}  // namespace tessera
+
+#endif  // TESSERA_CLIENT_IMAGE_COMPARISON_H_

@@ -1,0 +1,22 @@
+// What an image file says of its making, and the way back from it.
+#ifndef TESSERA_CLIENT_IMAGE_METADATA_H_
+#define TESSERA_CLIENT_IMAGE_METADATA_H_
+
+#include <string>
+
+#include "runtime/commands.h"
+#include "server/generation_request.h"
+#include "server/image/parameters_text.h"
+
+namespace tessera {
+
+// `job` as it was sent, `sampler` as the worker named it. The model is recorded by name and digest, not by path.
+ImageParameters MetadataOf(const JobParameters& job, const std::string& sampler, const ModelDescription& model,
+                           const LoadParameters& placement);
+
+// The request that makes the image again.
+GenerationRequest RequestOf(const ImageParameters& metadata);
+
+}  // namespace tessera
+
+#endif  // TESSERA_CLIENT_IMAGE_METADATA_H_

@@ -1,0 +1,27 @@
+// JSON for programs that read our standard output.
+#ifndef TESSERA_CLIENT_JSON_LINE_H_
+#define TESSERA_CLIENT_JSON_LINE_H_
+
+#include <boost/json.hpp>
+#include <cstdio>
+#include <string>
+
+#include "runtime/utf8.h"
+
+namespace tessera {
+
+// Paths and messages may hold any bytes, JSON only UTF-8.
+inline boost::json::string JsonText(const std::string& text) {
+  return boost::json::string(ReplaceInvalidUtf8(text).c_str());
+}
+
+// One line, written at once.
+inline void PrintJsonLine(const boost::json::object& object) {
+  const std::string line = boost::json::serialize(object) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace tessera
+
+#endif  // TESSERA_CLIENT_JSON_LINE_H_

@@ -1,0 +1,31 @@
+// Where models lie: the embedded one, and those in folders that the user names.
+#ifndef TESSERA_CLIENT_MODEL_LOCATION_H_
+#define TESSERA_CLIENT_MODEL_LOCATION_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace tessera {
+
+struct KnownModel {
+  std::string name;  // of its folder
+  std::string path;
+  bool embedded = false;
+};
+
+// Every model folder (one with a model_index.json) that is known: the embedded model, those in $TESSERA_MODELS, and
+// those in `folders`. Both are lists separated by colons, of model folders or of folders that hold some.
+std::vector<KnownModel> KnownModels(const std::string& folders);
+
+// The path of the model that the user means: a path, or the name of a known model; empty: $TESSERA_MODEL, else the
+// embedded one. NOT_FOUND lists the known names.
+absl::StatusOr<std::string> FindModel(const std::string& wanted, const std::string& folders);
+
+// What to call the model at `path`: the last part of it.
+std::string ModelName(const std::string& path);
+
+}  // namespace tessera
+
+#endif  // TESSERA_CLIENT_MODEL_LOCATION_H_

@@ -1,0 +1,36 @@
+// The options of every command that runs a model, and how such a command comes to its worker.
+#ifndef TESSERA_CLIENT_MODEL_OPTIONS_H_
+#define TESSERA_CLIENT_MODEL_OPTIONS_H_
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/worker_session.h"
+#include "runtime/commands.h"
+
+namespace tessera {
+
+// As typed; empty where it was not.
+struct ModelOptions {
+  std::string model;
+  std::string model_folders;
+  std::string dtype;
+  std::string device;
+  std::string threads;
+  std::string command_timeout;
+  bool verbose = false;
+};
+
+void AddModelOption(CLI::App& app, ModelOptions& options);
+void AddPlacementOptions(CLI::App& app, ModelOptions& options);
+void AddWorkerOptions(CLI::App& app, ModelOptions& options);
+
+// Where the model at `path` is to run, after all checks that need no worker.
+absl::StatusOr<LoadParameters> Placement(const ModelOptions& options, const std::string& path);
+
+absl::StatusOr<WorkerSession::Options> SessionOptions(const ModelOptions& options);
+
+}  // namespace tessera
+
+#endif  // TESSERA_CLIENT_MODEL_OPTIONS_H_

@@ -1,0 +1,27 @@
+// Numbers and sizes as they are typed. Legal ranges are the validator's business; a number that does not fit its type
+// becomes the nearest one that does, so that the validator can refuse it by name.
+#ifndef TESSERA_CLIENT_OPTION_TEXT_H_
+#define TESSERA_CLIENT_OPTION_TEXT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace tessera {
+
+absl::StatusOr<int64_t> ParseInteger(absl::string_view field, const std::string& text);
+absl::StatusOr<uint64_t> ParseSeed(const std::string& text);
+absl::StatusOr<double> ParseNumber(absl::string_view field, const std::string& text);  // also nan and inf
+
+struct TypedSize {
+  int64_t width = 0;
+  int64_t height = 0;
+};
+
+absl::StatusOr<TypedSize> ParseSize(const std::string& text);  // "768x512", or "512" for a square
+
+}  // namespace tessera
+
+#endif  // TESSERA_CLIENT_OPTION_TEXT_H_

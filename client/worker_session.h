@@ -1,0 +1,70 @@
+// A worker for as long as one command needs it: process and command log together.
+#ifndef TESSERA_CLIENT_WORKER_SESSION_H_
+#define TESSERA_CLIENT_WORKER_SESSION_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/interrupts.h"
+#include "server/worker_client.h"
+#include "server/worker_process.h"
+
+namespace tessera {
+
+// Used by one thread. An interruption kills the worker; every method then returns CANCELLED.
+class WorkerSession {
+ public:
+  struct Options {
+    bool verbose = false;                             // show the worker's own messages
+    absl::Duration command_timeout = absl::Hours(1);  // for any one answer of the worker
+  };
+
+  static absl::StatusOr<std::unique_ptr<WorkerSession>> Start(const Options& options, Interrupts& interrupts);
+
+  absl::StatusOr<ModelDescription> Describe(const std::string& model);
+  absl::StatusOr<Loaded> Load(const LoadParameters& parameters);
+
+  // What is told while an image is made. Any may be empty.
+  struct Listener {
+    std::function<void(const JobStarted&)> started;
+    std::function<void(const Stepped&)> stepped;
+    int32_t preview_every = 0;  // steps; 0: no previews
+    std::function<void(int32_t step, const Image&)> preview;
+  };
+
+  struct Picture {
+    Image image;
+    JobStarted started;
+    double decode_seconds = 0;
+  };
+
+  // One image from its prompt to its pixels. Errors say what was under way.
+  absl::StatusOr<Picture> MakeImage(const JobParameters& parameters, const Listener& listener);
+
+  uint64_t PeakMemoryBytes() const { return process_->PeakMemoryBytes(); }
+
+  // Ends the worker in good order.
+  absl::Status Close();
+
+ private:
+  WorkerSession(std::unique_ptr<WorkerProcess> process, Interrupts& interrupts);
+
+  // CANCELLED where the user wanted it; names the activity where the worker has gone.
+  absl::Status Explain(const absl::Status& status, const std::string& activity) const;
+  absl::StatusOr<Picture> RunJob(uint64_t job, const JobParameters& parameters, const Listener& listener);
+
+  Interrupts& interrupts_;
+  const std::unique_ptr<WorkerProcess> process_;
+  Interrupts::Reaction reaction_;
+  std::unique_ptr<WorkerClient> client_;
+  uint64_t last_job_ = 0;
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_CLIENT_WORKER_SESSION_H_

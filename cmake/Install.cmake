@@ -1,0 +1,51 @@
+# `cmake --install` gives a tree that can be moved:
+#   bin/tessera                 the front end
+#   bin/tessera-worker          a few lines of shell that find LibTorch and start lib/tessera/tessera-worker
+#   lib/                        shared libraries, put there by scripts/bundle.sh only
+#   lib/libtorch                link to the LibTorch of this clone; not in the bundle
+#   share/tessera/models/emoji  the embedded model
+# Programs are linked with DT_RPATH, not DT_RUNPATH: it also serves the libraries that the libraries need.
+
+file(STRINGS ${PROJECT_SOURCE_DIR}/scripts/libtorch-requirements.txt libtorch_pin REGEX "^torch==")
+string(REGEX REPLACE "^torch==([0-9.]+).*" "\\1" LIBTORCH_VERSION "${libtorch_pin}")
+configure_file(${PROJECT_SOURCE_DIR}/cmake/launch-with-libtorch.sh ${PROJECT_BINARY_DIR}/launch-with-libtorch.sh @ONLY
+  FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+
+# Installs a program that needs LibTorch, and its launcher.
+function(tessera_install_with_libtorch target)
+  if(NOT TARGET ${target})
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES
+    INSTALL_RPATH "$ORIGIN/..:$ORIGIN/../libtorch/torch/lib"
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+  install(TARGETS ${target} RUNTIME DESTINATION lib/tessera COMPONENT tessera)
+  install(PROGRAMS ${PROJECT_BINARY_DIR}/launch-with-libtorch.sh DESTINATION bin RENAME ${target} COMPONENT tessera)
+endfunction()
+
+if(TARGET tessera)
+  set_target_properties(tessera PROPERTIES
+    INSTALL_RPATH "$ORIGIN/../lib"
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  target_link_options(tessera PRIVATE -Wl,--disable-new-dtags)
+  install(TARGETS tessera RUNTIME DESTINATION bin COMPONENT tessera)
+endif()
+tessera_install_with_libtorch(tessera-worker)
+tessera_install_with_libtorch(tessera-golden)
+if(TARGET tessera_cuda)
+  set_target_properties(tessera_cuda PROPERTIES INSTALL_RPATH "$ORIGIN/../libtorch/torch/lib")
+  install(TARGETS tessera_cuda LIBRARY DESTINATION lib/tessera COMPONENT tessera)
+endif()
+if(TESSERA_WITH_LIBTORCH)
+  install(CODE "
+    set(link \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/libtorch\")
+    message(STATUS \"Linking: \${link}\")
+    file(MAKE_DIRECTORY \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib\")
+    file(CREATE_LINK \"${TESSERA_LIBTORCH_DIR}\" \"\${link}\" SYMBOLIC)" COMPONENT libtorch-link)
+endif()
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/assets/emoji DESTINATION share/tessera/models COMPONENT tessera)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/tessera COMPONENT tessera)
+install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION share/doc/tessera COMPONENT tessera OPTIONAL)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION share/doc/tessera COMPONENT tessera FILES_MATCHING PATTERN "*.md")

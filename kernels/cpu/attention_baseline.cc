@@ -1,0 +1,23 @@
+#include <cstdint>
+
+#include "kernels/cpu/attention.h"
+
+namespace tessera::cpu {
+namespace {
+
+constexpr int kLanes = 4;
+
+#include "kernels/cpu/vector.inc"
+// vector.inc comes first: attention.inc is written in its terms.
+#include "kernels/cpu/attention.inc"
+
+}  // namespace
+
+const AttentionKernels kAttentionBaseline = {
+    .packed_bytes = PackedBytes,
+    .scratch_bytes = ScratchBytes,
+    .pack = Pack,
+    .attend = Attend,
+};
+
+}  // namespace tessera::cpu

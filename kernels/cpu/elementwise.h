@@ -1,0 +1,39 @@
+// CPU versions of the operators that make one pass over rows of channels. Statistics and arithmetic in fp32.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/isa.h"
+
+namespace tessera::cpu {
+
+// Rows [first, last) of tokens, `channels` wide and contiguous. The two vectors belong to the row's batch entry:
+// row / rows_per_batch, and consecutive entries lie `vector_stride` elements apart.
+struct Rows {
+  int64_t first;
+  int64_t last;
+  int64_t channels;
+  int64_t rows_per_batch;
+  int64_t vector_stride;
+};
+
+enum class Element { kFloat, kBf16 };
+
+// One instruction set's versions. All pointers are to elements of the type given. `out` may be the input.
+struct ElementwiseKernels {
+  // layer_norm(x) * (1 + scale) + shift
+  void (*layer_norm_modulate)(Element, const Rows&, const void* x, const void* shift, const void* scale, float eps,
+                              void* out);
+  // x + gate * y
+  void (*gated_residual)(Element, const Rows&, const void* x, const void* gate, const void* y, void* out);
+  // x * rsqrt(mean(x²) + eps) * weight
+  void (*rms_norm)(Element, const Rows&, const void* x, const void* weight, float eps, void* out);
+  // x * (1 + tanh(sqrt(2/π) (x + 0.044715 x³))) / 2 of `count` elements
+  void (*gelu_tanh)(Element, int64_t count, const void* x, void* out);
+};
+
+extern const ElementwiseKernels kElementwiseBaseline;
+extern const ElementwiseKernels kElementwiseAvx2;
+extern const ElementwiseKernels kElementwiseAvx512;
+
+}  // namespace tessera::cpu

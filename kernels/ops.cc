@@ -1,0 +1,128 @@
+#include "kernels/ops.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/library.h>
+
+#include "kernels/cpu/operators.h"
+#include "kernels/reference.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kAttention[] = "tessera::attention";
+constexpr char kLayerNormModulate[] = "tessera::layer_norm_modulate";
+constexpr char kGatedResidual[] = "tessera::gated_residual";
+constexpr char kGeluTanh[] = "tessera::gelu_tanh";
+constexpr char kRmsNorm[] = "tessera::rms_norm";
+constexpr char kLinearProduct[] = "tessera::linear_product";
+
+template <typename Signature, const char* kName>
+const c10::TypedOperatorHandle<Signature>& Operator() {
+  static const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(kName, "").typed<Signature>();
+  return handle;
+}
+
+bool RequiresGrad(const at::Tensor& x) { return x.requires_grad(); }
+bool RequiresGrad(const std::optional<at::Tensor>& x) { return x.has_value() && x->requires_grad(); }
+bool RequiresGrad(double) { return false; }
+
+at::Tensor CpuAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                        const std::optional<at::Tensor>& key_bias, double scale) {
+  return cpu::Attention(q, k, v, key_bias, scale, cpu::BestIsa());
+}
+
+at::Tensor CpuLayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps) {
+  return cpu::LayerNormModulate(x, shift, scale, eps, cpu::BestIsa());
+}
+
+at::Tensor CpuGatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
+  return cpu::GatedResidual(x, gate, y, cpu::BestIsa());
+}
+
+at::Tensor CpuGeluTanh(const at::Tensor& x) { return cpu::GeluTanh(x, cpu::BestIsa()); }
+
+at::Tensor CpuRmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return cpu::RmsNorm(x, weight, eps, cpu::BestIsa());
+}
+
+// The kernel of the Autograd keys: the reference composition where a gradient is wanted, else the device's version.
+// Without it a device's kernel would silently cut the gradient.
+template <auto kReference, const char* kName>
+struct Differentiable;
+
+template <typename... Args, at::Tensor (*kReference)(Args...), const char* kName>
+struct Differentiable<kReference, kName> {
+  static at::Tensor Call(Args... args) {
+    if (at::GradMode::is_enabled() && (RequiresGrad(args) || ...)) return kReference(args...);
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return Operator<at::Tensor(Args...), kName>().call(args...);
+  }
+};
+
+}  // namespace
+
+TORCH_LIBRARY(tessera, m) {
+  m.def("attention(Tensor q, Tensor k, Tensor v, Tensor? key_bias, float scale) -> Tensor");
+  m.def("layer_norm_modulate(Tensor x, Tensor shift, Tensor scale, float eps) -> Tensor");
+  m.def("gated_residual(Tensor x, Tensor gate, Tensor y) -> Tensor");
+  m.def("gelu_tanh(Tensor x) -> Tensor");
+  m.def("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor");
+  m.def("linear_product(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(tessera, CompositeExplicitAutograd, m) {
+  m.impl("attention", reference::Attention);
+  m.impl("layer_norm_modulate", reference::LayerNormModulate);
+  m.impl("gated_residual", reference::GatedResidual);
+  m.impl("gelu_tanh", reference::GeluTanh);
+  m.impl("rms_norm", reference::RmsNorm);
+  m.impl("linear_product", reference::LinearProduct);
+}
+
+TORCH_LIBRARY_IMPL(tessera, CPU, m) {
+  m.impl("attention", CpuAttention);
+  m.impl("layer_norm_modulate", CpuLayerNormModulate);
+  m.impl("gated_residual", CpuGatedResidual);
+  m.impl("gelu_tanh", CpuGeluTanh);
+  m.impl("rms_norm", CpuRmsNorm);
+}
+
+TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
+  m.impl("attention", Differentiable<reference::Attention, kAttention>::Call);
+  m.impl("layer_norm_modulate", Differentiable<reference::LayerNormModulate, kLayerNormModulate>::Call);
+  m.impl("gated_residual", Differentiable<reference::GatedResidual, kGatedResidual>::Call);
+  m.impl("gelu_tanh", Differentiable<reference::GeluTanh, kGeluTanh>::Call);
+  m.impl("rms_norm", Differentiable<reference::RmsNorm, kRmsNorm>::Call);
+  m.impl("linear_product", Differentiable<reference::LinearProduct, kLinearProduct>::Call);
+}
+
+at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const std::optional<at::Tensor>& key_bias, double scale) {
+#if defined(TESSERA_PLANT_ATTENTION_SCALE)  // a bug planted by the test that must notice it
+  return Operator<decltype(Attention), kAttention>().call(q, k, v, key_bias, scale * 1.1);
+#elif defined(TESSERA_PLANT_ATTENTION_MASK)
+  return Operator<decltype(Attention), kAttention>().call(q, k, v, std::nullopt, scale);
+#else
+  return Operator<decltype(Attention), kAttention>().call(q, k, v, key_bias, scale);
+#endif
+}
+
+at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps) {
+  return Operator<decltype(LayerNormModulate), kLayerNormModulate>().call(x, shift, scale, eps);
+}
+
+at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
+  return Operator<decltype(GatedResidual), kGatedResidual>().call(x, gate, y);
+}
+
+at::Tensor GeluTanh(const at::Tensor& x) { return Operator<decltype(GeluTanh), kGeluTanh>().call(x); }
+
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return Operator<decltype(RmsNorm), kRmsNorm>().call(x, weight, eps);
+}
+
+at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  return Operator<decltype(LinearProduct), kLinearProduct>().call(x, weight, bias);
+}
+
+}  // namespace tessera

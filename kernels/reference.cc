@@ -1,0 +1,45 @@
+#include "kernels/reference.h"
+
+namespace tessera::reference {
+namespace {
+
+// fp64 stays fp64; everything narrower is computed in fp32.
+at::Tensor Widen(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); }
+
+}  // namespace
+
+at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const std::optional<at::Tensor>& key_bias, double scale) {
+  std::optional<at::Tensor> mask;
+  if (key_bias.has_value()) {
+    mask = key_bias->to(q.scalar_type()).unsqueeze(1).unsqueeze(1);  // [b, 1, 1, t]
+    mask = mask->expand({q.size(0), 1, q.size(1), k.size(1)});
+  }
+  return at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask,
+                                          /*dropout_p=*/0.0, /*is_causal=*/false, scale)
+      .transpose(1, 2)
+      .contiguous();
+}
+
+at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps) {
+  const at::Tensor normalized = at::layer_norm(Widen(x), {x.size(-1)}, {}, {}, eps);
+  return (normalized * (1 + Widen(scale).unsqueeze(1)) + Widen(shift).unsqueeze(1)).to(x.scalar_type());
+}
+
+at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
+  return (Widen(x) + Widen(gate).unsqueeze(1) * Widen(y)).to(x.scalar_type());
+}
+
+at::Tensor GeluTanh(const at::Tensor& x) { return at::gelu(x, "tanh"); }
+
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const at::Tensor wide = Widen(x);
+  const at::Tensor mean_square = wide.square().mean(-1, /*keepdim=*/true);
+  return (wide * at::rsqrt(mean_square + eps) * Widen(weight)).to(x.scalar_type());
+}
+
+at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  return at::linear(x, weight, bias);
+}
+
+}  // namespace tessera::reference

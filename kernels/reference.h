@@ -1,0 +1,20 @@
+// Plain, differentiable definitions of the operators in kernels/ops.h, composed of ATen operators.
+// They are what a gradient is taken through, what devices without a version of their own run, and what tests compare
+// the fast versions with. Shapes are those of kernels/ops.h.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <optional>
+
+namespace tessera::reference {
+
+at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const std::optional<at::Tensor>& key_bias, double scale);
+at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps);
+at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y);
+at::Tensor GeluTanh(const at::Tensor& x);
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
+at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+
+}  // namespace tessera::reference

@@ -1,0 +1,52 @@
+// AutoencoderKL of the latent diffusion models (Rombach et al., 2022): images to latents and back.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "models/autoencoder/autoencoder_config.h"
+#include "models/autoencoder/banded_conv.h"
+#include "models/linear.h"
+
+namespace tessera {
+
+// Inference only: activations are overwritten in place, so no gradient passes through.
+class Autoencoder {
+ public:
+  Autoencoder(const AutoencoderConfig& config, ParamTable& table);
+  ~Autoencoder();
+
+  struct Posterior {
+    at::Tensor mean, log_variance;  // [b, latent channels, h, w]; log_variance within [−30, 20]
+  };
+
+  // latents [b, latent channels, h, w] as diffusion knows them → image [b, 3, h·factor, w·factor], about [−1, 1].
+  at::Tensor Decode(const at::Tensor& latents, const ForwardContext& context,
+                    int64_t band_bytes = kDefaultBandBytes) const;
+
+  // image [b, 3, H, W] in [−1, 1], sides multiples of factor() → posterior of the unscaled latents.
+  Posterior Encode(const at::Tensor& image, const ForwardContext& context,
+                   int64_t band_bytes = kDefaultBandBytes) const;
+
+  // Unscaled latents (a posterior's mean or sample) → latents as diffusion knows them, and back.
+  at::Tensor Scale(const at::Tensor& z) const { return (z - config_.shift_factor) * config_.scaling_factor; }
+  at::Tensor Unscale(const at::Tensor& latents) const { return latents / config_.scaling_factor + config_.shift_factor; }
+
+  const AutoencoderConfig& config() const { return config_; }
+
+ private:
+  struct Residual;
+  struct Attention;
+  struct Middle;
+  struct Level;
+
+  AutoencoderConfig config_;
+  std::unique_ptr<BandedConv> quant_, post_quant_;
+  BandedConv encoder_in_, decoder_in_;
+  std::vector<Level> down_, up_;
+  std::unique_ptr<Middle> encoder_middle_, decoder_middle_;
+  GroupNorm encoder_norm_, decoder_norm_;
+  BandedConv encoder_out_, decoder_out_;
+};
+
+}  // namespace tessera

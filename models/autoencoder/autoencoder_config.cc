@@ -1,0 +1,48 @@
+#include "models/autoencoder/autoencoder_config.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+
+absl::StatusOr<AutoencoderConfig> ParseAutoencoderConfig(ConfigReader& reader) {
+  AutoencoderConfig config;
+  config.image_channels = reader.Int("in_channels", 3, 3, 3);
+  config.latent_channels = reader.Int("latent_channels", 4, 1, 1024);
+  config.widths = reader.Ints("block_out_channels", {64});
+  config.layers_per_block = reader.Int("layers_per_block", 1, 1, 64);
+  config.groups = reader.Int("norm_num_groups", 32, 1, 1024);
+  config.quant_conv = reader.Bool("use_quant_conv", true);
+  config.post_quant_conv = reader.Bool("use_post_quant_conv", true);
+  config.mid_attention = reader.Bool("mid_block_add_attention", true);
+  config.scaling_factor = reader.Number("scaling_factor", 0.18215, 1e-6, 1e6);
+  config.shift_factor = reader.Number("shift_factor", 0, -1e6, 1e6);
+  reader.Choice("act_fn", "silu", {"silu"});
+  reader.Ignore({"sample_size", "force_upcast", "latents_mean", "latents_std"});
+  reader.Int("out_channels", 3, 3, 3);
+
+  if (config.widths.empty() || config.widths.size() > 8) {
+    reader.AddError("block_out_channels", "it must have 1 to 8 entries");
+  }
+  for (const int64_t width : config.widths) {
+    if (width < 1 || width > 65536 || width % config.groups != 0) {
+      reader.AddError("block_out_channels",
+                      absl::StrCat("each entry must be a multiple of norm_num_groups = ", config.groups));
+    }
+  }
+  for (const char* key : {"latents_mean", "latents_std"}) {
+    if (reader.Has(key)) reader.AddError(key, "AutoencoderKL scales all channels alike: null");
+  }
+  const auto check_blocks = [&](const char* key, const std::string& legal) {
+    const std::vector<std::string> types =
+        reader.Strings(key, std::vector<std::string>(config.widths.size(), legal));
+    if (types != std::vector<std::string>(config.widths.size(), legal)) {
+      reader.AddError(key, absl::StrCat("it must name ", legal, " once for each entry of block_out_channels"));
+    }
+  };
+  check_blocks("down_block_types", "DownEncoderBlock2D");
+  check_blocks("up_block_types", "UpDecoderBlock2D");
+  if (absl::Status status = reader.status(); !status.ok()) return status;
+  return config;
+}
+
+}  // namespace tessera

@@ -1,0 +1,57 @@
+// Convolutions over images too large for whole-image temporaries. A layer's output is computed in bands of rows, each
+// from exactly the input rows it depends on, and normalisation uses statistics of the whole image: the result is that
+// of the undivided layer, never a blend of tiles.
+//
+// Shapes: b batch, c channels, h and w of the layer's input.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <optional>
+
+#include "models/param_table.h"
+
+namespace tessera {
+
+// How much memory one band's temporaries may take.
+constexpr int64_t kDefaultBandBytes = int64_t{64} << 20;
+
+// GroupNorm; its statistics are taken over the whole image.
+class GroupNorm {
+ public:
+  GroupNorm(const ParamScope& scope, int64_t channels, int64_t groups);
+
+  // y = x · factor + offset, both [b, c, 1, 1] in max(fp32, dtype of x).
+  struct Affine {
+    at::Tensor factor, offset;
+    at::Tensor Apply(const at::Tensor& x) const;
+  };
+  // x [b, c, h, w].
+  Affine Measure(const at::Tensor& x, int64_t band_bytes) const;
+
+ private:
+  int64_t groups_;
+  at::Tensor weight_, bias_;  // [c]
+};
+
+enum class Resample {
+  kNone,
+  kUp,    // nearest neighbour to twice the size, before the convolution
+  kDown,  // stride 2, zeros added right and below only
+};
+
+// 3 × 3 (zero padding) or 1 × 1 convolution, optionally of SiLU(GroupNorm(x)).
+class BandedConv {
+ public:
+  BandedConv(const ParamScope& scope, int64_t in, int64_t out, int64_t kernel = 3, Resample resample = Resample::kNone);
+
+  // x [b, in, h, w] → [b, out, h', w'].
+  at::Tensor Forward(const at::Tensor& x, const GroupNorm* norm, int64_t band_bytes) const;
+
+ private:
+  int64_t kernel_;
+  Resample resample_;
+  at::Tensor weight_, bias_;  // [out, in, kernel, kernel], [out]
+};
+
+}  // namespace tessera

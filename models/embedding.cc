@@ -1,0 +1,22 @@
+#include "models/embedding.h"
+
+#include <cmath>
+
+namespace tessera {
+
+at::Tensor Sinusoid(const at::Tensor& values, at::ScalarType dtype, int64_t channels, double shift) {
+  const int64_t half = channels / 2;
+  const at::Tensor k = at::arange(half, at::TensorOptions(dtype).device(values.device()));
+  const at::Tensor frequencies = at::exp(k * -std::log(10000.0) / (static_cast<double>(half) - shift));
+  const at::Tensor angles = values.to(dtype).unsqueeze(1) * frequencies;
+  return at::cat({at::cos(angles), at::sin(angles)}, 1);
+}
+
+EmbeddingMlp::EmbeddingMlp(const ParamScope& scope, int64_t in, int64_t width)
+    : first_(scope / "linear_1", in, width), second_(scope / "linear_2", width, width) {}
+
+at::Tensor EmbeddingMlp::Forward(const at::Tensor& x, const ForwardContext& context) const {
+  return second_.Forward(at::silu(first_.Forward(x, context)), context);
+}
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+#include "models/families.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "models/pixart/pixart_family.h"
+
+namespace tessera {
+namespace {
+
+constexpr FamilyEntry kFamilies[] = {
+    {"PixArtAlphaPipeline", "pixart", DescribePixArt, LoadPixArt},
+    {"PixArtSigmaPipeline", "pixart", DescribePixArt, LoadPixArt},
+};
+
+}  // namespace
+
+std::span<const FamilyEntry> Families() { return kFamilies; }
+
+absl::StatusOr<const FamilyEntry*> FindFamily(std::string_view pipeline) {
+  for (const FamilyEntry& entry : kFamilies) {
+    if (entry.pipeline == pipeline) return &entry;
+  }
+  const auto append_name = [](std::string* out, const FamilyEntry& entry) { out->append(entry.pipeline); };
+  return absl::InvalidArgumentError(absl::StrCat("model_index.json: _class_name is ", Quote(pipeline), "; known are ",
+                                                 absl::StrJoin(Families(), ", ", append_name)));
+}
+
+}  // namespace tessera

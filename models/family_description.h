@@ -1,0 +1,30 @@
+// What a model of some family accepts, read from its configuration without loading it. LibTorch-free.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+struct FamilyDescription {
+  int64_t size_multiple = 1;  // of height and width
+  int64_t max_size = 0;       // pixels a side
+  int64_t default_height = 0, default_width = 0;
+  int64_t default_steps = 0;
+  double default_guidance_scale = 1;
+  bool can_bin = false;  // the family has a table of sizes for this model
+  bool default_resolution_binning = false;
+  bool default_clean_caption = false;
+  int64_t default_max_sequence_length = 0;
+  int64_t max_sequence_length = 0;
+  int64_t heads = 0, blocks = 0;
+  std::vector<std::string> warnings;  // fields of configuration files that nobody reads
+};
+
+struct ImageSize {
+  int64_t height = 0, width = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+#include "models/param_table.h"
+
+namespace tessera {
+
+at::Tensor ParamTable::Add(ParamSpec spec) {
+  at::Tensor storage = at::empty(spec.shape, options_);
+  params_.push_back({.spec = std::move(spec), .storage = storage});
+  return storage;
+}
+
+at::Tensor ParamTable::AddPacked(std::vector<ParamSpec> specs) {
+  std::vector<int64_t> shape = specs.at(0).shape;
+  shape[0] = 0;
+  for (const ParamSpec& spec : specs) shape[0] += spec.shape[0];
+  at::Tensor storage = at::empty(shape, options_);
+  int64_t offset = 0;
+  for (ParamSpec& spec : specs) {
+    const int64_t rows = spec.shape[0];
+    params_.push_back({.spec = std::move(spec), .storage = storage, .offset = offset});
+    offset += rows;
+  }
+  return storage;
+}
+
+int64_t ParamTable::bytes() const {
+  int64_t total = 0;
+  for (const Param& param : params_) total += param.Value().nbytes();
+  return total;
+}
+
+}  // namespace tessera

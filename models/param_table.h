@@ -1,0 +1,83 @@
+// The parameters of one component (a transformer, an encoder, an autoencoder): their names in the checkpoint, their
+// shapes, how they are sharded, and where their values live. Layers add to the table while they are built; loading,
+// saving and gradients walk it, so nothing can be forgotten.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+// How a matrix [out, in] is spread over the tensor axis: column splits `out`, row splits `in`.
+enum class LinearRole { kReplicated, kColumn, kRow };
+
+// One parameter as the checkpoint knows it.
+struct ParamSpec {
+  std::string name;            // full dotted name
+  std::vector<int64_t> shape;  // of the whole parameter, before sharding
+  LinearRole role = LinearRole::kReplicated;
+  std::vector<std::string> aliases;  // other names under which published files carry it
+};
+
+struct Param {
+  ParamSpec spec;
+  at::Tensor storage;  // the leaf tensor that the layer computes with
+  int64_t offset = 0;  // first row of this parameter in `storage`, where several are packed into one
+
+  // The parameter's own rows of `storage` (or of a tensor of the same shape, such as its gradient).
+  at::Tensor View(const at::Tensor& tensor) const {
+    return spec.shape.empty() ? tensor : tensor.narrow(0, offset, spec.shape[0]);
+  }
+  at::Tensor Value() const { return View(storage); }
+};
+
+// Owns handles to the tensors it allocates; layers share them. Not thread-safe while it is being filled.
+class ParamTable {
+ public:
+  ParamTable(at::ScalarType dtype, at::Device device) : options_(at::TensorOptions(dtype).device(device)) {}
+
+  // Allocates (without touching) the storage of one parameter.
+  at::Tensor Add(ParamSpec spec);
+
+  // Allocates one storage for several parameters that lie one after another along dimension 0. Their shapes agree in
+  // all other dimensions.
+  at::Tensor AddPacked(std::vector<ParamSpec> specs);
+
+  // Tensors of this name in a file belong to nothing here, and that is right.
+  void IgnoreInFile(std::string name) { ignored_.push_back(std::move(name)); }
+
+  const std::vector<Param>& params() const { return params_; }
+  const std::vector<std::string>& ignored() const { return ignored_; }
+  at::ScalarType dtype() const { return c10::typeMetaToScalarType(options_.dtype()); }
+  int64_t bytes() const;
+
+ private:
+  at::TensorOptions options_;
+  std::vector<Param> params_;
+  std::vector<std::string> ignored_;
+};
+
+// A table and the prefix of the names added through it: scope / "attn1" / "to_q".
+class ParamScope {
+ public:
+  explicit ParamScope(ParamTable& table, std::string prefix = "") : table_(&table), prefix_(std::move(prefix)) {}
+
+  ParamScope operator/(std::string_view name) const { return ParamScope(*table_, Name(name)); }
+  ParamScope operator/(int64_t index) const { return *this / std::to_string(index); }
+
+  std::string Name(std::string_view leaf) const { return prefix_.empty() ? std::string(leaf) : prefix_ + "." + std::string(leaf); }
+  ParamTable& table() const { return *table_; }
+
+  at::Tensor Add(std::string_view leaf, std::vector<int64_t> shape) const {
+    return table_->Add({.name = Name(leaf), .shape = std::move(shape)});
+  }
+
+ private:
+  ParamTable* table_;
+  std::string prefix_;
+};
+
+}  // namespace tessera

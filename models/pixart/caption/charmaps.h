@@ -1,0 +1,37 @@
+// Single-byte encodings in which UTF-8 is commonly misread. Immutable and thread-safe.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::caption {
+
+class Charmap {
+ public:
+  // In the order in which they are tried.
+  static const std::vector<Charmap>& All();
+
+  // The bytes, each as a code point below 256, or nothing if the text could not have been read in this encoding. In a
+  // lossy encoding U+FFFD stands for a byte that is not known, which becomes 1A; U+001A itself has no byte then.
+  std::optional<std::u32string> Encode(std::u32string_view text) const;
+  char32_t Decode(unsigned char byte) const { return byte < 0x80 ? byte : high_[byte - 0x80]; }
+
+  bool is_latin1() const { return kind_ == Kind::kLatin1; }
+  bool is_mac_roman() const { return kind_ == Kind::kMacRoman; }
+  bool is_windows() const { return kind_ == Kind::kWindows; }  // lossy, and bytes without a character are their number
+
+ private:
+  enum class Kind { kLatin1, kWindows, kMacRoman, kOther };
+
+  Charmap(Kind kind, const std::array<char16_t, 128>& high);
+
+  Kind kind_;
+  std::array<char16_t, 128> high_;
+  std::vector<std::pair<char32_t, unsigned char>> bytes_;  // sorted
+};
+
+}  // namespace tessera::caption

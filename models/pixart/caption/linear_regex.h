@@ -1,0 +1,55 @@
+// Regular expressions whose search takes time linear in the text, whatever the text (a Pike virtual machine).
+//
+// Leftmost match, alternatives and greedy repetitions in order of preference: the match a backtracking engine such as
+// Python's re finds. Syntax: literals; . [...] [^...] \d \D \s \S \w \W with Python's Unicode meaning; \b ^ $; (...)
+// and (?:...), neither of them capturing; | * + ? {n} {n,} {n,m}, all greedy; (?!c) with one character or class.
+// A backslash makes any other character literal, as it must a - inside brackets.
+// A pattern is part of the program, so a bad one aborts in the constructor. Immutable and thread-safe afterwards.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::caption {
+
+class LinearRegex {
+ public:
+  explicit LinearRegex(std::u32string_view pattern);
+
+  // First match that begins at `from` or later, as begin and end. `^` and \b look at the whole text.
+  std::optional<std::pair<size_t, size_t>> Find(std::u32string_view text, size_t from = 0) const;
+
+  // All matches from left to right replaced by a literal text, or by what `replace` makes of each. A pattern cannot
+  // match the empty text.
+  std::u32string ReplaceAll(std::u32string_view text, std::u32string_view replacement) const;
+  std::u32string ReplaceEach(std::u32string_view text,
+                             const std::function<std::u32string(std::u32string_view)>& replace) const;
+
+ private:
+  friend class RegexCompiler;
+  friend class RegexThreads;
+
+  struct CharSet {
+    bool Contains(char32_t c) const;
+    bool negated = false;
+    bool space = false, not_space = false, digit = false, not_digit = false, word = false, not_word = false;
+    std::vector<std::pair<char32_t, char32_t>> ranges;
+  };
+  enum class Op { kSet, kSplit, kJump, kWordBoundary, kBegin, kEnd, kNotAhead, kMatch };
+  struct Instruction {
+    Op op;
+    int32_t first = 0;   // kSplit: preferred target; kJump: target; kSet, kNotAhead: index of the set
+    int32_t second = 0;  // kSplit: other target
+  };
+
+  std::vector<Instruction> program_;
+  std::vector<CharSet> sets_;
+  std::vector<int32_t> first_sets_;  // sets one of which every match begins with
+};
+
+}  // namespace tessera::caption

@@ -1,0 +1,15 @@
+// Repairs mojibake as ftfy's fix_encoding does (version 6.3.1, default settings). Pure and thread-safe.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tessera::caption {
+
+// "â€™" becomes "’", "schÃ¶n" becomes "schön". A text that does not look like mojibake is returned as it is.
+std::u32string FixEncoding(std::u32string_view text);
+
+// Control characters 80 to 9F become what they are in windows-1252.
+std::u32string FixC1Controls(std::u32string_view text);
+
+}  // namespace tessera::caption

@@ -1,0 +1,128 @@
+#include "models/pixart/pixart_transformer.h"
+
+#include <cmath>
+
+#include "kernels/ops.h"
+#include "models/precision.h"
+
+// Shapes: b batch, n image tokens of the span, t text tokens, D width, h heads (of this rank), d head_dim.
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kSinusoidChannels = 256;
+
+// [b, tokens, h·d] → [b, tokens, h, d]; the number of heads comes from the tensor, so a sharded one needs no change.
+at::Tensor SplitHeads(const at::Tensor& x, int64_t head_dim) { return x.unflatten(-1, {-1, head_dim}); }
+
+}  // namespace
+
+struct PixArtTransformer::BlockLayers {
+  BlockLayers(const ParamScope& scope, int64_t width)
+      : table(scope.Add("scale_shift_table", {6, width})),
+        self_qkv(scope / "attn1", width, {{"to_q", width}, {"to_k", width}, {"to_v", width}},
+                 {.role = LinearRole::kColumn}),
+        self_out(scope / "attn1" / "to_out" / 0, width, width, {.role = LinearRole::kRow}),
+        cross_q(scope / "attn2" / "to_q", width, width, {.role = LinearRole::kColumn}),
+        cross_kv(scope / "attn2", width, {{"to_k", width}, {"to_v", width}}, {.role = LinearRole::kColumn}),
+        cross_out(scope / "attn2" / "to_out" / 0, width, width, {.role = LinearRole::kRow}),
+        mlp_in(scope / "ff" / "net" / 0 / "proj", width, 4 * width, {.role = LinearRole::kColumn}),
+        mlp_out(scope / "ff" / "net" / 2, 4 * width, width, {.role = LinearRole::kRow}) {}
+
+  at::Tensor table;  // [6, D]: shift, scale, gate of the attention, then of the MLP
+  Linear self_qkv, self_out, cross_q, cross_kv, cross_out, mlp_in, mlp_out;
+};
+
+PixArtTransformer::PixArtTransformer(const PixArtConfig& config, ParamTable& table)
+    : config_(config),
+      dtype_(table.dtype()),
+      patch_embed_(ParamScope(table) / "pos_embed.proj", config.in_channels, config.patch, config.width()),
+      timestep_embedder_(ParamScope(table) / "adaln_single.emb.timestep_embedder", kSinusoidChannels, config.width()),
+      modulation_(ParamScope(table) / "adaln_single.linear", config.width(), 6 * config.width()),
+      caption_first_(ParamScope(table) / "caption_projection.linear_1", config.caption_channels, config.width()),
+      caption_second_(ParamScope(table) / "caption_projection.linear_2", config.width(), config.width()),
+      output_table_(ParamScope(table).Add("scale_shift_table", {2, config.width()})),
+      output_projection_(ParamScope(table) / "proj_out", config.width(),
+                         config.patch * config.patch * config.out_channels) {
+  if (config.additional_conditions) {
+    const ParamScope scope = ParamScope(table) / "adaln_single.emb";
+    resolution_embedder_ =
+        std::make_unique<EmbeddingMlp>(scope / "resolution_embedder", kSinusoidChannels, config.width() / 3);
+    aspect_ratio_embedder_ =
+        std::make_unique<EmbeddingMlp>(scope / "aspect_ratio_embedder", kSinusoidChannels, config.width() / 3);
+  }
+  for (int64_t i = 0; i < config.layers; ++i) {
+    blocks_.emplace_back(ParamScope(table) / "transformer_blocks" / i, config.width());
+  }
+  table.IgnoreInFile("caption_projection.y_embedding");  // the trained null caption of early PixArt-alpha files
+}
+
+PixArtTransformer::~PixArtTransformer() = default;
+
+Conditioning PixArtTransformer::Condition(const TransformerInput& input, const ForwardContext& context) const {
+  const int64_t b = input.timestep.size(0);
+  const auto sinusoid = [&](const at::Tensor& values) {
+    return Sinusoid(values, IslandType(dtype_), kSinusoidChannels).to(dtype_);
+  };
+  Conditioning conditioning;
+  conditioning.embedding = timestep_embedder_.Forward(sinusoid(input.timestep), context);  // [b, D]
+  if (config_.additional_conditions) {
+    const at::Tensor pixels = input.size_condition.narrow(1, 0, 2).flatten();  // height and width of each sample
+    const at::Tensor ratio = input.size_condition.select(1, 2);
+    const at::Tensor resolution = resolution_embedder_->Forward(sinusoid(pixels), context).reshape({b, -1});
+    const at::Tensor aspect_ratio = aspect_ratio_embedder_->Forward(sinusoid(ratio), context);
+    conditioning.embedding = conditioning.embedding + at::cat({resolution, aspect_ratio}, 1);
+  }
+  conditioning.modulation =
+      modulation_.Forward(at::silu(conditioning.embedding), context).reshape({b, 6, config_.width()});
+  if (input.text_mask.defined()) conditioning.text_bias = (1 - input.text_mask.to(dtype_)) * -10000.0;
+  return conditioning;
+}
+
+BlockState PixArtTransformer::Embed(const TransformerInput& input, const ForwardContext& context) const {
+  const double base = static_cast<double>(config_.sample_size / config_.patch);
+  const at::Tensor positions = SinCosTable(input.grid, input.span, config_.width(), base, config_.interpolation_scale,
+                                           IslandType(dtype_))
+                                   .to(input.patches.device());
+  const at::Tensor projected = patch_embed_.Forward(input.patches);  // [b, n, D]
+  const at::Tensor text = GeluTanh(caption_first_.Forward(input.text, context));   // [b, t, D]
+  return {.image = (projected + positions).to(dtype_), .text = caption_second_.Forward(text, context), .skips = {}};
+}
+
+void PixArtTransformer::Block(int index, BlockState& state, const Conditioning& conditioning,
+                              const ForwardContext& context) const {
+  const BlockLayers& layers = blocks_[index];
+  const double attention_scale = 1 / std::sqrt(static_cast<double>(config_.head_dim));
+  const std::vector<at::Tensor> m = (layers.table + conditioning.modulation).unbind(1);  // six times [b, D]
+  at::Tensor& x = state.image;
+
+  const std::vector<at::Tensor> qkv =
+      layers.self_qkv.Forward(LayerNormModulate(x, m[0], m[1], config_.norm_eps), context).chunk(3, -1);
+  const at::Tensor attended = context.attention.Attend(index, {.q = SplitHeads(qkv[0], config_.head_dim),
+                                                               .k = SplitHeads(qkv[1], config_.head_dim),
+                                                               .v = SplitHeads(qkv[2], config_.head_dim),
+                                                               .scale = attention_scale});
+  x = GatedResidual(x, m[2], layers.self_out.Forward(attended.flatten(2), context));
+
+  // The query is not normalised: the reference has no norm before the cross-attention.
+  const std::vector<at::Tensor> kv = layers.cross_kv.Forward(state.text, context).chunk(2, -1);
+  const std::optional<at::Tensor> bias =
+      conditioning.text_bias.defined() ? std::optional(conditioning.text_bias) : std::nullopt;
+  const at::Tensor read = Attention(SplitHeads(layers.cross_q.Forward(x, context), config_.head_dim),
+                                    SplitHeads(kv[0], config_.head_dim), SplitHeads(kv[1], config_.head_dim), bias,
+                                    attention_scale);
+  x = x + layers.cross_out.Forward(read.flatten(2), context);
+
+  const at::Tensor hidden =
+      GeluTanh(layers.mlp_in.Forward(LayerNormModulate(x, m[3], m[4], config_.norm_eps), context));
+  x = GatedResidual(x, m[5], layers.mlp_out.Forward(hidden, context));
+}
+
+at::Tensor PixArtTransformer::Head(const BlockState& state, const Conditioning& conditioning,
+                                   const ForwardContext& context) const {
+  // The output's modulation reads the embedding as it is, without SiLU.
+  const std::vector<at::Tensor> m = (output_table_ + conditioning.embedding.unsqueeze(1)).unbind(1);
+  return output_projection_.Forward(LayerNormModulate(state.image, m[0], m[1], 1e-6), context);
+}
+
+}  // namespace tessera

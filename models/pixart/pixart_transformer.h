@@ -1,0 +1,47 @@
+// PixArt-alpha and PixArt-Sigma's transformer (Chen et al., 2023 and 2024): blocks of self-attention,
+// cross-attention over T5 text and an MLP, all modulated by one shared vector plus a table per block.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "models/embedding.h"
+#include "models/linear.h"
+#include "models/patch_embed.h"
+#include "models/pixart/pixart_config.h"
+#include "models/transformer.h"
+
+namespace tessera {
+
+// size_condition of the input is [b, 3]: height and width in pixels, height / width. Needed where the configuration
+// has additional conditions, else undefined.
+class PixArtTransformer final : public Transformer {
+ public:
+  PixArtTransformer(const PixArtConfig& config, ParamTable& table);
+  ~PixArtTransformer() override;
+
+  int num_blocks() const override { return static_cast<int>(config_.layers); }
+  Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const override;
+  BlockState Embed(const TransformerInput& input, const ForwardContext& context) const override;
+  void Block(int index, BlockState& state, const Conditioning& conditioning,
+             const ForwardContext& context) const override;
+  at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
+                  const ForwardContext& context) const override;
+
+ private:
+  struct BlockLayers;
+
+  PixArtConfig config_;
+  at::ScalarType dtype_;
+  PatchEmbed patch_embed_;
+  EmbeddingMlp timestep_embedder_;
+  std::unique_ptr<EmbeddingMlp> resolution_embedder_, aspect_ratio_embedder_;
+  Linear modulation_;  // of every block: [D] → [6 D]
+  Linear caption_first_, caption_second_;
+  std::vector<BlockLayers> blocks_;
+  at::Tensor output_table_;  // [2, D]: shift, scale
+  Linear output_projection_;
+};
+
+}  // namespace tessera

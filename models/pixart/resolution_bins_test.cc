@@ -1,0 +1,95 @@
+#include "models/pixart/resolution_bins.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "models/weights/file.h"
+#include "models/weights/json.h"
+
+namespace tessera {
+namespace {
+
+struct NamedTable {
+  const char* name;
+  int64_t sample_size;
+};
+constexpr NamedTable kTables[] = {{"ASPECT_RATIO_256_BIN", 32},
+                                  {"ASPECT_RATIO_512_BIN", 64},
+                                  {"ASPECT_RATIO_1024_BIN", 128},
+                                  {"ASPECT_RATIO_2048_BIN", 256}};
+
+Json ReadSizes() {
+  const absl::StatusOr<std::string> text = ReadWholeFile("tests/golden/functions/sizes.json", "sizes.json", 1 << 20);
+  EXPECT_TRUE(text.ok()) << text.status();
+  absl::StatusOr<Json> json = ParseJson(*text, "sizes.json");
+  EXPECT_TRUE(json.ok()) << json.status();
+  return *std::move(json);
+}
+
+BinnedImageSize Size(const Json& pair) {
+  return {static_cast<int64_t>(pair.items()[0].AsNumber().value()),
+          static_cast<int64_t>(pair.items()[1].AsNumber().value())};
+}
+
+TEST(ResolutionBins, TablesAreTheReferences) {
+  const Json sizes = ReadSizes();
+  for (const auto& [name, sample_size] : kTables) {
+    const std::span<const JsonMember> expected = sizes.Find("bins")->Find(name)->members();
+    const auto table = BinTable(PixArtVariant::kSigma, sample_size);
+    ASSERT_TRUE(table.has_value());
+    ASSERT_EQ(table->size(), expected.size()) << name;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ((*table)[i].aspect_ratio, std::stod(expected[i].key)) << name;
+      EXPECT_EQ((*table)[i].size, Size(expected[i].value)) << name << " " << expected[i].key;
+    }
+  }
+}
+
+TEST(ResolutionBins, ClassifiesAsTheReference) {
+  const Json sizes = ReadSizes();
+  const std::span<const Json> rows = sizes.Find("classified")->items();
+  ASSERT_FALSE(rows.empty());
+  for (const Json& row : rows) {
+    const int64_t height = row.Find("height")->AsInt().value(), width = row.Find("width")->AsInt().value();
+    for (const auto& [name, sample_size] : kTables) {
+      EXPECT_EQ(ClassifySize(height, width, *BinTable(PixArtVariant::kSigma, sample_size)), Size(*row.Find(name)))
+          << name << " " << height << " x " << width;
+    }
+  }
+}
+
+TEST(ResolutionBins, TakesTheFirstOfEquallyNearBins) {
+  constexpr ResolutionBin kTable[] = {{3.0, {1, 1}}, {0.5, {2, 2}}, {1.5, {3, 3}}};
+  EXPECT_EQ(ClassifySize(100, 100, kTable), (BinnedImageSize{2, 2}));
+}
+
+TEST(ResolutionBins, AlphaHasNoTableOf2048) {
+  EXPECT_FALSE(BinTable(PixArtVariant::kAlpha, 256).has_value());
+  EXPECT_TRUE(BinTable(PixArtVariant::kAlpha, 128).has_value());
+}
+
+TEST(ResolutionBins, OtherSampleSizesHaveNoTable) {
+  for (const int64_t sample_size : {-1, 0, 8, 96, 512}) {
+    EXPECT_FALSE(BinTable(PixArtVariant::kSigma, sample_size).has_value()) << sample_size;
+  }
+}
+
+// Sizes of functions/image.safetensors; the scaled ones by hand.
+TEST(ResizeAndCropPlan, CoversTheRequestAndCropsTheMiddle) {
+  EXPECT_EQ(PlanResizeAndCrop({32, 48}, {30, 44}), (ResizeAndCropPlan{{30, 45}, 0, 0}));
+  EXPECT_EQ(PlanResizeAndCrop({48, 32}, {40, 32}), (ResizeAndCropPlan{{48, 32}, 4, 0}));
+  EXPECT_EQ(PlanResizeAndCrop({24, 40}, {48, 64}), (ResizeAndCropPlan{{48, 80}, 0, 8}));
+}
+
+TEST(ResizeAndCropPlan, LeavesAnImageOfTheRightSizeAlone) {
+  EXPECT_EQ(PlanResizeAndCrop({1024, 512}, {1024, 512}), (ResizeAndCropPlan{{1024, 512}, 0, 0}));
+}
+
+// int(2912 * (3813 / 2912)) is 3812 in double arithmetic.
+TEST(ResizeAndCropPlan, NeverScalesBelowTheRequest) {
+  EXPECT_EQ(PlanResizeAndCrop({3064, 2912}, {785, 3813}).resized.width, 3813);
+}
+
+}  // namespace
+}  // namespace tessera

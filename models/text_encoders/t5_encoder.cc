@@ -1,0 +1,85 @@
+#include "models/text_encoders/t5_encoder.h"
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/ops.h"
+#include "models/precision.h"
+
+namespace tessera {
+namespace {
+
+constexpr LinearOptions kColumn{.role = LinearRole::kColumn, .bias = false};
+constexpr LinearOptions kRow{.role = LinearRole::kRow, .bias = false};
+
+// [b, t, h·d] → [b, h, t, d].
+at::Tensor Heads(const at::Tensor& x, int64_t head_dim) { return x.unflatten(-1, {-1, head_dim}).transpose(1, 2); }
+
+}  // namespace
+
+T5Encoder::Block::Block(const ParamScope& scope, const T5Config& config)
+    : attention_norm((scope / "layer.0.layer_norm").Add("weight", {config.width})),
+      mlp_norm((scope / "layer.1.layer_norm").Add("weight", {config.width})),
+      qkv(scope / "layer.0.SelfAttention", config.width,
+          {{"q", config.heads * config.head_dim}, {"k", config.heads * config.head_dim}, {"v", config.heads * config.head_dim}},
+          kColumn),
+      out(scope / "layer.0.SelfAttention.o", config.heads * config.head_dim, config.width, kRow),
+      gate_and_value(scope / "layer.1.DenseReluDense", config.width, {{"wi_0", config.hidden}, {"wi_1", config.hidden}},
+                     kColumn),
+      mlp_out(scope / "layer.1.DenseReluDense.wo", config.hidden, config.width, kRow) {}
+
+T5Encoder::T5Encoder(const T5Config& config, ParamTable& table)
+    : config_(config),
+      embedding_(table.Add({.name = "shared.weight",
+                            .shape = {config.vocabulary, config.width},
+                            .aliases = {"encoder.embed_tokens.weight"}})),
+      position_bias_(table.Add({.name = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+                                .shape = {config.buckets, config.heads}})),
+      final_norm_(table.Add({.name = "encoder.final_layer_norm.weight", .shape = {config.width}})) {
+  for (int64_t i = 0; i < config.layers; ++i) blocks_.emplace_back(ParamScope(table) / "encoder.block" / i, config);
+}
+
+at::Tensor T5Encoder::PositionBias(int64_t tokens) const {
+  // Half of the buckets for each direction; within one, half of them exact distances and the rest logarithmic. In fp32
+  // as the reference, so that distances at a bucket's edge fall on the same side.
+  const int64_t half = config_.buckets / 2, exact = half / 2;
+  const at::Tensor position = at::arange(tokens, at::kLong);
+  const at::Tensor relative = position.unsqueeze(0) - position.unsqueeze(1);  // key − query
+  const at::Tensor distance = relative.abs();
+  const double log_range = std::log(static_cast<double>(config_.max_distance) / static_cast<double>(exact));
+  const at::Tensor logarithmic =
+      exact + (at::log(distance.clamp_min(1).to(at::kFloat) / exact) / log_range * (half - exact)).to(at::kLong);
+  const at::Tensor bucket = (relative > 0).to(at::kLong) * half +
+                            at::where(distance < exact, distance, logarithmic.clamp_max(half - 1));
+  return position_bias_.index_select(0, bucket.flatten().to(position_bias_.device()))
+      .reshape({tokens, tokens, -1})
+      .permute({2, 0, 1})
+      .unsqueeze(0);
+}
+
+at::Tensor T5Encoder::Forward(const at::Tensor& ids, const at::Tensor& mask, const ForwardContext& context) const {
+  at::Tensor x = at::embedding(embedding_, ids);  // [b, t, d_model]
+  const at::ScalarType island = IslandType(x.scalar_type());
+  at::Tensor bias = PositionBias(ids.size(1)).to(island);
+  if (mask.defined()) {
+    const double lowest = island == at::kDouble ? std::numeric_limits<double>::lowest() : std::numeric_limits<float>::lowest();
+    bias = bias + at::zeros_like(mask, mask.options().dtype(island)).masked_fill(mask == 0, lowest).unsqueeze(1).unsqueeze(1);
+  }
+  for (const Block& block : blocks_) {
+    const std::vector<at::Tensor> qkv =
+        block.qkv.Forward(RmsNorm(x, block.attention_norm, config_.norm_eps), context).chunk(3, -1);
+    const at::Tensor q = Heads(qkv[0], config_.head_dim), k = Heads(qkv[1], config_.head_dim);
+    // T5 does not scale its scores.
+    const at::Tensor scores = at::matmul(q, k.transpose(-1, -2)).to(island) + bias;  // [b, h, t, t]
+    const at::Tensor read =
+        at::matmul(at::softmax(scores, -1).to(x.scalar_type()), Heads(qkv[2], config_.head_dim));
+    x = x + block.out.Forward(read.transpose(1, 2).flatten(2), context);
+
+    const std::vector<at::Tensor> parts =
+        block.gate_and_value.Forward(RmsNorm(x, block.mlp_norm, config_.norm_eps), context).chunk(2, -1);
+    x = x + block.mlp_out.Forward(GeluTanh(parts[0]) * parts[1], context);
+  }
+  return RmsNorm(x, final_norm_, config_.norm_eps);
+}
+
+}  // namespace tessera

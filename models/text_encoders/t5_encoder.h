@@ -1,0 +1,37 @@
+// The encoder half of T5 v1.1 (Raffel et al., 2020): RMSNorm before each part, relative position bias shared by all
+// blocks, gated GELU, no biases.
+#pragma once
+
+#include <vector>
+
+#include "models/linear.h"
+#include "models/text_encoders/t5_config.h"
+
+namespace tessera {
+
+class T5Encoder {
+ public:
+  T5Encoder(const T5Config& config, ParamTable& table);
+
+  // ids [b, t] int64, each below the vocabulary; mask [b, t], 1 for tokens and 0 for padding, or undefined: everything
+  // is attended. Returns the hidden states [b, t, d_model] after the final norm.
+  at::Tensor Forward(const at::Tensor& ids, const at::Tensor& mask, const ForwardContext& context) const;
+
+ private:
+  struct Block {
+    Block(const ParamScope& scope, const T5Config& config);
+    at::Tensor attention_norm, mlp_norm;  // [d_model]
+    Linear qkv, out, gate_and_value, mlp_out;
+  };
+
+  // [1, h, t, t]: bias of every query and key position.
+  at::Tensor PositionBias(int64_t tokens) const;
+
+  T5Config config_;
+  at::Tensor embedding_;      // [vocabulary, d_model]
+  at::Tensor position_bias_;  // [buckets, h]
+  std::vector<Block> blocks_;
+  at::Tensor final_norm_;  // [d_model]
+};
+
+}  // namespace tessera

@@ -1,0 +1,44 @@
+#include "models/token_grid.h"
+
+#include <cmath>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+// [n, dim/2]: sines and cosines of one axis's coordinates.
+at::Tensor AxisTable(int64_t n, int64_t dim, double base, double scale) {
+  const at::Tensor k = at::arange(dim / 4, at::kDouble);
+  const at::Tensor frequencies = at::pow(at::scalar_tensor(10000.0, at::kDouble), -k / (static_cast<double>(dim) / 4));
+  const at::Tensor positions = at::arange(n, at::kDouble) / (static_cast<double>(n) / base) / scale;
+  const at::Tensor angles = at::outer(positions, frequencies);
+  return at::cat({at::sin(angles), at::cos(angles)}, 1);
+}
+
+}  // namespace
+
+at::Tensor Patchify(const at::Tensor& latents, int64_t patch) {
+  const int64_t b = latents.size(0), c = latents.size(1), h = latents.size(2) / patch, w = latents.size(3) / patch;
+  return latents.reshape({b, c, h, patch, w, patch}).permute({0, 2, 4, 1, 3, 5}).reshape({b, h * w, c * patch * patch});
+}
+
+at::Tensor Unpatchify(const at::Tensor& tokens, TokenGrid grid, int64_t patch) {
+  const int64_t b = tokens.size(0);
+  return tokens.reshape({b, grid.height, grid.width, patch, patch, -1})
+      .permute({0, 5, 1, 3, 2, 4})
+      .reshape({b, -1, grid.height * patch, grid.width * patch});
+}
+
+at::Tensor SinCosTable(TokenGrid grid, TokenSpan span, int64_t dim, double base, double scale, at::ScalarType dtype) {
+  const at::Tensor columns = AxisTable(grid.width, dim, base, scale).to(dtype);
+  const at::Tensor rows = AxisTable(grid.height, dim, base, scale).to(dtype);
+  const at::Tensor token = at::arange(span.begin, span.end, at::kLong);
+  at::Tensor of_column = columns.index_select(0, token.remainder(grid.width));
+  at::Tensor of_row = rows.index_select(0, token.div(grid.width, "floor"));
+#ifdef TESSERA_PLANT_POSITION_AXES
+  std::swap(of_column, of_row);
+#endif
+  return at::cat({of_column, of_row}, 1);
+}
+
+}  // namespace tessera

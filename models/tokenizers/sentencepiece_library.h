@@ -1,0 +1,14 @@
+// The sentencepiece library as an independent source for tests. Never linked with protobuf (see sentencepiece_model.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+// The ids of every text by the model of that file. Empty if the library cannot read the model.
+std::vector<std::vector<int64_t>> EncodeWithLibrary(const std::string& model_path,
+                                                    const std::vector<std::string>& texts);
+
+}  // namespace tessera

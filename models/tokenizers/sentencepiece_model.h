@@ -1,0 +1,89 @@
+// A sentencepiece unigram model (spiece.model): its pieces and its normalization rules, read and checked.
+//
+// Read here and not by libsentencepiece: Debian's carries its own copy of protobuf 3.14, whose exported symbols clash
+// with the protobuf 3.21 of the RPC library; a process that loads both aborts. The format is sentencepiece_model.proto.
+// Immutable and thread-safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace tessera {
+
+enum class PieceType { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+
+struct SentencePiece {
+  std::string text;
+  float score = 0;
+  PieceType type = PieceType::kNormal;
+};
+
+// How text is normalized: the longest rule that matches is applied, then white space is treated.
+struct NormalizationRules {
+  std::vector<uint32_t> trie;  // double array of Darts-clone; the values are positions in `replacements`
+  std::string replacements;    // each ends with a zero byte
+  bool add_dummy_prefix = true;
+  bool remove_extra_whitespaces = true;
+  bool escape_whitespaces = true;
+};
+
+class SentencePieceModel {
+ public:
+  // `name` appears in errors. InvalidArgument: not a model, not a unigram model, contradictory pieces.
+  static absl::StatusOr<SentencePieceModel> Parse(std::string_view bytes, const std::string& name);
+
+  int64_t size() const { return static_cast<int64_t>(pieces_.size()); }
+  const SentencePiece& piece(int64_t id) const { return pieces_[id]; }
+  // Id of the piece of any type with that text.
+  std::optional<int64_t> Find(std::string_view text) const;
+
+  int64_t unknown_id() const { return unknown_id_; }
+  bool has_user_defined() const { return has_user_defined_; }
+  // Characters without a piece are spelled as bytes instead of becoming the unknown piece.
+  bool has_byte_fallback() const { return byte_fallback_; }
+  int64_t byte_id(unsigned char byte) const { return byte_ids_[byte]; }
+  const NormalizationRules& rules() const { return rules_; }
+  bool treat_whitespace_as_suffix() const { return whitespace_as_suffix_; }
+  float lowest_score() const { return lowest_score_; }    // of the normal pieces
+  float highest_score() const { return highest_score_; }  // of the normal pieces, at least the smallest float above 0
+
+  // The pieces that text can be made of (not unknown, control or byte), narrowed byte by byte to those that begin with
+  // a given text. Ids sorted by text.
+  class PrefixSearch {
+   public:
+    explicit PrefixSearch(const SentencePieceModel& model) : model_(model), low_(0), high_(model.sorted_ids_.size()) {}
+    // False if no piece begins with the bytes so far and this one.
+    bool Advance(char byte);
+    // Id of the piece that consists of the bytes so far, if there is one.
+    std::optional<int64_t> Match() const;
+
+   private:
+    const SentencePieceModel& model_;
+    size_t low_, high_;
+    size_t depth_ = 0;
+  };
+
+ private:
+  SentencePieceModel() = default;
+  absl::Status Index(const std::string& name);
+
+  std::vector<SentencePiece> pieces_;
+  std::vector<int32_t> sorted_ids_;
+  std::vector<int32_t> all_sorted_ids_;
+  std::array<int64_t, 256> byte_ids_{};
+  NormalizationRules rules_;
+  int64_t unknown_id_ = 0;
+  bool has_user_defined_ = false;
+  bool byte_fallback_ = false;
+  bool whitespace_as_suffix_ = false;
+  float lowest_score_ = 0;
+  float highest_score_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,58 @@
+// What a diffusion transformer is to the rest of the project: embed, a list of blocks over one state, a head. Any
+// contiguous range of blocks can run elsewhere (a pipeline stage), because the state is all that passes between them.
+//
+// Shapes: b batch, n tokens of the span, t text tokens, D width of the model.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <map>
+
+#include "models/token_grid.h"
+#include "parallel/forward_context.h"
+
+namespace tessera {
+
+struct TransformerInput {
+  at::Tensor patches;         // [b, n, channels·p·p], features as Patchify orders them, for the tokens of `span`
+  TokenGrid grid;             // of the whole image
+  TokenSpan span;             // which of its tokens `patches` holds
+  at::Tensor timestep;        // [b], on the scale 0 … 1000
+  at::Tensor text;            // [b, t, text width]
+  at::Tensor text_mask;       // [b, t], 1 for tokens and 0 for padding; undefined: no padding
+  at::Tensor size_condition;  // [b, k], what the family says about sizes; undefined where it says nothing
+};
+
+// What passes from block to block.
+struct BlockState {
+  at::Tensor image;                 // [b, n, D]
+  at::Tensor text;                  // [b, t, D]
+  std::map<int, at::Tensor> skips;  // outputs kept for later blocks, by the block that made them
+};
+
+// What every block reads and none changes.
+struct Conditioning {
+  at::Tensor embedding;   // [b, D], of the timestep and all else that is one vector
+  at::Tensor modulation;  // the family's own: what its blocks scale and shift by
+  at::Tensor text_bias;   // [b, t], added to attention scores over text; undefined: none
+};
+
+class Transformer {
+ public:
+  virtual ~Transformer() = default;
+
+  virtual int num_blocks() const = 0;
+  virtual Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const = 0;
+  virtual BlockState Embed(const TransformerInput& input, const ForwardContext& context) const = 0;
+  virtual void Block(int index, BlockState& state, const Conditioning& conditioning,
+                     const ForwardContext& context) const = 0;
+
+  // [b, n, p·p·out_channels], features as Unpatchify reads them.
+  virtual at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
+                          const ForwardContext& context) const = 0;
+};
+
+// Embed, every block, head.
+at::Tensor RunTransformer(const Transformer& transformer, const TransformerInput& input, const ForwardContext& context);
+
+}  // namespace tessera

@@ -1,0 +1,216 @@
+#include "models/weights/model_folder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "models/weights/file.h"
+#include "models/weights/safetensors.h"
+#include "models/weights/sha256.h"
+
+namespace tessera {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kIndexName[] = "model_index.json";
+constexpr size_t kMaxIndexBytes = 16 << 20;
+
+// Never cut: the user may copy it.
+std::string QuotePath(const fs::path& path) { return Quote(path.string(), std::string::npos); }
+
+bool IsFolder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+bool Exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+bool IsCheckpointName(const fs::path& path) {
+  for (const char* extension : {".safetensors", ".sft", ".ckpt", ".pt", ".pth", ".bin", ".gguf"}) {
+    if (path.extension() == extension) return true;
+  }
+  return false;
+}
+
+// The pipeline class of a single-file checkpoint, from the names of its tensors; empty if they tell nothing.
+std::string GuessPipelineClass(const fs::path& file) {
+  const absl::StatusOr<SafetensorsFile> checkpoint = SafetensorsFile::Open(file.string(), file.filename().string());
+  if (!checkpoint.ok()) return "";
+  for (const StoredTensor& tensor : checkpoint->tensors()) {
+    if (tensor.name.find("joint_blocks.") != std::string::npos) return "StableDiffusion3Pipeline";
+    if (tensor.name.find("double_blocks.") != std::string::npos) return "FluxPipeline";
+  }
+  return "";
+}
+
+absl::Status SingleFileError(const fs::path& file) {
+  for (fs::path model : {file.parent_path(), file.parent_path().parent_path()}) {
+    if (model.empty()) model = ".";
+    if (Exists(model / kIndexName)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(QuotePath(file), " is one file of a model; the model is the folder ", QuotePath(model)));
+    }
+  }
+  const std::string guess = GuessPipelineClass(file);
+  return absl::FailedPreconditionError(absl::StrCat(
+      QuotePath(file), " is a single-file checkpoint; a folder in the diffusers layout is needed. ",
+      "Convert it once in Python with diffusers: ", guess.empty() ? "XPipeline" : guess, ".from_single_file(",
+      QuotePath(file), ").save_pretrained(", QuotePath(fs::path(file).replace_extension()), ")",
+      guess.empty() ? ", where XPipeline is the model's class, for example StableDiffusion3Pipeline or FluxPipeline"
+                    : ""));
+}
+
+absl::Status NoIndexError(const fs::path& path) {
+  const std::string shown = QuotePath(path);
+  if (IsFolder(path / "snapshots")) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        shown, " is the folder of a download cache; the model is one of the folders in its \"snapshots\""));
+  }
+  if (Exists(path / "config.json")) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        shown, " has a config.json and no model_index.json: it is one component; name the model's folder"));
+  }
+  std::error_code error;
+  std::vector<fs::path> checkpoints;
+  for (fs::directory_iterator entry(path, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (IsCheckpointName(entry->path())) checkpoints.push_back(entry->path());
+  }
+  if (!checkpoints.empty()) {
+    const absl::Status conversion = SingleFileError(*std::min_element(checkpoints.begin(), checkpoints.end()));
+    return absl::FailedPreconditionError(absl::StrCat(
+        shown, " has no model_index.json, but ", checkpoints.size(),
+        checkpoints.size() == 1 ? " checkpoint file: " : " checkpoint files: ", std::string(conversion.message())));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(shown, " has no model_index.json; a folder in the diffusers layout is needed"));
+}
+
+// Relative to the model's folder.
+std::string ConfigName(const std::string& component) {
+  if (component.starts_with("scheduler")) return component + "/scheduler_config.json";
+  if (component.starts_with("tokenizer")) return component + "/tokenizer_config.json";
+  if (component.starts_with("feature_extractor")) return component + "/preprocessor_config.json";
+  return component + "/config.json";
+}
+
+}  // namespace
+
+absl::StatusOr<ModelIndex> ParseModelIndex(std::string_view text, const std::string& name) {
+  absl::StatusOr<ConfigReader> config = ConfigReader::FromText(text, name);
+  if (!config.ok()) return config.status();
+  ModelIndex index;
+  index.json = config->json();
+  index.class_name = config->RequiredString("_class_name");
+  if (index.class_name.empty() && config->status().ok()) {
+    config->AddError("_class_name", "it must be the class of the pipeline, for example \"PixArtSigmaPipeline\"");
+  }
+  for (const JsonMember& member : index.json.members()) {
+    const std::span<const Json> pair = member.value.items();
+    if (member.key.starts_with("_") || pair.size() != 2) continue;
+    const std::string* library = pair[0].AsString();
+    const std::string* class_name = pair[1].AsString();
+    if (library != nullptr && class_name != nullptr) {
+      if (!IsPlainFileName(member.key)) {
+        config->AddError(member.key, "the name of a component must be the plain name of a folder");
+      }
+      index.components[member.key] = {*library, *class_name};
+    } else if ((library || class_name) && (pair[0].is_null() || pair[1].is_null())) {
+      config->AddError(member.key, "a component must be [\"library\", \"class\"], or [null, null] if it is absent");
+    }
+  }
+  if (!config->status().ok()) return config->status();
+  return index;
+}
+
+absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path) {
+  if (path.empty()) return absl::InvalidArgumentError("the model's path is empty");
+  if (path.find('\0') != std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("the model's path ", QuotePath(path), " holds a NUL byte"));
+  }
+  std::error_code error;
+  const fs::file_status found = fs::status(path, error);
+  if (found.type() == fs::file_type::not_found) {
+    return absl::NotFoundError(absl::StrCat("there is no model at ", QuotePath(path)));
+  }
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot examine model ", QuotePath(path)));
+  if (found.type() != fs::file_type::directory) {
+    if (found.type() == fs::file_type::regular && IsCheckpointName(path)) return SingleFileError(path);
+    return absl::FailedPreconditionError(
+        absl::StrCat(QuotePath(path), " is not a folder; a model is a folder with a model_index.json"));
+  }
+  const std::string index_path = absl::StrCat(path, "/", kIndexName);
+  absl::StatusOr<std::string> text = ReadWholeFile(index_path, kIndexName, kMaxIndexBytes);
+  if (absl::IsNotFound(text.status()) && !fs::is_symlink(index_path, error)) return NoIndexError(path);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<ModelIndex> index = ParseModelIndex(*text, kIndexName);
+  if (!index.ok()) return index.status();
+
+  std::vector<std::string> missing;
+  for (const auto& [component, unused] : index->components) {
+    if (!IsFolder(fs::path(path) / component)) missing.push_back(component);
+  }
+  if (!missing.empty()) {
+    return absl::NotFoundError(absl::StrCat("model ", QuotePath(path), " has no folder for ",
+                                            missing.size() == 1 ? "component " : "components ",
+                                            absl::StrJoin(missing, ", "), ", which its model_index.json lists"));
+  }
+  return ModelFolder(path, *std::move(index));
+}
+
+absl::StatusOr<std::string> ModelFolder::ComponentPath(const std::string& component) const {
+  if (!HasComponent(component)) {
+    std::vector<std::string> names;
+    for (const auto& [name, unused] : index_.components) names.push_back(name);
+    return absl::NotFoundError(absl::StrCat("model_index.json lists no component ", Quote(component), "; there are ",
+                                            names.empty() ? "none" : absl::StrJoin(names, ", ")));
+  }
+  return absl::StrCat(path_, "/", component);
+}
+
+absl::StatusOr<ConfigReader> ModelFolder::Config(const std::string& component) const {
+  const absl::StatusOr<std::string> folder = ComponentPath(component);
+  if (!folder.ok()) return folder.status();
+  const std::string name = ConfigName(component);
+  return ConfigReader::FromFile(absl::StrCat(path_, "/", name), name);
+}
+
+absl::StatusOr<WeightFolder> ModelFolder::Weights(const std::string& component) const {
+  const absl::StatusOr<std::string> folder = ComponentPath(component);
+  if (!folder.ok()) return folder.status();
+  return WeightFolder::Open(*folder, component);
+}
+
+absl::StatusOr<std::string> ModelFolder::Digest() const {
+  Sha256 digest;
+  std::vector<std::string> files = {kIndexName};
+  for (const auto& [component, unused] : index_.components) {
+    const std::string config = ConfigName(component);
+    if (Exists(fs::path(path_) / config)) files.push_back(config);
+  }
+  for (const std::string& file : files) {
+    const absl::StatusOr<std::string> text = ReadWholeFile(absl::StrCat(path_, "/", file), file, kMaxIndexBytes);
+    if (!text.ok()) return text.status();
+    digest.UpdatePart(file);
+    digest.UpdatePart(*text);
+  }
+  for (const auto& [component, unused] : index_.components) {
+    const std::string folder = absl::StrCat(path_, "/", component);
+    if (!WeightFolder::HasWeights(folder)) continue;
+    const absl::StatusOr<WeightFolder> weights = WeightFolder::Open(folder, component);
+    if (!weights.ok()) return weights.status();
+    digest.UpdatePart(component);
+    weights->AddToDigest(digest);
+  }
+  return digest.Finish();
+}
+
+}  // namespace tessera

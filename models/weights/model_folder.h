@@ -1,0 +1,62 @@
+// A model in the diffusers layout, as the user names it with --model: a folder with model_index.json and one folder per
+// component (transformer, vae, text_encoder, tokenizer, scheduler, …).
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "models/weights/json.h"
+#include "models/weights/weight_folder.h"
+
+namespace tessera {
+
+struct ComponentClass {
+  std::string library;  // "diffusers", "transformers"
+  std::string class_name;
+};
+
+struct ModelIndex {
+  std::string class_name;                            // of the pipeline
+  std::map<std::string, ComponentClass> components;  // present ones; names are plain folder names
+  Json json;                                         // with the pipeline's own options
+};
+
+// Reads the text of a model_index.json. Values may be [library, class], [null, null] for an absent component, or
+// anything else, which is an option of the pipeline.
+absl::StatusOr<ModelIndex> ParseModelIndex(std::string_view text, const std::string& name);
+
+// Immutable; thread-safe. Holds no open files.
+class ModelFolder {
+ public:
+  // Checks that every component listed has a folder. Errors name the user's own path, or names relative to it, and for
+  // a single-file checkpoint the Python call that converts it.
+  static absl::StatusOr<ModelFolder> Open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const std::string& class_name() const { return index_.class_name; }
+  const std::map<std::string, ComponentClass>& components() const { return index_.components; }
+  const Json& index() const { return index_.json; }
+
+  bool HasComponent(const std::string& component) const { return index_.components.contains(component); }
+  // NotFound, listing the components there are, if model_index.json does not list that one.
+  absl::StatusOr<std::string> ComponentPath(const std::string& component) const;
+
+  // The component's config.json; of schedulers and tokenizers scheduler_config.json and tokenizer_config.json.
+  absl::StatusOr<ConfigReader> Config(const std::string& component) const;
+  absl::StatusOr<WeightFolder> Weights(const std::string& component) const;
+
+  // SHA-256 in hexadecimal of model_index.json, the config files and the headers of the weight files, in a fixed order.
+  // It identifies the architecture and the files' layout, not the values of the weights.
+  absl::StatusOr<std::string> Digest() const;
+
+ private:
+  ModelFolder(std::string path, ModelIndex index) : path_(std::move(path)), index_(std::move(index)) {}
+
+  std::string path_;
+  ModelIndex index_;
+};
+
+}  // namespace tessera

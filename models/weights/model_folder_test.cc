@@ -1,0 +1,251 @@
+#include "models/weights/model_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "models/weights/test_folder.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Key;
+using ::testing::Not;
+
+std::string ErrorOf(const std::string& path) {
+  const absl::StatusOr<ModelFolder> model = ModelFolder::Open(path);
+  EXPECT_FALSE(model.ok()) << path;
+  return std::string(model.status().message());
+}
+
+std::string IndexError(const std::string& text) {
+  const absl::Status status = ParseModelIndex(text, "model_index.json").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("model_index.json"));
+  return std::string(status.message());
+}
+
+// A small whole model: a transformer with one tensor and a scheduler.
+void WriteModel(const TestFolder& folder) {
+  folder.Write("model_index.json", R"({"_class_name": "PixArtSigmaPipeline", "transformer": ["diffusers", "T"],)"
+                                   R"( "scheduler": ["diffusers", "S"]})");
+  folder.Write("transformer/config.json", R"({"num_layers": 2})");
+  folder.Write("transformer/diffusion_pytorch_model.safetensors", OneTensor("a"));
+  folder.Write("scheduler/scheduler_config.json", R"({"num_train_timesteps": 1000})");
+}
+
+std::string DigestOf(const TestFolder& folder) {
+  const absl::StatusOr<ModelFolder> model = ModelFolder::Open(folder.path());
+  EXPECT_TRUE(model.ok()) << model.status();
+  const absl::StatusOr<std::string> digest = model->Digest();
+  EXPECT_TRUE(digest.ok()) << digest.status();
+  return digest.value_or("");
+}
+
+TEST(ModelFolderTest, AGoldenPipelineListsItsComponents) {
+  const absl::StatusOr<ModelFolder> model = ModelFolder::Open("tests/golden/pipelines/pixart_sigma");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->class_name(), "PixArtSigmaPipeline");
+  EXPECT_THAT(model->components(),
+              ElementsAre(Key("scheduler"), Key("text_encoder"), Key("tokenizer"), Key("transformer"), Key("vae")));
+  EXPECT_EQ(model->components().at("text_encoder").library, "transformers");
+  EXPECT_EQ(model->components().at("text_encoder").class_name, "T5EncoderModel");
+  EXPECT_EQ(model->ComponentPath("vae").value(), "tests/golden/pipelines/pixart_sigma/vae");
+}
+
+TEST(ModelFolderTest, EveryGoldenPipelineOpensWithConfigsAndDigest) {
+  size_t models = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("tests/golden/pipelines")) {
+    const absl::StatusOr<ModelFolder> model = ModelFolder::Open(entry.path());
+    ASSERT_TRUE(model.ok()) << model.status();
+    for (const auto& [component, unused] : model->components()) {
+      EXPECT_TRUE(model->Config(component).ok()) << component << ": " << model->Config(component).status();
+    }
+    EXPECT_TRUE(model->Weights("transformer").ok());
+    EXPECT_EQ(model->Digest().value().size(), 64u);
+    ++models;
+  }
+  EXPECT_EQ(models, 9u);
+}
+
+TEST(ModelFolderTest, EachKindOfComponentHasItsConfigFile) {
+  const absl::StatusOr<ModelFolder> model = ModelFolder::Open("tests/golden/pipelines/pixart_sigma");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->Config("transformer")->name(), "transformer/config.json");
+  EXPECT_EQ(model->Config("scheduler")->name(), "scheduler/scheduler_config.json");
+  EXPECT_EQ(model->Config("tokenizer")->name(), "tokenizer/tokenizer_config.json");
+  EXPECT_EQ(model->Config("transformer")->Int("num_layers", 0), 2);
+}
+
+TEST(ModelFolderTest, AbsentComponentsAndOptionsAreNoComponents) {
+  const absl::StatusOr<ModelIndex> index = ParseModelIndex(
+      R"({"_class_name": "P", "_list": ["a", "b"], "vae": ["diffusers", "V"], "safety_checker": [null, null],)"
+      R"( "requires_safety_checker": false, "id2label": {"0": "tench"}, "note": "text", "n": null, "pair": [1, 2]})",
+      "model_index.json");
+  ASSERT_TRUE(index.ok()) << index.status();
+  EXPECT_THAT(index->components, ElementsAre(Key("vae")));
+  EXPECT_EQ(index->json.Find("requires_safety_checker")->AsBool(), false);
+}
+
+TEST(ModelFolderTest, AComponentThatIsHalfNullIsRefused) {
+  EXPECT_THAT(IndexError(R"({"_class_name": "P", "vae": [null, "V"]})"), HasSubstr("\"vae\""));
+  EXPECT_THAT(IndexError(R"({"_class_name": "P", "vae": ["diffusers", null]})"), HasSubstr("[null, null]"));
+}
+
+TEST(ModelFolderTest, AComponentOutsideTheFolderIsRefused) {
+  for (const std::string name : {"../vae", "/etc", "..", ".", "", "a/b", "a\\u0000b"}) {
+    EXPECT_THAT(IndexError(R"({"_class_name": "P", ")" + name + R"(": ["diffusers", "V"]})"),
+                HasSubstr("plain name of a folder"))
+        << name;
+  }
+}
+
+TEST(ModelFolderTest, AnIndexWithoutClassIsRefused) {
+  EXPECT_THAT(IndexError("{}"), HasSubstr("\"_class_name\" is missing"));
+  EXPECT_THAT(IndexError(R"({"_class_name": ""})"), HasSubstr("\"_class_name\""));
+  EXPECT_THAT(IndexError(R"({"_class_name": ["P"]})"), HasSubstr("a text"));
+  EXPECT_THAT(IndexError("[]"), HasSubstr("JSON object"));
+}
+
+TEST(ModelFolderTest, AnUnlistedComponentIsRefusedWithThoseThereAre) {
+  const absl::StatusOr<ModelFolder> model = ModelFolder::Open("tests/golden/pipelines/dit");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_FALSE(model->HasComponent("text_encoder"));
+  for (const absl::Status& status : {model->ComponentPath("text_encoder").status(),
+                                     model->Config("text_encoder").status(), model->Weights("text_encoder").status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("\"text_encoder\""), HasSubstr("scheduler, transformer, vae")));
+  }
+}
+
+TEST(ModelFolderTest, AMissingPathIsNamedAsTheUserWroteIt) {
+  EXPECT_EQ(ErrorOf("no/such/model"), "there is no model at \"no/such/model\"");
+  EXPECT_THAT(ErrorOf(""), HasSubstr("empty"));
+  EXPECT_THAT(ErrorOf(std::string("a\0b", 3)), HasSubstr("NUL"));
+}
+
+TEST(ModelFolderTest, ALongPathIsShownWhole) {
+  const std::string path = "no/" + std::string(200, 'x');
+  EXPECT_THAT(ErrorOf(path), HasSubstr("\"" + path + "\""));
+}
+
+TEST(ModelFolderTest, AFileThatIsNoModelIsRefused) {
+  const TestFolder folder;
+  EXPECT_THAT(ErrorOf(folder.Write("photo.jpg", "x")), HasSubstr("is not a folder"));
+}
+
+TEST(ModelFolderTest, ASingleFileCheckpointIsRecognisedWithTheCallThatConvertsIt) {
+  const TestFolder folder;
+  for (const std::string name : {"m.safetensors", "m.ckpt", "m.pt", "m.gguf"}) {
+    const std::string path = folder.Write(name, "x");
+    EXPECT_THAT(ErrorOf(path), AllOf(HasSubstr("single-file checkpoint"),
+                                     HasSubstr("XPipeline.from_single_file(\"" + path + "\").save_pretrained(\"" +
+                                               (folder / "m") + "\")")));
+  }
+}
+
+TEST(ModelFolderTest, TheConversionNamesTheClassWhereTheTensorsTellIt) {
+  const TestFolder folder;
+  EXPECT_THAT(ErrorOf(folder.Write("a.safetensors", OneTensor("model.diffusion_model.joint_blocks.0.x"))),
+              HasSubstr("StableDiffusion3Pipeline.from_single_file("));
+  EXPECT_THAT(ErrorOf(folder.Write("b.safetensors", OneTensor("double_blocks.0.img_attn.proj.weight"))),
+              HasSubstr(" FluxPipeline.from_single_file("));
+}
+
+TEST(ModelFolderTest, AFolderOfSingleFileCheckpointsIsRecognised) {
+  const TestFolder folder;
+  folder.Write("sd3.safetensors", OneTensor("joint_blocks.0.x"));
+  EXPECT_THAT(ErrorOf(folder.path()),
+              AllOf(HasSubstr("no model_index.json"),
+                    HasSubstr("StableDiffusion3Pipeline.from_single_file(\"" + (folder / "sd3.safetensors") + "\")")));
+}
+
+TEST(ModelFolderTest, AFileOfAModelPointsToTheModel) {
+  const TestFolder folder;
+  WriteModel(folder);
+  folder.Write("whole_model.safetensors", OneTensor("a"));
+  for (const std::string file : {"transformer/diffusion_pytorch_model.safetensors", "whole_model.safetensors"}) {
+    EXPECT_THAT(ErrorOf(folder / file), HasSubstr("the model is the folder \"" + folder.path() + "\""));
+  }
+}
+
+TEST(ModelFolderTest, AComponentOfAModelIsRecognised) {
+  const TestFolder folder;
+  WriteModel(folder);
+  EXPECT_THAT(ErrorOf(folder / "transformer"), HasSubstr("one component"));
+}
+
+TEST(ModelFolderTest, ADownloadCachesOuterFolderIsRecognised) {
+  const TestFolder folder;
+  folder.Write("snapshots/0a1b/model_index.json", "{}");
+  EXPECT_THAT(ErrorOf(folder.path()), HasSubstr("snapshots"));
+}
+
+TEST(ModelFolderTest, AFolderWithoutIndexIsRefused) {
+  const TestFolder folder;
+  EXPECT_THAT(ErrorOf(folder.path()), HasSubstr("no model_index.json"));
+}
+
+TEST(ModelFolderTest, ACorruptIndexIsRefusedWithItsPlace) {
+  const TestFolder folder;
+  folder.Write("model_index.json", "{\n  \"_class_name\": \"P\n}");
+  EXPECT_THAT(ErrorOf(folder.path()), AllOf(HasSubstr("model_index.json: line 2"), Not(HasSubstr(folder.path()))));
+}
+
+TEST(ModelFolderTest, AllMissingComponentFoldersAreNamed) {
+  const TestFolder folder;
+  folder.Write("model_index.json",
+               R"({"_class_name": "P", "vae": ["diffusers", "V"], "tokenizer": ["transformers", "T"]})");
+  EXPECT_THAT(ErrorOf(folder.path()), HasSubstr("components tokenizer, vae"));
+}
+
+TEST(ModelFolderTest, ADownloadCacheOfLinksIsRead) {
+  const TestFolder cache;
+  cache.Write("blobs/index", R"({"_class_name": "P", "transformer": ["diffusers", "T"]})");
+  cache.Write("blobs/config", R"({"num_layers": 5})");
+  cache.Write("blobs/weights", OneTensor("a"));
+  const std::filesystem::path snapshot = cache / "snapshots/0a1b";
+  std::filesystem::create_directories(snapshot / "transformer");
+  std::filesystem::create_symlink("../../blobs/index", snapshot / "model_index.json");
+  std::filesystem::create_symlink("../../../blobs/config", snapshot / "transformer/config.json");
+  std::filesystem::create_symlink("../../../blobs/weights", snapshot / "transformer/model.safetensors");
+  const absl::StatusOr<ModelFolder> model = ModelFolder::Open(snapshot.string());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->Config("transformer")->Int("num_layers", 0), 5);
+  EXPECT_EQ(model->Weights("transformer")->tensors().size(), 1u);
+}
+
+TEST(ModelFolderTest, TheDigestIsThatOfTheContentsAndNotOfThePath) {
+  const TestFolder first, second;
+  WriteModel(first);
+  WriteModel(second);
+  EXPECT_EQ(DigestOf(first), DigestOf(second));
+}
+
+TEST(ModelFolderTest, TheDigestChangesWithIndexConfigsAndWeightHeaders) {
+  const TestFolder folder;
+  WriteModel(folder);
+  const std::string original = DigestOf(folder);
+  folder.Write("transformer/config.json", R"({"num_layers": 3})");
+  EXPECT_NE(DigestOf(folder), original);
+  WriteModel(folder);
+  folder.Write("scheduler/scheduler_config.json", "{}");
+  EXPECT_NE(DigestOf(folder), original);
+  WriteModel(folder);
+  folder.Write("transformer/diffusion_pytorch_model.safetensors", OneTensor("b"));
+  EXPECT_NE(DigestOf(folder), original);
+  WriteModel(folder);
+  folder.Write("model_index.json", R"({"_class_name": "P", "transformer": ["diffusers", "T"]})");
+  EXPECT_NE(DigestOf(folder), original);
+  WriteModel(folder);
+  EXPECT_EQ(DigestOf(folder), original);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,243 @@
+#include "models/weights/safetensors.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "models/weights/json.h"
+#include "models/weights/sha256.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr size_t kLengthBytes = 8;
+constexpr std::string_view kMetadataKey = "__metadata__";
+
+struct TypeEntry {
+  StoredType type;
+  std::string_view name;
+  int64_t size;
+};
+
+constexpr TypeEntry kTypes[] = {
+    {StoredType::kF64, "F64", 8},   {StoredType::kF32, "F32", 4},        {StoredType::kF16, "F16", 2},
+    {StoredType::kBF16, "BF16", 2}, {StoredType::kI64, "I64", 8},        {StoredType::kI32, "I32", 4},
+    {StoredType::kI16, "I16", 2},   {StoredType::kI8, "I8", 1},          {StoredType::kU64, "U64", 8},
+    {StoredType::kU32, "U32", 4},   {StoredType::kU16, "U16", 2},        {StoredType::kU8, "U8", 1},
+    {StoredType::kBool, "BOOL", 1}, {StoredType::kF8E4M3, "F8_E4M3", 1}, {StoredType::kF8E5M2, "F8_E5M2", 1},
+};
+
+const TypeEntry& Entry(StoredType type) { return kTypes[static_cast<size_t>(type)]; }
+
+// The bytes of a tensor of that shape; nothing if they do not fit 63 bits. Sizes of zero do not hide an overflow: the
+// strides of such a tensor would overflow too.
+std::optional<int64_t> ShapeBytes(const std::vector<int64_t>& shape, int64_t element_size) {
+  int64_t bytes = element_size;
+  bool empty = false;
+  for (int64_t size : shape) {
+    if (size == 0) {
+      empty = true;
+    } else if (__builtin_mul_overflow(bytes, size, &bytes)) {
+      return std::nullopt;
+    }
+  }
+  return empty ? 0 : bytes;
+}
+
+absl::Status ParseTensor(const Json& json, uint64_t data_begin, uint64_t data_bytes, const std::string& where,
+                         StoredTensor* tensor) {
+  const auto error = [&](auto... parts) { return absl::InvalidArgumentError(absl::StrCat(where, ": ", parts...)); };
+  if (!json.is_object()) {
+    return error("is ", json.Describe(), "; it must be an object with dtype, shape and data_offsets");
+  }
+  for (const JsonMember& member : json.members()) {
+    if (member.key != "dtype" && member.key != "shape" && member.key != "data_offsets") {
+      return error("unknown field ", Quote(member.key), "; legal are dtype, shape and data_offsets");
+    }
+  }
+  for (std::string_view field : {"dtype", "shape", "data_offsets"}) {
+    if (json.Find(field) == nullptr) return error(std::string(field), " is missing");
+  }
+
+  const Json& dtype = *json.Find("dtype");
+  const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeEntry& entry) {
+    return dtype.AsString() != nullptr && *dtype.AsString() == entry.name;
+  });
+  if (type == std::end(kTypes)) {
+    return error(
+        "unknown dtype ", dtype.Describe(), "; known are ",
+        absl::StrJoin(kTypes, ", ", [](std::string* out, const TypeEntry& entry) { out->append(entry.name); }));
+  }
+  tensor->type = type->type;
+
+  const Json& shape = *json.Find("shape");
+  if (!shape.is_array()) return error("shape is ", shape.Describe(), "; it must be a list of sizes");
+  for (const Json& item : shape.items()) {
+    const std::optional<int64_t> size = item.AsInt();
+    if (!size || *size < 0) {
+      return error("size ", item.Describe(), " in the shape; a size must be a whole number from 0 to 2^63 - 1");
+    }
+    tensor->shape.push_back(*size);
+  }
+  const std::optional<int64_t> bytes = ShapeBytes(tensor->shape, type->size);
+  if (!bytes) return error("shape [", absl::StrJoin(tensor->shape, ", "), "] has more bytes than 63 bits can count");
+
+  const Json& offsets = *json.Find("data_offsets");
+  const std::span<const Json> pair = offsets.items();
+  const auto offset = [&](size_t i) { return i < pair.size() ? pair[i].AsInt().value_or(-1) : -1; };
+  if (pair.size() != 2 || offset(0) < 0 || offset(1) < 0) {
+    return error("data_offsets must be a list of two whole numbers of at least 0");
+  }
+  const uint64_t begin = static_cast<uint64_t>(offset(0)), end = static_cast<uint64_t>(offset(1));
+  if (begin > end) return error("data_offsets [", begin, ", ", end, "] end before they begin");
+  if (end > data_bytes) {
+    return error("data_offsets [", begin, ", ", end, "] go past the end of the file, which holds ", data_bytes,
+                 " bytes of tensors; it was perhaps cut short");
+  }
+  if (end - begin != static_cast<uint64_t>(*bytes)) {
+    return error("data_offsets [", begin, ", ", end, "] span ", end - begin, " bytes; ", std::string(type->name),
+                 " of shape [", absl::StrJoin(tensor->shape, ", "), "] has ", *bytes);
+  }
+  tensor->begin = data_begin + begin;
+  tensor->end = data_begin + end;
+  return absl::OkStatus();
+}
+
+absl::Status ParseMetadata(const Json& json, const std::string& file_name,
+                           std::map<std::string, std::string>* metadata) {
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file_name, ": __metadata__ is ", json.Describe(), "; it must be an object of texts"));
+  }
+  for (const JsonMember& member : json.members()) {
+    if (member.value.AsString() == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(file_name, ": __metadata__ field ", Quote(member.key), " is ",
+                                                     member.value.Describe(), "; it must be a text"));
+    }
+    (*metadata)[member.key] = *member.value.AsString();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int64_t StoredTypeSize(StoredType type) { return Entry(type).size; }
+
+std::string StoredTypeName(StoredType type) { return std::string(Entry(type).name); }
+
+absl::StatusOr<uint64_t> ParseSafetensorsHeaderLength(std::string_view prefix, uint64_t file_size,
+                                                      const std::string& file_name) {
+  if (file_size < kLengthBytes || prefix.size() < kLengthBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file_name, ": has ", file_size, " bytes; a safetensors file begins with 8 bytes of length"));
+  }
+  uint64_t length = 0;
+  for (size_t i = 0; i < kLengthBytes; ++i) length |= uint64_t{static_cast<unsigned char>(prefix[i])} << (8 * i);
+  if (length > kMaxSafetensorsHeaderBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(file_name, ": header of ", length, " bytes; at most ",
+                                                   kMaxSafetensorsHeaderBytes,
+                                                   " are legal: this is not a safetensors file"));
+  }
+  if (length > file_size - kLengthBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(file_name, ": header of ", length, " bytes in a file of ", file_size,
+                                                   "; the file was perhaps cut short"));
+  }
+  return length;
+}
+
+absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header, uint64_t file_size,
+                                                         const std::string& file_name) {
+  const uint64_t data_begin = kLengthBytes + header.size();
+  if (file_size < data_begin) {
+    return absl::InvalidArgumentError(absl::StrCat(file_name, ": the file ends within its header"));
+  }
+  const uint64_t data_bytes = file_size - data_begin;
+  if (header.empty() || header[0] != '{') {
+    return absl::InvalidArgumentError(absl::StrCat(file_name, ": the header does not begin with {"));
+  }
+  absl::StatusOr<Json> json = ParseJson(header, absl::StrCat(file_name, ": header"), kMaxSafetensorsHeaderBytes);
+  if (!json.ok()) return json.status();
+
+  SafetensorsHeader result;
+  for (const JsonMember& member : json->members()) {
+    if (member.key == kMetadataKey) {
+      const absl::Status status = ParseMetadata(member.value, file_name, &result.metadata);
+      if (!status.ok()) return status;
+      continue;
+    }
+    StoredTensor& tensor = result.tensors.emplace_back();
+    tensor.name = member.key;
+    const absl::Status status = ParseTensor(member.value, data_begin, data_bytes,
+                                            absl::StrCat(file_name, ": tensor ", Quote(member.key)), &tensor);
+    if (!status.ok()) return status;
+  }
+
+  std::sort(result.tensors.begin(), result.tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  uint64_t covered = data_begin;
+  const StoredTensor* previous = nullptr;
+  for (const StoredTensor& tensor : result.tensors) {
+    if (tensor.begin < covered) {
+      return absl::InvalidArgumentError(absl::StrCat(file_name, ": tensors ", Quote(previous->name), " and ",
+                                                     Quote(tensor.name), " overlap by ",
+                                                     std::min(covered, tensor.end) - tensor.begin, " bytes"));
+    }
+    if (tensor.begin > covered) {
+      return absl::InvalidArgumentError(absl::StrCat(file_name, ": ", tensor.begin - covered, " bytes before tensor ",
+                                                     Quote(tensor.name), " belong to no tensor"));
+    }
+    covered = tensor.end;
+    previous = &tensor;
+  }
+  if (covered != file_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file_name, ": ", file_size - covered, " bytes after ",
+                     previous ? absl::StrCat("the last tensor, ", Quote(previous->name)) : std::string("the header"),
+                     ", belong to no tensor"));
+  }
+  return result;
+}
+
+absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path, const std::string& name) {
+  absl::StatusOr<ReadOnlyFile> file = ReadOnlyFile::Open(path, name);
+  if (!file.ok()) return file.status();
+  std::string prefix(std::min<uint64_t>(kLengthBytes, file->size()), '\0');
+  if (absl::Status status = file->Read(0, std::as_writable_bytes(std::span(prefix))); !status.ok()) return status;
+  const absl::StatusOr<uint64_t> length = ParseSafetensorsHeaderLength(prefix, file->size(), name);
+  if (!length.ok()) return length.status();
+  std::string text(*length, '\0');
+  if (absl::Status status = file->Read(kLengthBytes, std::as_writable_bytes(std::span(text))); !status.ok()) {
+    return status;
+  }
+  absl::StatusOr<SafetensorsHeader> header = ParseSafetensorsHeader(text, file->size(), name);
+  if (!header.ok()) return header.status();
+  Sha256 digest;
+  digest.Update(text);
+  return SafetensorsFile(*std::move(file), *std::move(header), digest.Finish());
+}
+
+SafetensorsFile::SafetensorsFile(ReadOnlyFile file, SafetensorsHeader header, std::string header_digest)
+    : file_(std::move(file)), header_(std::move(header)), header_digest_(std::move(header_digest)) {
+  for (size_t i = 0; i < header_.tensors.size(); ++i) by_name_.emplace(header_.tensors[i].name, i);
+}
+
+const StoredTensor* SafetensorsFile::Find(std::string_view tensor) const {
+  const auto found = by_name_.find(tensor);
+  return found == by_name_.end() ? nullptr : &header_.tensors[found->second];
+}
+
+absl::Status SafetensorsFile::Read(const StoredTensor& tensor, uint64_t offset, std::span<std::byte> out) const {
+  if (offset > tensor.bytes() || out.size() > tensor.bytes() - offset) {
+    return absl::OutOfRangeError(absl::StrCat(name(), ": tensor ", Quote(tensor.name), " has ", tensor.bytes(),
+                                              " bytes; ", out.size(), " from byte ", offset, " on are asked for"));
+  }
+  return file_.Read(tensor.begin + offset, out);
+}
+
+}  // namespace tessera

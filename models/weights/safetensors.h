@@ -1,0 +1,93 @@
+// One safetensors file: 8 bytes little-endian header length, a JSON header, then the tensors' bytes without gaps.
+// Nothing of the header is believed before it is checked against the file's size.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "models/weights/file.h"
+
+namespace tessera {
+
+enum class StoredType {
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU64,
+  kU32,
+  kU16,
+  kU8,
+  kBool,
+  kF8E4M3,
+  kF8E5M2,
+};
+
+int64_t StoredTypeSize(StoredType type);      // bytes of one element
+std::string StoredTypeName(StoredType type);  // as the file spells it: "F32", "BF16", …
+
+// Shapes are checked: no negative size, and the product of the non-zero sizes times the element size fits 63 bits.
+struct StoredTensor {
+  std::string name;
+  StoredType type = StoredType::kF32;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0;  // offsets from the start of the file
+  uint64_t end = 0;
+
+  uint64_t bytes() const { return end - begin; }
+  int64_t elements() const { return static_cast<int64_t>(bytes()) / StoredTypeSize(type); }
+};
+
+struct SafetensorsHeader {
+  std::vector<StoredTensor> tensors;  // in the order of their bytes in the file
+  std::map<std::string, std::string> metadata;
+};
+
+inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
+
+// The header's length from the first 8 bytes of a file of that size; `prefix` may be shorter if the file is.
+absl::StatusOr<uint64_t> ParseSafetensorsHeaderLength(std::string_view prefix, uint64_t file_size,
+                                                      const std::string& file_name);
+
+// `header` is the JSON text that follows the 8 length bytes of a file of file_size bytes. InvalidArgument, naming the
+// file and the tensor, unless the tensors cover the rest of the file exactly once.
+absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header, uint64_t file_size,
+                                                         const std::string& file_name);
+
+// Owns the open file. Movable; const methods are thread-safe.
+class SafetensorsFile {
+ public:
+  // Reads and checks the header. `name` appears in errors in place of the path.
+  static absl::StatusOr<SafetensorsFile> Open(const std::string& path, const std::string& name);
+
+  const std::string& name() const { return file_.name(); }
+  const std::vector<StoredTensor>& tensors() const { return header_.tensors; }
+  const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
+  const StoredTensor* Find(std::string_view tensor) const;             // null if there is none
+  const std::string& header_digest() const { return header_digest_; }  // SHA-256 of the header text, hexadecimal
+
+  // Fills `out` with the tensor's bytes from `offset` on. `tensor` must be one of tensors(). OutOfRange if that goes
+  // past the tensor's end; DataLoss if the file has become shorter.
+  absl::Status Read(const StoredTensor& tensor, uint64_t offset, std::span<std::byte> out) const;
+
+ private:
+  SafetensorsFile(ReadOnlyFile file, SafetensorsHeader header, std::string header_digest);
+
+  ReadOnlyFile file_;
+  SafetensorsHeader header_;
+  std::string header_digest_;
+  std::map<std::string, size_t, std::less<>> by_name_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,62 @@
+// The weights of one component of a model: one safetensors file, or several and the index that says which tensor is
+// where. File names are those that diffusers and transformers write.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "models/weights/safetensors.h"
+#include "models/weights/sha256.h"
+
+namespace tessera {
+
+// Tensor name to file name, from the text of an index (*.safetensors.index.json). InvalidArgument, naming `name`,
+// unless every file is a plain *.safetensors name, which cannot lead out of the index's folder.
+absl::StatusOr<std::map<std::string, std::string>> ParseWeightIndex(std::string_view text, const std::string& name);
+
+// Owns the open files. Movable; const methods are thread-safe.
+class WeightFolder {
+ public:
+  struct Location {
+    size_t file = 0;  // index into files()
+    StoredTensor tensor;
+  };
+  using Tensors = std::map<std::string, Location, std::less<>>;
+
+  // Takes the first of: diffusion_pytorch_model.safetensors or model.safetensors; their index; the same of the fp16 and
+  // then the bf16 variant; any other *.safetensors.index.json. `name` appears in errors, e.g. "transformer".
+  // All disagreements between an index and its files are reported in one error.
+  static absl::StatusOr<WeightFolder> Open(const std::string& folder, const std::string& name);
+
+  // Whether Open would find a file to open.
+  static bool HasWeights(const std::string& folder);
+
+  const Tensors& tensors() const { return tensors_; }
+  const std::vector<std::string>& files() const { return file_names_; }  // relative to the folder
+  uint64_t total_bytes() const { return total_bytes_; }
+
+  // Fills `out` with a tensor's bytes from `offset` on; errors as SafetensorsFile::Read.
+  absl::Status Read(const Location& location, uint64_t offset, std::span<std::byte> out) const;
+  // A whole tensor; NotFound if there is none of that name, InvalidArgument if `out` is not of its size.
+  absl::Status Read(std::string_view tensor, std::span<std::byte> out) const;
+
+  // Adds the names and headers of all files, not the tensors' bytes.
+  void AddToDigest(Sha256& digest) const;
+
+ private:
+  WeightFolder() = default;
+
+  std::vector<std::string> file_names_;
+  std::vector<SafetensorsFile> files_;
+  Tensors tensors_;
+  uint64_t total_bytes_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Does all set-up, builds everything and runs every test.
+#
+#   ./run-tests.sh [--long] [--no-torch]
+#     --no-torch  only the front end and all else that needs no LibTorch
+#     --long      afterwards also what takes longer: AddressSanitizer and ThreadSanitizer builds, libFuzzer,
+#                 clang-tidy over the files that include LibTorch, and every test three times in random order
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+long=0
+preset=release
+for argument in "$@"; do
+  case $argument in
+    --long) long=1 ;;
+    --no-torch) preset=no-torch ;;
+    -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' run-tests.sh; exit 0 ;;
+    *) echo "run-tests.sh: unknown argument $argument; legal: --long, --no-torch" >&2; exit 2 ;;
+  esac
+done
+jobs=${TESSERA_JOBS:-$(nproc)}
+
+run() {
+  echo "Tests of the $1 build"
+  ctest --preset "$@" -j "$jobs" </dev/null
+}
+
+scripts/setup.sh --checks --preset "$preset"
+if ((long)); then
+  for extra in debug tsan fuzz; do
+    scripts/setup.sh --checks --preset "$extra"
+    run "$extra"
+  done
+  scripts/tidy.sh "build/$preset" --all
+  run "$preset" --repeat until-fail:3 --schedule-random
+else
+  run "$preset"
+fi

@@ -1,0 +1,138 @@
+// What a front end may ask of a worker, as plain structs, and the interface that answers it.
+//
+// These mirror proto/tessera/internal/control.proto without including protobuf, so that code with LibTorch can use
+// them. runtime/control_channel.h turns the stream of commands into calls of a CommandHandler.
+#ifndef TESSERA_RUNTIME_COMMANDS_H_
+#define TESSERA_RUNTIME_COMMANDS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace tessera {
+
+// One part of a pipeline: transformer, text_encoder, vae, …
+struct ModelComponent {
+  std::string name;
+  std::string class_name;
+  uint64_t parameters = 0;
+  uint64_t bytes = 0;              // as stored
+  std::string dtype;               // as stored; "mixed" where there are several
+  std::vector<std::string> files;  // names relative to the model's folder
+};
+
+// All that a front end knows of a model.
+struct ModelDescription {
+  std::string pipeline;  // _class_name of model_index.json
+  std::string family;
+  std::string digest;  // sha-256 over configuration files and headers of weight files, hex
+  std::vector<ModelComponent> components;
+  int32_t size_multiple = 1;  // of height and width, unless resolution binning is on
+  int32_t min_size = 1;       // pixels, each side
+  int32_t max_size = 1;
+  int32_t default_height = 0;
+  int32_t default_width = 0;
+  int32_t default_steps = 0;
+  int32_t max_steps = 0;
+  double default_guidance_scale = 0;
+  bool default_resolution_binning = false;
+  bool can_bin = false;  // the model has a table of sizes
+  bool default_clean_caption = false;
+  int32_t default_max_sequence_length = 0;
+  std::string default_sampler;
+  std::vector<std::string> samplers;
+  int32_t heads = 0;
+  int32_t blocks = 0;
+  std::vector<std::string> warnings;  // unknown fields of configuration files, and the like
+};
+
+struct LoadParameters {
+  std::string model;           // folder
+  std::string dtype = "fp32";  // fp64, fp32, bf16
+  std::string device = "cpu";  // cpu, cuda, cuda:N
+  int32_t threads = 0;         // 0: all of the machine's
+};
+
+struct Loaded {
+  double seconds = 0;
+  uint64_t weight_bytes = 0;  // as served
+};
+
+struct JobParameters {
+  std::string prompt;  // valid UTF-8 without NUL
+  std::string negative_prompt;
+  int32_t height = 0;  // pixels as the user gave them; resolution binning happens in the worker
+  int32_t width = 0;
+  int32_t steps = 0;
+  double guidance_scale = 0;
+  uint64_t seed = 0;
+  std::string sampler;            // one of ModelDescription::samplers; empty: the model's own
+  std::string noise = "tessera";  // tessera, torch-cpu
+  bool clean_caption = false;
+  bool resolution_binning = false;
+  int32_t max_sequence_length = 0;  // 0: the model's default
+};
+
+struct JobStarted {
+  int32_t height = 0;  // of the image that will come out
+  int32_t width = 0;
+  int32_t generated_height = 0;  // of the size that is denoised: differs under resolution binning
+  int32_t generated_width = 0;
+  std::string sampler;
+  int32_t prompt_tokens = 0;
+  int32_t max_sequence_length = 0;
+  double seconds = 0;                 // spent on the text encoders
+  std::vector<std::string> warnings;  // a prompt cut at the maximum length, and the like
+};
+
+struct Stepped {
+  int32_t completed = 0;  // steps done by the first job of the batch
+  double seconds = 0;
+};
+
+struct Decoded {
+  int32_t height = 0;
+  int32_t width = 0;
+  double seconds = 0;
+};
+
+// Takes whole rows of 8-bit RGB, top to bottom without a gap; `first` is the index of the first of them. After an
+// error the image is of no more use: return that error from Decode.
+using RowSink = absl::FunctionRef<absl::Status(int32_t first, absl::Span<const uint8_t> rgb)>;
+
+// Does what the commands say. Called from one thread, one command at a time, in the order of the log. Messages of the
+// errors returned are shown to users. May throw: the control channel turns exceptions into errors
+// (std::bad_alloc into RESOURCE_EXHAUSTED).
+class CommandHandler {
+ public:
+  virtual ~CommandHandler() = default;
+
+  // Reads configuration and headers of the weight files in folder `model`; needs no earlier Load.
+  virtual absl::StatusOr<ModelDescription> Describe(const std::string& model) = 0;
+
+  // At most one model is held; an earlier one, its jobs included, is dropped first. RESOURCE_EXHAUSTED, and no other
+  // error, says that the device or its memory is not available.
+  virtual absl::StatusOr<Loaded> Load(const LoadParameters& parameters) = 0;
+
+  // `job` is new and not 0. After an error the job does not exist.
+  virtual absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) = 0;
+
+  // One timestep for each of these distinct jobs; NOT_FOUND for a job that was never started or has ended,
+  // FAILED_PRECONDITION for one that has no steps left.
+  virtual absl::StatusOr<Stepped> Step(absl::Span<const uint64_t> jobs) = 0;
+
+  // The image as it stands (before the last step: a preview). The job stays as it is.
+  virtual absl::StatusOr<Decoded> Decode(uint64_t job, RowSink rows) = 0;
+
+  // Frees a job; an unknown one is no error.
+  virtual absl::Status EndJob(uint64_t job) = 0;
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_RUNTIME_COMMANDS_H_

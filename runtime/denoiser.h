@@ -1,0 +1,48 @@
+// Denoising, one timestep at a time: the loop itself belongs to whoever holds the command log.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "models/family.h"
+#include "runtime/noise_source.h"
+#include "runtime/samplers/sampler.h"
+
+namespace tessera {
+
+// One image on its way. Each job has its own step, sampler history and noise, so jobs that started at different times
+// can share a batch.
+struct DenoiseJob {
+  LatentGeometry geometry;
+  std::vector<GuidanceBranch> branches;
+  std::unique_ptr<Sampler> sampler;
+  std::unique_ptr<NoiseSource> noise;
+  at::Tensor latents;  // [channels, height, width] in max(fp32, model dtype), on the model's device
+};
+
+// Draws the job's initial latents: standard normal times the sampler's starting sigma.
+void DrawInitialLatents(DenoiseJob& job, const Family& family);
+
+// What the sampler of each job is given at its next step: the weighted sum of its branches' predictions, each
+// [channels, height, width] in max(fp32, model dtype).
+std::vector<at::Tensor> Predict(const Family& family, std::span<DenoiseJob* const> batch, const ForwardContext& context);
+
+class Denoiser {
+ public:
+  // Both outlive the denoiser.
+  Denoiser(const Family& family, const ForwardContext& context) : family_(family), context_(context) {}
+
+  // One timestep for each job of the batch, in one forward pass of all jobs and branches. The jobs agree in geometry
+  // and in the number of branches, and each has a step left. May throw what LibTorch throws, and
+  // std::runtime_error when a job's latents stop being finite.
+  void Step(std::span<DenoiseJob* const> batch);
+
+ private:
+  const Family& family_;
+  const ForwardContext& context_;
+};
+
+}  // namespace tessera

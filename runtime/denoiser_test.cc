@@ -1,0 +1,113 @@
+#include "runtime/denoiser.h"
+
+#include <gtest/gtest.h>
+
+#include "models/families.h"
+#include "tests/golden_runner/golden_case.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kEmoji[] = "assets/emoji";
+
+class DenoiserTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(kEmoji);
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    const absl::StatusOr<const FamilyEntry*> entry = FindFamily(folder->class_name());
+    ASSERT_TRUE(entry.ok());
+    absl::StatusOr<std::unique_ptr<Family>> loaded = (*entry)->load(*folder, {.dtype = at::kDouble});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    family_ = loaded->release();
+  }
+  static void TearDownTestSuite() {
+    delete family_;
+    family_ = nullptr;
+  }
+
+  DenoiseJob Job(const std::string& prompt, uint64_t seed, double guidance, const char* sampler, int steps) {
+    const PromptRequest request{.prompt = prompt,
+                                .negative_prompt = "blurred",
+                                .max_sequence_length = 24,
+                                .guidance_scale = guidance,
+                                .height = 48,
+                                .width = 64};
+    DenoiseJob job;
+    job.branches = family_->Encode(request, context_)->branches;
+    job.geometry = family_->Geometry(48, 64);
+    job.sampler = *Sampler::Create(*WithSampler(DefaultSamplerConfig(SamplerClass::kDpmSolver), sampler), steps, {});
+    job.noise = MakeTesseraNoise(seed);
+    DrawInitialLatents(job, *family_);
+    return job;
+  }
+
+  at::Tensor Run(DenoiseJob job) {
+    DenoiseJob* batch[] = {&job};
+    while (!job.sampler->done()) Denoiser(*family_, context_).Step(batch);
+    return job.latents;
+  }
+
+  static double Relative(const at::Tensor& a, const at::Tensor& b) {
+    return ((a - b).abs().max() / b.abs().max()).item<double>();
+  }
+
+  static Family* family_;
+  c10::InferenceMode no_gradients_;
+  SingleRank group_;
+  LocalAttention attention_;
+  ForwardContext context_{.attention = attention_, .tensor = group_};
+};
+Family* DenoiserTest::family_ = nullptr;
+
+// Prompts of unequal length, jobs at different steps, a stochastic sampler beside a multistep one.
+TEST_F(DenoiserTest, AJobInABatchGivesWhatItGivesAlone) {
+  const auto first = [&] { return Job("red apple", 1, 4, "dpm++2", 4); };
+  const auto second = [&] { return Job("a very happy grinning face with big eyes", 2, 2.5, "ddpm", 6); };
+  const at::Tensor alone_first = Run(first()), alone_second = Run(second());
+
+  DenoiseJob a = first(), b = second();
+  Denoiser denoiser(*family_, context_);
+  DenoiseJob* ahead[] = {&b};
+  denoiser.Step(ahead);
+  DenoiseJob* both[] = {&a, &b};
+  while (!a.sampler->done()) denoiser.Step(both);
+  while (!b.sampler->done()) denoiser.Step(ahead);
+  EXPECT_LT(Relative(a.latents, alone_first), 1e-12);
+  EXPECT_LT(Relative(b.latents, alone_second), 1e-12);
+}
+
+TEST_F(DenoiserTest, TheSameSeedGivesTheSameBitsAndAnotherSeedAnotherImage) {
+  const at::Tensor one = Run(Job("red apple", 7, 4, "ddpm", 3));
+  EXPECT_TRUE(at::equal(one, Run(Job("red apple", 7, 4, "ddpm", 3))));
+  EXPECT_GT(Relative(Run(Job("red apple", 8, 4, "ddpm", 3)), one), 0.1);
+}
+
+TEST_F(DenoiserTest, GuidanceOfOneIsTheConditionalPredictionAlone) {
+  DenoiseJob job = Job("red apple", 1, 1, "ddim", 4);
+  EXPECT_EQ(job.branches.size(), 1);
+  EXPECT_EQ(job.branches[0].weight, 1);
+}
+
+TEST_F(DenoiserTest, LatentsThatStopBeingFiniteAreAnErrorAndNoImage) {
+  DenoiseJob job = Job("red apple", 1, 4, "ddim", 4);
+  job.latents[0][0][0] = std::numeric_limits<double>::quiet_NaN();
+  DenoiseJob* batch[] = {&job};
+  EXPECT_THROW(Denoiser(*family_, context_).Step(batch), std::runtime_error);
+}
+
+// The goldens' initial latents are torch.randn of a CPU generator, seeded as their generator's source says.
+TEST(NoiseSourceTest, TorchCpuDrawsWhatTheReferenceDraws) {
+  const absl::StatusOr<golden::Tensors> gold = golden::ReadTensors("tests/golden/trajectories/pixart_alpha.0.safetensors");
+  ASSERT_TRUE(gold.ok()) << gold.status();
+  const at::Tensor& expected = gold->at("latents.initial")[0];
+  EXPECT_TRUE(at::equal(MakeTorchCpuNoise(71968910150479045, at::kFloat)->Initial(expected.sizes(), at::kFloat), expected));
+}
+
+TEST(NoiseSourceTest, TesseraNoiseIsRoundedOnceFromDouble) {
+  const at::Tensor wide = MakeTesseraNoise(5)->ForStep(3, {2, 3, 4}, at::kDouble);
+  EXPECT_TRUE(at::equal(MakeTesseraNoise(5)->ForStep(3, {2, 3, 4}, at::kFloat), wide.to(at::kFloat)));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,210 @@
+#include "runtime/engine.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "models/precision.h"
+#include "runtime/device.h"
+#include "runtime/image_output.h"
+#include "runtime/model_info.h"
+
+namespace tessera {
+namespace {
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// Runs tensor code. What LibTorch throws goes to the log in full, and to the user without its internals.
+template <class Function>
+auto Guarded(const Function& function) -> decltype(function()) {
+  const c10::InferenceMode no_gradients;
+  try {
+    return function();
+  } catch (const c10::OutOfMemoryError& error) {
+    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+    return absl::ResourceExhaustedError("out of memory on the device; use a smaller size, a smaller dtype or fewer images");
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+    if (absl::StrContains(error.what_without_backtrace(), "can't allocate memory")) {
+      return absl::ResourceExhaustedError("out of memory; use a smaller size, a smaller dtype or fewer images");
+    }
+    return absl::InternalError("the tensor library reported an error; the worker's log has it");
+  }
+}
+
+// Legal by the model's description; the front end's validator has said so before, but its bytes are not believed.
+absl::Status CheckParameters(const JobParameters& parameters, const FamilyDescription& model) {
+  const auto refuse = [](const char* field, const auto& value, const std::string& legal) {
+    return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, "; ", legal));
+  };
+  const bool bin = parameters.resolution_binning;
+  if (bin && !model.can_bin) return refuse("resolution_binning", "true", "this model has no table of sizes");
+  for (const auto& [field, side] : {std::pair("height", parameters.height), std::pair("width", parameters.width)}) {
+    if (side < 1 || side > model.max_size) return refuse(field, side, absl::StrCat("legal is 1 to ", model.max_size));
+    if (!bin && side % model.size_multiple != 0) {
+      return refuse(field, side, absl::StrCat("it must be a multiple of ", model.size_multiple));
+    }
+  }
+  if (!std::isfinite(parameters.guidance_scale) || parameters.guidance_scale < 0) {
+    return refuse("guidance_scale", parameters.guidance_scale, "it must be a number of at least 0");
+  }
+  if (parameters.max_sequence_length < 0 || parameters.max_sequence_length > model.max_sequence_length) {
+    return refuse("max_sequence_length", parameters.max_sequence_length,
+                  absl::StrCat("legal is 1 to ", model.max_sequence_length));
+  }
+  if (parameters.noise != "tessera" && parameters.noise != "torch-cpu") {
+    return refuse("noise", absl::StrCat("\"", parameters.noise, "\""), "legal are tessera and torch-cpu");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ModelDescription> Engine::Describe(const std::string& model) {
+  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(model);
+  if (!folder.ok()) return folder.status();
+  const absl::StatusOr<const FamilyEntry*> entry = FindFamily(folder->class_name());
+  if (!entry.ok()) return entry.status();
+  absl::StatusOr<FamilyDescription> description = (*entry)->describe(*folder);
+  if (!description.ok()) return description.status();
+  const absl::StatusOr<SamplerConfig> sampler = ReadSamplerConfig(*folder, description->warnings);
+  if (!sampler.ok()) return sampler.status();
+  return DescribeModel(*folder, (*entry)->family, *description, *sampler);
+}
+
+absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
+  jobs_.clear();
+  model_.reset();
+  const Stopwatch watch;
+  const absl::StatusOr<at::ScalarType> dtype = ParseDtype(parameters.dtype);
+  if (!dtype.ok()) return dtype.status();
+  const absl::StatusOr<at::Device> device = OpenDevice(parameters.device);
+  if (!device.ok()) return device.status();
+  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(parameters.model);
+  if (!folder.ok()) return folder.status();
+  const absl::StatusOr<const FamilyEntry*> entry = FindFamily(folder->class_name());
+  if (!entry.ok()) return entry.status();
+  if (parameters.threads > 0) at::set_num_threads(parameters.threads);
+  return Guarded([&]() -> absl::StatusOr<Loaded> {
+    auto model = std::make_unique<Model>();
+    absl::StatusOr<FamilyDescription> description = (*entry)->describe(*folder);
+    if (!description.ok()) return description.status();
+    model->description = *std::move(description);
+    absl::StatusOr<SamplerConfig> sampler = ReadSamplerConfig(*folder, model->description.warnings);
+    if (!sampler.ok()) return sampler.status();
+    model->sampler = *std::move(sampler);
+    absl::StatusOr<std::unique_ptr<Family>> family = (*entry)->load(*folder, {.dtype = *dtype, .device = *device});
+    if (!family.ok()) return family.status();
+    model->family = *std::move(family);
+    model_ = std::move(model);
+    return Loaded{.seconds = watch.seconds(), .weight_bytes = static_cast<uint64_t>(model_->family->weight_bytes())};
+  });
+}
+
+absl::StatusOr<JobStarted> Engine::StartJob(uint64_t job, const JobParameters& parameters) {
+  if (model_ == nullptr) return absl::FailedPreconditionError("no model is loaded");
+  if (jobs_.contains(job)) return absl::AlreadyExistsError(absl::StrCat("job ", job, " exists"));
+  if (absl::Status legal = CheckParameters(parameters, model_->description); !legal.ok()) return legal;
+  return Guarded([&] { return Start(job, parameters); });
+}
+
+absl::StatusOr<JobStarted> Engine::Start(uint64_t id, const JobParameters& parameters) {
+  const Stopwatch watch;
+  const Family& family = *model_->family;
+  const absl::StatusOr<SamplerConfig> sampler =
+      parameters.sampler.empty() ? model_->sampler : WithSampler(model_->sampler, parameters.sampler);
+  if (!sampler.ok()) return sampler.status();
+
+  ImageSize generated{.height = parameters.height, .width = parameters.width};
+  if (parameters.resolution_binning) generated = family.BinnedSize(generated);
+  PromptRequest prompt{.prompt = parameters.prompt,
+                       .negative_prompt = parameters.negative_prompt,
+                       .clean_caption = parameters.clean_caption,
+                       .max_sequence_length = parameters.max_sequence_length > 0
+                                                  ? parameters.max_sequence_length
+                                                  : model_->description.default_max_sequence_length,
+                       .guidance_scale = parameters.guidance_scale,
+                       .height = generated.height,
+                       .width = generated.width};
+  absl::StatusOr<EncodedPrompt> encoded = family.Encode(prompt, context_);
+  if (!encoded.ok()) return encoded.status();
+
+  Job job{.height = parameters.height, .width = parameters.width};
+  job.denoise.geometry = family.Geometry(generated.height, generated.width);
+  job.denoise.branches = std::move(encoded->branches);
+  absl::StatusOr<std::unique_ptr<Sampler>> made = Sampler::Create(*sampler, parameters.steps, {});
+  if (!made.ok()) return made.status();
+  job.denoise.sampler = *std::move(made);
+  job.denoise.noise = parameters.noise == "torch-cpu" ? MakeTorchCpuNoise(parameters.seed, family.dtype())
+                                                      : MakeTesseraNoise(parameters.seed);
+  DrawInitialLatents(job.denoise, family);
+  jobs_.emplace(id, std::move(job));
+  return JobStarted{.height = parameters.height,
+                    .width = parameters.width,
+                    .generated_height = static_cast<int32_t>(generated.height),
+                    .generated_width = static_cast<int32_t>(generated.width),
+                    .sampler = SamplerName(*sampler),
+                    .prompt_tokens = static_cast<int32_t>(encoded->prompt_tokens),
+                    .max_sequence_length = static_cast<int32_t>(prompt.max_sequence_length),
+                    .seconds = watch.seconds(),
+                    .warnings = std::move(encoded->warnings)};
+}
+
+absl::StatusOr<Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
+  const Stopwatch watch;
+  std::vector<DenoiseJob*> batch;
+  for (const uint64_t id : jobs) {
+    const auto it = jobs_.find(id);
+    if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("job ", id, " does not exist"));
+    DenoiseJob& job = it->second.denoise;
+    if (job.sampler->step() >= job.sampler->num_steps()) {
+      return absl::FailedPreconditionError(absl::StrCat("job ", id, " has no steps left"));
+    }
+    if (!batch.empty() && (job.geometry.height != batch[0]->geometry.height ||
+                           job.geometry.width != batch[0]->geometry.width ||
+                           job.branches.size() != batch[0]->branches.size())) {
+      return absl::InvalidArgumentError("the jobs of one step differ in size or in the use of guidance");
+    }
+    batch.push_back(&job);
+  }
+  if (batch.empty()) return absl::InvalidArgumentError("a step without jobs");
+  return Guarded([&]() -> absl::StatusOr<Stepped> {
+    Denoiser(*model_->family, context_).Step(batch);
+    return Stepped{.completed = batch[0]->sampler->step(), .seconds = watch.seconds()};
+  });
+}
+
+absl::StatusOr<Decoded> Engine::Decode(uint64_t job, RowSink rows) {
+  const Stopwatch watch;
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("job ", job, " does not exist"));
+  const Job& found = it->second;
+  return Guarded([&]() -> absl::StatusOr<Decoded> {
+    const at::Tensor image = model_->family->Decode(found.denoise.latents.unsqueeze(0), context_);
+    const at::Tensor pixels = ToPixels(ResizeAndCrop(image, found.height, found.width)).squeeze(0).cpu();
+    const absl::Span<const uint8_t> rgb(pixels.const_data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel()));
+    if (absl::Status sent = rows(0, rgb); !sent.ok()) return sent;
+    return Decoded{.height = static_cast<int32_t>(found.height),
+                   .width = static_cast<int32_t>(found.width),
+                   .seconds = watch.seconds()};
+  });
+}
+
+absl::Status Engine::EndJob(uint64_t job) {
+  jobs_.erase(job);
+  return absl::OkStatus();
+}
+
+}  // namespace tessera

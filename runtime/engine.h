@@ -1,0 +1,49 @@
+// The worker's answers to the command log: holds one model and the jobs that run on it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "models/families.h"
+#include "parallel/communicator.h"
+#include "parallel/forward_context.h"
+#include "runtime/commands.h"
+#include "runtime/denoiser.h"
+#include "runtime/samplers/sampler_config.h"
+
+namespace tessera {
+
+// Used by one thread. LibTorch's exceptions become statuses here, without their stack traces.
+class Engine final : public CommandHandler {
+ public:
+  Engine() = default;
+
+  absl::StatusOr<ModelDescription> Describe(const std::string& model) override;
+  absl::StatusOr<Loaded> Load(const LoadParameters& parameters) override;
+  absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override;
+  absl::StatusOr<Stepped> Step(absl::Span<const uint64_t> jobs) override;
+  absl::StatusOr<Decoded> Decode(uint64_t job, RowSink rows) override;
+  absl::Status EndJob(uint64_t job) override;
+
+ private:
+  struct Model {
+    FamilyDescription description;
+    SamplerConfig sampler;
+    std::unique_ptr<Family> family;
+  };
+  struct Job {
+    DenoiseJob denoise;
+    int64_t height = 0, width = 0;  // of the image that comes out
+  };
+
+  absl::StatusOr<JobStarted> Start(uint64_t id, const JobParameters& parameters);
+
+  SingleRank tensor_group_;
+  LocalAttention attention_;
+  ForwardContext context_{.attention = attention_, .tensor = tensor_group_};
+  std::unique_ptr<Model> model_;
+  std::map<uint64_t, Job> jobs_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,158 @@
+// DPM-Solver (Lu 2022), DPM-Solver++ and their stochastic forms: multistep, orders 1 to 3.
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "runtime/samplers/solvers.h"
+
+namespace tessera {
+namespace {
+
+// A step is sample * x + d0 * D0 + d1 * D1 + d2 * D2 + noise * z, with D0 the newest prediction and D1, D2 its first
+// and second divided differences over the log signal-to-noise ratio.
+struct StepCoefficients {
+  double sample = 0.0;
+  double d0 = 0.0;
+  double d1 = 0.0;
+  double d2 = 0.0;
+  double noise = 0.0;
+};
+
+class DpmSolverSampler final : public Sampler {
+ public:
+  DpmSolverSampler(const SamplerConfig& config, Schedule schedule) : Sampler(config, std::move(schedule)) {}
+
+  std::unique_ptr<Sampler> Clone() const override { return std::make_unique<DpmSolverSampler>(*this); }
+
+  bool needs_noise() const override { return !done() && Coefficients(Order()).noise != 0; }
+
+ private:
+  bool PredictsSample() const {
+    return config().algorithm_type == DpmAlgorithm::kDpmSolverPlusPlus ||
+           config().algorithm_type == DpmAlgorithm::kSdeDpmSolverPlusPlus;
+  }
+
+  // The level `ahead` steps from the next one; negative ones are past.
+  NoiseLevel Level(int ahead) const {
+    const double now = sigma(ahead);
+    if (config().use_flow_sigmas) return {1 - now, now};
+    const double alpha = 1 / std::sqrt(now * now + 1);
+    return {alpha, now * alpha};
+  }
+
+  // Log signal-to-noise ratio, infinite at the final sigma 0.
+  double Lambda(int ahead) const {
+    const NoiseLevel level = Level(ahead);
+    return std::log(level.alpha) - std::log(level.sigma);
+  }
+
+  // The order of the next step: limited by the history, lower at the end, where a high order is unstable for few steps.
+  int Order() const {
+    const int left = num_steps() - step();
+    const bool few = config().lower_order_final && num_steps() < 15;
+    const bool first_order_last = config().euler_at_final || few || config().final_sigmas_type == FinalSigma::kZero;
+    int order = std::min(static_cast<int>(config().solver_order), step() + 1);
+    if (left == 1 && first_order_last) order = 1;
+    if (left == 2 && few) order = std::min(order, 2);
+    return order;
+  }
+
+  StepCoefficients Coefficients(int order) const {
+    const NoiseLevel now = Level(0);
+    const NoiseLevel next = Level(1);
+    const double h = Lambda(1) - Lambda(0);
+    if (h == 0) return {.sample = 1.0};  // both levels are the same
+    StepCoefficients step;
+    double heun = 0.0;    // of D1
+    double second = 0.0;  // of D2
+    switch (config().algorithm_type) {
+      case DpmAlgorithm::kDpmSolverPlusPlus: {
+        const double decay = std::expm1(-h);
+        step.sample = next.sigma / now.sigma;
+        step.d0 = -next.alpha * decay;
+        heun = next.alpha * (decay / h + 1);
+        second = -next.alpha * ((decay + h) / (h * h) - 0.5);
+        break;
+      }
+      case DpmAlgorithm::kDpmSolver: {
+        const double growth = std::expm1(h);
+        step.sample = next.alpha / now.alpha;
+        step.d0 = -next.sigma * growth;
+        heun = -next.sigma * (growth / h - 1);
+        second = -next.sigma * ((growth - h) / (h * h) - 0.5);
+        break;
+      }
+      case DpmAlgorithm::kSdeDpmSolverPlusPlus: {
+        const double gain = -std::expm1(-2 * h);
+        step.sample = next.sigma / now.sigma * std::exp(-h);
+        step.d0 = next.alpha * gain;
+        heun = next.alpha * (1 - gain / (2 * h));
+        second = next.alpha * ((gain - 2 * h) / (4 * h * h) - 0.5);
+        step.noise = next.sigma * std::sqrt(gain);
+        break;
+      }
+      case DpmAlgorithm::kSdeDpmSolver: {
+        const double growth = std::expm1(h);
+        step.sample = next.alpha / now.alpha;
+        step.d0 = -2 * next.sigma * growth;
+        heun = -2 * next.sigma * (growth / h - 1);
+        step.noise = next.sigma * std::sqrt(std::expm1(2 * h));
+        break;
+      }
+    }
+    if (order == 2) step.d1 = config().solver_type == DpmSolverType::kMidpoint ? 0.5 * step.d0 : heun;
+    if (order == 3) {
+      step.d1 = heun;
+      step.d2 = second;
+    }
+    return step;
+  }
+
+  // What the solver extrapolates: the predicted sample for the ++ forms, the predicted noise for the others.
+  at::Tensor Converted(const at::Tensor& sample, const at::Tensor& prediction) const {
+    const NoiseLevel level = Level(0);
+    const PredictionType type = config().prediction_type;
+    if (!PredictsSample() && !config().thresholding) return PredictedNoise(type, sample, prediction, level);
+    at::Tensor x0 = PredictedSample(type, sample, prediction, level);
+    if (config().thresholding) {
+      x0 = DynamicThreshold(x0, config().dynamic_thresholding_ratio, config().sample_max_value);
+    }
+    return PredictsSample() ? x0 : PredictedNoise(PredictionType::kSample, sample, x0, level);
+  }
+
+  at::Tensor Advance(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor& noise) override {
+    const at::Tensor d0 = Converted(sample, prediction);
+    const int order = Order();
+    const StepCoefficients step = Coefficients(order);
+    at::Tensor result = at::add(sample * step.sample, d0, step.d0);
+    if (order >= 2 && step.d1 != 0) {
+      const double h = Lambda(1) - Lambda(0);
+      const double r0 = (Lambda(0) - Lambda(-1)) / h;
+      at::Tensor d1 = (d0 - history_[0]) / r0;
+      if (order == 3) {
+        const double r1 = (Lambda(-1) - Lambda(-2)) / h;
+        const at::Tensor change = at::sub(d1, history_[0] - history_[1], 1 / r1);
+        result.add_(change, step.d2 / (r0 + r1));
+        d1 = at::add(d1, change, r0 / (r0 + r1));
+      }
+      result.add_(d1, step.d1);
+    }
+    if (noise.defined()) result.add_(noise, step.noise);
+#ifdef TESSERA_PLANT_SAMPLER_HISTORY
+    if (history_[1].defined()) return result;
+#endif
+    history_[1] = history_[0];
+    history_[0] = d0;
+    return result;
+  }
+
+  at::Tensor history_[2];  // converted predictions, newest first
+};
+
+}  // namespace
+
+std::unique_ptr<Sampler> MakeDpmSolverSampler(const SamplerConfig& config, Schedule schedule) {
+  return std::make_unique<DpmSolverSampler>(config, std::move(schedule));
+}
+
+}  // namespace tessera

@@ -1,0 +1,94 @@
+#include "runtime/samplers/sampler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/samplers/solvers.h"
+
+namespace tessera {
+
+absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const SamplerConfig& config, int steps,
+                                                         const ScheduleOptions& options) {
+  absl::StatusOr<Schedule> schedule = MakeSchedule(config, steps, options);
+  if (!schedule.ok()) return schedule.status();
+  switch (config.sampler) {
+    case SamplerClass::kDdpm:
+      return MakeDdpmSampler(config, *std::move(schedule));
+    case SamplerClass::kDdim:
+      return MakeDdimSampler(config, *std::move(schedule));
+    case SamplerClass::kEuler:
+      return MakeEulerSampler(config, *std::move(schedule));
+    case SamplerClass::kDpmSolver:
+      return MakeDpmSolverSampler(config, *std::move(schedule));
+    case SamplerClass::kFlowEuler:
+      return MakeFlowEulerSampler(config, *std::move(schedule));
+  }
+  return absl::InternalError("unknown sampler class");
+}
+
+double Sampler::timestep() const {
+  TORCH_CHECK(!done(), "the sampler has done all of its ", num_steps(), " steps");
+#ifdef TESSERA_PLANT_TIMESTEP_OFF_BY_ONE
+  return schedule_.timesteps[std::min(step_ + 1, num_steps() - 1)];
+#endif
+  return schedule_.timesteps[step_];
+}
+
+at::Tensor Sampler::Step(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor& noise) {
+  TORCH_CHECK(!done(), "the sampler has done all of its ", num_steps(), " steps");
+  TORCH_CHECK(prediction.sizes() == sample.sizes(), "the prediction's shape ", prediction.sizes(),
+              " is not the sample's, ", sample.sizes());
+  const at::ScalarType dtype = sample.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  at::Tensor drawn;
+  if (needs_noise()) {
+    TORCH_CHECK(noise.defined() && noise.sizes() == sample.sizes(), "this step needs noise of the sample's shape ",
+                sample.sizes());
+    drawn = noise.to(dtype);
+  }
+  at::Tensor next = Advance(sample.to(dtype), prediction.to(dtype), drawn);
+  ++step_;
+  return next.to(sample.scalar_type());
+}
+
+at::Tensor PredictedSample(PredictionType type, const at::Tensor& sample, const at::Tensor& prediction,
+                           const NoiseLevel& level) {
+  switch (type) {
+    case PredictionType::kEpsilon:
+      return at::sub(sample, prediction, level.sigma).div_(level.alpha);
+    case PredictionType::kSample:
+      return prediction;
+    case PredictionType::kVelocity:
+      return at::sub(sample * level.alpha, prediction, level.sigma);
+    case PredictionType::kFlow:
+      break;
+  }
+  return at::sub(sample, prediction, level.sigma);
+}
+
+at::Tensor PredictedNoise(PredictionType type, const at::Tensor& sample, const at::Tensor& prediction,
+                          const NoiseLevel& level) {
+  switch (type) {
+    case PredictionType::kEpsilon:
+      return prediction;
+    case PredictionType::kSample:
+      return at::sub(sample, prediction, level.alpha).div_(level.sigma);
+    case PredictionType::kVelocity:
+      return at::add(prediction * level.alpha, sample, level.sigma);
+    case PredictionType::kFlow:
+      break;
+  }
+  return at::add(sample, prediction, 1.0 - level.sigma);
+}
+
+at::Tensor DynamicThreshold(const at::Tensor& sample, double ratio, double max_value) {
+  const at::Tensor rows = sample.flatten(1);
+  const at::Tensor sorted = std::get<0>(rows.abs().sort(/*dim=*/1));
+  const double rank = ratio * static_cast<double>(rows.size(1) - 1);
+  const int64_t low = static_cast<int64_t>(rank);
+  const int64_t high = std::min(low + 1, rows.size(1) - 1);
+  at::Tensor limit = at::lerp(sorted.narrow(1, low, 1), sorted.narrow(1, high, 1), rank - static_cast<double>(low));
+  limit = limit.clamp(1.0, max_value);  // [batch, 1]
+  return (rows.clamp(-limit, limit) / limit).view(sample.sizes());
+}
+
+}  // namespace tessera

@@ -1,0 +1,64 @@
+// One job's walk from noise to image: a sampler takes the model's prediction at each timestep and moves the sample to
+// the next noise level.
+//
+// A Sampler belongs to one job and one thread at a time. It holds the step index and the history of a multistep solver,
+// and nothing else: no random numbers, no clock, no input or output, so a job can be stopped after any step and batched
+// anew. Coefficients are computed on the host in double precision and nothing is read back from a device.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "runtime/samplers/sampler_config.h"
+#include "runtime/samplers/schedule.h"
+
+namespace tessera {
+
+class Sampler {
+ public:
+  // Errors: those of MakeSchedule.
+  static absl::StatusOr<std::unique_ptr<Sampler>> Create(const SamplerConfig& config, int steps,
+                                                         const ScheduleOptions& options = {});
+  virtual ~Sampler() = default;
+
+  // An independent copy at the same step. Tensors of the history are shared; they are never written.
+  virtual std::unique_ptr<Sampler> Clone() const = 0;
+
+  int num_steps() const { return static_cast<int>(schedule_.timesteps.size()); }
+  int step() const { return step_; }  // index of the next step; num_steps() when the sample is done
+  bool done() const { return step_ >= num_steps(); }
+  double timestep() const;  // what the model gets at the next step; not when done
+  double init_noise_sigma() const { return schedule_.init_noise_sigma; }  // scales the first, standard normal sample
+  const Schedule& schedule() const { return schedule_; }
+
+  // Whether the next Step uses its noise argument.
+  virtual bool needs_noise() const { return false; }
+
+  // The model's input at the next step, from the sample. Same shape and dtype.
+  virtual at::Tensor ScaleInput(const at::Tensor& sample) const { return sample; }
+
+  // The sample at the next noise level; advances by one step. All tensors have one shape, batch first; `noise` is
+  // standard normal and may be undefined unless needs_noise(). Computed in fp64 if the sample is fp64, else in fp32,
+  // and returned in the sample's dtype, on its device. Throws c10::Error when done or when shapes differ.
+  at::Tensor Step(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor& noise);
+
+ protected:
+  Sampler(SamplerConfig config, Schedule schedule) : config_(std::move(config)), schedule_(std::move(schedule)) {}
+  Sampler(const Sampler&) = default;
+
+  // Step with everything in the dtype of computation and checked.
+  virtual at::Tensor Advance(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor& noise) = 0;
+
+  const SamplerConfig& config() const { return config_; }
+  // The level before the next step (0) and after it (1).
+  double sigma(int ahead) const { return schedule_.sigmas[step_ + ahead]; }
+
+ private:
+  SamplerConfig config_;
+  Schedule schedule_;
+  int step_ = 0;
+};
+
+}  // namespace tessera

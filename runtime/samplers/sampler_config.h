@@ -1,0 +1,124 @@
+// Which sampler, with which options: what a model's scheduler_config.json says and what a user's --sampler changes.
+// Plain values, no LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "models/weights/json.h"
+
+namespace tessera {
+
+enum class SamplerClass { kDdpm, kDdim, kEuler, kDpmSolver, kFlowEuler };
+enum class PredictionType { kEpsilon, kSample, kVelocity, kFlow };
+enum class BetaSchedule { kLinear, kScaledLinear, kSquaredCosine, kSigmoid, kLaplace };
+enum class TimestepSpacing { kLinspace, kLeading, kTrailing };
+enum class VarianceType { kFixedSmall, kFixedSmallLog, kFixedLarge, kFixedLargeLog, kLearned, kLearnedRange };
+enum class DpmAlgorithm { kDpmSolver, kDpmSolverPlusPlus, kSdeDpmSolver, kSdeDpmSolverPlusPlus };
+enum class DpmSolverType { kMidpoint, kHeun };
+enum class FinalSigma { kZero, kSigmaMin };
+enum class SigmaInterpolation { kLinear, kLogLinear };
+enum class TimestepType { kDiscrete, kContinuous };
+enum class TimeShiftType { kExponential, kLinear };
+
+// Fields are named as in scheduler_config.json. A field that the class does not have is kept (another sampler may be
+// chosen for the model) and has no effect.
+struct SamplerConfig {
+  SamplerClass sampler = SamplerClass::kDdpm;
+  int64_t num_train_timesteps = 1000;
+  PredictionType prediction_type = PredictionType::kEpsilon;  // kFlow for the class kFlowEuler
+
+  // Noise table; every class but kFlowEuler.
+  BetaSchedule beta_schedule = BetaSchedule::kLinear;
+  double beta_start = 0.0001;
+  double beta_end = 0.02;
+  std::vector<double> trained_betas;  // replaces the schedule if not empty
+  bool rescale_betas_zero_snr = false;
+
+  // Choice of timesteps.
+  TimestepSpacing timestep_spacing = TimestepSpacing::kLeading;  // kLinspace for kEuler and kDpmSolver
+  int64_t steps_offset = 0;
+
+  // Treatment of the predicted sample: kDdpm, kDdim; thresholding also kDpmSolver.
+  bool clip_sample = true;
+  double clip_sample_range = 1.0;
+  bool thresholding = false;
+  double dynamic_thresholding_ratio = 0.995;
+  double sample_max_value = 1.0;
+
+  VarianceType variance_type = VarianceType::kFixedSmall;  // kDdpm
+  bool set_alpha_to_one = true;                            // kDdim
+  double eta = 0.0;  // kDdim; not in the file: 0 deterministic, 1 as noisy as DDPM
+
+  // Sigmas: kEuler, kDpmSolver, kFlowEuler.
+  bool use_karras_sigmas = false;
+  bool use_exponential_sigmas = false;
+  bool use_beta_sigmas = false;     // refused
+  std::optional<double> sigma_min;  // ends of the Karras and exponential sigmas, in place of the schedule's own
+  std::optional<double> sigma_max;
+  FinalSigma final_sigmas_type = FinalSigma::kZero;                     // kEuler, kDpmSolver
+  SigmaInterpolation interpolation_type = SigmaInterpolation::kLinear;  // kEuler
+  TimestepType timestep_type = TimestepType::kDiscrete;                 // kEuler
+
+  // kDpmSolver.
+  DpmAlgorithm algorithm_type = DpmAlgorithm::kDpmSolverPlusPlus;
+  DpmSolverType solver_type = DpmSolverType::kMidpoint;
+  int64_t solver_order = 2;
+  bool lower_order_final = true;
+  bool euler_at_final = false;
+  bool use_lu_lambdas = false;  // refused
+  bool use_flow_sigmas = false;
+  double flow_shift = 1.0;
+  double lambda_min_clipped = -std::numeric_limits<double>::infinity();
+
+  // kFlowEuler. The dynamic shift and its type also kDpmSolver.
+  double shift = 1.0;
+  bool use_dynamic_shifting = false;  // by ScheduleOptions::mu, which the pipeline computes from the image's size
+  TimeShiftType time_shift_type = TimeShiftType::kExponential;
+  double base_shift = 0.5;  // for mu, as the three below: read by the pipeline
+  double max_shift = 1.15;
+  int64_t base_image_seq_len = 256;
+  int64_t max_image_seq_len = 4096;
+  double shift_terminal = 0.0;  // 0: none
+  bool invert_sigmas = false;
+  bool stochastic_sampling = false;
+
+  // Fields that the file spells out. WithSampler carries over these; the others take the new class's default.
+  std::set<std::string, std::less<>> given;
+};
+
+// The class's defaults.
+SamplerConfig DefaultSamplerConfig(SamplerClass sampler);
+
+// Reads a scheduler_config.json; "_class_name" tells the class. Reads every field that any of the classes has; what is
+// left is in reader.UnknownFields(). InvalidArgument, naming field, value and what is legal: an unknown class, options
+// that are not supported, values out of range, options that contradict each other.
+absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader);
+
+// InvalidArgument unless the options are legal together for the class. ParseSamplerConfig and WithSampler ask it.
+absl::Status ValidateSamplerConfig(const SamplerConfig& config);
+
+// Whether the model predicts the velocity of a rectified flow: timesteps are 1000 sigma, the sample is
+// (1 - sigma) x0 + sigma noise.
+bool IsFlow(const SamplerConfig& config);
+
+// The config under another sampler's name (one of LegalSamplers), everything else carried over as far as that sampler
+// has it. InvalidArgument with the legal names otherwise: a flow model takes flow samplers only and the others none.
+absl::StatusOr<SamplerConfig> WithSampler(const SamplerConfig& model_config, std::string_view name);
+
+// Names that WithSampler takes for this config.
+std::vector<std::string> LegalSamplers(const SamplerConfig& config);
+
+// "ddpm", "ddim", "euler", "flow-euler", "dpm++2-karras", …
+std::string SamplerName(const SamplerConfig& config);
+
+// As the file spells it.
+std::string PredictionTypeName(PredictionType type);
+
+}  // namespace tessera

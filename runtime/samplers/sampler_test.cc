@@ -1,0 +1,153 @@
+#include "runtime/samplers/sampler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "runtime/samplers/forward_process.h"
+
+namespace tessera {
+namespace {
+
+using testing::HasSubstr;
+
+std::unique_ptr<Sampler> Create(const SamplerConfig& config, int steps) {
+  absl::StatusOr<std::unique_ptr<Sampler>> sampler = Sampler::Create(config, steps, {});
+  EXPECT_TRUE(sampler.ok()) << sampler.status();
+  return *std::move(sampler);
+}
+
+// Numbers that differ from element to element and from label to label, without random numbers.
+at::Tensor Values(at::IntArrayRef shape, double label) {
+  int64_t elements = 1;
+  for (int64_t size : shape) elements *= size;
+  return at::cos(at::arange(elements, at::kDouble) * 1.7 + label).view(shape).to(at::kFloat);
+}
+
+constexpr int64_t kShape[] = {3, 2, 4, 5};
+
+SamplerConfig Solver(int order) {
+  SamplerConfig config = DefaultSamplerConfig(SamplerClass::kDpmSolver);
+  config.solver_order = order;
+  return config;
+}
+
+TEST(SamplerTest, ACloneContinuesAsTheOriginal) {
+  const std::unique_ptr<Sampler> original = Create(Solver(3), 8);
+  at::Tensor sample = Values(kShape, 0);
+  for (int i = 0; i < 4; ++i) sample = original->Step(sample, Values(kShape, i), {});
+  const std::unique_ptr<Sampler> clone = original->Clone();
+  at::Tensor other = sample;
+  while (!original->done()) {
+    const at::Tensor prediction = Values(kShape, original->step());
+    EXPECT_EQ(clone->timestep(), original->timestep());
+    other = clone->Step(other, prediction, {});
+    sample = original->Step(sample, prediction, {});
+    EXPECT_TRUE(at::equal(sample, other));
+  }
+  EXPECT_TRUE(clone->done());
+}
+
+TEST(SamplerTest, TheSamplesOfABatchDoNotInfluenceEachOther) {
+  SamplerConfig config = Solver(2);
+  config.thresholding = true;
+  config.sample_max_value = 2.0;
+  const std::unique_ptr<Sampler> batched = Create(config, 5);
+  const std::unique_ptr<Sampler> alone = Create(config, 5);
+  at::Tensor sample = Values(kShape, 0) * at::tensor({1.0f, 3.0f, 9.0f}).view({3, 1, 1, 1});
+  at::Tensor single = sample.narrow(0, 1, 1);
+  for (int i = 0; i < 5; ++i) {
+    const at::Tensor prediction = Values(kShape, 10 + i) * at::tensor({1.0f, 2.0f, 4.0f}).view({3, 1, 1, 1});
+    sample = batched->Step(sample, prediction, {});
+    single = alone->Step(single, prediction.narrow(0, 1, 1), {});
+    EXPECT_TRUE(at::equal(sample.narrow(0, 1, 1), single));
+  }
+}
+
+TEST(SamplerTest, ThePredictionAndTheSampleAreNotWritten) {
+  for (PredictionType type : {PredictionType::kEpsilon, PredictionType::kSample, PredictionType::kVelocity}) {
+    for (SamplerClass sampler :
+         {SamplerClass::kDdpm, SamplerClass::kDdim, SamplerClass::kEuler, SamplerClass::kDpmSolver}) {
+      SamplerConfig config = DefaultSamplerConfig(sampler);
+      config.prediction_type = type;
+      config.eta = 0.5;
+      const std::unique_ptr<Sampler> walker = Create(config, 4);
+      const at::Tensor sample = Values(kShape, 0), prediction = Values(kShape, 1), noise = Values(kShape, 2);
+      for (int i = 0; i < 3; ++i) walker->Step(sample, prediction, noise);
+      EXPECT_TRUE(at::equal(sample, Values(kShape, 0)));
+      EXPECT_TRUE(at::equal(prediction, Values(kShape, 1)));
+      EXPECT_TRUE(at::equal(noise, Values(kShape, 2)));
+    }
+  }
+}
+
+TEST(SamplerTest, TheResultHasTheSamplesDtype) {
+  for (at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    const std::unique_ptr<Sampler> sampler = Create(Solver(2), 3);
+    const at::Tensor sample = Values(kShape, 0).to(dtype);
+    EXPECT_EQ(sampler->Step(sample, Values(kShape, 1), {}).scalar_type(), dtype);
+    EXPECT_EQ(sampler->ScaleInput(sample).scalar_type(), dtype);
+  }
+}
+
+TEST(SamplerTest, OnlyStepsWithNoiseNeedIt) {
+  const std::unique_ptr<Sampler> ddpm = Create(DefaultSamplerConfig(SamplerClass::kDdpm), 3);
+  at::Tensor sample = Values(kShape, 0);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(ddpm->needs_noise(), i < 2);  // the last timestep is 0
+    sample = ddpm->Step(sample, Values(kShape, 1), Values(kShape, 2));
+  }
+  EXPECT_FALSE(ddpm->needs_noise());
+  EXPECT_FALSE(Create(Solver(2), 3)->needs_noise());
+  SamplerConfig ddim = DefaultSamplerConfig(SamplerClass::kDdim);
+  EXPECT_FALSE(Create(ddim, 3)->needs_noise());
+  ddim.eta = 1;
+  EXPECT_TRUE(Create(ddim, 3)->needs_noise());
+}
+
+TEST(SamplerTest, AStepWithoutItsNoiseThrows) {
+  const std::unique_ptr<Sampler> ddpm = Create(DefaultSamplerConfig(SamplerClass::kDdpm), 3);
+  EXPECT_THROW(ddpm->Step(Values(kShape, 0), Values(kShape, 1), {}), c10::Error);
+  EXPECT_EQ(ddpm->step(), 0);
+}
+
+TEST(SamplerTest, AStepBeyondTheLastThrows) {
+  const std::unique_ptr<Sampler> sampler = Create(DefaultSamplerConfig(SamplerClass::kFlowEuler), 1);
+  const at::Tensor sample = sampler->Step(Values(kShape, 0), Values(kShape, 1), {});
+  EXPECT_TRUE(sampler->done());
+  EXPECT_THROW(sampler->Step(sample, Values(kShape, 1), {}), c10::Error);
+  EXPECT_THROW(sampler->timestep(), c10::Error);
+}
+
+TEST(SamplerTest, APredictionOfAnotherShapeThrows) {
+  const std::unique_ptr<Sampler> sampler = Create(Solver(1), 2);
+  EXPECT_THROW(sampler->Step(Values({1, 2, 3}, 0), Values({1, 4, 3}, 0), {}), c10::Error);
+}
+
+// One exact prediction of the noise leads every deterministic sampler to the clean sample.
+TEST(SamplerTest, AnExactPredictionLeadsToTheCleanSample) {
+  const at::Tensor x0 = Values(kShape, 3).to(at::kDouble);
+  const at::Tensor noise = Values(kShape, 4).to(at::kDouble);
+  for (SamplerClass kind : {SamplerClass::kDdim, SamplerClass::kDpmSolver, SamplerClass::kFlowEuler}) {
+    SamplerConfig config = DefaultSamplerConfig(kind);
+    config.clip_sample = false;
+    const std::unique_ptr<Sampler> sampler = Create(config, 6);
+    const absl::StatusOr<NoiseLevel> level = TrainingNoiseLevel(config, sampler->timestep());
+    ASSERT_TRUE(level.ok());
+    at::Tensor sample = AddNoise(x0, noise, std::vector<NoiseLevel>(3, *level));
+    const at::Tensor prediction = IsFlow(config) ? noise - x0 : noise;
+    while (!sampler->done()) sample = sampler->Step(sample, prediction, {});
+    EXPECT_LT((sample - x0).abs().max().item<double>(), 1e-5) << SamplerName(config);
+  }
+}
+
+TEST(ForwardProcessTest, LevelsOfTheWrongNumberThrow) {
+  const at::Tensor x0 = Values(kShape, 0);
+  EXPECT_THROW(AddNoise(x0, x0, std::vector<NoiseLevel>(2)), c10::Error);
+  EXPECT_THROW(Velocity(x0, Values({3, 1}, 0), std::vector<NoiseLevel>(3)), c10::Error);
+}
+
+}  // namespace
+}  // namespace tessera

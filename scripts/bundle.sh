@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Packs Tessera with its shared libraries, but without LibTorch, for another Linux machine (x86-64):
+# dist/tessera-VERSION-linux-x86_64.tar.gz. There it is unpacked anywhere and pointed at a LibTorch folder:
+#
+#   TESSERA_LIBTORCH=/path/to/site-packages tessera-VERSION-linux-x86_64/bin/tessera generate "red apple"
+#
+#   scripts/bundle.sh [--preset release|cuda] [--no-setup]
+#     --no-setup  pack what build/PRESET already holds
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+preset=release
+setup=1
+while (($#)); do
+  case $1 in
+    --preset) preset=${2:?--preset needs a name}; shift 2 ;;
+    --no-setup) setup=0; shift ;;
+    *) echo "bundle.sh: unknown argument $1; legal: --preset release|cuda, --no-setup" >&2; exit 2 ;;
+  esac
+done
+build=build/$preset
+if ((setup)); then scripts/setup.sh --preset "$preset"; fi
+
+version=$(sed -n 's/^CMAKE_PROJECT_VERSION:STATIC=//p' "$build/CMakeCache.txt")
+libtorch=$(sed -n 's/^TESSERA_LIBTORCH_DIR:PATH=//p' "$build/CMakeCache.txt")
+name=tessera-$version-linux-x86_64
+mkdir -p dist
+stage=$(mktemp -d dist/.stage.XXXXXX)
+trap 'rm -rf "$stage"' EXIT
+tree=$stage/$name
+cmake --install "$build" --prefix "$tree" --component tessera --strip >"$stage/install.log" || { cat "$stage/install.log" >&2; exit 1; }
+
+# What the system's C library provides stays the system's: it must fit its own loader and kernel.
+belongs_to_libc() {
+  case $1 in
+    ld-linux-x86-64.so.* | libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.* | libresolv.so.* | libutil.so.* | libnss_*) return 0 ;;
+    *) return 1 ;;
+  esac
+}
+
+# The libraries of all programs, as the loader finds them here. Those inside the LibTorch folder stay outside.
+programs=()
+while IFS= read -r -d '' file; do
+  if [[ $(head -c 4 "$file" | od -An -tx1) == " 7f 45 4c 46" ]]; then programs+=("$file"); fi
+done < <(find "$tree/bin" "$tree/lib" -type f -print0)
+declare -A libraries=()
+while read -r soname _ path _; do
+  if [[ $path == not ]]; then echo "bundle.sh: $soname is not found on this machine" >&2; exit 1; fi
+  if [[ $path != /* || $(realpath "$path") == "$(realpath "$libtorch")"/* ]] || belongs_to_libc "$soname"; then continue; fi
+  libraries[$soname]=$path
+done < <(LD_LIBRARY_PATH=$libtorch/torch/lib ldd "${programs[@]}" | grep '=>')
+mkdir -p "$tree/lib" "$tree/share/doc/tessera/libraries"
+for soname in "${!libraries[@]}"; do
+  install -m 644 "$(realpath "${libraries[$soname]}")" "$tree/lib/$soname"
+  package=$(dpkg-query -S "$(realpath "${libraries[$soname]}")" 2>/dev/null | head -n 1 | cut -d: -f1)
+  if [[ -n $package && -e /usr/share/doc/$package/copyright ]]; then
+    cp -L "/usr/share/doc/$package/copyright" "$tree/share/doc/tessera/libraries/$package"
+  fi
+done
+
+# The newest symbols of the C library that anything here asks for decide which systems it runs on.
+glibc=$(find "$tree/bin" "$tree/lib" -type f -print0 | xargs -0 objdump -T 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
+glibc=${glibc#GLIBC_}
+torch=$(sed -n "s/^__version__ = '\(.*\)'/\1/p" "$libtorch/torch/version.py")
+
+cat >"$tree/README.txt" <<EOF
+Tessera $version for Linux on x86-64 with glibc $glibc or newer.
+
+It needs LibTorch ${torch%+*}, which is not in here. Point TESSERA_LIBTORCH at the folder that holds torch/:
+
+  pip download --no-deps torch==${torch%+*} && unzip torch-*.whl -d libtorch   (and nvidia-cuda-runtime,
+  nvidia-cuda-cupti likewise), or any Python environment with torch ${torch%+*}: \`pip show torch\` prints the folder.
+  For --device cuda take such an environment: it holds the CUDA libraries too.
+
+  export TESSERA_LIBTORCH=/path/to/libtorch
+  bin/tessera generate "red apple"
+
+A link lib/libtorch to that folder does as well. The folder can be moved; nothing outside it is used but the system's
+C library and, for --device cuda, the NVIDIA driver. Licences: share/doc/tessera.
+EOF
+
+archive=dist/$name.tar.gz
+tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner -cf - "$name" | gzip -9n >"$archive.part"
+mv "$archive.part" "$archive"
+size=$(stat -c %s "$archive")
+printf '%s: %d.%d MB, %d libraries, glibc %s or newer\n' "$archive" $((size / 1000000)) $((size / 100000 % 10)) "${#libraries[@]}" "$glibc"
+if ((size >= 60000000)); then
+  echo "bundle.sh: the archive is larger than 60 MB" >&2
+  exit 1
+fi

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Says which C++ files differ from .clang-format; `scripts/format-check.sh --fix` formats them.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+format=clang-format-14
+command -v "$format" >/dev/null || { echo "$format is missing; scripts/setup.sh --checks installs it" >&2; exit 1; }
+folders=(client server runtime parallel models kernels tests)
+mapfile -d '' files < <(find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' \) -print0)
+if [[ ${1:-} == --fix ]]; then
+  exec "$format" -i "${files[@]}"
+fi
+if ! differences=$("$format" --dry-run -Werror "${files[@]}" 2>&1); then
+  sed -n 's/:[0-9]*:[0-9]*: error:.*/: differs from .clang-format/p' <<<"$differences" | sort -u >&2
+  echo "scripts/format-check.sh --fix puts it right" >&2
+  exit 1
+fi

@@ -1,0 +1,242 @@
+#!/usr/bin/env bash
+# All set-up on Debian 12, x86-64: Debian packages, LibTorch, configure, build. run-demo.sh, run-tests.sh and
+# bundle.sh begin with it. Every stage is a no-op where its work is already done.
+#
+#   scripts/setup.sh [--preset NAME] [--checks] [TARGET …]
+#     --preset NAME   a preset of CMakePresets.json (release)
+#     --checks        also the packages that the format and lint checks need
+#     TARGET …        build only these; everything without
+#
+# Environment: TESSERA_SKIP_PACKAGES=1 leaves the system's packages alone (another distribution, no rights);
+#              TESSERA_JOBS=N sets the number of compilers that run at once.
+# Outside the clone only Debian packages are touched.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+build_packages=(
+  cmake ninja-build g++ pkg-config
+  libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
+  libgtest-dev libgmock-dev libboost1.81-dev libboost-json1.81-dev rapidjson-dev libsentencepiece-dev
+  libpng-dev libjpeg62-turbo-dev libwebp-dev libicu-dev libssl-dev libcli11-dev zlib1g-dev
+  unzip ca-certificates python3 python3-pip
+)
+check_packages=(clang clang-tidy clang-format libclang-rt-14-dev git)
+
+preset=release
+checks=0
+targets=()
+while (($#)); do
+  case $1 in
+    --preset) preset=${2:?--preset needs a name}; shift 2 ;;
+    --checks) checks=1; shift ;;
+    -*) echo "setup.sh: unknown option $1" >&2; exit 2 ;;
+    *) targets+=("$1"); shift ;;
+  esac
+done
+case $preset in
+  release | cuda) needs_libtorch=1 ;;
+  no-torch | debug | tsan | fuzz) needs_libtorch=0 ;;
+  *) echo "setup.sh: unknown preset $preset; legal: release, no-torch, debug, tsan, fuzz, cuda" >&2; exit 2 ;;
+esac
+
+mkdir -p build/logs
+build_dir=build/$preset
+log=build/logs/setup.log
+stage_number=0
+stage_title=
+stage_start=0
+
+# One line per stage: its title, and behind it what came of it.
+begin() {
+  stage_number=$((stage_number + 1))
+  stage_title=$1
+  stage_start=$SECONDS
+  log=build/logs/$2.log
+  printf '[%d/5] %s … ' "$stage_number" "$stage_title"
+}
+progress() { if [[ -t 1 ]]; then printf '\r\033[K[%d/5] %s … %s' "$stage_number" "$stage_title" "$1"; fi; }
+finish() {
+  progress ''
+  echo "$1"
+}
+seconds() { echo "$((SECONDS - stage_start)) s"; }
+
+# stop MESSAGE…: says what is wrong and ends. With a log of this stage: its last lines and where it is.
+stop() {
+  finish "failed"
+  printf '\n' >&2
+  printf '%s\n' "$@" >&2
+  exit 1
+}
+stop_with_log() {
+  finish "failed"
+  {
+    printf '\n--- last lines of %s\n' "$log"
+    tail -n 30 "$log"
+    printf -- '---\n'
+    printf '%s\n' "$@"
+    echo "The whole log: $log"
+  } >&2
+  exit 1
+}
+network_failed() {
+  grep -qiE 'temporary failure|could not resolve|name or service not known|network is unreachable|no route to host|connection (refused|timed out|failed)|NewConnectionError|ConnectTimeout|ReadTimeout|Max retries|could not connect' "$log"
+}
+
+# ---- 1: the system
+begin "System" system
+if [[ $(uname -s) != Linux || $(uname -m) != x86_64 ]]; then
+  stop "Tessera builds on Linux on x86-64; this is $(uname -s) on $(uname -m)."
+fi
+distribution=$(. /etc/os-release 2>/dev/null && echo "${PRETTY_NAME:-}" || true)
+distribution_id=$(. /etc/os-release 2>/dev/null && echo "${ID:-} ${VERSION_ID:-}" || true)
+if [[ $distribution_id != "debian 12" && ${TESSERA_SKIP_PACKAGES:-0} != 1 ]]; then
+  stop "Set-up knows the packages of Debian 12 (bookworm); this is ${distribution:-an unknown system}." \
+    "Either use Debian 12 (a container will do), or install the libraries that the lists in scripts/setup.sh name" \
+    "by your system's own means and run again with TESSERA_SKIP_PACKAGES=1."
+fi
+cores=$(nproc)
+memory_gib=$(($(sed -n 's/^MemTotal: *\([0-9]*\).*/\1/p' /proc/meminfo) / 1048576))
+jobs=${TESSERA_JOBS:-}
+if [[ -z $jobs ]]; then
+  jobs=$cores
+  by_memory=$((memory_gib / 2))  # a file that includes LibTorch takes about 1.5 GiB to compile
+  if ((by_memory < jobs)); then jobs=$((by_memory > 0 ? by_memory : 1)); fi
+fi
+pins=$(grep -v '^#' scripts/libtorch-requirements.txt | sha256sum | cut -d' ' -f1)
+libtorch_ready=0
+if [[ $(cat .deps/libtorch/.pins 2>/dev/null) == "$pins" ]]; then libtorch_ready=1; fi
+need_mib=0
+if ((needs_libtorch && !libtorch_ready)); then need_mib=$((need_mib + 2500)); fi
+if [[ ! -e $build_dir/build.ninja ]]; then need_mib=$((need_mib + 1500)); fi
+free_mib=$(df -Pm . | awk 'NR == 2 { print $4 }')
+if ((free_mib < need_mib)); then
+  stop "Too little disk space: $free_mib MiB are free in $PWD, and about $need_mib MiB are needed (LibTorch and the build)."
+fi
+finish "${distribution:-Linux}, $cores cores, $memory_gib GiB"
+
+# Two set-ups of one clone take turns.
+exec 9>build/.setup.lock
+flock -n 9 || { echo "      another set-up is at work in this clone; waiting for it"; flock 9; }
+
+# ---- 2: Debian packages
+begin "Debian packages" packages
+if [[ ${TESSERA_SKIP_PACKAGES:-0} == 1 ]]; then
+  missing_tools=()
+  for tool in cmake ninja g++ pkg-config protoc grpc_cpp_plugin; do
+    command -v "$tool" >/dev/null || missing_tools+=("$tool")
+  done
+  if ((${#missing_tools[@]})); then stop "These tools are missing: ${missing_tools[*]}"; fi
+  finish "left alone, as TESSERA_SKIP_PACKAGES=1 says"
+else
+  packages=("${build_packages[@]}")
+  if ((checks)); then packages+=("${check_packages[@]}"); fi
+  installed=$(dpkg-query -W -f='${Status} ${Package}\n' "${packages[@]}" 2>/dev/null | sed -n 's/^install ok installed //p' || true)
+  missing=()
+  for package in "${packages[@]}"; do
+    grep -qxF -- "$package" <<<"$installed" || missing+=("$package")
+  done
+  if ((${#missing[@]} == 0)); then
+    finish "already there"
+  else
+    as_root=()
+    if ((EUID != 0)); then
+      as_root=(sudo)
+      if ! command -v sudo >/dev/null || ! { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
+        stop "${#missing[@]} Debian packages are missing, and installing them needs rights that you do not have here." \
+          "Ask an administrator of this machine to run this, then run your command again:" "" \
+          "  apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
+      fi
+    fi
+    progress "installing ${#missing[@]}"
+    apt=(env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300)
+    "${as_root[@]}" "${apt[@]}" update >"$log" 2>&1 || true  # a dead third-party source must not stop us; install decides
+    if ! "${as_root[@]}" "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1 </dev/null; then
+      if network_failed; then
+        stop_with_log "No network: the Debian packages could not be fetched (stage 2 of 5)." \
+          "Run the same command again when the network is back; what is done stays done."
+      fi
+      stop_with_log "apt-get could not install: ${missing[*]}"
+    fi
+    finish "installed ${#missing[@]} ($(seconds))"
+  fi
+fi
+
+# ---- 3: LibTorch
+begin "LibTorch" libtorch
+version=$(sed -n 's/^torch==\([^ ]*\).*/\1/p' scripts/libtorch-requirements.txt)
+if ((!needs_libtorch)); then
+  finish "not needed for $preset"
+elif ((libtorch_ready)); then
+  finish "$version already there"
+else
+  progress "fetching $version (540 MB)"
+  python=
+  for candidate in /usr/bin/python3 python3; do
+    if "$candidate" -m pip --version >/dev/null 2>&1; then python=$candidate; break; fi
+  done
+  if [[ -z $python ]]; then stop "Fetching LibTorch needs Python 3 with pip (Debian: python3 python3-pip)."; fi
+  command -v unzip >/dev/null || stop "Unpacking LibTorch needs unzip."
+  rm -rf .deps/download .deps/libtorch.new
+  mkdir -p .deps/download/tmp .deps/libtorch.new
+  trap 'rm -rf .deps/download .deps/libtorch.new' EXIT
+  # The platform tags are spelled out so that any Python fetches the same files; pip does not derive the older ones.
+  if ! TMPDIR=$PWD/.deps/download/tmp "$python" -m pip download --no-deps --require-hashes --no-cache-dir \
+    --disable-pip-version-check --progress-bar off --only-binary=:all: --implementation cp --python-version 3.11 \
+    --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_17_x86_64 \
+    --platform manylinux2014_x86_64 --dest .deps/download -r scripts/libtorch-requirements.txt >"$log" 2>&1 </dev/null; then
+    if network_failed; then
+      stop_with_log "No network: LibTorch could not be fetched from Python's package index (stage 3 of 5)." \
+        "Run the same command again when the network is back; what is done stays done."
+    fi
+    stop_with_log "pip could not fetch LibTorch."
+  fi
+  progress "unpacking $version"
+  for wheel in .deps/download/*.whl; do
+    unzip -q -o "$wheel" -d .deps/libtorch.new >>"$log" 2>&1 || stop_with_log "$wheel could not be unpacked."
+  done
+  echo "$pins" >.deps/libtorch.new/.pins
+  rm -rf .deps/libtorch
+  mv .deps/libtorch.new .deps/libtorch
+  rm -rf .deps/download
+  trap - EXIT
+  finish "$version fetched, hashes match ($(seconds))"
+fi
+
+# ---- 4: configure
+begin "Configure" configure
+# Ninja itself configures again when a CMake file changes; this is for what Ninja does not see.
+configuration=$(echo "$PWD $pins" | cat - CMakePresets.json | sha256sum | cut -d' ' -f1)
+if [[ -e $build_dir/build.ninja && $(cat "$build_dir/.configured" 2>/dev/null) == "$configuration" ]]; then
+  finish "$preset already there"
+else
+  rm -f "$build_dir/CMakeCache.txt"
+  if ! cmake --preset "$preset" >"$log" 2>&1; then
+    stop_with_log "CMake could not configure the preset $preset."
+  fi
+  echo "$configuration" >"$build_dir/.configured"
+  finish "$preset ($(seconds))"
+fi
+
+# ---- 5: build
+begin "Build" build
+target_arguments=()
+if ((${#targets[@]})); then target_arguments=(--target "${targets[@]}"); fi
+compile() {
+  NINJA_STATUS='[%f/%t] ' cmake --build --preset "$preset" -j "$jobs" "${target_arguments[@]}" 2>&1 </dev/null
+}
+watch_build() {
+  local line
+  while IFS= read -r line; do
+    printf '%s\n' "$line"
+    if [[ $line =~ ^\[([0-9]+/[0-9]+)\] ]]; then progress "${BASH_REMATCH[1]}" >&3; fi
+  done
+}
+if ! compile | watch_build 3>&1 >"$log"; then
+  stop_with_log "The build failed."
+fi
+if grep -q 'ninja: no work to do' "$log"; then
+  finish "up to date"
+else
+  finish "done ($(seconds))"
+fi

@@ -1,0 +1,26 @@
+// Writing a whole file or nothing: a reader of the path sees the old file or the complete new one, also after a crash.
+#ifndef TESSERA_SERVER_IMAGE_ATOMIC_FILE_H_
+#define TESSERA_SERVER_IMAGE_ATOMIC_FILE_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace tessera {
+
+struct WriteFileOptions {
+  bool overwrite = true;  // false: kAlreadyExists where the path exists, decided at the moment of the move
+};
+
+// Writes `bytes` to a hidden temporary file in the folder of `path`, syncs it, moves it to `path` and syncs the folder.
+// On failure the temporary file is removed and the message names `path` and what is wrong with it. Blocks on the disk;
+// may be called from any thread, also for one path at once: the last move wins. A symbolic link at `path` is replaced,
+// not followed; a folder or device at `path` is refused. Only a process killed in between leaves a temporary file
+// behind, named ".tessera-*.tmp".
+[[nodiscard]] absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes,
+                                               const WriteFileOptions& options = {});
+
+}  // namespace tessera
+
+#endif  // TESSERA_SERVER_IMAGE_ATOMIC_FILE_H_

@@ -1,0 +1,33 @@
+// One encoder and one decoder per file format, behind image_file.h, which checks sizes and parameters before encoding
+// and recognises the format before decoding.
+#ifndef TESSERA_SERVER_IMAGE_CODECS_H_
+#define TESSERA_SERVER_IMAGE_CODECS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/image/image_file.h"
+
+namespace tessera {
+
+// Refuses a decoded header before anything is allocated for it. A short file that claims a large picture is refused
+// too: past 16 MPixel each byte of the file may stand for 10,000 pixels, which is more than deflate can reach.
+[[nodiscard]] absl::Status CheckDecodedSize(int64_t width, int64_t height, size_t file_bytes);
+
+[[nodiscard]] absl::StatusOr<std::string> EncodePng(const Image& image, const std::string& parameters);
+[[nodiscard]] absl::StatusOr<DecodedImage> DecodePng(std::string_view bytes);
+
+// `exif` is a TIFF block without the "Exif" marker; empty: none is written.
+[[nodiscard]] absl::StatusOr<std::string> EncodeJpeg(const Image& image, const std::string& exif, int quality);
+[[nodiscard]] absl::StatusOr<DecodedImage> DecodeJpeg(std::string_view bytes);
+
+[[nodiscard]] absl::StatusOr<std::string> EncodeWebp(const Image& image, const std::string& exif, bool lossless,
+                                                     int quality);
+[[nodiscard]] absl::StatusOr<DecodedImage> DecodeWebp(std::string_view bytes);
+
+}  // namespace tessera
+
+#endif  // TESSERA_SERVER_IMAGE_CODECS_H_

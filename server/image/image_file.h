@@ -1,0 +1,65 @@
+// Image files: RGB pixels to and from the bytes of a PNG, JPEG or WebP file, with one text inside, the generation
+// parameters, where other image programs look for it: PNG text chunk "parameters", EXIF UserComment in JPEG and WebP.
+// Nothing here touches the disk. All functions are pure and may be called from any thread.
+#ifndef TESSERA_SERVER_IMAGE_IMAGE_FILE_H_
+#define TESSERA_SERVER_IMAGE_IMAGE_FILE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tessera {
+
+inline constexpr int kMaxImageSide = 32768;
+inline constexpr int64_t kMaxImagePixels = int64_t{1} << 29;
+inline constexpr size_t kMaxParametersBytes = size_t{4} << 20;
+
+// rgb holds height rows of width pixels of three bytes, without gaps.
+struct Image {
+  int width = 0;
+  int height = 0;
+  std::vector<uint8_t> rgb;
+};
+
+enum class ImageFormat : uint8_t { kPng, kJpeg, kWebp };
+
+struct EncodeOptions {
+  std::string parameters;  // UTF-8 without NUL; empty: no metadata is written
+  int quality = 95;        // 1 to 100; JPEG and lossy WebP
+  bool webp_lossless = true;
+};
+
+struct DecodedImage {
+  Image image;
+  ImageFormat format = ImageFormat::kPng;
+  std::string parameters;  // UTF-8; empty where the file carries none
+};
+
+// "PNG", "JPEG" or "WebP".
+[[nodiscard]] std::string_view ImageFormatName(ImageFormat format);
+
+// The format that the extension of `path` stands for, in either case; kInvalidArgument names the legal extensions.
+[[nodiscard]] absl::StatusOr<ImageFormat> FormatFromPath(std::string_view path);
+
+// Whether EncodeImage would accept an image of this size with these parameters, so that a caller can refuse before an
+// image is computed. JPEG limits an EXIF block to 64 kB, which is about 32,000 characters of parameters: longer ones
+// are refused, never cut.
+[[nodiscard]] absl::Status CheckEncodable(ImageFormat format, int width, int height, std::string_view parameters);
+
+// The bytes of the file. Equal arguments give equal bytes: no time stamp, no program name. JPEG is 4:4:4.
+[[nodiscard]] absl::StatusOr<std::string> EncodeImage(const Image& image, ImageFormat format,
+                                                      const EncodeOptions& options);
+
+// Reads a file from anyone. Transparency is dropped, grey and palette images become RGB, 16 bits become 8.
+// kInvalidArgument: not an image of these formats, or one with a feature outside them. kDataLoss: damaged or cut short.
+// kResourceExhausted: more pixels or text than the limits above, or than a file this short can honestly hold.
+[[nodiscard]] absl::StatusOr<DecodedImage> DecodeImage(std::string_view bytes);
+
+}  // namespace tessera
+
+#endif  // TESSERA_SERVER_IMAGE_IMAGE_FILE_H_

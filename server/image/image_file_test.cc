@@ -1,0 +1,241 @@
+#include "server/image/image_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace tessera {
+namespace {
+
+using std::string_literals::operator""s;
+using testing::HasSubstr;
+
+constexpr ImageFormat kFormats[] = {ImageFormat::kPng, ImageFormat::kJpeg, ImageFormat::kWebp};
+constexpr char kParameters[] = "a red apple\nSteps: 20, Seed: 1";
+
+// Smooth in both directions, so that lossy formats stay close.
+Image Gradient(int width, int height) {
+  Image image{.width = width, .height = height, .rgb = {}};
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < width; ++x) {
+      image.rgb.push_back(static_cast<uint8_t>(255 * x / width));
+      image.rgb.push_back(static_cast<uint8_t>(255 * y / height));
+      image.rgb.push_back(static_cast<uint8_t>(128));
+    }
+  }
+  return image;
+}
+
+std::string Encoded(ImageFormat format, const EncodeOptions& options = {.parameters = kParameters}) {
+  return EncodeImage(Gradient(33, 17), format, options).value();
+}
+
+std::string FileContent(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+double RootMeanSquare(const Image& a, const Image& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.rgb.size(); ++i) sum += std::pow(int{a.rgb[i]} - int{b.rgb[i]}, 2);
+  return std::sqrt(sum / static_cast<double>(a.rgb.size()));
+}
+
+class EveryFormat : public testing::TestWithParam<ImageFormat> {};
+
+INSTANTIATE_TEST_SUITE_P(ImageFile, EveryFormat, testing::ValuesIn(kFormats),
+                         [](const auto& info) { return std::string(ImageFormatName(info.param)); });
+
+TEST_P(EveryFormat, ParametersComeBackUnchanged) {
+  for (const std::string& text : {""s, std::string(kParameters), "caf\u00E9"s, "\u4E2D\u6587 \U0001F34E\nline"s}) {
+    const auto decoded = DecodeImage(Encoded(GetParam(), {.parameters = text}));
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(decoded->parameters, text);
+  }
+}
+
+TEST_P(EveryFormat, SizeAndFormatComeBackForOddSizes) {
+  for (const auto& [width, height] : {std::pair(1, 1), std::pair(7, 3), std::pair(64, 65)}) {
+    const auto decoded = DecodeImage(EncodeImage(Gradient(width, height), GetParam(), {}).value());
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(decoded->image.width, width);
+    EXPECT_EQ(decoded->image.height, height);
+    EXPECT_EQ(decoded->format, GetParam());
+  }
+}
+
+TEST_P(EveryFormat, EqualImagesGiveEqualBytes) { EXPECT_EQ(Encoded(GetParam()), Encoded(GetParam())); }
+
+TEST_P(EveryFormat, EveryShorterFileIsRefused) {
+  const std::string whole = Encoded(GetParam());
+  for (size_t length = 0; length < whole.size(); ++length) {
+    EXPECT_FALSE(DecodeImage(whole.substr(0, length)).ok()) << length << " of " << whole.size();
+  }
+}
+
+TEST_P(EveryFormat, FlippedBytesNeverCrashAndKeepTheSizeConsistent) {
+  const std::string whole = Encoded(GetParam());
+  for (size_t i = 0; i < whole.size(); ++i) {
+    std::string flipped = whole;
+    flipped[i] = static_cast<char>(~flipped[i]);
+    const auto decoded = DecodeImage(flipped);
+    if (decoded.ok()) {
+      EXPECT_EQ(decoded->image.rgb.size(), size_t{3} * decoded->image.width * decoded->image.height);
+    }
+  }
+}
+
+TEST_P(EveryFormat, PixelsOfAnotherSizeAreRefused) {
+  Image image = Gradient(8, 8);
+  image.rgb.pop_back();
+  EXPECT_EQ(EncodeImage(image, GetParam(), {}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(EveryFormat, ParametersThatAreNotUtf8AreRefused) {
+  EXPECT_THAT(CheckEncodable(GetParam(), 8, 8, "\xFF").message(), HasSubstr("UTF-8"));
+  EXPECT_THAT(CheckEncodable(GetParam(), 8, 8, "a\0b"s).message(), HasSubstr("NUL"));
+}
+
+TEST_P(EveryFormat, SizesOutsideTheLimitsAreRefused) {
+  EXPECT_FALSE(CheckEncodable(GetParam(), 0, 8, "").ok());
+  EXPECT_FALSE(CheckEncodable(GetParam(), 8, -1, "").ok());
+  EXPECT_THAT(CheckEncodable(GetParam(), kMaxImageSide + 1, 8, "").message(), HasSubstr("32768"));
+  EXPECT_FALSE(CheckEncodable(GetParam(), kMaxImageSide, kMaxImageSide, "").ok());
+}
+
+TEST_P(EveryFormat, QualityOutsideOneToHundredIsRefused) {
+  for (const int quality : {-1, 0, 101}) {
+    EXPECT_FALSE(EncodeImage(Gradient(8, 8), GetParam(), {.quality = quality}).ok()) << quality;
+  }
+}
+
+TEST(ImageFileTest, LosslessFormatsKeepEveryPixel) {
+  const Image image = Gradient(33, 17);
+  for (const ImageFormat format : {ImageFormat::kPng, ImageFormat::kWebp}) {
+    EXPECT_EQ(DecodeImage(EncodeImage(image, format, {}).value())->image.rgb, image.rgb) << ImageFormatName(format);
+  }
+}
+
+// At quality 95 the quantisation of a smooth gradient stays within one grey level; 2 leaves room for rounding.
+TEST(ImageFileTest, LossyFormatsStayCloseOnAGradient) {
+  const Image image = Gradient(64, 64);
+  const EncodeOptions lossy = {.webp_lossless = false};
+  for (const ImageFormat format : {ImageFormat::kJpeg, ImageFormat::kWebp}) {
+    const auto decoded = DecodeImage(EncodeImage(image, format, lossy).value());
+    EXPECT_LT(RootMeanSquare(decoded->image, image), 2.0) << ImageFormatName(format);
+  }
+}
+
+// One-pixel red and blue columns vanish where colour is stored at half the width.
+TEST(ImageFileTest, JpegKeepsColourAtFullResolution) {
+  Image image{.width = 16, .height = 16, .rgb = {}};
+  for (int i = 0; i < 16 * 16; ++i) {
+    const bool red = i % 2 == 0;
+    image.rgb.insert(image.rgb.end(), {uint8_t(red ? 255 : 0), 0, uint8_t(red ? 0 : 255)});
+  }
+  const auto decoded = DecodeImage(EncodeImage(image, ImageFormat::kJpeg, {}).value());
+  EXPECT_LT(RootMeanSquare(decoded->image, image), 12.0);
+}
+
+TEST(ImageFileTest, PngTextIsLatin1WhereItFitsAndUtf8Otherwise) {
+  EXPECT_THAT(Encoded(ImageFormat::kPng, {.parameters = "caf\u00E9"}), HasSubstr("tEXtparameters\0caf\xE9"s));
+  EXPECT_THAT(Encoded(ImageFormat::kPng, {.parameters = "\u4E2D"}), HasSubstr("iTXtparameters\0\0\0\0\0\xE4\xB8\xAD"s));
+}
+
+TEST(ImageFileTest, LongParametersFitPngAndWebpAndAreRefusedForJpeg) {
+  const std::string longest(100'000, 'x');
+  for (const ImageFormat format : {ImageFormat::kPng, ImageFormat::kWebp}) {
+    EXPECT_EQ(DecodeImage(Encoded(format, {.parameters = longest}))->parameters, longest);
+  }
+  const absl::Status refused = CheckEncodable(ImageFormat::kJpeg, 8, 8, longest);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr(".png"));
+}
+
+TEST(ImageFileTest, LongestParametersThatJpegAllowsComeBack) {
+  std::string text(32'000, 'x');
+  while (CheckEncodable(ImageFormat::kJpeg, 33, 17, text + "x").ok()) text.push_back('x');
+  EXPECT_EQ(DecodeImage(Encoded(ImageFormat::kJpeg, {.parameters = text}))->parameters, text);
+}
+
+TEST(ImageFileTest, WebpSidesOverItsLimitAreRefused) {
+  EXPECT_TRUE(CheckEncodable(ImageFormat::kWebp, 16383, 8, "").ok());
+  EXPECT_THAT(CheckEncodable(ImageFormat::kWebp, 16384, 8, "").message(), HasSubstr("16383"));
+}
+
+// The files were made with Pillow 13 from 4x3 pixels: rows of red, green and blue.
+TEST(ImageFileTest, FilesOfAnotherProgramAreRead) {
+  const std::string expected =
+      "\xFF\0\0\xFF\0\0\xFF\0\0\xFF\0\0"s + "\0\xFF\0\0\xFF\0\0\xFF\0\0\xFF\0"s + "\0\0\xFF\0\0\xFF\0\0\xFF\0\0\xFF"s;
+  for (const char* name : {"rgb.png", "rgba_interlaced.png", "palette.png", "sixteen_bit.png", "lossless.webp"}) {
+    const auto decoded = DecodeImage(FileContent("tests/fuzz/image/"s + name));
+    ASSERT_TRUE(decoded.ok()) << name << ": " << decoded.status();
+    EXPECT_EQ(std::string(decoded->image.rgb.begin(), decoded->image.rgb.end()), expected) << name;
+  }
+}
+
+TEST(ImageFileTest, ParametersOfAnotherProgramAreRead) {
+  for (const char* name : {"rgb.png", "unicode.png", "compressed_text.png", "exif.jpg", "exif.webp"}) {
+    const auto decoded = DecodeImage(FileContent("tests/fuzz/image/"s + name));
+    ASSERT_TRUE(decoded.ok()) << name << ": " << decoded.status();
+    EXPECT_THAT(decoded->parameters, HasSubstr("Steps: 20, Sampler: Euler a, CFG scale: 7, Seed: 42")) << name;
+  }
+}
+
+TEST(ImageFileTest, AnimationsAndFourColourFilesAreRefused) {
+  EXPECT_THAT(DecodeImage(FileContent("tests/fuzz/image/animation.webp")).status().message(), HasSubstr("animation"));
+  EXPECT_THAT(DecodeImage(FileContent("tests/fuzz/image/cmyk.jpg")).status().message(), HasSubstr("components"));
+}
+
+TEST(ImageFileTest, DamagedPngMetadataIsAnErrorAndNotSilentlyLost) {
+  std::string file = Encoded(ImageFormat::kPng);
+  file[file.find("red apple")] = 'R';
+  EXPECT_EQ(DecodeImage(file).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(ImageFileTest, OtherContentIsRefusedByName) {
+  for (const std::string& content : {""s, "GIF89a"s, "RIFF\0\0\0\0AVI "s, "hello"s}) {
+    EXPECT_THAT(DecodeImage(content).status().message(), HasSubstr("neither PNG nor JPEG nor WebP"));
+  }
+}
+
+// The headers claim a picture of gigabytes; nothing may be allocated for it.
+TEST(ImageFileTest, HugePicturesInShortFilesAreRefused) {
+  for (const char* name : {"huge_side.png", "huge_area.png", "huge.jpg", "huge.webp"}) {
+    const auto decoded = DecodeImage(FileContent("tests/fuzz/image/"s + name));
+    EXPECT_EQ(decoded.status().code(), absl::StatusCode::kResourceExhausted) << name << ": " << decoded.status();
+  }
+}
+
+TEST(ImageFileTest, TextThatUnpacksToManyMegabytesIsRefused) {
+  const auto decoded = DecodeImage(FileContent("tests/fuzz/image/text_bomb.png"));
+  EXPECT_EQ(decoded.status().code(), absl::StatusCode::kDataLoss) << decoded.status();
+  EXPECT_THAT(decoded.status().message(), HasSubstr("zTXt"));
+}
+
+TEST(ImageFileTest, ChunkThatClaimsMoreThanTheFileIsRefusedBeforeItIsAllocated) {
+  const auto decoded = DecodeImage(FileContent("tests/fuzz/image/chunk_longer_than_file.png"));
+  EXPECT_THAT(decoded.status().message(), HasSubstr("cut short"));
+}
+
+TEST(ImageFileTest, FormatFollowsTheExtensionInEitherCase) {
+  EXPECT_EQ(FormatFromPath("a/b.c/x.PNG").value(), ImageFormat::kPng);
+  EXPECT_EQ(FormatFromPath("x.jpg").value(), ImageFormat::kJpeg);
+  EXPECT_EQ(FormatFromPath("x.Jpeg").value(), ImageFormat::kJpeg);
+  EXPECT_EQ(FormatFromPath("x.webp").value(), ImageFormat::kWebp);
+}
+
+TEST(ImageFileTest, UnknownExtensionNamesTheLegalOnes) {
+  for (const char* path : {"x", "x.", "x.gif", "folder.png/x", ""}) {
+    const absl::Status status = FormatFromPath(path).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << path;
+    EXPECT_THAT(status.message(), HasSubstr(".png, .jpg, .jpeg and .webp")) << path;
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,30 @@
+// Whatever the bytes: DecodeImage returns a picture of the size it states or an error, and parameters that parse are
+// written and parsed again to the same values.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "server/image/image_file.h"
+#include "server/image/parameters_text.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const absl::StatusOr<tessera::DecodedImage> decoded =
+      tessera::DecodeImage(std::string_view(reinterpret_cast<const char*>(data), size));
+  if (!decoded.ok()) return 0;
+  const tessera::Image& image = decoded->image;
+  if (image.rgb.size() != size_t{3} * static_cast<size_t>(image.width) * static_cast<size_t>(image.height))
+    std::abort();
+
+  const absl::StatusOr<tessera::ImageParameters> parameters = tessera::ParseParameters(decoded->parameters);
+  if (!parameters.ok()) return 0;
+  const absl::StatusOr<std::string> text = tessera::FormatParameters(*parameters);
+  if (!text.ok()) return 0;
+  const absl::StatusOr<tessera::ImageParameters> again = tessera::ParseParameters(*text);
+  if (!again.ok()) std::abort();
+  // Only the first digits of a digest are written.
+  if (again->prompt != parameters->prompt || again->extra != parameters->extra || again->seed != parameters->seed) {
+    std::abort();
+  }
+  return 0;
+}

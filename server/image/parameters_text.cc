@@ -1,0 +1,332 @@
+#include "server/image/parameters_text.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/json.hpp>
+#include <charconv>
+#include <cmath>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kNegativePromptPrefix = "Negative prompt:";
+constexpr char kSteps[] = "Steps";
+constexpr char kSampler[] = "Sampler";
+constexpr char kGuidanceScale[] = "CFG scale";
+constexpr char kSeed[] = "Seed";
+constexpr char kSize[] = "Size";
+constexpr char kModel[] = "Model";
+constexpr char kModelHash[] = "Model hash";
+constexpr char kNoise[] = "Noise";
+constexpr char kDtype[] = "Dtype";
+constexpr char kDevice[] = "Device";
+constexpr char kCleanCaption[] = "Clean caption";
+constexpr char kResolutionBinning[] = "Resolution binning";
+constexpr char kMaxSequenceLength[] = "Max sequence length";
+constexpr char kExactPrompt[] = "Exact prompt";
+constexpr char kExactNegativePrompt[] = "Exact negative prompt";
+constexpr char kVersion[] = "Version";
+constexpr std::array<std::string_view, 16> kFieldNames = {kSteps,
+                                                          kSampler,
+                                                          kGuidanceScale,
+                                                          kSeed,
+                                                          kSize,
+                                                          kModel,
+                                                          kModelHash,
+                                                          kNoise,
+                                                          kDtype,
+                                                          kDevice,
+                                                          kCleanCaption,
+                                                          kResolutionBinning,
+                                                          kMaxSequenceLength,
+                                                          kExactPrompt,
+                                                          kExactNegativePrompt,
+                                                          kVersion};
+constexpr size_t kModelHashDigits = 10;
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+std::string_view Strip(std::string_view text) {
+  while (!text.empty() && absl::ascii_isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
+  while (!text.empty() && absl::ascii_isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
+  return text;
+}
+
+bool StartsWith(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
+
+std::string Quoted(std::string_view value) {
+  return boost::json::serialize(boost::json::string(value.data(), value.size()));
+}
+
+bool NeedsQuotes(std::string_view value) {
+  return Strip(value).size() != value.size() || std::any_of(value.begin(), value.end(), [](char c) {
+           return c == ',' || c == ':' || c == '"' || absl::ascii_iscntrl(static_cast<unsigned char>(c));
+         });
+}
+
+template <typename Number>
+std::string ShortestDigits(Number value) {
+  char digits[32];
+  const std::to_chars_result end = std::to_chars(std::begin(digits), std::end(digits), value);
+  return std::string(digits, end.ptr);
+}
+
+template <typename Number>
+bool ReadNumber(std::string_view text, Number& value) {
+  const std::from_chars_result end = std::from_chars(text.data(), text.data() + text.size(), value);
+  return end.ec == std::errc() && end.ptr == text.data() + text.size();
+}
+
+struct Prompts {
+  std::string positive;
+  std::string negative;
+};
+
+void AppendLine(std::string_view line, std::string& text) {
+  if (!text.empty()) text.push_back('\n');
+  text.append(line);
+}
+
+// Reads the lines before the pairs as other programs do.
+Prompts ReadPlainPrompts(std::string_view text) {
+  Prompts prompts;
+  bool negative = false;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    std::string_view line = Strip(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (StartsWith(line, kNegativePromptPrefix)) {
+      negative = true;
+      line = Strip(line.substr(kNegativePromptPrefix.size()));
+    }
+    AppendLine(line, negative ? prompts.negative : prompts.positive);
+  }
+  return prompts;
+}
+
+std::string PlainPrompts(const ImageParameters& parameters) {
+  std::string text = parameters.prompt;
+  if (!parameters.negative_prompt.empty()) {
+    AppendLine(absl::StrCat(std::string(kNegativePromptPrefix), " ", parameters.negative_prompt), text);
+  }
+  std::replace(text.begin(), text.end(), '\0', ' ');
+  return text;
+}
+
+bool IsLegalKey(std::string_view key) {
+  const auto is_word = [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  return key.size() >= 2 && is_word(key.front()) && key.back() != ' ' &&
+         std::all_of(key.begin(), key.end(), [&](char c) { return is_word(c) || c == ' ' || c == '-' || c == '/'; });
+}
+
+absl::Status Malformed(std::string_view key, std::string_view value, std::string_view legal) {
+  constexpr size_t kShownBytes = 60;
+  return absl::InvalidArgumentError(absl::StrCat("parameters: ", std::string(key), " is \"",
+                                                 std::string(value.substr(0, kShownBytes)), "\"; legal is ",
+                                                 std::string(legal)));
+}
+
+// The length of the JSON string that `text` begins with, quotes included; 0 where it has no end.
+size_t QuotedLength(std::string_view text) {
+  for (size_t i = 1; i < text.size(); ++i) {
+    if (text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '"') {
+      return i + 1;
+    }
+  }
+  return 0;
+}
+
+absl::StatusOr<std::string> Unquoted(std::string_view key, std::string_view quoted) {
+  boost::json::error_code error;
+  boost::json::parse_options options;
+  options.allow_invalid_utf8 = true;
+  const boost::json::value value =
+      boost::json::parse(boost::json::string_view(quoted.data(), quoted.size()), error, {}, options);
+  if (error || !value.is_string()) return Malformed(key, quoted, "a JSON string after a quotation mark");
+  return std::string(value.get_string().data(), value.get_string().size());
+}
+
+absl::StatusOr<std::map<std::string, std::string>> ReadPairs(std::string_view line) {
+  std::map<std::string, std::string> pairs;
+  line = Strip(line);
+  while (!line.empty()) {
+    const size_t colon = line.find(':');
+    const std::string key(Strip(line.substr(0, colon)));
+    if (colon == std::string_view::npos || key.empty() || key.find(',') != std::string::npos) {
+      return absl::InvalidArgumentError("parameters: the last line is not a list of \"Key: value\" pairs");
+    }
+    line = Strip(line.substr(colon + 1));
+    size_t length = 0;
+    std::string value;
+    if (StartsWith(line, "\"")) {
+      length = QuotedLength(line);
+      absl::StatusOr<std::string> unquoted = Unquoted(key, line.substr(0, length));
+      if (!unquoted.ok()) return unquoted.status();
+      value = *std::move(unquoted);
+    } else {
+      length = std::min(line.find(','), line.size());
+      value = Strip(line.substr(0, length));
+    }
+    line = Strip(line.substr(length));
+    if (!line.empty() && line.front() != ',') {
+      return Malformed(key, line, "a comma after the value");
+    }
+    if (!line.empty()) line = Strip(line.substr(1));
+    if (!pairs.emplace(key, std::move(value)).second) {
+      return absl::InvalidArgumentError(absl::StrCat("parameters: ", key, " is given twice"));
+    }
+  }
+  return pairs;
+}
+
+// Takes pairs out by name and keeps the first error.
+class PairReader final {
+ public:
+  explicit PairReader(std::map<std::string, std::string> pairs) : pairs_(std::move(pairs)) {}
+
+  std::optional<std::string> Take(const char* key) {
+    auto node = pairs_.extract(key);
+    if (node.empty()) return std::nullopt;
+    return std::move(node.mapped());
+  }
+
+  std::string TakeText(const char* key) { return Take(key).value_or(""); }
+
+  std::string TakeRequired(const char* key) {
+    std::optional<std::string> value = Take(key);
+    if (!value) Fail(absl::InvalidArgumentError(absl::StrCat("parameters: ", key, " is missing")));
+    return value.value_or("");
+  }
+
+  template <typename Number>
+  void TakeNumber(const char* key, const char* legal, Number& number) {
+    const std::string text = TakeRequired(key);
+    if (!ReadNumber(text, number)) Fail(Malformed(key, text, legal));
+  }
+
+  void TakeSize(int& width, int& height) {
+    const std::string text = TakeRequired(kSize);
+    const size_t cross = std::min(text.find('x'), text.size());
+    if (!ReadNumber(std::string_view(text).substr(0, cross), width) || cross == text.size() ||
+        !ReadNumber(std::string_view(text).substr(cross + 1), height)) {
+      Fail(Malformed(kSize, text, "WIDTHxHEIGHT"));
+    }
+  }
+
+  std::optional<bool> TakeBool(const char* key) {
+    const std::optional<std::string> text = Take(key);
+    if (!text) return std::nullopt;
+    if (*text != "true" && *text != "false") Fail(Malformed(key, *text, "true or false"));
+    return *text == "true";
+  }
+
+  void Fail(absl::Status status) { status_.Update(std::move(status)); }
+  const absl::Status& status() const { return status_; }
+  std::map<std::string, std::string> TakeRest() { return std::move(pairs_); }
+
+ private:
+  std::map<std::string, std::string> pairs_;
+  absl::Status status_;
+};
+
+void AddText(const char* key, const std::string& value, Pairs& pairs) {
+  if (!value.empty()) pairs.emplace_back(key, value);
+}
+
+void AddBool(const char* key, std::optional<bool> value, Pairs& pairs) {
+  if (value) pairs.emplace_back(key, *value ? "true" : "false");
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters) {
+  if (!std::isfinite(parameters.guidance_scale)) {
+    return Malformed(kGuidanceScale, ShortestDigits(parameters.guidance_scale), "a finite number");
+  }
+  for (const auto& [key, value] : parameters.extra) {
+    if (!IsLegalKey(key)) return Malformed("an extra key", key, "at least two of A-Z a-z 0-9 _ - / and blanks inside");
+    if (std::find(kFieldNames.begin(), kFieldNames.end(), key) != kFieldNames.end()) {
+      return Malformed("an extra key", key, "a name that is not a field's");
+    }
+  }
+  std::string text = PlainPrompts(parameters);
+  const Prompts plain = ReadPlainPrompts(Strip(text));
+
+  Pairs pairs;
+  pairs.emplace_back(kSteps, absl::StrCat(parameters.steps));
+  AddText(kSampler, parameters.sampler, pairs);
+  pairs.emplace_back(kGuidanceScale, ShortestDigits(parameters.guidance_scale));
+  pairs.emplace_back(kSeed, absl::StrCat(parameters.seed));
+  pairs.emplace_back(kSize, absl::StrCat(parameters.width, "x", parameters.height));
+  AddText(kModel, parameters.model, pairs);
+  AddText(kModelHash, parameters.model_digest.substr(0, kModelHashDigits), pairs);
+  AddText(kNoise, parameters.noise, pairs);
+  AddText(kDtype, parameters.dtype, pairs);
+  AddText(kDevice, parameters.device, pairs);
+  AddBool(kCleanCaption, parameters.clean_caption, pairs);
+  AddBool(kResolutionBinning, parameters.resolution_binning, pairs);
+  if (parameters.max_sequence_length) {
+    pairs.emplace_back(kMaxSequenceLength, absl::StrCat(*parameters.max_sequence_length));
+  }
+  pairs.insert(pairs.end(), parameters.extra.begin(), parameters.extra.end());
+  if (plain.positive != parameters.prompt) pairs.emplace_back(kExactPrompt, parameters.prompt);
+  if (plain.negative != parameters.negative_prompt) {
+    pairs.emplace_back(kExactNegativePrompt, parameters.negative_prompt);
+  }
+  AddText(kVersion, parameters.version, pairs);
+
+  std::string last_line;
+  for (const auto& [key, value] : pairs) {
+    absl::StrAppend(&last_line, last_line.empty() ? "" : ", ", key, ": ", NeedsQuotes(value) ? Quoted(value) : value);
+  }
+  AppendLine(last_line, text);
+  return text;
+}
+
+absl::StatusOr<ImageParameters> ParseParameters(std::string_view text) {
+  text = Strip(text);
+  const size_t last_break = text.find_last_of('\n');
+  const size_t last_line = last_break == std::string_view::npos ? 0 : last_break + 1;
+  absl::StatusOr<std::map<std::string, std::string>> pairs = ReadPairs(text.substr(last_line));
+  if (!pairs.ok()) return pairs.status();
+  Prompts prompts = ReadPlainPrompts(Strip(text.substr(0, last_line)));
+
+  PairReader reader(*std::move(pairs));
+  ImageParameters parameters;
+  parameters.prompt = reader.Take(kExactPrompt).value_or(std::move(prompts.positive));
+  parameters.negative_prompt = reader.Take(kExactNegativePrompt).value_or(std::move(prompts.negative));
+  reader.TakeNumber(kSteps, "a whole number", parameters.steps);
+  parameters.sampler = reader.TakeText(kSampler);
+  reader.TakeNumber(kGuidanceScale, "a finite number", parameters.guidance_scale);
+  if (!std::isfinite(parameters.guidance_scale))
+    reader.Fail(Malformed(kGuidanceScale, "inf or nan", "a finite number"));
+  reader.TakeNumber(kSeed, "a whole number from 0 to 18446744073709551615", parameters.seed);
+  reader.TakeSize(parameters.width, parameters.height);
+  parameters.model = reader.TakeText(kModel);
+  parameters.model_digest = reader.TakeText(kModelHash);
+  parameters.noise = reader.TakeText(kNoise);
+  parameters.dtype = reader.TakeText(kDtype);
+  parameters.device = reader.TakeText(kDevice);
+  parameters.clean_caption = reader.TakeBool(kCleanCaption);
+  parameters.resolution_binning = reader.TakeBool(kResolutionBinning);
+  if (const std::optional<std::string> length = reader.Take(kMaxSequenceLength)) {
+    if (!ReadNumber(*length, parameters.max_sequence_length.emplace())) {
+      reader.Fail(Malformed(kMaxSequenceLength, *length, "a whole number"));
+    }
+  }
+  parameters.version = reader.TakeText(kVersion);
+  if (!reader.status().ok()) return reader.status();
+  parameters.extra = reader.TakeRest();
+  return parameters;
+}
+
+}  // namespace tessera

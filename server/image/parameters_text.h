@@ -1,0 +1,60 @@
+// The text that makes an image reproducible, in the form that AUTOMATIC1111's web UI introduced and that image
+// browsers read: the prompt, a line "Negative prompt: …" where there is one, and one last line of "Key: value" pairs.
+//
+//     a red apple
+//     Negative prompt: blurry
+//     Steps: 20, Sampler: dpmsolver++, CFG scale: 4.5, Seed: 1, Size: 512x512, Model: emoji, Version: tessera 0.1.0
+//
+// A value with a comma, colon, quote, line break or blank at an end is written as a JSON string. Readers of that form
+// strip lines and take any line that begins with "Negative prompt:" for the start of the negative prompt. Where that
+// would not give a prompt back exactly, the last line also carries it whole, as the JSON string "Exact prompt" or
+// "Exact negative prompt". So FormatParameters and ParseParameters are inverse for every prompt, of any bytes.
+#ifndef TESSERA_SERVER_IMAGE_PARAMETERS_TEXT_H_
+#define TESSERA_SERVER_IMAGE_PARAMETERS_TEXT_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace tessera {
+
+// Empty strings and optionals without a value are left out of the text.
+struct ImageParameters {
+  std::string prompt;
+  std::string negative_prompt;
+  int steps = 0;
+  std::string sampler;
+  double guidance_scale = 0.0;
+  uint64_t seed = 0;
+  int width = 0;
+  int height = 0;
+  std::string model;
+  std::string model_digest;  // hexadecimal; the text keeps the first 10 digits
+  std::string noise;
+  std::string dtype;
+  std::string device;
+  std::optional<bool> clean_caption;
+  std::optional<bool> resolution_binning;
+  std::optional<int> max_sequence_length;
+  std::string version;  // program and version: "tessera 0.1.0"
+  // Further pairs. A key has at least two characters of A-Z a-z 0-9 _ - / and blanks inside.
+  std::map<std::string, std::string> extra;
+
+  bool operator==(const ImageParameters&) const = default;
+};
+
+// Every NUL of a prompt is a blank in the plain lines. kInvalidArgument for a guidance scale that is not finite and for
+// an extra key that is malformed or the name of a field.
+[[nodiscard]] absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters);
+
+// Also reads what other programs wrote, as long as steps, guidance scale, seed and size are there; unknown pairs go to
+// `extra`. kInvalidArgument names the pair that is missing, repeated or malformed.
+[[nodiscard]] absl::StatusOr<ImageParameters> ParseParameters(std::string_view text);
+
+}  // namespace tessera
+
+#endif  // TESSERA_SERVER_IMAGE_PARAMETERS_TEXT_H_

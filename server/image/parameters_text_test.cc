@@ -1,0 +1,240 @@
+#include "server/image/parameters_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace tessera {
+namespace {
+
+using std::string_literals::operator""s;
+using testing::HasSubstr;
+using testing::Not;
+
+ImageParameters Typical() {
+  return {.prompt = "a red apple",
+          .negative_prompt = "blurry",
+          .steps = 20,
+          .sampler = "dpmsolver++",
+          .guidance_scale = 4.5,
+          .seed = 1,
+          .width = 512,
+          .height = 256,
+          .model = "emoji",
+          .model_digest = "0123456789",
+          .noise = "tessera",
+          .dtype = "fp32",
+          .device = "cpu",
+          .clean_caption = true,
+          .resolution_binning = false,
+          .max_sequence_length = 120,
+          .version = "tessera 0.1.0"};
+}
+
+void ExpectRoundTrip(const ImageParameters& parameters) {
+  const auto text = FormatParameters(parameters);
+  ASSERT_TRUE(text.ok()) << text.status();
+  const auto parsed = ParseParameters(*text);
+  ASSERT_TRUE(parsed.ok()) << parsed.status() << "\n" << *text;
+  EXPECT_EQ(*parsed, parameters) << *text;
+}
+
+TEST(ParametersTextTest, TextHasTheFormThatImageBrowsersRead) {
+  EXPECT_EQ(FormatParameters(Typical()).value(),
+            "a red apple\n"
+            "Negative prompt: blurry\n"
+            "Steps: 20, Sampler: dpmsolver++, CFG scale: 4.5, Seed: 1, Size: 512x256, Model: emoji, "
+            "Model hash: 0123456789, Noise: tessera, Dtype: fp32, Device: cpu, Clean caption: true, "
+            "Resolution binning: false, Max sequence length: 120, Version: tessera 0.1.0");
+}
+
+TEST(ParametersTextTest, AbsentFieldsLeaveNoTrace) {
+  const ImageParameters bare = {.prompt = "cat", .steps = 4, .guidance_scale = 7, .seed = 9, .width = 8, .height = 8};
+  EXPECT_EQ(FormatParameters(bare).value(), "cat\nSteps: 4, CFG scale: 7, Seed: 9, Size: 8x8");
+}
+
+TEST(ParametersTextTest, OnlyTenDigitsOfTheDigestAreWritten) {
+  ImageParameters parameters = Typical();
+  parameters.model_digest = "0123456789abcdef";
+  EXPECT_THAT(FormatParameters(parameters).value(), HasSubstr("Model hash: 0123456789, "));
+}
+
+TEST(ParametersTextTest, OrdinaryPromptsOfSeveralLinesNeedNoExactField) {
+  ImageParameters parameters = Typical();
+  parameters.prompt = "first line,\n\nthird: \"line\"";
+  parameters.negative_prompt = "one\ntwo";
+  EXPECT_THAT(FormatParameters(parameters).value(), Not(HasSubstr("Exact")));
+  ExpectRoundTrip(parameters);
+}
+
+TEST(ParametersTextTest, PromptThatLooksLikeTheFormatIsCarriedExactly) {
+  ImageParameters parameters = Typical();
+  parameters.prompt = "cat\nNegative prompt: dog";
+  parameters.negative_prompt = "";
+  EXPECT_EQ(FormatParameters(parameters).value().substr(0, 27), "cat\nNegative prompt: dog\nSt");
+  EXPECT_THAT(FormatParameters(parameters).value(),
+              HasSubstr(R"(, Exact prompt: "cat\nNegative prompt: dog", Exact negative prompt: , Version)"));
+  ExpectRoundTrip(parameters);
+}
+
+TEST(ParametersTextTest, ValuesWithSeparatorsAreJsonStrings) {
+  ImageParameters parameters = Typical();
+  parameters.model = "my, \"best\": model";
+  parameters.extra = {{"Lora hashes", "a: 1, b: 2"}, {"Empty", ""}, {"Path", "C\\dir"}, {"Padded", " x "}};
+  const std::string text = FormatParameters(parameters).value();
+  EXPECT_THAT(text, HasSubstr(R"(Model: "my, \"best\": model", )"));
+  EXPECT_THAT(text, HasSubstr(R"(Lora hashes: "a: 1, b: 2", )"));
+  EXPECT_THAT(text, HasSubstr(R"(Path: C\dir, )"));
+  ExpectRoundTrip(parameters);
+}
+
+TEST(ParametersTextTest, NulIsABlankInThePlainLineAndExactBelow) {
+  ImageParameters parameters = Typical();
+  parameters.prompt = "a\0b"s;
+  const std::string text = FormatParameters(parameters).value();
+  EXPECT_EQ(text.substr(0, 4), "a b\n");
+  EXPECT_EQ(text.find('\0'), std::string::npos);
+  ExpectRoundTrip(parameters);
+}
+
+TEST(ParametersTextTest, NumbersAreShortestAndExact) {
+  ImageParameters parameters = Typical();
+  for (const double scale : {0.0, 4.5, 0.1, 1.0 / 3.0, -2.5, 1e300, std::numeric_limits<double>::denorm_min()}) {
+    parameters.guidance_scale = scale;
+    ExpectRoundTrip(parameters);
+  }
+  parameters.guidance_scale = 0.1;
+  EXPECT_THAT(FormatParameters(parameters).value(), HasSubstr("CFG scale: 0.1, "));
+  for (const uint64_t seed : {uint64_t{0}, std::numeric_limits<uint64_t>::max()}) {
+    parameters.seed = seed;
+    ExpectRoundTrip(parameters);
+  }
+}
+
+// Prompts are sequences of the pieces that have a meaning in the format, where any misreading would show.
+TEST(ParametersTextTest, AnySequenceOfNastyPiecesRoundTrips) {
+  const std::vector<std::string> pieces = {"\n",
+                                           "\r",
+                                           "\t",
+                                           " ",
+                                           "\0"s,
+                                           ",",
+                                           ":",
+                                           "\"",
+                                           "\\",
+                                           "\\\"",
+                                           "\\n",
+                                           "{",
+                                           "\u00A0",
+                                           "\u2028",
+                                           "\u4E2D",
+                                           "\U0001F34E",
+                                           "\xFF",
+                                           "\xC3",
+                                           "\x01",
+                                           "\x7F",
+                                           "Negative prompt:",
+                                           "negative prompt:",
+                                           "Negative prompt",
+                                           "Steps: 20, Sampler: x",
+                                           "Steps: 1, CFG scale: 1, Seed: 1, Size: 1x1",
+                                           "Exact prompt: \"x\"",
+                                           "Version: x",
+                                           "apple",
+                                           "null",
+                                           "\\u0000"};
+  std::mt19937 random(20240611);
+  const auto nasty = [&] {
+    std::string text;
+    for (size_t count = random() % 7; count > 0; --count) text += pieces[random() % pieces.size()];
+    return text;
+  };
+  for (int i = 0; i < 20000 && !HasFailure(); ++i) {
+    ImageParameters parameters = Typical();
+    parameters.prompt = nasty();
+    parameters.negative_prompt = nasty();
+    parameters.model = nasty();
+    parameters.seed = random();
+    parameters.extra["Note"] = nasty();
+    ExpectRoundTrip(parameters);
+  }
+}
+
+TEST(ParametersTextTest, AnyFiniteGuidanceScaleRoundTrips) {
+  std::mt19937_64 random(7);
+  ImageParameters parameters = Typical();
+  for (int i = 0; i < 5000 && !HasFailure(); ++i) {
+    parameters.guidance_scale = std::bit_cast<double>(random());
+    if (std::isfinite(parameters.guidance_scale)) ExpectRoundTrip(parameters);
+  }
+}
+
+TEST(ParametersTextTest, TextOfAnotherProgramIsRead) {
+  const auto parsed = ParseParameters(
+      "masterpiece, (apple:1.2)\non a table\nNegative prompt: blurry,\nugly\n"
+      "Steps: 28, Sampler: DPM++ 2M Karras, CFG scale: 7, Seed: 3076531450, Size: 640x512, Model hash: 6ce0161689, "
+      "Model: v1-5, Hires upscaler: None, Lora hashes: \"add_detail: 7c6bad76eb54, x: 1\", Version: v1.6.0");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(*parsed, (ImageParameters{
+                         .prompt = "masterpiece, (apple:1.2)\non a table",
+                         .negative_prompt = "blurry,\nugly",
+                         .steps = 28,
+                         .sampler = "DPM++ 2M Karras",
+                         .guidance_scale = 7,
+                         .seed = 3076531450,
+                         .width = 640,
+                         .height = 512,
+                         .model = "v1-5",
+                         .model_digest = "6ce0161689",
+                         .version = "v1.6.0",
+                         .extra = {{"Hires upscaler", "None"}, {"Lora hashes", "add_detail: 7c6bad76eb54, x: 1"}}}));
+}
+
+TEST(ParametersTextTest, MissingRepeatedAndMalformedPairsAreNamed) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "Steps is missing"},
+      {"just a prompt", "last line"},
+      {"cat\nSteps: 1, CFG scale: 1, Size: 1x1", "Seed is missing"},
+      {"cat\nSteps: 1, Steps: 2, CFG scale: 1, Seed: 1, Size: 1x1", "Steps is given twice"},
+      {"cat\nSteps: many, CFG scale: 1, Seed: 1, Size: 1x1", "Steps is \"many\""},
+      {"cat\nSteps: 1, CFG scale: nan, Seed: 1, Size: 1x1", "CFG scale"},
+      {"cat\nSteps: 1, CFG scale: 1, Seed: -1, Size: 1x1", "Seed is \"-1\""},
+      {"cat\nSteps: 1, CFG scale: 1, Seed: 18446744073709551616, Size: 1x1", "Seed is"},
+      {"cat\nSteps: 1, CFG scale: 1, Seed: 1, Size: 512", "WIDTHxHEIGHT"},
+      {"cat\nSteps: 1, CFG scale: 1, Seed: 1, Size: 5x", "WIDTHxHEIGHT"},
+      {"cat\nSteps: 1, CFG scale: 1, Seed: 1, Size: 1x1, Model: \"open", "Model is"},
+      {"cat\nSteps: 1, CFG scale: 1, Seed: 1, Size: 1x1, Model: \"a\" b", "comma"},
+      {"cat\nSteps: 1, CFG scale: 1, Seed: 1, Size: 1x1, Clean caption: maybe", "true or false"},
+      {"cat\nSteps: 1, CFG scale: 1, Seed: 1, Size: 1x1, Max sequence length: x", "Max sequence length"},
+  };
+  for (const auto& [text, message] : cases) {
+    const auto parsed = ParseParameters(text);
+    EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(parsed.status().message(), HasSubstr(message)) << text;
+  }
+}
+
+TEST(ParametersTextTest, GuidanceThatIsNotFiniteIsRefused) {
+  ImageParameters parameters = Typical();
+  for (const double scale : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    parameters.guidance_scale = scale;
+    EXPECT_FALSE(FormatParameters(parameters).ok()) << scale;
+  }
+}
+
+TEST(ParametersTextTest, ExtraKeysThatWouldBeMisreadAreRefused) {
+  for (const char* key : {"", "x", "a:b", "a,b", "a\nb", " ab", "ab ", "Seed", "Exact prompt"}) {
+    ImageParameters parameters = Typical();
+    parameters.extra[key] = "1";
+    EXPECT_EQ(FormatParameters(parameters).status().code(), absl::StatusCode::kInvalidArgument) << key;
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,333 @@
+#include "server/worker_client.h"
+
+#include <grpcpp/create_channel_posix.h>
+#include <grpcpp/grpcpp.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "tessera/internal/control.grpc.pb.h"
+
+namespace tessera {
+namespace {
+
+using internal::Command;
+using internal::Reply;
+
+constexpr int kMaxReplyBytes = 4 << 20;
+constexpr size_t kMaxRepliesUnread = 4096;
+constexpr int32_t kMaxSide = 1 << 16;
+
+absl::Status ProtocolError(absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat("the worker broke the control protocol: ", what));
+}
+
+absl::Status FromWire(const internal::Error& error) {
+  const bool known = error.code() > 0 && error.code() <= static_cast<int32_t>(absl::StatusCode::kUnauthenticated);
+  return absl::Status(known ? static_cast<absl::StatusCode>(error.code()) : absl::StatusCode::kUnknown,
+                      error.message());
+}
+
+template <typename Strings>
+std::vector<std::string> ToVector(const Strings& strings) {
+  return std::vector<std::string>(strings.begin(), strings.end());
+}
+
+absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire) {
+  if (wire.size_multiple() < 1 || wire.min_size() < 1 || wire.max_size() < wire.min_size() ||
+      wire.max_size() > kMaxSide || wire.max_steps() < 1) {
+    return ProtocolError("a model description without legal sizes or steps");
+  }
+  ModelDescription description;
+  description.pipeline = wire.pipeline();
+  description.family = wire.family();
+  description.digest = wire.digest();
+  for (const internal::Component& part : wire.components()) {
+    description.components.push_back({.name = part.name(),
+                                      .class_name = part.class_name(),
+                                      .parameters = part.parameters(),
+                                      .bytes = part.bytes(),
+                                      .dtype = part.dtype(),
+                                      .files = ToVector(part.files())});
+  }
+  description.size_multiple = wire.size_multiple();
+  description.min_size = wire.min_size();
+  description.max_size = wire.max_size();
+  description.default_height = wire.default_height();
+  description.default_width = wire.default_width();
+  description.default_steps = wire.default_steps();
+  description.max_steps = wire.max_steps();
+  description.default_guidance_scale = wire.default_guidance_scale();
+  description.default_resolution_binning = wire.default_resolution_binning();
+  description.can_bin = wire.can_bin();
+  description.default_clean_caption = wire.default_clean_caption();
+  description.default_max_sequence_length = wire.default_max_sequence_length();
+  description.default_sampler = wire.default_sampler();
+  description.samplers = ToVector(wire.samplers());
+  description.heads = wire.heads();
+  description.blocks = wire.blocks();
+  description.warnings = ToVector(wire.warnings());
+  return description;
+}
+
+absl::StatusOr<JobStarted> FromWire(const internal::JobStarted& wire) {
+  if (wire.height() < 1 || wire.height() > kMaxSide || wire.width() < 1 || wire.width() > kMaxSide) {
+    return ProtocolError("a job started without a legal size");
+  }
+  JobStarted started;
+  started.height = wire.height();
+  started.width = wire.width();
+  started.generated_height = wire.generated_height();
+  started.generated_width = wire.generated_width();
+  started.sampler = wire.sampler();
+  started.prompt_tokens = wire.prompt_tokens();
+  started.max_sequence_length = wire.max_sequence_length();
+  started.seconds = wire.seconds();
+  started.warnings = ToVector(wire.warnings());
+  return started;
+}
+
+void ToWire(const JobParameters& parameters, internal::JobParameters* wire) {
+  wire->set_prompt(parameters.prompt);
+  wire->set_negative_prompt(parameters.negative_prompt);
+  wire->set_height(parameters.height);
+  wire->set_width(parameters.width);
+  wire->set_steps(parameters.steps);
+  wire->set_guidance_scale(parameters.guidance_scale);
+  wire->set_seed(parameters.seed);
+  wire->set_sampler(parameters.sampler);
+  wire->set_noise(parameters.noise);
+  wire->set_clean_caption(parameters.clean_caption);
+  wire->set_resolution_binning(parameters.resolution_binning);
+  wire->set_max_sequence_length(parameters.max_sequence_length);
+}
+
+std::shared_ptr<grpc::Channel> ChannelOn(int socket) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxReplyBytes);
+  return grpc::CreateCustomInsecureChannelFromFd("worker", socket, arguments);
+}
+
+}  // namespace
+
+// The stream, and a thread that reads it into the replies of each command.
+class WorkerClient::Connection {
+ public:
+  explicit Connection(Options options)
+      : patience_(options.patience),
+        ending_(std::move(options.ending)),
+        stub_(internal::Worker::NewStub(ChannelOn(options.socket))),
+        stream_(stub_->Drive(&context_)),
+        reader_([this] { Read(); }) {}
+
+  ~Connection() {
+    context_.TryCancel();
+    reader_.join();
+  }
+
+  absl::StatusOr<uint64_t> Send(Command command) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (interrupted_) return absl::CancelledError("interrupted");
+      command.set_sequence(++last_sequence_);
+      waiting_[last_sequence_];
+    }
+    // A failed write means that the stream has ended, which the wait for the reply tells better.
+    stream_->Write(command);
+    return command.sequence();
+  }
+
+  // The next reply to command `sequence`; `last` tells which kind ends it, as does an error.
+  absl::StatusOr<Reply> Wait(uint64_t sequence, Reply::KindCase last) {
+    absl::MutexLock lock(&mutex_);
+    const auto entry = waiting_.find(sequence);
+    if (entry == waiting_.end()) return absl::FailedPreconditionError(absl::StrCat("no command ", sequence, " waits"));
+    std::deque<Reply>& replies = entry->second;
+    const auto has_news = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return interrupted_ || ended_ || !replies.empty();
+    };
+    const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&has_news), patience_);
+    if (interrupted_) return absl::CancelledError("interrupted");
+    if (replies.empty() && ended_) return EndStatus();
+    if (!in_time) {
+      return absl::UnavailableError(absl::StrCat("the worker gave no answer within ", absl::FormatDuration(patience_)));
+    }
+    Reply reply = std::move(replies.front());
+    replies.pop_front();
+    if (reply.kind_case() == last || reply.has_error()) waiting_.erase(entry);
+    if (reply.has_error()) return FromWire(reply.error());
+    return reply;
+  }
+
+  // Sends a command that has one reply of kind `kind`, and waits for it.
+  absl::StatusOr<Reply> Call(Command command, Reply::KindCase kind) {
+    absl::StatusOr<uint64_t> sequence = Send(std::move(command));
+    if (!sequence.ok()) return sequence.status();
+    return WaitFor(*sequence, kind);
+  }
+
+  absl::StatusOr<Reply> WaitFor(uint64_t sequence, Reply::KindCase kind) {
+    absl::StatusOr<Reply> reply = Wait(sequence, kind);
+    if (reply.ok() && reply->kind_case() != kind) return ProtocolError("a reply of the wrong kind");
+    return reply;
+  }
+
+  void Interrupt() {
+    absl::MutexLock lock(&mutex_);
+    interrupted_ = true;
+  }
+
+  int steps_in_flight = 0;
+
+ private:
+  void Read() {
+    Reply reply;
+    absl::Status broken;
+    while (broken.ok() && stream_->Read(&reply)) {
+      absl::MutexLock lock(&mutex_);
+      const auto entry = waiting_.find(reply.sequence());
+      if (entry == waiting_.end()) {
+        broken = ProtocolError(absl::StrCat("a reply to command ", reply.sequence(), ", which does not wait for one"));
+      } else if (entry->second.size() >= kMaxRepliesUnread) {
+        broken = ProtocolError("more replies to one command than there can be");
+      } else {
+        entry->second.push_back(std::move(reply));
+      }
+    }
+    if (!broken.ok()) context_.TryCancel();
+    stream_->Finish();
+    absl::MutexLock lock(&mutex_);
+    broken_ = std::move(broken);
+    ended_ = true;
+  }
+
+  absl::Status EndStatus() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!broken_.ok()) return broken_;
+    return absl::UnavailableError(absl::StrCat("the worker ", ending_()));
+  }
+
+  const absl::Duration patience_;
+  const std::function<std::string()> ending_;
+  const std::unique_ptr<internal::Worker::Stub> stub_;
+  grpc::ClientContext context_;
+  const std::unique_ptr<grpc::ClientReaderWriter<Command, Reply>> stream_;
+
+  absl::Mutex mutex_;
+  uint64_t last_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, std::deque<Reply>> waiting_ ABSL_GUARDED_BY(mutex_);  // commands that are not answered in full
+  bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status broken_ ABSL_GUARDED_BY(mutex_);
+
+  std::thread reader_;
+};
+
+WorkerClient::WorkerClient(Options options) {
+  // gRPC's own messages would mix with ours.
+  setenv("GRPC_VERBOSITY", "NONE", /*replace=*/0);
+  connection_ = std::make_unique<Connection>(std::move(options));
+}
+
+WorkerClient::~WorkerClient() = default;
+
+absl::StatusOr<ModelDescription> WorkerClient::Describe(const std::string& model) {
+  Command command;
+  command.mutable_describe()->set_model(model);
+  absl::StatusOr<Reply> reply = connection_->Call(std::move(command), Reply::kDescription);
+  if (!reply.ok()) return reply.status();
+  return FromWire(reply->description());
+}
+
+absl::StatusOr<Loaded> WorkerClient::Load(const LoadParameters& parameters) {
+  Command command;
+  internal::Load* load = command.mutable_load();
+  load->set_model(parameters.model);
+  load->set_dtype(parameters.dtype);
+  load->set_device(parameters.device);
+  load->set_threads(parameters.threads);
+  absl::StatusOr<Reply> reply = connection_->Call(std::move(command), Reply::kLoaded);
+  if (!reply.ok()) return reply.status();
+  return Loaded{.seconds = reply->loaded().seconds(), .weight_bytes = reply->loaded().weight_bytes()};
+}
+
+absl::StatusOr<JobStarted> WorkerClient::StartJob(uint64_t job, const JobParameters& parameters) {
+  Command command;
+  command.mutable_start_job()->set_job(job);
+  ToWire(parameters, command.mutable_start_job()->mutable_parameters());
+  absl::StatusOr<Reply> reply = connection_->Call(std::move(command), Reply::kStarted);
+  if (!reply.ok()) return reply.status();
+  return FromWire(reply->started());
+}
+
+absl::StatusOr<uint64_t> WorkerClient::SendStep(absl::Span<const uint64_t> jobs) {
+  if (connection_->steps_in_flight == kMaxStepsInFlight) {
+    return absl::FailedPreconditionError(absl::StrCat(kMaxStepsInFlight, " steps are under way already"));
+  }
+  Command command;
+  command.mutable_step()->mutable_jobs()->Assign(jobs.begin(), jobs.end());
+  absl::StatusOr<uint64_t> sequence = connection_->Send(std::move(command));
+  if (sequence.ok()) ++connection_->steps_in_flight;
+  return sequence;
+}
+
+absl::StatusOr<Stepped> WorkerClient::WaitForStep(uint64_t sequence) {
+  absl::StatusOr<Reply> reply = connection_->WaitFor(sequence, Reply::kStepped);
+  if (reply.status().code() != absl::StatusCode::kFailedPrecondition) --connection_->steps_in_flight;
+  if (!reply.ok()) return reply.status();
+  return Stepped{.completed = reply->stepped().completed(), .seconds = reply->stepped().seconds()};
+}
+
+absl::StatusOr<DecodedPicture> WorkerClient::Decode(uint64_t job, const JobStarted& started) {
+  Command command;
+  command.mutable_decode()->set_job(job);
+  absl::StatusOr<uint64_t> sequence = connection_->Send(std::move(command));
+  if (!sequence.ok()) return sequence.status();
+  DecodedPicture picture;
+  Image& image = picture.image;
+  image.height = started.height;
+  image.width = started.width;
+  const size_t row_bytes = static_cast<size_t>(image.width) * 3;
+  const size_t all_bytes = row_bytes * image.height;
+  image.rgb.reserve(all_bytes);
+  while (true) {
+    absl::StatusOr<Reply> reply = connection_->Wait(*sequence, Reply::kDecoded);
+    if (!reply.ok()) return reply.status();
+    if (reply->has_decoded()) {
+      if (image.rgb.size() != all_bytes || reply->decoded().height() != image.height ||
+          reply->decoded().width() != image.width) {
+        return ProtocolError("an image of another size than announced");
+      }
+      picture.seconds = reply->decoded().seconds();
+      return picture;
+    }
+    const std::string& rgb = reply->rows().rgb();
+    if (!reply->has_rows() || rgb.empty() || rgb.size() % row_bytes != 0 || rgb.size() > all_bytes - image.rgb.size() ||
+        reply->rows().first() != static_cast<int64_t>(image.rgb.size() / row_bytes)) {
+      return ProtocolError("rows that do not follow each other");
+    }
+    image.rgb.insert(image.rgb.end(), rgb.begin(), rgb.end());
+  }
+}
+
+absl::Status WorkerClient::EndJob(uint64_t job) {
+  Command command;
+  command.mutable_end_job()->set_job(job);
+  return connection_->Call(std::move(command), Reply::kEnded).status();
+}
+
+absl::Status WorkerClient::Shutdown() {
+  Command command;
+  command.mutable_shutdown();
+  return connection_->Call(std::move(command), Reply::kEnded).status();
+}
+
+void WorkerClient::Interrupt() { connection_->Interrupt(); }
+
+}  // namespace tessera

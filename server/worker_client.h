@@ -1,0 +1,67 @@
+// The front end's end of one worker's control channel: the command log of one rank.
+//
+// Commands get sequence numbers in the order in which they are sent; replies are matched to them. Every wait ends at
+// its deadline, when the worker is gone, and on Interrupt. Methods other than Interrupt are called from one thread.
+//
+// Errors: what the worker reports, with its code; UNAVAILABLE when the worker is gone, says things that the protocol
+// does not know, or does not answer in time; CANCELLED after Interrupt. After the last two the worker is of no more
+// use.
+#ifndef TESSERA_SERVER_WORKER_CLIENT_H_
+#define TESSERA_SERVER_WORKER_CLIENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "runtime/commands.h"
+#include "server/image/image_file.h"
+
+namespace tessera {
+
+struct DecodedPicture {
+  Image image;
+  double seconds = 0;  // spent on decoding
+};
+
+class WorkerClient {
+ public:
+  struct Options {
+    int socket = -1;                      // connected; owned by the client from here on
+    absl::Duration patience;              // for the answer to any one command
+    std::function<std::string()> ending;  // says how the worker ended, when its stream has: "was killed by signal 9"
+  };
+
+  static constexpr int kMaxStepsInFlight = 2;
+
+  explicit WorkerClient(Options options);
+  ~WorkerClient();
+
+  absl::StatusOr<ModelDescription> Describe(const std::string& model);
+  absl::StatusOr<Loaded> Load(const LoadParameters& parameters);
+  absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters);
+
+  // Sends one step and returns its sequence number; FAILED_PRECONDITION with kMaxStepsInFlight unanswered already.
+  absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs);
+  absl::StatusOr<Stepped> WaitForStep(uint64_t sequence);
+
+  // `started` tells the size that is expected.
+  absl::StatusOr<DecodedPicture> Decode(uint64_t job, const JobStarted& started);
+  absl::Status EndJob(uint64_t job);
+  absl::Status Shutdown();
+
+  // Thread-safe: the wait under way and all later ones return CANCELLED at once.
+  void Interrupt();
+
+ private:
+  class Connection;
+  std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_SERVER_WORKER_CLIENT_H_

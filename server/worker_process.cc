@@ -1,0 +1,283 @@
+#include "server/worker_process.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kKeptOutput = 4096;
+constexpr char kSocketName[] = "/worker.sock";
+
+absl::Status SystemError(absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+int PollMilliseconds(absl::Time deadline) {
+  if (deadline == absl::InfiniteFuture()) return -1;
+  const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now()) + 1;
+  return static_cast<int>(std::clamp<int64_t>(left, 0, INT_MAX));
+}
+
+// Waits until `descriptor` can be read or the deadline has passed.
+bool WaitReadable(int descriptor, absl::Time deadline) {
+  pollfd event = {descriptor, POLLIN, 0};
+  while (true) {
+    const int ready = poll(&event, 1, PollMilliseconds(deadline));
+    if (ready > 0) return true;
+    if (ready == 0 || errno != EINTR) return false;
+  }
+}
+
+// A folder that does not exist yet, in the first place where a socket's path fits. The worker makes it.
+absl::StatusOr<std::string> NewFolderName() {
+  uint64_t random = 0;
+  if (getrandom(&random, sizeof(random), 0) != sizeof(random)) return SystemError("no random numbers");
+  const std::string name = absl::StrCat("tessera-", absl::Hex(random, absl::kZeroPad16));
+  for (const char* parent : {std::getenv("XDG_RUNTIME_DIR"), std::getenv("TMPDIR"), static_cast<char*>(nullptr)}) {
+    const std::string place = parent == nullptr ? "/tmp" : parent;
+    const size_t length = place.size() + 1 + name.size() + sizeof(kSocketName);
+    if (place.empty() || place[0] != '/' || length > sizeof(sockaddr_un::sun_path)) continue;
+    if (access(place.c_str(), W_OK | X_OK) == 0) return absl::StrCat(place, "/", name);
+  }
+  return absl::UnavailableError(
+      "no folder for the worker's socket: neither $XDG_RUNTIME_DIR nor $TMPDIR nor /tmp can be written");
+}
+
+// A descriptor that is closed unless it is taken.
+class Descriptor {
+ public:
+  explicit Descriptor(int value = -1) : value_(value) {}
+  ~Descriptor() { Close(); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return value_; }
+  int Take() { return std::exchange(value_, -1); }
+  void Close() {
+    if (value_ >= 0) close(std::exchange(value_, -1));
+  }
+
+ private:
+  int value_;
+};
+
+struct Child {
+  char* const* arguments;
+  int output;
+  int failure;  // where errno goes when the program cannot be executed
+  pid_t parent;
+};
+
+// Between fork and exec: only calls that are safe there.
+[[noreturn]] void Execute(const Child& child) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != child.parent) _exit(1);  // it ended before the line above
+  signal(SIGPIPE, SIG_DFL);
+  signal(SIGINT, SIG_DFL);
+  signal(SIGTERM, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const int null = open("/dev/null", O_RDWR);
+  if (null >= 0 && dup2(null, 0) >= 0 && dup2(child.output, 1) >= 0 && dup2(child.output, 2) >= 0) {
+    close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+    execv(child.arguments[0], child.arguments);
+  }
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = write(child.failure, &error, sizeof(error));
+  _exit(127);
+}
+
+}  // namespace
+
+std::string WorkerExecutable() {
+  if (const char* chosen = std::getenv("TESSERA_WORKER"); chosen != nullptr && *chosen != '\0') return chosen;
+  char self[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", self, sizeof(self));
+  const absl::string_view path(self, length > 0 ? length : 0);
+  return absl::StrCat(path.substr(0, path.rfind('/') + 1), "tessera-worker");
+}
+
+absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const WorkerProcessOptions& options) {
+  absl::StatusOr<std::string> folder = NewFolderName();
+  if (!folder.ok()) return folder.status();
+  std::vector<std::string> words = {options.executable, "--socket", absl::StrCat(*folder, kSocketName)};
+  words.insert(words.end(), options.arguments.begin(), options.arguments.end());
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+
+  int output[2], failure[2];
+  if (pipe2(output, O_CLOEXEC) != 0) return SystemError("cannot start the worker");
+  Descriptor output_read(output[0]), output_write(output[1]);
+  if (pipe2(failure, O_CLOEXEC) != 0) return SystemError("cannot start the worker");
+  Descriptor failure_read(failure[0]), failure_write(failure[1]);
+
+  const Child child = {arguments.data(), output_write.get(), failure_write.get(), getpid()};
+  const pid_t pid = fork();
+  if (pid < 0) return SystemError("cannot start the worker");
+  if (pid == 0) Execute(child);
+  output_write.Close();
+  failure_write.Close();
+
+  int error = 0;
+  ssize_t got = 0;
+  while ((got = read(failure_read.get(), &error, sizeof(error))) < 0 && errno == EINTR) {
+  }
+  Descriptor pid_file(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (got > 0 || pid_file.get() < 0) {
+    if (got <= 0) error = errno;
+    kill(pid, SIGKILL);
+    while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    return absl::UnavailableError(
+        absl::StrCat("cannot start the worker '", options.executable, "': ", std::strerror(error)));
+  }
+  return std::unique_ptr<WorkerProcess>(
+      new WorkerProcess(pid, pid_file.Take(), output_read.Take(), *std::move(folder), options.show_output));
+}
+
+WorkerProcess::WorkerProcess(pid_t pid, int pid_file, int output, std::string folder, bool show_output)
+    : pid_(pid),
+      pid_file_(pid_file),
+      output_(output),
+      stop_(eventfd(0, EFD_CLOEXEC)),
+      folder_(std::move(folder)),
+      show_output_(show_output),
+      reader_([this] { ReadOutput(); }) {}
+
+WorkerProcess::~WorkerProcess() {
+  End();
+  eventfd_write(stop_, 1);
+  reader_.join();
+  close(stop_);
+  close(output_);
+  close(pid_file_);
+}
+
+absl::StatusOr<int> WorkerProcess::Connect(absl::Time deadline) {
+  sockaddr_un address = {.sun_family = AF_UNIX};
+  const std::string path = folder_ + kSocketName;
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  while (true) {
+    Descriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (connection.get() < 0) return SystemError("cannot connect to the worker");
+    if (connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) {
+      fcntl(connection.get(), F_SETFL, O_NONBLOCK);
+      return connection.Take();
+    }
+    // Not there yet: the worker makes the folder, binds and listens.
+    if (errno != ENOENT && errno != ECONNREFUSED && errno != EINTR) return SystemError("cannot connect to the worker");
+    if (WaitForExit(std::min(deadline, absl::Now() + absl::Milliseconds(2)))) {
+      return absl::UnavailableError(absl::StrCat("the worker ", StateText(), " while it started"));
+    }
+    if (absl::Now() >= deadline) return absl::DeadlineExceededError("the worker did not start in time");
+  }
+}
+
+bool WorkerProcess::Reap(absl::Time deadline) {
+  if (!WaitReadable(pid_file_, deadline)) return false;
+  absl::MutexLock lock(&mutex_);
+  if (wait_status_.has_value()) return true;
+  int status = 0;
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  wait_status_ = status;
+  return true;
+}
+
+bool WorkerProcess::WaitForExit(absl::Time deadline) { return Reap(deadline); }
+
+std::string WorkerProcess::StateText() {
+  Reap(absl::InfinitePast());
+  absl::MutexLock lock(&mutex_);
+  if (!wait_status_.has_value()) return "is running";
+  if (WIFSIGNALED(*wait_status_)) {
+    const int signal = WTERMSIG(*wait_status_);
+    return absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")");
+  }
+  return absl::StrCat("ended with exit code ", WEXITSTATUS(*wait_status_));
+}
+
+std::string WorkerProcess::LastOutput() const {
+  absl::MutexLock lock(&output_mutex_);
+  return last_output_;
+}
+
+uint64_t WorkerProcess::PeakMemoryBytes() const {
+  FILE* file = fopen(absl::StrCat("/proc/", pid_, "/status").c_str(), "re");
+  if (file == nullptr) return 0;
+  uint64_t kilobytes = 0;
+  char line[256];
+  while (fgets(line, sizeof(line), file) != nullptr) {
+    if (sscanf(line, "VmHWM: %lu kB", &kilobytes) == 1) break;
+  }
+  fclose(file);
+  return kilobytes * 1024;
+}
+
+void WorkerProcess::Signal(int signal) {
+  absl::MutexLock lock(&mutex_);
+  if (!wait_status_.has_value()) kill(-pid_, signal);
+}
+
+void WorkerProcess::Kill() { Signal(SIGKILL); }
+
+void WorkerProcess::End(absl::Duration patience) {
+  Signal(SIGTERM);
+  if (!Reap(absl::Now() + patience)) {
+    Signal(SIGKILL);
+    Reap(absl::InfiniteFuture());
+  }
+  // For a worker that could not do it.
+  unlink((folder_ + kSocketName).c_str());
+  rmdir(folder_.c_str());
+}
+
+void WorkerProcess::ReadOutput() {
+  pollfd events[] = {{output_, POLLIN, 0}, {stop_, POLLIN, 0}};
+  char buffer[4096];
+  while (true) {
+    if (poll(events, 2, -1) < 0) {
+      if (errno == EINTR) continue;
+      return;
+    }
+    if (events[0].revents == 0) return;  // what was written before the stop has been read
+    const ssize_t got = read(output_, buffer, sizeof(buffer));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return;
+    if (show_output_) {
+      [[maybe_unused]] const size_t shown = fwrite(buffer, 1, got, stderr);
+    }
+    absl::MutexLock lock(&output_mutex_);
+    last_output_.append(buffer, got);
+    if (last_output_.size() > kKeptOutput) {
+      last_output_.erase(0, last_output_.size() - kKeptOutput);
+      last_output_.erase(0, last_output_.find('\n') + 1);
+    }
+  }
+}
+
+}  // namespace tessera

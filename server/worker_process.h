@@ -1,0 +1,91 @@
+// One worker process (one rank): started by exec, told to end when this process ends, never left behind.
+//
+// The worker runs in a process group of its own, so that a terminal's Ctrl-C does not reach it, without standard
+// input, and with standard output and error captured. Start must be called from a thread that lives as long as the
+// worker shall: the kernel ends the worker with the thread that started it. The other methods are thread-safe.
+#ifndef TESSERA_SERVER_WORKER_PROCESS_H_
+#define TESSERA_SERVER_WORKER_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace tessera {
+
+struct WorkerProcessOptions {
+  std::string executable;
+  std::vector<std::string> arguments;  // after "--socket PATH"
+  bool show_output = false;            // copy the worker's output to our standard error
+};
+
+// $TESSERA_WORKER, or tessera-worker beside this executable.
+std::string WorkerExecutable();
+
+class WorkerProcess {
+ public:
+  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const WorkerProcessOptions& options);
+  ~WorkerProcess();  // ends the worker if it still runs
+
+  WorkerProcess(const WorkerProcess&) = delete;
+  WorkerProcess& operator=(const WorkerProcess&) = delete;
+
+  // A connected socket, which the caller owns. UNAVAILABLE when the worker ends first, DEADLINE_EXCEEDED.
+  absl::StatusOr<int> Connect(absl::Time deadline);
+
+  // True when the worker has ended by then.
+  bool WaitForExit(absl::Time deadline);
+
+  // "was killed by signal 9 (Killed)", "ended with exit code 3", "is running".
+  std::string StateText();
+
+  // The last lines that the worker wrote.
+  std::string LastOutput() const;
+
+  // The largest resident memory so far; 0 when the system does not say or the worker has ended.
+  uint64_t PeakMemoryBytes() const;
+
+  // SIGTERM, and SIGKILL for a worker that still runs at `deadline`. Returns when the process is gone.
+  void End(absl::Duration patience = absl::Seconds(2));
+
+  // SIGKILL, without waiting.
+  void Kill();
+
+  pid_t pid() const { return pid_; }
+
+ private:
+  WorkerProcess(pid_t pid, int pid_file, int output, std::string folder, bool show_output);
+
+  void ReadOutput();
+  void Signal(int signal);
+  bool Reap(absl::Time deadline);
+
+  const pid_t pid_;
+  const int pid_file_;  // becomes readable when the process ends
+  const int output_;    // reading end of the worker's output
+  const int stop_;      // eventfd that ends the reading thread
+  const std::string folder_;
+  const bool show_output_;
+
+  absl::Mutex mutex_;
+  std::optional<int> wait_status_ ABSL_GUARDED_BY(mutex_);  // as of waitpid, once reaped
+
+  mutable absl::Mutex output_mutex_;
+  std::string last_output_ ABSL_GUARDED_BY(output_mutex_);
+
+  std::thread reader_;
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_SERVER_WORKER_PROCESS_H_

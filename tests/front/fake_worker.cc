@@ -1,0 +1,163 @@
+// A worker without a model: every front-end test drives it in place of tessera-worker.
+//
+// Its images are gradients that depend on the prompt, the seed and the steps done. TESSERA_FAKE_WORKER tells it to
+// misbehave; it holds any of these, separated by blanks:
+//   exit=CODE               ends before it listens
+//   mute                    never listens
+//   no-device               refuses to load: the device is not there
+//   CALL=error              describe, load, start, step3, decode, end: an error reply
+//   CALL=throw              a C++ exception
+//   CALL=exhausted          std::bad_alloc
+//   CALL=die                SIGKILL
+//   CALL=hang               never answers
+//   salt=N                  other pixels for the same request
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "runtime/control_channel.h"
+
+namespace tessera {
+namespace {
+
+std::map<std::string, std::string> ReadOrders() {
+  std::map<std::string, std::string> orders;
+  const char* text = std::getenv("TESSERA_FAKE_WORKER");
+  for (absl::string_view order : absl::StrSplit(text == nullptr ? "" : text, ' ', absl::SkipEmpty())) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(order, absl::MaxSplits('=', 1));
+    orders.insert(parts);
+  }
+  return orders;
+}
+
+class FakeHandler final : public CommandHandler {
+ public:
+  explicit FakeHandler(std::map<std::string, std::string> orders) : orders_(std::move(orders)) {}
+
+  absl::StatusOr<ModelDescription> Describe(const std::string& model) override {
+    if (absl::Status status = Obey("describe"); !status.ok()) return status;
+    if (!std::ifstream(model + "/model_index.json").good()) {
+      return absl::NotFoundError(absl::StrCat("model: '", model, "' has no model_index.json"));
+    }
+    ModelDescription description;
+    description.pipeline = "FakePipeline";
+    description.family = "fake";
+    description.digest = "0123456789abcdef";
+    description.components = {{.name = "transformer",
+                               .class_name = "Gradient",
+                               .parameters = 12,
+                               .bytes = 24,
+                               .dtype = "bf16",
+                               .files = {"transformer/model.safetensors"}}};
+    description.size_multiple = 8;
+    description.min_size = 8;
+    description.max_size = 2048;
+    description.default_height = description.default_width = 64;
+    description.default_steps = 6;
+    description.max_steps = 1000;
+    description.default_guidance_scale = 4;
+    description.default_max_sequence_length = 24;
+    description.default_sampler = "dpm++";
+    description.samplers = {"ddim", "euler", "dpm++"};
+    description.warnings = {"scheduler: field 'nonsense' is unknown"};
+    return description;
+  }
+
+  absl::StatusOr<Loaded> Load(const LoadParameters& parameters) override {
+    if (orders_.count("no-device") != 0) {
+      return absl::ResourceExhaustedError(absl::StrCat("device '", parameters.device, "' is not available"));
+    }
+    if (absl::Status status = Obey("load"); !status.ok()) return status;
+    return Loaded{.seconds = 0.25, .weight_bytes = 48};
+  }
+
+  absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override {
+    if (absl::Status status = Obey("start"); !status.ok()) return status;
+    jobs_[job] = {.parameters = parameters};
+    JobStarted started;
+    started.height = started.generated_height = parameters.height;
+    started.width = started.generated_width = parameters.width;
+    started.sampler = parameters.sampler.empty() ? "dpm++" : parameters.sampler;
+    started.prompt_tokens = 3;
+    started.max_sequence_length = parameters.max_sequence_length;
+    started.seconds = 0.125;
+    return started;
+  }
+
+  absl::StatusOr<Stepped> Step(absl::Span<const uint64_t> jobs) override {
+    Job& job = jobs_.at(jobs[0]);
+    if (absl::Status status = Obey(absl::StrCat("step", job.completed + 1)); !status.ok()) return status;
+    if (job.completed == job.parameters.steps) return absl::FailedPreconditionError("the job has no steps left");
+    return Stepped{.completed = ++job.completed, .seconds = 0.5};
+  }
+
+  absl::StatusOr<Decoded> Decode(uint64_t id, RowSink rows) override {
+    if (absl::Status status = Obey("decode"); !status.ok()) return status;
+    const Job& job = jobs_.at(id);
+    uint64_t mixed = job.parameters.seed * 31 + job.completed;
+    for (unsigned char c : job.parameters.prompt) mixed = mixed * 131 + c;
+    if (const auto salt = orders_.find("salt"); salt != orders_.end()) mixed += std::stoi(salt->second);
+    std::vector<uint8_t> row(3 * static_cast<size_t>(job.parameters.width));
+    for (int32_t y = 0; y < job.parameters.height; ++y) {
+      for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<uint8_t>(mixed + 2 * y + i);
+      if (absl::Status status = rows(y, row); !status.ok()) return status;
+    }
+    return Decoded{.height = job.parameters.height, .width = job.parameters.width, .seconds = 0.0625};
+  }
+
+  absl::Status EndJob(uint64_t job) override {
+    jobs_.erase(job);
+    return Obey("end");
+  }
+
+ private:
+  struct Job {
+    JobParameters parameters;
+    int32_t completed = 0;
+  };
+
+  absl::Status Obey(const std::string& call) {
+    const auto order = orders_.find(call);
+    if (order == orders_.end()) return absl::OkStatus();
+    if (order->second == "error") return absl::InvalidArgumentError(absl::StrCat(call, " fails as it was told to"));
+    if (order->second == "throw") throw std::runtime_error(call + " throws as it was told to\nframe #0: secret");
+    if (order->second == "exhausted") throw std::bad_alloc();
+    std::cerr << "fake worker: " << order->second << " in " << call << std::endl;
+    if (order->second == "die") raise(SIGKILL);
+    while (true) pause();
+  }
+
+  const std::map<std::string, std::string> orders_;
+  std::map<uint64_t, Job> jobs_;
+};
+
+int Main(int argc, char** argv) {
+  std::map<std::string, std::string> orders = ReadOrders();
+  if (argc < 3 || absl::string_view(argv[1]) != "--socket") return 2;
+  if (orders.count("exit") != 0) {
+    std::cerr << "fake worker: ends as it was told to" << std::endl;
+    return std::stoi(orders["exit"]);
+  }
+  while (orders.count("mute") != 0) pause();
+  FakeHandler handler(std::move(orders));
+  const absl::Status status = ServeControlChannel(handler, {.socket_path = argv[2]});
+  if (!status.ok()) std::cerr << status.message() << std::endl;
+  return status.ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) { return tessera::Main(argc, argv); }

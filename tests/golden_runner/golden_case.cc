@@ -1,0 +1,153 @@
+#include "tests/golden_runner/golden_case.h"
+
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "models/weights/file.h"
+#include "models/weights/safetensors.h"
+#include "runtime/samplers/golden_scheduler.h"
+
+namespace tessera::golden {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::optional<at::ScalarType> TorchType(StoredType type) {
+  switch (type) {
+    case StoredType::kF64:
+      return at::kDouble;
+    case StoredType::kF32:
+      return at::kFloat;
+    case StoredType::kF16:
+      return at::kHalf;
+    case StoredType::kBF16:
+      return at::kBFloat16;
+    case StoredType::kI64:
+      return at::kLong;
+    case StoredType::kI32:
+      return at::kInt;
+    case StoredType::kU8:
+      return at::kByte;
+    case StoredType::kBool:
+      return at::kBool;
+    default:
+      return std::nullopt;
+  }
+}
+
+absl::StatusOr<Report> RunScheduler(const Case& test_case) {
+  Report report;
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const absl::StatusOr<GoldenSchedulerResult> result =
+        RunGoldenScheduler(test_case.arguments, test_case.tolerance, test_case.Path(test_case.file), dtype);
+    if (!result.ok()) return result.status();
+    if (result->comparisons > 0) report.Add(result->where, result->error, result->tolerance);
+  }
+  return report;
+}
+
+struct Kind {
+  const char* name;
+  absl::StatusOr<Report> (*run)(const Case&);
+};
+constexpr Kind kKinds[] = {
+    {"tokenizer", RunTokenizer},      {"text_encoder", RunTextEncoder},    {"transformer", RunTransformer},
+    {"gradient", RunGradient},        {"legacy_config", RunLegacyConfig},  {"vae", RunAutoencoder},
+    {"pipeline", RunPipeline},        {"function", RunFunction},           {"scheduler", RunScheduler},
+};
+
+}  // namespace
+
+std::string Case::Text(const char* argument) const {
+  const Json* value = arguments.Find(argument);
+  const std::string* text = value ? value->AsString() : nullptr;
+  return text ? *text : "";
+}
+
+int64_t Case::Int(const char* argument, int64_t fallback) const {
+  const Json* value = arguments.Find(argument);
+  return value ? value->AsInt().value_or(fallback) : fallback;
+}
+
+double Case::Number(const char* argument, double fallback) const {
+  const Json* value = arguments.Find(argument);
+  return value ? value->AsNumber().value_or(fallback) : fallback;
+}
+
+bool Case::Bool(const char* argument, bool fallback) const {
+  const Json* value = arguments.Find(argument);
+  return value ? value->AsBool().value_or(fallback) : fallback;
+}
+
+double Case::Tolerance(const char* name) const {
+  const Json* value = tolerance.Find(name);
+  return value ? value->AsNumber().value_or(0) : 0;
+}
+
+absl::StatusOr<std::vector<Case>> ReadCases(const std::string& root) {
+  const absl::StatusOr<std::string> text = ReadWholeFile(root + "/cases.json", "cases.json", kMaxJsonBytes);
+  if (!text.ok()) return text.status();
+  const absl::StatusOr<Json> manifest = ParseJson(*text, "cases.json");
+  if (!manifest.ok()) return manifest.status();
+  const Json* entries = manifest->Find("cases");
+  if (entries == nullptr || entries->items().empty()) return absl::InvalidArgumentError("cases.json has no cases");
+  std::vector<Case> cases;
+  for (const Json& entry : entries->items()) {
+    const Json* file = entry.Find("file");
+    const Json* kind = entry.Find("kind");
+    if (!file || !file->AsString() || !kind || !kind->AsString()) {
+      return absl::InvalidArgumentError("cases.json: a case without file or kind");
+    }
+    Case test_case{.root = root, .file = *file->AsString(), .kind = *kind->AsString()};
+    if (const Json* arguments = entry.Find("arguments")) test_case.arguments = *arguments;
+    if (const Json* tolerance = entry.Find("tolerance")) test_case.tolerance = *tolerance;
+    cases.push_back(std::move(test_case));
+  }
+  return cases;
+}
+
+absl::StatusOr<Tensors> ReadTensors(const std::string& path) {
+  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path, path);
+  if (!file.ok()) return file.status();
+  Tensors tensors;
+  for (const StoredTensor& stored : file->tensors()) {
+    const std::optional<at::ScalarType> dtype = TorchType(stored.type);
+    if (!dtype) return absl::InvalidArgumentError(absl::StrCat(path, ": the type of ", stored.name, " is unknown"));
+    const at::Tensor tensor = at::empty(stored.shape, *dtype);
+    const absl::Status read = file->Read(stored, 0, {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()});
+    if (!read.ok()) return read;
+    tensors[stored.name] = tensor;
+  }
+  return tensors;
+}
+
+double AbsoluteError(const at::Tensor& actual, const at::Tensor& expected) {
+  if (actual.sizes() != expected.sizes()) return kInfinity;
+  if (expected.numel() == 0) return 0;
+  const double error = (actual.to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>();
+  return std::isnan(error) ? kInfinity : error;
+}
+
+double RelativeError(const at::Tensor& actual, const at::Tensor& expected) {
+  const double error = AbsoluteError(actual, expected);
+  if (error == 0) return 0;
+  return error / std::max(expected.to(at::kDouble).abs().max().item<double>(), 1e-300);
+}
+
+void Report::Add(const std::string& what, double error, double tolerance) {
+  const auto ratio = [](double e, double t) { return e == 0 ? 0 : t == 0 ? kInfinity : e / t; };
+  if (comparisons_++ == 0 || ratio(error, tolerance) > ratio(error_, tolerance_)) {
+    what_ = what;
+    error_ = error;
+    tolerance_ = tolerance;
+  }
+}
+
+absl::StatusOr<Report> RunCase(const Case& test_case) {
+  for (const Kind& kind : kKinds) {
+    if (test_case.kind == kind.name) return kind.run(test_case);
+  }
+  return absl::UnimplementedError(absl::StrCat("cases of kind ", test_case.kind));
+}
+
+}  // namespace tessera::golden

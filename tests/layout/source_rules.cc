@@ -1,0 +1,216 @@
+#include "tests/layout/source_rules.h"
+
+#include <fstream>
+#include <optional>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace tessera::layout {
+namespace {
+
+constexpr int kMaxLines = 500;
+
+// Files that may be longer. Empty is the goal.
+const std::set<std::string>& LongFiles() {
+  static const auto* files = new std::set<std::string>{};
+  return *files;
+}
+
+// client → server → (control protocol) → runtime → models → {parallel, kernels}. Attention policies in parallel/ call
+// the attention kernels. tests/ may include everything.
+const std::map<std::string, std::set<std::string>>& MayInclude() {
+  static const auto* folders = new std::map<std::string, std::set<std::string>>{
+      {"kernels", {"kernels"}},
+      {"parallel", {"parallel", "kernels"}},
+      {"models", {"models", "parallel", "kernels"}},
+      {"runtime", {"runtime", "models", "parallel", "kernels"}},
+      {"server", {"server"}},
+      {"client", {"client", "server"}},
+  };
+  return *folders;
+}
+
+// Headers that a folder may include beyond that: {folder, header}.
+const std::set<std::pair<std::string, std::string>>& Exceptions() {
+  static const auto* exceptions = new std::set<std::pair<std::string, std::string>>{
+      // What both ends of the control protocol share: its structs, and the check of text that comes from outside.
+      {"server", "runtime/commands.h"},
+      {"client", "runtime/commands.h"},
+      {"server", "runtime/utf8.h"},
+  };
+  return *exceptions;
+}
+
+// Folders whose every file must stay free of LibTorch, and single files (without extension) that must.
+bool MustBeFreeOfLibTorch(std::string_view file) {
+  return file.starts_with("server/") || file.starts_with("client/") || file.starts_with("proto/") ||
+         file.starts_with("runtime/control_channel");
+}
+
+// Generated gRPC code and gRPC itself: the front end, and one place in the worker.
+bool MayIncludeGrpc(std::string_view file) {
+  return file.starts_with("server/") || file.starts_with("client/") || file.starts_with("tests/") ||
+         file.starts_with("runtime/control_channel");
+}
+
+bool IsLibTorch(std::string_view header) {
+  for (std::string_view prefix : {"ATen/", "torch/", "c10/", "caffe2/", "torch_"}) {
+    if (header.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+bool IsGrpc(std::string_view header) {
+  for (std::string_view prefix :
+       {"grpc/", "grpcpp/", "grpc++/", "google/protobuf/", "tessera/internal/", "tessera/v1/"}) {
+    if (header.starts_with(prefix)) return true;
+  }
+  return header.ends_with(".pb.h");
+}
+
+bool IsCpp(std::string_view file) {
+  for (std::string_view extension : {".h", ".cc", ".cu", ".cuh"}) {
+    if (file.ends_with(extension)) return true;
+  }
+  return false;
+}
+
+std::string Folder(std::string_view path) { return std::string(path.substr(0, path.find('/'))); }
+
+struct Include {
+  std::string header;
+  bool quoted;
+  int line;
+};
+
+std::vector<Include> Includes(const std::vector<std::string>& lines) {
+  static const auto* pattern = new std::regex(R"(^\s*#\s*include\s*([<"])([^>"]+)[>"])");
+  std::vector<Include> includes;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::smatch match;
+    if (std::regex_search(lines[i], match, *pattern)) {
+      includes.push_back({.header = match[2], .quoted = match[1] == "\"", .line = static_cast<int>(i) + 1});
+    }
+  }
+  return includes;
+}
+
+using IncludeGraph = std::map<std::string, std::vector<Include>>;
+
+// The chain of headers from `file` to a LibTorch header, both ends included.
+std::optional<std::vector<std::string>> PathToLibTorch(const IncludeGraph& graph, const std::string& file,
+                                                       std::set<std::string>& visited) {
+  if (!visited.insert(file).second) return std::nullopt;
+  const auto node = graph.find(file);
+  if (node == graph.end()) return std::nullopt;
+  for (const Include& include : node->second) {
+    if (IsLibTorch(include.header)) return std::vector<std::string>{file, include.header};
+    if (auto rest = PathToLibTorch(graph, include.header, visited)) {
+      rest->insert(rest->begin(), file);
+      return rest;
+    }
+  }
+  return std::nullopt;
+}
+
+void CheckDirections(const std::string& file, const Include& include, std::vector<std::string>& findings) {
+  const std::string at = absl::StrCat(file, ":", include.line, ": ");
+  if (include.header == "torch/torch.h" || include.header == "torch/all.h" || include.header == "torch/extension.h") {
+    findings.push_back(absl::StrCat(at, include.header, " costs 15 s a file: include what is used"));
+  }
+  if (include.header.starts_with(".")) {
+    findings.push_back(absl::StrCat(at, include.header, " is relative to the file: name it from the root"));
+  }
+  if (IsGrpc(include.header) && !MayIncludeGrpc(file)) {
+    findings.push_back(
+        absl::StrCat(at, include.header, ": in the worker only runtime/control_channel.* includes gRPC"));
+  }
+  const std::string from = Folder(file);
+  const std::string to = Folder(include.header);
+  const auto rule = MayInclude().find(from);
+  if (rule == MayInclude().end() || Exceptions().contains({from, include.header})) return;
+  if ((MayInclude().contains(to) || to == "tests") && !rule->second.contains(to)) {
+    findings.push_back(absl::StrCat(at, from, "/ must not include ", include.header, "; it may include ",
+                                    absl::StrJoin(rule->second, ", ")));
+  }
+}
+
+bool IsProduct(const std::filesystem::path& name) {
+  static const auto* names =
+      new std::set<std::string>{".git", ".deps", "build", "dist", "output", "shared", "__pycache__"};
+  return names->contains(name.string()) || name.string().starts_with("build-");
+}
+
+}  // namespace
+
+SourceTree ReadSourceTree(const std::filesystem::path& root) {
+  SourceTree tree;
+  auto entry = std::filesystem::recursive_directory_iterator(root);
+  for (; entry != std::filesystem::recursive_directory_iterator(); ++entry) {
+    if (entry.depth() == 0 && IsProduct(entry->path().filename())) {
+      entry.disable_recursion_pending();
+      continue;
+    }
+    if (!entry->is_regular_file() || entry->is_symlink()) continue;
+    std::ifstream in(entry->path(), std::ios::binary);
+    std::ostringstream buffer;
+    buffer << in.rdbuf();
+    const std::string content = std::move(buffer).str();
+    if (content.find('\0') != std::string::npos) continue;
+    std::vector<std::string> lines;
+    std::istringstream text(content);
+    for (std::string line; std::getline(text, line);) lines.push_back(std::move(line));
+    tree[entry->path().lexically_relative(root).generic_string()] = std::move(lines);
+  }
+  return tree;
+}
+
+std::vector<std::string> CheckIncludes(const SourceTree& tree) {
+  IncludeGraph graph;
+  for (const auto& [file, lines] : tree) {
+    if (IsCpp(file)) graph[file] = Includes(lines);
+  }
+  std::vector<std::string> findings;
+  for (const auto& [file, includes] : graph) {
+    for (const Include& include : includes) CheckDirections(file, include, findings);
+    if (!MustBeFreeOfLibTorch(file)) continue;
+    std::set<std::string> visited;
+    if (const auto path = PathToLibTorch(graph, file, visited)) {
+      findings.push_back(absl::StrCat(file, ":1: LibTorch must not be included here: ", absl::StrJoin(*path, " → ")));
+    }
+  }
+  return findings;
+}
+
+std::vector<std::string> CheckLengths(const SourceTree& tree) {
+  std::vector<std::string> findings;
+  for (const auto& [file, lines] : tree) {
+    if (IsCpp(file) && lines.size() > kMaxLines && !LongFiles().contains(file)) {
+      findings.push_back(absl::StrCat(file, ":", lines.size(), ": more than ", kMaxLines, " lines: it is two files"));
+    }
+  }
+  return findings;
+}
+
+std::vector<std::string> CheckMachinePaths(const SourceTree& tree) {
+  // Where people and build services keep their checkouts.
+  static const auto* pattern =
+      new std::regex(R"((^|[^A-Za-z0-9_.\-}/])/(home|root|Users|work|workspace|builds|mnt)/[A-Za-z0-9._\-])");
+  std::vector<std::string> findings;
+  for (const auto& [file, lines] : tree) {
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (lines[i].find('/') != std::string::npos && lines[i].size() < 4000 && std::regex_search(lines[i], *pattern)) {
+        findings.push_back(absl::StrCat(file, ":", i + 1, ": names a place on somebody's machine: ", lines[i]));
+      }
+    }
+  }
+  return findings;
+}
+
+}  // namespace tessera::layout

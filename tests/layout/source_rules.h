@@ -1,0 +1,29 @@
+// Rules about the source tree that no compiler checks: which folder may include which, who may include LibTorch and
+// gRPC, how long a file may be, and that no file names a place on somebody's machine.
+#ifndef TESSERA_TESTS_LAYOUT_SOURCE_RULES_H_
+#define TESSERA_TESTS_LAYOUT_SOURCE_RULES_H_
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tessera::layout {
+
+// Path relative to the root, with forward slashes → the file's lines.
+using SourceTree = std::map<std::string, std::vector<std::string>>;
+
+// Every text file below `root`, without version control, fetched dependencies and what builds produce.
+SourceTree ReadSourceTree(const std::filesystem::path& root);
+
+// Each returns one line per violation, "FILE:LINE: what is wrong"; empty where all is well.
+//
+// Of C++ files, by their #include lines. LibTorch is followed through the project's own headers: it must not reach
+// the front end by a detour either.
+std::vector<std::string> CheckIncludes(const SourceTree& tree);
+std::vector<std::string> CheckLengths(const SourceTree& tree);
+std::vector<std::string> CheckMachinePaths(const SourceTree& tree);
+
+}  // namespace tessera::layout
+
+#endif  // TESSERA_TESTS_LAYOUT_SOURCE_RULES_H_
