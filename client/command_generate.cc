@@ -223,6 +223,12 @@ class Generation {
   std::unique_ptr<WorkerSession> session_;
 };
 
+// --NAME and --no-NAME; without either the value stays unset. (CLI11's own flags would make an optional false.)
+void AddSwitch(CLI::App& app, const std::string& name, std::optional<bool>& value, const std::string& description) {
+  CLI::Option* on = app.add_flag_callback("--" + name, [&value] { value = true; }, description);
+  app.add_flag_callback("--no-" + name, [&value] { value = false; }, "The opposite")->excludes(on);
+}
+
 }  // namespace
 
 CommandRun AddGenerate(CLI::App& app) {
@@ -241,10 +247,8 @@ CommandRun AddGenerate(CLI::App& app) {
   app.add_option("--sampler", options->sampler, "Sampler (default: the model's; `tessera inspect` lists them)")
       ->type_name("NAME");
   app.add_option("--noise", options->noise, "tessera or torch-cpu (default: tessera)")->type_name("NAME");
-  app.add_flag("--clean-caption,!--no-clean-caption", options->clean_caption,
-               "Clean the prompt as the model's authors did");
-  app.add_flag("--binning,!--no-binning", options->resolution_binning,
-               "Denoise at the nearest size of the model's table");
+  AddSwitch(app, "clean-caption", options->clean_caption, "Clean the prompt as the model's authors did");
+  AddSwitch(app, "binning", options->resolution_binning, "Denoise at the nearest size of the model's table");
   app.add_option("--max-sequence-length", options->max_sequence_length, "Tokens of the prompt (default: the model's)")
       ->type_name("N");
   AddPlacementOptions(app, options->model);

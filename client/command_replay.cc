@@ -163,7 +163,8 @@ class Replay {
                      {"pixels", comparison.pixels},
                      {"different_pixels", comparison.different_pixels},
                      {"largest_difference", comparison.largest_difference},
-                     {"mean_difference", comparison.mean_difference}});
+                     {"mean_difference", comparison.mean_difference},
+                     {"mean_squared_difference", comparison.mean_squared_difference}});
     }
     reporter_->OnDone(1, 0, peak_memory);
     if (!options_.json) std::puts(Verdict(original, again, comparison, same_bytes).c_str());

@@ -13,18 +13,23 @@ ImageComparison CompareImages(const Image& first, const Image& second) {
     result.different_pixels = result.pixels;
     return result;
   }
-  int64_t sum = 0;
+  int64_t sum = 0, sum_of_squares = 0;
   for (size_t at = 0; at < first.rgb.size(); at += 3) {
     int32_t largest = 0;
     for (size_t channel = at; channel < at + 3; ++channel) {
       const int32_t difference = std::abs(first.rgb[channel] - second.rgb[channel]);
       largest = std::max(largest, difference);
       sum += difference;
+      sum_of_squares += difference * difference;
     }
     result.different_pixels += largest > 0;
     result.largest_difference = std::max(result.largest_difference, largest);
   }
-  if (!first.rgb.empty()) result.mean_difference = static_cast<double>(sum) / static_cast<double>(first.rgb.size());
+  if (!first.rgb.empty()) {
+    const double values = static_cast<double>(first.rgb.size());
+    result.mean_difference = static_cast<double>(sum) / values;
+    result.mean_squared_difference = static_cast<double>(sum_of_squares) / values;
+  }
   return result;
 }
 

@@ -15,6 +15,7 @@ struct ImageComparison {
   int64_t different_pixels = 0;    // with any channel different; all, where the sizes differ
   int32_t largest_difference = 0;  // of one channel, 0 to 255
   double mean_difference = 0;      // over all channels of all pixels
+  double mean_squared_difference = 0;
 
   bool identical() const { return same_size && different_pixels == 0; }
 };

@@ -26,7 +26,7 @@ Interrupts::~Interrupts() {
 }
 
 bool Interrupts::requested() const {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   return requested_;
 }
 
@@ -38,7 +38,7 @@ void Interrupts::Run() {
     if (events[0].revents != 0) break;
     signalfd_siginfo arrival;
     if (read(arrivals, &arrival, sizeof(arrival)) != sizeof(arrival)) break;
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard<std::mutex> lock(mutex_);
     if (requested_) _exit(static_cast<int>(ExitCode::kInterrupted));
     requested_ = true;
     if (react_) react_();
@@ -47,13 +47,13 @@ void Interrupts::Run() {
 }
 
 Interrupts::Reaction::Reaction(Interrupts& interrupts, std::function<void()> react) : interrupts_(interrupts) {
-  absl::MutexLock lock(&interrupts_.mutex_);
+  std::lock_guard<std::mutex> lock(interrupts_.mutex_);
   if (interrupts_.requested_) react();
   interrupts_.react_ = std::move(react);
 }
 
 Interrupts::Reaction::~Reaction() {
-  absl::MutexLock lock(&interrupts_.mutex_);
+  std::lock_guard<std::mutex> lock(interrupts_.mutex_);
   interrupts_.react_ = nullptr;
 }
 

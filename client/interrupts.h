@@ -5,10 +5,8 @@
 #include <signal.h>
 
 #include <functional>
+#include <mutex>
 #include <thread>
-
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 
 namespace tessera {
 
@@ -36,9 +34,10 @@ class Interrupts {
 
   const int stop_;
   sigset_t signals_;
-  mutable absl::Mutex mutex_;
-  bool requested_ ABSL_GUARDED_BY(mutex_) = false;
-  std::function<void()> react_ ABSL_GUARDED_BY(mutex_);
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  bool requested_ = false;
+  std::function<void()> react_;
   std::thread thread_;
 };
 

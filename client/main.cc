@@ -1,4 +1,6 @@
 // tessera: the command line.
+#include <signal.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -64,6 +66,8 @@ ExitCode Main(int argc, char** argv) {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
+  // A file that grows beyond the process's limit is an error to report, like a full disk.
+  signal(SIGXFSZ, SIG_IGN);
   try {
     return static_cast<int>(tessera::Main(argc, argv));
   } catch (const std::bad_alloc&) {

@@ -6,6 +6,8 @@ if(NOT Protobuf_FOUND)
   find_package(Protobuf REQUIRED)
 endif()
 find_package(gRPC CONFIG REQUIRED)
+# It comes with -pthread, under which the precompiled header of LibTorch cannot be used; the C library has threads anyway.
+set_target_properties(re2::re2 PROPERTIES INTERFACE_COMPILE_OPTIONS "")
 find_package(CLI11 REQUIRED)
 find_package(Boost 1.81 REQUIRED COMPONENTS json)
 find_package(PNG REQUIRED)

@@ -4,6 +4,7 @@
 #   lib/                        shared libraries, put there by scripts/bundle.sh only
 #   lib/libtorch                link to the LibTorch of this clone; not in the bundle
 #   share/tessera/models/emoji  the embedded model
+# In a build folder bin/ and share/ are laid out alike, so programs find each other and the model in the same way.
 # Programs are linked with DT_RPATH, not DT_RUNPATH: it also serves the libraries that the libraries need.
 
 file(STRINGS ${PROJECT_SOURCE_DIR}/scripts/libtorch-requirements.txt libtorch_pin REGEX "^torch==")
@@ -11,17 +12,15 @@ string(REGEX REPLACE "^torch==([0-9.]+).*" "\\1" LIBTORCH_VERSION "${libtorch_pi
 configure_file(${PROJECT_SOURCE_DIR}/cmake/launch-with-libtorch.sh ${PROJECT_BINARY_DIR}/launch-with-libtorch.sh @ONLY
   FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 
-# Installs a program that needs LibTorch, and its launcher.
+# Installs a program that needs LibTorch, and its launcher. Further arguments go to install().
 function(tessera_install_with_libtorch target)
   if(NOT TARGET ${target})
     return()
   endif()
-  set_target_properties(${target} PROPERTIES
-    INSTALL_RPATH "$ORIGIN/..:$ORIGIN/../libtorch/torch/lib"
-    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/..:$ORIGIN/../libtorch/torch/lib")
   target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
-  install(TARGETS ${target} RUNTIME DESTINATION lib/tessera COMPONENT tessera)
-  install(PROGRAMS ${PROJECT_BINARY_DIR}/launch-with-libtorch.sh DESTINATION bin RENAME ${target} COMPONENT tessera)
+  install(TARGETS ${target} RUNTIME DESTINATION lib/tessera ${ARGN})
+  install(PROGRAMS ${PROJECT_BINARY_DIR}/launch-with-libtorch.sh DESTINATION bin RENAME ${target} ${ARGN})
 endfunction()
 
 if(TARGET tessera)
@@ -31,8 +30,14 @@ if(TARGET tessera)
   target_link_options(tessera PRIVATE -Wl,--disable-new-dtags)
   install(TARGETS tessera RUNTIME DESTINATION bin COMPONENT tessera)
 endif()
-tessera_install_with_libtorch(tessera-worker)
-tessera_install_with_libtorch(tessera-golden)
+tessera_install_with_libtorch(tessera-worker COMPONENT tessera)
+if(TARGET tessera-worker)
+  set_target_properties(tessera-worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+endif()
+# Only in the bundle: it proves another machine's results against tests/golden.
+tessera_install_with_libtorch(tessera-golden COMPONENT golden EXCLUDE_FROM_ALL)
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/golden.sh ${PROJECT_SOURCE_DIR}/scripts/gpu-suite.sh
+  DESTINATION scripts COMPONENT golden EXCLUDE_FROM_ALL OPTIONAL)
 if(TARGET tessera_cuda)
   set_target_properties(tessera_cuda PROPERTIES INSTALL_RPATH "$ORIGIN/../libtorch/torch/lib")
   install(TARGETS tessera_cuda LIBRARY DESTINATION lib/tessera COMPONENT tessera)
@@ -45,6 +50,8 @@ if(TESSERA_WITH_LIBTORCH)
     file(CREATE_LINK \"${TESSERA_LIBTORCH_DIR}\" \"\${link}\" SYMBOLIC)" COMPONENT libtorch-link)
 endif()
 
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/share/tessera)
+file(CREATE_LINK ${PROJECT_SOURCE_DIR}/assets ${PROJECT_BINARY_DIR}/share/tessera/models SYMBOLIC)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/assets/emoji DESTINATION share/tessera/models COMPONENT tessera)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/tessera COMPONENT tessera)
 install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION share/doc/tessera COMPONENT tessera OPTIONAL)

@@ -10,16 +10,14 @@ add_library(tessera::torch ALIAS tessera_torch)
 target_include_directories(tessera_torch SYSTEM INTERFACE ${TESSERA_LIBTORCH_DIR}/torch/include)
 target_link_libraries(tessera_torch INTERFACE
   ${TESSERA_LIBTORCH_DIR}/torch/lib/libtorch_cpu.so
-  ${TESSERA_LIBTORCH_DIR}/torch/lib/libc10.so
-  Threads::Threads)
+  ${TESSERA_LIBTORCH_DIR}/torch/lib/libc10.so)
 # libtorch_cpu finds its CUDA libraries by itself at run time. Our programs must not name them: a LibTorch built for
 # the CPU only, which a bundle may be pointed at, has none.
 target_link_options(tessera_torch INTERFACE -Wl,-rpath-link,${TESSERA_LIBTORCH_DIR}/nvidia/cu13/lib)
 # GCC 12's optimiser reports uninitialised and overlong reads inside ATen's and its own headers.
 target_compile_options(tessera_torch INTERFACE -Wno-maybe-uninitialized -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread -Wno-restrict)
 
-# A precompiled header serves only files that are compiled like it: programs would be compiled with -fPIE, and those
-# that include gRPC with -pthread (Threads::Threads above).
+# Programs would be compiled with -fPIE, and a precompiled header made with -fPIC refuses to serve them.
 target_compile_options(tessera_torch INTERFACE -fPIC)
 
 # One precompiled header for every file that includes LibTorch: 15 s become 2 to 5 s a file.

@@ -15,6 +15,7 @@ constexpr char kGatedResidual[] = "tessera::gated_residual";
 constexpr char kGeluTanh[] = "tessera::gelu_tanh";
 constexpr char kRmsNorm[] = "tessera::rms_norm";
 constexpr char kLinearProduct[] = "tessera::linear_product";
+constexpr char kLinearGeluTanh[] = "tessera::linear_gelu_tanh";
 
 template <typename Signature, const char* kName>
 const c10::TypedOperatorHandle<Signature>& Operator() {
@@ -45,6 +46,11 @@ at::Tensor CpuRmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps)
   return cpu::RmsNorm(x, weight, eps, cpu::BestIsa());
 }
 
+at::Tensor CpuLinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  at::Tensor product = LinearProduct(x, weight, bias);
+  return cpu::GeluTanhInPlace(product, cpu::BestIsa());
+}
+
 // The kernel of the Autograd keys: the reference composition where a gradient is wanted, else the device's version.
 // Without it a device's kernel would silently cut the gradient.
 template <auto kReference, const char* kName>
@@ -68,6 +74,7 @@ TORCH_LIBRARY(tessera, m) {
   m.def("gelu_tanh(Tensor x) -> Tensor");
   m.def("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor");
   m.def("linear_product(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
+  m.def("linear_gelu_tanh(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(tessera, CompositeExplicitAutograd, m) {
@@ -77,6 +84,7 @@ TORCH_LIBRARY_IMPL(tessera, CompositeExplicitAutograd, m) {
   m.impl("gelu_tanh", reference::GeluTanh);
   m.impl("rms_norm", reference::RmsNorm);
   m.impl("linear_product", reference::LinearProduct);
+  m.impl("linear_gelu_tanh", reference::LinearGeluTanh);
 }
 
 TORCH_LIBRARY_IMPL(tessera, CPU, m) {
@@ -85,6 +93,13 @@ TORCH_LIBRARY_IMPL(tessera, CPU, m) {
   m.impl("gated_residual", CpuGatedResidual);
   m.impl("gelu_tanh", CpuGeluTanh);
   m.impl("rms_norm", CpuRmsNorm);
+  m.impl("linear_gelu_tanh", CpuLinearGeluTanh);
+}
+
+// A packed weight carries this key.
+TORCH_LIBRARY_IMPL(tessera, MkldnnCPU, m) {
+  m.impl("linear_product", cpu::PackedLinearProduct);
+  m.impl("linear_gelu_tanh", CpuLinearGeluTanh);
 }
 
 TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
@@ -94,6 +109,7 @@ TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
   m.impl("gelu_tanh", Differentiable<reference::GeluTanh, kGeluTanh>::Call);
   m.impl("rms_norm", Differentiable<reference::RmsNorm, kRmsNorm>::Call);
   m.impl("linear_product", Differentiable<reference::LinearProduct, kLinearProduct>::Call);
+  m.impl("linear_gelu_tanh", Differentiable<reference::LinearGeluTanh, kLinearGeluTanh>::Call);
 }
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -124,5 +140,11 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   return Operator<decltype(LinearProduct), kLinearProduct>().call(x, weight, bias);
 }
+
+at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  return Operator<decltype(LinearGeluTanh), kLinearGeluTanh>().call(x, weight, bias);
+}
+
+at::Tensor PackWeight(const at::Tensor& weight) { return cpu::PackWeight(weight, cpu::BestIsa()); }
 
 }  // namespace tessera

@@ -30,7 +30,15 @@ at::Tensor GeluTanh(const at::Tensor& x);
 // x * rsqrt(mean(x²) + eps) * weight over the last dimension (RMSNorm).  x [..., c]; weight [c].
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-// x Wᵀ + bias.  x [..., in]; weight [out, in]; bias [out] or none. Returns [..., out].
+// x Wᵀ + bias.  x [..., in]; weight [out, in], as it is or from PackWeight; bias [out] or none. Returns [..., out].
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+
+// GeluTanh(LinearProduct(x, weight, bias)), without a second copy of the activations.
+at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+
+// The weight [out, in] of a product in the order the device multiplies in, of the same size in bytes; the weight itself
+// where that brings nothing. For inference, once per weight: the caller then drops the original. The result is opaque:
+// only LinearProduct and LinearGeluTanh accept it.
+at::Tensor PackWeight(const at::Tensor& weight);
 
 }  // namespace tessera

@@ -39,7 +39,11 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 }
 
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
-  return at::linear(x, weight, bias);
+  return at::linear(x, weight.is_mkldnn() ? weight.to_dense() : weight, bias);
+}
+
+at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  return GeluTanh(LinearProduct(x, weight, bias));
 }
 
 }  // namespace tessera::reference

@@ -16,5 +16,6 @@ at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::
 at::Tensor GeluTanh(const at::Tensor& x);
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 
 }  // namespace tessera::reference

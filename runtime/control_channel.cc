@@ -1,18 +1,19 @@
 #include "runtime/control_channel.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
+#include <condition_variable>
 #include <cstdlib>
 #include <deque>
 #include <exception>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,9 +21,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
+#include "runtime/control_channel_wire.h"
 #include "runtime/socket_folder.h"
-#include "runtime/utf8.h"
 #include "tessera/internal/control.grpc.pb.h"
 
 namespace tessera {
@@ -31,14 +31,8 @@ namespace {
 using Stream = grpc::ServerReaderWriter<internal::Reply, internal::Command>;
 
 constexpr size_t kQueueLength = 64;
-constexpr size_t kMaxRowBytes = size_t{1} << 20;   // of one Rows message
-constexpr int kMaxCommandBytes = 1 << 20;          // of one encoded command
-constexpr size_t kMaxTextBytes = size_t{1} << 18;  // of one string of a command
-constexpr int32_t kMaxSide = 1 << 16;
-constexpr int32_t kMaxSteps = 1 << 20;
-constexpr int32_t kMaxThreads = 1 << 12;
-constexpr int32_t kMaxTokens = 1 << 16;
-constexpr int kMaxBatch = 1024;
+constexpr size_t kMaxRowBytes = size_t{1} << 20;  // of one Rows message
+constexpr int kMaxCommandBytes = 1 << 20;         // of one encoded command
 
 absl::Status StatusOfException(const std::exception& error) {
   const absl::string_view what = error.what();
@@ -51,128 +45,6 @@ absl::Status StatusOfException(const std::exception& error) {
   return absl::InternalError(first_line);
 }
 
-absl::Status OutOfRange(absl::string_view field, int64_t value, int64_t low, int64_t high) {
-  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ", legal is ", low, " to ", high));
-}
-
-absl::Status CheckText(absl::string_view field, absl::string_view text) {
-  if (text.size() > kMaxTextBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, " has ", text.size(), " bytes, at most ", kMaxTextBytes, " are accepted"));
-  }
-  if (text.find('\0') != absl::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrCat(field, " contains a NUL byte"));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire) {
-  for (const auto& [field, text] :
-       {std::pair{"model", &wire.model()}, {"dtype", &wire.dtype()}, {"device", &wire.device()}}) {
-    if (absl::Status status = CheckText(field, *text); !status.ok()) return status;
-  }
-  if (wire.threads() < 0 || wire.threads() > kMaxThreads) return OutOfRange("threads", wire.threads(), 0, kMaxThreads);
-  return LoadParameters{
-      .model = wire.model(), .dtype = wire.dtype(), .device = wire.device(), .threads = wire.threads()};
-}
-
-absl::StatusOr<JobParameters> FromWire(const internal::JobParameters& wire) {
-  for (const auto& [field, text] : {std::pair{"prompt", &wire.prompt()},
-                                    {"negative prompt", &wire.negative_prompt()},
-                                    {"sampler", &wire.sampler()},
-                                    {"noise", &wire.noise()}}) {
-    if (absl::Status status = CheckText(field, *text); !status.ok()) return status;
-  }
-  if (wire.height() < 1 || wire.height() > kMaxSide) return OutOfRange("height", wire.height(), 1, kMaxSide);
-  if (wire.width() < 1 || wire.width() > kMaxSide) return OutOfRange("width", wire.width(), 1, kMaxSide);
-  if (wire.steps() < 1 || wire.steps() > kMaxSteps) return OutOfRange("steps", wire.steps(), 1, kMaxSteps);
-  if (wire.max_sequence_length() < 0 || wire.max_sequence_length() > kMaxTokens) {
-    return OutOfRange("max sequence length", wire.max_sequence_length(), 0, kMaxTokens);
-  }
-  if (!std::isfinite(wire.guidance_scale())) {
-    return absl::InvalidArgumentError(absl::StrCat("guidance is ", wire.guidance_scale(), ", not a finite number"));
-  }
-  JobParameters parameters;
-  parameters.prompt = wire.prompt();
-  parameters.negative_prompt = wire.negative_prompt();
-  parameters.height = wire.height();
-  parameters.width = wire.width();
-  parameters.steps = wire.steps();
-  parameters.guidance_scale = wire.guidance_scale();
-  parameters.seed = wire.seed();
-  parameters.sampler = wire.sampler();
-  parameters.noise = wire.noise();
-  parameters.clean_caption = wire.clean_caption();
-  parameters.resolution_binning = wire.resolution_binning();
-  parameters.max_sequence_length = wire.max_sequence_length();
-  return parameters;
-}
-
-void ToWire(const ModelDescription& description, internal::ModelDescription* wire) {
-  wire->set_pipeline(ReplaceInvalidUtf8(description.pipeline));
-  wire->set_family(ReplaceInvalidUtf8(description.family));
-  wire->set_digest(ReplaceInvalidUtf8(description.digest));
-  for (const ModelComponent& component : description.components) {
-    internal::Component* part = wire->add_components();
-    part->set_name(ReplaceInvalidUtf8(component.name));
-    part->set_class_name(ReplaceInvalidUtf8(component.class_name));
-    part->set_parameters(component.parameters);
-    part->set_bytes(component.bytes);
-    part->set_dtype(ReplaceInvalidUtf8(component.dtype));
-    for (const std::string& file : component.files) part->add_files(ReplaceInvalidUtf8(file));
-  }
-  wire->set_size_multiple(description.size_multiple);
-  wire->set_min_size(description.min_size);
-  wire->set_max_size(description.max_size);
-  wire->set_default_height(description.default_height);
-  wire->set_default_width(description.default_width);
-  wire->set_default_steps(description.default_steps);
-  wire->set_default_guidance_scale(description.default_guidance_scale);
-  wire->set_default_resolution_binning(description.default_resolution_binning);
-  wire->set_can_bin(description.can_bin);
-  wire->set_default_clean_caption(description.default_clean_caption);
-  wire->set_default_max_sequence_length(description.default_max_sequence_length);
-  wire->set_default_sampler(ReplaceInvalidUtf8(description.default_sampler));
-  for (const std::string& sampler : description.samplers) wire->add_samplers(ReplaceInvalidUtf8(sampler));
-  wire->set_max_steps(description.max_steps);
-  wire->set_heads(description.heads);
-  wire->set_blocks(description.blocks);
-  for (const std::string& warning : description.warnings) wire->add_warnings(ReplaceInvalidUtf8(warning));
-}
-
-void ToWire(const Loaded& loaded, internal::Loaded* wire) {
-  wire->set_seconds(loaded.seconds);
-  wire->set_weight_bytes(loaded.weight_bytes);
-}
-
-void ToWire(const JobStarted& started, internal::JobStarted* wire) {
-  wire->set_height(started.height);
-  wire->set_width(started.width);
-  wire->set_generated_height(started.generated_height);
-  wire->set_generated_width(started.generated_width);
-  wire->set_sampler(ReplaceInvalidUtf8(started.sampler));
-  wire->set_prompt_tokens(started.prompt_tokens);
-  wire->set_max_sequence_length(started.max_sequence_length);
-  wire->set_seconds(started.seconds);
-  for (const std::string& warning : started.warnings) wire->add_warnings(ReplaceInvalidUtf8(warning));
-}
-
-void ToWire(const Stepped& stepped, internal::Stepped* wire) {
-  wire->set_completed(stepped.completed);
-  wire->set_seconds(stepped.seconds);
-}
-
-void ToWire(const Decoded& decoded, internal::Decoded* wire) {
-  wire->set_height(decoded.height);
-  wire->set_width(decoded.width);
-  wire->set_seconds(decoded.seconds);
-}
-
-void ToWire(const absl::Status& status, internal::Error* wire) {
-  wire->set_code(static_cast<int32_t>(status.code()));
-  wire->set_message(ReplaceInvalidUtf8(status.message()));
-}
-
 // A connected controller. The thread that reads the stream pushes, the thread that executes pops and writes.
 class Controller {
  public:
@@ -180,40 +52,39 @@ class Controller {
 
   // Reading thread. Waits for room; false when the executing thread wants no more.
   bool Push(internal::Command command) {
-    const auto has_room = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return released_ || queue_.size() < kQueueLength;
-    };
-    absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&has_room));
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return released_ || queue_.size() < kQueueLength; });
     if (released_) return false;
     queue_.push_back(std::move(command));
+    changed_.notify_all();
     return true;
   }
 
   // Reading thread: no more will come. True if a command is being executed.
   bool EndStream() {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard<std::mutex> lock(mutex_);
     ended_ = true;
+    changed_.notify_all();
     return busy_;
   }
 
   // Reading thread: the stream belongs to the executing thread until this returns its verdict.
   grpc::Status WaitUntilReleased() {
-    absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&released_));
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return released_; });
     return verdict_;
   }
 
   // Executing thread. Empty at the end of the stream; commands read but not yet begun are then dropped.
   std::optional<internal::Command> Pop() {
-    const auto has_news = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ended_ || !queue_.empty(); };
-    absl::MutexLock lock(&mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
     busy_ = false;
-    mutex_.Await(absl::Condition(&has_news));
+    changed_.wait(lock, [this] { return ended_ || !queue_.empty(); });
     if (ended_) return std::nullopt;
     busy_ = true;
     internal::Command command = std::move(queue_.front());
     queue_.pop_front();
+    changed_.notify_all();
     return command;
   }
 
@@ -221,20 +92,23 @@ class Controller {
 
   // Executing thread: does not touch this object or the stream afterwards.
   void Release(grpc::Status verdict) {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard<std::mutex> lock(mutex_);
     busy_ = false;
     verdict_ = std::move(verdict);
     released_ = true;
+    changed_.notify_all();  // under the lock: the reading thread may destroy this object right after
   }
 
  private:
   Stream* const stream_;
-  absl::Mutex mutex_;
-  std::deque<internal::Command> queue_ ABSL_GUARDED_BY(mutex_);
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  bool busy_ ABSL_GUARDED_BY(mutex_) = false;
-  bool released_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::Status verdict_ ABSL_GUARDED_BY(mutex_);
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  std::deque<internal::Command> queue_;
+  bool ended_ = false;
+  bool busy_ = false;
+  bool released_ = false;
+  grpc::Status verdict_;
 };
 
 class WorkerService final : public internal::Worker::Service {
@@ -245,18 +119,19 @@ class WorkerService final : public internal::Worker::Service {
   grpc::Status Drive(grpc::ServerContext*, Stream* stream) override {
     Controller controller(stream);
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard<std::mutex> lock(mutex_);
       if (controller_ != nullptr || closed_) {
         return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "this worker has a controller");
       }
       controller_ = &controller;
+      arrived_.notify_all();
     }
     if (ends_with_stream_) folder_.Remove();
     internal::Command command;
     for (uint64_t expected = 1; stream->Read(&command); ++expected) {
-      // The executing thread tells of a wrong number, when all before it has been done; nothing after it counts.
-      const bool in_order = command.sequence() == expected;
-      if (!controller.Push(std::move(command)) || !in_order) return controller.WaitUntilReleased();
+      // Nothing counts after a wrong number, of which the executing thread tells when its turn comes.
+      const bool last = command.has_shutdown() || command.sequence() != expected;
+      if (!controller.Push(std::move(command)) || last) return controller.WaitUntilReleased();
     }
     const bool busy = controller.EndStream();
     if (busy && ends_with_stream_) {
@@ -268,16 +143,15 @@ class WorkerService final : public internal::Worker::Service {
 
   // Executing thread. Null when none came in time.
   Controller* WaitForController(absl::Duration patience) {
-    const auto has_controller = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return controller_ != nullptr; };
-    absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithTimeout(absl::Condition(&has_controller), patience);
+    std::unique_lock<std::mutex> lock(mutex_);
+    arrived_.wait_for(lock, absl::ToChronoMilliseconds(patience), [this] { return controller_ != nullptr; });
     if (controller_ == nullptr) closed_ = true;
     return controller_;
   }
 
   // Executing thread: `controller` is invalid afterwards.
   void Release(Controller* controller, grpc::Status verdict) {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard<std::mutex> lock(mutex_);
     controller->Release(std::move(verdict));
     controller_ = nullptr;
   }
@@ -285,9 +159,11 @@ class WorkerService final : public internal::Worker::Service {
  private:
   const SocketFolder& folder_;
   const bool ends_with_stream_;
-  absl::Mutex mutex_;
-  Controller* controller_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  // Guarded by mutex_.
+  Controller* controller_ = nullptr;
+  bool closed_ = false;
 };
 
 // Executes one controller's log. Keeps which jobs exist, so that a handler sees only commands that make sense.
@@ -375,8 +251,9 @@ class LogExecutor {
   }
 
   absl::Status Describe(const internal::Describe& command) {
-    if (absl::Status status = CheckText("model", command.model()); !status.ok()) return status;
-    absl::StatusOr<ModelDescription> description = handler_.Describe(command.model());
+    absl::StatusOr<std::string> model = FromWire(command);
+    if (!model.ok()) return model.status();
+    absl::StatusOr<ModelDescription> description = handler_.Describe(*model);
     if (!description.ok()) return description.status();
     Send([&](internal::Reply& reply) { ToWire(*description, reply.mutable_description()); });
     return absl::OkStatus();
@@ -407,16 +284,12 @@ class LogExecutor {
   }
 
   absl::Status Step(const internal::Step& command) {
-    const std::vector<uint64_t> jobs(command.jobs().begin(), command.jobs().end());
-    if (jobs.empty() || jobs.size() > kMaxBatch) return OutOfRange("number of jobs", jobs.size(), 1, kMaxBatch);
-    std::set<uint64_t> distinct;
-    for (uint64_t job : jobs) {
+    absl::StatusOr<std::vector<uint64_t>> jobs = FromWire(command);
+    if (!jobs.ok()) return jobs.status();
+    for (uint64_t job : *jobs) {
       if (jobs_.count(job) == 0) return absl::NotFoundError(absl::StrCat("there is no job ", job));
-      if (!distinct.insert(job).second) {
-        return absl::InvalidArgumentError(absl::StrCat("job ", job, " occurs twice in one batch"));
-      }
     }
-    absl::StatusOr<Stepped> stepped = handler_.Step(jobs);
+    absl::StatusOr<Stepped> stepped = handler_.Step(*jobs);
     if (!stepped.ok()) return stepped.status();
     Send([&](internal::Reply& reply) { ToWire(*stepped, reply.mutable_stepped()); });
     return absl::OkStatus();
@@ -470,7 +343,7 @@ class LogExecutor {
 
 absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& options) {
   // gRPC's own messages would mix with ours.
-  setenv("GRPC_VERBOSITY", "NONE", /*replace=*/0);
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
   absl::StatusOr<std::unique_ptr<SocketFolder>> folder = SocketFolder::Create(options.socket_path);
   if (!folder.ok()) return folder.status();
   TerminationThread termination(**folder);

@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -16,7 +17,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "tessera/internal/control.grpc.pb.h"
 
@@ -61,17 +61,17 @@ class RecordingHandler : public CommandHandler {
   }
 
   std::vector<std::string> calls() {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard<std::mutex> lock(mutex_);
     return calls_;
   }
 
  private:
   void Record(std::string call) {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard<std::mutex> lock(mutex_);
     calls_.push_back(std::move(call));
   }
 
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   std::vector<std::string> calls_;
 };
 
@@ -122,6 +122,7 @@ class Session {
     grpc::ChannelArguments arguments;
     // Channels to one address share their connection unless they are told not to.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);  // the server may not listen yet
     channel_ = grpc::CreateCustomChannel("unix:" + socket_path, grpc::InsecureChannelCredentials(), arguments);
     context_.set_wait_for_ready(true);
     context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
@@ -154,7 +155,7 @@ class Session {
     Reply reply;
     while (stream_->Read(&reply)) {
     }
-    const grpc::Status status = stream_->Finish();
+    grpc::Status status = stream_->Finish();
     stream_ = nullptr;
     return status;
   }
@@ -198,8 +199,16 @@ absl::StatusCode CodeOf(const Reply& reply) {
   return reply.has_error() ? static_cast<absl::StatusCode>(reply.error().code()) : absl::StatusCode::kOk;
 }
 
+// A new controller is refused until the jobs of the one before it have ended.
 void ControlChannelTest::Stop() {
-  EXPECT_TRUE(Session(socket_path()).Ask(ShutdownCommand()).has_ended());
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  bool taken = false;
+  while (!taken && absl::Now() < deadline) {
+    Session session(socket_path());
+    session.Send(1, ShutdownCommand());
+    taken = session.Finish().ok();
+  }
+  EXPECT_TRUE(taken);
   EXPECT_TRUE(Join().ok());
 }
 
@@ -237,16 +246,7 @@ TEST_F(ControlChannelTest, RefusesASecondControllerWhileThereIsOne) {
 
 TEST_F(ControlChannelTest, EndsTheJobsOfAControllerThatGoesAndTakesAnother) {
   Session(socket_path()).Ask(StartCommand(5));
-  // The next controller is refused until the first one's jobs have ended.
-  const absl::Time deadline = absl::Now() + absl::Seconds(60);
-  bool taken = false;
-  while (!taken && absl::Now() < deadline) {
-    Session session(socket_path());
-    session.Send(1, ShutdownCommand());
-    taken = session.Finish().ok();
-  }
-  EXPECT_TRUE(taken);
-  EXPECT_TRUE(Join().ok());
+  Stop();
   EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "end 5"));
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "models/families.h"
+#include "runtime/image_output.h"
 #include "tests/golden_runner/golden_case.h"
 
 namespace tessera {
@@ -98,10 +99,17 @@ TEST_F(DenoiserTest, LatentsThatStopBeingFiniteAreAnErrorAndNoImage) {
 
 // The goldens' initial latents are torch.randn of a CPU generator, seeded as their generator's source says.
 TEST(NoiseSourceTest, TorchCpuDrawsWhatTheReferenceDraws) {
-  const absl::StatusOr<golden::Tensors> gold = golden::ReadTensors("tests/golden/trajectories/pixart_alpha.0.safetensors");
+  const absl::StatusOr<golden::Tensors> gold =
+      golden::ReadTensors("tests/golden/trajectories/pixart_alpha.0.safetensors");
   ASSERT_TRUE(gold.ok()) << gold.status();
   const at::Tensor& expected = gold->at("latents.initial")[0];
-  EXPECT_TRUE(at::equal(MakeTorchCpuNoise(71968910150479045, at::kFloat)->Initial(expected.sizes(), at::kFloat), expected));
+  EXPECT_TRUE(
+      at::equal(MakeTorchCpuNoise(71968910150479045, at::kFloat)->Initial(expected.sizes(), at::kFloat), expected));
+}
+
+// 2912 · (3813 / 2912) is a little less than 3813 in fp64.
+TEST(ImageOutputTest, ResizingNeverFallsShortOfTheCrop) {
+  EXPECT_EQ(ResizeAndCrop(at::zeros({1, 1, 3064, 2912}), 785, 3813).sizes(), at::IntArrayRef({1, 1, 785, 3813}));
 }
 
 TEST(NoiseSourceTest, TesseraNoiseIsRoundedOnceFromDouble) {

@@ -12,8 +12,12 @@ namespace tessera {
 // fp64, fp32, bf16.
 absl::StatusOr<at::ScalarType> ParseDtype(const std::string& name);
 
-// cpu, cuda, cuda:N. CUDA lives in a plug-in library that is loaded here, on first use; FailedPrecondition says which of
-// plug-in, driver and device is missing.
-absl::StatusOr<at::Device> OpenDevice(const std::string& name);
+// The file of the CUDA plug-in, whether it is there or not: beside this program.
+std::string CudaPluginPath();
+
+// cpu, cuda, cuda:N. InvalidArgument for another name. CUDA lives in a plug-in library that is loaded here, on first
+// use, and stays; ResourceExhausted (the status of a device that is not available) says which of plug-in, CUDA
+// libraries, driver and device is missing. A CUDA device and a stream of its own become current for the calling thread.
+absl::StatusOr<at::Device> OpenDevice(const std::string& name, const std::string& plugin = CudaPluginPath());
 
 }  // namespace tessera

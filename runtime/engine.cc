@@ -13,6 +13,7 @@
 #include "models/precision.h"
 #include "runtime/device.h"
 #include "runtime/image_output.h"
+#include "runtime/make_engine.h"
 #include "runtime/model_info.h"
 
 namespace tessera {
@@ -206,5 +207,7 @@ absl::Status Engine::EndJob(uint64_t job) {
   jobs_.erase(job);
   return absl::OkStatus();
 }
+
+std::unique_ptr<CommandHandler> MakeEngine() { return std::make_unique<Engine>(); }
 
 }  // namespace tessera

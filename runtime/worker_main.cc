@@ -1,11 +1,12 @@
 // tessera-worker: one rank. Started by tessera, driven through its socket; says nothing on standard output.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <memory>
 #include <string>
 
 #include "absl/time/time.h"
 #include "runtime/control_channel.h"
-#include "runtime/engine.h"
+#include "runtime/make_engine.h"
 
 int main(int argc, char** argv) {
   CLI::App app("The process that holds a model for tessera. It is started by tessera and not meant to be run by hand.");
@@ -16,8 +17,8 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   options.linger = absl::Seconds(linger);
 
-  tessera::Engine engine;
-  const absl::Status served = tessera::ServeControlChannel(engine, options);
+  const std::unique_ptr<tessera::CommandHandler> engine = tessera::MakeEngine();
+  const absl::Status served = tessera::ServeControlChannel(*engine, options);
   if (!served.ok()) std::fprintf(stderr, "tessera-worker: %s\n", std::string(served.message()).c_str());
   return served.ok() ? 0 : 1;
 }

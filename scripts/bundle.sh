@@ -28,7 +28,10 @@ mkdir -p dist
 stage=$(mktemp -d dist/.stage.XXXXXX)
 trap 'rm -rf "$stage"' EXIT
 tree=$stage/$name
-cmake --install "$build" --prefix "$tree" --component tessera --strip >"$stage/install.log" || { cat "$stage/install.log" >&2; exit 1; }
+for component in tessera golden; do
+  cmake --install "$build" --prefix "$tree" --component "$component" --strip >"$stage/install.log" ||
+    { cat "$stage/install.log" >&2; exit 1; }
+done
 
 # What the system's C library provides stays the system's: it must fit its own loader and kernel.
 belongs_to_libc() {

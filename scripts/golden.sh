@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# scripts/golden.sh DIR [--only TEXT]: compares the build with a folder of golden cases (tests/golden/README.md says
+# scripts/golden.sh DIR [--only TEXT] [--device NAME]: compares the build with a folder of golden cases (tests/golden/README.md says
 # what is in one). One line a case; ends with "N passed, N failed, N not built".
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-for runner in "${TESSERA_GOLDEN:-}" "$root/build/release/tests/tessera-golden" "$root/bin/tessera-golden"; do
+for runner in "${TESSERA_GOLDEN:-}" "$root/build/release/bin/tessera-golden" "$root/bin/tessera-golden"; do
   if [ -n "$runner" ] && [ -x "$runner" ]; then exec "$runner" "$@"; fi
 done
 echo "golden.sh: tessera-golden is not built; run ./run-tests.sh first" >&2

@@ -1,18 +1,18 @@
 #include "server/worker_client.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/grpcpp.h>
 
-#include <cmath>
+#include <condition_variable>
 #include <cstdlib>
 #include <deque>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "tessera/internal/control.grpc.pb.h"
 
 namespace tessera {
@@ -134,8 +134,7 @@ class WorkerClient::Connection {
 
   absl::StatusOr<uint64_t> Send(Command command) {
     {
-      absl::MutexLock lock(&mutex_);
-      if (interrupted_) return absl::CancelledError("interrupted");
+      std::lock_guard<std::mutex> lock(mutex_);
       command.set_sequence(++last_sequence_);
       waiting_[last_sequence_];
     }
@@ -146,17 +145,13 @@ class WorkerClient::Connection {
 
   // The next reply to command `sequence`; `last` tells which kind ends it, as does an error.
   absl::StatusOr<Reply> Wait(uint64_t sequence, Reply::KindCase last) {
-    absl::MutexLock lock(&mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
     const auto entry = waiting_.find(sequence);
     if (entry == waiting_.end()) return absl::FailedPreconditionError(absl::StrCat("no command ", sequence, " waits"));
     std::deque<Reply>& replies = entry->second;
-    const auto has_news = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return interrupted_ || ended_ || !replies.empty();
-    };
-    const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&has_news), patience_);
-    if (interrupted_) return absl::CancelledError("interrupted");
+    changed_.wait_for(lock, absl::ToChronoMilliseconds(patience_), [&] { return ended_ || !replies.empty(); });
     if (replies.empty() && ended_) return EndStatus();
-    if (!in_time) {
+    if (replies.empty()) {
       return absl::UnavailableError(absl::StrCat("the worker gave no answer within ", absl::FormatDuration(patience_)));
     }
     Reply reply = std::move(replies.front());
@@ -179,11 +174,6 @@ class WorkerClient::Connection {
     return reply;
   }
 
-  void Interrupt() {
-    absl::MutexLock lock(&mutex_);
-    interrupted_ = true;
-  }
-
   int steps_in_flight = 0;
 
  private:
@@ -191,7 +181,7 @@ class WorkerClient::Connection {
     Reply reply;
     absl::Status broken;
     while (broken.ok() && stream_->Read(&reply)) {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard<std::mutex> lock(mutex_);
       const auto entry = waiting_.find(reply.sequence());
       if (entry == waiting_.end()) {
         broken = ProtocolError(absl::StrCat("a reply to command ", reply.sequence(), ", which does not wait for one"));
@@ -199,16 +189,19 @@ class WorkerClient::Connection {
         broken = ProtocolError("more replies to one command than there can be");
       } else {
         entry->second.push_back(std::move(reply));
+        changed_.notify_all();
       }
     }
     if (!broken.ok()) context_.TryCancel();
     stream_->Finish();
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard<std::mutex> lock(mutex_);
     broken_ = std::move(broken);
     ended_ = true;
+    changed_.notify_all();
   }
 
-  absl::Status EndStatus() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  // With mutex_ held.
+  absl::Status EndStatus() const {
     if (!broken_.ok()) return broken_;
     return absl::UnavailableError(absl::StrCat("the worker ", ending_()));
   }
@@ -219,19 +212,20 @@ class WorkerClient::Connection {
   grpc::ClientContext context_;
   const std::unique_ptr<grpc::ClientReaderWriter<Command, Reply>> stream_;
 
-  absl::Mutex mutex_;
-  uint64_t last_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<uint64_t, std::deque<Reply>> waiting_ ABSL_GUARDED_BY(mutex_);  // commands that are not answered in full
-  bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status broken_ ABSL_GUARDED_BY(mutex_);
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  uint64_t last_sequence_ = 0;
+  std::map<uint64_t, std::deque<Reply>> waiting_;  // commands that are not answered in full
+  bool ended_ = false;
+  absl::Status broken_;
 
   std::thread reader_;
 };
 
 WorkerClient::WorkerClient(Options options) {
   // gRPC's own messages would mix with ours.
-  setenv("GRPC_VERBOSITY", "NONE", /*replace=*/0);
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
   connection_ = std::make_unique<Connection>(std::move(options));
 }
 
@@ -327,7 +321,5 @@ absl::Status WorkerClient::Shutdown() {
   command.mutable_shutdown();
   return connection_->Call(std::move(command), Reply::kEnded).status();
 }
-
-void WorkerClient::Interrupt() { connection_->Interrupt(); }
 
 }  // namespace tessera

@@ -1,11 +1,10 @@
 // The front end's end of one worker's control channel: the command log of one rank.
 //
 // Commands get sequence numbers in the order in which they are sent; replies are matched to them. Every wait ends at
-// its deadline, when the worker is gone, and on Interrupt. Methods other than Interrupt are called from one thread.
+// its deadline and when the worker is gone; who wants to stop one earlier kills the worker. Used by one thread.
 //
 // Errors: what the worker reports, with its code; UNAVAILABLE when the worker is gone, says things that the protocol
-// does not know, or does not answer in time; CANCELLED after Interrupt. After the last two the worker is of no more
-// use.
+// does not know, or does not answer in time, after which it is of no more use.
 #ifndef TESSERA_SERVER_WORKER_CLIENT_H_
 #define TESSERA_SERVER_WORKER_CLIENT_H_
 
@@ -53,9 +52,6 @@ class WorkerClient {
   absl::StatusOr<DecodedPicture> Decode(uint64_t job, const JobStarted& started);
   absl::Status EndJob(uint64_t job);
   absl::Status Shutdown();
-
-  // Thread-safe: the wait under way and all later ones return CANCELLED at once.
-  void Interrupt();
 
  private:
   class Connection;

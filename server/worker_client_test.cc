@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "tessera/internal/control.grpc.pb.h"
 
 namespace tessera {

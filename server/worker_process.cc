@@ -199,7 +199,7 @@ absl::StatusOr<int> WorkerProcess::Connect(absl::Time deadline) {
 
 bool WorkerProcess::Reap(absl::Time deadline) {
   if (!WaitReadable(pid_file_, deadline)) return false;
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   if (wait_status_.has_value()) return true;
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
@@ -212,7 +212,7 @@ bool WorkerProcess::WaitForExit(absl::Time deadline) { return Reap(deadline); }
 
 std::string WorkerProcess::StateText() {
   Reap(absl::InfinitePast());
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   if (!wait_status_.has_value()) return "is running";
   if (WIFSIGNALED(*wait_status_)) {
     const int signal = WTERMSIG(*wait_status_);
@@ -222,7 +222,7 @@ std::string WorkerProcess::StateText() {
 }
 
 std::string WorkerProcess::LastOutput() const {
-  absl::MutexLock lock(&output_mutex_);
+  std::lock_guard<std::mutex> lock(output_mutex_);
   return last_output_;
 }
 
@@ -239,7 +239,7 @@ uint64_t WorkerProcess::PeakMemoryBytes() const {
 }
 
 void WorkerProcess::Signal(int signal) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   if (!wait_status_.has_value()) kill(-pid_, signal);
 }
 
@@ -271,7 +271,7 @@ void WorkerProcess::ReadOutput() {
     if (show_output_) {
       [[maybe_unused]] const size_t shown = fwrite(buffer, 1, got, stderr);
     }
-    absl::MutexLock lock(&output_mutex_);
+    std::lock_guard<std::mutex> lock(output_mutex_);
     last_output_.append(buffer, got);
     if (last_output_.size() > kKeptOutput) {
       last_output_.erase(0, last_output_.size() - kKeptOutput);

@@ -9,16 +9,14 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
 namespace tessera {
@@ -77,11 +75,11 @@ class WorkerProcess {
   const std::string folder_;
   const bool show_output_;
 
-  absl::Mutex mutex_;
-  std::optional<int> wait_status_ ABSL_GUARDED_BY(mutex_);  // as of waitpid, once reaped
+  std::mutex mutex_;
+  std::optional<int> wait_status_;  // as of waitpid, once reaped; guarded by mutex_
 
-  mutable absl::Mutex output_mutex_;
-  std::string last_output_ ABSL_GUARDED_BY(output_mutex_);
+  mutable std::mutex output_mutex_;
+  std::string last_output_;  // guarded by output_mutex_
 
   std::thread reader_;
 };

@@ -32,20 +32,26 @@ bool IsSupported(const at::Tensor& x, const at::Tensor& q) {
 
 at::Tensor WithContiguousHeads(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
 
-// The keys of one batch entry that can have a weight other than zero.
+// The keys that can have a weight other than zero in one head.
 struct KeySelection {
   std::vector<int32_t> keys;
   std::vector<float> bias;  // one per key, or empty where all are zero
 };
 
-// Two scores of one query differ by at most `score_range`, so a key whose bias lies further below the largest one than
-// that, and than e^x reaches before it is zero in fp32 (x = -104), has weight exactly zero.
+// A softmax weight below e^-104 is zero in fp32. So a key whose bias lies further than that below the largest one, and
+// further than two scores of one query can differ, has weight exactly zero and is left out.
 KeySelection SelectKeys(const float* bias, int64_t count, double score_range) {
   constexpr double kZeroWeight = 104.0;
   KeySelection selection;
+  if (bias == nullptr) {
+    selection.keys.resize(count);
+    std::iota(selection.keys.begin(), selection.keys.end(), 0);
+    return selection;
+  }
   const float largest = *std::max_element(bias, bias + count);
   bool all_zero = true;
   for (int64_t key = 0; key < count; ++key) {
+    // Where the range is not a number this is false, and the key stays.
     if (bias[key] < largest - (score_range + kZeroWeight)) continue;
     selection.keys.push_back(static_cast<int32_t>(key));
     selection.bias.push_back(bias[key]);
@@ -55,35 +61,12 @@ KeySelection SelectKeys(const float* bias, int64_t count, double score_range) {
   return selection;
 }
 
-// For each batch entry, an upper bound of the difference between two scores: twice scale × the largest |q| × the
-// largest |k| of any head. Not a number where the inputs are not finite.
-std::vector<double> ScoreRanges(const at::Tensor& q, const at::Tensor& k, double scale) {
-  const at::Tensor longest_q = at::linalg_vector_norm(q, 2, at::IntArrayRef{3}, false, at::kFloat).amax({1, 2});
-  const at::Tensor longest_k = at::linalg_vector_norm(k, 2, at::IntArrayRef{3}, false, at::kFloat).amax({1, 2});
-  const at::Tensor ranges = (longest_q * longest_k).to(at::kDouble) * (2 * std::abs(scale));
-  const double* first = ranges.const_data_ptr<double>();
-  return {first, first + ranges.numel()};
-}
-
-std::vector<KeySelection> SelectKeysOfBatch(const at::Tensor& q, const at::Tensor& k,
-                                            const std::optional<at::Tensor>& key_bias, double scale) {
-  const int64_t batch = k.size(0);
-  const int64_t count = k.size(1);
-  std::vector<KeySelection> selections;
-  if (!key_bias.has_value()) {
-    KeySelection all;
-    all.keys.resize(count);
-    std::iota(all.keys.begin(), all.keys.end(), 0);
-    selections.assign(batch, all);
-    return selections;
-  }
-  const at::Tensor bias = key_bias->to(at::kFloat).contiguous();
-  const std::vector<double> ranges = ScoreRanges(q, k, scale);
-  for (int64_t b = 0; b < batch; ++b) {
-    // A bound that is not a number compares false, so nothing is left out.
-    selections.push_back(SelectKeys(bias.const_data_ptr<float>() + b * count, count, ranges[b]));
-  }
-  return selections;
+// An upper bound of the difference between two scores of one query: twice scale × the largest |q| × the largest |k|.
+double ScoreRange(const AttentionHead& head, Element element, int64_t rows, int64_t key_count, Isa isa) {
+  const auto largest_square = ElementwiseFor(isa).largest_square;
+  const double q = largest_square(element, rows, head.q_stride, head.head_dim, head.q);
+  const double k = largest_square(element, key_count, head.k_stride, head.head_dim, head.k);
+  return 2 * std::abs(static_cast<double>(head.scale)) * std::sqrt(q * k);
 }
 
 const void* At(const at::Tensor& x, int64_t b, int64_t h) {
@@ -126,7 +109,7 @@ at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   const at::Tensor queries = WithContiguousHeads(q);
   const at::Tensor keys = WithContiguousHeads(k);
   const at::Tensor values = WithContiguousHeads(v);
-  const std::vector<KeySelection> selections = SelectKeysOfBatch(queries, keys, key_bias, scale);
+  const at::Tensor bias = key_bias.has_value() ? key_bias->to(at::kFloat).contiguous() : at::Tensor();
   at::Tensor out = at::empty(q.sizes(), q.options().memory_format(at::MemoryFormat::Contiguous));
 
   // A piece of work is one head, or a run of its rows where there are few heads; each piece packs its keys again.
@@ -137,14 +120,14 @@ at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   ParallelFor(batch * heads * runs, 1, [&](int64_t first, int64_t last) {
     const Buffer packed(kernels.packed_bytes(key_count, head_dim));
     const Buffer scratch(kernels.scratch_bytes(key_count, head_dim));
+    KeySelection selection;
     int64_t packed_head = -1;
     for (int64_t piece = first; piece < last; ++piece) {
       const int64_t head_index = piece / runs;
       const int64_t run = piece % runs;
       const int64_t b = head_index / heads;
       const int64_t h = head_index % heads;
-      const KeySelection& selection = selections[b];
-      const AttentionHead head = {
+      AttentionHead head = {
           .q = At(queries, b, h),
           .k = At(keys, b, h),
           .v = At(values, b, h),
@@ -153,12 +136,17 @@ at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
           .k_stride = keys.stride(1),
           .v_stride = values.stride(1),
           .out_stride = out.stride(1),
-          .keys = selection.keys.data(),
-          .bias = selection.bias.empty() ? nullptr : selection.bias.data(),
-          .key_count = static_cast<int64_t>(selection.keys.size()),
           .head_dim = head_dim,
           .scale = static_cast<float>(scale),
       };
+      if (head_index != packed_head) {
+        const float* head_bias = bias.defined() ? bias.const_data_ptr<float>() + b * key_count : nullptr;
+        const double range = bias.defined() ? ScoreRange(head, element, rows, key_count, isa) : 0;
+        selection = SelectKeys(head_bias, key_count, range);
+      }
+      head.keys = selection.keys.data();
+      head.bias = selection.bias.empty() ? nullptr : selection.bias.data();
+      head.key_count = static_cast<int64_t>(selection.keys.size());
       if (head_index != packed_head) kernels.pack(element, head, packed.get());
       packed_head = head_index;
       kernels.attend(element, head, rows * run / runs, rows * (run + 1) / runs, packed.get(), scratch.get());

@@ -18,11 +18,11 @@ struct AttentionHead {
   int64_t k_stride;
   int64_t v_stride;
   int64_t out_stride;
-  const int32_t* keys;  // indices of the keys that take part
-  const float* bias;    // per key of `keys`, or null
-  int64_t key_count;
   int64_t head_dim;
   float scale;
+  const int32_t* keys = nullptr;  // indices of the keys that take part
+  const float* bias = nullptr;    // per key of `keys`, or null
+  int64_t key_count = 0;          // of `keys`, at least 1
 };
 
 // A version of attention. The caller packs a head's keys and values into `packed` once, then attends any row ranges.

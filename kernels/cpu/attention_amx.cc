@@ -87,6 +87,17 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
+// Asks for a row of `count` elements to be brought into the second-level cache, for reading or for writing: the
+// hardware foresees no strides of this size.
+template <int kForWriting>
+inline void Prefetch(const void* row, int64_t count) {
+  const char* first = static_cast<const char*>(row);
+  for (int64_t at = 0; at < 2 * count; at += 64) __builtin_prefetch(first + at, kForWriting, 2);
+  __builtin_prefetch(first + 2 * count - 1, kForWriting, 2);
+}
+
+constexpr int64_t kAhead = 16;  // rows
+
 // The order in which PackWeights leaves the keys of a step, 8 × lane + i: four of the lower 16, then four of the upper.
 inline int64_t KeyOfPlace(int64_t place) {
   const int64_t lane = place % kDepth / 8;
@@ -113,6 +124,7 @@ void PackHead(const AttentionHead& head, void* buffer) {
   __builtin_memset(buffer, 0, PackedBytes(head.key_count, d));
   const uint16_t* k = static_cast<const uint16_t*>(head.k);
   for (int64_t key = 0; key < head.key_count; ++key) {
+    if (key + kAhead < head.key_count) Prefetch<0>(k + head.keys[key + kAhead] * head.k_stride, d);
     const uint16_t* from = k + head.keys[key] * head.k_stride;
     uint16_t* to = keys + key / kTileRows * shape.depth_tiles * kTileHalves + key % kTileRows * 2;
     for (int64_t c = 0; c + 1 < d; c += 2) __builtin_memcpy(to + c / 2 * 32, from + c, 4);
@@ -122,6 +134,9 @@ void PackHead(const AttentionHead& head, void* buffer) {
   for (int64_t place = 0; place < shape.key_steps * kDepth; place += 2) {
     const int64_t even = KeyOfPlace(place);
     const int64_t odd = even + 1;
+    for (int64_t ahead = even + kDepth; ahead < Min(even + kDepth + 2, head.key_count); ++ahead) {
+      Prefetch<0>(static_cast<const uint16_t*>(head.v) + head.keys[ahead] * head.v_stride, d);
+    }
     uint16_t* to = values + place / kDepth * shape.width_tiles * kTileHalves + place % kDepth * 16;
     for (int64_t c = 0; c <= d; c += kTileRows) {
       const __m512i low = ValueColumns(head, even, c);
@@ -364,6 +379,12 @@ void AttendRows(const AttentionHead& head, int64_t first_row, int64_t last_row, 
   for (int64_t first = first_row; first < last_row; first += kRowBlock) {
     const int64_t rows = Min(kRowBlock, last_row - first);
     PackQueries(head, first, rows, shape, s);
+    for (int64_t row = first; row < first + rows; ++row) {
+      if (row + kRowBlock < last_row) {
+        Prefetch<0>(static_cast<const uint16_t*>(head.q) + (row + kRowBlock) * head.q_stride, head.head_dim);
+      }
+      Prefetch<1>(static_cast<const uint16_t*>(head.out) + row * head.out_stride, head.head_dim);
+    }
     __builtin_memset(s.sums, 0, 2 * shape.width_tiles * kTileBytes);
     for (int64_t row = 0; row < kRowBlock; ++row) s.largest[row] = kLowest;
     for (int64_t key = 0; key < head.key_count; key += kKeyBlock) {

@@ -1,5 +1,9 @@
 #include <cstdint>
 
+#if defined(__AVX512DQ__)
+#include <immintrin.h>
+#endif
+
 #include "kernels/cpu/attention.h"
 
 namespace tessera::cpu {

@@ -5,11 +5,8 @@
 #include "kernels/reference.h"
 
 namespace tessera::cpu {
-namespace {
 
-constexpr int64_t kGrainElements = 32768;
-
-const ElementwiseKernels& KernelsFor(Isa isa) {
+const ElementwiseKernels& ElementwiseFor(Isa isa) {
   switch (isa) {
     case Isa::kBaseline:
       return kElementwiseBaseline;
@@ -21,6 +18,10 @@ const ElementwiseKernels& KernelsFor(Isa isa) {
   }
   return kElementwiseAvx512;
 }
+
+namespace {
+
+constexpr int64_t kGrainElements = 32768;
 
 bool IsNarrow(const at::Tensor& x) { return x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16; }
 
@@ -59,8 +60,9 @@ at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const
   const at::Tensor row_scale = same_strides ? scale : scale.contiguous();
   at::Tensor out = at::empty_like(in);
   ForRows(in, row_shift.stride(0), [&](const Rows& rows) {
-    KernelsFor(isa).layer_norm_modulate(ElementOf(x), rows, in.const_data_ptr(), row_shift.const_data_ptr(),
-                                        row_scale.const_data_ptr(), static_cast<float>(eps), out.mutable_data_ptr());
+    ElementwiseFor(isa).layer_norm_modulate(ElementOf(x), rows, in.const_data_ptr(), row_shift.const_data_ptr(),
+                                            row_scale.const_data_ptr(), static_cast<float>(eps),
+                                            out.mutable_data_ptr());
   });
   return out;
 }
@@ -75,8 +77,8 @@ at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::
   const at::Tensor row_gate = gate.stride(1) == 1 ? gate : gate.contiguous();
   at::Tensor out = at::empty_like(in);
   ForRows(in, row_gate.stride(0), [&](const Rows& rows) {
-    KernelsFor(isa).gated_residual(ElementOf(x), rows, in.const_data_ptr(), row_gate.const_data_ptr(),
-                                   addend.const_data_ptr(), out.mutable_data_ptr());
+    ElementwiseFor(isa).gated_residual(ElementOf(x), rows, in.const_data_ptr(), row_gate.const_data_ptr(),
+                                       addend.const_data_ptr(), out.mutable_data_ptr());
   });
   return out;
 }
@@ -90,23 +92,37 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps, Is
   const at::Tensor row_weight = weight.contiguous();
   at::Tensor out = at::empty_like(in);
   ForRows(in, 0, [&](const Rows& rows) {
-    KernelsFor(isa).rms_norm(ElementOf(x), rows, in.const_data_ptr(), row_weight.const_data_ptr(),
-                             static_cast<float>(eps), out.mutable_data_ptr());
+    ElementwiseFor(isa).rms_norm(ElementOf(x), rows, in.const_data_ptr(), row_weight.const_data_ptr(),
+                                 static_cast<float>(eps), out.mutable_data_ptr());
   });
   return out;
 }
+
+namespace {
+
+void GeluTanhInto(const at::Tensor& in, const at::Tensor& out, Isa isa) {
+  const char* from = static_cast<const char*>(in.const_data_ptr());
+  char* to = static_cast<char*>(out.mutable_data_ptr());
+  const int64_t size = in.element_size();
+  ParallelFor(in.numel(), kGrainElements, [&](int64_t first, int64_t last) {
+    ElementwiseFor(isa).gelu_tanh(ElementOf(in), last - first, from + first * size, to + first * size);
+  });
+}
+
+}  // namespace
 
 at::Tensor GeluTanh(const at::Tensor& x, Isa isa) {
   if (!IsNarrow(x)) return reference::GeluTanh(x);
   const at::Tensor in = x.contiguous();
   at::Tensor out = at::empty_like(in);
-  const char* from = static_cast<const char*>(in.const_data_ptr());
-  char* to = static_cast<char*>(out.mutable_data_ptr());
-  const int64_t size = in.element_size();
-  ParallelFor(in.numel(), kGrainElements, [&](int64_t first, int64_t last) {
-    KernelsFor(isa).gelu_tanh(ElementOf(x), last - first, from + first * size, to + first * size);
-  });
+  GeluTanhInto(in, out, isa);
   return out;
+}
+
+at::Tensor& GeluTanhInPlace(at::Tensor& x, Isa isa) {
+  if (!IsNarrow(x) || !x.is_contiguous()) return at::gelu_(x, "tanh");
+  GeluTanhInto(x, x, isa);
+  return x;
 }
 
 }  // namespace tessera::cpu

@@ -30,10 +30,14 @@ struct ElementwiseKernels {
   void (*rms_norm)(Element, const Rows&, const void* x, const void* weight, float eps, void* out);
   // x * (1 + tanh(sqrt(2/π) (x + 0.044715 x³))) / 2 of `count` elements
   void (*gelu_tanh)(Element, int64_t count, const void* x, void* out);
+  // The largest sum of squares of `count` vectors, `stride` elements apart; not a number if any is.
+  float (*largest_square)(Element, int64_t count, int64_t stride, int64_t channels, const void* x);
 };
 
 extern const ElementwiseKernels kElementwiseBaseline;
 extern const ElementwiseKernels kElementwiseAvx2;
 extern const ElementwiseKernels kElementwiseAvx512;
+
+const ElementwiseKernels& ElementwiseFor(Isa isa);
 
 }  // namespace tessera::cpu

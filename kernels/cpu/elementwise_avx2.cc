@@ -18,6 +18,7 @@ const ElementwiseKernels kElementwiseAvx2 = {
     .gated_residual = GatedResidual,
     .rms_norm = RmsNorm,
     .gelu_tanh = GeluTanh,
+    .largest_square = LargestSquare,
 };
 
 }  // namespace tessera::cpu

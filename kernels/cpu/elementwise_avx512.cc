@@ -1,5 +1,9 @@
 #include <cstdint>
 
+#if defined(__AVX512DQ__)
+#include <immintrin.h>
+#endif
+
 #include "kernels/cpu/elementwise.h"
 
 namespace tessera::cpu {
@@ -18,6 +22,7 @@ const ElementwiseKernels kElementwiseAvx512 = {
     .gated_residual = GatedResidual,
     .rms_norm = RmsNorm,
     .gelu_tanh = GeluTanh,
+    .largest_square = LargestSquare,
 };
 
 }  // namespace tessera::cpu

@@ -23,8 +23,8 @@ Isa Detect() {
       !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
     return Isa::kAvx2;
   }
-  const bool tiles = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("amx-tile") &&
-                     __builtin_cpu_supports("amx-bf16") && KernelGrantsTiles();
+  const bool tiles = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi") &&
+                     __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") && KernelGrantsTiles();
   return tiles ? Isa::kAmx : Isa::kAvx512;
 }
 #else

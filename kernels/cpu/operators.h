@@ -16,6 +16,13 @@ at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const
                              Isa isa);
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y, Isa isa);
 at::Tensor GeluTanh(const at::Tensor& x, Isa isa);
+at::Tensor& GeluTanhInPlace(at::Tensor& x, Isa isa);
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps, Isa isa);
+
+// The weight in oneDNN's blocked layout for bf16; the weight itself where oneDNN has no faster product for it.
+at::Tensor PackWeight(const at::Tensor& weight, Isa isa);
+
+// The product with such a weight.
+at::Tensor PackedLinearProduct(const at::Tensor& x, const at::Tensor& packed, const std::optional<at::Tensor>& bias);
 
 }  // namespace tessera::cpu

@@ -166,7 +166,7 @@ class PixArtFamily final : public Family {
     if (ids->truncated) {
       encoded.warnings.push_back(absl::StrCat("the ", field, " has ", ids->tokens_before_truncation,
                                               " tokens and was cut to ", request.max_sequence_length,
-                                              "; not read: \"", ids->cut_text, "\""));
+                                              "; not read: ", Quote(ids->cut_text)));
     }
     const int64_t count = static_cast<int64_t>(ids->ids.size());
     const at::Tensor tensor = at::tensor(ids->ids, at::kLong).reshape({1, count}).to(options_.device);

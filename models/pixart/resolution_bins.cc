@@ -74,18 +74,4 @@ BinnedImageSize ClassifySize(int64_t height, int64_t width, std::span<const Reso
       ->size;
 }
 
-ResizeAndCropPlan PlanResizeAndCrop(const BinnedImageSize& original, const BinnedImageSize& requested) {
-  if (original == requested) return {.resized = original};
-  const double ratio = std::max(static_cast<double>(requested.height) / static_cast<double>(original.height),
-                                static_cast<double>(requested.width) / static_cast<double>(original.width));
-  const auto scale = [ratio](int64_t from, int64_t at_least) {
-    return std::max(at_least, static_cast<int64_t>(static_cast<double>(from) * ratio));
-  };
-  ResizeAndCropPlan plan;
-  plan.resized = {.height = scale(original.height, requested.height), .width = scale(original.width, requested.width)};
-  plan.top = (plan.resized.height - requested.height) / 2;
-  plan.left = (plan.resized.width - requested.width) / 2;
-  return plan;
-}
-
 }  // namespace tessera

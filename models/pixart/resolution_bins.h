@@ -31,16 +31,4 @@ std::optional<std::span<const ResolutionBin>> BinTable(PixArtVariant variant, in
 // are positive, the table is not empty.
 BinnedImageSize ClassifySize(int64_t height, int64_t width, std::span<const ResolutionBin> table);
 
-// How an image of the bin's size becomes one of the requested size: scaled to cover it, then cropped in the middle.
-struct ResizeAndCropPlan {
-  BinnedImageSize resized;
-  int64_t top = 0;
-  int64_t left = 0;
-  bool operator==(const ResizeAndCropPlan&) const = default;
-};
-
-// All sizes are positive. The scaled sides are truncated, as in the reference, but never below the requested ones, to
-// which the rounding of the ratio could bring them.
-ResizeAndCropPlan PlanResizeAndCrop(const BinnedImageSize& original, const BinnedImageSize& requested);
-
 }  // namespace tessera

@@ -75,21 +75,5 @@ TEST(ResolutionBins, OtherSampleSizesHaveNoTable) {
   }
 }
 
-// Sizes of functions/image.safetensors; the scaled ones by hand.
-TEST(ResizeAndCropPlan, CoversTheRequestAndCropsTheMiddle) {
-  EXPECT_EQ(PlanResizeAndCrop({32, 48}, {30, 44}), (ResizeAndCropPlan{{30, 45}, 0, 0}));
-  EXPECT_EQ(PlanResizeAndCrop({48, 32}, {40, 32}), (ResizeAndCropPlan{{48, 32}, 4, 0}));
-  EXPECT_EQ(PlanResizeAndCrop({24, 40}, {48, 64}), (ResizeAndCropPlan{{48, 80}, 0, 8}));
-}
-
-TEST(ResizeAndCropPlan, LeavesAnImageOfTheRightSizeAlone) {
-  EXPECT_EQ(PlanResizeAndCrop({1024, 512}, {1024, 512}), (ResizeAndCropPlan{{1024, 512}, 0, 0}));
-}
-
-// int(2912 * (3813 / 2912)) is 3812 in double arithmetic.
-TEST(ResizeAndCropPlan, NeverScalesBelowTheRequest) {
-  EXPECT_EQ(PlanResizeAndCrop({3064, 2912}, {785, 3813}).resized.width, 3813);
-}
-
 }  // namespace
 }  // namespace tessera

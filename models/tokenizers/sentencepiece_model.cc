@@ -5,7 +5,6 @@
 #include <cfloat>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 
 #include "absl/status/status.h"

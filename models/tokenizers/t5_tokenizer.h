@@ -46,7 +46,10 @@ class T5Tokenizer {
   int64_t vocabulary_size() const { return vocabulary_size_; }
   // As the files say it; the largest int64_t where they set no bound.
   int64_t model_max_length() const { return model_max_length_; }
-  bool has_byte_fallback() const { return model_.has_byte_fallback(); }
+  // The pieces by which a model with byte fallback spells unknown characters.
+  bool IsByte(int64_t id) const {
+    return id < model_.size() && model_.piece(id).type == PieceType::kByte;
+  }
 
  private:
   struct SpecialToken {

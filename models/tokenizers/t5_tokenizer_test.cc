@@ -129,7 +129,7 @@ TEST(T5Tokenizer, ReportsWhatItsFilesSay) {
   EXPECT_EQ(tokenizer.pad_id(), 0);
   EXPECT_EQ(tokenizer.end_id(), 1);
   EXPECT_EQ(tokenizer.model_max_length(), 120);
-  EXPECT_FALSE(tokenizer.has_byte_fallback());
+  EXPECT_FALSE(tokenizer.IsByte(tokenizer.pad_id()));
 }
 
 TEST(T5Tokenizer, TruncationKeepsTheEndTokenAndTellsWhatWasCut) {

@@ -70,10 +70,11 @@ absl::StatusOr<Report> RunImages(const Case& test_case) {
   Report report;
   for (int i = 0; gold->contains(absl::StrCat(i, ".in")); ++i) {
     const at::Tensor& expected = gold->at(absl::StrCat(i, ".out"));
-    const at::Tensor actual = ResizeAndCrop(gold->at(absl::StrCat(i, ".in")), expected.size(2), expected.size(3));
+    const at::Tensor actual =
+        ResizeAndCrop(gold->at(absl::StrCat(i, ".in")).to(test_case.device), expected.size(2), expected.size(3));
     report.Add(absl::StrCat(i, ".out"), RelativeError(actual, expected), test_case.Tolerance("fp32"));
   }
-  const at::Tensor& values = gold->at("post.in");
+  const at::Tensor values = gold->at("post.in").to(test_case.device);
   const at::Tensor pixels = ToPixels(values.reshape({1, 1, 1, -1}));
   report.Add("post.uint8", AbsoluteError(pixels.flatten(), gold->at("post.uint8")), 0);
   return report;

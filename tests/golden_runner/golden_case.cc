@@ -51,9 +51,9 @@ struct Kind {
   absl::StatusOr<Report> (*run)(const Case&);
 };
 constexpr Kind kKinds[] = {
-    {"tokenizer", RunTokenizer},      {"text_encoder", RunTextEncoder},    {"transformer", RunTransformer},
-    {"gradient", RunGradient},        {"legacy_config", RunLegacyConfig},  {"vae", RunAutoencoder},
-    {"pipeline", RunPipeline},        {"function", RunFunction},           {"scheduler", RunScheduler},
+    {"tokenizer", RunTokenizer}, {"text_encoder", RunTextEncoder},   {"transformer", RunTransformer},
+    {"gradient", RunGradient},   {"legacy_config", RunLegacyConfig}, {"vae", RunAutoencoder},
+    {"pipeline", RunPipeline},   {"function", RunFunction},          {"scheduler", RunScheduler},
 };
 
 }  // namespace
@@ -121,10 +121,16 @@ absl::StatusOr<Tensors> ReadTensors(const std::string& path) {
   return tensors;
 }
 
+Tensors OnDevice(Tensors tensors, at::Device device) {
+  for (auto& [name, tensor] : tensors) tensor = tensor.to(device);
+  return tensors;
+}
+
 double AbsoluteError(const at::Tensor& actual, const at::Tensor& expected) {
   if (actual.sizes() != expected.sizes()) return kInfinity;
   if (expected.numel() == 0) return 0;
-  const double error = (actual.to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>();
+  const double error =
+      (actual.to(at::kCPU, at::kDouble) - expected.to(at::kCPU, at::kDouble)).abs().max().item<double>();
   return std::isnan(error) ? kInfinity : error;
 }
 

@@ -19,9 +19,10 @@ struct Case {
   std::string kind;
   Json arguments;
   Json tolerance;
+  at::Device device = at::kCPU;  // where models compute; what they return is compared on the host
 
   std::string Path(const std::string& relative) const { return root + "/" + relative; }
-  std::string Text(const char* argument) const;                  // "" if there is none
+  std::string Text(const char* argument) const;  // "" if there is none
   int64_t Int(const char* argument, int64_t fallback) const;
   double Number(const char* argument, double fallback) const;
   bool Bool(const char* argument, bool fallback) const;
@@ -33,6 +34,7 @@ absl::StatusOr<std::vector<Case>> ReadCases(const std::string& root);
 // The tensors of a safetensors file, as stored.
 using Tensors = std::map<std::string, at::Tensor>;
 absl::StatusOr<Tensors> ReadTensors(const std::string& path);
+Tensors OnDevice(Tensors tensors, at::Device device);
 
 // Largest absolute difference; relative: to the largest absolute value expected. Infinity where shapes differ or a
 // value is not finite.

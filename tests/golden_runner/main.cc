@@ -1,23 +1,27 @@
-// tessera-golden DIR [--only TEXT]: compares this project with a folder of golden cases.
+// tessera-golden DIR [--only TEXT] [--device NAME]: compares this project with a folder of golden cases.
 //
 // One line a case: the worst relative error, its tolerance, and which tensor it was. Ends with
-// "N passed, N failed, N not built"; families that do not exist yet are counted apart. Exit status 0 when nothing failed
-// and something passed.
+// "N passed, N failed, N not built"; families that do not exist yet are counted apart. Exit status 0 when nothing
+// failed and something passed. On another device than the CPU the first line names it; models run there, and what
+// depends on no model (tokenizers, schedulers, prompt cleaning) runs on the host as ever.
 #include <ATen/Parallel.h>
 
 #include <cstdio>
 #include <string>
 #include <string_view>
 
+#include "runtime/device.h"
 #include "tests/golden_runner/golden_case.h"
 
 int main(int argc, char** argv) {
   using tessera::golden::Case;
   using tessera::golden::Report;
-  std::string folder, only;
+  std::string folder, only, device_name = "cpu";
   for (int i = 1; i < argc; ++i) {
     if (std::string_view(argv[i]) == "--only" && i + 1 < argc) {
       only = argv[++i];
+    } else if (std::string_view(argv[i]) == "--device" && i + 1 < argc) {
+      device_name = argv[++i];
     } else if (folder.empty() && argv[i][0] != '-') {
       folder = argv[i];
     } else {
@@ -26,17 +30,25 @@ int main(int argc, char** argv) {
     }
   }
   if (folder.empty()) {
-    std::fprintf(stderr, "usage: tessera-golden DIR [--only TEXT]\n");
+    std::fprintf(stderr, "usage: tessera-golden DIR [--only TEXT] [--device cpu|cuda|cuda:N]\n");
     return 2;
   }
-  const absl::StatusOr<std::vector<Case>> cases = tessera::golden::ReadCases(folder);
+  // Before anything else touches LibTorch, which looks for its CUDA half only once.
+  const absl::StatusOr<at::Device> device = tessera::OpenDevice(device_name);
+  if (!device.ok()) {
+    std::fprintf(stderr, "tessera-golden: %s\n", std::string(device.status().message()).c_str());
+    return 2;
+  }
+  if (!device->is_cpu()) std::printf("device %s\n", device->str().c_str());
+  absl::StatusOr<std::vector<Case>> cases = tessera::golden::ReadCases(folder);
   if (!cases.ok()) {
     std::fprintf(stderr, "%s\n", cases.status().ToString().c_str());
     return 2;
   }
   int passed = 0, failed = 0, not_built = 0;
-  for (const Case& test_case : *cases) {
+  for (Case& test_case : *cases) {
     if (test_case.file.find(only) == std::string::npos) continue;
+    test_case.device = *device;
     absl::StatusOr<Report> report = absl::InternalError("not run");
     try {
       report = tessera::golden::RunCase(test_case);
@@ -53,9 +65,9 @@ int main(int argc, char** argv) {
       std::printf("FAIL %-55s %s\n", test_case.file.c_str(), report.status().ToString().c_str());
     } else {
       ++(report->passed() ? passed : failed);
-      std::printf("%s %-55s error %.1e, tolerance %.1e, %d comparisons, worst: %s\n", report->passed() ? "ok  " : "FAIL",
-                  test_case.file.c_str(), report->error(), report->tolerance(), report->comparisons(),
-                  report->what().c_str());
+      std::printf("%s %-55s error %.1e, tolerance %.1e, %d comparisons, worst: %s\n",
+                  report->passed() ? "ok  " : "FAIL", test_case.file.c_str(), report->error(), report->tolerance(),
+                  report->comparisons(), report->what().c_str());
     }
     std::fflush(stdout);
   }

@@ -76,7 +76,7 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
   if (!gold.ok()) return gold.status();
   const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(test_case.Path(test_case.Text("folder")));
   if (!folder.ok()) return folder.status();
-  const absl::StatusOr<std::unique_ptr<Family>> family = (*entry)->load(*folder, {});
+  const absl::StatusOr<std::unique_ptr<Family>> family = (*entry)->load(*folder, {.device = test_case.device});
   if (!family.ok()) return family.status();
   absl::StatusOr<SamplerConfig> sampler =
       GoldenSamplerConfig(test_case.Text("scheduler_class"), *test_case.arguments.Find("scheduler_config"));

@@ -101,6 +101,7 @@ TEST(IncludeRules, AllowWhatTheDirectionsAllow) {
       {"server/supervisor.h", {"#include \"runtime/commands.h\"", "#include \"tessera/internal/control.pb.h\""}},
       {"runtime/commands.h", {"#include <string>"}},
       {"runtime/engine.cc", {"#include \"models/linear.h\"", "#include <ATen/ATen.h>"}},
+      {"models/linear_test.cc", {"#include \"tests/golden_runner/golden_case.h\""}},
       {"models/linear.h", {"#include \"parallel/functional.h\"", "#include \"kernels/ops.h\""}},
       {"tests/parallel/a_test.cc", {"#include \"models/linear.h\"", "#include \"parallel/functional.h\""}}};
   EXPECT_THAT(CheckIncludes(tree), IsEmpty());

@@ -1,0 +1,136 @@
+#include "kernels/cuda/plugin.h"
+
+#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/cuda/probe.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kOldestDriver[] = "580";  // the first for CUDA 13
+
+std::string Version(int version) {  // 13000 is 13.0
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+// A problem in a user's words; empty: none.
+using Problem = std::string;
+
+Problem FindDriver() {
+  int driver = 0;
+  const std::string needed =
+      std::string("CUDA ") + Version(CUDART_VERSION) + " needs driver " + kOldestDriver + " or newer";
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    return "there is no NVIDIA driver on this machine; " + needed;
+  }
+  // A driver serves every CUDA release of its own major version.
+  if (driver / 1000 < CUDART_VERSION / 1000) {
+    return "the NVIDIA driver is too old: it serves CUDA " + Version(driver) + ", and " + needed;
+  }
+  return "";
+}
+
+Problem FindDevice(int device) {
+  int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  if (counted == cudaErrorNoDevice || (counted == cudaSuccess && count == 0)) {
+    return "the NVIDIA driver finds no GPU on this machine (CUDA_VISIBLE_DEVICES hides GPUs, too)";
+  }
+  if (counted != cudaSuccess) {
+    return std::string("the NVIDIA driver does not work: ") + cudaGetErrorString(counted);
+  }
+  if (device >= count) {
+    return "there is no such GPU on this machine; legal " +
+           (count == 1 ? std::string("is cuda:0") : "are cuda:0 to cuda:" + std::to_string(count - 1));
+  }
+  return "";
+}
+
+Problem TryDevice(int device, const cudaDeviceProp& gpu) {
+  const cudaError_t probed = RunProbe(device);
+  if (probed == cudaSuccess) return "";
+  const std::string name = std::string("the GPU ") + gpu.name;
+  if (probed == cudaErrorNoKernelImageForDevice) {
+    return name + " is of architecture " + std::to_string(gpu.major) + std::to_string(gpu.minor) +
+           ", and this plug-in is built for " TESSERA_CUDA_ARCHITECTURES
+           " only; build it with CMAKE_CUDA_ARCHITECTURES set to that of the GPU";
+  }
+  return name + " cannot be used: " + cudaGetErrorString(probed);
+}
+
+// The order in which LibTorch tries its attention kernels. cuDNN's is the fastest on Hopper and Blackwell, and right
+// for every number of tokens from 9.15.1 on; elsewhere LibTorch's own order stays.
+void PreferCudnnAttention(const cudaDeviceProp& gpu) {
+  constexpr long kFirstGoodCudnn = 91501;
+  if ((gpu.major != 9 && gpu.major != 10) || at::detail::getCUDAHooks().versionRuntimeCuDNN() < kFirstGoodCudnn) return;
+  std::vector<int64_t> order;
+  for (const at::SDPBackend backend :
+       {at::SDPBackend::cudnn_attention, at::SDPBackend::flash_attention, at::SDPBackend::efficient_attention,
+        at::SDPBackend::math, at::SDPBackend::overrideable}) {
+    order.push_back(static_cast<int64_t>(backend));
+  }
+  at::globalContext().setSDPPriorityOrder(order);
+}
+
+Problem OpenLibTorch(int device, const cudaDeviceProp& gpu) {
+  at::Context& context = at::globalContext();
+  // LibTorch looks for its CUDA half once in a process.
+  if (!context.hasCUDA()) return "this worker has computed without CUDA before; start another";
+  context.lazyInitDevice(at::kCUDA);
+  const auto index = static_cast<c10::DeviceIndex>(device);
+  c10::cuda::set_device(index, /*force=*/true);
+  c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index));
+  // fp32 means fp32; a seed means the same image at every run.
+  context.setAllowTF32CuBLAS(false);
+  context.setAllowTF32CuDNN(false);
+  context.setDeterministicCuDNN(true);
+  context.setBenchmarkCuDNN(false);
+  PreferCudnnAttention(gpu);
+  at::ones({1}, at::Device(at::kCUDA, index)).add_(1).item<float>();  // the first allocation and the first kernel
+  return "";
+}
+
+Problem Open(int device) {
+  for (const Problem& problem : {FindDriver(), FindDevice(device)}) {
+    if (!problem.empty()) return problem;
+  }
+  cudaDeviceProp gpu;
+  if (const cudaError_t read = cudaGetDeviceProperties(&gpu, device); read != cudaSuccess) {
+    return std::string("the GPU cannot be used: ") + cudaGetErrorString(read);
+  }
+  if (Problem problem = TryDevice(device, gpu); !problem.empty()) return problem;
+  try {
+    return OpenLibTorch(device, gpu);
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();  // advice to programmers follows the first line
+    return std::string("LibTorch cannot use the GPU ") + gpu.name + ": " + text.substr(0, text.find('\n'));
+  }
+}
+
+}  // namespace
+
+extern "C" int TesseraCudaOpen(int device, char* message, size_t message_size) {
+  Problem problem;
+  try {
+    problem = Open(device);
+  } catch (const std::exception& error) {
+    problem = std::string("LibTorch cannot use it: ") + error.what();
+  }
+  if (problem.empty()) return 0;
+  std::snprintf(message, message_size, "%s", problem.c_str());
+  return 1;
+}
+
+static_assert(std::is_same_v<decltype(&TesseraCudaOpen), CudaPluginOpen>);
+
+}  // namespace tessera

@@ -1,0 +1,162 @@
+#include "runtime/control_channel_wire.h"
+
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "runtime/utf8.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMaxTextBytes = size_t{1} << 18;
+constexpr int32_t kMaxSide = 1 << 16;
+constexpr int32_t kMaxSteps = 1 << 20;
+constexpr int32_t kMaxThreads = 1 << 12;
+constexpr int32_t kMaxTokens = 1 << 16;
+constexpr int kMaxBatch = 1024;
+
+absl::Status OutOfRange(absl::string_view field, int64_t value, int64_t low, int64_t high) {
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ", legal is ", low, " to ", high));
+}
+
+absl::Status CheckText(absl::string_view field, absl::string_view text) {
+  if (text.size() > kMaxTextBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, " has ", text.size(), " bytes, at most ", kMaxTextBytes, " are accepted"));
+  }
+  if (text.find('\0') != absl::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrCat(field, " contains a NUL byte"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FromWire(const internal::Describe& wire) {
+  if (absl::Status status = CheckText("model", wire.model()); !status.ok()) return status;
+  return wire.model();
+}
+
+absl::StatusOr<std::vector<uint64_t>> FromWire(const internal::Step& wire) {
+  const std::vector<uint64_t> jobs(wire.jobs().begin(), wire.jobs().end());
+  if (jobs.empty() || jobs.size() > kMaxBatch) return OutOfRange("number of jobs", jobs.size(), 1, kMaxBatch);
+  std::set<uint64_t> distinct;
+  for (uint64_t job : jobs) {
+    if (!distinct.insert(job).second) {
+      return absl::InvalidArgumentError(absl::StrCat("job ", job, " occurs twice in one batch"));
+    }
+  }
+  return jobs;
+}
+
+absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire) {
+  for (const auto& [field, text] :
+       {std::pair{"model", &wire.model()}, {"dtype", &wire.dtype()}, {"device", &wire.device()}}) {
+    if (absl::Status status = CheckText(field, *text); !status.ok()) return status;
+  }
+  if (wire.threads() < 0 || wire.threads() > kMaxThreads) return OutOfRange("threads", wire.threads(), 0, kMaxThreads);
+  return LoadParameters{
+      .model = wire.model(), .dtype = wire.dtype(), .device = wire.device(), .threads = wire.threads()};
+}
+
+absl::StatusOr<JobParameters> FromWire(const internal::JobParameters& wire) {
+  for (const auto& [field, text] : {std::pair{"prompt", &wire.prompt()},
+                                    {"negative prompt", &wire.negative_prompt()},
+                                    {"sampler", &wire.sampler()},
+                                    {"noise", &wire.noise()}}) {
+    if (absl::Status status = CheckText(field, *text); !status.ok()) return status;
+  }
+  if (wire.height() < 1 || wire.height() > kMaxSide) return OutOfRange("height", wire.height(), 1, kMaxSide);
+  if (wire.width() < 1 || wire.width() > kMaxSide) return OutOfRange("width", wire.width(), 1, kMaxSide);
+  if (wire.steps() < 1 || wire.steps() > kMaxSteps) return OutOfRange("steps", wire.steps(), 1, kMaxSteps);
+  if (wire.max_sequence_length() < 0 || wire.max_sequence_length() > kMaxTokens) {
+    return OutOfRange("max sequence length", wire.max_sequence_length(), 0, kMaxTokens);
+  }
+  if (!std::isfinite(wire.guidance_scale())) {
+    return absl::InvalidArgumentError(absl::StrCat("guidance is ", wire.guidance_scale(), ", not a finite number"));
+  }
+  JobParameters parameters;
+  parameters.prompt = wire.prompt();
+  parameters.negative_prompt = wire.negative_prompt();
+  parameters.height = wire.height();
+  parameters.width = wire.width();
+  parameters.steps = wire.steps();
+  parameters.guidance_scale = wire.guidance_scale();
+  parameters.seed = wire.seed();
+  parameters.sampler = wire.sampler();
+  parameters.noise = wire.noise();
+  parameters.clean_caption = wire.clean_caption();
+  parameters.resolution_binning = wire.resolution_binning();
+  parameters.max_sequence_length = wire.max_sequence_length();
+  return parameters;
+}
+
+void ToWire(const ModelDescription& description, internal::ModelDescription* wire) {
+  wire->set_pipeline(ReplaceInvalidUtf8(description.pipeline));
+  wire->set_family(ReplaceInvalidUtf8(description.family));
+  wire->set_digest(ReplaceInvalidUtf8(description.digest));
+  for (const ModelComponent& component : description.components) {
+    internal::Component* part = wire->add_components();
+    part->set_name(ReplaceInvalidUtf8(component.name));
+    part->set_class_name(ReplaceInvalidUtf8(component.class_name));
+    part->set_parameters(component.parameters);
+    part->set_bytes(component.bytes);
+    part->set_dtype(ReplaceInvalidUtf8(component.dtype));
+    for (const std::string& file : component.files) part->add_files(ReplaceInvalidUtf8(file));
+  }
+  wire->set_size_multiple(description.size_multiple);
+  wire->set_min_size(description.min_size);
+  wire->set_max_size(description.max_size);
+  wire->set_default_height(description.default_height);
+  wire->set_default_width(description.default_width);
+  wire->set_default_steps(description.default_steps);
+  wire->set_default_guidance_scale(description.default_guidance_scale);
+  wire->set_default_resolution_binning(description.default_resolution_binning);
+  wire->set_can_bin(description.can_bin);
+  wire->set_default_clean_caption(description.default_clean_caption);
+  wire->set_default_max_sequence_length(description.default_max_sequence_length);
+  wire->set_default_sampler(ReplaceInvalidUtf8(description.default_sampler));
+  for (const std::string& sampler : description.samplers) wire->add_samplers(ReplaceInvalidUtf8(sampler));
+  wire->set_max_steps(description.max_steps);
+  wire->set_heads(description.heads);
+  wire->set_blocks(description.blocks);
+  for (const std::string& warning : description.warnings) wire->add_warnings(ReplaceInvalidUtf8(warning));
+}
+
+void ToWire(const Loaded& loaded, internal::Loaded* wire) {
+  wire->set_seconds(loaded.seconds);
+  wire->set_weight_bytes(loaded.weight_bytes);
+}
+
+void ToWire(const JobStarted& started, internal::JobStarted* wire) {
+  wire->set_height(started.height);
+  wire->set_width(started.width);
+  wire->set_generated_height(started.generated_height);
+  wire->set_generated_width(started.generated_width);
+  wire->set_sampler(ReplaceInvalidUtf8(started.sampler));
+  wire->set_prompt_tokens(started.prompt_tokens);
+  wire->set_max_sequence_length(started.max_sequence_length);
+  wire->set_seconds(started.seconds);
+  for (const std::string& warning : started.warnings) wire->add_warnings(ReplaceInvalidUtf8(warning));
+}
+
+void ToWire(const Stepped& stepped, internal::Stepped* wire) {
+  wire->set_completed(stepped.completed);
+  wire->set_seconds(stepped.seconds);
+}
+
+void ToWire(const Decoded& decoded, internal::Decoded* wire) {
+  wire->set_height(decoded.height);
+  wire->set_width(decoded.width);
+  wire->set_seconds(decoded.seconds);
+}
+
+void ToWire(const absl::Status& status, internal::Error* wire) {
+  wire->set_code(static_cast<int32_t>(status.code()));
+  wire->set_message(ReplaceInvalidUtf8(status.message()));
+}
+
+}  // namespace tessera

@@ -1,0 +1,1 @@
+extern "C" int FakeCudaDependency() { return 0; }

@@ -1,0 +1,143 @@
+#include "tests/front/child_process.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace tessera {
+namespace {
+
+constexpr int kDeadlineMilliseconds = 60000;
+
+bool Readable(int descriptor) {
+  pollfd event = {descriptor, POLLIN, 0};
+  return poll(&event, 1, kDeadlineMilliseconds) == 1;
+}
+
+int OpenProcess(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
+
+std::vector<char*> Pointers(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+ChildProcess::ChildProcess(const ChildOptions& options) {
+  std::vector<std::string> arguments = options.arguments;
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : options.environment) variables.push_back(name + "=" + value);
+  const std::vector<char*> argument_pointers = Pointers(arguments), variable_pointers = Pointers(variables);
+  int pipe_ends[2];
+  EXPECT_EQ(pipe2(pipe_ends, O_CLOEXEC), 0);
+  errors_file_ = memfd_create("errors", MFD_CLOEXEC);
+  pid_ = fork();
+  if (pid_ == 0) {
+    if (options.largest_file > 0) {
+      const rlimit limit = {options.largest_file, options.largest_file};
+      setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    dup2(pipe_ends[1], 1);
+    dup2(errors_file_, 2);
+    if (chdir(options.folder.c_str()) == 0)
+      execve(argument_pointers[0], argument_pointers.data(), variable_pointers.data());
+    _exit(126);
+  }
+  close(pipe_ends[1]);
+  output_pipe_ = pipe_ends[0];
+}
+
+ChildProcess::~ChildProcess() {
+  if (!ended_) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  close(output_pipe_);
+  close(errors_file_);
+}
+
+bool ChildProcess::WaitForOutput(const std::string& text) {
+  char buffer[4096];
+  while (output_.find(text) == std::string::npos) {
+    if (!Readable(output_pipe_)) {
+      ADD_FAILURE() << "no '" << text << "' in time; so far: " << output_ << errors();
+      return false;
+    }
+    const ssize_t got = read(output_pipe_, buffer, sizeof(buffer));
+    if (got <= 0) return false;
+    output_.append(buffer, got);
+  }
+  return true;
+}
+
+int ChildProcess::Wait() {
+  char buffer[4096];
+  ssize_t got = 1;
+  while (got > 0 && Readable(output_pipe_)) {
+    got = read(output_pipe_, buffer, sizeof(buffer));
+    if (got > 0) output_.append(buffer, got);
+  }
+  const int process = OpenProcess(pid_);
+  const bool in_time = Readable(process);
+  close(process);
+  if (!in_time) {
+    ADD_FAILURE() << "the process did not end in time; so far: " << output_ << errors();
+    return -1;
+  }
+  int status = 0;
+  waitpid(pid_, &status, 0);
+  ended_ = true;
+  return WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+void ChildProcess::Signal(int signal) { kill(pid_, signal); }
+
+std::string ChildProcess::errors() const {
+  std::string text(static_cast<size_t>(lseek(errors_file_, 0, SEEK_END)), '\0');
+  const ssize_t got = pread(errors_file_, text.data(), text.size(), 0);
+  text.resize(got > 0 ? got : 0);
+  return text;
+}
+
+std::vector<pid_t> ProcessesWith(const std::string& executable, const std::string& variable, const std::string& value) {
+  const std::string wanted = variable + "=" + value;
+  std::vector<pid_t> found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it("/proc", error), end; !error && it != end; it.increment(error)) {
+    const pid_t pid = std::atoi(it->path().filename().c_str());
+    if (pid <= 0 || std::filesystem::read_symlink(it->path() / "exe", error) != executable) {
+      error.clear();
+      continue;
+    }
+    std::ifstream file(it->path() / "environ", std::ios::binary);
+    std::string entry;
+    while (std::getline(file, entry, '\0')) {
+      if (entry == wanted) found.push_back(pid);
+    }
+  }
+  return found;
+}
+
+bool WaitUntilGone(pid_t pid) {
+  const int process = OpenProcess(pid);
+  if (process < 0) return true;
+  const bool gone = Readable(process);
+  close(process);
+  return gone;
+}
+
+}  // namespace tessera

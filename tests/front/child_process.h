@@ -1,0 +1,57 @@
+// A program under test as a child process: its output as it comes, its end, and what it left running. Every wait has a
+// deadline of a minute and fails the test when that passes.
+#ifndef TESSERA_TESTS_FRONT_CHILD_PROCESS_H_
+#define TESSERA_TESTS_FRONT_CHILD_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+struct ChildOptions {
+  std::vector<std::string> arguments;              // the program first
+  std::string folder;                              // where it runs
+  std::map<std::string, std::string> environment;  // all of it
+  size_t largest_file = 0;                         // bytes it may write to one file; 0: any number
+};
+
+class ChildProcess {
+ public:
+  explicit ChildProcess(const ChildOptions& options);
+  ~ChildProcess();  // kills it
+
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  // Reads until standard output holds `text`. False at its end.
+  bool WaitForOutput(const std::string& text);
+
+  // Until it has ended: its exit code, or 1000 + the signal that killed it.
+  int Wait();
+
+  void Signal(int signal);
+
+  pid_t pid() const { return pid_; }
+  const std::string& output() const { return output_; }  // read so far
+  std::string errors() const;                            // standard error, after Wait
+
+ private:
+  pid_t pid_ = -1;
+  int output_pipe_ = -1;
+  int errors_file_ = -1;  // without a name
+  bool ended_ = false;
+  std::string output_;
+};
+
+// The processes that run `executable` with `variable`=`value` in their environment.
+std::vector<pid_t> ProcessesWith(const std::string& executable, const std::string& variable, const std::string& value);
+
+// Waits until a process that need not be a child has ended.
+bool WaitUntilGone(pid_t pid);
+
+}  // namespace tessera
+
+#endif  // TESSERA_TESTS_FRONT_CHILD_PROCESS_H_

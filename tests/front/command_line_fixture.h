@@ -1,0 +1,55 @@
+// Runs the real `tessera` with the fake worker in a folder of its own, and checks that nothing is left behind.
+#ifndef TESSERA_TESTS_FRONT_COMMAND_LINE_FIXTURE_H_
+#define TESSERA_TESTS_FRONT_COMMAND_LINE_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/image/image_file.h"
+#include "tests/front/child_process.h"
+
+namespace tessera {
+
+class CommandLineTest : public ::testing::Test {
+ protected:
+  CommandLineTest();
+  ~CommandLineTest() override;  // no process and no socket folder may be left
+
+  struct Result {
+    int exit_code = -1;
+    std::string output;
+    std::string errors;
+  };
+
+  // Starts `tessera`; `orders` are those of the fake worker.
+  std::unique_ptr<ChildProcess> Start(const std::vector<std::string>& arguments, const std::string& orders = "");
+  Result Run(const std::vector<std::string>& arguments, const std::string& orders = "");
+
+  // Standard output as JSON lines; a line that is not JSON fails the test.
+  static std::vector<boost::json::object> Events(const std::string& output);
+
+  // The worker of the command that runs; waits until there is one.
+  pid_t WorkerPid() const;
+  std::vector<pid_t> Workers() const;
+
+  std::vector<std::string> Files() const;  // names in the working folder, hidden ones included
+  std::string Read(const std::string& name) const;
+  DecodedImage ReadImage(const std::string& name) const;
+  void Write(const std::string& name, const std::string& bytes) const;
+  std::string WorkFolder() const { return folder_ + "/work"; }
+  std::string ModelsFolder() const { return folder_ + "/models"; }
+  size_t SocketFolders() const;
+
+  size_t largest_file_ = 0;
+
+ private:
+  std::string folder_;
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_TESTS_FRONT_COMMAND_LINE_FIXTURE_H_

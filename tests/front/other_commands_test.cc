@@ -1,0 +1,160 @@
+// `tessera` replay, inspect, models, bench, and its help.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/front/command_line_fixture.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ReplayTest : public CommandLineTest {
+ protected:
+  void MakeImage(const std::string& name) {
+    ASSERT_EQ(Run({"generate", "red apple", "--seed", "4", "--steps", "3", "--guidance", "1.5", "-o", name}).exit_code,
+              0);
+  }
+};
+
+TEST_F(ReplayTest, FindsEveryFormatIdenticalToTheLastByte) {
+  for (const char* name : {"a.png", "a.jpg", "a.webp"}) {
+    MakeImage(name);
+    const Result result = Run({"replay", name});
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_THAT(result.output, HasSubstr("identical: every byte"));
+  }
+}
+
+TEST_F(ReplayTest, SaysHowManyPixelsDifferAndByHowMuchAndEndsWithCode7) {
+  MakeImage("a.png");
+  const Result result = Run({"replay", "a.png"}, "salt=1");
+  EXPECT_EQ(result.exit_code, 7) << result.errors;
+  // Every byte is one more, and wraps to 0 after 255.
+  EXPECT_THAT(result.output, HasSubstr("differs: 4096 of 4096 pixels, by at most 255 of 255"));
+}
+
+TEST_F(ReplayTest, GivesItsVerdictAsAJsonEvent) {
+  MakeImage("a.png");
+  const std::vector<boost::json::object> events = Events(Run({"replay", "a.png", "--json"}).output);
+  ASSERT_GE(events.size(), 2u);
+  const boost::json::object& verdict = events[events.size() - 2];
+  EXPECT_EQ(verdict.at("event").as_string(), "replay");
+  EXPECT_TRUE(verdict.at("identical").as_bool());
+  EXPECT_TRUE(verdict.at("same_bytes").as_bool());
+  EXPECT_EQ(verdict.at("different_pixels").as_int64(), 0);
+}
+
+TEST_F(ReplayTest, WritesTheImageMadeAgainWhereItIsTold) {
+  MakeImage("a.png");
+  ASSERT_EQ(Run({"replay", "a.png", "-o", "again.png"}).exit_code, 0);
+  EXPECT_EQ(Read("again.png"), Read("a.png"));
+}
+
+TEST_F(ReplayTest, FindsTheModelByItsRecordedNameAmongTheKnownOnes) {
+  std::filesystem::rename(ModelsFolder() + "/tiny", ModelsFolder() + "/other");
+  ASSERT_EQ(Run({"generate", "x", "-m", ModelsFolder() + "/other", "-o", "a.png"}).exit_code, 0);
+  EXPECT_EQ(Run({"replay", "a.png"}).exit_code, 3);
+  EXPECT_EQ(Run({"replay", "a.png", "--models-dir", ModelsFolder()}).exit_code, 0);
+}
+
+TEST_F(ReplayTest, RefusesFilesThatTellNothingOfTheirMaking) {
+  const absl::StatusOr<std::string> plain = EncodeImage({1, 1, {1, 2, 3}}, ImageFormat::kPng, {});
+  ASSERT_TRUE(plain.ok());
+  Write("plain.png", *plain);
+  Write("cut.png", plain->substr(0, plain->size() / 2));
+  for (const char* name : {"plain.png", "cut.png", "missing.png"}) {
+    const Result result = Run({"replay", name});
+    EXPECT_EQ(result.exit_code, 2) << name;
+    EXPECT_THAT(result.errors, HasSubstr(name));
+  }
+}
+
+using InspectTest = CommandLineTest;
+
+TEST_F(InspectTest, ShowsWhatAModelIsAndTakes) {
+  const Result result = Run({"inspect"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("FakePipeline"), HasSubstr("0123456789abcdef"),
+                                   HasSubstr("multiples of 8 from 8 to 2048"), HasSubstr("ddim, euler, dpm++")));
+}
+
+TEST_F(InspectTest, ShowsAModelAsOneJsonObject) {
+  const std::vector<boost::json::object> events = Events(Run({"inspect", ModelsFolder() + "/tiny", "--json"}).output);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].at("family").as_string(), "fake");
+  EXPECT_EQ(events[0].at("components").as_array()[0].as_object().at("parameters").as_int64(), 12);
+}
+
+TEST_F(InspectTest, ShowsTheParametersOfAnImageWithoutAWorker) {
+  ASSERT_EQ(Run({"generate", "red apple", "--seed", "4", "-o", "a.jpg"}).exit_code, 0);
+  const Result text = Run({"inspect", "a.jpg"}, "exit=1");
+  EXPECT_EQ(text.exit_code, 0) << text.errors;
+  EXPECT_THAT(text.output, AllOf(HasSubstr("JPEG"), HasSubstr("64x64"), HasSubstr("red apple"), HasSubstr("Seed: 4")));
+  const std::vector<boost::json::object> events = Events(Run({"inspect", "a.jpg", "--json"}, "exit=1").output);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].at("parameters").as_object().at("seed").as_int64(), 4);
+}
+
+TEST_F(InspectTest, EndsWithCode3ForAModelAndWithCode2ForAnImageThatCannotBeRead) {
+  Write("cut.png", "\x89PNG\r\n\x1A\n");
+  EXPECT_EQ(Run({"inspect", "cut.png"}).exit_code, 2);
+  EXPECT_EQ(Run({"inspect", "/nonexistent"}).exit_code, 3);
+}
+
+using ModelsTest = CommandLineTest;
+
+TEST_F(ModelsTest, ListsTheModelsOfTheFoldersNamed) {
+  std::filesystem::create_directories(ModelsFolder() + "/not-a-model");
+  const Result result = Run({"models", "--models-dir", ModelsFolder(), "--json"});
+  EXPECT_EQ(result.exit_code, 0);
+  std::vector<std::string> names;
+  for (const boost::json::object& event : Events(result.output)) {
+    if (!event.at("embedded").as_bool()) names.emplace_back(event.at("name").as_string().c_str());
+  }
+  EXPECT_THAT(names, ElementsAre("tiny"));
+}
+
+using BenchTest = CommandLineTest;
+
+TEST_F(BenchTest, GivesTheWorkersOwnTimesAndItsPeakMemory) {
+  const Result result = Run({"bench", "--repeat", "2", "--steps", "3", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const std::vector<boost::json::object> events = Events(result.output);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].at("load_seconds").as_double(), 0.25);
+  EXPECT_EQ(events[0].at("text_seconds").as_double(), 0.125);
+  EXPECT_EQ(events[0].at("step_seconds_median").as_double(), 0.5);
+  EXPECT_EQ(events[0].at("decode_seconds").as_double(), 0.0625);
+  EXPECT_GT(events[0].at("peak_memory_bytes").as_int64(), 1 << 20);
+}
+
+TEST_F(BenchTest, RefusesToMeasureNothing) { EXPECT_EQ(Run({"bench", "--repeat", "0"}).exit_code, 2); }
+
+using HelpTest = CommandLineTest;
+
+TEST_F(HelpTest, NamesEveryCommandAndExitCode) {
+  const Result result = Run({"--help"});
+  EXPECT_EQ(result.exit_code, 0);
+  for (const char* text : {"generate", "inspect", "replay", "models", "bench", "130"}) {
+    EXPECT_THAT(result.output, HasSubstr(text));
+  }
+}
+
+TEST_F(HelpTest, GivesTheVersion) {
+  const Result result = Run({"--version"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.output, ::testing::MatchesRegex("tessera [0-9.]+\n"));
+}
+
+TEST_F(HelpTest, EndsWithCode2WithoutACommand) {
+  EXPECT_EQ(Run({}).exit_code, 2);
+  EXPECT_EQ(Run({"paint"}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace tessera
