@@ -20,19 +20,27 @@ for argument in "$@"; do
 done
 jobs=${TESSERA_JOBS:-$(nproc)}
 
+# Everything is run, also after a failure.
+status=0
 run() {
   echo "Tests of the $1 build"
-  ctest --preset "$@" -j "$jobs" </dev/null
+  ctest --preset "$@" -j "$jobs" </dev/null || status=$?
 }
 
 scripts/setup.sh --checks --preset "$preset"
+# The parsers of outside bytes meet their corpus under AddressSanitizer in every run.
+scripts/setup.sh --checks --preset debug fuzz_targets
+run debug -R '_fuzz$'
 if ((long)); then
-  for extra in debug tsan fuzz; do
+  scripts/setup.sh --checks --preset fuzz fuzz_targets
+  run fuzz
+  for extra in debug tsan; do
     scripts/setup.sh --checks --preset "$extra"
     run "$extra"
   done
-  scripts/tidy.sh "build/$preset" --all
+  scripts/tidy.sh "build/$preset" --all || status=$?
   run "$preset" --repeat until-fail:3 --schedule-random
 else
   run "$preset"
 fi
+exit "$status"

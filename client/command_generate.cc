@@ -225,8 +225,11 @@ class Generation {
 
 // --NAME and --no-NAME; without either the value stays unset. (CLI11's own flags would make an optional false.)
 void AddSwitch(CLI::App& app, const std::string& name, std::optional<bool>& value, const std::string& description) {
-  CLI::Option* on = app.add_flag_callback("--" + name, [&value] { value = true; }, description);
-  app.add_flag_callback("--no-" + name, [&value] { value = false; }, "The opposite")->excludes(on);
+  CLI::Option* on = app.add_flag_callback(
+      "--" + name, [&value] { value = true; }, description);
+  app.add_flag_callback(
+         "--no-" + name, [&value] { value = false; }, "The opposite")
+      ->excludes(on);
 }
 
 }  // namespace

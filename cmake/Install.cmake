@@ -1,6 +1,7 @@
 # `cmake --install` gives a tree that can be moved:
 #   bin/tessera                 the front end
 #   bin/tessera-worker          a few lines of shell that find LibTorch and start lib/tessera/tessera-worker
+#   lib/tessera/libtessera_cuda.so  the CUDA plug-in, where it was built
 #   lib/                        shared libraries, put there by scripts/bundle.sh only
 #   lib/libtorch                link to the LibTorch of this clone; not in the bundle
 #   share/tessera/models/emoji  the embedded model

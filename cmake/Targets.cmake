@@ -72,7 +72,8 @@ endfunction()
 
 # tessera_fuzz(NAME SOURCES a_fuzz.cc CORPUS folder [LIBS lib …])
 # The target defines LLVMFuzzerTestOneInput. Without libFuzzer the corpus is replayed as an ordinary test. With it, new
-# inputs go to the build folder and the corpus is only read.
+# inputs go to the build folder and the corpus is only read. The target fuzz_targets builds them all.
+add_custom_target(fuzz_targets)
 function(tessera_fuzz name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "CORPUS" "SOURCES;LIBS")
   if(NOT BUILD_TESTING)
@@ -90,5 +91,6 @@ function(tessera_fuzz name)
     tessera_configure(${name} LIBS ${ARG_LIBS})
     add_test(NAME ${name} COMMAND ${name} ${ARG_CORPUS})
   endif()
+  add_dependencies(fuzz_targets ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 120)
 endfunction()

@@ -27,25 +27,31 @@ Linear::Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart
   for (const LinearPart& part : parts) {
     weights.push_back(PartSpec(scope, part, "weight", {part.out, in}, role_));
     // A row-sharded product's bias is replicated: it is added after the sum.
-    biases.push_back(PartSpec(scope, part, "bias", {part.out},
-                              role_ == LinearRole::kColumn ? role_ : LinearRole::kReplicated));
+    biases.push_back(
+        PartSpec(scope, part, "bias", {part.out}, role_ == LinearRole::kColumn ? role_ : LinearRole::kReplicated));
   }
-  weight_ = scope.table().AddPacked(std::move(weights));
+  weight_ = scope.table().AddProduct(std::move(weights));
   if (options.bias) bias_ = scope.table().AddPacked(std::move(biases));
 }
 
 at::Tensor Linear::Forward(const at::Tensor& x, const ForwardContext& context) const {
   switch (role_) {
     case LinearRole::kReplicated:
-      return LinearProduct(x, weight_, bias_);
+      return LinearProduct(x, *weight_, bias_);
     case LinearRole::kColumn:
-      return LinearProduct(CopyToGroup(x, context.tensor), weight_, bias_);
+      return LinearProduct(CopyToGroup(x, context.tensor), *weight_, bias_);
     case LinearRole::kRow:
       break;
   }
-  if (context.tensor.size() == 1) return LinearProduct(x, weight_, bias_);
-  const at::Tensor sum = SumOverGroup(LinearProduct(x, weight_, std::nullopt), context.tensor);
+  if (context.tensor.size() == 1) return LinearProduct(x, *weight_, bias_);
+  const at::Tensor sum = SumOverGroup(LinearProduct(x, *weight_, std::nullopt), context.tensor);
   return bias_ ? sum + *bias_ : sum;
+}
+
+at::Tensor Linear::ForwardGeluTanh(const at::Tensor& x, const ForwardContext& context) const {
+  TORCH_CHECK(role_ != LinearRole::kRow, "the activation of a row-sharded product comes after its sum");
+  const at::Tensor input = role_ == LinearRole::kColumn ? CopyToGroup(x, context.tensor) : x;
+  return LinearGeluTanh(input, *weight_, bias_);
 }
 
 }  // namespace tessera

@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,9 +38,12 @@ class Linear {
   // x [..., in] → [..., out].
   at::Tensor Forward(const at::Tensor& x, const ForwardContext& context) const;
 
+  // GELU (tanh approximation) of Forward; not for the row role, whose sum comes later.
+  at::Tensor ForwardGeluTanh(const at::Tensor& x, const ForwardContext& context) const;
+
  private:
   LinearRole role_;
-  at::Tensor weight_;  // [out, in]
+  std::shared_ptr<at::Tensor> weight_;  // [out, in]; shared with the table, which may pack it
   std::optional<at::Tensor> bias_;
 };
 

@@ -39,6 +39,24 @@ TEST(LinearTest, PackedPartsAreTheSeparateProductsSideBySide) {
   EXPECT_LT((y - at::cat({separate(0), separate(1)}, -1)).abs().max().item<double>(), 1e-13);
 }
 
+TEST(LinearTest, PackingForInferenceChangesNoProduct) {
+  ParamTable table(at::kBFloat16, at::kCPU);
+  const Linear linear(ParamScope(table) / "attn", 96, {{"to_q", 80}, {"to_k", 80}});
+  uint64_t seed = 0;
+  for (const Param& param : table.params()) param.Value().copy_(Random(param.spec.shape, seed++));
+  SingleRank group;
+  LocalAttention attention;
+  const ForwardContext context{.attention = attention, .tensor = group};
+  const at::Tensor x = Random({1, 50, 96}, 9).to(at::kBFloat16);
+  const at::Tensor before = linear.Forward(x, context), activated = linear.ForwardGeluTanh(x, context);
+  const c10::InferenceMode no_gradients;
+  table.PackForInference();
+  // Sums of 96 products in fp32, in another order, then rounded to 8 bits: one unit in the last place.
+  const double largest = before.abs().max().item<double>();
+  EXPECT_LE((linear.Forward(x, context).to(at::kDouble) - before).abs().max().item<double>(), largest / 128);
+  EXPECT_LE((linear.ForwardGeluTanh(x, context).to(at::kDouble) - activated).abs().max().item<double>(), largest / 128);
+}
+
 TEST(LinearTest, ARowShardedProductAddsItsBiasOnceAfterTheSum) {
   ParamTable table(at::kDouble, at::kCPU);
   const Linear linear(ParamScope(table) / "out", 4, 3, {.role = LinearRole::kRow});

@@ -1,5 +1,9 @@
 #include "models/param_table.h"
 
+#include <utility>
+
+#include "kernels/ops.h"
+
 namespace tessera {
 
 at::Tensor ParamTable::Add(ParamSpec spec) {
@@ -20,6 +24,20 @@ at::Tensor ParamTable::AddPacked(std::vector<ParamSpec> specs) {
     offset += rows;
   }
   return storage;
+}
+
+std::shared_ptr<at::Tensor> ParamTable::AddProduct(std::vector<ParamSpec> specs) {
+  products_.push_back(std::make_shared<at::Tensor>(AddPacked(std::move(specs))));
+  return products_.back();
+}
+
+void ParamTable::PackForInference() {
+  for (const std::shared_ptr<at::Tensor>& product : products_) {
+    at::Tensor packed = PackWeight(*product);
+    if (packed.is_same(*product)) continue;
+    std::erase_if(params_, [&](const Param& param) { return param.storage.is_same(*product); });
+    *product = std::move(packed);
+  }
 }
 
 int64_t ParamTable::bytes() const {

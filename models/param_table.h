@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,13 @@ class ParamTable {
   // all other dimensions.
   at::Tensor AddPacked(std::vector<ParamSpec> specs);
 
+  // The same for the weights of one matrix product, whose order in memory PackForInference may change.
+  std::shared_ptr<at::Tensor> AddProduct(std::vector<ParamSpec> specs);
+
+  // Once everything is loaded: puts the weights of products into the order in which the device multiplies, one after
+  // another, so that no more than one of them is there twice. The table no longer lists those that changed.
+  void PackForInference();
+
   // Tensors of this name in a file belong to nothing here, and that is right.
   void IgnoreInFile(std::string name) { ignored_.push_back(std::move(name)); }
 
@@ -57,6 +65,7 @@ class ParamTable {
  private:
   at::TensorOptions options_;
   std::vector<Param> params_;
+  std::vector<std::shared_ptr<at::Tensor>> products_;
   std::vector<std::string> ignored_;
 };
 
@@ -68,7 +77,9 @@ class ParamScope {
   ParamScope operator/(std::string_view name) const { return ParamScope(*table_, Name(name)); }
   ParamScope operator/(int64_t index) const { return *this / std::to_string(index); }
 
-  std::string Name(std::string_view leaf) const { return prefix_.empty() ? std::string(leaf) : prefix_ + "." + std::string(leaf); }
+  std::string Name(std::string_view leaf) const {
+    return prefix_.empty() ? std::string(leaf) : prefix_ + "." + std::string(leaf);
+  }
   ParamTable& table() const { return *table_; }
 
   at::Tensor Add(std::string_view leaf, std::vector<int64_t> shape) const {

@@ -29,10 +29,12 @@ at::Tensor Unpatchify(const at::Tensor& tokens, TokenGrid grid, int64_t patch) {
       .reshape({b, -1, grid.height * patch, grid.width * patch});
 }
 
-at::Tensor SinCosTable(TokenGrid grid, TokenSpan span, int64_t dim, double base, double scale, at::ScalarType dtype) {
-  const at::Tensor columns = AxisTable(grid.width, dim, base, scale).to(dtype);
-  const at::Tensor rows = AxisTable(grid.height, dim, base, scale).to(dtype);
-  const at::Tensor token = at::arange(span.begin, span.end, at::kLong);
+at::Tensor SinCosTable(TokenGrid grid, TokenSpan span, int64_t dim, double base, double scale, at::ScalarType dtype,
+                       at::Device device) {
+  // Only the axes travel to the device: they are small.
+  const at::Tensor columns = AxisTable(grid.width, dim, base, scale).to(device, dtype);
+  const at::Tensor rows = AxisTable(grid.height, dim, base, scale).to(device, dtype);
+  const at::Tensor token = at::arange(span.begin, span.end, at::TensorOptions(at::kLong).device(device));
   at::Tensor of_column = columns.index_select(0, token.remainder(grid.width));
   at::Tensor of_row = rows.index_select(0, token.div(grid.width, "floor"));
 #ifdef TESSERA_PLANT_POSITION_AXES

@@ -26,9 +26,11 @@ at::Tensor Patchify(const at::Tensor& latents, int64_t patch);
 // [b, h·w, p·p·c], features ordered (row, column, channel), channel fastest → [b, c, h·p, w·p].
 at::Tensor Unpatchify(const at::Tensor& tokens, TokenGrid grid, int64_t patch);
 
-// Sin-cos table of a grid's tokens, [span, dim], in `dtype` after computing in fp64. `base` is the grid side that the
-// model was trained at: any grid spans the same range of coordinates, k / (n / base) / scale. The first half of the
-// channels encodes the column, the second the row; within a half [sin, cos] with frequencies 10000^(−k/(dim/4)).
-at::Tensor SinCosTable(TokenGrid grid, TokenSpan span, int64_t dim, double base, double scale, at::ScalarType dtype);
+// Sin-cos table of a grid's tokens, [span, dim], in `dtype` on `device` after computing in fp64 on the host. `base` is
+// the grid side that the model was trained at: any grid spans the same range of coordinates, k / (n / base) / scale.
+// The first half of the channels encodes the column, the second the row; within a half [sin, cos] with frequencies
+// 10000^(−k/(dim/4)).
+at::Tensor SinCosTable(TokenGrid grid, TokenSpan span, int64_t dim, double base, double scale, at::ScalarType dtype,
+                       at::Device device);
 
 }  // namespace tessera

@@ -62,7 +62,8 @@ absl::Status CheckNames(const WeightFolder& folder, const ParamTable& table, con
       misshapen.push_back(absl::StrCat(param.spec.name, ": ", Shape(location->tensor.shape), " in the file, ",
                                        Shape(param.spec.shape), " by the configuration"));
     } else if (!TorchType(location->tensor.type)) {
-      misshapen.push_back(absl::StrCat(param.spec.name, ": stored as ", std::string(StoredTypeName(location->tensor.type)),
+      misshapen.push_back(absl::StrCat(param.spec.name, ": stored as ",
+                                       std::string(StoredTypeName(location->tensor.type)),
                                        "; weights must be F64, F32, F16 or BF16"));
     }
   }
@@ -98,7 +99,8 @@ absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, co
   if (absl::Status status = CheckNames(folder, table, component); !status.ok()) return status;
   std::vector<std::byte> buffer;
   for (const Param& param : table.params()) {
-    if (absl::Status read = ReadTensor(folder, *Locate(folder, param.spec), param.Value(), buffer); !read.ok()) return read;
+    if (absl::Status read = ReadTensor(folder, *Locate(folder, param.spec), param.Value(), buffer); !read.ok())
+      return read;
   }
   return absl::OkStatus();
 }

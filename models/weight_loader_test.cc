@@ -57,7 +57,10 @@ class WeightLoaderTest : public testing::Test {
 TEST_F(WeightLoaderTest, PutsEveryTensorInItsPlaceOfAPackedStorage) {
   ParamTable table(at::kFloat, at::kCPU);
   const Linear linear(ParamScope(table) / "a", 2, {{"q", 1}, {"k", 2}}, {.bias = false});
-  ASSERT_TRUE(LoadFrom({{"a.k.weight", "F32", "[2,2]", Floats({3, 4, 5, 6})}, {"a.q.weight", "F32", "[1,2]", Floats({1, 2})}}, table).ok());
+  ASSERT_TRUE(
+      LoadFrom({{"a.k.weight", "F32", "[2,2]", Floats({3, 4, 5, 6})}, {"a.q.weight", "F32", "[1,2]", Floats({1, 2})}},
+               table)
+          .ok());
   EXPECT_TRUE(at::equal(table.params()[0].storage, at::tensor({1.f, 2.f, 3.f, 4.f, 5.f, 6.f}).reshape({3, 2})));
 }
 
@@ -66,7 +69,10 @@ TEST_F(WeightLoaderTest, WidensHalfPrecisionWithoutRounding) {
   table.Add({.name = "h", .shape = {2}});
   table.Add({.name = "b", .shape = {1}});
   // fp16 0x3555 = 0.333251953125 and 0x0001 = 2^-24; bf16 0x3EAB = 0.333984375.
-  ASSERT_TRUE(LoadFrom({{"h", "F16", "[2]", std::string("\x55\x35\x01\x00", 4)}, {"b", "BF16", "[1]", std::string("\xAB\x3E", 2)}}, table).ok());
+  ASSERT_TRUE(LoadFrom({{"h", "F16", "[2]", std::string("\x55\x35\x01\x00", 4)},
+                        {"b", "BF16", "[1]", std::string("\xAB\x3E", 2)}},
+                       table)
+                  .ok());
   EXPECT_TRUE(at::equal(table.params()[0].Value(), at::tensor({0.333251953125, 0x1p-24}, at::kDouble)));
   EXPECT_TRUE(at::equal(table.params()[1].Value(), at::tensor({0.333984375}, at::kDouble)));
 }
@@ -74,7 +80,9 @@ TEST_F(WeightLoaderTest, WidensHalfPrecisionWithoutRounding) {
 TEST_F(WeightLoaderTest, ReportsAllMissingUnexpectedAndMisshapenTensorsInOneError) {
   ParamTable table(at::kFloat, at::kCPU);
   for (const char* name : {"one", "two", "three"}) table.Add({.name = name, .shape = {2}});
-  const absl::Status status = LoadFrom({{"three", "F32", "[1]", Floats({1})}, {"four", "F32", "[1]", Floats({1})}, {"five", "F32", "[1]", Floats({1})}}, table);
+  const absl::Status status = LoadFrom(
+      {{"three", "F32", "[1]", Floats({1})}, {"four", "F32", "[1]", Floats({1})}, {"five", "F32", "[1]", Floats({1})}},
+      table);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("part"), HasSubstr("missing (2):\n    one [2]\n    two [2]"),
@@ -93,7 +101,8 @@ TEST_F(WeightLoaderTest, AcceptsAliasesAndIgnoredNames) {
 TEST_F(WeightLoaderTest, RefusesWeightsThatAreIntegers) {
   ParamTable table(at::kFloat, at::kCPU);
   table.Add({.name = "w", .shape = {1}});
-  EXPECT_THAT(std::string(LoadFrom({{"w", "I32", "[1]", std::string(4, '\0')}}, table).message()), HasSubstr("stored as I32"));
+  EXPECT_THAT(std::string(LoadFrom({{"w", "I32", "[1]", std::string(4, '\0')}}, table).message()),
+              HasSubstr("stored as I32"));
 }
 
 }  // namespace

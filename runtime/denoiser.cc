@@ -40,7 +40,8 @@ void DrawInitialLatents(DenoiseJob& job, const Family& family) {
   job.latents = (noise * job.sampler->init_noise_sigma()).to(family.device());
 }
 
-std::vector<at::Tensor> Predict(const Family& family, std::span<DenoiseJob* const> batch, const ForwardContext& context) {
+std::vector<at::Tensor> Predict(const Family& family, std::span<DenoiseJob* const> batch,
+                                const ForwardContext& context) {
   const LatentGeometry& geometry = batch[0]->geometry;
   const at::ScalarType island = IslandType(family.dtype());
   const int64_t branches = static_cast<int64_t>(batch[0]->branches.size());

@@ -28,7 +28,8 @@ void DrawInitialLatents(DenoiseJob& job, const Family& family);
 
 // What the sampler of each job is given at its next step: the weighted sum of its branches' predictions, each
 // [channels, height, width] in max(fp32, model dtype).
-std::vector<at::Tensor> Predict(const Family& family, std::span<DenoiseJob* const> batch, const ForwardContext& context);
+std::vector<at::Tensor> Predict(const Family& family, std::span<DenoiseJob* const> batch,
+                                const ForwardContext& context);
 
 class Denoiser {
  public:

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "models/families.h"
+#include "models/weights/safetensors.h"
 #include "runtime/image_output.h"
-#include "tests/golden_runner/golden_case.h"
 
 namespace tessera {
 namespace {
@@ -99,12 +99,15 @@ TEST_F(DenoiserTest, LatentsThatStopBeingFiniteAreAnErrorAndNoImage) {
 
 // The goldens' initial latents are torch.randn of a CPU generator, seeded as their generator's source says.
 TEST(NoiseSourceTest, TorchCpuDrawsWhatTheReferenceDraws) {
-  const absl::StatusOr<golden::Tensors> gold =
-      golden::ReadTensors("tests/golden/trajectories/pixart_alpha.0.safetensors");
+  const absl::StatusOr<SafetensorsFile> gold =
+      SafetensorsFile::Open("tests/golden/trajectories/pixart_alpha.0.safetensors", "golden");
   ASSERT_TRUE(gold.ok()) << gold.status();
-  const at::Tensor& expected = gold->at("latents.initial")[0];
-  EXPECT_TRUE(
-      at::equal(MakeTorchCpuNoise(71968910150479045, at::kFloat)->Initial(expected.sizes(), at::kFloat), expected));
+  const StoredTensor* latents = gold->Find("latents.initial");
+  ASSERT_NE(latents, nullptr);
+  const at::Tensor expected = at::empty(latents->shape, at::kFloat)[0];
+  ASSERT_TRUE(gold->Read(*latents, 0, {static_cast<std::byte*>(expected.data_ptr()), expected.nbytes()}).ok());
+  const at::Tensor drawn = MakeTorchCpuNoise(71968910150479045, at::kFloat)->Initial(expected.sizes(), at::kFloat);
+  EXPECT_TRUE(at::equal(drawn, expected));
 }
 
 // 2912 · (3813 / 2912) is a little less than 3813 in fp64.

@@ -35,7 +35,8 @@ auto Guarded(const Function& function) -> decltype(function()) {
     return function();
   } catch (const c10::OutOfMemoryError& error) {
     std::fprintf(stderr, "%s\n", error.what_without_backtrace());
-    return absl::ResourceExhaustedError("out of memory on the device; use a smaller size, a smaller dtype or fewer images");
+    return absl::ResourceExhaustedError(
+        "out of memory on the device; use a smaller size, a smaller dtype or fewer images");
   } catch (const c10::Error& error) {
     std::fprintf(stderr, "%s\n", error.what_without_backtrace());
     if (absl::StrContains(error.what_without_backtrace(), "can't allocate memory")) {
@@ -173,9 +174,9 @@ absl::StatusOr<Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
     if (job.sampler->step() >= job.sampler->num_steps()) {
       return absl::FailedPreconditionError(absl::StrCat("job ", id, " has no steps left"));
     }
-    if (!batch.empty() && (job.geometry.height != batch[0]->geometry.height ||
-                           job.geometry.width != batch[0]->geometry.width ||
-                           job.branches.size() != batch[0]->branches.size())) {
+    if (!batch.empty() &&
+        (job.geometry.height != batch[0]->geometry.height || job.geometry.width != batch[0]->geometry.width ||
+         job.branches.size() != batch[0]->branches.size())) {
       return absl::InvalidArgumentError("the jobs of one step differ in size or in the use of guidance");
     }
     batch.push_back(&job);

@@ -10,7 +10,8 @@ namespace tessera {
 namespace {
 
 ModelComponent DescribeComponent(const std::string& name, const std::string& class_name, const WeightFolder& weights) {
-  ModelComponent component{.name = name, .class_name = class_name, .bytes = weights.total_bytes(), .files = weights.files()};
+  ModelComponent component{
+      .name = name, .class_name = class_name, .bytes = weights.total_bytes(), .files = weights.files()};
   std::set<std::string> types;
   for (const auto& [tensor, location] : weights.tensors()) {
     component.parameters += static_cast<uint64_t>(location.tensor.elements());

@@ -42,7 +42,7 @@ at::Tensor OnHost(const at::Tensor& x) {
 }
 
 at::Tensor OnDevice(const at::Tensor& x) {
-  const at::Tensor copy = at::detail::empty_strided_generic(x.sizes(), x.strides(), &Memory(), kKeys, x.scalar_type());
+  at::Tensor copy = at::detail::empty_strided_generic(x.sizes(), x.strides(), &Memory(), kKeys, x.scalar_type());
   OnHost(copy).copy_(x);
   return copy;
 }

@@ -33,7 +33,10 @@ for component in tessera golden; do
     { cat "$stage/install.log" >&2; exit 1; }
 done
 
-# What the system's C library provides stays the system's: it must fit its own loader and kernel.
+cp scripts/libtorch-requirements.txt "$tree/"
+
+# What the system's C library provides stays the system's: it must fit its own loader. So does, by default, libstdc++:
+# ours asks for a newer C library than all the rest does.
 belongs_to_libc() {
   case $1 in
     ld-linux-x86-64.so.* | libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.* | libresolv.so.* | libutil.so.* | libnss_*) return 0 ;;
@@ -41,11 +44,12 @@ belongs_to_libc() {
   esac
 }
 
-# The libraries of all programs, as the loader finds them here. Those inside the LibTorch folder stay outside.
+# The libraries of all programs, as the loader finds them here. Those inside the LibTorch folder stay outside, and so do
+# those of the CUDA plug-in: they come with the LibTorch of a GPU machine and need not be here.
 programs=()
 while IFS= read -r -d '' file; do
   if [[ $(head -c 4 "$file" | od -An -tx1) == " 7f 45 4c 46" ]]; then programs+=("$file"); fi
-done < <(find "$tree/bin" "$tree/lib" -type f -print0)
+done < <(find "$tree/bin" "$tree/lib" -type f ! -name libtessera_cuda.so -print0)
 declare -A libraries=()
 while read -r soname _ path _; do
   if [[ $path == not ]]; then echo "bundle.sh: $soname is not found on this machine" >&2; exit 1; fi
@@ -54,32 +58,43 @@ while read -r soname _ path _; do
 done < <(LD_LIBRARY_PATH=$libtorch/torch/lib ldd "${programs[@]}" | grep '=>')
 mkdir -p "$tree/lib" "$tree/share/doc/tessera/libraries"
 for soname in "${!libraries[@]}"; do
-  install -m 644 "$(realpath "${libraries[$soname]}")" "$tree/lib/$soname"
-  package=$(dpkg-query -S "$(realpath "${libraries[$soname]}")" 2>/dev/null | head -n 1 | cut -d: -f1)
+  file=$(realpath "${libraries[$soname]}")
+  case $soname in
+    libstdc++.so.* | libgcc_s.so.*) install -D -m 644 "$file" "$tree/lib/fallback/$soname" ;;
+    *) install -m 644 "$file" "$tree/lib/$soname" ;;
+  esac
+  # Packages name their files with or without the /usr in front.
+  package=$({ dpkg-query -S "$file" || dpkg-query -S "${file#/usr}"; } 2>/dev/null | sed -n '1s/:.*//p' || true)
   if [[ -n $package && -e /usr/share/doc/$package/copyright ]]; then
     cp -L "/usr/share/doc/$package/copyright" "$tree/share/doc/tessera/libraries/$package"
   fi
 done
 
-# The newest symbols of the C library that anything here asks for decide which systems it runs on.
-glibc=$(find "$tree/bin" "$tree/lib" -type f -print0 | xargs -0 objdump -T 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
-glibc=${glibc#GLIBC_}
+# The newest symbols that anything here asks of the system's libraries decide which systems it runs on.
+newest() { objdump -T "${@:2}" | sed -n "s/.*$1_\([0-9.]*\).*/\1/p" | sort -Vu | tail -n 1; }
+glibc=$(newest GLIBC "${programs[@]}" "$tree"/lib/*.so*)
+glibcxx=$(newest GLIBCXX "${programs[@]}" "$tree"/lib/*.so*)
+fallback_glibc=$(newest GLIBC "$tree"/lib/fallback/*.so*)
 torch=$(sed -n "s/^__version__ = '\(.*\)'/\1/p" "$libtorch/torch/version.py")
 
 cat >"$tree/README.txt" <<EOF
-Tessera $version for Linux on x86-64 with glibc $glibc or newer.
+Tessera $version for Linux on x86-64 with glibc $glibc and a libstdc++ with GLIBCXX_$glibcxx (that of GCC 12), or newer: Debian 12,
+Ubuntu 22.04 and later. Without such a libstdc++, but with glibc $fallback_glibc, lib/fallback has one: set
+LD_LIBRARY_PATH to it.
 
-It needs LibTorch ${torch%+*}, which is not in here. Point TESSERA_LIBTORCH at the folder that holds torch/:
+It needs LibTorch ${torch%+*}, which is not in here. TESSERA_LIBTORCH names the folder that holds torch/: that of any Python
+environment with torch ${torch%+*} (\`pip show torch\`, "Location"), which for --device cuda must hold its CUDA libraries
+too; or, for the CPU, one that any pip makes from the list in here:
 
-  pip download --no-deps torch==${torch%+*} && unzip torch-*.whl -d libtorch   (and nvidia-cuda-runtime,
-  nvidia-cuda-cupti likewise), or any Python environment with torch ${torch%+*}: \`pip show torch\` prints the folder.
-  For --device cuda take such an environment: it holds the CUDA libraries too.
+  pip install --target libtorch --no-deps --no-compile --require-hashes --only-binary=:all: --implementation cp \\
+    --python-version 3.11 --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 \\
+    --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -r libtorch-requirements.txt
 
   export TESSERA_LIBTORCH=/path/to/libtorch
   bin/tessera generate "red apple"
 
-A link lib/libtorch to that folder does as well. The folder can be moved; nothing outside it is used but the system's
-C library and, for --device cuda, the NVIDIA driver. Licences: share/doc/tessera.
+A link lib/libtorch to that folder does as well. The folder can be moved; nothing else of the system is used but its
+C and C++ libraries and, for --device cuda, the NVIDIA driver. Licences: share/doc/tessera.
 EOF
 
 archive=dist/$name.tar.gz

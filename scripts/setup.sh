@@ -20,7 +20,7 @@ build_packages=(
   libpng-dev libjpeg62-turbo-dev libwebp-dev libicu-dev libssl-dev libcli11-dev zlib1g-dev
   unzip ca-certificates python3 python3-pip
 )
-check_packages=(clang clang-tidy clang-format libclang-rt-14-dev git)
+check_packages=(clang clang-tidy clang-format libclang-rt-14-dev)
 
 preset=release
 checks=0

@@ -31,8 +31,7 @@ struct Autoencoder::Residual {
 struct Autoencoder::Attention {
   Attention(const ParamScope& scope, int64_t width, int64_t groups)
       : norm(scope / "group_norm", width, groups),
-        qkv(scope, width,
-            {{"to_q", width, {"query"}}, {"to_k", width, {"key"}}, {"to_v", width, {"value"}}}),
+        qkv(scope, width, {{"to_q", width, {"query"}}, {"to_k", width, {"key"}}, {"to_v", width, {"value"}}}),
         out(scope, width, {{"to_out.0", width, {"proj_attn"}}}) {}
 
   at::Tensor Forward(const at::Tensor& x, const ForwardContext& context, int64_t band_bytes) const {
@@ -84,10 +83,12 @@ Autoencoder::Autoencoder(const AutoencoderConfig& config, ParamTable& table)
   const ParamScope root(table);
   const int64_t levels = static_cast<int64_t>(config.widths.size());
   if (config.quant_conv) {
-    quant_ = std::make_unique<BandedConv>(root / "quant_conv", 2 * config.latent_channels, 2 * config.latent_channels, 1);
+    quant_ =
+        std::make_unique<BandedConv>(root / "quant_conv", 2 * config.latent_channels, 2 * config.latent_channels, 1);
   }
   if (config.post_quant_conv) {
-    post_quant_ = std::make_unique<BandedConv>(root / "post_quant_conv", config.latent_channels, config.latent_channels, 1);
+    post_quant_ =
+        std::make_unique<BandedConv>(root / "post_quant_conv", config.latent_channels, config.latent_channels, 1);
   }
   // The encoder goes from the finest level to the coarsest, the decoder back with one more residual a level.
   int64_t width = config.widths.front();

@@ -30,7 +30,9 @@ class Autoencoder {
 
   // Unscaled latents (a posterior's mean or sample) → latents as diffusion knows them, and back.
   at::Tensor Scale(const at::Tensor& z) const { return (z - config_.shift_factor) * config_.scaling_factor; }
-  at::Tensor Unscale(const at::Tensor& latents) const { return latents / config_.scaling_factor + config_.shift_factor; }
+  at::Tensor Unscale(const at::Tensor& latents) const {
+    return latents / config_.scaling_factor + config_.shift_factor;
+  }
 
   const AutoencoderConfig& config() const { return config_; }
 

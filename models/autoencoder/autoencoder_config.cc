@@ -33,8 +33,7 @@ absl::StatusOr<AutoencoderConfig> ParseAutoencoderConfig(ConfigReader& reader) {
     if (reader.Has(key)) reader.AddError(key, "AutoencoderKL scales all channels alike: null");
   }
   const auto check_blocks = [&](const char* key, const std::string& legal) {
-    const std::vector<std::string> types =
-        reader.Strings(key, std::vector<std::string>(config.widths.size(), legal));
+    const std::vector<std::string> types = reader.Strings(key, std::vector<std::string>(config.widths.size(), legal));
     if (types != std::vector<std::string>(config.widths.size(), legal)) {
       reader.AddError(key, absl::StrCat("it must name ", legal, " once for each entry of block_out_channels"));
     }

@@ -10,7 +10,9 @@ namespace {
 constexpr double kEpsilon = 1e-6;
 
 // Rows of a band of which one row takes `row_bytes`.
-int64_t BandRows(int64_t row_bytes, int64_t band_bytes) { return std::max<int64_t>(1, band_bytes / std::max<int64_t>(1, row_bytes)); }
+int64_t BandRows(int64_t row_bytes, int64_t band_bytes) {
+  return std::max<int64_t>(1, band_bytes / std::max<int64_t>(1, row_bytes));
+}
 
 }  // namespace
 

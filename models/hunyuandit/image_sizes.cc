@@ -11,8 +11,8 @@ struct StandardSize {
   HunyuanSize size;
 };
 constexpr StandardSize kStandardSizes[] = {
-    {1.0, {1024, 1024}},       {1.0, {1280, 1280}},       {4.0 / 3.0, {768, 1024}},  {4.0 / 3.0, {864, 1152}},
-    {4.0 / 3.0, {960, 1280}},  {3.0 / 4.0, {1024, 768}},  {3.0 / 4.0, {1152, 864}},  {3.0 / 4.0, {1280, 960}},
+    {1.0, {1024, 1024}},       {1.0, {1280, 1280}},       {4.0 / 3.0, {768, 1024}}, {4.0 / 3.0, {864, 1152}},
+    {4.0 / 3.0, {960, 1280}},  {3.0 / 4.0, {1024, 768}},  {3.0 / 4.0, {1152, 864}}, {3.0 / 4.0, {1280, 960}},
     {16.0 / 9.0, {768, 1280}}, {9.0 / 16.0, {1280, 768}},
 };
 
@@ -39,7 +39,8 @@ HunyuanSize HunyuanStandardSize(int64_t height, int64_t width) {
 }
 
 HunyuanRopeRegion HunyuanRopeRegionFor(int64_t grid_height, int64_t grid_width, int64_t base) {
-  const double side = static_cast<double>(base), h = static_cast<double>(grid_height), w = static_cast<double>(grid_width);
+  const double side = static_cast<double>(base), h = static_cast<double>(grid_height),
+               w = static_cast<double>(grid_width);
   const int64_t fitted_height = grid_height > grid_width ? base : RoundHalfToEven(side / w * h);
   const int64_t fitted_width = grid_height > grid_width ? RoundHalfToEven(side / h * w) : base;
   const int64_t top = RoundHalfToEven(static_cast<double>(base - fitted_height) / 2);

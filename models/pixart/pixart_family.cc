@@ -36,8 +36,8 @@ struct PixArtConfigs {
 };
 
 template <class Config>
-absl::Status Read(const ModelFolder& folder, const char* component,
-                  absl::StatusOr<Config> (*parse)(ConfigReader&), Config& config, std::vector<std::string>& warnings) {
+absl::Status Read(const ModelFolder& folder, const char* component, absl::StatusOr<Config> (*parse)(ConfigReader&),
+                  Config& config, std::vector<std::string>& warnings) {
   absl::StatusOr<ConfigReader> reader = folder.Config(component);
   if (!reader.ok()) return reader.status();
   absl::StatusOr<Config> parsed = parse(*reader);
@@ -59,8 +59,7 @@ absl::StatusOr<PixArtConfigs> ReadConfigs(const ModelFolder& folder) {
     if (!status.ok()) return status;
   }
   const auto conflict = [](const char* left, int64_t a, const char* right, int64_t b) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(left, " is ", a, " and ", right, " is ", b, "; they must be equal"));
+    return absl::InvalidArgumentError(absl::StrCat(left, " is ", a, " and ", right, " is ", b, "; they must be equal"));
   };
   if (configs.transformer.caption_channels != configs.text_encoder.width) {
     return conflict("transformer/config.json: caption_channels", configs.transformer.caption_channels,
@@ -81,7 +80,9 @@ absl::Status Load(const ModelFolder& folder, const std::string& component, const
   ParamTable table(options.dtype, options.device);
   model = std::make_unique<Model>(config, table);
   bytes += table.bytes();
-  return LoadWeights(*weights, table, component);
+  if (absl::Status loaded = LoadWeights(*weights, table, component); !loaded.ok()) return loaded;
+  table.PackForInference();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<T5Tokenizer> LoadTokenizer(const ModelFolder& folder) {
@@ -128,7 +129,8 @@ class PixArtFamily final : public Family {
     const bool guided = request.guidance_scale > 1;
     const GuidanceWeights weights = ClassifierFreeGuidance(request.guidance_scale);
     if (guided) {
-      absl::Status added = AddBranch(request.negative_prompt, "negative prompt", weights.negative, request, context, encoded);
+      absl::Status added =
+          AddBranch(request.negative_prompt, "negative prompt", weights.negative, request, context, encoded);
       if (!added.ok()) return added;
     }
     absl::Status added = AddBranch(request.prompt, "prompt", guided ? weights.positive : 1, request, context, encoded);

@@ -82,10 +82,9 @@ Conditioning PixArtTransformer::Condition(const TransformerInput& input, const F
 BlockState PixArtTransformer::Embed(const TransformerInput& input, const ForwardContext& context) const {
   const double base = static_cast<double>(config_.sample_size / config_.patch);
   const at::Tensor positions = SinCosTable(input.grid, input.span, config_.width(), base, config_.interpolation_scale,
-                                           IslandType(dtype_))
-                                   .to(input.patches.device());
-  const at::Tensor projected = patch_embed_.Forward(input.patches);  // [b, n, D]
-  const at::Tensor text = GeluTanh(caption_first_.Forward(input.text, context));   // [b, t, D]
+                                           IslandType(dtype_), input.patches.device());
+  const at::Tensor projected = patch_embed_.Forward(input.patches);             // [b, n, D]
+  const at::Tensor text = caption_first_.ForwardGeluTanh(input.text, context);  // [b, t, D]
   return {.image = (projected + positions).to(dtype_), .text = caption_second_.Forward(text, context), .skips = {}};
 }
 
@@ -108,13 +107,12 @@ void PixArtTransformer::Block(int index, BlockState& state, const Conditioning& 
   const std::vector<at::Tensor> kv = layers.cross_kv.Forward(state.text, context).chunk(2, -1);
   const std::optional<at::Tensor> bias =
       conditioning.text_bias.defined() ? std::optional(conditioning.text_bias) : std::nullopt;
-  const at::Tensor read = Attention(SplitHeads(layers.cross_q.Forward(x, context), config_.head_dim),
-                                    SplitHeads(kv[0], config_.head_dim), SplitHeads(kv[1], config_.head_dim), bias,
-                                    attention_scale);
+  const at::Tensor read =
+      Attention(SplitHeads(layers.cross_q.Forward(x, context), config_.head_dim), SplitHeads(kv[0], config_.head_dim),
+                SplitHeads(kv[1], config_.head_dim), bias, attention_scale);
   x = x + layers.cross_out.Forward(read.flatten(2), context);
 
-  const at::Tensor hidden =
-      GeluTanh(layers.mlp_in.Forward(LayerNormModulate(x, m[3], m[4], config_.norm_eps), context));
+  const at::Tensor hidden = layers.mlp_in.ForwardGeluTanh(LayerNormModulate(x, m[3], m[4], config_.norm_eps), context);
   x = GatedResidual(x, m[5], layers.mlp_out.Forward(hidden, context));
 }
 

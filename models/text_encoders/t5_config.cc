@@ -14,10 +14,27 @@ absl::StatusOr<T5Config> ParseT5Config(ConfigReader& reader) {
   config.max_distance = reader.Int("relative_attention_max_distance", 128, 2, 1'000'000);
   config.norm_eps = reader.Number("layer_norm_epsilon", 1e-6);
   reader.Choice("feed_forward_proj", "relu", {"gated-gelu"});  // T5 v1.1, as image models use it
-  reader.Ignore({"architectures", "classifier_dropout", "decoder_start_token_id", "dense_act_fn", "dropout_rate",
-                 "dtype", "torch_dtype", "eos_token_id", "initializer_factor", "is_decoder", "is_encoder_decoder",
-                 "is_gated_act", "model_type", "num_decoder_layers", "n_positions", "output_past", "pad_token_id",
-                 "scale_decoder_outputs", "task_specific_params", "tie_word_embeddings", "transformers_version",
+  reader.Ignore({"architectures",
+                 "classifier_dropout",
+                 "decoder_start_token_id",
+                 "dense_act_fn",
+                 "dropout_rate",
+                 "dtype",
+                 "torch_dtype",
+                 "eos_token_id",
+                 "initializer_factor",
+                 "is_decoder",
+                 "is_encoder_decoder",
+                 "is_gated_act",
+                 "model_type",
+                 "num_decoder_layers",
+                 "n_positions",
+                 "output_past",
+                 "pad_token_id",
+                 "scale_decoder_outputs",
+                 "task_specific_params",
+                 "tie_word_embeddings",
+                 "transformers_version",
                  "use_cache"});
   if (absl::Status status = reader.status(); !status.ok()) return status;
   return config;

@@ -21,7 +21,9 @@ T5Encoder::Block::Block(const ParamScope& scope, const T5Config& config)
     : attention_norm((scope / "layer.0.layer_norm").Add("weight", {config.width})),
       mlp_norm((scope / "layer.1.layer_norm").Add("weight", {config.width})),
       qkv(scope / "layer.0.SelfAttention", config.width,
-          {{"q", config.heads * config.head_dim}, {"k", config.heads * config.head_dim}, {"v", config.heads * config.head_dim}},
+          {{"q", config.heads * config.head_dim},
+           {"k", config.heads * config.head_dim},
+           {"v", config.heads * config.head_dim}},
           kColumn),
       out(scope / "layer.0.SelfAttention.o", config.heads * config.head_dim, config.width, kRow),
       gate_and_value(scope / "layer.1.DenseReluDense", config.width, {{"wi_0", config.hidden}, {"wi_1", config.hidden}},
@@ -49,8 +51,8 @@ at::Tensor T5Encoder::PositionBias(int64_t tokens) const {
   const double log_range = std::log(static_cast<double>(config_.max_distance) / static_cast<double>(exact));
   const at::Tensor logarithmic =
       exact + (at::log(distance.clamp_min(1).to(at::kFloat) / exact) / log_range * (half - exact)).to(at::kLong);
-  const at::Tensor bucket = (relative > 0).to(at::kLong) * half +
-                            at::where(distance < exact, distance, logarithmic.clamp_max(half - 1));
+  const at::Tensor bucket =
+      (relative > 0).to(at::kLong) * half + at::where(distance < exact, distance, logarithmic.clamp_max(half - 1));
   return position_bias_.index_select(0, bucket.flatten().to(position_bias_.device()))
       .reshape({tokens, tokens, -1})
       .permute({2, 0, 1})
@@ -62,8 +64,10 @@ at::Tensor T5Encoder::Forward(const at::Tensor& ids, const at::Tensor& mask, con
   const at::ScalarType island = IslandType(x.scalar_type());
   at::Tensor bias = PositionBias(ids.size(1)).to(island);
   if (mask.defined()) {
-    const double lowest = island == at::kDouble ? std::numeric_limits<double>::lowest() : std::numeric_limits<float>::lowest();
-    bias = bias + at::zeros_like(mask, mask.options().dtype(island)).masked_fill(mask == 0, lowest).unsqueeze(1).unsqueeze(1);
+    const double lowest =
+        island == at::kDouble ? std::numeric_limits<double>::lowest() : std::numeric_limits<float>::lowest();
+    bias = bias +
+           at::zeros_like(mask, mask.options().dtype(island)).masked_fill(mask == 0, lowest).unsqueeze(1).unsqueeze(1);
   }
   for (const Block& block : blocks_) {
     const std::vector<at::Tensor> qkv =
@@ -71,8 +75,7 @@ at::Tensor T5Encoder::Forward(const at::Tensor& ids, const at::Tensor& mask, con
     const at::Tensor q = Heads(qkv[0], config_.head_dim), k = Heads(qkv[1], config_.head_dim);
     // T5 does not scale its scores.
     const at::Tensor scores = at::matmul(q, k.transpose(-1, -2)).to(island) + bias;  // [b, h, t, t]
-    const at::Tensor read =
-        at::matmul(at::softmax(scores, -1).to(x.scalar_type()), Heads(qkv[2], config_.head_dim));
+    const at::Tensor read = at::matmul(at::softmax(scores, -1).to(x.scalar_type()), Heads(qkv[2], config_.head_dim));
     x = x + block.out.Forward(read.transpose(1, 2).flatten(2), context);
 
     const std::vector<at::Tensor> parts =

@@ -47,9 +47,7 @@ class T5Tokenizer {
   // As the files say it; the largest int64_t where they set no bound.
   int64_t model_max_length() const { return model_max_length_; }
   // The pieces by which a model with byte fallback spells unknown characters.
-  bool IsByte(int64_t id) const {
-    return id < model_.size() && model_.piece(id).type == PieceType::kByte;
-  }
+  bool IsByte(int64_t id) const { return id < model_.size() && model_.piece(id).type == PieceType::kByte; }
 
  private:
   struct SpecialToken {

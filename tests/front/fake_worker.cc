@@ -69,6 +69,7 @@ class FakeHandler final : public CommandHandler {
     description.max_steps = 1000;
     description.default_guidance_scale = 4;
     description.default_max_sequence_length = 24;
+    description.default_clean_caption = true;
     description.default_sampler = "dpm++";
     description.samplers = {"ddim", "euler", "dpm++"};
     description.warnings = {"scheduler: field 'nonsense' is unknown"};

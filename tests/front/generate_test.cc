@@ -51,7 +51,7 @@ TEST_F(GenerateTest, RecordsEveryParameterInTheImage) {
                  "24",
                  "--height",
                  "32",
-                 "--clean-caption",
+                 "--no-clean-caption",
                  "--max-sequence-length",
                  "20",
                  "--dtype",
@@ -75,12 +75,17 @@ TEST_F(GenerateTest, RecordsEveryParameterInTheImage) {
                                     .noise = "torch-cpu",
                                     .dtype = "bf16",
                                     .device = "cpu",
-                                    .clean_caption = true,
+                                    .clean_caption = false,
                                     .resolution_binning = false,
                                     .max_sequence_length = 20,
                                     .version = parameters->version};
   EXPECT_EQ(*parameters, expected);
   EXPECT_THAT(parameters->version, HasSubstr("tessera "));
+}
+
+TEST_F(GenerateTest, LeavesASwitchThatIsNotGivenToTheModel) {
+  ASSERT_EQ(Run({"generate", "x", "-o", "a.png"}).exit_code, 0);
+  EXPECT_EQ(ParseParameters(ReadImage("a.png").parameters)->clean_caption, true);  // the fake worker's default
 }
 
 TEST_F(GenerateTest, WritesTheSameBytesForTheSameSeedOnEveryRun) {

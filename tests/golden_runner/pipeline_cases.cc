@@ -58,7 +58,8 @@ absl::Status CompareIds(const Case& test_case, const Tensors& gold, const T5Toke
     const int64_t tokens = static_cast<int64_t>(ids->ids.size());
     ids->ids.resize(length, tokenizer.pad_id());
     const int64_t r = static_cast<int64_t>(row);
-    report.Add(absl::StrCat(key, " row ", row), at::equal(at::tensor(ids->ids, at::kLong), expected->second[r]) ? 0 : 1, 0);
+    report.Add(absl::StrCat(key, " row ", row), at::equal(at::tensor(ids->ids, at::kLong), expected->second[r]) ? 0 : 1,
+               0);
     if (const auto mask = gold.find(key + ".attention_mask"); mask != gold.end()) {
       report.Add(absl::StrCat(key, " mask"), mask->second[r].sum().item<int64_t>() == tokens ? 0 : 1, 0);
     }
@@ -136,7 +137,8 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
   for (int i = 0; i < steps; ++i) {
     const std::string key = absl::StrCat("step.", i, ".");
     if (const auto expected = gold->find(key + "model_output"); expected != gold->end()) {
-      report.Add(key + "model_output", RelativeError(at::stack(Predict(**family, batch, context)), expected->second), tolerance);
+      report.Add(key + "model_output", RelativeError(at::stack(Predict(**family, batch, context)), expected->second),
+                 tolerance);
     }
     denoiser.Step(batch);
     const auto expected = gold->find(key + "latents");
