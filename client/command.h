@@ -1,6 +1,5 @@
 // The commands of `tessera`, one file each. main.cc has the table.
-#ifndef TESSERA_CLIENT_COMMAND_H_
-#define TESSERA_CLIENT_COMMAND_H_
+#pragma once
 
 #include <CLI/CLI.hpp>
 #include <functional>
@@ -23,5 +22,3 @@ CommandRun AddModels(CLI::App& app);
 CommandRun AddBench(CLI::App& app);
 
 }  // namespace tessera
-
-#endif  // TESSERA_CLIENT_COMMAND_H_

@@ -1,6 +1,5 @@
 // Exit codes of the command line, as docs/command-line.md promises them.
-#ifndef TESSERA_CLIENT_EXIT_CODE_H_
-#define TESSERA_CLIENT_EXIT_CODE_H_
+#pragma once
 
 #include "absl/status/status.h"
 
@@ -26,5 +25,3 @@ enum class Stage { kOptions, kModel, kJob, kOutput };
 ExitCode ExitCodeFor(Stage stage, const absl::Status& status);
 
 }  // namespace tessera
-
-#endif  // TESSERA_CLIENT_EXIT_CODE_H_

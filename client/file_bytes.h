@@ -1,6 +1,5 @@
 // Whole files that the user names.
-#ifndef TESSERA_CLIENT_FILE_BYTES_H_
-#define TESSERA_CLIENT_FILE_BYTES_H_
+#pragma once
 
 #include <string>
 
@@ -19,5 +18,3 @@ bool LooksLikeImage(absl::string_view bytes);
 std::string FirstBytes(const std::string& path);
 
 }  // namespace tessera
-
-#endif  // TESSERA_CLIENT_FILE_BYTES_H_

@@ -1,6 +1,5 @@
 // How far two images are apart, byte by byte.
-#ifndef TESSERA_CLIENT_IMAGE_COMPARISON_H_
-#define TESSERA_CLIENT_IMAGE_COMPARISON_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -23,5 +22,3 @@ struct ImageComparison {
 ImageComparison CompareImages(const Image& first, const Image& second);
 
 }  // namespace tessera
-
-#endif  // TESSERA_CLIENT_IMAGE_COMPARISON_H_

@@ -1,6 +1,5 @@
 // What an image file says of its making, and the way back from it.
-#ifndef TESSERA_CLIENT_IMAGE_METADATA_H_
-#define TESSERA_CLIENT_IMAGE_METADATA_H_
+#pragma once
 
 #include <string>
 
@@ -18,5 +17,3 @@ ImageParameters MetadataOf(const JobParameters& job, const std::string& sampler,
 GenerationRequest RequestOf(const ImageParameters& metadata);
 
 }  // namespace tessera
-
-#endif  // TESSERA_CLIENT_IMAGE_METADATA_H_

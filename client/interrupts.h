@@ -1,6 +1,5 @@
 // Ctrl-C and its relatives: the first asks the command to stop, the second ends the process at once.
-#ifndef TESSERA_CLIENT_INTERRUPTS_H_
-#define TESSERA_CLIENT_INTERRUPTS_H_
+#pragma once
 
 #include <signal.h>
 
@@ -42,5 +41,3 @@ class Interrupts {
 };
 
 }  // namespace tessera
-
-#endif  // TESSERA_CLIENT_INTERRUPTS_H_

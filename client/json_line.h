@@ -1,6 +1,5 @@
 // JSON for programs that read our standard output.
-#ifndef TESSERA_CLIENT_JSON_LINE_H_
-#define TESSERA_CLIENT_JSON_LINE_H_
+#pragma once
 
 #include <boost/json.hpp>
 #include <cstdio>
@@ -23,5 +22,3 @@ inline void PrintJsonLine(const boost::json::object& object) {
 }
 
 }  // namespace tessera
-
-#endif  // TESSERA_CLIENT_JSON_LINE_H_

@@ -1,6 +1,5 @@
 // Events as one JSON object per line on standard output. Errors are also told on standard error.
-#ifndef TESSERA_CLIENT_JSON_REPORTER_H_
-#define TESSERA_CLIENT_JSON_REPORTER_H_
+#pragma once
 
 #include <string>
 
@@ -21,5 +20,3 @@ class JsonReporter final : public Reporter {
 };
 
 }  // namespace tessera
-
-#endif  // TESSERA_CLIENT_JSON_REPORTER_H_

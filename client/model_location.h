@@ -1,6 +1,5 @@
 // Where models lie: the embedded one, and those in folders that the user names.
-#ifndef TESSERA_CLIENT_MODEL_LOCATION_H_
-#define TESSERA_CLIENT_MODEL_LOCATION_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -27,5 +26,3 @@ absl::StatusOr<std::string> FindModel(const std::string& wanted, const std::stri
 std::string ModelName(const std::string& path);
 
 }  // namespace tessera
-
-#endif  // TESSERA_CLIENT_MODEL_LOCATION_H_

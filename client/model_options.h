@@ -1,6 +1,5 @@
 // The options of every command that runs a model, and how such a command comes to its worker.
-#ifndef TESSERA_CLIENT_MODEL_OPTIONS_H_
-#define TESSERA_CLIENT_MODEL_OPTIONS_H_
+#pragma once
 
 #include <CLI/CLI.hpp>
 #include <string>
@@ -32,5 +31,3 @@ absl::StatusOr<LoadParameters> Placement(const ModelOptions& options, const std:
 absl::StatusOr<WorkerSession::Options> SessionOptions(const ModelOptions& options);
 
 }  // namespace tessera
-
-#endif  // TESSERA_CLIENT_MODEL_OPTIONS_H_

@@ -1,7 +1,6 @@
 // Numbers and sizes as they are typed. Legal ranges are the validator's business; a number that does not fit its type
 // becomes the nearest one that does, so that the validator can refuse it by name.
-#ifndef TESSERA_CLIENT_OPTION_TEXT_H_
-#define TESSERA_CLIENT_OPTION_TEXT_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -23,5 +22,3 @@ struct TypedSize {
 absl::StatusOr<TypedSize> ParseSize(const std::string& text);  // "768x512", or "512" for a square
 
 }  // namespace tessera
-
-#endif  // TESSERA_CLIENT_OPTION_TEXT_H_

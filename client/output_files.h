@@ -1,6 +1,5 @@
 // The files that a command writes: checked before the work begins, whole or not there at all.
-#ifndef TESSERA_CLIENT_OUTPUT_FILES_H_
-#define TESSERA_CLIENT_OUTPUT_FILES_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -59,5 +58,3 @@ class PreviewFile {
 };
 
 }  // namespace tessera
-
-#endif  // TESSERA_CLIENT_OUTPUT_FILES_H_

@@ -1,7 +1,6 @@
 // What a command tells its user while it works: lines and a progress bar for people, or JSON lines for programs.
 // docs/command-line.md documents the JSON events and their fields.
-#ifndef TESSERA_CLIENT_REPORTER_H_
-#define TESSERA_CLIENT_REPORTER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -63,5 +62,3 @@ std::unique_ptr<Reporter> MakeReporter(const ReporterOptions& options);
 ExitCode ReportError(Reporter& reporter, const Interrupts& interrupts, Stage stage, const absl::Status& status);
 
 }  // namespace tessera
-
-#endif  // TESSERA_CLIENT_REPORTER_H_

@@ -1,6 +1,5 @@
 // Events for people: results on standard output, a progress bar on standard error where that is a terminal.
-#ifndef TESSERA_CLIENT_TEXT_REPORTER_H_
-#define TESSERA_CLIENT_TEXT_REPORTER_H_
+#pragma once
 
 #include <string>
 
@@ -37,5 +36,3 @@ class TextReporter final : public Reporter {
 std::string DurationText(double seconds);
 
 }  // namespace tessera
-
-#endif  // TESSERA_CLIENT_TEXT_REPORTER_H_

@@ -1,6 +1,5 @@
 // A worker for as long as one command needs it: process and command log together.
-#ifndef TESSERA_CLIENT_WORKER_SESSION_H_
-#define TESSERA_CLIENT_WORKER_SESSION_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -66,5 +65,3 @@ class WorkerSession {
 };
 
 }  // namespace tessera
-
-#endif  // TESSERA_CLIENT_WORKER_SESSION_H_

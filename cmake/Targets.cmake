@@ -65,6 +65,7 @@ function(tessera_test name)
     tessera_configure(${name} TORCH LIBS ${ARG_LIBS} GTest::gmock GTest::gtest_main)
   else()
     tessera_configure(${name} LIBS ${ARG_LIBS} GTest::gmock GTest::gtest_main)
+    target_compile_options(${name} PRIVATE -O1)  # compiled once, run once
   endif()
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})

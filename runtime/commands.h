@@ -2,8 +2,7 @@
 //
 // These mirror proto/tessera/internal/control.proto without including protobuf, so that code with LibTorch can use
 // them. runtime/control_channel.h turns the stream of commands into calls of a CommandHandler.
-#ifndef TESSERA_RUNTIME_COMMANDS_H_
-#define TESSERA_RUNTIME_COMMANDS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -134,5 +133,3 @@ class CommandHandler {
 };
 
 }  // namespace tessera
-
-#endif  // TESSERA_RUNTIME_COMMANDS_H_

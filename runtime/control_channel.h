@@ -3,8 +3,7 @@
 // One controller at a time. Commands are executed strictly in the order of their sequence numbers on the thread that
 // called ServeControlChannel; a second thread reads the stream ahead into a bounded queue. This is the one file of
 // runtime/ that includes gRPC and protobuf, and the one place where exceptions from the handler are caught.
-#ifndef TESSERA_RUNTIME_CONTROL_CHANNEL_H_
-#define TESSERA_RUNTIME_CONTROL_CHANNEL_H_
+#pragma once
 
 #include <string>
 
@@ -30,5 +29,3 @@ struct ChannelOptions {
 absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& options);
 
 }  // namespace tessera
-
-#endif  // TESSERA_RUNTIME_CONTROL_CHANNEL_H_

@@ -1,6 +1,5 @@
 // Between the messages of the control protocol and the structs of runtime/commands.h, as the worker needs it.
-#ifndef TESSERA_RUNTIME_CONTROL_CHANNEL_WIRE_H_
-#define TESSERA_RUNTIME_CONTROL_CHANNEL_WIRE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -28,5 +27,3 @@ void ToWire(const Decoded& decoded, internal::Decoded* wire);
 void ToWire(const absl::Status& status, internal::Error* wire);
 
 }  // namespace tessera
-
-#endif  // TESSERA_RUNTIME_CONTROL_CHANNEL_WIRE_H_

@@ -1,6 +1,5 @@
 // The private folder of a worker's socket, and its removal however the worker ends.
-#ifndef TESSERA_RUNTIME_SOCKET_FOLDER_H_
-#define TESSERA_RUNTIME_SOCKET_FOLDER_H_
+#pragma once
 
 #include <signal.h>
 
@@ -45,5 +44,3 @@ class TerminationThread {
 };
 
 }  // namespace tessera
-
-#endif  // TESSERA_RUNTIME_SOCKET_FOLDER_H_

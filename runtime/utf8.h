@@ -1,6 +1,5 @@
 // Checks of text that comes from outside.
-#ifndef TESSERA_RUNTIME_UTF8_H_
-#define TESSERA_RUNTIME_UTF8_H_
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -19,5 +18,3 @@ size_t FirstInvalidUtf8(absl::string_view text);
 std::string ReplaceInvalidUtf8(absl::string_view text);
 
 }  // namespace tessera
-
-#endif  // TESSERA_RUNTIME_UTF8_H_

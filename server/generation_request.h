@@ -1,8 +1,7 @@
 // A request for images as any edge (command line, HTTP, gRPC) understood it, and the one validator for all of them.
 //
 // Every error names the field, its value, what is legal, and the nearest legal choice where there is one.
-#ifndef TESSERA_SERVER_GENERATION_REQUEST_H_
-#define TESSERA_SERVER_GENERATION_REQUEST_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -56,5 +55,3 @@ absl::StatusOr<LoadParameters> Validate(const PlacementRequest& request, const s
 absl::Status CheckName(absl::string_view field, absl::string_view value, absl::Span<const std::string> legal);
 
 }  // namespace tessera
-
-#endif  // TESSERA_SERVER_GENERATION_REQUEST_H_

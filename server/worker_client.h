@@ -5,8 +5,7 @@
 //
 // Errors: what the worker reports, with its code; UNAVAILABLE when the worker is gone, says things that the protocol
 // does not know, or does not answer in time, after which it is of no more use.
-#ifndef TESSERA_SERVER_WORKER_CLIENT_H_
-#define TESSERA_SERVER_WORKER_CLIENT_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -59,5 +58,3 @@ class WorkerClient {
 };
 
 }  // namespace tessera
-
-#endif  // TESSERA_SERVER_WORKER_CLIENT_H_

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -177,7 +178,12 @@ WorkerProcess::WorkerProcess(pid_t pid, int pid_file, int output, std::string fo
       stop_(eventfd(0, EFD_CLOEXEC)),
       folder_(std::move(folder)),
       show_output_(show_output),
-      reader_([this] { ReadOutput(); }) {}
+      reader_([this] {
+        ReadOutput();
+        std::lock_guard<std::mutex> lock(output_mutex_);
+        output_ended_ = true;
+        output_changed_.notify_all();
+      }) {}
 
 WorkerProcess::~WorkerProcess() {
   End();
@@ -232,8 +238,12 @@ std::string WorkerProcess::StateText() {
   return absl::StrCat("ended with exit code ", WEXITSTATUS(*wait_status_));
 }
 
-std::string WorkerProcess::LastOutput() const {
-  std::lock_guard<std::mutex> lock(output_mutex_);
+std::string WorkerProcess::LastOutput() {
+  const bool ended = Reap(absl::InfinitePast());
+  std::unique_lock<std::mutex> lock(output_mutex_);
+  // The process ends before its last lines have been read. Something it started may hold the pipe open: no wait
+  // forever.
+  if (ended) output_changed_.wait_for(lock, std::chrono::seconds(1), [this] { return output_ended_; });
   return last_output_;
 }
 

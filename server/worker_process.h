@@ -3,11 +3,11 @@
 // The worker runs in a process group of its own, so that a terminal's Ctrl-C does not reach it, without standard
 // input, and with standard output and error captured. Start must be called from a thread that lives as long as the
 // worker shall: the kernel ends the worker with the thread that started it. The other methods are thread-safe.
-#ifndef TESSERA_SERVER_WORKER_PROCESS_H_
-#define TESSERA_SERVER_WORKER_PROCESS_H_
+#pragma once
 
 #include <sys/types.h>
 
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -47,8 +47,8 @@ class WorkerProcess {
   // "was killed by signal 9 (Killed)", "ended with exit code 3", "is running".
   std::string StateText();
 
-  // The last lines that the worker wrote.
-  std::string LastOutput() const;
+  // The last lines that the worker wrote; all of them once it has ended.
+  std::string LastOutput();
 
   // The largest resident memory so far; 0 when the system does not say or the worker has ended.
   uint64_t PeakMemoryBytes() const;
@@ -78,12 +78,12 @@ class WorkerProcess {
   std::mutex mutex_;
   std::optional<int> wait_status_;  // as of waitpid, once reaped; guarded by mutex_
 
-  mutable std::mutex output_mutex_;
-  std::string last_output_;  // guarded by output_mutex_
+  std::mutex output_mutex_;
+  std::condition_variable output_changed_;
+  std::string last_output_;    // guarded by output_mutex_
+  bool output_ended_ = false;  // guarded by output_mutex_
 
   std::thread reader_;
 };
 
 }  // namespace tessera
-
-#endif  // TESSERA_SERVER_WORKER_PROCESS_H_

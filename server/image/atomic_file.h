@@ -1,6 +1,5 @@
 // Writing a whole file or nothing: a reader of the path sees the old file or the complete new one, also after a crash.
-#ifndef TESSERA_SERVER_IMAGE_ATOMIC_FILE_H_
-#define TESSERA_SERVER_IMAGE_ATOMIC_FILE_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -22,5 +21,3 @@ struct WriteFileOptions {
                                                const WriteFileOptions& options = {});
 
 }  // namespace tessera
-
-#endif  // TESSERA_SERVER_IMAGE_ATOMIC_FILE_H_

@@ -1,6 +1,5 @@
 // Conversions between the character sets of image metadata. Pure functions.
-#ifndef TESSERA_SERVER_IMAGE_CHARACTER_SETS_H_
-#define TESSERA_SERVER_IMAGE_CHARACTER_SETS_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -23,5 +22,3 @@ enum class ByteOrder : bool { kLittleEndian, kBigEndian };
 [[nodiscard]] std::string Utf16ToUtf8(std::string_view utf16, ByteOrder order);
 
 }  // namespace tessera
-
-#endif  // TESSERA_SERVER_IMAGE_CHARACTER_SETS_H_

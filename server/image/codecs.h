@@ -1,7 +1,6 @@
 // One encoder and one decoder per file format, behind image_file.h, which checks sizes and parameters before encoding
 // and recognises the format before decoding.
-#ifndef TESSERA_SERVER_IMAGE_CODECS_H_
-#define TESSERA_SERVER_IMAGE_CODECS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -29,5 +28,3 @@ namespace tessera {
 [[nodiscard]] absl::StatusOr<DecodedImage> DecodeWebp(std::string_view bytes);
 
 }  // namespace tessera
-
-#endif  // TESSERA_SERVER_IMAGE_CODECS_H_

@@ -1,7 +1,6 @@
 // The text of an EXIF block: a TIFF structure whose UserComment holds the generation parameters (EXIF 2.32, 4.6.5).
 // Big-endian ("MM") with UTF-16 of the same order, which is the one combination that every reader agrees on.
-#ifndef TESSERA_SERVER_IMAGE_EXIF_H_
-#define TESSERA_SERVER_IMAGE_EXIF_H_
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -22,5 +21,3 @@ inline constexpr size_t kMaxJpegExifBytes = 65527;
 [[nodiscard]] absl::StatusOr<std::string> ReadExifUserComment(std::string_view exif);
 
 }  // namespace tessera
-
-#endif  // TESSERA_SERVER_IMAGE_EXIF_H_

@@ -1,8 +1,7 @@
 // Image files: RGB pixels to and from the bytes of a PNG, JPEG or WebP file, with one text inside, the generation
 // parameters, where other image programs look for it: PNG text chunk "parameters", EXIF UserComment in JPEG and WebP.
 // Nothing here touches the disk. All functions are pure and may be called from any thread.
-#ifndef TESSERA_SERVER_IMAGE_IMAGE_FILE_H_
-#define TESSERA_SERVER_IMAGE_IMAGE_FILE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -61,5 +60,3 @@ struct DecodedImage {
 [[nodiscard]] absl::StatusOr<DecodedImage> DecodeImage(std::string_view bytes);
 
 }  // namespace tessera
-
-#endif  // TESSERA_SERVER_IMAGE_IMAGE_FILE_H_

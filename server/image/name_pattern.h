@@ -1,6 +1,5 @@
 // Names of output files from a pattern such as "{prompt}-{seed}.png". Deterministic: no clock, no random part.
-#ifndef TESSERA_SERVER_IMAGE_NAME_PATTERN_H_
-#define TESSERA_SERVER_IMAGE_NAME_PATTERN_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -36,5 +35,3 @@ struct NameValues {
 [[nodiscard]] std::string NextFreeName(const std::string& path);
 
 }  // namespace tessera
-
-#endif  // TESSERA_SERVER_IMAGE_NAME_PATTERN_H_

@@ -9,8 +9,7 @@
 // strip lines and take any line that begins with "Negative prompt:" for the start of the negative prompt. Where that
 // would not give a prompt back exactly, the last line also carries it whole, as the JSON string "Exact prompt" or
 // "Exact negative prompt". So FormatParameters and ParseParameters are inverse for every prompt, of any bytes.
-#ifndef TESSERA_SERVER_IMAGE_PARAMETERS_TEXT_H_
-#define TESSERA_SERVER_IMAGE_PARAMETERS_TEXT_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -56,5 +55,3 @@ struct ImageParameters {
 [[nodiscard]] absl::StatusOr<ImageParameters> ParseParameters(std::string_view text);
 
 }  // namespace tessera
-
-#endif  // TESSERA_SERVER_IMAGE_PARAMETERS_TEXT_H_

@@ -1,7 +1,6 @@
 // A program under test as a child process: its output as it comes, its end, and what it left running. Every wait has a
 // deadline of a minute and fails the test when that passes.
-#ifndef TESSERA_TESTS_FRONT_CHILD_PROCESS_H_
-#define TESSERA_TESTS_FRONT_CHILD_PROCESS_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -53,5 +52,3 @@ std::vector<pid_t> ProcessesWith(const std::string& executable, const std::strin
 bool WaitUntilGone(pid_t pid);
 
 }  // namespace tessera
-
-#endif  // TESSERA_TESTS_FRONT_CHILD_PROCESS_H_

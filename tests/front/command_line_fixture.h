@@ -1,6 +1,5 @@
 // Runs the real `tessera` with the fake worker in a folder of its own, and checks that nothing is left behind.
-#ifndef TESSERA_TESTS_FRONT_COMMAND_LINE_FIXTURE_H_
-#define TESSERA_TESTS_FRONT_COMMAND_LINE_FIXTURE_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -51,5 +50,3 @@ class CommandLineTest : public ::testing::Test {
 };
 
 }  // namespace tessera
-
-#endif  // TESSERA_TESTS_FRONT_COMMAND_LINE_FIXTURE_H_

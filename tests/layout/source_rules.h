@@ -1,7 +1,6 @@
 // Rules about the source tree that no compiler checks: which folder may include which, who may include LibTorch and
 // gRPC, how long a file may be, and that no file names a place on somebody's machine.
-#ifndef TESSERA_TESTS_LAYOUT_SOURCE_RULES_H_
-#define TESSERA_TESTS_LAYOUT_SOURCE_RULES_H_
+#pragma once
 
 #include <filesystem>
 #include <map>
@@ -25,5 +24,3 @@ std::vector<std::string> CheckLengths(const SourceTree& tree);
 std::vector<std::string> CheckMachinePaths(const SourceTree& tree);
 
 }  // namespace tessera::layout
-
-#endif  // TESSERA_TESTS_LAYOUT_SOURCE_RULES_H_
