@@ -139,7 +139,7 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
 
   // Threads that wait for each other's part of an operator spin a little, then sleep. OpenMP's own default spins for
   // milliseconds, which on a machine with other work makes every step several times slower.
-  std::string spin = "GOMP_SPINCOUNT=2000";
+  std::string spin = "GOMP_SPINCOUNT=20000";
   std::vector<char*> environment;
   for (char** variable = environ; *variable != nullptr; ++variable) environment.push_back(*variable);
   if (std::getenv("GOMP_SPINCOUNT") == nullptr && std::getenv("OMP_WAIT_POLICY") == nullptr) {
