@@ -1,11 +1,14 @@
 // The commands of `tessera`, one file each. main.cc has the table.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 
 #include "client/exit_code.h"
 #include "client/interrupts.h"
+
+namespace CLI {
+class App;
+}
 
 namespace tessera {
 

@@ -59,6 +59,8 @@ class Bench {
     absl::StatusOr<std::string> model = FindModel(options_.model.model, options_.model.model_folders);
     if (!model.ok()) return Fail(Stage::kModel, model.status());
     placement->model = *model;
+    // The text encoders are to be timed, not the cache, unless the user wants that.
+    if (options_.model.prompt_cache.empty()) placement->prompt_cache_bytes = 0;
 
     absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*session_options, interrupts_);
     if (!session.ok()) return Fail(Stage::kModel, session.status());
@@ -97,7 +99,7 @@ class Bench {
 
   absl::Status ReadOptions(GenerationRequest& request, int64_t& repeats) const {
     if (!options_.size.empty()) {
-      absl::StatusOr<TypedSize> size = ParseSize(options_.size);
+      absl::StatusOr<TypedSize> size = ParseSize("size", options_.size);
       if (!size.ok()) return size.status();
       request.width = size->width;
       request.height = size->height;
@@ -160,13 +162,13 @@ class Bench {
 CommandRun AddBench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   AddModelOption(app, options->model);
-  app.add_option("-s,--size", options->size, "Size in pixels: WIDTHxHEIGHT (default: the model's)")->type_name("WxH");
-  app.add_option("--steps", options->steps, "Denoising steps (default: the model's)")->type_name("N");
+  AddText(app, {"-s,--size", "Size in pixels: WIDTHxHEIGHT (default: the model's)", "WxH"}, options->size);
+  AddText(app, {"--steps", "Denoising steps (default: the model's)", "N"}, options->steps);
   AddPlacementOptions(app, options->model);
-  app.add_option("--repeat", options->repeat, "Images to time, after one that does not count (default: 3)")
-      ->type_name("N");
-  app.add_flag("--json", options->json, "One JSON object");
+  AddText(app, {"--repeat", "Images to time, after one that does not count (default: 3)", "N"}, options->repeat);
+  AddFlag(app, "--json", "One JSON object", options->json);
   AddWorkerOptions(app, options->model);
+  SetFooter(app, "\nPrompts are encoded for every image unless --prompt-cache is given.");
   return [options](Interrupts& interrupts) { return Bench(*options, interrupts).Run(); };
 }
 

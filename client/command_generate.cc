@@ -1,5 +1,3 @@
-#include <sys/random.h>
-
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -8,6 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "client/command.h"
+#include "client/generation_options.h"
 #include "client/image_metadata.h"
 #include "client/model_location.h"
 #include "client/model_options.h"
@@ -19,65 +18,15 @@
 namespace tessera {
 namespace {
 
-// As typed; empty where it was not.
 struct GenerateOptions {
   ModelOptions model;
-  std::string prompt, negative_prompt;
-  std::string size, width, height, steps, guidance, seed, count, max_sequence_length, preview;
-  std::string sampler, noise;
-  std::optional<bool> clean_caption, resolution_binning;
+  GenerationOptions generation;
+  std::string preview;
   std::string output = kDefaultNamePattern;
   bool overwrite = false;
   bool json = false;
   bool quiet = false;
 };
-
-// Small enough to be typed again.
-absl::StatusOr<uint64_t> RandomSeed() {
-  uint32_t seed = 0;
-  if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed)) return absl::InternalError("no random numbers for a seed");
-  return seed;
-}
-
-absl::Status SetInteger(absl::string_view field, const std::string& text, std::optional<int64_t>& value) {
-  if (text.empty()) return absl::OkStatus();
-  absl::StatusOr<int64_t> parsed = ParseInteger(field, text);
-  if (parsed.ok()) value = *parsed;
-  return parsed.status();
-}
-
-absl::StatusOr<GenerationRequest> RequestOf(const GenerateOptions& options) {
-  GenerationRequest request;
-  request.prompt = options.prompt;
-  request.negative_prompt = options.negative_prompt;
-  request.sampler = options.sampler;
-  if (!options.noise.empty()) request.noise = options.noise;
-  request.clean_caption = options.clean_caption;
-  request.resolution_binning = options.resolution_binning;
-  if (!options.size.empty()) {
-    absl::StatusOr<TypedSize> size = ParseSize(options.size);
-    if (!size.ok()) return size.status();
-    request.width = size->width;
-    request.height = size->height;
-  }
-  std::optional<int64_t> count;
-  absl::Status status = SetInteger("width", options.width, request.width);
-  status.Update(SetInteger("height", options.height, request.height));
-  status.Update(SetInteger("steps", options.steps, request.steps));
-  status.Update(SetInteger("count", options.count, count));
-  status.Update(SetInteger("maximum sequence length", options.max_sequence_length, request.max_sequence_length));
-  if (!status.ok()) return status;
-  request.count = count.value_or(1);
-  if (!options.guidance.empty()) {
-    absl::StatusOr<double> guidance = ParseNumber("guidance", options.guidance);
-    if (!guidance.ok()) return guidance.status();
-    request.guidance_scale = *guidance;
-  }
-  absl::StatusOr<uint64_t> seed = options.seed.empty() ? RandomSeed() : ParseSeed(options.seed);
-  if (!seed.ok()) return seed.status();
-  request.seed = *seed;
-  return request;
-}
 
 absl::StatusOr<int32_t> PreviewInterval(const std::string& text) {
   if (text.empty()) return 0;
@@ -95,7 +44,7 @@ class Generation {
 
   ExitCode Run() {
     const absl::Time start = absl::Now();
-    absl::StatusOr<GenerationRequest> request = RequestOf(options_);
+    absl::StatusOr<GenerationRequest> request = RequestOf(options_.generation);
     reporter_ =
         MakeReporter({.json = options_.json, .quiet = options_.quiet, .images = request.ok() ? request->count : 1});
     if (!request.ok()) return Fail(Stage::kOptions, request.status());
@@ -128,6 +77,7 @@ class Generation {
     for (const std::string& warning : description_.warnings) reporter_->OnWarning(warning);
     absl::StatusOr<JobParameters> job = Validate(*request, description_);
     if (!job.ok()) return Fail(Stage::kOptions, job.status());
+    for (const std::string& warning : UnusedParameters(*job, description_)) reporter_->OnWarning(warning);
     if (std::optional<ExitCode> failed = CheckOutput(*files, *job, request->count)) return *failed;
 
     absl::StatusOr<Loaded> loaded = session_->Load(placement_);
@@ -137,6 +87,8 @@ class Generation {
                          .digest = description_.digest,
                          .dtype = placement_.dtype,
                          .device = placement_.device,
+                         .text_encoders = PlacementName(placement_.text_encoders),
+                         .autoencoder = PlacementName(placement_.autoencoder),
                          .loaded = *loaded});
     for (int64_t image = 0; image < request->count; ++image) {
       if (std::optional<ExitCode> failed = MakeImage(*files, *job, image)) return *failed;
@@ -209,6 +161,8 @@ class Generation {
                         .height = picture->image.height,
                         .path = written->path,
                         .bytes = written->bytes,
+                        .cached = picture->started.cached,
+                        .options = job.options,
                         .seconds = absl::ToDoubleSeconds(absl::Now() - start),
                         .decode_seconds = picture->decode_seconds});
     return std::nullopt;
@@ -223,47 +177,23 @@ class Generation {
   std::unique_ptr<WorkerSession> session_;
 };
 
-// --NAME and --no-NAME; without either the value stays unset. (CLI11's own flags would make an optional false.)
-void AddSwitch(CLI::App& app, const std::string& name, std::optional<bool>& value, const std::string& description) {
-  CLI::Option* on = app.add_flag_callback(
-      "--" + name, [&value] { value = true; }, description);
-  app.add_flag_callback(
-         "--no-" + name, [&value] { value = false; }, "The opposite")
-      ->excludes(on);
-}
-
 }  // namespace
 
 CommandRun AddGenerate(CLI::App& app) {
   auto options = std::make_shared<GenerateOptions>();
-  app.add_option("prompt", options->prompt, "What the image shows; may be empty")->required();
   AddModelOption(app, options->model);
-  CLI::Option* size = app.add_option("-s,--size", options->size, "Size in pixels: WIDTHxHEIGHT (default: the model's)")
-                          ->type_name("WxH");
-  app.add_option("--width", options->width, "Width in pixels")->type_name("N")->excludes(size);
-  app.add_option("--height", options->height, "Height in pixels")->type_name("N")->excludes(size);
-  app.add_option("--steps", options->steps, "Denoising steps (default: the model's)")->type_name("N");
-  app.add_option("--guidance", options->guidance, "Guidance scale (default: the model's)")->type_name("X");
-  app.add_option("--negative", options->negative_prompt, "What the image shall not show");
-  app.add_option("--seed", options->seed, "Seed of the first image (default: random, and said)")->type_name("N");
-  app.add_option("-n,--count", options->count, "Images to make, with seeds counting up (default: 1)")->type_name("N");
-  app.add_option("--sampler", options->sampler, "Sampler (default: the model's; `tessera inspect` lists them)")
-      ->type_name("NAME");
-  app.add_option("--noise", options->noise, "tessera or torch-cpu (default: tessera)")->type_name("NAME");
-  AddSwitch(app, "clean-caption", options->clean_caption, "Clean the prompt as the model's authors did");
-  AddSwitch(app, "binning", options->resolution_binning, "Denoise at the nearest size of the model's table");
-  app.add_option("--max-sequence-length", options->max_sequence_length, "Tokens of the prompt (default: the model's)")
-      ->type_name("N");
+  AddGenerationOptions(app, options->generation);
   AddPlacementOptions(app, options->model);
-  app.add_option(
-         "-o,--output", options->output,
-         "Name pattern ending in .png, .jpg or .webp, with {index} {seed} {prompt} {width} {height} {model} {steps}")
-      ->type_name("PATTERN")
-      ->capture_default_str();
-  app.add_flag("--overwrite", options->overwrite, "Replace files that exist (default: a new name)");
-  app.add_option("--preview", options->preview, "Write NAME.preview.png every so many steps")->type_name("N");
-  app.add_flag("--json", options->json, "Tell events as JSON lines on standard output");
-  app.add_flag("-q,--quiet", options->quiet, "Print nothing but the names of the images");
+  AddText(app,
+          {"-o,--output",
+           "Name pattern ending in .png, .jpg or .webp, with {index} {seed} {prompt} {width} {height} {model} {steps} "
+           "(default: {prompt}-{seed}.png)",
+           "PATTERN"},
+          options->output);
+  AddFlag(app, "--overwrite", "Replace files that exist (default: a new name)", options->overwrite);
+  AddText(app, {"--preview", "Write NAME.preview.png every so many steps", "N"}, options->preview);
+  AddFlag(app, "--json", "Tell events as JSON lines on standard output", options->json);
+  AddFlag(app, "-q,--quiet", "Print nothing but the names of the images", options->quiet);
   AddWorkerOptions(app, options->model);
   return [options](Interrupts& interrupts) { return Generation(*options, interrupts).Run(); };
 }

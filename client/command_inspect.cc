@@ -1,6 +1,7 @@
 #include <boost/json.hpp>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "client/json_line.h"
 #include "client/model_location.h"
 #include "client/model_options.h"
+#include "client/prompt_options_json.h"
 #include "client/reporter.h"
 #include "server/image/image_file.h"
 #include "server/image/parameters_text.h"
@@ -30,6 +32,10 @@ std::string ByteText(uint64_t bytes) {
   if (bytes >= uint64_t{1} << 30) return absl::StrFormat("%.2f GiB", bytes / double(uint64_t{1} << 30));
   if (bytes >= uint64_t{1} << 20) return absl::StrFormat("%.1f MiB", bytes / double(1 << 20));
   return absl::StrFormat("%.1f KiB", bytes / 1024.0);
+}
+
+json::value JsonTextOrNull(const std::optional<std::string>& text) {
+  return text.has_value() ? json::value(JsonText(*text)) : json::value(nullptr);
 }
 
 json::array JsonTexts(const std::vector<std::string>& texts) {
@@ -66,11 +72,18 @@ void PrintModelJson(const std::string& path, const ModelDescription& model) {
                  {"default_binning", model.default_resolution_binning},
                  {"default_clean_caption", model.default_clean_caption},
                  {"default_max_sequence_length", model.default_max_sequence_length},
+                 {"max_sequence_length", model.max_sequence_length},
+                 {"options", JsonTexts(model.options)},
                  {"default_sampler", model.default_sampler},
                  {"samplers", JsonTexts(model.samplers)},
                  {"heads", model.heads},
                  {"blocks", model.blocks},
                  {"warnings", JsonTexts(model.warnings)}});
+}
+
+std::string SizeRule(const ModelDescription& model) {
+  if (model.min_size == model.max_size) return absl::StrCat("is only ", model.min_size);
+  return absl::StrCat("are multiples of ", model.size_multiple, " from ", model.min_size, " to ", model.max_size);
 }
 
 void PrintModel(const std::string& path, const ModelDescription& model) {
@@ -85,14 +98,16 @@ void PrintModel(const std::string& path, const ModelDescription& model) {
     bytes += part.bytes;
   }
   std::printf("  %-16s %-32s %14lu parameters  %-5s %s\n\n", "total", "", parameters, "", ByteText(bytes).c_str());
-  std::printf("size        %dx%d; legal are multiples of %d from %d to %d\n", model.default_width, model.default_height,
-              model.size_multiple, model.min_size, model.max_size);
+  std::printf("size        %dx%d; legal %s\n", model.default_width, model.default_height, SizeRule(model).c_str());
   std::printf("steps       %d; legal is 1 to %d\n", model.default_steps, model.max_steps);
   std::printf("guidance    %g\n", model.default_guidance_scale);
   std::printf("sampler     %s; legal are %s\n", model.default_sampler.c_str(),
               absl::StrJoin(model.samplers, ", ").c_str());
-  std::printf("prompt      %d tokens, caption cleaning %s\n", model.default_max_sequence_length,
-              model.default_clean_caption ? "on" : "off");
+  if (model.max_sequence_length > 0) {
+    std::printf("prompt      %d tokens, at most %d, caption cleaning %s\n", model.default_max_sequence_length,
+                model.max_sequence_length, model.default_clean_caption ? "on" : "off");
+  }
+  std::printf("options     %s\n", model.options.empty() ? "none" : absl::StrJoin(model.options, ", ").c_str());
   std::printf("binning     %s\n", !model.can_bin ? "not possible" : model.default_resolution_binning ? "on" : "off");
   for (const std::string& warning : model.warnings) std::printf("warning     %s\n", warning.c_str());
 }
@@ -122,7 +137,7 @@ absl::Status InspectImage(const InspectOptions& options) {
                          {"text", JsonText(image->parameters)}};
   if (const absl::StatusOr<ImageParameters> parsed = ParseParameters(image->parameters); parsed.ok()) {
     object["parameters"] = json::object{{"prompt", JsonText(parsed->prompt)},
-                                        {"negative_prompt", JsonText(parsed->negative_prompt)},
+                                        {"negative_prompt", JsonTextOrNull(parsed->negative_prompt)},
                                         {"steps", parsed->steps},
                                         {"sampler", JsonText(parsed->sampler)},
                                         {"guidance", parsed->guidance_scale},
@@ -134,6 +149,9 @@ absl::Status InspectImage(const InspectOptions& options) {
                                         {"noise", JsonText(parsed->noise)},
                                         {"dtype", JsonText(parsed->dtype)},
                                         {"device", JsonText(parsed->device)},
+                                        {"text_encoders", JsonText(parsed->text_encoders)},
+                                        {"autoencoder", JsonText(parsed->autoencoder)},
+                                        {"options", PromptOptionsJson(parsed->options)},
                                         {"version", JsonText(parsed->version)}};
   }
   PrintJsonLine(object);
@@ -169,11 +187,10 @@ ExitCode Inspect(const InspectOptions& options, Interrupts& interrupts) {
 
 CommandRun AddInspect(CLI::App& app) {
   auto options = std::make_shared<InspectOptions>();
-  app.add_option("target", options->target,
-                 "Model folder, name of a known model, or image file (default: the embedded model)");
-  app.add_option("--models-dir", options->model.model_folders, "Further folders with models, separated by colons")
-      ->type_name("FOLDERS");
-  app.add_flag("--json", options->json, "One JSON object");
+  AddText(app, {"target", "Model folder, name of a known model, or image file (default: the embedded model)"},
+          options->target);
+  AddModelFoldersOption(app, options->model.model_folders);
+  AddFlag(app, "--json", "One JSON object", options->json);
   AddWorkerOptions(app, options->model);
   return [options](Interrupts& interrupts) { return Inspect(*options, interrupts); };
 }

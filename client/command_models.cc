@@ -9,6 +9,7 @@
 #include "client/file_bytes.h"
 #include "client/json_line.h"
 #include "client/model_location.h"
+#include "client/model_options.h"
 
 namespace tessera {
 namespace {
@@ -54,10 +55,9 @@ ExitCode ListModels(const ModelsOptions& options) {
 
 CommandRun AddModels(CLI::App& app) {
   auto options = std::make_shared<ModelsOptions>();
-  app.add_option("--models-dir", options->folders, "Further folders with models, separated by colons")
-      ->type_name("FOLDERS");
-  app.add_flag("--json", options->json, "One JSON object per model");
-  app.footer("\nFolders are also taken from TESSERA_MODELS, the default model from TESSERA_MODEL.");
+  AddModelFoldersOption(app, options->folders);
+  AddFlag(app, "--json", "One JSON object per model", options->json);
+  SetFooter(app, "\nFolders are also taken from TESSERA_MODELS, the default model from TESSERA_MODEL.");
   return [options](Interrupts&) { return ListModels(*options); };
 }
 

@@ -67,6 +67,8 @@ class Replay {
     ModelOptions placement_options = options_.model;
     if (placement_options.dtype.empty()) placement_options.dtype = metadata->dtype;
     if (placement_options.device.empty()) placement_options.device = metadata->device;
+    if (placement_options.text_encoders.empty()) placement_options.text_encoders = metadata->text_encoders;
+    if (placement_options.autoencoder.empty()) placement_options.autoencoder = metadata->autoencoder;
     absl::StatusOr<LoadParameters> placement = Placement(placement_options, "");
     if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
     absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
@@ -79,6 +81,7 @@ class Replay {
     if (!description.ok()) return Fail(Stage::kModel, description.status());
     absl::StatusOr<JobParameters> job = Validate(RequestOf(*metadata), *description);
     if (!job.ok()) return Fail(Stage::kOptions, job.status());
+    for (const std::string& warning : UnusedParameters(*job, *description)) reporter_->OnWarning(warning);
     absl::StatusOr<Loaded> loaded = session_->Load(*placement);
     if (!loaded.ok()) return Fail(Stage::kModel, loaded.status());
     reporter_->OnLoaded({.model = placement->model,
@@ -86,6 +89,8 @@ class Replay {
                          .digest = description->digest,
                          .dtype = placement->dtype,
                          .device = placement->device,
+                         .text_encoders = PlacementName(placement->text_encoders),
+                         .autoencoder = PlacementName(placement->autoencoder),
                          .loaded = *loaded});
     WorkerSession::Listener listener;
     listener.started = [&](const JobStarted& started) { reporter_->OnStarted(0, *job, started); };
@@ -196,15 +201,15 @@ class Replay {
 
 CommandRun AddReplay(CLI::App& app) {
   auto options = std::make_shared<ReplayOptions>();
-  app.add_option("image", options->image, "PNG, JPEG or WebP file made by tessera")->required();
+  AddText(app, {.names = "image", .help = "PNG, JPEG or WebP file made by tessera", .required = true}, options->image);
   AddModelOption(app, options->model);
   AddPlacementOptions(app, options->model);
-  app.add_option("-o,--output", options->output, "Also write the image made again")->type_name("PATTERN");
-  app.add_flag("--overwrite", options->overwrite, "Replace a file that exists (default: a new name)");
-  app.add_flag("--json", options->json, "Tell events as JSON lines on standard output");
-  app.add_flag("-q,--quiet", options->quiet, "Print nothing but the verdict");
+  AddText(app, {"-o,--output", "Also write the image made again", "PATTERN"}, options->output);
+  AddFlag(app, "--overwrite", "Replace a file that exists (default: a new name)", options->overwrite);
+  AddFlag(app, "--json", "Tell events as JSON lines on standard output", options->json);
+  AddFlag(app, "-q,--quiet", "Print nothing but the verdict", options->quiet);
   AddWorkerOptions(app, options->model);
-  app.footer("\nExit code 0: every pixel is the same; 7: the image differs.");
+  SetFooter(app, "\nExit code 0: every pixel is the same; 7: the image differs.");
   return [options](Interrupts& interrupts) { return Replay(*options, interrupts).Run(); };
 }
 

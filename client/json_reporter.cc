@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "client/json_line.h"
+#include "client/prompt_options_json.h"
 
 namespace tessera {
 
@@ -14,6 +15,8 @@ void JsonReporter::OnLoaded(const LoadedEvent& event) {
                  {"digest", event.digest},
                  {"dtype", event.dtype},
                  {"device", event.device},
+                 {"text_encoders", event.text_encoders},
+                 {"autoencoder", event.autoencoder},
                  {"seconds", event.loaded.seconds},
                  {"weight_bytes", event.loaded.weight_bytes}});
 }
@@ -30,7 +33,9 @@ void JsonReporter::OnStarted(int64_t image, const JobParameters& job, const JobS
                  {"generated_width", started.generated_width},
                  {"generated_height", started.generated_height},
                  {"prompt_tokens", started.prompt_tokens},
-                 {"text_seconds", started.seconds}});
+                 {"text_seconds", started.seconds},
+                 {"cached", started.cached},
+                 {"options", PromptOptionsJson(job.options)}});
   for (const std::string& warning : started.warnings) OnWarning(warning);
 }
 

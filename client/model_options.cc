@@ -8,24 +8,31 @@
 namespace tessera {
 
 void AddModelOption(CLI::App& app, ModelOptions& options) {
-  app.add_option("-m,--model", options.model, "Model folder, or the name of a known model (default: the embedded one)")
-      ->type_name("MODEL");
-  app.add_option("--models-dir", options.model_folders, "Further folders with models, separated by colons")
-      ->type_name("FOLDERS");
+  AddText(app, {"-m,--model", "Model folder, or the name of a known model (default: the embedded one)", "MODEL"},
+          options.model);
+  AddModelFoldersOption(app, options.model_folders);
+}
+
+void AddModelFoldersOption(CLI::App& app, std::string& folders) {
+  AddText(app, {"--models-dir", "Further folders with models, separated by colons", "FOLDERS"}, folders);
 }
 
 void AddPlacementOptions(CLI::App& app, ModelOptions& options) {
-  app.add_option("--dtype", options.dtype, "fp64, fp32 or bf16 (default: fp32 on cpu, bf16 on cuda)")
-      ->type_name("NAME");
-  app.add_option("--device", options.device, "cpu, cuda or cuda:N (default: cpu)")->type_name("NAME");
-  app.add_option("--threads", options.threads, "CPU threads (default: all)")->type_name("N");
+  AddText(app, {"--dtype", "fp64, fp32 or bf16 (default: fp32 on cpu, bf16 on cuda)", "NAME"}, options.dtype);
+  AddText(app, {"--device", "cpu, cuda or cuda:N (default: cpu)", "NAME"}, options.device);
+  AddText(app, {"--threads", "CPU threads (default: all)", "N"}, options.threads);
+  AddText(app, {"--text-encoders", "Where the text encoders are: rank0, cpu or unload (default: rank0)", "NAME"},
+          options.text_encoders);
+  AddText(app, {"--vae", "Where the autoencoder is: rank0, cpu or unload (default: rank0)", "NAME"},
+          options.autoencoder);
+  AddText(app, {"--prompt-cache", "Memory for encoded prompts in MiB; 0: none (default: 256)", "MIB"},
+          options.prompt_cache);
 }
 
 void AddWorkerOptions(CLI::App& app, ModelOptions& options) {
-  app.add_option("--command-timeout", options.command_timeout,
-                 "Seconds to wait for any one answer of the worker (default: 3600)")
-      ->type_name("SECONDS");
-  app.add_flag("-v,--verbose", options.verbose, "Show the worker's messages");
+  AddText(app, {"--command-timeout", "Seconds to wait for any one answer of the worker (default: 3600)", "SECONDS"},
+          options.command_timeout);
+  AddFlag(app, "-v,--verbose", "Show the worker's messages", options.verbose);
 }
 
 absl::StatusOr<LoadParameters> Placement(const ModelOptions& options, const std::string& path) {
@@ -36,6 +43,13 @@ absl::StatusOr<LoadParameters> Placement(const ModelOptions& options, const std:
     absl::StatusOr<int64_t> threads = ParseInteger("threads", options.threads);
     if (!threads.ok()) return threads.status();
     request.threads = *threads;
+  }
+  if (!options.text_encoders.empty()) request.text_encoders = options.text_encoders;
+  if (!options.autoencoder.empty()) request.autoencoder = options.autoencoder;
+  if (!options.prompt_cache.empty()) {
+    absl::StatusOr<int64_t> mebibytes = ParseInteger("prompt cache (MiB)", options.prompt_cache);
+    if (!mebibytes.ok()) return mebibytes.status();
+    request.prompt_cache_mib = *mebibytes;
   }
   return Validate(request, path);
 }

@@ -1,10 +1,10 @@
 // The options of every command that runs a model, and how such a command comes to its worker.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "client/command_line.h"
 #include "client/worker_session.h"
 #include "runtime/commands.h"
 
@@ -17,11 +17,15 @@ struct ModelOptions {
   std::string dtype;
   std::string device;
   std::string threads;
+  std::string text_encoders;
+  std::string autoencoder;
+  std::string prompt_cache;
   std::string command_timeout;
   bool verbose = false;
 };
 
 void AddModelOption(CLI::App& app, ModelOptions& options);
+void AddModelFoldersOption(CLI::App& app, std::string& folders);
 void AddPlacementOptions(CLI::App& app, ModelOptions& options);
 void AddWorkerOptions(CLI::App& app, ModelOptions& options);
 

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 namespace tessera {
@@ -29,6 +30,16 @@ absl::StatusOr<int64_t> ParseInteger(absl::string_view field, const std::string&
   return text[0] == '-' ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
 }
 
+absl::StatusOr<std::vector<int64_t>> ParseIntegers(absl::string_view field, const std::string& text) {
+  std::vector<int64_t> values;
+  for (const std::string& part : std::vector<std::string>(absl::StrSplit(text, ','))) {
+    absl::StatusOr<int64_t> value = ParseInteger(field, part);
+    if (!value.ok()) return Malformed(field, text, "whole numbers with commas between them, such as 7,8,9");
+    values.push_back(*value);
+  }
+  return values;
+}
+
 absl::StatusOr<uint64_t> ParseSeed(const std::string& text) {
   uint64_t value = 0;
   if (IsInteger(text) && absl::SimpleAtoi(text, &value)) return value;
@@ -41,12 +52,12 @@ absl::StatusOr<double> ParseNumber(absl::string_view field, const std::string& t
   return value;
 }
 
-absl::StatusOr<TypedSize> ParseSize(const std::string& text) {
+absl::StatusOr<TypedSize> ParseSize(absl::string_view field, const std::string& text) {
   const size_t cross = text.find_first_of("xX");
   const std::string width = text.substr(0, cross);
   const std::string height = cross == std::string::npos ? width : text.substr(cross + 1);
   if (!IsInteger(width) || !IsInteger(height)) {
-    return Malformed("size", text, "WIDTHxHEIGHT in pixels, such as 768x512");
+    return Malformed(field, text, "WIDTHxHEIGHT in pixels, such as 768x512");
   }
   return TypedSize{.width = ParseInteger("width", width).value(), .height = ParseInteger("height", height).value()};
 }

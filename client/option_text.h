@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -12,6 +13,7 @@ namespace tessera {
 
 absl::StatusOr<int64_t> ParseInteger(absl::string_view field, const std::string& text);
 absl::StatusOr<uint64_t> ParseSeed(const std::string& text);
+absl::StatusOr<std::vector<int64_t>> ParseIntegers(absl::string_view field, const std::string& text);  // "7,8,9"
 absl::StatusOr<double> ParseNumber(absl::string_view field, const std::string& text);  // also nan and inf
 
 struct TypedSize {
@@ -19,6 +21,7 @@ struct TypedSize {
   int64_t height = 0;
 };
 
-absl::StatusOr<TypedSize> ParseSize(const std::string& text);  // "768x512", or "512" for a square
+// "768x512", or "512" for a square.
+absl::StatusOr<TypedSize> ParseSize(absl::string_view field, const std::string& text);
 
 }  // namespace tessera

@@ -21,6 +21,14 @@ TEST(OptionTextTest, RefusesWhatIsNoInteger) {
   }
 }
 
+TEST(OptionTextTest, ReadsIntegersWithCommasBetweenThem) {
+  EXPECT_EQ(*ParseIntegers("skip layers", "9,7,-8"), (std::vector<int64_t>{9, 7, -8}));
+  EXPECT_EQ(*ParseIntegers("skip layers", "7"), std::vector<int64_t>{7});
+  for (const char* text : {"", ",", "7,", ",7", "7,,8", "7, 8", "7 8", "7.5"}) {
+    EXPECT_FALSE(ParseIntegers("skip layers", text).ok()) << text;
+  }
+}
+
 TEST(OptionTextTest, TakesEverySeedOf64BitsAndNoOther) {
   EXPECT_EQ(*ParseSeed("18446744073709551615"), 18446744073709551615u);
   EXPECT_FALSE(ParseSeed("18446744073709551616").ok());
@@ -34,17 +42,17 @@ TEST(OptionTextTest, LeavesNanAndInfinityToTheValidator) {
 }
 
 TEST(OptionTextTest, ReadsASizeAsWidthBeforeHeightAndOneNumberAsASquare) {
-  const absl::StatusOr<TypedSize> size = ParseSize("768x512");
+  const absl::StatusOr<TypedSize> size = ParseSize("size", "768x512");
   ASSERT_TRUE(size.ok());
   EXPECT_EQ(size->width, 768);
   EXPECT_EQ(size->height, 512);
-  EXPECT_EQ(ParseSize("64")->height, 64);
-  EXPECT_EQ(ParseSize("8X16")->height, 16);
+  EXPECT_EQ(ParseSize("size", "64")->height, 64);
+  EXPECT_EQ(ParseSize("size", "8X16")->height, 16);
 }
 
 TEST(OptionTextTest, RefusesWhatIsNoSize) {
   for (const char* text : {"", "x", "64x", "x64", "64x64x64", "64*64", "big"})
-    EXPECT_FALSE(ParseSize(text).ok()) << text;
+    EXPECT_FALSE(ParseSize("size", text).ok()) << text;
 }
 
 }  // namespace

@@ -20,6 +20,8 @@ struct LoadedEvent {
   std::string digest;
   std::string dtype;
   std::string device;
+  std::string text_encoders;  // their placement
+  std::string autoencoder;    // its placement
   Loaded loaded;
 };
 
@@ -31,6 +33,8 @@ struct ImageEvent {
   int32_t height = 0;
   std::string path;
   size_t bytes = 0;
+  bool cached = false;  // the prompts had been encoded before
+  PromptOptions options;
   double seconds = 0;  // from the start of the image to its file
   double decode_seconds = 0;
 };

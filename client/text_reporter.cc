@@ -7,11 +7,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "server/image/parameters_text.h"
 
 namespace tessera {
 namespace {
 
 constexpr int kBarCells = 24;
+
+// ", Clip skip 1": what was set, without the prompts, which may be long.
+std::string OptionText(PromptOptions options) {
+  options.prompt_2 = options.prompt_3 = options.negative_prompt_2 = options.negative_prompt_3 = "";
+  std::string text;
+  for (const auto& [key, value] : OptionPairs(options)) absl::StrAppend(&text, ", ", key, " ", value);
+  return text;
+}
 
 }  // namespace
 
@@ -59,8 +68,9 @@ void TextReporter::OnImage(const ImageEvent& event) {
   if (options_.quiet) {
     std::printf("%s\n", event.path.c_str());
   } else {
-    std::printf("%s (seed %lu, %dx%d, %d steps, %.2f s)\n", event.path.c_str(), event.seed, event.width, event.height,
-                event.steps, event.seconds);
+    std::printf("%s (seed %lu, %dx%d, %d steps%s%s, %.2f s)\n", event.path.c_str(), event.seed, event.width,
+                event.height, event.steps, OptionText(event.options).c_str(),
+                event.cached ? ", prompt from the cache" : "", event.seconds);
   }
   std::fflush(stdout);
 }

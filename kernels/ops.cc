@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "kernels/cpu/operators.h"
+#include "kernels/planted.h"
 #include "kernels/reference.h"
 
 namespace tessera {
@@ -114,13 +115,10 @@ TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const std::optional<at::Tensor>& key_bias, double scale) {
-#if defined(TESSERA_PLANT_ATTENTION_SCALE)  // a bug planted by the test that must notice it
-  return Operator<decltype(Attention), kAttention>().call(q, k, v, key_bias, scale * 1.1);
-#elif defined(TESSERA_PLANT_ATTENTION_MASK)
-  return Operator<decltype(Attention), kAttention>().call(q, k, v, std::nullopt, scale);
-#else
-  return Operator<decltype(Attention), kAttention>().call(q, k, v, key_bias, scale);
-#endif
+  const auto& attention = Operator<decltype(Attention), kAttention>();
+  if (Planted("attention_scale")) return attention.call(q, k, v, key_bias, scale * 1.1);
+  if (Planted("attention_mask")) return attention.call(q, k, v, std::nullopt, scale);
+  return attention.call(q, k, v, key_bias, scale);
 }
 
 at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps) {

@@ -12,8 +12,8 @@ at::Tensor Sinusoid(const at::Tensor& values, at::ScalarType dtype, int64_t chan
   return at::cat({at::cos(angles), at::sin(angles)}, 1);
 }
 
-EmbeddingMlp::EmbeddingMlp(const ParamScope& scope, int64_t in, int64_t width)
-    : first_(scope / "linear_1", in, width), second_(scope / "linear_2", width, width) {}
+EmbeddingMlp::EmbeddingMlp(const ParamScope& scope, int64_t in, int64_t hidden, int64_t out)
+    : first_(scope / "linear_1", in, hidden), second_(scope / "linear_2", hidden, out) {}
 
 at::Tensor EmbeddingMlp::Forward(const at::Tensor& x, const ForwardContext& context) const {
   return second_.Forward(at::silu(first_.Forward(x, context)), context);

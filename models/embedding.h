@@ -12,12 +12,13 @@ namespace tessera {
 // Source: DDPM's timestep embedding with the order flipped, as the reference models use it.
 at::Tensor Sinusoid(const at::Tensor& values, at::ScalarType dtype, int64_t channels = 256, double shift = 0);
 
-// Linear, SiLU, Linear: the embedding of a sinusoid. Names: linear_1, linear_2.
+// Linear, SiLU, Linear: the embedding of a sinusoid or of a text. Names: linear_1, linear_2.
 class EmbeddingMlp {
  public:
-  EmbeddingMlp(const ParamScope& scope, int64_t in, int64_t width);
+  EmbeddingMlp(const ParamScope& scope, int64_t in, int64_t width) : EmbeddingMlp(scope, in, width, width) {}
+  EmbeddingMlp(const ParamScope& scope, int64_t in, int64_t hidden, int64_t out);
 
-  // x [..., in] → [..., width].
+  // x [..., in] → [..., out].
   at::Tensor Forward(const at::Tensor& x, const ForwardContext& context) const;
 
  private:

@@ -2,14 +2,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "models/flux/flux_family.h"
+#include "models/hunyuandit/hunyuandit_family.h"
 #include "models/pixart/pixart_family.h"
+#include "models/sd3/sd3_family.h"
 
 namespace tessera {
 namespace {
 
 constexpr FamilyEntry kFamilies[] = {
+    {"FluxPipeline", "flux", DescribeFlux, LoadFlux},
+    {"HunyuanDiTPipeline", "hunyuandit", DescribeHunyuanDiT, LoadHunyuanDiT},
     {"PixArtAlphaPipeline", "pixart", DescribePixArt, LoadPixArt},
     {"PixArtSigmaPipeline", "pixart", DescribePixArt, LoadPixArt},
+    {"StableDiffusion3Pipeline", "sd3", DescribeSd3, LoadSd3},
 };
 
 }  // namespace

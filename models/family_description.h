@@ -9,8 +9,8 @@
 namespace tessera {
 
 struct FamilyDescription {
-  int64_t size_multiple = 1;  // of height and width
-  int64_t max_size = 0;       // pixels a side
+  int64_t size_multiple = 1;           // of height and width
+  int64_t min_size = 1, max_size = 0;  // pixels a side
   int64_t default_height = 0, default_width = 0;
   int64_t default_steps = 0;
   double default_guidance_scale = 1;
@@ -20,6 +20,8 @@ struct FamilyDescription {
   int64_t default_max_sequence_length = 0;
   int64_t max_sequence_length = 0;
   int64_t heads = 0, blocks = 0;
+  bool binning_keeps_size = true;     // under binning the image is brought back to the size that was asked for
+  std::vector<std::string> options;   // fields of PromptOptions that the family reads, by their names
   std::vector<std::string> warnings;  // fields of configuration files that nobody reads
 };
 

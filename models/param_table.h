@@ -21,6 +21,7 @@ struct ParamSpec {
   std::vector<int64_t> shape;  // of the whole parameter, before sharding
   LinearRole role = LinearRole::kReplicated;
   std::vector<std::string> aliases;  // other names under which published files carry it
+  bool buffer = false;               // of the file, but never trained
 };
 
 struct Param {

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/planted.h"
+
 namespace tessera {
 namespace {
 
@@ -22,6 +24,13 @@ at::Tensor Patchify(const at::Tensor& latents, int64_t patch) {
   return latents.reshape({b, c, h, patch, w, patch}).permute({0, 2, 4, 1, 3, 5}).reshape({b, h * w, c * patch * patch});
 }
 
+at::Tensor Unpack(const at::Tensor& tokens, TokenGrid grid, int64_t patch) {
+  const int64_t b = tokens.size(0);
+  at::Tensor split = tokens.reshape({b, grid.height, grid.width, -1, patch, patch});
+  if (Planted("packed_latents")) split = split.transpose(4, 5);
+  return split.permute({0, 3, 1, 4, 2, 5}).reshape({b, -1, grid.height * patch, grid.width * patch});
+}
+
 at::Tensor Unpatchify(const at::Tensor& tokens, TokenGrid grid, int64_t patch) {
   const int64_t b = tokens.size(0);
   return tokens.reshape({b, grid.height, grid.width, patch, patch, -1})
@@ -37,9 +46,7 @@ at::Tensor SinCosTable(TokenGrid grid, TokenSpan span, int64_t dim, double base,
   const at::Tensor token = at::arange(span.begin, span.end, at::TensorOptions(at::kLong).device(device));
   at::Tensor of_column = columns.index_select(0, token.remainder(grid.width));
   at::Tensor of_row = rows.index_select(0, token.div(grid.width, "floor"));
-#ifdef TESSERA_PLANT_POSITION_AXES
-  std::swap(of_column, of_row);
-#endif
+  if (Planted("position_axes")) std::swap(of_column, of_row);
   return at::cat({of_column, of_row}, 1);
 }
 

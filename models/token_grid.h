@@ -23,6 +23,9 @@ struct TokenSpan {
 // a convolution's weight [out, c, p, p] and of FLUX's packed latents.
 at::Tensor Patchify(const at::Tensor& latents, int64_t patch);
 
+// The inverse of Patchify: [b, h·w, c·p·p], channel slowest → [b, c, h·p, w·p].
+at::Tensor Unpack(const at::Tensor& tokens, TokenGrid grid, int64_t patch);
+
 // [b, h·w, p·p·c], features ordered (row, column, channel), channel fastest → [b, c, h·p, w·p].
 at::Tensor Unpatchify(const at::Tensor& tokens, TokenGrid grid, int64_t patch);
 

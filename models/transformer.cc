@@ -1,12 +1,17 @@
 #include "models/transformer.h"
 
+#include <algorithm>
+
 namespace tessera {
 
-at::Tensor RunTransformer(const Transformer& transformer, const TransformerInput& input,
-                          const ForwardContext& context) {
+at::Tensor RunTransformer(const Transformer& transformer, const TransformerInput& input, const ForwardContext& context,
+                          std::span<const int> skipped_blocks) {
   const Conditioning conditioning = transformer.Condition(input, context);
   BlockState state = transformer.Embed(input, context);
-  for (int i = 0; i < transformer.num_blocks(); ++i) transformer.Block(i, state, conditioning, context);
+  for (int i = 0; i < transformer.num_blocks(); ++i) {
+    if (std::ranges::find(skipped_blocks, i) != skipped_blocks.end()) continue;
+    transformer.Block(i, state, conditioning, context);
+  }
   return transformer.Head(state, conditioning, context);
 }
 

@@ -7,6 +7,8 @@
 #include <ATen/ATen.h>
 
 #include <map>
+#include <span>
+#include <vector>
 
 #include "models/token_grid.h"
 #include "parallel/forward_context.h"
@@ -14,13 +16,13 @@
 namespace tessera {
 
 struct TransformerInput {
-  at::Tensor patches;         // [b, n, channels·p·p], features as Patchify orders them, for the tokens of `span`
-  TokenGrid grid;             // of the whole image
-  TokenSpan span;             // which of its tokens `patches` holds
-  at::Tensor timestep;        // [b], on the scale 0 … 1000
-  at::Tensor text;            // [b, t, text width]
-  at::Tensor text_mask;       // [b, t], 1 for tokens and 0 for padding; undefined: no padding
-  at::Tensor size_condition;  // [b, k], what the family says about sizes; undefined where it says nothing
+  at::Tensor patches;              // [b, n, channels·p·p], features as Patchify orders them, for the tokens of `span`
+  TokenGrid grid;                  // of the whole image
+  TokenSpan span;                  // which of its tokens `patches` holds
+  at::Tensor timestep;             // [b] in fp64, on the scale 0 … 1000: each family rounds as its reference does
+  at::Tensor text;                 // [b, t, text width]; undefined for a family without text
+  at::Tensor text_mask;            // [b, t], 1 for tokens and 0 for padding; undefined: no padding
+  std::vector<at::Tensor> extras;  // [b, …] each: all else that conditions the family, as ConditioningRow has it
 };
 
 // What passes from block to block.
@@ -35,6 +37,7 @@ struct Conditioning {
   at::Tensor embedding;   // [b, D], of the timestep and all else that is one vector
   at::Tensor modulation;  // the family's own: what its blocks scale and shift by
   at::Tensor text_bias;   // [b, t], added to attention scores over text; undefined: none
+  at::Tensor cos, sin;    // [tokens, d/2] of rotary positions, in max(fp32, dtype); undefined: none
 };
 
 class Transformer {
@@ -52,7 +55,8 @@ class Transformer {
                           const ForwardContext& context) const = 0;
 };
 
-// Embed, every block, head.
-at::Tensor RunTransformer(const Transformer& transformer, const TransformerInput& input, const ForwardContext& context);
+// Embed, every block but those in `skipped_blocks`, head.
+at::Tensor RunTransformer(const Transformer& transformer, const TransformerInput& input, const ForwardContext& context,
+                          std::span<const int> skipped_blocks = {});
 
 }  // namespace tessera

@@ -14,21 +14,6 @@ namespace {
 constexpr int64_t kBufferBytes = int64_t{16} << 20;
 constexpr size_t kListed = 40;  // names of each kind in an error; the rest is counted
 
-std::optional<at::ScalarType> TorchType(StoredType type) {
-  switch (type) {
-    case StoredType::kF64:
-      return at::kDouble;
-    case StoredType::kF32:
-      return at::kFloat;
-    case StoredType::kF16:
-      return at::kHalf;
-    case StoredType::kBF16:
-      return at::kBFloat16;
-    default:
-      return std::nullopt;
-  }
-}
-
 std::string Shape(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
 std::string Section(const char* title, const std::vector<std::string>& lines) {
@@ -47,33 +32,6 @@ const WeightFolder::Location* Locate(const WeightFolder& folder, const ParamSpec
     if (const auto it = folder.tensors().find(alias); it != folder.tensors().end()) return &it->second;
   }
   return nullptr;
-}
-
-absl::Status CheckNames(const WeightFolder& folder, const ParamTable& table, const std::string& component) {
-  std::vector<std::string> missing, unexpected, misshapen;
-  std::set<std::string, std::less<>> known(table.ignored().begin(), table.ignored().end());
-  for (const Param& param : table.params()) {
-    known.insert(param.spec.name);
-    known.insert(param.spec.aliases.begin(), param.spec.aliases.end());
-    const WeightFolder::Location* location = Locate(folder, param.spec);
-    if (location == nullptr) {
-      missing.push_back(absl::StrCat(param.spec.name, " ", Shape(param.spec.shape)));
-    } else if (location->tensor.shape != param.spec.shape) {
-      misshapen.push_back(absl::StrCat(param.spec.name, ": ", Shape(location->tensor.shape), " in the file, ",
-                                       Shape(param.spec.shape), " by the configuration"));
-    } else if (!TorchType(location->tensor.type)) {
-      misshapen.push_back(absl::StrCat(param.spec.name, ": stored as ",
-                                       std::string(StoredTypeName(location->tensor.type)),
-                                       "; weights must be F64, F32, F16 or BF16"));
-    }
-  }
-  for (const auto& [name, location] : folder.tensors()) {
-    if (!known.contains(name)) unexpected.push_back(absl::StrCat(name, " ", Shape(location.tensor.shape)));
-  }
-  if (missing.empty() && unexpected.empty() && misshapen.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(component, ": the weights do not fit config.json",
-                                                 Section("missing", missing), Section("unexpected", unexpected),
-                                                 Section("of another shape or type", misshapen)));
 }
 
 absl::Status ReadTensor(const WeightFolder& folder, const WeightFolder::Location& location, at::Tensor place,
@@ -95,8 +53,58 @@ absl::Status ReadTensor(const WeightFolder& folder, const WeightFolder::Location
 
 }  // namespace
 
+std::optional<at::ScalarType> TorchType(StoredType type) {
+  switch (type) {
+    case StoredType::kF64:
+      return at::kDouble;
+    case StoredType::kF32:
+      return at::kFloat;
+    case StoredType::kF16:
+      return at::kHalf;
+    case StoredType::kBF16:
+      return at::kBFloat16;
+    case StoredType::kI64:
+      return at::kLong;
+    case StoredType::kI32:
+      return at::kInt;
+    case StoredType::kU8:
+      return at::kByte;
+    case StoredType::kBool:
+      return at::kBool;
+    default:
+      return std::nullopt;
+  }
+}
+
+absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component) {
+  std::vector<std::string> missing, unexpected, misshapen;
+  std::set<std::string, std::less<>> known(table.ignored().begin(), table.ignored().end());
+  for (const Param& param : table.params()) {
+    known.insert(param.spec.name);
+    known.insert(param.spec.aliases.begin(), param.spec.aliases.end());
+    const WeightFolder::Location* location = Locate(folder, param.spec);
+    if (location == nullptr) {
+      missing.push_back(absl::StrCat(param.spec.name, " ", Shape(param.spec.shape)));
+    } else if (location->tensor.shape != param.spec.shape) {
+      misshapen.push_back(absl::StrCat(param.spec.name, ": ", Shape(location->tensor.shape), " in the file, ",
+                                       Shape(param.spec.shape), " by the configuration"));
+    } else if (const auto type = TorchType(location->tensor.type); !type || !at::isFloatingType(*type)) {
+      misshapen.push_back(absl::StrCat(param.spec.name, ": stored as ",
+                                       std::string(StoredTypeName(location->tensor.type)),
+                                       "; weights must be F64, F32, F16 or BF16"));
+    }
+  }
+  for (const auto& [name, location] : folder.tensors()) {
+    if (!known.contains(name)) unexpected.push_back(absl::StrCat(name, " ", Shape(location.tensor.shape)));
+  }
+  if (missing.empty() && unexpected.empty() && misshapen.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(component, ": the weights do not fit config.json",
+                                                 Section("missing", missing), Section("unexpected", unexpected),
+                                                 Section("of another shape or type", misshapen)));
+}
+
 absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component) {
-  if (absl::Status status = CheckNames(folder, table, component); !status.ok()) return status;
+  if (absl::Status status = CheckWeights(folder, table, component); !status.ok()) return status;
   std::vector<std::byte> buffer;
   for (const Param& param : table.params()) {
     if (absl::Status read = ReadTensor(folder, *Locate(folder, param.spec), param.Value(), buffer); !read.ok())

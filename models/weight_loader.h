@@ -1,6 +1,7 @@
 // Fills a component's parameters from its weight files.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -9,9 +10,16 @@
 
 namespace tessera {
 
-// Reads each tensor once, straight into its place where the stored type and device are those of the table, else
-// through a buffer of at most 16 MiB; fp16 and bf16 become fp32 without rounding. InvalidArgument lists ALL tensors
-// that are missing, unexpected or misshapen, before anything is read; DataLoss when a file ends early.
+// The same type in LibTorch; nothing for the types it lacks or that no model here has.
+std::optional<at::ScalarType> TorchType(StoredType type);
+
+// InvalidArgument lists ALL tensors that are missing, unexpected or misshapen. Reads none of them, and the table may be
+// on the meta device.
+absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component);
+
+// CheckWeights, and then reads each tensor once, straight into its place where the stored type and device are those of
+// the table, else through a buffer of at most 16 MiB; fp16 and bf16 become fp32 without rounding. DataLoss when a file
+// ends early.
 absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component);
 
 }  // namespace tessera

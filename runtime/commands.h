@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "models/placement.h"
+#include "models/prompt_options.h"
 
 namespace tessera {
 
@@ -43,6 +46,8 @@ struct ModelDescription {
   bool can_bin = false;  // the model has a table of sizes
   bool default_clean_caption = false;
   int32_t default_max_sequence_length = 0;
+  int32_t max_sequence_length = 0;
+  std::vector<std::string> options;  // what of PromptOptions the model reads, by the names in models/prompt_options.h
   std::string default_sampler;
   std::vector<std::string> samplers;
   int32_t heads = 0;
@@ -55,6 +60,9 @@ struct LoadParameters {
   std::string dtype = "fp32";  // fp64, fp32, bf16
   std::string device = "cpu";  // cpu, cuda, cuda:N
   int32_t threads = 0;         // 0: all of the machine's
+  ComponentPlacement text_encoders = ComponentPlacement::kRank0;
+  ComponentPlacement autoencoder = ComponentPlacement::kRank0;
+  uint64_t prompt_cache_bytes = uint64_t{256} << 20;  // 0: prompts are encoded every time
 };
 
 struct Loaded {
@@ -63,8 +71,9 @@ struct Loaded {
 };
 
 struct JobParameters {
-  std::string prompt;  // valid UTF-8 without NUL
-  std::string negative_prompt;
+  std::string prompt;                          // valid UTF-8 without NUL
+  std::optional<std::string> negative_prompt;  // absent and empty differ where guidance is optional
+  PromptOptions options;
   int32_t height = 0;  // pixels as the user gave them; resolution binning happens in the worker
   int32_t width = 0;
   int32_t steps = 0;
@@ -86,6 +95,7 @@ struct JobStarted {
   int32_t prompt_tokens = 0;
   int32_t max_sequence_length = 0;
   double seconds = 0;                 // spent on the text encoders
+  bool cached = false;                // every prompt was in the cache
   std::vector<std::string> warnings;  // a prompt cut at the maximum length, and the like
 };
 

@@ -39,10 +39,12 @@ class RecordingHandler : public CommandHandler {
   }
   absl::StatusOr<Loaded> Load(const LoadParameters& parameters) override {
     Record("load " + parameters.model);
+    load_ = parameters;
     return Loaded{};
   }
   absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override {
     Record(absl::StrCat("start ", job));
+    job_ = parameters;
     return JobStarted{.height = parameters.height, .width = parameters.width};
   }
   absl::StatusOr<Stepped> Step(absl::Span<const uint64_t> jobs) override {
@@ -65,6 +67,10 @@ class RecordingHandler : public CommandHandler {
     return calls_;
   }
 
+  // What the last command said; read after it has been answered.
+  const LoadParameters& load() const { return load_; }
+  const JobParameters& job() const { return job_; }
+
  private:
   void Record(std::string call) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -73,6 +79,8 @@ class RecordingHandler : public CommandHandler {
 
   std::mutex mutex_;
   std::vector<std::string> calls_;
+  LoadParameters load_;
+  JobParameters job_;
 };
 
 class Session;
@@ -285,6 +293,29 @@ TEST_F(ControlChannelTest, RefusesParametersOutOfRangeBeforeTheHandlerSeesThem) 
            [](internal::JobParameters& p) { p.set_max_sequence_length(-1); },
            [](internal::JobParameters& p) { p.set_prompt(std::string(1, '\0')); },
            [](internal::JobParameters& p) { p.set_negative_prompt(std::string(300000, 'a')); },
+           [](internal::JobParameters& p) { p.mutable_options()->set_prompt_2(std::string(1, '\0')); },
+           [](internal::JobParameters& p) { p.mutable_options()->set_negative_prompt_3(std::string(300000, 'a')); },
+           [](internal::JobParameters& p) { p.mutable_options()->set_true_cfg_scale(std::nan("")); },
+           [](internal::JobParameters& p) { p.mutable_options()->set_true_cfg_scale(-1); },
+           [](internal::JobParameters& p) { p.mutable_options()->set_guidance_rescale(1.5); },
+           [](internal::JobParameters& p) { p.mutable_options()->set_clip_skip(-1); },
+           [](internal::JobParameters& p) { p.mutable_options()->set_clip_skip(1 << 30); },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_skip_layers()->add_layers(-1); },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_skip_layers()->add_layers(1024); },
+           [](internal::JobParameters& p) {
+             p.mutable_options()->mutable_skip_layers()->add_layers(3);
+             p.mutable_options()->mutable_skip_layers()->add_layers(3);
+           },
+           [](internal::JobParameters& p) {
+             p.mutable_options()->mutable_skip_layers()->mutable_layers()->Resize(1025, 0);
+           },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_skip_layers()->set_scale(INFINITY); },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_skip_layers()->set_stop(1.5); },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_skip_layers()->set_start(0.5); },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_original_size()->set_height(-1); },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_original_size()->set_width(1 << 17); },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_original_size()->set_crop_top(-1); },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_original_size()->set_crop_left(1 << 17); },
        }) {
     Command command = StartCommand(1);
     change(*command.mutable_start_job()->mutable_parameters());
@@ -292,6 +323,57 @@ TEST_F(ControlChannelTest, RefusesParametersOutOfRangeBeforeTheHandlerSeesThem) 
   }
   EXPECT_EQ(CodeOf(session.Ask(StartCommand(0))), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(handler_.calls().empty());
+}
+
+TEST_F(ControlChannelTest, TellsAnEmptyNegativePromptFromNone) {
+  Session session(socket_path());
+  session.Ask(StartCommand(1));
+  EXPECT_EQ(handler_.job().negative_prompt, std::nullopt);
+  Command command = StartCommand(2);
+  command.mutable_start_job()->mutable_parameters()->set_negative_prompt("");
+  session.Ask(std::move(command));
+  EXPECT_EQ(handler_.job().negative_prompt, "");
+}
+
+TEST_F(ControlChannelTest, TakesTheDefaultsOfOptionsThatDoNotCome) {
+  Session session(socket_path());
+  EXPECT_TRUE(session.Ask(StartCommand(1)).has_started());
+  EXPECT_EQ(handler_.job().options, PromptOptions());
+}
+
+Command LoadCommand() {
+  Command command;
+  command.mutable_load()->set_model("m");
+  return command;
+}
+
+TEST_F(ControlChannelTest, RefusesAPlacementThatDoesNotExistAndACacheWithoutBound) {
+  Session session(socket_path());
+  using Change = void (*)(internal::Load&);
+  for (const Change change : std::initializer_list<Change>{
+           [](internal::Load& load) { load.set_text_encoders(static_cast<internal::Placement>(3)); },
+           [](internal::Load& load) { load.set_text_encoders(static_cast<internal::Placement>(-1)); },
+           [](internal::Load& load) { load.set_autoencoder(static_cast<internal::Placement>(1 << 20)); },
+           [](internal::Load& load) { load.set_prompt_cache_bytes((uint64_t{1} << 40) + 1); },
+       }) {
+    Command command = LoadCommand();
+    change(*command.mutable_load());
+    EXPECT_EQ(CodeOf(session.Ask(std::move(command))), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_TRUE(handler_.calls().empty());
+}
+
+TEST_F(ControlChannelTest, TakesEveryPlacement) {
+  Session session(socket_path());
+  for (const auto& [sent, taken] : {std::pair{internal::PLACEMENT_RANK0, ComponentPlacement::kRank0},
+                                    {internal::PLACEMENT_CPU, ComponentPlacement::kCpu},
+                                    {internal::PLACEMENT_UNLOADED, ComponentPlacement::kUnloaded}}) {
+    Command command = LoadCommand();
+    command.mutable_load()->set_autoencoder(sent);
+    EXPECT_TRUE(session.Ask(std::move(command)).has_loaded());
+    EXPECT_EQ(handler_.load().autoencoder, taken);
+    EXPECT_EQ(handler_.load().text_encoders, ComponentPlacement::kRank0);
+  }
 }
 
 TEST_F(ControlChannelTest, RefusesStepsOfJobsThatAreUnknownRepeatedOrNone) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,9 @@ constexpr int32_t kMaxSide = 1 << 16;
 constexpr int32_t kMaxSteps = 1 << 20;
 constexpr int32_t kMaxThreads = 1 << 12;
 constexpr int32_t kMaxTokens = 1 << 16;
+constexpr int32_t kMaxLayers = 1024;
+constexpr double kMaxScale = 1000;
+constexpr uint64_t kMaxCacheBytes = uint64_t{1} << 40;
 constexpr int kMaxBatch = 1024;
 
 absl::Status OutOfRange(absl::string_view field, int64_t value, int64_t low, int64_t high) {
@@ -31,6 +35,87 @@ absl::Status CheckText(absl::string_view field, absl::string_view text) {
     return absl::InvalidArgumentError(absl::StrCat(field, " contains a NUL byte"));
   }
   return absl::OkStatus();
+}
+
+// Written so that NaN is refused too.
+absl::Status CheckNumber(absl::string_view field, double value, double low, double high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ", legal is ", low, " to ", high));
+}
+
+absl::StatusOr<ComponentPlacement> FromWire(absl::string_view field, internal::Placement wire) {
+  switch (wire) {
+    case internal::PLACEMENT_RANK0:
+      return ComponentPlacement::kRank0;
+    case internal::PLACEMENT_CPU:
+      return ComponentPlacement::kCpu;
+    case internal::PLACEMENT_UNLOADED:
+      return ComponentPlacement::kUnloaded;
+    default:  // a number that another version may know
+      return OutOfRange(field, wire, internal::Placement_MIN, internal::Placement_MAX);
+  }
+}
+
+absl::StatusOr<SkipLayerGuidance> FromWire(const internal::SkipLayerGuidance& wire) {
+  if (wire.layers_size() > kMaxLayers) return OutOfRange("number of skip layers", wire.layers_size(), 0, kMaxLayers);
+  std::set<int32_t> distinct;
+  for (int32_t layer : wire.layers()) {
+    if (layer < 0 || layer >= kMaxLayers) return OutOfRange("skip layer", layer, 0, kMaxLayers - 1);
+    if (!distinct.insert(layer).second) {
+      return absl::InvalidArgumentError(absl::StrCat("skip layer ", layer, " occurs twice"));
+    }
+  }
+  absl::Status status = CheckNumber("skip layer scale", wire.scale(), 0, kMaxScale);
+  status.Update(CheckNumber("skip layer stop", wire.stop(), 0, 1));
+  status.Update(CheckNumber("skip layer start", wire.start(), 0, wire.stop()));
+  if (!status.ok()) return status;
+  return SkipLayerGuidance{.layers = {wire.layers().begin(), wire.layers().end()},
+                           .scale = wire.scale(),
+                           .start = wire.start(),
+                           .stop = wire.stop()};
+}
+
+absl::StatusOr<OriginalSize> FromWire(const internal::OriginalSize& wire) {
+  for (const auto& [field, value] : {std::pair{"original height", wire.height()},
+                                     {"original width", wire.width()},
+                                     {"crop top", wire.crop_top()},
+                                     {"crop left", wire.crop_left()}}) {
+    if (value < 0 || value > kMaxSide) return OutOfRange(field, value, 0, kMaxSide);
+  }
+  return OriginalSize{
+      .height = wire.height(), .width = wire.width(), .crop_top = wire.crop_top(), .crop_left = wire.crop_left()};
+}
+
+absl::StatusOr<PromptOptions> FromWire(const internal::PromptOptions& wire) {
+  PromptOptions options;
+  for (const auto& [field, text, option] :
+       {std::tuple{"prompt 2", &wire.prompt_2(), &options.prompt_2},
+        {"prompt 3", &wire.prompt_3(), &options.prompt_3},
+        {"negative prompt 2", &wire.negative_prompt_2(), &options.negative_prompt_2},
+        {"negative prompt 3", &wire.negative_prompt_3(), &options.negative_prompt_3}}) {
+    if (absl::Status status = CheckText(field, *text); !status.ok()) return status;
+    *option = *text;
+  }
+  absl::Status status = CheckNumber("true CFG scale", wire.true_cfg_scale(), 0, kMaxScale);
+  status.Update(CheckNumber("guidance rescale", wire.guidance_rescale(), 0, 1));
+  if (!status.ok()) return status;
+  if (wire.clip_skip() < 0 || wire.clip_skip() > kMaxLayers) {
+    return OutOfRange("clip skip", wire.clip_skip(), 0, kMaxLayers);
+  }
+  options.true_cfg_scale = wire.true_cfg_scale();
+  options.guidance_rescale = wire.guidance_rescale();
+  options.clip_skip = wire.clip_skip();
+  if (wire.has_skip_layers()) {
+    absl::StatusOr<SkipLayerGuidance> skip_layers = FromWire(wire.skip_layers());
+    if (!skip_layers.ok()) return skip_layers.status();
+    options.skip_layers = *std::move(skip_layers);
+  }
+  if (wire.has_original_size()) {
+    absl::StatusOr<OriginalSize> size = FromWire(wire.original_size());
+    if (!size.ok()) return size.status();
+    options.original_size = *size;
+  }
+  return options;
 }
 
 }  // namespace
@@ -58,8 +143,21 @@ absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire) {
     if (absl::Status status = CheckText(field, *text); !status.ok()) return status;
   }
   if (wire.threads() < 0 || wire.threads() > kMaxThreads) return OutOfRange("threads", wire.threads(), 0, kMaxThreads);
-  return LoadParameters{
-      .model = wire.model(), .dtype = wire.dtype(), .device = wire.device(), .threads = wire.threads()};
+  absl::StatusOr<ComponentPlacement> text_encoders = FromWire("placement of the text encoders", wire.text_encoders());
+  if (!text_encoders.ok()) return text_encoders.status();
+  absl::StatusOr<ComponentPlacement> autoencoder = FromWire("placement of the autoencoder", wire.autoencoder());
+  if (!autoencoder.ok()) return autoencoder.status();
+  if (wire.prompt_cache_bytes() > kMaxCacheBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the prompt cache is ", wire.prompt_cache_bytes(),
+                                                   " bytes, at most ", kMaxCacheBytes, " are accepted"));
+  }
+  return LoadParameters{.model = wire.model(),
+                        .dtype = wire.dtype(),
+                        .device = wire.device(),
+                        .threads = wire.threads(),
+                        .text_encoders = *text_encoders,
+                        .autoencoder = *autoencoder,
+                        .prompt_cache_bytes = wire.prompt_cache_bytes()};
 }
 
 absl::StatusOr<JobParameters> FromWire(const internal::JobParameters& wire) {
@@ -80,7 +178,12 @@ absl::StatusOr<JobParameters> FromWire(const internal::JobParameters& wire) {
   }
   JobParameters parameters;
   parameters.prompt = wire.prompt();
-  parameters.negative_prompt = wire.negative_prompt();
+  if (wire.has_negative_prompt()) parameters.negative_prompt = wire.negative_prompt();
+  if (wire.has_options()) {
+    absl::StatusOr<PromptOptions> options = FromWire(wire.options());
+    if (!options.ok()) return options.status();
+    parameters.options = *std::move(options);
+  }
   parameters.height = wire.height();
   parameters.width = wire.width();
   parameters.steps = wire.steps();
@@ -118,6 +221,8 @@ void ToWire(const ModelDescription& description, internal::ModelDescription* wir
   wire->set_can_bin(description.can_bin);
   wire->set_default_clean_caption(description.default_clean_caption);
   wire->set_default_max_sequence_length(description.default_max_sequence_length);
+  wire->set_max_sequence_length(description.max_sequence_length);
+  for (const std::string& option : description.options) wire->add_options(ReplaceInvalidUtf8(option));
   wire->set_default_sampler(ReplaceInvalidUtf8(description.default_sampler));
   for (const std::string& sampler : description.samplers) wire->add_samplers(ReplaceInvalidUtf8(sampler));
   wire->set_max_steps(description.max_steps);
@@ -140,6 +245,7 @@ void ToWire(const JobStarted& started, internal::JobStarted* wire) {
   wire->set_prompt_tokens(started.prompt_tokens);
   wire->set_max_sequence_length(started.max_sequence_length);
   wire->set_seconds(started.seconds);
+  wire->set_cached(started.cached);
   for (const std::string& warning : started.warnings) wire->add_warnings(ReplaceInvalidUtf8(warning));
 }
 

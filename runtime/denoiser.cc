@@ -1,38 +1,91 @@
 #include "runtime/denoiser.h"
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
+#include <tuple>
 
+#include "models/guidance.h"
 #include "models/precision.h"
 
 namespace tessera {
 namespace {
 
-// The rows of a batch, in the order [branch][job]: text padded to the longest, with a mask where that made padding.
-void StackText(std::span<DenoiseJob* const> batch, at::ScalarType island, TransformerInput& input) {
-  std::vector<const TextConditioning*> rows;
-  for (size_t branch = 0; branch < batch[0]->branches.size(); ++branch) {
-    for (const DenoiseJob* job : batch) rows.push_back(&job->branches[branch].text);
+// One row of a forward pass: a branch of a job, and what its prediction counts for.
+struct Row {
+  size_t job;
+  size_t branch;
+  double weight;
+  const ConditioningRow* conditioning;
+};
+
+// Rows that one forward pass can take together.
+using Group = std::vector<Row>;
+
+// The rows of this step, branch after branch, in groups of the same skipped blocks and shapes.
+std::vector<Group> GroupRows(std::span<DenoiseJob* const> batch, bool masks_padding) {
+  using Key = std::tuple<std::vector<int>, int64_t, std::vector<std::vector<int64_t>>>;
+  std::map<Key, Group> groups;
+  size_t branches = 0;
+  for (const DenoiseJob* job : batch) branches = std::max(branches, job->guidance.branches.size());
+  for (size_t b = 0; b < branches; ++b) {
+    for (size_t j = 0; j < batch.size(); ++j) {
+      if (b >= batch[j]->guidance.branches.size()) continue;
+      const GuidanceBranch& branch = batch[j]->guidance.branches[b];
+      const std::optional<double> weight = branch.WeightAt(batch[j]->sampler->step(), batch[j]->sampler->num_steps());
+      if (!weight) continue;
+      std::vector<std::vector<int64_t>> shapes;
+      for (const at::Tensor& extra : branch.row.extras) shapes.push_back(extra.sizes().vec());
+      const int64_t tokens = masks_padding || !branch.row.text.defined() ? 0 : branch.row.text.size(0);
+      groups[{branch.skipped_blocks, tokens, shapes}].push_back(
+          {.job = j, .branch = b, .weight = *weight, .conditioning = &branch.row});
+    }
   }
-  int64_t longest = 0, shortest = rows[0]->tokens.size(0);
-  for (const TextConditioning* row : rows) {
-    longest = std::max(longest, row->tokens.size(0));
-    shortest = std::min(shortest, row->tokens.size(0));
+  std::vector<Group> result;
+  for (auto& [key, group] : groups) result.push_back(std::move(group));
+  return result;
+}
+
+// Text padded to the longest of the rows, with a mask where that made padding; extras as they are.
+void StackConditioning(const Group& rows, at::ScalarType island, TransformerInput& input) {
+  for (size_t e = 0; e < rows[0].conditioning->extras.size(); ++e) {
+    std::vector<at::Tensor> values;
+    for (const Row& row : rows) values.push_back(row.conditioning->extras[e]);
+    input.extras.push_back(at::stack(values));
   }
-  std::vector<at::Tensor> text, mask, sizes;
-  for (const TextConditioning* row : rows) {
-    const int64_t count = row->tokens.size(0);
-    text.push_back(at::constant_pad_nd(row->tokens, {0, 0, 0, longest - count}));
-    const at::Tensor ones = at::ones({count}, row->tokens.options().dtype(island));
-    mask.push_back(at::constant_pad_nd(ones, {0, longest - count}));
-    if (row->size_condition.defined()) sizes.push_back(row->size_condition);
+  if (!rows[0].conditioning->text.defined()) return;
+  int64_t longest = 0, shortest = rows[0].conditioning->text.size(0);
+  for (const Row& row : rows) {
+    longest = std::max(longest, row.conditioning->text.size(0));
+    shortest = std::min(shortest, row.conditioning->text.size(0));
+  }
+  std::vector<at::Tensor> text, mask;
+  for (const Row& row : rows) {
+    const at::Tensor& tokens = row.conditioning->text;
+    const int64_t count = tokens.size(0);
+    text.push_back(at::constant_pad_nd(tokens, {0, 0, 0, longest - count}));
+    mask.push_back(at::constant_pad_nd(at::ones({count}, tokens.options().dtype(island)), {0, longest - count}));
   }
   input.text = at::stack(text);
   if (longest != shortest) input.text_mask = at::stack(mask);
-  if (!sizes.empty()) input.size_condition = at::stack(sizes);
 }
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config, int steps, const Family& family,
+                                                     const LatentGeometry& geometry) {
+  ScheduleOptions options;
+  if (config.use_dynamic_shifting) options.mu = DynamicShiftMu(config, geometry.grid.count());
+  if (config.sampler == SamplerClass::kFlowEuler && family.flow_sigmas() == FlowSigmas::kLinear && steps > 0) {
+    std::vector<double> sigmas(static_cast<size_t>(steps));
+    // numpy's linspace: start + i · step, with the last value exact.
+    const double last = 1.0 / steps, step = steps > 1 ? (last - 1.0) / (steps - 1) : 0;
+    for (int i = 0; i < steps; ++i) sigmas[i] = i * step + 1.0;
+    if (steps > 1) sigmas.back() = last;
+    options.sigmas = std::move(sigmas);
+  }
+  return Sampler::Create(config, steps, options);
+}
 
 void DrawInitialLatents(DenoiseJob& job, const Family& family) {
   const LatentGeometry& g = job.geometry;
@@ -44,29 +97,43 @@ std::vector<at::Tensor> Predict(const Family& family, std::span<DenoiseJob* cons
                                 const ForwardContext& context) {
   const LatentGeometry& geometry = batch[0]->geometry;
   const at::ScalarType island = IslandType(family.dtype());
-  const int64_t branches = static_cast<int64_t>(batch[0]->branches.size());
+  std::vector<at::Tensor> scaled;
+  for (const DenoiseJob* job : batch) scaled.push_back(job->sampler->ScaleInput(job->latents.unsqueeze(0)));
+  const at::Tensor patches = family.ToPatches(at::cat(scaled)).to(family.dtype());  // [jobs, n, features]
 
-  std::vector<at::Tensor> latents;
-  std::vector<double> timesteps;
-  for (const DenoiseJob* job : batch) {
-    latents.push_back(job->sampler->ScaleInput(job->latents.unsqueeze(0)));
-    timesteps.push_back(job->sampler->timestep());
+  // Predictions by job, in the order of its branches.
+  std::vector<std::map<size_t, std::pair<double, at::Tensor>>> terms(batch.size());
+  for (const Group& rows : GroupRows(batch, family.masks_padding())) {
+    std::vector<int64_t> jobs;
+    std::vector<double> timesteps;
+    for (const Row& row : rows) {
+      jobs.push_back(static_cast<int64_t>(row.job));
+      timesteps.push_back(batch[row.job]->sampler->timestep());
+    }
+    const at::Tensor index = at::tensor(jobs, at::kLong).to(patches.device());
+    TransformerInput input{.patches = patches.index_select(0, index),
+                           .grid = geometry.grid,
+                           .span = {.begin = 0, .end = geometry.grid.count()},
+                           .timestep = at::tensor(timesteps, at::kDouble).to(family.device())};
+    StackConditioning(rows, island, input);
+    const std::vector<int>& skipped = batch[rows[0].job]->guidance.branches[rows[0].branch].skipped_blocks;
+    const at::Tensor output = RunTransformer(family.transformer(), input, context, skipped).to(island);
+    const at::Tensor predictions = family.ToPrediction(output, geometry);  // [rows, c, h, w]
+    for (size_t r = 0; r < rows.size(); ++r) {
+      terms[rows[r].job][rows[r].branch] = {rows[r].weight, predictions[static_cast<int64_t>(r)]};
+    }
   }
-  TransformerInput input{.patches = family.ToPatches(at::cat(latents)).to(family.dtype()).repeat({branches, 1, 1}),
-                         .grid = geometry.grid,
-                         .span = {.begin = 0, .end = geometry.grid.count()}};
-  input.timestep = at::tensor(timesteps, at::kDouble).to(island).to(family.device()).repeat({branches});
-  StackText(batch, island, input);
 
-  const at::Tensor output = RunTransformer(family.transformer(), input, context).to(island);
-  const at::Tensor predictions = family.ToPrediction(output, geometry);  // [branches · jobs, c, h, w]
-  const int64_t jobs = static_cast<int64_t>(batch.size());
   std::vector<at::Tensor> guided;
-  for (int64_t j = 0; j < jobs; ++j) {
+  for (size_t j = 0; j < batch.size(); ++j) {
     at::Tensor sum;
-    for (int64_t k = 0; k < branches; ++k) {
-      const at::Tensor term = predictions[k * jobs + j] * batch[j]->branches[k].weight;
-      sum = sum.defined() ? sum + term : term;
+    for (const auto& [branch, term] : terms[j]) {
+      const at::Tensor weighted = term.second * term.first;
+      sum = sum.defined() ? sum + weighted : weighted;
+    }
+    const Guidance& guidance = batch[j]->guidance;
+    if (guidance.rescale > 0 && terms[j].size() > 1) {
+      sum = RescaleGuidance(sum, terms[j].at(guidance.conditional).second, guidance.rescale);
     }
     guided.push_back(sum);
   }

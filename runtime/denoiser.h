@@ -17,11 +17,15 @@ namespace tessera {
 // can share a batch.
 struct DenoiseJob {
   LatentGeometry geometry;
-  std::vector<GuidanceBranch> branches;
+  Guidance guidance;
   std::unique_ptr<Sampler> sampler;
   std::unique_ptr<NoiseSource> noise;
   at::Tensor latents;  // [channels, height, width] in max(fp32, model dtype), on the model's device
 };
+
+// The sampler of a job of that size, with the schedule that the family's reference pipeline asks for.
+absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config, int steps, const Family& family,
+                                                     const LatentGeometry& geometry);
 
 // Draws the job's initial latents: standard normal times the sampler's starting sigma.
 void DrawInitialLatents(DenoiseJob& job, const Family& family);
@@ -36,9 +40,9 @@ class Denoiser {
   // Both outlive the denoiser.
   Denoiser(const Family& family, const ForwardContext& context) : family_(family), context_(context) {}
 
-  // One timestep for each job of the batch, in one forward pass of all jobs and branches. The jobs agree in geometry
-  // and in the number of branches, and each has a step left. May throw what LibTorch throws, and
-  // std::runtime_error when a job's latents stop being finite.
+  // One timestep for each job of the batch, in as few forward passes as its branches' shapes allow (mostly one). The
+  // jobs agree in geometry, and each has a step left. May throw what LibTorch throws, and std::runtime_error when a
+  // job's latents stop being finite.
   void Step(std::span<DenoiseJob* const> batch);
 
  private:

@@ -35,7 +35,7 @@ class DenoiserTest : public testing::Test {
                                 .height = 48,
                                 .width = 64};
     DenoiseJob job;
-    job.branches = family_->Encode(request, context_)->branches;
+    job.guidance = family_->Encode(request, context_)->guidance;
     job.geometry = family_->Geometry(48, 64);
     job.sampler = *Sampler::Create(*WithSampler(DefaultSamplerConfig(SamplerClass::kDpmSolver), sampler), steps, {});
     job.noise = MakeTesseraNoise(seed);
@@ -86,8 +86,8 @@ TEST_F(DenoiserTest, TheSameSeedGivesTheSameBitsAndAnotherSeedAnotherImage) {
 
 TEST_F(DenoiserTest, GuidanceOfOneIsTheConditionalPredictionAlone) {
   DenoiseJob job = Job("red apple", 1, 1, "ddim", 4);
-  EXPECT_EQ(job.branches.size(), 1);
-  EXPECT_EQ(job.branches[0].weight, 1);
+  EXPECT_EQ(job.guidance.branches.size(), 1);
+  EXPECT_EQ(job.guidance.branches[0].WeightAt(0, 1), 1);
 }
 
 TEST_F(DenoiserTest, LatentsThatStopBeingFiniteAreAnErrorAndNoImage) {

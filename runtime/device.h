@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -19,5 +20,8 @@ std::string CudaPluginPath();
 // use, and stays; ResourceExhausted (the status of a device that is not available) says which of plug-in, CUDA
 // libraries, driver and device is missing. A CUDA device and a stream of its own become current for the calling thread.
 absl::StatusOr<at::Device> OpenDevice(const std::string& name, const std::string& plugin = CudaPluginPath());
+
+// Bytes of an opened device's own memory that can still be had; nothing for the host, and where nobody can tell.
+std::optional<int64_t> FreeDeviceBytes(at::Device device, const std::string& plugin = CudaPluginPath());
 
 }  // namespace tessera

@@ -1,15 +1,19 @@
 #include "runtime/engine.h"
 
 #include <ATen/Parallel.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "models/load_plan.h"
+#include "models/machine_memory.h"
 #include "models/precision.h"
 #include "runtime/device.h"
 #include "runtime/image_output.h"
@@ -54,7 +58,9 @@ absl::Status CheckParameters(const JobParameters& parameters, const FamilyDescri
   const bool bin = parameters.resolution_binning;
   if (bin && !model.can_bin) return refuse("resolution_binning", "true", "this model has no table of sizes");
   for (const auto& [field, side] : {std::pair("height", parameters.height), std::pair("width", parameters.width)}) {
-    if (side < 1 || side > model.max_size) return refuse(field, side, absl::StrCat("legal is 1 to ", model.max_size));
+    if (side < (bin ? 1 : model.min_size) || side > model.max_size) {
+      return refuse(field, side, absl::StrCat("legal is ", model.min_size, " to ", model.max_size));
+    }
     if (!bin && side % model.size_multiple != 0) {
       return refuse(field, side, absl::StrCat("it must be a multiple of ", model.size_multiple));
     }
@@ -88,7 +94,10 @@ absl::StatusOr<ModelDescription> Engine::Describe(const std::string& model) {
 
 absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
   jobs_.clear();
-  model_.reset();
+  if (model_ != nullptr) {
+    model_.reset();
+    malloc_trim(0);  // the worker's allocator keeps what is freed, and the plan below asks what is left
+  }
   const Stopwatch watch;
   const absl::StatusOr<at::ScalarType> dtype = ParseDtype(parameters.dtype);
   if (!dtype.ok()) return dtype.status();
@@ -98,6 +107,13 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
   if (!folder.ok()) return folder.status();
   const absl::StatusOr<const FamilyEntry*> entry = FindFamily(folder->class_name());
   if (!entry.ok()) return entry.status();
+  const absl::StatusOr<LoadPlan> plan =
+      PlanLoad(*folder, {.bytes_per_weight = static_cast<int64_t>(c10::elementSize(*dtype)),
+                         .on_device = !device->is_cpu(),
+                         .text_encoders = parameters.text_encoders,
+                         .autoencoder = parameters.autoencoder});
+  if (!plan.ok()) return plan.status();
+  if (absl::Status fits = CheckFits(*plan, ReadMachineMemory(), FreeDeviceBytes(*device)); !fits.ok()) return fits;
   if (parameters.threads > 0) at::set_num_threads(parameters.threads);
   return Guarded([&]() -> absl::StatusOr<Loaded> {
     auto model = std::make_unique<Model>();
@@ -107,7 +123,13 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
     absl::StatusOr<SamplerConfig> sampler = ReadSamplerConfig(*folder, model->description.warnings);
     if (!sampler.ok()) return sampler.status();
     model->sampler = *std::move(sampler);
-    absl::StatusOr<std::unique_ptr<Family>> family = (*entry)->load(*folder, {.dtype = *dtype, .device = *device});
+    absl::StatusOr<std::unique_ptr<Family>> family =
+        (*entry)->load(*folder, {.dtype = *dtype,
+                                 .device = *device,
+                                 .text_encoders = parameters.text_encoders,
+                                 .autoencoder = parameters.autoencoder,
+                                 .prompt_cache_bytes = static_cast<int64_t>(std::min<uint64_t>(
+                                     parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max()))});
     if (!family.ok()) return family.status();
     model->family = *std::move(family);
     model_ = std::move(model);
@@ -124,7 +146,7 @@ absl::StatusOr<JobStarted> Engine::StartJob(uint64_t job, const JobParameters& p
 
 absl::StatusOr<JobStarted> Engine::Start(uint64_t id, const JobParameters& parameters) {
   const Stopwatch watch;
-  const Family& family = *model_->family;
+  Family& family = *model_->family;
   const absl::StatusOr<SamplerConfig> sampler =
       parameters.sampler.empty() ? model_->sampler : WithSampler(model_->sampler, parameters.sampler);
   if (!sampler.ok()) return sampler.status();
@@ -133,6 +155,7 @@ absl::StatusOr<JobStarted> Engine::Start(uint64_t id, const JobParameters& param
   if (parameters.resolution_binning) generated = family.BinnedSize(generated);
   PromptRequest prompt{.prompt = parameters.prompt,
                        .negative_prompt = parameters.negative_prompt,
+                       .options = parameters.options,
                        .clean_caption = parameters.clean_caption,
                        .max_sequence_length = parameters.max_sequence_length > 0
                                                   ? parameters.max_sequence_length
@@ -144,23 +167,28 @@ absl::StatusOr<JobStarted> Engine::Start(uint64_t id, const JobParameters& param
   if (!encoded.ok()) return encoded.status();
 
   Job job{.height = parameters.height, .width = parameters.width};
+  if (!model_->description.binning_keeps_size) {
+    job.height = generated.height;
+    job.width = generated.width;
+  }
   job.denoise.geometry = family.Geometry(generated.height, generated.width);
-  job.denoise.branches = std::move(encoded->branches);
-  absl::StatusOr<std::unique_ptr<Sampler>> made = Sampler::Create(*sampler, parameters.steps, {});
+  job.denoise.guidance = std::move(encoded->guidance);
+  absl::StatusOr<std::unique_ptr<Sampler>> made = MakeSampler(*sampler, parameters.steps, family, job.denoise.geometry);
   if (!made.ok()) return made.status();
   job.denoise.sampler = *std::move(made);
   job.denoise.noise = parameters.noise == "torch-cpu" ? MakeTorchCpuNoise(parameters.seed, family.dtype())
                                                       : MakeTesseraNoise(parameters.seed);
   DrawInitialLatents(job.denoise, family);
-  jobs_.emplace(id, std::move(job));
-  return JobStarted{.height = parameters.height,
-                    .width = parameters.width,
+  const Job& started = jobs_.emplace(id, std::move(job)).first->second;
+  return JobStarted{.height = static_cast<int32_t>(started.height),
+                    .width = static_cast<int32_t>(started.width),
                     .generated_height = static_cast<int32_t>(generated.height),
                     .generated_width = static_cast<int32_t>(generated.width),
                     .sampler = SamplerName(*sampler),
                     .prompt_tokens = static_cast<int32_t>(encoded->prompt_tokens),
                     .max_sequence_length = static_cast<int32_t>(prompt.max_sequence_length),
                     .seconds = watch.seconds(),
+                    .cached = encoded->cached,
                     .warnings = std::move(encoded->warnings)};
 }
 
@@ -175,9 +203,8 @@ absl::StatusOr<Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
       return absl::FailedPreconditionError(absl::StrCat("job ", id, " has no steps left"));
     }
     if (!batch.empty() &&
-        (job.geometry.height != batch[0]->geometry.height || job.geometry.width != batch[0]->geometry.width ||
-         job.branches.size() != batch[0]->branches.size())) {
-      return absl::InvalidArgumentError("the jobs of one step differ in size or in the use of guidance");
+        (job.geometry.height != batch[0]->geometry.height || job.geometry.width != batch[0]->geometry.width)) {
+      return absl::InvalidArgumentError("the jobs of one step differ in size");
     }
     batch.push_back(&job);
   }
@@ -194,8 +221,9 @@ absl::StatusOr<Decoded> Engine::Decode(uint64_t job, RowSink rows) {
   if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("job ", job, " does not exist"));
   const Job& found = it->second;
   return Guarded([&]() -> absl::StatusOr<Decoded> {
-    const at::Tensor image = model_->family->Decode(found.denoise.latents.unsqueeze(0), context_);
-    const at::Tensor pixels = ToPixels(ResizeAndCrop(image, found.height, found.width)).squeeze(0).cpu();
+    const absl::StatusOr<at::Tensor> image = model_->family->Decode(found.denoise.latents.unsqueeze(0), context_);
+    if (!image.ok()) return image.status();
+    const at::Tensor pixels = ToPixels(ResizeAndCrop(*image, found.height, found.width)).squeeze(0).cpu();
     const absl::Span<const uint8_t> rgb(pixels.const_data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel()));
     if (absl::Status sent = rows(0, rgb); !sent.ok()) return sent;
     return Decoded{.height = static_cast<int32_t>(found.height),

@@ -1,5 +1,6 @@
 #include "runtime/model_info.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -50,7 +51,7 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelFolder& folder, std::s
     info.components.push_back(DescribeComponent(name, component.class_name, *weights));
   }
   info.size_multiple = static_cast<int32_t>(description.size_multiple);
-  info.min_size = info.size_multiple;
+  info.min_size = static_cast<int32_t>(std::max(description.min_size, description.size_multiple));
   info.max_size = static_cast<int32_t>(description.max_size);
   info.default_height = static_cast<int32_t>(description.default_height);
   info.default_width = static_cast<int32_t>(description.default_width);
@@ -61,6 +62,8 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelFolder& folder, std::s
   info.can_bin = description.can_bin;
   info.default_clean_caption = description.default_clean_caption;
   info.default_max_sequence_length = static_cast<int32_t>(description.default_max_sequence_length);
+  info.max_sequence_length = static_cast<int32_t>(description.max_sequence_length);
+  info.options = description.options;
   info.default_sampler = SamplerName(sampler);
   info.samplers = LegalSamplers(sampler);
   info.heads = static_cast<int32_t>(description.heads);

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/planted.h"
+
 namespace tessera {
 namespace {
 
@@ -17,11 +19,7 @@ double Uniform(uint32_t high, uint32_t low) {
 
 // The values of indices 2·block and 2·block + 1.
 std::array<double, 2> NormalPair(const NoiseKey& key, uint64_t block) {
-#ifdef TESSERA_PLANT_SEED_REUSE
-  const uint32_t step = 0;
-#else
-  const uint32_t step = key.step;
-#endif
+  const uint32_t step = Planted("seed_reuse") ? 0 : key.step;
   const std::array<uint32_t, 4> counter = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), step,
                                            static_cast<uint32_t>(key.purpose)};
   const std::array<uint32_t, 4> bits =

@@ -57,7 +57,11 @@ double Correlation(const NoiseKey& a, const NoiseKey& b) {
 }
 constexpr double kFiveErrors = 5.0 / 1024;
 
-#ifdef TESSERA_PLANT_SEED_REUSE
+#ifdef TESSERA_PLANTED_BUGS
+}  // namespace
+bool Planted(const char*) { return true; }  // noise.cc has one
+namespace {
+
 TEST(PlantedSeedReuseTest, IsSeenAsCorrelatedSteps) {
   const NoisePurpose sampler = NoisePurpose::kSampler;
   EXPECT_GT(Correlation({.seed = 1, .purpose = sampler, .step = 3}, {.seed = 1, .purpose = sampler, .step = 4}), 0.9);

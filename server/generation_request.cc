@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -51,6 +52,14 @@ absl::Status CheckRange(absl::string_view field, int64_t value, int64_t low, int
                                                  ", the nearest is ", std::clamp(value, low, high)));
 }
 
+// Also refuses what is no number.
+absl::Status CheckNumber(absl::string_view field, double value, double low, double high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", value, "; legal is a number from ", low, " to ", high,
+                   std::isnan(value) ? "" : absl::StrCat(", the nearest is ", std::clamp(value, low, high))));
+}
+
 absl::Status CheckPrompt(absl::string_view field, absl::string_view text) {
   if (text.size() > kMaxPromptBytes) {
     return absl::InvalidArgumentError(
@@ -72,6 +81,9 @@ absl::Status CheckSide(absl::string_view field, int64_t value, bool binning, con
   const int64_t multiple = binning ? 1 : model.size_multiple;
   const int64_t low = (model.min_size + multiple - 1) / multiple * multiple;
   const int64_t high = model.max_size / multiple * multiple;
+  if (low == high && value != low) {
+    return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, "; legal is only ", low));
+  }
   const std::string legal = absl::StrCat(
       "legal are ", multiple > 1 ? absl::StrCat("multiples of ", multiple, " from ") : "", low, " to ", high);
   if (value < low || value > high) {
@@ -96,6 +108,157 @@ absl::Status CheckDevice(const std::string& device) {
         absl::StrCat("device is ", Quoted(device), "; legal are cpu, cuda, and cuda:N with N from 0 to 1023"));
   }
   return CheckName("device", device, {"cpu", "cuda", "cuda:0"});
+}
+
+bool Reads(const ModelDescription& model, absl::string_view option) {
+  return std::find(model.options.begin(), model.options.end(), option) != model.options.end();
+}
+
+// A field of the request that only some models read: `option` is its name in the model's list.
+struct OptionalField {
+  const char* field;
+  const char* option;
+  bool given;
+  std::string value;
+};
+
+absl::Status CheckRead(const OptionalField& field, const ModelDescription& model) {
+  if (!field.given || Reads(model, field.option)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      field.field, " is ", field.value, "; this model does not read it, so legal is only to leave it out; ",
+      model.options.empty() ? "the model has no options of this kind"
+                            : absl::StrCat("the model's options are ", absl::StrJoin(model.options, ", "))));
+}
+
+template <typename Number>
+OptionalField Field(const char* field, const char* option, const std::optional<Number>& value) {
+  return {field, option, value.has_value(), value.has_value() ? absl::StrCat(*value) : ""};
+}
+
+OptionalField Field(const char* field, const char* option, const std::string& text) {
+  return {field, option, !text.empty(), Quoted(text)};
+}
+
+// That the model reads every option which is given.
+absl::Status CheckOptionsRead(const GenerationRequest& request, const ModelDescription& model) {
+  using namespace prompt_option;
+  absl::Status status;
+  for (const OptionalField& field :
+       {Field("prompt 2", kPrompt2, request.prompt_2), Field("negative prompt 2", kPrompt2, request.negative_prompt_2),
+        Field("prompt 3", kPrompt3, request.prompt_3), Field("negative prompt 3", kPrompt3, request.negative_prompt_3),
+        Field("true CFG scale", kTrueCfgScale, request.true_cfg_scale),
+        Field("guidance rescale", kGuidanceRescale, request.guidance_rescale),
+        Field("clip skip", kClipSkip, request.clip_skip),
+        OptionalField{"skip layers", kSkipLayers, !request.skip_layers.empty(),
+                      absl::StrJoin(request.skip_layers, ",")},
+        Field("skip layer scale", kSkipLayers, request.skip_layer_scale),
+        Field("skip layer start", kSkipLayers, request.skip_layer_start),
+        Field("skip layer stop", kSkipLayers, request.skip_layer_stop),
+        Field("original width", kOriginalSize, request.original_width),
+        Field("original height", kOriginalSize, request.original_height),
+        Field("crop top", kOriginalSize, request.crop_top), Field("crop left", kOriginalSize, request.crop_left)}) {
+    status.Update(CheckRead(field, model));
+  }
+  return status;
+}
+
+absl::StatusOr<SkipLayerGuidance> SkipLayers(const GenerationRequest& request, const ModelDescription& model) {
+  SkipLayerGuidance guidance;
+  if (request.skip_layers.empty()) {
+    const bool alone = request.skip_layer_scale.has_value() || request.skip_layer_start.has_value() ||
+                       request.skip_layer_stop.has_value();
+    if (!alone) return guidance;
+    return absl::InvalidArgumentError(
+        "skip layers are not given; a scale, start or stop of skip layer guidance needs at least one of them");
+  }
+  guidance.scale = request.skip_layer_scale.value_or(guidance.scale);
+  guidance.start = request.skip_layer_start.value_or(guidance.start);
+  guidance.stop = request.skip_layer_stop.value_or(guidance.stop);
+  absl::Status status;
+  for (size_t i = 0; i < request.skip_layers.size(); ++i) {
+    const int64_t layer = request.skip_layers[i];
+    status.Update(CheckRange("skip layer", layer, 0, std::max(model.blocks, 1) - 1));
+    const auto end = request.skip_layers.begin() + static_cast<std::ptrdiff_t>(i);
+    if (status.ok() && std::find(request.skip_layers.begin(), end, layer) != end) {
+      status.Update(absl::InvalidArgumentError(
+          absl::StrCat("skip layer ", layer, " is given twice; legal is every layer at most once")));
+    }
+    if (!status.ok()) return status;
+    guidance.layers.push_back(static_cast<int32_t>(layer));
+  }
+  status.Update(CheckNumber("skip layer scale", guidance.scale, 0, kMaxGuidanceScale));
+  status.Update(CheckNumber("skip layer start", guidance.start, 0, 1));
+  status.Update(CheckNumber("skip layer stop", guidance.stop, 0, 1));
+  if (status.ok() && guidance.start > guidance.stop) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("skip layer start is ", guidance.start, "; legal is at most the stop, which is ", guidance.stop));
+  }
+  if (!status.ok()) return status;
+  return guidance;
+}
+
+absl::StatusOr<PromptOptions> CheckOptions(const GenerationRequest& request, const ModelDescription& model) {
+  absl::Status status = CheckOptionsRead(request, model);
+  status.Update(CheckPrompt("prompt 2", request.prompt_2));
+  status.Update(CheckPrompt("prompt 3", request.prompt_3));
+  status.Update(CheckPrompt("negative prompt 2", request.negative_prompt_2));
+  status.Update(CheckPrompt("negative prompt 3", request.negative_prompt_3));
+  PromptOptions options = {.prompt_2 = request.prompt_2,
+                           .prompt_3 = request.prompt_3,
+                           .negative_prompt_2 = request.negative_prompt_2,
+                           .negative_prompt_3 = request.negative_prompt_3};
+  options.true_cfg_scale = request.true_cfg_scale.value_or(options.true_cfg_scale);
+  options.guidance_rescale = request.guidance_rescale.value_or(options.guidance_rescale);
+  status.Update(CheckNumber("true CFG scale", options.true_cfg_scale, 0, kMaxGuidanceScale));
+  status.Update(CheckNumber("guidance rescale", options.guidance_rescale, 0, 1));
+  const int64_t clip_skip = request.clip_skip.value_or(0);
+  status.Update(CheckRange("clip skip", clip_skip, 0, kMaxClipSkip));
+  if (request.original_width.has_value() != request.original_height.has_value()) {
+    status.Update(absl::InvalidArgumentError(
+        request.original_width.has_value() ? absl::StrCat("original width is ", *request.original_width,
+                                                          " without an original height; legal is both or neither")
+                                           : absl::StrCat("original height is ", *request.original_height,
+                                                          " without an original width; legal is both or neither")));
+  }
+  const int64_t original_width = request.original_width.value_or(0);
+  const int64_t original_height = request.original_height.value_or(0);
+  const int64_t crop_top = request.crop_top.value_or(0);
+  const int64_t crop_left = request.crop_left.value_or(0);
+  if (request.original_width) status.Update(CheckRange("original width", original_width, 1, kMaxOriginalSize));
+  if (request.original_height) status.Update(CheckRange("original height", original_height, 1, kMaxOriginalSize));
+  status.Update(CheckRange("crop top", crop_top, 0, kMaxOriginalSize));
+  status.Update(CheckRange("crop left", crop_left, 0, kMaxOriginalSize));
+  if (!status.ok()) return status;
+  options.clip_skip = static_cast<int32_t>(clip_skip);
+  options.original_size = {.height = static_cast<int32_t>(original_height),
+                           .width = static_cast<int32_t>(original_width),
+                           .crop_top = static_cast<int32_t>(crop_top),
+                           .crop_left = static_cast<int32_t>(crop_left)};
+  absl::StatusOr<SkipLayerGuidance> skip_layers = SkipLayers(request, model);
+  if (!skip_layers.ok()) return skip_layers.status();
+  options.skip_layers = *std::move(skip_layers);
+  return options;
+}
+
+absl::Status CheckSequenceLength(int64_t tokens, const ModelDescription& model) {
+  if (model.max_sequence_length == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("maximum sequence length is ", tokens,
+                                                   "; this model reads no tokens, so legal is only to leave it out"));
+  }
+  return CheckRange("maximum sequence length", tokens, 1, model.max_sequence_length);
+}
+
+constexpr std::pair<const char*, ComponentPlacement> kPlacements[] = {{"rank0", ComponentPlacement::kRank0},
+                                                                      {"cpu", ComponentPlacement::kCpu},
+                                                                      {"unload", ComponentPlacement::kUnloaded}};
+
+absl::Status ReadPlacement(absl::string_view field, const std::string& name, ComponentPlacement& placement) {
+  std::vector<std::string> names;
+  for (const auto& [legal, value] : kPlacements) {
+    if (name == legal) placement = value;
+    names.emplace_back(legal);
+  }
+  return CheckName(field, name, names);
 }
 
 }  // namespace
@@ -137,14 +300,14 @@ absl::StatusOr<JobParameters> Validate(const GenerationRequest& request, const M
   const int64_t steps = request.steps.value_or(model.default_steps);
   const int64_t tokens = request.max_sequence_length.value_or(model.default_max_sequence_length);
   absl::Status status = CheckPrompt("prompt", request.prompt);
-  status.Update(CheckPrompt("negative prompt", request.negative_prompt));
+  status.Update(CheckPrompt("negative prompt", request.negative_prompt.value_or("")));
   status.Update(CheckSide("width", width, job.resolution_binning, model));
   status.Update(CheckSide("height", height, job.resolution_binning, model));
   status.Update(CheckRange("steps", steps, 1, model.max_steps));
   status.Update(CheckRange("count", request.count, 1, kMaxImageCount));
-  if (request.max_sequence_length.has_value()) {
-    status.Update(CheckRange("maximum sequence length", tokens, 1, kMaxSequenceLength));
-  }
+  if (request.max_sequence_length.has_value()) status.Update(CheckSequenceLength(tokens, model));
+  absl::StatusOr<PromptOptions> options = CheckOptions(request, model);
+  status.Update(options.status());
   job.guidance_scale = request.guidance_scale.value_or(model.default_guidance_scale);
   if (!std::isfinite(job.guidance_scale) || job.guidance_scale < 0 || job.guidance_scale > kMaxGuidanceScale) {
     status.Update(absl::InvalidArgumentError(
@@ -164,6 +327,7 @@ absl::StatusOr<JobParameters> Validate(const GenerationRequest& request, const M
 
   job.prompt = request.prompt;
   job.negative_prompt = request.negative_prompt;
+  job.options = *std::move(options);
   job.width = static_cast<int32_t>(width);
   job.height = static_cast<int32_t>(height);
   job.steps = static_cast<int32_t>(steps);
@@ -174,15 +338,41 @@ absl::StatusOr<JobParameters> Validate(const GenerationRequest& request, const M
   return job;
 }
 
+std::vector<std::string> UnusedParameters(const JobParameters& job, const ModelDescription& model) {
+  std::vector<std::string> unused;
+  const bool has_true_cfg = Reads(model, prompt_option::kTrueCfgScale);
+  if (job.options.true_cfg_scale > 1 && !job.negative_prompt.has_value()) {
+    unused.push_back(absl::StrCat("true CFG scale ", job.options.true_cfg_scale,
+                                  " is not used: it needs a negative prompt, which may be empty"));
+  }
+  if (has_true_cfg && job.options.true_cfg_scale <= 1 && job.negative_prompt.has_value()) {
+    unused.push_back("the negative prompt is not used: it needs a true CFG scale above 1");
+  }
+  return unused;
+}
+
+std::string PlacementName(ComponentPlacement placement) {
+  for (const auto& [name, value] : kPlacements) {
+    if (value == placement) return name;
+  }
+  return "";
+}
+
 absl::StatusOr<LoadParameters> Validate(const PlacementRequest& request, const std::string& model) {
   absl::Status status = CheckName("dtype", request.dtype, {"fp64", "fp32", "bf16"});
   status.Update(CheckDevice(request.device));
   status.Update(CheckRange("threads", request.threads, 0, kMaxThreads));
+  LoadParameters placement;
+  status.Update(ReadPlacement("placement of the text encoders", request.text_encoders, placement.text_encoders));
+  status.Update(ReadPlacement("placement of the autoencoder", request.autoencoder, placement.autoencoder));
+  status.Update(CheckRange("prompt cache (MiB)", request.prompt_cache_mib, 0, kMaxPromptCacheMib));
   if (!status.ok()) return status;
-  return LoadParameters{.model = model,
-                        .dtype = request.dtype,
-                        .device = request.device,
-                        .threads = static_cast<int32_t>(request.threads)};
+  placement.model = model;
+  placement.dtype = request.dtype;
+  placement.device = request.device;
+  placement.threads = static_cast<int32_t>(request.threads);
+  placement.prompt_cache_bytes = static_cast<uint64_t>(request.prompt_cache_mib) << 20;
+  return placement;
 }
 
 }  // namespace tessera

@@ -24,6 +24,8 @@ using internal::Reply;
 constexpr int kMaxReplyBytes = 4 << 20;
 constexpr size_t kMaxRepliesUnread = 4096;
 constexpr int32_t kMaxSide = 1 << 16;
+constexpr int32_t kMaxTokens = 1 << 16;
+constexpr int32_t kMaxBlocks = 1 << 16;
 
 absl::Status ProtocolError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat("the worker broke the control protocol: ", what));
@@ -42,8 +44,13 @@ std::vector<std::string> ToVector(const Strings& strings) {
 
 absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire) {
   if (wire.size_multiple() < 1 || wire.min_size() < 1 || wire.max_size() < wire.min_size() ||
-      wire.max_size() > kMaxSide || wire.max_steps() < 1) {
+      wire.max_size() > kMaxSide || wire.max_size() / wire.size_multiple() * wire.size_multiple() < wire.min_size() ||
+      wire.max_steps() < 1) {
     return ProtocolError("a model description without legal sizes or steps");
+  }
+  if (wire.max_sequence_length() < 0 || wire.max_sequence_length() > kMaxTokens || wire.blocks() < 0 ||
+      wire.blocks() > kMaxBlocks) {
+    return ProtocolError("a model description without legal counts of tokens or blocks");
   }
   ModelDescription description;
   description.pipeline = wire.pipeline();
@@ -69,6 +76,8 @@ absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire
   description.can_bin = wire.can_bin();
   description.default_clean_caption = wire.default_clean_caption();
   description.default_max_sequence_length = wire.default_max_sequence_length();
+  description.max_sequence_length = wire.max_sequence_length();
+  description.options = ToVector(wire.options());
   description.default_sampler = wire.default_sampler();
   description.samplers = ToVector(wire.samplers());
   description.heads = wire.heads();
@@ -90,13 +99,57 @@ absl::StatusOr<JobStarted> FromWire(const internal::JobStarted& wire) {
   started.prompt_tokens = wire.prompt_tokens();
   started.max_sequence_length = wire.max_sequence_length();
   started.seconds = wire.seconds();
+  started.cached = wire.cached();
   started.warnings = ToVector(wire.warnings());
   return started;
 }
 
+internal::Placement ToWire(ComponentPlacement placement) {
+  switch (placement) {
+    case ComponentPlacement::kRank0:
+      return internal::PLACEMENT_RANK0;
+    case ComponentPlacement::kCpu:
+      return internal::PLACEMENT_CPU;
+    case ComponentPlacement::kUnloaded:
+      return internal::PLACEMENT_UNLOADED;
+  }
+  return internal::PLACEMENT_RANK0;
+}
+
+void ToWire(const LoadParameters& parameters, internal::Load* wire) {
+  wire->set_model(parameters.model);
+  wire->set_dtype(parameters.dtype);
+  wire->set_device(parameters.device);
+  wire->set_threads(parameters.threads);
+  wire->set_text_encoders(ToWire(parameters.text_encoders));
+  wire->set_autoencoder(ToWire(parameters.autoencoder));
+  wire->set_prompt_cache_bytes(parameters.prompt_cache_bytes);
+}
+
+void ToWire(const PromptOptions& options, internal::PromptOptions* wire) {
+  wire->set_prompt_2(options.prompt_2);
+  wire->set_prompt_3(options.prompt_3);
+  wire->set_negative_prompt_2(options.negative_prompt_2);
+  wire->set_negative_prompt_3(options.negative_prompt_3);
+  wire->set_true_cfg_scale(options.true_cfg_scale);
+  wire->set_guidance_rescale(options.guidance_rescale);
+  wire->set_clip_skip(options.clip_skip);
+  internal::SkipLayerGuidance* skip_layers = wire->mutable_skip_layers();
+  skip_layers->mutable_layers()->Assign(options.skip_layers.layers.begin(), options.skip_layers.layers.end());
+  skip_layers->set_scale(options.skip_layers.scale);
+  skip_layers->set_start(options.skip_layers.start);
+  skip_layers->set_stop(options.skip_layers.stop);
+  internal::OriginalSize* size = wire->mutable_original_size();
+  size->set_height(options.original_size.height);
+  size->set_width(options.original_size.width);
+  size->set_crop_top(options.original_size.crop_top);
+  size->set_crop_left(options.original_size.crop_left);
+}
+
 void ToWire(const JobParameters& parameters, internal::JobParameters* wire) {
   wire->set_prompt(parameters.prompt);
-  wire->set_negative_prompt(parameters.negative_prompt);
+  if (parameters.negative_prompt.has_value()) wire->set_negative_prompt(*parameters.negative_prompt);
+  ToWire(parameters.options, wire->mutable_options());
   wire->set_height(parameters.height);
   wire->set_width(parameters.width);
   wire->set_steps(parameters.steps);
@@ -241,11 +294,7 @@ absl::StatusOr<ModelDescription> WorkerClient::Describe(const std::string& model
 
 absl::StatusOr<Loaded> WorkerClient::Load(const LoadParameters& parameters) {
   Command command;
-  internal::Load* load = command.mutable_load();
-  load->set_model(parameters.model);
-  load->set_dtype(parameters.dtype);
-  load->set_device(parameters.device);
-  load->set_threads(parameters.threads);
+  ToWire(parameters, command.mutable_load());
   absl::StatusOr<Reply> reply = connection_->Call(std::move(command), Reply::kLoaded);
   if (!reply.ok()) return reply.status();
   return Loaded{.seconds = reply->loaded().seconds(), .weight_bytes = reply->loaded().weight_bytes()};

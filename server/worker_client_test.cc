@@ -195,15 +195,47 @@ TEST(WorkerClientTest, IsUnavailableWhenNoAnswerComesInTime) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("no answer within 20ms"));
 }
 
-TEST(WorkerClientTest, RefusesADescriptionWithoutLegalSizes) {
-  ScriptedWorker worker([](Stream& stream) {
+internal::ModelDescription LegalDescription() {
+  internal::ModelDescription description;
+  description.set_size_multiple(16);
+  description.set_min_size(16);
+  description.set_max_size(1024);
+  description.set_max_steps(10);
+  description.set_max_sequence_length(512);
+  description.set_blocks(24);
+  return description;
+}
+
+absl::Status StatusOfDescription(const internal::ModelDescription& description) {
+  ScriptedWorker worker([&](Stream& stream) {
     Reply reply;
     reply.set_sequence(ReadOne(stream).sequence());
-    reply.mutable_description()->set_max_steps(10);
+    *reply.mutable_description() = description;
     stream.Write(reply);
     Drain(stream);
   });
-  EXPECT_EQ(worker.Client()->Describe("m").status().code(), absl::StatusCode::kUnavailable);
+  return worker.Client()->Describe("m").status();
+}
+
+TEST(WorkerClientTest, RefusesADescriptionThatNoModelCanHave) {
+  EXPECT_TRUE(StatusOfDescription(LegalDescription()).ok());
+  using Change = void (*)(internal::ModelDescription&);
+  for (const Change change : std::initializer_list<Change>{
+           [](internal::ModelDescription& d) { d.set_size_multiple(0); },
+           [](internal::ModelDescription& d) { d.set_min_size(0); },
+           [](internal::ModelDescription& d) { d.set_max_size(15); },
+           [](internal::ModelDescription& d) { d.set_max_size(1 << 20); },
+           [](internal::ModelDescription& d) { d.set_size_multiple(2048); },  // no multiple is in the range
+           [](internal::ModelDescription& d) { d.set_max_steps(0); },
+           [](internal::ModelDescription& d) { d.set_max_sequence_length(-1); },
+           [](internal::ModelDescription& d) { d.set_max_sequence_length(1 << 20); },
+           [](internal::ModelDescription& d) { d.set_blocks(-1); },
+           [](internal::ModelDescription& d) { d.set_blocks(1 << 20); },
+       }) {
+    internal::ModelDescription description = LegalDescription();
+    change(description);
+    EXPECT_EQ(StatusOfDescription(description).code(), absl::StatusCode::kUnavailable) << description.DebugString();
+  }
 }
 
 struct SentRows {

@@ -22,8 +22,8 @@ case $kind in
     names 'libtorch_cuda\.so' || fail "the linker dropped libtorch_cuda.so: its kernels would not be registered"
     names 'libcudart\.so\.[0-9]+' || fail "the CUDA runtime is linked in, beside the one that LibTorch uses"
     if names 'libcuda\.so(\..*)?'; then fail "the plug-in names the driver's library and could not say that it is missing"; fi
-    exported=$(nm -D --defined-only "$file" | awk '$2 != "A" { print $3 }')
-    [[ $exported == TesseraCudaOpen ]] || fail "the plug-in exports other than its one function: ${exported//$'\n'/ }"
+    exported=$(nm -D --defined-only "$file" | awk '$2 != "A" { print $3 }' | sort | tr '\n' ' ')
+    [[ $exported == "TesseraCudaFreeBytes TesseraCudaOpen " ]] || fail "the plug-in exports other than its functions: $exported"
     ;;
   *) fail "unknown kind $kind" ;;
 esac

@@ -131,6 +131,13 @@ extern "C" int TesseraCudaOpen(int device, char* message, size_t message_size) {
   return 1;
 }
 
+extern "C" long long TesseraCudaFreeBytes(int device) {
+  size_t free_bytes = 0, total = 0;
+  if (cudaSetDevice(device) != cudaSuccess || cudaMemGetInfo(&free_bytes, &total) != cudaSuccess) return -1;
+  return static_cast<long long>(free_bytes);
+}
+
 static_assert(std::is_same_v<decltype(&TesseraCudaOpen), CudaPluginOpen>);
+static_assert(std::is_same_v<decltype(&TesseraCudaFreeBytes), CudaPluginFreeBytes>);
 
 }  // namespace tessera

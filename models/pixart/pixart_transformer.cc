@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/ops.h"
+#include "models/heads.h"
 #include "models/precision.h"
 
 // Shapes: b batch, n image tokens of the span, t text tokens, D width, h heads (of this rank), d head_dim.
@@ -11,9 +12,6 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kSinusoidChannels = 256;
-
-// [b, tokens, h·d] → [b, tokens, h, d]; the number of heads comes from the tensor, so a sharded one needs no change.
-at::Tensor SplitHeads(const at::Tensor& x, int64_t head_dim) { return x.unflatten(-1, {-1, head_dim}); }
 
 }  // namespace
 
@@ -67,8 +65,8 @@ Conditioning PixArtTransformer::Condition(const TransformerInput& input, const F
   Conditioning conditioning;
   conditioning.embedding = timestep_embedder_.Forward(sinusoid(input.timestep), context);  // [b, D]
   if (config_.additional_conditions) {
-    const at::Tensor pixels = input.size_condition.narrow(1, 0, 2).flatten();  // height and width of each sample
-    const at::Tensor ratio = input.size_condition.select(1, 2);
+    const at::Tensor pixels = input.extras[0].narrow(1, 0, 2).flatten();  // height and width of each sample
+    const at::Tensor ratio = input.extras[0].select(1, 2);
     const at::Tensor resolution = resolution_embedder_->Forward(sinusoid(pixels), context).reshape({b, -1});
     const at::Tensor aspect_ratio = aspect_ratio_embedder_->Forward(sinusoid(ratio), context);
     conditioning.embedding = conditioning.embedding + at::cat({resolution, aspect_ratio}, 1);

@@ -14,8 +14,8 @@
 
 namespace tessera {
 
-// size_condition of the input is [b, 3]: height and width in pixels, height / width. Needed where the configuration
-// has additional conditions, else undefined.
+// extras of the input: where the configuration has additional conditions, one tensor [b, 3] of height and width in
+// pixels and height / width; else none.
 class PixArtTransformer final : public Transformer {
  public:
   PixArtTransformer(const PixArtConfig& config, ParamTable& table);

@@ -1,7 +1,6 @@
 #include "models/text_encoders/t5_encoder.h"
 
 #include <cmath>
-#include <limits>
 
 #include "kernels/ops.h"
 #include "models/precision.h"
@@ -11,9 +10,6 @@ namespace {
 
 constexpr LinearOptions kColumn{.role = LinearRole::kColumn, .bias = false};
 constexpr LinearOptions kRow{.role = LinearRole::kRow, .bias = false};
-
-// [b, t, h·d] → [b, h, t, d].
-at::Tensor Heads(const at::Tensor& x, int64_t head_dim) { return x.unflatten(-1, {-1, head_dim}).transpose(1, 2); }
 
 }  // namespace
 
@@ -59,30 +55,23 @@ at::Tensor T5Encoder::PositionBias(int64_t tokens) const {
       .unsqueeze(0);
 }
 
-at::Tensor T5Encoder::Forward(const at::Tensor& ids, const at::Tensor& mask, const ForwardContext& context) const {
-  at::Tensor x = at::embedding(embedding_, ids);  // [b, t, d_model]
+EncodedTokens T5Encoder::Forward(const TextEncoderInput& input, const ForwardContext& context) const {
+  at::Tensor x = at::embedding(embedding_, input.ids);  // [b, t, d_model]
   const at::ScalarType island = IslandType(x.scalar_type());
-  at::Tensor bias = PositionBias(ids.size(1)).to(island);
-  if (mask.defined()) {
-    const double lowest =
-        island == at::kDouble ? std::numeric_limits<double>::lowest() : std::numeric_limits<float>::lowest();
-    bias = bias +
-           at::zeros_like(mask, mask.options().dtype(island)).masked_fill(mask == 0, lowest).unsqueeze(1).unsqueeze(1);
-  }
+  at::Tensor bias = PositionBias(input.ids.size(1)).to(island);
+  if (input.mask.defined()) bias = bias + PaddingBias(input.mask, island);
   for (const Block& block : blocks_) {
     const std::vector<at::Tensor> qkv =
         block.qkv.Forward(RmsNorm(x, block.attention_norm, config_.norm_eps), context).chunk(3, -1);
-    const at::Tensor q = Heads(qkv[0], config_.head_dim), k = Heads(qkv[1], config_.head_dim);
     // T5 does not scale its scores.
-    const at::Tensor scores = at::matmul(q, k.transpose(-1, -2)).to(island) + bias;  // [b, h, t, t]
-    const at::Tensor read = at::matmul(at::softmax(scores, -1).to(x.scalar_type()), Heads(qkv[2], config_.head_dim));
-    x = x + block.out.Forward(read.transpose(1, 2).flatten(2), context);
+    const at::Tensor read = TextAttention(qkv[0], qkv[1], qkv[2], config_.head_dim, bias, 1);
+    x = x + block.out.Forward(read, context);
 
     const std::vector<at::Tensor> parts =
         block.gate_and_value.Forward(RmsNorm(x, block.mlp_norm, config_.norm_eps), context).chunk(2, -1);
     x = x + block.mlp_out.Forward(GeluTanh(parts[0]) * parts[1], context);
   }
-  return RmsNorm(x, final_norm_, config_.norm_eps);
+  return {.hidden = RmsNorm(x, final_norm_, config_.norm_eps)};
 }
 
 }  // namespace tessera

@@ -5,17 +5,15 @@
 #include <vector>
 
 #include "models/linear.h"
-#include "models/text_encoders/t5_config.h"
+#include "models/text_encoders/text_encoder.h"
 
 namespace tessera {
 
-class T5Encoder {
+class T5Encoder final : public TextEncoder {
  public:
   T5Encoder(const T5Config& config, ParamTable& table);
 
-  // ids [b, t] int64, each below the vocabulary; mask [b, t], 1 for tokens and 0 for padding, or undefined: everything
-  // is attended. Returns the hidden states [b, t, d_model] after the final norm.
-  at::Tensor Forward(const at::Tensor& ids, const at::Tensor& mask, const ForwardContext& context) const;
+  EncodedTokens Forward(const TextEncoderInput& input, const ForwardContext& context) const override;
 
  private:
   struct Block {

@@ -2,7 +2,7 @@
 //
 // Read here and not by libsentencepiece: Debian's carries its own copy of protobuf 3.14, whose exported symbols clash
 // with the protobuf 3.21 of the RPC library; a process that loads both aborts. The format is sentencepiece_model.proto.
-// Immutable and thread-safe.
+// Thread-safe while nothing is changed.
 #pragma once
 
 #include <array>
@@ -47,6 +47,7 @@ class SentencePieceModel {
   bool has_user_defined() const { return has_user_defined_; }
   // Characters without a piece are spelled as bytes instead of becoming the unknown piece.
   bool has_byte_fallback() const { return byte_fallback_; }
+  void DropByteFallback() { byte_fallback_ = false; }
   int64_t byte_id(unsigned char byte) const { return byte_ids_[byte]; }
   const NormalizationRules& rules() const { return rules_; }
   bool treat_whitespace_as_suffix() const { return whitespace_as_suffix_; }

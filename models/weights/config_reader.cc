@@ -28,11 +28,14 @@ std::string LegalInt(int64_t min, int64_t max) {
 
 absl::StatusOr<ConfigReader> ConfigReader::FromText(std::string_view text, const std::string& name) {
   absl::StatusOr<Json> json = ParseJson(text, name, kMaxConfigBytes);
-  if (!json.ok()) return json.status();
-  if (!json->is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": holds ", json->Describe(), "; it must be a JSON object"));
+  return json.ok() ? FromJson(*std::move(json), name) : json.status();
+}
+
+absl::StatusOr<ConfigReader> ConfigReader::FromJson(Json json, const std::string& name) {
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": holds ", json.Describe(), "; it must be a JSON object"));
   }
-  return ConfigReader(*std::move(json), name);
+  return ConfigReader(std::move(json), name);
 }
 
 absl::StatusOr<ConfigReader> ConfigReader::FromFile(const std::string& path, const std::string& name) {

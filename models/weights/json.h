@@ -83,6 +83,7 @@ class ConfigReader {
  public:
   // `name` appears in errors, e.g. "transformer/config.json". The text must be a JSON object.
   static absl::StatusOr<ConfigReader> FromText(std::string_view text, const std::string& name);
+  static absl::StatusOr<ConfigReader> FromJson(Json json, const std::string& name);
   static absl::StatusOr<ConfigReader> FromFile(const std::string& path, const std::string& name);
 
   static constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();

@@ -166,6 +166,12 @@ absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path) {
   return ModelFolder(path, *std::move(index));
 }
 
+ModelFolder ModelFolder::Without(const std::string& component) const {
+  ModelFolder other = *this;
+  other.index_.components.erase(component);
+  return other;
+}
+
 absl::StatusOr<std::string> ModelFolder::ComponentPath(const std::string& component) const {
   if (!HasComponent(component)) {
     std::vector<std::string> names;

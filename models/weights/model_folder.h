@@ -41,6 +41,8 @@ class ModelFolder {
   const Json& index() const { return index_.json; }
 
   bool HasComponent(const std::string& component) const { return index_.components.contains(component); }
+  // The same folder as if model_index.json did not list that component.
+  ModelFolder Without(const std::string& component) const;
   // NotFound, listing the components there are, if model_index.json does not list that one.
   absl::StatusOr<std::string> ComponentPath(const std::string& component) const;
 

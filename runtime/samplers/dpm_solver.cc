@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/planted.h"
 #include "runtime/samplers/solvers.h"
 
 namespace tessera {
@@ -138,9 +139,7 @@ class DpmSolverSampler final : public Sampler {
       result.add_(d1, step.d1);
     }
     if (noise.defined()) result.add_(noise, step.noise);
-#ifdef TESSERA_PLANT_SAMPLER_HISTORY
-    if (history_[1].defined()) return result;
-#endif
+    if (Planted("sampler_history") && history_[1].defined()) return result;
     history_[1] = history_[0];
     history_[0] = d0;
     return result;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/planted.h"
 #include "runtime/samplers/solvers.h"
 
 namespace tessera {
@@ -28,9 +29,7 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const SamplerConfig& co
 
 double Sampler::timestep() const {
   TORCH_CHECK(!done(), "the sampler has done all of its ", num_steps(), " steps");
-#ifdef TESSERA_PLANT_TIMESTEP_OFF_BY_ONE
-  return schedule_.timesteps[std::min(step_ + 1, num_steps() - 1)];
-#endif
+  if (Planted("timestep_off_by_one")) return schedule_.timesteps[std::min(step_ + 1, num_steps() - 1)];
   return schedule_.timesteps[step_];
 }
 

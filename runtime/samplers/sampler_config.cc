@@ -305,7 +305,10 @@ absl::Status ValidateSamplerConfig(const SamplerConfig& config) {
 
 absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader) {
   const std::string class_name = reader.RequiredString("_class_name");
-  if (!reader.status().ok()) return reader.status();
+  return reader.status().ok() ? ParseSamplerConfig(reader, class_name) : reader.status();
+}
+
+absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader, const std::string& class_name) {
   const auto* known = std::find_if(std::begin(kClasses), std::end(kClasses),
                                    [&](const auto& candidate) { return candidate.name == class_name; });
   if (known == std::end(kClasses)) {

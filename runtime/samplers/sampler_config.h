@@ -100,6 +100,8 @@ SamplerConfig DefaultSamplerConfig(SamplerClass sampler);
 // left is in reader.UnknownFields(). InvalidArgument, naming field, value and what is legal: an unknown class, options
 // that are not supported, values out of range, options that contradict each other.
 absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader);
+// The same for a config whose class is known from elsewhere.
+absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader, const std::string& class_name);
 
 // InvalidArgument unless the options are legal together for the class. ParseSamplerConfig and WithSampler ask it.
 absl::Status ValidateSamplerConfig(const SamplerConfig& config);

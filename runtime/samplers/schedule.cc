@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/planted.h"
 #include "runtime/samplers/noise_table.h"
 
 namespace tessera {
@@ -243,6 +244,7 @@ absl::StatusOr<std::vector<double>> ShiftFlowSigmas(const SamplerConfig& config,
   const T shift = static_cast<T>(config.shift);
   const T shift_less_one = static_cast<T>(config.shift - 1);
   for (T& sigma : sigmas) {
+    if (Planted("shift_missing")) break;
     sigma =
         config.use_dynamic_shifting ? scale / (scale + (1 / sigma - 1)) : shift * sigma / (1 + shift_less_one * sigma);
   }
@@ -284,7 +286,8 @@ absl::StatusOr<Schedule> FlowSchedule(const SamplerConfig& config, int steps, co
     shifted = ShiftFlowSigmas(config, std::vector<float>(options.sigmas->begin(), options.sigmas->end()), mu);
   } else {
     // The lowest training level is already shifted; the shift is applied to it once more below.
-    const std::vector<double> levels = MakeFlowTrainingSchedule(config).sigmas;
+    std::vector<double> levels = MakeFlowTrainingSchedule(config).sigmas;
+    if (Planted("shift_applied_once")) levels.back() = 1 / train;
     std::vector<double> sigmas = Linspace(levels.front() * train, levels.back() * train, steps);
     for (double& sigma : sigmas) sigma /= train;
     shifted = ShiftFlowSigmas(config, std::move(sigmas), mu);

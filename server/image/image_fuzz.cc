@@ -23,7 +23,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::StatusOr<tessera::ImageParameters> again = tessera::ParseParameters(*text);
   if (!again.ok()) std::abort();
   // Only the first digits of a digest are written.
-  if (again->prompt != parameters->prompt || again->extra != parameters->extra || again->seed != parameters->seed) {
+  if (again->prompt != parameters->prompt || again->negative_prompt != parameters->negative_prompt ||
+      again->options != parameters->options || again->extra != parameters->extra || again->seed != parameters->seed) {
     std::abort();
   }
   return 0;

@@ -1,17 +1,15 @@
 #include "server/image/parameters_text.h"
 
 #include <algorithm>
-#include <array>
 #include <boost/json.hpp>
 #include <charconv>
 #include <cmath>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace tessera {
 namespace {
@@ -33,22 +31,54 @@ constexpr char kMaxSequenceLength[] = "Max sequence length";
 constexpr char kExactPrompt[] = "Exact prompt";
 constexpr char kExactNegativePrompt[] = "Exact negative prompt";
 constexpr char kVersion[] = "Version";
-constexpr std::array<std::string_view, 16> kFieldNames = {kSteps,
-                                                          kSampler,
-                                                          kGuidanceScale,
-                                                          kSeed,
-                                                          kSize,
-                                                          kModel,
-                                                          kModelHash,
-                                                          kNoise,
-                                                          kDtype,
-                                                          kDevice,
-                                                          kCleanCaption,
-                                                          kResolutionBinning,
-                                                          kMaxSequenceLength,
-                                                          kExactPrompt,
-                                                          kExactNegativePrompt,
-                                                          kVersion};
+constexpr char kHasNegativePrompt[] = "Has negative prompt";
+constexpr char kPrompt2[] = "Prompt 2";
+constexpr char kPrompt3[] = "Prompt 3";
+constexpr char kNegativePrompt2[] = "Negative prompt 2";
+constexpr char kNegativePrompt3[] = "Negative prompt 3";
+constexpr char kTrueCfgScale[] = "True CFG scale";
+constexpr char kGuidanceRescale[] = "Guidance rescale";
+constexpr char kClipSkip[] = "Clip skip";
+constexpr char kSkipLayers[] = "Skip layers";
+constexpr char kSkipLayerScale[] = "Skip layer scale";
+constexpr char kSkipLayerStart[] = "Skip layer start";
+constexpr char kSkipLayerStop[] = "Skip layer stop";
+constexpr char kOriginalSize[] = "Original size";
+constexpr char kCropTopLeft[] = "Crop top left";
+constexpr char kTextEncoders[] = "Text encoders";
+constexpr char kAutoencoder[] = "VAE";
+constexpr std::string_view kFieldNames[] = {kSteps,
+                                            kSampler,
+                                            kGuidanceScale,
+                                            kSeed,
+                                            kSize,
+                                            kModel,
+                                            kModelHash,
+                                            kNoise,
+                                            kDtype,
+                                            kDevice,
+                                            kCleanCaption,
+                                            kResolutionBinning,
+                                            kMaxSequenceLength,
+                                            kExactPrompt,
+                                            kExactNegativePrompt,
+                                            kVersion,
+                                            kHasNegativePrompt,
+                                            kPrompt2,
+                                            kPrompt3,
+                                            kNegativePrompt2,
+                                            kNegativePrompt3,
+                                            kTrueCfgScale,
+                                            kGuidanceRescale,
+                                            kClipSkip,
+                                            kSkipLayers,
+                                            kSkipLayerScale,
+                                            kSkipLayerStart,
+                                            kSkipLayerStop,
+                                            kOriginalSize,
+                                            kCropTopLeft,
+                                            kTextEncoders,
+                                            kAutoencoder};
 constexpr size_t kModelHashDigits = 10;
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
@@ -86,7 +116,7 @@ bool ReadNumber(std::string_view text, Number& value) {
 
 struct Prompts {
   std::string positive;
-  std::string negative;
+  std::optional<std::string> negative;
 };
 
 void AppendLine(std::string_view line, std::string& text) {
@@ -97,24 +127,23 @@ void AppendLine(std::string_view line, std::string& text) {
 // Reads the lines before the pairs as other programs do.
 Prompts ReadPlainPrompts(std::string_view text) {
   Prompts prompts;
-  bool negative = false;
   while (!text.empty()) {
     const size_t end = text.find('\n');
     std::string_view line = Strip(text.substr(0, end));
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     if (StartsWith(line, kNegativePromptPrefix)) {
-      negative = true;
+      if (!prompts.negative.has_value()) prompts.negative.emplace();
       line = Strip(line.substr(kNegativePromptPrefix.size()));
     }
-    AppendLine(line, negative ? prompts.negative : prompts.positive);
+    AppendLine(line, prompts.negative.has_value() ? *prompts.negative : prompts.positive);
   }
   return prompts;
 }
 
 std::string PlainPrompts(const ImageParameters& parameters) {
   std::string text = parameters.prompt;
-  if (!parameters.negative_prompt.empty()) {
-    AppendLine(absl::StrCat(std::string(kNegativePromptPrefix), " ", parameters.negative_prompt), text);
+  if (parameters.negative_prompt.has_value()) {
+    AppendLine(absl::StrCat(std::string(kNegativePromptPrefix), " ", *parameters.negative_prompt), text);
   }
   std::replace(text.begin(), text.end(), '\0', ' ');
   return text;
@@ -201,26 +230,46 @@ class PairReader final {
 
   std::string TakeText(const char* key) { return Take(key).value_or(""); }
 
-  std::string TakeRequired(const char* key) {
-    std::optional<std::string> value = Take(key);
-    if (!value) Fail(absl::InvalidArgumentError(absl::StrCat("parameters: ", key, " is missing")));
-    return value.value_or("");
+  void Require(const char* key) {
+    if (!Has(key)) Fail(absl::InvalidArgumentError(absl::StrCat("parameters: ", key, " is missing")));
   }
 
+  // Leaves `number` as it is where the pair is not there.
   template <typename Number>
   void TakeNumber(const char* key, const char* legal, Number& number) {
-    const std::string text = TakeRequired(key);
-    if (!ReadNumber(text, number)) Fail(Malformed(key, text, legal));
+    const std::optional<std::string> text = Take(key);
+    if (!text) return;
+    if (!ReadNumber(*text, number) || !std::isfinite(static_cast<double>(number))) Fail(Malformed(key, *text, legal));
   }
 
-  void TakeSize(int& width, int& height) {
-    const std::string text = TakeRequired(kSize);
+  // The same.
+  void TakeSize(const char* key, int& width, int& height) {
+    const std::optional<std::string> taken = Take(key);
+    if (!taken) return;
+    const std::string& text = *taken;
     const size_t cross = std::min(text.find('x'), text.size());
     if (!ReadNumber(std::string_view(text).substr(0, cross), width) || cross == text.size() ||
         !ReadNumber(std::string_view(text).substr(cross + 1), height)) {
-      Fail(Malformed(kSize, text, "WIDTHxHEIGHT"));
+      Fail(Malformed(key, text, "WIDTHxHEIGHT"));
     }
   }
+
+  // Whole numbers with one blank between them; none where the pair is not there.
+  std::vector<int32_t> TakeIntegers(const char* key, const char* legal) {
+    std::vector<int32_t> numbers;
+    const std::optional<std::string> text = Take(key);
+    for (size_t start = 0; text && start <= text->size();) {
+      const size_t end = std::min(text->find(' ', start), text->size());
+      if (!ReadNumber(std::string_view(*text).substr(start, end - start), numbers.emplace_back())) {
+        Fail(Malformed(key, *text, legal));
+        return {};
+      }
+      start = end + 1;
+    }
+    return numbers;
+  }
+
+  bool Has(const char* key) const { return pairs_.count(key) != 0; }
 
   std::optional<bool> TakeBool(const char* key) {
     const std::optional<std::string> text = Take(key);
@@ -246,15 +295,77 @@ void AddBool(const char* key, std::optional<bool> value, Pairs& pairs) {
   if (value) pairs.emplace_back(key, *value ? "true" : "false");
 }
 
+template <typename Number>
+void AddUnless(Number usual, const char* key, Number value, Pairs& pairs) {
+  if (value != usual) pairs.emplace_back(key, ShortestDigits(value));
+}
+
+PromptOptions TakeOptions(PairReader& reader) {
+  PromptOptions options;
+  options.prompt_2 = reader.TakeText(kPrompt2);
+  options.prompt_3 = reader.TakeText(kPrompt3);
+  options.negative_prompt_2 = reader.TakeText(kNegativePrompt2);
+  options.negative_prompt_3 = reader.TakeText(kNegativePrompt3);
+  reader.TakeNumber(kTrueCfgScale, "a finite number", options.true_cfg_scale);
+  reader.TakeNumber(kGuidanceRescale, "a finite number", options.guidance_rescale);
+  reader.TakeNumber(kClipSkip, "a whole number", options.clip_skip);
+  options.skip_layers.layers = reader.TakeIntegers(kSkipLayers, "whole numbers with one blank between them");
+  reader.TakeNumber(kSkipLayerScale, "a finite number", options.skip_layers.scale);
+  reader.TakeNumber(kSkipLayerStart, "a finite number", options.skip_layers.start);
+  reader.TakeNumber(kSkipLayerStop, "a finite number", options.skip_layers.stop);
+  OriginalSize& size = options.original_size;
+  reader.TakeSize(kOriginalSize, size.width, size.height);
+  if (reader.Has(kCropTopLeft)) {
+    const std::vector<int32_t> corner = reader.TakeIntegers(kCropTopLeft, "two whole numbers with a blank between");
+    if (corner.size() == 2) {
+      size.crop_top = corner[0];
+      size.crop_left = corner[1];
+    } else {
+      reader.Fail(Malformed(kCropTopLeft, absl::StrJoin(corner, " "), "two whole numbers with a blank between"));
+    }
+  }
+  return options;
+}
+
 }  // namespace
 
+std::vector<std::pair<std::string, std::string>> OptionPairs(const PromptOptions& options) {
+  const PromptOptions usual;
+  Pairs pairs;
+  AddText(kPrompt2, options.prompt_2, pairs);
+  AddText(kPrompt3, options.prompt_3, pairs);
+  AddText(kNegativePrompt2, options.negative_prompt_2, pairs);
+  AddText(kNegativePrompt3, options.negative_prompt_3, pairs);
+  AddUnless(usual.true_cfg_scale, kTrueCfgScale, options.true_cfg_scale, pairs);
+  AddUnless(usual.guidance_rescale, kGuidanceRescale, options.guidance_rescale, pairs);
+  AddUnless(usual.clip_skip, kClipSkip, options.clip_skip, pairs);
+  AddText(kSkipLayers, absl::StrJoin(options.skip_layers.layers, " "), pairs);
+  AddUnless(usual.skip_layers.scale, kSkipLayerScale, options.skip_layers.scale, pairs);
+  AddUnless(usual.skip_layers.start, kSkipLayerStart, options.skip_layers.start, pairs);
+  AddUnless(usual.skip_layers.stop, kSkipLayerStop, options.skip_layers.stop, pairs);
+  const OriginalSize& size = options.original_size;
+  if (size.width != 0 || size.height != 0) {
+    pairs.emplace_back(kOriginalSize, absl::StrCat(size.width, "x", size.height));
+  }
+  if (size.crop_top != 0 || size.crop_left != 0) {
+    pairs.emplace_back(kCropTopLeft, absl::StrCat(size.crop_top, " ", size.crop_left));
+  }
+  return pairs;
+}
+
 absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters) {
-  if (!std::isfinite(parameters.guidance_scale)) {
-    return Malformed(kGuidanceScale, ShortestDigits(parameters.guidance_scale), "a finite number");
+  const PromptOptions& options = parameters.options;
+  for (const auto& [key, number] : {std::pair{kGuidanceScale, parameters.guidance_scale},
+                                    {kTrueCfgScale, options.true_cfg_scale},
+                                    {kGuidanceRescale, options.guidance_rescale},
+                                    {kSkipLayerScale, options.skip_layers.scale},
+                                    {kSkipLayerStart, options.skip_layers.start},
+                                    {kSkipLayerStop, options.skip_layers.stop}}) {
+    if (!std::isfinite(number)) return Malformed(key, ShortestDigits(number), "a finite number");
   }
   for (const auto& [key, value] : parameters.extra) {
     if (!IsLegalKey(key)) return Malformed("an extra key", key, "at least two of A-Z a-z 0-9 _ - / and blanks inside");
-    if (std::find(kFieldNames.begin(), kFieldNames.end(), key) != kFieldNames.end()) {
+    if (std::find(std::begin(kFieldNames), std::end(kFieldNames), key) != std::end(kFieldNames)) {
       return Malformed("an extra key", key, "a name that is not a field's");
     }
   }
@@ -272,15 +383,23 @@ absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters) 
   AddText(kNoise, parameters.noise, pairs);
   AddText(kDtype, parameters.dtype, pairs);
   AddText(kDevice, parameters.device, pairs);
+  AddText(kTextEncoders, parameters.text_encoders, pairs);
+  AddText(kAutoencoder, parameters.autoencoder, pairs);
   AddBool(kCleanCaption, parameters.clean_caption, pairs);
   AddBool(kResolutionBinning, parameters.resolution_binning, pairs);
   if (parameters.max_sequence_length) {
     pairs.emplace_back(kMaxSequenceLength, absl::StrCat(*parameters.max_sequence_length));
   }
+  const Pairs option_pairs = OptionPairs(options);
+  pairs.insert(pairs.end(), option_pairs.begin(), option_pairs.end());
   pairs.insert(pairs.end(), parameters.extra.begin(), parameters.extra.end());
   if (plain.positive != parameters.prompt) pairs.emplace_back(kExactPrompt, parameters.prompt);
   if (plain.negative != parameters.negative_prompt) {
-    pairs.emplace_back(kExactNegativePrompt, parameters.negative_prompt);
+    if (parameters.negative_prompt.has_value()) {
+      pairs.emplace_back(kExactNegativePrompt, *parameters.negative_prompt);
+    } else {
+      AddBool(kHasNegativePrompt, false, pairs);
+    }
   }
   AddText(kVersion, parameters.version, pairs);
 
@@ -303,26 +422,28 @@ absl::StatusOr<ImageParameters> ParseParameters(std::string_view text) {
   PairReader reader(*std::move(pairs));
   ImageParameters parameters;
   parameters.prompt = reader.Take(kExactPrompt).value_or(std::move(prompts.positive));
-  parameters.negative_prompt = reader.Take(kExactNegativePrompt).value_or(std::move(prompts.negative));
+  parameters.negative_prompt = reader.Take(kExactNegativePrompt);
+  if (!parameters.negative_prompt.has_value()) parameters.negative_prompt = std::move(prompts.negative);
+  if (reader.TakeBool(kHasNegativePrompt) == false) parameters.negative_prompt.reset();
+  for (const char* key : {kSteps, kGuidanceScale, kSeed, kSize}) reader.Require(key);
   reader.TakeNumber(kSteps, "a whole number", parameters.steps);
   parameters.sampler = reader.TakeText(kSampler);
   reader.TakeNumber(kGuidanceScale, "a finite number", parameters.guidance_scale);
-  if (!std::isfinite(parameters.guidance_scale))
-    reader.Fail(Malformed(kGuidanceScale, "inf or nan", "a finite number"));
   reader.TakeNumber(kSeed, "a whole number from 0 to 18446744073709551615", parameters.seed);
-  reader.TakeSize(parameters.width, parameters.height);
+  reader.TakeSize(kSize, parameters.width, parameters.height);
   parameters.model = reader.TakeText(kModel);
   parameters.model_digest = reader.TakeText(kModelHash);
   parameters.noise = reader.TakeText(kNoise);
   parameters.dtype = reader.TakeText(kDtype);
   parameters.device = reader.TakeText(kDevice);
+  parameters.text_encoders = reader.TakeText(kTextEncoders);
+  parameters.autoencoder = reader.TakeText(kAutoencoder);
   parameters.clean_caption = reader.TakeBool(kCleanCaption);
   parameters.resolution_binning = reader.TakeBool(kResolutionBinning);
-  if (const std::optional<std::string> length = reader.Take(kMaxSequenceLength)) {
-    if (!ReadNumber(*length, parameters.max_sequence_length.emplace())) {
-      reader.Fail(Malformed(kMaxSequenceLength, *length, "a whole number"));
-    }
+  if (reader.Has(kMaxSequenceLength)) {
+    reader.TakeNumber(kMaxSequenceLength, "a whole number", parameters.max_sequence_length.emplace());
   }
+  parameters.options = TakeOptions(reader);
   parameters.version = reader.TakeText(kVersion);
   if (!reader.status().ok()) return reader.status();
   parameters.extra = reader.TakeRest();

@@ -8,7 +8,8 @@
 // A value with a comma, colon, quote, line break or blank at an end is written as a JSON string. Readers of that form
 // strip lines and take any line that begins with "Negative prompt:" for the start of the negative prompt. Where that
 // would not give a prompt back exactly, the last line also carries it whole, as the JSON string "Exact prompt" or
-// "Exact negative prompt". So FormatParameters and ParseParameters are inverse for every prompt, of any bytes.
+// "Exact negative prompt", or says "Has negative prompt: false". So FormatParameters and ParseParameters are inverse
+// for every prompt, of any bytes; a negative prompt that is empty differs from none.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +17,18 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "models/prompt_options.h"
 
 namespace tessera {
 
-// Empty strings and optionals without a value are left out of the text.
+// Empty strings, optionals without a value and options with their defaults are left out of the text.
 struct ImageParameters {
   std::string prompt;
-  std::string negative_prompt;
+  std::optional<std::string> negative_prompt;
   int steps = 0;
   std::string sampler;
   double guidance_scale = 0.0;
@@ -36,9 +40,12 @@ struct ImageParameters {
   std::string noise;
   std::string dtype;
   std::string device;
+  std::string text_encoders;  // their placement
+  std::string autoencoder;    // its placement
   std::optional<bool> clean_caption;
   std::optional<bool> resolution_binning;
   std::optional<int> max_sequence_length;
+  PromptOptions options;
   std::string version;  // program and version: "tessera 0.1.0"
   // Further pairs. A key has at least two characters of A-Z a-z 0-9 _ - / and blanks inside.
   std::map<std::string, std::string> extra;
@@ -46,8 +53,11 @@ struct ImageParameters {
   bool operator==(const ImageParameters&) const = default;
 };
 
-// Every NUL of a prompt is a blank in the plain lines. kInvalidArgument for a guidance scale that is not finite and for
-// an extra key that is malformed or the name of a field.
+// The options that differ from their defaults, as the text spells them: "True CFG scale" and "4". In a fixed order.
+std::vector<std::pair<std::string, std::string>> OptionPairs(const PromptOptions& options);
+
+// Every NUL of a prompt is a blank in the plain lines. kInvalidArgument for a number that is not finite and for an
+// extra key that is malformed or the name of a field.
 [[nodiscard]] absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters);
 
 // Also reads what other programs wrote, as long as steps, guidance scale, seed and size are there; unknown pairs go to

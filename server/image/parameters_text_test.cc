@@ -59,6 +59,71 @@ TEST(ParametersTextTest, AbsentFieldsLeaveNoTrace) {
   EXPECT_EQ(FormatParameters(bare).value(), "cat\nSteps: 4, CFG scale: 7, Seed: 9, Size: 8x8");
 }
 
+TEST(ParametersTextTest, NegativePromptThatIsEmptyDiffersFromNone) {
+  ImageParameters parameters = Typical();
+  parameters.negative_prompt = "";
+  EXPECT_EQ(FormatParameters(parameters).value().substr(0, 29), "a red apple\nNegative prompt: ");
+  ExpectRoundTrip(parameters);
+  parameters.negative_prompt = std::nullopt;
+  EXPECT_THAT(FormatParameters(parameters).value(), Not(HasSubstr("egative")));
+  ExpectRoundTrip(parameters);
+}
+
+PromptOptions EveryOption() {
+  return {.prompt_2 = "a green, \"sour\" apple",
+          .prompt_3 = "three",
+          .negative_prompt_2 = "leaf",
+          .negative_prompt_3 = "stem",
+          .true_cfg_scale = 4,
+          .guidance_rescale = 0.7,
+          .clip_skip = 1,
+          .skip_layers = {.layers = {9, 7, 8}, .scale = 3, .start = 0.125, .stop = 0.5},
+          .original_size = {.height = 768, .width = 1024, .crop_top = 10, .crop_left = 0}};
+}
+
+TEST(ParametersTextTest, EveryOptionHasAReadableKey) {
+  ImageParameters parameters = Typical();
+  parameters.options = EveryOption();
+  EXPECT_THAT(FormatParameters(parameters).value(),
+              HasSubstr("Max sequence length: 120, Prompt 2: \"a green, \\\"sour\\\" apple\", Prompt 3: three, "
+                        "Negative prompt 2: leaf, Negative prompt 3: stem, True CFG scale: 4, Guidance rescale: 0.7, "
+                        "Clip skip: 1, Skip layers: 9 7 8, Skip layer scale: 3, Skip layer start: 0.125, "
+                        "Skip layer stop: 0.5, Original size: 1024x768, Crop top left: 10 0, Version"));
+}
+
+TEST(ParametersTextTest, EveryOptionRoundTripsAloneAndWithTheOthers) {
+  ImageParameters parameters = Typical();
+  parameters.options = EveryOption();
+  ExpectRoundTrip(parameters);
+  const PromptOptions all = EveryOption();
+  using Change = void (*)(const PromptOptions& from, PromptOptions& to);
+  for (const Change change : std::initializer_list<Change>{
+           [](const PromptOptions&from, PromptOptions&to) { to.prompt_2 = from.prompt_2; },
+           [](const PromptOptions&from, PromptOptions&to) { to.prompt_3 = from.prompt_3; },
+           [](const PromptOptions&from, PromptOptions&to) { to.negative_prompt_2 = from.negative_prompt_2; },
+           [](const PromptOptions&from, PromptOptions&to) { to.negative_prompt_3 = from.negative_prompt_3; },
+           [](const PromptOptions&from, PromptOptions&to) { to.true_cfg_scale = from.true_cfg_scale; },
+           [](const PromptOptions&from, PromptOptions&to) { to.guidance_rescale = from.guidance_rescale; },
+           [](const PromptOptions&from, PromptOptions&to) { to.clip_skip = from.clip_skip; },
+           [](const PromptOptions&from, PromptOptions&to) { to.skip_layers.layers = from.skip_layers.layers; },
+           [](const PromptOptions&from, PromptOptions&to) { to.skip_layers = from.skip_layers; },
+           [](const PromptOptions&from, PromptOptions&to) { to.original_size = from.original_size; },
+           [](const PromptOptions&, PromptOptions&to) { to.original_size.crop_left = 3; },
+       }) {
+    parameters.options = {};
+    change(all, parameters.options);
+    ExpectRoundTrip(parameters);
+  }
+}
+
+TEST(ParametersTextTest, PlacementsRoundTrip) {
+  ImageParameters parameters = Typical();
+  parameters.text_encoders = "cpu";
+  parameters.autoencoder = "unload";
+  EXPECT_THAT(FormatParameters(parameters).value(), HasSubstr("Device: cpu, Text encoders: cpu, VAE: unload, "));
+  ExpectRoundTrip(parameters);
+}
+
 TEST(ParametersTextTest, OnlyTenDigitsOfTheDigestAreWritten) {
   ImageParameters parameters = Typical();
   parameters.model_digest = "0123456789abcdef";
@@ -76,10 +141,13 @@ TEST(ParametersTextTest, OrdinaryPromptsOfSeveralLinesNeedNoExactField) {
 TEST(ParametersTextTest, PromptThatLooksLikeTheFormatIsCarriedExactly) {
   ImageParameters parameters = Typical();
   parameters.prompt = "cat\nNegative prompt: dog";
-  parameters.negative_prompt = "";
+  parameters.negative_prompt = std::nullopt;
   EXPECT_EQ(FormatParameters(parameters).value().substr(0, 27), "cat\nNegative prompt: dog\nSt");
   EXPECT_THAT(FormatParameters(parameters).value(),
-              HasSubstr(R"(, Exact prompt: "cat\nNegative prompt: dog", Exact negative prompt: , Version)"));
+              HasSubstr(R"(, Exact prompt: "cat\nNegative prompt: dog", Has negative prompt: false, Version)"));
+  ExpectRoundTrip(parameters);
+  parameters.negative_prompt = "";
+  EXPECT_THAT(FormatParameters(parameters).value(), HasSubstr(R"(dog", Exact negative prompt: , Version)"));
   ExpectRoundTrip(parameters);
 }
 
@@ -158,7 +226,8 @@ TEST(ParametersTextTest, AnySequenceOfNastyPiecesRoundTrips) {
   for (int i = 0; i < 20000 && !HasFailure(); ++i) {
     ImageParameters parameters = Typical();
     parameters.prompt = nasty();
-    parameters.negative_prompt = nasty();
+    parameters.negative_prompt = random() % 4 == 0 ? std::nullopt : std::optional(nasty());
+    parameters.options.prompt_2 = nasty();
     parameters.model = nasty();
     parameters.seed = random();
     parameters.extra["Note"] = nasty();
@@ -212,6 +281,13 @@ TEST(ParametersTextTest, MissingRepeatedAndMalformedPairsAreNamed) {
       {"cat\nSteps: 1, CFG scale: 1, Seed: 1, Size: 1x1, Model: \"a\" b", "comma"},
       {"cat\nSteps: 1, CFG scale: 1, Seed: 1, Size: 1x1, Clean caption: maybe", "true or false"},
       {"cat\nSteps: 1, CFG scale: 1, Seed: 1, Size: 1x1, Max sequence length: x", "Max sequence length"},
+      {"cat\nSteps: 1, CFG scale: 1, Seed: 1, Size: 1x1, True CFG scale: inf", "True CFG scale is \"inf\""},
+      {"cat\nSteps: 1, CFG scale: 1, Seed: 1, Size: 1x1, Clip skip: 1.5", "Clip skip is \"1.5\""},
+      {"cat\nSteps: 1, CFG scale: 1, Seed: 1, Size: 1x1, Skip layers: 7  8", "Skip layers is \"7  8\""},
+      {"cat\nSteps: 1, CFG scale: 1, Seed: 1, Size: 1x1, Skip layers: \"7,8\"", "Skip layers is \"7,8\""},
+      {"cat\nSteps: 1, CFG scale: 1, Seed: 1, Size: 1x1, Original size: 5", "WIDTHxHEIGHT"},
+      {"cat\nSteps: 1, CFG scale: 1, Seed: 1, Size: 1x1, Crop top left: 1 2 3", "Crop top left is \"1 2 3\""},
+      {"cat\nSteps: 1, CFG scale: 1, Seed: 1, Size: 1x1, Has negative prompt: no", "true or false"},
   };
   for (const auto& [text, message] : cases) {
     const auto parsed = ParseParameters(text);
@@ -220,16 +296,25 @@ TEST(ParametersTextTest, MissingRepeatedAndMalformedPairsAreNamed) {
   }
 }
 
-TEST(ParametersTextTest, GuidanceThatIsNotFiniteIsRefused) {
-  ImageParameters parameters = Typical();
-  for (const double scale : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
-    parameters.guidance_scale = scale;
-    EXPECT_FALSE(FormatParameters(parameters).ok()) << scale;
+TEST(ParametersTextTest, NumbersThatAreNotFiniteAreRefused) {
+  for (const double wrong : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    for (int i = 0; i < 6; ++i) {
+      ImageParameters parameters = Typical();
+      SkipLayerGuidance& skip_layers = parameters.options.skip_layers;
+      double* const numbers[] = {&parameters.guidance_scale,
+                                 &parameters.options.true_cfg_scale,
+                                 &parameters.options.guidance_rescale,
+                                 &skip_layers.scale,
+                                 &skip_layers.start,
+                                 &skip_layers.stop};
+      *numbers[i] = wrong;
+      EXPECT_FALSE(FormatParameters(parameters).ok()) << i << " " << wrong;
+    }
   }
 }
 
 TEST(ParametersTextTest, ExtraKeysThatWouldBeMisreadAreRefused) {
-  for (const char* key : {"", "x", "a:b", "a,b", "a\nb", " ab", "ab ", "Seed", "Exact prompt"}) {
+  for (const char* key : {"", "x", "a:b", "a,b", "a\nb", " ab", "ab ", "Seed", "Exact prompt", "Clip skip", "VAE"}) {
     ImageParameters parameters = Typical();
     parameters.extra[key] = "1";
     EXPECT_EQ(FormatParameters(parameters).status().code(), absl::StatusCode::kInvalidArgument) << key;

@@ -1,7 +1,7 @@
 // A worker without a model: every front-end test drives it in place of tessera-worker.
 //
-// Its images are gradients that depend on the prompt, the seed and the steps done. TESSERA_FAKE_WORKER tells it to
-// misbehave; it holds any of these, separated by blanks:
+// Its images are gradients that depend on the prompt, the options, the seed and the steps done. TESSERA_FAKE_WORKER
+// tells it to misbehave; it holds any of these, separated by blanks:
 //   exit=CODE               ends before it listens
 //   mute                    never listens
 //   no-device               refuses to load: the device is not there
@@ -19,12 +19,14 @@
 #include <iostream>
 #include <map>
 #include <new>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "runtime/control_channel.h"
@@ -40,6 +42,22 @@ std::map<std::string, std::string> ReadOrders() {
     orders.insert(parts);
   }
   return orders;
+}
+
+// Whatever of a job only some models read; empty where all of it has its default.
+std::string OptionsOf(const JobParameters& job) {
+  std::string text;
+  if (job.negative_prompt.has_value()) absl::StrAppend(&text, "negative ", *job.negative_prompt, ";");
+  const PromptOptions& options = job.options;
+  if (options == PromptOptions()) return text;
+  absl::StrAppend(&text, options.prompt_2, ";", options.prompt_3, ";", options.negative_prompt_2, ";",
+                  options.negative_prompt_3, ";", options.true_cfg_scale, ";", options.guidance_rescale);
+  const SkipLayerGuidance& skip = options.skip_layers;
+  absl::StrAppend(&text, ";", options.clip_skip, ";", absl::StrJoin(skip.layers, ","), ";", skip.scale, ";");
+  absl::StrAppend(&text, skip.start, ";", skip.stop);
+  const OriginalSize& size = options.original_size;
+  absl::StrAppend(&text, ";", size.height, ";", size.width, ";", size.crop_top, ";", size.crop_left);
+  return text;
 }
 
 class FakeHandler final : public CommandHandler {
@@ -69,6 +87,10 @@ class FakeHandler final : public CommandHandler {
     description.max_steps = 1000;
     description.default_guidance_scale = 4;
     description.default_max_sequence_length = 24;
+    description.max_sequence_length = 48;
+    description.options = {prompt_option::kPrompt2, prompt_option::kTrueCfgScale, prompt_option::kClipSkip,
+                           prompt_option::kSkipLayers, prompt_option::kOriginalSize};
+    description.blocks = 10;
     description.default_clean_caption = true;
     description.default_sampler = "dpm++";
     description.samplers = {"ddim", "euler", "dpm++"};
@@ -81,6 +103,7 @@ class FakeHandler final : public CommandHandler {
       return absl::ResourceExhaustedError(absl::StrCat("device '", parameters.device, "' is not available"));
     }
     if (absl::Status status = Obey("load"); !status.ok()) return status;
+    caches_ = parameters.prompt_cache_bytes > 0;
     return Loaded{.seconds = 0.25, .weight_bytes = 48};
   }
 
@@ -93,7 +116,8 @@ class FakeHandler final : public CommandHandler {
     started.sampler = parameters.sampler.empty() ? "dpm++" : parameters.sampler;
     started.prompt_tokens = 3;
     started.max_sequence_length = parameters.max_sequence_length;
-    started.seconds = 0.125;
+    started.cached = caches_ && !encoded_.insert(parameters.prompt).second;
+    started.seconds = started.cached ? 0 : 0.125;
     return started;
   }
 
@@ -108,7 +132,7 @@ class FakeHandler final : public CommandHandler {
     if (absl::Status status = Obey("decode"); !status.ok()) return status;
     const Job& job = jobs_.at(id);
     uint64_t mixed = job.parameters.seed * 31 + job.completed;
-    for (unsigned char c : job.parameters.prompt) mixed = mixed * 131 + c;
+    for (unsigned char c : absl::StrCat(job.parameters.prompt, OptionsOf(job.parameters))) mixed = mixed * 131 + c;
     if (const auto salt = orders_.find("salt"); salt != orders_.end()) mixed += std::stoi(salt->second);
     std::vector<uint8_t> row(3 * static_cast<size_t>(job.parameters.width));
     for (int32_t y = 0; y < job.parameters.height; ++y) {
@@ -142,6 +166,8 @@ class FakeHandler final : public CommandHandler {
 
   const std::map<std::string, std::string> orders_;
   std::map<uint64_t, Job> jobs_;
+  bool caches_ = false;
+  std::set<std::string> encoded_;  // prompts
 };
 
 int Main(int argc, char** argv) {

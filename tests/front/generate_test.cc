@@ -8,9 +8,11 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 using GenerateTest = CommandLineTest;
 
@@ -144,10 +146,11 @@ TEST_F(GenerateTest, GivesThePromisedFieldsWithEveryEvent) {
   const Result result = Run({"generate", "x", "--seed", "1", "--steps", "2", "--preview", "1", "--json"});
   const std::map<std::string, std::vector<std::string>> promised = {
       {"warning", {"message"}},
-      {"loaded", {"model", "pipeline", "digest", "dtype", "device", "seconds", "weight_bytes"}},
+      {"loaded",
+       {"model", "pipeline", "digest", "dtype", "device", "text_encoders", "autoencoder", "seconds", "weight_bytes"}},
       {"started",
        {"image", "seed", "steps", "sampler", "guidance", "width", "height", "generated_width", "generated_height",
-        "prompt_tokens", "text_seconds"}},
+        "prompt_tokens", "text_seconds", "cached", "options"}},
       {"step", {"image", "step", "steps", "seconds"}},
       {"preview", {"image", "step", "path"}},
       {"image", {"image", "seed", "width", "height", "path", "bytes", "seconds", "decode_seconds"}},
@@ -157,6 +160,128 @@ TEST_F(GenerateTest, GivesThePromisedFieldsWithEveryEvent) {
     for (const std::string& field : promised.at(name)) EXPECT_TRUE(event.contains(field)) << name << " " << field;
     EXPECT_EQ(event.size(), promised.at(name).size() + 1) << name << " has fields that are not promised";
   }
+}
+
+// The first event of that name.
+boost::json::object EventOf(const std::vector<boost::json::object>& events, const std::string& name) {
+  for (const boost::json::object& event : events) {
+    if (event.at("event").as_string() == name) return event;
+  }
+  ADD_FAILURE() << "no event " << name;
+  return {};
+}
+
+// Every option that the fake worker's model reads, none with its default.
+const std::vector<std::string> kEveryOption = {
+    "--negative",         "",         "--prompt-2",         "a, b",  "--negative-2",      "leaf",
+    "--true-cfg",         "4",        "--clip-skip",        "1",     "--skip-layers",     "9,7",
+    "--skip-layer-scale", "3",        "--skip-layer-start", "0.125", "--skip-layer-stop", "0.5",
+    "--original-size",    "1024x768", "--crop-top-left",    "16,32"};
+
+std::vector<std::string> WithEveryOption(std::vector<std::string> arguments) {
+  arguments.insert(arguments.end(), kEveryOption.begin(), kEveryOption.end());
+  return arguments;
+}
+
+TEST_F(GenerateTest, RecordsEveryOptionInTheImage) {
+  const Result result = Run(WithEveryOption({"generate", "x", "-o", "a.png"}));
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const absl::StatusOr<ImageParameters> parameters = ParseParameters(ReadImage("a.png").parameters);
+  ASSERT_TRUE(parameters.ok()) << parameters.status();
+  const PromptOptions expected = {.prompt_2 = "a, b",
+                                  .negative_prompt_2 = "leaf",
+                                  .true_cfg_scale = 4,
+                                  .clip_skip = 1,
+                                  .skip_layers = {.layers = {9, 7}, .scale = 3, .start = 0.125, .stop = 0.5},
+                                  .original_size = {.height = 768, .width = 1024, .crop_top = 16, .crop_left = 32}};
+  EXPECT_EQ(parameters->options, expected);
+  EXPECT_EQ(parameters->negative_prompt, "");
+  EXPECT_EQ(Run({"replay", "a.png"}).exit_code, 0);  // the fake worker's pixels depend on all of them
+}
+
+TEST_F(GenerateTest, TellsTheOptionsThatWereSet) {
+  const Result text = Run(WithEveryOption({"generate", "x", "--seed", "1"}));
+  EXPECT_THAT(text.output, HasSubstr("6 steps, True CFG scale 4, Clip skip 1, Skip layers 9 7, Skip layer scale 3, "));
+  const Result result = Run(WithEveryOption({"generate", "x", "--seed", "1", "--json"}));
+  const boost::json::object event = EventOf(Events(result.output), "started");
+  const boost::json::value expected = {{"prompt_2", "a, b"},
+                                       {"negative_prompt_2", "leaf"},
+                                       {"true_cfg_scale", 4.0},
+                                       {"clip_skip", 1},
+                                       {"skip_layers", {9, 7}},
+                                       {"skip_layer_scale", 3.0},
+                                       {"skip_layer_start", 0.125},
+                                       {"skip_layer_stop", 0.5},
+                                       {"original_width", 1024},
+                                       {"original_height", 768},
+                                       {"crop_top", 16},
+                                       {"crop_left", 32}};
+  EXPECT_EQ(boost::json::serialize(event.at("options")), boost::json::serialize(expected));
+}
+
+TEST_F(GenerateTest, RefusesAnOptionThatTheModelDoesNotReadWithCode2) {
+  for (const std::vector<std::string>& option :
+       {std::vector<std::string>{"--guidance-rescale", "0.5"}, {"--prompt-3", "x"}, {"--negative-3", "x"}}) {
+    const Result result = Run({"generate", "x", option[0], option[1]});
+    EXPECT_EQ(result.exit_code, 2) << option[0];
+    EXPECT_THAT(result.errors, AllOf(HasSubstr(option[1]), HasSubstr("does not read it"),
+                                     HasSubstr("prompt_2, true_cfg_scale, clip_skip, skip_layers, original_size")));
+  }
+  EXPECT_THAT(Files(), IsEmpty());
+}
+
+TEST_F(GenerateTest, RefusesOptionsThatAreNotLegalWithCode2) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"--true-cfg", "nan", "true CFG scale is nan"},
+      {"--true-cfg", "much", "true CFG scale is 'much'"},
+      {"--clip-skip", "65", "the nearest is 64"},
+      {"--skip-layers", "7,10", "skip layer is 10; legal is 0 to 9"},
+      {"--skip-layers", "7,", "commas"},
+      {"--skip-layer-scale", "2", "skip layers are not given"},
+      {"--original-size", "0x8", "original width is 0"},
+      {"--original-size", "8x", "original size is '8x'"},
+      {"--crop-top-left", "8", "TOP,LEFT"},
+      {"--max-sequence-length", "49", "legal is 1 to 48"},
+      {"--text-encoders", "rank1", "did you mean 'rank0'?"},
+      {"--vae", "gpu", "rank0, cpu, unload"},
+      {"--prompt-cache", "1.5", "prompt cache (MiB) is '1.5'"},
+      {"--prompt-cache", "1048577", "the nearest is 1048576"},
+      {"--prompt-2", "", "empty"},
+  };
+  for (const std::vector<std::string>& wrong : cases) {
+    const Result result = Run({"generate", "x", wrong[0], wrong[1]});
+    EXPECT_EQ(result.exit_code, 2) << wrong[0];
+    EXPECT_THAT(result.errors, HasSubstr(wrong[2])) << wrong[0];
+  }
+}
+
+TEST_F(GenerateTest, WarnsThatTrueGuidanceIsNotUsedWithoutANegativePrompt) {
+  const std::string warning = "true CFG scale 4 is not used";
+  EXPECT_THAT(Run({"generate", "x", "--true-cfg", "4"}).errors, HasSubstr(warning));
+  EXPECT_THAT(Run({"generate", "x", "--true-cfg", "4", "--negative", ""}).errors, Not(HasSubstr("not used")));
+  EXPECT_THAT(Run({"generate", "x", "--true-cfg", "4", "--json"}).output, HasSubstr(warning));
+}
+
+TEST_F(GenerateTest, SaysWhichImagesHadTheirPromptInTheCache) {
+  const std::vector<boost::json::object> events = Events(Run({"generate", "x", "-n", "2", "--json"}).output);
+  std::vector<bool> cached;
+  for (const boost::json::object& event : events) {
+    if (event.at("event").as_string() == "started") cached.push_back(event.at("cached").as_bool());
+  }
+  EXPECT_THAT(cached, ElementsAre(false, true));
+  EXPECT_THAT(Run({"generate", "x", "-n", "2"}).output, HasSubstr("6 steps, prompt from the cache, "));
+  EXPECT_THAT(Run({"generate", "x", "-n", "2", "--prompt-cache", "0"}).output, Not(HasSubstr("cache")));
+}
+
+TEST_F(GenerateTest, RecordsPlacementsForAReplayToUse) {
+  const std::vector<std::string> arguments = {"generate", "x",    "--text-encoders", "cpu", "--vae", "unload",
+                                              "-o",       "a.png"};
+  ASSERT_EQ(Run(arguments).exit_code, 0);
+  const boost::json::object again = EventOf(Events(Run({"replay", "a.png", "--json"}).output), "loaded");
+  EXPECT_EQ(again.at("text_encoders").as_string(), "cpu");
+  EXPECT_EQ(again.at("autoencoder").as_string(), "unload");
+  const std::vector<std::string> other = {"replay", "a.png", "--json", "--vae", "rank0"};
+  EXPECT_EQ(EventOf(Events(Run(other).output), "loaded").at("autoencoder").as_string(), "rank0");
 }
 
 TEST_F(GenerateTest, ShowsAPreviewThatIsAWholeImageAndRemovesItInTheEnd) {

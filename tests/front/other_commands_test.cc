@@ -79,14 +79,18 @@ using InspectTest = CommandLineTest;
 TEST_F(InspectTest, ShowsWhatAModelIsAndTakes) {
   const Result result = Run({"inspect"});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
-  EXPECT_THAT(result.output, AllOf(HasSubstr("FakePipeline"), HasSubstr("0123456789abcdef"),
-                                   HasSubstr("multiples of 8 from 8 to 2048"), HasSubstr("ddim, euler, dpm++")));
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("FakePipeline"), HasSubstr("0123456789abcdef"),
+                    HasSubstr("multiples of 8 from 8 to 2048"), HasSubstr("ddim, euler, dpm++"),
+                    HasSubstr("24 tokens, at most 48"), HasSubstr("prompt_2, true_cfg_scale, clip_skip")));
 }
 
 TEST_F(InspectTest, ShowsAModelAsOneJsonObject) {
   const std::vector<boost::json::object> events = Events(Run({"inspect", ModelsFolder() + "/tiny", "--json"}).output);
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].at("family").as_string(), "fake");
+  EXPECT_EQ(events[0].at("max_sequence_length").as_int64(), 48);
+  EXPECT_EQ(events[0].at("options").as_array().size(), 5u);
   EXPECT_EQ(events[0].at("components").as_array()[0].as_object().at("parameters").as_int64(), 12);
 }
 
@@ -98,6 +102,15 @@ TEST_F(InspectTest, ShowsTheParametersOfAnImageWithoutAWorker) {
   const std::vector<boost::json::object> events = Events(Run({"inspect", "a.jpg", "--json"}, "exit=1").output);
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].at("parameters").as_object().at("seed").as_int64(), 4);
+}
+
+TEST_F(InspectTest, ShowsTheOptionsOfAnImage) {
+  ASSERT_EQ(Run({"generate", "x", "--clip-skip", "2", "-o", "a.png"}).exit_code, 0);
+  const std::vector<boost::json::object> events = Events(Run({"inspect", "a.png", "--json"}, "exit=1").output);
+  ASSERT_EQ(events.size(), 1u);
+  const boost::json::object& parameters = events[0].at("parameters").as_object();
+  EXPECT_EQ(boost::json::serialize(parameters.at("options")), R"({"clip_skip":2})");
+  EXPECT_TRUE(parameters.at("negative_prompt").is_null());
 }
 
 TEST_F(InspectTest, EndsWithCode3ForAModelAndWithCode2ForAnImageThatCannotBeRead) {
@@ -131,6 +144,12 @@ TEST_F(BenchTest, GivesTheWorkersOwnTimesAndItsPeakMemory) {
   EXPECT_EQ(events[0].at("step_seconds_median").as_double(), 0.5);
   EXPECT_EQ(events[0].at("decode_seconds").as_double(), 0.0625);
   EXPECT_GT(events[0].at("peak_memory_bytes").as_int64(), 1 << 20);
+}
+
+TEST_F(BenchTest, TimesTheCacheWhenItIsToldTo) {
+  const Result result = Run({"bench", "--repeat", "1", "--prompt-cache", "1", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(Events(result.output)[0].at("text_seconds").as_double(), 0);
 }
 
 TEST_F(BenchTest, RefusesToMeasureNothing) { EXPECT_EQ(Run({"bench", "--repeat", "0"}).exit_code, 2); }

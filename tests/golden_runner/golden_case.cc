@@ -3,48 +3,14 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "models/weight_loader.h"
 #include "models/weights/file.h"
 #include "models/weights/safetensors.h"
-#include "runtime/samplers/golden_scheduler.h"
 
 namespace tessera::golden {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::optional<at::ScalarType> TorchType(StoredType type) {
-  switch (type) {
-    case StoredType::kF64:
-      return at::kDouble;
-    case StoredType::kF32:
-      return at::kFloat;
-    case StoredType::kF16:
-      return at::kHalf;
-    case StoredType::kBF16:
-      return at::kBFloat16;
-    case StoredType::kI64:
-      return at::kLong;
-    case StoredType::kI32:
-      return at::kInt;
-    case StoredType::kU8:
-      return at::kByte;
-    case StoredType::kBool:
-      return at::kBool;
-    default:
-      return std::nullopt;
-  }
-}
-
-absl::StatusOr<Report> RunScheduler(const Case& test_case) {
-  Report report;
-  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-    const absl::StatusOr<GoldenSchedulerResult> result =
-        RunGoldenScheduler(test_case.arguments, test_case.tolerance, test_case.Path(test_case.file), dtype);
-    if (!result.ok()) return result.status();
-    if (result->comparisons > 0) report.Add(result->where, result->error, result->tolerance);
-  }
-  return report;
-}
 
 struct Kind {
   const char* name;

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "models/weights/json.h"
+#include "runtime/samplers/sampler_config.h"
 
 namespace tessera::golden {
 
@@ -61,6 +62,9 @@ class Report {
 // Runs one case. Unimplemented: it belongs to a family that is not built. Any other error counts as a failure.
 absl::StatusOr<Report> RunCase(const Case& test_case);
 
+// The program: tessera-golden DIR [--only TEXT] [--device NAME].
+int Main(int argc, char** argv);
+
 // The kinds, each in a file of its own.
 absl::StatusOr<Report> RunTokenizer(const Case& test_case);
 absl::StatusOr<Report> RunTextEncoder(const Case& test_case);
@@ -70,5 +74,9 @@ absl::StatusOr<Report> RunLegacyConfig(const Case& test_case);
 absl::StatusOr<Report> RunAutoencoder(const Case& test_case);
 absl::StatusOr<Report> RunPipeline(const Case& test_case);
 absl::StatusOr<Report> RunFunction(const Case& test_case);
+absl::StatusOr<Report> RunScheduler(const Case& test_case);
+
+// A case's scheduler class and config as a scheduler_config.json of that content would be read.
+absl::StatusOr<SamplerConfig> SamplerOf(const std::string& class_name, const Json& config);
 
 }  // namespace tessera::golden

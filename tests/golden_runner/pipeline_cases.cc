@@ -1,15 +1,14 @@
 // Whole trajectories: prompts to images, with the recorded initial latents and noise.
-#include <algorithm>
+#include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "models/families.h"
 #include "models/pixart/caption_cleaning.h"
-#include "models/precision.h"
-#include "models/tokenizers/t5_tokenizer.h"
+#include "models/tokenizers/tokenizer.h"
 #include "runtime/denoiser.h"
 #include "runtime/image_output.h"
-#include "runtime/samplers/golden_scheduler.h"
-#include "tests/golden_runner/golden_case.h"
+#include "tests/golden_runner/golden_component.h"
 
 namespace tessera::golden {
 namespace {
@@ -31,40 +30,114 @@ class RecordedNoise final : public NoiseSource {
   int64_t row_;
 };
 
-// A text, or a list of them; one text stands for every row.
-std::vector<std::string> Texts(const Case& test_case, const char* argument, size_t count) {
+// A text, or a list of them; one text stands for every row. Nothing where the case has none.
+std::optional<std::vector<std::string>> Texts(const Case& test_case, const char* argument, size_t count) {
   const Json* value = test_case.arguments.Find(argument);
+  if (value == nullptr || value->is_null()) return std::nullopt;
   std::vector<std::string> texts;
-  if (value != nullptr && value->is_array()) {
-    for (const Json& item : value->items()) texts.push_back(*item.AsString());
-  } else {
-    texts.assign(count, test_case.Text(argument));
-  }
+  for (const Json& item : value->items()) texts.push_back(*item.AsString());
+  if (!value->is_array()) texts.assign(count, test_case.Text(argument));
   return texts;
 }
 
-// Ids and mask of one call of the text encoder, padded as the reference pads them.
-absl::Status CompareIds(const Case& test_case, const Tensors& gold, const T5Tokenizer& tokenizer, int call,
-                        const std::vector<std::string>& texts, Report& report) {
-  const std::string key = absl::StrCat("text.text_encoder.", call);
-  const auto expected = gold.find(key + ".input_ids");
-  if (expected == gold.end()) return absl::OkStatus();
-  const int64_t length = expected->second.size(1);
+// The prompts of one row for the three encoders; empty: as the first.
+std::string RowText(const std::optional<std::vector<std::string>>& texts, size_t row) {
+  return texts ? (*texts)[row] : "";
+}
+
+struct Prompts {
+  Prompts(const Case& test_case, size_t count)
+      : positive{Texts(test_case, "prompt", count), Texts(test_case, "prompt_2", count),
+                 Texts(test_case, "prompt_3", count)},
+        negative{Texts(test_case, "negative_prompt", count), Texts(test_case, "negative_prompt_2", count),
+                 Texts(test_case, "negative_prompt_3", count)} {
+    // Classes of a class-conditional model are given by number.
+    if (const Json* labels = test_case.arguments.Find("labels")) {
+      positive[0].emplace();
+      for (const Json& label : labels->items()) positive[0]->push_back(absl::StrCat(label.AsInt().value_or(-1)));
+    }
+  }
+
+  std::optional<std::vector<std::string>> positive[3], negative[3];
+};
+
+// Ids and mask of every recorded call of a text encoder, padded as the reference pads them: positive prompts are the
+// first call, negative ones the second.
+absl::Status CompareIds(const Case& test_case, const Tensors& gold, const ModelFolder& folder, const Prompts& prompts,
+                        size_t rows, Report& report) {
+  const bool pixart = test_case.Text("pipeline").starts_with("PixArt");
   const bool clean = test_case.Bool("clean_caption", true);
-  for (size_t row = 0; row < texts.size(); ++row) {
-    const std::string caption = clean ? CleanCaption(texts[row]) : PlainCaption(texts[row]);
-    absl::StatusOr<TokenIds> ids = tokenizer.Encode(caption, test_case.Int("max_sequence_length", length));
-    if (!ids.ok()) return ids.status();
-    const int64_t tokens = static_cast<int64_t>(ids->ids.size());
-    ids->ids.resize(length, tokenizer.pad_id());
-    const int64_t r = static_cast<int64_t>(row);
-    report.Add(absl::StrCat(key, " row ", row), at::equal(at::tensor(ids->ids, at::kLong), expected->second[r]) ? 0 : 1,
-               0);
-    if (const auto mask = gold.find(key + ".attention_mask"); mask != gold.end()) {
-      report.Add(absl::StrCat(key, " mask"), mask->second[r].sum().item<int64_t>() == tokens ? 0 : 1, 0);
+  for (int part = 0; part < 3; ++part) {
+    const std::string suffix = part == 0 ? "" : absl::StrCat("_", part + 1);
+    const auto component = folder.components().find("tokenizer" + suffix);
+    if (component == folder.components().end()) continue;
+    const absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
+        LoadTokenizer(component->second.class_name, *folder.ComponentPath("tokenizer" + suffix));
+    if (!tokenizer.ok()) return tokenizer.status();
+    (*tokenizer)->UseUnknownToken();
+    for (int call = 0; call < 2; ++call) {
+      const std::string key = absl::StrCat("text.text_encoder", suffix, ".", call);
+      const auto expected = gold.find(key + ".input_ids");
+      if (expected == gold.end()) continue;
+      const auto& texts = call == 0 ? prompts.positive : prompts.negative;
+      const int64_t length = expected->second.size(1);
+      const int64_t max_length = pixart ? test_case.Int("max_sequence_length", length) : length;
+      for (size_t row = 0; row < rows; ++row) {
+        std::string text = RowText(texts[part], row);
+        if (text.empty()) text = RowText(texts[0], row);
+        if (pixart) text = clean ? CleanCaption(text) : PlainCaption(text);
+        absl::StatusOr<TokenIds> ids = (*tokenizer)->Encode(text, max_length);
+        if (!ids.ok()) return ids.status();
+        const int64_t tokens = static_cast<int64_t>(ids->ids.size()), r = static_cast<int64_t>(row);
+        ids->ids.resize(static_cast<size_t>(length), (*tokenizer)->pad_id());
+        const bool equal = at::equal(at::tensor(ids->ids, at::kLong), expected->second[r]);
+        report.Add(absl::StrCat(key, " row ", row), equal ? 0 : 1, 0);
+        if (const auto mask = gold.find(key + ".attention_mask"); mask != gold.end()) {
+          report.Add(absl::StrCat(key, " mask"), mask->second[r].sum().item<int64_t>() == tokens ? 0 : 1, 0);
+        }
+      }
     }
   }
   return absl::OkStatus();
+}
+
+PromptRequest RequestOf(const Case& test_case, const Prompts& prompts, size_t row, const FamilyDescription& family) {
+  PromptRequest request{.prompt = RowText(prompts.positive[0], row),
+                        .clean_caption = test_case.Bool("clean_caption", family.default_clean_caption),
+                        .max_sequence_length = test_case.Int("max_sequence_length", family.default_max_sequence_length),
+                        .guidance_scale = test_case.Number("guidance_scale", family.default_guidance_scale),
+                        .height = test_case.Int("height", family.default_height),
+                        .width = test_case.Int("width", family.default_width)};
+  if (prompts.negative[0]) request.negative_prompt = RowText(prompts.negative[0], row);
+  PromptOptions& options = request.options;
+  options.prompt_2 = RowText(prompts.positive[1], row);
+  options.prompt_3 = RowText(prompts.positive[2], row);
+  options.negative_prompt_2 = RowText(prompts.negative[1], row);
+  options.negative_prompt_3 = RowText(prompts.negative[2], row);
+  options.true_cfg_scale = test_case.Number("true_cfg_scale", 1);
+  options.guidance_rescale = test_case.Number("guidance_rescale", 0);
+  options.clip_skip = static_cast<int32_t>(test_case.Int("clip_skip", 0));
+  const auto numbers = [&](const char* argument) {
+    std::vector<int32_t> values;
+    if (const Json* list = test_case.arguments.Find(argument)) {
+      for (const Json& item : list->items()) values.push_back(static_cast<int32_t>(item.AsInt().value_or(0)));
+    }
+    return values;
+  };
+  SkipLayerGuidance& skip = options.skip_layers;
+  skip.layers = numbers("skip_guidance_layers");
+  skip.scale = test_case.Number("skip_layer_guidance_scale", skip.scale);
+  skip.start = test_case.Number("skip_layer_guidance_start", skip.start);
+  skip.stop = test_case.Number("skip_layer_guidance_stop", skip.stop);
+  if (const std::vector<int32_t> size = numbers("original_size"); size.size() == 2) {
+    options.original_size.height = size[0];
+    options.original_size.width = size[1];
+  }
+  if (const std::vector<int32_t> crop = numbers("crops_coords_top_left"); crop.size() == 2) {
+    options.original_size.crop_top = crop[0];
+    options.original_size.crop_left = crop[1];
+  }
+  return request;
 }
 
 }  // namespace
@@ -75,51 +148,41 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
   const c10::InferenceMode no_gradients;
   const absl::StatusOr<Tensors> gold = ReadTensors(test_case.Path(test_case.file));
   if (!gold.ok()) return gold.status();
-  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(test_case.Path(test_case.Text("folder")));
+  absl::StatusOr<ModelFolder> folder = ModelFolder::Open(test_case.Path(test_case.Text("folder")));
   if (!folder.ok()) return folder.status();
-  const absl::StatusOr<std::unique_ptr<Family>> family = (*entry)->load(*folder, {.device = test_case.device});
+  if (test_case.Bool("drop_t5", false)) folder = folder->Without("text_encoder_3");
+  const absl::StatusOr<FamilyDescription> description = (*entry)->describe(*folder);
+  if (!description.ok()) return description.status();
+  const absl::StatusOr<std::unique_ptr<Family>> family =
+      (*entry)->load(*folder, {.device = test_case.device, .byte_fallback = false});  // as the recorder, transformers 5
+
   if (!family.ok()) return family.status();
   absl::StatusOr<SamplerConfig> sampler =
-      GoldenSamplerConfig(test_case.Text("scheduler_class"), *test_case.arguments.Find("scheduler_config"));
+      SamplerOf(test_case.Text("scheduler_class"), *test_case.arguments.Find("scheduler_config"));
   if (!sampler.ok()) return sampler.status();
   sampler->eta = test_case.Number("eta", 0);
-  const absl::StatusOr<std::string> tokenizer_path = folder->ComponentPath("tokenizer");
-  if (!tokenizer_path.ok()) return tokenizer_path.status();
-  const absl::StatusOr<T5Tokenizer> tokenizer = T5Tokenizer::Load(*tokenizer_path);
-  if (!tokenizer.ok()) return tokenizer.status();
 
-  SingleRank group;
-  LocalAttention attention;
-  const ForwardContext context{.attention = attention, .tensor = group};
-  const Json* prompt = test_case.arguments.Find("prompt");
+  OneRank rank;
+  const Json* prompt = test_case.arguments.Find(test_case.arguments.Find("labels") ? "labels" : "prompt");
   const size_t count = prompt != nullptr && prompt->is_array() ? prompt->items().size() : 1;
-  const std::vector<std::string> prompts = Texts(test_case, "prompt", count);
-  const std::vector<std::string> negatives = Texts(test_case, "negative_prompt", count);
-  const int steps = static_cast<int>(test_case.Int("steps", 20));
+  const Prompts prompts(test_case, count);
+  const int steps = static_cast<int>(test_case.Int("steps", description->default_steps));
 
   Report report;
-  absl::Status compared = CompareIds(test_case, *gold, *tokenizer, 0, prompts, report);
-  if (compared.ok()) compared = CompareIds(test_case, *gold, *tokenizer, 1, negatives, report);
+  const absl::Status compared = CompareIds(test_case, *gold, *folder, prompts, count, report);
   if (!compared.ok()) return compared;
 
   const int64_t copies = test_case.Int("images_per_prompt", 1);
   std::vector<DenoiseJob> jobs(count * static_cast<size_t>(copies));
   std::vector<DenoiseJob*> batch;
   for (size_t i = 0; i < jobs.size(); ++i) {
-    const size_t row = i / static_cast<size_t>(copies);
     DenoiseJob& job = jobs[i];
-    const PromptRequest request{.prompt = prompts[row],
-                                .negative_prompt = negatives[row],
-                                .clean_caption = test_case.Bool("clean_caption", true),
-                                .max_sequence_length = test_case.Int("max_sequence_length", 300),
-                                .guidance_scale = test_case.Number("guidance_scale", 4.5),
-                                .height = test_case.Int("height", 0),
-                                .width = test_case.Int("width", 0)};
-    absl::StatusOr<EncodedPrompt> encoded = (*family)->Encode(request, context);
+    const PromptRequest request = RequestOf(test_case, prompts, i / static_cast<size_t>(copies), *description);
+    absl::StatusOr<EncodedPrompt> encoded = (*family)->Encode(request, rank.context);
     if (!encoded.ok()) return encoded.status();
-    job.branches = std::move(encoded->branches);
+    job.guidance = std::move(encoded->guidance);
     job.geometry = (*family)->Geometry(request.height, request.width);
-    absl::StatusOr<std::unique_ptr<Sampler>> made = Sampler::Create(*sampler, steps, {});
+    absl::StatusOr<std::unique_ptr<Sampler>> made = MakeSampler(*sampler, steps, **family, job.geometry);
     if (!made.ok()) return made.status();
     job.sampler = *std::move(made);
     job.noise = std::make_unique<RecordedNoise>(*gold, static_cast<int64_t>(i));
@@ -128,27 +191,32 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
   }
 
   const double tolerance = test_case.Tolerance("fp32_latents");
+  // FLUX's are recorded as tokens.
+  const auto compare = [&](const std::string& name, const at::Tensor& actual, const at::Tensor& expected) {
+    const at::Tensor value = expected.dim() == 3 ? (*family)->ToPatches(actual) : actual;
+    report.Add(name, RelativeError(value, expected), tolerance);
+  };
   const auto latents = [&] {
     std::vector<at::Tensor> rows;
     for (const DenoiseJob& job : jobs) rows.push_back(job.latents);
     return at::stack(rows);
   };
-  Denoiser denoiser(**family, context);
+  Denoiser denoiser(**family, rank.context);
   for (int i = 0; i < steps; ++i) {
     const std::string key = absl::StrCat("step.", i, ".");
     if (const auto expected = gold->find(key + "model_output"); expected != gold->end()) {
-      report.Add(key + "model_output", RelativeError(at::stack(Predict(**family, batch, context)), expected->second),
-                 tolerance);
+      compare(key + "model_output", at::stack(Predict(**family, batch, rank.context)), expected->second);
     }
     denoiser.Step(batch);
     const auto expected = gold->find(key + "latents");
     if (expected == gold->end()) return absl::NotFoundError(absl::StrCat("no ", key, "latents"));
-    report.Add(key + "latents", RelativeError(latents(), expected->second), tolerance);
+    compare(key + "latents", latents(), expected->second);
   }
-  const at::Tensor image = (*family)->Decode(latents(), context);
-  report.Add("image", AbsoluteError((image / 2 + 0.5).clamp(0, 1), gold->at("image")),
+  const absl::StatusOr<at::Tensor> image = (*family)->Decode(latents(), rank.context);
+  if (!image.ok()) return image.status();
+  report.Add("image", AbsoluteError((*image / 2 + 0.5).clamp(0, 1), gold->at("image")),
              test_case.Tolerance("fp32_image_absolute"));
-  report.Add("image.uint8", AbsoluteError(ToPixels(image), gold->at("image.uint8")), test_case.Tolerance("uint8"));
+  report.Add("image.uint8", AbsoluteError(ToPixels(*image), gold->at("image.uint8")), test_case.Tolerance("uint8"));
   return report;
 }
 

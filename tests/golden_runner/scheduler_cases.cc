@@ -1,53 +1,18 @@
-#include "runtime/samplers/golden_scheduler.h"
-
+// Cases of schedulers: timesteps, sigmas and whole trajectories of a reference sampler on a synthetic model, in the
+// format of tests/golden/README.md, "Scheduler files".
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "models/weights/safetensors.h"
 #include "runtime/samplers/forward_process.h"
 #include "runtime/samplers/sampler.h"
+#include "tests/golden_runner/golden_case.h"
 
-namespace tessera {
+namespace tessera::golden {
 namespace {
-
-// The value as JSON text that ParseJson reads back. Texts here are the names of options and classes.
-std::string ToText(const Json& json) {
-  switch (json.type()) {
-    case Json::Type::kNull:
-      return "null";
-    case Json::Type::kBool:
-      return *json.AsBool() ? "true" : "false";
-    case Json::Type::kInt:
-      return absl::StrCat(*json.AsInt());
-    case Json::Type::kNumber: {
-      const double number = *json.AsNumber();
-      if (std::isnan(number)) return "NaN";
-      if (std::isinf(number)) return number > 0 ? "Infinity" : "-Infinity";
-      return absl::StrFormat("%.17g", number);
-    }
-    case Json::Type::kString:
-      return absl::StrCat("\"", *json.AsString(), "\"");
-    case Json::Type::kArray: {
-      std::string text = "[";
-      for (const Json& item : json.items()) absl::StrAppend(&text, text.size() > 1 ? "," : "", ToText(item));
-      return text + "]";
-    }
-    case Json::Type::kObject:
-      break;
-  }
-  std::string text = "{";
-  for (const auto& [key, value] : json.members()) {
-    absl::StrAppend(&text, text.size() > 1 ? "," : "", "\"", key, "\":", ToText(value));
-  }
-  return text + "}";
-}
 
 // A member by name; a shared null if there is none.
 const Json& Member(const Json& json, std::string_view key) {
@@ -59,7 +24,7 @@ const Json& Member(const Json& json, std::string_view key) {
 absl::StatusOr<SamplerConfig> CaseConfig(const Json& arguments) {
   const std::string* class_name = Member(arguments, "class").AsString();
   if (class_name == nullptr) return absl::InvalidArgumentError("the case's arguments must have a class");
-  absl::StatusOr<SamplerConfig> parsed = GoldenSamplerConfig(*class_name, Member(arguments, "config"));
+  absl::StatusOr<SamplerConfig> parsed = SamplerOf(*class_name, Member(arguments, "config"));
   if (!parsed.ok()) return parsed;
   for (const auto& [key, value] : Member(arguments, "step").members()) {
     if (key != "eta" || !value.AsNumber()) {
@@ -89,81 +54,28 @@ absl::StatusOr<ScheduleOptions> CaseOptions(const Json& arguments, int steps) {
   return options;
 }
 
-class CaseFile {
- public:
-  explicit CaseFile(SafetensorsFile file) : file_(std::move(file)) {}
-
-  bool Has(const std::string& name) const { return file_.Find(name) != nullptr; }
-
-  absl::StatusOr<at::Tensor> Get(const std::string& name) const {
-    const StoredTensor* stored = file_.Find(name);
-    if (stored == nullptr) return absl::NotFoundError(absl::StrCat("the case's file has no tensor ", name));
-    at::ScalarType type = at::kFloat;
-    if (stored->type == StoredType::kF64) {
-      type = at::kDouble;
-    } else if (stored->type == StoredType::kI64) {
-      type = at::kLong;
-    } else if (stored->type != StoredType::kF32) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " is ", StoredTypeName(stored->type)));
-    }
-    at::Tensor tensor = at::empty(stored->shape, type);
-    const auto bytes = std::span(static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes());
-    if (absl::Status status = file_.Read(*stored, 0, bytes); !status.ok()) return status;
-    return tensor;
-  }
-
- private:
-  SafetensorsFile file_;
-};
-
 at::Tensor ToTensor(std::span<const double> values) {
-  at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, at::kDouble);
-  std::copy(values.begin(), values.end(), tensor.data_ptr<double>());
-  return tensor;
+  return at::tensor(at::ArrayRef<double>(values.data(), values.size()), at::kDouble);
 }
 
+// Adds to a report; timesteps have a tolerance of their own, and whole numbers are exact.
 class Comparison {
  public:
-  Comparison(double tolerance, double timestep_tolerance)
-      : tolerance_(tolerance), timestep_tolerance_(timestep_tolerance) {}
+  Comparison(const Case& test_case, Report& report)
+      : tolerance_(test_case.Tolerance("fp32")),
+        timestep_tolerance_(test_case.Tolerance("fp32_timesteps")),
+        report_(report) {}
 
   void Check(const at::Tensor& expected, const at::Tensor& actual, const std::string& where) {
-    Compare(expected, actual, tolerance_, where);
+    report_.Add(where, RelativeError(actual, expected), tolerance_);
   }
-
   void CheckTimesteps(const at::Tensor& expected, const at::Tensor& actual, const std::string& where) {
-    Compare(expected, actual, expected.scalar_type() == at::kLong ? 0.0 : timestep_tolerance_, where);
+    report_.Add(where, RelativeError(actual, expected), expected.scalar_type() == at::kLong ? 0 : timestep_tolerance_);
   }
-
-  const GoldenSchedulerResult& result() const { return result_; }
 
  private:
-  void Compare(const at::Tensor& expected, const at::Tensor& actual, double tolerance, const std::string& where) {
-    ++result_.comparisons;
-    double error = std::numeric_limits<double>::infinity();
-    if (actual.sizes() == expected.sizes()) {
-      const at::Tensor reference = expected.to(at::kDouble);
-      const double difference = (actual.to(at::kDouble) - reference).abs().max().item<double>();
-      const double scale = reference.abs().max().item<double>();
-      if (difference == 0) {
-        error = 0;
-      } else if (std::isfinite(difference) && scale > 0) {
-        error = difference / scale;
-      }
-    }
-    const double excess = error == 0 ? 0 : error / tolerance;
-    if (result_.where.empty() || excess > worst_) {
-      worst_ = excess;
-      result_.error = error;
-      result_.tolerance = tolerance;
-      result_.where = where;
-    }
-  }
-
-  double tolerance_;
-  double timestep_tolerance_;
-  double worst_ = 0.0;  // error over tolerance
-  GoldenSchedulerResult result_;
+  double tolerance_, timestep_tolerance_;
+  Report& report_;
 };
 
 // The file's model: 0.3 x + 0.5 cos(0.1 j + 0.37 i), j the flat index, rounded to fp32.
@@ -212,7 +124,7 @@ absl::Status Walk(Sampler& sampler, const Trajectory& golden, bool by_formula, a
   return absl::OkStatus();
 }
 
-absl::Status RunSteps(const CaseFile& file, const SamplerConfig& config, const Json& arguments, int steps,
+absl::Status RunSteps(const Tensors& file, const SamplerConfig& config, const Json& arguments, int steps,
                       at::ScalarType dtype, Comparison& comparison) {
   const std::string prefix = absl::StrCat("n", steps, ".");
   absl::StatusOr<ScheduleOptions> options = CaseOptions(arguments, steps);
@@ -225,26 +137,18 @@ absl::Status RunSteps(const CaseFile& file, const SamplerConfig& config, const J
        {std::tuple("start", &golden.start, true), std::tuple("timesteps", &golden.timesteps, true),
         std::tuple("model_output", &golden.model_output, true), std::tuple("prev_sample", &golden.prev_sample, true),
         std::tuple("scaled_input", &golden.scaled_input, false), std::tuple("noise", &golden.noise, false)}) {
-    if (!required && !file.Has(prefix + name)) continue;
-    absl::StatusOr<at::Tensor> loaded = file.Get(prefix + name);
-    if (!loaded.ok()) return loaded.status();
-    *tensor = *loaded;
+    if (required || file.contains(prefix + name)) *tensor = file.at(prefix + name);
   }
-  absl::StatusOr<at::Tensor> start_scale = file.Get(prefix + "init_noise_sigma");
-  if (!start_scale.ok()) return start_scale.status();
-
   const Schedule& schedule = (*sampler)->schedule();
   comparison.CheckTimesteps(golden.timesteps, ToTensor(schedule.timesteps), prefix + "timesteps");
   if (golden.timesteps.dim() != 1 || golden.timesteps.size(0) != (*sampler)->num_steps() ||
       golden.prev_sample.size(0) != (*sampler)->num_steps() || golden.model_output.size(0) != (*sampler)->num_steps()) {
     return absl::OkStatus();  // the comparison of timesteps has failed, or the file is not a trajectory of them
   }
-  comparison.Check(*start_scale, at::full({1}, (*sampler)->init_noise_sigma(), at::kDouble),
+  comparison.Check(file.at(prefix + "init_noise_sigma"), at::full({1}, (*sampler)->init_noise_sigma(), at::kDouble),
                    prefix + "init_noise_sigma");
-  if (file.Has(prefix + "sigmas")) {
-    absl::StatusOr<at::Tensor> sigmas = file.Get(prefix + "sigmas");
-    if (!sigmas.ok()) return sigmas.status();
-    comparison.Check(*sigmas, ToTensor(schedule.sigmas), prefix + "sigmas");
+  if (file.contains(prefix + "sigmas")) {
+    comparison.Check(file.at(prefix + "sigmas"), ToTensor(schedule.sigmas), prefix + "sigmas");
   }
   for (bool by_formula : {false, true}) {
     const std::unique_ptr<Sampler> walker = (*sampler)->Clone();
@@ -275,30 +179,27 @@ absl::StatusOr<std::vector<NoiseLevel>> ReferenceLevels(const SamplerConfig& con
   return levels;
 }
 
-absl::Status RunForwardProcess(const CaseFile& file, const SamplerConfig& config, at::ScalarType dtype,
+absl::Status RunForwardProcess(const Tensors& file, const SamplerConfig& config, at::ScalarType dtype,
                                Comparison& comparison) {
   for (const std::string prefix : {"add_noise.", "scale_noise."}) {
-    if (!file.Has(prefix + "out")) continue;
+    if (!file.contains(prefix + "out")) continue;
     at::Tensor x0, noise, timesteps, out;
     for (auto [name, tensor] : {std::pair("x0", &x0), std::pair("noise", &noise), std::pair("timesteps", &timesteps),
                                 std::pair("out", &out)}) {
-      absl::StatusOr<at::Tensor> loaded = file.Get(prefix + name);
-      if (!loaded.ok()) return loaded.status();
-      *tensor = *loaded;
+      *tensor = file.at(prefix + name);
     }
     absl::StatusOr<std::vector<NoiseLevel>> levels = ReferenceLevels(config, timesteps);
     if (!levels.ok()) return levels.status();
     comparison.Check(out, AddNoise(x0.to(dtype), noise.to(dtype), *levels), prefix + "out");
-    if (file.Has(prefix + "velocity")) {
-      absl::StatusOr<at::Tensor> velocity = file.Get(prefix + "velocity");
-      if (!velocity.ok()) return velocity.status();
-      comparison.Check(*velocity, Velocity(x0.to(dtype), noise.to(dtype), *levels), prefix + "velocity");
+    if (file.contains(prefix + "velocity")) {
+      comparison.Check(file.at(prefix + "velocity"), Velocity(x0.to(dtype), noise.to(dtype), *levels),
+                       prefix + "velocity");
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status RunTables(const CaseFile& file, const SamplerConfig& config, Comparison& comparison) {
+void RunTables(const Tensors& file, const SamplerConfig& config, Comparison& comparison) {
   std::vector<std::pair<std::string, std::vector<double>>> tables;
   if (config.sampler == SamplerClass::kFlowEuler) {
     Schedule training = MakeFlowTrainingSchedule(config);
@@ -309,49 +210,37 @@ absl::Status RunTables(const CaseFile& file, const SamplerConfig& config, Compar
     tables = {{"betas", {betas.begin(), betas.end()}}, {"alphas_cumprod", {alphas.begin(), alphas.end()}}};
   }
   for (const auto& [name, values] : tables) {
-    if (!file.Has(name)) continue;
-    absl::StatusOr<at::Tensor> expected = file.Get(name);
-    if (!expected.ok()) return expected.status();
-    comparison.Check(*expected, ToTensor(values), name);
+    if (file.contains(name)) comparison.Check(file.at(name), ToTensor(values), name);
   }
-  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<SamplerConfig> GoldenSamplerConfig(const std::string& class_name, const Json& config) {
-  if (!config.is_object()) return absl::InvalidArgumentError("the scheduler's config must be an object");
-  std::string text = ToText(config);
-  text.insert(1, absl::StrCat("\"_class_name\":\"", class_name, config.members().empty() ? "\"" : "\","));
-  absl::StatusOr<ConfigReader> reader = ConfigReader::FromText(text, "scheduler_config.json");
-  return reader.ok() ? ParseSamplerConfig(*reader) : reader.status();
+absl::StatusOr<SamplerConfig> SamplerOf(const std::string& class_name, const Json& config) {
+  absl::StatusOr<ConfigReader> reader = ConfigReader::FromJson(config, "scheduler_config.json");
+  return reader.ok() ? ParseSamplerConfig(*reader, class_name) : reader.status();
 }
 
-absl::StatusOr<GoldenSchedulerResult> RunGoldenScheduler(const Json& arguments, const Json& tolerance,
-                                                         const std::string& path, at::ScalarType dtype) {
-  const std::optional<double> allowed = Member(tolerance, "fp32").AsNumber();
-  const std::optional<double> timesteps_allowed = Member(tolerance, "fp32_timesteps").AsNumber();
-  if (!allowed || !timesteps_allowed) {
-    return absl::InvalidArgumentError("the case's tolerance must have fp32 and fp32_timesteps");
-  }
-  absl::StatusOr<SamplerConfig> config = CaseConfig(arguments);
+absl::StatusOr<Report> RunScheduler(const Case& test_case) {
+  absl::StatusOr<SamplerConfig> config = CaseConfig(test_case.arguments);
   if (!config.ok()) return config.status();
-  absl::StatusOr<SafetensorsFile> opened = SafetensorsFile::Open(path, "scheduler case");
-  if (!opened.ok()) return opened.status();
-  const CaseFile file(*std::move(opened));
-
-  Comparison comparison(*allowed, *timesteps_allowed);
-  if (absl::Status status = RunTables(file, *config, comparison); !status.ok()) return status;
-  if (absl::Status status = RunForwardProcess(file, *config, dtype, comparison); !status.ok()) return status;
-  for (const Json& steps : Member(arguments, "step_counts").items()) {
-    const std::optional<int64_t> count = steps.AsInt();
-    if (!count || *count < 1 || *count > 100000) {
-      return absl::InvalidArgumentError(absl::StrCat("step_counts has ", steps.Describe()));
+  const absl::StatusOr<Tensors> file = ReadTensors(test_case.Path(test_case.file));
+  if (!file.ok()) return file.status();
+  Report report;
+  Comparison comparison(test_case, report);
+  RunTables(*file, *config, comparison);
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    if (absl::Status status = RunForwardProcess(*file, *config, dtype, comparison); !status.ok()) return status;
+    for (const Json& steps : Member(test_case.arguments, "step_counts").items()) {
+      const std::optional<int64_t> count = steps.AsInt();
+      if (!count || *count < 1 || *count > 100000) {
+        return absl::InvalidArgumentError(absl::StrCat("step_counts has ", steps.Describe()));
+      }
+      absl::Status status = RunSteps(*file, *config, test_case.arguments, static_cast<int>(*count), dtype, comparison);
+      if (!status.ok()) return status;
     }
-    absl::Status status = RunSteps(file, *config, arguments, static_cast<int>(*count), dtype, comparison);
-    if (!status.ok()) return status;
   }
-  return comparison.result();
+  return report;
 }
 
-}  // namespace tessera
+}  // namespace tessera::golden

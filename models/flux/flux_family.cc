@@ -1,0 +1,146 @@
+#include "models/flux/flux_family.h"
+
+#include <utility>
+
+#include "models/flux/flux_transformer.h"
+#include "models/guidance.h"
+#include "models/latent_family.h"
+#include "models/precision.h"
+
+namespace tessera {
+namespace {
+
+// The reference pipeline's defaults and bounds.
+constexpr int64_t kSteps = 28;
+constexpr double kGuidanceScale = 3.5;
+constexpr int64_t kMaxTokens = 512;
+constexpr int64_t kDefaultLatentSide = 128;
+constexpr int64_t kMaxSide = 8192;
+constexpr int64_t kPatch = 2;  // latents that are packed into a token, a side
+
+constexpr size_t kClip = 0, kT5 = 1;
+
+struct FluxConfigs {
+  FluxConfig transformer;
+  TextStageConfig clip, t5;
+  AutoencoderConfig autoencoder;
+  std::vector<std::string> warnings;
+};
+
+absl::StatusOr<FluxConfigs> ReadConfigs(const ModelFolder& folder) {
+  FluxConfigs configs;
+  absl::StatusOr<TextStageConfig> clip = ReadTextStage(folder, "tokenizer", "text_encoder", configs.warnings);
+  if (!clip.ok()) return clip.status();
+  absl::StatusOr<TextStageConfig> t5 = ReadTextStage(folder, "tokenizer_2", "text_encoder_2", configs.warnings);
+  if (!t5.ok()) return t5.status();
+  configs.clip = *std::move(clip);
+  configs.t5 = *std::move(t5);
+  for (const absl::Status& status :
+       {CheckClass(folder, "transformer", {"FluxTransformer2DModel"}), CheckClass(folder, "vae", {"AutoencoderKL"}),
+        ReadConfig(folder, "transformer", ParseFluxConfig, configs.transformer, configs.warnings),
+        ReadConfig(folder, "vae", ParseAutoencoderConfig, configs.autoencoder, configs.warnings),
+        CheckEqual("transformer/config.json: pooled_projection_dim", configs.transformer.pooled_width,
+                   "width of the pooled output of text_encoder", configs.clip.config.pooled_width()),
+        CheckEqual("transformer/config.json: joint_attention_dim", configs.transformer.text_width,
+                   "width of the states of text_encoder_2", configs.t5.config.width()),
+        CheckEqual("a quarter of transformer/config.json: in_channels", configs.transformer.latent_channels(),
+                   "vae/config.json: latent_channels", configs.autoencoder.latent_channels)}) {
+    if (!status.ok()) return status;
+  }
+  return configs;
+}
+
+class FluxFamily final : public LatentFamily {
+ public:
+  FluxFamily(const ModelFolder& folder, const FluxConfigs& configs, const LoadOptions& options)
+      : LatentFamily(folder, options, configs.autoencoder, kPatch, {configs.clip, configs.t5},
+                     [config = configs.transformer](ParamTable& table) {
+                       return std::make_unique<FluxTransformer>(config, table);
+                     }),
+        config_(configs.transformer) {}
+
+  bool masks_padding() const override { return false; }
+  FlowSigmas flow_sigmas() const override { return FlowSigmas::kLinear; }
+
+  at::Tensor ToPrediction(const at::Tensor& output, const LatentGeometry& geometry) const override {
+    return Unpack(output, geometry.grid, kPatch);
+  }
+
+  absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const ForwardContext& context) override {
+    EncodedPrompt encoded{.cached = true};
+    const PromptOptions& o = request.options;
+    const bool guided = o.true_cfg_scale > 1 && request.negative_prompt.has_value();
+    const GuidanceWeights weights = ClassifierFreeGuidance(o.true_cfg_scale);
+    if (guided) {
+      absl::Status added = AddBranch({*request.negative_prompt, o.negative_prompt_2}, "negative prompt",
+                                     weights.negative, request, context, encoded);
+      if (!added.ok()) return added;
+    }
+    absl::Status added =
+        AddBranch({request.prompt, o.prompt_2}, "prompt", guided ? weights.positive : 1, request, context, encoded);
+    if (!added.ok()) return added;
+    return encoded;
+  }
+
+ private:
+  struct Texts {
+    const std::string& first;
+    const std::string& second;  // empty: as the first
+  };
+
+  absl::Status AddBranch(const Texts& texts, const char* field, double weight, const PromptRequest& request,
+                         const ForwardContext& context, EncodedPrompt& encoded) {
+    absl::StatusOr<EncodedText> clip = EncodeText(kClip,
+                                                  {.text = texts.first,
+                                                   .field = field,
+                                                   .max_length = text(kClip).config().positions(),
+                                                   .padding = TextPadding::kAttended},
+                                                  context, encoded);
+    if (!clip.ok()) return clip.status();
+    absl::StatusOr<EncodedText> t5 = EncodeText(kT5,
+                                                {.text = texts.second.empty() ? texts.first : texts.second,
+                                                 .field = field,
+                                                 .max_length = request.max_sequence_length,
+                                                 .padding = TextPadding::kAttended},
+                                                context, encoded);
+    if (!t5.ok()) return t5.status();
+    GuidanceBranch branch{.row = {.text = t5->hidden, .extras = {clip->pooled}}, .terms = {{.weight = weight}}};
+    if (config_.guidance) {
+      branch.row.extras.push_back(at::scalar_tensor(
+          request.guidance_scale, at::TensorOptions(IslandType(options().dtype)).device(options().device)));
+    }
+    encoded.guidance.branches.push_back(std::move(branch));
+    encoded.prompt_tokens = t5->tokens;
+    return absl::OkStatus();
+  }
+
+  FluxConfig config_;
+};
+
+}  // namespace
+
+absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder) {
+  absl::StatusOr<FluxConfigs> configs = ReadConfigs(folder);
+  if (!configs.ok()) return configs.status();
+  FamilyDescription description;
+  DescribeSizes(configs->autoencoder, kPatch, kDefaultLatentSide, kMaxSide, description);
+  description.default_steps = kSteps;
+  description.default_guidance_scale = kGuidanceScale;
+  description.default_max_sequence_length = kMaxTokens;
+  description.max_sequence_length = kMaxTokens;
+  description.heads = configs->transformer.heads;
+  description.blocks = configs->transformer.double_blocks + configs->transformer.single_blocks;
+  description.options = {prompt_option::kPrompt2, prompt_option::kTrueCfgScale};
+  description.warnings = configs->warnings;
+  return description;
+}
+
+absl::StatusOr<std::unique_ptr<Family>> LoadFlux(const ModelFolder& folder, const LoadOptions& options) {
+  absl::StatusOr<FluxConfigs> configs = ReadConfigs(folder);
+  if (!configs.ok()) return configs.status();
+  auto family = std::make_unique<FluxFamily>(folder, *configs, options);
+  if (absl::Status opened = family->Open(); !opened.ok()) return opened;
+  return family;
+}
+
+}  // namespace tessera

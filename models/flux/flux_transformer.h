@@ -1,0 +1,45 @@
+// FLUX.1's transformer (Black Forest Labs, 2024): double-stream blocks with own weights for text and image and one
+// joint attention, then single-stream blocks over both together; rotary positions over three axes.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "models/embedding.h"
+#include "models/flux/flux_config.h"
+#include "models/linear.h"
+#include "models/transformer.h"
+
+namespace tessera {
+
+// extras of the input: the pooled text [b, pooled width], and with config.guidance the guidance scale [b].
+class FluxTransformer final : public Transformer {
+ public:
+  FluxTransformer(const FluxConfig& config, ParamTable& table);
+  ~FluxTransformer() override;
+
+  int num_blocks() const override { return static_cast<int>(config_.double_blocks + config_.single_blocks); }
+  Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const override;
+  BlockState Embed(const TransformerInput& input, const ForwardContext& context) const override;
+  void Block(int index, BlockState& state, const Conditioning& conditioning,
+             const ForwardContext& context) const override;
+  at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
+                  const ForwardContext& context) const override;
+
+ private:
+  struct Stream;
+  struct DoubleBlock;
+  struct SingleBlock;
+
+  FluxConfig config_;
+  at::ScalarType dtype_;
+  Linear image_in_, text_in_;
+  EmbeddingMlp timestep_embedder_, pooled_embedder_;
+  std::optional<EmbeddingMlp> guidance_embedder_;
+  std::vector<DoubleBlock> double_blocks_;
+  std::vector<SingleBlock> single_blocks_;
+  Linear output_modulation_, output_projection_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,32 @@
+// transformer/config.json of HunyuanDiT. LibTorch-free.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "models/weights/json.h"
+
+namespace tessera {
+
+struct HunyuanConfig {
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t layers = 0;
+  int64_t channels = 0;  // in; out is twice that where the variance is learned
+  int64_t out_channels = 0;
+  int64_t patch = 0;
+  int64_t hidden = 0;                      // of the MLP
+  int64_t sample_size = 0;                 // latent side the model was trained at
+  int64_t bert_width = 0;                  // cross_attention_dim
+  int64_t t5_width = 0;                    // cross_attention_dim_t5
+  int64_t pooled_width = 0;                // pooled_projection_dim
+  int64_t bert_tokens = 0, t5_tokens = 0;  // text_len, text_len_t5
+  bool style_and_size = false;             // v1.1: conditioned on a style and on sizes
+
+  int64_t width() const { return heads * head_dim; }
+};
+
+// InvalidArgument names the field, its value and what is legal.
+absl::StatusOr<HunyuanConfig> ParseHunyuanConfig(ConfigReader& reader);
+
+}  // namespace tessera

@@ -1,0 +1,163 @@
+#include "models/hunyuandit/hunyuandit_family.h"
+
+#include <numeric>
+#include <utility>
+
+#include "models/guidance.h"
+#include "models/hunyuandit/hunyuandit_transformer.h"
+#include "models/hunyuandit/image_sizes.h"
+#include "models/latent_family.h"
+#include "models/precision.h"
+
+namespace tessera {
+namespace {
+
+// The reference pipeline's defaults and bounds.
+constexpr int64_t kSteps = 50;
+constexpr double kGuidanceScale = 5.0;
+constexpr int64_t kMaxSide = 8192;
+constexpr int64_t kSizeMultiple = 16;
+constexpr int32_t kOriginalSide = 1024;
+
+constexpr size_t kBert = 0, kT5 = 1;
+
+struct HunyuanConfigs {
+  HunyuanConfig transformer;
+  TextStageConfig bert, t5;
+  AutoencoderConfig autoencoder;
+  std::vector<std::string> warnings;
+};
+
+absl::StatusOr<HunyuanConfigs> ReadConfigs(const ModelFolder& folder) {
+  HunyuanConfigs configs;
+  absl::StatusOr<TextStageConfig> bert = ReadTextStage(folder, "tokenizer", "text_encoder", configs.warnings);
+  if (!bert.ok()) return bert.status();
+  absl::StatusOr<TextStageConfig> t5 = ReadTextStage(folder, "tokenizer_2", "text_encoder_2", configs.warnings);
+  if (!t5.ok()) return t5.status();
+  configs.bert = *std::move(bert);
+  configs.t5 = *std::move(t5);
+  for (const absl::Status& status :
+       {CheckClass(folder, "transformer", {"HunyuanDiT2DModel"}), CheckClass(folder, "vae", {"AutoencoderKL"}),
+        ReadConfig(folder, "transformer", ParseHunyuanConfig, configs.transformer, configs.warnings),
+        ReadConfig(folder, "vae", ParseAutoencoderConfig, configs.autoencoder, configs.warnings),
+        CheckEqual("transformer/config.json: cross_attention_dim", configs.transformer.bert_width,
+                   "text_encoder/config.json: hidden_size", configs.bert.config.width()),
+        CheckEqual("transformer/config.json: cross_attention_dim_t5", configs.transformer.t5_width,
+                   "text_encoder_2/config.json: d_model", configs.t5.config.width()),
+        CheckEqual("transformer/config.json: in_channels", configs.transformer.channels,
+                   "vae/config.json: latent_channels", configs.autoencoder.latent_channels)}) {
+    if (!status.ok()) return status;
+  }
+  if (configs.transformer.bert_tokens > configs.bert.config.positions()) {
+    return absl::InvalidArgumentError(absl::StrCat("transformer/config.json: text_len is ",
+                                                   configs.transformer.bert_tokens,
+                                                   "; text_encoder/config.json has a max_position_embeddings of ",
+                                                   configs.bert.config.positions(), ", which must not be less"));
+  }
+  return configs;
+}
+
+class HunyuanFamily final : public LatentFamily {
+ public:
+  HunyuanFamily(const ModelFolder& folder, const HunyuanConfigs& configs, const LoadOptions& options)
+      : LatentFamily(folder, options, configs.autoencoder, configs.transformer.patch, {configs.bert, configs.t5},
+                     [config = configs.transformer](ParamTable& table) {
+                       return std::make_unique<HunyuanTransformer>(config, table);
+                     }),
+        config_(configs.transformer) {}
+
+  ImageSize BinnedSize(ImageSize requested) const override {
+    const HunyuanSize size = HunyuanStandardSize(requested.height, requested.width);
+    return {.height = size.height, .width = size.width};
+  }
+
+  bool masks_padding() const override { return false; }
+
+  absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const ForwardContext& context) override {
+    if (request.max_sequence_length != config_.t5_tokens) {
+      return absl::InvalidArgumentError(absl::StrCat("max_sequence_length is ", request.max_sequence_length,
+                                                     "; legal for this model is ", config_.t5_tokens));
+    }
+    EncodedPrompt encoded{.cached = true};
+    const bool guided = request.guidance_scale > 1;
+    const GuidanceWeights weights = ClassifierFreeGuidance(request.guidance_scale);
+    if (guided) {
+      absl::Status added = AddBranch(request.negative_prompt.value_or(""), "negative prompt", weights.negative, request,
+                                     context, encoded);
+      if (!added.ok()) return added;
+      encoded.guidance.rescale = request.options.guidance_rescale;
+      encoded.guidance.conditional = 1;
+    }
+    absl::Status added = AddBranch(request.prompt, "prompt", guided ? weights.positive : 1, request, context, encoded);
+    if (!added.ok()) return added;
+    return encoded;
+  }
+
+ private:
+  absl::Status AddBranch(const std::string& prompt, const char* field, double weight, const PromptRequest& request,
+                         const ForwardContext& context, EncodedPrompt& encoded) {
+    const auto encode = [&](size_t stage, int64_t length) {
+      return EncodeText(stage, {.text = prompt, .field = field, .max_length = length, .padding = TextPadding::kMasked},
+                        context, encoded);
+    };
+    absl::StatusOr<EncodedText> bert = encode(kBert, config_.bert_tokens);
+    if (!bert.ok()) return bert.status();
+    absl::StatusOr<EncodedText> t5 = encode(kT5, config_.t5_tokens);
+    if (!t5.ok()) return t5.status();
+    const at::TensorOptions island = at::TensorOptions(IslandType(options().dtype)).device(options().device);
+    const auto mask = [&](int64_t tokens, int64_t length) { return (at::arange(length, island) < tokens).to(island); };
+    ConditioningRow row{
+        .text = bert->hidden,
+        .extras = {t5->hidden, mask(bert->tokens, config_.bert_tokens), mask(t5->tokens, config_.t5_tokens)}};
+    if (config_.style_and_size) {
+      const OriginalSize& original = request.options.original_size;
+      const auto side = [](int32_t given) { return static_cast<double>(given > 0 ? given : kOriginalSide); };
+      row.extras.push_back(at::tensor({side(original.height), side(original.width), static_cast<double>(request.height),
+                                       static_cast<double>(request.width), static_cast<double>(original.crop_top),
+                                       static_cast<double>(original.crop_left)},
+                                      at::kDouble)
+                               .to(island));
+    }
+    encoded.guidance.branches.push_back({.row = std::move(row), .terms = {{.weight = weight}}});
+    encoded.prompt_tokens = t5->tokens;
+    return absl::OkStatus();
+  }
+
+  HunyuanConfig config_;
+};
+
+}  // namespace
+
+absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) {
+  absl::StatusOr<HunyuanConfigs> configs = ReadConfigs(folder);
+  if (!configs.ok()) return configs.status();
+  FamilyDescription description;
+  DescribeSizes(configs->autoencoder, configs->transformer.patch, configs->transformer.sample_size, kMaxSide,
+                description);
+  description.size_multiple = std::lcm(kSizeMultiple, description.size_multiple);
+  description.min_size = description.size_multiple;
+  description.max_size = kMaxSide / description.size_multiple * description.size_multiple;
+  description.default_steps = kSteps;
+  description.default_guidance_scale = kGuidanceScale;
+  description.can_bin = true;
+  description.default_resolution_binning = true;
+  description.binning_keeps_size = false;
+  description.default_max_sequence_length = configs->transformer.t5_tokens;
+  description.max_sequence_length = configs->transformer.t5_tokens;
+  description.heads = configs->transformer.heads;
+  description.blocks = configs->transformer.layers;
+  description.options = {prompt_option::kGuidanceRescale};
+  if (configs->transformer.style_and_size) description.options.push_back(prompt_option::kOriginalSize);
+  description.warnings = configs->warnings;
+  return description;
+}
+
+absl::StatusOr<std::unique_ptr<Family>> LoadHunyuanDiT(const ModelFolder& folder, const LoadOptions& options) {
+  absl::StatusOr<HunyuanConfigs> configs = ReadConfigs(folder);
+  if (!configs.ok()) return configs.status();
+  auto family = std::make_unique<HunyuanFamily>(folder, *configs, options);
+  if (absl::Status opened = family->Open(); !opened.ok()) return opened;
+  return family;
+}
+
+}  // namespace tessera

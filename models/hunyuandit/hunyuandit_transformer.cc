@@ -1,0 +1,208 @@
+#include "models/hunyuandit/hunyuandit_transformer.h"
+
+#include <cmath>
+
+#include "kernels/ops.h"
+#include "kernels/planted.h"
+#include "models/heads.h"
+#include "models/hunyuandit/image_sizes.h"
+#include "models/precision.h"
+#include "models/rotary.h"
+
+// Shapes: b batch, n image tokens of the span, t text tokens of both encoders, D width, h heads (of this rank), d
+// head_dim.
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kSinusoidChannels = 256;
+constexpr int64_t kPoolHeads = 8;
+constexpr int64_t kSizeCount = 6;
+constexpr int64_t kRopeBasePixels = 512;  // the square that positions were trained on, at 8 pixels a latent
+constexpr double kNormEps = 1e-6;
+constexpr LinearOptions kColumn{.role = LinearRole::kColumn};
+constexpr LinearOptions kRow{.role = LinearRole::kRow};
+
+// Coordinates of `count` tokens that are spread from begin towards end, which is not reached.
+at::Tensor Coordinates(int64_t count, int64_t begin, int64_t end) {
+  const double n = static_cast<double>(count);
+  return at::linspace(static_cast<double>(begin), static_cast<double>(end) * (n - 1) / n, count, at::kDouble);
+}
+
+}  // namespace
+
+struct HunyuanTransformer::Norm {
+  Norm(const ParamScope& scope, int64_t width)
+      : weight(scope.Add("weight", {width})), bias(scope.Add("bias", {width})) {}
+
+  at::Tensor Forward(const at::Tensor& x) const { return at::layer_norm(x, {x.size(-1)}, weight, bias, kNormEps); }
+
+  at::Tensor weight, bias;
+};
+
+// Attention with LayerNorm on queries and keys, of the image to itself or to the text.
+struct HunyuanTransformer::Attention {
+  Attention(const ParamScope& scope, const HunyuanConfig& config, int64_t source_width)
+      : q(scope / "to_q", config.width(), config.width(), kColumn),
+        kv(scope, source_width, {{"to_k", config.width()}, {"to_v", config.width()}}, kColumn),
+        norm_q(scope / "norm_q", config.head_dim),
+        norm_k(scope / "norm_k", config.head_dim),
+        out(scope / "to_out.0", config.width(), config.width(), kRow) {}
+
+  // Normalised queries of x and keys and values of source, each [b, tokens, h, d].
+  Qkv Project(const at::Tensor& x, const at::Tensor& source, int64_t head_dim, const ForwardContext& context) const {
+    const std::vector<at::Tensor> parts = kv.Forward(source, context).chunk(2, -1);
+    return {.q = norm_q.Forward(SplitHeads(q.Forward(x, context), head_dim)),
+            .k = norm_k.Forward(SplitHeads(parts[0], head_dim)),
+            .v = SplitHeads(parts[1], head_dim),
+            .scale = 1 / std::sqrt(static_cast<double>(head_dim))};
+  }
+
+  Linear q, kv;
+  Norm norm_q, norm_k;
+  Linear out;
+};
+
+struct HunyuanTransformer::BlockLayers {
+  BlockLayers(const ParamScope& scope, const HunyuanConfig& config, bool reads_skip)
+      : norm1(scope / "norm1.norm", config.width()),
+        shift(scope / "norm1.linear", config.width(), config.width()),
+        self(scope / "attn1", config, config.width()),
+        norm2(scope / "norm2", config.width()),
+        cross(scope / "attn2", config, config.bert_width),
+        norm3(scope / "norm3", config.width()),
+        mlp_in(scope / "ff.net.0.proj", config.width(), config.hidden, kColumn),
+        mlp_out(scope / "ff.net.2", config.hidden, config.width(), kRow) {
+    if (reads_skip) {
+      skip_norm.emplace(scope / "skip_norm", 2 * config.width());
+      skip_linear.emplace(scope / "skip_linear", 2 * config.width(), config.width());
+    }
+  }
+
+  Norm norm1;
+  Linear shift;
+  Attention self;
+  Norm norm2;
+  Attention cross;
+  Norm norm3;
+  Linear mlp_in, mlp_out;
+  std::optional<Norm> skip_norm;
+  std::optional<Linear> skip_linear;
+};
+
+HunyuanTransformer::HunyuanTransformer(const HunyuanConfig& config, ParamTable& table)
+    : config_(config),
+      dtype_(table.dtype()),
+      patch_embed_(ParamScope(table) / "pos_embed.proj", config.channels, config.patch, config.width()),
+      t5_embedder_(ParamScope(table) / "text_embedder", config.t5_width, 4 * config.t5_width, config.bert_width),
+      timestep_embedder_(ParamScope(table) / "time_extra_emb.timestep_embedder", kSinusoidChannels, config.width()),
+      extra_embedder_(
+          ParamScope(table) / "time_extra_emb.extra_embedder",
+          config.pooled_width + (config.style_and_size ? kSizeCount * kSinusoidChannels + config.width() : int64_t{0}),
+          4 * config.width(), config.width()),
+      text_padding_(
+          ParamScope(table).Add("text_embedding_padding", {config.bert_tokens + config.t5_tokens, config.bert_width})),
+      pool_positions_((ParamScope(table) / "time_extra_emb.pooler")
+                          .Add("positional_embedding", {config.t5_tokens + 1, config.t5_width})),
+      pool_q_(ParamScope(table) / "time_extra_emb.pooler.q_proj", config.t5_width, config.t5_width),
+      pool_kv_(ParamScope(table) / "time_extra_emb.pooler", config.t5_width,
+               {{"k_proj", config.t5_width}, {"v_proj", config.t5_width}}),
+      pool_out_(ParamScope(table) / "time_extra_emb.pooler.c_proj", config.t5_width, config.pooled_width),
+      output_modulation_(ParamScope(table) / "norm_out.linear", config.width(), 2 * config.width()),
+      output_projection_(ParamScope(table) / "proj_out", config.width(),
+                         config.patch * config.patch * config.out_channels) {
+  const ParamScope root(table);
+  if (config.style_and_size) styles_ = (root / "time_extra_emb.style_embedder").Add("weight", {1, config.width()});
+  for (int64_t i = 0; i < config.layers; ++i) {
+    blocks_.emplace_back(root / "blocks" / i, config, /*reads_skip=*/i > config.layers / 2);
+  }
+}
+
+HunyuanTransformer::~HunyuanTransformer() = default;
+
+at::Tensor HunyuanTransformer::PoolText(const at::Tensor& t5, const ForwardContext& context) const {
+  const at::Tensor rows = at::cat({t5.mean(1, /*keepdim=*/true), t5}, 1) + pool_positions_;  // [b, t + 1, width]
+  const int64_t head_dim = config_.t5_width / kPoolHeads;
+  const std::vector<at::Tensor> kv = pool_kv_.Forward(rows, context).chunk(2, -1);
+  const at::Tensor read = tessera::Attention(SplitHeads(pool_q_.Forward(rows.narrow(1, 0, 1), context), head_dim),
+                                             SplitHeads(kv[0], head_dim), SplitHeads(kv[1], head_dim), std::nullopt,
+                                             1 / std::sqrt(static_cast<double>(head_dim)));
+  return pool_out_.Forward(read.flatten(2), context).squeeze(1);
+}
+
+Conditioning HunyuanTransformer::Condition(const TransformerInput& input, const ForwardContext& context) const {
+  const at::ScalarType island = IslandType(dtype_);
+  const int64_t b = input.timestep.size(0);
+  const auto sinusoid = [&](const at::Tensor& values) {
+    return Sinusoid(values.to(island), island, kSinusoidChannels).to(dtype_);
+  };
+  at::Tensor extra = PoolText(input.extras[kT5].to(dtype_), context);  // [b, pooled width]
+  if (config_.style_and_size) {
+    const at::Tensor sizes = sinusoid(input.extras[kSizes].flatten()).reshape({b, -1});  // [b, 6 · 256]
+    extra = at::cat({extra, sizes, styles_.expand({b, -1})}, 1);
+  }
+  Conditioning conditioning;
+  conditioning.embedding =
+      timestep_embedder_.Forward(sinusoid(input.timestep), context) + extra_embedder_.Forward(extra, context);
+  conditioning.modulation = at::silu(conditioning.embedding);
+
+  // The first half of a head's channels encodes the column, the second the row.
+  const int64_t base = kRopeBasePixels / 8 / config_.patch, half = config_.head_dim / 2;
+  const TokenGrid& grid = input.grid;
+  const HunyuanRopeRegion region = HunyuanRopeRegionFor(grid.height, grid.width, base);
+  at::Tensor columns =
+      RepeatOverRows(RotaryAngles(Coordinates(grid.width, region.left, region.right), half), grid.height);
+  at::Tensor rows =
+      RepeatOverColumns(RotaryAngles(Coordinates(grid.height, region.top, region.bottom), half), grid.width);
+  if (Planted("hunyuan_rope_axes")) std::swap(columns, rows);
+  const at::Tensor angles = at::cat({columns, rows}, 1).slice(0, input.span.begin, input.span.end);  // [n, d/2]
+  conditioning.cos = at::cos(angles).to(input.patches.device(), island);
+  conditioning.sin = at::sin(angles).to(input.patches.device(), island);
+  return conditioning;
+}
+
+BlockState HunyuanTransformer::Embed(const TransformerInput& input, const ForwardContext& context) const {
+  const at::Tensor t5 = t5_embedder_.Forward(input.extras[kT5].to(dtype_), context);
+  const at::Tensor text = at::cat({input.text.to(dtype_), t5}, 1);  // [b, t, cross_attention_dim]
+  const at::Tensor mask = at::cat({input.extras[kBertMask], input.extras[kT5Mask]}, 1).unsqueeze(-1) != 0;
+  if (Planted("hunyuan_padding_kept")) return {.image = patch_embed_.Forward(input.patches), .text = text, .skips = {}};
+  return {.image = patch_embed_.Forward(input.patches), .text = at::where(mask, text, text_padding_), .skips = {}};
+}
+
+void HunyuanTransformer::Block(int index, BlockState& state, const Conditioning& conditioning,
+                               const ForwardContext& context) const {
+  const BlockLayers& layers = blocks_[static_cast<size_t>(index)];
+  at::Tensor& x = state.image;
+  if (layers.skip_linear) {
+    const auto kept = state.skips.find(num_blocks() - 1 - index);
+    TORCH_CHECK(kept != state.skips.end(), "block ", index, " was not given its skip");
+    const bool reversed = Planted("hunyuan_skip_order");
+    const at::Tensor joined = at::cat({reversed ? kept->second : x, reversed ? x : kept->second}, -1);  // [b, n, 2 D]
+    x = layers.skip_linear->Forward(layers.skip_norm->Forward(joined), context);
+    state.skips.erase(kept);
+  }
+
+  const at::Tensor y = layers.norm1.Forward(x) + layers.shift.Forward(conditioning.modulation, context).unsqueeze(1);
+  Qkv self = layers.self.Project(y, y, config_.head_dim, context);
+  self.q = Rotate(self.q, conditioning.cos, conditioning.sin);
+  self.k = Rotate(self.k, conditioning.cos, conditioning.sin);
+  x = x + layers.self.out.Forward(context.attention.Attend(index, self).flatten(2), context);
+
+  // Only the query is rotated: text has no position in the image.
+  const Qkv cross = layers.cross.Project(layers.norm2.Forward(x), state.text, config_.head_dim, context);
+  const at::Tensor read = tessera::Attention(Rotate(cross.q, conditioning.cos, conditioning.sin), cross.k, cross.v,
+                                             std::nullopt, cross.scale);
+  x = x + layers.cross.out.Forward(read.flatten(2), context);
+
+  x = x + layers.mlp_out.Forward(layers.mlp_in.ForwardGeluTanh(layers.norm3.Forward(x), context), context);
+  if (index < num_blocks() / 2 - 1) state.skips[index] = x;
+}
+
+at::Tensor HunyuanTransformer::Head(const BlockState& state, const Conditioning& conditioning,
+                                    const ForwardContext& context) const {
+  // Scale comes before shift here.
+  const std::vector<at::Tensor> m = output_modulation_.Forward(conditioning.modulation, context).chunk(2, -1);
+  return output_projection_.Forward(LayerNormModulate(state.image, m[1], m[0], kNormEps), context);
+}
+
+}  // namespace tessera

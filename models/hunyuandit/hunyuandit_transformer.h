@@ -1,0 +1,59 @@
+// HunyuanDiT's transformer (Li et al., 2024): self-attention with rotary positions, cross-attention over two texts, and
+// long skips from the first half of the blocks to the second.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "models/embedding.h"
+#include "models/hunyuandit/hunyuandit_config.h"
+#include "models/linear.h"
+#include "models/patch_embed.h"
+#include "models/transformer.h"
+
+namespace tessera {
+
+// The input's text is BERT's states, padding included [b, text_len, cross_attention_dim].
+class HunyuanTransformer final : public Transformer {
+ public:
+  // The input's extras.
+  enum Extra {
+    kT5,        // T5's states, padding included [b, text_len_t5, cross_attention_dim_t5]
+    kBertMask,  // [b, text_len], 1 for tokens and 0 for padding
+    kT5Mask,    // [b, text_len_t5]
+    kSizes,     // [b, 6]: original height and width, height and width, crop top and left; only with style_and_size
+  };
+
+  HunyuanTransformer(const HunyuanConfig& config, ParamTable& table);
+  ~HunyuanTransformer() override;
+
+  int num_blocks() const override { return static_cast<int>(config_.layers); }
+  Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const override;
+  BlockState Embed(const TransformerInput& input, const ForwardContext& context) const override;
+  void Block(int index, BlockState& state, const Conditioning& conditioning,
+             const ForwardContext& context) const override;
+  at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
+                  const ForwardContext& context) const override;
+
+  // Attention of the mean of T5's rows over all of them, padding included: [b, t, width] → [b, pooled width].
+  at::Tensor PoolText(const at::Tensor& t5, const ForwardContext& context) const;
+
+ private:
+  struct Norm;
+  struct Attention;
+  struct BlockLayers;
+
+  HunyuanConfig config_;
+  at::ScalarType dtype_;
+  PatchEmbed patch_embed_;
+  EmbeddingMlp t5_embedder_, timestep_embedder_, extra_embedder_;
+  at::Tensor text_padding_;    // [text_len + text_len_t5, cross_attention_dim]: what padding rows become
+  at::Tensor pool_positions_;  // [text_len_t5 + 1, width of T5]
+  Linear pool_q_, pool_kv_, pool_out_;
+  at::Tensor styles_;  // [1, D], or undefined
+  std::vector<BlockLayers> blocks_;
+  Linear output_modulation_, output_projection_;
+};
+
+}  // namespace tessera

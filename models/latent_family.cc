@@ -1,0 +1,83 @@
+#include "models/latent_family.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "models/precision.h"
+
+namespace tessera {
+
+absl::Status CheckEqual(const std::string& left, int64_t a, const std::string& right, int64_t b) {
+  if (a == b) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(left, " is ", a, " and ", right, " is ", b, "; they must be equal"));
+}
+
+LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options, const AutoencoderConfig& autoencoder,
+                           int64_t patch, std::vector<TextStageConfig> texts,
+                           Component<Transformer>::Make make_transformer)
+    : options_(options),
+      autoencoder_config_(autoencoder),
+      patch_(patch),
+      transformer_(folder, "transformer", std::move(make_transformer), options.dtype, options.device,
+                   ComponentPlacement::kRank0),
+      autoencoder_(
+          folder, "vae", [autoencoder](ParamTable& table) { return std::make_unique<Autoencoder>(autoencoder, table); },
+          options.dtype, options.device, options.autoencoder) {
+  const auto cache = std::make_shared<PromptCache>(options.prompt_cache_bytes);
+  for (TextStageConfig& text : texts) {
+    texts_.push_back(std::make_unique<TextStage>(folder, std::move(text), options, cache));
+  }
+}
+
+absl::Status LatentFamily::Open() {
+  for (const std::unique_ptr<TextStage>& text : texts_) {
+    if (absl::Status opened = text->Open(); !opened.ok()) return opened;
+  }
+  if (absl::Status opened = transformer_.Open(); !opened.ok()) return opened;
+  return autoencoder_.Open();
+}
+
+int64_t LatentFamily::weight_bytes() const {
+  int64_t bytes = transformer_.weight_bytes() + autoencoder_.weight_bytes();
+  for (const std::unique_ptr<TextStage>& text : texts_) bytes += text->weight_bytes();
+  return bytes;
+}
+
+LatentGeometry LatentFamily::Geometry(int64_t height, int64_t width) const {
+  const int64_t factor = autoencoder_config_.factor();
+  return {.channels = autoencoder_config_.latent_channels,
+          .height = height / factor,
+          .width = width / factor,
+          .grid = {.height = height / factor / patch_, .width = width / factor / patch_}};
+}
+
+at::Tensor LatentFamily::ToPatches(const at::Tensor& latents) const { return Patchify(latents, patch_); }
+
+at::Tensor LatentFamily::ToPrediction(const at::Tensor& output, const LatentGeometry& geometry) const {
+  return Unpatchify(output, geometry.grid, patch_).narrow(1, 0, geometry.channels);
+}
+
+absl::StatusOr<at::Tensor> LatentFamily::Decode(const at::Tensor& latents, const ForwardContext& context) {
+  absl::StatusOr<at::Tensor> image = autoencoder_.With([&](const Autoencoder& autoencoder) {
+    return autoencoder.Decode(latents.to(autoencoder_.device(), options_.dtype), context);
+  });
+  if (!image.ok()) return image.status();
+  return image->to(options_.device, IslandType(options_.dtype));
+}
+
+absl::StatusOr<EncodedText> LatentFamily::EncodeText(size_t index, const TextCall& call, const ForwardContext& context,
+                                                     EncodedPrompt& encoded) {
+  absl::StatusOr<EncodedText> text = texts_[index]->Encode(call, context, encoded.cached);
+  if (text.ok()) encoded.warnings.insert(encoded.warnings.end(), text->warnings.begin(), text->warnings.end());
+  return text;
+}
+
+void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,
+                   FamilyDescription& description) {
+  description.size_multiple = autoencoder.factor() * patch;
+  description.min_size = description.size_multiple;
+  description.max_size = max_side / description.size_multiple * description.size_multiple;
+  description.default_height = description.default_width = default_latent_side * autoencoder.factor();
+}
+
+}  // namespace tessera

@@ -1,0 +1,60 @@
+// What the families have in common: a transformer over patches of an autoencoder's latents, conditioned by the states
+// of text encoders.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/autoencoder/autoencoder.h"
+#include "models/component.h"
+#include "models/family.h"
+#include "models/text_encoders/text_stage.h"
+
+namespace tessera {
+
+// InvalidArgument unless the two figures, each of a file and field that is named, are equal.
+absl::Status CheckEqual(const std::string& left, int64_t a, const std::string& right, int64_t b);
+
+class LatentFamily : public Family {
+ public:
+  const Transformer& transformer() const override { return transformer_.model(); }
+  at::ScalarType dtype() const override { return options_.dtype; }
+  at::Device device() const override { return options_.device; }
+  int64_t weight_bytes() const override;
+  ImageSize BinnedSize(ImageSize requested) const override { return requested; }
+  LatentGeometry Geometry(int64_t height, int64_t width) const override;
+  at::Tensor ToPatches(const at::Tensor& latents) const override;
+  // Drops the second half of the channels, the learned variance, where there is one: no sampler reads it.
+  at::Tensor ToPrediction(const at::Tensor& output, const LatentGeometry& geometry) const override;
+  absl::StatusOr<at::Tensor> Decode(const at::Tensor& latents, const ForwardContext& context) override;
+
+  // Loads everything that is to stay in memory and checks the rest.
+  absl::Status Open();
+
+ protected:
+  // `patch` latents a token and side; `texts` in the order of their component names.
+  LatentFamily(const ModelFolder& folder, const LoadOptions& options, const AutoencoderConfig& autoencoder,
+               int64_t patch, std::vector<TextStageConfig> texts, Component<Transformer>::Make make_transformer);
+
+  TextStage& text(size_t index) { return *texts_[index]; }
+  const LoadOptions& options() const { return options_; }
+
+  // Encodes with stage `index`, and adds to `encoded` what the user should know.
+  absl::StatusOr<EncodedText> EncodeText(size_t index, const TextCall& call, const ForwardContext& context,
+                                         EncodedPrompt& encoded);
+
+ private:
+  LoadOptions options_;
+  AutoencoderConfig autoencoder_config_;
+  int64_t patch_;
+  std::vector<std::unique_ptr<TextStage>> texts_;
+  Component<Transformer> transformer_;
+  Component<Autoencoder> autoencoder_;
+};
+
+// What every family's description says alike of its autoencoder and patches.
+void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,
+                   FamilyDescription& description);
+
+}  // namespace tessera

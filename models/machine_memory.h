@@ -1,0 +1,29 @@
+// How much memory this process can still take. Linux; LibTorch-free.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace tessera {
+
+// Bytes, each as its own source says it; a source that is absent, unreadable or not understood limits nothing.
+struct MachineMemory {
+  // MemAvailable: what can be had without swapping, dropped caches included. Swap space does not count.
+  std::optional<int64_t> machine;
+  // Of the process's control group and each group above it, the least that is left: the limit (memory.max and
+  // memory.high, or memory.limit_in_bytes in version 1) less what is in use, in which inactive pages of files do not
+  // count, since they are dropped when memory is short. Empty if no group has a limit.
+  std::optional<int64_t> control_group;
+  // What is left below the limit of address space (ulimit -v).
+  std::optional<int64_t> address_space;
+
+  int64_t available() const;         // the least of them; the largest number there is if nothing is known
+  std::string available_in() const;  // which of them that is, in words
+};
+
+// Reads `root`/proc and `root`/sys; a root other than the empty one is for tests. The answer holds for the moment:
+// other processes take memory too.
+MachineMemory ReadMachineMemory(const std::string& root = "");
+
+}  // namespace tessera

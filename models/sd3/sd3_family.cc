@@ -1,0 +1,193 @@
+#include "models/sd3/sd3_family.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "models/guidance.h"
+#include "models/latent_family.h"
+#include "models/sd3/sd3_transformer.h"
+
+namespace tessera {
+namespace {
+
+// The reference pipeline's defaults and bounds.
+constexpr int64_t kSteps = 28;
+constexpr double kGuidanceScale = 7.0;
+constexpr int64_t kDefaultTokens = 256, kMaxTokens = 512;
+constexpr int64_t kMaxSide = 8192;
+
+constexpr size_t kClipL = 0, kClipG = 1, kT5 = 2;
+
+struct Sd3Configs {
+  Sd3Config transformer;
+  std::vector<TextStageConfig> texts;  // CLIP-L, CLIP-G and, where the model has it, T5
+  AutoencoderConfig autoencoder;
+  std::vector<std::string> warnings;
+};
+
+absl::StatusOr<Sd3Configs> ReadConfigs(const ModelFolder& folder) {
+  Sd3Configs configs;
+  for (const auto& [tokenizer, encoder] :
+       {std::pair("tokenizer", "text_encoder"), std::pair("tokenizer_2", "text_encoder_2"),
+        std::pair("tokenizer_3", "text_encoder_3")}) {
+    if (configs.texts.size() == kT5 && !folder.HasComponent(encoder)) break;
+    absl::StatusOr<TextStageConfig> text = ReadTextStage(folder, tokenizer, encoder, configs.warnings);
+    if (!text.ok()) return text.status();
+    configs.texts.push_back(*std::move(text));
+  }
+  const TextEncoderConfig &l = configs.texts[kClipL].config, &g = configs.texts[kClipG].config;
+  for (const absl::Status& status :
+       {CheckClass(folder, "transformer", {"SD3Transformer2DModel"}), CheckClass(folder, "vae", {"AutoencoderKL"}),
+        ReadConfig(folder, "transformer", ParseSd3Config, configs.transformer, configs.warnings),
+        ReadConfig(folder, "vae", ParseAutoencoderConfig, configs.autoencoder, configs.warnings),
+        CheckEqual("transformer/config.json: pooled_projection_dim", configs.transformer.pooled_width,
+                   "width of the pooled outputs of text_encoder and text_encoder_2",
+                   l.pooled_width() + g.pooled_width()),
+        CheckEqual("max_position_embeddings of text_encoder/config.json", l.positions(), "that of text_encoder_2",
+                   g.positions()),
+        CheckEqual("transformer/config.json: in_channels", configs.transformer.channels,
+                   "vae/config.json: latent_channels", configs.autoencoder.latent_channels)}) {
+    if (!status.ok()) return status;
+  }
+  const int64_t width = configs.transformer.text_width;
+  if (l.width() + g.width() > width) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("transformer/config.json: joint_attention_dim is ", width, "; the states of text_encoder and ",
+                     "text_encoder_2 together have a width of ", l.width() + g.width(), ", which must not be more"));
+  }
+  if (configs.texts.size() > kT5) {
+    absl::Status equal = CheckEqual("transformer/config.json: joint_attention_dim", width,
+                                    "width of the states of text_encoder_3", configs.texts[kT5].config.width());
+    if (!equal.ok()) return equal;
+  }
+  return configs;
+}
+
+class Sd3Family final : public LatentFamily {
+ public:
+  Sd3Family(const ModelFolder& folder, const Sd3Configs& configs, const LoadOptions& options)
+      : LatentFamily(folder, options, configs.autoencoder, configs.transformer.patch, configs.texts,
+                     [config = configs.transformer](ParamTable& table) {
+                       return std::make_unique<Sd3Transformer>(config, table);
+                     }),
+        config_(configs.transformer),
+        has_t5_(configs.texts.size() > kT5) {}
+
+  bool masks_padding() const override { return false; }
+
+  absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const ForwardContext& context) override {
+    const PromptOptions& o = request.options;
+    const int64_t layers = std::min(text(kClipL).config().layers(), text(kClipG).config().layers());
+    if (o.clip_skip < 0 || o.clip_skip >= layers) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("clip_skip is ", o.clip_skip, "; legal for this model is 0 to ", layers - 1));
+    }
+    for (const int32_t layer : o.skip_layers.layers) {
+      if (layer < 0 || layer >= config_.layers) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("skip_layers has ", layer, "; legal for this model is 0 to ", config_.layers - 1));
+      }
+    }
+
+    EncodedPrompt encoded{.cached = true};
+    const bool guided = request.guidance_scale > 1;
+    const GuidanceWeights weights = ClassifierFreeGuidance(request.guidance_scale);
+    std::vector<GuidanceBranch>& branches = encoded.guidance.branches;
+    if (guided) {
+      absl::StatusOr<ConditioningRow> row =
+          Row({request.negative_prompt.value_or(""), o.negative_prompt_2, o.negative_prompt_3}, "negative prompt",
+              /*clip_skip=*/0, request.max_sequence_length, context, encoded);
+      if (!row.ok()) return row.status();
+      branches.push_back({.row = *std::move(row), .terms = {{.weight = weights.negative}}});
+    }
+    absl::StatusOr<ConditioningRow> row = Row({request.prompt, o.prompt_2, o.prompt_3}, "prompt", o.clip_skip,
+                                              request.max_sequence_length, context, encoded);
+    if (!row.ok()) return row.status();
+    branches.push_back({.row = *row, .terms = {{.weight = guided ? weights.positive : 1}}});
+    if (const SkipLayerGuidance& skip = o.skip_layers; guided && !skip.layers.empty()) {
+      branches.back().terms.push_back({.weight = skip.scale, .start = skip.start, .stop = skip.stop});
+      branches.push_back({.row = *std::move(row),
+                          .terms = {{.weight = -skip.scale, .start = skip.start, .stop = skip.stop}},
+                          .skipped_blocks = {skip.layers.begin(), skip.layers.end()}});
+    }
+    return encoded;
+  }
+
+ private:
+  struct Texts {
+    const std::string& first;
+    const std::string &second, &third;  // empty: as the first
+  };
+
+  // The states of one prompt: CLIP's two beside each other, zeros up to T5's width, and T5's after them.
+  absl::StatusOr<ConditioningRow> Row(const Texts& texts, const char* field, int64_t clip_skip, int64_t t5_tokens,
+                                      const ForwardContext& context, EncodedPrompt& encoded) {
+    const auto clip = [&](size_t stage, const std::string& prompt) {
+      return EncodeText(stage,
+                        {.text = prompt,
+                         .field = field,
+                         .max_length = text(stage).config().positions(),
+                         .padding = TextPadding::kAttended,
+                         .layers_skipped = 1 + clip_skip},
+                        context, encoded);
+    };
+    const auto or_first = [&](const std::string& other) -> const std::string& {
+      return other.empty() ? texts.first : other;
+    };
+    absl::StatusOr<EncodedText> l = clip(kClipL, texts.first);
+    if (!l.ok()) return l.status();
+    absl::StatusOr<EncodedText> g = clip(kClipG, or_first(texts.second));
+    if (!g.ok()) return g.status();
+    const at::Tensor both = at::cat({l->hidden, g->hidden}, 1);  // [77, widths]
+    const at::Tensor padded = at::constant_pad_nd(both, {0, config_.text_width - both.size(1)});
+    encoded.prompt_tokens = l->tokens;
+    // Without T5 its tokens are zeros, and attended all the same.
+    at::Tensor t5 = at::zeros({t5_tokens, config_.text_width}, padded.options());
+    if (has_t5_) {
+      absl::StatusOr<EncodedText> states = EncodeText(
+          kT5,
+          {.text = or_first(texts.third), .field = field, .max_length = t5_tokens, .padding = TextPadding::kAttended},
+          context, encoded);
+      if (!states.ok()) return states.status();
+      t5 = states->hidden;
+      encoded.prompt_tokens = states->tokens;
+    }
+    return ConditioningRow{.text = at::cat({padded, t5}), .extras = {at::cat({l->pooled, g->pooled})}};
+  }
+
+  Sd3Config config_;
+  bool has_t5_;
+};
+
+}  // namespace
+
+absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
+  absl::StatusOr<Sd3Configs> configs = ReadConfigs(folder);
+  if (!configs.ok()) return configs.status();
+  const Sd3Config& transformer = configs->transformer;
+  FamilyDescription description;
+  const int64_t largest = transformer.position_side * transformer.patch * configs->autoencoder.factor();
+  DescribeSizes(configs->autoencoder, transformer.patch, transformer.sample_size, std::min(kMaxSide, largest),
+                description);
+  description.default_steps = kSteps;
+  description.default_guidance_scale = kGuidanceScale;
+  description.default_max_sequence_length = kDefaultTokens;
+  description.max_sequence_length = kMaxTokens;
+  description.heads = transformer.heads;
+  description.blocks = transformer.layers;
+  description.options = {prompt_option::kPrompt2, prompt_option::kPrompt3, prompt_option::kClipSkip,
+                         prompt_option::kSkipLayers};
+  description.warnings = configs->warnings;
+  return description;
+}
+
+absl::StatusOr<std::unique_ptr<Family>> LoadSd3(const ModelFolder& folder, const LoadOptions& options) {
+  absl::StatusOr<Sd3Configs> configs = ReadConfigs(folder);
+  if (!configs.ok()) return configs.status();
+  auto family = std::make_unique<Sd3Family>(folder, *configs, options);
+  if (absl::Status opened = family->Open(); !opened.ok()) return opened;
+  return family;
+}
+
+}  // namespace tessera

@@ -1,0 +1,186 @@
+#include "models/sd3/sd3_transformer.h"
+
+#include <cmath>
+
+#include "kernels/ops.h"
+#include "models/heads.h"
+#include "models/precision.h"
+
+// Shapes: b batch, n image tokens of the span, t text tokens, D width, h heads (of this rank), d head_dim.
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kSinusoidChannels = 256;
+constexpr double kNormEps = 1e-6;
+constexpr LinearOptions kColumn{.role = LinearRole::kColumn};
+constexpr LinearOptions kRow{.role = LinearRole::kRow};
+
+}  // namespace
+
+// Queries, keys and values of one stream.
+struct Sd3Transformer::Projection {
+  struct Names {
+    const char *q, *k, *v, *norm_q, *norm_k;
+  };
+  static constexpr Names kImage{"to_q", "to_k", "to_v", "norm_q", "norm_k"};
+  static constexpr Names kText{"add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q", "norm_added_k"};
+
+  Projection(const ParamScope& scope, const Names& names, const Sd3Config& config)
+      : qkv(scope, config.width(), {{names.q, config.width()}, {names.k, config.width()}, {names.v, config.width()}},
+            kColumn) {
+    if (config.qk_norm) {
+      norm_q = (scope / names.norm_q).Add("weight", {config.head_dim});
+      norm_k = (scope / names.norm_k).Add("weight", {config.head_dim});
+    }
+  }
+
+  // Each [b, tokens, h, d].
+  Qkv Forward(const at::Tensor& x, int64_t head_dim, const ForwardContext& context) const {
+    const std::vector<at::Tensor> parts = qkv.Forward(x, context).chunk(3, -1);
+    Qkv result{
+        .q = SplitHeads(parts[0], head_dim), .k = SplitHeads(parts[1], head_dim), .v = SplitHeads(parts[2], head_dim)};
+    if (norm_q.defined()) {
+      result.q = RmsNorm(result.q, norm_q, kNormEps);
+      result.k = RmsNorm(result.k, norm_k, kNormEps);
+    }
+    return result;
+  }
+
+  Linear qkv;
+  at::Tensor norm_q, norm_k;  // [d], or undefined
+};
+
+struct Sd3Transformer::Mlp {
+  Mlp(const ParamScope& scope, int64_t width)
+      : in(scope / "net.0.proj", width, 4 * width, kColumn), out(scope / "net.2", 4 * width, width, kRow) {}
+
+  at::Tensor Forward(const at::Tensor& x, const ForwardContext& context) const {
+    return out.Forward(in.ForwardGeluTanh(x, context), context);
+  }
+
+  Linear in, out;
+};
+
+struct Sd3Transformer::JointBlock {
+  JointBlock(const ParamScope& scope, const Sd3Config& config, bool is_last, bool has_dual)
+      : modulation(scope / "norm1.linear", config.width(), (has_dual ? 9 : 6) * config.width()),
+        text_modulation(scope / "norm1_context.linear", config.width(), (is_last ? 2 : 6) * config.width()),
+        image(scope / "attn", Projection::kImage, config),
+        text(scope / "attn", Projection::kText, config),
+        out(scope / "attn.to_out.0", config.width(), config.width(), kRow),
+        mlp(scope / "ff", config.width()) {
+    if (has_dual) {
+      dual.emplace(scope / "attn2", Projection::kImage, config);
+      dual_out.emplace(scope / "attn2.to_out.0", config.width(), config.width(), kRow);
+    }
+    if (!is_last) {
+      text_out.emplace(scope / "attn.to_add_out", config.width(), config.width(), kRow);
+      text_mlp.emplace(scope / "ff_context", config.width());
+    }
+  }
+
+  Linear modulation, text_modulation;
+  Projection image, text;
+  Linear out;
+  std::optional<Linear> text_out;  // the last block's text side ends with its keys and values
+  Mlp mlp;
+  std::optional<Mlp> text_mlp;
+  std::optional<Projection> dual;
+  std::optional<Linear> dual_out;
+};
+
+Sd3Transformer::Sd3Transformer(const Sd3Config& config, ParamTable& table)
+    : config_(config),
+      dtype_(table.dtype()),
+      patch_embed_(ParamScope(table) / "pos_embed.proj", config.channels, config.patch, config.width()),
+      positions_(table.Add({.name = "pos_embed.pos_embed",
+                            .shape = {1, config.position_side * config.position_side, config.width()},
+                            .buffer = true})),
+      timestep_embedder_(ParamScope(table) / "time_text_embed.timestep_embedder", kSinusoidChannels, config.width()),
+      pooled_embedder_(ParamScope(table) / "time_text_embed.text_embedder", config.pooled_width, config.width()),
+      text_in_(ParamScope(table) / "context_embedder", config.text_width, config.width()),
+      output_modulation_(ParamScope(table) / "norm_out.linear", config.width(), 2 * config.width()),
+      output_projection_(ParamScope(table) / "proj_out", config.width(),
+                         config.patch * config.patch * config.channels) {
+  for (int64_t i = 0; i < config.layers; ++i) {
+    blocks_.emplace_back(ParamScope(table) / "transformer_blocks" / i, config, i + 1 == config.layers,
+                         config.dual_layers.contains(i));
+  }
+}
+
+Sd3Transformer::~Sd3Transformer() = default;
+
+at::Tensor Sd3Transformer::Positions(TokenGrid grid, TokenSpan span) const {
+  const int64_t side = config_.position_side, top = (side - grid.height) / 2, left = (side - grid.width) / 2;
+  const at::Tensor token = at::arange(span.begin, span.end, at::TensorOptions(at::kLong).device(positions_.device()));
+  const at::Tensor row = token.div(grid.width, "floor") + top, column = token.remainder(grid.width) + left;
+  return positions_[0].index_select(0, row * side + column);
+}
+
+Conditioning Sd3Transformer::Condition(const TransformerInput& input, const ForwardContext& context) const {
+  const at::ScalarType island = IslandType(dtype_);
+  Conditioning conditioning;
+  const at::Tensor sinusoid = Sinusoid(input.timestep.to(island), island, kSinusoidChannels).to(dtype_);
+  conditioning.embedding = timestep_embedder_.Forward(sinusoid, context) +
+                           pooled_embedder_.Forward(input.extras[0].to(dtype_), context);  // [b, D]
+  conditioning.modulation = at::silu(conditioning.embedding);
+  return conditioning;
+}
+
+BlockState Sd3Transformer::Embed(const TransformerInput& input, const ForwardContext& context) const {
+  return {.image = patch_embed_.Forward(input.patches) + Positions(input.grid, input.span),
+          .text = text_in_.Forward(input.text.to(dtype_), context),
+          .skips = {}};
+}
+
+void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& conditioning,
+                           const ForwardContext& context) const {
+  const JointBlock& block = blocks_[static_cast<size_t>(index)];
+  const double scale = 1 / std::sqrt(static_cast<double>(config_.head_dim));
+  const int64_t n = state.image.size(1), t = state.text.size(1);
+  at::Tensor& x = state.image;
+  at::Tensor& y = state.text;
+
+  // Shift, scale, gate of the attention, then of the MLP, then of the second attention.
+  const std::vector<at::Tensor> m =
+      block.modulation.Forward(conditioning.modulation, context).chunk(block.dual ? 9 : 6, -1);
+  // The same of the text; in the last block scale and shift, in this order.
+  const std::vector<at::Tensor> mt =
+      block.text_modulation.Forward(conditioning.modulation, context).chunk(block.text_out ? 6 : 2, -1);
+  const at::Tensor normalised_text =
+      block.text_out ? LayerNormModulate(y, mt[0], mt[1], kNormEps) : LayerNormModulate(y, mt[1], mt[0], kNormEps);
+  const Qkv image = block.image.Forward(LayerNormModulate(x, m[0], m[1], kNormEps), config_.head_dim, context);
+  const Qkv text = block.text.Forward(normalised_text, config_.head_dim, context);
+
+  // Image tokens first. Nobody reads what the last block's text would get.
+  const at::Tensor queries = block.text_out ? at::cat({image.q, text.q}, 1) : image.q;
+  const at::Tensor attended =
+      context.attention
+          .Attend(
+              2 * index,
+              {.q = queries, .k = at::cat({image.k, text.k}, 1), .v = at::cat({image.v, text.v}, 1), .scale = scale})
+          .flatten(2);
+  // Both attentions read the same normalised tokens, each with its own shift and scale.
+  at::Tensor second;
+  if (block.dual) {
+    Qkv qkv = block.dual->Forward(LayerNormModulate(x, m[6], m[7], kNormEps), config_.head_dim, context);
+    qkv.scale = scale;
+    second = context.attention.Attend(2 * index + 1, qkv).flatten(2);
+  }
+  x = GatedResidual(x, m[2], block.out.Forward(attended.narrow(1, 0, n), context));
+  if (block.dual) x = GatedResidual(x, m[8], block.dual_out->Forward(second, context));
+  x = GatedResidual(x, m[5], block.mlp.Forward(LayerNormModulate(x, m[3], m[4], kNormEps), context));
+  if (!block.text_out) return;
+  y = GatedResidual(y, mt[2], block.text_out->Forward(attended.narrow(1, n, t), context));
+  y = GatedResidual(y, mt[5], block.text_mlp->Forward(LayerNormModulate(y, mt[3], mt[4], kNormEps), context));
+}
+
+at::Tensor Sd3Transformer::Head(const BlockState& state, const Conditioning& conditioning,
+                                const ForwardContext& context) const {
+  // Scale comes before shift here.
+  const std::vector<at::Tensor> m = output_modulation_.Forward(conditioning.modulation, context).chunk(2, -1);
+  return output_projection_.Forward(LayerNormModulate(state.image, m[1], m[0], kNormEps), context);
+}
+
+}  // namespace tessera

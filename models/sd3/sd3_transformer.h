@@ -1,0 +1,49 @@
+// The MM-DiT of Stable Diffusion 3 and 3.5 (Esser et al., 2024): joint blocks with own weights for text and image, in
+// some of them a second attention over the image alone; learned positions are a table of the checkpoint.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "models/embedding.h"
+#include "models/linear.h"
+#include "models/patch_embed.h"
+#include "models/sd3/sd3_config.h"
+#include "models/transformer.h"
+
+namespace tessera {
+
+// extras of the input: the pooled text [b, pooled width].
+class Sd3Transformer final : public Transformer {
+ public:
+  Sd3Transformer(const Sd3Config& config, ParamTable& table);
+  ~Sd3Transformer() override;
+
+  int num_blocks() const override { return static_cast<int>(config_.layers); }
+  Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const override;
+  BlockState Embed(const TransformerInput& input, const ForwardContext& context) const override;
+  void Block(int index, BlockState& state, const Conditioning& conditioning,
+             const ForwardContext& context) const override;
+  at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
+                  const ForwardContext& context) const override;
+
+ private:
+  struct Projection;
+  struct Mlp;
+  struct JointBlock;
+
+  // [span, D]: rows of the table's centred crop.
+  at::Tensor Positions(TokenGrid grid, TokenSpan span) const;
+
+  Sd3Config config_;
+  at::ScalarType dtype_;
+  PatchEmbed patch_embed_;
+  at::Tensor positions_;  // [1, side², D]
+  EmbeddingMlp timestep_embedder_, pooled_embedder_;
+  Linear text_in_;
+  std::vector<JointBlock> blocks_;
+  Linear output_modulation_, output_projection_;
+};
+
+}  // namespace tessera

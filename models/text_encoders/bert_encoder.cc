@@ -1,0 +1,62 @@
+#include "models/text_encoders/bert_encoder.h"
+
+#include <cmath>
+
+#include "models/precision.h"
+
+namespace tessera {
+namespace {
+
+constexpr LinearOptions kColumn{.role = LinearRole::kColumn};
+constexpr LinearOptions kRow{.role = LinearRole::kRow};
+
+}  // namespace
+
+// Early files call a norm's weight and bias gamma and beta.
+BertEncoder::Norm::Norm(const ParamScope& scope, int64_t width)
+    : weight(scope.table().Add({.name = scope.Name("weight"), .shape = {width}, .aliases = {scope.Name("gamma")}})),
+      bias(scope.table().Add({.name = scope.Name("bias"), .shape = {width}, .aliases = {scope.Name("beta")}})) {}
+
+BertEncoder::Layer::Layer(const ParamScope& scope, const BertConfig& config)
+    : qkv(scope / "attention.self", config.width,
+          {{"query", config.width}, {"key", config.width}, {"value", config.width}}, kColumn),
+      out(scope / "attention.output.dense", config.width, config.width, kRow),
+      attention_norm(scope / "attention.output.LayerNorm", config.width),
+      mlp_in(scope / "intermediate.dense", config.width, config.hidden, kColumn),
+      mlp_out(scope / "output.dense", config.hidden, config.width, kRow),
+      mlp_norm(scope / "output.LayerNorm", config.width) {}
+
+BertEncoder::BertEncoder(const BertConfig& config, ParamTable& table)
+    : config_(config),
+      words_(ParamScope(table).Add("embeddings.word_embeddings.weight", {config.vocabulary, config.width})),
+      positions_(ParamScope(table).Add("embeddings.position_embeddings.weight", {config.positions, config.width})),
+      types_(ParamScope(table).Add("embeddings.token_type_embeddings.weight", {config.token_types, config.width})),
+      embedding_norm_(ParamScope(table) / "embeddings.LayerNorm", config.width) {
+  for (int64_t i = 0; i < config.layers; ++i) layers_.emplace_back(ParamScope(table) / "encoder.layer" / i, config);
+  for (const char* unused : {"embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias"}) {
+    table.IgnoreInFile(unused);
+  }
+}
+
+at::Tensor BertEncoder::Normalise(const at::Tensor& x, const Norm& norm) const {
+  return at::layer_norm(x, {config_.width}, norm.weight, norm.bias, config_.norm_eps);
+}
+
+EncodedTokens BertEncoder::Forward(const TextEncoderInput& input, const ForwardContext& context) const {
+  const int64_t t = input.ids.size(1), head_dim = config_.width / config_.heads;
+  at::Tensor x = at::embedding(words_, input.ids) + positions_.narrow(0, 0, t) + types_[0];  // [b, t, width]
+  x = Normalise(x, embedding_norm_);
+  at::Tensor bias;
+  if (input.mask.defined()) bias = PaddingBias(input.mask, IslandType(x.scalar_type()));
+  for (const Layer& layer : layers_) {
+    const std::vector<at::Tensor> qkv = layer.qkv.Forward(x, context).chunk(3, -1);
+    const at::Tensor read =
+        TextAttention(qkv[0], qkv[1], qkv[2], head_dim, bias, 1 / std::sqrt(static_cast<double>(head_dim)));
+    x = Normalise(x + layer.out.Forward(read, context), layer.attention_norm);
+    const at::Tensor hidden = at::gelu(layer.mlp_in.Forward(x, context));
+    x = Normalise(x + layer.mlp_out.Forward(hidden, context), layer.mlp_norm);
+  }
+  return {.hidden = x};
+}
+
+}  // namespace tessera

@@ -1,0 +1,44 @@
+// What every text encoder is to a family: token ids in, hidden states and, for some, one pooled vector out.
+//
+// Shapes: b batch, t tokens.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+
+#include "models/param_table.h"
+#include "models/text_encoders/text_encoder_config.h"
+#include "parallel/forward_context.h"
+
+namespace tessera {
+
+struct TextEncoderInput {
+  at::Tensor ids;              // [b, t] int64, each below the vocabulary
+  at::Tensor mask;             // [b, t], 1 for tokens and 0 for padding; undefined: padding is text like any other
+  int64_t layers_skipped = 0;  // CLIP: layers left out at the end, and the final norm with them; 0: neither
+};
+
+struct EncodedTokens {
+  at::Tensor hidden;  // [b, t, width]
+  at::Tensor pooled;  // [b, pooled width]; undefined for encoders without one
+};
+
+class TextEncoder {
+ public:
+  virtual ~TextEncoder() = default;
+  virtual EncodedTokens Forward(const TextEncoderInput& input, const ForwardContext& context) const = 0;
+};
+
+// Adds the encoder's parameters to `table`; their values are loaded afterwards.
+std::unique_ptr<TextEncoder> MakeTextEncoder(const TextEncoderConfig& config, ParamTable& table);
+
+// softmax(q kᵀ · scale + bias) v, the scores in max(fp32, dtype).  q, k, v [b, t, h·d] of heads of head_dim; bias
+// broadcasts to [b, h, t, t], undefined: none. Returns [b, t, h·d].
+at::Tensor TextAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t head_dim,
+                         const at::Tensor& bias, double scale);
+
+// Bias [b, 1, 1, t] that excludes padding: 0 for tokens, the lowest number of `dtype` for padding. mask [b, t].
+at::Tensor PaddingBias(const at::Tensor& mask, at::ScalarType dtype);
+
+}  // namespace tessera

@@ -1,0 +1,106 @@
+#include "models/text_encoders/text_stage.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+int64_t Bytes(const std::string& key, const EncodedText& text) {
+  int64_t bytes = static_cast<int64_t>(key.size() + sizeof(EncodedText));
+  for (const at::Tensor& tensor : {text.hidden, text.pooled}) {
+    if (tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+  for (const std::string& warning : text.warnings) bytes += static_cast<int64_t>(warning.size());
+  return bytes;
+}
+
+}  // namespace
+
+const EncodedText* PromptCache::Find(const std::string& key) {
+  const auto found = index_.find(key);
+  if (found == index_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return &found->second->text;
+}
+
+void PromptCache::Put(const std::string& key, const EncodedText& text) {
+  const int64_t bytes = Bytes(key, text);
+  if (bytes > max_bytes_ || index_.contains(key)) return;
+  while (bytes_ + bytes > max_bytes_) {
+    bytes_ -= entries_.back().bytes;
+    index_.erase(entries_.back().key);
+    entries_.pop_back();
+  }
+  entries_.push_front({.key = key, .text = text, .bytes = bytes});
+  index_[key] = entries_.begin();
+  bytes_ += bytes;
+}
+
+absl::StatusOr<TextStageConfig> ReadTextStage(const ModelFolder& folder, const std::string& tokenizer,
+                                              const std::string& encoder, std::vector<std::string>& warnings) {
+  for (const std::string& component : {encoder, tokenizer}) {
+    if (absl::StatusOr<std::string> path = folder.ComponentPath(component); !path.ok()) return path.status();
+  }
+  TextStageConfig stage{.encoder = encoder};
+  const std::string& encoder_class = folder.components().at(encoder).class_name;
+  const auto parse = [&](ConfigReader& reader) { return ParseTextEncoderConfig(encoder_class, reader); };
+  if (absl::Status read = ReadConfig(folder, encoder, parse, stage.config, warnings); !read.ok()) return read;
+  absl::StatusOr<std::unique_ptr<Tokenizer>> loaded =
+      LoadTokenizer(folder.components().at(tokenizer).class_name, *folder.ComponentPath(tokenizer));
+  if (!loaded.ok()) return loaded.status();
+  stage.tokenizer = *std::move(loaded);
+  if (stage.tokenizer->vocabulary_size() > stage.config.vocabulary()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        tokenizer, " makes ids up to ", stage.tokenizer->vocabulary_size() - 1, ", and ", encoder,
+        "/config.json has a vocab_size of ", stage.config.vocabulary(), "; the two do not belong together"));
+  }
+  return stage;
+}
+
+TextStage::TextStage(const ModelFolder& folder, TextStageConfig config, const LoadOptions& options,
+                     std::shared_ptr<PromptCache> cache)
+    : config_(std::move(config)),
+      device_(options.device),
+      encoder_(
+          folder, config_.encoder,
+          [encoder = config_.config](ParamTable& table) { return MakeTextEncoder(encoder, table); }, options.dtype,
+          options.device, options.text_encoders),
+      cache_(std::move(cache)) {
+  if (!options.byte_fallback) config_.tokenizer->UseUnknownToken();
+}
+
+absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const ForwardContext& context, bool& cached) {
+  // No text has a NUL byte, so the parts of the key cannot run into each other.
+  const std::string key = absl::StrCat(config_.encoder, ",", call.max_length, ",", static_cast<int>(call.padding), ",",
+                                       call.layers_skipped, ",", call.field, std::string(1, '\0'), call.text);
+  if (const EncodedText* found = cache_->Find(key)) return *found;
+  cached = false;
+
+  const int64_t max_length = std::min(call.max_length, config_.config.positions());
+  absl::StatusOr<TokenIds> ids = config_.tokenizer->Encode(call.text, max_length, call.field);
+  if (!ids.ok()) return ids.status();
+  EncodedText encoded{.tokens = static_cast<int64_t>(ids->ids.size())};
+  if (ids->truncated) {
+    encoded.warnings.push_back(absl::StrCat("the ", call.field, " has ", ids->tokens_before_truncation, " tokens for ",
+                                            config_.encoder, " and was cut to ", max_length,
+                                            "; not read: ", Quote(ids->cut_text)));
+  }
+  std::vector<int64_t> mask(ids->ids.size(), 1);
+  if (call.padding != TextPadding::kNone) {
+    ids->ids.resize(static_cast<size_t>(max_length), config_.tokenizer->pad_id());
+    mask.resize(static_cast<size_t>(max_length), 0);
+  }
+  TextEncoderInput input{.ids = at::tensor(ids->ids, at::kLong).unsqueeze(0).to(encoder_.device()),
+                         .layers_skipped = call.layers_skipped};
+  if (call.padding == TextPadding::kMasked) input.mask = at::tensor(mask, at::kLong).unsqueeze(0).to(encoder_.device());
+  absl::StatusOr<EncodedTokens> states =
+      encoder_.With([&](const TextEncoder& encoder) { return encoder.Forward(input, context); });
+  if (!states.ok()) return states.status();
+  encoded.hidden = states->hidden.squeeze(0).to(device_);
+  if (states->pooled.defined()) encoded.pooled = states->pooled.squeeze(0).to(device_);
+  cache_->Put(key, encoded);
+  return encoded;
+}
+
+}  // namespace tessera

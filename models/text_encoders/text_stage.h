@@ -1,0 +1,98 @@
+// From one text to the states of one encoder: a tokenizer, the encoder it belongs to, and a cache of what was encoded
+// before.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "models/component.h"
+#include "models/family.h"
+#include "models/text_encoders/text_encoder.h"
+#include "models/tokenizers/tokenizer.h"
+
+namespace tessera {
+
+// What is left of a text once it has been encoded. Tensors are on the model's device.
+struct EncodedText {
+  at::Tensor hidden;                  // [t, width]
+  at::Tensor pooled;                  // [pooled width], or undefined
+  int64_t tokens = 0;                 // without padding
+  std::vector<std::string> warnings;  // what was cut off
+};
+
+// Encoded texts, the most recently used ones, within a bound of bytes.
+class PromptCache {
+ public:
+  explicit PromptCache(int64_t max_bytes) : max_bytes_(max_bytes) {}
+
+  // Null if it is not there. Valid until the next Put.
+  const EncodedText* Find(const std::string& key);
+  // Drops what was not used for longest; keeps nothing that alone is over the bound.
+  void Put(const std::string& key, const EncodedText& text);
+
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  struct Entry {
+    std::string key;
+    EncodedText text;
+    int64_t bytes = 0;
+  };
+  std::list<Entry> entries_;  // most recent first
+  std::unordered_map<std::string, std::list<Entry>::iterator> index_;
+  int64_t max_bytes_;
+  int64_t bytes_ = 0;
+};
+
+// How a text is brought to the encoder's length.
+enum class TextPadding {
+  kNone,      // not at all: the states of real tokens do not depend on padding that is masked out
+  kMasked,    // to the full length, and masked out
+  kAttended,  // to the full length, and read like text
+};
+
+struct TextCall {
+  std::string text;        // valid UTF-8
+  std::string field;       // of the request, for messages: "prompt"
+  int64_t max_length = 0;  // tokens
+  TextPadding padding = TextPadding::kNone;
+  int64_t layers_skipped = 0;  // as TextEncoderInput has it
+};
+
+// The configuration and tokenizer of an encoder: all that can be known of it without its weights.
+struct TextStageConfig {
+  std::string encoder;  // component
+  TextEncoderConfig config;
+  std::shared_ptr<Tokenizer> tokenizer;
+};
+
+// Reads `encoder`'s configuration and `tokenizer`'s files. InvalidArgument also where the tokenizer makes ids that the
+// encoder has no embedding for.
+absl::StatusOr<TextStageConfig> ReadTextStage(const ModelFolder& folder, const std::string& tokenizer,
+                                              const std::string& encoder, std::vector<std::string>& warnings);
+
+// Used by one thread at a time.
+class TextStage {
+ public:
+  TextStage(const ModelFolder& folder, TextStageConfig config, const LoadOptions& options,
+            std::shared_ptr<PromptCache> cache);
+
+  absl::Status Open() { return encoder_.Open(); }
+  const TextEncoderConfig& config() const { return config_.config; }
+  int64_t weight_bytes() const { return encoder_.weight_bytes(); }
+
+  // `cached` becomes false if the encoder had to run.
+  absl::StatusOr<EncodedText> Encode(const TextCall& call, const ForwardContext& context, bool& cached);
+
+ private:
+  TextStageConfig config_;
+  at::Device device_;  // where the result goes
+  Component<TextEncoder> encoder_;
+  std::shared_ptr<PromptCache> cache_;
+};
+
+}  // namespace tessera

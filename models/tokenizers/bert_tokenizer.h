@@ -1,0 +1,52 @@
+// BERT's tokenizer: cleaned text, cut at white space, punctuation and Chinese characters, each word spelled with the
+// longest pieces of the vocabulary.
+//
+// The literal texts of special tokens, such as [SEP] or [MASK], become those tokens.
+// Immutable; Encode may be called from any number of threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "models/tokenizers/token_table.h"
+#include "models/tokenizers/word_tokenizer.h"
+
+namespace tessera {
+
+// The bytes of a tokenizer's files.
+struct BertTokenizerFiles {
+  std::string vocab_txt;
+  std::string tokenizer_config_json;
+  std::optional<std::string> special_tokens_map_json;
+};
+
+class BertTokenizer final : public WordTokenizer {
+ public:
+  // Errors name the files relative to the model, e.g. tokenizer/vocab.txt.
+  static absl::StatusOr<BertTokenizer> Load(const std::string& path);
+  // `component` is the folder's name in those errors.
+  static absl::StatusOr<BertTokenizer> Parse(const BertTokenizerFiles& files, const std::string& component);
+
+ private:
+  BertTokenizer() = default;
+
+  absl::Status ReadVocabulary(std::string_view text, const std::string& name);
+  // Cleaned and, as the files say it, Chinese characters between spaces, accents stripped, lowered.
+  NormalizedText Normalize(std::string_view utf8, size_t origin) const override;
+  void SplitWords(const NormalizedText& text, size_t begin, size_t end, std::vector<PieceId>& pieces) const override;
+  void SplitWord(const NormalizedText& text, size_t begin, size_t end, std::vector<PieceId>& pieces) const;
+
+  TokenTable<int64_t> ids_;
+  size_t longest_piece_ = 0;  // bytes
+  bool lowers_ = true;
+  bool strips_accents_ = true;
+  bool spaces_chinese_ = true;
+};
+
+}  // namespace tessera

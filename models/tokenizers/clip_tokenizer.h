@@ -1,0 +1,46 @@
+// CLIP's tokenizer: normalized and lowered text, cut into words by a pattern, each word taken apart by byte pairs.
+//
+// As in the reference (and unlike the first implementation of CLIP) mojibake and HTML entities stay as they are, and
+// the literal texts of special tokens become those tokens: <|endoftext|> always, "!" where it is the padding. Special
+// tokens are looked for before anything is normalized, so that their case counts, unless the files say otherwise.
+// Immutable; Encode may be called from any number of threads.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "models/tokenizers/byte_pairs.h"
+#include "models/tokenizers/word_tokenizer.h"
+
+namespace tessera {
+
+// The bytes of a tokenizer's files.
+struct ClipTokenizerFiles {
+  std::string vocab_json;
+  std::string merges_txt;
+  std::string tokenizer_config_json;
+  std::optional<std::string> special_tokens_map_json;
+};
+
+class ClipTokenizer final : public WordTokenizer {
+ public:
+  // Errors name the files relative to the model, e.g. tokenizer/vocab.json.
+  static absl::StatusOr<ClipTokenizer> Load(const std::string& path);
+  // `component` is the folder's name in those errors.
+  static absl::StatusOr<ClipTokenizer> Parse(const ClipTokenizerFiles& files, const std::string& component);
+
+ private:
+  explicit ClipTokenizer(BytePairs pairs) : pairs_(std::move(pairs)) {}
+
+  NormalizedText Normalize(std::string_view utf8, size_t origin) const override;
+  void SplitWords(const NormalizedText& text, size_t begin, size_t end, std::vector<PieceId>& pieces) const override;
+
+  BytePairs pairs_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,19 @@
+// Any bytes as a prompt of CLIP's and BERT's tokenizers.
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "models/tokenizers/fuzz_tokens.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using tessera::LoadTokenizer;
+  static const absl::StatusOr<std::unique_ptr<tessera::Tokenizer>> tokenizers[] = {
+      LoadTokenizer("CLIPTokenizer", "tests/golden/pipelines/sd3/tokenizer"),
+      LoadTokenizer("CLIPTokenizer", "tests/golden/pipelines/sd3/tokenizer_2"),
+      LoadTokenizer("BertTokenizer", "tests/golden/pipelines/hunyuan11/tokenizer")};
+  for (const auto& tokenizer : tokenizers) {
+    if (!tokenizer.ok()) std::abort();
+    tessera::CheckTokens(**tokenizer, std::string_view(reinterpret_cast<const char*>(data), size));
+  }
+  return 0;
+}

@@ -1,0 +1,21 @@
+// Tokens by their text, looked up without a copy of it.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace tessera {
+
+struct TokenTextHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+};
+
+template <typename T>
+using TokenTable = absl::flat_hash_map<std::string, T, TokenTextHash, std::equal_to<>>;
+
+}  // namespace tessera

@@ -1,0 +1,61 @@
+#include "models/tokenizers/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "models/tokenizers/golden_tokens.h"
+
+namespace tessera {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr char kPipelines[] = "tests/golden/pipelines/";
+
+std::unique_ptr<Tokenizer> LoadGolden(std::string_view class_name, const std::string& folder) {
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(class_name, kPipelines + folder);
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+  return *std::move(tokenizer);
+}
+
+TEST(Tokenizer, IsLoadedByTheClassThatTheModelNames) {
+  EXPECT_EQ(LoadGolden("CLIPTokenizer", "sd3/tokenizer")->end_id(), 1513);
+  EXPECT_EQ(LoadGolden("CLIPTokenizerFast", "sd3/tokenizer")->end_id(), 1513);
+  EXPECT_EQ(LoadGolden("BertTokenizer", "hunyuan11/tokenizer")->end_id(), 12);
+  EXPECT_EQ(LoadGolden("BertTokenizerFast", "hunyuan11/tokenizer")->end_id(), 12);
+  for (const char* name : {"T5Tokenizer", "T5TokenizerFast", "MT5Tokenizer", "MT5TokenizerFast"}) {
+    EXPECT_EQ(LoadGolden(name, "hunyuan11/tokenizer_2")->end_id(), 1) << name;
+  }
+}
+
+TEST(Tokenizer, AnUnknownClassIsRefusedWithAListOfTheKnownOnes) {
+  const absl::Status status = LoadTokenizer("GPT2Tokenizer", std::string(kPipelines) + "sd3/tokenizer").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("\"GPT2Tokenizer\""), HasSubstr("BertTokenizer, BertTokenizerFast, CLIPTokenizer"),
+                    HasSubstr("T5TokenizerFast")));
+}
+
+TEST(Tokenizer, EncodesTheSameFromManyThreads) {
+  for (const auto& [class_name, folder, golden] :
+       {std::tuple("CLIPTokenizer", "sd3/tokenizer", "sd3.tokenizer"),
+        std::tuple("BertTokenizer", "hunyuan11/tokenizer", "hunyuan11.tokenizer")}) {
+    const std::unique_ptr<Tokenizer> tokenizer = LoadGolden(class_name, folder);
+    const std::vector<GoldenRow> rows = ReadGoldenTokens(golden).rows;
+    std::vector<int> wrong(4);
+    std::vector<std::thread> threads;
+    for (int& count : wrong) {
+      threads.emplace_back([&] {
+        for (const GoldenRow& row : rows) count += Ids(*tokenizer, row.prompt) != row.ids;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong, std::vector<int>(4)) << class_name;
+  }
+}
+
+}  // namespace
+}  // namespace tessera

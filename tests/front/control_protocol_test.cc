@@ -1,0 +1,193 @@
+// Both ends of the control protocol together: what one says is what the other hears.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "runtime/control_channel.h"
+#include "server/worker_client.h"
+
+namespace tessera {
+namespace {
+
+// Keeps what it hears and answers as it was told to.
+struct Worker final : CommandHandler {
+  absl::StatusOr<ModelDescription> Describe(const std::string&) override { return description; }
+  absl::StatusOr<Loaded> Load(const LoadParameters& parameters) override {
+    load = parameters;
+    return Loaded{};
+  }
+  absl::StatusOr<JobStarted> StartJob(uint64_t, const JobParameters& parameters) override {
+    job = parameters;
+    return started;
+  }
+  absl::StatusOr<Stepped> Step(absl::Span<const uint64_t>) override { return Stepped{}; }
+  absl::StatusOr<Decoded> Decode(uint64_t, RowSink) override { return Decoded{}; }
+  absl::Status EndJob(uint64_t) override { return absl::OkStatus(); }
+
+  ModelDescription description;
+  JobStarted started;
+  LoadParameters load;
+  JobParameters job;
+};
+
+class ControlProtocolTest : public ::testing::Test {
+ protected:
+  ControlProtocolTest() {
+    char parent[] = "/tmp/tessera-test-XXXXXX";
+    EXPECT_NE(mkdtemp(parent), nullptr);
+    parent_ = parent;
+    thread_ =
+        std::thread([this] { result_ = ServeControlChannel(worker_, {.socket_path = parent_ + "/folder/socket"}); });
+    client_ = std::make_unique<WorkerClient>(WorkerClient::Options{
+        .socket = Connect(), .patience = absl::Seconds(60), .ending = [] { return std::string("went away"); }});
+  }
+
+  ~ControlProtocolTest() override {
+    EXPECT_TRUE(client_->Shutdown().ok());
+    client_.reset();
+    thread_.join();
+    EXPECT_TRUE(result_.ok()) << result_;
+    rmdir(parent_.c_str());
+  }
+
+  Worker worker_;
+  std::unique_ptr<WorkerClient> client_;
+
+ private:
+  // Waits until the worker listens.
+  int Connect() const {
+    sockaddr_un address = {.sun_family = AF_UNIX};
+    std::strcpy(address.sun_path, (parent_ + "/folder/socket").c_str());
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    while (absl::Now() < deadline) {
+      const int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+      if (connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return connection;
+      close(connection);
+      std::this_thread::yield();
+    }
+    ADD_FAILURE() << "the worker does not listen";
+    return -1;
+  }
+
+  std::string parent_;
+  absl::Status result_;
+  std::thread thread_;
+};
+
+JobParameters EveryParameter() {
+  return {.prompt = "a",
+          .negative_prompt = "b",
+          .options = {.prompt_2 = "c",
+                      .prompt_3 = "d",
+                      .negative_prompt_2 = "e",
+                      .negative_prompt_3 = "f",
+                      .true_cfg_scale = 4.1,
+                      .guidance_rescale = 0.7,
+                      .clip_skip = 2,
+                      .skip_layers = {.layers = {9, 7, 8}, .scale = 3.1, .start = 0.1, .stop = 0.9},
+                      .original_size = {.height = 1, .width = 2, .crop_top = 3, .crop_left = 4}},
+          .height = 64,
+          .width = 128,
+          .steps = 3,
+          .guidance_scale = 4.5,
+          .seed = 18446744073709551615u,
+          .sampler = "euler",
+          .noise = "torch-cpu",
+          .clean_caption = true,
+          .resolution_binning = true,
+          .max_sequence_length = 77};
+}
+
+TEST_F(ControlProtocolTest, CarriesEveryParameterOfAJob) {
+  worker_.started = {.height = 64, .width = 128};
+  const JobParameters sent = EveryParameter();
+  ASSERT_TRUE(client_->StartJob(1, sent).ok());
+  const JobParameters& heard = worker_.job;
+  EXPECT_EQ(heard.prompt, sent.prompt);
+  EXPECT_EQ(heard.negative_prompt, sent.negative_prompt);
+  EXPECT_EQ(heard.options, sent.options);
+  EXPECT_EQ(heard.height, sent.height);
+  EXPECT_EQ(heard.width, sent.width);
+  EXPECT_EQ(heard.steps, sent.steps);
+  EXPECT_EQ(heard.guidance_scale, sent.guidance_scale);
+  EXPECT_EQ(heard.seed, sent.seed);
+  EXPECT_EQ(heard.sampler, sent.sampler);
+  EXPECT_EQ(heard.noise, sent.noise);
+  EXPECT_EQ(heard.clean_caption, sent.clean_caption);
+  EXPECT_EQ(heard.resolution_binning, sent.resolution_binning);
+  EXPECT_EQ(heard.max_sequence_length, sent.max_sequence_length);
+}
+
+TEST_F(ControlProtocolTest, CarriesTheDefaultsOfOptionsAndWhetherThereIsANegativePrompt) {
+  worker_.started = {.height = 64, .width = 128};
+  JobParameters sent = EveryParameter();
+  sent.options = {};
+  uint64_t job = 0;
+  for (const std::optional<std::string>& negative :
+       {std::optional<std::string>(), std::optional<std::string>(""), std::optional<std::string>("x")}) {
+    sent.negative_prompt = negative;
+    ASSERT_TRUE(client_->StartJob(++job, sent).ok());
+    EXPECT_EQ(worker_.job.negative_prompt, negative);
+    EXPECT_EQ(worker_.job.options, PromptOptions());
+  }
+}
+
+TEST_F(ControlProtocolTest, CarriesEveryParameterOfLoading) {
+  for (const ComponentPlacement placement :
+       {ComponentPlacement::kRank0, ComponentPlacement::kCpu, ComponentPlacement::kUnloaded}) {
+    ASSERT_TRUE(client_
+                    ->Load({.model = "m",
+                            .dtype = "bf16",
+                            .device = "cuda:1",
+                            .threads = 3,
+                            .text_encoders = placement,
+                            .autoencoder = ComponentPlacement::kCpu,
+                            .prompt_cache_bytes = uint64_t{1} << 40})
+                    .ok());
+    EXPECT_EQ(worker_.load.model, "m");
+    EXPECT_EQ(worker_.load.dtype, "bf16");
+    EXPECT_EQ(worker_.load.device, "cuda:1");
+    EXPECT_EQ(worker_.load.threads, 3);
+    EXPECT_EQ(worker_.load.text_encoders, placement);
+    EXPECT_EQ(worker_.load.autoencoder, ComponentPlacement::kCpu);
+    EXPECT_EQ(worker_.load.prompt_cache_bytes, uint64_t{1} << 40);
+    ASSERT_TRUE(client_->Load({.autoencoder = placement}).ok());
+    EXPECT_EQ(worker_.load.autoencoder, placement);
+  }
+}
+
+TEST_F(ControlProtocolTest, CarriesWhatAModelReads) {
+  worker_.description = {.size_multiple = 8,
+                         .min_size = 256,
+                         .max_size = 256,
+                         .max_steps = 10,
+                         .default_max_sequence_length = 24,
+                         .max_sequence_length = 48,
+                         .options = {"prompt_2", "clip_skip"},
+                         .blocks = 10};
+  const absl::StatusOr<ModelDescription> heard = client_->Describe("m");
+  ASSERT_TRUE(heard.ok()) << heard.status();
+  EXPECT_EQ(heard->min_size, 256);
+  EXPECT_EQ(heard->max_size, 256);
+  EXPECT_EQ(heard->default_max_sequence_length, 24);
+  EXPECT_EQ(heard->max_sequence_length, 48);
+  EXPECT_EQ(heard->options, worker_.description.options);
+  EXPECT_EQ(heard->blocks, 10);
+}
+
+TEST_F(ControlProtocolTest, CarriesWhetherThePromptWasCached) {
+  worker_.started = {.height = 64, .width = 128, .cached = true};
+  EXPECT_TRUE(client_->StartJob(1, EveryParameter())->cached);
+  worker_.started.cached = false;
+  EXPECT_FALSE(client_->StartJob(2, EveryParameter())->cached);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// Opening one component of a golden model, and what it needs to run.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "models/weight_loader.h"
+#include "tests/golden_runner/golden_case.h"
+
+namespace tessera::golden {
+
+// The component in `folder` with its weights; its configuration may lie elsewhere.
+template <class Config, class Parse, class Make>
+auto OpenComponent(const std::string& folder, const std::string& config_path, const Parse& parse, const Make& make,
+                   Config& config, ParamTable& table) -> absl::StatusOr<decltype(make(config, table))> {
+  absl::StatusOr<ConfigReader> reader = ConfigReader::FromFile(config_path, "config.json");
+  if (!reader.ok()) return reader.status();
+  absl::StatusOr<Config> parsed = parse(*reader);
+  if (!parsed.ok()) return parsed.status();
+  config = *std::move(parsed);
+  const absl::StatusOr<WeightFolder> weights = WeightFolder::Open(folder, folder);
+  if (!weights.ok()) return weights.status();
+  auto model = make(config, table);
+  if (absl::Status loaded = LoadWeights(*weights, table, folder); !loaded.ok()) return loaded;
+  return model;
+}
+
+struct OneRank {
+  SingleRank group;
+  LocalAttention attention;
+  ForwardContext context{.attention = attention, .tensor = group};
+};
+
+}  // namespace tessera::golden

@@ -1,0 +1,78 @@
+// tessera-golden DIR [--only TEXT] [--device NAME]: compares this project with a folder of golden cases.
+//
+// One line a case: the worst relative error, its tolerance, and which tensor it was. Ends with
+// "N passed, N failed, N not built"; families that do not exist yet are counted apart. Exit status 0 when nothing
+// failed and something passed. On another device than the CPU the first line names it; models run there, and what
+// depends on no model (tokenizers, schedulers, prompt cleaning) runs on the host as ever.
+#include <ATen/Parallel.h>
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "runtime/device.h"
+#include "tests/golden_runner/golden_case.h"
+
+namespace tessera::golden {
+
+int Main(int argc, char** argv) {
+  std::string folder, only, device_name = "cpu";
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) == "--only" && i + 1 < argc) {
+      only = argv[++i];
+    } else if (std::string_view(argv[i]) == "--device" && i + 1 < argc) {
+      device_name = argv[++i];
+    } else if (folder.empty() && argv[i][0] != '-') {
+      folder = argv[i];
+    } else {
+      folder.clear();
+      break;
+    }
+  }
+  if (folder.empty()) {
+    std::fprintf(stderr, "usage: tessera-golden DIR [--only TEXT] [--device cpu|cuda|cuda:N]\n");
+    return 2;
+  }
+  // Before anything else touches LibTorch, which looks for its CUDA half only once.
+  const absl::StatusOr<at::Device> device = OpenDevice(device_name);
+  if (!device.ok()) {
+    std::fprintf(stderr, "tessera-golden: %s\n", std::string(device.status().message()).c_str());
+    return 2;
+  }
+  if (!device->is_cpu()) std::printf("device %s\n", device->str().c_str());
+  absl::StatusOr<std::vector<Case>> cases = ReadCases(folder);
+  if (!cases.ok()) {
+    std::fprintf(stderr, "%s\n", cases.status().ToString().c_str());
+    return 2;
+  }
+  int passed = 0, failed = 0, not_built = 0;
+  for (Case& test_case : *cases) {
+    if (test_case.file.find(only) == std::string::npos) continue;
+    test_case.device = *device;
+    absl::StatusOr<Report> report = absl::InternalError("not run");
+    try {
+      report = RunCase(test_case);
+    } catch (const c10::Error& error) {
+      report = absl::InternalError(error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      report = absl::InternalError(error.what());
+    }
+    if (absl::IsUnimplemented(report.status())) {
+      ++not_built;
+      std::printf("---- %-55s not built: %s\n", test_case.file.c_str(), std::string(report.status().message()).c_str());
+    } else if (!report.ok()) {
+      ++failed;
+      std::printf("FAIL %-55s %s\n", test_case.file.c_str(), report.status().ToString().c_str());
+    } else {
+      ++(report->passed() ? passed : failed);
+      std::printf("%s %-55s error %.1e, tolerance %.1e, %d comparisons, worst: %s\n",
+                  report->passed() ? "ok  " : "FAIL", test_case.file.c_str(), report->error(), report->tolerance(),
+                  report->comparisons(), report->what().c_str());
+    }
+    std::fflush(stdout);
+  }
+  std::printf("%d passed, %d failed, %d not built\n", passed, failed, not_built);
+  return failed == 0 && passed > 0 ? 0 : 1;
+}
+
+}  // namespace tessera::golden

@@ -1,0 +1,188 @@
+#include "tests/golden_runner/model_under_test.h"
+
+#include "models/embedding.h"
+#include "models/flux/flux_transformer.h"
+#include "models/hunyuandit/hunyuandit_transformer.h"
+#include "models/pixart/pixart_transformer.h"
+#include "models/precision.h"
+#include "models/sd3/sd3_transformer.h"
+#include "tests/golden_runner/golden_component.h"
+
+namespace tessera::golden {
+namespace {
+
+using Named = std::vector<std::pair<std::string, at::Tensor>>;
+
+// Patches, grid, span and timestep of an input with latents [b, c, h, w].
+TransformerInput LatentInput(const Tensors& in, int64_t patch, at::ScalarType dtype) {
+  const at::Tensor& latents = in.at("in.hidden_states");
+  const TokenGrid grid{.height = latents.size(2) / patch, .width = latents.size(3) / patch};
+  TransformerInput input{.patches = Patchify(latents.to(dtype), patch),
+                         .grid = grid,
+                         .span = {.begin = 0, .end = grid.count()},
+                         .timestep = in.at("in.timestep").to(at::kDouble)};
+  if (const auto text = in.find("in.encoder_hidden_states"); text != in.end()) input.text = text->second.to(dtype);
+  return input;
+}
+
+// Two rows of 3 x 4 tokens.
+TransformerInput MadeUpInput(int64_t features, int64_t text_width, at::ScalarType dtype, at::Device device) {
+  const at::TensorOptions options = at::TensorOptions(dtype).device(device);
+  TransformerInput input{.patches = Wave(at::empty({2, 12, features}, options), 1.3).to(dtype),
+                         .grid = {.height = 3, .width = 4},
+                         .span = {.begin = 0, .end = 12},
+                         .timestep = at::tensor({999.0, 13.0}, at::kDouble).to(device)};
+  if (text_width > 0) input.text = Wave(at::empty({2, 5, text_width}, options), 0.7).to(dtype);
+  return input;
+}
+
+template <class Config, class Model>
+absl::Status Open(const std::string& folder, const std::string& config_path,
+                  absl::StatusOr<Config> (*parse)(ConfigReader&), Config& config, ModelUnderTest& under_test) {
+  const auto make = [](const Config& c, ParamTable& t) { return std::make_unique<Model>(c, t); };
+  auto model = OpenComponent(folder, config_path, parse, make, config, under_test.table);
+  if (!model.ok()) return model.status();
+  under_test.model = *std::move(model);
+  return absl::OkStatus();
+}
+
+auto Unpatchified(int64_t patch) {
+  return [patch](const at::Tensor& head, TokenGrid grid) { return Unpatchify(head, grid, patch); };
+}
+
+// Cosines and sines as the reference has them, each repeated for both channels of a pair.
+at::Tensor Pairs(const at::Tensor& table) { return table.repeat_interleave(2, 1); }
+
+absl::Status OpenPixArt(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {
+  PixArtConfig c;
+  absl::Status opened = Open<PixArtConfig, PixArtTransformer>(folder, config_path, ParsePixArtConfig, c, m);
+  if (!opened.ok()) return opened;
+  const at::ScalarType dtype = m.dtype;
+  m.input = [c, dtype](const Tensors& in) {
+    TransformerInput input = LatentInput(in, c.patch, dtype);
+    input.text_mask = in.at("in.encoder_attention_mask");
+    if (in.contains("in.added_cond_kwargs.resolution")) {
+      input.extras = {
+          at::cat({in.at("in.added_cond_kwargs.resolution"), in.at("in.added_cond_kwargs.aspect_ratio")}, 1).to(dtype)};
+    }
+    return input;
+  };
+  const at::Device device = m.table.params()[0].storage.device();
+  m.made_up_input = [c, dtype, device] {
+    TransformerInput input = MadeUpInput(c.in_channels * c.patch * c.patch, c.caption_channels, dtype, device);
+    if (c.additional_conditions) {
+      input.extras = {at::tensor({48.0, 64.0, 0.75}, at::kDouble).repeat({2, 1}).to(device, dtype)};
+    }
+    return input;
+  };
+  m.output = Unpatchified(c.patch);
+  m.embedding_name = "embedded_timestep";
+  m.extras = [dtype](const TransformerInput& input, const Tensors&, const Conditioning& conditioning) {
+    return Named{{"time_proj", Sinusoid(input.timestep.to(dtype), dtype)}, {"adaln", conditioning.modulation}};
+  };
+  return absl::OkStatus();
+}
+
+absl::Status OpenSd3(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {
+  Sd3Config c;
+  absl::Status opened = Open<Sd3Config, Sd3Transformer>(folder, config_path, ParseSd3Config, c, m);
+  if (!opened.ok()) return opened;
+  const at::ScalarType dtype = m.dtype;
+  m.input = [c, dtype](const Tensors& in) {
+    TransformerInput input = LatentInput(in, c.patch, dtype);
+    input.extras = {in.at("in.pooled_projections").to(dtype)};
+    return input;
+  };
+  m.output = Unpatchified(c.patch);
+  m.extras = [dtype](const TransformerInput& input, const Tensors&, const Conditioning&) {
+    return Named{{"time_proj", Sinusoid(input.timestep.to(dtype), dtype)}};
+  };
+  return absl::OkStatus();
+}
+
+absl::Status OpenFlux(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {
+  FluxConfig c;
+  absl::Status opened = Open<FluxConfig, FluxTransformer>(folder, config_path, ParseFluxConfig, c, m);
+  if (!opened.ok()) return opened;
+  const at::ScalarType dtype = m.dtype;
+  m.input = [c, dtype](const Tensors& in) {
+    const at::Tensor last = std::get<0>(in.at("in.img_ids").max(0)).to(at::kLong).cpu();  // (0, row, column)
+    const TokenGrid grid{.height = last[1].item<int64_t>() + 1, .width = last[2].item<int64_t>() + 1};
+    TransformerInput input{.patches = in.at("in.hidden_states").to(dtype),
+                           .grid = grid,
+                           .span = {.begin = 0, .end = grid.count()},
+                           .timestep = in.at("in.timestep").to(at::kDouble) * 1000,
+                           .text = in.at("in.encoder_hidden_states").to(dtype),
+                           .extras = {in.at("in.pooled_projections").to(dtype)}};
+    if (c.guidance) input.extras.push_back(in.at("in.guidance").to(IslandType(dtype)));
+    return input;
+  };
+  m.output = [](const at::Tensor& head, TokenGrid) { return head; };
+  m.block_name = [c](int block) {
+    const int single = block - static_cast<int>(c.double_blocks);
+    return single < 0 ? "block." + std::to_string(block) : "single." + std::to_string(single);
+  };
+  m.extras = [c, dtype](const TransformerInput& input, const Tensors&, const Conditioning& conditioning) {
+    Named named{{"time_proj", Sinusoid((input.timestep / 1000).to(dtype) * 1000, dtype)},
+                {"rope.cos", Pairs(conditioning.cos)},
+                {"rope.sin", Pairs(conditioning.sin)}};
+    if (c.guidance) named.emplace_back("time_proj.1", Sinusoid(input.extras[1] * 1000, dtype));
+    return named;
+  };
+  return absl::OkStatus();
+}
+
+absl::Status OpenHunyuan(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {
+  HunyuanConfig c;
+  absl::Status opened = Open<HunyuanConfig, HunyuanTransformer>(folder, config_path, ParseHunyuanConfig, c, m);
+  if (!opened.ok()) return opened;
+  const at::ScalarType dtype = m.dtype;
+  m.input = [c, dtype](const Tensors& in) {
+    TransformerInput input = LatentInput(in, c.patch, dtype);
+    input.extras = {in.at("in.encoder_hidden_states_t5").to(dtype), in.at("in.text_embedding_mask"),
+                    in.at("in.text_embedding_mask_t5")};
+    if (c.style_and_size) input.extras.push_back(in.at("in.image_meta_size").to(dtype));
+    return input;
+  };
+  m.output = Unpatchified(c.patch);
+  const auto* model = static_cast<const HunyuanTransformer*>(m.model.get());
+  m.extras = [model, dtype](const TransformerInput& input, const Tensors&, const Conditioning& conditioning) {
+    OneRank rank;
+    return Named{{"time_proj", Sinusoid(input.timestep.to(dtype), dtype)},
+                 {"pooled_t5", model->PoolText(input.extras[HunyuanTransformer::kT5], rank.context)},
+                 {"in.image_rotary_emb.0", Pairs(conditioning.cos)},
+                 {"in.image_rotary_emb.1", Pairs(conditioning.sin)}};
+  };
+  return absl::OkStatus();
+}
+
+struct Entry {
+  const char* class_name;
+  absl::Status (*open)(const std::string& folder, const std::string& config_path, ModelUnderTest& model);
+};
+constexpr Entry kEntries[] = {
+    {"FluxTransformer2DModel", OpenFlux},
+    {"HunyuanDiT2DModel", OpenHunyuan},
+    {"PixArtTransformer2DModel", OpenPixArt},
+    {"SD3Transformer2DModel", OpenSd3},
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelUnderTest>> OpenModel(const std::string& class_name, const std::string& folder,
+                                                          const std::string& config_path, at::ScalarType dtype,
+                                                          at::Device device) {
+  for (const Entry& entry : kEntries) {
+    if (class_name != entry.class_name) continue;
+    auto model = std::make_unique<ModelUnderTest>(dtype, device);
+    if (absl::Status opened = entry.open(folder, config_path, *model); !opened.ok()) return opened;
+    return model;
+  }
+  return absl::UnimplementedError(class_name);
+}
+
+at::Tensor Wave(const at::Tensor& like, double frequency) {
+  return at::cos(at::arange(like.numel(), at::kDouble) * frequency).reshape(like.sizes()).to(like.device());
+}
+
+}  // namespace tessera::golden

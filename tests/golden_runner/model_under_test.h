@@ -1,0 +1,45 @@
+// A golden transformer of any family, with what its cases need to know of it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/param_table.h"
+#include "models/transformer.h"
+#include "tests/golden_runner/golden_case.h"
+
+namespace tessera::golden {
+
+struct ModelUnderTest {
+  ModelUnderTest(at::ScalarType dtype, at::Device device) : table(dtype, device), dtype(dtype) {}
+
+  ParamTable table;
+  at::ScalarType dtype;
+  std::unique_ptr<Transformer> model;
+
+  // The input of a case, from its tensors "in.*".
+  std::function<TransformerInput(const Tensors& in)> input;
+  // An input of the family's shapes that no golden knows.
+  std::function<TransformerInput()> made_up_input;
+  // The head's result as the reference's output has it.
+  std::function<at::Tensor(const at::Tensor& head, TokenGrid grid)> output;
+  // Names of the reference's intermediate outputs: of a block, "block.3"; of the conditioning's embedding.
+  std::function<std::string(int block)> block_name = [](int block) { return "block." + std::to_string(block); };
+  std::string embedding_name = "temb";
+  // The reference's sinusoids, by name, and other figures of the family's own.
+  std::function<std::vector<std::pair<std::string, at::Tensor>>(const TransformerInput& input, const Tensors& gold,
+                                                                const Conditioning& conditioning)>
+      extras;
+};
+
+// By the transformer's class. Unimplemented for a class that is not built. `config_path` may lie outside `folder`.
+absl::StatusOr<std::unique_ptr<ModelUnderTest>> OpenModel(const std::string& class_name, const std::string& folder,
+                                                          const std::string& config_path, at::ScalarType dtype,
+                                                          at::Device device);
+
+// cos(frequency · j) over the flat index j.
+at::Tensor Wave(const at::Tensor& like, double frequency);
+
+}  // namespace tessera::golden

@@ -1,0 +1,153 @@
+// Cases of transformers: one forward pass with its intermediate results, gradients, and configurations of other
+// versions.
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "models/weights/file.h"
+#include "tests/golden_runner/block_state_bytes.h"
+#include "tests/golden_runner/golden_component.h"
+#include "tests/golden_runner/model_under_test.h"
+
+namespace tessera::golden {
+namespace {
+
+std::string InputsOf(std::string file) {
+  if (const size_t at = file.find(".f64."); at != std::string::npos) file.replace(at, 5, ".f32.");
+  return file;
+}
+
+// The whole forward pass, block by block through the bytes of its state: what pipeline stages would compute.
+at::Tensor RunInStages(const Transformer& model, const TransformerInput& input, const ForwardContext& context) {
+  std::string bytes = ToBytes(model.Embed(input, context));
+  const auto state = [&] {
+    BlockState received = FromBytes(bytes);
+    for (at::Tensor* tensor : {&received.image, &received.text}) {
+      if (tensor->defined()) *tensor = tensor->to(input.patches.device());
+    }
+    for (auto& [block, skip] : received.skips) skip = skip.to(input.patches.device());
+    return received;
+  };
+  for (int i = 0; i < model.num_blocks(); ++i) {
+    BlockState received = state();
+    model.Block(i, received, model.Condition(input, context), context);
+    bytes = ToBytes(received);
+  }
+  return model.Head(state(), model.Condition(input, context), context);
+}
+
+}  // namespace
+
+absl::StatusOr<Report> RunTransformer(const Case& test_case) {
+  const c10::InferenceMode no_gradients;
+  const bool fp64 = test_case.Text("precision") == "f64";
+  const std::string folder = test_case.Path(test_case.Text("folder"));
+  const absl::StatusOr<std::unique_ptr<ModelUnderTest>> opened = OpenModel(
+      test_case.Text("class"), folder, folder + "/config.json", fp64 ? at::kDouble : at::kFloat, test_case.device);
+  if (!opened.ok()) return opened.status();
+  const ModelUnderTest& under_test = **opened;
+  const absl::StatusOr<Tensors> gold = ReadTensors(test_case.Path(test_case.file));
+  if (!gold.ok()) return gold.status();
+  const absl::StatusOr<Tensors> inputs = ReadTensors(test_case.Path(InputsOf(test_case.file)));
+  if (!inputs.ok()) return inputs.status();
+
+  OneRank rank;
+  Report report;
+  const auto compare = [&](const std::string& name, const at::Tensor& actual) {
+    auto it = gold->find("out." + name);
+    if (it == gold->end()) it = gold->find(name);
+    if (it == gold->end()) return;
+    const char* tolerance = fp64 ? "fp64" : name.starts_with("time_proj") ? "fp32_time_proj" : "fp32";
+    report.Add(name, RelativeError(actual.reshape(it->second.sizes()), it->second), test_case.Tolerance(tolerance));
+  };
+  const Transformer& model = *under_test.model;
+  const TransformerInput input = under_test.input(OnDevice(*inputs, test_case.device));
+  const Conditioning conditioning = model.Condition(input, rank.context);
+  compare(under_test.embedding_name, conditioning.embedding);
+  for (const auto& [name, value] : under_test.extras(input, *gold, conditioning)) compare(name, value);
+  BlockState state = model.Embed(input, rank.context);
+  compare("patch_embed", state.image);
+  if (state.text.defined()) compare("context", state.text);
+  for (int i = 0; i < model.num_blocks(); ++i) {
+    model.Block(i, state, conditioning, rank.context);
+    compare(under_test.block_name(i) + ".hidden", state.image);
+    if (state.text.defined()) compare(under_test.block_name(i) + ".context", state.text);
+  }
+  const at::Tensor head = model.Head(state, conditioning, rank.context);
+  compare("proj_out", head);
+  compare("output", under_test.output(head, input.grid));
+  report.Add("in stages, bit for bit", at::equal(RunInStages(model, input, rank.context), head) ? 0 : 1, 0);
+  return report;
+}
+
+absl::StatusOr<Report> RunGradient(const Case& test_case) {
+  const absl::StatusOr<std::string> text = ReadWholeFile(test_case.Path(test_case.file), test_case.file, kMaxJsonBytes);
+  if (!text.ok()) return text.status();
+  const absl::StatusOr<Json> gold = ParseJson(*text, test_case.file);
+  if (!gold.ok()) return gold.status();
+  const std::string folder = test_case.Path(test_case.Text("folder"));
+  absl::StatusOr<ConfigReader> reader = ConfigReader::FromFile(folder + "/config.json", "config.json");
+  if (!reader.ok()) return reader.status();
+  const absl::StatusOr<std::unique_ptr<ModelUnderTest>> opened =
+      OpenModel(reader->String("_class_name", ""), folder, folder + "/config.json", at::kDouble, test_case.device);
+  if (!opened.ok()) return opened.status();
+  const ModelUnderTest& under_test = **opened;
+  const absl::StatusOr<Tensors> inputs = ReadTensors(test_case.Path(test_case.Text("inputs")));
+  if (!inputs.ok()) return inputs.status();
+  // Only what the reference trains: a table of positions in the file is not a parameter.
+  const Json* expected = gold->Find("parameters");
+  std::vector<Param> trained;
+  for (const Param& param : under_test.table.params()) {
+    if (expected->Find(param.spec.name) == nullptr && param.spec.buffer) continue;
+    at::Tensor(param.storage).requires_grad_(true);
+    trained.push_back(param);
+  }
+
+  OneRank rank;
+  const TransformerInput input = under_test.input(OnDevice(*inputs, test_case.device));
+  const at::Tensor output =
+      under_test.output(tessera::RunTransformer(*under_test.model, input, rank.context), input.grid);
+  const at::Tensor loss = (output - Wave(output, 0.37)).square().mean();
+  loss.backward();
+
+  // Relative to the model's largest gradient: its reachable error, by the golden's own note.
+  constexpr double kTolerance = 1e-9;
+  Report report;
+  const double expected_loss = gold->Find("loss")->AsNumber().value_or(0);
+  report.Add("loss", std::abs(loss.item<double>() - expected_loss) / expected_loss, kTolerance);
+  double largest = 0;
+  for (const JsonMember& row : expected->members())
+    largest = std::max(largest, row.value.items()[0].AsNumber().value_or(0));
+  report.Add("number of parameters", expected->members().size() == trained.size() ? 0 : 1, 0);
+  for (const Param& param : trained) {
+    const Json* row = expected->Find(param.spec.name);
+    if (row == nullptr) return absl::NotFoundError(absl::StrCat("no gradient of ", param.spec.name, " in the golden"));
+    // A parameter that nothing reads has no gradient at all.
+    const at::Tensor whole = param.storage.grad();
+    const at::Tensor gradient = whole.defined() ? param.View(whole) : at::zeros_like(param.Value());
+    const double norm = gradient.norm().item<double>(),
+                 projection = (gradient * Wave(gradient, 0.01)).sum().item<double>();
+    report.Add(param.spec.name, std::abs(norm - row->items()[0].AsNumber().value_or(0)) / largest, kTolerance);
+    report.Add(param.spec.name, std::abs(projection - row->items()[1].AsNumber().value_or(0)) / largest, kTolerance);
+  }
+  return report;
+}
+
+absl::StatusOr<Report> RunLegacyConfig(const Case& test_case) {
+  const c10::InferenceMode no_gradients;
+  const std::string folder = test_case.Path(test_case.Text("folder"));
+  absl::StatusOr<at::Tensor> outputs[2];
+  OneRank rank;
+  const std::string configs[] = {folder + "/config.json", test_case.Path(test_case.file)};
+  for (size_t i = 0; i < 2; ++i) {
+    const absl::StatusOr<std::unique_ptr<ModelUnderTest>> model =
+        OpenModel(test_case.Text("class"), folder, configs[i], at::kDouble, test_case.device);
+    if (!model.ok()) return model.status();
+    outputs[i] = tessera::RunTransformer(*(*model)->model, (*model)->made_up_input(), rank.context);
+  }
+  Report report;
+  report.Add("output", AbsoluteError(*outputs[1], *outputs[0]), 0);
+  return report;
+}
+
+}  // namespace tessera::golden
