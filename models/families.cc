@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "models/dit/dit_family.h"
 #include "models/flux/flux_family.h"
 #include "models/hunyuandit/hunyuandit_family.h"
 #include "models/pixart/pixart_family.h"
@@ -11,6 +12,7 @@ namespace tessera {
 namespace {
 
 constexpr FamilyEntry kFamilies[] = {
+    {"DiTPipeline", "dit", DescribeDit, LoadDit},
     {"FluxPipeline", "flux", DescribeFlux, LoadFlux},
     {"HunyuanDiTPipeline", "hunyuandit", DescribeHunyuanDiT, LoadHunyuanDiT},
     {"PixArtAlphaPipeline", "pixart", DescribePixArt, LoadPixArt},

@@ -69,7 +69,8 @@ TEST_P(DevicePurityTest, ADeviceGetsTheImageOfTheHost) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DevicePurityTest,
-                         testing::Values("assets/emoji", "tests/golden/pipelines/flux_dev", "tests/golden/pipelines/hunyuan11",
+                         testing::Values("assets/emoji", "tests/golden/pipelines/dit",
+                                         "tests/golden/pipelines/flux_dev", "tests/golden/pipelines/hunyuan11",
                                          "tests/golden/pipelines/pixart_alpha", "tests/golden/pipelines/sd35"),
                          [](const auto& info) {
                            const std::string path = info.param;

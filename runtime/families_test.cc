@@ -138,7 +138,7 @@ TEST_P(FamilyTest, APromptThatWasEncodedBeforeNeedsNoEncoder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, FamilyTest,
-                         testing::Values("flux_dev", "flux_schnell", "hunyuan11", "hunyuan12", "pixart_alpha",
+                         testing::Values("dit", "flux_dev", "flux_schnell", "hunyuan11", "hunyuan12", "pixart_alpha",
                                          "pixart_sigma", "sd3", "sd35"),
                          [](const auto& info) { return info.param; });
 
@@ -281,6 +281,21 @@ TEST(BadModelTest, WidthsThatDoNotFitAreRefusedByField) {
                   .Replace("transformer/config.json", "\"joint_attention_dim\": 32", "\"joint_attention_dim\": 48")
                   .Error(),
               AllOf(HasSubstr("joint_attention_dim is 48"), HasSubstr("text_encoder_2")));
+}
+
+TEST(BadPromptTest, AClassThatIsNotThereIsRefused) {
+  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(std::string(kPipelines) + "dit");
+  ASSERT_TRUE(folder.ok());
+  const absl::StatusOr<std::unique_ptr<Family>> family = (*FindFamily(folder->class_name()))->load(*folder, {});
+  ASSERT_TRUE(family.ok()) << family.status();
+  OneRank rank;
+  const auto encode = [&](const std::string& prompt) {
+    return (*family)->Encode({.prompt = prompt, .guidance_scale = 4}, rank.context).status();
+  };
+  for (const char* good : {"0", " 999 ", "class 7"}) EXPECT_TRUE(encode(good).ok()) << good;
+  for (const char* bad : {"1000", "-1", "", "class 1000", "7.5"}) {
+    EXPECT_THAT(std::string(encode(bad).message()), HasSubstr("0 to 999")) << bad;
+  }
 }
 
 }  // namespace

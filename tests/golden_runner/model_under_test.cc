@@ -1,5 +1,6 @@
 #include "tests/golden_runner/model_under_test.h"
 
+#include "models/dit/dit_transformer.h"
 #include "models/embedding.h"
 #include "models/flux/flux_transformer.h"
 #include "models/hunyuandit/hunyuandit_transformer.h"
@@ -156,15 +157,35 @@ absl::Status OpenHunyuan(const std::string& folder, const std::string& config_pa
   return absl::OkStatus();
 }
 
+absl::Status OpenDit(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {
+  DitConfig c;
+  absl::Status opened = Open<DitConfig, DitTransformer>(folder, config_path, ParseDitConfig, c, m);
+  if (!opened.ok()) return opened;
+  const at::ScalarType dtype = m.dtype;
+  m.input = [c, dtype](const Tensors& in) {
+    TransformerInput input = LatentInput(in, c.patch, dtype);
+    input.extras = {in.at("in.class_labels")};
+    return input;
+  };
+  const at::Device device = m.table.params()[0].storage.device();
+  m.made_up_input = [c, dtype, device] {
+    TransformerInput input = MadeUpInput(c.in_channels * c.patch * c.patch, /*text_width=*/0, dtype, device);
+    input.extras = {at::tensor({int64_t{0}, c.classes}, at::kLong).to(device)};
+    return input;
+  };
+  m.output = Unpatchified(c.patch);
+  m.embedding_name = "block.0.emb";
+  m.extras = [](const TransformerInput&, const Tensors&, const Conditioning&) { return Named{}; };
+  return absl::OkStatus();
+}
+
 struct Entry {
   const char* class_name;
   absl::Status (*open)(const std::string& folder, const std::string& config_path, ModelUnderTest& model);
 };
 constexpr Entry kEntries[] = {
-    {"FluxTransformer2DModel", OpenFlux},
-    {"HunyuanDiT2DModel", OpenHunyuan},
-    {"PixArtTransformer2DModel", OpenPixArt},
-    {"SD3Transformer2DModel", OpenSd3},
+    {"DiTTransformer2DModel", OpenDit},       {"FluxTransformer2DModel", OpenFlux}, {"HunyuanDiT2DModel", OpenHunyuan},
+    {"PixArtTransformer2DModel", OpenPixArt}, {"SD3Transformer2DModel", OpenSd3},
 };
 
 }  // namespace

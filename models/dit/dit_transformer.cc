@@ -1,0 +1,97 @@
+#include "models/dit/dit_transformer.h"
+
+#include <cmath>
+
+#include "kernels/ops.h"
+#include "models/heads.h"
+#include "models/precision.h"
+
+// Shapes: b batch, n image tokens of the span, D width, h heads (of this rank), d head_dim.
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kSinusoidChannels = 256;
+constexpr double kSinusoidShift = 1;  // so that the last frequency is exactly 1/10000
+constexpr double kNormEps = 1e-6;
+constexpr LinearOptions kColumn{.role = LinearRole::kColumn};
+constexpr LinearOptions kRow{.role = LinearRole::kRow};
+
+}  // namespace
+
+struct DitTransformer::BlockLayers {
+  BlockLayers(const ParamScope& scope, const DitConfig& config)
+      : timestep_embedder(scope / "norm1.emb.timestep_embedder", kSinusoidChannels, config.width()),
+        classes(
+            (scope / "norm1.emb.class_embedder.embedding_table").Add("weight", {config.classes + 1, config.width()})),
+        modulation(scope / "norm1.linear", config.width(), 6 * config.width()),
+        qkv(scope / "attn1", config.width(),
+            {{"to_q", config.width()}, {"to_k", config.width()}, {"to_v", config.width()}}, kColumn),
+        out(scope / "attn1.to_out.0", config.width(), config.width(), kRow),
+        mlp_in(scope / "ff.net.0.proj", config.width(), 4 * config.width(), kColumn),
+        mlp_out(scope / "ff.net.2", 4 * config.width(), config.width(), kRow) {}
+
+  EmbeddingMlp timestep_embedder;
+  at::Tensor classes;  // [classes + 1, D]
+  Linear modulation, qkv, out, mlp_in, mlp_out;
+};
+
+DitTransformer::DitTransformer(const DitConfig& config, ParamTable& table)
+    : config_(config),
+      dtype_(table.dtype()),
+      patch_embed_(ParamScope(table) / "pos_embed.proj", config.in_channels, config.patch, config.width()),
+      output_modulation_(ParamScope(table) / "proj_out_1", config.width(), 2 * config.width()),
+      output_projection_(ParamScope(table) / "proj_out_2", config.width(),
+                         config.patch * config.patch * config.out_channels) {
+  for (int64_t i = 0; i < config.layers; ++i) {
+    blocks_.emplace_back(ParamScope(table) / "transformer_blocks" / i, config);
+  }
+}
+
+DitTransformer::~DitTransformer() = default;
+
+Conditioning DitTransformer::Condition(const TransformerInput& input, const ForwardContext& context) const {
+  const at::ScalarType island = IslandType(dtype_);
+  const at::Tensor sinusoid =
+      Sinusoid(input.timestep.to(island), island, kSinusoidChannels, kSinusoidShift).to(dtype_);  // [b, 256]
+  std::vector<at::Tensor> embeddings;
+  for (const BlockLayers& layers : blocks_) {
+    embeddings.push_back(layers.timestep_embedder.Forward(sinusoid, context) +
+                         at::embedding(layers.classes, input.extras[0]));
+  }
+  return {.embedding = embeddings[0], .modulation = at::silu(at::stack(embeddings))};
+}
+
+BlockState DitTransformer::Embed(const TransformerInput& input, const ForwardContext& context) const {
+  const double base = static_cast<double>(config_.sample_size / config_.patch);
+  const at::Tensor positions = SinCosTable(input.grid, input.span, config_.width(), base, /*scale=*/1,
+                                           IslandType(dtype_), input.patches.device());
+  return {.image = (patch_embed_.Forward(input.patches) + positions).to(dtype_)};
+}
+
+void DitTransformer::Block(int index, BlockState& state, const Conditioning& conditioning,
+                           const ForwardContext& context) const {
+  const BlockLayers& layers = blocks_[static_cast<size_t>(index)];
+  at::Tensor& x = state.image;
+  // Shift, scale, gate of the attention, then of the MLP: six times [b, D].
+  const std::vector<at::Tensor> m = layers.modulation.Forward(conditioning.modulation[index], context).chunk(6, -1);
+  const std::vector<at::Tensor> qkv =
+      layers.qkv.Forward(LayerNormModulate(x, m[0], m[1], kNormEps), context).chunk(3, -1);
+  const at::Tensor attended =
+      context.attention.Attend(index, {.q = SplitHeads(qkv[0], config_.head_dim),
+                                       .k = SplitHeads(qkv[1], config_.head_dim),
+                                       .v = SplitHeads(qkv[2], config_.head_dim),
+                                       .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim))});
+  x = GatedResidual(x, m[2], layers.out.Forward(attended.flatten(2), context));
+  const at::Tensor hidden = layers.mlp_in.ForwardGeluTanh(LayerNormModulate(x, m[3], m[4], config_.norm_eps), context);
+  x = GatedResidual(x, m[5], layers.mlp_out.Forward(hidden, context));
+}
+
+at::Tensor DitTransformer::Head(const BlockState& state, const Conditioning& conditioning,
+                                const ForwardContext& context) const {
+  const std::vector<at::Tensor> m =
+      output_modulation_.Forward(at::silu(conditioning.embedding), context).chunk(2, -1);  // shift, scale
+  return output_projection_.Forward(LayerNormModulate(state.image, m[0], m[1], kNormEps), context);
+}
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+// DiT's transformer (Peebles and Xie, 2023): self-attention and an MLP, modulated by timestep and class; every block
+// embeds both with its own weights.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "models/dit/dit_config.h"
+#include "models/embedding.h"
+#include "models/linear.h"
+#include "models/patch_embed.h"
+#include "models/transformer.h"
+
+namespace tessera {
+
+// The input has no text. Its extras: the class [b] int64, config.classes for none.
+class DitTransformer final : public Transformer {
+ public:
+  DitTransformer(const DitConfig& config, ParamTable& table);
+  ~DitTransformer() override;
+
+  int num_blocks() const override { return static_cast<int>(config_.layers); }
+  // embedding: block 0's, which the head reads; modulation [layers, b, D]: every block's, after SiLU.
+  Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const override;
+  BlockState Embed(const TransformerInput& input, const ForwardContext& context) const override;
+  void Block(int index, BlockState& state, const Conditioning& conditioning,
+             const ForwardContext& context) const override;
+  at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
+                  const ForwardContext& context) const override;
+
+ private:
+  struct BlockLayers;
+
+  DitConfig config_;
+  at::ScalarType dtype_;
+  PatchEmbed patch_embed_;
+  std::vector<BlockLayers> blocks_;
+  Linear output_modulation_, output_projection_;
+};
+
+}  // namespace tessera
