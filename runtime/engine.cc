@@ -145,7 +145,6 @@ absl::StatusOr<JobStarted> Engine::StartJob(uint64_t job, const JobParameters& p
 }
 
 absl::StatusOr<JobStarted> Engine::Start(uint64_t id, const JobParameters& parameters) {
-  const Stopwatch watch;
   Family& family = *model_->family;
   const absl::StatusOr<SamplerConfig> sampler =
       parameters.sampler.empty() ? model_->sampler : WithSampler(model_->sampler, parameters.sampler);
@@ -163,8 +162,10 @@ absl::StatusOr<JobStarted> Engine::Start(uint64_t id, const JobParameters& param
                        .guidance_scale = parameters.guidance_scale,
                        .height = generated.height,
                        .width = generated.width};
+  const Stopwatch watch;
   absl::StatusOr<EncodedPrompt> encoded = family.Encode(prompt, context_);
   if (!encoded.ok()) return encoded.status();
+  const double encode_seconds = watch.seconds();
 
   Job job{.height = parameters.height, .width = parameters.width};
   if (!model_->description.binning_keeps_size) {
@@ -187,7 +188,7 @@ absl::StatusOr<JobStarted> Engine::Start(uint64_t id, const JobParameters& param
                     .sampler = SamplerName(*sampler),
                     .prompt_tokens = static_cast<int32_t>(encoded->prompt_tokens),
                     .max_sequence_length = static_cast<int32_t>(prompt.max_sequence_length),
-                    .seconds = watch.seconds(),
+                    .seconds = encode_seconds,
                     .cached = encoded->cached,
                     .warnings = std::move(encoded->warnings)};
 }
