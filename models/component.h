@@ -15,6 +15,7 @@
 #include "models/param_table.h"
 #include "models/placement.h"
 #include "models/weight_loader.h"
+#include "models/weight_memory.h"
 #include "models/weights/model_folder.h"
 
 namespace tessera {
@@ -90,6 +91,7 @@ class Component {
   absl::Status Load() {
     absl::StatusOr<WeightFolder> weights = folder_.Weights(name_);
     if (!weights.ok()) return weights.status();
+    const WeightPages pages;
     ParamTable table(dtype_, device_);
     std::unique_ptr<Model> model = make_(table);
     bytes_ = table.bytes();

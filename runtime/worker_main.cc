@@ -1,21 +1,16 @@
 // tessera-worker: one rank. Started by tessera, driven through its socket; says nothing on standard output.
-#include <malloc.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <limits>
 #include <memory>
 #include <string>
 
 #include "absl/time/time.h"
+#include "models/weight_memory.h"
 #include "runtime/control_channel.h"
 #include "runtime/make_engine.h"
 
 int main(int argc, char** argv) {
-  // Activations of tens of MiB come and go at every layer. By default each would be mapped afresh, and its pages
-  // faulted in again, which costs more than the arithmetic of an elementwise operator.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  tessera::KeepFreedMemory();
 
   CLI::App app("The process that holds a model for tessera. It is started by tessera and not meant to be run by hand.");
   tessera::ChannelOptions options;

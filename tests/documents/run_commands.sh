@@ -11,7 +11,7 @@ for document in "$@"; do
   trap 'rm -rf "$folder"' EXIT
   ln -s "$root/assets" "$folder/assets"
   grep -E '^    (tessera|mkdir) ' "$root/$document" |
-    sed -E "s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |" >"$folder/commands"
+    sed -E "s|PATH/TO/FLUX[^ ]*|$root/tests/golden/pipelines/flux_dev|; s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |" >"$folder/commands"
   [ -s "$folder/commands" ] || { echo "$document shows no command"; exit 1; }
   while IFS= read -r line; do
     echo "$document: $line"
