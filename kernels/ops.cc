@@ -11,6 +11,7 @@ namespace tessera {
 namespace {
 
 constexpr char kAttention[] = "tessera::attention";
+constexpr char kAttentionWithLse[] = "tessera::attention_with_lse";
 constexpr char kLayerNormModulate[] = "tessera::layer_norm_modulate";
 constexpr char kGatedResidual[] = "tessera::gated_residual";
 constexpr char kGeluTanh[] = "tessera::gelu_tanh";
@@ -31,6 +32,14 @@ bool RequiresGrad(double) { return false; }
 at::Tensor CpuAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                         const std::optional<at::Tensor>& key_bias, double scale) {
   return cpu::Attention(q, k, v, key_bias, scale, cpu::BestIsa());
+}
+
+// ATen's kernel, which never holds the scores as a whole.
+std::tuple<at::Tensor, at::Tensor> CpuAttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                       double scale) {
+  auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(q.transpose(1, 2), k.transpose(1, 2),
+                                                                    v.transpose(1, 2), 0.0, false, std::nullopt, scale);
+  return {out.transpose(1, 2), lse.transpose(1, 2)};
 }
 
 at::Tensor CpuLayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps) {
@@ -57,12 +66,12 @@ at::Tensor CpuLinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, cons
 template <auto kReference, const char* kName>
 struct Differentiable;
 
-template <typename... Args, at::Tensor (*kReference)(Args...), const char* kName>
+template <typename Result, typename... Args, Result (*kReference)(Args...), const char* kName>
 struct Differentiable<kReference, kName> {
-  static at::Tensor Call(Args... args) {
+  static Result Call(Args... args) {
     if (at::GradMode::is_enabled() && (RequiresGrad(args) || ...)) return kReference(args...);
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return Operator<at::Tensor(Args...), kName>().call(args...);
+    return Operator<Result(Args...), kName>().call(args...);
   }
 };
 
@@ -70,6 +79,7 @@ struct Differentiable<kReference, kName> {
 
 TORCH_LIBRARY(tessera, m) {
   m.def("attention(Tensor q, Tensor k, Tensor v, Tensor? key_bias, float scale) -> Tensor");
+  m.def("attention_with_lse(Tensor q, Tensor k, Tensor v, float scale) -> (Tensor, Tensor)");
   m.def("layer_norm_modulate(Tensor x, Tensor shift, Tensor scale, float eps) -> Tensor");
   m.def("gated_residual(Tensor x, Tensor gate, Tensor y) -> Tensor");
   m.def("gelu_tanh(Tensor x) -> Tensor");
@@ -80,6 +90,7 @@ TORCH_LIBRARY(tessera, m) {
 
 TORCH_LIBRARY_IMPL(tessera, CompositeExplicitAutograd, m) {
   m.impl("attention", reference::Attention);
+  m.impl("attention_with_lse", reference::AttentionWithLse);
   m.impl("layer_norm_modulate", reference::LayerNormModulate);
   m.impl("gated_residual", reference::GatedResidual);
   m.impl("gelu_tanh", reference::GeluTanh);
@@ -90,6 +101,7 @@ TORCH_LIBRARY_IMPL(tessera, CompositeExplicitAutograd, m) {
 
 TORCH_LIBRARY_IMPL(tessera, CPU, m) {
   m.impl("attention", CpuAttention);
+  m.impl("attention_with_lse", CpuAttentionWithLse);
   m.impl("layer_norm_modulate", CpuLayerNormModulate);
   m.impl("gated_residual", CpuGatedResidual);
   m.impl("gelu_tanh", CpuGeluTanh);
@@ -105,6 +117,7 @@ TORCH_LIBRARY_IMPL(tessera, MkldnnCPU, m) {
 
 TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
   m.impl("attention", Differentiable<reference::Attention, kAttention>::Call);
+  m.impl("attention_with_lse", Differentiable<reference::AttentionWithLse, kAttentionWithLse>::Call);
   m.impl("layer_norm_modulate", Differentiable<reference::LayerNormModulate, kLayerNormModulate>::Call);
   m.impl("gated_residual", Differentiable<reference::GatedResidual, kGatedResidual>::Call);
   m.impl("gelu_tanh", Differentiable<reference::GeluTanh, kGeluTanh>::Call);
@@ -119,6 +132,11 @@ at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   if (Planted("attention_scale")) return attention.call(q, k, v, key_bias, scale * 1.1);
   if (Planted("attention_mask")) return attention.call(q, k, v, std::nullopt, scale);
   return attention.call(q, k, v, key_bias, scale);
+}
+
+std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                    double scale) {
+  return Operator<decltype(AttentionWithLse), kAttentionWithLse>().call(q, k, v, scale);
 }
 
 at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps) {

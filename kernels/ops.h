@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 
 #include <optional>
+#include <tuple>
 
 namespace tessera {
 
@@ -16,6 +17,11 @@ namespace tessera {
 // of scores. Returns [b, n, h, d]. The inputs may be strided views whose last dimension is contiguous.
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const std::optional<at::Tensor>& key_bias, double scale);
+
+// Attention without a key bias, and the logarithm of each row's sum of exponentials, by which results over different
+// keys are merged. Returns [b, n, h, d] and [b, n, h], the latter in max(fp32, dtype).
+std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                    double scale);
 
 // LayerNorm over the last dimension without affine parameters, then y * (1 + scale) + shift.
 // x [b, n, c]; shift, scale [b, c].

@@ -21,6 +21,15 @@ at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
       .contiguous();
 }
 
+std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                    double scale) {
+  const auto heads = [](const at::Tensor& x) { return Widen(x).transpose(1, 2); };  // [b, h, tokens, d]
+  const at::Tensor scores = at::matmul(heads(q), heads(k).transpose(-1, -2)) * scale;
+  const at::Tensor lse = at::logsumexp(scores, -1);  // [b, h, n]
+  const at::Tensor read = at::matmul(at::exp(scores - lse.unsqueeze(-1)), heads(v));
+  return {read.transpose(1, 2).to(q.scalar_type()), lse.transpose(1, 2)};
+}
+
 at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps) {
   const at::Tensor normalized = at::layer_norm(Widen(x), {x.size(-1)}, {}, {}, eps);
   return (normalized * (1 + Widen(scale).unsqueeze(1)) + Widen(shift).unsqueeze(1)).to(x.scalar_type());

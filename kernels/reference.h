@@ -11,6 +11,8 @@ namespace tessera::reference {
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const std::optional<at::Tensor>& key_bias, double scale);
+std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                    double scale);
 at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps);
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y);
 at::Tensor GeluTanh(const at::Tensor& x);

@@ -45,14 +45,16 @@ class Component {
  public:
   using Make = std::function<std::unique_ptr<Model>(ParamTable&)>;
 
+  // `share`: which part of the weights is this rank's.
   Component(ModelFolder folder, std::string name, Make make, at::ScalarType dtype, at::Device device,
-            ComponentPlacement placement)
+            ComponentPlacement placement, WeightShare share = {})
       : folder_(std::move(folder)),
         name_(std::move(name)),
         make_(std::move(make)),
         dtype_(dtype),
         device_(placement == ComponentPlacement::kRank0 ? device : at::Device(at::kCPU)),
-        placement_(placement) {
+        placement_(placement),
+        share_(share) {
     // Where the component is only there for a moment, that moment may as well be on the fast device.
     if (placement == ComponentPlacement::kUnloaded) device_ = device;
   }
@@ -92,7 +94,7 @@ class Component {
     absl::StatusOr<WeightFolder> weights = folder_.Weights(name_);
     if (!weights.ok()) return weights.status();
     const WeightPages pages;
-    ParamTable table(dtype_, device_);
+    ParamTable table(dtype_, device_, share_);
     std::unique_ptr<Model> model = make_(table);
     bytes_ = table.bytes();
     if (absl::Status loaded = LoadWeights(*weights, table, name_); !loaded.ok()) return loaded;
@@ -107,6 +109,7 @@ class Component {
   at::ScalarType dtype_;
   at::Device device_;
   ComponentPlacement placement_;
+  WeightShare share_;
   std::unique_ptr<Model> model_;
   int64_t bytes_ = 0;
 };

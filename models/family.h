@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "models/family_description.h"
+#include "models/param_table.h"
 #include "models/placement.h"
 #include "models/prompt_options.h"
 #include "models/transformer.h"
@@ -122,6 +123,7 @@ struct LoadOptions {
   ComponentPlacement text_encoders = ComponentPlacement::kRank0;
   ComponentPlacement autoencoder = ComponentPlacement::kRank0;
   int64_t prompt_cache_bytes = int64_t{256} << 20;
+  WeightShare share;          // this rank's part of the transformer
   bool byte_fallback = true;  // as Tokenizer::UseUnknownToken says
 };
 

@@ -19,7 +19,7 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
       autoencoder_config_(autoencoder),
       patch_(patch),
       transformer_(folder, "transformer", std::move(make_transformer), options.dtype, options.device,
-                   ComponentPlacement::kRank0),
+                   ComponentPlacement::kRank0, options.share),
       autoencoder_(
           folder, "vae", [autoencoder](ParamTable& table) { return std::make_unique<Autoencoder>(autoencoder, table); },
           options.dtype, options.device, options.autoencoder) {

@@ -1,6 +1,7 @@
 #include "models/linear.h"
 
 #include "kernels/ops.h"
+#include "kernels/planted.h"
 #include "parallel/functional.h"
 
 namespace tessera {
@@ -26,6 +27,7 @@ Linear::Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart
   std::vector<ParamSpec> weights, biases;
   for (const LinearPart& part : parts) {
     weights.push_back(PartSpec(scope, part, "weight", {part.out, in}, role_));
+    weights.back().in_parts = options.in_parts;
     // A row-sharded product's bias is replicated: it is added after the sum.
     biases.push_back(
         PartSpec(scope, part, "bias", {part.out}, role_ == LinearRole::kColumn ? role_ : LinearRole::kReplicated));
@@ -44,6 +46,7 @@ at::Tensor Linear::Forward(const at::Tensor& x, const ForwardContext& context) c
       break;
   }
   if (context.tensor.size() == 1) return LinearProduct(x, *weight_, bias_);
+  if (Planted("row_bias_before_sum")) return SumOverGroup(LinearProduct(x, *weight_, bias_), context.tensor);
   const at::Tensor sum = SumOverGroup(LinearProduct(x, *weight_, std::nullopt), context.tensor);
   return bias_ ? sum + *bias_ : sum;
 }

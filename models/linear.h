@@ -24,6 +24,7 @@ struct LinearPart {
 struct LinearOptions {
   LinearRole role = LinearRole::kReplicated;
   bool bias = true;
+  std::vector<int64_t> in_parts = {};  // as ParamSpec has it
 };
 
 // y = x Wᵀ + b.  Column: the rank holds rows of W and gets a slice of y. Row: the rank holds columns of W, takes a

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +16,28 @@ namespace tessera {
 // How a matrix [out, in] is spread over the tensor axis: column splits `out`, row splits `in`.
 enum class LinearRole { kReplicated, kColumn, kRow };
 
+// The part of a tensor group's ranks that holds the parameters of one table.
+struct TensorShard {
+  int rank = 0;
+  int size = 1;
+
+  // This rank's share of `count` channels, which need not divide. Heads stay whole where their number divides.
+  int64_t begin(int64_t count) const { return count * rank / size; }
+  int64_t end(int64_t count) const { return count * (rank + 1) / size; }
+};
+
+// Which of a transformer's blocks are this rank's: [begin, end).
+struct BlockShare {
+  int64_t begin = 0;
+  int64_t end = std::numeric_limits<int64_t>::max();
+};
+
+// What one rank holds of a transformer.
+struct WeightShare {
+  TensorShard tensor;
+  BlockShare blocks;
+};
+
 // One parameter as the checkpoint knows it.
 struct ParamSpec {
   std::string name;            // full dotted name
@@ -22,16 +45,20 @@ struct ParamSpec {
   LinearRole role = LinearRole::kReplicated;
   std::vector<std::string> aliases;  // other names under which published files carry it
   bool buffer = false;               // of the file, but never trained
+  // A row product whose input is several parts side by side: their numbers of channels, each split for itself. Empty:
+  // one part.
+  std::vector<int64_t> in_parts;
 };
 
 struct Param {
   ParamSpec spec;
-  at::Tensor storage;  // the leaf tensor that the layer computes with
-  int64_t offset = 0;  // first row of this parameter in `storage`, where several are packed into one
+  at::Tensor storage;          // the leaf tensor that the layer computes with
+  int64_t offset = 0;          // first row of this parameter in `storage`, where several are packed into one
+  std::vector<int64_t> shape;  // of this rank's part
 
   // The parameter's own rows of `storage` (or of a tensor of the same shape, such as its gradient).
   at::Tensor View(const at::Tensor& tensor) const {
-    return spec.shape.empty() ? tensor : tensor.narrow(0, offset, spec.shape[0]);
+    return shape.empty() ? tensor : tensor.narrow(0, offset, shape[0]);
   }
   at::Tensor Value() const { return View(storage); }
 };
@@ -39,7 +66,8 @@ struct Param {
 // Owns handles to the tensors it allocates; layers share them. Not thread-safe while it is being filled.
 class ParamTable {
  public:
-  ParamTable(at::ScalarType dtype, at::Device device) : options_(at::TensorOptions(dtype).device(device)) {}
+  ParamTable(at::ScalarType dtype, at::Device device, WeightShare share = {})
+      : options_(at::TensorOptions(dtype).device(device)), shard_(share.tensor), blocks_(share.blocks) {}
 
   // Allocates (without touching) the storage of one parameter.
   at::Tensor Add(ParamSpec spec);
@@ -55,16 +83,30 @@ class ParamTable {
   // another, so that no more than one of them is there twice. The table no longer lists those that changed.
   void PackForInference();
 
+  // What is added from here to LeaveBlock() belongs to that block. If it is another rank's, its tensors are on the meta
+  // device, are not listed, and are passed over in the file.
+  void EnterBlock(int64_t index) { elsewhere_ = index < blocks_.begin || index >= blocks_.end; }
+  void LeaveBlock() { elsewhere_ = false; }
+
   // Tensors of this name in a file belong to nothing here, and that is right.
   void IgnoreInFile(std::string name) { ignored_.push_back(std::move(name)); }
 
   const std::vector<Param>& params() const { return params_; }
+  const TensorShard& shard() const { return shard_; }
   const std::vector<std::string>& ignored() const { return ignored_; }
   at::ScalarType dtype() const { return c10::typeMetaToScalarType(options_.dtype()); }
   int64_t bytes() const;
 
  private:
+  // The shape of this rank's part.
+  std::vector<int64_t> LocalShape(const ParamSpec& spec) const;
+  at::TensorOptions Options() const { return elsewhere_ ? options_.device(at::kMeta) : options_; }
+  void List(ParamSpec spec, const at::Tensor& storage, int64_t offset, std::vector<int64_t> shape);
+
   at::TensorOptions options_;
+  TensorShard shard_;
+  BlockShare blocks_;
+  bool elsewhere_ = false;
   std::vector<Param> params_;
   std::vector<std::shared_ptr<at::Tensor>> products_;
   std::vector<std::string> ignored_;

@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include "parallel/token_span.h"
+
 namespace tessera {
 
 // Tokens of one whole image, row-major.
@@ -10,13 +12,6 @@ struct TokenGrid {
   int64_t height = 0;
   int64_t width = 0;
   int64_t count() const { return height * width; }
-};
-
-// A run of an image's tokens: all of them for one rank, its share under sequence parallelism, a patch under PipeFusion.
-struct TokenSpan {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t count() const { return end - begin; }
 };
 
 // latents [b, c, h·p, w·p] → [b, h·w, c·p·p], features ordered (channel, row, column), channel slowest: the order of

@@ -12,6 +12,7 @@
 
 #include "models/token_grid.h"
 #include "parallel/forward_context.h"
+#include "parallel/long_skip.h"
 
 namespace tessera {
 
@@ -34,7 +35,7 @@ struct BlockState {
 
 // What every block reads and none changes.
 struct Conditioning {
-  at::Tensor embedding;   // [b, D], of the timestep and all else that is one vector
+  at::Tensor embedding;   // [b, …], of the timestep and all else that is one vector
   at::Tensor modulation;  // the family's own: what its blocks scale and shift by
   at::Tensor text_bias;   // [b, t], added to attention scores over text; undefined: none
   at::Tensor cos, sin;    // [tokens, d/2] of rotary positions, in max(fp32, dtype); undefined: none
@@ -45,6 +46,10 @@ class Transformer {
   virtual ~Transformer() = default;
 
   virtual int num_blocks() const = 0;
+  // Whether text tokens take part in the attention over image tokens, so that they are spread over ranks like these.
+  // Else every rank has the whole text.
+  virtual bool joint_text() const { return false; }
+  virtual std::vector<LongSkip> long_skips() const { return {}; }
   virtual Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const = 0;
   virtual BlockState Embed(const TransformerInput& input, const ForwardContext& context) const = 0;
   virtual void Block(int index, BlockState& state, const Conditioning& conditioning,

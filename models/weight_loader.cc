@@ -34,19 +34,60 @@ const WeightFolder::Location* Locate(const WeightFolder& folder, const ParamSpec
   return nullptr;
 }
 
-absl::Status ReadTensor(const WeightFolder& folder, const WeightFolder::Location& location, at::Tensor place,
-                        std::vector<std::byte>& buffer) {
-  const at::ScalarType stored = *TorchType(location.tensor.type);
-  if (stored == place.scalar_type() && place.device().is_cpu()) {
-    return folder.Read(location, 0, {static_cast<std::byte*>(place.data_ptr()), place.nbytes()});
+// A run of elements: where it begins in the stored tensor, and in this rank's part of it.
+struct Segment {
+  int64_t from = 0, to = 0, count = 0;
+};
+
+// This rank's part of a parameter, as few runs as there can be.
+std::vector<Segment> SegmentsOf(const Param& param, const TensorShard& shard) {
+  const std::vector<int64_t>& whole = param.spec.shape;
+  if (param.spec.role == LinearRole::kRow && shard.size > 1) {
+    std::vector<int64_t> parts = param.spec.in_parts;
+    if (parts.empty()) parts = {whole[1]};
+    std::vector<Segment> segments;
+    int64_t to = 0;
+    for (int64_t row = 0; row < whole[0]; ++row) {
+      int64_t from = row * whole[1];
+      for (const int64_t part : parts) {
+        const int64_t count = shard.end(part) - shard.begin(part);
+        if (count > 0) segments.push_back({.from = from + shard.begin(part), .to = to, .count = count});
+        from += part;
+        to += count;
+      }
+    }
+    return segments;
   }
+  int64_t row = 1, count = 1;
+  for (size_t i = 1; i < whole.size(); ++i) row *= whole[i];
+  for (const int64_t size : param.shape) count *= size;
+  if (count == 0) return {};
+  const int64_t first = param.spec.role == LinearRole::kColumn ? shard.begin(whole[0]) : 0;
+  return {{.from = first * row, .to = 0, .count = count}};
+}
+
+absl::Status ReadTensor(const WeightFolder& folder, const WeightFolder::Location& location, const Param& param,
+                        const TensorShard& shard, std::vector<std::byte>& buffer) {
+  at::Tensor place = param.Value();
+  const at::ScalarType stored = *TorchType(location.tensor.type);
   const int64_t size = static_cast<int64_t>(c10::elementSize(stored)), step = kBufferBytes / size;
+  const bool straight = stored == place.scalar_type() && place.device().is_cpu();
   at::Tensor flat = place.view(-1);
-  for (int64_t begin = 0; begin < flat.numel(); begin += step) {
-    const int64_t count = std::min(step, flat.numel() - begin);
-    buffer.resize(static_cast<size_t>(count * size));
-    if (absl::Status read = folder.Read(location, static_cast<uint64_t>(begin * size), buffer); !read.ok()) return read;
-    flat.narrow(0, begin, count).copy_(at::from_blob(buffer.data(), {count}, stored));
+  for (const Segment& segment : SegmentsOf(param, shard)) {
+    if (straight) {
+      std::byte* to = static_cast<std::byte*>(place.data_ptr()) + segment.to * size;
+      const std::span<std::byte> bytes(to, static_cast<size_t>(segment.count * size));
+      const absl::Status read = folder.Read(location, static_cast<uint64_t>(segment.from * size), bytes);
+      if (!read.ok()) return read;
+      continue;
+    }
+    for (int64_t begin = 0; begin < segment.count; begin += step) {
+      const int64_t count = std::min(step, segment.count - begin);
+      buffer.resize(static_cast<size_t>(count * size));
+      const absl::Status read = folder.Read(location, static_cast<uint64_t>((segment.from + begin) * size), buffer);
+      if (!read.ok()) return read;
+      flat.narrow(0, segment.to + begin, count).copy_(at::from_blob(buffer.data(), {count}, stored));
+    }
   }
   return absl::OkStatus();
 }
@@ -107,7 +148,7 @@ absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, co
   if (absl::Status status = CheckWeights(folder, table, component); !status.ok()) return status;
   std::vector<std::byte> buffer;
   for (const Param& param : table.params()) {
-    if (absl::Status read = ReadTensor(folder, *Locate(folder, param.spec), param.Value(), buffer); !read.ok())
+    if (absl::Status read = ReadTensor(folder, *Locate(folder, param.spec), param, table.shard(), buffer); !read.ok())
       return read;
   }
   return absl::OkStatus();

@@ -17,9 +17,9 @@ std::optional<at::ScalarType> TorchType(StoredType type);
 // on the meta device.
 absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component);
 
-// CheckWeights, and then reads each tensor once, straight into its place where the stored type and device are those of
-// the table, else through a buffer of at most 16 MiB; fp16 and bf16 become fp32 without rounding. DataLoss when a file
-// ends early.
+// CheckWeights, and then reads of each tensor this rank's part once, straight into its place where the stored type and
+// device are those of the table, else through a buffer of at most 16 MiB; fp16 and bf16 become fp32 without rounding.
+// DataLoss when a file ends early.
 absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component);
 
 }  // namespace tessera

@@ -1,5 +1,9 @@
 // The collectives that model code may reach, each with its gradient (forward | backward). A group of one returns its
-// argument unchanged.
+// argument unchanged. Where no gradient is asked for, nothing of autograd is touched.
+//
+// The gradients are those of a loss that is summed over the ranks, with one exception: behind SumOverGroup the ranks
+// hold equal values, and their loss counts once. All ranks must agree on whether `x` needs a gradient, or the
+// collectives of the backward pass would not meet. `group` must outlive the graph.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,5 +17,23 @@ at::Tensor CopyToGroup(const at::Tensor& x, Communicator& group);
 
 // all-reduce | identity: exit of a row-sharded product.
 at::Tensor SumOverGroup(const at::Tensor& x, Communicator& group);
+
+// all-gather | reduce-scatter. `x` holds rows[rank] rows of dimension `dim`; the result holds all of them.
+at::Tensor GatherDim(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Communicator& group);
+
+// reduce-scatter | all-gather. This rank's rows of the sum over the ranks.
+at::Tensor ScatterSum(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Communicator& group);
+
+// slice | all-gather. This rank's rows of what every rank holds whole; a view.
+at::Tensor TakeShard(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Communicator& group);
+
+// all-to-all | its reverse. All heads of rows[rank] tokens [b, n_local, h, d] become h/size heads of all tokens, in the
+// order of the ranks: [b, n_all, h/size, d].
+at::Tensor TokensToHeads(const at::Tensor& x, at::IntArrayRef rows, Communicator& group);
+at::Tensor HeadsToTokens(const at::Tensor& x, at::IntArrayRef rows, Communicator& group);
+
+// +1 | -1. Every rank hands the tokens [..., n, h, d] that it holds to the next rank and returns those of the previous
+// one. `owner` is the rank whose tokens `x` are, n = rows[owner]; the result is of (owner - 1) mod size.
+at::Tensor RingShift(const at::Tensor& x, int owner, at::IntArrayRef rows, Communicator& group);
 
 }  // namespace tessera

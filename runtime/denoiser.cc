@@ -5,8 +5,10 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "kernels/planted.h"
 #include "models/guidance.h"
 #include "models/precision.h"
+#include "runtime/mesh_forward.h"
 
 namespace tessera {
 namespace {
@@ -70,6 +72,27 @@ void StackConditioning(const Group& rows, at::ScalarType island, TransformerInpu
   if (longest != shortest) input.text_mask = at::stack(mask);
 }
 
+// The transformer's output for these rows, [rows, n, features] in max(fp32, dtype). patches [jobs, n, features].
+at::Tensor ForwardRows(const Family& family, std::span<DenoiseJob* const> batch, const Group& rows,
+                       const at::Tensor& patches, const RankGroups& groups) {
+  const at::ScalarType island = IslandType(family.dtype());
+  const TokenGrid& grid = batch[0]->geometry.grid;
+  std::vector<int64_t> jobs;
+  std::vector<double> timesteps;
+  for (const Row& row : rows) {
+    jobs.push_back(static_cast<int64_t>(row.job));
+    timesteps.push_back(batch[row.job]->sampler->timestep());
+  }
+  const at::Tensor index = at::tensor(jobs, at::kLong).to(patches.device());
+  TransformerInput input{.patches = patches.index_select(0, index),
+                         .grid = grid,
+                         .span = {.begin = 0, .end = grid.count()},
+                         .timestep = at::tensor(timesteps, at::kDouble).to(family.device())};
+  StackConditioning(rows, island, input);
+  const std::vector<int>& skipped = batch[rows[0].job]->guidance.branches[rows[0].branch].skipped_blocks;
+  return ForwardOnMesh(family.transformer(), input, groups, skipped).to(island);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config, int steps, const Family& family,
@@ -93,8 +116,7 @@ void DrawInitialLatents(DenoiseJob& job, const Family& family) {
   job.latents = (noise * job.sampler->init_noise_sigma()).to(family.device());
 }
 
-std::vector<at::Tensor> Predict(const Family& family, std::span<DenoiseJob* const> batch,
-                                const ForwardContext& context) {
+std::vector<at::Tensor> Predict(const Family& family, std::span<DenoiseJob* const> batch, const RankGroups& groups) {
   const LatentGeometry& geometry = batch[0]->geometry;
   const at::ScalarType island = IslandType(family.dtype());
   std::vector<at::Tensor> scaled;
@@ -104,21 +126,17 @@ std::vector<at::Tensor> Predict(const Family& family, std::span<DenoiseJob* cons
   // Predictions by job, in the order of its branches.
   std::vector<std::map<size_t, std::pair<double, at::Tensor>>> terms(batch.size());
   for (const Group& rows : GroupRows(batch, family.masks_padding())) {
-    std::vector<int64_t> jobs;
-    std::vector<double> timesteps;
-    for (const Row& row : rows) {
-      jobs.push_back(static_cast<int64_t>(row.job));
-      timesteps.push_back(batch[row.job]->sampler->timestep());
-    }
-    const at::Tensor index = at::tensor(jobs, at::kLong).to(patches.device());
-    TransformerInput input{.patches = patches.index_select(0, index),
-                           .grid = geometry.grid,
-                           .span = {.begin = 0, .end = geometry.grid.count()},
-                           .timestep = at::tensor(timesteps, at::kDouble).to(family.device())};
-    StackConditioning(rows, island, input);
-    const std::vector<int>& skipped = batch[rows[0].job]->guidance.branches[rows[0].branch].skipped_blocks;
-    const at::Tensor output = RunTransformer(family.transformer(), input, context, skipped).to(island);
-    const at::Tensor predictions = family.ToPrediction(output, geometry);  // [rows, c, h, w]
+    // Every rank of the cfg axis computes its share of the rows, and all of them combine all rows in one order.
+    const std::vector<int64_t> shares = EvenRows(static_cast<int64_t>(rows.size()), groups.cfg.size());
+    const auto mine = static_cast<size_t>(groups.cfg.rank());
+    int64_t first = 0;
+    for (size_t r = 0; r < mine; ++r) first += shares[r];
+    const Group own(rows.begin() + first, rows.begin() + first + shares[mine]);
+    at::Tensor predictions = at::empty({0, geometry.channels, geometry.height, geometry.width},
+                                       at::TensorOptions(island).device(family.device()));
+    if (!own.empty()) predictions = family.ToPrediction(ForwardRows(family, batch, own, patches, groups), geometry);
+    predictions = groups.cfg.AllGather(predictions, shares);  // [rows, c, h, w]
+    if (Planted("guidance_halves_swapped")) predictions = predictions.flip(0);
     for (size_t r = 0; r < rows.size(); ++r) {
       terms[rows[r].job][rows[r].branch] = {rows[r].weight, predictions[static_cast<int64_t>(r)]};
     }
@@ -141,7 +159,7 @@ std::vector<at::Tensor> Predict(const Family& family, std::span<DenoiseJob* cons
 }
 
 void Denoiser::Step(std::span<DenoiseJob* const> batch) {
-  const std::vector<at::Tensor> predictions = Predict(family_, batch, context_);
+  const std::vector<at::Tensor> predictions = Predict(family_, batch, groups_);
   for (size_t j = 0; j < batch.size(); ++j) {
     DenoiseJob& job = *batch[j];
     at::Tensor noise;
@@ -150,6 +168,7 @@ void Denoiser::Step(std::span<DenoiseJob* const> batch) {
                   .to(job.latents.device())
                   .unsqueeze(0);
     }
+    if (Planted("noise_per_rank") && noise.defined()) noise = noise.roll(groups_.sequence.rank(), 1);
     job.latents = job.sampler->Step(job.latents.unsqueeze(0), predictions[j].unsqueeze(0), noise).squeeze(0);
     if (!at::isfinite(job.latents).all().item<bool>()) throw std::runtime_error("the latents are no longer finite");
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/family.h"
+#include "parallel/rank_groups.h"
 #include "runtime/noise_source.h"
 #include "runtime/samplers/sampler.h"
 
@@ -32,13 +33,13 @@ void DrawInitialLatents(DenoiseJob& job, const Family& family);
 
 // What the sampler of each job is given at its next step: the weighted sum of its branches' predictions, each
 // [channels, height, width] in max(fp32, model dtype).
-std::vector<at::Tensor> Predict(const Family& family, std::span<DenoiseJob* const> batch,
-                                const ForwardContext& context);
+// On a mesh every rank passes the same batch and gets the same predictions.
+std::vector<at::Tensor> Predict(const Family& family, std::span<DenoiseJob* const> batch, const RankGroups& groups);
 
 class Denoiser {
  public:
   // Both outlive the denoiser.
-  Denoiser(const Family& family, const ForwardContext& context) : family_(family), context_(context) {}
+  Denoiser(const Family& family, const RankGroups& groups) : family_(family), groups_(groups) {}
 
   // One timestep for each job of the batch, in as few forward passes as its branches' shapes allow (mostly one). The
   // jobs agree in geometry, and each has a step left. May throw what LibTorch throws, and std::runtime_error when a
@@ -47,7 +48,7 @@ class Denoiser {
 
  private:
   const Family& family_;
-  const ForwardContext& context_;
+  const RankGroups& groups_;
 };
 
 }  // namespace tessera

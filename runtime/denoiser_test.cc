@@ -45,7 +45,7 @@ class DenoiserTest : public testing::Test {
 
   at::Tensor Run(DenoiseJob job) {
     DenoiseJob* batch[] = {&job};
-    while (!job.sampler->done()) Denoiser(*family_, context_).Step(batch);
+    while (!job.sampler->done()) Denoiser(*family_, groups_).Step(batch);
     return job.latents;
   }
 
@@ -56,6 +56,7 @@ class DenoiserTest : public testing::Test {
   static Family* family_;
   c10::InferenceMode no_gradients_;
   SingleRank group_;
+  RankGroups groups_ = RankGroups::Alone(group_);
   LocalAttention attention_;
   ForwardContext context_{.attention = attention_, .tensor = group_};
 };
@@ -68,7 +69,7 @@ TEST_F(DenoiserTest, AJobInABatchGivesWhatItGivesAlone) {
   const at::Tensor alone_first = Run(first()), alone_second = Run(second());
 
   DenoiseJob a = first(), b = second();
-  Denoiser denoiser(*family_, context_);
+  Denoiser denoiser(*family_, groups_);
   DenoiseJob* ahead[] = {&b};
   denoiser.Step(ahead);
   DenoiseJob* both[] = {&a, &b};
@@ -94,7 +95,7 @@ TEST_F(DenoiserTest, LatentsThatStopBeingFiniteAreAnErrorAndNoImage) {
   DenoiseJob job = Job("red apple", 1, 4, "ddim", 4);
   job.latents[0][0][0] = std::numeric_limits<double>::quiet_NaN();
   DenoiseJob* batch[] = {&job};
-  EXPECT_THROW(Denoiser(*family_, context_).Step(batch), std::runtime_error);
+  EXPECT_THROW(Denoiser(*family_, groups_).Step(batch), std::runtime_error);
 }
 
 // The goldens' initial latents are torch.randn of a CPU generator, seeded as their generator's source says.

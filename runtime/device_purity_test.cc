@@ -53,7 +53,7 @@ at::Tensor Generate(const std::string& model, at::ScalarType dtype, at::Device d
     DrawInitialLatents(jobs[i], *family);
     batch.push_back(&jobs[i]);
   }
-  for (int step = 0; step < 2; ++step) Denoiser(*family, context).Step(batch);
+  for (int step = 0; step < 2; ++step) Denoiser(*family, RankGroups::Alone(group)).Step(batch);
   EXPECT_EQ(jobs[0].latents.device(), device);
   const at::Tensor latents = at::stack({jobs[0].latents, jobs[1].latents});
   return ToPixels(ResizeAndCrop(*family->Decode(latents, context), 24, 28)).cpu();

@@ -211,7 +211,7 @@ absl::StatusOr<Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
   }
   if (batch.empty()) return absl::InvalidArgumentError("a step without jobs");
   return Guarded([&]() -> absl::StatusOr<Stepped> {
-    Denoiser(*model_->family, context_).Step(batch);
+    Denoiser(*model_->family, groups_).Step(batch);
     return Stepped{.completed = batch[0]->sampler->step(), .seconds = watch.seconds()};
   });
 }

@@ -8,6 +8,7 @@
 #include "models/families.h"
 #include "parallel/communicator.h"
 #include "parallel/forward_context.h"
+#include "parallel/rank_groups.h"
 #include "runtime/commands.h"
 #include "runtime/denoiser.h"
 #include "runtime/samplers/sampler_config.h"
@@ -39,9 +40,10 @@ class Engine final : public CommandHandler {
 
   absl::StatusOr<JobStarted> Start(uint64_t id, const JobParameters& parameters);
 
-  SingleRank tensor_group_;
+  SingleRank one_;
+  RankGroups groups_ = RankGroups::Alone(one_);
   LocalAttention attention_;
-  ForwardContext context_{.attention = attention_, .tensor = tensor_group_};
+  ForwardContext context_{.attention = attention_, .tensor = one_};  // of the text encoders and the autoencoder
   std::unique_ptr<Model> model_;
   std::map<uint64_t, Job> jobs_;
 };

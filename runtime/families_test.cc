@@ -24,6 +24,7 @@ constexpr char kPipelines[] = "tests/golden/pipelines/";
 struct OneRank {
   c10::InferenceMode no_gradients;
   SingleRank group;
+  RankGroups groups = RankGroups::Alone(group);
   LocalAttention attention;
   ForwardContext context{.attention = attention, .tensor = group};
 };
@@ -77,7 +78,7 @@ class FamilyTest : public testing::TestWithParam<const char*> {
     return job;
   }
 
-  void Step(std::vector<DenoiseJob*> batch) { Denoiser(*family_, rank_.context).Step(batch); }
+  void Step(std::vector<DenoiseJob*> batch) { Denoiser(*family_, rank_.groups).Step(batch); }
 
   OneRank rank_;
   FamilyDescription description_;

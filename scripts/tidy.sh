@@ -30,12 +30,12 @@ list_files() {
 mapfile -t files < <(list_files)
 ((${#files[@]})) || { echo "$build/compile_commands.json names no file of $PWD" >&2; exit 1; }
 
-clean=$build/tidy
+clean=$(realpath -m "$build/tidy")
 mkdir -p "$clean"
 # clang refuses GCC's precompiled header, and takes the same header as text.
 pch=$build/CMakeFiles/tessera_torch_pch.dir/cmake_pch.hxx
 if [[ -e $pch ]]; then cp "$pch" "$clean/torch_pch.hxx"; fi
-sed "s| -Winvalid-pch -include [^ ]*/cmake_pch.hxx| -include $PWD/$clean/torch_pch.hxx|" \
+sed "s| -Winvalid-pch -include [^ ]*/cmake_pch.hxx| -include $clean/torch_pch.hxx|" \
   "$build/compile_commands.json" >"$clean/compile_commands.json"
 shared=$(find client server runtime parallel models kernels tests -name '*.h' -print0 | sort -z | xargs -0 cat .clang-tidy scripts/tidy.sh | sha256sum)
 stale=()

@@ -19,20 +19,30 @@ constexpr LinearOptions kRow{.role = LinearRole::kRow};
 
 }  // namespace
 
+// Timestep and class as one vector.
+struct DitTransformer::Embedder {
+  Embedder(const ParamScope& scope, const DitConfig& config)
+      : timestep(scope / "timestep_embedder", kSinusoidChannels, config.width()),
+        classes((scope / "class_embedder.embedding_table").Add("weight", {config.classes + 1, config.width()})) {}
+
+  // [b, D], of a conditioning's embedding and modulation.
+  at::Tensor Forward(const Conditioning& conditioning, const ForwardContext& context) const {
+    return timestep.Forward(conditioning.embedding, context) + at::embedding(classes, conditioning.modulation);
+  }
+
+  EmbeddingMlp timestep;
+  at::Tensor classes;  // [classes + 1, D]
+};
+
 struct DitTransformer::BlockLayers {
   BlockLayers(const ParamScope& scope, const DitConfig& config)
-      : timestep_embedder(scope / "norm1.emb.timestep_embedder", kSinusoidChannels, config.width()),
-        classes(
-            (scope / "norm1.emb.class_embedder.embedding_table").Add("weight", {config.classes + 1, config.width()})),
-        modulation(scope / "norm1.linear", config.width(), 6 * config.width()),
+      : modulation(scope / "norm1.linear", config.width(), 6 * config.width()),
         qkv(scope / "attn1", config.width(),
             {{"to_q", config.width()}, {"to_k", config.width()}, {"to_v", config.width()}}, kColumn),
         out(scope / "attn1.to_out.0", config.width(), config.width(), kRow),
         mlp_in(scope / "ff.net.0.proj", config.width(), 4 * config.width(), kColumn),
         mlp_out(scope / "ff.net.2", 4 * config.width(), config.width(), kRow) {}
 
-  EmbeddingMlp timestep_embedder;
-  at::Tensor classes;  // [classes + 1, D]
   Linear modulation, qkv, out, mlp_in, mlp_out;
 };
 
@@ -44,22 +54,28 @@ DitTransformer::DitTransformer(const DitConfig& config, ParamTable& table)
       output_projection_(ParamScope(table) / "proj_out_2", config.width(),
                          config.patch * config.patch * config.out_channels) {
   for (int64_t i = 0; i < config.layers; ++i) {
-    blocks_.emplace_back(ParamScope(table) / "transformer_blocks" / i, config);
+    const ParamScope scope = ParamScope(table) / "transformer_blocks" / i;
+    // The head reads block 0's, so every rank has it.
+    if (i > 0) table.EnterBlock(i);
+    embedders_.emplace_back(scope / "norm1.emb", config);
+    table.EnterBlock(i);
+    blocks_.emplace_back(scope, config);
   }
+  table.LeaveBlock();
 }
 
 DitTransformer::~DitTransformer() = default;
 
-Conditioning DitTransformer::Condition(const TransformerInput& input, const ForwardContext& context) const {
+Conditioning DitTransformer::Condition(const TransformerInput& input, const ForwardContext&) const {
   const at::ScalarType island = IslandType(dtype_);
-  const at::Tensor sinusoid =
-      Sinusoid(input.timestep.to(island), island, kSinusoidChannels, kSinusoidShift).to(dtype_);  // [b, 256]
-  std::vector<at::Tensor> embeddings;
-  for (const BlockLayers& layers : blocks_) {
-    embeddings.push_back(layers.timestep_embedder.Forward(sinusoid, context) +
-                         at::embedding(layers.classes, input.extras[0]));
-  }
-  return {.embedding = embeddings[0], .modulation = at::silu(at::stack(embeddings))};
+  return {.embedding =
+              Sinusoid(input.timestep.to(island), island, kSinusoidChannels, kSinusoidShift).to(dtype_),  // [b, 256]
+          .modulation = input.extras[0]};
+}
+
+at::Tensor DitTransformer::BlockEmbedding(int index, const Conditioning& conditioning,
+                                          const ForwardContext& context) const {
+  return embedders_[static_cast<size_t>(index)].Forward(conditioning, context);
 }
 
 BlockState DitTransformer::Embed(const TransformerInput& input, const ForwardContext& context) const {
@@ -74,7 +90,8 @@ void DitTransformer::Block(int index, BlockState& state, const Conditioning& con
   const BlockLayers& layers = blocks_[static_cast<size_t>(index)];
   at::Tensor& x = state.image;
   // Shift, scale, gate of the attention, then of the MLP: six times [b, D].
-  const std::vector<at::Tensor> m = layers.modulation.Forward(conditioning.modulation[index], context).chunk(6, -1);
+  const std::vector<at::Tensor> m =
+      layers.modulation.Forward(at::silu(BlockEmbedding(index, conditioning, context)), context).chunk(6, -1);
   const std::vector<at::Tensor> qkv =
       layers.qkv.Forward(LayerNormModulate(x, m[0], m[1], kNormEps), context).chunk(3, -1);
   const at::Tensor attended =
@@ -90,7 +107,8 @@ void DitTransformer::Block(int index, BlockState& state, const Conditioning& con
 at::Tensor DitTransformer::Head(const BlockState& state, const Conditioning& conditioning,
                                 const ForwardContext& context) const {
   const std::vector<at::Tensor> m =
-      output_modulation_.Forward(at::silu(conditioning.embedding), context).chunk(2, -1);  // shift, scale
+      output_modulation_.Forward(at::silu(BlockEmbedding(0, conditioning, context)), context)
+          .chunk(2, -1);  // shift, scale
   return output_projection_.Forward(LayerNormModulate(state.image, m[0], m[1], kNormEps), context);
 }
 

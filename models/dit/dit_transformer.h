@@ -20,7 +20,7 @@ class DitTransformer final : public Transformer {
   ~DitTransformer() override;
 
   int num_blocks() const override { return static_cast<int>(config_.layers); }
-  // embedding: block 0's, which the head reads; modulation [layers, b, D]: every block's, after SiLU.
+  // embedding: the timestep's sinusoids [b, 256]; modulation: the class [b].
   Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const override;
   BlockState Embed(const TransformerInput& input, const ForwardContext& context) const override;
   void Block(int index, BlockState& state, const Conditioning& conditioning,
@@ -28,12 +28,17 @@ class DitTransformer final : public Transformer {
   at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
                   const ForwardContext& context) const override;
 
+  // Timestep and class as block `index` embeds them: [b, D].
+  at::Tensor BlockEmbedding(int index, const Conditioning& conditioning, const ForwardContext& context) const;
+
  private:
+  struct Embedder;
   struct BlockLayers;
 
   DitConfig config_;
   at::ScalarType dtype_;
   PatchEmbed patch_embed_;
+  std::vector<Embedder> embedders_;  // of every block
   std::vector<BlockLayers> blocks_;
   Linear output_modulation_, output_projection_;
 };

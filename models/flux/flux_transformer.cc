@@ -83,7 +83,8 @@ struct FluxTransformer::SingleBlock {
                 kColumn),
         norm_q((scope / "attn.norm_q").Add("weight", {config.head_dim})),
         norm_k((scope / "attn.norm_k").Add("weight", {config.head_dim})),
-        out(scope / "proj_out", 5 * config.width(), config.width(), kRow) {}
+        out(scope / "proj_out", 5 * config.width(), config.width(),
+            {.role = LinearRole::kRow, .in_parts = {config.width(), 4 * config.width()}}) {}
 
   Linear modulation, qkv_mlp;
   at::Tensor norm_q, norm_k;  // [d]
@@ -103,11 +104,15 @@ FluxTransformer::FluxTransformer(const FluxConfig& config, ParamTable& table)
   if (config.guidance) {
     guidance_embedder_.emplace(root / "time_text_embed.guidance_embedder", kSinusoidChannels, config.width());
   }
-  for (int64_t i = 0; i < config.double_blocks; ++i)
+  for (int64_t i = 0; i < config.double_blocks; ++i) {
+    table.EnterBlock(i);
     double_blocks_.emplace_back(root / "transformer_blocks" / i, config);
+  }
   for (int64_t i = 0; i < config.single_blocks; ++i) {
+    table.EnterBlock(config.double_blocks + i);
     single_blocks_.emplace_back(root / "single_transformer_blocks" / i, config);
   }
+  table.LeaveBlock();
 }
 
 FluxTransformer::~FluxTransformer() = default;
@@ -159,7 +164,9 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
         .Attend(index, {.q = Rotate(q, conditioning.cos, conditioning.sin),
                         .k = Rotate(k, conditioning.cos, conditioning.sin),
                         .v = v,
-                        .scale = scale})
+                        .scale = scale,
+                        .queries = TokenStreams::kJoint,
+                        .keys = TokenStreams::kJoint})
         .flatten(2);  // [b, t + n, h·d]
   };
   if (index < config_.double_blocks) {

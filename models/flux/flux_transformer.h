@@ -20,6 +20,7 @@ class FluxTransformer final : public Transformer {
   ~FluxTransformer() override;
 
   int num_blocks() const override { return static_cast<int>(config_.double_blocks + config_.single_blocks); }
+  bool joint_text() const override { return true; }
   Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const override;
   BlockState Embed(const TransformerInput& input, const ForwardContext& context) const override;
   void Block(int index, BlockState& state, const Conditioning& conditioning,

@@ -114,11 +114,19 @@ HunyuanTransformer::HunyuanTransformer(const HunyuanConfig& config, ParamTable& 
   const ParamScope root(table);
   if (config.style_and_size) styles_ = (root / "time_extra_emb.style_embedder").Add("weight", {1, config.width()});
   for (int64_t i = 0; i < config.layers; ++i) {
+    table.EnterBlock(i);
     blocks_.emplace_back(root / "blocks" / i, config, /*reads_skip=*/i > config.layers / 2);
   }
+  table.LeaveBlock();
 }
 
 HunyuanTransformer::~HunyuanTransformer() = default;
+
+std::vector<LongSkip> HunyuanTransformer::long_skips() const {
+  std::vector<LongSkip> skips;
+  for (int i = 0; i < num_blocks() / 2 - 1; ++i) skips.push_back({.from = i, .to = num_blocks() - 1 - i});
+  return skips;
+}
 
 at::Tensor HunyuanTransformer::PoolText(const at::Tensor& t5, const ForwardContext& context) const {
   const at::Tensor rows = at::cat({t5.mean(1, /*keepdim=*/true), t5}, 1) + pool_positions_;  // [b, t + 1, width]

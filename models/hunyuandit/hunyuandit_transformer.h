@@ -29,6 +29,7 @@ class HunyuanTransformer final : public Transformer {
   ~HunyuanTransformer() override;
 
   int num_blocks() const override { return static_cast<int>(config_.layers); }
+  std::vector<LongSkip> long_skips() const override;
   Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const override;
   BlockState Embed(const TransformerInput& input, const ForwardContext& context) const override;
   void Block(int index, BlockState& state, const Conditioning& conditioning,

@@ -50,8 +50,10 @@ PixArtTransformer::PixArtTransformer(const PixArtConfig& config, ParamTable& tab
         std::make_unique<EmbeddingMlp>(scope / "aspect_ratio_embedder", kSinusoidChannels, config.width() / 3);
   }
   for (int64_t i = 0; i < config.layers; ++i) {
+    table.EnterBlock(i);
     blocks_.emplace_back(ParamScope(table) / "transformer_blocks" / i, config.width());
   }
+  table.LeaveBlock();
   table.IgnoreInFile("caption_projection.y_embedding");  // the trained null caption of early PixArt-alpha files
 }
 

@@ -104,9 +104,11 @@ Sd3Transformer::Sd3Transformer(const Sd3Config& config, ParamTable& table)
       output_projection_(ParamScope(table) / "proj_out", config.width(),
                          config.patch * config.patch * config.channels) {
   for (int64_t i = 0; i < config.layers; ++i) {
+    table.EnterBlock(i);
     blocks_.emplace_back(ParamScope(table) / "transformer_blocks" / i, config, i + 1 == config.layers,
                          config.dual_layers.contains(i));
   }
+  table.LeaveBlock();
 }
 
 Sd3Transformer::~Sd3Transformer() = default;
@@ -154,13 +156,13 @@ void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& con
   const Qkv text = block.text.Forward(normalised_text, config_.head_dim, context);
 
   // Image tokens first. Nobody reads what the last block's text would get.
-  const at::Tensor queries = block.text_out ? at::cat({image.q, text.q}, 1) : image.q;
-  const at::Tensor attended =
-      context.attention
-          .Attend(
-              2 * index,
-              {.q = queries, .k = at::cat({image.k, text.k}, 1), .v = at::cat({image.v, text.v}, 1), .scale = scale})
-          .flatten(2);
+  const Qkv joint{.q = block.text_out ? at::cat({image.q, text.q}, 1) : image.q,
+                  .k = at::cat({image.k, text.k}, 1),
+                  .v = at::cat({image.v, text.v}, 1),
+                  .scale = scale,
+                  .queries = block.text_out ? TokenStreams::kJoint : TokenStreams::kImage,
+                  .keys = TokenStreams::kJoint};
+  const at::Tensor attended = context.attention.Attend(2 * index, joint).flatten(2);
   // Both attentions read the same normalised tokens, each with its own shift and scale.
   at::Tensor second;
   if (block.dual) {

@@ -21,6 +21,7 @@ class Sd3Transformer final : public Transformer {
   ~Sd3Transformer() override;
 
   int num_blocks() const override { return static_cast<int>(config_.layers); }
+  bool joint_text() const override { return true; }
   Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const override;
   BlockState Embed(const TransformerInput& input, const ForwardContext& context) const override;
   void Block(int index, BlockState& state, const Conditioning& conditioning,

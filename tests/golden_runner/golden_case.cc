@@ -115,6 +115,12 @@ void Report::Add(const std::string& what, double error, double tolerance) {
   }
 }
 
+void Report::Add(const std::string& whose, const Report& other) {
+  const int others = other.comparisons_ - 1;
+  if (other.comparisons_ > 0) Add(whose + other.what_, other.error_, other.tolerance_);
+  comparisons_ += std::max(others, 0);
+}
+
 absl::StatusOr<Report> RunCase(const Case& test_case) {
   for (const Kind& kind : kKinds) {
     if (test_case.kind == kind.name) return kind.run(test_case);

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "models/weights/json.h"
+#include "parallel/layout.h"
 #include "runtime/samplers/sampler_config.h"
 
 namespace tessera::golden {
@@ -21,6 +22,7 @@ struct Case {
   Json arguments;
   Json tolerance;
   at::Device device = at::kCPU;  // where models compute; what they return is compared on the host
+  Layout layout;                 // of ranks, each a thread
 
   std::string Path(const std::string& relative) const { return root + "/" + relative; }
   std::string Text(const char* argument) const;  // "" if there is none
@@ -46,6 +48,8 @@ double RelativeError(const at::Tensor& actual, const at::Tensor& expected);
 class Report {
  public:
   void Add(const std::string& what, double error, double tolerance);
+  // Takes over another report's worst comparison, and all of its count.
+  void Add(const std::string& whose, const Report& other);
 
   int comparisons() const { return comparisons_; }
   bool passed() const { return comparisons_ > 0 && error_ <= tolerance_; }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "models/weight_loader.h"
+#include "parallel/rank_groups.h"
 #include "tests/golden_runner/golden_case.h"
 
 namespace tessera::golden {
@@ -27,6 +28,7 @@ auto OpenComponent(const std::string& folder, const std::string& config_path, co
 
 struct OneRank {
   SingleRank group;
+  RankGroups groups = RankGroups::Alone(group);
   LocalAttention attention;
   ForwardContext context{.attention = attention, .tensor = group};
 };

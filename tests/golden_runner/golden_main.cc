@@ -1,9 +1,11 @@
-// tessera-golden DIR [--only TEXT] [--device NAME]: compares this project with a folder of golden cases.
+// tessera-golden DIR [--only TEXT] [--layout LAYOUT] [--device NAME]: compares this project with a folder of golden
+// cases.
 //
 // One line a case: the worst relative error, its tolerance, and which tensor it was. Ends with
 // "N passed, N failed, N not built"; families that do not exist yet are counted apart. Exit status 0 when nothing
 // failed and something passed. On another device than the CPU the first line names it; models run there, and what
-// depends on no model (tokenizers, schedulers, prompt cleaning) runs on the host as ever.
+// depends on no model (tokenizers, schedulers, prompt cleaning) runs on the host as ever. On a layout of several ranks,
+// each a thread, transformers and trajectories run, at the same tolerances.
 #include <ATen/Parallel.h>
 
 #include <cstdio>
@@ -16,10 +18,12 @@
 namespace tessera::golden {
 
 int Main(int argc, char** argv) {
-  std::string folder, only, device_name = "cpu";
+  std::string folder, only, device_name = "cpu", layout_text = "serial";
   for (int i = 1; i < argc; ++i) {
     if (std::string_view(argv[i]) == "--only" && i + 1 < argc) {
       only = argv[++i];
+    } else if (std::string_view(argv[i]) == "--layout" && i + 1 < argc) {
+      layout_text = argv[++i];
     } else if (std::string_view(argv[i]) == "--device" && i + 1 < argc) {
       device_name = argv[++i];
     } else if (folder.empty() && argv[i][0] != '-') {
@@ -30,7 +34,12 @@ int Main(int argc, char** argv) {
     }
   }
   if (folder.empty()) {
-    std::fprintf(stderr, "usage: tessera-golden DIR [--only TEXT] [--device cpu|cuda|cuda:N]\n");
+    std::fprintf(stderr, "usage: tessera-golden DIR [--only TEXT] [--layout LAYOUT] [--device cpu|cuda|cuda:N]\n");
+    return 2;
+  }
+  const absl::StatusOr<Layout> layout = ParseLayout(layout_text);
+  if (!layout.ok()) {
+    std::fprintf(stderr, "tessera-golden: %s\n", std::string(layout.status().message()).c_str());
     return 2;
   }
   // Before anything else touches LibTorch, which looks for its CUDA half only once.
@@ -39,6 +48,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "tessera-golden: %s\n", std::string(device.status().message()).c_str());
     return 2;
   }
+  if (layout->ranks() > 1) std::printf("layout %s\n", LayoutText(*layout).c_str());
   if (!device->is_cpu()) std::printf("device %s\n", device->str().c_str());
   absl::StatusOr<std::vector<Case>> cases = ReadCases(folder);
   if (!cases.ok()) {
@@ -48,7 +58,10 @@ int Main(int argc, char** argv) {
   int passed = 0, failed = 0, not_built = 0;
   for (Case& test_case : *cases) {
     if (test_case.file.find(only) == std::string::npos) continue;
+    // On more than one rank only what ranks share: forward passes and trajectories.
+    if (layout->ranks() > 1 && test_case.kind != "transformer" && test_case.kind != "pipeline") continue;
     test_case.device = *device;
+    test_case.layout = *layout;
     absl::StatusOr<Report> report = absl::InternalError("not run");
     try {
       report = RunCase(test_case);

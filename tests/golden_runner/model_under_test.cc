@@ -44,6 +44,7 @@ absl::Status Open(const std::string& folder, const std::string& config_path,
   auto model = OpenComponent(folder, config_path, parse, make, config, under_test.table);
   if (!model.ok()) return model.status();
   under_test.model = *std::move(model);
+  under_test.heads = config.heads;
   return absl::OkStatus();
 }
 
@@ -68,7 +69,7 @@ absl::Status OpenPixArt(const std::string& folder, const std::string& config_pat
     }
     return input;
   };
-  const at::Device device = m.table.params()[0].storage.device();
+  const at::Device device = m.device;
   m.made_up_input = [c, dtype, device] {
     TransformerInput input = MadeUpInput(c.in_channels * c.patch * c.patch, c.caption_channels, dtype, device);
     if (c.additional_conditions) {
@@ -167,15 +168,18 @@ absl::Status OpenDit(const std::string& folder, const std::string& config_path, 
     input.extras = {in.at("in.class_labels")};
     return input;
   };
-  const at::Device device = m.table.params()[0].storage.device();
+  const at::Device device = m.device;
   m.made_up_input = [c, dtype, device] {
     TransformerInput input = MadeUpInput(c.in_channels * c.patch * c.patch, /*text_width=*/0, dtype, device);
     input.extras = {at::tensor({int64_t{0}, c.classes}, at::kLong).to(device)};
     return input;
   };
   m.output = Unpatchified(c.patch);
-  m.embedding_name = "block.0.emb";
-  m.extras = [](const TransformerInput&, const Tensors&, const Conditioning&) { return Named{}; };
+  const auto* model = static_cast<const DitTransformer*>(m.model.get());
+  m.extras = [model](const TransformerInput&, const Tensors&, const Conditioning& conditioning) {
+    OneRank rank;
+    return Named{{"block.0.emb", model->BlockEmbedding(0, conditioning, rank.context)}};
+  };
   return absl::OkStatus();
 }
 
@@ -192,10 +196,10 @@ constexpr Entry kEntries[] = {
 
 absl::StatusOr<std::unique_ptr<ModelUnderTest>> OpenModel(const std::string& class_name, const std::string& folder,
                                                           const std::string& config_path, at::ScalarType dtype,
-                                                          at::Device device) {
+                                                          at::Device device, WeightShare share) {
   for (const Entry& entry : kEntries) {
     if (class_name != entry.class_name) continue;
-    auto model = std::make_unique<ModelUnderTest>(dtype, device);
+    auto model = std::make_unique<ModelUnderTest>(dtype, device, share);
     if (absl::Status opened = entry.open(folder, config_path, *model); !opened.ok()) return opened;
     return model;
   }

@@ -13,11 +13,15 @@
 namespace tessera::golden {
 
 struct ModelUnderTest {
-  ModelUnderTest(at::ScalarType dtype, at::Device device) : table(dtype, device), dtype(dtype) {}
+  ModelUnderTest(at::ScalarType dtype, at::Device device, WeightShare share)
+      : table(dtype, device, share), dtype(dtype), device(device) {}
 
   ParamTable table;
   at::ScalarType dtype;
+  at::Device device;
   std::unique_ptr<Transformer> model;
+
+  int64_t heads = 0;
 
   // The input of a case, from its tensors "in.*".
   std::function<TransformerInput(const Tensors& in)> input;
@@ -37,7 +41,7 @@ struct ModelUnderTest {
 // By the transformer's class. Unimplemented for a class that is not built. `config_path` may lie outside `folder`.
 absl::StatusOr<std::unique_ptr<ModelUnderTest>> OpenModel(const std::string& class_name, const std::string& folder,
                                                           const std::string& config_path, at::ScalarType dtype,
-                                                          at::Device device);
+                                                          at::Device device, WeightShare share = {});
 
 // cos(frequency · j) over the flat index j.
 at::Tensor Wave(const at::Tensor& like, double frequency);

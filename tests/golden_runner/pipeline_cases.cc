@@ -8,7 +8,8 @@
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/denoiser.h"
 #include "runtime/image_output.h"
-#include "tests/golden_runner/golden_component.h"
+#include "tests/golden_runner/golden_case.h"
+#include "tests/golden_runner/on_ranks.h"
 
 namespace tessera::golden {
 namespace {
@@ -140,56 +141,49 @@ PromptRequest RequestOf(const Case& test_case, const Prompts& prompts, size_t ro
   return request;
 }
 
-}  // namespace
+// What all ranks share.
+struct PipelineCase {
+  const Case& test_case;
+  const FamilyEntry& entry;
+  ModelFolder folder;
+  FamilyDescription description;
+  Tensors gold;
+  SamplerConfig sampler;
+  Prompts prompts;
+  size_t count;  // of prompts
+};
 
-absl::StatusOr<Report> RunPipeline(const Case& test_case) {
-  const absl::StatusOr<const FamilyEntry*> entry = FindFamily(test_case.Text("pipeline"));
-  if (!entry.ok()) return absl::UnimplementedError(test_case.Text("pipeline"));
+// The whole trajectory on one rank.
+absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) {
   const c10::InferenceMode no_gradients;
-  const absl::StatusOr<Tensors> gold = ReadTensors(test_case.Path(test_case.file));
-  if (!gold.ok()) return gold.status();
-  absl::StatusOr<ModelFolder> folder = ModelFolder::Open(test_case.Path(test_case.Text("folder")));
-  if (!folder.ok()) return folder.status();
-  if (test_case.Bool("drop_t5", false)) folder = folder->Without("text_encoder_3");
-  const absl::StatusOr<FamilyDescription> description = (*entry)->describe(*folder);
-  if (!description.ok()) return description.status();
-  const absl::StatusOr<std::unique_ptr<Family>> family =
-      (*entry)->load(*folder, {.device = test_case.device, .byte_fallback = false});  // as the recorder, transformers 5
-
+  const Case& test_case = p.test_case;
+  const absl::StatusOr<std::unique_ptr<Family>> family = p.entry.load(
+      p.folder,
+      {.device = test_case.device, .share = place.share, .byte_fallback = false});  // as the recorder, transformers 5
   if (!family.ok()) return family.status();
-  absl::StatusOr<SamplerConfig> sampler =
-      SamplerOf(test_case.Text("scheduler_class"), *test_case.arguments.Find("scheduler_config"));
-  if (!sampler.ok()) return sampler.status();
-  sampler->eta = test_case.Number("eta", 0);
-
-  OneRank rank;
-  const Json* prompt = test_case.arguments.Find(test_case.arguments.Find("labels") ? "labels" : "prompt");
-  const size_t count = prompt != nullptr && prompt->is_array() ? prompt->items().size() : 1;
-  const Prompts prompts(test_case, count);
-  const int steps = static_cast<int>(test_case.Int("steps", description->default_steps));
-
-  Report report;
-  const absl::Status compared = CompareIds(test_case, *gold, *folder, prompts, count, report);
-  if (!compared.ok()) return compared;
-
+  SingleRank one;
+  LocalAttention attention;
+  const ForwardContext context{.attention = attention, .tensor = one};
+  const int steps = static_cast<int>(test_case.Int("steps", p.description.default_steps));
   const int64_t copies = test_case.Int("images_per_prompt", 1);
-  std::vector<DenoiseJob> jobs(count * static_cast<size_t>(copies));
+  std::vector<DenoiseJob> jobs(p.count * static_cast<size_t>(copies));
   std::vector<DenoiseJob*> batch;
   for (size_t i = 0; i < jobs.size(); ++i) {
     DenoiseJob& job = jobs[i];
-    const PromptRequest request = RequestOf(test_case, prompts, i / static_cast<size_t>(copies), *description);
-    absl::StatusOr<EncodedPrompt> encoded = (*family)->Encode(request, rank.context);
+    const PromptRequest request = RequestOf(test_case, p.prompts, i / static_cast<size_t>(copies), p.description);
+    absl::StatusOr<EncodedPrompt> encoded = (*family)->Encode(request, context);
     if (!encoded.ok()) return encoded.status();
     job.guidance = std::move(encoded->guidance);
     job.geometry = (*family)->Geometry(request.height, request.width);
-    absl::StatusOr<std::unique_ptr<Sampler>> made = MakeSampler(*sampler, steps, **family, job.geometry);
+    absl::StatusOr<std::unique_ptr<Sampler>> made = MakeSampler(p.sampler, steps, **family, job.geometry);
     if (!made.ok()) return made.status();
     job.sampler = *std::move(made);
-    job.noise = std::make_unique<RecordedNoise>(*gold, static_cast<int64_t>(i));
+    job.noise = std::make_unique<RecordedNoise>(p.gold, static_cast<int64_t>(i));
     DrawInitialLatents(job, **family);
     batch.push_back(&job);
   }
 
+  Report report;
   const double tolerance = test_case.Tolerance("fp32_latents");
   // FLUX's are recorded as tokens.
   const auto compare = [&](const std::string& name, const at::Tensor& actual, const at::Tensor& expected) {
@@ -201,22 +195,60 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
     for (const DenoiseJob& job : jobs) rows.push_back(job.latents);
     return at::stack(rows);
   };
-  Denoiser denoiser(**family, rank.context);
+  Denoiser denoiser(**family, place.groups);
   for (int i = 0; i < steps; ++i) {
     const std::string key = absl::StrCat("step.", i, ".");
-    if (const auto expected = gold->find(key + "model_output"); expected != gold->end()) {
-      compare(key + "model_output", at::stack(Predict(**family, batch, rank.context)), expected->second);
+    if (const auto expected = p.gold.find(key + "model_output"); expected != p.gold.end()) {
+      compare(key + "model_output", at::stack(Predict(**family, batch, place.groups)), expected->second);
     }
     denoiser.Step(batch);
-    const auto expected = gold->find(key + "latents");
-    if (expected == gold->end()) return absl::NotFoundError(absl::StrCat("no ", key, "latents"));
+    const auto expected = p.gold.find(key + "latents");
+    if (expected == p.gold.end()) return absl::NotFoundError(absl::StrCat("no ", key, "latents"));
     compare(key + "latents", latents(), expected->second);
   }
-  const absl::StatusOr<at::Tensor> image = (*family)->Decode(latents(), rank.context);
+  const absl::StatusOr<at::Tensor> image = (*family)->Decode(latents(), context);
   if (!image.ok()) return image.status();
-  report.Add("image", AbsoluteError((*image / 2 + 0.5).clamp(0, 1), gold->at("image")),
+  report.Add("image", AbsoluteError((*image / 2 + 0.5).clamp(0, 1), p.gold.at("image")),
              test_case.Tolerance("fp32_image_absolute"));
-  report.Add("image.uint8", AbsoluteError(ToPixels(*image), gold->at("image.uint8")), test_case.Tolerance("uint8"));
+  report.Add("image.uint8", AbsoluteError(ToPixels(*image), p.gold.at("image.uint8")), test_case.Tolerance("uint8"));
+  return report;
+}
+
+}  // namespace
+
+absl::StatusOr<Report> RunPipeline(const Case& test_case) {
+  const absl::StatusOr<const FamilyEntry*> entry = FindFamily(test_case.Text("pipeline"));
+  if (!entry.ok()) return absl::UnimplementedError(test_case.Text("pipeline"));
+  absl::StatusOr<Tensors> gold = ReadTensors(test_case.Path(test_case.file));
+  if (!gold.ok()) return gold.status();
+  absl::StatusOr<ModelFolder> folder = ModelFolder::Open(test_case.Path(test_case.Text("folder")));
+  if (!folder.ok()) return folder.status();
+  if (test_case.Bool("drop_t5", false)) folder = folder->Without("text_encoder_3");
+  absl::StatusOr<FamilyDescription> description = (*entry)->describe(*folder);
+  if (!description.ok()) return description.status();
+  absl::StatusOr<SamplerConfig> sampler =
+      SamplerOf(test_case.Text("scheduler_class"), *test_case.arguments.Find("scheduler_config"));
+  if (!sampler.ok()) return sampler.status();
+  sampler->eta = test_case.Number("eta", 0);
+  const Json* prompt = test_case.arguments.Find(test_case.arguments.Find("labels") ? "labels" : "prompt");
+  const size_t count = prompt != nullptr && prompt->is_array() ? prompt->items().size() : 1;
+  const PipelineCase pipeline{.test_case = test_case,
+                              .entry = **entry,
+                              .folder = *std::move(folder),
+                              .description = *std::move(description),
+                              .gold = *std::move(gold),
+                              .sampler = *std::move(sampler),
+                              .prompts = Prompts(test_case, count),
+                              .count = count};
+
+  Report report;
+  const absl::Status compared = CompareIds(test_case, pipeline.gold, pipeline.folder, pipeline.prompts, count, report);
+  if (!compared.ok()) return compared;
+  const absl::StatusOr<Report> ranks =
+      RunOnRanks(test_case.layout, pipeline.description.heads, pipeline.description.blocks,
+                 [&](const RankPlace& place) { return RunOnRank(pipeline, place); });
+  if (!ranks.ok()) return ranks.status();
+  report.Add("", *ranks);
   return report;
 }
 

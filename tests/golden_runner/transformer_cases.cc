@@ -5,9 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "models/weights/file.h"
+#include "runtime/mesh_forward.h"
 #include "tests/golden_runner/block_state_bytes.h"
 #include "tests/golden_runner/golden_component.h"
 #include "tests/golden_runner/model_under_test.h"
+#include "tests/golden_runner/on_ranks.h"
 
 namespace tessera::golden {
 namespace {
@@ -36,6 +38,24 @@ at::Tensor RunInStages(const Transformer& model, const TransformerInput& input, 
   return model.Head(state(), model.Condition(input, context), context);
 }
 
+// The output alone, on the ranks of the case's layout.
+absl::StatusOr<Report> RunTransformerOnRanks(const Case& test_case, const ModelUnderTest& whole, const Tensors& gold,
+                                             const Tensors& inputs) {
+  const std::string folder = test_case.Path(test_case.Text("folder"));
+  const bool fp64 = whole.dtype == at::kDouble;
+  return RunOnRanks(test_case.layout, whole.heads, whole.model->num_blocks(), [&](const RankPlace& place) {
+    const c10::InferenceMode no_gradients;
+    Report report;
+    const absl::StatusOr<std::unique_ptr<ModelUnderTest>> part =
+        OpenModel(test_case.Text("class"), folder, folder + "/config.json", whole.dtype, test_case.device, place.share);
+    if (!part.ok()) return absl::StatusOr<Report>(part.status());
+    const TransformerInput input = (*part)->input(OnDevice(inputs, test_case.device));
+    const at::Tensor output = (*part)->output(ForwardOnMesh(*(*part)->model, input, place.groups), input.grid);
+    report.Add("output", RelativeError(output, gold.at("out.output")), test_case.Tolerance(fp64 ? "fp64" : "fp32"));
+    return absl::StatusOr<Report>(report);
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<Report> RunTransformer(const Case& test_case) {
@@ -51,6 +71,7 @@ absl::StatusOr<Report> RunTransformer(const Case& test_case) {
   const absl::StatusOr<Tensors> inputs = ReadTensors(test_case.Path(InputsOf(test_case.file)));
   if (!inputs.ok()) return inputs.status();
 
+  if (test_case.layout.ranks() > 1) return RunTransformerOnRanks(test_case, under_test, *gold, *inputs);
   OneRank rank;
   Report report;
   const auto compare = [&](const std::string& name, const at::Tensor& actual) {

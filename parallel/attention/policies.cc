@@ -1,0 +1,80 @@
+#include "parallel/attention/policies.h"
+
+#include "kernels/ops.h"
+#include "kernels/planted.h"
+#include "parallel/functional.h"
+
+namespace tessera {
+
+Qkv UlyssesExchange::ToHeads(const Qkv& qkv) {
+  const std::vector<int64_t> query_rows = rows_.OfUlysses(qkv.queries, ring_rank_);
+  const std::vector<int64_t> key_rows = rows_.OfUlysses(qkv.keys, ring_rank_);
+  Qkv result = qkv;
+  // Tensors of the same rows travel as one, side by side in the batch.
+  if (qkv.queries == qkv.keys) {
+    const std::vector<at::Tensor> parts = TokensToHeads(at::cat({qkv.q, qkv.k, qkv.v}), query_rows, group_).chunk(3, 0);
+    result.q = parts[0];
+    result.k = parts[1];
+    result.v = parts[2];
+    return result;
+  }
+  result.q = TokensToHeads(qkv.q, query_rows, group_);
+  const std::vector<at::Tensor> parts = TokensToHeads(at::cat({qkv.k, qkv.v}), key_rows, group_).chunk(2, 0);
+  result.k = parts[0];
+  result.v = parts[1];
+  return result;
+}
+
+at::Tensor UlyssesExchange::ToTokens(const at::Tensor& read, TokenStreams queries) {
+  return HeadsToTokens(read, rows_.OfUlysses(queries, ring_rank_), group_);
+}
+
+at::Tensor LocalReader::Read(const Qkv& qkv) { return Attention(qkv.q, qkv.k, qkv.v, std::nullopt, qkv.scale); }
+
+at::Tensor RingReader::Read(const Qkv& qkv) {
+  const std::vector<int64_t> rows = rows_.OfRing(qkv.keys);
+  const int size = ring_.size(), rank = ring_.rank();
+  const bool with_gradient = at::GradMode::is_enabled() && (qkv.k.requires_grad() || qkv.v.requires_grad());
+  at::Tensor keys_values = at::stack({qkv.k, qkv.v});  // [2, b, t, h, d]
+  at::Tensor sum, sum_lse;                             // in the dtype of the log-sum-exp
+  for (int step = 0; step < size; ++step) {
+    const int owner = (rank - step + size) % size, next_owner = (owner - 1 + size) % size;
+    const bool last = step + 1 == size;
+    at::Tensor next;
+    if (!last && !with_gradient) {  // on its way while this rank computes
+      std::vector<int64_t> shape = keys_values.sizes().vec();
+      shape[2] = rows[static_cast<size_t>(next_owner)];
+      next = at::empty(shape, keys_values.options());
+      ring_.StartShift(keys_values, (rank + 1) % size, next, (rank - 1 + size) % size);
+    }
+    if (rows[static_cast<size_t>(owner)] > 0 && qkv.q.size(1) > 0) {
+      const auto [read, lse] = AttentionWithLse(qkv.q, keys_values[0], keys_values[1], qkv.scale);
+      const at::Tensor wide = read.to(lse.scalar_type()), weight = lse.unsqueeze(-1);
+      if (!sum.defined()) {
+        sum = wide;
+        sum_lse = weight;
+      } else if (Planted("ring_merge_unscaled")) {
+        sum = sum + wide;
+      } else {
+        const at::Tensor merged = at::logaddexp(sum_lse, weight);
+        sum = sum * at::exp(sum_lse - merged) + wide * at::exp(weight - merged);
+        sum_lse = merged;
+      }
+    }
+    if (last) break;
+    if (with_gradient) {
+      next = RingShift(keys_values, owner, rows, ring_);
+    } else {
+      ring_.FinishShift();
+    }
+    if (!Planted("ring_wrong_owner")) keys_values = next;
+  }
+  return sum.defined() ? sum.to(qkv.q.scalar_type()) : qkv.q;
+}
+
+at::Tensor PolicyAttention::Attend(int, const Qkv& qkv) {
+  const Qkv exchanged = exchange_.ToHeads(qkv);
+  return exchange_.ToTokens(reader_.Read(exchanged), exchanged.queries);
+}
+
+}  // namespace tessera

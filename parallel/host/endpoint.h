@@ -1,0 +1,151 @@
+// One rank's end of one group of a host segment: moves messages of bytes between the ranks, in slots, and says what is
+// wrong when it cannot. What the bytes mean is HostCommunicator's business; this file knows no tensors.
+//
+// Not thread-safe: one thread per rank. A rank has one endpoint of a group at a time.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "parallel/collective.h"
+#include "parallel/host/segment.h"
+#include "parallel/host/strided_bytes.h"
+
+namespace tessera {
+
+// Why an endpoint gave up. Ranks are those of the world; -1: unknown.
+struct HostFailure : std::exception {
+  HostFailure(int culprit, std::string reason, bool relayed)
+      : culprit(culprit), reason(std::move(reason)), relayed(relayed) {}
+  const char* what() const noexcept override { return reason.c_str(); }
+
+  int culprit;
+  std::string reason;
+  bool relayed;  // another rank or a third party had ended the group
+};
+
+// What all ranks of a group must issue alike, and what is known of one message.
+struct HostCall {
+  static constexpr uint8_t kNoDtype = 255;
+  static constexpr int kMaxDims = 8;
+
+  Collective kind = Collective::kBarrier;
+  uint8_t dtype = kNoDtype;
+  int dims = 0;
+  std::array<int64_t, kMaxDims> sizes = {};
+  int root = -1;              // of the group
+  std::vector<int64_t> rows;  // per rank
+  bool operator==(const HostCall&) const = default;
+};
+
+struct Outgoing {
+  int to;
+  StridedBytes bytes;
+  HostCall call;
+  int64_t done = 0;
+  bool finished = false;
+};
+
+struct Incoming {
+  int from;
+  StridedBytes bytes;
+  HostCall call;
+  int64_t done = 0;
+  bool finished = false;
+};
+
+// A sum over the ranks of messages that come from all others and of `own`, in rank order. `add` is given one source per
+// rank; the result may be where `own` is.
+struct Summation {
+  HostCall call;
+  int64_t bytes;
+  std::byte* own;
+  std::byte* result;
+  absl::FunctionRef<void(const std::vector<const std::byte*>& sources, std::byte* result, int64_t bytes)> add;
+};
+
+struct HostEndpointOptions {
+  std::chrono::nanoseconds deadline = std::chrono::seconds(60);  // of a wait in which nothing moves
+  std::optional<std::chrono::nanoseconds> spin;  // before a wait sleeps; by default long if each rank has a core
+  std::string (*dtype_name)(uint8_t) = nullptr;
+};
+
+class HostEndpoint {
+ public:
+  // `rank` within group `group` of the segment.
+  HostEndpoint(std::shared_ptr<HostSegment> segment, int group, int rank, HostEndpointOptions options);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int WorldRank(int rank) const { return segment_->groups()[group_].ranks[rank]; }
+  const std::string& group_name() const { return segment_->groups()[group_].name; }
+  HostSegment& segment() const { return *segment_; }
+
+  // Begins a collective, and throws if another rank is known to have begun a different one in its place.
+  void BeginCollective(const HostCall& call);
+  void BeginPointToPoint(Collective kind);
+  void EndCall();
+  int64_t collectives() const { return sequence_; }
+  int64_t point_to_point_calls() const { return point_to_point_; }
+
+  // Moves all messages; at most one each way between two ranks. Advance moves what can be moved without waiting.
+  void Transfer(std::vector<Outgoing>& out, std::vector<Incoming>& in);
+  void Advance(std::vector<Outgoing>& out, std::vector<Incoming>& in);
+  void TransferAndSum(std::vector<Outgoing>& out, const Summation& sum);
+
+  // Returns when every rank has called it.
+  void Barrier();
+
+  // Ends the group for all its ranks and throws.
+  [[noreturn]] void Fail(int culprit, std::string reason);
+  void ThrowIfPoisoned() const;
+
+ private:
+  enum class Step { kDone, kMoved, kIdle };
+
+  // Calls `step` until it is done, sleeping between calls that find nothing to do. `waits_for`: a rank of the group
+  // that this one cannot go on without.
+  void Drive(absl::FunctionRef<Step()> step, absl::FunctionRef<int()> waits_for);
+  bool SpinUntilRung(uint32_t seen) const;
+
+  bool Push(Outgoing& message);
+  bool Pull(Incoming& message);
+  bool Move(std::vector<Outgoing>& out, std::vector<Incoming>& in);
+  const host_layout::SlotHeader* Arrived(int from);
+  const std::byte* ArrivedBytes(int from) const;
+  void Release(int from);
+  void CheckArrived(const host_layout::SlotHeader& header, int from, const HostCall& call, int64_t bytes, int64_t done);
+
+  void PostNote(const HostCall& call);
+  // The words that `rank` posted for its collective `sequence`, if they are still there.
+  using NoteWords = std::array<uint64_t, host_layout::kNoteWords>;
+  static NoteWords Words(const HostCall& call);
+  static HostCall Call(const NoteWords& words);
+  std::optional<NoteWords> ReadNote(int rank, uint64_t sequence) const;
+  [[noreturn]] void BlameMismatch(const NoteWords& own);
+  [[noreturn]] void BlameMissing(int rank);
+
+  std::string Describe(const HostCall& call) const;
+  std::string RankText(int rank) const;
+  std::string Seconds() const;
+
+  std::shared_ptr<HostSegment> segment_;
+  const int group_, rank_, size_;
+  HostEndpointOptions options_;
+  host_layout::RankArea& own_;
+  uint64_t sequence_ = 0;  // of the current or last collective
+  int64_t point_to_point_ = 0;
+  uint64_t barriers_ = 0;
+  bool in_collective_ = false;
+  std::vector<uint64_t> written_, read_;  // slots to and from each rank
+};
+
+}  // namespace tessera

@@ -1,0 +1,347 @@
+#include "parallel/host/host_communicator.h"
+
+#include <c10/util/irange.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "parallel/host/thread_ranks.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::TestWithParam;
+using ::testing::Values;
+
+const std::vector<at::ScalarType> kMoved = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf,
+                                            at::kLong,   at::kInt,   at::kByte,     at::kBool};
+const std::vector<at::ScalarType> kSummed = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf, at::kLong};
+
+// The smallest slots, so that ordinary tensors need many.
+ThreadRanksOptions SmallSlots() { return {.slot_bytes = 4096, .slots = 2}; }
+
+// Any bits at all: not-a-numbers included.
+at::Tensor RandomBits(at::IntArrayRef shape, at::ScalarType dtype, uint64_t seed) {
+  const at::Generator generator = at::detail::createCPUGenerator(seed);
+  if (dtype == at::kBool) return at::randint(0, 2, shape, generator, at::kLong).to(at::kBool);
+  std::vector<int64_t> bytes = shape.vec();
+  bytes.push_back(static_cast<int64_t>(c10::elementSize(dtype)));
+  return at::randint(0, 256, bytes, generator, at::kLong).to(at::kByte).view(dtype).squeeze(-1);
+}
+
+// Numbers of such different sizes that the order of a sum shows.
+at::Tensor RandomNumbers(at::IntArrayRef shape, at::ScalarType dtype, uint64_t seed) {
+  const at::Generator generator = at::detail::createCPUGenerator(seed);
+  if (dtype == at::kLong) return at::randint(-1000, 1000, shape, generator, at::kLong);
+  const at::Tensor exponents = at::randint(-6, 6, shape, generator, at::kDouble);
+  return (at::randn(shape, generator, at::kDouble) * at::exp2(exponents)).to(dtype);
+}
+
+bool SameBits(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
+  const at::Tensor left = a.contiguous(), right = b.contiguous();
+  return left.numel() == 0 || std::memcmp(left.data_ptr(), right.data_ptr(), left.numel() * left.element_size()) == 0;
+}
+
+at::Tensor SumInRankOrder(const std::vector<at::Tensor>& parts) {
+  const at::ScalarType dtype = parts[0].scalar_type();
+  const at::ScalarType wide = dtype == at::kBFloat16 || dtype == at::kHalf ? at::kFloat : dtype;
+  at::Tensor sum = parts[0].to(wide);
+  for (const size_t r : c10::irange(size_t{1}, parts.size())) sum = sum + parts[r].to(wide);
+  return sum.to(dtype);
+}
+
+// Tables that divide by nothing; the second has a rank with no rows.
+std::vector<std::vector<int64_t>> RowTables(int ranks) {
+  std::vector<std::vector<int64_t>> tables = {{5, 3, 4, 7}, {6, 0, 2, 3}, {1, 1, 1, 1}, {0, 9, 0, 0}};
+  for (std::vector<int64_t>& table : tables) table.resize(ranks);
+  return tables;
+}
+
+std::vector<std::vector<at::Tensor>> AllTensors(int ranks, at::IntArrayRef shape, at::ScalarType dtype) {
+  std::vector<std::vector<at::Tensor>> tensors(ranks);
+  for (const int from : c10::irange(ranks))
+    for (const int to : c10::irange(ranks)) tensors[from].push_back(RandomBits(shape, dtype, 100 * from + to));
+  return tensors;
+}
+
+class HostCommunicatorTest : public TestWithParam<int> {
+ protected:
+  int ranks() const { return GetParam(); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, HostCommunicatorTest, Values(2, 3, 4));
+
+TEST_P(HostCommunicatorTest, AllGatherJoinsThePartsOfTheRanksBitForBit) {
+  RunRanks(ranks(), [&](ThreadRank& rank) {
+    for (const at::ScalarType dtype : kMoved)
+      for (const std::vector<int64_t>& rows : RowTables(ranks()))
+        for (const int64_t dim : {0, 1, 2}) {
+          std::vector<at::Tensor> parts;
+          for (const int r : c10::irange(ranks())) {
+            std::vector<int64_t> shape = {4, 3, 5};
+            shape[dim] = rows[r];
+            parts.push_back(RandomBits(shape, dtype, r));
+          }
+          const at::Tensor whole = rank.world().AllGather(parts[rank.rank()], rows, dim);
+          EXPECT_TRUE(SameBits(whole, at::cat(parts, dim))) << dtype << " rows " << rows << " dim " << dim;
+        }
+  });
+}
+
+TEST_P(HostCommunicatorTest, AllToAllDeliversUnevenPartsBitForBit) {
+  RunRanks(ranks(), [&](ThreadRank& rank) {
+    const int self = rank.rank();
+    // From rank i to rank j: (2 i + 3 j) mod 5 rows, none among them.
+    const auto part = [](int from, int to, at::ScalarType dtype) {
+      return RandomBits({(2 * from + 3 * to) % 5, 3}, dtype, 10 * from + to);
+    };
+    for (const at::ScalarType dtype : kMoved) {
+      std::vector<at::Tensor> send;
+      std::vector<std::vector<int64_t>> shapes;
+      for (const int r : c10::irange(ranks())) {
+        send.push_back(part(self, r, dtype));
+        shapes.push_back(part(r, self, dtype).sizes().vec());
+      }
+      const std::vector<at::Tensor> received = rank.world().AllToAll(send, shapes);
+      for (const int r : c10::irange(ranks()))
+        EXPECT_TRUE(SameBits(received[r], part(r, self, dtype))) << dtype << " from " << r;
+    }
+  });
+}
+
+TEST_P(HostCommunicatorTest, BroadcastGivesEveryRankTheTensorOfTheRoot) {
+  RunRanks(ranks(), [&](ThreadRank& rank) {
+    for (const at::ScalarType dtype : kMoved)
+      for (const int root : c10::irange(ranks())) {
+        at::Tensor tensor = RandomBits({7, 3}, dtype, rank.rank());
+        rank.world().Broadcast(tensor, root);
+        EXPECT_TRUE(SameBits(tensor, RandomBits({7, 3}, dtype, root)));
+      }
+  });
+}
+
+TEST_P(HostCommunicatorTest, SendAndRecvKeepTheOrderOfEachPair) {
+  RunRanks(ranks(), [&](ThreadRank& rank) {
+    for (const at::ScalarType dtype : kMoved)
+      for (const int from : c10::irange(ranks()))
+        for (const int to : c10::irange(ranks()))
+          for (const int64_t rows : {3, 0, 5}) {
+            if (from == to) continue;
+            const at::Tensor sent = RandomBits({rows, 2}, dtype, 10 * from + rows);
+            if (rank.rank() == from) rank.world().Send(sent, to);
+            if (rank.rank() != to) continue;
+            at::Tensor received = at::empty({rows, 2}, dtype);
+            rank.world().Recv(received, from);
+            EXPECT_TRUE(SameBits(received, sent));
+          }
+  });
+}
+
+TEST_P(HostCommunicatorTest, ShiftMovesLargeTensorsInACircle) {
+  RunRanks(
+      ranks(),
+      [&](ThreadRank& rank) {
+        const int next = (rank.rank() + 1) % ranks(), previous = (rank.rank() + ranks() - 1) % ranks();
+        at::Tensor received = at::empty({50 + previous, 1000}, at::kFloat);
+        rank.world().Shift(RandomBits({50 + rank.rank(), 1000}, at::kFloat, rank.rank()), next, received, previous);
+        EXPECT_TRUE(SameBits(received, RandomBits({50 + previous, 1000}, at::kFloat, previous)));
+      },
+      SmallSlots());
+}
+
+TEST_P(HostCommunicatorTest, AShiftInTwoHalvesLeavesOtherGroupsFree) {
+  ThreadRanksOptions options = SmallSlots();
+  HostGroup reversed{.name = "reversed"};
+  for (const int r : c10::irange(ranks())) reversed.ranks.push_back(ranks() - 1 - r);
+  options.groups = {reversed};
+  RunRanks(
+      ranks(),
+      [&](ThreadRank& rank) {
+        const std::unique_ptr<Communicator> other = rank.Join("reversed");
+        EXPECT_EQ(other->rank(), ranks() - 1 - rank.rank());
+        const int next = (rank.rank() + 1) % ranks(), previous = (rank.rank() + ranks() - 1) % ranks();
+        const at::Tensor sent = at::full({20000}, rank.rank(), at::kInt);
+        at::Tensor received = at::empty({20000}, at::kInt);
+        for (const int round : c10::irange(5)) {
+          rank.world().StartShift(sent, next, received, previous);
+          at::Tensor sum = at::full({3000}, other->rank() + round, at::kLong);
+          other->AllReduceSum(sum);
+          EXPECT_TRUE(at::equal(sum, at::full({3000}, ranks() * (ranks() - 1) / 2 + round * ranks(), at::kLong)));
+          rank.world().FinishShift();
+          EXPECT_TRUE(at::equal(received, at::full({20000}, previous, at::kInt)));
+        }
+      },
+      options);
+}
+
+TEST_P(HostCommunicatorTest, TensorsLargerThanAllSlotsArriveWhole) {
+  RunRanks(
+      ranks(),
+      [&](ThreadRank& rank) {
+        const auto tensors = AllTensors(ranks(), {9, 1001}, at::kFloat);  // 36 KB a part, 8 KB of slots
+        const std::vector<std::vector<int64_t>> shapes(ranks(), {9, 1001});
+        const std::vector<at::Tensor> received = rank.world().AllToAll(tensors[rank.rank()], shapes);
+        for (const int r : c10::irange(ranks())) EXPECT_TRUE(SameBits(received[r], tensors[r][rank.rank()]));
+        const std::vector<int64_t> rows(ranks(), 9);
+        std::vector<at::Tensor> parts;
+        for (const int r : c10::irange(ranks())) parts.push_back(tensors[r][0]);
+        EXPECT_TRUE(SameBits(rank.world().AllGather(parts[rank.rank()], rows), at::cat(parts)));
+      },
+      SmallSlots());
+}
+
+TEST_P(HostCommunicatorTest, StridedTensorsAreSentAndFilledInPlace) {
+  RunRanks(ranks(), [&](ThreadRank& rank) {
+    // Runs of 96 bytes go straight through the slots, single elements by a contiguous copy.
+    for (const bool runs : {true, false}) {
+      const auto view = [runs](const at::Tensor& whole) {
+        return runs ? whole.narrow(1, 2, 3) : whole.transpose(0, 2).slice(0, 0, 24, 2);
+      };
+      std::vector<at::Tensor> send, receive, expected;
+      for (const int r : c10::irange(ranks())) {
+        send.push_back(view(RandomBits({5, 6, 24}, at::kFloat, 10 * rank.rank() + r)));
+        receive.push_back(view(at::zeros({5, 6, 24}, at::kFloat)));
+        expected.push_back(view(RandomBits({5, 6, 24}, at::kFloat, 10 * r + rank.rank())));
+      }
+      rank.world().AllToAll(send, receive);
+      for (const int r : c10::irange(ranks())) EXPECT_TRUE(SameBits(receive[r], expected[r])) << runs;
+    }
+  });
+}
+
+TEST_P(HostCommunicatorTest, AllReduceIsTheSumInRankOrderOnEveryRank) {
+  for (const int64_t count : {0, 1, 3, 1000, 70001}) {
+    RunRanks(
+        ranks(),
+        [&](ThreadRank& rank) {
+          for (const at::ScalarType dtype : kSummed) {
+            std::vector<at::Tensor> parts;
+            for (const int r : c10::irange(ranks())) parts.push_back(RandomNumbers({count}, dtype, r));
+            at::Tensor sum = parts[rank.rank()].clone();
+            rank.world().AllReduceSum(sum);
+            EXPECT_TRUE(SameBits(sum, SumInRankOrder(parts))) << dtype << " " << count;
+          }
+        },
+        SmallSlots());
+  }
+}
+
+TEST_P(HostCommunicatorTest, AllReduceSumsStridedTensorsInPlace) {
+  RunRanks(ranks(), [&](ThreadRank& rank) {
+    for (const int64_t columns : {5, 9001}) {
+      std::vector<at::Tensor> parts;
+      for (const int r : c10::irange(ranks())) parts.push_back(RandomNumbers({columns, 3}, at::kDouble, r).t());
+      at::Tensor sum = parts[rank.rank()].clone(at::MemoryFormat::Preserve);
+      ASSERT_FALSE(sum.is_contiguous());
+      rank.world().AllReduceSum(sum);
+      EXPECT_TRUE(SameBits(sum, SumInRankOrder(parts)));
+    }
+  });
+}
+
+TEST_P(HostCommunicatorTest, ReduceScatterGivesEachRankItsRowsOfTheSum) {
+  RunRanks(
+      ranks(),
+      [&](ThreadRank& rank) {
+        for (const at::ScalarType dtype : kSummed)
+          for (const std::vector<int64_t>& rows : RowTables(ranks()))
+            for (const int64_t dim : {0, 1}) {
+              const int64_t total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+              std::vector<int64_t> shape = {401, 401};
+              shape[dim] = total;
+              std::vector<at::Tensor> wholes;
+              for (const int r : c10::irange(ranks())) wholes.push_back(RandomNumbers(shape, dtype, r));
+              const at::Tensor local = rank.world().ReduceScatterSum(wholes[rank.rank()], rows, dim);
+              EXPECT_TRUE(SameBits(local, RankParts(SumInRankOrder(wholes), rows, dim)[rank.rank()])) << dtype;
+            }
+      },
+      SmallSlots());
+}
+
+TEST_P(HostCommunicatorTest, NoRankLeavesABarrierBeforeAllHaveCome) {
+  std::atomic<int> arrived = 0;
+  RunRanks(ranks(), [&](ThreadRank& rank) {
+    for (const int round : c10::irange(1, 200)) {
+      ++arrived;
+      rank.world().Barrier();
+      EXPECT_GE(arrived, round * ranks());
+    }
+  });
+}
+
+TEST_P(HostCommunicatorTest, CountsTheBytesThatLeaveARank) {
+  RunRanks(ranks(), [&](ThreadRank& rank) {
+    const int64_t others = ranks() - 1, self = rank.rank(), next = (self + 1) % ranks();
+    Communicator& world = rank.world();
+    const std::vector<int64_t> rows = RowTables(ranks())[0];
+    const int64_t total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+
+    world.AllGather(at::zeros({rows[self], 2}), rows);
+    EXPECT_EQ(world.count(Collective::kAllGather), (CommCount{1, rows[self] * 8 * others}));
+
+    world.ReduceScatterSum(at::zeros({total, 2}), rows);
+    EXPECT_EQ(world.count(Collective::kReduceScatterSum), (CommCount{1, (total - rows[self]) * 8}));
+
+    at::Tensor sum = at::zeros({12 * ranks()}, at::kDouble);
+    world.AllReduceSum(sum);
+    world.AllReduceSum(sum);
+    EXPECT_EQ(world.count(Collective::kAllReduceSum), (CommCount{2, 2 * 2 * others * 12 * 8}));
+
+    const std::vector<std::vector<int64_t>> shapes(ranks(), {3});
+    world.AllToAll(std::vector<at::Tensor>(ranks(), at::zeros({3}, at::kByte)), shapes);
+    EXPECT_EQ(world.count(Collective::kAllToAll), (CommCount{1, 3 * others}));
+
+    world.Broadcast(sum, 1);
+    EXPECT_EQ(world.count(Collective::kBroadcast), (CommCount{1, self == 1 ? sum.numel() * 8 * others : 0}));
+
+    at::Tensor received = at::zeros({5}, at::kInt);
+    world.Shift(at::zeros({5}, at::kInt), next, received, (self + ranks() - 1) % ranks());
+    EXPECT_EQ(world.count(Collective::kShift), (CommCount{1, 20}));
+
+    if (self == 0) world.Send(received, 1);
+    if (self == 1) world.Recv(received, 0);
+    EXPECT_EQ(world.count(Collective::kSend), (CommCount{self == 0, self == 0 ? 20 : 0}));
+    EXPECT_EQ(world.count(Collective::kRecv), (CommCount{self == 1, 0}));
+
+    world.ResetCounts();
+    EXPECT_EQ(world.count(Collective::kAllReduceSum), CommCount{});
+  });
+}
+
+TEST(HostGroupsTest, GroupsOfOneNameWorkApartFromEachOther) {
+  RunRanks(4,
+           [](ThreadRank& rank) {
+             const std::unique_ptr<Communicator> row = rank.Join("row"), column = rank.Join("column"),
+                                                 none = rank.Join("none");
+             EXPECT_EQ(none->size(), 1);
+             for (int round = 0; round < 50; ++round) {
+               at::Tensor sum = at::full({100}, 1 << (2 * rank.rank()), at::kLong);
+               row->AllReduceSum(sum);
+               EXPECT_EQ(sum[99].item<int64_t>(), rank.rank() < 2 ? 1 + 4 : 16 + 64);
+               column->AllReduceSum(sum);
+               EXPECT_EQ(sum[0].item<int64_t>(), 85);
+             }
+           },
+           {.groups = {{"row", {0, 1}}, {"row", {2, 3}}, {"column", {0, 2}}, {"column", {1, 3}}}});
+}
+
+TEST(SingleRankTest, EveryCollectiveIsTheIdentity) {
+  SingleRank one;
+  at::Tensor x = at::arange(6, at::kInt).view({3, 2}), y = at::empty_like(x);
+  EXPECT_TRUE(one.AllGather(x, {3}).is_same(x));
+  at::Tensor numbers = x.to(at::kFloat);
+  EXPECT_TRUE(one.ReduceScatterSum(numbers, {2}, 1).is_same(numbers));
+  one.AllReduceSum(numbers);
+  EXPECT_TRUE(at::equal(numbers, x.to(at::kFloat)));
+  EXPECT_TRUE(at::equal(one.AllToAll({x}, {{3, 2}})[0], x));
+  one.Broadcast(x, 0);
+  one.Barrier();
+  one.Shift(x, 0, y, 0);
+  EXPECT_TRUE(at::equal(x, y));
+  for (int kind = 0; kind < kCollectives; ++kind) EXPECT_EQ(one.count(static_cast<Collective>(kind)).bytes, 0);
+}
+
+}  // namespace
+}  // namespace tessera

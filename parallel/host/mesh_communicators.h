@@ -1,0 +1,31 @@
+// The communicators of one rank for every axis of a mesh, over one segment of its host.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "parallel/host/host_communicator.h"
+#include "parallel/mesh.h"
+#include "parallel/rank_groups.h"
+
+namespace tessera {
+
+// The groups of more than one rank that a segment for this mesh needs.
+std::vector<HostGroup> MeshGroups(const Mesh& mesh);
+
+class MeshCommunicators {
+ public:
+  // `segment` was made with MeshGroups, of which it may hold more.
+  MeshCommunicators(const std::shared_ptr<HostSegment>& segment, int rank, const HostCommunicatorOptions& options);
+
+  // Valid as long as this is.
+  RankGroups groups() const {
+    return {
+        .cfg = *cfg_, .pipe = *pipe_, .sequence = *sequence_, .ring = *ring_, .ulysses = *ulysses_, .tensor = *tensor_};
+  }
+
+ private:
+  std::unique_ptr<Communicator> cfg_, pipe_, sequence_, ring_, ulysses_, tensor_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,23 @@
+// One rank's place among the ranks that make an image together: for each axis of the mesh its group. A group of one is
+// a SingleRank.
+#pragma once
+
+#include "parallel/communicator.h"
+
+namespace tessera {
+
+struct RankGroups {
+  // A rank that is alone.
+  static RankGroups Alone(SingleRank& one) {
+    return {.cfg = one, .pipe = one, .sequence = one, .ring = one, .ulysses = one, .tensor = one};
+  }
+
+  Communicator& cfg;       // guidance branches are dealt over it
+  Communicator& pipe;      // blocks, in stages
+  Communicator& sequence;  // tokens: ring x ulysses, Ulysses inner
+  Communicator& ring;      // of the same Ulysses coordinate
+  Communicator& ulysses;   // of the same ring coordinate
+  Communicator& tensor;    // every matrix
+};
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+// The layout contract: on every layout the latents after every step are those of one rank.
+#include <gtest/gtest.h>
+
+#include "runtime/layout_runs.h"
+
+namespace tessera {
+namespace {
+
+class LayoutTest : public testing::TestWithParam<const char*> {
+ protected:
+  LayoutRuns runs_{GetParam()};
+};
+
+TEST_P(LayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
+  const std::vector<at::Tensor> serial = runs_.RunSerially(at::kDouble);
+  const std::vector<Layout> layouts = runs_.Legal({"cfg=2",
+                                                   "ulysses=2",
+                                                   "ulysses=4",
+                                                   "ring=2",
+                                                   "ring=3",
+                                                   "ring=5",
+                                                   "ring=8",
+                                                   "tensor=2",
+                                                   "tensor=4",
+                                                   "pipe=2",
+                                                   "pipe=3",
+                                                   "cfg=2,ulysses=2",
+                                                   "cfg=2,ring=2",
+                                                   "cfg=2,tensor=2",
+                                                   "cfg=2,pipe=2",
+                                                   "ring=2,ulysses=2",
+                                                   "ring=3,ulysses=2",
+                                                   "ulysses=2,tensor=2",
+                                                   "ring=2,tensor=2",
+                                                   "pipe=2,ring=2",
+                                                   "pipe=2,ulysses=2",
+                                                   "pipe=2,tensor=2",
+                                                   "cfg=2,ring=2,ulysses=2",
+                                                   "cfg=2,pipe=2,tensor=2",
+                                                   "pipe=2,ring=2,ulysses=2",
+                                                   "ring=2,ulysses=2,tensor=2"});
+  EXPECT_GE(layouts.size(), 20u);
+  for (const Layout& layout : layouts) {
+    const double error = runs_.WorstError(layout, serial, at::kDouble);
+    EXPECT_GE(error, 0) << LayoutText(layout);
+    EXPECT_LE(error, 1e-12) << LayoutText(layout);
+  }
+}
+
+TEST_P(LayoutTest, SinglePrecisionStaysWithinItsOwnRounding) {
+  const std::vector<at::Tensor> exact = runs_.RunSerially(at::kDouble), serial = runs_.RunSerially(at::kFloat);
+  double own = 0;  // serial fp32's distance from fp64
+  for (int step = 0; step < LayoutRuns::kSteps; ++step) {
+    own = std::max(own,
+                   ((serial[step].to(at::kDouble) - exact[step]).abs().max() / exact[step].abs().max()).item<double>());
+  }
+  for (const Layout& layout : runs_.Legal({"cfg=2,ulysses=2", "ring=3", "tensor=2", "pipe=2"})) {
+    EXPECT_LE(runs_.WorstError(layout, serial, at::kFloat), std::max(1e-5, 2 * own)) << LayoutText(layout);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, LayoutTest,
+                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "sd3", "sd35"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,50 @@
+#include "tests/golden_runner/on_ranks.h"
+
+#include <stdexcept>
+
+#include "absl/strings/str_cat.h"
+#include "parallel/host/mesh_communicators.h"
+#include "parallel/host/thread_ranks.h"
+#include "runtime/mesh_forward.h"
+
+namespace tessera::golden {
+
+absl::StatusOr<Report> RunOnRanks(const Layout& layout, int64_t heads, int64_t blocks,
+                                  const std::function<absl::StatusOr<Report>(const RankPlace&)>& run) {
+  const LayoutModel model{.heads = static_cast<int>(heads), .blocks = static_cast<int>(blocks), .max_cfg_branches = 2};
+  if (absl::Status legal = CheckLayout(layout, model); !legal.ok()) {
+    return absl::UnimplementedError(absl::StrCat("the layout is not legal: ", std::string(legal.message())));
+  }
+  if (!layout.lossless()) return absl::UnimplementedError("stale steps of PipeFusion");
+  const int ranks = layout.ranks();
+  SingleRank one;
+  if (ranks == 1) return run({.groups = RankGroups::Alone(one), .share = {}});
+
+  const absl::StatusOr<Mesh> mesh = Mesh::Create(layout.mesh, ranks);
+  if (!mesh.ok()) return mesh.status();
+  std::vector<absl::StatusOr<Report>> reports(static_cast<size_t>(ranks), absl::UnknownError("not run"));
+  ThreadRanksOptions options{.groups = MeshGroups(*mesh)};
+  RunRanks(
+      ranks,
+      [&](ThreadRank& thread) {
+        const int rank = thread.rank();
+        const MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
+        const BlockRange stage =
+            StageBlocks(static_cast<int>(blocks), mesh->Coord(rank, Axis::kPipe), mesh->size(Axis::kPipe));
+        const WeightShare share{.tensor = {.rank = mesh->Coord(rank, Axis::kTensor), .size = mesh->size(Axis::kTensor)},
+                                .blocks = {.begin = stage.begin, .end = stage.end}};
+        absl::StatusOr<Report>& report = reports[static_cast<size_t>(rank)];
+        report = run({.groups = communicators.groups(), .share = share});
+        if (!report.ok()) throw std::runtime_error(std::string(report.status().message()));
+      },
+      options);
+  Report all;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const absl::StatusOr<Report>& report = reports[static_cast<size_t>(rank)];
+    if (!report.ok()) return report.status();
+    all.Add(absl::StrCat("rank ", rank, ": "), *report);
+  }
+  return all;
+}
+
+}  // namespace tessera::golden
