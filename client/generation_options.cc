@@ -44,8 +44,9 @@ absl::Status SetSize(absl::string_view field, const std::string& text, std::opti
 absl::Status SetSkipLayers(const std::string& text, std::vector<int64_t>& layers) {
   if (text.empty()) return absl::OkStatus();
   absl::StatusOr<std::vector<int64_t>> parsed = ParseIntegers("skip layers", text);
-  if (parsed.ok()) layers = *std::move(parsed);
-  return parsed.status();
+  if (!parsed.ok()) return parsed.status();
+  layers = *std::move(parsed);
+  return absl::OkStatus();
 }
 
 absl::Status SetCorner(const std::string& text, std::optional<int64_t>& top, std::optional<int64_t>& left) {

@@ -186,7 +186,7 @@ constexpr int64_t kTransformerBytes = 23802816640, kT5Bytes = 9524621312, kClipB
 constexpr int64_t kAllBytes = kTransformerBytes + kT5Bytes + kClipBytes + kVaeBytes;
 // Bytes of the largest tensors.
 constexpr int64_t kModulation = int64_t{6} * 3072 * 3072 * 2, kT5Embedding = int64_t{32128} * 4096 * 2,
-                  kClipEmbedding = int64_t{49408} * 768 * 2, kConvolution = int64_t{512} * 512 * 9 * 2;
+                  kConvolution = int64_t{512} * 512 * 9 * 2;
 
 class SparseFluxTest : public testing::Test {
  protected:

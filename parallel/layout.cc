@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <tuple>
@@ -37,7 +38,8 @@ std::string LegalDegrees(int heads) {
 }
 
 std::string Gibibytes(uint64_t bytes) {
-  return absl::StrCat(static_cast<double>(bytes * 100 / (uint64_t{1} << 30)) / 100, " GiB");
+  return absl::StrCat(std::floor(static_cast<double>(bytes) * 100 / static_cast<double>(uint64_t{1} << 30)) / 100,
+                      " GiB");
 }
 
 // What is wrong with a layout, or nothing.

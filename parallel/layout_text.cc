@@ -92,7 +92,7 @@ absl::Status ReadLayout(const std::string& text, Layout& layout) {
       return absl::InvalidArgumentError(absl::StrCat(name, " is given twice; each may be given once"));
     }
     seen.push_back(name);
-    if (const absl::Status status = ReadField(name, Stripped(sides[1]), layout); !status.ok()) return status;
+    if (absl::Status status = ReadField(name, Stripped(sides[1]), layout); !status.ok()) return status;
   }
   // With one stage and one patch there is nothing to warm up.
   if (layout.mesh.pipe == 1 && layout.patches == 1) layout.warmup.reset();

@@ -55,7 +55,6 @@ double Correlation(const NoiseKey& a, const NoiseKey& b) {
   for (size_t i = 0; i < count; ++i) sum += x[i] * y[i];
   return std::abs(sum) / static_cast<double>(count);
 }
-constexpr double kFiveErrors = 5.0 / 1024;
 
 #ifdef TESSERA_PLANTED_BUGS
 }  // namespace
@@ -67,6 +66,8 @@ TEST(PlantedSeedReuseTest, IsSeenAsCorrelatedSteps) {
   EXPECT_GT(Correlation({.seed = 1, .purpose = sampler, .step = 3}, {.seed = 1, .purpose = sampler, .step = 4}), 0.9);
 }
 #else
+constexpr double kFiveErrors = 5.0 / 1024;
+
 TEST(NoiseTest, SeedsPurposesAndStepsAreIndependent) {
   const NoiseKey key{.seed = 1, .purpose = NoisePurpose::kSampler, .step = 3};
   NoiseKey other = key;

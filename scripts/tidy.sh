@@ -53,6 +53,6 @@ check() {
 }
 export -f check
 if ((${#stale[@]})); then
-  printf '%s\0' "${stale[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'check "$@"' _ "$build" {} "$clean" "$shared"
+  printf '%s\0' "${stale[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'check "$@"' _ "$clean" {} "$clean" "$shared"
 fi
 echo "clang-tidy: ${#files[@]} files clean, ${#stale[@]} of them looked at now"

@@ -35,7 +35,7 @@ std::string ErrorOf(const std::string& header, uint64_t data_bytes) {
 // One tensor "w" with the given fields in a file with that many bytes of data.
 std::string TensorError(const std::string& dtype, const std::string& shape, const std::string& offsets,
                         uint64_t data_bytes) {
-  const std::string error = ErrorOf(
+  std::string error = ErrorOf(
       "{\"w\": {\"dtype\": " + dtype + ", \"shape\": " + shape + ", \"data_offsets\": " + offsets + "}}", data_bytes);
   EXPECT_THAT(error, HasSubstr("tensor \"w\""));
   return error;

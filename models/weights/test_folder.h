@@ -28,7 +28,7 @@ class TestFolder {
 
   // Makes the folders above the file too. Returns the file's path.
   std::string Write(const std::string& name, const std::string& bytes) const {
-    const std::string path = *this / name;
+    std::string path = *this / name;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     std::ofstream file(path, std::ios::binary);
     file << bytes;

@@ -65,7 +65,6 @@ TEST(PoisonTest, EndsEveryLaterCallOfEveryGroup) {
   RunRanks(2,
            [](ThreadRank& rank) {
              const std::unique_ptr<Communicator> pair = rank.Join("pair");
-             rank.world().Barrier();
              if (rank.rank() == 0) rank.segment().Poison(1, "first reason");
              if (rank.rank() == 0) rank.segment().Poison(0, "second reason");
              while (!rank.segment().IsPoisoned()) std::this_thread::yield();

@@ -44,7 +44,7 @@ std::array<int, 2> SocketPair() {
 }
 
 TEST(HostSegmentTest, SaysWhatIsWrongWithAnImpossiblePlan) {
-  const auto refuse = [](HostSegmentOptions options, const std::string& why) {
+  const auto refuse = [](const HostSegmentOptions& options, const std::string& why) {
     for (const auto& created : {HostSegment::CreateInHeap(options), HostSegment::CreateShared(options)}) {
       EXPECT_EQ(created.status().code(), absl::StatusCode::kInvalidArgument);
       EXPECT_THAT(std::string(created.status().message()), HasSubstr(why));
