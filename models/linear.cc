@@ -19,10 +19,10 @@ ParamSpec PartSpec(const ParamScope& scope, const LinearPart& part, std::string_
 
 }  // namespace
 
-Linear::Linear(const ParamScope& scope, int64_t in, int64_t out, LinearOptions options)
+Linear::Linear(const ParamScope& scope, int64_t in, int64_t out, const LinearOptions& options)
     : Linear(scope, in, {LinearPart{.name = "", .out = out}}, options) {}
 
-Linear::Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart>& parts, LinearOptions options)
+Linear::Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart>& parts, const LinearOptions& options)
     : role_(options.role) {
   std::vector<ParamSpec> weights, biases;
   for (const LinearPart& part : parts) {

@@ -31,10 +31,10 @@ struct LinearOptions {
 // slice of x, and the sum over the group comes before the bias, which is added once.
 class Linear {
  public:
-  Linear(const ParamScope& scope, int64_t in, int64_t out, LinearOptions options = {});
+  Linear(const ParamScope& scope, int64_t in, int64_t out, const LinearOptions& options = {});
 
   // Several products of the same x in one: the parts' outputs lie one after another, each sharded for itself.
-  Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart>& parts, LinearOptions options = {});
+  Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart>& parts, const LinearOptions& options = {});
 
   // x [..., in] → [..., out].
   at::Tensor Forward(const at::Tensor& x, const ForwardContext& context) const;

@@ -77,14 +77,14 @@ absl::Status ReadTensor(const WeightFolder& folder, const WeightFolder::Location
     if (straight) {
       std::byte* to = static_cast<std::byte*>(place.data_ptr()) + segment.to * size;
       const std::span<std::byte> bytes(to, static_cast<size_t>(segment.count * size));
-      const absl::Status read = folder.Read(location, static_cast<uint64_t>(segment.from * size), bytes);
+      absl::Status read = folder.Read(location, static_cast<uint64_t>(segment.from * size), bytes);
       if (!read.ok()) return read;
       continue;
     }
     for (int64_t begin = 0; begin < segment.count; begin += step) {
       const int64_t count = std::min(step, segment.count - begin);
       buffer.resize(static_cast<size_t>(count * size));
-      const absl::Status read = folder.Read(location, static_cast<uint64_t>((segment.from + begin) * size), buffer);
+      absl::Status read = folder.Read(location, static_cast<uint64_t>((segment.from + begin) * size), buffer);
       if (!read.ok()) return read;
       flat.narrow(0, segment.to + begin, count).copy_(at::from_blob(buffer.data(), {count}, stored));
     }

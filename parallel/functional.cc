@@ -62,7 +62,7 @@ at::Tensor ExchangeToHeads(const at::Tensor& x, at::IntArrayRef rows, Communicat
   TORCH_CHECK(x.size(2) % ranks == 0, x.size(2), " heads are not divisible among ", ranks, " ranks");
   const int64_t heads = x.size(2) / ranks;
   const int64_t tokens = std::accumulate(rows.begin(), rows.end(), int64_t{0});
-  const at::Tensor whole = at::empty({x.size(0), tokens, heads, x.size(3)}, x.options().requires_grad(false));
+  at::Tensor whole = at::empty({x.size(0), tokens, heads, x.size(3)}, x.options().requires_grad(false));
   std::vector<at::Tensor> send, receive;
   for (const int r : c10::irange(ranks)) {
     send.push_back(Heads(x, r, heads));
@@ -77,7 +77,7 @@ at::Tensor ExchangeToTokens(const at::Tensor& x, at::IntArrayRef rows, Communica
   const int64_t heads = x.size(2);
   TORCH_CHECK(x.dim() == 4 && x.size(1) == std::accumulate(rows.begin(), rows.end(), int64_t{0}), "rank ", group.rank(),
               " exchanges ", x.sizes(), " by rows ", rows);
-  const at::Tensor local =
+  at::Tensor local =
       at::empty({x.size(0), rows[group.rank()], heads * ranks, x.size(3)}, x.options().requires_grad(false));
   std::vector<at::Tensor> send, receive;
   for (const int r : c10::irange(ranks)) {

@@ -284,6 +284,35 @@ TEST(BadModelTest, WidthsThatDoNotFitAreRefusedByField) {
               AllOf(HasSubstr("joint_attention_dim is 48"), HasSubstr("text_encoder_2")));
 }
 
+TEST(BadPromptTest, LayersThatAreNotThereAreRefused) {
+  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(std::string(kPipelines) + "sd35");
+  ASSERT_TRUE(folder.ok());
+  const absl::StatusOr<std::unique_ptr<Family>> family = (*FindFamily(folder->class_name()))->load(*folder, {});
+  ASSERT_TRUE(family.ok()) << family.status();
+  OneRank rank;
+  const auto encode = [&](const PromptOptions& options) {
+    return (*family)->Encode({.prompt = "a cat", .options = options, .max_sequence_length = 16, .guidance_scale = 4},
+                             rank.context);
+  };
+  EXPECT_THAT(std::string(encode({.clip_skip = 3}).status().message()), HasSubstr("0 to 2"));
+  EXPECT_THAT(std::string(encode({.skip_layers = {.layers = {3}}}).status().message()), HasSubstr("0 to 2"));
+  const absl::StatusOr<EncodedPrompt> none = encode({}), skipped = encode({.clip_skip = 1});
+  ASSERT_TRUE(none.ok() && skipped.ok());
+  // The negative prompt comes first, and no layer of it is skipped.
+  EXPECT_TRUE(at::equal(none->guidance.branches[0].row.text, skipped->guidance.branches[0].row.text));
+  EXPECT_FALSE(at::equal(none->guidance.branches[1].row.text, skipped->guidance.branches[1].row.text));
+  const absl::StatusOr<EncodedPrompt> guided = encode({.skip_layers = {.layers = {1}, .start = 0.1, .stop = 0.5}});
+  ASSERT_TRUE(guided.ok());
+  const std::vector<GuidanceBranch>& branches = guided->guidance.branches;
+  ASSERT_EQ(branches.size(), 3u);
+  // Strictly between the fractions: steps 2, 3 and 4 of 10.
+  EXPECT_EQ(branches[2].WeightAt(1, 10), std::nullopt);
+  EXPECT_EQ(branches[2].WeightAt(2, 10), -2.8);
+  EXPECT_EQ(branches[2].WeightAt(5, 10), std::nullopt);
+  EXPECT_EQ(branches[1].WeightAt(1, 10), 4);
+  EXPECT_DOUBLE_EQ(*branches[1].WeightAt(4, 10), 6.8);
+}
+
 TEST(BadPromptTest, AClassThatIsNotThereIsRefused) {
   const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(std::string(kPipelines) + "dit");
   ASSERT_TRUE(folder.ok());

@@ -79,9 +79,9 @@ at::Tensor DitTransformer::BlockEmbedding(int index, const Conditioning& conditi
 }
 
 BlockState DitTransformer::Embed(const TransformerInput& input, const ForwardContext& context) const {
-  const double base = static_cast<double>(config_.sample_size / config_.patch);
-  const at::Tensor positions = SinCosTable(input.grid, input.span, config_.width(), base, /*scale=*/1,
-                                           IslandType(dtype_), input.patches.device());
+  const int64_t base = config_.sample_size / config_.patch;
+  const at::Tensor positions = SinCosTable(input.grid, input.span, config_.width(), static_cast<double>(base),
+                                           /*scale=*/1, IslandType(dtype_), input.patches.device());
   return {.image = (patch_embed_.Forward(input.patches) + positions).to(dtype_)};
 }
 

@@ -86,7 +86,7 @@ int GroupRank(const HostSegment& segment, int group, int world_rank) {
 
 }  // namespace
 
-HostCommunicator::HostCommunicator(std::shared_ptr<HostSegment> segment, int group, int world_rank,
+HostCommunicator::HostCommunicator(const std::shared_ptr<HostSegment>& segment, int group, int world_rank,
                                    HostCommunicatorOptions options)
     : endpoint_(segment, group, GroupRank(*segment, group, world_rank),
                 {.deadline = options.deadline, .spin = options.spin, .dtype_name = DtypeName}) {}
@@ -114,7 +114,7 @@ void HostCommunicator::Traffic::Add(Collective kind, const at::Tensor& tensor, i
   out.push_back({.to = to, .bytes = BytesOf(staged.back()), .call = Describe(kind, tensor)});
 }
 
-void HostCommunicator::Traffic::Expect(Collective kind, at::Tensor tensor, int from) {
+void HostCommunicator::Traffic::Expect(Collective kind, const at::Tensor& tensor, int from) {
   at::Tensor into = tensor;
   if (NeedsStaging(tensor)) {
     into = at::empty({tensor.numel()}, tensor.options().device(at::kCPU).requires_grad(false));

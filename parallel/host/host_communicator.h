@@ -26,7 +26,7 @@ struct HostCommunicatorOptions {
 class HostCommunicator final : public Communicator {
  public:
   // `group` is an index into segment->groups(), which must hold `world_rank`.
-  HostCommunicator(std::shared_ptr<HostSegment> segment, int group, int world_rank,
+  HostCommunicator(const std::shared_ptr<HostSegment>& segment, int group, int world_rank,
                    HostCommunicatorOptions options = {});
 
   int rank() const override { return endpoint_.rank(); }
@@ -41,7 +41,7 @@ class HostCommunicator final : public Communicator {
     std::vector<std::pair<at::Tensor, at::Tensor>> landings;  // staged tensor, where it belongs
 
     void Add(Collective kind, const at::Tensor& tensor, int to);
-    void Expect(Collective kind, at::Tensor tensor, int from);
+    void Expect(Collective kind, const at::Tensor& tensor, int from);
     void Land();
   };
 
