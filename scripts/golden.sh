@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/golden.sh DIR [--only TEXT] [--device NAME]: compares the build with a folder of golden cases (tests/golden/README.md says
+# scripts/golden.sh DIR [--only TEXT] [--layout LAYOUT] [--device NAME]: compares the build with a folder of golden cases (tests/golden/README.md says
 # what is in one). One line a case; ends with "N passed, N failed, N not built".
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
