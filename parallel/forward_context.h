@@ -5,21 +5,16 @@
 #include <ATen/ATen.h>
 
 #include "parallel/communicator.h"
+#include "parallel/token_layout.h"
 
 namespace tessera {
-
-// Which tokens the rows of a tensor are.
-enum class TokenStreams {
-  kImage,
-  kJoint,  // text and image together, in whatever order the model has
-};
 
 // Projected queries, keys and values of one attention: q [b, n, h, d]; k, v [b, t, h, d].
 struct Qkv {
   at::Tensor q, k, v;
   double scale = 1.0;  // of the scores, usually 1/sqrt(d)
-  TokenStreams queries = TokenStreams::kImage;
-  TokenStreams keys = TokenStreams::kImage;
+  TokenRows queries = TokenRows::kImage;
+  TokenRows keys = TokenRows::kImage;
 };
 
 // Attention over the tokens of the whole image. Model code projects its own tokens and asks for their result; which

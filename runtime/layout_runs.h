@@ -95,10 +95,7 @@ class LayoutRuns {
         [&](ThreadRank& thread) {
           const int rank = thread.rank();
           const MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
-          const BlockRange stage =
-              StageBlocks(static_cast<int>(description_.blocks), mesh.Coord(rank, Axis::kPipe), mesh.size(Axis::kPipe));
-          const WeightShare share{.tensor = {.rank = mesh.Coord(rank, Axis::kTensor), .size = mesh.size(Axis::kTensor)},
-                                  .blocks = {.begin = stage.begin, .end = stage.end}};
+          const WeightShare share = ShareOf(mesh, rank, static_cast<int>(description_.blocks));
           const std::vector<at::Tensor> latents = Run(communicators.groups(), share, dtype);
           double& error = worst[static_cast<size_t>(rank)];
           for (int step = 0; step < kSteps; ++step) {

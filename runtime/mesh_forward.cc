@@ -10,12 +10,6 @@
 namespace tessera {
 namespace {
 
-int64_t Before(const std::vector<int64_t>& rows, int rank) {
-  int64_t sum = 0;
-  for (int r = 0; r < rank; ++r) sum += rows[static_cast<size_t>(r)];
-  return sum;
-}
-
 // Moves a block's state from stage to stage. Both sides know its shapes: a state is of the shapes that Embed gives, and
 // a skip of the image's.
 class StageLink {
@@ -72,25 +66,35 @@ BlockRange StageBlocks(int blocks, int stage, int stages) {
   return {.begin = blocks * stage / stages, .end = blocks * (stage + 1) / stages};
 }
 
+WeightShare ShareOf(const Mesh& mesh, int rank, int blocks) {
+  const BlockRange stage = StageBlocks(blocks, mesh.Coord(rank, Axis::kPipe), mesh.size(Axis::kPipe));
+  return {.tensor = {.rank = mesh.Coord(rank, Axis::kTensor), .size = mesh.size(Axis::kTensor)},
+          .blocks = {.begin = stage.begin, .end = stage.end}};
+}
+
 at::Tensor ForwardOnMesh(const Transformer& transformer, const TransformerInput& input, const RankGroups& groups,
                          std::span<const int> skipped_blocks) {
-  const int ranks = groups.sequence.size(), rank = groups.sequence.rank();
   const bool joint = transformer.joint_text() && input.text.defined();
-  SequenceRows rows{.ring = groups.ring.size(),
-                    .ulysses = groups.ulysses.size(),
-                    .image = EvenRows(input.grid.count(), ranks),
-                    .text = EvenRows(joint ? input.text.size(1) : 0, ranks)};
-  if (Planted("text_keys_twice")) std::ranges::fill(rows.text, joint ? input.text.size(1) : 0);
+  const int64_t text_count = joint ? input.text.size(1) : 0;
+  const int copies = Planted("text_keys_twice") ? groups.sequence.size() : 1;  // of the text, over the group
+  const absl::StatusOr<TokenLayout> tokens = TokenLayout::Create({.image = input.grid.count(),
+                                                                  .text = text_count * copies,
+                                                                  .ring = groups.ring.size(),
+                                                                  .ulysses = groups.ulysses.size()});
+  TORCH_CHECK(tokens.ok(), std::string(tokens.status().message()));
+  const int ring = groups.ring.rank(), ulysses = groups.ulysses.rank();
+  const std::vector<int64_t> image_rows = tokens->GroupRows(TokenRows::kImage, tokens->all());
   TransformerInput local = input;
-  local.span.begin = Before(rows.image, rank);
-  local.span.end = local.span.begin + rows.image[static_cast<size_t>(rank)];
-  local.patches = TakeShard(input.patches, 1, rows.image, groups.sequence);
-  if (joint && !Planted("text_keys_twice")) local.text = TakeShard(input.text, 1, rows.text, groups.sequence);
+  local.span = tokens->Image(/*patch=*/0, ring, ulysses);
+  local.patches = TakeShard(input.patches, 1, image_rows, groups.sequence);
+  if (joint && copies == 1) {
+    local.text = TakeShard(input.text, 1, tokens->GroupRows(TokenRows::kText, tokens->all()), groups.sequence);
+  }
 
   NoExchange no_exchange;
-  UlyssesExchange exchange(rows, groups.ring.rank(), groups.ulysses);
+  UlyssesExchange exchange(*tokens, ring, groups.ulysses);
   LocalReader local_reader;
-  RingReader ring_reader(rows, groups.ring);
+  RingReader ring_reader(*tokens, groups.ring);
   PolicyAttention attention(groups.ulysses.size() > 1 ? static_cast<HeadExchange&>(exchange) : no_exchange,
                             groups.ring.size() > 1 ? static_cast<KvReader&>(ring_reader) : local_reader);
   const ForwardContext context{.attention = attention, .tensor = groups.tensor};
@@ -111,7 +115,7 @@ at::Tensor ForwardOnMesh(const Transformer& transformer, const TransformerInput&
     output = output.contiguous();
     groups.pipe.Broadcast(output, stages - 1);
   }
-  return GatherDim(output, 1, rows.image, groups.sequence);
+  return GatherDim(output, 1, image_rows, groups.sequence);
 }
 
 }  // namespace tessera

@@ -5,7 +5,9 @@
 
 #include <span>
 
+#include "models/param_table.h"
 #include "models/transformer.h"
+#include "parallel/mesh.h"
 #include "parallel/rank_groups.h"
 
 namespace tessera {
@@ -15,6 +17,9 @@ struct BlockRange {
   int begin = 0, end = 0;
 };
 BlockRange StageBlocks(int blocks, int stage, int stages);
+
+// What a rank of the mesh holds of a transformer with so many blocks.
+WeightShare ShareOf(const Mesh& mesh, int rank, int blocks);
 
 // The head's result for the whole image [b, n, features], equal on every rank. Every rank passes the same whole input
 // and holds its tensor shard of the weights of its stage's blocks. Tokens are spread over the sequence group, blocks

@@ -165,8 +165,8 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
                         .k = Rotate(k, conditioning.cos, conditioning.sin),
                         .v = v,
                         .scale = scale,
-                        .queries = TokenStreams::kJoint,
-                        .keys = TokenStreams::kJoint})
+                        .queries = TokenRows::kTextThenImage,
+                        .keys = TokenRows::kTextThenImage})
         .flatten(2);  // [b, t + n, h·d]
   };
   if (index < config_.double_blocks) {

@@ -160,8 +160,8 @@ void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& con
                   .k = at::cat({image.k, text.k}, 1),
                   .v = at::cat({image.v, text.v}, 1),
                   .scale = scale,
-                  .queries = block.text_out ? TokenStreams::kJoint : TokenStreams::kImage,
-                  .keys = TokenStreams::kJoint};
+                  .queries = block.text_out ? TokenRows::kImageThenText : TokenRows::kImage,
+                  .keys = TokenRows::kImageThenText};
   const at::Tensor attended = context.attention.Attend(2 * index, joint).flatten(2);
   // Both attentions read the same normalised tokens, each with its own shift and scale.
   at::Tensor second;

@@ -7,8 +7,8 @@
 namespace tessera {
 
 Qkv UlyssesExchange::ToHeads(const Qkv& qkv) {
-  const std::vector<int64_t> query_rows = rows_.OfUlysses(qkv.queries, ring_rank_);
-  const std::vector<int64_t> key_rows = rows_.OfUlysses(qkv.keys, ring_rank_);
+  const std::vector<int64_t> query_rows = tokens_.UlyssesRows(qkv.queries, tokens_.all(), ring_rank_);
+  const std::vector<int64_t> key_rows = tokens_.UlyssesRows(qkv.keys, tokens_.all(), ring_rank_);
   Qkv result = qkv;
   // Tensors of the same rows travel as one, side by side in the batch.
   if (qkv.queries == qkv.keys) {
@@ -25,14 +25,14 @@ Qkv UlyssesExchange::ToHeads(const Qkv& qkv) {
   return result;
 }
 
-at::Tensor UlyssesExchange::ToTokens(const at::Tensor& read, TokenStreams queries) {
-  return HeadsToTokens(read, rows_.OfUlysses(queries, ring_rank_), group_);
+at::Tensor UlyssesExchange::ToTokens(const at::Tensor& read, TokenRows queries) {
+  return HeadsToTokens(read, tokens_.UlyssesRows(queries, tokens_.all(), ring_rank_), group_);
 }
 
 at::Tensor LocalReader::Read(const Qkv& qkv) { return Attention(qkv.q, qkv.k, qkv.v, std::nullopt, qkv.scale); }
 
 at::Tensor RingReader::Read(const Qkv& qkv) {
-  const std::vector<int64_t> rows = rows_.OfRing(qkv.keys);
+  const std::vector<int64_t> rows = tokens_.RingRows(qkv.keys, tokens_.all());
   const int size = ring_.size(), rank = ring_.rank();
   const bool with_gradient = at::GradMode::is_enabled() && (qkv.k.requires_grad() || qkv.v.requires_grad());
   at::Tensor keys_values = at::stack({qkv.k, qkv.v});  // [2, b, t, h, d]

@@ -8,9 +8,9 @@
 
 #include <ATen/ATen.h>
 
-#include "parallel/attention/sequence_rows.h"
 #include "parallel/communicator.h"
 #include "parallel/forward_context.h"
+#include "parallel/token_layout.h"
 
 namespace tessera {
 
@@ -20,26 +20,26 @@ class HeadExchange {
   virtual ~HeadExchange() = default;
   virtual Qkv ToHeads(const Qkv& qkv) = 0;
   // [b, queries of the group, h of this rank, d] → [b, n, h, d].
-  virtual at::Tensor ToTokens(const at::Tensor& read, TokenStreams queries) = 0;
+  virtual at::Tensor ToTokens(const at::Tensor& read, TokenRows queries) = 0;
 };
 
 class NoExchange final : public HeadExchange {
  public:
   Qkv ToHeads(const Qkv& qkv) override { return qkv; }
-  at::Tensor ToTokens(const at::Tensor& read, TokenStreams) override { return read; }
+  at::Tensor ToTokens(const at::Tensor& read, TokenRows) override { return read; }
 };
 
 // Jacobs et al., 2023 (DeepSpeed-Ulysses): all-to-all within the group.
 class UlyssesExchange final : public HeadExchange {
  public:
   // Both outlive the exchange; `ring_rank` is this rank's ring coordinate.
-  UlyssesExchange(const SequenceRows& rows, int ring_rank, Communicator& group)
-      : rows_(rows), ring_rank_(ring_rank), group_(group) {}
+  UlyssesExchange(const TokenLayout& tokens, int ring_rank, Communicator& group)
+      : tokens_(tokens), ring_rank_(ring_rank), group_(group) {}
   Qkv ToHeads(const Qkv& qkv) override;
-  at::Tensor ToTokens(const at::Tensor& read, TokenStreams queries) override;
+  at::Tensor ToTokens(const at::Tensor& read, TokenRows queries) override;
 
  private:
-  const SequenceRows& rows_;
+  const TokenLayout& tokens_;
   int ring_rank_;
   Communicator& group_;
 };
@@ -60,11 +60,11 @@ class LocalReader final : public KvReader {
 // log-sum-exp.
 class RingReader final : public KvReader {
  public:
-  RingReader(const SequenceRows& rows, Communicator& ring) : rows_(rows), ring_(ring) {}
+  RingReader(const TokenLayout& tokens, Communicator& ring) : tokens_(tokens), ring_(ring) {}
   at::Tensor Read(const Qkv& qkv) override;
 
  private:
-  const SequenceRows& rows_;
+  const TokenLayout& tokens_;
   Communicator& ring_;
 };
 

@@ -29,12 +29,8 @@ absl::StatusOr<Report> RunOnRanks(const Layout& layout, int64_t heads, int64_t b
       [&](ThreadRank& thread) {
         const int rank = thread.rank();
         const MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
-        const BlockRange stage =
-            StageBlocks(static_cast<int>(blocks), mesh->Coord(rank, Axis::kPipe), mesh->size(Axis::kPipe));
-        const WeightShare share{.tensor = {.rank = mesh->Coord(rank, Axis::kTensor), .size = mesh->size(Axis::kTensor)},
-                                .blocks = {.begin = stage.begin, .end = stage.end}};
         absl::StatusOr<Report>& report = reports[static_cast<size_t>(rank)];
-        report = run({.groups = communicators.groups(), .share = share});
+        report = run({.groups = communicators.groups(), .share = ShareOf(*mesh, rank, static_cast<int>(blocks))});
         if (!report.ok()) throw std::runtime_error(std::string(report.status().message()));
       },
       options);
