@@ -53,6 +53,16 @@ class LatentFamily : public Family {
   Component<Autoencoder> autoencoder_;
 };
 
+// A family that has read its configurations, with its weights.
+template <class LoadedFamily, class Configs>
+absl::StatusOr<std::unique_ptr<Family>> OpenFamily(const ModelFolder& folder, const absl::StatusOr<Configs>& configs,
+                                                   const LoadOptions& options) {
+  if (!configs.ok()) return configs.status();
+  auto family = std::make_unique<LoadedFamily>(folder, *configs, options);
+  if (absl::Status opened = family->Open(); !opened.ok()) return opened;
+  return family;
+}
+
 // What every family's description says alike of its autoencoder and patches.
 void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,
                    FamilyDescription& description);

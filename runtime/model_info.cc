@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
+#include "models/component.h"
 
 namespace tessera {
 namespace {
@@ -25,13 +25,9 @@ ModelComponent DescribeComponent(const std::string& name, const std::string& cla
 }  // namespace
 
 absl::StatusOr<SamplerConfig> ReadSamplerConfig(const ModelFolder& folder, std::vector<std::string>& warnings) {
-  absl::StatusOr<ConfigReader> reader = folder.Config("scheduler");
-  if (!reader.ok()) return reader.status();
-  absl::StatusOr<SamplerConfig> config = ParseSamplerConfig(*reader);
-  if (!config.ok()) return config.status();
-  for (const std::string& field : reader->UnknownFields()) {
-    warnings.push_back(absl::StrCat(reader->name(), ": the field ", field, " is unknown and was not used"));
-  }
+  SamplerConfig config;
+  const auto parse = [](ConfigReader& reader) { return ParseSamplerConfig(reader); };
+  if (absl::Status read = ReadConfig(folder, "scheduler", parse, config, warnings); !read.ok()) return read;
   return config;
 }
 

@@ -123,11 +123,7 @@ absl::StatusOr<FamilyDescription> DescribeDit(const ModelFolder& folder) {
 }
 
 absl::StatusOr<std::unique_ptr<Family>> LoadDit(const ModelFolder& folder, const LoadOptions& options) {
-  absl::StatusOr<DitConfigs> configs = ReadConfigs(folder);
-  if (!configs.ok()) return configs.status();
-  auto family = std::make_unique<DitFamily>(folder, *configs, options);
-  if (absl::Status opened = family->Open(); !opened.ok()) return opened;
-  return family;
+  return OpenFamily<DitFamily>(folder, ReadConfigs(folder), options);
 }
 
 }  // namespace tessera

@@ -136,11 +136,7 @@ absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder) {
 }
 
 absl::StatusOr<std::unique_ptr<Family>> LoadFlux(const ModelFolder& folder, const LoadOptions& options) {
-  absl::StatusOr<FluxConfigs> configs = ReadConfigs(folder);
-  if (!configs.ok()) return configs.status();
-  auto family = std::make_unique<FluxFamily>(folder, *configs, options);
-  if (absl::Status opened = family->Open(); !opened.ok()) return opened;
-  return family;
+  return OpenFamily<FluxFamily>(folder, ReadConfigs(folder), options);
 }
 
 }  // namespace tessera

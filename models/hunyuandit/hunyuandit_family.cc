@@ -153,11 +153,7 @@ absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) 
 }
 
 absl::StatusOr<std::unique_ptr<Family>> LoadHunyuanDiT(const ModelFolder& folder, const LoadOptions& options) {
-  absl::StatusOr<HunyuanConfigs> configs = ReadConfigs(folder);
-  if (!configs.ok()) return configs.status();
-  auto family = std::make_unique<HunyuanFamily>(folder, *configs, options);
-  if (absl::Status opened = family->Open(); !opened.ok()) return opened;
-  return family;
+  return OpenFamily<HunyuanFamily>(folder, ReadConfigs(folder), options);
 }
 
 }  // namespace tessera

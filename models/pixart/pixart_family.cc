@@ -128,11 +128,7 @@ absl::StatusOr<FamilyDescription> DescribePixArt(const ModelFolder& folder) {
 }
 
 absl::StatusOr<std::unique_ptr<Family>> LoadPixArt(const ModelFolder& folder, const LoadOptions& options) {
-  absl::StatusOr<PixArtConfigs> configs = ReadConfigs(folder);
-  if (!configs.ok()) return configs.status();
-  auto family = std::make_unique<PixArtFamily>(folder, *configs, options);
-  if (absl::Status opened = family->Open(); !opened.ok()) return opened;
-  return family;
+  return OpenFamily<PixArtFamily>(folder, ReadConfigs(folder), options);
 }
 
 }  // namespace tessera

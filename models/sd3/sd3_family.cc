@@ -183,11 +183,7 @@ absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
 }
 
 absl::StatusOr<std::unique_ptr<Family>> LoadSd3(const ModelFolder& folder, const LoadOptions& options) {
-  absl::StatusOr<Sd3Configs> configs = ReadConfigs(folder);
-  if (!configs.ok()) return configs.status();
-  auto family = std::make_unique<Sd3Family>(folder, *configs, options);
-  if (absl::Status opened = family->Open(); !opened.ok()) return opened;
-  return family;
+  return OpenFamily<Sd3Family>(folder, ReadConfigs(folder), options);
 }
 
 }  // namespace tessera
