@@ -32,6 +32,7 @@ struct Figures {
   std::vector<double> text_seconds, step_seconds, decode_seconds, image_seconds;
   uint64_t weight_bytes = 0;
   uint64_t peak_memory_bytes = 0;
+  std::string layout;
   JobParameters job;
 };
 
@@ -54,6 +55,9 @@ class Bench {
     if (absl::Status status = ReadOptions(request, repeats); !status.ok()) return Fail(Stage::kOptions, status);
     absl::StatusOr<LoadParameters> placement = Placement(options_.model, "");
     if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
+    if (absl::Status layout = RequestedLayout(options_.model).status(); !layout.ok()) {
+      return Fail(Stage::kOptions, layout);
+    }
     absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
     if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
     absl::StatusOr<std::string> model = FindModel(options_.model.model, options_.model.model_folders);
@@ -68,10 +72,15 @@ class Bench {
     if (!description.ok()) return Fail(Stage::kModel, description.status());
     absl::StatusOr<JobParameters> job = Validate(request, *description);
     if (!job.ok()) return Fail(Stage::kOptions, job.status());
+    absl::Status moved = MoveToLayout(options_.model, *description, placement->dtype, interrupts_, *session);
+    if (!moved.ok()) return Fail(Stage::kOptions, moved);
     absl::StatusOr<Loaded> loaded = (*session)->Load(*placement);
     if (!loaded.ok()) return Fail(Stage::kModel, loaded.status());
 
-    Figures figures = {.load_seconds = loaded->seconds, .weight_bytes = loaded->weight_bytes, .job = *job};
+    Figures figures = {.load_seconds = loaded->seconds,
+                       .weight_bytes = loaded->weight_bytes,
+                       .layout = LayoutText((*session)->group().layout()),
+                       .job = *job};
     // One image that does not count: first touches of memory and first choices of kernels.
     for (int64_t image = -1; image < repeats; ++image) {
       std::vector<double> steps;
@@ -122,6 +131,7 @@ class Bench {
     std::printf("model          %s, %s on %s, %dx%d, %d steps, %zu images\n", placement.model.c_str(),
                 placement.dtype.c_str(), placement.device.c_str(), figures.job.width, figures.job.height,
                 figures.job.steps, figures.image_seconds.size());
+    std::printf("layout         %s\n", figures.layout.c_str());
     std::printf("load           %.3f s\n", figures.load_seconds);
     std::printf("text encoding  %.4f s\n", Median(figures.text_seconds));
     std::printf("step           %.4f s least, %.4f s median\n", Least(figures.step_seconds),
@@ -129,7 +139,7 @@ class Bench {
     std::printf("decode         %.4f s\n", Median(figures.decode_seconds));
     std::printf("images/minute  %.2f\n", 60 / Median(figures.image_seconds));
     std::printf("weights        %.1f MiB\n", static_cast<double>(figures.weight_bytes) / (1 << 20));
-    std::printf("peak memory    %.1f MiB (of the worker, in main memory)\n",
+    std::printf("peak memory    %.1f MiB (of the workers, in main memory)\n",
                 static_cast<double>(figures.peak_memory_bytes) / (1 << 20));
   }
 
@@ -138,6 +148,7 @@ class Bench {
                    {"model", JsonText(placement.model)},
                    {"dtype", placement.dtype},
                    {"device", placement.device},
+                   {"layout", figures.layout},
                    {"width", figures.job.width},
                    {"height", figures.job.height},
                    {"steps", figures.job.steps},
@@ -165,6 +176,7 @@ CommandRun AddBench(CLI::App& app) {
   AddText(app, {"-s,--size", "Size in pixels: WIDTHxHEIGHT (default: the model's)", "WxH"}, options->size);
   AddText(app, {"--steps", "Denoising steps (default: the model's)", "N"}, options->steps);
   AddPlacementOptions(app, options->model);
+  AddLayoutOptions(app, options->model);
   AddText(app, {"--repeat", "Images to time, after one that does not count (default: 3)", "N"}, options->repeat);
   AddFlag(app, "--json", "One JSON object", options->json);
   AddWorkerOptions(app, options->model);

@@ -57,6 +57,9 @@ class Generation {
     if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
     absl::StatusOr<LoadParameters> placement = Placement(options_.model, "");
     if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
+    if (absl::Status layout = RequestedLayout(options_.model).status(); !layout.ok()) {
+      return Fail(Stage::kOptions, layout);
+    }
     absl::StatusOr<std::string> model = FindModel(options_.model.model, options_.model.model_folders);
     if (!model.ok()) return Fail(Stage::kModel, model.status());
     placement_ = *placement;
@@ -80,6 +83,8 @@ class Generation {
     for (const std::string& warning : UnusedParameters(*job, description_)) reporter_->OnWarning(warning);
     if (std::optional<ExitCode> failed = CheckOutput(*files, *job, request->count)) return *failed;
 
+    absl::Status moved = MoveToLayout(options_.model, description_, placement_.dtype, interrupts_, session_);
+    if (!moved.ok()) return Fail(Stage::kOptions, moved);
     absl::StatusOr<Loaded> loaded = session_->Load(placement_);
     if (!loaded.ok()) return Fail(Stage::kModel, loaded.status());
     reporter_->OnLoaded({.model = placement_.model,
@@ -87,6 +92,7 @@ class Generation {
                          .digest = description_.digest,
                          .dtype = placement_.dtype,
                          .device = placement_.device,
+                         .layout = LayoutText(session_->group().layout()),
                          .text_encoders = PlacementName(placement_.text_encoders),
                          .autoencoder = PlacementName(placement_.autoencoder),
                          .loaded = *loaded});
@@ -184,6 +190,7 @@ CommandRun AddGenerate(CLI::App& app) {
   AddModelOption(app, options->model);
   AddGenerationOptions(app, options->generation);
   AddPlacementOptions(app, options->model);
+  AddLayoutOptions(app, options->model);
   AddText(app,
           {"-o,--output",
            "Name pattern ending in .png, .jpg or .webp, with {index} {seed} {prompt} {width} {height} {model} {steps} "

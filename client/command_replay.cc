@@ -71,6 +71,9 @@ class Replay {
     if (placement_options.autoencoder.empty()) placement_options.autoencoder = metadata->autoencoder;
     absl::StatusOr<LoadParameters> placement = Placement(placement_options, "");
     if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
+    if (absl::Status layout = RequestedLayout(options_.model).status(); !layout.ok()) {
+      return Fail(Stage::kOptions, layout);
+    }
     absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
     if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
     absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*session_options, interrupts_);
@@ -82,6 +85,8 @@ class Replay {
     absl::StatusOr<JobParameters> job = Validate(RequestOf(*metadata), *description);
     if (!job.ok()) return Fail(Stage::kOptions, job.status());
     for (const std::string& warning : UnusedParameters(*job, *description)) reporter_->OnWarning(warning);
+    absl::Status moved = MoveToLayout(options_.model, *description, placement->dtype, interrupts_, session_);
+    if (!moved.ok()) return Fail(Stage::kOptions, moved);
     absl::StatusOr<Loaded> loaded = session_->Load(*placement);
     if (!loaded.ok()) return Fail(Stage::kModel, loaded.status());
     reporter_->OnLoaded({.model = placement->model,
@@ -89,6 +94,7 @@ class Replay {
                          .digest = description->digest,
                          .dtype = placement->dtype,
                          .device = placement->device,
+                         .layout = LayoutText(session_->group().layout()),
                          .text_encoders = PlacementName(placement->text_encoders),
                          .autoencoder = PlacementName(placement->autoencoder),
                          .loaded = *loaded});
@@ -204,6 +210,7 @@ CommandRun AddReplay(CLI::App& app) {
   AddText(app, {.names = "image", .help = "PNG, JPEG or WebP file made by tessera", .required = true}, options->image);
   AddModelOption(app, options->model);
   AddPlacementOptions(app, options->model);
+  AddLayoutOptions(app, options->model);
   AddText(app, {"-o,--output", "Also write the image made again", "PATTERN"}, options->output);
   AddFlag(app, "--overwrite", "Replace a file that exists (default: a new name)", options->overwrite);
   AddFlag(app, "--json", "Tell events as JSON lines on standard output", options->json);

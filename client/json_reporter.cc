@@ -15,6 +15,7 @@ void JsonReporter::OnLoaded(const LoadedEvent& event) {
                  {"digest", event.digest},
                  {"dtype", event.dtype},
                  {"device", event.device},
+                 {"layout", event.layout},
                  {"text_encoders", event.text_encoders},
                  {"autoencoder", event.autoencoder},
                  {"seconds", event.loaded.seconds},

@@ -1,5 +1,8 @@
 #include "client/model_options.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/option_text.h"
@@ -27,6 +30,14 @@ void AddPlacementOptions(CLI::App& app, ModelOptions& options) {
           options.autoencoder);
   AddText(app, {"--prompt-cache", "Memory for encoded prompts in MiB; 0: none (default: 256)", "MIB"},
           options.prompt_cache);
+}
+
+void AddLayoutOptions(CLI::App& app, ModelOptions& options) {
+  AddText(
+      app,
+      {"--layout", "How ranks share an image, such as \"cfg=2,ulysses=2\", serial or auto (default: serial)", "TEXT"},
+      options.layout);
+  AddText(app, {"--ranks", "Worker processes, one a device; alone it means --layout auto", "N"}, options.ranks);
 }
 
 void AddWorkerOptions(CLI::App& app, ModelOptions& options) {
@@ -67,6 +78,34 @@ absl::StatusOr<WorkerSession::Options> SessionOptions(const ModelOptions& option
     session.command_timeout = absl::Seconds(*seconds);
   }
   return session;
+}
+
+absl::StatusOr<LayoutRequest> RequestedLayout(const ModelOptions& options) {
+  LayoutRequest request = {.layout = options.layout};
+  if (!options.ranks.empty()) {
+    absl::StatusOr<int64_t> ranks = ParseInteger("ranks", options.ranks);
+    if (!ranks.ok()) return ranks.status();
+    request.ranks = static_cast<int>(std::clamp<int64_t>(*ranks, -1, kMaxRanks + 1));
+  }
+  if (absl::StatusOr<std::optional<Layout>> layout = ReadLayout(request); !layout.ok()) return layout.status();
+  return request;
+}
+
+absl::Status MoveToLayout(const ModelOptions& options, const ModelDescription& model, const std::string& dtype,
+                          Interrupts& interrupts, std::unique_ptr<WorkerSession>& session) {
+  absl::StatusOr<LayoutRequest> request = RequestedLayout(options);
+  if (!request.ok()) return request.status();
+  absl::StatusOr<Layout> layout = ChooseLayout(*request, LayoutModelOf(model, dtype));
+  if (!layout.ok()) return layout.status();
+  if (*layout == session->group().layout()) return absl::OkStatus();
+  absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options);
+  if (!session_options.ok()) return session_options.status();
+  session_options->layout = *layout;
+  if (absl::Status closed = session->Close(); !closed.ok()) return closed;
+  absl::StatusOr<std::unique_ptr<WorkerSession>> moved = WorkerSession::Start(*session_options, interrupts);
+  if (!moved.ok()) return moved.status();
+  session = *std::move(moved);
+  return absl::OkStatus();
 }
 
 }  // namespace tessera

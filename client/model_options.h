@@ -1,12 +1,15 @@
 // The options of every command that runs a model, and how such a command comes to its worker.
 #pragma once
 
+#include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/command_line.h"
 #include "client/worker_session.h"
 #include "runtime/commands.h"
+#include "server/layout_choice.h"
 
 namespace tessera {
 
@@ -20,6 +23,8 @@ struct ModelOptions {
   std::string text_encoders;
   std::string autoencoder;
   std::string prompt_cache;
+  std::string layout;
+  std::string ranks;
   std::string command_timeout;
   bool verbose = false;
 };
@@ -27,11 +32,20 @@ struct ModelOptions {
 void AddModelOption(CLI::App& app, ModelOptions& options);
 void AddModelFoldersOption(CLI::App& app, std::string& folders);
 void AddPlacementOptions(CLI::App& app, ModelOptions& options);
+void AddLayoutOptions(CLI::App& app, ModelOptions& options);
 void AddWorkerOptions(CLI::App& app, ModelOptions& options);
 
 // Where the model at `path` is to run, after all checks that need no worker.
 absl::StatusOr<LoadParameters> Placement(const ModelOptions& options, const std::string& path);
 
+// Of a session with one worker, which can describe any model.
 absl::StatusOr<WorkerSession::Options> SessionOptions(const ModelOptions& options);
+
+// InvalidArgument for what is no layout of any model.
+absl::StatusOr<LayoutRequest> RequestedLayout(const ModelOptions& options);
+
+// Replaces a session with one worker by one on the layout that the options choose for the model, where it is another.
+absl::Status MoveToLayout(const ModelOptions& options, const ModelDescription& model, const std::string& dtype,
+                          Interrupts& interrupts, std::unique_ptr<WorkerSession>& session);
 
 }  // namespace tessera

@@ -20,6 +20,7 @@ struct LoadedEvent {
   std::string digest;
   std::string dtype;
   std::string device;
+  std::string layout;
   std::string text_encoders;  // their placement
   std::string autoencoder;    // its placement
   Loaded loaded;

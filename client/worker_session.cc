@@ -3,62 +3,46 @@
 #include <deque>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
 namespace tessera {
 namespace {
 
 constexpr absl::Duration kStartPatience = absl::Seconds(60);
-// Between the end of the stream and the end of the process.
-constexpr absl::Duration kExitPatience = absl::Seconds(2);
-
-// How the worker ended, with its last words.
-std::string Ending(WorkerProcess& process) {
-  if (!process.WaitForExit(absl::Now() + kExitPatience)) return "closed its control channel";
-  const std::string output(absl::StripAsciiWhitespace(process.LastOutput()));
-  return absl::StrCat(process.StateText(), output.empty() ? "" : absl::StrCat("; its last messages: ", output));
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerSession>> WorkerSession::Start(const Options& options, Interrupts& interrupts) {
-  absl::StatusOr<std::unique_ptr<WorkerProcess>> process =
-      WorkerProcess::Start({.executable = WorkerExecutable(), .show_output = options.verbose});
-  if (!process.ok()) return process.status();
-  std::unique_ptr<WorkerSession> session(new WorkerSession(*std::move(process), interrupts));
-  absl::StatusOr<int> socket = session->process_->Connect(absl::Now() + kStartPatience);
+  absl::StatusOr<std::unique_ptr<WorkerGroup>> group = WorkerGroup::Start({.layout = options.layout,
+                                                                           .show_output = options.verbose,
+                                                                           .patience = options.command_timeout,
+                                                                           .progress = options.progress});
+  if (!group.ok()) return group.status();
+  std::unique_ptr<WorkerSession> session(new WorkerSession(*std::move(group), interrupts));
+  absl::Status connected = session->group_->Connect(absl::Now() + kStartPatience);
   if (interrupts.requested()) return absl::CancelledError("interrupted");
-  if (!socket.ok()) {
-    const std::string output(absl::StripAsciiWhitespace(session->process_->LastOutput()));
-    return absl::UnavailableError(absl::StrCat(std::string(socket.status().message()),
-                                               output.empty() ? "" : absl::StrCat("; its last messages: ", output)));
-  }
-  WorkerProcess& worker = *session->process_;
-  session->client_ = std::make_unique<WorkerClient>(WorkerClient::Options{
-      .socket = *socket, .patience = options.command_timeout, .ending = [&worker] { return Ending(worker); }});
+  if (!connected.ok()) return connected;
   return session;
 }
 
-WorkerSession::WorkerSession(std::unique_ptr<WorkerProcess> process, Interrupts& interrupts)
+WorkerSession::WorkerSession(std::unique_ptr<WorkerGroup> group, Interrupts& interrupts)
     : interrupts_(interrupts),
-      process_(std::move(process)),
-      reaction_(interrupts, [worker = process_.get()] { worker->Kill(); }) {}
+      group_(std::move(group)),
+      reaction_(interrupts, [workers = group_.get()] { workers->Kill(); }) {}
 
 absl::Status WorkerSession::Explain(const absl::Status& status, const std::string& activity) const {
   if (interrupts_.requested()) return absl::CancelledError("interrupted");
-  if (status.code() != absl::StatusCode::kUnavailable) return status;
-  return absl::UnavailableError(absl::StrCat("while ", activity, ": ", std::string(status.message())));
+  if (status.code() != absl::StatusCode::kUnavailable && status.code() != absl::StatusCode::kDataLoss) return status;
+  return absl::Status(status.code(), absl::StrCat("while ", activity, ": ", std::string(status.message())));
 }
 
 absl::StatusOr<ModelDescription> WorkerSession::Describe(const std::string& model) {
-  absl::StatusOr<ModelDescription> description = client_->Describe(model);
+  absl::StatusOr<ModelDescription> description = group_->Describe(model);
   if (!description.ok()) return Explain(description.status(), "the model was being read");
   return description;
 }
 
 absl::StatusOr<Loaded> WorkerSession::Load(const LoadParameters& parameters) {
-  absl::StatusOr<Loaded> loaded = client_->Load(parameters);
+  absl::StatusOr<Loaded> loaded = group_->Load(parameters);
   if (!loaded.ok()) return Explain(loaded.status(), "the model was being loaded");
   return loaded;
 }
@@ -70,7 +54,7 @@ absl::StatusOr<WorkerSession::Picture> WorkerSession::MakeImage(const JobParamet
   if (interrupts_.requested()) return absl::CancelledError("interrupted");
   if (picture.status().code() != absl::StatusCode::kUnavailable) {
     // The picture or its own error matters more than that of the end.
-    absl::Status ended = client_->EndJob(job);
+    absl::Status ended = group_->EndJob(job);
     if (picture.ok() && !ended.ok()) return Explain(ended, "the image was being given up");
   }
   return picture;
@@ -79,7 +63,7 @@ absl::StatusOr<WorkerSession::Picture> WorkerSession::MakeImage(const JobParamet
 absl::StatusOr<WorkerSession::Picture> WorkerSession::RunJob(uint64_t job, const JobParameters& parameters,
                                                              const Listener& listener) {
   Picture picture;
-  absl::StatusOr<JobStarted> started = client_->StartJob(job, parameters);
+  absl::StatusOr<JobStarted> started = group_->StartJob(job, parameters);
   if (!started.ok()) return Explain(started.status(), "the prompt was being encoded");
   picture.started = *started;
   if (listener.started) listener.started(*started);
@@ -91,15 +75,15 @@ absl::StatusOr<WorkerSession::Picture> WorkerSession::RunJob(uint64_t job, const
   };
   for (int32_t done = 0; done < parameters.steps;) {
     const std::string activity = absl::StrCat("step ", done + 1, " of ", parameters.steps, " was running");
-    while (sent < parameters.steps && in_flight.size() < WorkerClient::kMaxStepsInFlight) {
+    while (sent < parameters.steps && in_flight.size() < WorkerGroup::kMaxStepsInFlight) {
       // A preview shows the job as it is when its turn comes in the log, so no later step may stand before it.
       if (preview_due_after(sent) && !in_flight.empty()) break;
-      absl::StatusOr<uint64_t> sequence = client_->SendStep({job});
+      absl::StatusOr<uint64_t> sequence = group_->SendStep({job});
       if (!sequence.ok()) return Explain(sequence.status(), activity);
       in_flight.push_back(*sequence);
       ++sent;
     }
-    absl::StatusOr<Stepped> stepped = client_->WaitForStep(in_flight.front());
+    absl::StatusOr<Stepped> stepped = group_->WaitForStep(in_flight.front());
     if (!stepped.ok()) return Explain(stepped.status(), activity);
     in_flight.pop_front();
     ++done;
@@ -108,12 +92,12 @@ absl::StatusOr<WorkerSession::Picture> WorkerSession::RunJob(uint64_t job, const
     }
     if (listener.stepped) listener.stepped(*stepped);
     if (preview_due_after(done) && listener.preview) {
-      absl::StatusOr<DecodedPicture> preview = client_->Decode(job, *started);
+      absl::StatusOr<DecodedPicture> preview = group_->Decode(job, *started);
       if (!preview.ok()) return Explain(preview.status(), "a preview was being decoded");
       listener.preview(done, preview->image);
     }
   }
-  absl::StatusOr<DecodedPicture> decoded = client_->Decode(job, *started);
+  absl::StatusOr<DecodedPicture> decoded = group_->Decode(job, *started);
   if (!decoded.ok()) return Explain(decoded.status(), "the image was being decoded");
   picture.image = std::move(decoded->image);
   picture.decode_seconds = decoded->seconds;
@@ -121,9 +105,7 @@ absl::StatusOr<WorkerSession::Picture> WorkerSession::RunJob(uint64_t job, const
 }
 
 absl::Status WorkerSession::Close() {
-  if (absl::Status status = client_->Shutdown(); !status.ok()) return Explain(status, "the worker was being ended");
-  client_.reset();
-  process_->WaitForExit(absl::Now() + kExitPatience);
+  if (absl::Status status = group_->Shutdown(); !status.ok()) return Explain(status, "the worker was being ended");
   return absl::OkStatus();
 }
 

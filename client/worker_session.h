@@ -1,4 +1,4 @@
-// A worker for as long as one command needs it: process and command log together.
+// The workers of one group for as long as one command needs them: processes and command log together.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,18 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/interrupts.h"
-#include "server/worker_client.h"
-#include "server/worker_process.h"
+#include "server/worker_group.h"
 
 namespace tessera {
 
-// Used by one thread. An interruption kills the worker; every method then returns CANCELLED.
+// Used by one thread. An interruption kills the workers; every method then returns CANCELLED.
 class WorkerSession {
  public:
   struct Options {
-    bool verbose = false;                             // show the worker's own messages
-    absl::Duration command_timeout = absl::Hours(1);  // for any one answer of the worker
+    Layout layout;                                    // of the group
+    bool verbose = false;                             // show the workers' own messages
+    absl::Duration command_timeout = absl::Hours(1);  // for any one answer
+    ProgressBounds progress;
   };
 
   static absl::StatusOr<std::unique_ptr<WorkerSession>> Start(const Options& options, Interrupts& interrupts);
@@ -45,22 +46,25 @@ class WorkerSession {
   // One image from its prompt to its pixels. Errors say what was under way.
   absl::StatusOr<Picture> MakeImage(const JobParameters& parameters, const Listener& listener);
 
-  uint64_t PeakMemoryBytes() const { return process_->PeakMemoryBytes(); }
+  uint64_t PeakMemoryBytes() const { return group_->PeakMemoryBytes(); }
 
-  // Ends the worker in good order.
+  // For what Describe, Load and MakeImage do not offer; Explain makes its errors those of a session.
+  WorkerGroup& group() { return *group_; }
+
+  // CANCELLED where the user wanted it; names the activity where a worker has gone.
+  absl::Status Explain(const absl::Status& status, const std::string& activity) const;
+
+  // Ends the workers in good order.
   absl::Status Close();
 
  private:
-  WorkerSession(std::unique_ptr<WorkerProcess> process, Interrupts& interrupts);
+  WorkerSession(std::unique_ptr<WorkerGroup> group, Interrupts& interrupts);
 
-  // CANCELLED where the user wanted it; names the activity where the worker has gone.
-  absl::Status Explain(const absl::Status& status, const std::string& activity) const;
   absl::StatusOr<Picture> RunJob(uint64_t job, const JobParameters& parameters, const Listener& listener);
 
   Interrupts& interrupts_;
-  const std::unique_ptr<WorkerProcess> process_;
+  const std::unique_ptr<WorkerGroup> group_;
   Interrupts::Reaction reaction_;
-  std::unique_ptr<WorkerClient> client_;
   uint64_t last_job_ = 0;
 };
 

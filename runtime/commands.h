@@ -102,6 +102,13 @@ struct JobStarted {
 struct Stepped {
   int32_t completed = 0;  // steps done by the first job of the batch
   double seconds = 0;
+  uint64_t digest = 0;  // of the latents of the batch, which are the same on every rank; 0: not known on this one
+};
+
+// Latents or a prediction of one image, [channels, height, width], row-major.
+struct LatentValues {
+  std::vector<int64_t> shape;
+  std::vector<double> values;
 };
 
 struct Decoded {
@@ -114,9 +121,9 @@ struct Decoded {
 // error the image is of no more use: return that error from Decode.
 using RowSink = absl::FunctionRef<absl::Status(int32_t first, absl::Span<const uint8_t> rgb)>;
 
-// Does what the commands say. Called from one thread, one command at a time, in the order of the log. Messages of the
-// errors returned are shown to users. May throw: the control channel turns exceptions into errors
-// (std::bad_alloc into RESOURCE_EXHAUSTED).
+// Does what the commands say, as one rank of a group that is given the same commands. Called from one thread, one
+// command at a time, in the order of the log. Messages of the errors returned are shown to users. May throw: the
+// control channel turns exceptions into errors (std::bad_alloc into RESOURCE_EXHAUSTED).
 class CommandHandler {
  public:
   virtual ~CommandHandler() = default;
@@ -135,8 +142,15 @@ class CommandHandler {
   // FAILED_PRECONDITION for one that has no steps left.
   virtual absl::StatusOr<Stepped> Step(absl::Span<const uint64_t> jobs) = 0;
 
-  // The image as it stands (before the last step: a preview). The job stays as it is.
+  // The image as it stands (before the last step: a preview). The job stays as it is. Rank 0 alone passes rows.
   virtual absl::StatusOr<Decoded> Decode(uint64_t job, RowSink rows) = 0;
+
+  // The latents as they are, on rank 0; the others may return no values.
+  virtual absl::StatusOr<LatentValues> Latents(uint64_t job) = 0;
+
+  // What the model predicts at the job's next step, guidance included, from these latents in place of the job's own,
+  // which stay as they are. INVALID_ARGUMENT unless they have their shape.
+  virtual absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents) = 0;
 
   // Frees a job; an unknown one is no error.
   virtual absl::Status EndJob(uint64_t job) = 0;

@@ -31,8 +31,9 @@ namespace {
 using Stream = grpc::ServerReaderWriter<internal::Reply, internal::Command>;
 
 constexpr size_t kQueueLength = 64;
-constexpr size_t kMaxRowBytes = size_t{1} << 20;  // of one Rows message
-constexpr int kMaxCommandBytes = 1 << 20;         // of one encoded command
+constexpr size_t kMaxRowBytes = size_t{1} << 20;   // of one Rows message
+constexpr int kMaxCommandBytes = 160 << 20;        // of one encoded command: latents are the largest
+constexpr size_t kMaxPartBytes = size_t{1} << 20;  // of one TensorPart message
 
 absl::Status StatusOfException(const std::exception& error) {
   const absl::string_view what = error.what();
@@ -169,7 +170,8 @@ class WorkerService final : public internal::Worker::Service {
 // Executes one controller's log. Keeps which jobs exist, so that a handler sees only commands that make sense.
 class LogExecutor {
  public:
-  LogExecutor(CommandHandler& handler, Controller& controller) : handler_(handler), controller_(controller) {}
+  LogExecutor(CommandHandler& handler, Controller& controller, bool sends_results)
+      : handler_(handler), controller_(controller), sends_results_(sends_results) {}
 
   // The jobs of a controller that has gone go with it.
   ~LogExecutor() {
@@ -243,6 +245,10 @@ class LogExecutor {
         return Decode(command.decode().job());
       case internal::Command::kEndJob:
         return EndJob(command.end_job().job());
+      case internal::Command::kLatents:
+        return Latents(command.latents().job());
+      case internal::Command::kPredict:
+        return Predict(command.predict());
       case internal::Command::kShutdown:
       case internal::Command::KIND_NOT_SET:
         break;
@@ -318,11 +324,42 @@ class LogExecutor {
       return absl::OkStatus();
     });
     if (!decoded.ok()) return decoded.status();
-    if (next != found->second.height || decoded->height != found->second.height ||
+    if (next != (sends_results_ ? found->second.height : 0) || decoded->height != found->second.height ||
         decoded->width != found->second.width) {
       return absl::InternalError("the decoded image is not of the size that the job was started with");
     }
     Send([&](internal::Reply& reply) { ToWire(*decoded, reply.mutable_decoded()); });
+    return absl::OkStatus();
+  }
+
+  absl::Status Latents(uint64_t job) {
+    if (jobs_.count(job) == 0) return absl::NotFoundError(absl::StrCat("there is no job ", job));
+    return SendValues(handler_.Latents(job));
+  }
+
+  absl::Status Predict(const internal::Predict& command) {
+    const uint64_t job = command.job();
+    if (jobs_.count(job) == 0) return absl::NotFoundError(absl::StrCat("there is no job ", job));
+    absl::StatusOr<LatentValues> latents = FromWire(command);
+    if (!latents.ok()) return latents.status();
+    return SendValues(handler_.Predict(job, *latents));
+  }
+
+  absl::Status SendValues(const absl::StatusOr<LatentValues>& latents) {
+    if (!latents.ok()) return latents.status();
+    if (sends_results_) {
+      const absl::string_view bytes(reinterpret_cast<const char*>(latents->values.data()),
+                                    latents->values.size() * sizeof(double));
+      for (size_t at = 0; at < bytes.size(); at += kMaxPartBytes) {
+        const absl::string_view part = bytes.substr(at, kMaxPartBytes);
+        const bool sent =
+            Send([&](internal::Reply& reply) { reply.mutable_part()->set_values(part.data(), part.size()); });
+        if (!sent) return absl::CancelledError("the controller has gone");
+      }
+    }
+    Send([&](internal::Reply& reply) {
+      reply.mutable_tensor()->mutable_shape()->Assign(latents->shape.begin(), latents->shape.end());
+    });
     return absl::OkStatus();
   }
 
@@ -335,6 +372,7 @@ class LogExecutor {
 
   CommandHandler& handler_;
   Controller& controller_;
+  const bool sends_results_;
   uint64_t sequence_ = 0;
   std::map<uint64_t, Size> jobs_;
 };
@@ -365,7 +403,7 @@ absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& 
       if (first) status = absl::DeadlineExceededError("no controller has connected");
       break;
     }
-    LogExecutor::Outcome outcome = LogExecutor(handler, *controller).Run();
+    LogExecutor::Outcome outcome = LogExecutor(handler, *controller, options.sends_results).Run();
     service.Release(controller, outcome.verdict);
     if (outcome.shutdown || ends_with_stream) break;
     patience = options.linger;

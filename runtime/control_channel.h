@@ -21,6 +21,8 @@ struct ChannelOptions {
   absl::Duration linger = absl::ZeroDuration();
   // How long to wait for the first controller.
   absl::Duration first_controller = absl::Seconds(30);
+  // Rank 0 of its group: the one that answers with pixels and tensors.
+  bool sends_results = true;
 };
 
 // Call it before other threads are started: it blocks SIGTERM, so that a thread of its own can remove the socket

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "tessera/internal/control.grpc.pb.h"
 
@@ -56,6 +57,14 @@ class RecordingHandler : public CommandHandler {
     const std::vector<uint8_t> image(size_t{1000} * 700 * 3, 1);
     if (absl::Status status = rows(0, image); !status.ok()) return status;
     return Decoded{.height = 700, .width = 1000};
+  }
+  absl::StatusOr<LatentValues> Latents(uint64_t job) override {
+    Record(absl::StrCat("latents ", job));
+    return LatentValues{.shape = {1, 2, 2}, .values = {0.5, -1, 1e300, 4}};
+  }
+  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents) override {
+    Record(absl::StrCat("predict ", job, " from ", absl::StrJoin(latents.values, " ")));
+    return latents;
   }
   absl::Status EndJob(uint64_t job) override {
     Record(absl::StrCat("end ", job));

@@ -1,6 +1,7 @@
 #include "runtime/control_channel_wire.h"
 
 #include <cmath>
+#include <cstring>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -21,6 +22,7 @@ constexpr int32_t kMaxLayers = 1024;
 constexpr double kMaxScale = 1000;
 constexpr uint64_t kMaxCacheBytes = uint64_t{1} << 40;
 constexpr int kMaxBatch = 1024;
+constexpr int64_t kMaxLatents = int64_t{1} << 24;  // values
 
 absl::Status OutOfRange(absl::string_view field, int64_t value, int64_t low, int64_t high) {
   return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ", legal is ", low, " to ", high));
@@ -135,6 +137,21 @@ absl::StatusOr<std::vector<uint64_t>> FromWire(const internal::Step& wire) {
     }
   }
   return jobs;
+}
+
+absl::StatusOr<LatentValues> FromWire(const internal::Predict& wire) {
+  LatentValues latents = {.shape = {wire.shape().begin(), wire.shape().end()}};
+  int64_t values = 1;
+  for (int64_t size : latents.shape) {
+    if (size < 1 || size > kMaxLatents / values) return OutOfRange("size of the latents", size, 1, kMaxLatents);
+    values *= size;
+  }
+  if (wire.values().size() != static_cast<size_t>(values) * sizeof(double)) {
+    return absl::InvalidArgumentError("the latents' values do not fill their shape");
+  }
+  latents.values.resize(static_cast<size_t>(values));
+  std::memcpy(latents.values.data(), wire.values().data(), wire.values().size());
+  return latents;
 }
 
 absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire) {
@@ -252,6 +269,7 @@ void ToWire(const JobStarted& started, internal::JobStarted* wire) {
 void ToWire(const Stepped& stepped, internal::Stepped* wire) {
   wire->set_completed(stepped.completed);
   wire->set_seconds(stepped.seconds);
+  wire->set_digest(stepped.digest);
 }
 
 void ToWire(const Decoded& decoded, internal::Decoded* wire) {

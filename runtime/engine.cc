@@ -7,9 +7,11 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <limits>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "models/load_plan.h"
@@ -18,6 +20,7 @@
 #include "runtime/device.h"
 #include "runtime/image_output.h"
 #include "runtime/make_engine.h"
+#include "runtime/mesh_forward.h"
 #include "runtime/model_info.h"
 
 namespace tessera {
@@ -31,23 +34,46 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// Runs tensor code. What LibTorch throws goes to the log in full, and to the user without its internals.
-template <class Function>
-auto Guarded(const Function& function) -> decltype(function()) {
-  const c10::InferenceMode no_gradients;
-  try {
-    return function();
-  } catch (const c10::OutOfMemoryError& error) {
-    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+// What LibTorch throws goes to the log in full, and to the user without its internals.
+absl::Status StatusOf(const c10::Error& error) {
+  std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) {
     return absl::ResourceExhaustedError(
         "out of memory on the device; use a smaller size, a smaller dtype or fewer images");
-  } catch (const c10::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
-    if (absl::StrContains(error.what_without_backtrace(), "can't allocate memory")) {
-      return absl::ResourceExhaustedError("out of memory; use a smaller size, a smaller dtype or fewer images");
-    }
-    return absl::InternalError("the tensor library reported an error; the worker's log has it");
   }
+  if (absl::StrContains(error.what_without_backtrace(), "can't allocate memory")) {
+    return absl::ResourceExhaustedError("out of memory; use a smaller size, a smaller dtype or fewer images");
+  }
+  return absl::InternalError("the tensor library reported an error; the worker's log has it");
+}
+
+// The front end watches the ranks and ends a group whose ranks no longer get on, so this is only the last resort.
+constexpr std::chrono::hours kCommunicatorDeadline(2);
+
+Mesh MeshOf(const Layout& layout) {
+  const absl::StatusOr<Mesh> mesh = Mesh::Create(layout.mesh, layout.ranks());
+  TORCH_CHECK(mesh.ok(), std::string(mesh.status().message()));
+  return *mesh;
+}
+
+// Differs whenever a single word does. 0 is never returned.
+uint64_t Digest(uint64_t digest, const at::Tensor& tensor) {
+  const at::Tensor bytes = tensor.contiguous().cpu().view(at::kByte).flatten();
+  const uint8_t* data = bytes.const_data_ptr<uint8_t>();
+  const auto size = static_cast<size_t>(bytes.numel());
+  for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, data + at, std::min(sizeof(word), size - at));
+    digest = (digest ^ word) * 0x9E3779B97F4A7C15;
+    digest ^= digest >> 29;
+  }
+  return digest == 0 ? 1 : digest;
+}
+
+LatentValues ToValues(const at::Tensor& tensor) {
+  const at::Tensor values = tensor.to(at::kCPU, at::kDouble).contiguous();
+  const double* data = values.const_data_ptr<double>();
+  return {.shape = values.sizes().vec(), .values = {data, data + values.numel()}};
 }
 
 // Legal by the model's description; the front end's validator has said so before, but its bytes are not believed.
@@ -79,6 +105,36 @@ absl::Status CheckParameters(const JobParameters& parameters, const FamilyDescri
 }
 
 }  // namespace
+
+Engine::Engine(const WorkerRank& place)
+    : place_(place),
+      mesh_(MeshOf(place.layout)),
+      communicators_(place.layout.ranks() == 1
+                         ? nullptr
+                         : std::make_unique<MeshCommunicators>(
+                               place.segment, place.rank, HostCommunicatorOptions{.deadline = kCommunicatorDeadline})),
+      groups_(communicators_ == nullptr ? RankGroups::Alone(one_) : communicators_->groups()) {}
+
+void Engine::Poison(const std::string& reason) {
+  if (communicators_ != nullptr) place_.segment->Poison(place_.rank, reason);
+}
+
+template <class Function>
+auto Engine::Guarded(const Function& function) -> decltype(function()) {
+  const c10::InferenceMode no_gradients;
+  try {
+    return function();
+  } catch (const CommError& error) {
+    return absl::AbortedError(error.what());
+  } catch (const c10::Error& error) {
+    absl::Status status = StatusOf(error);
+    Poison(std::string(status.message()));
+    return status;
+  } catch (const std::exception& error) {
+    Poison(error.what());
+    throw;
+  }
+}
 
 absl::StatusOr<ModelDescription> Engine::Describe(const std::string& model) {
   const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(model);
@@ -129,7 +185,8 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
                                  .text_encoders = parameters.text_encoders,
                                  .autoencoder = parameters.autoencoder,
                                  .prompt_cache_bytes = static_cast<int64_t>(std::min<uint64_t>(
-                                     parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max()))});
+                                     parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max())),
+                                 .share = ShareOf(mesh_, place_.rank, static_cast<int>(model->description.blocks))});
     if (!family.ok()) return family.status();
     model->family = *std::move(family);
     model_ = std::move(model);
@@ -212,7 +269,9 @@ absl::StatusOr<Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
   if (batch.empty()) return absl::InvalidArgumentError("a step without jobs");
   return Guarded([&]() -> absl::StatusOr<Stepped> {
     Denoiser(*model_->family, groups_).Step(batch);
-    return Stepped{.completed = batch[0]->sampler->step(), .seconds = watch.seconds()};
+    uint64_t digest = 0;
+    for (const DenoiseJob* job : batch) digest = Digest(digest, job->latents);
+    return Stepped{.completed = batch[0]->sampler->step(), .seconds = watch.seconds(), .digest = digest};
   });
 }
 
@@ -226,10 +285,38 @@ absl::StatusOr<Decoded> Engine::Decode(uint64_t job, RowSink rows) {
     if (!image.ok()) return image.status();
     const at::Tensor pixels = ToPixels(ResizeAndCrop(*image, found.height, found.width)).squeeze(0).cpu();
     const absl::Span<const uint8_t> rgb(pixels.const_data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel()));
-    if (absl::Status sent = rows(0, rgb); !sent.ok()) return sent;
+    if (place_.rank == 0) {
+      if (absl::Status sent = rows(0, rgb); !sent.ok()) return sent;
+    }
     return Decoded{.height = static_cast<int32_t>(found.height),
                    .width = static_cast<int32_t>(found.width),
                    .seconds = watch.seconds()};
+  });
+}
+
+absl::StatusOr<LatentValues> Engine::Latents(uint64_t job) {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("job ", job, " does not exist"));
+  return Guarded([&]() -> absl::StatusOr<LatentValues> { return ToValues(it->second.denoise.latents); });
+}
+
+absl::StatusOr<LatentValues> Engine::Predict(uint64_t job, const LatentValues& latents) {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("job ", job, " does not exist"));
+  DenoiseJob& denoise = it->second.denoise;
+  if (denoise.sampler->step() >= denoise.sampler->num_steps()) {
+    return absl::FailedPreconditionError(absl::StrCat("job ", job, " has no steps left"));
+  }
+  if (at::IntArrayRef(latents.shape) != denoise.latents.sizes()) {
+    return absl::InvalidArgumentError("the latents are not of the job's shape");
+  }
+  return Guarded([&]() -> absl::StatusOr<LatentValues> {
+    const at::Tensor own = denoise.latents;
+    const absl::Cleanup restore = [&] { denoise.latents = own; };
+    denoise.latents = at::tensor(latents.values, at::kDouble).view(latents.shape).to(own.options());
+    DenoiseJob* batch[] = {&denoise};
+    const at::Tensor prediction = tessera::Predict(*model_->family, batch, groups_)[0];
+    return ToValues(prediction.view(latents.shape));
   });
 }
 
@@ -238,6 +325,6 @@ absl::Status Engine::EndJob(uint64_t job) {
   return absl::OkStatus();
 }
 
-std::unique_ptr<CommandHandler> MakeEngine() { return std::make_unique<Engine>(); }
+std::unique_ptr<CommandHandler> MakeEngine(const WorkerRank& place) { return std::make_unique<Engine>(place); }
 
 }  // namespace tessera

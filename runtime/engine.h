@@ -1,4 +1,4 @@
-// The worker's answers to the command log: holds one model and the jobs that run on it.
+// The worker's answers to the command log: holds one rank's part of a model, and the jobs that run on it.
 #pragma once
 
 #include <cstdint>
@@ -8,23 +8,31 @@
 #include "models/families.h"
 #include "parallel/communicator.h"
 #include "parallel/forward_context.h"
+#include "parallel/host/mesh_communicators.h"
+#include "parallel/mesh.h"
 #include "parallel/rank_groups.h"
 #include "runtime/commands.h"
 #include "runtime/denoiser.h"
 #include "runtime/samplers/sampler_config.h"
+#include "runtime/worker_rank.h"
 
 namespace tessera {
 
-// Used by one thread. LibTorch's exceptions become statuses here, without their stack traces.
+// Used by one thread. LibTorch's exceptions become statuses here, without their stack traces. In a group of several
+// ranks an exception poisons the group: the other ranks' calls end with it, and the group is of no more use. What all
+// ranks find out alike (an illegal parameter, say) does not.
 class Engine final : public CommandHandler {
  public:
-  Engine() = default;
+  // The place is as MakeEngine says.
+  explicit Engine(const WorkerRank& place = {});
 
   absl::StatusOr<ModelDescription> Describe(const std::string& model) override;
   absl::StatusOr<Loaded> Load(const LoadParameters& parameters) override;
   absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override;
   absl::StatusOr<Stepped> Step(absl::Span<const uint64_t> jobs) override;
   absl::StatusOr<Decoded> Decode(uint64_t job, RowSink rows) override;
+  absl::StatusOr<LatentValues> Latents(uint64_t job) override;
+  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents) override;
   absl::Status EndJob(uint64_t job) override;
 
  private:
@@ -40,8 +48,16 @@ class Engine final : public CommandHandler {
 
   absl::StatusOr<JobStarted> Start(uint64_t id, const JobParameters& parameters);
 
+  // Runs tensor code: see above.
+  template <class Function>
+  auto Guarded(const Function& function) -> decltype(function());
+  void Poison(const std::string& reason);
+
+  const WorkerRank place_;
+  const Mesh mesh_;
   SingleRank one_;
-  RankGroups groups_ = RankGroups::Alone(one_);
+  const std::unique_ptr<MeshCommunicators> communicators_;  // of several ranks
+  const RankGroups groups_;
   LocalAttention attention_;
   ForwardContext context_{.attention = attention_, .tensor = one_};  // of the text encoders and the autoencoder
   std::unique_ptr<Model> model_;

@@ -4,9 +4,11 @@
 #include <memory>
 
 #include "runtime/commands.h"
+#include "runtime/worker_rank.h"
 
 namespace tessera {
 
-std::unique_ptr<CommandHandler> MakeEngine();
+// `place.rank` lies within the layout, whose groups the segment has.
+std::unique_ptr<CommandHandler> MakeEngine(const WorkerRank& place);
 
 }  // namespace tessera

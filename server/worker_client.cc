@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -23,6 +24,7 @@ using internal::Reply;
 
 constexpr int kMaxReplyBytes = 4 << 20;
 constexpr size_t kMaxRepliesUnread = 4096;
+constexpr size_t kMaxLatentBytes = size_t{1} << 27;
 constexpr int32_t kMaxSide = 1 << 16;
 constexpr int32_t kMaxTokens = 1 << 16;
 constexpr int32_t kMaxBlocks = 1 << 16;
@@ -174,7 +176,8 @@ std::shared_ptr<grpc::Channel> ChannelOn(int socket) {
 class WorkerClient::Connection {
  public:
   explicit Connection(Options options)
-      : patience_(options.patience),
+      : sends_results(options.sends_results),
+        patience_(options.patience),
         ending_(std::move(options.ending)),
         stub_(internal::Worker::NewStub(ChannelOn(options.socket))),
         stream_(stub_->Drive(&context_)),
@@ -227,7 +230,35 @@ class WorkerClient::Connection {
     return reply;
   }
 
+  // The parts of a tensor and its shape.
+  absl::StatusOr<LatentValues> CallForValues(Command command) {
+    absl::StatusOr<uint64_t> sequence = Send(std::move(command));
+    if (!sequence.ok()) return sequence.status();
+    std::string bytes;
+    while (true) {
+      absl::StatusOr<Reply> reply = Wait(*sequence, Reply::kTensor);
+      if (!reply.ok()) return reply.status();
+      if (reply->has_part() && bytes.size() + reply->part().values().size() <= kMaxLatentBytes) {
+        bytes += reply->part().values();
+        continue;
+      }
+      if (!reply->has_tensor()) return ProtocolError("a reply of the wrong kind");
+      LatentValues latents = {.shape = {reply->tensor().shape().begin(), reply->tensor().shape().end()}};
+      if (!sends_results && bytes.empty()) return latents;
+      size_t count = 1;
+      for (int64_t size : latents.shape) {
+        if (size < 1 || static_cast<uint64_t>(size) > kMaxLatentBytes / count) return ProtocolError("an illegal shape");
+        count *= static_cast<size_t>(size);
+      }
+      if (bytes.size() != count * sizeof(double)) return ProtocolError("a tensor of another size than its shape");
+      latents.values.resize(count);
+      std::memcpy(latents.values.data(), bytes.data(), bytes.size());
+      return latents;
+    }
+  }
+
   int steps_in_flight = 0;
+  const bool sends_results;
 
  private:
   void Read() {
@@ -256,7 +287,7 @@ class WorkerClient::Connection {
   // With mutex_ held.
   absl::Status EndStatus() const {
     if (!broken_.ok()) return broken_;
-    return absl::UnavailableError(absl::StrCat("the worker ", ending_()));
+    return absl::UnavailableError(ending_());
   }
 
   const absl::Duration patience_;
@@ -324,7 +355,9 @@ absl::StatusOr<Stepped> WorkerClient::WaitForStep(uint64_t sequence) {
   absl::StatusOr<Reply> reply = connection_->WaitFor(sequence, Reply::kStepped);
   if (reply.status().code() != absl::StatusCode::kFailedPrecondition) --connection_->steps_in_flight;
   if (!reply.ok()) return reply.status();
-  return Stepped{.completed = reply->stepped().completed(), .seconds = reply->stepped().seconds()};
+  return Stepped{.completed = reply->stepped().completed(),
+                 .seconds = reply->stepped().seconds(),
+                 .digest = reply->stepped().digest()};
 }
 
 absl::StatusOr<DecodedPicture> WorkerClient::Decode(uint64_t job, const JobStarted& started) {
@@ -338,13 +371,13 @@ absl::StatusOr<DecodedPicture> WorkerClient::Decode(uint64_t job, const JobStart
   image.width = started.width;
   const size_t row_bytes = static_cast<size_t>(image.width) * 3;
   const size_t all_bytes = row_bytes * image.height;
-  image.rgb.reserve(all_bytes);
+  if (connection_->sends_results) image.rgb.reserve(all_bytes);
   while (true) {
     absl::StatusOr<Reply> reply = connection_->Wait(*sequence, Reply::kDecoded);
     if (!reply.ok()) return reply.status();
     if (reply->has_decoded()) {
-      if (image.rgb.size() != all_bytes || reply->decoded().height() != image.height ||
-          reply->decoded().width() != image.width) {
+      if (image.rgb.size() != (connection_->sends_results ? all_bytes : 0) ||
+          reply->decoded().height() != image.height || reply->decoded().width() != image.width) {
         return ProtocolError("an image of another size than announced");
       }
       picture.seconds = reply->decoded().seconds();
@@ -357,6 +390,21 @@ absl::StatusOr<DecodedPicture> WorkerClient::Decode(uint64_t job, const JobStart
     }
     image.rgb.insert(image.rgb.end(), rgb.begin(), rgb.end());
   }
+}
+
+absl::StatusOr<LatentValues> WorkerClient::Latents(uint64_t job) {
+  Command command;
+  command.mutable_latents()->set_job(job);
+  return connection_->CallForValues(std::move(command));
+}
+
+absl::StatusOr<LatentValues> WorkerClient::Predict(uint64_t job, const LatentValues& latents) {
+  Command command;
+  internal::Predict& predict = *command.mutable_predict();
+  predict.set_job(job);
+  predict.mutable_shape()->Assign(latents.shape.begin(), latents.shape.end());
+  predict.set_values(latents.values.data(), latents.values.size() * sizeof(double));
+  return connection_->CallForValues(std::move(command));
 }
 
 absl::Status WorkerClient::EndJob(uint64_t job) {

@@ -29,9 +29,11 @@ struct DecodedPicture {
 class WorkerClient {
  public:
   struct Options {
-    int socket = -1;                      // connected; owned by the client from here on
-    absl::Duration patience;              // for the answer to any one command
-    std::function<std::string()> ending;  // says how the worker ended, when its stream has: "was killed by signal 9"
+    int socket = -1;          // connected; owned by the client from here on
+    absl::Duration patience;  // for the answer to any one command
+    // Says how the worker ended, when its stream has: "the worker was killed by signal 9 (Killed)".
+    std::function<std::string()> ending;
+    bool sends_results = true;  // rank 0 of its group: pixels and tensors come from there
   };
 
   static constexpr int kMaxStepsInFlight = 2;
@@ -47,8 +49,11 @@ class WorkerClient {
   absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs);
   absl::StatusOr<Stepped> WaitForStep(uint64_t sequence);
 
-  // `started` tells the size that is expected.
+  // `started` tells the size that is expected. The picture is empty where pixels come from another rank, and so are
+  // values.
   absl::StatusOr<DecodedPicture> Decode(uint64_t job, const JobStarted& started);
+  absl::StatusOr<LatentValues> Latents(uint64_t job);
+  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents);
   absl::Status EndJob(uint64_t job);
   absl::Status Shutdown();
 

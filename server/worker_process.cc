@@ -87,7 +87,8 @@ struct Child {
   char* const* arguments;
   char* const* environment;
   int output;
-  int failure;  // where errno goes when the program cannot be executed
+  int inherited;  // -1: none
+  int failure;    // above kInheritedDescriptor; where errno goes when the program cannot be executed
   pid_t parent;
 };
 
@@ -105,6 +106,14 @@ struct Child {
   const int null = open("/dev/null", O_RDWR);
   if (null >= 0 && dup2(null, 0) >= 0 && dup2(child.output, 1) >= 0 && dup2(child.output, 2) >= 0) {
     close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+    if (child.inherited >= 0) {
+      // dup2 onto itself would leave it closed at exec.
+      if (child.inherited == WorkerProcess::kInheritedDescriptor) {
+        fcntl(child.inherited, F_SETFD, 0);
+      } else {
+        dup2(child.inherited, WorkerProcess::kInheritedDescriptor);
+      }
+    }
     execve(child.arguments[0], child.arguments, child.environment);
   }
   const int error = errno;
@@ -135,7 +144,10 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
   if (pipe2(output, O_CLOEXEC) != 0) return SystemError("cannot start the worker");
   Descriptor output_read(output[0]), output_write(output[1]);
   if (pipe2(failure, O_CLOEXEC) != 0) return SystemError("cannot start the worker");
-  Descriptor failure_read(failure[0]), failure_write(failure[1]);
+  Descriptor failure_read(failure[0]), failure_low(failure[1]);
+  Descriptor failure_write(fcntl(failure_low.get(), F_DUPFD_CLOEXEC, WorkerProcess::kInheritedDescriptor + 1));
+  if (failure_write.get() < 0) return SystemError("cannot start the worker");
+  failure_low.Close();
 
   // Threads that wait for each other's part of an operator spin a little, then sleep. OpenMP's own default spins for
   // milliseconds, which on a machine with other work makes every step several times slower.
@@ -147,7 +159,12 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
   }
   environment.push_back(nullptr);
 
-  const Child child = {arguments.data(), environment.data(), output_write.get(), failure_write.get(), getpid()};
+  const Child child = {.arguments = arguments.data(),
+                       .environment = environment.data(),
+                       .output = output_write.get(),
+                       .inherited = options.inherited,
+                       .failure = failure_write.get(),
+                       .parent = getpid()};
   const pid_t pid = fork();
   if (pid < 0) return SystemError("cannot start the worker");
   if (pid == 0) Execute(child);
@@ -236,6 +253,17 @@ std::string WorkerProcess::StateText() {
     return absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")");
   }
   return absl::StrCat("ended with exit code ", WEXITSTATUS(*wait_status_));
+}
+
+bool WorkerProcess::IsStopped() const {
+  FILE* file = fopen(absl::StrCat("/proc/", pid_, "/stat").c_str(), "re");
+  if (file == nullptr) return false;
+  char line[512] = {};
+  const bool read = fgets(line, sizeof(line), file) != nullptr;
+  fclose(file);
+  // The state stands behind the name, which is in parentheses and may hold any character.
+  const char* name_end = read ? strrchr(line, ')') : nullptr;
+  return name_end != nullptr && name_end[1] == ' ' && name_end[2] == 'T';
 }
 
 std::string WorkerProcess::LastOutput() {

@@ -24,6 +24,7 @@ namespace tessera {
 struct WorkerProcessOptions {
   std::string executable;
   std::vector<std::string> arguments;  // after "--socket PATH"
+  int inherited = -1;                  // a descriptor of ours that the worker gets as kInheritedDescriptor
   bool show_output = false;            // copy the worker's output to our standard error
 };
 
@@ -32,6 +33,8 @@ std::string WorkerExecutable();
 
 class WorkerProcess {
  public:
+  static constexpr int kInheritedDescriptor = 3;
+
   static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const WorkerProcessOptions& options);
   ~WorkerProcess();  // ends the worker if it still runs
 
@@ -46,6 +49,9 @@ class WorkerProcess {
 
   // "was killed by signal 9 (Killed)", "ended with exit code 3", "is running".
   std::string StateText();
+
+  // Whether a signal has stopped it, so that it runs no more until another one lets it go on.
+  bool IsStopped() const;
 
   // The last lines that the worker wrote; all of them once it has ended.
   std::string LastOutput();

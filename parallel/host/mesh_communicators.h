@@ -2,16 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "parallel/host/host_communicator.h"
-#include "parallel/mesh.h"
+#include "parallel/host/mesh_groups.h"
 #include "parallel/rank_groups.h"
 
 namespace tessera {
-
-// The groups of more than one rank that a segment for this mesh needs.
-std::vector<HostGroup> MeshGroups(const Mesh& mesh);
 
 class MeshCommunicators {
  public:

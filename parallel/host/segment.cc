@@ -24,13 +24,14 @@ using host_layout::Bell;
 using host_layout::Channel;
 using host_layout::GroupEntry;
 using host_layout::Header;
+using host_layout::Heart;
 using host_layout::RankArea;
 using host_layout::SlotHeader;
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 constexpr uint64_t kMagic = 0x746e656d67655354;  // "TSegment"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr int64_t kPage = 4096;
 constexpr int64_t kMaxSlotBytes = int64_t{64} << 20;
 constexpr int kMaxSlots = 256;
@@ -93,8 +94,9 @@ absl::StatusOr<std::shared_ptr<HostSegment>> HostSegment::Plan(const HostSegment
                                                    kPage, " up to ", kMaxSlotBytes));
   if (options.slots < 2 || options.slots > kMaxSlots)
     return absl::InvalidArgumentError(absl::StrCat(options.slots, " slots; legal are 2 to ", kMaxSlots));
-  if (options.groups.empty() || static_cast<int>(options.groups.size()) > kMaxHostGroups)
-    return absl::InvalidArgumentError(absl::StrCat(options.groups.size(), " groups; legal are 1 to ", kMaxHostGroups));
+  if (static_cast<int>(options.groups.size()) > kMaxHostGroups)
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.groups.size(), " groups; legal are at most ", kMaxHostGroups));
 
   std::shared_ptr<HostSegment> segment(new HostSegment);
   segment->ranks_ = options.ranks;
@@ -108,6 +110,7 @@ absl::StatusOr<std::shared_ptr<HostSegment>> HostSegment::Plan(const HostSegment
     offset = PageUp(offset + bytes);
     return begin;
   };
+  segment->hearts_ = take(options.ranks * static_cast<int64_t>(sizeof(Heart)));
   for (const HostGroup& group : options.groups) {
     if (absl::Status status = CheckGroup(group, options.ranks, members); !status.ok()) return status;
     const int64_t size = group.ranks.size(), pairs = size * size;
@@ -270,6 +273,20 @@ std::optional<HostPoison> HostSegment::poison() const {
   if (from.poison.load(std::memory_order_acquire) != 2) return HostPoison{.reason = "the group was ended"};
   const size_t length = strnlen(from.poison_reason.data(), from.poison_reason.size());
   return HostPoison{.rank = from.poison_rank, .reason = std::string(from.poison_reason.data(), length)};
+}
+
+std::atomic<uint64_t>& HostSegment::Beats(int rank) const {
+  return reinterpret_cast<Heart*>(base_ + hearts_)[rank].beats;
+}
+
+bool HostSegment::IsInCall(int rank) const {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    for (size_t r = 0; r < groups_[g].ranks.size(); ++r) {
+      if (groups_[g].ranks[r] != rank) continue;
+      if (Area(static_cast<int>(g), static_cast<int>(r)).activity.load(std::memory_order_relaxed) != 0) return true;
+    }
+  }
+  return false;
 }
 
 RankArea& HostSegment::Area(int group, int rank) const {

@@ -1,8 +1,9 @@
 // The memory through which the ranks of one host exchange tensors, and the flag that ends them all.
 //
 // A segment serves one world of ranks. It holds a region for each group of them: the whole world, or the ranks along
-// one axis of a mesh. Ranks that are threads share a heap segment. Ranks that are processes map the same memfd, handed
-// over a Unix socket or inherited: it has no name, so nothing is left behind when the last of them ends.
+// one axis of a mesh; and for each rank a counter of heartbeats, for whoever watches them. Ranks that are threads share
+// a heap segment. Ranks that are processes map the same memfd, handed over a Unix socket or inherited: it has no name,
+// so nothing is left behind when the last of them ends.
 //
 // Poison ends every wait and every later call of every rank of the world. Whoever holds the segment may poison it, the
 // process that started the ranks included: this file knows nothing of tensors. Thread-safe.
@@ -69,6 +70,11 @@ struct alignas(128) RankArea {
   alignas(128) std::array<Note, kNotes> notes;
 };
 
+// Counts up for as long as a rank gets on with whatever it does.
+struct alignas(128) Heart {
+  std::atomic<uint64_t> beats;
+};
+
 // A queue of slots from one rank to another.
 struct Channel {
   alignas(128) std::atomic<uint64_t> written;  // by the sender
@@ -131,6 +137,11 @@ class HostSegment {
   bool IsPoisoned() const;
   std::optional<HostPoison> poison() const;
 
+  // Of one rank of the world. Only the rank itself counts up.
+  std::atomic<uint64_t>& Beats(int rank) const;
+  // Whether it is within a call of a communicator, where it may be waiting for another rank.
+  bool IsInCall(int rank) const;
+
   // Of one group; ranks are those within the group.
   host_layout::RankArea& Area(int group, int rank) const;
   host_layout::Channel& ChannelOf(int group, int from, int to) const;
@@ -152,6 +163,7 @@ class HostSegment {
   std::byte* base_ = nullptr;
   int descriptor_ = -1;
   int ranks_ = 0, slots_ = 0;
+  int64_t hearts_ = 0;  // offset
   int64_t slot_bytes_ = 0, total_bytes_ = 0;
   std::vector<HostGroup> groups_;
   std::vector<Region> regions_;

@@ -29,10 +29,17 @@ struct Worker final : CommandHandler {
   }
   absl::StatusOr<Stepped> Step(absl::Span<const uint64_t>) override { return Stepped{}; }
   absl::StatusOr<Decoded> Decode(uint64_t, RowSink) override { return Decoded{}; }
+  absl::StatusOr<LatentValues> Latents(uint64_t) override { return latents; }
+  absl::StatusOr<LatentValues> Predict(uint64_t, const LatentValues& asked) override {
+    LatentValues prediction = asked;
+    for (double& value : prediction.values) value *= -2;
+    return prediction;
+  }
   absl::Status EndJob(uint64_t) override { return absl::OkStatus(); }
 
   ModelDescription description;
   JobStarted started;
+  LatentValues latents;
   LoadParameters load;
   JobParameters job;
 };
@@ -45,8 +52,10 @@ class ControlProtocolTest : public ::testing::Test {
     parent_ = parent;
     thread_ =
         std::thread([this] { result_ = ServeControlChannel(worker_, {.socket_path = parent_ + "/folder/socket"}); });
-    client_ = std::make_unique<WorkerClient>(WorkerClient::Options{
-        .socket = Connect(), .patience = absl::Seconds(60), .ending = [] { return std::string("went away"); }});
+    client_ = std::make_unique<WorkerClient>(
+        WorkerClient::Options{.socket = Connect(), .patience = absl::Seconds(60), .ending = [] {
+                                return std::string("the worker went away");
+                              }});
   }
 
   ~ControlProtocolTest() override {
@@ -187,6 +196,33 @@ TEST_F(ControlProtocolTest, CarriesWhetherThePromptWasCached) {
   EXPECT_TRUE(client_->StartJob(1, EveryParameter())->cached);
   worker_.started.cached = false;
   EXPECT_FALSE(client_->StartJob(2, EveryParameter())->cached);
+}
+
+TEST_F(ControlProtocolTest, LatentsOfAnySizeArriveToTheBit) {
+  worker_.started.height = worker_.started.width = 8;
+  ASSERT_TRUE(client_->StartJob(1, EveryParameter()).ok());
+  // More than one message carries.
+  worker_.latents = {.shape = {3, 300, 400}, .values = std::vector<double>(3 * 300 * 400)};
+  for (size_t i = 0; i < worker_.latents.values.size(); ++i)
+    worker_.latents.values[i] = 1.0 / static_cast<double>(i + 1);
+  const absl::StatusOr<LatentValues> latents = client_->Latents(1);
+  ASSERT_TRUE(latents.ok()) << latents.status();
+  EXPECT_EQ(latents->shape, worker_.latents.shape);
+  EXPECT_EQ(latents->values, worker_.latents.values);
+
+  const absl::StatusOr<LatentValues> prediction = client_->Predict(1, *latents);
+  ASSERT_TRUE(prediction.ok()) << prediction.status();
+  EXPECT_EQ(prediction->values.back(), -2 * latents->values.back());
+}
+
+TEST_F(ControlProtocolTest, LatentsThatDoNotFillTheirShapeAreRefused) {
+  worker_.started.height = worker_.started.width = 8;
+  ASSERT_TRUE(client_->StartJob(1, EveryParameter()).ok());
+  EXPECT_EQ(client_->Predict(1, {.shape = {2, 2}, .values = {1, 2, 3}}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(client_->Predict(1, {.shape = {int64_t{1} << 40, int64_t{1} << 40}, .values = {1}}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(client_->Predict(2, {.shape = {1}, .values = {1}}).status().code(), absl::StatusCode::kNotFound);
 }
 
 }  // namespace

@@ -86,8 +86,8 @@ TEST_F(FailureTest, AnOutputFolderThatIsAFileEndsWithCode5) {
 }
 
 TEST_F(FailureTest, AnImageThatDoesNotFitOnTheDiskEndsWithCode5AndLeavesNoPartOfIt) {
-  largest_file_ = 1000;  // enough for standard error, which is a file too
-  EXPECT_THAT(ErrorOf(5, {"x", "--size", "512x512", "-o", "a.png"}), HasSubstr("\"a.png\": the file is larger"));
+  largest_file_ = 9000;  // enough for standard error and the workers' memory, which are files too
+  EXPECT_THAT(ErrorOf(5, {"x", "--size", "2048x2048", "-o", "a.jpg"}), HasSubstr("\"a.jpg\": the file is larger"));
 }
 
 TEST_F(FailureTest, AnErrorOfTheWorkersCodeEndsWithCode1WithoutItsStack) {

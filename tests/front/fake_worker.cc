@@ -11,6 +11,8 @@
 //   CALL=die                SIGKILL
 //   CALL=hang               never answers
 //   salt=N                  other pixels for the same request
+//   drift=N                 other latents from step N on
+// An order that begins with rankN: is for that rank of the group alone.
 #include <signal.h>
 #include <unistd.h>
 
@@ -24,20 +26,23 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "runtime/control_channel.h"
 
 namespace tessera {
 namespace {
 
-std::map<std::string, std::string> ReadOrders() {
+std::map<std::string, std::string> ReadOrders(const std::string& rank) {
   std::map<std::string, std::string> orders;
   const char* text = std::getenv("TESSERA_FAKE_WORKER");
   for (absl::string_view order : absl::StrSplit(text == nullptr ? "" : text, ' ', absl::SkipEmpty())) {
+    if (absl::StartsWith(order, "rank") && !absl::ConsumePrefix(&order, absl::StrCat("rank", rank, ":"))) continue;
     const std::pair<std::string, std::string> parts = absl::StrSplit(order, absl::MaxSplits('=', 1));
     orders.insert(parts);
   }
@@ -62,7 +67,8 @@ std::string OptionsOf(const JobParameters& job) {
 
 class FakeHandler final : public CommandHandler {
  public:
-  explicit FakeHandler(std::map<std::string, std::string> orders) : orders_(std::move(orders)) {}
+  FakeHandler(std::map<std::string, std::string> orders, bool sends_results)
+      : orders_(std::move(orders)), sends_results_(sends_results) {}
 
   absl::StatusOr<ModelDescription> Describe(const std::string& model) override {
     if (absl::Status status = Obey("describe"); !status.ok()) return status;
@@ -90,6 +96,7 @@ class FakeHandler final : public CommandHandler {
     description.max_sequence_length = 48;
     description.options = {prompt_option::kPrompt2, prompt_option::kTrueCfgScale, prompt_option::kClipSkip,
                            prompt_option::kSkipLayers, prompt_option::kOriginalSize};
+    description.heads = 4;
     description.blocks = 10;
     description.default_clean_caption = true;
     description.default_sampler = "dpm++";
@@ -125,7 +132,8 @@ class FakeHandler final : public CommandHandler {
     Job& job = jobs_.at(jobs[0]);
     if (absl::Status status = Obey(absl::StrCat("step", job.completed + 1)); !status.ok()) return status;
     if (job.completed == job.parameters.steps) return absl::FailedPreconditionError("the job has no steps left");
-    return Stepped{.completed = ++job.completed, .seconds = 0.5};
+    ++job.completed;
+    return Stepped{.completed = job.completed, .seconds = 0.5, .digest = DigestOf(job)};
   }
 
   absl::StatusOr<Decoded> Decode(uint64_t id, RowSink rows) override {
@@ -135,12 +143,18 @@ class FakeHandler final : public CommandHandler {
     for (unsigned char c : absl::StrCat(job.parameters.prompt, OptionsOf(job.parameters))) mixed = mixed * 131 + c;
     if (const auto salt = orders_.find("salt"); salt != orders_.end()) mixed += std::stoi(salt->second);
     std::vector<uint8_t> row(3 * static_cast<size_t>(job.parameters.width));
-    for (int32_t y = 0; y < job.parameters.height; ++y) {
+    for (int32_t y = 0; sends_results_ && y < job.parameters.height; ++y) {
       for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<uint8_t>(mixed + 2 * y + i);
       if (absl::Status status = rows(y, row); !status.ok()) return status;
     }
     return Decoded{.height = job.parameters.height, .width = job.parameters.width, .seconds = 0.0625};
   }
+
+  absl::StatusOr<LatentValues> Latents(uint64_t id) override {
+    return LatentValues{.shape = {1, 1, 2}, .values = {static_cast<double>(DigestOf(jobs_.at(id))), 1}};
+  }
+
+  absl::StatusOr<LatentValues> Predict(uint64_t, const LatentValues& latents) override { return latents; }
 
   absl::Status EndJob(uint64_t job) override {
     jobs_.erase(job);
@@ -152,6 +166,12 @@ class FakeHandler final : public CommandHandler {
     JobParameters parameters;
     int32_t completed = 0;
   };
+
+  uint64_t DigestOf(const Job& job) const {
+    const auto drift = orders_.find("drift");
+    const bool drifts = drift != orders_.end() && job.completed >= std::stoi(drift->second);
+    return 1000 + static_cast<uint64_t>(job.completed) + (drifts ? 1000000 : 0);
+  }
 
   absl::Status Obey(const std::string& call) {
     const auto order = orders_.find(call);
@@ -165,21 +185,26 @@ class FakeHandler final : public CommandHandler {
   }
 
   const std::map<std::string, std::string> orders_;
+  const bool sends_results_;
   std::map<uint64_t, Job> jobs_;
   bool caches_ = false;
   std::set<std::string> encoded_;  // prompts
 };
 
 int Main(int argc, char** argv) {
-  std::map<std::string, std::string> orders = ReadOrders();
-  if (argc < 3 || absl::string_view(argv[1]) != "--socket") return 2;
+  std::map<std::string, std::string> options;
+  for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
+  std::map<std::string, std::string> orders = ReadOrders(options["--rank"]);
+  if (options["--socket"].empty()) return 2;
   if (orders.count("exit") != 0) {
     std::cerr << "fake worker: ends as it was told to" << std::endl;
     return std::stoi(orders["exit"]);
   }
   while (orders.count("mute") != 0) pause();
-  FakeHandler handler(std::move(orders));
-  const absl::Status status = ServeControlChannel(handler, {.socket_path = argv[2]});
+  const bool first = options["--rank"].empty() || options["--rank"] == "0";
+  FakeHandler handler(std::move(orders), first);
+  const absl::Status status =
+      ServeControlChannel(handler, {.socket_path = options["--socket"], .sends_results = first});
   if (!status.ok()) std::cerr << status.message() << std::endl;
   return status.ok() ? 0 : 1;
 }

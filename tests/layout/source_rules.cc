@@ -40,9 +40,20 @@ const std::map<std::string, std::set<std::string>>& MayInclude() {
 const std::set<std::pair<std::string, std::string>>& Exceptions() {
   static const auto* exceptions = new std::set<std::pair<std::string, std::string>>{
       // What both ends of the control protocol share: its structs, and the check of text that comes from outside.
-      {"server", "runtime/commands.h"}, {"client", "runtime/commands.h"},      {"server", "runtime/utf8.h"},
-      {"client", "runtime/utf8.h"},     {"server", "models/placement.h"},      {"server", "models/prompt_options.h"},
-      {"client", "models/placement.h"}, {"client", "models/prompt_options.h"},
+      {"server", "runtime/commands.h"},
+      {"client", "runtime/commands.h"},
+      {"server", "runtime/utf8.h"},
+      {"client", "runtime/utf8.h"},
+      {"server", "models/placement.h"},
+      {"server", "models/prompt_options.h"},
+      {"client", "models/placement.h"},
+      {"client", "models/prompt_options.h"},
+      // The arithmetic of layouts, and the memory that the ranks of a group share.
+      {"server", "parallel/layout.h"},
+      {"client", "parallel/layout.h"},
+      {"server", "parallel/mesh.h"},
+      {"server", "parallel/host/mesh_groups.h"},
+      {"server", "parallel/host/segment.h"},
   };
   return *exceptions;
 }

@@ -1,0 +1,171 @@
+#include "server/worker_group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Groups of fake workers, and nothing left of them.
+class WorkerGroupTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("TESSERA_WORKER", FAKE_WORKER, 1);
+    char folder[] = "/tmp/tessera-test-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    model_ = folder;
+    std::ofstream(model_ + "/model_index.json") << "{}";
+  }
+
+  void TearDown() override {
+    group_.reset();
+    for (pid_t pid : pids_) EXPECT_TRUE(kill(pid, 0) == -1 && errno == ESRCH) << "process " << pid << " is left";
+    unlink((model_ + "/model_index.json").c_str());
+    rmdir(model_.c_str());
+  }
+
+  // A group with a job of six steps, two of which are done.
+  void Start(const std::string& layout, const std::string& orders = "", const ProgressBounds& bounds = {}) {
+    setenv("TESSERA_FAKE_WORKER", orders.c_str(), 1);
+    absl::StatusOr<std::unique_ptr<WorkerGroup>> group =
+        WorkerGroup::Start({.layout = *ParseLayout(layout), .patience = absl::Seconds(60), .progress = bounds});
+    ASSERT_TRUE(group.ok()) << group.status();
+    group_ = *std::move(group);
+    for (int rank = 0; rank < group_->ranks(); ++rank) pids_.push_back(group_->pid(rank));
+    const absl::Status connected = group_->Connect(absl::Now() + absl::Seconds(30));
+    ASSERT_TRUE(connected.ok()) << connected;
+  }
+
+  absl::Status LoadAndStep(int steps) {
+    if (absl::StatusOr<Loaded> loaded = group_->Load({.model = model_}); !loaded.ok()) return loaded.status();
+    absl::StatusOr<JobStarted> started = group_->StartJob(1, {.prompt = "x", .height = 16, .width = 24, .steps = 6});
+    if (!started.ok()) return started.status();
+    started_ = *started;
+    for (int i = 0; i < steps; ++i) {
+      if (absl::Status stepped = Step(); !stepped.ok()) return stepped;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Step() {
+    absl::StatusOr<uint64_t> sequence = group_->SendStep({1});
+    if (!sequence.ok()) return sequence.status();
+    return group_->WaitForStep(*sequence).status();
+  }
+
+  std::string model_;
+  std::unique_ptr<WorkerGroup> group_;
+  JobStarted started_;
+  std::vector<pid_t> pids_;
+};
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+TEST_F(WorkerGroupTest, MakesAPictureOnEveryNumberOfRanks) {
+  std::vector<uint8_t> first;
+  for (const char* layout : {"serial", "cfg=2", "ring=3"}) {
+    Start(layout);
+    ASSERT_EQ(LoadAndStep(6), absl::OkStatus());
+    const absl::StatusOr<DecodedPicture> picture = group_->Decode(1, started_);
+    ASSERT_TRUE(picture.ok()) << picture.status();
+    ASSERT_EQ(picture->image.rgb.size(), size_t{16 * 24 * 3});
+    if (first.empty()) first = picture->image.rgb;
+    EXPECT_EQ(picture->image.rgb, first) << layout;
+    EXPECT_EQ(group_->EndJob(1), absl::OkStatus());
+    EXPECT_EQ(group_->Shutdown(), absl::OkStatus());
+  }
+}
+
+TEST_F(WorkerGroupTest, WeightsAndMemoryAreThoseOfAllRanks) {
+  Start("cfg=2,ulysses=2");
+  const absl::StatusOr<Loaded> loaded = group_->Load({.model = model_});
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->weight_bytes, 4u * 48);
+  EXPECT_GT(group_->PeakMemoryBytes(), 4u << 20);
+}
+
+TEST_F(WorkerGroupTest, AKilledRankEndsTheGroupWithItsNumber) {
+  for (int rank = 0; rank < 3; ++rank) {
+    Start("ring=3");
+    ASSERT_EQ(LoadAndStep(2), absl::OkStatus());
+    kill(group_->pid(rank), SIGKILL);
+    const absl::Status status = Step();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(Text(status), HasSubstr(absl::StrCat("rank ", rank, " of 3 was killed by signal 9 (Killed)")));
+    EXPECT_EQ(group_->EndJob(1), status) << "the first reason stays";
+  }
+}
+
+TEST_F(WorkerGroupTest, ARankThatDiesWithinACommandIsNamedWithItsLastWords) {
+  for (const char* call : {"load", "start", "step1", "step3", "decode"}) {
+    Start("cfg=2", absl::StrCat("rank1:", call, "=die"));
+    absl::Status status = LoadAndStep(4);
+    if (status.ok()) status = group_->Decode(1, started_).status();
+    EXPECT_THAT(Text(status), AllOf(HasSubstr("rank 1 of 2 was killed by signal 9 (Killed)"),
+                                    HasSubstr(absl::StrCat("fake worker: die in ", call))))
+        << call;
+  }
+}
+
+TEST_F(WorkerGroupTest, ARankThatEndsBeforeItListensIsNamed) {
+  setenv("TESSERA_FAKE_WORKER", "rank1:exit=5", 1);
+  absl::StatusOr<std::unique_ptr<WorkerGroup>> group = WorkerGroup::Start({.layout = *ParseLayout("cfg=2")});
+  ASSERT_TRUE(group.ok());
+  EXPECT_THAT(Text((*group)->Connect(absl::Now() + absl::Seconds(30))),
+              AllOf(HasSubstr("rank 1 of 2"), HasSubstr("ended with exit code 5")));
+}
+
+TEST_F(WorkerGroupTest, AStoppedRankIsNamed) {
+  Start("cfg=2");
+  ASSERT_EQ(LoadAndStep(2), absl::OkStatus());
+  kill(group_->pid(1), SIGSTOP);
+  EXPECT_THAT(Text(Step()), HasSubstr("rank 1 of 2 was stopped by a signal"));
+}
+
+TEST_F(WorkerGroupTest, AnAnswerThatNeverComesEndsTheGroup) {
+  const ProgressBounds short_bounds = {
+      .loading = absl::Milliseconds(300), .other = absl::Milliseconds(300), .step = absl::Milliseconds(300)};
+  for (const char* call : {"load", "start", "step1", "step3"}) {
+    Start("cfg=2", absl::StrCat("rank1:", call, "=hang"), short_bounds);
+    const absl::Status status = LoadAndStep(4);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(Text(status), HasSubstr("rank 1 of 2 hangs")) << call;
+  }
+}
+
+TEST_F(WorkerGroupTest, RanksWithDifferentLatentsAreCaught) {
+  Start("cfg=2", "rank1:drift=3");
+  ASSERT_EQ(LoadAndStep(2), absl::OkStatus());
+  const absl::Status status = Step();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(Text(status), HasSubstr("after step 3 the latents of rank 1 of 2 differ from those of rank 0"));
+  EXPECT_EQ(Step(), status);
+}
+
+TEST_F(WorkerGroupTest, WhatOneRankAloneCannotDoEndsTheGroup) {
+  Start("cfg=2", "rank1:load=error");
+  const absl::Status status = LoadAndStep(0);
+  EXPECT_THAT(Text(status), HasSubstr("rank 1 of 2: load fails as it was told to"));
+  EXPECT_EQ(group_->Load({.model = model_}).status(), status);
+}
+
+TEST_F(WorkerGroupTest, WhatNoRankCanDoLeavesTheGroupAsItWas) {
+  Start("cfg=2", "step3=error");
+  ASSERT_EQ(LoadAndStep(2), absl::OkStatus());
+  EXPECT_EQ(Text(Step()), "step3 fails as it was told to");
+  EXPECT_TRUE(group_->Decode(1, started_).ok());
+}
+
+}  // namespace
+}  // namespace tessera
