@@ -104,7 +104,8 @@ class Family {
   virtual bool masks_padding() const = 0;
   virtual FlowSigmas flow_sigmas() const { return FlowSigmas::kSampler; }
 
-  // Prompts → conditioning. InvalidArgument for a prompt that cannot be read.
+  // Prompts → conditioning. InvalidArgument for a prompt that cannot be read, FailedPrecondition where another rank
+  // encodes.
   virtual absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const ForwardContext& context) = 0;
 
   // Latents [b, c, h, w] → the transformer's patches [b, n, features], and its output → what the sampler wants
@@ -112,7 +113,8 @@ class Family {
   virtual at::Tensor ToPatches(const at::Tensor& latents) const = 0;
   virtual at::Tensor ToPrediction(const at::Tensor& output, const LatentGeometry& geometry) const = 0;
 
-  // Latents [b, c, h, w] → image [b, 3, H, W], about [−1, 1], in max(fp32, dtype). Errors: those of reading the
+  // Latents [b, c, h, w], the same on every rank of context.world → image [b, 3, H, W], about [−1, 1], in
+  // max(fp32, dtype), on the first of them; on the others an image without rows. Errors: those of reading the
   // autoencoder where it is not kept in memory.
   virtual absl::StatusOr<at::Tensor> Decode(const at::Tensor& latents, const ForwardContext& context) = 0;
 };
@@ -123,8 +125,9 @@ struct LoadOptions {
   ComponentPlacement text_encoders = ComponentPlacement::kRank0;
   ComponentPlacement autoencoder = ComponentPlacement::kRank0;
   int64_t prompt_cache_bytes = int64_t{256} << 20;
-  WeightShare share;          // this rank's part of the transformer
-  bool byte_fallback = true;  // as Tokenizer::UseUnknownToken says
+  WeightShare share;            // this rank's part of the transformer
+  bool encodes_prompts = true;  // else another rank does: Encode may not be called, text encoders' weights are not read
+  bool byte_fallback = true;    // as Tokenizer::UseUnknownToken says
 };
 
 }  // namespace tessera

@@ -30,8 +30,10 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
 }
 
 absl::Status LatentFamily::Open() {
-  for (const std::unique_ptr<TextStage>& text : texts_) {
-    if (absl::Status opened = text->Open(); !opened.ok()) return opened;
+  if (options_.encodes_prompts) {
+    for (const std::unique_ptr<TextStage>& text : texts_) {
+      if (absl::Status opened = text->Open(); !opened.ok()) return opened;
+    }
   }
   if (absl::Status opened = transformer_.Open(); !opened.ok()) return opened;
   return autoencoder_.Open();
@@ -67,6 +69,7 @@ absl::StatusOr<at::Tensor> LatentFamily::Decode(const at::Tensor& latents, const
 
 absl::StatusOr<EncodedText> LatentFamily::EncodeText(size_t index, const TextCall& call, const ForwardContext& context,
                                                      EncodedPrompt& encoded) {
+  if (!options_.encodes_prompts) return absl::FailedPreconditionError("prompts are encoded by another rank");
   absl::StatusOr<EncodedText> text = texts_[index]->Encode(call, context, encoded.cached);
   if (text.ok()) encoded.warnings.insert(encoded.warnings.end(), text->warnings.begin(), text->warnings.end());
   return text;

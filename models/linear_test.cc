@@ -32,7 +32,7 @@ TEST(LinearTest, PackedPartsAreTheSeparateProductsSideBySide) {
   SingleRank group;
   LocalAttention attention;
   const at::Tensor x = Random({2, 7, 4}, 9);
-  const at::Tensor y = linear.Forward(x, {.attention = attention, .tensor = group});
+  const at::Tensor y = linear.Forward(x, {.attention = attention, .tensor = group, .world = group});
   const auto separate = [&](int i) {
     return at::matmul(x, table.params()[i].Value().t()) + table.params()[i + 2].Value();
   };
@@ -46,7 +46,7 @@ TEST(LinearTest, PackingForInferenceChangesNoProduct) {
   for (const Param& param : table.params()) param.Value().copy_(Random(param.spec.shape, seed++));
   SingleRank group;
   LocalAttention attention;
-  const ForwardContext context{.attention = attention, .tensor = group};
+  const ForwardContext context{.attention = attention, .tensor = group, .world = group};
   const at::Tensor x = Random({1, 50, 96}, 9).to(at::kBFloat16);
   const at::Tensor before = linear.Forward(x, context), activated = linear.ForwardGeluTanh(x, context);
   const c10::InferenceMode no_gradients;
@@ -66,7 +66,7 @@ TEST(LinearTest, ARowShardedProductAddsItsBiasOnceAfterTheSum) {
   const at::Tensor x = Random({5, 4}, 3), other = Random({5, 3}, 4);
   OneOfTwo group(other);
   LocalAttention attention;
-  const at::Tensor y = linear.Forward(x, {.attention = attention, .tensor = group});
+  const at::Tensor y = linear.Forward(x, {.attention = attention, .tensor = group, .world = group});
   EXPECT_LT((y - (at::matmul(x, weight.t()) + other + bias)).abs().max().item<double>(), 1e-13);
 }
 

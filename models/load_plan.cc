@@ -231,6 +231,7 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
   }
   std::vector<PlannedComponent> components;
   for (const auto& [name, unused] : folder.components()) {
+    if (!request.encodes_prompts && IsTextEncoder(name)) continue;
     const absl::StatusOr<std::string> path = folder.ComponentPath(name);
     if (!path.ok()) return path.status();
     if (!WeightFolder::HasWeights(*path)) continue;

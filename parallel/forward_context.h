@@ -36,6 +36,7 @@ class LocalAttention final : public AttentionContext {
 struct ForwardContext {
   AttentionContext& attention;
   Communicator& tensor;  // the ranks that share one layer's weights
+  Communicator& world;   // the ranks that make one image together; its rows are decoded over them
 };
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// One rank's place among the ranks that make an image together: for each axis of the mesh its group. A group of one is
-// a SingleRank.
+// One rank's place among the ranks that make an image together: for each axis of the mesh its group, and the group of
+// them all. A group of one is a SingleRank.
 #pragma once
 
 #include "parallel/communicator.h"
@@ -9,7 +9,7 @@ namespace tessera {
 struct RankGroups {
   // A rank that is alone.
   static RankGroups Alone(SingleRank& one) {
-    return {.cfg = one, .pipe = one, .sequence = one, .ring = one, .ulysses = one, .tensor = one};
+    return {.cfg = one, .pipe = one, .sequence = one, .ring = one, .ulysses = one, .tensor = one, .world = one};
   }
 
   Communicator& cfg;       // guidance branches are dealt over it
@@ -18,6 +18,7 @@ struct RankGroups {
   Communicator& ring;      // of the same Ulysses coordinate
   Communicator& ulysses;   // of the same ring coordinate
   Communicator& tensor;    // every matrix
+  Communicator& world;     // all of these ranks, by their number in the mesh
 };
 
 }  // namespace tessera

@@ -58,7 +58,7 @@ class DenoiserTest : public testing::Test {
   SingleRank group_;
   RankGroups groups_ = RankGroups::Alone(group_);
   LocalAttention attention_;
-  ForwardContext context_{.attention = attention_, .tensor = group_};
+  ForwardContext context_{.attention = attention_, .tensor = group_, .world = group_};
 };
 Family* DenoiserTest::family_ = nullptr;
 

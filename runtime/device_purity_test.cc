@@ -24,7 +24,7 @@ at::Tensor Generate(const std::string& model, at::ScalarType dtype, at::Device d
   const c10::InferenceMode no_gradients;
   SingleRank group;
   LocalAttention attention;
-  const ForwardContext context{.attention = attention, .tensor = group};
+  const ForwardContext context{.attention = attention, .tensor = group, .world = group};
   const ModelFolder folder = *ModelFolder::Open(model);
   const FamilyEntry* entry = *FindFamily(folder.class_name());
   const FamilyDescription description = *entry->describe(folder);

@@ -59,7 +59,8 @@ class Engine final : public CommandHandler {
   const std::unique_ptr<MeshCommunicators> communicators_;  // of several ranks
   const RankGroups groups_;
   LocalAttention attention_;
-  ForwardContext context_{.attention = attention_, .tensor = one_};  // of the text encoders and the autoencoder
+  ForwardContext context_{
+      .attention = attention_, .tensor = one_, .world = one_};  // of the text encoders and the autoencoder
   std::unique_ptr<Model> model_;
   std::map<uint64_t, Job> jobs_;
 };

@@ -26,7 +26,7 @@ struct OneRank {
   SingleRank group;
   RankGroups groups = RankGroups::Alone(group);
   LocalAttention attention;
-  ForwardContext context{.attention = attention, .tensor = group};
+  ForwardContext context{.attention = attention, .tensor = group, .world = group};
 };
 
 absl::StatusOr<FamilyDescription> Describe(const std::string& path) {

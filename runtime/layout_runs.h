@@ -49,7 +49,7 @@ class LayoutRuns {
     TORCH_CHECK(family.ok(), std::string(family.status().message()));
     SingleRank one;
     LocalAttention attention;
-    const ForwardContext context{.attention = attention, .tensor = one};
+    const ForwardContext context{.attention = attention, .tensor = one, .world = one};
     std::vector<DenoiseJob> jobs(3);
     std::vector<DenoiseJob*> batch;
     const char* prompts[] = {"a cat", "two cats on a red sofa in the evening sun", ""};

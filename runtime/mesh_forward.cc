@@ -97,7 +97,7 @@ at::Tensor ForwardOnMesh(const Transformer& transformer, const TransformerInput&
   RingReader ring_reader(*tokens, groups.ring);
   PolicyAttention attention(groups.ulysses.size() > 1 ? static_cast<HeadExchange&>(exchange) : no_exchange,
                             groups.ring.size() > 1 ? static_cast<KvReader&>(ring_reader) : local_reader);
-  const ForwardContext context{.attention = attention, .tensor = groups.tensor};
+  const ForwardContext context{.attention = attention, .tensor = groups.tensor, .world = groups.world};
 
   const Conditioning conditioning = transformer.Condition(local, context);
   BlockState state = transformer.Embed(local, context);

@@ -4,6 +4,8 @@
 #include <optional>
 
 #include "kernels/ops.h"
+#include "parallel/functional.h"
+#include "parallel/image_rows.h"
 
 namespace tessera {
 
@@ -16,10 +18,10 @@ struct Autoencoder::Residual {
     if (in != out) shortcut.emplace(scope / "conv_shortcut", in, out, 1);
   }
 
-  at::Tensor Forward(const at::Tensor& x, int64_t band_bytes) const {
-    at::Tensor y = conv1.Forward(x, &norm1, band_bytes);
-    y = conv2.Forward(y, &norm2, band_bytes);
-    return y.add_(shortcut ? shortcut->Forward(x, nullptr, band_bytes) : x);
+  at::Tensor Forward(const at::Tensor& x, const ImageRows& image, int64_t band_bytes) const {
+    at::Tensor y = conv1.Forward(x, &norm1, image, band_bytes);
+    y = conv2.Forward(y, &norm2, image, band_bytes);
+    return y.add_(shortcut ? shortcut->Forward(x, nullptr, image, band_bytes) : x);
   }
 
   GroupNorm norm1, norm2;
@@ -27,19 +29,29 @@ struct Autoencoder::Residual {
   std::optional<BandedConv> shortcut;
 };
 
-// Attention of one head over all pixels. Early files name its matrices query, key, value and proj_attn.
+// Attention of one head over all pixels: with one head there is nothing to deal out but queries, so every rank reads
+// all keys and values. Early files name the matrices query, key, value and proj_attn.
 struct Autoencoder::Attention {
   Attention(const ParamScope& scope, int64_t width, int64_t groups)
       : norm(scope / "group_norm", width, groups),
         qkv(scope, width, {{"to_q", width, {"query"}}, {"to_k", width, {"key"}}, {"to_v", width, {"value"}}}),
         out(scope, width, {{"to_out.0", width, {"proj_attn"}}}) {}
 
-  at::Tensor Forward(const at::Tensor& x, const ForwardContext& context, int64_t band_bytes) const {
-    const at::Tensor tokens = norm.Measure(x, band_bytes).Apply(x).flatten(2).transpose(1, 2);  // [b, h·w, c]
-    const std::vector<at::Tensor> parts = qkv.Forward(tokens, context).unsqueeze(2).chunk(3, -1);
-    const double scale = 1 / std::sqrt(static_cast<double>(x.size(1)));
-    const at::Tensor read = tessera::Attention(parts[0], parts[1], parts[2], std::nullopt, scale).squeeze(2);
-    return x + out.Forward(read, context).transpose(1, 2).reshape(x.sizes());
+  at::Tensor Forward(const at::Tensor& x, const ForwardContext& context, const ImageRows& image,
+                     int64_t band_bytes) const {
+    const int64_t b = x.size(0), c = x.size(1), n = x.size(2) * x.size(3);
+    const at::Tensor tokens = norm.Measure(x, image, band_bytes).Apply(x).flatten(2).transpose(1, 2);  // [b, n, c]
+    const at::Tensor projected = n > 0 ? qkv.Forward(tokens, context) : at::empty({b, 0, 3 * c}, x.options());
+    std::vector<int64_t> pixels = image.rows().vec();
+    for (int64_t& rows : pixels) rows *= x.size(3);
+    const std::vector<at::Tensor> keys_values = GatherDim(projected.narrow(-1, c, 2 * c), 1, pixels, image.group())
+                                                    .unsqueeze(2)
+                                                    .chunk(2, -1);  // [b, all, 1, c]
+    if (n == 0) return x;
+    const double scale = 1 / std::sqrt(static_cast<double>(c));
+    const at::Tensor read = tessera::Attention(projected.narrow(-1, 0, c).unsqueeze(2), keys_values[0], keys_values[1],
+                                               std::nullopt, scale);
+    return x + out.Forward(read.squeeze(2), context).transpose(1, 2).reshape(x.sizes());
   }
 
   GroupNorm norm;
@@ -52,10 +64,10 @@ struct Autoencoder::Middle {
     if (with_attention) attention.emplace(scope / "attentions" / 0, width, groups);
   }
 
-  at::Tensor Forward(at::Tensor x, const ForwardContext& context, int64_t band_bytes) const {
-    x = first.Forward(x, band_bytes);
-    if (attention) x = attention->Forward(x, context, band_bytes);
-    return second.Forward(x, band_bytes);
+  at::Tensor Forward(at::Tensor x, const ForwardContext& context, const ImageRows& image, int64_t band_bytes) const {
+    x = first.Forward(x, image, band_bytes);
+    if (attention) x = attention->Forward(x, context, image, band_bytes);
+    return second.Forward(x, image, band_bytes);
   }
 
   Residual first, second;
@@ -63,9 +75,9 @@ struct Autoencoder::Middle {
 };
 
 struct Autoencoder::Level {
-  at::Tensor Forward(at::Tensor x, int64_t band_bytes) const {
-    for (const Residual& residual : residuals) x = residual.Forward(x, band_bytes);
-    return resample ? resample->Forward(x, nullptr, band_bytes) : x;
+  at::Tensor Forward(at::Tensor x, const ImageRows& image, int64_t band_bytes) const {
+    for (const Residual& residual : residuals) x = residual.Forward(x, image, band_bytes);
+    return resample ? resample->Forward(x, nullptr, image, band_bytes) : x;
   }
 
   std::vector<Residual> residuals;
@@ -123,20 +135,29 @@ Autoencoder::Autoencoder(const AutoencoderConfig& config, ParamTable& table)
 Autoencoder::~Autoencoder() = default;
 
 at::Tensor Autoencoder::Decode(const at::Tensor& latents, const ForwardContext& context, int64_t band_bytes) const {
-  at::Tensor x = Unscale(latents);
-  if (post_quant_) x = post_quant_->Forward(x, nullptr, band_bytes);
-  x = decoder_middle_->Forward(decoder_in_.Forward(x, nullptr, band_bytes), context, band_bytes);
-  for (const Level& level : up_) x = level.Forward(std::move(x), band_bytes);
-  return decoder_out_.Forward(x, &decoder_norm_, band_bytes);
+  ImageRows image(EvenRows(latents.size(2), context.world.size()), context.world);
+  at::Tensor x = Unscale(image.Take(latents));
+  if (post_quant_) x = post_quant_->Forward(x, nullptr, image, band_bytes);
+  x = decoder_middle_->Forward(decoder_in_.Forward(x, nullptr, image, band_bytes), context, image, band_bytes);
+  for (const Level& level : up_) {
+    x = level.Forward(std::move(x), image, band_bytes);
+    if (level.resample) image = image.Enlarged(2);
+  }
+  return image.GatherOnFirst(decoder_out_.Forward(x, &decoder_norm_, image, band_bytes));
 }
 
 Autoencoder::Posterior Autoencoder::Encode(const at::Tensor& image, const ForwardContext& context,
                                            int64_t band_bytes) const {
-  at::Tensor x = encoder_in_.Forward(image, nullptr, band_bytes);
-  for (const Level& level : down_) x = level.Forward(std::move(x), band_bytes);
-  x = encoder_middle_->Forward(std::move(x), context, band_bytes);
-  x = encoder_out_.Forward(x, &encoder_norm_, band_bytes);
-  if (quant_) x = quant_->Forward(x, nullptr, band_bytes);
+  SingleRank one;
+  const auto whole = [&one](const at::Tensor& x) { return ImageRows({x.size(2)}, one); };
+  at::Tensor x = encoder_in_.Forward(image, nullptr, whole(image), band_bytes);
+  for (const Level& level : down_) {
+    const ImageRows rows = whole(x);
+    x = level.Forward(std::move(x), rows, band_bytes);
+  }
+  x = encoder_middle_->Forward(x, context, whole(x), band_bytes);
+  x = encoder_out_.Forward(x, &encoder_norm_, whole(x), band_bytes);
+  if (quant_) x = quant_->Forward(x, nullptr, whole(x), band_bytes);
   const std::vector<at::Tensor> parts = x.chunk(2, 1);
   return {.mean = parts[0], .log_variance = parts[1].clamp(-30, 20)};
 }

@@ -20,11 +20,14 @@ class Autoencoder {
     at::Tensor mean, log_variance;  // [b, latent channels, h, w]; log_variance within [−30, 20]
   };
 
-  // latents [b, latent channels, h, w] as diffusion knows them → image [b, 3, h·factor, w·factor], about [−1, 1].
+  // latents [b, latent channels, h, w] as diffusion knows them, the same on every rank of context.world → image
+  // [b, 3, h·factor, w·factor], about [−1, 1], on the first of them; on the others an image without rows. Every rank
+  // computes and holds its own rows only.
   at::Tensor Decode(const at::Tensor& latents, const ForwardContext& context,
                     int64_t band_bytes = kDefaultBandBytes) const;
 
-  // image [b, 3, H, W] in [−1, 1], sides multiples of factor() → posterior of the unscaled latents.
+  // image [b, 3, H, W] in [−1, 1], sides multiples of factor() → posterior of the unscaled latents. Each rank for
+  // itself.
   Posterior Encode(const at::Tensor& image, const ForwardContext& context,
                    int64_t band_bytes = kDefaultBandBytes) const;
 

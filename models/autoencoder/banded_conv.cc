@@ -1,8 +1,12 @@
 #include "models/autoencoder/banded_conv.h"
 
+#include <c10/util/irange.h>
+
 #include <algorithm>
 
+#include "kernels/planted.h"
 #include "models/precision.h"
+#include "parallel/functional.h"
 
 namespace tessera {
 namespace {
@@ -14,6 +18,34 @@ int64_t BandRows(int64_t row_bytes, int64_t band_bytes) {
   return std::max<int64_t>(1, band_bytes / std::max<int64_t>(1, row_bytes));
 }
 
+// Of a part of the values: their number, mean and sum of squared differences from the mean, [b, groups] in fp64.
+struct Moments {
+  double count = 0;
+  at::Tensor mean, squares;
+
+  // Chan et al., 1979.
+  void Merge(const Moments& other) {
+    if (other.count == 0) return;
+    const double sum = count + other.count;
+    const at::Tensor delta = other.mean - mean;
+    mean = mean + delta * (other.count / sum);
+    squares = squares + other.squares + delta * delta * (count * other.count / sum);
+    count = sum;
+  }
+};
+
+// The ranks' moments, merged in the order of the ranks. A row of the image counts `row_values` values.
+Moments OfAllRanks(const Moments& own, const ImageRows& image, double row_values) {
+  const std::vector<int64_t> one_each(image.rows().size(), 1);
+  const at::Tensor parts = GatherDim(at::stack({own.mean, own.squares}).unsqueeze(0), 0, one_each, image.group());
+  Moments all{.mean = at::zeros_like(own.mean), .squares = at::zeros_like(own.squares)};
+  for (const size_t r : c10::irange(image.rows().size())) {
+    const at::Tensor part = parts[static_cast<int64_t>(r)];
+    all.Merge({.count = row_values * static_cast<double>(image.rows()[r]), .mean = part[0], .squares = part[1]});
+  }
+  return all;
+}
+
 }  // namespace
 
 GroupNorm::GroupNorm(const ParamScope& scope, int64_t channels, int64_t groups)
@@ -23,32 +55,25 @@ at::Tensor GroupNorm::Affine::Apply(const at::Tensor& x) const {
   return at::addcmul(offset, x.to(factor.scalar_type()), factor).to(x.scalar_type());
 }
 
-GroupNorm::Affine GroupNorm::Measure(const at::Tensor& x, int64_t band_bytes) const {
+GroupNorm::Affine GroupNorm::Measure(const at::Tensor& x, const ImageRows& image, int64_t band_bytes) const {
   const int64_t b = x.size(0), c = x.size(1), h = x.size(2), w = x.size(3);
   const at::ScalarType island = IslandType(x.scalar_type());
   const int64_t band = BandRows(b * c * w * static_cast<int64_t>(c10::elementSize(island)), band_bytes);
-  // Means and sums of squared differences of the bands, merged in fp64 (Chan et al., 1979).
-  at::Tensor mean, squares;  // [b, groups]
-  double seen = 0;
+  const double row_values = static_cast<double>(c / groups_ * w);
+  Moments own{.mean = at::zeros({b, groups_}, x.options().dtype(at::kDouble))};
+  own.squares = own.mean;
   for (int64_t begin = 0; begin < h; begin += band) {
-    const at::Tensor rows = x.slice(2, begin, std::min(h, begin + band)).reshape({b, groups_, -1}).to(island);
-    const double count = static_cast<double>(rows.size(2));
-    const auto [variance, band_mean_island] = at::var_mean(rows, at::IntArrayRef{2}, /*correction=*/0);
-    const at::Tensor band_mean = band_mean_island.to(at::kDouble), band_squares = variance.to(at::kDouble) * count;
-    if (seen == 0) {
-      mean = band_mean;
-      squares = band_squares;
-    } else {
-      const at::Tensor delta = band_mean - mean;
-      mean = mean + delta * (count / (seen + count));
-      squares = squares + band_squares + delta * delta * (seen * count / (seen + count));
-    }
-    seen += count;
+    const int64_t end = std::min(h, begin + band);
+    const at::Tensor rows = x.slice(2, begin, end).reshape({b, groups_, -1}).to(island);
+    const auto [variance, mean] = at::var_mean(rows, at::IntArrayRef{2}, /*correction=*/0);
+    const double count = row_values * static_cast<double>(end - begin);
+    own.Merge({.count = count, .mean = mean.to(at::kDouble), .squares = variance.to(at::kDouble) * count});
   }
-  const at::Tensor inverse = at::rsqrt(squares / seen + kEpsilon);  // [b, groups]
+  const Moments all = Planted("group_norm_local_rows") ? own : OfAllRanks(own, image, row_values);
+  const at::Tensor inverse = at::rsqrt(all.squares / all.count + kEpsilon);  // [b, groups]
   const auto per_channel = [&](const at::Tensor& groups) { return groups.repeat_interleave(c / groups_, 1); };
   const at::Tensor factor = per_channel(inverse) * weight_.to(at::kDouble);
-  const at::Tensor offset = bias_.to(at::kDouble) - per_channel(mean) * factor;
+  const at::Tensor offset = bias_.to(at::kDouble) - per_channel(all.mean) * factor;
   return {.factor = factor.to(island).reshape({b, c, 1, 1}), .offset = offset.to(island).reshape({b, c, 1, 1})};
 }
 
@@ -58,22 +83,27 @@ BandedConv::BandedConv(const ParamScope& scope, int64_t in, int64_t out, int64_t
       weight_(scope.Add("weight", {out, in, kernel, kernel})),
       bias_(scope.Add("bias", {out})) {}
 
-at::Tensor BandedConv::Forward(const at::Tensor& x, const GroupNorm* norm, int64_t band_bytes) const {
+at::Tensor BandedConv::Forward(const at::Tensor& x, const GroupNorm* norm, const ImageRows& image,
+                               int64_t band_bytes) const {
   const int64_t up = resample_ == Resample::kUp ? 2 : 1, stride = resample_ == Resample::kDown ? 2 : 1;
   const int64_t before = stride == 2 ? 0 : kernel_ / 2, after = stride == 2 ? 1 : kernel_ / 2;
-  const int64_t b = x.size(0), c = x.size(1), in_h = x.size(2) * up, in_w = x.size(3) * up;
-  const int64_t out_h = in_h / stride, out_w = in_w / stride;
-  const std::optional<GroupNorm::Affine> affine = norm ? std::optional(norm->Measure(x, band_bytes)) : std::nullopt;
+  const int64_t b = x.size(0), c = x.size(1), in_h = image.height() * up, in_w = x.size(3) * up;
+  const int64_t out_begin = image.begin() * up / stride, out_end = image.end() * up / stride;
+  const std::optional<GroupNorm::Affine> affine =
+      norm ? std::optional(norm->Measure(x, image, band_bytes)) : std::nullopt;
+  const RowWindow window = image.Widen(x, before, after);
   const int64_t island_bytes = static_cast<int64_t>(c10::elementSize(IslandType(x.scalar_type())));
   const int64_t band = BandRows(b * c * in_w * stride * island_bytes, band_bytes);
+  TORCH_CHECK(image.group().size() == 1 || (image.begin() % stride == 0 && image.end() % stride == 0),
+              "an odd number of rows to halve in ", image.rows());
 
   at::Tensor out;
-  for (int64_t begin = 0; begin < out_h; begin += band) {
-    const int64_t end = std::min(out_h, begin + band);
+  for (int64_t begin = out_begin; begin < out_end; begin += band) {
+    const int64_t end = std::min(out_end, begin + band);
     // Rows of the (enlarged) input that the band reads; those outside the image are zeros.
     const int64_t first = begin * stride - before, last = (end - 1) * stride - before + kernel_;
     const int64_t top = std::max<int64_t>(0, first), bottom = std::min(in_h, last);
-    at::Tensor rows = x.slice(2, top / up, (bottom + up - 1) / up);
+    at::Tensor rows = window.Slice(top / up, (bottom + up - 1) / up);
     if (affine) rows = at::silu(affine->Apply(rows));
     if (up == 2) {
       rows = at::upsample_nearest2d(rows, {rows.size(2) * 2, in_w}).slice(2, top % 2, top % 2 + bottom - top);
@@ -86,11 +116,11 @@ at::Tensor BandedConv::Forward(const at::Tensor& x, const GroupNorm* norm, int64
       rows = at::constant_pad_nd(rows, {before, after, zeros_above, zeros_below});
       result = at::conv2d(rows, weight_, bias_, stride);
     }
-    if (end - begin == out_h) return result;
-    if (!out.defined()) out = at::empty({b, weight_.size(0), out_h, out_w}, x.options());
-    out.slice(2, begin, end).copy_(result);
+    if (end - begin == out_end - out_begin) return result;
+    if (!out.defined()) out = at::empty({b, weight_.size(0), out_end - out_begin, in_w / stride}, x.options());
+    out.slice(2, begin - out_begin, end - out_begin).copy_(result);
   }
-  return out;
+  return out.defined() ? out : at::empty({b, weight_.size(0), 0, in_w / stride}, x.options());
 }
 
 }  // namespace tessera

@@ -1,8 +1,9 @@
 // Convolutions over images too large for whole-image temporaries. A layer's output is computed in bands of rows, each
 // from exactly the input rows it depends on, and normalisation uses statistics of the whole image: the result is that
-// of the undivided layer, never a blend of tiles.
+// of the undivided layer, never a blend of tiles. The image's rows may be spread over ranks (`image` says how): a rank
+// then makes its own rows, of which those at the edge depend on rows that its neighbours send.
 //
-// Shapes: b batch, c channels, h and w of the layer's input.
+// Shapes: b batch, c channels, h (this rank's rows) and w of the layer's input.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,6 +11,7 @@
 #include <optional>
 
 #include "models/param_table.h"
+#include "parallel/image_rows.h"
 
 namespace tessera {
 
@@ -26,8 +28,8 @@ class GroupNorm {
     at::Tensor factor, offset;
     at::Tensor Apply(const at::Tensor& x) const;
   };
-  // x [b, c, h, w].
-  Affine Measure(const at::Tensor& x, int64_t band_bytes) const;
+  // x [b, c, h, w]. The same on every rank, bit for bit.
+  Affine Measure(const at::Tensor& x, const ImageRows& image, int64_t band_bytes) const;
 
  private:
   int64_t groups_;
@@ -45,8 +47,9 @@ class BandedConv {
  public:
   BandedConv(const ParamScope& scope, int64_t in, int64_t out, int64_t kernel = 3, Resample resample = Resample::kNone);
 
-  // x [b, in, h, w] → [b, out, h', w'].
-  at::Tensor Forward(const at::Tensor& x, const GroupNorm* norm, int64_t band_bytes) const;
+  // x [b, in, h, w], the rows of `image` → [b, out, h', w']. Over several ranks kDown needs an even number of rows on
+  // each.
+  at::Tensor Forward(const at::Tensor& x, const GroupNorm* norm, const ImageRows& image, int64_t band_bytes) const;
 
  private:
   int64_t kernel_;

@@ -9,6 +9,7 @@ MeshCommunicators::MeshCommunicators(const std::shared_ptr<HostSegment>& segment
       sequence_(JoinGroup(segment, MeshGroupName::kSequence, rank, options)),
       ring_(JoinGroup(segment, MeshGroupName::kRing, rank, options)),
       ulysses_(JoinGroup(segment, MeshGroupName::kUlysses, rank, options)),
-      tensor_(JoinGroup(segment, MeshGroupName::kTensor, rank, options)) {}
+      tensor_(JoinGroup(segment, MeshGroupName::kTensor, rank, options)),
+      world_(JoinGroup(segment, MeshGroupName::kWorld, rank, options)) {}
 
 }  // namespace tessera

@@ -16,12 +16,17 @@ class MeshCommunicators {
 
   // Valid as long as this is.
   RankGroups groups() const {
-    return {
-        .cfg = *cfg_, .pipe = *pipe_, .sequence = *sequence_, .ring = *ring_, .ulysses = *ulysses_, .tensor = *tensor_};
+    return {.cfg = *cfg_,
+            .pipe = *pipe_,
+            .sequence = *sequence_,
+            .ring = *ring_,
+            .ulysses = *ulysses_,
+            .tensor = *tensor_,
+            .world = *world_};
   }
 
  private:
-  std::unique_ptr<Communicator> cfg_, pipe_, sequence_, ring_, ulysses_, tensor_;
+  std::unique_ptr<Communicator> cfg_, pipe_, sequence_, ring_, ulysses_, tensor_, world_;
 };
 
 }  // namespace tessera

@@ -17,6 +17,7 @@ struct MeshGroupName {
   static constexpr char kRing[] = "ring";
   static constexpr char kUlysses[] = "ulysses";
   static constexpr char kTensor[] = "tensor";
+  static constexpr char kWorld[] = "world";  // every rank of the mesh
 };
 
 // The groups of more than one rank that a segment for this mesh needs.

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <c10/util/irange.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -63,9 +64,11 @@ std::unique_ptr<Communicator> ThreadRank::Join(std::string_view group) const {
 void RunRanks(int ranks, const std::function<void(ThreadRank&)>& body, const ThreadRanksOptions& options) {
   HostSegmentOptions plan{
       .ranks = ranks, .groups = options.groups, .slot_bytes = options.slot_bytes, .slots = options.slots};
-  HostGroup world{.name = std::string(kWorld), .ranks = std::vector<int>(ranks)};
-  std::iota(world.ranks.begin(), world.ranks.end(), 0);
-  plan.groups.push_back(std::move(world));
+  if (std::ranges::none_of(plan.groups, [](const HostGroup& group) { return group.name == kWorld; })) {
+    HostGroup world{.name = std::string(kWorld), .ranks = std::vector<int>(ranks)};
+    std::iota(world.ranks.begin(), world.ranks.end(), 0);
+    plan.groups.push_back(std::move(world));
+  }
   auto created = HostSegment::CreateInHeap(plan);
   TORCH_CHECK(created.ok(), std::string(created.status().message()));
   const std::shared_ptr<HostSegment> segment = *std::move(created);

@@ -15,7 +15,7 @@
 namespace tessera {
 
 struct ThreadRanksOptions {
-  std::vector<HostGroup> groups;  // beside the world
+  std::vector<HostGroup> groups;  // the world is added unless a group has its name
   HostCommunicatorOptions communicator{.deadline = std::chrono::seconds(20)};
   int64_t slot_bytes = 64 << 10;
   int slots = 4;

@@ -30,7 +30,7 @@ struct OneRank {
   SingleRank group;
   RankGroups groups = RankGroups::Alone(group);
   LocalAttention attention;
-  ForwardContext context{.attention = attention, .tensor = group};
+  ForwardContext context{.attention = attention, .tensor = group, .world = group};
 };
 
 }  // namespace tessera::golden
