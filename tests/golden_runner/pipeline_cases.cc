@@ -8,6 +8,7 @@
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/denoiser.h"
 #include "runtime/image_output.h"
+#include "runtime/prompt_broadcast.h"
 #include "tests/golden_runner/golden_case.h"
 #include "tests/golden_runner/on_ranks.h"
 
@@ -157,9 +158,11 @@ struct PipelineCase {
 absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) {
   const c10::InferenceMode no_gradients;
   const Case& test_case = p.test_case;
-  const absl::StatusOr<std::unique_ptr<Family>> family = p.entry.load(
-      p.folder,
-      {.device = test_case.device, .share = place.share, .byte_fallback = false});  // as the recorder, transformers 5
+  const absl::StatusOr<std::unique_ptr<Family>> family =
+      p.entry.load(p.folder, {.device = test_case.device,
+                              .share = place.share,
+                              .encodes_prompts = place.groups.world.rank() == 0,
+                              .byte_fallback = false});  // as the recorder, transformers 5
   if (!family.ok()) return family.status();
   SingleRank one;
   LocalAttention attention;
@@ -171,7 +174,9 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
   for (size_t i = 0; i < jobs.size(); ++i) {
     DenoiseJob& job = jobs[i];
     const PromptRequest request = RequestOf(test_case, p.prompts, i / static_cast<size_t>(copies), p.description);
-    absl::StatusOr<EncodedPrompt> encoded = (*family)->Encode(request, context);
+    absl::StatusOr<EncodedPrompt> encoded = absl::UnknownError("another rank encodes");
+    if (place.groups.world.rank() == 0) encoded = (*family)->Encode(request, context);
+    encoded = BroadcastPrompt(std::move(encoded), place.groups.world, (*family)->device());
     if (!encoded.ok()) return encoded.status();
     job.guidance = std::move(encoded->guidance);
     job.geometry = (*family)->Geometry(request.height, request.width);
