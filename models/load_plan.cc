@@ -55,7 +55,8 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
   LoadPlan plan{.request = request, .components = std::move(components)};
   for (PlannedComponent& component : plan.components) {
     const ComponentPlacement placement = PlacementOf(component.name, request);
-    component.bytes = Product(component.parameters, request.bytes_per_weight);
+    const int64_t parts = component.name == "transformer" ? request.transformer_parts : 1;
+    component.bytes = Product((component.parameters + parts - 1) / parts, request.bytes_per_weight);
     component.largest_bytes = Product(component.largest_parameters, request.bytes_per_weight);
     component.memory =
         request.on_device && placement != ComponentPlacement::kCpu ? MemoryKind::kDevice : MemoryKind::kHost;
@@ -129,10 +130,11 @@ std::vector<LoadPlan> Alternatives(const LoadPlan& plan) {
     if (size > request.bytes_per_weight) continue;
     for (const ComponentPlacement text_encoders : Placements(request.text_encoders, request.on_device)) {
       for (const ComponentPlacement autoencoder : Placements(request.autoencoder, request.on_device)) {
-        alternatives.push_back(Plan(plan.components, {.bytes_per_weight = size,
-                                                      .on_device = request.on_device,
-                                                      .text_encoders = text_encoders,
-                                                      .autoencoder = autoencoder}));
+        LoadRequest other = request;
+        other.bytes_per_weight = size;
+        other.text_encoders = text_encoders;
+        other.autoencoder = autoencoder;
+        alternatives.push_back(Plan(plan.components, other));
       }
     }
   }

@@ -24,9 +24,10 @@ namespace tessera {
 struct LoadRequest {
   int64_t bytes_per_weight = 4;                                   // 8: fp64, 4: fp32, 2: bf16
   bool on_device = false;                                         // rank 0 computes on a device with memory of its own
-  bool encodes_prompts = true;                                    // else another rank has the text encoders
   ComponentPlacement text_encoders = ComponentPlacement::kRank0;  // text_encoder, text_encoder_2, text_encoder_3
   ComponentPlacement autoencoder = ComponentPlacement::kRank0;    // vae; every other component stays with rank 0
+  bool encodes_prompts = true;                                    // else another rank has the text encoders
+  int64_t transformer_parts = 1;                                  // this rank has one of so many, about equal
 };
 
 enum class MemoryKind { kHost, kDevice };

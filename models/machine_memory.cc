@@ -131,6 +131,14 @@ std::optional<int64_t> ReadAddressSpace(const std::string& root) {
 
 }  // namespace
 
+MachineMemory MachineMemory::Without(int64_t bytes) const {
+  MachineMemory rest = *this;
+  for (std::optional<int64_t>* limit : {&rest.machine, &rest.control_group}) {
+    if (limit->has_value()) *limit = std::max<int64_t>(**limit - bytes, 0);
+  }
+  return rest;
+}
+
 int64_t MachineMemory::available() const { return Least(machine, Least(control_group, address_space)).value_or(kMost); }
 
 std::string MachineMemory::available_in() const {

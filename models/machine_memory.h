@@ -18,6 +18,9 @@ struct MachineMemory {
   // What is left below the limit of address space (ulimit -v).
   std::optional<int64_t> address_space;
 
+  // What remains when others of this machine and group take so many bytes.
+  MachineMemory Without(int64_t bytes) const;
+
   int64_t available() const;         // the least of them; the largest number there is if nothing is known
   std::string available_in() const;  // which of them that is, in words
 };

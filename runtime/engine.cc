@@ -22,6 +22,7 @@
 #include "runtime/make_engine.h"
 #include "runtime/mesh_forward.h"
 #include "runtime/model_info.h"
+#include "runtime/prompt_broadcast.h"
 
 namespace tessera {
 namespace {
@@ -148,6 +149,31 @@ absl::StatusOr<ModelDescription> Engine::Describe(const std::string& model) {
   return DescribeModel(*folder, (*entry)->family, *description, *sampler);
 }
 
+absl::Status Engine::CheckMemory(const ModelFolder& folder, const LoadParameters& parameters, int64_t bytes_per_weight,
+                                 at::Device device) {
+  LoadRequest request = {.bytes_per_weight = bytes_per_weight,
+                         .on_device = !device.is_cpu(),
+                         .text_encoders = parameters.text_encoders,
+                         .autoencoder = parameters.autoencoder,
+                         .encodes_prompts = place_.rank == 0,
+                         .transformer_parts = mesh_.size(Axis::kPipe) * mesh_.size(Axis::kTensor)};
+  const absl::StatusOr<LoadPlan> plan = PlanLoad(folder, request);
+  if (!plan.ok()) return plan.status();
+  // All ranks share the main memory and load at the same time, so the first one counts for all of them.
+  MachineMemory memory;
+  if (place_.rank == 0) {
+    request.encodes_prompts = false;
+    const absl::StatusOr<LoadPlan> other = PlanLoad(folder, request);
+    if (!other.ok()) return other.status();
+    memory = ReadMachineMemory().Without(other->host.peak * (mesh_.world_size() - 1));
+  }
+  const absl::Status fits = CheckFits(*plan, memory, FreeDeviceBytes(device));
+  const at::Tensor verdicts =
+      groups_.world.AllGather(at::full({1}, fits.ok() ? 1 : 0, at::kLong), std::vector<int64_t>(mesh_.world_size(), 1));
+  if (fits.ok() && !verdicts.all().item<bool>()) return absl::AbortedError("the model does not fit on another rank");
+  return fits;
+}
+
 absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
   jobs_.clear();
   if (model_ != nullptr) {
@@ -163,13 +189,9 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
   if (!folder.ok()) return folder.status();
   const absl::StatusOr<const FamilyEntry*> entry = FindFamily(folder->class_name());
   if (!entry.ok()) return entry.status();
-  const absl::StatusOr<LoadPlan> plan =
-      PlanLoad(*folder, {.bytes_per_weight = static_cast<int64_t>(c10::elementSize(*dtype)),
-                         .on_device = !device->is_cpu(),
-                         .text_encoders = parameters.text_encoders,
-                         .autoencoder = parameters.autoencoder});
-  if (!plan.ok()) return plan.status();
-  if (absl::Status fits = CheckFits(*plan, ReadMachineMemory(), FreeDeviceBytes(*device)); !fits.ok()) return fits;
+  const auto bytes_per_weight = static_cast<int64_t>(c10::elementSize(*dtype));
+  const absl::Status fits = Guarded([&] { return CheckMemory(*folder, parameters, bytes_per_weight, *device); });
+  if (!fits.ok()) return fits;
   if (parameters.threads > 0) at::set_num_threads(parameters.threads);
   return Guarded([&]() -> absl::StatusOr<Loaded> {
     auto model = std::make_unique<Model>();
@@ -186,7 +208,8 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
                                  .autoencoder = parameters.autoencoder,
                                  .prompt_cache_bytes = static_cast<int64_t>(std::min<uint64_t>(
                                      parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max())),
-                                 .share = ShareOf(mesh_, place_.rank, static_cast<int>(model->description.blocks))});
+                                 .share = ShareOf(mesh_, place_.rank, static_cast<int>(model->description.blocks)),
+                                 .encodes_prompts = place_.rank == 0});
     if (!family.ok()) return family.status();
     model->family = *std::move(family);
     model_ = std::move(model);
@@ -220,7 +243,9 @@ absl::StatusOr<JobStarted> Engine::Start(uint64_t id, const JobParameters& param
                        .height = generated.height,
                        .width = generated.width};
   const Stopwatch watch;
-  absl::StatusOr<EncodedPrompt> encoded = family.Encode(prompt, context_);
+  absl::StatusOr<EncodedPrompt> encoded = absl::UnknownError("encoded by rank 0");
+  if (place_.rank == 0) encoded = family.Encode(prompt, context_);
+  if (mesh_.world_size() > 1) encoded = BroadcastPrompt(std::move(encoded), groups_.world, family.device());
   if (!encoded.ok()) return encoded.status();
   const double encode_seconds = watch.seconds();
 
@@ -282,10 +307,13 @@ absl::StatusOr<Decoded> Engine::Decode(uint64_t job, RowSink rows) {
   const Job& found = it->second;
   return Guarded([&]() -> absl::StatusOr<Decoded> {
     const absl::StatusOr<at::Tensor> image = model_->family->Decode(found.denoise.latents.unsqueeze(0), context_);
-    if (!image.ok()) return image.status();
-    const at::Tensor pixels = ToPixels(ResizeAndCrop(*image, found.height, found.width)).squeeze(0).cpu();
-    const absl::Span<const uint8_t> rgb(pixels.const_data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel()));
+    if (!image.ok()) {
+      Poison(std::string(image.status().message()));  // the other ranks may wait for this one's rows
+      return image.status();
+    }
     if (place_.rank == 0) {
+      const at::Tensor pixels = ToPixels(ResizeAndCrop(*image, found.height, found.width)).squeeze(0).cpu();
+      const absl::Span<const uint8_t> rgb(pixels.const_data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel()));
       if (absl::Status sent = rows(0, rgb); !sent.ok()) return sent;
     }
     return Decoded{.height = static_cast<int32_t>(found.height),

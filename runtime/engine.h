@@ -46,6 +46,9 @@ class Engine final : public CommandHandler {
     int64_t height = 0, width = 0;  // of the image that comes out
   };
 
+  // Before anything is read: that this rank's part of the model fits in memory, and the other ranks' parts too.
+  absl::Status CheckMemory(const ModelFolder& folder, const LoadParameters& parameters, int64_t bytes_per_weight,
+                           at::Device device);
   absl::StatusOr<JobStarted> Start(uint64_t id, const JobParameters& parameters);
 
   // Runs tensor code: see above.
@@ -60,7 +63,7 @@ class Engine final : public CommandHandler {
   const RankGroups groups_;
   LocalAttention attention_;
   ForwardContext context_{
-      .attention = attention_, .tensor = one_, .world = one_};  // of the text encoders and the autoencoder
+      .attention = attention_, .tensor = one_, .world = groups_.world};  // of the text encoders and the autoencoder
   std::unique_ptr<Model> model_;
   std::map<uint64_t, Job> jobs_;
 };

@@ -197,7 +197,7 @@ absl::Status WorkerGroup::Agree(const std::vector<absl::Status>& answers) {
     std::lock_guard<std::mutex> lock(failure_mutex_);
     if (failure_.has_value()) return *failure_;
   }
-  const auto failed = std::find_if(answers.begin(), answers.end(), [](const auto& answer) { return !answer.ok(); });
+  auto failed = std::find_if(answers.begin(), answers.end(), [](const auto& answer) { return !answer.ok(); });
   if (failed == answers.end() || ranks() == 1) return answers.front();
   if (const std::optional<HostPoison> poison = segment_->poison(); poison.has_value()) {
     absl::StatusCode code = absl::StatusCode::kUnavailable;
@@ -212,6 +212,11 @@ absl::Status WorkerGroup::Agree(const std::vector<absl::Status>& answers) {
   const bool alike =
       std::all_of(answers.begin(), answers.end(), [&](const auto& answer) { return answer.code() == failed->code(); });
   if (alike) return answers.front();
+  // A rank that gave up because of another one says ABORTED.
+  const auto cause = std::find_if(answers.begin(), answers.end(), [](const auto& answer) {
+    return !answer.ok() && answer.code() != absl::StatusCode::kAborted;
+  });
+  if (cause != answers.end()) failed = cause;
   return Fail(absl::Status(failed->code(), absl::StrCat(Name(static_cast<int>(failed - answers.begin())), ": ",
                                                         std::string(failed->message()))));
 }
