@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "parallel/layout_bytes.h"
+
 namespace tessera {
 
 struct FamilyDescription {
@@ -20,6 +22,7 @@ struct FamilyDescription {
   int64_t default_max_sequence_length = 0;
   int64_t max_sequence_length = 0;
   int64_t heads = 0, blocks = 0;
+  ExchangeModel exchange;             // what ranks exchange for it
   bool binning_keeps_size = true;     // under binning the image is brought back to the size that was asked for
   std::vector<std::string> options;   // fields of PromptOptions that the family reads, by their names
   std::vector<std::string> warnings;  // fields of configuration files that nobody reads

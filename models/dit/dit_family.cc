@@ -118,6 +118,13 @@ absl::StatusOr<FamilyDescription> DescribeDit(const ModelFolder& folder) {
   description.default_guidance_scale = kGuidanceScale;
   description.heads = configs->transformer.heads;
   description.blocks = configs->transformer.layers;
+  const DitConfig& transformer = configs->transformer;
+  const int64_t latents = transformer.patch * transformer.patch;  // of a token and channel
+  description.exchange = {.width = transformer.width(),
+                          .output_features = latents * transformer.out_channels,
+                          .prediction_features = latents * transformer.in_channels,
+                          .blocks = std::vector<BlockExchange>(static_cast<size_t>(transformer.layers)),
+                          .long_skips = {}};
   description.warnings = configs->warnings;
   return description;
 }

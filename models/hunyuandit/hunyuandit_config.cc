@@ -37,4 +37,11 @@ absl::StatusOr<HunyuanConfig> ParseHunyuanConfig(ConfigReader& reader) {
   return config;
 }
 
+std::vector<LongSkip> HunyuanConfig::long_skips() const {
+  std::vector<LongSkip> skips;
+  const int blocks = static_cast<int>(layers);
+  for (int i = 0; i < blocks / 2 - 1; ++i) skips.push_back({.from = i, .to = blocks - 1 - i});
+  return skips;
+}
+
 }  // namespace tessera

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "models/weights/json.h"
+#include "parallel/long_skip.h"
 
 namespace tessera {
 
@@ -24,6 +26,8 @@ struct HunyuanConfig {
   bool style_and_size = false;             // v1.1: conditioned on a style and on sizes
 
   int64_t width() const { return heads * head_dim; }
+  // The second half of the blocks reads the first half's outputs, the last block the first one's.
+  std::vector<LongSkip> long_skips() const;
 };
 
 // InvalidArgument names the field, its value and what is legal.

@@ -146,6 +146,16 @@ absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) 
   description.max_sequence_length = configs->transformer.t5_tokens;
   description.heads = configs->transformer.heads;
   description.blocks = configs->transformer.layers;
+  const HunyuanConfig& transformer = configs->transformer;
+  const int64_t latents = transformer.patch * transformer.patch;  // of a token and channel
+  description.exchange = {
+      .width = transformer.width(),
+      .output_features = latents * transformer.out_channels,
+      .prediction_features = latents * transformer.channels,
+      .text_width = transformer.bert_width,
+      .added_text_tokens = transformer.t5_tokens,
+      .blocks = std::vector<BlockExchange>(static_cast<size_t>(transformer.layers), {.kind = BlockKind::kCross}),
+      .long_skips = transformer.long_skips()};
   description.options = {prompt_option::kGuidanceRescale};
   if (configs->transformer.style_and_size) description.options.push_back(prompt_option::kOriginalSize);
   description.warnings = configs->warnings;

@@ -122,11 +122,7 @@ HunyuanTransformer::HunyuanTransformer(const HunyuanConfig& config, ParamTable& 
 
 HunyuanTransformer::~HunyuanTransformer() = default;
 
-std::vector<LongSkip> HunyuanTransformer::long_skips() const {
-  std::vector<LongSkip> skips;
-  for (int i = 0; i < num_blocks() / 2 - 1; ++i) skips.push_back({.from = i, .to = num_blocks() - 1 - i});
-  return skips;
-}
+std::vector<LongSkip> HunyuanTransformer::long_skips() const { return config_.long_skips(); }
 
 at::Tensor HunyuanTransformer::PoolText(const at::Tensor& t5, const ForwardContext& context) const {
   const at::Tensor rows = at::cat({t5.mean(1, /*keepdim=*/true), t5}, 1) + pool_positions_;  // [b, t + 1, width]

@@ -123,6 +123,15 @@ absl::StatusOr<FamilyDescription> DescribePixArt(const ModelFolder& folder) {
   description.max_sequence_length = kMaxTokens;
   description.heads = configs->transformer.heads;
   description.blocks = configs->transformer.layers;
+  const PixArtConfig& transformer = configs->transformer;
+  const int64_t latents = transformer.patch * transformer.patch;  // of a token and channel
+  description.exchange = {
+      .width = transformer.width(),
+      .output_features = latents * transformer.out_channels,
+      .prediction_features = latents * transformer.in_channels,
+      .text_width = transformer.width(),
+      .blocks = std::vector<BlockExchange>(static_cast<size_t>(transformer.layers), {.kind = BlockKind::kCross}),
+      .long_skips = {}};
   description.warnings = configs->warnings;
   return description;
 }

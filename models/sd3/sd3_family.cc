@@ -176,6 +176,18 @@ absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
   description.max_sequence_length = kMaxTokens;
   description.heads = transformer.heads;
   description.blocks = transformer.layers;
+  const int64_t features = transformer.patch * transformer.patch * transformer.channels;
+  description.exchange = {.width = transformer.width(),
+                          .output_features = features,
+                          .prediction_features = features,
+                          .text_width = transformer.width(),
+                          .blocks = {},
+                          .long_skips = {}};
+  for (int64_t i = 0; i < transformer.layers; ++i) {
+    description.exchange.blocks.push_back({.kind = BlockKind::kJoint,
+                                           .second_attention = transformer.dual_layers.contains(i),
+                                           .text_ends = i + 1 == transformer.layers});
+  }
   description.options = {prompt_option::kPrompt2, prompt_option::kPrompt3, prompt_option::kClipSkip,
                          prompt_option::kSkipLayers};
   description.warnings = configs->warnings;
