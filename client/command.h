@@ -23,5 +23,6 @@ CommandRun AddInspect(CLI::App& app);
 CommandRun AddReplay(CLI::App& app);
 CommandRun AddModels(CLI::App& app);
 CommandRun AddBench(CLI::App& app);
+CommandRun AddVerify(CLI::App& app);
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "client/command.h"
 #include "client/json_line.h"
+#include "client/layout_session.h"
 #include "client/model_location.h"
 #include "client/model_options.h"
 #include "client/option_text.h"
@@ -72,8 +73,9 @@ class Bench {
     if (!description.ok()) return Fail(Stage::kModel, description.status());
     absl::StatusOr<JobParameters> job = Validate(request, *description);
     if (!job.ok()) return Fail(Stage::kOptions, job.status());
-    absl::Status moved = MoveToLayout(options_.model, *description, placement->dtype, interrupts_, *session);
-    if (!moved.ok()) return Fail(Stage::kOptions, moved);
+    const absl::StatusOr<LayoutStanding> standing =
+        MoveToLayout(options_.model, *description, *placement, interrupts_, *reporter_, *session);
+    if (!standing.ok()) return Fail(Stage::kOptions, standing.status());
     absl::StatusOr<Loaded> loaded = (*session)->Load(*placement);
     if (!loaded.ok()) return Fail(Stage::kModel, loaded.status());
 
@@ -177,6 +179,7 @@ CommandRun AddBench(CLI::App& app) {
   AddText(app, {"--steps", "Denoising steps (default: the model's)", "N"}, options->steps);
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
+  AddCertifyOption(app, options->model);
   AddText(app, {"--repeat", "Images to time, after one that does not count (default: 3)", "N"}, options->repeat);
   AddFlag(app, "--json", "One JSON object", options->json);
   AddWorkerOptions(app, options->model);

@@ -8,6 +8,7 @@
 #include "client/command.h"
 #include "client/generation_options.h"
 #include "client/image_metadata.h"
+#include "client/layout_session.h"
 #include "client/model_location.h"
 #include "client/model_options.h"
 #include "client/option_text.h"
@@ -83,8 +84,10 @@ class Generation {
     for (const std::string& warning : UnusedParameters(*job, description_)) reporter_->OnWarning(warning);
     if (std::optional<ExitCode> failed = CheckOutput(*files, *job, request->count)) return *failed;
 
-    absl::Status moved = MoveToLayout(options_.model, description_, placement_.dtype, interrupts_, session_);
-    if (!moved.ok()) return Fail(Stage::kOptions, moved);
+    absl::StatusOr<LayoutStanding> standing =
+        MoveToLayout(options_.model, description_, placement_, interrupts_, *reporter_, session_);
+    if (!standing.ok()) return Fail(Stage::kOptions, standing.status());
+    standing_ = *std::move(standing);
     absl::StatusOr<Loaded> loaded = session_->Load(placement_);
     if (!loaded.ok()) return Fail(Stage::kModel, loaded.status());
     reporter_->OnLoaded({.model = placement_.model,
@@ -92,7 +95,8 @@ class Generation {
                          .digest = description_.digest,
                          .dtype = placement_.dtype,
                          .device = placement_.device,
-                         .layout = LayoutText(session_->group().layout()),
+                         .layout = LayoutText(standing_.layout),
+                         .certified = standing_.certified,
                          .text_encoders = PlacementName(placement_.text_encoders),
                          .autoencoder = PlacementName(placement_.autoencoder),
                          .loaded = *loaded});
@@ -153,6 +157,10 @@ class Generation {
       }
     };
     absl::StatusOr<WorkerSession::Picture> picture = session_->MakeImage(job, listener);
+    if (picture.status().code() == absl::StatusCode::kDataLoss && standing_.layout.ranks() > 1) {
+      if (absl::Status fallen = FallBack(picture.status()); !fallen.ok()) return Fail(Stage::kJob, fallen);
+      picture = session_->MakeImage(job, listener);
+    }
     if (!picture.ok()) return Fail(Stage::kJob, picture.status());
 
     absl::StatusOr<std::string> text =
@@ -166,6 +174,7 @@ class Generation {
                         .width = picture->image.width,
                         .height = picture->image.height,
                         .path = written->path,
+                        .lossless = IsLossless(standing_.layout, job.steps),
                         .bytes = written->bytes,
                         .cached = picture->started.cached,
                         .options = job.options,
@@ -174,12 +183,31 @@ class Generation {
     return std::nullopt;
   }
 
+  // After the guard has stopped a job: the layout loses its certificate, and one rank goes on.
+  absl::Status FallBack(const absl::Status& reason) {
+    reporter_->OnWarning(absl::StrCat("layout ", LayoutText(standing_.layout), " is given up: ",
+                                      std::string(reason.message()), "; one rank makes the image again"));
+    const CertificateFolder folder(CertificateFolder::DefaultPath());
+    if (absl::Status revoked = folder.Revoke(standing_.subject); !revoked.ok()) {
+      reporter_->OnWarning(std::string(revoked.message()));
+    }
+    absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
+    if (!session_options.ok()) return session_options.status();
+    session_.reset();
+    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*session_options, interrupts_);
+    if (!session.ok()) return session.status();
+    session_ = *std::move(session);
+    standing_ = {};
+    return session_->Load(placement_).status();
+  }
+
   const GenerateOptions& options_;
   Interrupts& interrupts_;
   std::unique_ptr<Reporter> reporter_;
   int32_t preview_every_ = 0;
   LoadParameters placement_;
   ModelDescription description_;
+  LayoutStanding standing_;
   std::unique_ptr<WorkerSession> session_;
 };
 
@@ -191,6 +219,7 @@ CommandRun AddGenerate(CLI::App& app) {
   AddGenerationOptions(app, options->generation);
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
+  AddCertifyOption(app, options->model);
   AddText(app,
           {"-o,--output",
            "Name pattern ending in .png, .jpg or .webp, with {index} {seed} {prompt} {width} {height} {model} {steps} "

@@ -14,6 +14,7 @@
 #include "client/image_comparison.h"
 #include "client/image_metadata.h"
 #include "client/json_line.h"
+#include "client/layout_session.h"
 #include "client/model_location.h"
 #include "client/model_options.h"
 #include "client/output_files.h"
@@ -85,8 +86,9 @@ class Replay {
     absl::StatusOr<JobParameters> job = Validate(RequestOf(*metadata), *description);
     if (!job.ok()) return Fail(Stage::kOptions, job.status());
     for (const std::string& warning : UnusedParameters(*job, *description)) reporter_->OnWarning(warning);
-    absl::Status moved = MoveToLayout(options_.model, *description, placement->dtype, interrupts_, session_);
-    if (!moved.ok()) return Fail(Stage::kOptions, moved);
+    const absl::StatusOr<LayoutStanding> standing =
+        MoveToLayout(options_.model, *description, *placement, interrupts_, *reporter_, session_);
+    if (!standing.ok()) return Fail(Stage::kOptions, standing.status());
     absl::StatusOr<Loaded> loaded = session_->Load(*placement);
     if (!loaded.ok()) return Fail(Stage::kModel, loaded.status());
     reporter_->OnLoaded({.model = placement->model,
@@ -94,7 +96,8 @@ class Replay {
                          .digest = description->digest,
                          .dtype = placement->dtype,
                          .device = placement->device,
-                         .layout = LayoutText(session_->group().layout()),
+                         .layout = LayoutText(standing->layout),
+                         .certified = standing->certified,
                          .text_encoders = PlacementName(placement->text_encoders),
                          .autoencoder = PlacementName(placement->autoencoder),
                          .loaded = *loaded});
@@ -211,6 +214,7 @@ CommandRun AddReplay(CLI::App& app) {
   AddModelOption(app, options->model);
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
+  AddCertifyOption(app, options->model);
   AddText(app, {"-o,--output", "Also write the image made again", "PATTERN"}, options->output);
   AddFlag(app, "--overwrite", "Replace a file that exists (default: a new name)", options->overwrite);
   AddFlag(app, "--json", "Tell events as JSON lines on standard output", options->json);

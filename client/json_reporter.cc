@@ -16,6 +16,7 @@ void JsonReporter::OnLoaded(const LoadedEvent& event) {
                  {"dtype", event.dtype},
                  {"device", event.device},
                  {"layout", event.layout},
+                 {"certified", event.certified},
                  {"text_encoders", event.text_encoders},
                  {"autoencoder", event.autoencoder},
                  {"seconds", event.loaded.seconds},
@@ -59,9 +60,14 @@ void JsonReporter::OnImage(const ImageEvent& event) {
                  {"width", event.width},
                  {"height", event.height},
                  {"path", JsonText(event.path)},
+                 {"lossless", event.lossless},
                  {"bytes", event.bytes},
                  {"seconds", event.seconds},
                  {"decode_seconds", event.decode_seconds}});
+}
+
+void JsonReporter::OnActivity(const std::string& text) {
+  PrintJsonLine({{"event", "activity"}, {"text", JsonText(text)}});
 }
 
 void JsonReporter::OnWarning(const std::string& message) {

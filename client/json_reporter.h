@@ -15,6 +15,7 @@ class JsonReporter final : public Reporter {
   void OnPreview(int64_t image, int32_t step, const std::string& path) override;
   void OnImage(const ImageEvent& event) override;
   void OnWarning(const std::string& message) override;
+  void OnActivity(const std::string& text) override;
   void OnDone(int64_t images, double seconds, uint64_t peak_memory_bytes) override;
   void OnError(const absl::Status& status, ExitCode code) override;
 };

@@ -40,6 +40,13 @@ void AddLayoutOptions(CLI::App& app, ModelOptions& options) {
   AddText(app, {"--ranks", "Worker processes, one a device; alone it means --layout auto", "N"}, options.ranks);
 }
 
+void AddCertifyOption(CLI::App& app, ModelOptions& options) {
+  AddText(app,
+          {"--certify",
+           "A layout without a certificate: auto verifies it first, require refuses it, off (default: auto)", "NAME"},
+          options.certify);
+}
+
 void AddWorkerOptions(CLI::App& app, ModelOptions& options) {
   AddText(app, {"--command-timeout", "Seconds to wait for any one answer of the worker (default: 3600)", "SECONDS"},
           options.command_timeout);
@@ -89,23 +96,6 @@ absl::StatusOr<LayoutRequest> RequestedLayout(const ModelOptions& options) {
   }
   if (absl::StatusOr<std::optional<Layout>> layout = ReadLayout(request); !layout.ok()) return layout.status();
   return request;
-}
-
-absl::Status MoveToLayout(const ModelOptions& options, const ModelDescription& model, const std::string& dtype,
-                          Interrupts& interrupts, std::unique_ptr<WorkerSession>& session) {
-  absl::StatusOr<LayoutRequest> request = RequestedLayout(options);
-  if (!request.ok()) return request.status();
-  absl::StatusOr<Layout> layout = ChooseLayout(*request, LayoutModelOf(model, dtype));
-  if (!layout.ok()) return layout.status();
-  if (*layout == session->group().layout()) return absl::OkStatus();
-  absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options);
-  if (!session_options.ok()) return session_options.status();
-  session_options->layout = *layout;
-  if (absl::Status closed = session->Close(); !closed.ok()) return closed;
-  absl::StatusOr<std::unique_ptr<WorkerSession>> moved = WorkerSession::Start(*session_options, interrupts);
-  if (!moved.ok()) return moved.status();
-  session = *std::move(moved);
-  return absl::OkStatus();
 }
 
 }  // namespace tessera

@@ -1,10 +1,8 @@
 // The options of every command that runs a model, and how such a command comes to its worker.
 #pragma once
 
-#include <memory>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/command_line.h"
 #include "client/worker_session.h"
@@ -25,6 +23,7 @@ struct ModelOptions {
   std::string prompt_cache;
   std::string layout;
   std::string ranks;
+  std::string certify;
   std::string command_timeout;
   bool verbose = false;
 };
@@ -33,6 +32,7 @@ void AddModelOption(CLI::App& app, ModelOptions& options);
 void AddModelFoldersOption(CLI::App& app, std::string& folders);
 void AddPlacementOptions(CLI::App& app, ModelOptions& options);
 void AddLayoutOptions(CLI::App& app, ModelOptions& options);
+void AddCertifyOption(CLI::App& app, ModelOptions& options);
 void AddWorkerOptions(CLI::App& app, ModelOptions& options);
 
 // Where the model at `path` is to run, after all checks that need no worker.
@@ -43,9 +43,5 @@ absl::StatusOr<WorkerSession::Options> SessionOptions(const ModelOptions& option
 
 // InvalidArgument for what is no layout of any model.
 absl::StatusOr<LayoutRequest> RequestedLayout(const ModelOptions& options);
-
-// Replaces a session with one worker by one on the layout that the options choose for the model, where it is another.
-absl::Status MoveToLayout(const ModelOptions& options, const ModelDescription& model, const std::string& dtype,
-                          Interrupts& interrupts, std::unique_ptr<WorkerSession>& session);
 
 }  // namespace tessera

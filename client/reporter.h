@@ -21,6 +21,7 @@ struct LoadedEvent {
   std::string dtype;
   std::string device;
   std::string layout;
+  bool certified = true;      // the layout's images are proven to be those of one rank
   std::string text_encoders;  // their placement
   std::string autoencoder;    // its placement
   Loaded loaded;
@@ -33,6 +34,7 @@ struct ImageEvent {
   int32_t width = 0;
   int32_t height = 0;
   std::string path;
+  bool lossless = true;  // the layout had no stale steps: on any other one the image would be the same
   size_t bytes = 0;
   bool cached = false;  // the prompts had been encoded before
   PromptOptions options;
@@ -51,6 +53,7 @@ class Reporter {
   virtual void OnPreview(int64_t image, int32_t step, const std::string& path) = 0;
   virtual void OnImage(const ImageEvent& event) = 0;
   virtual void OnWarning(const std::string& message) = 0;
+  virtual void OnActivity(const std::string& text) = 0;  // what is under way before there is any image
   virtual void OnDone(int64_t images, double seconds, uint64_t peak_memory_bytes) = 0;
   virtual void OnError(const absl::Status& status, ExitCode code) = 0;
 };

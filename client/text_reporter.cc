@@ -75,6 +75,12 @@ void TextReporter::OnImage(const ImageEvent& event) {
   std::fflush(stdout);
 }
 
+void TextReporter::OnActivity(const std::string& text) {
+  if (options_.quiet) return;
+  ClearBar();
+  std::fprintf(stderr, "%s\n", text.c_str());
+}
+
 void TextReporter::OnWarning(const std::string& message) {
   if (options_.quiet) return;
   ClearBar();

@@ -138,6 +138,8 @@ std::pair<int, double> Distance(const Layout& a, const Layout& b) {
 
 }  // namespace
 
+bool IsLossless(const Layout& layout, int steps) { return layout.lossless() || *layout.warmup >= steps; }
+
 uint64_t WeightBytes(const Layout& layout, const LayoutModel& model) {
   // A stage has whole blocks, and each block's matrices are shared out.
   const uint64_t blocks = static_cast<uint64_t>(std::max(model.blocks, 1));

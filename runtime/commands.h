@@ -52,6 +52,7 @@ struct ModelDescription {
   std::vector<std::string> samplers;
   int32_t heads = 0;
   int32_t blocks = 0;
+  std::string libraries;              // that the worker computes with, and how: part of what a certificate is about
   std::vector<std::string> warnings;  // unknown fields of configuration files, and the like
 };
 

@@ -243,6 +243,7 @@ void ToWire(const ModelDescription& description, internal::ModelDescription* wir
   wire->set_default_sampler(ReplaceInvalidUtf8(description.default_sampler));
   for (const std::string& sampler : description.samplers) wire->add_samplers(ReplaceInvalidUtf8(sampler));
   wire->set_max_steps(description.max_steps);
+  wire->set_libraries(ReplaceInvalidUtf8(description.libraries));
   wire->set_heads(description.heads);
   wire->set_blocks(description.blocks);
   for (const std::string& warning : description.warnings) wire->add_warnings(ReplaceInvalidUtf8(warning));

@@ -1,7 +1,9 @@
 #include "runtime/engine.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <malloc.h>
+#include <torch/headeronly/version.h>
 
 #include <algorithm>
 #include <chrono>
@@ -146,7 +148,11 @@ absl::StatusOr<ModelDescription> Engine::Describe(const std::string& model) {
   if (!description.ok()) return description.status();
   const absl::StatusOr<SamplerConfig> sampler = ReadSamplerConfig(*folder, description->warnings);
   if (!sampler.ok()) return sampler.status();
-  return DescribeModel(*folder, (*entry)->family, *description, *sampler);
+  absl::StatusOr<ModelDescription> model_description = DescribeModel(*folder, (*entry)->family, *description, *sampler);
+  if (model_description.ok()) {
+    model_description->libraries = absl::StrCat("LibTorch ", TORCH_VERSION, ", ", at::get_cpu_capability());
+  }
+  return model_description;
 }
 
 absl::Status Engine::CheckMemory(const ModelFolder& folder, const LoadParameters& parameters, int64_t bytes_per_weight,

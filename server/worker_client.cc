@@ -83,6 +83,7 @@ absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire
   description.default_sampler = wire.default_sampler();
   description.samplers = ToVector(wire.samplers());
   description.heads = wire.heads();
+  description.libraries = wire.libraries();
   description.blocks = wire.blocks();
   description.warnings = ToVector(wire.warnings());
   return description;

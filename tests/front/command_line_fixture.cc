@@ -46,6 +46,7 @@ std::unique_ptr<ChildProcess> CommandLineTest::Start(const std::vector<std::stri
                          {"TESSERA_WORKER", FAKE_WORKER},
                          {"TESSERA_FAKE_WORKER", orders},
                          {"TESSERA_MODEL", ModelsFolder() + "/tiny"},
+                         {"TESSERA_CERTIFICATES", folder_ + "/certificates"},
                          {"XDG_RUNTIME_DIR", folder_ + "/sockets"}};
   options.largest_file = largest_file_;
   return std::make_unique<ChildProcess>(options);

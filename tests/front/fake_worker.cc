@@ -12,6 +12,7 @@
 //   CALL=hang               never answers
 //   salt=N                  other pixels for the same request
 //   drift=N                 other latents from step N on
+//   layout-drift=N          the same in a group of several ranks
 // An order that begins with rankN: is for that rank of the group alone.
 #include <signal.h>
 #include <unistd.h>
@@ -67,8 +68,8 @@ std::string OptionsOf(const JobParameters& job) {
 
 class FakeHandler final : public CommandHandler {
  public:
-  FakeHandler(std::map<std::string, std::string> orders, bool sends_results)
-      : orders_(std::move(orders)), sends_results_(sends_results) {}
+  FakeHandler(std::map<std::string, std::string> orders, const std::string& layout, bool sends_results)
+      : orders_(std::move(orders)), serial_(layout.empty() || layout == "serial"), sends_results_(sends_results) {}
 
   absl::StatusOr<ModelDescription> Describe(const std::string& model) override {
     if (absl::Status status = Obey("describe"); !status.ok()) return status;
@@ -78,6 +79,7 @@ class FakeHandler final : public CommandHandler {
     ModelDescription description;
     description.pipeline = "FakePipeline";
     description.family = "fake";
+    description.libraries = "none";
     description.digest = "0123456789abcdef";
     description.components = {{.name = "transformer",
                                .class_name = "Gradient",
@@ -168,8 +170,11 @@ class FakeHandler final : public CommandHandler {
   };
 
   uint64_t DigestOf(const Job& job) const {
-    const auto drift = orders_.find("drift");
-    const bool drifts = drift != orders_.end() && job.completed >= std::stoi(drift->second);
+    const auto drifting = [&](const char* order) {
+      const auto drift = orders_.find(order);
+      return drift != orders_.end() && job.completed >= std::stoi(drift->second);
+    };
+    const bool drifts = drifting("drift") || (!serial_ && drifting("layout-drift"));
     return 1000 + static_cast<uint64_t>(job.completed) + (drifts ? 1000000 : 0);
   }
 
@@ -185,6 +190,7 @@ class FakeHandler final : public CommandHandler {
   }
 
   const std::map<std::string, std::string> orders_;
+  const bool serial_;
   const bool sends_results_;
   std::map<uint64_t, Job> jobs_;
   bool caches_ = false;
@@ -202,7 +208,7 @@ int Main(int argc, char** argv) {
   }
   while (orders.count("mute") != 0) pause();
   const bool first = options["--rank"].empty() || options["--rank"] == "0";
-  FakeHandler handler(std::move(orders), first);
+  FakeHandler handler(std::move(orders), options["--layout"], first);
   const absl::Status status =
       ServeControlChannel(handler, {.socket_path = options["--socket"], .sends_results = first});
   if (!status.ok()) std::cerr << status.message() << std::endl;

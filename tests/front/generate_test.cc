@@ -147,14 +147,14 @@ TEST_F(GenerateTest, GivesThePromisedFieldsWithEveryEvent) {
   const std::map<std::string, std::vector<std::string>> promised = {
       {"warning", {"message"}},
       {"loaded",
-       {"model", "pipeline", "digest", "dtype", "device", "layout", "text_encoders", "autoencoder", "seconds",
+       {"model", "pipeline", "digest", "dtype", "device", "layout", "certified", "text_encoders", "autoencoder", "seconds",
         "weight_bytes"}},
       {"started",
        {"image", "seed", "steps", "sampler", "guidance", "width", "height", "generated_width", "generated_height",
         "prompt_tokens", "text_seconds", "cached", "options"}},
       {"step", {"image", "step", "steps", "seconds"}},
       {"preview", {"image", "step", "path"}},
-      {"image", {"image", "seed", "width", "height", "path", "bytes", "seconds", "decode_seconds"}},
+      {"image", {"image", "seed", "width", "height", "path", "lossless", "bytes", "seconds", "decode_seconds"}},
       {"done", {"images", "seconds", "peak_memory_bytes"}}};
   for (const boost::json::object& event : Events(result.output)) {
     const std::string name = event.at("event").as_string().c_str();

@@ -54,6 +54,8 @@ const std::set<std::pair<std::string, std::string>>& Exceptions() {
       {"server", "parallel/mesh.h"},
       {"server", "parallel/host/mesh_groups.h"},
       {"server", "parallel/host/segment.h"},
+      // Digests.
+      {"server", "models/weights/sha256.h"},
   };
   return *exceptions;
 }

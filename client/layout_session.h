@@ -1,0 +1,45 @@
+// A session on the layout that the user asked for, proven first where the user wants that.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/interrupts.h"
+#include "client/model_options.h"
+#include "client/reporter.h"
+#include "client/worker_session.h"
+#include "server/guard/certificate.h"
+#include "server/guard/verification.h"
+
+namespace tessera {
+
+// What becomes of a layout without a certificate.
+enum class CertifyPolicy {
+  kAuto,     // it is verified now, and refused if that fails
+  kRequire,  // it is refused
+  kOff,      // it is used, and every answer says that it is not certified
+};
+
+// InvalidArgument for another text; empty means auto.
+absl::StatusOr<CertifyPolicy> ParseCertifyPolicy(const std::string& text);
+
+// A verification in this process, whose groups are sessions of their own.
+VerificationHost HostOf(const WorkerSession::Options& options, Interrupts& interrupts, Reporter& reporter);
+
+struct LayoutStanding {
+  Layout layout;
+  bool certified = true;  // one rank needs no certificate
+  CertificateSubject subject;
+};
+
+// Replaces a session with one worker by one on the layout that the options choose for the model, where it is another.
+// `placement` names the model. FailedPrecondition for a layout that is not certified and may not be used.
+absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const ModelDescription& model,
+                                            const LoadParameters& placement, Interrupts& interrupts, Reporter& reporter,
+                                            std::unique_ptr<WorkerSession>& session);
+
+// "worst relative error 3e-07, allowed 1e-05, after step 4 of 256x256".
+std::string WorstText(const Certificate& certificate);
+
+}  // namespace tessera

@@ -1,0 +1,206 @@
+#include "server/guard/certificate.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "models/weights/sha256.h"
+#include "server/image/atomic_file.h"
+
+namespace tessera {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int kVersion = 1;
+constexpr size_t kMaxBytes = size_t{1} << 16;
+
+std::string DigestOf(const std::string& text) {
+  Sha256 digest;
+  digest.Update(text);
+  return digest.Finish();
+}
+
+// JSON has no infinity and no NaN.
+json::value Number(double value) {
+  if (std::isfinite(value)) return value;
+  return json::string(std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+}
+
+double ReadNumber(const json::value& value) {
+  if (!value.is_string()) return value.to_number<double>();
+  if (value.as_string() == "inf") return HUGE_VAL;
+  if (value.as_string() == "-inf") return -HUGE_VAL;
+  return NAN;
+}
+
+json::value Optional(const std::optional<double>& value) { return value.has_value() ? Number(*value) : nullptr; }
+
+std::optional<double> ReadOptional(const json::value& value) {
+  if (value.is_null()) return std::nullopt;
+  return ReadNumber(value);
+}
+
+// Everything but the checksum. Fields have one order, so that one certificate has one text.
+json::object ContentOf(const Certificate& certificate) {
+  const CertificateSubject& subject = certificate.subject;
+  json::array canaries;
+  for (const Canary& canary : certificate.canaries) {
+    canaries.push_back({{"width", canary.width},
+                        {"height", canary.height},
+                        {"steps", canary.steps},
+                        {"sampler", canary.sampler},
+                        {"worst_relative_error", Number(canary.worst_relative_error)},
+                        {"bound", Number(canary.bound)},
+                        {"worst_step", canary.worst_step},
+                        {"psnr_db", Optional(canary.psnr)},
+                        {"drift", Optional(canary.drift)}});
+  }
+  return {{"version", kVersion},
+          {"model_digest", subject.model_digest},
+          {"layout", subject.layout},
+          {"device", subject.device},
+          {"dtype", subject.dtype},
+          {"build", subject.build},
+          {"libraries", subject.libraries},
+          {"lossless", certificate.lossless},
+          {"worst_relative_error", Number(certificate.worst().worst_relative_error)},
+          {"passed", certificate.passed()},
+          {"canaries", std::move(canaries)}};
+}
+
+std::string ReadText(const json::object& object, const char* name) { return std::string(object.at(name).as_string()); }
+
+int32_t ReadInteger(const json::object& object, const char* name) { return object.at(name).to_number<int32_t>(); }
+
+Certificate ReadContent(const json::object& object) {
+  Certificate certificate;
+  certificate.subject = {.model_digest = ReadText(object, "model_digest"),
+                         .layout = ReadText(object, "layout"),
+                         .device = ReadText(object, "device"),
+                         .dtype = ReadText(object, "dtype"),
+                         .build = ReadText(object, "build"),
+                         .libraries = ReadText(object, "libraries")};
+  certificate.lossless = object.at("lossless").as_bool();
+  for (const json::value& entry : object.at("canaries").as_array()) {
+    const json::object& canary = entry.as_object();
+    certificate.canaries.push_back({.width = ReadInteger(canary, "width"),
+                                    .height = ReadInteger(canary, "height"),
+                                    .steps = ReadInteger(canary, "steps"),
+                                    .sampler = ReadText(canary, "sampler"),
+                                    .worst_relative_error = ReadNumber(canary.at("worst_relative_error")),
+                                    .bound = ReadNumber(canary.at("bound")),
+                                    .worst_step = ReadInteger(canary, "worst_step"),
+                                    .psnr = ReadOptional(canary.at("psnr_db")),
+                                    .drift = ReadOptional(canary.at("drift"))});
+  }
+  return certificate;
+}
+
+}  // namespace
+
+bool Certificate::passed() const {
+  return !canaries.empty() && std::ranges::all_of(canaries, [](const Canary& canary) { return canary.passed(); });
+}
+
+const Canary& Certificate::worst() const {
+  const auto part = [](const Canary& canary) {
+    const double part = canary.worst_relative_error / canary.bound;
+    return std::isnan(part) ? HUGE_VAL : part;
+  };
+  return *std::ranges::max_element(canaries, {}, part);
+}
+
+std::string CertificateText(const Certificate& certificate) {
+  json::object object = ContentOf(certificate);
+  object["checksum"] = DigestOf(json::serialize(object));
+  return json::serialize(object) + "\n";
+}
+
+absl::StatusOr<Certificate> ParseCertificate(const std::string& text) {
+  const absl::Status none = absl::InvalidArgumentError("it is not a certificate");
+  if (text.size() > kMaxBytes) return none;
+  boost::system::error_code error;
+  const json::value value = json::parse(text, error);
+  if (error || !value.is_object()) return none;
+  try {
+    const json::object& object = value.as_object();
+    if (object.at("version").to_number<int>() != kVersion) {
+      return absl::InvalidArgumentError("it is of another version of this program");
+    }
+    Certificate certificate = ReadContent(object);
+    if (certificate.canaries.empty()) return none;
+    // One certificate has one text, so whatever was changed shows.
+    if (CertificateText(certificate) != json::serialize(object) + "\n") {
+      return absl::InvalidArgumentError("it was altered: its checksum does not belong to its content");
+    }
+    return certificate;
+  } catch (const std::exception&) {
+    return none;
+  }
+}
+
+std::string CertificateFolder::DefaultPath() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  if (std::string chosen = variable("TESSERA_CERTIFICATES"); !chosen.empty()) return chosen;
+  std::string data = variable("XDG_DATA_HOME");
+  if (data.empty()) data = variable("HOME") + "/.local/share";
+  return data + "/tessera/certificates";
+}
+
+std::string CertificateFolder::FileOf(const CertificateSubject& subject) const {
+  Sha256 digest;
+  for (const std::string* part :
+       {&subject.model_digest, &subject.layout, &subject.device, &subject.dtype, &subject.build, &subject.libraries}) {
+    digest.UpdatePart(*part);
+  }
+  return absl::StrCat(path_, "/", digest.Finish().substr(0, 32), ".json");
+}
+
+absl::StatusOr<Certificate> CertificateFolder::Find(const CertificateSubject& subject) const {
+  const std::string path = FileOf(subject);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError("there is no certificate for this model, layout, device, dtype and build");
+  std::string text(kMaxBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  absl::StatusOr<Certificate> certificate = ParseCertificate(text);
+  const std::string name = absl::StrCat("the certificate ", std::filesystem::path(path).filename().string());
+  if (!certificate.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": ", std::string(certificate.status().message())));
+  }
+  if (certificate->subject != subject) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": it belongs to another model, layout or build"));
+  }
+  return certificate;
+}
+
+absl::Status CertificateFolder::Keep(const Certificate& certificate) const {
+  std::error_code error;
+  std::filesystem::create_directories(path_, error);
+  if (error) {
+    return absl::UnavailableError(
+        absl::StrCat("the folder of certificates '", path_, "' cannot be made: ", error.message()));
+  }
+  return WriteFileAtomically(FileOf(certificate.subject), CertificateText(certificate));
+}
+
+absl::Status CertificateFolder::Revoke(const CertificateSubject& subject) const {
+  if (unlink(FileOf(subject).c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("a certificate cannot be revoked: ", std::strerror(errno)));
+}
+
+}  // namespace tessera
