@@ -83,4 +83,22 @@ void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t 
   description.default_height = description.default_width = default_latent_side * autoencoder.factor();
 }
 
+void DescribeBlockCosts(double mlp_ratio, int64_t latent_side, int64_t patch, int64_t text_tokens,
+                        FamilyDescription& description) {
+  const ExchangeModel& model = description.exchange;
+  const int64_t side = latent_side / patch;
+  for (int i = 0; i < static_cast<int>(model.blocks.size()); ++i) {
+    const BlockExchange& block = model.blocks[static_cast<size_t>(i)];
+    const BlockCost cost{.kind = block.kind,
+                         .width = model.width,
+                         .mlp_ratio = mlp_ratio,
+                         .long_skip = std::ranges::find(model.long_skips, i, &LongSkip::to) != model.long_skips.end()};
+    double flops = BlockFlops(cost, side * side, text_tokens);
+    if (block.second_attention) {
+      flops += BlockFlops({.kind = BlockKind::kImage, .width = model.width, .mlp_ratio = 0}, side * side, 0);
+    }
+    description.block_flops.push_back(flops);
+  }
+}
+
 }  // namespace tessera

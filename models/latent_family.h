@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "models/component.h"
 #include "models/family.h"
 #include "models/text_encoders/text_stage.h"
+#include "parallel/stage_balance.h"
 
 namespace tessera {
 
@@ -66,5 +68,10 @@ absl::StatusOr<std::unique_ptr<Family>> OpenFamily(const ModelFolder& folder, co
 // What every family's description says alike of its autoencoder and patches.
 void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,
                    FamilyDescription& description);
+
+// What each block of `description.exchange` costs for an image of `latent_side` latents a side, `patch` a token, and
+// with so many text tokens. `mlp_ratio` as in BlockCost.
+void DescribeBlockCosts(double mlp_ratio, int64_t latent_side, int64_t patch, int64_t text_tokens,
+                        FamilyDescription& description);
 
 }  // namespace tessera

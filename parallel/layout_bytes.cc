@@ -148,7 +148,7 @@ ExchangedBytes PassBytes(const ExchangeModel& model, const Mesh& mesh, std::span
   assert(tokens.ok());
   ExchangedBytes bytes;
   // Predictions are in fp32 at least.
-  bytes.cfg = batch * pass.image_tokens * model.prediction_features * std::max<int64_t>(4, pass.element_bytes) *
+  if (at.pipe == 0) bytes.cfg = batch * pass.image_tokens * model.prediction_features * std::max<int64_t>(4, pass.element_bytes) *
               (mesh.size(Axis::kCfg) - 1);
   if (batch == 0) return bytes;
 
@@ -172,13 +172,12 @@ ExchangedBytes PassBytes(const ExchangeModel& model, const Mesh& mesh, std::span
   }
 
   const int64_t result_bytes = image_tokens * model.output_features * row_bytes;
-  bytes.sequence = result_bytes * (tokens->group_size() - 1);
+  if (at.pipe == 0) bytes.sequence = result_bytes * (tokens->group_size() - 1);
   if (stages == 1) return bytes;
   if (at.pipe + 1 < stages) {
-    const int64_t sent_text = joint ? own.Own(TokenRows::kText) : text_tokens + model.added_text_tokens;
-    bytes.pipe += (image_tokens * model.width + sent_text * model.text_width) * row_bytes;
+    bytes.pipe += own.Own(kAll) * model.width * row_bytes;
   } else {
-    bytes.pipe += result_bytes * (stages - 1);
+    bytes.pipe += result_bytes;
   }
   for (const LongSkip& skip : model.long_skips) {
     if (stage_of(skip.from) == at.pipe && stage_of(skip.to) != at.pipe) {

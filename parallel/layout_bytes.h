@@ -27,8 +27,6 @@ struct ExchangeModel {
   int64_t width = 0;                // of a token between blocks, and of all heads together
   int64_t output_features = 0;      // of a token behind the head
   int64_t prediction_features = 0;  // of these, what guidance and sampler read
-  int64_t text_width = 0;           // of a text token between blocks; 0: the state has no text
-  int64_t added_text_tokens = 0;    // that every state has beside the prompt's
   std::vector<BlockExchange> blocks;
   std::vector<LongSkip> long_skips;
 
@@ -47,7 +45,7 @@ struct ForwardPass {
 // Bytes that leave one rank, by the group they go to.
 struct ExchangedBytes {
   int64_t cfg = 0;       // predictions
-  int64_t pipe = 0;      // states, long skips and the result
+  int64_t pipe = 0;      // states, long skips and the result; latents at a flush are not counted
   int64_t sequence = 0;  // the result's tokens
   int64_t ring = 0;      // keys and values
   int64_t ulysses = 0;   // queries, keys and values; what was read

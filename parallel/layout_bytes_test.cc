@@ -17,7 +17,6 @@ ExchangeModel Flux() {
   ExchangeModel model{.width = 3072,
                       .output_features = 64,
                       .prediction_features = 64,
-                      .text_width = 3072,
                       .blocks = {},
                       .long_skips = {}};
   model.blocks.resize(19, {.kind = BlockKind::kJoint});
@@ -54,19 +53,34 @@ TEST(LayoutBytesTest, ATensorRankSendsEachSumOnceBetweenTwo) {
 TEST(LayoutBytesTest, AStageSendsItsStateAndTheLastOneTheResult) {
   EXPECT_EQ(FluxBytes("pipe=3", {0, 10, 30, 57}, 0), ExchangedBytes{.pipe = 4608 * 3072 * 2});
   EXPECT_EQ(FluxBytes("pipe=3", {0, 10, 30, 57}, 1), ExchangedBytes{.pipe = 4608 * 3072 * 2});
-  EXPECT_EQ(FluxBytes("pipe=3", {0, 10, 30, 57}, 2), ExchangedBytes{.pipe = 2 * 4096 * 64 * 2});
+  EXPECT_EQ(FluxBytes("pipe=3", {0, 10, 30, 57}, 2), ExchangedBytes{.pipe = 4096 * 64 * 2});
 }
 
-TEST(LayoutBytesTest, TextThatEveryRankReadsIsPaddedToTheLongestRowOfItsCfgRank) {
+TEST(LayoutBytesTest, TextBetweenStagesIsPaddedToTheLongestRowOfItsCfgRank) {
   const ExchangeModel model{.width = 8,
-                            .text_width = 6,
-                            .added_text_tokens = 1,
-                            .blocks = std::vector<BlockExchange>(2, {.kind = BlockKind::kCross}),
+                            .blocks = std::vector<BlockExchange>(2, {.kind = BlockKind::kJoint}),
                             .long_skips = {}};
   const ForwardPass pass{.image_tokens = 10, .text_tokens = {3, 5, 9}, .element_bytes = 4, .skipped_blocks = {}};
   const std::vector<int> bounds = {0, 1, 2};
-  EXPECT_EQ(PassBytes(model, MeshOf("cfg=2,pipe=2"), bounds, 0, pass).pipe, 2 * (10 * 8 + (5 + 1) * 6) * 4);
-  EXPECT_EQ(PassBytes(model, MeshOf("cfg=2,pipe=2"), bounds, 2, pass).pipe, (10 * 8 + (9 + 1) * 6) * 4);
+  EXPECT_EQ(PassBytes(model, MeshOf("cfg=2,pipe=2"), bounds, 0, pass).pipe, 2 * (10 + 5) * 8 * 4);
+  EXPECT_EQ(PassBytes(model, MeshOf("cfg=2,pipe=2"), bounds, 2, pass).pipe, (10 + 9) * 8 * 4);
+}
+
+TEST(LayoutBytesTest, TextThatEveryRankReadsStaysWhereItIs) {
+  const ExchangeModel model{
+      .width = 8, .blocks = std::vector<BlockExchange>(2, {.kind = BlockKind::kCross}), .long_skips = {}};
+  const ForwardPass pass{.image_tokens = 10, .text_tokens = {3}, .element_bytes = 4, .skipped_blocks = {}};
+  EXPECT_EQ(PassBytes(model, MeshOf("pipe=2"), std::vector<int>{0, 1, 2}, 0, pass).pipe, 10 * 8 * 4);
+}
+
+TEST(LayoutBytesTest, OnlyTheFirstStageGathersTheResult) {
+  const std::vector<int> bounds = {0, 20, 57};
+  for (int rank = 0; rank < 8; ++rank) {
+    const ExchangedBytes bytes = FluxBytes("cfg=2,pipe=2,ulysses=2", bounds, rank, {.image_tokens = 4096, .text_tokens = {512, 512}, .element_bytes = 2, .skipped_blocks = {}});
+    const bool first = rank % 4 < 2;
+    EXPECT_EQ(bytes.sequence, first ? 2048 * 64 * 2 : 0) << rank;
+    EXPECT_EQ(bytes.cfg, first ? 4096 * 64 * 4 : 0) << rank;
+  }
 }
 
 TEST(LayoutBytesTest, ALongSkipIsSentOnlyBetweenStages) {
@@ -80,7 +94,7 @@ TEST(LayoutBytesTest, ALongSkipIsSentOnlyBetweenStages) {
   // Stage 0 keeps blocks 0 and 1, stage 1 has 2 to 4: its own skip stays.
   EXPECT_EQ(PassBytes(model, MeshOf("pipe=3"), bounds, 0, pass).pipe, state + 2 * state);
   EXPECT_EQ(PassBytes(model, MeshOf("pipe=3"), bounds, 1, pass).pipe, state);
-  EXPECT_EQ(PassBytes(model, MeshOf("pipe=3"), bounds, 2, pass).pipe, 2 * 10 * 4 * 4);
+  EXPECT_EQ(PassBytes(model, MeshOf("pipe=3"), bounds, 2, pass).pipe, 10 * 4 * 4);
 }
 
 TEST(LayoutBytesTest, PredictionsTravelInSinglePrecisionAtLeast) {

@@ -62,7 +62,6 @@ PipelinePlanner::PipelinePlanner(const Pipeline& pipeline, int stage)
     : stages_(pipeline.stages()),
       patches_(pipeline.patches),
       stage_(stage),
-      earliest_receive_(std::max(0, stage - 1)),
       ready_(pipeline.patches, 0) {
   std::map<std::pair<int, int>, std::set<int>> edges;
   for (const LongSkip& skip : pipeline.skips) {
@@ -72,7 +71,6 @@ PipelinePlanner::PipelinePlanner(const Pipeline& pipeline, int stage)
   }
   for (const auto& [stages, blocks] : edges) {
     edges_.push_back({.from = stages.first, .to = stages.second, .blocks = {blocks.begin(), blocks.end()}});
-    if (stages.second == stage) earliest_receive_ = std::min(earliest_receive_, stages.first);
   }
 }
 
@@ -107,7 +105,6 @@ absl::StatusOr<std::vector<StageOp>> PipelinePlanner::Step(const PipeStep& step)
 std::vector<StageOp> PipelinePlanner::Flush() {
   const int64_t end = *std::ranges::max_element(ready_);
   std::vector<StageOp> ops;
-  // As if the next pass were too late to have a message before the end.
   Emit(end, ops);
   ops.push_back({.kind = StageOp::Kind::kFlush, .job = job_, .step = step_, .patches = {0, patches_}, .slot = end});
   slot_ = end;
@@ -117,17 +114,17 @@ std::vector<StageOp> PipelinePlanner::Flush() {
   return ops;
 }
 
-// Slots whose messages are all known: those in which no pass that starts in `first_unknown_start` or later has one.
-void PipelinePlanner::Emit(int64_t first_unknown_start, std::vector<StageOp>& ops) {
-  for (const int64_t end = first_unknown_start + earliest_receive_; slot_ < end; ++slot_) {
+// The slots before `end`, in which no pass that is not known yet starts.
+void PipelinePlanner::Emit(int64_t end, std::vector<StageOp>& ops) {
+  for (; slot_ < end; ++slot_) {
     if (!computed_) EmitCompute(ops);
     computed_ = false;
     EmitMessages(ops);
     EmitBarrier(ops);
     while (!passes_.empty() && passes_.front().start + stages_ - 1 <= slot_) passes_.pop_front();
   }
-  // The computation of one more slot is known where a pass reaches this stage later than its first message.
-  if (!computed_ && slot_ < first_unknown_start + stage_) {
+  // Behind the first stage the computation of one more slot is known: its input has been received.
+  if (!computed_ && stage_ > 0) {
     EmitCompute(ops);
     computed_ = true;
   }

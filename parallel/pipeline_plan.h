@@ -77,6 +77,10 @@ struct StageOp {
 // a step are partly returned by the next call. With at least as many patches as stages, all computation of a step has
 // been returned by the call for the next one, so that two steps in flight keep the pipeline full. A step over the whole
 // image or with a barrier is returned whole.
+//
+// All stages return their messages up to the same slot, so both sides of a message are returned by the same call: a
+// stage never waits for what another will do only under the next command, and a rank that has run what it was given
+// may wait for commands, take part in collectives of other kinds, or drop the stream.
 class PipelinePlanner {
  public:
   // InvalidArgument for bounds that do not rise from 0, no patches, skips between blocks that do not exist, or a stage
@@ -106,7 +110,7 @@ class PipelinePlanner {
 
   PipelinePlanner(const Pipeline& pipeline, int stage);
   void Append(const PipeStep& step, PatchRange patches, bool last);
-  void Emit(int64_t first_unknown_start, std::vector<StageOp>& ops);
+  void Emit(int64_t end, std::vector<StageOp>& ops);
   void EmitCompute(std::vector<StageOp>& ops) const;
   void EmitMessages(std::vector<StageOp>& ops) const;
   void EmitBarrier(std::vector<StageOp>& ops) const;
@@ -115,7 +119,6 @@ class PipelinePlanner {
   int patches_;
   int stage_;
   std::vector<SkipEdge> edges_;
-  int earliest_receive_;  // slots from a pass's start to its first message that concerns this stage
 
   std::deque<Pass> passes_;     // that may still have something in a slot to come
   std::vector<int64_t> ready_;  // by patch: first slot in which stage 0 has what the next step starts from

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "parallel/pipeline_simulator.h"
@@ -134,6 +135,43 @@ TEST(PipelinePlanTest, TwoStepsInFlightKeepThePipelineFull) {
               ops, [&](const StageOp& op) { return op.kind == Kind::kCompute && op.step == step.step - 1; });
           ASSERT_EQ(computed, step.step == 0 ? 0 : step.step - 1 < 2 ? 1 : patches) << "stage " << s;
         }
+      }
+    }
+  }
+}
+
+// What stages do under the commands so far, they do without the next one: else a rank would wait for a stage that has
+// itself returned to wait for commands.
+TEST(PipelinePlanTest, BothSidesOfAMessageBelongToTheSameCommand) {
+  using Ends = std::tuple<int64_t, int, int, int, int>;  // slot, stages, kind of the send, first patch
+  for (int stages = 1; stages <= 8; ++stages) {
+    for (int patches = 1; patches <= 8; ++patches) {
+      const Pipeline pipeline = WithSkips(Stages(stages, patches));
+      std::vector<PipelinePlanner> planners;
+      for (int s = 0; s < stages; ++s) planners.push_back(*PipelinePlanner::Create(pipeline, s));
+      for (const PipeStep& step : StepsOfJob(1, 5, 1)) {
+        std::multiset<Ends> sends, receives;
+        for (int s = 0; s < stages; ++s) {
+          const std::vector<StageOp> ops = *planners[s].Step(step);
+          for (const StageOp& op : ops) {
+            const int kind = static_cast<int>(op.kind);
+            switch (op.kind) {
+              case Kind::kSendState:
+              case Kind::kSendSkips:
+              case Kind::kSendResult:
+                sends.emplace(op.slot, s, op.peer, kind, op.patches.begin);
+                break;
+              case Kind::kReceiveState:
+              case Kind::kReceiveSkips:
+              case Kind::kReceiveResult:
+                receives.emplace(op.slot, op.peer, s, kind - 1, op.patches.begin);
+                break;
+              default:
+                break;
+            }
+          }
+        }
+        ASSERT_EQ(sends, receives) << Name(pipeline, 5, 1, 1, false) << ", step " << step.step;
       }
     }
   }

@@ -51,6 +51,8 @@ absl::StatusOr<TokenLayout> TokenLayout::Create(const TokenCounts& counts) {
     return status;
   if (const auto status = CheckRange("the number of text tokens", counts.text, 0, kMaxTokens); !status.ok())
     return status;
+  if (const auto status = CheckRange("the text work", counts.text_work.value_or(0), 0, kMaxTokens); !status.ok())
+    return status;
   if (const auto status = CheckRange("patches", counts.patches, 1, kMaxParts); !status.ok()) return status;
   if (const auto status = CheckRange("ring", counts.ring, 1, kMaxParts); !status.ok()) return status;
   const int most_ulysses = kMaxParts / counts.ring;  // the group is a number of parts too
@@ -61,10 +63,10 @@ absl::StatusOr<TokenLayout> TokenLayout::Create(const TokenCounts& counts) {
 TokenSpan TokenLayout::Patch(int patch) const {
   assert(patch >= 0 && patch < counts_.patches);
   if (counts_.patches == 1) return {0, counts_.image};
+  const int64_t text = counts_.text_work.value_or(counts_.text);
   const int64_t even = counts_.image / counts_.patches;
-  const int64_t with_text = (counts_.image + counts_.text) / counts_.patches - counts_.text;
-  const int64_t first =
-      counts_.text == 0 ? PartBegin(counts_.image, counts_.patches, 1) : std::max((even + 1) / 2, with_text);
+  const int64_t with_text = (counts_.image + text) / counts_.patches - text;
+  const int64_t first = text == 0 ? PartBegin(counts_.image, counts_.patches, 1) : std::max((even + 1) / 2, with_text);
   if (patch == 0) return {0, first};
   const int64_t rest = counts_.image - first;
   return {first + PartBegin(rest, counts_.patches - 1, patch - 1), first + PartBegin(rest, counts_.patches - 1, patch)};

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -43,6 +44,9 @@ struct TokenCounts {
   int patches = 1;
   int ring = 1;
   int ulysses = 1;
+  // Text rows to allow for where patch 0 is cut; absent: `text`. Rows with different texts whose patches must be the
+  // same agree on it.
+  std::optional<int64_t> text_work = std::nullopt;
 };
 
 // Immutable. Arguments that name patches and ranks lie within what it was made for. In tables, index = coordinate on

@@ -133,6 +133,15 @@ TEST(TokenLayoutTest, TheFirstPatchLeavesRoomForTheText) {
   EXPECT_THAT(sizes({.image = 1, .text = 1, .patches = 2}), ElementsAre(0, 1));
 }
 
+TEST(TokenLayoutTest, DifferentTextsWithTheSameTextWorkHaveTheSamePatches) {
+  const TokenLayout longest = *TokenLayout::Create({.image = 101, .text = 40, .patches = 4});
+  for (const int64_t text : {0, 7, 40}) {
+    const TokenLayout other = *TokenLayout::Create({.image = 101, .text = text, .patches = 4, .text_work = 40});
+    for (int patch = 0; patch < 4; ++patch) EXPECT_EQ(other.Patch(patch), longest.Patch(patch));
+    EXPECT_EQ(other.Text(0).count(), text);
+  }
+}
+
 TEST(TokenLayoutTest, OwnershipIsTheSameInAWholePassAndInPatches) {
   ForEachLayout(kSomeCounts, [](const TokenLayout& layout) {
     for (int ring = 0; ring < layout.counts().ring; ++ring) {

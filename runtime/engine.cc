@@ -181,6 +181,7 @@ absl::Status Engine::CheckMemory(const ModelFolder& folder, const LoadParameters
 }
 
 absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
+  denoiser_.reset();
   jobs_.clear();
   if (model_ != nullptr) {
     model_.reset();
@@ -207,6 +208,7 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
     absl::StatusOr<SamplerConfig> sampler = ReadSamplerConfig(*folder, model->description.warnings);
     if (!sampler.ok()) return sampler.status();
     model->sampler = *std::move(sampler);
+    const std::vector<int> stage_bounds = StageBounds(model->description.block_flops, mesh_.size(Axis::kPipe));
     absl::StatusOr<std::unique_ptr<Family>> family =
         (*entry)->load(*folder, {.dtype = *dtype,
                                  .device = *device,
@@ -214,11 +216,12 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
                                  .autoencoder = parameters.autoencoder,
                                  .prompt_cache_bytes = static_cast<int64_t>(std::min<uint64_t>(
                                      parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max())),
-                                 .share = ShareOf(mesh_, place_.rank, static_cast<int>(model->description.blocks)),
+                                 .share = ShareOf(mesh_, place_.rank, stage_bounds),
                                  .encodes_prompts = place_.rank == 0});
     if (!family.ok()) return family.status();
     model->family = *std::move(family);
     model_ = std::move(model);
+    denoiser_ = std::make_unique<Denoiser>(*model_->family, groups_, DenoiserOptions{.stage_bounds = stage_bounds, .patches = place_.layout.patches, .warmup = place_.layout.warmup});
     return Loaded{.seconds = watch.seconds(), .weight_bytes = static_cast<uint64_t>(model_->family->weight_bytes())};
   });
 }
@@ -288,7 +291,7 @@ absl::StatusOr<Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
     const auto it = jobs_.find(id);
     if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("job ", id, " does not exist"));
     DenoiseJob& job = it->second.denoise;
-    if (job.sampler->step() >= job.sampler->num_steps()) {
+    if (job.done()) {
       return absl::FailedPreconditionError(absl::StrCat("job ", id, " has no steps left"));
     }
     if (!batch.empty() &&
@@ -299,10 +302,12 @@ absl::StatusOr<Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
   }
   if (batch.empty()) return absl::InvalidArgumentError("a step without jobs");
   return Guarded([&]() -> absl::StatusOr<Stepped> {
-    Denoiser(*model_->family, groups_).Step(batch);
+    denoiser_->Step(batch);
     uint64_t digest = 0;
-    for (const DenoiseJob* job : batch) digest = Digest(digest, job->latents);
-    return Stepped{.completed = batch[0]->sampler->step(), .seconds = watch.seconds(), .digest = digest};
+    if (denoiser_->has_latents()) {
+      for (const DenoiseJob* job : batch) digest = Digest(digest, job->latents);
+    }
+    return Stepped{.completed = batch[0]->next_step, .seconds = watch.seconds(), .digest = digest};
   });
 }
 
@@ -312,6 +317,8 @@ absl::StatusOr<Decoded> Engine::Decode(uint64_t job, RowSink rows) {
   if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("job ", job, " does not exist"));
   const Job& found = it->second;
   return Guarded([&]() -> absl::StatusOr<Decoded> {
+    denoiser_->Flush();
+    if (!found.denoise.finite) return absl::InternalError("the latents are no longer finite");
     const absl::StatusOr<at::Tensor> image = model_->family->Decode(found.denoise.latents.unsqueeze(0), context_);
     if (!image.ok()) {
       Poison(std::string(image.status().message()));  // the other ranks may wait for this one's rows
@@ -331,32 +338,40 @@ absl::StatusOr<Decoded> Engine::Decode(uint64_t job, RowSink rows) {
 absl::StatusOr<LatentValues> Engine::Latents(uint64_t job) {
   const auto it = jobs_.find(job);
   if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("job ", job, " does not exist"));
-  return Guarded([&]() -> absl::StatusOr<LatentValues> { return ToValues(it->second.denoise.latents); });
+  return Guarded([&]() -> absl::StatusOr<LatentValues> {
+    denoiser_->Flush();
+    return ToValues(it->second.denoise.latents);
+  });
 }
 
 absl::StatusOr<LatentValues> Engine::Predict(uint64_t job, const LatentValues& latents) {
   const auto it = jobs_.find(job);
   if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("job ", job, " does not exist"));
   DenoiseJob& denoise = it->second.denoise;
-  if (denoise.sampler->step() >= denoise.sampler->num_steps()) {
+  if (denoise.done()) {
     return absl::FailedPreconditionError(absl::StrCat("job ", job, " has no steps left"));
   }
   if (at::IntArrayRef(latents.shape) != denoise.latents.sizes()) {
     return absl::InvalidArgumentError("the latents are not of the job's shape");
   }
   return Guarded([&]() -> absl::StatusOr<LatentValues> {
+    denoiser_->Flush();
     const at::Tensor own = denoise.latents;
     const absl::Cleanup restore = [&] { denoise.latents = own; };
     denoise.latents = at::tensor(latents.values, at::kDouble).view(latents.shape).to(own.options());
     DenoiseJob* batch[] = {&denoise};
-    const at::Tensor prediction = tessera::Predict(*model_->family, batch, groups_)[0];
+    const at::Tensor prediction = denoiser_->Predict(batch)[0];
     return ToValues(prediction.view(latents.shape));
   });
 }
 
 absl::Status Engine::EndJob(uint64_t job) {
-  jobs_.erase(job);
-  return absl::OkStatus();
+  if (!jobs_.contains(job)) return absl::OkStatus();
+  return Guarded([&]() -> absl::Status {
+    denoiser_->Flush();  // it may be in the batch under way
+    jobs_.erase(job);
+    return absl::OkStatus();
+  });
 }
 
 std::unique_ptr<CommandHandler> MakeEngine(const WorkerRank& place) { return std::make_unique<Engine>(place); }

@@ -66,6 +66,7 @@ class Engine final : public CommandHandler {
       .attention = attention_, .tensor = one_, .world = groups_.world};  // of the text encoders and the autoencoder
   std::unique_ptr<Model> model_;
   std::map<uint64_t, Job> jobs_;
+  std::unique_ptr<Denoiser> denoiser_;  // of model_ and jobs_
 };
 
 }  // namespace tessera

@@ -97,12 +97,7 @@ class CountedStep : public testing::TestWithParam<const char*> {
   // Of every rank.
   std::vector<Bytes> Step(const Layout& layout, const std::vector<EncodedPrompt>& prompts, at::ScalarType dtype) const {
     const Mesh mesh = *Mesh::Create(layout.mesh, layout.ranks());
-    std::vector<int> bounds;
-    for (int stage = 0; stage <= mesh.size(Axis::kPipe); ++stage) {
-      const int blocks = static_cast<int>(description_.blocks);
-      bounds.push_back(stage == mesh.size(Axis::kPipe) ? blocks
-                                                       : StageBlocks(blocks, stage, mesh.size(Axis::kPipe)).begin);
-    }
+    const std::vector<int> bounds = StageBounds(description_.block_flops, mesh.size(Axis::kPipe));
     std::vector<Bytes> bytes(static_cast<size_t>(layout.ranks()));
     const ThreadRanksOptions options{.groups = MeshGroups(mesh)};
     RunRanks(
@@ -114,7 +109,7 @@ class CountedStep : public testing::TestWithParam<const char*> {
           const RankGroups groups = communicators.groups();
           const std::unique_ptr<Family> family =
               *entry_.load(folder_, {.dtype = dtype,
-                                     .share = ShareOf(mesh, rank, static_cast<int>(description_.blocks)),
+                                     .share = ShareOf(mesh, rank, bounds),
                                      .encodes_prompts = false});
           std::vector<std::string> warnings;
           std::vector<DenoiseJob> jobs(prompts.size());
@@ -127,7 +122,7 @@ class CountedStep : public testing::TestWithParam<const char*> {
             DrawInitialLatents(jobs[i], *family);
             batch.push_back(&jobs[i]);
           }
-          Denoiser(*family, groups).Step(batch);
+          Denoiser(*family, groups, {.stage_bounds = bounds}).Step(batch);
           Bytes& own = bytes[static_cast<size_t>(rank)];
           own.counted = {.cfg = CountedBytes(groups.cfg),
                          .pipe = CountedBytes(groups.pipe),

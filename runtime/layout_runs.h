@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,11 +18,21 @@
 
 namespace tessera {
 
-// One golden model and three requests to it: unequal prompts, with and without guidance, a grid of tokens that nothing
+// One golden model and requests to it: unequal prompts, with and without guidance, a grid of tokens that nothing
 // divides, and a sampler that draws noise in every step.
 class LayoutRuns {
  public:
   static constexpr int kSteps = 3;
+  static constexpr size_t kJobs = 3;
+
+  // One rank with its part of the model.
+  struct Rank {
+    int rank;
+    Communicator& world;
+    const RankGroups& groups;
+    Family& family;
+    Denoiser& denoiser;
+  };
 
   // `model` is a folder of tests/golden/pipelines.
   explicit LayoutRuns(const std::string& model) {
@@ -42,69 +53,98 @@ class LayoutRuns {
     width_ = one_size ? description_.min_size : 5 * description_.size_multiple;
   }
 
-  // The latents of all jobs after each step, [steps][jobs, c, h, w], as one rank has them.
-  std::vector<at::Tensor> Run(const RankGroups& groups, const WeightShare& share, at::ScalarType dtype) const {
-    const c10::InferenceMode no_gradients;
-    const absl::StatusOr<std::unique_ptr<Family>> family = entry_->load(*folder_, {.dtype = dtype, .share = share});
-    TORCH_CHECK(family.ok(), std::string(family.status().message()));
-    SingleRank one;
-    LocalAttention attention;
-    const ForwardContext context{.attention = attention, .tensor = one, .world = one};
-    std::vector<DenoiseJob> jobs(3);
-    std::vector<DenoiseJob*> batch;
+  SamplerConfig& sampler() { return sampler_; }
+
+  // Request number `index`, with the noise of that seed.
+  DenoiseJob Job(Family& family, size_t index, int steps = kSteps) const {
     const char* prompts[] = {"a cat", "two cats on a red sofa in the evening sun", ""};
     const double guidance[] = {4, 1, 2.5};
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      const bool text = description_.max_sequence_length > 0;
-      PromptRequest request{.prompt = text ? prompts[i] : absl::StrCat(7 * i),
-                            .max_sequence_length = description_.default_max_sequence_length,
-                            .guidance_scale = guidance[i],
-                            .height = height_,
-                            .width = width_};
-      if (text) request.negative_prompt = "blurred";
-      request.options.true_cfg_scale = guidance[i];
-      absl::StatusOr<EncodedPrompt> encoded = (*family)->Encode(request, context);
-      TORCH_CHECK(encoded.ok(), std::string(encoded.status().message()));
-      jobs[i].guidance = std::move(encoded->guidance);
-      jobs[i].geometry = (*family)->Geometry(height_, width_);
-      jobs[i].sampler = *MakeSampler(sampler_, kSteps, **family, jobs[i].geometry);
-      jobs[i].noise = MakeTesseraNoise(i);
-      DrawInitialLatents(jobs[i], **family);
-      batch.push_back(&jobs[i]);
-    }
-    std::vector<at::Tensor> latents;
-    for (int step = 0; step < kSteps; ++step) {
-      Denoiser(**family, groups).Step(batch);
-      latents.push_back(at::stack({jobs[0].latents, jobs[1].latents, jobs[2].latents}));
-    }
-    return latents;
-  }
-
-  std::vector<at::Tensor> RunSerially(at::ScalarType dtype) const {
+    const size_t i = index % kJobs;
+    const bool text = description_.max_sequence_length > 0;
+    PromptRequest request{.prompt = text ? prompts[i] : absl::StrCat(7 * i),
+                          .max_sequence_length = description_.default_max_sequence_length,
+                          .guidance_scale = guidance[i],
+                          .height = height_,
+                          .width = width_};
+    if (text) request.negative_prompt = "blurred";
+    request.options.true_cfg_scale = guidance[i];
     SingleRank one;
-    return Run(RankGroups::Alone(one), {}, dtype);
+    LocalAttention attention;
+    absl::StatusOr<EncodedPrompt> encoded = family.Encode(request, {.attention = attention, .tensor = one, .world = one});
+    TORCH_CHECK(encoded.ok(), std::string(encoded.status().message()));
+    DenoiseJob job{.geometry = family.Geometry(height_, width_), .guidance = std::move(encoded->guidance)};
+    job.sampler = *MakeSampler(sampler_, steps, family, job.geometry);
+    job.noise = MakeTesseraNoise(index);
+    DrawInitialLatents(job, family);
+    return job;
   }
 
-  // The worst relative difference, over all ranks and steps, from what one rank makes.
-  double WorstError(const Layout& layout, const std::vector<at::Tensor>& serial, at::ScalarType dtype) const {
+  // All three, and what a batch of them is.
+  std::vector<DenoiseJob> Jobs(Family& family, int steps = kSteps) const {
+    std::vector<DenoiseJob> jobs;
+    for (size_t i = 0; i < kJobs; ++i) jobs.push_back(Job(family, i, steps));
+    return jobs;
+  }
+  static std::vector<DenoiseJob*> Batch(std::vector<DenoiseJob>& jobs) {
+    std::vector<DenoiseJob*> batch;
+    for (DenoiseJob& job : jobs) batch.push_back(&job);
+    return batch;
+  }
+  static at::Tensor Latents(const std::vector<DenoiseJob>& jobs) {
+    std::vector<at::Tensor> latents;
+    for (const DenoiseJob& job : jobs) latents.push_back(job.latents);
+    return at::stack(latents);
+  }
+
+  // Runs `body` on every rank of the layout.
+  void OnRanks(const Layout& layout, at::ScalarType dtype, const std::function<void(const Rank&)>& body) const {
     const Mesh mesh = *Mesh::Create(layout.mesh, layout.ranks());
-    std::vector<double> worst(static_cast<size_t>(layout.ranks()), -1);
+    const std::vector<int> bounds = StageBounds(description_.block_flops, layout.mesh.pipe);
     const ThreadRanksOptions options{.groups = MeshGroups(mesh)};
     RunRanks(
         layout.ranks(),
         [&](ThreadRank& thread) {
+          const c10::InferenceMode no_gradients;
           const int rank = thread.rank();
           const MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
-          const WeightShare share = ShareOf(mesh, rank, static_cast<int>(description_.blocks));
-          const std::vector<at::Tensor> latents = Run(communicators.groups(), share, dtype);
-          double& error = worst[static_cast<size_t>(rank)];
-          for (int step = 0; step < kSteps; ++step) {
-            const at::Tensor &actual = latents[step], &expected = serial[step];
-            error = std::max(error, ((actual - expected).abs().max() / expected.abs().max()).item<double>());
-          }
+          const RankGroups groups = communicators.groups();
+          const absl::StatusOr<std::unique_ptr<Family>> family =
+              entry_->load(*folder_, {.dtype = dtype, .share = ShareOf(mesh, rank, bounds)});
+          TORCH_CHECK(family.ok(), std::string(family.status().message()));
+          Denoiser denoiser(**family, groups,
+                            {.stage_bounds = bounds, .patches = layout.patches, .warmup = layout.warmup});
+          body({.rank = rank, .world = thread.world(), .groups = groups, .family = **family, .denoiser = denoiser});
         },
         options);
-    return *std::max_element(worst.begin(), worst.end());
+  }
+
+  // The latents of all jobs after each step, [steps][jobs, c, h, w], as each rank has them.
+  std::vector<std::vector<at::Tensor>> Run(const Layout& layout, at::ScalarType dtype) const {
+    std::vector<std::vector<at::Tensor>> latents(static_cast<size_t>(layout.ranks()));
+    OnRanks(layout, dtype, [&](const Rank& rank) {
+      std::vector<DenoiseJob> jobs = Jobs(rank.family);
+      for (int step = 0; step < kSteps; ++step) {
+        rank.denoiser.Step(Batch(jobs));
+        rank.denoiser.Flush();
+        latents[static_cast<size_t>(rank.rank)].push_back(Latents(jobs));
+      }
+    });
+    return latents;
+  }
+
+  std::vector<at::Tensor> RunSerially(at::ScalarType dtype) const { return Run({}, dtype)[0]; }
+
+  // The worst relative difference, over all ranks and steps, from what one rank makes.
+  double WorstError(const Layout& layout, const std::vector<at::Tensor>& serial, at::ScalarType dtype) const {
+    double worst = -1;
+    for (const std::vector<at::Tensor>& latents : Run(layout, dtype)) {
+      for (int step = 0; step < kSteps; ++step) worst = std::max(worst, Relative(latents[step], serial[step]));
+    }
+    return worst;
+  }
+
+  static double Relative(const at::Tensor& actual, const at::Tensor& expected) {
+    return ((actual - expected).abs().max() / expected.abs().max()).item<double>();
   }
 
   // Of the texts the ones that are legal for the model.

@@ -38,12 +38,25 @@ TEST_P(LayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
                                                    "cfg=2,ring=2,ulysses=2",
                                                    "cfg=2,pipe=2,tensor=2",
                                                    "pipe=2,ring=2,ulysses=2",
-                                                   "ring=2,ulysses=2,tensor=2"});
-  EXPECT_GE(layouts.size(), 20u);
+                                                   "ring=2,ulysses=2,tensor=2",
+                                                   "pipe=2,patches=3",
+                                                   "patches=3,warmup=3",
+                                                   "pipe=2,patches=3,warmup=3",
+                                                   "pipe=2,ulysses=2,patches=4,warmup=3",
+                                                   "pipe=2,ring=2,patches=2,warmup=9",
+                                                   "cfg=2,ring=3,patches=5,warmup=3"});
+  EXPECT_GE(layouts.size(), 26u);
   for (const Layout& layout : layouts) {
     const double error = runs_.WorstError(layout, serial, at::kDouble);
     EXPECT_GE(error, 0) << LayoutText(layout);
     EXPECT_LE(error, 1e-12) << LayoutText(layout);
+  }
+}
+
+TEST_P(LayoutTest, StagesAloneChangeNoBit) {
+  const std::vector<at::Tensor> serial = runs_.RunSerially(at::kDouble);
+  for (const Layout& layout : runs_.Legal({"pipe=2", "pipe=3", "pipe=4", "pipe=2,patches=4"})) {
+    EXPECT_EQ(runs_.WorstError(layout, serial, at::kDouble), 0) << LayoutText(layout);
   }
 }
 

@@ -1,121 +1,249 @@
 #include "runtime/mesh_forward.h"
 
 #include <algorithm>
-#include <memory>
+#include <string>
 
 #include "kernels/planted.h"
 #include "parallel/attention/policies.h"
 #include "parallel/functional.h"
+#include "parallel/stage_balance.h"
 
 namespace tessera {
 namespace {
 
-// Moves a block's state from stage to stage. Both sides know its shapes: a state is of the shapes that Embed gives, and
-// a skip of the image's.
-class StageLink {
- public:
-  StageLink(const Transformer& transformer, Communicator& pipe) : transformer_(transformer), pipe_(pipe) {}
+using Kind = StageOp::Kind;
 
-  void Receive(BlockState& state) {
-    const int stage = pipe_.rank();
-    ReceiveTensor(state.image, stage - 1);
-    if (state.text.defined()) ReceiveTensor(state.text, stage - 1);
-    for (const LongSkip& skip : transformer_.long_skips()) {
-      if (StageOf(skip.to) != stage || StageOf(skip.from) == stage) continue;
-      at::Tensor tensor = at::empty_like(state.image);
-      ReceiveTensor(tensor, StageOf(skip.from));
-      state.skips[skip.from] = tensor;
-    }
-  }
+TokenLayout LayOut(const Pipeline& pipeline, const RankGroups& groups, const ForwardRows& rows, int64_t text) {
+  const absl::StatusOr<TokenLayout> tokens = TokenLayout::Create({.image = rows.input.grid.count(),
+                                                                  .text = text,
+                                                                  .patches = pipeline.patches,
+                                                                  .ring = groups.ring.size(),
+                                                                  .ulysses = groups.ulysses.size(),
+                                                                  .text_work = rows.text_work});
+  TORCH_CHECK(tokens.ok(), std::string(tokens.status().message()));
+  return *tokens;
+}
 
-  // The state first: the stage that waits for a skip waits for its state before that.
-  void Send(const BlockState& state) {
-    const int stage = pipe_.rank();
-    if (stage + 1 < pipe_.size()) {
-      pipe_.Send(state.image.contiguous(), stage + 1);
-      if (state.text.defined()) pipe_.Send(state.text.contiguous(), stage + 1);
-    }
-    for (const LongSkip& skip : transformer_.long_skips()) {
-      if (StageOf(skip.from) != stage || StageOf(skip.to) == stage) continue;
-      const at::Tensor& kept = Planted("skip_of_wrong_block") ? state.image : state.skips.at(skip.from);
-      pipe_.Send(kept.contiguous(), StageOf(skip.to));
-    }
-  }
+// Copies of a joint text over the group.
+int TextCopies(const RankGroups& groups) { return Planted("text_keys_twice") ? groups.sequence.size() : 1; }
 
- private:
-  int StageOf(int block) const {
-    for (int s = 0; s < pipe_.size(); ++s) {
-      const BlockRange range = StageBlocks(transformer_.num_blocks(), s, pipe_.size());
-      if (block >= range.begin && block < range.end) return s;
-    }
-    return -1;
-  }
-
-  void ReceiveTensor(at::Tensor& tensor, int from) {
-    tensor = at::empty(tensor.sizes(), tensor.options());
-    pipe_.Recv(tensor, from);
-  }
-
-  const Transformer& transformer_;
-  Communicator& pipe_;
-};
+int64_t JointText(const Transformer& transformer, const TransformerInput& input, const RankGroups& groups) {
+  return transformer.joint_text() && input.text.defined() ? input.text.size(1) * TextCopies(groups) : 0;
+}
 
 }  // namespace
 
-BlockRange StageBlocks(int blocks, int stage, int stages) {
-  return {.begin = blocks * stage / stages, .end = blocks * (stage + 1) / stages};
+std::vector<int> StageBounds(std::span<const double> block_costs, int stages) {
+  absl::StatusOr<std::vector<int>> bounds = BalanceStages(block_costs, stages);
+  TORCH_CHECK(bounds.ok(), std::string(bounds.status().message()));
+  return *std::move(bounds);
 }
 
-WeightShare ShareOf(const Mesh& mesh, int rank, int blocks) {
-  const BlockRange stage = StageBlocks(blocks, mesh.Coord(rank, Axis::kPipe), mesh.size(Axis::kPipe));
+WeightShare ShareOf(const Mesh& mesh, int rank, std::span<const int> bounds) {
+  const auto stage = static_cast<size_t>(mesh.Coord(rank, Axis::kPipe));
   return {.tensor = {.rank = mesh.Coord(rank, Axis::kTensor), .size = mesh.size(Axis::kTensor)},
-          .blocks = {.begin = stage.begin, .end = stage.end}};
+          .blocks = {.begin = bounds[stage], .end = bounds[stage + 1]}};
+}
+
+MeshForward::MeshForward(const Transformer& transformer, const RankGroups& groups, const Pipeline& pipeline,
+                         ForwardRows rows)
+    : transformer_(transformer),
+      groups_(groups),
+      pipeline_(pipeline),
+      skipped_(rows.skipped_blocks),
+      joint_(transformer.joint_text() && rows.input.text.defined()),
+      tokens_(LayOut(pipeline, groups, rows, JointText(transformer, rows.input, groups))),
+      input_(std::move(rows.input)),
+      plain_{.attention = no_attention_, .tensor = groups.tensor, .world = groups.world},
+      patch_rotary_(static_cast<size_t>(pipeline.patches)) {
+  TORCH_CHECK(pipeline.stages() == groups.pipe.size(), pipeline.stages(), " stages for a pipe of ", groups.pipe.size());
+  if (joint_ && TextCopies(groups) == 1) {
+    input_.text = TakeShard(input_.text, 1, tokens_.GroupRows(TokenRows::kText, tokens_.all()), groups.sequence);
+  }
+  embedded_ = transformer.Embed(InputFor({}, /*with_text=*/true), plain_);
+}
+
+// No tokens of the image yet; joint text or none of it. Other text is part of every pass.
+TransformerInput MeshForward::InputFor(TokenSpan span, bool with_text) const {
+  TransformerInput input = input_;
+  input.span = span;
+  if (joint_ && !with_text) input.text = input.text.narrow(1, 0, 0);
+  return input;
+}
+
+at::Tensor MeshForward::TextOf(PatchRange patches) const {
+  return joint_ && !patches.with_text() ? embedded_.text.narrow(1, 0, 0) : embedded_.text;
+}
+
+const Conditioning& MeshForward::ConditionStep(const StageOp& op, const at::Tensor& timestep) {
+  if (conditioned_step_ != op.step) {
+    TransformerInput input = InputFor({}, /*with_text=*/false);
+    input.timestep = timestep;
+    conditioning_ = transformer_.Condition(input, plain_);
+    conditioned_step_ = op.step;
+  }
+  return conditioning_;
+}
+
+// Text rows first, as Conditioning has them.
+MeshForward::Rotary MeshForward::RotaryOf(PatchRange patches, const at::Tensor& timestep) {
+  const auto of = [&](TokenSpan span, bool with_text, Rotary& rotary) {
+    if (rotary.first.defined()) return;
+    TransformerInput input = InputFor(span, with_text);
+    input.timestep = timestep;
+    const Conditioning conditioning = transformer_.Condition(input, plain_);
+    rotary = {conditioning.cos, conditioning.sin};
+  };
+  std::vector<at::Tensor> cos, sin;
+  const auto add = [&](const Rotary& rotary) {
+    cos.push_back(rotary.first);
+    sin.push_back(rotary.second);
+  };
+  if (joint_ && patches.with_text()) {
+    of({}, true, text_rotary_);
+    add(text_rotary_);
+  }
+  for (int patch = patches.begin; patch < patches.end; ++patch) {
+    Rotary& rotary = patch_rotary_[static_cast<size_t>(patch)];
+    of(tokens_.Image(patch, groups_.ring.rank(), groups_.ulysses.rank()), false, rotary);
+    add(rotary);
+  }
+  return {at::cat(cos), at::cat(sin)};
+}
+
+BlockState MeshForward::EmbedPass(const StageOp& op, const at::Tensor& patches) const {
+  const int64_t first = tokens_.Patch(op.patches.begin).begin;
+  std::vector<at::Tensor> runs;
+  for (const TokenRun& run :
+       tokens_.Runs(TokenRows::kImage, op.patches, groups_.ring.rank(), groups_.ulysses.rank())) {
+    TransformerInput input = InputFor(run.tokens, /*with_text=*/false);
+    input.patches = patches.narrow(1, run.tokens.begin - first, run.tokens.count());
+    runs.push_back(transformer_.Embed(input, plain_).image);
+  }
+  return {.image = runs.empty() ? embedded_.image : at::cat(runs, 1), .text = TextOf(op.patches), .skips = {}};
+}
+
+void MeshForward::Compute(const StageOp& op, const at::Tensor& timestep, const at::Tensor& patches) {
+  const PatchRange held = stale_ != nullptr ? tokens_.all() : op.patches;
+  NoExchange no_exchange;
+  UlyssesExchange exchange(tokens_, op.patches, groups_.ring.rank(), groups_.ulysses);
+  FreshStore fresh;
+  if (stale_ != nullptr) stale_->BeginPass(op.patches);
+  LocalReader local_reader;
+  RingReader ring_reader(tokens_, held, groups_.ring);
+  PolicyAttention attention(groups_.ulysses.size() > 1 ? static_cast<HeadExchange&>(exchange) : no_exchange,
+                            stale_ != nullptr ? static_cast<KvStore&>(*stale_) : fresh,
+                            groups_.ring.size() > 1 ? static_cast<KvReader&>(ring_reader) : local_reader);
+  const ForwardContext context{.attention = attention, .tensor = groups_.tensor, .world = groups_.world};
+
+  Conditioning conditioning = ConditionStep(op, timestep);
+  if (conditioning.cos.defined()) std::tie(conditioning.cos, conditioning.sin) = RotaryOf(op.patches, timestep);
+  BlockState state = stage() == 0 ? EmbedPass(op, patches) : std::move(received_);
+  received_ = {};
+  if (const auto skips = skips_.find({op.step, op.patches.begin}); skips != skips_.end()) {
+    state.skips = std::move(skips->second);
+    skips_.erase(skips);
+  }
+  const auto bounds = pipeline_.bounds.begin() + stage();
+  for (int block = bounds[0]; block < bounds[1]; ++block) {
+    if (std::ranges::find(skipped_, block) != skipped_.end()) continue;
+    transformer_.Block(block, state, conditioning, context);
+  }
+  if (is_last_stage()) {
+    output_ = transformer_.Head(state, conditioning, context);
+  } else {
+    sent_ = std::move(state);
+  }
+}
+
+void MeshForward::ReceiveLike(at::Tensor& tensor, const at::Tensor& like, int64_t rows, int from) {
+  std::vector<int64_t> shape = like.sizes().vec();
+  shape[1] = rows;
+  tensor = at::empty(shape, like.options());
+  groups_.pipe.Recv(tensor, from);
+}
+
+void MeshForward::Exchange(const StageOp& op) {
+  const auto rows = [&](TokenRows of) {
+    return tokens_.Rows(of, op.patches, groups_.ring.rank(), groups_.ulysses.rank());
+  };
+  const bool with_text = joint_ && op.patches.with_text();
+  switch (op.kind) {
+    case Kind::kSendState:
+      groups_.pipe.Send(sent_.image.contiguous(), op.peer);
+      if (with_text) groups_.pipe.Send(sent_.text.contiguous(), op.peer);
+      break;
+    case Kind::kReceiveState:
+      received_ = {.image = {}, .text = TextOf(op.patches), .skips = {}};
+      ReceiveLike(received_.image, embedded_.image, rows(TokenRows::kImage), op.peer);
+      if (with_text) ReceiveLike(received_.text, embedded_.text, embedded_.text.size(1), op.peer);
+      break;
+    case Kind::kSendSkips:
+      for (const int block : op.blocks) {
+        const at::Tensor& kept = Planted("skip_of_wrong_block") ? sent_.image : sent_.skips.at(block);
+        groups_.pipe.Send(kept.contiguous(), op.peer);
+      }
+      break;
+    case Kind::kReceiveSkips:
+      for (const int block : op.blocks) {
+        ReceiveLike(skips_[{op.step, op.patches.begin}][block], embedded_.image, rows(TokenRows::kImage), op.peer);
+      }
+      break;
+    case Kind::kSendResult:
+      groups_.pipe.Send(output_.contiguous(), op.peer);
+      break;
+    case Kind::kReceiveResult:
+      ReceiveLike(output_, ResultLike(0), rows(TokenRows::kImage), op.peer);
+      break;
+    case Kind::kCompute:
+    case Kind::kBarrier:
+    case Kind::kFlush:
+      break;
+  }
+}
+
+at::Tensor MeshForward::Result(const StageOp& op) {
+  const at::Tensor gathered =
+      GatherDim(output_, 1, tokens_.GroupRows(TokenRows::kImage, op.patches), groups_.sequence);
+  const std::vector<TokenRun> runs = tokens_.GatheredRuns(TokenRows::kImage, op.patches);
+  if (runs.size() <= 1 || Planted("strips_in_arrival_order")) return gathered;
+  const int64_t first = tokens_.Patch(op.patches.begin).begin;
+  at::Tensor result = at::empty_like(gathered);
+  int64_t from = 0;
+  for (const TokenRun& run : runs) {
+    result.narrow(1, run.tokens.begin - first, run.tokens.count()).copy_(gathered.narrow(1, from, run.tokens.count()));
+    from += run.tokens.count();
+  }
+  return result;
+}
+
+at::Tensor MeshForward::ResultLike(int64_t tokens) {
+  const at::Tensor none = transformer_.Head(embedded_, conditioning_, plain_);  // [b, 0, features]
+  return at::empty({none.size(0), tokens, none.size(2)}, none.options());
 }
 
 at::Tensor ForwardOnMesh(const Transformer& transformer, const TransformerInput& input, const RankGroups& groups,
-                         std::span<const int> skipped_blocks) {
-  const bool joint = transformer.joint_text() && input.text.defined();
-  const int64_t text_count = joint ? input.text.size(1) : 0;
-  const int copies = Planted("text_keys_twice") ? groups.sequence.size() : 1;  // of the text, over the group
-  const absl::StatusOr<TokenLayout> tokens = TokenLayout::Create({.image = input.grid.count(),
-                                                                  .text = text_count * copies,
-                                                                  .ring = groups.ring.size(),
-                                                                  .ulysses = groups.ulysses.size()});
-  TORCH_CHECK(tokens.ok(), std::string(tokens.status().message()));
-  const int ring = groups.ring.rank(), ulysses = groups.ulysses.rank();
-  const std::vector<int64_t> image_rows = tokens->GroupRows(TokenRows::kImage, tokens->all());
-  TransformerInput local = input;
-  local.span = tokens->Image(/*patch=*/0, ring, ulysses);
-  local.patches = TakeShard(input.patches, 1, image_rows, groups.sequence);
-  if (joint && copies == 1) {
-    local.text = TakeShard(input.text, 1, tokens->GroupRows(TokenRows::kText, tokens->all()), groups.sequence);
+                         std::span<const int> stage_bounds, std::span<const int> skipped_blocks) {
+  ForwardRows rows{.input = input, .skipped_blocks = {skipped_blocks.begin(), skipped_blocks.end()}};
+  rows.input.patches = input.patches.narrow(1, 0, 0);
+  const Pipeline pipeline{.bounds = {stage_bounds.begin(), stage_bounds.end()}, .skips = transformer.long_skips()};
+  MeshForward forward(transformer, groups, pipeline, std::move(rows));
+  const absl::StatusOr<std::vector<StageOp>> plan =
+      PipeFusionPlan(pipeline, groups.pipe.rank(), StepsOfJob(/*job=*/0, /*steps=*/1, /*warmup=*/1));
+  TORCH_CHECK(plan.ok(), std::string(plan.status().message()));
+  for (const StageOp& op : *plan) {
+    if (op.kind == Kind::kCompute) {
+      forward.Compute(op, input.timestep, input.patches);
+    } else {
+      forward.Exchange(op);
+    }
   }
-
-  NoExchange no_exchange;
-  UlyssesExchange exchange(*tokens, ring, groups.ulysses);
-  LocalReader local_reader;
-  RingReader ring_reader(*tokens, groups.ring);
-  PolicyAttention attention(groups.ulysses.size() > 1 ? static_cast<HeadExchange&>(exchange) : no_exchange,
-                            groups.ring.size() > 1 ? static_cast<KvReader&>(ring_reader) : local_reader);
-  const ForwardContext context{.attention = attention, .tensor = groups.tensor, .world = groups.world};
-
-  const Conditioning conditioning = transformer.Condition(local, context);
-  BlockState state = transformer.Embed(local, context);
-  StageLink link(transformer, groups.pipe);
-  const int stage = groups.pipe.rank(), stages = groups.pipe.size();
-  if (stage > 0) link.Receive(state);
-  const BlockRange range = StageBlocks(transformer.num_blocks(), stage, stages);
-  for (int i = range.begin; i < range.end; ++i) {
-    if (std::ranges::find(skipped_blocks, i) != skipped_blocks.end()) continue;
-    transformer.Block(i, state, conditioning, context);
-  }
-  link.Send(state);
-  at::Tensor output = transformer.Head(state, conditioning, context);  // of the last stage's state it is the result
-  if (stages > 1) {
+  at::Tensor output = groups.pipe.rank() == 0 ? forward.Result(plan->front()) : forward.ResultLike(input.grid.count());
+  if (groups.pipe.size() > 1) {
     output = output.contiguous();
-    groups.pipe.Broadcast(output, stages - 1);
+    groups.pipe.Broadcast(output, 0);
   }
-  return GatherDim(output, 1, image_rows, groups.sequence);
+  return output;
 }
 
 }  // namespace tessera

@@ -125,6 +125,7 @@ absl::StatusOr<FamilyDescription> DescribeDit(const ModelFolder& folder) {
                           .prediction_features = latents * transformer.in_channels,
                           .blocks = std::vector<BlockExchange>(static_cast<size_t>(transformer.layers)),
                           .long_skips = {}};
+  DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, /*text_tokens=*/0, description);
   description.warnings = configs->warnings;
   return description;
 }

@@ -134,13 +134,13 @@ absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder) {
   description.exchange = {.width = transformer.width(),
                           .output_features = transformer.channels,
                           .prediction_features = transformer.channels,
-                          .text_width = transformer.width(),
                           .blocks = {},
                           .long_skips = {}};
   std::vector<BlockExchange>& blocks = description.exchange.blocks;
   blocks.resize(static_cast<size_t>(transformer.double_blocks), {.kind = BlockKind::kJoint});
   blocks.resize(static_cast<size_t>(description.blocks), {.kind = BlockKind::kFused});
   description.options = {prompt_option::kPrompt2, prompt_option::kTrueCfgScale};
+  DescribeBlockCosts(/*mlp_ratio=*/4, kDefaultLatentSide, kPatch, kMaxTokens, description);
   description.warnings = configs->warnings;
   return description;
 }

@@ -152,12 +152,11 @@ absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) 
       .width = transformer.width(),
       .output_features = latents * transformer.out_channels,
       .prediction_features = latents * transformer.channels,
-      .text_width = transformer.bert_width,
-      .added_text_tokens = transformer.t5_tokens,
       .blocks = std::vector<BlockExchange>(static_cast<size_t>(transformer.layers), {.kind = BlockKind::kCross}),
       .long_skips = transformer.long_skips()};
   description.options = {prompt_option::kGuidanceRescale};
   if (configs->transformer.style_and_size) description.options.push_back(prompt_option::kOriginalSize);
+  DescribeBlockCosts(static_cast<double>(transformer.hidden) / static_cast<double>(transformer.width()), transformer.sample_size, transformer.patch, transformer.bert_tokens + transformer.t5_tokens, description);
   description.warnings = configs->warnings;
   return description;
 }

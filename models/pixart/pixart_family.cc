@@ -129,9 +129,10 @@ absl::StatusOr<FamilyDescription> DescribePixArt(const ModelFolder& folder) {
       .width = transformer.width(),
       .output_features = latents * transformer.out_channels,
       .prediction_features = latents * transformer.in_channels,
-      .text_width = transformer.width(),
       .blocks = std::vector<BlockExchange>(static_cast<size_t>(transformer.layers), {.kind = BlockKind::kCross}),
       .long_skips = {}};
+  DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch,
+ description.default_max_sequence_length, description);
   description.warnings = configs->warnings;
   return description;
 }

@@ -14,6 +14,7 @@ namespace {
 // The reference pipeline's defaults and bounds.
 constexpr int64_t kSteps = 28;
 constexpr double kGuidanceScale = 7.0;
+constexpr int64_t kClipTokens = 77;
 constexpr int64_t kDefaultTokens = 256, kMaxTokens = 512;
 constexpr int64_t kMaxSide = 8192;
 
@@ -180,7 +181,6 @@ absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
   description.exchange = {.width = transformer.width(),
                           .output_features = features,
                           .prediction_features = features,
-                          .text_width = transformer.width(),
                           .blocks = {},
                           .long_skips = {}};
   for (int64_t i = 0; i < transformer.layers; ++i) {
@@ -190,6 +190,7 @@ absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
   }
   description.options = {prompt_option::kPrompt2, prompt_option::kPrompt3, prompt_option::kClipSkip,
                          prompt_option::kSkipLayers};
+  DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, kClipTokens + kDefaultTokens, description);
   description.warnings = configs->warnings;
   return description;
 }

@@ -7,8 +7,8 @@
 namespace tessera {
 
 Qkv UlyssesExchange::ToHeads(const Qkv& qkv) {
-  const std::vector<int64_t> query_rows = tokens_.UlyssesRows(qkv.queries, tokens_.all(), ring_rank_);
-  const std::vector<int64_t> key_rows = tokens_.UlyssesRows(qkv.keys, tokens_.all(), ring_rank_);
+  const std::vector<int64_t> query_rows = tokens_.UlyssesRows(qkv.queries, patches_, ring_rank_);
+  const std::vector<int64_t> key_rows = tokens_.UlyssesRows(qkv.keys, patches_, ring_rank_);
   Qkv result = qkv;
   // Tensors of the same rows travel as one, side by side in the batch.
   if (qkv.queries == qkv.keys) {
@@ -26,13 +26,13 @@ Qkv UlyssesExchange::ToHeads(const Qkv& qkv) {
 }
 
 at::Tensor UlyssesExchange::ToTokens(const at::Tensor& read, TokenRows queries) {
-  return HeadsToTokens(read, tokens_.UlyssesRows(queries, tokens_.all(), ring_rank_), group_);
+  return HeadsToTokens(read, tokens_.UlyssesRows(queries, patches_, ring_rank_), group_);
 }
 
 at::Tensor LocalReader::Read(const Qkv& qkv) { return Attention(qkv.q, qkv.k, qkv.v, std::nullopt, qkv.scale); }
 
 at::Tensor RingReader::Read(const Qkv& qkv) {
-  const std::vector<int64_t> rows = tokens_.RingRows(qkv.keys, tokens_.all());
+  const std::vector<int64_t> rows = tokens_.RingRows(qkv.keys, held_);
   const int size = ring_.size(), rank = ring_.rank();
   const bool with_gradient = at::GradMode::is_enabled() && (qkv.k.requires_grad() || qkv.v.requires_grad());
   at::Tensor keys_values = at::stack({qkv.k, qkv.v});  // [2, b, t, h, d]
@@ -72,9 +72,9 @@ at::Tensor RingReader::Read(const Qkv& qkv) {
   return sum.defined() ? sum.to(qkv.q.scalar_type()) : qkv.q;
 }
 
-at::Tensor PolicyAttention::Attend(int, const Qkv& qkv) {
-  const Qkv exchanged = exchange_.ToHeads(qkv);
-  return exchange_.ToTokens(reader_.Read(exchanged), exchanged.queries);
+at::Tensor PolicyAttention::Attend(int layer, const Qkv& qkv) {
+  const Qkv to_read = store_.Renew(layer, exchange_.ToHeads(qkv));
+  return exchange_.ToTokens(reader_.Read(to_read), to_read.queries);
 }
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // Attention over tokens that are spread over ranks, made of independent policies: how heads and tokens are exchanged
-// before and after, and how keys and values of other ranks are read.
+// before and after, which keys and values there are, and how those of other ranks are read.
 //
 // Attention here is unmasked, so the order of keys does not matter: each rank joins its own text and image rows before
 // the exchange, and they come back in the same order. Shapes: b batch, n local query rows, t local key rows, h heads, d
@@ -32,16 +32,31 @@ class NoExchange final : public HeadExchange {
 // Jacobs et al., 2023 (DeepSpeed-Ulysses): all-to-all within the group.
 class UlyssesExchange final : public HeadExchange {
  public:
-  // Both outlive the exchange; `ring_rank` is this rank's ring coordinate.
-  UlyssesExchange(const TokenLayout& tokens, int ring_rank, Communicator& group)
-      : tokens_(tokens), ring_rank_(ring_rank), group_(group) {}
+  // For a pass over `patches`. The others outlive the exchange; `ring_rank` is this rank's ring coordinate.
+  UlyssesExchange(const TokenLayout& tokens, PatchRange patches, int ring_rank, Communicator& group)
+      : tokens_(tokens), patches_(patches), ring_rank_(ring_rank), group_(group) {}
   Qkv ToHeads(const Qkv& qkv) override;
   at::Tensor ToTokens(const at::Tensor& read, TokenRows queries) override;
 
  private:
   const TokenLayout& tokens_;
+  PatchRange patches_;
   int ring_rank_;
   Communicator& group_;
+};
+
+// Which keys and values a pass reads: called once for each attention of the pass, after the head exchange.
+class KvStore {
+ public:
+  virtual ~KvStore() = default;
+  // `qkv` with the keys and values to be read in place of those just made.
+  virtual Qkv Renew(int layer, const Qkv& qkv) = 0;
+};
+
+// Those just made.
+class FreshStore final : public KvStore {
+ public:
+  Qkv Renew(int, const Qkv& qkv) override { return qkv; }
 };
 
 // Attention of this rank's queries over the keys of every rank.
@@ -60,22 +75,27 @@ class LocalReader final : public KvReader {
 // log-sum-exp.
 class RingReader final : public KvReader {
  public:
-  RingReader(const TokenLayout& tokens, Communicator& ring) : tokens_(tokens), ring_(ring) {}
+  // `held`: the patches whose keys and values the ranks have, of the pass or, behind a store, of all.
+  RingReader(const TokenLayout& tokens, PatchRange held, Communicator& ring)
+      : tokens_(tokens), held_(held), ring_(ring) {}
   at::Tensor Read(const Qkv& qkv) override;
 
  private:
   const TokenLayout& tokens_;
+  PatchRange held_;
   Communicator& ring_;
 };
 
-// Both outlive the context.
+// All outlive the context.
 class PolicyAttention final : public AttentionContext {
  public:
-  PolicyAttention(HeadExchange& exchange, KvReader& reader) : exchange_(exchange), reader_(reader) {}
+  PolicyAttention(HeadExchange& exchange, KvStore& store, KvReader& reader)
+      : exchange_(exchange), store_(store), reader_(reader) {}
   at::Tensor Attend(int layer, const Qkv& qkv) override;
 
  private:
   HeadExchange& exchange_;
+  KvStore& store_;
   KvReader& reader_;
 };
 

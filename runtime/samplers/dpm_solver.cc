@@ -26,6 +26,7 @@ class DpmSolverSampler final : public Sampler {
   std::unique_ptr<Sampler> Clone() const override { return std::make_unique<DpmSolverSampler>(*this); }
 
   bool needs_noise() const override { return !done() && Coefficients(Order()).noise != 0; }
+  std::vector<at::Tensor*> history() override { return {&history_[0], &history_[1]}; }
 
  private:
   bool PredictsSample() const {

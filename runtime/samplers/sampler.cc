@@ -27,10 +27,10 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const SamplerConfig& co
   return absl::InternalError("unknown sampler class");
 }
 
-double Sampler::timestep() const {
-  TORCH_CHECK(!done(), "the sampler has done all of its ", num_steps(), " steps");
-  if (Planted("timestep_off_by_one")) return schedule_.timesteps[std::min(step_ + 1, num_steps() - 1)];
-  return schedule_.timesteps[step_];
+double Sampler::timestep(int step) const {
+  TORCH_CHECK(step >= 0 && step < num_steps(), "the sampler has ", num_steps(), " steps and none of number ", step);
+  if (Planted("timestep_off_by_one")) return schedule_.timesteps[std::min(step + 1, num_steps() - 1)];
+  return schedule_.timesteps[step];
 }
 
 at::Tensor Sampler::Step(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor& noise) {

@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "runtime/samplers/sampler_config.h"
@@ -29,12 +30,21 @@ class Sampler {
   int num_steps() const { return static_cast<int>(schedule_.timesteps.size()); }
   int step() const { return step_; }  // index of the next step; num_steps() when the sample is done
   bool done() const { return step_ >= num_steps(); }
-  double timestep() const;  // what the model gets at the next step; not when done
+  double timestep() const { return timestep(step_); }  // what the model gets at the next step; not when done
+  double timestep(int step) const;                      // at that one, 0 … num_steps() − 1
   double init_noise_sigma() const { return schedule_.init_noise_sigma; }  // scales the first, standard normal sample
   const Schedule& schedule() const { return schedule_; }
 
   // Whether the next Step uses its noise argument.
   virtual bool needs_noise() const { return false; }
+
+  // Whether Step computes something over the whole image. Else what it makes of an element depends on that element
+  // alone, and parts of an image can be moved by samplers of their own.
+  bool reads_whole_image() const { return config_.thresholding; }
+
+  // The tensors of a multistep solver's history, of the sample's shape, or undefined: for whoever cuts an image into
+  // parts, or joins them.
+  virtual std::vector<at::Tensor*> history() { return {}; }
 
   // The model's input at the next step, from the sample. Same shape and dtype.
   virtual at::Tensor ScaleInput(const at::Tensor& sample) const { return sample; }

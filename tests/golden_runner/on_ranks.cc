@@ -15,10 +15,12 @@ absl::StatusOr<Report> RunOnRanks(const Layout& layout, int64_t heads, int64_t b
   if (absl::Status legal = CheckLayout(layout, model); !legal.ok()) {
     return absl::UnimplementedError(absl::StrCat("the layout is not legal: ", std::string(legal.message())));
   }
-  if (!layout.lossless()) return absl::UnimplementedError("stale steps of PipeFusion");
+  if (!layout.lossless()) return absl::UnimplementedError("goldens are of whole steps");
   const int ranks = layout.ranks();
   SingleRank one;
-  if (ranks == 1) return run({.groups = RankGroups::Alone(one), .share = {}});
+  // Blocks alike, since what they cost is not known here.
+  const std::vector<int> bounds = StageBounds(std::vector<double>(static_cast<size_t>(blocks), 1), layout.mesh.pipe);
+  if (ranks == 1) return run({.groups = RankGroups::Alone(one), .share = {}, .stage_bounds = bounds});
 
   const absl::StatusOr<Mesh> mesh = Mesh::Create(layout.mesh, ranks);
   if (!mesh.ok()) return mesh.status();
@@ -30,7 +32,8 @@ absl::StatusOr<Report> RunOnRanks(const Layout& layout, int64_t heads, int64_t b
         const int rank = thread.rank();
         const MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
         absl::StatusOr<Report>& report = reports[static_cast<size_t>(rank)];
-        report = run({.groups = communicators.groups(), .share = ShareOf(*mesh, rank, static_cast<int>(blocks))});
+        report = run(
+            {.groups = communicators.groups(), .share = ShareOf(*mesh, rank, bounds), .stage_bounds = bounds});
         if (!report.ok()) throw std::runtime_error(std::string(report.status().message()));
       },
       options);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "models/param_table.h"
 #include "parallel/rank_groups.h"
@@ -12,7 +13,8 @@ namespace tessera::golden {
 // What one rank is given.
 struct RankPlace {
   const RankGroups& groups;
-  WeightShare share;  // of a transformer with the number of blocks that was told
+  WeightShare share;              // of a transformer with the number of blocks that was told
+  std::vector<int> stage_bounds;  // of its pipeline stages
 };
 
 // Unimplemented, with the reason, where the layout is not legal for a transformer of so many heads and blocks. Else the

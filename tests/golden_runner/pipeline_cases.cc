@@ -200,13 +200,14 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
     for (const DenoiseJob& job : jobs) rows.push_back(job.latents);
     return at::stack(rows);
   };
-  Denoiser denoiser(**family, place.groups);
+  Denoiser denoiser(**family, place.groups, {.stage_bounds = place.stage_bounds});
   for (int i = 0; i < steps; ++i) {
     const std::string key = absl::StrCat("step.", i, ".");
     if (const auto expected = p.gold.find(key + "model_output"); expected != p.gold.end()) {
-      compare(key + "model_output", at::stack(Predict(**family, batch, place.groups)), expected->second);
+      compare(key + "model_output", at::stack(denoiser.Predict(batch)), expected->second);
     }
     denoiser.Step(batch);
+    denoiser.Flush();
     const auto expected = p.gold.find(key + "latents");
     if (expected == p.gold.end()) return absl::NotFoundError(absl::StrCat("no ", key, "latents"));
     compare(key + "latents", latents(), expected->second);
