@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -11,7 +10,6 @@
 #include "models/component.h"
 #include "models/family.h"
 #include "models/text_encoders/text_stage.h"
-#include "parallel/stage_balance.h"
 
 namespace tessera {
 

@@ -59,10 +59,7 @@ absl::StatusOr<PipelinePlanner> PipelinePlanner::Create(const Pipeline& pipeline
 }
 
 PipelinePlanner::PipelinePlanner(const Pipeline& pipeline, int stage)
-    : stages_(pipeline.stages()),
-      patches_(pipeline.patches),
-      stage_(stage),
-      ready_(pipeline.patches, 0) {
+    : stages_(pipeline.stages()), patches_(pipeline.patches), stage_(stage), ready_(pipeline.patches, 0) {
   std::map<std::pair<int, int>, std::set<int>> edges;
   for (const LongSkip& skip : pipeline.skips) {
     const int from = pipeline.StageOf(skip.from);

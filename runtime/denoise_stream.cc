@@ -48,9 +48,7 @@ bool BringsResult(const StageOp& op, int stages) {
 
 GroupForward::GroupForward(const Family& family, std::span<DenoiseJob* const> batch, const RowGroup& group,
                            const RankGroups& groups, const Pipeline& pipeline, int64_t text_work)
-    : family_(family),
-      groups_(groups),
-      shares_(EvenRows(static_cast<int64_t>(group.rows.size()), groups.cfg.size())) {
+    : family_(family), groups_(groups), shares_(EvenRows(static_cast<int64_t>(group.rows.size()), groups.cfg.size())) {
   const auto mine = static_cast<size_t>(groups.cfg.rank());
   int64_t first = 0;
   for (size_t r = 0; r < mine; ++r) first += shares_[r];
@@ -68,8 +66,9 @@ GroupForward::GroupForward(const Family& family, std::span<DenoiseJob* const> ba
                    .skipped_blocks = group.skipped_blocks,
                    .text_work = text_work};
   rows.input.grid = geometry.grid;
-  const at::Tensor none = at::empty({static_cast<int64_t>(own.size()), geometry.channels, geometry.height, geometry.width},
-                                    at::TensorOptions(family.dtype()).device(at::kMeta));
+  const at::Tensor none =
+      at::empty({static_cast<int64_t>(own.size()), geometry.channels, geometry.height, geometry.width},
+                at::TensorOptions(family.dtype()).device(at::kMeta));
   std::vector<int64_t> shape = family.ToPatches(none).sizes().vec();
   shape[1] = 0;
   rows.input.patches = at::empty(shape, at::TensorOptions(family.dtype()).device(family.device()));
@@ -87,11 +86,9 @@ at::Tensor GroupForward::RowsOf(const at::Tensor& of_jobs) const { return of_job
 at::Tensor GroupForward::Predictions(const StageOp& op, const LatentGeometry& geometry) {
   const at::ScalarType island = IslandType(family_.dtype());
   // Every rank of the cfg axis has computed its share of the rows, and all of them combine all rows in one order.
-  const at::Tensor own =
-      forward_ != nullptr
-          ? family_.ToPrediction(forward_->Result(op).to(island), geometry)
-          : at::empty({0, geometry.channels, geometry.height, geometry.width},
-                      at::TensorOptions(island).device(family_.device()));
+  const at::Tensor own = forward_ != nullptr ? family_.ToPrediction(forward_->Result(op).to(island), geometry)
+                                             : at::empty({0, geometry.channels, geometry.height, geometry.width},
+                                                         at::TensorOptions(island).device(family_.device()));
   return groups_.cfg.AllGather(own, shares_);
 }
 
@@ -114,9 +111,8 @@ DenoiseStream::DenoiseStream(const Family& family, const RankGroups& groups, std
     store->Begin(options_.epoch, forward->tokens(), groups.ring.rank());
     forward->UseStale(store);
   }
-  const std::vector<TokenSpan> patches = PatchesOf({.image = batch[0]->geometry.grid.count(),
-                                                    .patches = options_.pipeline.patches,
-                                                    .text_work = text_work});
+  const std::vector<TokenSpan> patches = PatchesOf(
+      {.image = batch[0]->geometry.grid.count(), .patches = options_.pipeline.patches, .text_work = text_work});
   for (DenoiseJob* job : batch_) {
     next_steps_.push_back(job->next_step);
     if (groups.pipe.rank() == 0) latents_.push_back(std::make_unique<PatchedLatents>(*job, patches));

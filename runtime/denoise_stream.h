@@ -1,4 +1,5 @@
-// A run of steps of the same jobs with the same guidance branches, on one rank: the operations of a pipeline plan, done.
+// A run of steps of the same jobs with the same guidance branches, on one rank: the operations of a pipeline plan,
+// done.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -56,7 +57,7 @@ class DenoiseStream {
  public:
   // What it is given outlives it, the jobs too.
   DenoiseStream(const Family& family, const RankGroups& groups, std::span<DenoiseJob* const> batch,
-         std::vector<RowGroup> row_groups, StreamOptions options);
+                std::vector<RowGroup> row_groups, StreamOptions options);
 
   // Whether a step of this batch, of which these are the rows, is this stream's next.
   bool Continues(std::span<DenoiseJob* const> batch, std::span<const RowGroup> row_groups) const;
@@ -72,8 +73,8 @@ class DenoiseStream {
  private:
   // A step that is under way.
   struct OpenStep {
-    std::vector<int> of_jobs;            // its number in each job
-    std::vector<at::Tensor> timesteps;   // by group
+    std::vector<int> of_jobs;                     // its number in each job
+    std::vector<at::Tensor> timesteps;            // by group
     std::vector<std::vector<at::Tensor>> strips;  // by group: predictions of the patches so far
   };
 
@@ -87,7 +88,7 @@ class DenoiseStream {
   const std::vector<RowGroup> row_groups_;
   const StreamOptions options_;
   PipelinePlanner planner_;
-  std::vector<std::unique_ptr<GroupForward>> forwards_;  // by group
+  std::vector<std::unique_ptr<GroupForward>> forwards_;   // by group
   std::vector<std::unique_ptr<PatchedLatents>> latents_;  // by job; on stage 0
   std::map<int, OpenStep> open_;                          // by step of the stream
   std::vector<int> next_steps_;                           // by job

@@ -114,8 +114,7 @@ MeshForward::Rotary MeshForward::RotaryOf(PatchRange patches, const at::Tensor& 
 BlockState MeshForward::EmbedPass(const StageOp& op, const at::Tensor& patches) const {
   const int64_t first = tokens_.Patch(op.patches.begin).begin;
   std::vector<at::Tensor> runs;
-  for (const TokenRun& run :
-       tokens_.Runs(TokenRows::kImage, op.patches, groups_.ring.rank(), groups_.ulysses.rank())) {
+  for (const TokenRun& run : tokens_.Runs(TokenRows::kImage, op.patches, groups_.ring.rank(), groups_.ulysses.rank())) {
     TransformerInput input = InputFor(run.tokens, /*with_text=*/false);
     input.patches = patches.narrow(1, run.tokens.begin - first, run.tokens.count());
     runs.push_back(transformer_.Embed(input, plain_).image);
@@ -203,8 +202,7 @@ void MeshForward::Exchange(const StageOp& op) {
 }
 
 at::Tensor MeshForward::Result(const StageOp& op) {
-  const at::Tensor gathered =
-      GatherDim(output_, 1, tokens_.GroupRows(TokenRows::kImage, op.patches), groups_.sequence);
+  const at::Tensor gathered = GatherDim(output_, 1, tokens_.GroupRows(TokenRows::kImage, op.patches), groups_.sequence);
   const std::vector<TokenRun> runs = tokens_.GatheredRuns(TokenRows::kImage, op.patches);
   if (runs.size() <= 1 || Planted("strips_in_arrival_order")) return gathered;
   const int64_t first = tokens_.Patch(op.patches.begin).begin;

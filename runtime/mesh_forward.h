@@ -91,9 +91,9 @@ class MeshForward {
   std::vector<Rotary> patch_rotary_;  // of this rank's tokens of each patch; made when first needed
   Rotary text_rotary_;
 
-  BlockState received_;  // for the next pass
-  BlockState sent_;      // of the pass last computed
-  at::Tensor output_;    // of the head for this rank's tokens
+  BlockState received_;                                             // for the next pass
+  BlockState sent_;                                                 // of the pass last computed
+  at::Tensor output_;                                               // of the head for this rank's tokens
   std::map<std::pair<int, int>, std::map<int, at::Tensor>> skips_;  // received, by step and first patch
 };
 

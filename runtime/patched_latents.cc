@@ -15,8 +15,7 @@ bool Finite(const at::Tensor& latents) { return at::isfinite(latents).all().item
 
 LatentGeometry StripGeometry(const LatentGeometry& image, int64_t tokens) {
   const int64_t side = LatentsPerToken(image);
-  return {
-      .channels = image.channels, .height = side, .width = tokens * side, .grid = {.height = 1, .width = tokens}};
+  return {.channels = image.channels, .height = side, .width = tokens * side, .grid = {.height = 1, .width = tokens}};
 }
 
 at::Tensor ToStrip(const at::Tensor& latents, const LatentGeometry& image) {

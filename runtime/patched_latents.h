@@ -1,7 +1,7 @@
 // One job's latents and sampler while its image is denoised patch by patch.
 //
-// A patch is a run of tokens, no rectangle of the image. Its latents are kept as a *strip* [b, channels, p, tokens · p],
-// the tokens side by side, p latents a token and side: an image one token high, to which everything elementwise and
+// A patch is a run of tokens, no rectangle of the image. Its latents are kept as a *strip* [b, channels, p, tokens ·
+// p], the tokens side by side, p latents a token and side: an image one token high, to which everything elementwise and
 // everything that works on tokens can be done as to a whole one. With one patch the image stays as it is.
 #pragma once
 

@@ -31,7 +31,7 @@ class Sampler {
   int step() const { return step_; }  // index of the next step; num_steps() when the sample is done
   bool done() const { return step_ >= num_steps(); }
   double timestep() const { return timestep(step_); }  // what the model gets at the next step; not when done
-  double timestep(int step) const;                      // at that one, 0 … num_steps() − 1
+  double timestep(int step) const;                     // at that one, 0 … num_steps() − 1
   double init_noise_sigma() const { return schedule_.init_noise_sigma; }  // scales the first, standard normal sample
   const Schedule& schedule() const { return schedule_; }
 

@@ -32,8 +32,7 @@ absl::StatusOr<Report> RunOnRanks(const Layout& layout, int64_t heads, int64_t b
         const int rank = thread.rank();
         const MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
         absl::StatusOr<Report>& report = reports[static_cast<size_t>(rank)];
-        report = run(
-            {.groups = communicators.groups(), .share = ShareOf(*mesh, rank, bounds), .stage_bounds = bounds});
+        report = run({.groups = communicators.groups(), .share = ShareOf(*mesh, rank, bounds), .stage_bounds = bounds});
         if (!report.ok()) throw std::runtime_error(std::string(report.status().message()));
       },
       options);

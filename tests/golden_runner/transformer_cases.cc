@@ -50,7 +50,8 @@ absl::StatusOr<Report> RunTransformerOnRanks(const Case& test_case, const ModelU
         OpenModel(test_case.Text("class"), folder, folder + "/config.json", whole.dtype, test_case.device, place.share);
     if (!part.ok()) return absl::StatusOr<Report>(part.status());
     const TransformerInput input = (*part)->input(OnDevice(inputs, test_case.device));
-    const at::Tensor output = (*part)->output(ForwardOnMesh(*(*part)->model, input, place.groups, place.stage_bounds), input.grid);
+    const at::Tensor output =
+        (*part)->output(ForwardOnMesh(*(*part)->model, input, place.groups, place.stage_bounds), input.grid);
     report.Add("output", RelativeError(output, gold.at("out.output")), test_case.Tolerance(fp64 ? "fp64" : "fp32"));
     return absl::StatusOr<Report>(report);
   });
