@@ -148,8 +148,9 @@ ExchangedBytes PassBytes(const ExchangeModel& model, const Mesh& mesh, std::span
   assert(tokens.ok());
   ExchangedBytes bytes;
   // Predictions are in fp32 at least.
-  if (at.pipe == 0) bytes.cfg = batch * pass.image_tokens * model.prediction_features * std::max<int64_t>(4, pass.element_bytes) *
-              (mesh.size(Axis::kCfg) - 1);
+  if (at.pipe == 0)
+    bytes.cfg = batch * pass.image_tokens * model.prediction_features * std::max<int64_t>(4, pass.element_bytes) *
+                (mesh.size(Axis::kCfg) - 1);
   if (batch == 0) return bytes;
 
   const int64_t row_bytes = batch * pass.element_bytes;

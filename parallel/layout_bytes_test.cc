@@ -14,11 +14,7 @@ Mesh MeshOf(const char* layout) {
 
 // FLUX.1: 19 double blocks and 38 single ones of width 3,072; 1,024 x 1,024 pixels are 4,096 tokens beside 512 of text.
 ExchangeModel Flux() {
-  ExchangeModel model{.width = 3072,
-                      .output_features = 64,
-                      .prediction_features = 64,
-                      .blocks = {},
-                      .long_skips = {}};
+  ExchangeModel model{.width = 3072, .output_features = 64, .prediction_features = 64, .blocks = {}, .long_skips = {}};
   model.blocks.resize(19, {.kind = BlockKind::kJoint});
   model.blocks.resize(57, {.kind = BlockKind::kFused});
   return model;
@@ -57,9 +53,8 @@ TEST(LayoutBytesTest, AStageSendsItsStateAndTheLastOneTheResult) {
 }
 
 TEST(LayoutBytesTest, TextBetweenStagesIsPaddedToTheLongestRowOfItsCfgRank) {
-  const ExchangeModel model{.width = 8,
-                            .blocks = std::vector<BlockExchange>(2, {.kind = BlockKind::kJoint}),
-                            .long_skips = {}};
+  const ExchangeModel model{
+      .width = 8, .blocks = std::vector<BlockExchange>(2, {.kind = BlockKind::kJoint}), .long_skips = {}};
   const ForwardPass pass{.image_tokens = 10, .text_tokens = {3, 5, 9}, .element_bytes = 4, .skipped_blocks = {}};
   const std::vector<int> bounds = {0, 1, 2};
   EXPECT_EQ(PassBytes(model, MeshOf("cfg=2,pipe=2"), bounds, 0, pass).pipe, 2 * (10 + 5) * 8 * 4);
@@ -76,7 +71,9 @@ TEST(LayoutBytesTest, TextThatEveryRankReadsStaysWhereItIs) {
 TEST(LayoutBytesTest, OnlyTheFirstStageGathersTheResult) {
   const std::vector<int> bounds = {0, 20, 57};
   for (int rank = 0; rank < 8; ++rank) {
-    const ExchangedBytes bytes = FluxBytes("cfg=2,pipe=2,ulysses=2", bounds, rank, {.image_tokens = 4096, .text_tokens = {512, 512}, .element_bytes = 2, .skipped_blocks = {}});
+    const ExchangedBytes bytes =
+        FluxBytes("cfg=2,pipe=2,ulysses=2", bounds, rank,
+                  {.image_tokens = 4096, .text_tokens = {512, 512}, .element_bytes = 2, .skipped_blocks = {}});
     const bool first = rank % 4 < 2;
     EXPECT_EQ(bytes.sequence, first ? 2048 * 64 * 2 : 0) << rank;
     EXPECT_EQ(bytes.cfg, first ? 4096 * 64 * 4 : 0) << rank;

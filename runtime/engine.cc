@@ -221,7 +221,10 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
     if (!family.ok()) return family.status();
     model->family = *std::move(family);
     model_ = std::move(model);
-    denoiser_ = std::make_unique<Denoiser>(*model_->family, groups_, DenoiserOptions{.stage_bounds = stage_bounds, .patches = place_.layout.patches, .warmup = place_.layout.warmup});
+    denoiser_ = std::make_unique<Denoiser>(
+        *model_->family, groups_,
+        DenoiserOptions{
+            .stage_bounds = stage_bounds, .patches = place_.layout.patches, .warmup = place_.layout.warmup});
     return Loaded{.seconds = watch.seconds(), .weight_bytes = static_cast<uint64_t>(model_->family->weight_bytes())};
   });
 }
@@ -367,11 +370,12 @@ absl::StatusOr<LatentValues> Engine::Predict(uint64_t job, const LatentValues& l
 
 absl::Status Engine::EndJob(uint64_t job) {
   if (!jobs_.contains(job)) return absl::OkStatus();
-  return Guarded([&]() -> absl::Status {
+  const absl::Status flushed = Guarded([&] {
     denoiser_->Flush();  // it may be in the batch under way
-    jobs_.erase(job);
     return absl::OkStatus();
   });
+  jobs_.erase(job);
+  return flushed;
 }
 
 std::unique_ptr<CommandHandler> MakeEngine(const WorkerRank& place) { return std::make_unique<Engine>(place); }

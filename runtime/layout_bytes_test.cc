@@ -108,9 +108,7 @@ class CountedStep : public testing::TestWithParam<const char*> {
           const MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
           const RankGroups groups = communicators.groups();
           const std::unique_ptr<Family> family =
-              *entry_.load(folder_, {.dtype = dtype,
-                                     .share = ShareOf(mesh, rank, bounds),
-                                     .encodes_prompts = false});
+              *entry_.load(folder_, {.dtype = dtype, .share = ShareOf(mesh, rank, bounds), .encodes_prompts = false});
           std::vector<std::string> warnings;
           std::vector<DenoiseJob> jobs(prompts.size());
           std::vector<DenoiseJob*> batch;

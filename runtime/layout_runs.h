@@ -73,7 +73,8 @@ class LayoutRuns {
     request.options.true_cfg_scale = guidance[i];
     SingleRank one;
     LocalAttention attention;
-    absl::StatusOr<EncodedPrompt> encoded = family.Encode(request, {.attention = attention, .tensor = one, .world = one});
+    absl::StatusOr<EncodedPrompt> encoded =
+        family.Encode(request, {.attention = attention, .tensor = one, .world = one});
     TORCH_CHECK(encoded.ok(), std::string(encoded.status().message()));
     DenoiseJob job{.geometry = family.Geometry(height_, width_), .guidance = std::move(encoded->guidance)};
     job.sampler = *MakeSampler(sampler_, steps, family, job.geometry);

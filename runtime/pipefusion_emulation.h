@@ -122,7 +122,7 @@ inline at::Tensor EmulatePipeFusion(const Family& family, std::span<DenoiseJob* 
       input.timestep = at::tensor(timesteps, at::kDouble);
       if (transformer.joint_text() && range.begin > 0) input.text = input.text.narrow(1, 0, 0);
       attentions[g].BeginPass(span);
-      const ForwardContext context{.attention = attentions[g], .tensor = one};
+      const ForwardContext context{.attention = attentions[g], .tensor = one, .world = one};
       const at::Tensor output = RunTransformer(transformer, input, context, groups[g].skipped_blocks);
       predictions.push_back(family.ToPrediction(
           output.to(island),

@@ -156,7 +156,9 @@ absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) 
       .long_skips = transformer.long_skips()};
   description.options = {prompt_option::kGuidanceRescale};
   if (configs->transformer.style_and_size) description.options.push_back(prompt_option::kOriginalSize);
-  DescribeBlockCosts(static_cast<double>(transformer.hidden) / static_cast<double>(transformer.width()), transformer.sample_size, transformer.patch, transformer.bert_tokens + transformer.t5_tokens, description);
+  DescribeBlockCosts(static_cast<double>(transformer.hidden) / static_cast<double>(transformer.width()),
+                     transformer.sample_size, transformer.patch, transformer.bert_tokens + transformer.t5_tokens,
+                     description);
   description.warnings = configs->warnings;
   return description;
 }

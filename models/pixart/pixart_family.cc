@@ -132,7 +132,7 @@ absl::StatusOr<FamilyDescription> DescribePixArt(const ModelFolder& folder) {
       .blocks = std::vector<BlockExchange>(static_cast<size_t>(transformer.layers), {.kind = BlockKind::kCross}),
       .long_skips = {}};
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch,
- description.default_max_sequence_length, description);
+                     description.default_max_sequence_length, description);
   description.warnings = configs->warnings;
   return description;
 }

@@ -190,7 +190,8 @@ absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
   }
   description.options = {prompt_option::kPrompt2, prompt_option::kPrompt3, prompt_option::kClipSkip,
                          prompt_option::kSkipLayers};
-  DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, kClipTokens + kDefaultTokens, description);
+  DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, kClipTokens + kDefaultTokens,
+                     description);
   description.warnings = configs->warnings;
   return description;
 }
