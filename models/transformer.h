@@ -38,7 +38,9 @@ struct Conditioning {
   at::Tensor embedding;   // [b, …], of the timestep and all else that is one vector
   at::Tensor modulation;  // the family's own: what its blocks scale and shift by
   at::Tensor text_bias;   // [b, t], added to attention scores over text; undefined: none
-  at::Tensor cos, sin;    // [tokens, d/2] of rotary positions, in max(fp32, dtype); undefined: none
+  // [tokens, d/2] of rotary positions in max(fp32, dtype), the joint text's first; undefined: none. A token's row
+  // depends on that token alone.
+  at::Tensor cos, sin;
 };
 
 class Transformer {
