@@ -1,0 +1,22 @@
+// What an error of the service says beyond its code and message: which field of the request, and when to try again.
+// Kept as payloads of the status, so that every edge can spell it in its own way.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace tessera {
+
+// How long to wait before the same request has a chance.
+absl::Status WithRetryAfter(absl::Status status, absl::Duration wait);
+std::optional<absl::Duration> RetryAfter(const absl::Status& status);
+
+// A stable word for programs, such as "queue_full" or "rate_limit_exceeded".
+absl::Status WithErrorCode(absl::Status status, absl::string_view code);
+std::string ErrorCode(const absl::Status& status);  // empty: none
+
+}  // namespace tessera
