@@ -1,0 +1,119 @@
+// What the job store keeps and tells of a job and of its tasks. Plain values.
+//
+// A job is what a caller submitted; it has one task for each image. A task is what a worker runs (StartJob of the
+// control channel): it has an attempt number, which counts its claims and fences off whoever held it before.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/jobs/task_state.h"
+#include "server/service/job.h"
+
+namespace tessera {
+
+inline constexpr size_t kMaxTenantBytes = 256;
+inline constexpr size_t kMaxIdempotencyKeyBytes = 255;
+
+// Who may report about a task: whoever claimed it last.
+struct TaskAttempt {
+  uint64_t task = 0;
+  int32_t attempt = 0;
+
+  bool operator==(const TaskAttempt&) const = default;
+};
+
+// How an image was made; kept beside its file.
+struct ImageOrigin {
+  int32_t width = 0;
+  int32_t height = 0;
+  ImageFormat format = ImageFormat::kPng;
+  std::string layout;  // text of the layout
+  bool lossless = true;
+  std::vector<std::string> warnings;  // sentences for the user
+
+  bool operator==(const ImageOrigin&) const = default;
+};
+
+struct StoredImage {
+  ImageOrigin origin;
+  std::string id;      // unguessable
+  std::string file;    // name among the ResultFiles
+  uint64_t bytes = 0;  // of the file
+  std::string digest;  // SHA-256 of the file, 32 bytes
+};
+
+struct TaskRecord {
+  uint64_t id = 0;    // never used again; never 0
+  int32_t index = 0;  // within the job; the task's seed is the job's plus this
+  TaskState state = TaskState::kQueued;
+  int32_t attempt = 0;  // claims so far
+  Blame blame;
+  std::optional<absl::Time> started;  // of the last claim
+  std::optional<absl::Time> ended;
+  absl::Status error;                // of a failed or quarantined task: fit for the user
+  std::optional<StoredImage> image;  // of a done one
+};
+
+struct JobRecord {
+  std::string id;  // unguessable: "job-12-5b…"
+  std::string tenant;
+  JobRequest request;
+  std::string trace_parent;
+  absl::Time created = absl::InfinitePast();
+  std::optional<absl::Time> deadline;
+  std::optional<absl::Time> expires;  // of an ended job
+  std::vector<TaskRecord> tasks;      // by index, never empty
+};
+
+// Done when all tasks are; failed, else cancelled, when any is and none is left to run; running when any runs or has
+// ended; else queued. Quarantined counts as failed.
+JobState StateOf(const JobRecord& job);
+
+// What a job's first error was; OK when it has none.
+absl::Status ErrorOf(const JobRecord& job);
+
+struct NewJob {
+  std::string tenant;  // 1 … kMaxTenantBytes bytes
+  JobRequest request;  // validated; count 1 … kMaxImageCount
+  std::optional<IdempotencyKey> idempotency;
+  std::string trace_parent;
+};
+
+// A queued task, with what a scheduler must know of it.
+struct QueuedTask {
+  uint64_t id = 0;
+  int32_t index = 0;
+  std::string job;
+  std::string tenant;
+  Blame blame;
+  absl::Time created = absl::InfinitePast();
+  std::optional<absl::Time> deadline;
+  const JobRequest* request = nullptr;  // valid during the call that hands this out
+};
+
+struct ClaimedTask {
+  TaskAttempt claim;
+  JobParameters parameters;  // with this task's own seed
+};
+
+// Ids in text. The number finds the row; the token, 128 random bits, is what makes the id unguessable.
+struct RecordId {
+  uint64_t number = 0;
+  std::string token;  // 32 digits of lower-case hex
+};
+
+std::string JobIdText(const RecordId& id);    // job-<number>-<token>
+std::string ImageIdText(const RecordId& id);  // img-<number>-<token>
+
+// NOT_FOUND for anything else, so that a malformed id and a strange one look the same.
+absl::StatusOr<RecordId> ParseJobId(absl::string_view text);
+absl::StatusOr<RecordId> ParseImageId(absl::string_view text);
+
+}  // namespace tessera

@@ -1,0 +1,150 @@
+// The durable queue: every job that was ever acknowledged, until its retention ends.
+//
+// A call that changes something returns after the change is on the disk: SQLite in WAL mode with synchronous=FULL. One
+// thread of the store writes; the changes of all callers that wait at the same time share one transaction and one sync.
+// Reads go over a second connection and see committed changes only.
+//
+// Tasks move as task_state.h says. Whoever claims a task gets its attempt number and must show it with every report: a
+// report with another one is refused, so a worker that was given up can finish nothing. What is running when the
+// process ends is queued again by the next Open. A lease is for the living: it is kept in memory, on time that never
+// jumps.
+//
+// Times of rows are calendar time at Open plus time that never jumps, and never before the newest row.
+//
+// Thread-safe. Errors: NOT_FOUND for what does not exist or belongs to another tenant; FAILED_PRECONDITION for an
+// illegal move or an old attempt; RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for another failure of it: nothing
+// was changed then, and the store goes on; DATA_LOSS for what is there but damaged.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "server/jobs/clock.h"
+#include "server/jobs/job_record.h"
+#include "server/jobs/result_files.h"
+#include "server/jobs/task_state.h"
+
+namespace tessera {
+
+struct JobStoreOptions {
+  std::string path;                            // of the database; its folder exists
+  ResultFiles* files = nullptr;                // must outlive the store
+  const Clock* clock = nullptr;                // must outlive the store
+  std::string vfs;                             // SQLite's name of its file layer; empty: the system's own
+  absl::Duration retention = absl::Hours(24);  // of an ended job, its images and its idempotency key
+  absl::Duration lease = absl::Seconds(60);
+  uint64_t max_image_bytes = uint64_t{1} << 30;
+  // Called on the way with the name of the point reached ("submit.before_commit"); tests end the process there.
+  std::function<void(absl::string_view)> at_point;
+};
+
+struct SubmittedJob {
+  JobRecord job;
+  bool existed = false;  // an earlier submission under the same idempotency key
+};
+
+struct Recovery {
+  int64_t given_back = 0;  // tasks that were running when the last process ended
+  int64_t queued = 0;      // tasks that are queued now, those included
+  int64_t damaged = 0;     // rows that could not be read, now failed
+};
+
+struct JobRecordPage {
+  std::vector<JobRecord> jobs;  // newest first
+  std::string next;             // `after` of the next page; empty: this is the last
+};
+
+struct SweepReport {
+  int64_t jobs = 0;     // whose retention had ended
+  int64_t orphans = 0;  // files that belonged to no task
+};
+
+// What became of a task whose worker died.
+struct Verdict {
+  TaskAttempt attempt;
+  TaskState state = TaskState::kQueued;  // or kQuarantined; another: it had ended before
+  Blame blame;
+};
+
+class JobStore {
+ public:
+  static constexpr int kSchemaVersion = 2;
+
+  // Creates the database, or brings an older schema up to date, and queues again what was running. FAILED_PRECONDITION
+  // for a schema that is newer than this program, DATA_LOSS for a file that is no database of this kind.
+  static absl::StatusOr<std::unique_ptr<JobStore>> Open(const JobStoreOptions& options);
+  ~JobStore();  // waits for the calls under way
+
+  // Hands out every queued task in the order of submission. A row that cannot be read fails, with the reason, and is
+  // counted; the others are handed out. Meant for the start; `visit` must not call the store.
+  absl::StatusOr<Recovery> Recover(absl::FunctionRef<void(const QueuedTask&)> visit);
+
+  // All tasks of the job or none. ALREADY_EXISTS for a known idempotency key with another digest.
+  absl::StatusOr<SubmittedJob> Submit(const NewJob& job);
+
+  // The same without waiting: `done` is called once, on the store's thread, and must not block or call the store.
+  void SubmitAsync(NewJob job, std::function<void(absl::StatusOr<SubmittedJob>)> done);
+
+  // queued → running. A damaged task is failed here and DATA_LOSS returned.
+  absl::StatusOr<ClaimedTask> Claim(uint64_t task);
+
+  // Extends the leases of those that are running under these attempts.
+  void Renew(absl::Span<const TaskAttempt> attempts);
+  // Those whose lease has ended: give them back, or report the death of their group.
+  std::vector<TaskAttempt> ExpiredLeases() const;
+
+  // running → done, after the file is durable. After an error the task still runs and the call may be made again.
+  absl::Status Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin);
+
+  // running → failed; `error` is shown to the user.
+  absl::Status Fail(const TaskAttempt& attempt, const absl::Status& error);
+
+  // queued → failed: its deadline has passed, or no group can run it any more.
+  absl::Status FailQueued(uint64_t task, const absl::Status& error);
+
+  // running → queued without blame: the service ends, the guard refused the result, a restart of the group was wanted.
+  absl::Status GiveBack(absl::Span<const TaskAttempt> attempts);
+
+  // running → queued or quarantined for all tasks that were in a worker group when it died, in one transaction. Exactly
+  // one means that it was alone. `reason` is shown to the user of a quarantined one.
+  absl::StatusOr<std::vector<Verdict>> GroupDied(absl::Span<const TaskAttempt> attempts, const std::string& reason);
+
+  // Every task that has not ended is cancelled, the running ones too: a later report about them is refused. The job as
+  // it is then; one that had ended is as it was.
+  absl::StatusOr<JobRecord> Cancel(const std::string& tenant, const std::string& job);
+
+  absl::StatusOr<JobRecord> Get(const std::string& tenant, const std::string& job);
+
+  // `limit` 1 … 1000. INVALID_ARGUMENT for an `after` that no page gave.
+  absl::StatusOr<JobRecordPage> List(const std::string& tenant, int32_t limit, const std::string& after);
+
+  // The image's file, checked against its digest: DATA_LOSS if it is not what was written.
+  absl::StatusOr<std::string> ReadImage(const std::string& tenant, const std::string& image);
+
+  // Forgets an ended job and its files; FAILED_PRECONDITION for one that has not ended.
+  absl::Status Delete(const std::string& tenant, const std::string& job);
+
+  // Forgets jobs whose retention has ended, at most `limit`, and files that belong to no task.
+  absl::StatusOr<SweepReport> Sweep(int64_t limit);
+
+  // Tasks in each state, by number of the state. Changes only with their moves.
+  std::array<int64_t, kTaskStates> Counts() const;
+
+ private:
+  class Impl;
+  explicit JobStore(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

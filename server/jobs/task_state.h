@@ -1,0 +1,49 @@
+// The life of one task (one image of a job) as a state machine, and what becomes of the tasks of a group that died.
+// Pure: no store, no clock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace tessera {
+
+// The numbers are stored.
+enum class TaskState : uint8_t {
+  kQueued = 0,
+  kRunning = 1,
+  kDone = 2,
+  kFailed = 3,
+  kCancelled = 4,
+  kQuarantined = 5,  // its worker died kMaxStrikes times while it ran there alone
+};
+
+inline constexpr int kTaskStates = 6;
+inline constexpr int32_t kMaxStrikes = 3;
+
+inline bool IsEnded(TaskState state) { return state >= TaskState::kDone; }
+
+absl::string_view TaskStateName(TaskState state);
+
+// FAILED_PRECONDITION, naming both states, for a move that is not in the machine:
+//   queued → running, failed (deadline, damaged row), cancelled
+//   running → queued (given back), done, failed, cancelled, quarantined
+// and nothing out of the other four.
+absl::Status CheckMove(TaskState from, TaskState to);
+
+struct Blame {
+  int32_t strikes = 0;  // times its worker died while it was alone there
+  bool alone = false;   // must have a worker to itself when it runs again
+
+  bool operator==(const Blame&) const = default;
+};
+
+// After the worker died in which the task was, `alone` telling whether no other was there, parked ones included. Only
+// a task that was alone is blamed; those that shared the worker are each run alone next, which finds the culprit.
+Blame AfterDeath(const Blame& before, bool was_alone);
+
+inline bool MustBeQuarantined(const Blame& blame) { return blame.strikes >= kMaxStrikes; }
+
+}  // namespace tessera

@@ -1,0 +1,170 @@
+// Decides which tasks advance one timestep on which worker group. A task is one image of a job.
+//
+// Pure: no threads, clock, sockets or files; time is an argument and never goes back. The same calls give the same
+// plans. Not thread-safe: its owner calls it under one lock. It holds ids and numbers only; parameters, pictures and
+// the durable state are the job store's.
+//
+// The rules:
+//  - Between keys: fair shares. Every key is charged the operations that are planned for it, divided by its weight; the
+//    least charged key with a task that fits goes next. A key that was idle gets no credit for it.
+//  - Within a key: the earliest due time. A task is due at its deadline, less what it is predicted to take; without
+//  one,
+//    `patience` after it was enqueued. Each level of priority makes that `priority_step` earlier. Due times are fixed
+//    and later tasks are due later, so every task's turn comes: that is the ageing.
+//  - Tasks of one ShapeClass join and leave the batch of a group at step boundaries. A task of another class waits for
+//    the batch to end, and the batch takes no more tasks once it has waited `join_patience` — or it overtakes:
+//  - A task that is much shorter than the rest of the batch parks the batch in the worker (its latents stay there) and
+//    goes first. No task is overtaken for longer in all than `overtaken_share` of its own length.
+//  - A task that must run alone (Blame::alone) gets a group without other tasks, parked ones included, before all
+//  others.
+//  - A started task stays with its group until it ends, is cancelled, or the group dies.
+//  - Large tasks go to large groups: a group with fewer ranks takes one only where it would finish there sooner than
+//    behind what waits for the larger groups.
+//
+// Calls of the owner, per group: Next whenever fewer than kMaxStepsInFlight steps are unanswered; carry out the plan in
+// the order of its fields; report with OnStarted, OnStepped and OnEnded.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/scheduling/cost_model.h"
+
+namespace tessera {
+
+using TaskId = uint64_t;
+using GroupId = int32_t;
+
+inline constexpr int kMaxStepsInFlight = 2;
+
+struct SchedulerOptions {
+  absl::Duration patience = absl::Seconds(60);
+  absl::Duration priority_step = absl::Seconds(30);
+  absl::Duration join_patience = absl::Seconds(2);
+  double overtaking_ratio = 4;  // an overtaking task is at least this much shorter than the rest of the batch
+  double overtaken_share = 0.5;
+  int32_t max_resident = 16;               // tasks in one worker group, parked ones included
+  double initial_flops_per_second = 1e11;  // of one rank, until a group was seen to step
+
+  // Bounds of admission, over what waits and runs; 0: none.
+  int64_t max_waiting = 100'000;                         // tasks
+  absl::Duration max_expected_wait = absl::Minutes(10);  // of a new task
+};
+
+struct SchedulerTask {
+  TaskId id = 0;
+  std::string key;  // whose share it counts against
+  ShapeClass shape;
+  int32_t steps = 1;
+  int32_t priority = 0;
+  absl::Time enqueued = absl::InfinitePast();  // the original time, also after it was given back
+  std::optional<absl::Time> deadline;
+  bool alone = false;
+};
+
+// The bounds of one key, beside those of the scheduler; 0: none.
+struct KeyBounds {
+  int64_t max_waiting = 0;        // tasks that have not ended
+  double max_device_seconds = 0;  // predicted, of the same tasks
+};
+
+struct GroupDescription {
+  GroupId id = 0;
+  std::string model;
+  int32_t ranks = 1;
+  int32_t max_rows = 1;     // of one batch
+  double memory_bytes = 0;  // of one rank beside the weights; 0: not known, nothing is refused for it
+  GroupShare share;
+};
+
+// What to tell a group's workers, in this order.
+struct StepPlan {
+  std::vector<TaskId> end;     // EndJob: cancelled or past their deadline
+  std::vector<TaskId> start;   // claim and StartJob, then OnStarted
+  std::vector<TaskId> step;    // one Step of these; empty: none
+  std::vector<TaskId> decode;  // Decode and EndJob behind that step, their last, then OnEnded
+  std::vector<TaskId> parked;  // resident and not stepped: for metrics, nothing is sent
+
+  bool empty() const { return end.empty() && start.empty() && step.empty() && decode.empty(); }
+};
+
+// A promise that `tasks` more tasks may be enqueued. Counts against all bounds until it is used up or released.
+struct Admission {
+  absl::Status status;           // RESOURCE_EXHAUSTED: over a bound; FAILED_PRECONDITION: no group could ever run it
+  absl::Duration expected_wait;  // until a task admitted now would start; of a refused one: until it could be admitted
+  uint64_t ticket = 0;           // of an admitted one
+};
+
+class RequestScheduler {
+ public:
+  explicit RequestScheduler(const SchedulerOptions& options);
+  ~RequestScheduler();
+
+  // Before groups of the model. Its cost may change while tasks of it wait.
+  void SetModel(const std::string& model, const ModelCost& cost);
+  // Weight > 0; a key that was never set has 1.
+  void SetWeight(const std::string& key, double weight);
+
+  // Groups that the configuration promises but that are not up yet: admission counts on them.
+  void AddGroup(const GroupDescription& group);
+  void RemoveGroup(GroupId group);  // not ready
+
+  // Decides at once, changes nothing but the ticket. Messages are fit for callers.
+  Admission Admit(const std::string& key, const ShapeClass& shape, int32_t steps, int32_t tasks,
+                  const KeyBounds& bounds);
+  void Release(uint64_t ticket);
+
+  // `ticket` 0: a recovered or given-back task, which no bound refuses. ALREADY_EXISTS for a known id.
+  absl::Status Enqueue(const SchedulerTask& task, absl::Time now, uint64_t ticket = 0);
+
+  // A waiting task is forgotten at once; one that runs is in no later `step` and in `end` of the group's next plan. An
+  // unknown one is no error: it may just have ended. True when it was waiting.
+  bool Cancel(TaskId task);
+
+  // Waiting tasks whose deadline has passed, forgotten now. Running ones come with `end` of Next and TakeOverdue.
+  std::vector<TaskId> TakeExpired(absl::Time now);
+  // Running tasks that were ended by a plan because their deadline had passed, since the last call.
+  std::vector<TaskId> TakeOverdue();
+
+  // Empty for a group that is not ready, has kMaxStepsInFlight steps unanswered, or has nothing to do.
+  StepPlan Next(GroupId group, absl::Time now);
+
+  // The answers to what plans said. `seconds`: that the step took in the worker.
+  void OnStarted(GroupId group, TaskId task);
+  void OnStepped(GroupId group, double seconds);
+  // The task is no more in the worker: decoded, ended, or failed by itself. Also for one that never started.
+  void OnEnded(GroupId group, TaskId task, absl::Time now);
+
+  void OnGroupReady(GroupId group, absl::Time now);
+  // Forgets the tasks that were in it and returns them: what becomes of them is the job store's decision, and those
+  // that run again are enqueued again.
+  std::vector<TaskId> OnGroupDied(GroupId group);
+  // From now on the group starts nothing new; it finishes what it has.
+  void Drain(GroupId group);
+
+  // 0: next. Absent for a task that does not wait.
+  std::optional<int64_t> QueuePosition(TaskId task) const;
+  // Until it starts; absent for a task that does not wait, infinite while no group of its model is ready.
+  std::optional<absl::Duration> ExpectedWait(TaskId task) const;
+
+  int64_t waiting() const;
+  int64_t resident() const;
+  double queued_device_seconds() const;           // predicted, of all tasks that wait or run
+  std::map<std::string, double> Charged() const;  // operations charged to each key so far
+
+  // What any invariant of the state is broken; OK in a correct program. For tests.
+  absl::Status CheckInvariants() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera
