@@ -87,7 +87,7 @@ class JobStore {
   ~JobStore();  // waits for the calls under way
 
   // Hands out every queued task in the order of submission. A row that cannot be read fails, with the reason, and is
-  // counted; the others are handed out. Meant for the start; `visit` must not call the store.
+  // counted; the others are handed out. Called once, before the first Finish; `visit` must not call the store.
   absl::StatusOr<Recovery> Recover(absl::FunctionRef<void(const QueuedTask&)> visit);
 
   // All tasks of the job or none. ALREADY_EXISTS for a known idempotency key with another digest.

@@ -1,0 +1,120 @@
+#include "server/jobs/group_commit.h"
+
+#include <future>
+#include <iterator>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+// Bounds the time for which the last of a burst waits for its commit.
+constexpr size_t kMaxChanges = 512;
+
+absl::Status Do(SqliteDatabase& database, const char* sql) {
+  absl::StatusOr<SqliteStatement> statement = database.Prepare(sql);
+  return statement.ok() ? statement->Run() : statement.status();
+}
+
+absl::Status ApplyInSavepoint(SqliteDatabase& database, const GroupCommit::Change& change) {
+  if (absl::Status status = Do(database, "SAVEPOINT change"); !status.ok()) return status;
+  absl::Status result = change.apply(database);
+  if (IsStorageFailure(result)) return result;
+  absl::Status end = result.ok() ? absl::OkStatus() : Do(database, "ROLLBACK TO change");
+  end.Update(Do(database, "RELEASE change"));
+  return end.ok() ? result : end;
+}
+
+}  // namespace
+
+GroupCommit::GroupCommit(std::unique_ptr<SqliteDatabase> database, std::function<void(absl::string_view)> at_point)
+    : database_(std::move(database)), at_point_(std::move(at_point)), writer_([this] { Write(); }) {}
+
+GroupCommit::~GroupCommit() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_one();
+  writer_.join();
+}
+
+void GroupCommit::Post(Change change) {
+  bool first;
+  {
+    const std::lock_guard lock(mutex_);
+    first = waiting_.empty();
+    waiting_.push_back(std::move(change));
+  }
+  if (first) changed_.notify_one();
+}
+
+absl::Status GroupCommit::Run(const char* name, std::function<absl::Status(SqliteDatabase&)> apply) {
+  std::promise<absl::Status> result;
+  Post({.name = name, .apply = std::move(apply), .done = [&result](absl::Status status) {
+          result.set_value(std::move(status));
+        }});
+  return result.get_future().get();
+}
+
+void GroupCommit::Reach(const Change& change, absl::string_view where) const {
+  if (at_point_) at_point_(absl::StrCat(change.name, where));
+}
+
+absl::StatusOr<std::vector<absl::Status>> GroupCommit::WriteTogether(const std::vector<Change>& changes) {
+  std::vector<absl::Status> results;
+  absl::Status failure = Do(*database_, "BEGIN IMMEDIATE");
+  for (size_t i = 0; failure.ok() && i < changes.size(); ++i) {
+    Reach(changes[i], ".begin");
+    absl::Status result = ApplyInSavepoint(*database_, changes[i]);
+    if (IsStorageFailure(result)) failure = result;
+    results.push_back(std::move(result));
+  }
+  if (failure.ok()) {
+    for (const Change& change : changes) Reach(change, ".before_commit");
+    failure = Do(*database_, "COMMIT");
+  }
+  if (failure.ok()) return results;
+  // Some failures have ended the transaction already.
+  if (database_->InTransaction()) database_->Execute("ROLLBACK").IgnoreError();
+  return failure;
+}
+
+void GroupCommit::Write() {
+  while (true) {
+    std::vector<Change> changes;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      if (waiting_.size() <= kMaxChanges) {
+        changes.swap(waiting_);
+      } else {
+        const auto end = waiting_.begin() + kMaxChanges;
+        changes.assign(std::make_move_iterator(waiting_.begin()), std::make_move_iterator(end));
+        waiting_.erase(waiting_.begin(), end);
+      }
+    }
+    absl::StatusOr<std::vector<absl::Status>> results = WriteTogether(changes);
+    if (!results.ok() && changes.size() > 1) {
+      std::vector<absl::Status> single;
+      for (Change& change : changes) {
+        std::vector<Change> alone;
+        alone.push_back(change);
+        const absl::StatusOr<std::vector<absl::Status>> result = WriteTogether(alone);
+        single.push_back(result.ok() ? result->front() : result.status());
+      }
+      results = std::move(single);
+    } else if (!results.ok()) {
+      results = std::vector<absl::Status>{results.status()};
+    }
+    for (size_t i = 0; i < changes.size(); ++i) {
+      if ((*results)[i].ok()) Reach(changes[i], ".after_commit");
+      changes[i].done(std::move((*results)[i]));
+    }
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+// One thread that writes: the changes that wait at the same time share one transaction and one sync of the disk.
+//
+// Each change stands in a savepoint of its own: one that is refused (a row in another state) leaves nothing behind and
+// does not touch the others. When the storage fails under a shared transaction, it is rolled back and its changes are
+// made once more, each in a transaction of its own, so that a change that cannot be made (a damaged page) fails alone.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "server/jobs/sqlite.h"
+
+namespace tessera {
+
+class GroupCommit final {
+ public:
+  struct Change {
+    const char* name = "";  // of the points that the change passes: "NAME.begin", "NAME.before_commit" …
+    std::function<absl::Status(SqliteDatabase&)> apply;  // may be called twice; the last call counts
+    std::function<void(absl::Status)> done;              // after the commit, or with the reason why there is none
+  };
+
+  // `at_point` may be empty.
+  GroupCommit(std::unique_ptr<SqliteDatabase> database, std::function<void(absl::string_view)> at_point);
+  ~GroupCommit();  // makes the changes that wait
+
+  GroupCommit(const GroupCommit&) = delete;
+  GroupCommit& operator=(const GroupCommit&) = delete;
+
+  // Thread-safe. `apply` and `done` are called on the writing thread.
+  void Post(Change change);
+
+  // The same, waiting for the end. Not from the writing thread.
+  absl::Status Run(const char* name, std::function<absl::Status(SqliteDatabase&)> apply);
+
+ private:
+  void Write();
+  // The results of the changes, or the failure of the storage that rolled all of them back.
+  absl::StatusOr<std::vector<absl::Status>> WriteTogether(const std::vector<Change>& changes);
+  void Reach(const Change& change, absl::string_view where) const;
+
+  const std::unique_ptr<SqliteDatabase> database_;
+  const std::function<void(absl::string_view)> at_point_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Change> waiting_;  // guarded by mutex_
+  bool ending_ = false;          // guarded by mutex_
+
+  std::thread writer_;
+};
+
+}  // namespace tessera

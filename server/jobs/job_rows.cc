@@ -1,0 +1,358 @@
+#include "server/jobs/job_rows.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/jobs/digest.h"
+#include "server/jobs/stored_job.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMaxErrorBytes = 4096;
+
+std::optional<absl::Time> TimeOf(std::optional<int64_t> microseconds) {
+  if (!microseconds) return std::nullopt;
+  return absl::FromUnixMicros(*microseconds);
+}
+
+TaskState StateFrom(int64_t number) {
+  return number >= 0 && number < kTaskStates ? static_cast<TaskState>(number) : TaskState::kFailed;
+}
+
+absl::StatusCode CodeFrom(int64_t number) {
+  const bool known = number > 0 && number <= static_cast<int64_t>(absl::StatusCode::kUnauthenticated);
+  return known ? static_cast<absl::StatusCode>(number) : absl::StatusCode::kUnknown;
+}
+
+absl::Status CheckRequest(const std::string& request, const std::string& checksum) {
+  if (Sha256(request) == checksum) return absl::OkStatus();
+  return absl::DataLossError("the stored job is damaged: it is not what was written");
+}
+
+// Runs a statement that returns rows of one number.
+absl::StatusOr<std::vector<uint64_t>> Numbers(absl::StatusOr<SqliteStatement> statement) {
+  std::vector<uint64_t> numbers;
+  while (true) {
+    const absl::StatusOr<bool> row = statement->Step();
+    if (!row.ok()) return row.status();
+    if (!*row) return numbers;
+    numbers.push_back(static_cast<uint64_t>(statement->Int(0)));
+  }
+}
+
+absl::StatusOr<std::optional<int64_t>> OneNumber(SqliteDatabase& database, const char* sql) {
+  absl::StatusOr<SqliteStatement> statement = database.Prepare(sql);
+  if (!statement.ok()) return statement.status();
+  const absl::StatusOr<bool> row = statement->Step();
+  if (!row.ok()) return row.status();
+  if (!*row) return std::optional<int64_t>();
+  return statement->OptionalInt(0);
+}
+
+absl::Status SetExpiryIfEnded(SqliteDatabase& database, uint64_t job, absl::Time expires) {
+  absl::StatusOr<SqliteStatement> update = database.Prepare(
+      "UPDATE jobs SET expires = ?2 WHERE number = ?1 AND NOT EXISTS (SELECT 1 FROM tasks WHERE number >= ?1 AND "
+      "number < ?1 + jobs.tasks AND job = ?1 AND state < 2)");
+  if (!update.ok()) return update.status();
+  return update->Bind(1, static_cast<int64_t>(job)).Bind(2, absl::ToUnixMicros(expires)).Run();
+}
+
+}  // namespace
+
+absl::Status InsertJob(SqliteDatabase& database, const JobRow& job) {
+  absl::StatusOr<SqliteStatement> insert = database.Prepare(
+      "INSERT INTO jobs(number, token, tenant, tasks, created, deadline, request, checksum) VALUES(?,?,?,?,?,?,?,?)");
+  if (!insert.ok()) return insert.status();
+  insert->Bind(1, static_cast<int64_t>(job.number)).BindText(2, job.token).BindText(3, job.tenant);
+  insert->Bind(4, job.tasks).Bind(5, absl::ToUnixMicros(job.created));
+  if (job.deadline) {
+    insert->Bind(6, absl::ToUnixMicros(*job.deadline));
+  } else {
+    insert->BindNull(6);
+  }
+  insert->BindBlob(7, job.request).BindBlob(8, Sha256(job.request));
+  if (absl::Status status = insert->Run(); !status.ok()) return status;
+
+  for (int32_t index = 0; index < job.tasks; ++index) {
+    absl::StatusOr<SqliteStatement> task = database.Prepare("INSERT INTO tasks(number, job, state) VALUES(?,?,0)");
+    if (!task.ok()) return task.status();
+    const int64_t number = static_cast<int64_t>(job.number) + index;
+    if (absl::Status status = task->Bind(1, number).Bind(2, static_cast<int64_t>(job.number)).Run(); !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InsertIdempotencyKey(SqliteDatabase& database, const JobRow& job, const std::string& key_hash,
+                                  const std::string& digest) {
+  absl::StatusOr<SqliteStatement> insert =
+      database.Prepare("INSERT INTO idempotency(tenant, key_hash, digest, job) VALUES(?,?,?,?)");
+  if (!insert.ok()) return insert.status();
+  return insert->BindText(1, job.tenant)
+      .BindBlob(2, key_hash)
+      .BindBlob(3, digest)
+      .Bind(4, static_cast<int64_t>(job.number))
+      .Run();
+}
+
+absl::StatusOr<std::optional<KnownKey>> FindIdempotencyKey(SqliteDatabase& database, const std::string& tenant,
+                                                           const std::string& key_hash) {
+  absl::StatusOr<SqliteStatement> select =
+      database.Prepare("SELECT job, digest FROM idempotency WHERE tenant = ? AND key_hash = ?");
+  if (!select.ok()) return select.status();
+  const absl::StatusOr<bool> row = select->BindText(1, tenant).BindBlob(2, key_hash).Step();
+  if (!row.ok()) return row.status();
+  if (!*row) return std::optional<KnownKey>();
+  return std::optional<KnownKey>({.job = static_cast<uint64_t>(select->Int(0)), .digest = select->Bytes(1)});
+}
+
+absl::StatusOr<TaskRow> FindTask(SqliteDatabase& database, uint64_t task) {
+  absl::StatusOr<SqliteStatement> select =
+      database.Prepare("SELECT job, state, attempt, strikes, alone FROM tasks WHERE number = ?");
+  if (!select.ok()) return select.status();
+  const absl::StatusOr<bool> row = select->Bind(1, static_cast<int64_t>(task)).Step();
+  if (!row.ok()) return row.status();
+  if (!*row) return absl::NotFoundError("there is no such task");
+  return TaskRow{.number = task,
+                 .job = static_cast<uint64_t>(select->Int(0)),
+                 .state = StateFrom(select->Int(1)),
+                 .attempt = static_cast<int32_t>(select->Int(2)),
+                 .blame = {.strikes = static_cast<int32_t>(select->Int(3)), .alone = select->Int(4) != 0}};
+}
+
+absl::StatusOr<TaskRow> FindAttempt(SqliteDatabase& database, const TaskAttempt& attempt) {
+  absl::StatusOr<TaskRow> task = FindTask(database, attempt.task);
+  if (!task.ok()) return task;
+  if (task->state != TaskState::kRunning) {
+    return absl::FailedPreconditionError(absl::StrCat("the task is ", TaskStateName(task->state), ", not running"));
+  }
+  if (task->attempt != attempt.attempt) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("attempt ", attempt.attempt, " of the task was given up; attempt ", task->attempt, " runs"));
+  }
+  return task;
+}
+
+absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskMove& move, StateCounts& counts) {
+  if (absl::Status status = CheckMove(task.state, move.to); !status.ok()) return status;
+  absl::StatusOr<SqliteStatement> update = database.Prepare(
+      "UPDATE tasks SET state = ?2, attempt = ?3, strikes = ?4, alone = ?5, started = COALESCE(?6, started), "
+      "ended = ?7, error_code = ?8, error = ?9, image = ?10 WHERE number = ?1");
+  if (!update.ok()) return update.status();
+  const bool starts = move.to == TaskState::kRunning;
+  update->Bind(1, static_cast<int64_t>(task.number)).Bind(2, static_cast<int64_t>(move.to));
+  update->Bind(3, task.attempt + (starts ? 1 : 0)).Bind(4, move.blame.strikes).Bind(5, move.blame.alone ? 1 : 0);
+  if (starts) update->Bind(6, absl::ToUnixMicros(move.now));
+  if (IsEnded(move.to)) update->Bind(7, absl::ToUnixMicros(move.now));
+  if (!move.error.ok()) {
+    update->Bind(8, static_cast<int64_t>(move.error.code()));
+    update->BindText(9, move.error.message().substr(0, kMaxErrorBytes));
+  }
+  if (move.to == TaskState::kDone) update->BindBlob(10, move.image);
+  if (absl::Status status = update->Run(); !status.ok()) return status;
+  --counts[static_cast<size_t>(task.state)];
+  ++counts[static_cast<size_t>(move.to)];
+  return IsEnded(move.to) ? SetExpiryIfEnded(database, task.job, move.now + move.retention) : absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadRequest(SqliteDatabase& database, uint64_t job) {
+  absl::StatusOr<SqliteStatement> select = database.Prepare("SELECT request, checksum FROM jobs WHERE number = ?");
+  if (!select.ok()) return select.status();
+  const absl::StatusOr<bool> row = select->Bind(1, static_cast<int64_t>(job)).Step();
+  if (!row.ok()) return row.status();
+  if (!*row) return absl::DataLossError("the stored job is damaged: it is gone");
+  std::string request = select->Bytes(0);
+  if (absl::Status status = CheckRequest(request, select->Bytes(1)); !status.ok()) return status;
+  return request;
+}
+
+absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, uint64_t job) {
+  absl::StatusOr<SqliteStatement> select = database.Prepare(
+      "SELECT j.token, j.tenant, j.created, j.deadline, j.expires, j.request, j.checksum, t.number, t.state, "
+      "t.attempt, t.strikes, t.alone, t.started, t.ended, t.error_code, t.error, t.image FROM jobs j JOIN tasks t ON "
+      "t.number >= j.number AND t.number < j.number + j.tasks AND t.job = j.number WHERE j.number = ? ORDER BY "
+      "t.number");
+  if (!select.ok()) return select.status();
+  select->Bind(1, static_cast<int64_t>(job));
+  JobRecord record;
+  absl::Status damage;
+  std::string token;
+  while (true) {
+    const absl::StatusOr<bool> row = select->Step();
+    if (!row.ok()) return row.status();
+    if (!*row) break;
+    if (record.tasks.empty()) {
+      token = select->Bytes(0);
+      record.id = JobIdText({.number = job, .token = token});
+      record.tenant = select->Bytes(1);
+      record.created = absl::FromUnixMicros(select->Int(2));
+      record.deadline = TimeOf(select->OptionalInt(3));
+      record.expires = TimeOf(select->OptionalInt(4));
+      const std::string request = select->Bytes(5);
+      damage = CheckRequest(request, select->Bytes(6));
+      if (damage.ok()) {
+        absl::StatusOr<StoredJob> stored = ParseStoredJob(request);
+        damage = stored.status();
+        if (stored.ok()) {
+          record.request = std::move(stored->request);
+          record.trace_parent = std::move(stored->trace_parent);
+        }
+      }
+    }
+    TaskRecord task{.id = static_cast<uint64_t>(select->Int(7)),
+                    .state = StateFrom(select->Int(8)),
+                    .attempt = static_cast<int32_t>(select->Int(9)),
+                    .blame = {.strikes = static_cast<int32_t>(select->Int(10)), .alone = select->Int(11) != 0},
+                    .started = TimeOf(select->OptionalInt(12)),
+                    .ended = TimeOf(select->OptionalInt(13))};
+    task.index = static_cast<int32_t>(task.id - job);
+    if (!select->IsNull(14)) task.error = absl::Status(CodeFrom(select->Int(14)), select->Bytes(15));
+    if (task.error.ok()) task.error = damage;
+    if (task.state == TaskState::kDone) {
+      absl::StatusOr<StoredImage> image = ParseStoredImage(select->Bytes(16));
+      if (image.ok()) {
+        image->id = ImageIdOf(token, task.id);
+        task.image = *std::move(image);
+      } else {
+        task.state = TaskState::kFailed;
+        task.error = image.status();
+      }
+    }
+    record.tasks.push_back(std::move(task));
+  }
+  if (record.tasks.empty()) return absl::NotFoundError("there is no such job");
+  record.request.count = static_cast<int32_t>(record.tasks.size());
+  return record;
+}
+
+absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const std::string& tenant, const std::string& id) {
+  const absl::StatusOr<RecordId> parsed = ParseJobId(id);
+  if (!parsed.ok()) return parsed.status();
+  absl::StatusOr<JobRecord> job = ReadJob(database, parsed->number);
+  if (!job.ok()) return job;
+  if (job->tenant != tenant || job->id != id) return absl::NotFoundError("there is no such job");
+  return job;
+}
+
+absl::StatusOr<std::vector<uint64_t>> ListJobs(SqliteDatabase& database, const std::string& tenant, uint64_t before,
+                                               int32_t limit) {
+  absl::StatusOr<SqliteStatement> select =
+      database.Prepare("SELECT number FROM jobs WHERE tenant = ? AND number < ? ORDER BY number DESC LIMIT ?");
+  if (!select.ok()) return select.status();
+  select->BindText(1, tenant).Bind(2, static_cast<int64_t>(before)).Bind(3, limit);
+  return Numbers(std::move(select));
+}
+
+absl::StatusOr<std::vector<uint64_t>> ListExpired(SqliteDatabase& database, absl::Time now, int64_t limit) {
+  absl::StatusOr<SqliteStatement> select =
+      database.Prepare("SELECT number FROM jobs WHERE expires <= ? ORDER BY expires LIMIT ?");
+  if (!select.ok()) return select.status();
+  select->Bind(1, absl::ToUnixMicros(now)).Bind(2, limit);
+  return Numbers(std::move(select));
+}
+
+absl::Status DeleteJob(SqliteDatabase& database, const JobRecord& job, StateCounts& counts) {
+  const absl::StatusOr<RecordId> id = ParseJobId(job.id);
+  if (!id.ok()) return id.status();
+  for (const TaskRecord& task : job.tasks) {
+    const absl::StatusOr<TaskRow> row = FindTask(database, task.id);
+    if (!row.ok()) return row.status();
+    --counts[static_cast<size_t>(row->state)];
+    absl::StatusOr<SqliteStatement> remove = database.Prepare("DELETE FROM tasks WHERE number = ?");
+    if (!remove.ok()) return remove.status();
+    if (absl::Status status = remove->Bind(1, static_cast<int64_t>(task.id)).Run(); !status.ok()) return status;
+  }
+  for (const char* sql : {"DELETE FROM idempotency WHERE job = ?", "DELETE FROM jobs WHERE number = ?"}) {
+    absl::StatusOr<SqliteStatement> remove = database.Prepare(sql);
+    if (!remove.ok()) return remove.status();
+    if (absl::Status status = remove->Bind(1, static_cast<int64_t>(id->number)).Run(); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> QueueRunning(SqliteDatabase& database) {
+  absl::Status status = database.Execute("UPDATE tasks SET state = 0 WHERE state = 1");
+  if (!status.ok()) return status;
+  return database.Changes();
+}
+
+absl::Status FailUnknownStates(SqliteDatabase& database, absl::Time expires) {
+  for (const char* sql :
+       {"UPDATE tasks SET state = 3, ended = ?1, error_code = 15, error = 'the stored job is damaged: its state is not "
+        "known' WHERE typeof(state) <> 'integer' OR state < 0 OR state > 5",
+        "UPDATE jobs SET expires = ?1 WHERE expires IS NULL AND NOT EXISTS (SELECT 1 FROM tasks WHERE job = "
+        "jobs.number AND number >= jobs.number AND number < jobs.number + jobs.tasks AND state < 2)"}) {
+    absl::StatusOr<SqliteStatement> update = database.Prepare(sql);
+    if (!update.ok()) return update.status();
+    if (absl::Status status = update->Bind(1, absl::ToUnixMicros(expires)).Run(); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database) {
+  absl::StatusOr<SqliteStatement> select = database.Prepare("SELECT state, COUNT(*) FROM tasks GROUP BY state");
+  if (!select.ok()) return select.status();
+  StateCounts counts{};
+  while (true) {
+    const absl::StatusOr<bool> row = select->Step();
+    if (!row.ok()) return row.status();
+    if (!*row) return counts;
+    counts[static_cast<size_t>(StateFrom(select->Int(0)))] += select->Int(1);
+  }
+}
+
+absl::Status VisitQueue(SqliteDatabase& database, absl::FunctionRef<void(const QueueEntry&)> visit) {
+  absl::StatusOr<SqliteStatement> select = database.Prepare(
+      "SELECT t.number, t.job, t.attempt, t.strikes, t.alone, j.number, j.token, j.tenant, j.tasks, j.created, "
+      "j.deadline, j.request, j.checksum FROM tasks t INDEXED BY tasks_queued LEFT JOIN jobs j ON j.number = t.job "
+      "WHERE t.state = 0 ORDER BY t.number");
+  if (!select.ok()) return select.status();
+  while (true) {
+    const absl::StatusOr<bool> row = select->Step();
+    if (!row.ok()) return row.status();
+    if (!*row) return absl::OkStatus();
+    QueueEntry entry;
+    entry.task = {.number = static_cast<uint64_t>(select->Int(0)),
+                  .job = static_cast<uint64_t>(select->Int(1)),
+                  .attempt = static_cast<int32_t>(select->Int(2)),
+                  .blame = {.strikes = static_cast<int32_t>(select->Int(3)), .alone = select->Int(4) != 0}};
+    if (select->IsNull(5)) {
+      entry.request = absl::DataLossError("the stored job is damaged: it is gone");
+    } else {
+      entry.job = {.number = entry.task.job,
+                   .token = select->Bytes(6),
+                   .tenant = select->Bytes(7),
+                   .tasks = static_cast<int32_t>(select->Int(8)),
+                   .created = absl::FromUnixMicros(select->Int(9)),
+                   .deadline = TimeOf(select->OptionalInt(10)),
+                   .request = select->Bytes(11)};
+      entry.request = CheckRequest(entry.job.request, select->Bytes(12));
+    }
+    visit(entry);
+  }
+}
+
+absl::StatusOr<uint64_t> NextNumber(SqliteDatabase& database) {
+  const absl::StatusOr<std::optional<int64_t>> last =
+      OneNumber(database,
+                "SELECT MAX((SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = 'tasks'), "
+                "(SELECT COALESCE(MAX(number), 0) FROM tasks))");
+  if (!last.ok()) return last.status();
+  return static_cast<uint64_t>(last->value_or(0)) + 1;
+}
+
+absl::StatusOr<absl::Time> NewestTime(SqliteDatabase& database) {
+  const absl::StatusOr<std::optional<int64_t>> newest =
+      OneNumber(database, "SELECT created FROM jobs ORDER BY number DESC LIMIT 1");
+  if (!newest.ok()) return newest.status();
+  return TimeOf(*newest).value_or(absl::InfinitePast());
+}
+
+std::string ImageIdOf(const std::string& job_token, uint64_t task) {
+  return ImageIdText(
+      {.number = task, .token = HexText(Sha256(absl::StrCat("image ", task, " of ", job_token))).substr(0, 32)});
+}
+
+}  // namespace tessera

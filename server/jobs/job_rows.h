@@ -1,0 +1,113 @@
+// The rows of the job store as SQL: what one change does to them, and how a job is read. Used inside a transaction of
+// the caller. A refused move (FAILED_PRECONDITION, NOT_FOUND) has changed nothing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/jobs/job_record.h"
+#include "server/jobs/sqlite.h"
+
+namespace tessera {
+
+struct JobRow {
+  uint64_t number = 0;
+  std::string token;
+  std::string tenant;
+  int32_t tasks = 0;
+  absl::Time created = absl::InfinitePast();
+  std::optional<absl::Time> deadline;
+  std::string request;  // bytes of stored_job.h
+};
+
+struct TaskRow {
+  uint64_t number = 0;
+  uint64_t job = 0;
+  TaskState state = TaskState::kQueued;  // kFailed for a number that is no state
+  int32_t attempt = 0;
+  Blame blame;
+};
+
+// What a change adds to the number of tasks in each state.
+using StateCounts = std::array<int64_t, kTaskStates>;
+
+absl::Status InsertJob(SqliteDatabase& database, const JobRow& job);
+
+absl::Status InsertIdempotencyKey(SqliteDatabase& database, const JobRow& job, const std::string& key_hash,
+                                  const std::string& digest);
+struct KnownKey {
+  uint64_t job = 0;
+  std::string digest;
+};
+absl::StatusOr<std::optional<KnownKey>> FindIdempotencyKey(SqliteDatabase& database, const std::string& tenant,
+                                                           const std::string& key_hash);
+
+absl::StatusOr<TaskRow> FindTask(SqliteDatabase& database, uint64_t task);
+
+// NOT_FOUND, or FAILED_PRECONDITION unless the task runs under that attempt.
+absl::StatusOr<TaskRow> FindAttempt(SqliteDatabase& database, const TaskAttempt& attempt);
+
+struct TaskMove {
+  TaskState to = TaskState::kQueued;
+  absl::Time now;
+  Blame blame;         // as it is to be
+  absl::Status error;  // of a move to failed or quarantined
+  std::string image;   // bytes of stored_job.h, of a move to done
+  absl::Duration retention;
+};
+
+// Checks the move, makes it, counts it in `counts`, and sets the job's expiry when that was its last task.
+absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskMove& move, StateCounts& counts);
+
+// The stored bytes of a task's job; DATA_LOSS if they are not those that were written.
+absl::StatusOr<std::string> ReadRequest(SqliteDatabase& database, uint64_t job);
+
+// Job and tasks as they are in one snapshot. A damaged row is shown as a failed one.
+absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, uint64_t job);
+
+// NOT_FOUND also for a job of another tenant, and for a wrong token.
+absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const std::string& tenant, const std::string& id);
+
+// Numbers of a tenant's jobs below `before`, newest first.
+absl::StatusOr<std::vector<uint64_t>> ListJobs(SqliteDatabase& database, const std::string& tenant, uint64_t before,
+                                               int32_t limit);
+
+// Ended jobs whose retention ended by then.
+absl::StatusOr<std::vector<uint64_t>> ListExpired(SqliteDatabase& database, absl::Time now, int64_t limit);
+
+// Removes the job with its tasks and its key; counts them. Its files are the caller's.
+absl::Status DeleteJob(SqliteDatabase& database, const JobRecord& job, StateCounts& counts);
+
+// Queues again everything that runs; the number of tasks.
+absl::StatusOr<int64_t> QueueRunning(SqliteDatabase& database);
+
+// Makes states that are no states failed ones; their jobs expire at `expires`.
+absl::Status FailUnknownStates(SqliteDatabase& database, absl::Time expires);
+
+absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database);
+
+struct QueueEntry {
+  TaskRow task;
+  JobRow job;
+  absl::Status request;  // DATA_LOSS: JobRow::request is not what was written
+};
+
+// Every queued task by number.
+absl::Status VisitQueue(SqliteDatabase& database, absl::FunctionRef<void(const QueueEntry&)> visit);
+
+// The number behind the last one ever used.
+absl::StatusOr<uint64_t> NextNumber(SqliteDatabase& database);
+// When the newest job was submitted.
+absl::StatusOr<absl::Time> NewestTime(SqliteDatabase& database);
+
+// The id under which an image of a job is fetched.
+std::string ImageIdOf(const std::string& job_token, uint64_t task);
+
+}  // namespace tessera

@@ -1,0 +1,277 @@
+#include "server/jobs/job_store.h"
+
+#include <algorithm>
+#include <future>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "server/jobs/digest.h"
+#include "server/jobs/job_store_impl.h"
+#include "server/jobs/schema.h"
+#include "server/jobs/stored_job.h"
+
+namespace tessera {
+namespace {
+
+constexpr int32_t kMaxPage = 1000;
+absl::Status CheckNewJob(const NewJob& job) {
+  if (job.idempotency && (job.idempotency->key.empty() || job.idempotency->key.size() > kMaxIdempotencyKeyBytes)) {
+    return absl::InvalidArgumentError(absl::StrCat("the idempotency key has ", job.idempotency->key.size(),
+                                                   " bytes, legal is 1 to ", kMaxIdempotencyKeyBytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+JobStore::JobStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+JobStore::~JobStore() = default;
+
+absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const JobStoreOptions& options) {
+  ProcessLock lock;
+  if (options.vfs.empty()) {
+    absl::StatusOr<ProcessLock> taken = ProcessLock::Take(options.path + ".lock");
+    if (!taken.ok()) return taken.status();
+    lock = *std::move(taken);
+  }
+  const SqliteDatabase::Options file = {.path = options.path, .vfs = options.vfs};
+  absl::StatusOr<std::unique_ptr<SqliteDatabase>> writer = SqliteDatabase::Open(file);
+  if (!writer.ok()) return writer.status();
+  if (absl::Status status = MigrateSchema(**writer, kSchemaVersion); !status.ok()) return status;
+  const absl::StatusOr<uint64_t> next = NextNumber(**writer);
+  if (!next.ok()) return next.status();
+  const absl::StatusOr<absl::Time> newest = NewestTime(**writer);
+  if (!newest.ok()) return newest.status();
+  const absl::Time now = std::max(options.clock->Now(), *newest);
+  if (absl::Status status = FailUnknownStates(**writer, now + options.retention); !status.ok()) return status;
+  const absl::StatusOr<int64_t> given_back = QueueRunning(**writer);
+  if (!given_back.ok()) return given_back.status();
+  const absl::StatusOr<StateCounts> counts = CountStates(**writer);
+  if (!counts.ok()) return counts.status();
+  absl::StatusOr<std::unique_ptr<SqliteDatabase>> reader = SqliteDatabase::Open(file);
+  if (!reader.ok()) return reader.status();
+
+  auto impl = std::make_unique<Impl>(options, std::move(lock), *std::move(writer), *std::move(reader), now, *next);
+  impl->given_back_ = *given_back;
+  impl->Count(*counts);
+  return std::unique_ptr<JobStore>(new JobStore(std::move(impl)));
+}
+
+absl::StatusOr<Recovery> JobStore::Recover(absl::FunctionRef<void(const QueuedTask&)> visit) {
+  Recovery recovery{.given_back = impl_->given_back_};
+  const absl::StatusOr<std::vector<std::string>> files = impl_->options_.files->List();
+  if (!files.ok()) return files.status();
+  for (const std::string& file : *files) {
+    if (absl::StrContains(file, kTemporaryMark)) impl_->RemoveFile(file);
+  }
+  std::vector<std::pair<uint64_t, absl::Status>> damaged;
+  uint64_t parsed = 0;
+  absl::StatusOr<StoredJob> stored = absl::NotFoundError("none yet");
+  absl::Status status = impl_->Read([&](SqliteDatabase& database) {
+    return VisitQueue(database, [&](const QueueEntry& entry) {
+      if (entry.task.job != parsed) {
+        stored = entry.request.ok() ? ParseStoredJob(entry.job.request) : entry.request;
+        parsed = entry.task.job;
+      }
+      if (!stored.ok()) {
+        damaged.emplace_back(entry.task.number, stored.status());
+        return;
+      }
+      ++recovery.queued;
+      visit({.id = entry.task.number,
+             .index = static_cast<int32_t>(entry.task.number - entry.job.number),
+             .job = JobIdText({.number = entry.job.number, .token = entry.job.token}),
+             .tenant = entry.job.tenant,
+             .blame = entry.task.blame,
+             .created = entry.job.created,
+             .deadline = entry.job.deadline,
+             .request = &stored->request});
+    });
+  });
+  if (!status.ok()) return status;
+  for (const auto& [task, error] : damaged) {
+    if (absl::Status failed = FailQueued(task, error); !failed.ok()) return failed;
+    ++recovery.damaged;
+  }
+  return recovery;
+}
+
+void JobStore::SubmitAsync(NewJob job, std::function<void(absl::StatusOr<SubmittedJob>)> done) {
+  if (absl::Status status = CheckNewJob(job); !status.ok()) return done(status);
+  struct Submission {
+    JobRow row;
+    std::string key_hash;
+    std::string key_digest;
+    StateCounts counts;
+    SubmittedJob result;
+    JobRequest request;
+    std::string trace_parent;
+  };
+  auto submission = std::make_shared<Submission>();
+  StoredJob stored{
+      .tenant = std::move(job.tenant), .request = std::move(job.request), .trace_parent = std::move(job.trace_parent)};
+  if (job.idempotency) {
+    stored.idempotency_key_hash = Sha256(absl::StrCat(stored.tenant.size(), " ", stored.tenant, job.idempotency->key));
+    submission->key_hash = stored.idempotency_key_hash;
+    submission->key_digest = job.idempotency->digest;
+  }
+  absl::StatusOr<std::string> bytes = SerializeJob(stored);
+  absl::StatusOr<std::string> token = RandomToken();
+  if (!bytes.ok()) return done(bytes.status());
+  if (!token.ok()) return done(token.status());
+  JobRow& row = submission->row;
+  row.token = *std::move(token);
+  row.tenant = std::move(stored.tenant);
+  row.tasks = stored.request.count;
+  row.created = impl_->Now();
+  if (stored.request.patience) row.deadline = row.created + *stored.request.patience;
+  row.request = *std::move(bytes);
+  submission->request = std::move(stored.request);
+  submission->trace_parent = std::move(stored.trace_parent);
+
+  Impl* impl = impl_.get();
+  const auto apply = [impl, submission](SqliteDatabase& database) -> absl::Status {
+    submission->counts = {};
+    submission->result = {};
+    JobRow& row = submission->row;
+    if (!submission->key_hash.empty()) {
+      const absl::StatusOr<std::optional<KnownKey>> known =
+          FindIdempotencyKey(database, row.tenant, submission->key_hash);
+      if (!known.ok()) return known.status();
+      if (known->has_value()) {
+        if ((*known)->digest != submission->key_digest) {
+          return absl::AlreadyExistsError(
+              "this idempotency key was used before with another request; use a new key for a new request");
+        }
+        absl::StatusOr<JobRecord> earlier = ReadJob(database, (*known)->job);
+        if (!earlier.ok()) return earlier.status();
+        submission->result = {.job = *std::move(earlier), .existed = true};
+        return absl::OkStatus();
+      }
+    }
+    row.number = impl->next_number_;
+    impl->next_number_ += static_cast<uint64_t>(row.tasks);
+    if (absl::Status status = InsertJob(database, row); !status.ok()) return status;
+    submission->counts[static_cast<size_t>(TaskState::kQueued)] = row.tasks;
+    if (submission->key_hash.empty()) return absl::OkStatus();
+    return InsertIdempotencyKey(database, row, submission->key_hash, submission->key_digest);
+  };
+  const auto answer = [impl, submission, done = std::move(done)](absl::Status status) {
+    if (!status.ok()) return done(std::move(status));
+    impl->Count(submission->counts);
+    if (!submission->result.existed) {
+      const JobRow& row = submission->row;
+      JobRecord& record = submission->result.job;
+      record.id = JobIdText({.number = row.number, .token = row.token});
+      record.tenant = row.tenant;
+      record.request = std::move(submission->request);
+      record.trace_parent = std::move(submission->trace_parent);
+      record.created = row.created;
+      record.deadline = row.deadline;
+      for (int32_t index = 0; index < row.tasks; ++index) {
+        record.tasks.push_back({.id = row.number + static_cast<uint64_t>(index), .index = index});
+      }
+    }
+    done(std::move(submission->result));
+  };
+  impl_->commit_.Post({.name = "submit", .apply = apply, .done = answer});
+}
+
+absl::StatusOr<SubmittedJob> JobStore::Submit(const NewJob& job) {
+  std::promise<absl::StatusOr<SubmittedJob>> result;
+  SubmitAsync(job, [&result](absl::StatusOr<SubmittedJob> submitted) { result.set_value(std::move(submitted)); });
+  return result.get_future().get();
+}
+
+absl::StatusOr<JobRecord> JobStore::Cancel(const std::string& tenant, const std::string& job) {
+  JobRecord record;
+  absl::Status status = impl_->Change("cancel", [&](SqliteDatabase& database, StateCounts& counts) {
+    const absl::StatusOr<JobRecord> before = ReadJob(database, tenant, job);
+    if (!before.ok()) return before.status();
+    for (const TaskRecord& task : before->tasks) {
+      if (IsEnded(task.state)) continue;
+      const absl::StatusOr<TaskRow> row = FindTask(database, task.id);
+      if (!row.ok()) return row.status();
+      TaskMove move = impl_->MoveTo(TaskState::kCancelled);
+      move.blame = row->blame;
+      if (absl::Status moved = MoveTask(database, *row, move, counts); !moved.ok()) return moved;
+    }
+    absl::StatusOr<JobRecord> after = ReadJob(database, tenant, job);
+    if (after.ok()) record = *std::move(after);
+    return after.status();
+  });
+  if (!status.ok()) return status;
+  for (const TaskRecord& task : record.tasks) impl_->leases_.End(task.id);
+  return record;
+}
+
+absl::StatusOr<JobRecord> JobStore::Get(const std::string& tenant, const std::string& job) {
+  return impl_->Read([&](SqliteDatabase& database) { return ReadJob(database, tenant, job); });
+}
+
+absl::StatusOr<JobRecordPage> JobStore::List(const std::string& tenant, int32_t limit, const std::string& after) {
+  if (limit < 1 || limit > kMaxPage) {
+    return absl::InvalidArgumentError(absl::StrCat("limit is ", limit, ", legal is 1 to ", kMaxPage));
+  }
+  uint64_t before = uint64_t{INT64_MAX};
+  if (!after.empty()) {
+    const bool number = after.size() < 20 && std::all_of(after.begin(), after.end(), absl::ascii_isdigit);
+    if (!number || !absl::SimpleAtoi(after, &before) || before == 0 || before > uint64_t{INT64_MAX}) {
+      return absl::InvalidArgumentError("after is not what an earlier page gave as its next");
+    }
+  }
+  return impl_->Read([&](SqliteDatabase& database) -> absl::StatusOr<JobRecordPage> {
+    const absl::StatusOr<std::vector<uint64_t>> numbers = ListJobs(database, tenant, before, limit + 1);
+    if (!numbers.ok()) return numbers.status();
+    JobRecordPage page;
+    for (uint64_t number : *numbers) {
+      if (static_cast<int32_t>(page.jobs.size()) == limit) {
+        page.next = absl::StrCat(ParseJobId(page.jobs.back().id)->number);
+        break;
+      }
+      absl::StatusOr<JobRecord> job = ReadJob(database, number);
+      if (absl::IsNotFound(job.status())) continue;  // deleted in between
+      if (!job.ok()) return job.status();
+      page.jobs.push_back(*std::move(job));
+    }
+    return page;
+  });
+}
+
+absl::StatusOr<std::string> JobStore::ReadImage(const std::string& tenant, const std::string& image) {
+  const absl::StatusOr<RecordId> id = ParseImageId(image);
+  if (!id.ok()) return id.status();
+  const absl::StatusOr<JobRecord> job = impl_->Read([&](SqliteDatabase& database) -> absl::StatusOr<JobRecord> {
+    const absl::StatusOr<TaskRow> task = FindTask(database, id->number);
+    if (!task.ok()) return task.status();
+    return ReadJob(database, task->job);
+  });
+  const auto unknown = [] { return absl::NotFoundError("there is no such image"); };
+  if (absl::IsNotFound(job.status())) return unknown();
+  if (!job.ok()) return job.status();
+  if (job->tenant != tenant) return unknown();
+  for (const TaskRecord& task : job->tasks) {
+    if (!task.image || task.image->id != image) continue;
+    absl::StatusOr<std::string> file = impl_->options_.files->Read(task.image->file, impl_->options_.max_image_bytes);
+    if (absl::IsNotFound(file.status())) return absl::DataLossError("the image's file is gone");
+    if (!file.ok()) return file;
+    if (file->size() != task.image->bytes || Sha256(*file) != task.image->digest) {
+      return absl::DataLossError("the image's file is damaged: it is not what was written");
+    }
+    return file;
+  }
+  return unknown();
+}
+
+std::array<int64_t, kTaskStates> JobStore::Counts() const {
+  std::array<int64_t, kTaskStates> counts;
+  for (size_t state = 0; state < counts.size(); ++state) counts[state] = impl_->counts_[state];
+  return counts;
+}
+
+}  // namespace tessera

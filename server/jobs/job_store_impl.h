@@ -1,0 +1,123 @@
+// What is behind JobStore; included by its sources only.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/jobs/group_commit.h"
+#include "server/jobs/job_rows.h"
+#include "server/jobs/job_store.h"
+#include "server/jobs/leases.h"
+#include "server/jobs/process_lock.h"
+#include "server/jobs/sqlite.h"
+
+namespace tessera {
+
+// In the names of the files that a killed process leaves half-written; atomic_file.h makes them.
+inline constexpr char kTemporaryMark[] = ".tessera-";
+
+// Of one attempt, so that an old one can never replace what a newer one wrote.
+std::string ResultFileName(const TaskAttempt& attempt);
+
+class JobStore::Impl {
+ public:
+  Impl(const JobStoreOptions& options, ProcessLock lock, std::unique_ptr<SqliteDatabase> writer,
+       std::unique_ptr<SqliteDatabase> reader, absl::Time now, uint64_t next_number)
+      : options_(options),
+        lock_(std::move(lock)),
+        opened_(now),
+        opened_elapsed_(options.clock->Elapsed()),
+        reader_(std::move(reader)),
+        next_number_(next_number),
+        leases_(options.lease),
+        commit_(std::move(writer), options.at_point) {}
+
+  absl::Time Now() const { return opened_ + (options_.clock->Elapsed() - opened_elapsed_); }
+  absl::Duration Elapsed() const { return options_.clock->Elapsed(); }
+
+  // A change that moves tasks: the counts follow when it is committed.
+  absl::Status Change(const char* name, std::function<absl::Status(SqliteDatabase&, StateCounts&)> apply) {
+    StateCounts delta{};
+    absl::Status status = commit_.Run(name, [&](SqliteDatabase& database) {
+      delta = {};
+      return apply(database, delta);
+    });
+    if (status.ok()) Count(delta);
+    return status;
+  }
+
+  void Count(const StateCounts& delta) {
+    for (size_t state = 0; state < delta.size(); ++state) counts_[state] += delta[state];
+  }
+
+  // Moves one running task, and lets go of its lease.
+  absl::Status End(const char* name, const TaskAttempt& attempt, const TaskMove& move) {
+    absl::Status status = Change(name, [&](SqliteDatabase& database, StateCounts& counts) {
+      const absl::StatusOr<TaskRow> task = FindAttempt(database, attempt);
+      if (!task.ok()) return task.status();
+      TaskMove with_blame = move;
+      with_blame.blame = task->blame;
+      return MoveTask(database, *task, with_blame, counts);
+    });
+    if (status.ok()) leases_.End(attempt.task);
+    return status;
+  }
+
+  TaskMove MoveTo(TaskState to) const { return {.to = to, .now = Now(), .retention = options_.retention}; }
+
+  template <typename Call>
+  auto Read(Call call) {
+    const std::lock_guard lock(read_mutex_);
+    return call(*reader_);
+  }
+
+  void Reach(absl::string_view point) const {
+    if (options_.at_point) options_.at_point(point);
+  }
+
+  // Files that could not be removed are removed later.
+  void RemoveFiles(const JobRecord& job) {
+    for (const TaskRecord& task : job.tasks) {
+      if (task.image) RemoveFile(task.image->file);
+    }
+  }
+  void RemoveFile(const std::string& file) {
+    if (options_.files->Remove(file).ok()) return;
+    const std::lock_guard lock(left_over_mutex_);
+    left_over_.push_back(file);
+  }
+
+  // False for a file that belongs to no task that runs or is done.
+  bool IsWanted(const std::string& file);
+
+  const JobStoreOptions options_;
+  const ProcessLock lock_;
+  const absl::Time opened_;
+  const absl::Duration opened_elapsed_;
+
+  std::mutex read_mutex_;
+  const std::unique_ptr<SqliteDatabase> reader_;  // guarded by read_mutex_
+
+  uint64_t next_number_;  // of the writing thread
+  int64_t given_back_ = 0;
+  std::array<std::atomic<int64_t>, kTaskStates> counts_{};
+  Leases leases_;
+
+  std::mutex left_over_mutex_;
+  std::vector<std::string> left_over_;  // guarded by left_over_mutex_
+  std::atomic<bool> orphans_known_ = false;
+
+  GroupCommit commit_;  // last: its thread uses the others
+};
+
+}  // namespace tessera

@@ -1,0 +1,40 @@
+#include "server/jobs/process_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+
+absl::StatusOr<ProcessLock> ProcessLock::Take(const std::string& path) {
+  ProcessLock lock;
+  lock.file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock.file_ < 0) {
+    return absl::UnavailableError(absl::StrCat("cannot open \"", path, "\": ", std::strerror(errno)));
+  }
+  if (::flock(lock.file_, LOCK_EX | LOCK_NB) != 0) {
+    return absl::FailedPreconditionError(
+        "another process uses this job store; each server needs a data folder of its "
+        "own");
+  }
+  return lock;
+}
+
+ProcessLock::ProcessLock(ProcessLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+
+ProcessLock& ProcessLock::operator=(ProcessLock&& other) noexcept {
+  std::swap(file_, other.file_);
+  return *this;
+}
+
+ProcessLock::~ProcessLock() {
+  if (file_ >= 0) ::close(file_);
+}
+
+}  // namespace tessera

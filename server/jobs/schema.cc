@@ -1,0 +1,88 @@
+#include "server/jobs/schema.h"
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+// Element i brings version i to i + 1. A step that was ever released is never edited. Times are microseconds since
+// 1970; a job's number is that of its first task, the others follow without a gap.
+constexpr const char* kSteps[] = {
+    R"(CREATE TABLE jobs(
+         number INTEGER PRIMARY KEY,
+         token TEXT NOT NULL,
+         tenant TEXT NOT NULL,
+         tasks INTEGER NOT NULL,
+         created INTEGER NOT NULL,
+         deadline INTEGER,
+         expires INTEGER,             -- of an ended job
+         request BLOB NOT NULL,       -- tessera.internal.stored.Job
+         checksum BLOB NOT NULL);     -- SHA-256 of it
+       CREATE INDEX jobs_by_tenant ON jobs(tenant, number);
+       CREATE INDEX jobs_by_expiry ON jobs(expires) WHERE expires IS NOT NULL;
+       CREATE TABLE tasks(
+         number INTEGER PRIMARY KEY AUTOINCREMENT,
+         job INTEGER NOT NULL,
+         state INTEGER NOT NULL,
+         attempt INTEGER NOT NULL DEFAULT 0,
+         started INTEGER,
+         ended INTEGER,
+         error_code INTEGER,
+         error TEXT,
+         image BLOB);                 -- tessera.internal.stored.Image
+       CREATE INDEX tasks_queued ON tasks(number) WHERE state = 0;
+       CREATE INDEX tasks_running ON tasks(number) WHERE state = 1;
+       CREATE TABLE idempotency(
+         tenant TEXT NOT NULL,
+         key_hash BLOB NOT NULL,
+         digest BLOB NOT NULL,
+         job INTEGER NOT NULL,
+         PRIMARY KEY(tenant, key_hash)) WITHOUT ROWID;
+       CREATE INDEX idempotency_by_job ON idempotency(job))",
+    R"(ALTER TABLE tasks ADD COLUMN strikes INTEGER NOT NULL DEFAULT 0;
+       ALTER TABLE tasks ADD COLUMN alone INTEGER NOT NULL DEFAULT 0)",
+};
+
+absl::StatusOr<int64_t> ReadNumber(SqliteDatabase& database, const char* sql) {
+  absl::StatusOr<SqliteStatement> statement = database.Prepare(sql);
+  if (!statement.ok()) return statement.status();
+  const absl::StatusOr<bool> row = statement->Step();
+  if (!row.ok()) return row.status();
+  return *row ? statement->Int(0) : 0;
+}
+
+absl::Status Advance(SqliteDatabase& database, int64_t version, int target) {
+  for (int64_t step = version; step < target; ++step) {
+    if (absl::Status status = database.Execute(kSteps[step]); !status.ok()) return status;
+  }
+  return database.Execute(absl::StrCat("PRAGMA user_version=", target).c_str());
+}
+
+}  // namespace
+
+absl::Status MigrateSchema(SqliteDatabase& database, int target) {
+  static_assert(sizeof(kSteps) / sizeof(kSteps[0]) == 2);
+  const absl::StatusOr<int64_t> version = ReadNumber(database, "PRAGMA user_version");
+  if (!version.ok()) return version.status();
+  if (*version == target) return absl::OkStatus();
+  if (*version > target) {
+    return absl::FailedPreconditionError(absl::StrCat("the job store has schema version ", *version,
+                                                      "; this program knows versions up to ", target,
+                                                      ": it was written by a newer version of this program"));
+  }
+  const absl::StatusOr<int64_t> tables = ReadNumber(database, "SELECT COUNT(*) FROM sqlite_schema");
+  if (!tables.ok()) return tables.status();
+  if (*version < 0 || (*version == 0 && *tables > 0)) {
+    return absl::DataLossError("the file is a database, but not one of a job store");
+  }
+  if (absl::Status status = database.Execute("BEGIN IMMEDIATE"); !status.ok()) return status;
+  absl::Status status = Advance(database, *version, target);
+  if (status.ok()) status = database.Execute("COMMIT");
+  if (!status.ok() && database.InTransaction()) database.Execute("ROLLBACK").IgnoreError();
+  return status;
+}
+
+}  // namespace tessera

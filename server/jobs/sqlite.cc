@@ -1,0 +1,173 @@
+#include "server/jobs/sqlite.h"
+
+#include <sqlite3.h>
+
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kStorageFailure[] = "tessera.storage_failure";
+constexpr int kBusyMilliseconds = 10000;
+
+absl::StatusCode CodeOf(int result) {
+  switch (result & 0xff) {
+    case SQLITE_FULL:
+    case SQLITE_NOMEM:
+    case SQLITE_TOOBIG:
+      return absl::StatusCode::kResourceExhausted;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+    case SQLITE_FORMAT:
+      return absl::StatusCode::kDataLoss;
+    case SQLITE_CONSTRAINT:
+    case SQLITE_MISUSE:
+    case SQLITE_ERROR:
+    case SQLITE_RANGE:
+      return absl::StatusCode::kInternal;
+    default:
+      return absl::StatusCode::kUnavailable;
+  }
+}
+
+const char* TextOf(int result) {
+  switch (result & 0xff) {
+    case SQLITE_FULL:
+      return "the disk of the job store is full";
+    case SQLITE_NOMEM:
+      return "the job store is out of memory";
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return "the job store's database is damaged";
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return "the job store's database is in use by another process";
+    case SQLITE_READONLY:
+      return "the job store's database cannot be written";
+    case SQLITE_CANTOPEN:
+      return "the job store's database cannot be opened";
+    case SQLITE_IOERR:
+      return "the disk of the job store reports an error";
+    default:
+      return "the job store failed";
+  }
+}
+
+absl::Status ToStatus(int result, sqlite3* database) {
+  absl::Status status(CodeOf(result), absl::StrCat(TextOf(result), " (", sqlite3_errstr(result), ", ", result, ")"));
+  if (status.code() == absl::StatusCode::kInternal && database != nullptr) {
+    status = absl::InternalError(absl::StrCat(status.message(), ": ", sqlite3_errmsg(database)));
+  }
+  status.SetPayload(kStorageFailure, absl::Cord());
+  return status;
+}
+
+}  // namespace
+
+bool IsStorageFailure(const absl::Status& status) { return status.GetPayload(kStorageFailure).has_value(); }
+
+SqliteStatement::SqliteStatement(SqliteStatement&& other) noexcept
+    : database_(other.database_),
+      statement_(std::exchange(other.statement_, nullptr)),
+      bind_result_(other.bind_result_) {}
+
+SqliteStatement::~SqliteStatement() {
+  if (statement_ == nullptr) return;
+  sqlite3_reset(statement_);
+  sqlite3_clear_bindings(statement_);
+}
+
+SqliteStatement& SqliteStatement::Bind(int index, int64_t value) {
+  bind_result_ |= sqlite3_bind_int64(statement_, index, value);
+  return *this;
+}
+
+SqliteStatement& SqliteStatement::BindText(int index, absl::string_view value) {
+  bind_result_ |= sqlite3_bind_text64(statement_, index, value.data(), value.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+  return *this;
+}
+
+SqliteStatement& SqliteStatement::BindBlob(int index, absl::string_view value) {
+  // A null pointer would bind NULL.
+  bind_result_ |=
+      sqlite3_bind_blob64(statement_, index, value.empty() ? "" : value.data(), value.size(), SQLITE_TRANSIENT);
+  return *this;
+}
+
+SqliteStatement& SqliteStatement::BindNull(int index) {
+  bind_result_ |= sqlite3_bind_null(statement_, index);
+  return *this;
+}
+
+absl::StatusOr<bool> SqliteStatement::Step() {
+  if (bind_result_ != SQLITE_OK) return ToStatus(bind_result_, database_);
+  const int result = sqlite3_step(statement_);
+  if (result == SQLITE_ROW) return true;
+  if (result == SQLITE_DONE) return false;
+  return ToStatus(sqlite3_extended_errcode(database_), database_);
+}
+
+absl::Status SqliteStatement::Run() { return Step().status(); }
+
+bool SqliteStatement::IsNull(int column) const { return sqlite3_column_type(statement_, column) == SQLITE_NULL; }
+
+int64_t SqliteStatement::Int(int column) const { return sqlite3_column_int64(statement_, column); }
+
+std::optional<int64_t> SqliteStatement::OptionalInt(int column) const {
+  if (IsNull(column)) return std::nullopt;
+  return Int(column);
+}
+
+std::string SqliteStatement::Bytes(int column) const {
+  const void* bytes = sqlite3_column_blob(statement_, column);
+  const int size = sqlite3_column_bytes(statement_, column);
+  return bytes == nullptr ? std::string() : std::string(static_cast<const char*>(bytes), static_cast<size_t>(size));
+}
+
+absl::StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const Options& options) {
+  sqlite3* handle = nullptr;
+  const int result =
+      sqlite3_open_v2(options.path.c_str(), &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                      options.vfs.empty() ? nullptr : options.vfs.c_str());
+  std::unique_ptr<SqliteDatabase> database(new SqliteDatabase(handle));
+  if (result != SQLITE_OK) return ToStatus(result, handle);
+  sqlite3_extended_result_codes(handle, 1);
+  sqlite3_busy_timeout(handle, kBusyMilliseconds);
+  // What was written under other settings must not be trusted more than what is written under these.
+  sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+  for (const char* pragma :
+       {"PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA foreign_keys=OFF", "PRAGMA cell_size_check=ON",
+        "PRAGMA journal_size_limit=67108864", "PRAGMA wal_autocheckpoint=1000", "PRAGMA cache_size=-65536"}) {
+    if (absl::Status status = database->Execute(pragma); !status.ok()) return status;
+  }
+  return database;
+}
+
+SqliteDatabase::~SqliteDatabase() {
+  for (const auto& [sql, statement] : statements_) sqlite3_finalize(statement);
+  sqlite3_close(database_);
+}
+
+absl::StatusOr<SqliteStatement> SqliteDatabase::Prepare(const char* sql) {
+  sqlite3_stmt*& statement = statements_[sql];
+  if (statement == nullptr) {
+    const int result = sqlite3_prepare_v3(database_, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
+    if (result != SQLITE_OK) return ToStatus(result, database_);
+  }
+  return SqliteStatement(database_, statement);
+}
+
+absl::Status SqliteDatabase::Execute(const char* sql) {
+  const int result = sqlite3_exec(database_, sql, nullptr, nullptr, nullptr);
+  return result == SQLITE_OK ? absl::OkStatus() : ToStatus(sqlite3_extended_errcode(database_), database_);
+}
+
+bool SqliteDatabase::InTransaction() const { return sqlite3_get_autocommit(database_) == 0; }
+
+int64_t SqliteDatabase::Changes() const { return sqlite3_changes64(database_); }
+
+}  // namespace tessera

@@ -1,0 +1,83 @@
+// SQLite with absl::Status: one connection, its prepared statements, and the meaning of its errors.
+//
+// A connection and its statements belong to one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace tessera {
+
+// A prepared statement with its parameters, from 1, and its columns, from 0. Reset when it goes out of scope, and kept
+// by its connection for the next use; so one SQL text may be in use once at a time.
+class SqliteStatement final {
+ public:
+  SqliteStatement(sqlite3* database, sqlite3_stmt* statement) : database_(database), statement_(statement) {}
+  SqliteStatement(SqliteStatement&& other) noexcept;
+  SqliteStatement& operator=(SqliteStatement&&) = delete;
+  ~SqliteStatement();
+
+  SqliteStatement& Bind(int index, int64_t value);
+  SqliteStatement& BindText(int index, absl::string_view value);
+  SqliteStatement& BindBlob(int index, absl::string_view value);
+  SqliteStatement& BindNull(int index);
+
+  absl::StatusOr<bool> Step();  // false: no further row
+  absl::Status Run();           // for statements without rows
+
+  bool IsNull(int column) const;
+  int64_t Int(int column) const;
+  std::optional<int64_t> OptionalInt(int column) const;
+  std::string Bytes(int column) const;  // text or blob; empty for NULL
+
+ private:
+  sqlite3* database_;
+  sqlite3_stmt* statement_;
+  int bind_result_ = 0;
+};
+
+class SqliteDatabase final {
+ public:
+  struct Options {
+    std::string path;
+    std::string vfs;  // empty: the system's own
+  };
+
+  // Creates the file where there is none. WAL mode, synchronous=FULL.
+  static absl::StatusOr<std::unique_ptr<SqliteDatabase>> Open(const Options& options);
+  ~SqliteDatabase();
+
+  SqliteDatabase(const SqliteDatabase&) = delete;
+  SqliteDatabase& operator=(const SqliteDatabase&) = delete;
+
+  // `sql` must be a constant: it is the key under which the statement is kept.
+  absl::StatusOr<SqliteStatement> Prepare(const char* sql);
+
+  // One statement or several without parameters and rows.
+  absl::Status Execute(const char* sql);
+
+  bool InTransaction() const;
+  int64_t Changes() const;  // rows that the last statement changed
+
+ private:
+  explicit SqliteDatabase(sqlite3* database) : database_(database) {}
+
+  sqlite3* database_;
+  std::unordered_map<const char*, sqlite3_stmt*> statements_;
+};
+
+// RESOURCE_EXHAUSTED, UNAVAILABLE or DATA_LOSS from the storage, never an opinion of ours about a row: whether a failed
+// statement means that the transaction as a whole must be given up.
+bool IsStorageFailure(const absl::Status& status);
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+#include "server/jobs/task_state.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+
+absl::string_view TaskStateName(TaskState state) {
+  switch (state) {
+    case TaskState::kQueued:
+      return "queued";
+    case TaskState::kRunning:
+      return "running";
+    case TaskState::kDone:
+      return "done";
+    case TaskState::kFailed:
+      return "failed";
+    case TaskState::kCancelled:
+      return "cancelled";
+    case TaskState::kQuarantined:
+      return "quarantined";
+  }
+  return "unknown";
+}
+
+absl::Status CheckMove(TaskState from, TaskState to) {
+  bool legal = false;
+  if (from == TaskState::kQueued) {
+    legal = to == TaskState::kRunning || to == TaskState::kFailed || to == TaskState::kCancelled;
+  } else if (from == TaskState::kRunning) {
+    legal = to != TaskState::kRunning;
+  }
+  if (legal) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("a task that is ", TaskStateName(from), " cannot become ", TaskStateName(to)));
+}
+
+Blame AfterDeath(const Blame& before, bool was_alone) {
+  return {.strikes = before.strikes + (was_alone ? 1 : 0), .alone = true};
+}
+
+}  // namespace tessera

@@ -1,0 +1,106 @@
+// A disk in memory that fails as told: SQLite's file layer and the result files of the job store, with errors, torn
+// writes, a full disk and power cuts.
+//
+// It remembers what was synced. After a power cut, of what was written since the last sync of a file each 512-byte
+// sector may be there or not. A new name is durable once the file (SQLite's) or the folder (result files) is synced.
+// Writes, truncations, syncs and moves are operations; they are counted from the last Plan. Thread-safe; must outlive
+// whatever uses it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "server/jobs/result_files.h"
+
+namespace tessera {
+
+enum class DiskFault : uint8_t {
+  kNone,
+  kError,     // the operation fails, nothing is written
+  kTorn,      // half of it is written, then it fails
+  kFull,      // it and all later ones that need room fail, until Plan
+  kPowerCut,  // half of it is written; from then on nothing works until Restart
+};
+
+class FaultyDisk {
+ public:
+  FaultyDisk();
+  ~FaultyDisk();
+
+  FaultyDisk(const FaultyDisk&) = delete;
+  FaultyDisk& operator=(const FaultyDisk&) = delete;
+
+  // `fault` meets the `operation`th operation from now, counted from 0, and every `every`th behind it (0: only that).
+  void Plan(DiskFault fault, int64_t operation, int64_t every = 0);
+  int64_t operations() const;  // since the last Plan
+  bool dead() const;           // the power is cut
+
+  // The machine starts again after a power cut, or as if there had been one. `seed` decides what survived.
+  void Restart(uint64_t seed);
+
+  // A disk that says it has synced and has not.
+  void SetSyncsAreLies(bool lies);
+
+  const std::string& vfs() const { return vfs_name_; }
+  ResultFiles& files();
+
+  // The bytes of one file as they are now, for tests that damage them. Null: no such file.
+  std::string* BytesOf(const std::string& name);
+
+ private:
+  friend struct FaultyDiskVfs;
+  class Files;
+
+  struct Write {
+    size_t offset = 0;
+    std::string bytes;
+    bool truncates = false;  // to `offset`
+  };
+  struct Locks {
+    int shared = 0;
+    const void* exclusive = nullptr;
+  };
+  struct File {
+    std::string name;
+    bool exists = false;
+    bool durable_exists = false;
+    std::string current;
+    std::string durable;
+    std::vector<Write> unsynced;
+    Locks shared, reserved, exclusive;  // SQLite's levels of lock
+    std::vector<std::unique_ptr<char[]>> shared_memory;
+    Locks shared_memory_locks[8];
+    int shared_memory_users = 0;
+  };
+
+  // All with mutex_ held. Each returns whether it worked.
+  DiskFault Meet(bool needs_room);
+  bool DoWrite(File& file, size_t offset, const std::string& bytes, DiskFault* met);
+  bool DoTruncate(File& file, size_t size);
+  bool DoSync(File& file, bool makes_name_durable);
+  void SyncNames(const std::string& folder);
+  bool DoRename(const std::string& from, const std::string& to);
+  File& Named(const std::string& name);
+
+  mutable std::mutex mutex_;
+  std::map<std::string, std::unique_ptr<File>> named_;
+  DiskFault fault_ = DiskFault::kNone;
+  int64_t fault_at_ = 0;
+  int64_t fault_every_ = 0;
+  int64_t operations_ = 0;
+  bool full_ = false;
+  bool dead_ = false;
+  bool lies_ = false;
+
+  const std::string vfs_name_;
+  std::unique_ptr<Files> files_;
+  struct Registration;
+  std::unique_ptr<Registration> registration_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,103 @@
+#include "tests/jobs/job_oracle.h"
+
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace tessera {
+
+std::string AckLine(const Ack& ack) {
+  return absl::StrCat(std::string(1, ack.kind), " ", ack.task, " ", ack.attempt, " ", ack.job, " .\n");
+}
+
+bool ParseAck(absl::string_view line, Ack* ack) {
+  const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
+  if (words.size() != 5 || words[0].size() != 1 || words[4] != ".") return false;
+  ack->kind = words[0][0];
+  ack->job = std::string(words[3]);
+  return absl::SimpleAtoi(words[1], &ack->task) && absl::SimpleAtoi(words[2], &ack->attempt);
+}
+
+std::string ImageBytesOf(const TaskAttempt& attempt) {
+  std::string bytes;
+  const size_t size = 200 + attempt.task * 37 % 3000;
+  while (bytes.size() < size) absl::StrAppend(&bytes, "task ", attempt.task, " attempt ", attempt.attempt, "; ");
+  return bytes;
+}
+
+void OracleTally::Add(const OracleTally& other) {
+  acked += other.acked;
+  done += other.done;
+  failed += other.failed;
+  cancelled += other.cancelled;
+  lost += other.lost;
+  duplicated += other.duplicated;
+  torn += other.torn;
+}
+
+std::string OracleTally::Line() const {
+  return absl::StrCat("acked ", acked, " done ", done, " failed ", failed, " cancelled ", cancelled, " lost ", lost,
+                      " duplicated ", duplicated, " torn ", torn);
+}
+
+void JobOracle::Hear(const Ack& ack) {
+  Promise& promise = promises_[ack.task];
+  switch (ack.kind) {
+    case 'S':
+      promise.job = ack.job;
+      break;
+    case 'D':
+      ++promise.finishes;
+      break;
+    case 'F':
+      promise.failed = true;
+      break;
+    case 'C':
+      promise.cancelled = true;
+      break;
+    default:
+      break;
+  }
+}
+
+OracleTally JobOracle::Judge(JobStore& store) const {
+  OracleTally tally;
+  for (const auto& [id, promise] : promises_) {
+    if (promise.job.empty()) continue;  // submitted, but the answer was never heard
+    ++tally.acked;
+    const absl::StatusOr<JobRecord> job = store.Get(kOracleTenant, promise.job);
+    const TaskRecord* task = nullptr;
+    if (job.ok()) {
+      for (const TaskRecord& candidate : job->tasks) {
+        if (candidate.id == id) task = &candidate;
+      }
+    }
+    if (task == nullptr || !IsEnded(task->state)) {
+      ++tally.lost;
+      continue;
+    }
+    if (promise.finishes > 1) ++tally.duplicated;
+    switch (task->state) {
+      case TaskState::kDone: {
+        ++tally.done;
+        if (promise.failed || promise.cancelled) ++tally.duplicated;
+        const absl::StatusOr<std::string> image = store.ReadImage(kOracleTenant, task->image->id);
+        if (!image.ok() || *image != ImageBytesOf({.task = id, .attempt = task->attempt})) ++tally.torn;
+        break;
+      }
+      case TaskState::kCancelled:
+        ++tally.cancelled;
+        if (promise.finishes > 0 || promise.failed) ++tally.lost;
+        break;
+      default:
+        ++tally.failed;
+        if (promise.finishes > 0 || promise.cancelled) ++tally.lost;
+        break;
+    }
+  }
+  return tally;
+}
+
+}  // namespace tessera

@@ -1,0 +1,58 @@
+// What a job store has acknowledged, and whether it kept its word.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "server/jobs/job_store.h"
+
+namespace tessera {
+
+// One acknowledgement, as a line that a child process can write.
+struct Ack {
+  char kind = 0;  // S submitted, D done, F failed, C cancelled
+  uint64_t task = 0;
+  int32_t attempt = 0;  // of D
+  std::string job;      // of S
+};
+
+std::string AckLine(const Ack& ack);
+// False for a line that is none, such as one cut short by the death of its writer.
+bool ParseAck(absl::string_view line, Ack* ack);
+
+inline constexpr char kOracleTenant[] = "oracle";
+
+// The file that a worker makes of a task, different for each attempt.
+std::string ImageBytesOf(const TaskAttempt& attempt);
+
+struct OracleTally {
+  int64_t acked = 0, done = 0, failed = 0, cancelled = 0;
+  int64_t lost = 0;        // acknowledged and gone, not ended at the end, or ended otherwise than acknowledged
+  int64_t duplicated = 0;  // finished twice
+  int64_t torn = 0;        // done without the whole image of one attempt
+
+  void Add(const OracleTally& other);
+  bool clean() const { return lost == 0 && duplicated == 0 && torn == 0; }
+  std::string Line() const;
+};
+
+class JobOracle {
+ public:
+  void Hear(const Ack& ack);
+
+  // At the end, when every task should have ended.
+  OracleTally Judge(JobStore& store) const;
+
+ private:
+  struct Promise {
+    std::string job;
+    int finishes = 0;
+    bool failed = false;
+    bool cancelled = false;
+  };
+  std::map<uint64_t, Promise> promises_;
+};
+
+}  // namespace tessera

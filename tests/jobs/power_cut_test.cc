@@ -1,0 +1,173 @@
+// The job store on a disk that loses power, fails, tears and fills up, at every place where it writes.
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/jobs/job_store.h"
+#include "tests/jobs/faulty_disk.h"
+#include "tests/jobs/job_oracle.h"
+#include "tests/jobs/job_workload.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kSteps = 40;
+
+class StoreOnFaultyDisk {
+ public:
+  explicit StoreOnFaultyDisk(uint64_t seed) : seed_(seed) {}
+
+  absl::Status Open() {
+    workload_.reset();
+    store_.reset();
+    absl::StatusOr<std::unique_ptr<JobStore>> store =
+        JobStore::Open({.path = "jobs", .files = &disk_.files(), .clock = &clock_, .vfs = disk_.vfs()});
+    if (!store.ok()) return store.status();
+    store_ = *std::move(store);
+    workload_ = std::make_unique<JobWorkload>(*store_, ++seed_, [this](const Ack& ack) { oracle_.Hear(ack); });
+    absl::StatusOr<Recovery> recovery =
+        store_->Recover([this](const QueuedTask& task) { workload_->Adopt(task.id, task.job); });
+    return recovery.status();
+  }
+
+  // Random calls until the disk fails or `steps` are done.
+  bool Run(int steps) {
+    for (int i = 0; i < steps; ++i) {
+      if (!workload_->Step()) return false;
+    }
+    return true;
+  }
+
+  // The process ends with the power.
+  void Restart() {
+    workload_.reset();
+    store_.reset();
+    disk_.Restart(++seed_);
+  }
+
+  OracleTally End() {
+    EXPECT_TRUE(workload_->Drain());
+    // What its last answers were can only be known from the disk.
+    Restart();
+    EXPECT_TRUE(Open().ok());
+    EXPECT_TRUE(workload_->Drain());
+    return oracle_.Judge(*store_);
+  }
+
+  FaultyDisk& disk() { return disk_; }
+  JobStore& store() { return *store_; }
+
+ private:
+  uint64_t seed_;
+  SystemClock clock_;
+  FaultyDisk disk_;
+  JobOracle oracle_;
+  std::unique_ptr<JobStore> store_;
+  std::unique_ptr<JobWorkload> workload_;
+};
+
+// Operations of one undisturbed run.
+int64_t OperationsOfARun(uint64_t seed) {
+  StoreOnFaultyDisk machine(seed);
+  EXPECT_TRUE(machine.Open().ok());
+  EXPECT_TRUE(machine.Run(kSteps));
+  return machine.disk().operations();
+}
+
+OracleTally CutPowerAt(uint64_t seed, int64_t operation, bool syncs_are_lies) {
+  StoreOnFaultyDisk machine(seed);
+  machine.disk().SetSyncsAreLies(syncs_are_lies);
+  machine.disk().Plan(DiskFault::kPowerCut, operation);
+  const absl::Status opened = machine.Open();
+  if (opened.ok()) machine.Run(kSteps);
+  machine.Restart();
+  machine.disk().SetSyncsAreLies(false);
+  const absl::Status again = machine.Open();
+  // A disk that lies may leave no database at all.
+  if (!again.ok()) return {.lost = 1};
+  return machine.End();
+}
+
+TEST(PowerCut, AtAnyWriteLosesNothingThatWasAcknowledged) {
+  OracleTally total;
+  const int64_t operations = OperationsOfARun(1);
+  ASSERT_GT(operations, 100);
+  for (int64_t operation = 0; operation < operations; ++operation) {
+    const OracleTally tally = CutPowerAt(1, operation, false);
+    ASSERT_TRUE(tally.clean()) << "power cut at operation " << operation << ": " << tally.Line();
+    total.Add(tally);
+  }
+  std::cout << operations << " power cuts: " << total.Line() << std::endl;
+  EXPECT_GT(total.done, operations);
+}
+
+TEST(PowerCut, AgainAndAgainOnOneDiskLosesNothingThatWasAcknowledged) {
+  StoreOnFaultyDisk machine(77);
+  for (int round = 0; round < 60; ++round) {
+    machine.disk().Plan(DiskFault::kPowerCut, 20 + round * 13 % 400);
+    if (machine.Open().ok()) machine.Run(1000);
+    ASSERT_TRUE(machine.disk().dead());
+    machine.Restart();
+  }
+  ASSERT_TRUE(machine.Open().ok());
+  const OracleTally tally = machine.End();
+  std::cout << "60 power cuts on one disk: " << tally.Line() << std::endl;
+  EXPECT_TRUE(tally.clean()) << tally.Line();
+  EXPECT_GT(tally.acked, 500);
+}
+
+// The negative control: the oracle must notice a disk that does not sync.
+TEST(PowerCut, OnADiskThatLiesAboutSyncsIsNoticedByTheOracle) {
+  int noticed = 0;
+  for (int64_t operation = 100; operation < 200; operation += 10) {
+    if (!CutPowerAt(1, operation, true).clean()) ++noticed;
+  }
+  EXPECT_GT(noticed, 0);
+}
+
+class DiskFaults : public testing::TestWithParam<DiskFault> {};
+
+TEST_P(DiskFaults, AtAnyWriteFailTheCallAndNothingElse) {
+  OracleTally total;
+  const int64_t operations = OperationsOfARun(2);
+  for (int64_t operation = 0; operation < operations; operation += 4) {
+    StoreOnFaultyDisk machine(2);
+    ASSERT_TRUE(machine.Open().ok());
+    machine.disk().Plan(GetParam(), operation);
+    machine.Run(kSteps);
+    // The same process goes on once the disk works again.
+    machine.disk().Plan(DiskFault::kNone, 0);
+    ASSERT_TRUE(machine.Run(10)) << "after a fault at operation " << operation;
+    const OracleTally tally = machine.End();
+    ASSERT_TRUE(tally.clean()) << "fault at operation " << operation << ": " << tally.Line();
+    total.Add(tally);
+  }
+  std::cout << total.Line() << std::endl;
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, DiskFaults, testing::Values(DiskFault::kError, DiskFault::kTorn, DiskFault::kFull),
+                         [](const testing::TestParamInfo<DiskFault>& info) -> std::string {
+                           switch (info.param) {
+                             case DiskFault::kError:
+                               return "Error";
+                             case DiskFault::kTorn:
+                               return "Torn";
+                             default:
+                               return "Full";
+                           }
+                         });
+
+TEST(FullDisk, RefusesSubmissionsWithResourceExhausted) {
+  StoreOnFaultyDisk machine(3);
+  ASSERT_TRUE(machine.Open().ok());
+  machine.disk().Plan(DiskFault::kFull, 0);
+  const absl::StatusOr<SubmittedJob> refused =
+      machine.store().Submit({.tenant = kOracleTenant, .request = SmallRequest(1)});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
+}
+
+}  // namespace
+}  // namespace tessera
