@@ -128,6 +128,13 @@ std::string* FaultyDisk::BytesOf(const std::string& name) {
   return file.exists ? &file.current : nullptr;
 }
 
+std::string* FaultyDisk::MakeFile(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  File& file = Named(name);
+  file.exists = true;
+  return &file.current;
+}
+
 void FaultyDisk::Restart(uint64_t seed) {
   const std::lock_guard lock(mutex_);
   std::mt19937_64 random(seed);

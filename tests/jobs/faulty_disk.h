@@ -51,6 +51,8 @@ class FaultyDisk {
 
   // The bytes of one file as they are now, for tests that damage them. Null: no such file.
   std::string* BytesOf(const std::string& name);
+  // A new file's.
+  std::string* MakeFile(const std::string& name);
 
  private:
   friend struct FaultyDiskVfs;

@@ -1,0 +1,459 @@
+#include "server/jobs/job_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/jobs/sqlite.h"
+#include "tests/jobs/fake_clock.h"
+#include "tests/jobs/faulty_disk.h"
+#include "tests/jobs/job_workload.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr char kTenant[] = "alice";
+constexpr absl::Duration kLease = absl::Seconds(60);
+constexpr absl::Duration kRetention = absl::Hours(1);
+
+class JobStoreTest : public testing::Test {
+ protected:
+  JobStoreTest() { Reopen(); }
+
+  Recovery Reopen() {
+    store_.reset();
+    absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(Options());
+    EXPECT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+    queue_.clear();
+    const absl::StatusOr<Recovery> recovery =
+        store_->Recover([this](const QueuedTask& task) { queue_.push_back(task.id); });
+    EXPECT_TRUE(recovery.ok()) << recovery.status();
+    return *recovery;
+  }
+
+  JobStoreOptions Options() {
+    return {.path = "jobs",
+            .files = &disk_.files(),
+            .clock = &clock_,
+            .vfs = disk_.vfs(),
+            .retention = kRetention,
+            .lease = kLease};
+  }
+
+  JobRecord Submit(int32_t count = 1, const std::string& tenant = kTenant) {
+    const absl::StatusOr<SubmittedJob> job = store_->Submit({.tenant = tenant, .request = SmallRequest(count)});
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job->job;
+  }
+
+  absl::StatusOr<SubmittedJob> SubmitWithKey(const std::string& key, const std::string& digest,
+                                             const std::string& tenant = kTenant) {
+    return store_->Submit(
+        {.tenant = tenant, .request = SmallRequest(1), .idempotency = IdempotencyKey{.key = key, .digest = digest}});
+  }
+
+  TaskAttempt Claim(uint64_t task) {
+    const absl::StatusOr<ClaimedTask> claimed = store_->Claim(task);
+    EXPECT_TRUE(claimed.ok()) << claimed.status();
+    return claimed.ok() ? claimed->claim : TaskAttempt{};
+  }
+
+  absl::Status Finish(const TaskAttempt& attempt, const std::string& bytes = "image") {
+    return store_->Finish(attempt, bytes, {.width = 64, .height = 64, .layout = "serial"});
+  }
+
+  TaskRecord TaskOf(const JobRecord& job, size_t index = 0) {
+    const absl::StatusOr<JobRecord> found = store_->Get(job.tenant, job.id);
+    EXPECT_TRUE(found.ok()) << found.status();
+    return found->tasks[index];
+  }
+
+  int64_t Count(TaskState state) { return store_->Counts()[static_cast<size_t>(state)]; }
+
+  // Runs SQL on the database behind the store's back.
+  void Tamper(const char* sql) {
+    store_.reset();
+    absl::StatusOr<std::unique_ptr<SqliteDatabase>> database =
+        SqliteDatabase::Open({.path = "jobs", .vfs = disk_.vfs()});
+    ASSERT_TRUE(database.ok()) << database.status();
+    const absl::Status status = (*database)->Execute(sql);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
+  FaultyDisk disk_;
+  FakeClock clock_;
+  std::unique_ptr<JobStore> store_;
+  std::vector<uint64_t> queue_;  // as of the last Reopen
+};
+
+TEST_F(JobStoreTest, GivesAJobBackAsItWasSubmitted) {
+  JobRequest request = SmallRequest(3);
+  request.parameters.negative_prompt = "";
+  request.parameters.seed = ~uint64_t{0} - 1;
+  request.parameters.options.skip_layers = {.layers = {7, 8}, .scale = 1.5, .start = 0, .stop = 0.5};
+  request.output = {.format = ImageFormat::kWebp, .quality = 80};
+  request.priority = -3;
+  request.patience = absl::Seconds(90);
+  request.user = "u-1";
+  const absl::StatusOr<SubmittedJob> submitted =
+      store_->Submit({.tenant = kTenant, .request = request, .trace_parent = "00-ab-cd-01"});
+  ASSERT_TRUE(submitted.ok()) << submitted.status();
+  Reopen();
+  const absl::StatusOr<JobRecord> job = store_->Get(kTenant, submitted->job.id);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->request.parameters.prompt, request.parameters.prompt);
+  EXPECT_EQ(job->request.parameters.negative_prompt, request.parameters.negative_prompt);
+  EXPECT_EQ(job->request.parameters.options, request.parameters.options);
+  EXPECT_EQ(job->request.parameters.seed, request.parameters.seed);
+  EXPECT_EQ(job->request.output, request.output);
+  EXPECT_EQ(job->request.priority, -3);
+  EXPECT_EQ(job->request.user, "u-1");
+  EXPECT_EQ(job->trace_parent, "00-ab-cd-01");
+  EXPECT_EQ(job->created, clock_.Now());
+  EXPECT_EQ(job->deadline, clock_.Now() + absl::Seconds(90));
+  EXPECT_THAT(job->tasks, SizeIs(3));
+  EXPECT_EQ(StateOf(*job), JobState::kQueued);
+}
+
+TEST_F(JobStoreTest, GivesEachImageOfAJobASeedOfItsOwn) {
+  const JobRecord job = Submit(3);
+  for (size_t index = 0; index < 3; ++index) {
+    const absl::StatusOr<ClaimedTask> claimed = store_->Claim(job.tasks[index].id);
+    ASSERT_TRUE(claimed.ok()) << claimed.status();
+    EXPECT_EQ(claimed->parameters.seed, 7 + index);
+  }
+}
+
+TEST_F(JobStoreTest, KeepsTheFileOfAFinishedImage) {
+  const JobRecord job = Submit();
+  ASSERT_TRUE(Finish(Claim(job.tasks[0].id), "the picture").ok());
+  Reopen();
+  const TaskRecord task = TaskOf(job);
+  EXPECT_EQ(task.state, TaskState::kDone);
+  const absl::StatusOr<std::string> image = store_->ReadImage(kTenant, task.image->id);
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(*image, "the picture");
+}
+
+TEST_F(JobStoreTest, SaysSoWhenAnImagesFileWasDamaged) {
+  const JobRecord job = Submit();
+  ASSERT_TRUE(Finish(Claim(job.tasks[0].id), "the picture").ok());
+  const TaskRecord task = TaskOf(job);
+  (*disk_.BytesOf("results/" + task.image->file))[3] ^= 1;
+  EXPECT_EQ(store_->ReadImage(kTenant, task.image->id).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(JobStoreTest, RefusesTheReportOfAnAttemptThatWasGivenUp) {
+  const JobRecord job = Submit();
+  const TaskAttempt old = Claim(job.tasks[0].id);
+  ASSERT_TRUE(store_->GiveBack({old}).ok());
+  const TaskAttempt current = Claim(job.tasks[0].id);
+  EXPECT_EQ(current.attempt, old.attempt + 1);
+  EXPECT_EQ(Finish(old).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store_->Fail(old, absl::InternalError("late")).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Finish(current).ok());
+}
+
+TEST_F(JobStoreTest, FinishesATaskOnce) {
+  const JobRecord job = Submit();
+  const TaskAttempt attempt = Claim(job.tasks[0].id);
+  ASSERT_TRUE(Finish(attempt, "first").ok());
+  EXPECT_EQ(Finish(attempt, "second").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(*store_->ReadImage(kTenant, TaskOf(job).image->id), "first");
+}
+
+TEST_F(JobStoreTest, ClaimsATaskOnce) {
+  const JobRecord job = Submit();
+  Claim(job.tasks[0].id);
+  EXPECT_EQ(store_->Claim(job.tasks[0].id).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(JobStoreTest, GivesTheSameJobForTheSameKeyAndBody) {
+  const absl::StatusOr<SubmittedJob> first = SubmitWithKey("k", "body");
+  Reopen();
+  const absl::StatusOr<SubmittedJob> second = SubmitWithKey("k", "body");
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_TRUE(second->existed);
+  EXPECT_EQ(second->job.id, first->job.id);
+  EXPECT_EQ(Count(TaskState::kQueued), 1);
+}
+
+TEST_F(JobStoreTest, RefusesAKnownKeyWithAnotherBody) {
+  ASSERT_TRUE(SubmitWithKey("k", "body").ok());
+  EXPECT_EQ(SubmitWithKey("k", "other body").status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(JobStoreTest, KeepsTheKeysOfTenantsApart) {
+  ASSERT_TRUE(SubmitWithKey("k", "body", "alice").ok());
+  const absl::StatusOr<SubmittedJob> other = SubmitWithKey("k", "other body", "bob");
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_FALSE(other->existed);
+}
+
+TEST_F(JobStoreTest, MakesOneJobOfOneKeyThatManySubmitAtOnce) {
+  constexpr int kThreads = 8;
+  std::vector<std::string> ids(kThreads);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] { ids[i] = SubmitWithKey("k", "body")->job.id; });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(std::set<std::string>(ids.begin(), ids.end()), SizeIs(1));
+  EXPECT_EQ(Count(TaskState::kQueued), 1);
+}
+
+TEST_F(JobStoreTest, QueuesAgainWhatRanWhenTheProcessEnded) {
+  const JobRecord job = Submit(2);
+  const TaskAttempt old = Claim(job.tasks[0].id);
+  const Recovery recovery = Reopen();
+  EXPECT_EQ(recovery.given_back, 1);
+  EXPECT_EQ(recovery.queued, 2);
+  EXPECT_THAT(queue_, ElementsAre(job.tasks[0].id, job.tasks[1].id));
+  EXPECT_EQ(Finish(old).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(TaskOf(job).blame, Blame());
+}
+
+TEST_F(JobStoreTest, HidesJobsAndImagesOfOtherTenants) {
+  const JobRecord job = Submit();
+  ASSERT_TRUE(Finish(Claim(job.tasks[0].id)).ok());
+  const std::string image = TaskOf(job).image->id;
+  EXPECT_EQ(store_->Get("bob", job.id).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store_->Cancel("bob", job.id).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store_->Delete("bob", job.id).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store_->ReadImage("bob", image).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(store_->List("bob", 10, "")->jobs, IsEmpty());
+}
+
+TEST_F(JobStoreTest, KnowsNoIdWithAnotherToken) {
+  std::string id = Submit().id;
+  id.back() = id.back() == '0' ? '1' : '0';
+  EXPECT_EQ(store_->Get(kTenant, id).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(JobStoreTest, CancelsAQueuedAndARunningTask) {
+  const JobRecord job = Submit(3);
+  const TaskAttempt done = Claim(job.tasks[0].id), running = Claim(job.tasks[1].id);
+  ASSERT_TRUE(Finish(done).ok());
+  const absl::StatusOr<JobRecord> cancelled = store_->Cancel(kTenant, job.id);
+  ASSERT_TRUE(cancelled.ok()) << cancelled.status();
+  EXPECT_EQ(StateOf(*cancelled), JobState::kCancelled);
+  EXPECT_EQ(cancelled->tasks[0].state, TaskState::kDone);
+  EXPECT_EQ(cancelled->tasks[1].state, TaskState::kCancelled);
+  EXPECT_EQ(cancelled->tasks[2].state, TaskState::kCancelled);
+  EXPECT_EQ(Finish(running).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(JobStoreTest, LeavesACancelledEndedJobAsItWas) {
+  const JobRecord job = Submit();
+  ASSERT_TRUE(Finish(Claim(job.tasks[0].id)).ok());
+  EXPECT_EQ(StateOf(*store_->Cancel(kTenant, job.id)), JobState::kDone);
+}
+
+TEST_F(JobStoreTest, QuarantinesATaskWhoseWorkerDiesThreeTimesAroundItAlone) {
+  const JobRecord job = Submit();
+  for (int32_t death = 1; death <= 2; ++death) {
+    const std::vector<Verdict> verdicts = *store_->GroupDied({Claim(job.tasks[0].id)}, "signal 11");
+    EXPECT_EQ(verdicts[0].state, TaskState::kQueued);
+    EXPECT_EQ(verdicts[0].blame, (Blame{.strikes = death, .alone = true}));
+    Reopen();  // strikes survive
+  }
+  const std::vector<Verdict> verdicts = *store_->GroupDied({Claim(job.tasks[0].id)}, "signal 11");
+  EXPECT_EQ(verdicts[0].state, TaskState::kQuarantined);
+  const TaskRecord task = TaskOf(job);
+  EXPECT_EQ(task.state, TaskState::kQuarantined);
+  EXPECT_THAT(std::string(task.error.message()), HasSubstr("signal 11"));
+  EXPECT_EQ(store_->Claim(job.tasks[0].id).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(JobStoreTest, BlamesNoTaskThatSharedItsWorkerButRunsItAlone) {
+  const JobRecord job = Submit(2);
+  for (int death = 0; death < 5; ++death) {
+    const std::vector<Verdict> verdicts =
+        *store_->GroupDied({Claim(job.tasks[0].id), Claim(job.tasks[1].id)}, "signal 9");
+    for (const Verdict& verdict : verdicts) {
+      EXPECT_EQ(verdict.state, TaskState::kQueued);
+      EXPECT_EQ(verdict.blame, (Blame{.strikes = 0, .alone = true}));
+    }
+  }
+}
+
+TEST_F(JobStoreTest, GivesNoStrikeForAGivenBackTask) {
+  const JobRecord job = Submit();
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(store_->GiveBack({Claim(job.tasks[0].id)}).ok());
+  EXPECT_EQ(TaskOf(job).blame, Blame());
+}
+
+TEST_F(JobStoreTest, EndsALeaseThatIsNotRenewed) {
+  const JobRecord job = Submit(2);
+  const TaskAttempt silent = Claim(job.tasks[0].id), lively = Claim(job.tasks[1].id);
+  clock_.Advance(kLease / 2);
+  store_->Renew({lively});
+  EXPECT_THAT(store_->ExpiredLeases(), IsEmpty());
+  clock_.Advance(kLease / 2);
+  EXPECT_THAT(store_->ExpiredLeases(), ElementsAre(silent));
+  ASSERT_TRUE(store_->GiveBack({silent}).ok());
+  EXPECT_THAT(store_->ExpiredLeases(), IsEmpty());
+}
+
+TEST_F(JobStoreTest, EndsNoLeaseAndForgetsNothingWhenTheCalendarJumps) {
+  const JobRecord running = Submit(), done = Submit();
+  Claim(running.tasks[0].id);
+  ASSERT_TRUE(Finish(Claim(done.tasks[0].id)).ok());
+  clock_.Jump(absl::Hours(24 * 365));
+  EXPECT_THAT(store_->ExpiredLeases(), IsEmpty());
+  EXPECT_EQ(store_->Sweep(100)->jobs, 0);
+  clock_.Jump(-absl::Hours(24 * 3650));
+  EXPECT_THAT(store_->ExpiredLeases(), IsEmpty());
+  EXPECT_EQ(store_->Sweep(100)->jobs, 0);
+  EXPECT_EQ(Submit().created, done.created);
+}
+
+TEST_F(JobStoreTest, IsNeverEarlierThanItsNewestJob) {
+  const JobRecord before = Submit();
+  clock_.Jump(-absl::Hours(1000));
+  Reopen();
+  EXPECT_GE(Submit().created, before.created);
+}
+
+TEST_F(JobStoreTest, ForgetsAJobItsFilesAndItsKeyAtTheEndOfItsRetention) {
+  const JobRecord job = SubmitWithKey("k", "body")->job;
+  ASSERT_TRUE(Finish(Claim(job.tasks[0].id)).ok());
+  const JobRecord queued = Submit();
+  clock_.Advance(kRetention - absl::Seconds(1));
+  EXPECT_EQ(store_->Sweep(100)->jobs, 0);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_EQ(store_->Sweep(100)->jobs, 1);
+  EXPECT_EQ(store_->Get(kTenant, job.id).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(*disk_.files().List(), IsEmpty());
+  EXPECT_FALSE(SubmitWithKey("k", "other body")->existed);
+  EXPECT_TRUE(store_->Get(kTenant, queued.id).ok());
+  EXPECT_EQ(Count(TaskState::kDone), 0);
+}
+
+TEST_F(JobStoreTest, SweepsFilesThatNoTaskOwns) {
+  const JobRecord job = Submit(2);
+  ASSERT_TRUE(Finish(Claim(job.tasks[0].id)).ok());
+  const TaskAttempt running = Claim(job.tasks[1].id);
+  ASSERT_TRUE(disk_.files().Write("00/512-1", "of a task that is gone").ok());
+  ASSERT_TRUE(disk_.files().Write("stranger", "of nobody").ok());
+  const std::string being_finished = absl::StrCat("0", running.task, "/", running.task, "-", running.attempt);
+  ASSERT_TRUE(disk_.files().Write(being_finished, "of a call under way").ok());
+  EXPECT_EQ(store_->Sweep(100)->orphans, 2);
+  EXPECT_THAT(*disk_.files().List(), ElementsAre(TaskOf(job).image->file, being_finished));
+}
+
+TEST_F(JobStoreTest, DeletesAnEndedJobOnly) {
+  const JobRecord job = Submit();
+  EXPECT_EQ(store_->Delete(kTenant, job.id).code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(Finish(Claim(job.tasks[0].id)).ok());
+  EXPECT_TRUE(store_->Delete(kTenant, job.id).ok());
+  EXPECT_THAT(*disk_.files().List(), IsEmpty());
+  EXPECT_EQ(store_->Get(kTenant, job.id).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(JobStoreTest, NeverUsesANumberAgain) {
+  const JobRecord job = Submit();
+  ASSERT_TRUE(Finish(Claim(job.tasks[0].id)).ok());
+  ASSERT_TRUE(store_->Delete(kTenant, job.id).ok());
+  Reopen();
+  EXPECT_GT(Submit().tasks[0].id, job.tasks[0].id);
+}
+
+TEST_F(JobStoreTest, ListsTheNewestFirstPageByPage) {
+  std::vector<std::string> expected;
+  for (int i = 0; i < 5; ++i) {
+    expected.insert(expected.begin(), Submit().id);
+    Submit(1, "bob");
+  }
+  std::vector<std::string> listed;
+  std::string after;
+  int pages = 0;
+  do {
+    const absl::StatusOr<JobRecordPage> page = store_->List(kTenant, 2, after);
+    ASSERT_TRUE(page.ok()) << page.status();
+    for (const JobRecord& job : page->jobs) listed.push_back(job.id);
+    after = page->next;
+    ++pages;
+  } while (!after.empty());
+  EXPECT_EQ(listed, expected);
+  EXPECT_EQ(pages, 3);
+}
+
+TEST_F(JobStoreTest, RefusesAPageThatNoneGave) {
+  for (const char* after : {"x", "-1", "0", "99999999999999999999", "1; DROP TABLE jobs"}) {
+    EXPECT_EQ(store_->List(kTenant, 2, after).status().code(), absl::StatusCode::kInvalidArgument) << after;
+  }
+}
+
+TEST_F(JobStoreTest, FailsADamagedRowAndKeepsTheOthers) {
+  const JobRecord damaged = Submit(), sound = Submit();
+  Tamper("UPDATE jobs SET request = zeroblob(50) WHERE number = 1");
+  const Recovery recovery = Reopen();
+  EXPECT_EQ(recovery.damaged, 1);
+  EXPECT_THAT(queue_, ElementsAre(sound.tasks[0].id));
+  const TaskRecord task = TaskOf(damaged);
+  EXPECT_EQ(task.state, TaskState::kFailed);
+  EXPECT_EQ(task.error.code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(JobStoreTest, FailsATaskThatWasDamagedWhileItWaited) {
+  const JobRecord job = Submit();
+  Tamper("UPDATE jobs SET checksum = zeroblob(32)");
+  absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(Options());
+  ASSERT_TRUE(store.ok()) << store.status();
+  store_ = *std::move(store);
+  EXPECT_EQ(store_->Claim(job.tasks[0].id).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(TaskOf(job).state, TaskState::kFailed);
+}
+
+TEST_F(JobStoreTest, FailsARowOfAnUnknownState) {
+  const JobRecord damaged = Submit(), sound = Submit();
+  Tamper("UPDATE tasks SET state = 77 WHERE number = 1");
+  Reopen();
+  EXPECT_EQ(TaskOf(damaged).state, TaskState::kFailed);
+  EXPECT_THAT(queue_, ElementsAre(sound.tasks[0].id));
+  EXPECT_EQ(Count(TaskState::kFailed), 1);
+}
+
+TEST_F(JobStoreTest, ShowsNoTaskOfAnotherJobUnderADamagedCount) {
+  const JobRecord job = Submit();
+  Submit(1, "bob");
+  Tamper("UPDATE jobs SET tasks = 1000 WHERE number = 1");
+  Reopen();
+  EXPECT_THAT(store_->Get(kTenant, job.id)->tasks, SizeIs(1));
+}
+
+TEST_F(JobStoreTest, CountsItsTasksByState) {
+  const JobRecord job = Submit(4);
+  ASSERT_TRUE(Finish(Claim(job.tasks[0].id)).ok());
+  ASSERT_TRUE(store_->Fail(Claim(job.tasks[1].id), absl::InternalError("x")).ok());
+  Claim(job.tasks[2].id);
+  EXPECT_THAT(store_->Counts(), ElementsAre(1, 1, 1, 1, 0, 0));
+  Reopen();
+  EXPECT_THAT(store_->Counts(), ElementsAre(2, 0, 1, 1, 0, 0));
+}
+
+TEST_F(JobStoreTest, RefusesWhatIsOutOfRangeAtTheDoor) {
+  EXPECT_EQ(store_->Submit({.tenant = "", .request = SmallRequest(1)}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_->Submit({.tenant = kTenant, .request = SmallRequest(0)}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_->Submit({.tenant = kTenant, .request = SmallRequest(1001)}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(SubmitWithKey("", "body").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(SubmitWithKey(std::string(256, 'k'), "body").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,90 @@
+#include "server/jobs/schema.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "server/jobs/job_store.h"
+#include "server/jobs/sqlite.h"
+#include "tests/jobs/fake_clock.h"
+#include "tests/jobs/faulty_disk.h"
+
+namespace tessera {
+namespace {
+
+// The tables as version 1 made them, with a job in them. Never edited.
+constexpr char kVersion1[] = R"(
+  CREATE TABLE jobs(number INTEGER PRIMARY KEY, token TEXT NOT NULL, tenant TEXT NOT NULL, tasks INTEGER NOT NULL,
+    created INTEGER NOT NULL, deadline INTEGER, expires INTEGER, request BLOB NOT NULL, checksum BLOB NOT NULL);
+  CREATE INDEX jobs_by_tenant ON jobs(tenant, number);
+  CREATE INDEX jobs_by_expiry ON jobs(expires) WHERE expires IS NOT NULL;
+  CREATE TABLE tasks(number INTEGER PRIMARY KEY AUTOINCREMENT, job INTEGER NOT NULL, state INTEGER NOT NULL,
+    attempt INTEGER NOT NULL DEFAULT 0, started INTEGER, ended INTEGER, error_code INTEGER, error TEXT, image BLOB);
+  CREATE INDEX tasks_queued ON tasks(number) WHERE state = 0;
+  CREATE INDEX tasks_running ON tasks(number) WHERE state = 1;
+  CREATE TABLE idempotency(tenant TEXT NOT NULL, key_hash BLOB NOT NULL, digest BLOB NOT NULL, job INTEGER NOT NULL,
+    PRIMARY KEY(tenant, key_hash)) WITHOUT ROWID;
+  CREATE INDEX idempotency_by_job ON idempotency(job);
+  INSERT INTO jobs VALUES(1, '00112233445566778899aabbccddeeff', 'alice', 1, 1700000000000000, NULL, NULL,
+    x'08011205616c6963651a05656d6f6a69222c0a09726564206170706c651840204028043100000000000012403907000000000000004a07746573736572612801',
+    x'c8a9901023f28f640abf8c841e38570f86d795d7b1bf11ad4513a8b6de74e4cc');
+  INSERT INTO tasks(number, job, state) VALUES(1, 1, 1);
+  PRAGMA user_version = 1;
+)";
+
+TEST(JobStoreSchema, BringsAnOldVersionUpToDateWithItsJobs) {
+  FaultyDisk disk;
+  FakeClock clock;
+  {
+    absl::StatusOr<std::unique_ptr<SqliteDatabase>> database =
+        SqliteDatabase::Open({.path = "jobs", .vfs = disk.vfs()});
+    ASSERT_TRUE(database.ok()) << database.status();
+    const absl::Status made = (*database)->Execute(kVersion1);
+    ASSERT_TRUE(made.ok()) << made;
+  }
+  const absl::StatusOr<std::unique_ptr<JobStore>> store =
+      JobStore::Open({.path = "jobs", .files = &disk.files(), .clock = &clock, .vfs = disk.vfs()});
+  ASSERT_TRUE(store.ok()) << store.status();
+  const absl::StatusOr<Recovery> recovery = (*store)->Recover([](const QueuedTask&) {});
+  ASSERT_TRUE(recovery.ok()) << recovery.status();
+  EXPECT_EQ(recovery->queued, 1);
+  const absl::StatusOr<JobRecord> job = (*store)->Get("alice", "job-1-00112233445566778899aabbccddeeff");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->request.parameters.prompt, "red apple");
+  EXPECT_EQ(job->tasks[0].blame, Blame());
+  EXPECT_TRUE((*store)->Claim(1).ok());
+}
+
+absl::Status OpenAfter(const char* sql) {
+  FaultyDisk disk;
+  FakeClock clock;
+  {
+    absl::StatusOr<std::unique_ptr<SqliteDatabase>> database =
+        SqliteDatabase::Open({.path = "jobs", .vfs = disk.vfs()});
+    if (!database.ok()) return database.status();
+    if (absl::Status status = (*database)->Execute(sql); !status.ok()) return status;
+  }
+  return JobStore::Open({.path = "jobs", .files = &disk.files(), .clock = &clock, .vfs = disk.vfs()}).status();
+}
+
+TEST(JobStoreSchema, RefusesAVersionOfTheFuture) {
+  EXPECT_EQ(OpenAfter("PRAGMA user_version = 99").code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(JobStoreSchema, RefusesADatabaseOfSomebodyElse) {
+  EXPECT_EQ(OpenAfter("CREATE TABLE music(title TEXT)").code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(JobStoreSchema, RefusesAFileThatIsNoDatabase) {
+  FaultyDisk disk;
+  FakeClock clock;
+  ASSERT_EQ(OpenAfter("SELECT 1"), absl::OkStatus());
+  *disk.MakeFile("jobs") = std::string(8192, 'x');
+  EXPECT_EQ(
+      JobStore::Open({.path = "jobs", .files = &disk.files(), .clock = &clock, .vfs = disk.vfs()}).status().code(),
+      absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,25 @@
+// A clock that stands still until it is told to go, and whose calendar can jump.
+#pragma once
+
+#include "absl/time/time.h"
+#include "server/jobs/clock.h"
+
+namespace tessera {
+
+// Not thread-safe while it is moved.
+class FakeClock final : public Clock {
+ public:
+  absl::Time Now() const override { return now_; }
+  absl::Duration Elapsed() const override { return elapsed_; }
+  void Advance(absl::Duration time) {
+    now_ += time;
+    elapsed_ += time;
+  }
+  void Jump(absl::Duration time) { now_ += time; }
+
+ private:
+  absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
+  absl::Duration elapsed_ = absl::Seconds(5);
+};
+
+}  // namespace tessera
