@@ -58,6 +58,35 @@ absl::Status SetExpiryIfEnded(SqliteDatabase& database, uint64_t job, absl::Time
   return update->Bind(1, static_cast<int64_t>(job)).Bind(2, absl::ToUnixMicros(expires)).Run();
 }
 
+absl::Status FailUnknownStates(SqliteDatabase& database, absl::Time expires) {
+  for (const char* sql :
+       {"UPDATE tasks SET state = 3, ended = ?1, error_code = 15, error = 'the stored job is damaged: its state is not "
+        "known' WHERE typeof(state) <> 'integer' OR state < 0 OR state > 5",
+        "UPDATE jobs SET expires = ?1 WHERE expires IS NULL AND NOT EXISTS (SELECT 1 FROM tasks WHERE job = "
+        "jobs.number AND number >= jobs.number AND number < jobs.number + jobs.tasks AND state < 2)"}) {
+    absl::StatusOr<SqliteStatement> update = database.Prepare(sql);
+    if (!update.ok()) return update.status();
+    if (absl::Status status = update->Bind(1, absl::ToUnixMicros(expires)).Run(); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// Absent: some state is none.
+absl::StatusOr<std::optional<StateCounts>> CountKnownStates(SqliteDatabase& database) {
+  absl::StatusOr<SqliteStatement> select =
+      database.Prepare("SELECT state, COUNT(*), typeof(state) = 'integer' FROM tasks GROUP BY state");
+  if (!select.ok()) return select.status();
+  StateCounts counts{};
+  while (true) {
+    const absl::StatusOr<bool> row = select->Step();
+    if (!row.ok()) return row.status();
+    if (!*row) return std::optional(counts);
+    const int64_t state = select->Int(0);
+    if (select->Int(2) == 0 || state < 0 || state >= kTaskStates) return std::optional<StateCounts>();
+    counts[static_cast<size_t>(state)] += select->Int(1);
+  }
+}
+
 }  // namespace
 
 absl::Status InsertJob(SqliteDatabase& database, const JobRow& job) {
@@ -278,29 +307,15 @@ absl::StatusOr<int64_t> QueueRunning(SqliteDatabase& database) {
   return database.Changes();
 }
 
-absl::Status FailUnknownStates(SqliteDatabase& database, absl::Time expires) {
-  for (const char* sql :
-       {"UPDATE tasks SET state = 3, ended = ?1, error_code = 15, error = 'the stored job is damaged: its state is not "
-        "known' WHERE typeof(state) <> 'integer' OR state < 0 OR state > 5",
-        "UPDATE jobs SET expires = ?1 WHERE expires IS NULL AND NOT EXISTS (SELECT 1 FROM tasks WHERE job = "
-        "jobs.number AND number >= jobs.number AND number < jobs.number + jobs.tasks AND state < 2)"}) {
-    absl::StatusOr<SqliteStatement> update = database.Prepare(sql);
-    if (!update.ok()) return update.status();
-    if (absl::Status status = update->Bind(1, absl::ToUnixMicros(expires)).Run(); !status.ok()) return status;
+absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database, absl::Time expires) {
+  absl::StatusOr<std::optional<StateCounts>> counts = CountKnownStates(database);
+  if (counts.ok() && !counts->has_value()) {
+    if (absl::Status status = FailUnknownStates(database, expires); !status.ok()) return status;
+    counts = CountKnownStates(database);
   }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database) {
-  absl::StatusOr<SqliteStatement> select = database.Prepare("SELECT state, COUNT(*) FROM tasks GROUP BY state");
-  if (!select.ok()) return select.status();
-  StateCounts counts{};
-  while (true) {
-    const absl::StatusOr<bool> row = select->Step();
-    if (!row.ok()) return row.status();
-    if (!*row) return counts;
-    counts[static_cast<size_t>(StateFrom(select->Int(0)))] += select->Int(1);
-  }
+  if (!counts.ok()) return counts.status();
+  if (!counts->has_value()) return absl::DataLossError("the job store's database is damaged: states are not known");
+  return **counts;
 }
 
 absl::Status VisitQueue(SqliteDatabase& database, absl::FunctionRef<void(const QueueEntry&)> visit) {

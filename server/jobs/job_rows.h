@@ -88,10 +88,8 @@ absl::Status DeleteJob(SqliteDatabase& database, const JobRecord& job, StateCoun
 // Queues again everything that runs; the number of tasks.
 absl::StatusOr<int64_t> QueueRunning(SqliteDatabase& database);
 
-// Makes states that are no states failed ones; their jobs expire at `expires`.
-absl::Status FailUnknownStates(SqliteDatabase& database, absl::Time expires);
-
-absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database);
+// Makes states that are no states failed ones first; their jobs expire at `expires`.
+absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database, absl::Time expires);
 
 struct QueueEntry {
   TaskRow task;

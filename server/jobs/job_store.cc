@@ -48,10 +48,9 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const JobStoreOptions& 
   const absl::StatusOr<absl::Time> newest = NewestTime(**writer);
   if (!newest.ok()) return newest.status();
   const absl::Time now = std::max(options.clock->Now(), *newest);
-  if (absl::Status status = FailUnknownStates(**writer, now + options.retention); !status.ok()) return status;
   const absl::StatusOr<int64_t> given_back = QueueRunning(**writer);
   if (!given_back.ok()) return given_back.status();
-  const absl::StatusOr<StateCounts> counts = CountStates(**writer);
+  const absl::StatusOr<StateCounts> counts = CountStates(**writer, now + options.retention);
   if (!counts.ok()) return counts.status();
   absl::StatusOr<std::unique_ptr<SqliteDatabase>> reader = SqliteDatabase::Open(file);
   if (!reader.ok()) return reader.status();

@@ -1,0 +1,20 @@
+// Whatever the bytes of a row: a job within the limits that is written again to the same job, or an error.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+
+#include "server/jobs/stored_job.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const absl::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const absl::StatusOr<tessera::StoredJob> job = tessera::ParseStoredJob(bytes);
+  if (job.ok()) {
+    const absl::StatusOr<std::string> written = tessera::SerializeJob(*job);
+    if (!written.ok()) std::abort();
+    const absl::StatusOr<tessera::StoredJob> again = tessera::ParseStoredJob(*written);
+    if (!again.ok() || tessera::SerializeJob(*again).value_or("") != *written) std::abort();
+  }
+  const absl::StatusOr<tessera::StoredImage> image = tessera::ParseStoredImage(bytes);
+  if (image.ok() && !tessera::ParseStoredImage(tessera::SerializeImage(*image)).ok()) std::abort();
+  return 0;
+}

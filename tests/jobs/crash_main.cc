@@ -1,0 +1,179 @@
+// Kills a process that uses a job store, again and again, and says what became of the jobs.
+//
+//   job_crash_runs FOLDER --kills N [--seed S]
+//
+// Each run is a child with several threads on real files. It is killed (SIGKILL) at a named point of the store or at a
+// random moment; what it acknowledged stands in a file that outlives it. After the last kill the tasks are brought to
+// their end and the oracle's line is printed, which adds up over all runs. Exit code 0 if nothing was lost, duplicated
+// or torn.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "server/jobs/job_store.h"
+#include "tests/jobs/job_oracle.h"
+#include "tests/jobs/job_workload.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kThreads = 3;
+constexpr auto kPoints = std::to_array<const char*>(
+    {"submit.begin", "submit.before_commit", "submit.after_commit", "claim.before_commit", "claim.after_commit",
+     "finish.before_file", "finish.after_file", "finish.before_commit", "finish.after_commit", "cancel.before_commit",
+     "cancel.after_commit", "give_back.before_commit", "group_died.after_commit", "fail.after_commit"});
+
+struct Folder {
+  std::string path;
+  std::string database() const { return path + "/jobs.sqlite3"; }
+  std::string results() const { return path + "/results"; }
+  std::string acks() const { return path + "/acknowledged"; }
+};
+
+// One write a line, so that a line is there whole or not at all when the process is killed.
+class AckFile {
+ public:
+  explicit AckFile(const std::string& path)
+      : file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {}
+  ~AckFile() { ::close(file_); }
+  void Hear(const Ack& ack) {
+    const std::string line = AckLine(ack);
+    if (::write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) std::abort();
+  }
+
+ private:
+  const int file_;
+};
+
+// The child: works until it is killed, at the `countdown`th time at `point`, or from outside.
+int Work(const Folder& folder, uint64_t seed, const std::string& point, int countdown) {
+  SystemClock clock;
+  DiskResultFiles files(folder.results());
+  std::atomic<int> left = countdown;
+  const auto at_point = [&](absl::string_view reached) {
+    if (reached == point && --left == 0) ::kill(::getpid(), SIGKILL);
+  };
+  absl::StatusOr<std::unique_ptr<JobStore>> store =
+      JobStore::Open({.path = folder.database(), .files = &files, .clock = &clock, .at_point = at_point});
+  if (!store.ok()) {
+    std::fprintf(stderr, "%s\n", store.status().ToString().c_str());
+    return 1;
+  }
+  AckFile acks(folder.acks());
+  std::vector<std::unique_ptr<JobWorkload>> workloads;
+  for (int i = 0; i < kThreads; ++i) {
+    workloads.push_back(
+        std::make_unique<JobWorkload>(**store, seed * kThreads + i, [&](const Ack& ack) { acks.Hear(ack); }));
+  }
+  // All tasks of a job go to one thread: it alone may cancel the job.
+  const absl::StatusOr<Recovery> recovery = (*store)->Recover([&](const QueuedTask& task) {
+    workloads[(task.id - static_cast<uint64_t>(task.index)) % kThreads]->Adopt(task.id, task.job);
+  });
+  if (!recovery.ok()) return 1;
+  std::vector<std::thread> threads;
+  for (auto& workload : workloads) {
+    threads.emplace_back([&] {
+      while (workload->Step()) {
+      }
+      ::kill(::getpid(), SIGTERM);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return 1;
+}
+
+// The child's end: true if it was killed as planned.
+bool RunAndKill(const Folder& folder, uint64_t seed, const std::string& point, std::mt19937_64& random) {
+  const std::string seed_text = absl::StrCat(seed), countdown = absl::StrCat(1 + random() % 4);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const char* arguments[] = {"job_crash_runs", folder.path.c_str(), "--work", seed_text.c_str(),
+                               point.c_str(),    countdown.c_str(),   nullptr};
+    ::execv("/proc/self/exe", const_cast<char* const*>(arguments));
+    ::_exit(127);
+  }
+  // A random moment, or the bound on how long the point is waited for.
+  const int milliseconds = point == "random" ? static_cast<int>(random() % 150) : 10000;
+  int status = 0;
+  for (int waited = 0; waited < milliseconds; ++waited) {
+    if (::waitpid(child, &status, WNOHANG) == child) return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    ::usleep(1000);
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, &status, 0);
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+}
+
+int Judge(const Folder& folder, int kills) {
+  JobOracle oracle;
+  std::ifstream lines(folder.acks());
+  for (std::string line; std::getline(lines, line);) {
+    Ack ack;
+    if (ParseAck(line, &ack)) oracle.Hear(ack);
+  }
+  SystemClock clock;
+  DiskResultFiles files(folder.results());
+  absl::StatusOr<std::unique_ptr<JobStore>> store =
+      JobStore::Open({.path = folder.database(), .files = &files, .clock = &clock});
+  if (!store.ok()) {
+    std::fprintf(stderr, "%s\n", store.status().ToString().c_str());
+    return 1;
+  }
+  JobWorkload workload(**store, 0, [&](const Ack& ack) { oracle.Hear(ack); });
+  const absl::StatusOr<Recovery> recovery =
+      (*store)->Recover([&](const QueuedTask& task) { workload.Adopt(task.id, task.job); });
+  if (!recovery.ok() || !workload.Drain()) {
+    std::fprintf(stderr, "the tasks could not be brought to their end\n");
+    return 1;
+  }
+  const OracleTally tally = oracle.Judge(**store);
+  std::printf("%d kills: %s\n", kills, tally.Line().c_str());
+  return tally.clean() && tally.acked > 0 ? 0 : 1;
+}
+
+int Main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  uint64_t seed = 1;
+  int number = 0;
+  if (arguments.size() == 5 && arguments[1] == "--work" && absl::SimpleAtoi(arguments[2], &seed) &&
+      absl::SimpleAtoi(arguments[4], &number)) {
+    return Work({arguments[0]}, seed, arguments[3], number);
+  }
+  const bool legal = (arguments.size() == 3 ||
+                      (arguments.size() == 5 && arguments[3] == "--seed" && absl::SimpleAtoi(arguments[4], &seed))) &&
+                     arguments[1] == "--kills" && absl::SimpleAtoi(arguments[2], &number) && number > 0;
+  if (!legal) {
+    std::fprintf(stderr, "usage: job_crash_runs FOLDER --kills N [--seed S]\n");
+    return 2;
+  }
+  const Folder folder{arguments[0]};
+  std::filesystem::remove_all(folder.path);
+  std::filesystem::create_directories(folder.path);
+  std::mt19937_64 random(seed);
+  for (int kill = 0; kill < number; ++kill) {
+    const std::string point = kill % 2 == 0 ? "random" : kPoints[static_cast<size_t>(kill / 2) % kPoints.size()];
+    if (!RunAndKill(folder, seed + kill, point, random)) {
+      std::fprintf(stderr, "run %d ended before it was killed (%s)\n", kill, point.c_str());
+      return 1;
+    }
+  }
+  return Judge(folder, number);
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) { return tessera::Main(argc, argv); }
