@@ -37,8 +37,8 @@ struct ShapeClass {
   auto operator<=>(const ShapeClass&) const = default;
 };
 
-// The class of a validated task.
-ShapeClass ShapeOf(const std::string& model, const JobParameters& parameters);
+// The class of a validated task of the model that requests call `name`.
+ShapeClass ShapeOf(const std::string& name, const ModelDescription& model, const JobParameters& parameters);
 
 // How a group divides the work.
 struct GroupShare {

@@ -18,8 +18,10 @@
 //  - A task that must run alone (Blame::alone) gets a group without other tasks, parked ones included, before all
 //  others.
 //  - A started task stays with its group until it ends, is cancelled, or the group dies.
-//  - Large tasks go to large groups: a group with fewer ranks takes one only where it would finish there sooner than
-//    behind what waits for the larger groups.
+//  - Large tasks (those that do not fit a group, or whose steps take longer there than `large_step`) go to large
+//  groups:
+//    a group with fewer ranks takes one only where it would finish there sooner than behind the large ones that wait,
+//    and the larger group takes them before others.
 //
 // Calls of the owner, per group: Next whenever fewer than kMaxStepsInFlight steps are unanswered; carry out the plan in
 // the order of its fields; report with OnStarted, OnStepped and OnEnded.
@@ -50,8 +52,9 @@ struct SchedulerOptions {
   absl::Duration join_patience = absl::Seconds(2);
   double overtaking_ratio = 4;  // an overtaking task is at least this much shorter than the rest of the batch
   double overtaken_share = 0.5;
-  int32_t max_resident = 16;               // tasks in one worker group, parked ones included
-  double initial_flops_per_second = 1e11;  // of one rank, until a group was seen to step
+  absl::Duration large_step = absl::Seconds(1);  // a task is large for a group on which its steps take longer
+  int32_t max_resident = 16;                     // tasks in one worker group, parked ones included
+  double initial_flops_per_second = 1e11;        // of one rank, until a group was seen to step
 
   // Bounds of admission, over what waits and runs; 0: none.
   int64_t max_waiting = 100'000;                         // tasks
@@ -133,7 +136,8 @@ class RequestScheduler {
   // Running tasks that were ended by a plan because their deadline had passed, since the last call.
   std::vector<TaskId> TakeOverdue();
 
-  // Empty for a group that is not ready, has kMaxStepsInFlight steps unanswered, or has nothing to do.
+  // Empty for a group that is not ready or has nothing to do; no more than `end` for one that has kMaxStepsInFlight
+  // steps unanswered.
   StepPlan Next(GroupId group, absl::Time now);
 
   // The answers to what plans said. `seconds`: that the step took in the worker.

@@ -1,0 +1,186 @@
+// Whether a task may be enqueued, and how long it would wait.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/scheduling/request_scheduler_impl.h"
+
+namespace tessera {
+
+namespace {
+
+std::string GibText(double bytes) { return absl::StrFormat("%.1f GiB", bytes / (1 << 30)); }
+
+std::string SecondsText(absl::Duration wait) {
+  return wait == absl::InfiniteDuration() ? "an unknown time"
+                                          : absl::StrFormat("%.0f s", std::ceil(absl::ToDoubleSeconds(wait)));
+}
+
+}  // namespace
+
+double RequestScheduler::Impl::Throughput(const std::string& model) const {
+  double ready = 0, promised = 0;
+  for (const auto& [id, group] : groups) {
+    if (group.description.model != model || group.draining) continue;
+    const double speed = 1 / group.speed.SecondsPerFlop();
+    promised += speed;
+    if (group.ready) ready += speed;
+  }
+  return ready > 0 ? ready : promised;
+}
+
+double RequestScheduler::Impl::UnfinishedFlops(const std::string& model) const {
+  const auto queue = waiting.find(model);
+  double flops = queue == waiting.end() ? 0 : queue->second.flops();
+  for (const auto& [id, ticket] : tickets) {
+    if (ticket.model == model) flops += ticket.tasks * ticket.flops;
+  }
+  for (const auto& [id, group] : groups) {
+    if (group.description.model != model) continue;
+    for (TaskId task : group.residents) flops += Find(task)->RemainingFlops();
+  }
+  return flops;
+}
+
+absl::Duration RequestScheduler::Impl::WaitBehind(const std::string& model, double flops) const {
+  const double throughput = Throughput(model);
+  if (throughput <= 0) return absl::InfiniteDuration();
+  return absl::Seconds(std::max(0.0, flops) / throughput);
+}
+
+bool RequestScheduler::Impl::CouldEverRun(const ShapeClass& shape) const {
+  return std::any_of(groups.begin(), groups.end(), [&](const auto& entry) {
+    return entry.second.description.model == shape.model && Fits(entry.second, shape, 1);
+  });
+}
+
+Admission RequestScheduler::Admit(const std::string& key, const ShapeClass& shape, int32_t steps, int32_t tasks,
+                                  const KeyBounds& bounds) {
+  Impl& impl = *impl_;
+  const auto refuse = [](absl::Status status, absl::Duration wait) {
+    return Admission{.status = std::move(status), .expected_wait = wait};
+  };
+  if (steps < 1 || tasks < 1) {
+    return refuse(absl::InvalidArgumentError("a task has at least one step, a job at least one task"),
+                  absl::ZeroDuration());
+  }
+  double largest = -1;
+  for (const auto& [id, group] : impl.groups) {
+    if (group.description.model == shape.model) largest = std::max(largest, group.description.memory_bytes);
+  }
+  if (largest < 0 || !impl.models.contains(shape.model)) {
+    return refuse(absl::FailedPreconditionError(absl::StrCat("no worker group serves the model \"", shape.model, "\"")),
+                  absl::InfiniteDuration());
+  }
+  const ModelCost& cost = impl.CostOfModel(shape.model);
+  if (!impl.CouldEverRun(shape)) {
+    double needed = std::numeric_limits<double>::infinity();
+    for (const auto& [id, group] : impl.groups) {
+      if (group.description.model != shape.model) continue;
+      needed = std::min(needed, PeakBytes(cost, shape, 1, group.description.share));
+    }
+    return refuse(absl::FailedPreconditionError(
+                      absl::StrCat("an image of ", shape.width, "x", shape.height, " needs about ", GibText(needed),
+                                   " beside the weights; the largest group of this model has ", GibText(largest),
+                                   ": ask for a smaller image")),
+                  absl::InfiniteDuration());
+  }
+
+  const double flops = steps * StepFlops(cost, shape) + DecodeFlops(cost, shape);
+  const absl::Duration wait = impl.WaitBehind(shape.model, impl.UnfinishedFlops(shape.model));
+  const SchedulerOptions& options = impl.options;
+  const int64_t promised = impl.waiting_tasks + impl.promised_tasks + tasks;
+  if (options.max_waiting > 0 && promised > options.max_waiting) {
+    const double excess = static_cast<double>(promised - options.max_waiting);
+    return refuse(absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", options.max_waiting,
+                                                            " images may wait; the wait is about ", SecondsText(wait))),
+                  impl.WaitBehind(shape.model, excess * flops));
+  }
+  if (options.max_expected_wait > absl::ZeroDuration() && wait > options.max_expected_wait &&
+      wait != absl::InfiniteDuration()) {
+    return refuse(
+        absl::ResourceExhaustedError(absl::StrCat("the queue holds about ", SecondsText(wait), " of work; at most ",
+                                                  SecondsText(options.max_expected_wait), " are accepted")),
+        wait - options.max_expected_wait);
+  }
+  KeyState& state = impl.KeyOf(key);
+  if (bounds.max_waiting > 0 && state.live + state.promised + tasks > bounds.max_waiting) {
+    return refuse(absl::ResourceExhaustedError(absl::StrCat("this key may have ", bounds.max_waiting,
+                                                            " images queued or running at once and has ",
+                                                            state.live + state.promised)),
+                  impl.WaitBehind(shape.model, flops));
+  }
+  const absl::Duration own = impl.WaitBehind(shape.model, state.flops + tasks * flops);
+  if (bounds.max_device_seconds > 0 && absl::ToDoubleSeconds(own) > bounds.max_device_seconds) {
+    return refuse(absl::ResourceExhaustedError(absl::StrCat("this key may have ", bounds.max_device_seconds,
+                                                            " s of work queued at once; with this it would be ",
+                                                            SecondsText(own))),
+                  own - absl::Seconds(bounds.max_device_seconds));
+  }
+  const uint64_t ticket = impl.next_ticket++;
+  impl.tickets[ticket] = {.key = key, .model = shape.model, .tasks = tasks, .flops = flops};
+  impl.promised_tasks += tasks;
+  state.promised += tasks;
+  state.flops += tasks * flops;
+  return {.expected_wait = wait, .ticket = ticket};
+}
+
+void RequestScheduler::Release(uint64_t id) {
+  const auto ticket = impl_->tickets.find(id);
+  if (ticket == impl_->tickets.end()) return;
+  KeyState& key = impl_->KeyOf(ticket->second.key);
+  key.promised -= ticket->second.tasks;
+  key.flops -= ticket->second.tasks * ticket->second.flops;
+  impl_->promised_tasks -= ticket->second.tasks;
+  impl_->tickets.erase(ticket);
+}
+
+std::optional<int64_t> RequestScheduler::QueuePosition(TaskId id) const {
+  const ScheduledTask* task = impl_->Find(id);
+  if (task == nullptr || task->phase != TaskPhase::kWaiting) return std::nullopt;
+  const WaitingTasks& queue = impl_->waiting.at(task->spec.shape.model);
+  const KeyState& own = impl_->keys.at(task->spec.key);
+  const int64_t rank = queue.Rank(task->spec.key, task->order);
+  // The shares of the others until this task's turn.
+  double position = static_cast<double>(rank);
+  queue.VisitKeys([&](const std::string& name, int64_t tasks) {
+    if (name == task->spec.key) return;
+    const KeyState& other = impl_->keys.at(name);
+    const double ratio = other.weight / own.weight;
+    const bool before = std::pair(other.virtual_time, name) < std::pair(own.virtual_time, task->spec.key);
+    const double turns =
+        before ? std::ceil(static_cast<double>(rank + 1) * ratio) : std::floor(static_cast<double>(rank) * ratio);
+    position += std::min(static_cast<double>(tasks), turns);
+  });
+  return static_cast<int64_t>(position);
+}
+
+std::optional<absl::Duration> RequestScheduler::ExpectedWait(TaskId id) const {
+  const std::optional<int64_t> position = QueuePosition(id);
+  if (!position) return std::nullopt;
+  const ScheduledTask& task = *impl_->Find(id);
+  const WaitingTasks& queue = impl_->waiting.at(task.spec.shape.model);
+  const bool any_ready = std::any_of(impl_->groups.begin(), impl_->groups.end(), [&](const auto& entry) {
+    return entry.second.ready && entry.second.description.model == task.spec.shape.model;
+  });
+  if (!any_ready) return absl::InfiniteDuration();
+  double ahead = queue.flops() * static_cast<double>(*position) / static_cast<double>(queue.size());
+  for (const auto& [group_id, group] : impl_->groups) {
+    if (group.description.model != task.spec.shape.model) continue;
+    for (TaskId resident : group.residents) ahead += impl_->Find(resident)->RemainingFlops();
+  }
+  return impl_->WaitBehind(task.spec.shape.model, ahead);
+}
+
+double RequestScheduler::queued_device_seconds() const {
+  double seconds = 0;
+  for (const auto& [model, cost] : impl_->models) {
+    const double throughput = impl_->Throughput(model);
+    if (throughput > 0) seconds += impl_->UnfinishedFlops(model) / throughput;
+  }
+  return seconds;
+}
+
+}  // namespace tessera

@@ -1,0 +1,84 @@
+#include "server/scheduling/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace tessera {
+namespace {
+
+// A transformer block of width w has about 12 w² parameters: 4 w² of attention, 8 w² of a four times wider MLP.
+constexpr double kParametersPerBlock = 12;
+// Values of a token that are alive at once inside a block, in widths: residual, normed, q, k, v, the MLP's hidden layer
+// and what these are made from.
+constexpr double kLiveWidths = 16;
+// Of an autoencoder with Stable Diffusion's plan of channels: operations per pixel and parameter, and values per pixel
+// alive at once at full resolution (128 channels, three times).
+constexpr double kDecoderFlopsPerParameter = 0.03;
+constexpr double kDecoderValuesPerPixel = 384;
+
+double Parameters(const ModelDescription& model, const std::string& component) {
+  for (const ModelComponent& candidate : model.components) {
+    if (candidate.name == component) return static_cast<double>(candidate.parameters);
+  }
+  return 0;
+}
+
+double Tokens(const ModelCost& cost, const ShapeClass& shape) {
+  return std::ceil(shape.height / cost.pixels_per_token) * std::ceil(shape.width / cost.pixels_per_token);
+}
+
+double Pixels(const ShapeClass& shape) { return static_cast<double>(shape.height) * shape.width; }
+
+}  // namespace
+
+ModelCost CostOf(const ModelDescription& model, int32_t element_bytes) {
+  const double blocks = std::max(1, model.blocks);
+  const double parameters = std::max(1.0, Parameters(model, "transformer"));
+  const double width = std::sqrt(parameters / (kParametersPerBlock * blocks));
+  return {.flops_per_token = 2 * parameters,
+          .flops_per_token_pair = 4 * blocks * width,
+          .flops_per_pixel = kDecoderFlopsPerParameter * Parameters(model, "vae"),
+          .pixels_per_token = static_cast<double>(std::max(1, model.size_multiple)),
+          .bytes_per_token = kLiveWidths * width * element_bytes,
+          .bytes_per_decoded_pixel = kDecoderValuesPerPixel * element_bytes};
+}
+
+ShapeClass ShapeOf(const std::string& name, const ModelDescription& model, const JobParameters& parameters) {
+  const PromptOptions& options = parameters.options;
+  // A model that reads the true CFG scale is told its guidance scale and needs no second branch for it.
+  const bool told =
+      std::find(model.options.begin(), model.options.end(), prompt_option::kTrueCfgScale) != model.options.end();
+  const bool guided = (told ? options.true_cfg_scale : parameters.guidance_scale) > 1;
+  ShapeClass shape{.model = name, .height = parameters.height, .width = parameters.width};
+  shape.rows = guided ? 2 : 1;
+  if (!options.skip_layers.layers.empty()) {
+    ++shape.rows;
+    absl::StrAppend(&shape.guidance, "skip ", absl::StrJoin(options.skip_layers.layers, ","));
+  }
+  if (options.guidance_rescale > 0) absl::StrAppend(&shape.guidance, " rescale");
+  if (parameters.resolution_binning) absl::StrAppend(&shape.guidance, " binned");
+  return shape;
+}
+
+double StepFlops(const ModelCost& cost, const ShapeClass& shape) {
+  const double tokens = Tokens(cost, shape);
+  return shape.rows * (tokens * cost.flops_per_token + tokens * tokens * cost.flops_per_token_pair);
+}
+
+double DecodeFlops(const ModelCost& cost, const ShapeClass& shape) { return Pixels(shape) * cost.flops_per_pixel; }
+
+double PeakBytes(const ModelCost& cost, const ShapeClass& shape, int32_t tasks, const GroupShare& share) {
+  // Branches are dealt over the cfg axis, the larger part counts; tensor shards divide the wide values.
+  const double rows = tasks * std::ceil(static_cast<double>(shape.rows) / share.cfg);
+  const double tokens = std::ceil(Tokens(cost, shape) / share.sequence);
+  const double step = rows * tokens * cost.bytes_per_token / share.tensor;
+  // One image is decoded at a time, in bands over all ranks.
+  const double ranks = static_cast<double>(share.sequence) * share.tensor * share.cfg * share.pipe;
+  const double decode = Pixels(shape) * cost.bytes_per_decoded_pixel / ranks;
+  return cost.fixed_bytes + std::max(step, decode);
+}
+
+}  // namespace tessera

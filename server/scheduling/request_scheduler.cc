@@ -1,0 +1,198 @@
+#include "server/scheduling/request_scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/scheduling/request_scheduler_impl.h"
+
+namespace tessera {
+
+const ModelCost& RequestScheduler::Impl::CostOfModel(const std::string& model) const {
+  static constexpr ModelCost kUnknown;
+  const auto cost = models.find(model);
+  return cost == models.end() ? kUnknown : cost->second;
+}
+
+void RequestScheduler::Impl::AddWaiting(ScheduledTask& task) {
+  waiting[task.spec.shape.model].Add(task.spec.key, task.ClassOf(), task.order, task.TotalFlops());
+  if (task.spec.deadline) deadlines.emplace(*task.spec.deadline, task.spec.id);
+  ++waiting_tasks;
+}
+
+void RequestScheduler::Impl::RemoveWaiting(ScheduledTask& task) {
+  if (task.held_by) groups.at(*task.held_by).holds.reset();
+  task.held_by.reset();
+  waiting[task.spec.shape.model].Remove(task.spec.key, task.ClassOf(), task.order, task.TotalFlops());
+  if (task.spec.deadline) deadlines.erase({*task.spec.deadline, task.spec.id});
+  --waiting_tasks;
+}
+
+void RequestScheduler::Impl::LetGo(ScheduledGroup& group) {
+  if (!group.holds) return;
+  Find(*group.holds)->held_by.reset();
+  group.holds.reset();
+}
+
+void RequestScheduler::Impl::Forget(TaskId id) {
+  const ScheduledTask& task = *Find(id);
+  KeyState& key = KeyOf(task.spec.key);
+  --key.live;
+  key.flops -= task.RemainingFlops();
+  // What was charged and not done is given back.
+  const bool decoded = task.phase == TaskPhase::kDecoding;
+  const double done = task.charged == 0 ? 0 : task.issued * task.step_flops + (decoded ? task.decode_flops : 0);
+  key.charged -= task.charged - done;
+  key.virtual_time -= (task.charged - done) / key.weight;
+  tasks.erase(id);
+}
+
+RequestScheduler::RequestScheduler(const SchedulerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+
+RequestScheduler::~RequestScheduler() = default;
+
+void RequestScheduler::SetModel(const std::string& model, const ModelCost& cost) { impl_->models[model] = cost; }
+
+void RequestScheduler::SetWeight(const std::string& key, double weight) {
+  if (weight > 0 && std::isfinite(weight)) impl_->KeyOf(key).weight = weight;
+}
+
+void RequestScheduler::AddGroup(const GroupDescription& group) {
+  const double speed = impl_->options.initial_flops_per_second * std::max(1, group.ranks);
+  impl_->groups.insert_or_assign(group.id, ScheduledGroup{.description = group, .speed = LearnedSpeed(1 / speed)});
+}
+
+void RequestScheduler::RemoveGroup(GroupId id) {
+  const ScheduledGroup* group = impl_->FindGroup(id);
+  if (group != nullptr && group->residents.empty() && !group->ready) impl_->groups.erase(id);
+}
+
+absl::Status RequestScheduler::Enqueue(const SchedulerTask& spec, absl::Time now, uint64_t ticket) {
+  if (spec.id == 0 || spec.key.empty() || spec.steps < 1 || spec.shape.rows < 1 || spec.shape.height < 1 ||
+      spec.shape.width < 1) {
+    return absl::InvalidArgumentError("a task has an id, a key, a size, a row and a step");
+  }
+  if (impl_->Find(spec.id) != nullptr) {
+    return absl::AlreadyExistsError(absl::StrCat("task ", spec.id, " is scheduled already"));
+  }
+  const auto promise = impl_->tickets.find(ticket);
+  if (ticket != 0 && (promise == impl_->tickets.end() || promise->second.key != spec.key)) {
+    return absl::FailedPreconditionError("the ticket is not one of this key, or it was used up");
+  }
+  if (ticket != 0) {
+    KeyState& key = impl_->KeyOf(spec.key);
+    --impl_->promised_tasks;
+    --key.promised;
+    key.flops -= promise->second.flops;
+    if (--promise->second.tasks == 0) impl_->tickets.erase(promise);
+  }
+  const ModelCost& cost = impl_->CostOfModel(spec.shape.model);
+  ScheduledTask task{
+      .spec = spec, .step_flops = StepFlops(cost, spec.shape), .decode_flops = DecodeFlops(cost, spec.shape)};
+  if (task.spec.enqueued > now) task.spec.enqueued = now;
+  const SchedulerOptions& options = impl_->options;
+  absl::Time due = task.spec.enqueued + options.patience - spec.priority * options.priority_step;
+  if (spec.deadline) {
+    const double throughput = impl_->Throughput(spec.shape.model);
+    const absl::Duration takes = throughput > 0 ? absl::Seconds(task.TotalFlops() / throughput) : absl::ZeroDuration();
+    due = std::min(due, *spec.deadline - takes);
+  }
+  task.order = {.due = due, .sequence = impl_->next_sequence++, .id = spec.id};
+  KeyState& key = impl_->KeyOf(spec.key);
+  if (key.live == 0) key.virtual_time = std::max(key.virtual_time, impl_->served_virtual_time);
+  ++key.live;
+  key.flops += task.TotalFlops();
+  impl_->AddWaiting(impl_->tasks.emplace(spec.id, std::move(task)).first->second);
+  return absl::OkStatus();
+}
+
+bool RequestScheduler::Cancel(TaskId id) {
+  ScheduledTask* task = impl_->Find(id);
+  if (task == nullptr) return false;
+  if (task->phase != TaskPhase::kWaiting) {
+    task->cancelled = true;
+    return false;
+  }
+  impl_->RemoveWaiting(*task);
+  impl_->Forget(id);
+  return true;
+}
+
+std::vector<TaskId> RequestScheduler::TakeExpired(absl::Time now) {
+  std::vector<TaskId> expired;
+  while (!impl_->deadlines.empty() && impl_->deadlines.begin()->first <= now) {
+    const TaskId id = impl_->deadlines.begin()->second;
+    impl_->RemoveWaiting(*impl_->Find(id));
+    impl_->Forget(id);
+    expired.push_back(id);
+  }
+  return expired;
+}
+
+std::vector<TaskId> RequestScheduler::TakeOverdue() { return std::exchange(impl_->overdue, {}); }
+
+void RequestScheduler::OnStarted(GroupId group, TaskId id) {
+  ScheduledTask* task = impl_->Find(id);
+  if (task != nullptr && task->group == group && task->phase == TaskPhase::kStarting) task->phase = TaskPhase::kActive;
+}
+
+void RequestScheduler::OnStepped(GroupId id, double seconds) {
+  ScheduledGroup* group = impl_->FindGroup(id);
+  if (group == nullptr || group->in_flight.empty()) return;
+  const StepInFlight& step = group->in_flight.front();
+  group->speed.Observe(step.shape, step.flops, seconds);
+  group->in_flight.pop_front();
+}
+
+void RequestScheduler::OnEnded(GroupId id, TaskId task_id, absl::Time) {
+  ScheduledGroup* group = impl_->FindGroup(id);
+  const ScheduledTask* task = impl_->Find(task_id);
+  if (group == nullptr || task == nullptr || task->phase == TaskPhase::kWaiting || task->group != id) return;
+  group->residents.erase(std::find(group->residents.begin(), group->residents.end(), task_id));
+  impl_->Forget(task_id);
+}
+
+void RequestScheduler::OnGroupReady(GroupId id, absl::Time) {
+  ScheduledGroup* group = impl_->FindGroup(id);
+  if (group == nullptr) return;
+  group->ready = true;
+  group->draining = false;
+}
+
+std::vector<TaskId> RequestScheduler::OnGroupDied(GroupId id) {
+  ScheduledGroup* group = impl_->FindGroup(id);
+  if (group == nullptr) return {};
+  impl_->LetGo(*group);
+  group->ready = false;
+  group->in_flight.clear();
+  std::vector<TaskId> residents = std::exchange(group->residents, {});
+  for (TaskId task : residents) {
+    // The work is lost: all of it is given back to the key.
+    impl_->KeyOf(impl_->Find(task)->spec.key).flops += impl_->Find(task)->issued * impl_->Find(task)->step_flops;
+    impl_->Find(task)->issued = 0;
+    impl_->Find(task)->phase = TaskPhase::kLeaving;
+    impl_->Forget(task);
+  }
+  return residents;
+}
+
+void RequestScheduler::Drain(GroupId id) {
+  if (ScheduledGroup* group = impl_->FindGroup(id)) group->draining = true;
+}
+
+int64_t RequestScheduler::waiting() const { return impl_->waiting_tasks; }
+
+int64_t RequestScheduler::resident() const {
+  int64_t count = 0;
+  for (const auto& [id, group] : impl_->groups) count += static_cast<int64_t>(group.residents.size());
+  return count;
+}
+
+std::map<std::string, double> RequestScheduler::Charged() const {
+  std::map<std::string, double> charged;
+  for (const auto& [key, state] : impl_->keys) charged[key] = state.charged;
+  return charged;
+}
+
+}  // namespace tessera

@@ -1,0 +1,291 @@
+#include "server/scheduling/request_scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/scheduling/scheduler_simulation.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+
+constexpr GroupId kGroup = 1;
+// A step of an 8x8 task takes 64 operations.
+constexpr double kStepFlops = 64;
+
+GroupDescription Group(int32_t max_rows, GroupId id = kGroup) { return {.id = id, .model = "m", .max_rows = max_rows}; }
+
+// One group that makes a step of one 8x8 task in a second.
+class SchedulerTest : public testing::Test {
+ protected:
+  explicit SchedulerTest(int32_t max_rows = 2, const SchedulerOptions& options = {}) : simulation_(options) {
+    simulation_.AddGroup(Group(max_rows), kStepFlops);
+  }
+
+  // Carries out plans by hand: everything is answered at once.
+  StepPlan NextAnswered() {
+    const StepPlan plan = scheduler().Next(kGroup, now_);
+    for (TaskId task : plan.end) scheduler().OnEnded(kGroup, task, now_);
+    for (TaskId task : plan.start) scheduler().OnStarted(kGroup, task);
+    if (!plan.step.empty()) scheduler().OnStepped(kGroup, 1.0 * plan.step.size());
+    for (TaskId task : plan.decode) scheduler().OnEnded(kGroup, task, now_);
+    now_ += absl::Seconds(1);
+    return plan;
+  }
+
+  void Enqueue(const SchedulerTask& task) {
+    SchedulerTask spec = task;
+    if (spec.enqueued == absl::InfinitePast()) spec.enqueued = now_;
+    const absl::Status status = scheduler().Enqueue(spec, now_);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
+  RequestScheduler& scheduler() { return simulation_.scheduler(); }
+
+  SchedulerSimulation simulation_;
+  absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
+};
+
+TEST_F(SchedulerTest, RunsATaskForItsStepsAndThenDecodesIt) {
+  simulation_.Submit(SmallTask(1, "a", 5));
+  simulation_.RunUntilIdle();
+  EXPECT_EQ(simulation_.outcomes().at(1).steps, 5);
+  EXPECT_TRUE(simulation_.outcomes().at(1).done);
+  EXPECT_EQ(scheduler().resident(), 0);
+}
+
+TEST_F(SchedulerTest, StepsATaskOnlyOnceItHasStarted) {
+  Enqueue(SmallTask(1, "a", 5));
+  const StepPlan plan = scheduler().Next(kGroup, now_);
+  EXPECT_THAT(plan.start, ElementsAre(1));
+  EXPECT_THAT(plan.step, IsEmpty());
+  scheduler().OnStarted(kGroup, 1);
+  EXPECT_THAT(scheduler().Next(kGroup, now_).step, ElementsAre(1));
+}
+
+TEST_F(SchedulerTest, HasAtMostTwoStepsInFlight) {
+  Enqueue(SmallTask(1, "a", 5));
+  NextAnswered();
+  EXPECT_THAT(scheduler().Next(kGroup, now_).step, ElementsAre(1));
+  EXPECT_THAT(scheduler().Next(kGroup, now_).step, ElementsAre(1));
+  EXPECT_TRUE(scheduler().Next(kGroup, now_).empty());
+  scheduler().OnStepped(kGroup, 1);
+  EXPECT_THAT(scheduler().Next(kGroup, now_).step, ElementsAre(1));
+}
+
+TEST_F(SchedulerTest, StepsACancelledTaskNoMoreAndEndsIt) {
+  Enqueue(SmallTask(1, "a", 50));
+  NextAnswered();
+  NextAnswered();
+  EXPECT_FALSE(scheduler().Cancel(1));
+  const StepPlan plan = scheduler().Next(kGroup, now_);
+  EXPECT_THAT(plan.end, ElementsAre(1));
+  EXPECT_THAT(plan.step, IsEmpty());
+  EXPECT_TRUE(scheduler().Next(kGroup, now_).empty());
+}
+
+TEST_F(SchedulerTest, EndsACancelledTaskAlsoWhenTheWindowIsFull) {
+  Enqueue(SmallTask(1, "a", 50));
+  NextAnswered();
+  scheduler().Next(kGroup, now_);
+  scheduler().Next(kGroup, now_);
+  scheduler().Cancel(1);
+  EXPECT_THAT(scheduler().Next(kGroup, now_).end, ElementsAre(1));
+}
+
+TEST_F(SchedulerTest, ForgetsACancelledWaitingTask) {
+  Enqueue(SmallTask(1, "a", 5));
+  EXPECT_TRUE(scheduler().Cancel(1));
+  EXPECT_TRUE(scheduler().Next(kGroup, now_).empty());
+  EXPECT_EQ(scheduler().waiting(), 0);
+}
+
+TEST_F(SchedulerTest, LetsTasksOfOneClassJoinAndLeaveWhateverTheirSteps) {
+  Enqueue(SmallTask(1, "a", 4));
+  NextAnswered();
+  NextAnswered();
+  Enqueue(SmallTask(2, "a", 9));
+  EXPECT_THAT(NextAnswered().step, ElementsAre(1));
+  EXPECT_THAT(NextAnswered().step, ElementsAre(1, 2));
+  EXPECT_THAT(NextAnswered().step, ElementsAre(1, 2));
+  EXPECT_THAT(NextAnswered().step, ElementsAre(2));
+}
+
+TEST_F(SchedulerTest, PutsTwoClassesIntoNoBatch) {
+  Enqueue(SmallTask(1, "a", 4, 8));
+  Enqueue(SmallTask(2, "a", 4, 16));
+  NextAnswered();
+  for (int i = 0; i < 4; ++i) EXPECT_THAT(NextAnswered().step, ElementsAre(1));
+  EXPECT_THAT(NextAnswered().start, ElementsAre(2));
+}
+
+TEST_F(SchedulerTest, TakesNoMoreRowsThanTheGroupHas) {
+  for (TaskId id = 1; id <= 5; ++id) Enqueue(SmallTask(id, "a", 3));
+  EXPECT_THAT(NextAnswered().start, ElementsAre(1, 2));
+  SchedulerTask guided = SmallTask(9, "a", 3);
+  guided.shape.rows = 2;
+  RequestScheduler one({});
+  one.SetModel("m", UnitCost());
+  one.AddGroup(Group(1));
+  one.OnGroupReady(kGroup, now_);
+  ASSERT_TRUE(one.Enqueue(guided, now_).ok());
+  EXPECT_THAT(one.Next(kGroup, now_).start, ElementsAre(9)) << "one task always runs";
+}
+
+TEST_F(SchedulerTest, ServesHigherPriorityOfAKeyFirst) {
+  Enqueue(SmallTask(1, "a", 3));
+  SchedulerTask urgent = SmallTask(2, "a", 3, 16);
+  urgent.priority = 1;
+  Enqueue(urgent);
+  EXPECT_THAT(scheduler().Next(kGroup, now_).start, ElementsAre(2));
+}
+
+TEST_F(SchedulerTest, ServesALowPriorityThatHasWaitedLongEnough) {
+  SchedulerTask old = SmallTask(1, "a", 3, 16);
+  old.priority = -1;
+  Enqueue(old);
+  now_ += absl::Seconds(31);  // one level is 30 s
+  Enqueue(SmallTask(2, "a", 3));
+  EXPECT_THAT(scheduler().Next(kGroup, now_).start, ElementsAre(1));
+}
+
+TEST_F(SchedulerTest, ServesTheEarlierDeadlineFirst) {
+  Enqueue(SmallTask(1, "a", 3));
+  SchedulerTask pressed = SmallTask(2, "a", 3, 16);
+  pressed.deadline = now_ + absl::Seconds(20);
+  Enqueue(pressed);
+  EXPECT_THAT(scheduler().Next(kGroup, now_).start, ElementsAre(2));
+}
+
+TEST_F(SchedulerTest, ForgetsWaitingTasksAndEndsRunningOnesAtTheirDeadline) {
+  SchedulerTask running = SmallTask(1, "a", 50), waiting = SmallTask(2, "a", 3, 16);
+  running.deadline = waiting.deadline = now_ + absl::Seconds(10);
+  Enqueue(running);
+  NextAnswered();
+  Enqueue(waiting);
+  now_ += absl::Seconds(20);
+  EXPECT_THAT(scheduler().TakeExpired(now_), ElementsAre(2));
+  EXPECT_THAT(scheduler().Next(kGroup, now_).end, ElementsAre(1));
+  EXPECT_THAT(scheduler().TakeOverdue(), ElementsAre(1));
+  EXPECT_THAT(scheduler().TakeOverdue(), IsEmpty());
+}
+
+TEST_F(SchedulerTest, RunsATaskAloneThatMustBe) {
+  SchedulerTask suspect = SmallTask(1, "a", 3);
+  suspect.alone = true;
+  Enqueue(SmallTask(2, "a", 3));
+  NextAnswered();
+  Enqueue(suspect);
+  Enqueue(SmallTask(3, "a", 3));
+  // The batch ends first, nothing joins it.
+  for (int i = 0; i < 3; ++i) {
+    const StepPlan plan = NextAnswered();
+    EXPECT_THAT(plan.start, IsEmpty());
+    EXPECT_THAT(plan.step, ElementsAre(2));
+  }
+  EXPECT_THAT(NextAnswered().start, ElementsAre(1)) << "before task 3, which was there too";
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(NextAnswered().step, ElementsAre(1));
+  EXPECT_THAT(NextAnswered().start, ElementsAre(3));
+}
+
+TEST_F(SchedulerTest, ParksALongTaskForAMuchShorterOneAndResumesIt) {
+  Enqueue(SmallTask(1, "a", 100));
+  NextAnswered();
+  NextAnswered();
+  Enqueue(SmallTask(2, "b", 2, 4));  // another class, a quarter of the operations
+  StepPlan plan = NextAnswered();
+  EXPECT_THAT(plan.start, ElementsAre(2));
+  EXPECT_THAT(plan.parked, ElementsAre(1));
+  EXPECT_THAT(plan.step, IsEmpty()) << "the short one has not started yet";
+  EXPECT_THAT(NextAnswered().step, ElementsAre(2));
+  EXPECT_THAT(NextAnswered().step, ElementsAre(2));
+  EXPECT_THAT(NextAnswered().step, ElementsAre(1));
+}
+
+TEST_F(SchedulerTest, ParksNoTaskForOneThatIsNotMuchShorter) {
+  Enqueue(SmallTask(1, "a", 10));
+  NextAnswered();
+  Enqueue(SmallTask(2, "b", 20, 4));
+  for (int i = 0; i < 10; ++i) EXPECT_THAT(NextAnswered().step, ElementsAre(1));
+}
+
+TEST_F(SchedulerTest, BoundsHowLongAParkedTaskIsOvertaken) {
+  simulation_.Submit(SmallTask(1, "a", 100));  // 100 s alone
+  simulation_.RunUntil(simulation_.now() + absl::Seconds(5));
+  const absl::Time began = simulation_.outcomes().at(1).started;
+  for (TaskId id = 2; id < 400; ++id) simulation_.Submit(SmallTask(id, "b", 8, 4));  // 2 s each
+  simulation_.RunUntilIdle();
+  // Half of its length, and what was in flight.
+  EXPECT_LT(simulation_.outcomes().at(1).ended - began, absl::Seconds(100 + 50 + 10));
+}
+
+TEST_F(SchedulerTest, GivesBackTheTasksOfADeadGroupAndNoOthers) {
+  Enqueue(SmallTask(1, "a", 5));
+  Enqueue(SmallTask(2, "a", 5));
+  Enqueue(SmallTask(3, "a", 5));
+  NextAnswered();
+  NextAnswered();
+  EXPECT_THAT(scheduler().OnGroupDied(kGroup), ElementsAre(1, 2));
+  EXPECT_EQ(scheduler().waiting(), 1);
+  EXPECT_TRUE(scheduler().Next(kGroup, now_).empty());
+  EXPECT_EQ(scheduler().Charged()["a"], 0);
+  EXPECT_TRUE(scheduler().CheckInvariants().ok()) << scheduler().CheckInvariants();
+}
+
+TEST_F(SchedulerTest, StartsNothingInADrainingGroup) {
+  Enqueue(SmallTask(1, "a", 3));
+  NextAnswered();
+  Enqueue(SmallTask(2, "a", 3));
+  scheduler().Drain(kGroup);
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(NextAnswered().step, ElementsAre(1));
+  EXPECT_TRUE(NextAnswered().empty());
+}
+
+TEST_F(SchedulerTest, IgnoresAnswersAboutWhatItDoesNotKnow) {
+  scheduler().OnStarted(kGroup, 77);
+  scheduler().OnEnded(kGroup, 77, now_);
+  scheduler().OnStepped(kGroup, 1);
+  scheduler().OnStepped(99, 1);
+  EXPECT_THAT(scheduler().OnGroupDied(99), IsEmpty());
+  EXPECT_TRUE(scheduler().Next(99, now_).empty());
+  EXPECT_TRUE(scheduler().CheckInvariants().ok());
+}
+
+TEST_F(SchedulerTest, RefusesAnIdTwice) {
+  Enqueue(SmallTask(1, "a", 3));
+  EXPECT_EQ(scheduler().Enqueue(SmallTask(1, "a", 3), now_).code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(SchedulerTest, CountsPositionsByTheSharesOfTheKeys) {
+  for (TaskId id = 1; id <= 4; ++id) Enqueue(SmallTask(id, "a", 3));
+  Enqueue(SmallTask(5, "b", 3));
+  EXPECT_EQ(scheduler().QueuePosition(1), 0);
+  EXPECT_EQ(scheduler().QueuePosition(5), 1) << "the second key's turn comes second";
+  EXPECT_EQ(scheduler().QueuePosition(2), 2);
+  EXPECT_EQ(scheduler().QueuePosition(4), 4);
+  EXPECT_EQ(scheduler().QueuePosition(99), std::nullopt);
+}
+
+TEST_F(SchedulerTest, ExpectsTheWaitThatItsGroupsSpeedSays) {
+  Enqueue(SmallTask(1, "a", 10));
+  NextAnswered();
+  NextAnswered();  // a step that took a second
+  Enqueue(SmallTask(2, "a", 10, 16));
+  Enqueue(SmallTask(3, "a", 10, 16));
+  // Before the first of them: nine steps of a second; before the second also one of 40 s.
+  EXPECT_NEAR(absl::ToDoubleSeconds(*scheduler().ExpectedWait(2)), 9, 1e-6);
+  EXPECT_NEAR(absl::ToDoubleSeconds(*scheduler().ExpectedWait(3)), 49, 1e-6);
+}
+
+}  // namespace
+}  // namespace tessera

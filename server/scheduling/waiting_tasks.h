@@ -1,0 +1,79 @@
+// The tasks of one model that wait, by key and shape class, each ordered by due time. Pure; one thread.
+#pragma once
+
+#include <cstdint>
+#include <ext/pb_ds/assoc_container.hpp>
+#include <ext/pb_ds/tree_policy.hpp>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "absl/functional/function_ref.h"
+#include "absl/time/time.h"
+#include "server/scheduling/cost_model.h"
+
+namespace tessera {
+
+struct WaitingTask {
+  absl::Time due;
+  uint64_t sequence = 0;  // of being enqueued; breaks ties
+  uint64_t id = 0;
+
+  bool operator<(const WaitingTask& other) const {
+    return std::tie(due, sequence) < std::tie(other.due, other.sequence);
+  }
+};
+
+// What tasks must have in common to be interchangeable for a group.
+struct WaitingClass {
+  bool alone = false;
+  ShapeClass shape;
+
+  auto operator<=>(const WaitingClass&) const = default;
+};
+
+class WaitingTasks final {
+ public:
+  void Add(const std::string& key, const WaitingClass& of, const WaitingTask& task, double flops);
+  void Remove(const std::string& key, const WaitingClass& of, const WaitingTask& task, double flops);
+
+  // Calls with every key that has tasks, in the order of names.
+  void VisitKeys(absl::FunctionRef<void(const std::string& key, int64_t tasks)> visit) const;
+
+  // The earliest task of `key` in a class that passes, skipping tasks that do not.
+  std::optional<uint64_t> Earliest(const std::string& key, absl::FunctionRef<bool(const WaitingClass&)> class_passes,
+                                   absl::FunctionRef<bool(uint64_t id)> task_passes) const;
+
+  // Tasks of the key that are due before this one.
+  int64_t Rank(const std::string& key, const WaitingTask& task) const;
+
+  // Predicted operations of all tasks in classes that pass.
+  double Flops(absl::FunctionRef<bool(const WaitingClass&)> class_passes) const;
+
+  int64_t size() const { return size_; }
+  double flops() const { return flops_; }
+  bool has_alone() const { return alone_ > 0; }
+
+ private:
+  using Ordered = __gnu_pbds::tree<WaitingTask, __gnu_pbds::null_type, std::less<WaitingTask>, __gnu_pbds::rb_tree_tag,
+                                   __gnu_pbds::tree_order_statistics_node_update>;
+  struct Key {
+    Ordered all;
+    std::map<WaitingClass, std::set<WaitingTask>> classes;
+  };
+  struct Load {
+    int64_t tasks = 0;
+    double flops = 0;
+  };
+
+  std::map<std::string, Key> keys_;  // with tasks only, as the maps in it
+  std::map<WaitingClass, Load> loads_;
+  int64_t size_ = 0;
+  int64_t alone_ = 0;
+  double flops_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,128 @@
+#include "tests/scheduling/scheduler_simulation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace tessera {
+
+ModelCost UnitCost() { return {.flops_per_token = 1, .bytes_per_token = 1}; }
+
+SchedulerTask SmallTask(TaskId id, const std::string& key, int32_t steps, int32_t size) {
+  return {.id = id, .key = key, .shape = {.model = "m", .height = size, .width = size}, .steps = steps};
+}
+
+SchedulerSimulation::SchedulerSimulation(const SchedulerOptions& options) : scheduler_(options) {
+  scheduler_.SetModel("m", UnitCost());
+}
+
+void SchedulerSimulation::AddGroup(const GroupDescription& group, double flops_per_second) {
+  scheduler_.AddGroup(group);
+  scheduler_.OnGroupReady(group.id, now_);
+  workers_[group.id] = {.flops_per_second = flops_per_second, .free_at = now_};
+}
+
+void SchedulerSimulation::Submit(const SchedulerTask& task) {
+  SchedulerTask spec = task;
+  if (spec.enqueued == absl::InfinitePast()) spec.enqueued = now_;
+  specs_[spec.id] = spec;
+  TaskOutcome& outcome = outcomes_[spec.id];
+  outcome = {.key = spec.key, .enqueued = spec.enqueued};
+  if (!scheduler_.Enqueue(spec, now_).ok()) log_.push_back(absl::StrCat("refused ", spec.id));
+}
+
+void SchedulerSimulation::Cancel(TaskId task) {
+  scheduler_.Cancel(task);
+  cancelled_.insert(task);
+}
+
+std::vector<TaskId> SchedulerSimulation::KillGroup(GroupId group) {
+  ++epochs_[group];
+  workers_[group].up = false;
+  return scheduler_.OnGroupDied(group);
+}
+
+void SchedulerSimulation::ReviveGroup(GroupId group) {
+  workers_[group].up = true;
+  workers_[group].free_at = now_;
+  scheduler_.OnGroupReady(group, now_);
+}
+
+void SchedulerSimulation::Advance(GroupId id) {
+  Worker& worker = workers_[id];
+  if (!worker.up) return;
+  while (true) {
+    const StepPlan plan = scheduler_.Next(id, now_);
+    if (plan.empty()) return;
+    log_.push_back(absl::StrCat("group ", id, " end ", absl::StrJoin(plan.end, ","), " start ",
+                                absl::StrJoin(plan.start, ","), " step ", absl::StrJoin(plan.step, ","), " decode ",
+                                absl::StrJoin(plan.decode, ","), " parked ", absl::StrJoin(plan.parked, ",")));
+    if (worker.free_at < now_) worker.free_at = now_;
+    const int epoch = epochs_[id];
+    for (TaskId task : plan.end) events_.emplace(worker.free_at, Event{.group = id, .epoch = epoch, .task = task});
+    for (TaskId task : plan.start) {
+      outcomes_[task].started = now_;
+      outcomes_[task].group = id;
+      events_.emplace(worker.free_at, Event{.group = id, .epoch = epoch, .task = task, .started = true});
+    }
+    if (!plan.step.empty()) {
+      double flops = 0;
+      for (TaskId task : plan.step) {
+        ++outcomes_[task].steps;
+        if (cancelled_.contains(task)) ++after_cancel_[task];
+        const double own = StepFlops(UnitCost(), specs_[task].shape);
+        flops += own;
+        flops_[specs_[task].key] += own;
+      }
+      const double seconds = flops / worker.flops_per_second;
+      worker.free_at += absl::Seconds(seconds);
+      events_.emplace(worker.free_at, Event{.group = id, .epoch = epoch, .seconds = seconds});
+    }
+    for (TaskId task : plan.decode) {
+      outcomes_[task].done = true;
+      events_.emplace(worker.free_at, Event{.group = id, .epoch = epoch, .task = task});
+    }
+  }
+}
+
+void SchedulerSimulation::RunUntil(absl::Time end) {
+  for (auto& [id, worker] : workers_) Advance(id);
+  while (!events_.empty() && events_.begin()->first <= end) {
+    const absl::Time at = events_.begin()->first;
+    for (auto& [id, worker] : workers_) {
+      // Told to do nothing although tasks wait and it could.
+      if (worker.up && worker.free_at < at && scheduler_.waiting() > 0)
+        worker.idle += at - std::max(now_, worker.free_at);
+    }
+    now_ = std::max(now_, at);
+    const Event event = events_.begin()->second;
+    events_.erase(events_.begin());
+    if (event.epoch != epochs_[event.group]) continue;
+    if (event.started) {
+      scheduler_.OnStarted(event.group, event.task);
+    } else if (event.task != 0) {
+      scheduler_.OnEnded(event.group, event.task, now_);
+      outcomes_[event.task].ended = now_;
+    } else {
+      scheduler_.OnStepped(event.group, event.seconds);
+    }
+    for (auto& [id, worker] : workers_) Advance(id);
+  }
+  if (end != absl::InfiniteFuture()) now_ = std::max(now_, end);
+}
+
+absl::Duration SchedulerSimulation::idle_while_waiting(GroupId group) const { return workers_.at(group).idle; }
+
+int SchedulerSimulation::steps_after_cancel(TaskId task) const {
+  const auto steps = after_cancel_.find(task);
+  return steps == after_cancel_.end() ? 0 : steps->second;
+}
+
+double SchedulerSimulation::flops_of(const std::string& key) const {
+  const auto flops = flops_.find(key);
+  return flops == flops_.end() ? 0 : flops->second;
+}
+
+}  // namespace tessera
