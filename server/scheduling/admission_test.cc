@@ -1,0 +1,189 @@
+// Admission, predicted cost and learned speed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+
+#include "server/scheduling/learned_speed.h"
+#include "server/scheduling/request_scheduler.h"
+#include "tests/scheduling/scheduler_simulation.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+const ShapeClass kSmall = {.model = "m", .height = 8, .width = 8};
+
+class AdmissionTest : public testing::Test {
+ protected:
+  explicit AdmissionTest(const SchedulerOptions& options = Options()) : scheduler_(options) {
+    scheduler_.SetModel("m", UnitCost());
+    scheduler_.AddGroup({.id = 1, .model = "m", .max_rows = 4, .memory_bytes = 300});
+    scheduler_.OnGroupReady(1, now_);
+  }
+
+  // A step of a small task takes a second.
+  static SchedulerOptions Options() {
+    SchedulerOptions options;
+    options.initial_flops_per_second = 64;
+    options.max_waiting = 10;
+    options.max_expected_wait = absl::Seconds(100);
+    return options;
+  }
+
+  RequestScheduler scheduler_;
+  absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
+};
+
+TEST_F(AdmissionTest, RefusesOverTheBoundOfWaitingTasksAtOnce) {
+  ASSERT_TRUE(scheduler_.Admit("a", kSmall, 5, 10, {}).status.ok());
+  const Admission refused = scheduler_.Admit("b", kSmall, 5, 1, {});
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.expected_wait, absl::Seconds(5)) << "until one of five seconds is done";
+}
+
+TEST_F(AdmissionTest, RefusesOverTheBoundOfTheExpectedWait) {
+  ASSERT_TRUE(scheduler_.Admit("a", kSmall, 130, 1, {}).status.ok());
+  const Admission refused = scheduler_.Admit("b", kSmall, 5, 1, {});
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.expected_wait, absl::Seconds(30));
+  EXPECT_THAT(std::string(refused.status.message()), HasSubstr("130 s"));
+}
+
+TEST_F(AdmissionTest, TellsAnAdmittedTaskItsWait) {
+  ASSERT_TRUE(scheduler_.Admit("a", kSmall, 40, 1, {}).status.ok());
+  EXPECT_EQ(scheduler_.Admit("b", kSmall, 5, 1, {}).expected_wait, absl::Seconds(40));
+}
+
+TEST_F(AdmissionTest, BoundsTheTasksAndTheWorkOfAKey) {
+  EXPECT_TRUE(scheduler_.Admit("a", kSmall, 5, 2, {.max_waiting = 3}).status.ok());
+  EXPECT_EQ(scheduler_.Admit("a", kSmall, 5, 2, {.max_waiting = 3}).status.code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(scheduler_.Admit("b", kSmall, 5, 2, {.max_waiting = 3}).status.ok()) << "each key has its own";
+  const Admission refused = scheduler_.Admit("c", kSmall, 20, 1, {.max_device_seconds = 15});
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.expected_wait, absl::Seconds(5));
+}
+
+TEST_F(AdmissionTest, KeepsAPromiseUntilItIsUsedOrReleased) {
+  const Admission promise = scheduler_.Admit("a", kSmall, 5, 10, {});
+  ASSERT_TRUE(promise.status.ok());
+  SchedulerTask task = SmallTask(1, "a", 5);
+  task.enqueued = now_;
+  ASSERT_TRUE(scheduler_.Enqueue(task, now_, promise.ticket).ok());
+  EXPECT_FALSE(scheduler_.Admit("b", kSmall, 5, 1, {}).status.ok());
+  scheduler_.Release(promise.ticket);
+  EXPECT_TRUE(scheduler_.Admit("b", kSmall, 5, 9, {}).status.ok());
+  EXPECT_FALSE(scheduler_.Admit("b", kSmall, 5, 1, {}).status.ok());
+  EXPECT_TRUE(scheduler_.CheckInvariants().ok()) << scheduler_.CheckInvariants();
+}
+
+TEST_F(AdmissionTest, TakesNoTicketTwiceAndNoneOfAnotherKey) {
+  const Admission promise = scheduler_.Admit("a", kSmall, 5, 1, {});
+  EXPECT_EQ(scheduler_.Enqueue(SmallTask(1, "b", 5), now_, promise.ticket).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(scheduler_.Enqueue(SmallTask(1, "a", 5), now_, promise.ticket).ok());
+  EXPECT_EQ(scheduler_.Enqueue(SmallTask(2, "a", 5), now_, promise.ticket).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(AdmissionTest, NeverRefusesARecoveredTask) {
+  for (TaskId id = 1; id <= 50; ++id) ASSERT_TRUE(scheduler_.Enqueue(SmallTask(id, "a", 5), now_).ok());
+  EXPECT_EQ(scheduler_.waiting(), 50);
+}
+
+TEST_F(AdmissionTest, SaysHowMuchMemoryAnImageNeedsThatFitsNowhere) {
+  const Admission refused = scheduler_.Admit("a", {.model = "m", .height = 64, .width = 64}, 5, 1, {});
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.status.message()), HasSubstr("64x64"));
+}
+
+TEST_F(AdmissionTest, RefusesAModelWithoutGroups) {
+  EXPECT_EQ(scheduler_.Admit("a", {.model = "x", .height = 8, .width = 8}, 5, 1, {}).status.code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(AdmissionTest, CountsOnGroupsThatAreNotUpYet) {
+  scheduler_.OnGroupDied(1);
+  EXPECT_TRUE(scheduler_.Admit("a", kSmall, 5, 1, {}).status.ok());
+}
+
+ModelDescription Transformer() {
+  ModelDescription model{.size_multiple = 16, .blocks = 28};
+  model.components = {{.name = "transformer", .parameters = 600'000'000}, {.name = "vae", .parameters = 84'000'000}};
+  return model;
+}
+
+TEST(CostModel, CountsEveryParameterOnceAToken) {
+  const ModelCost cost = CostOf(Transformer(), 2);
+  // 1024 x 1024 is 64 x 64 tokens of 16 pixels. Two operations for each of 6e8 parameters and token: 4.9e12; attention
+  // over 4096 tokens of width 1336 in 28 blocks: 4 · 28 · 1336 · 4096² = 2.5e12.
+  const double flops = StepFlops(cost, {.model = "m", .height = 1024, .width = 1024});
+  EXPECT_NEAR(flops, 4.9e12 + 2.5e12, 0.1e12);
+}
+
+TEST(CostModel, CountsEveryGuidanceBranch) {
+  const ModelCost cost = CostOf(Transformer(), 2);
+  EXPECT_EQ(StepFlops(cost, {.model = "m", .height = 512, .width = 512, .rows = 2}),
+            2 * StepFlops(cost, {.model = "m", .height = 512, .width = 512}));
+}
+
+TEST(CostModel, DividesMemoryByTheLayout) {
+  const ModelCost cost{.flops_per_token = 1, .bytes_per_token = 10};
+  const ShapeClass shape = {.model = "m", .height = 8, .width = 8, .rows = 2};
+  EXPECT_EQ(PeakBytes(cost, shape, 3, {}), 3 * 2 * 64 * 10);
+  EXPECT_EQ(PeakBytes(cost, shape, 3, {.sequence = 4}), 3 * 2 * 16 * 10);
+  EXPECT_EQ(PeakBytes(cost, shape, 3, {.sequence = 4, .tensor = 2, .cfg = 2}), 3 * 1 * 16 * 10 / 2);
+}
+
+TEST(ShapeClasses, DifferByGuidanceBranchesAndNotBySamplers) {
+  const ModelDescription model = Transformer();
+  JobParameters parameters{.height = 512, .width = 512, .steps = 20, .guidance_scale = 4.5, .sampler = "ddim"};
+  const ShapeClass guided = ShapeOf("m", model, parameters);
+  EXPECT_EQ(guided.rows, 2);
+  parameters.sampler = "dpm++";
+  parameters.steps = 7;
+  parameters.seed = 9;
+  parameters.guidance_scale = 7;
+  EXPECT_EQ(ShapeOf("m", model, parameters), guided);
+  parameters.guidance_scale = 1;
+  EXPECT_EQ(ShapeOf("m", model, parameters).rows, 1);
+  parameters.options.skip_layers.layers = {7};
+  EXPECT_EQ(ShapeOf("m", model, parameters).rows, 2);
+  EXPECT_NE(ShapeOf("m", model, parameters), guided) << "the branches are others";
+}
+
+TEST(ShapeClasses, CountNoBranchForAModelThatIsToldItsGuidance) {
+  ModelDescription model = Transformer();
+  model.options = {prompt_option::kTrueCfgScale};
+  JobParameters parameters{.height = 512, .width = 512, .steps = 20, .guidance_scale = 3.5};
+  EXPECT_EQ(ShapeOf("m", model, parameters).rows, 1);
+  parameters.options.true_cfg_scale = 2;
+  EXPECT_EQ(ShapeOf("m", model, parameters).rows, 2);
+}
+
+TEST(LearnedSpeed, FollowsWhatItSees) {
+  LearnedSpeed speed(1.0);
+  EXPECT_EQ(speed.SecondsPerFlop(kSmall), 1.0);
+  speed.Observe(kSmall, 100, 200);
+  EXPECT_EQ(speed.SecondsPerFlop(kSmall), 2.0);
+  for (int i = 0; i < 60; ++i) speed.Observe(kSmall, 100, 400);
+  EXPECT_NEAR(speed.SecondsPerFlop(kSmall), 4, 0.01);
+  const ShapeClass unseen = {.model = "m", .height = 9, .width = 9};
+  EXPECT_NEAR(speed.SecondsPerFlop(unseen), 4, 0.01);
+}
+
+TEST(LearnedSpeed, IgnoresWhatIsNoSpeed) {
+  LearnedSpeed speed(1.0);
+  for (double seconds :
+       {0.0, -1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    speed.Observe(kSmall, 100, seconds);
+  }
+  speed.Observe(kSmall, 0, 1);
+  EXPECT_EQ(speed.SecondsPerFlop(kSmall), 1.0);
+}
+
+}  // namespace
+}  // namespace tessera
