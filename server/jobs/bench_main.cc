@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/jobs/job_store.h"
+#include "server/scheduling/request_scheduler.h"
 
 namespace tessera {
 namespace {
@@ -46,6 +47,22 @@ absl::Status Fill(JobStore& store, int64_t rows) {
   }
   while (answered < rows) std::this_thread::yield();
   return failed ? absl::InternalError("a submission failed") : absl::OkStatus();
+}
+
+// One group of eight rows over a full queue.
+void PlanSteps(RequestScheduler& scheduler, const Clock& clock) {
+  scheduler.AddGroup({.id = 1, .model = "emoji", .max_rows = 8});
+  scheduler.OnGroupReady(1, clock.Now());
+  Times plans;
+  for (int i = 0; i < 2000; ++i) {
+    const absl::Duration start = clock.Elapsed();
+    const StepPlan plan = scheduler.Next(1, clock.Now());
+    for (TaskId task : plan.start) scheduler.OnStarted(1, task);
+    if (!plan.step.empty()) scheduler.OnStepped(1, 0.01);
+    for (TaskId task : plan.decode) scheduler.OnEnded(1, task, clock.Now());
+    plans.milliseconds.push_back(absl::ToDoubleMilliseconds(clock.Elapsed() - start));
+  }
+  std::printf("plan of a step: median %.4f ms, p99 %.4f ms\n", plans.At(0.5), plans.At(0.99));
 }
 
 int Run(const std::string& folder, int64_t rows, int submitters, double seconds) {
@@ -92,11 +109,23 @@ int Run(const std::string& folder, int64_t rows, int submitters, double seconds)
   store.reset();
   began = clock.Elapsed();
   store = *JobStore::Open(options);
+  RequestScheduler scheduler({});
+  scheduler.SetModel("emoji", {.flops_per_token = 1});
   std::vector<uint64_t> queue;
-  const absl::StatusOr<Recovery> recovery = store->Recover([&](const QueuedTask& task) { queue.push_back(task.id); });
+  const absl::StatusOr<Recovery> recovery = store->Recover([&](const QueuedTask& task) {
+    queue.push_back(task.id);
+    const JobParameters& parameters = task.request->parameters;
+    const SchedulerTask scheduled = {
+        .id = task.id,
+        .key = task.tenant,
+        .shape = {.model = task.request->model, .height = parameters.height, .width = parameters.width},
+        .steps = parameters.steps,
+        .enqueued = task.created};
+    scheduler.Enqueue(scheduled, task.created).IgnoreError();
+  });
   if (!recovery.ok()) return 1;
-  std::printf("recovery: %lld queued jobs in %.2f s\n", static_cast<long long>(recovery->queued),
-              absl::ToDoubleSeconds(clock.Elapsed() - began));
+  std::printf("recovery: %lld queued jobs in %.2f s, the scheduler's queue included\n",
+              static_cast<long long>(recovery->queued), absl::ToDoubleSeconds(clock.Elapsed() - began));
 
   Times claims;
   for (size_t i = 0; i < 500 && i < queue.size(); ++i) {
@@ -104,6 +133,7 @@ int Run(const std::string& folder, int64_t rows, int submitters, double seconds)
     if (!store->Claim(queue[i * (queue.size() / 500)]).ok()) return 1;
     claims.milliseconds.push_back(absl::ToDoubleMilliseconds(clock.Elapsed() - start));
   }
+  PlanSteps(scheduler, clock);
   std::printf("claim: median %.2f ms, p99 %.2f ms, longest %.2f ms\n", claims.At(0.5), claims.At(0.99), claims.At(1));
   return 0;
 }

@@ -42,20 +42,40 @@ GroupCommit::~GroupCommit() {
 }
 
 void GroupCommit::Post(Change change) {
-  bool first;
+  bool wake;
   {
     const std::lock_guard lock(mutex_);
-    first = waiting_.empty();
+    wake = waiting_.empty() && !writing_;
     waiting_.push_back(std::move(change));
   }
-  if (first) changed_.notify_one();
+  if (wake) changed_.notify_one();
 }
 
 absl::Status GroupCommit::Run(const char* name, std::function<absl::Status(SqliteDatabase&)> apply) {
   std::promise<absl::Status> result;
-  Post({.name = name, .apply = std::move(apply), .done = [&result](absl::Status status) {
-          result.set_value(std::move(status));
-        }});
+  Change change{.name = name, .apply = std::move(apply), .done = [&result](absl::Status status) {
+                  result.set_value(std::move(status));
+                }};
+  bool writes;
+  {
+    const std::lock_guard lock(mutex_);
+    writes = !writing_ && waiting_.empty();
+    if (writes) writing_ = true;
+  }
+  if (!writes) {
+    Post(std::move(change));
+    return result.get_future().get();
+  }
+  std::vector<Change> changes;
+  changes.push_back(std::move(change));
+  WriteAll(std::move(changes));
+  bool wake;
+  {
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+    wake = !waiting_.empty() || ending_;
+  }
+  if (wake) changed_.notify_one();
   return result.get_future().get();
 }
 
@@ -82,13 +102,34 @@ absl::StatusOr<std::vector<absl::Status>> GroupCommit::WriteTogether(const std::
   return failure;
 }
 
+void GroupCommit::WriteAll(std::vector<Change> changes) {
+  absl::StatusOr<std::vector<absl::Status>> results = WriteTogether(changes);
+  if (!results.ok() && changes.size() > 1) {
+    std::vector<absl::Status> single;
+    for (Change& change : changes) {
+      std::vector<Change> alone;
+      alone.push_back(change);
+      const absl::StatusOr<std::vector<absl::Status>> result = WriteTogether(alone);
+      single.push_back(result.ok() ? result->front() : result.status());
+    }
+    results = std::move(single);
+  } else if (!results.ok()) {
+    results = std::vector<absl::Status>{results.status()};
+  }
+  for (size_t i = 0; i < changes.size(); ++i) {
+    if ((*results)[i].ok()) Reach(changes[i], ".after_commit");
+    changes[i].done(std::move((*results)[i]));
+  }
+}
+
 void GroupCommit::Write() {
   while (true) {
     std::vector<Change> changes;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
+      changed_.wait(lock, [this] { return !writing_ && (ending_ || !waiting_.empty()); });
       if (waiting_.empty()) return;
+      writing_ = true;
       if (waiting_.size() <= kMaxChanges) {
         changes.swap(waiting_);
       } else {
@@ -97,23 +138,9 @@ void GroupCommit::Write() {
         waiting_.erase(waiting_.begin(), end);
       }
     }
-    absl::StatusOr<std::vector<absl::Status>> results = WriteTogether(changes);
-    if (!results.ok() && changes.size() > 1) {
-      std::vector<absl::Status> single;
-      for (Change& change : changes) {
-        std::vector<Change> alone;
-        alone.push_back(change);
-        const absl::StatusOr<std::vector<absl::Status>> result = WriteTogether(alone);
-        single.push_back(result.ok() ? result->front() : result.status());
-      }
-      results = std::move(single);
-    } else if (!results.ok()) {
-      results = std::vector<absl::Status>{results.status()};
-    }
-    for (size_t i = 0; i < changes.size(); ++i) {
-      if ((*results)[i].ok()) Reach(changes[i], ".after_commit");
-      changes[i].done(std::move((*results)[i]));
-    }
+    WriteAll(std::move(changes));
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
   }
 }
 

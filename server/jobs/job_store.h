@@ -1,7 +1,7 @@
 // The durable queue: every job that was ever acknowledged, until its retention ends.
 //
-// A call that changes something returns after the change is on the disk: SQLite in WAL mode with synchronous=FULL. One
-// thread of the store writes; the changes of all callers that wait at the same time share one transaction and one sync.
+// A call that changes something returns after the change is on the disk: SQLite in WAL mode with synchronous=FULL. The
+// changes of all callers that wait at the same time share one transaction and one sync.
 // Reads go over a second connection and see committed changes only.
 //
 // Tasks move as task_state.h says. Whoever claims a task gets its attempt number and must show it with every report: a
@@ -93,7 +93,8 @@ class JobStore {
   // All tasks of the job or none. ALREADY_EXISTS for a known idempotency key with another digest.
   absl::StatusOr<SubmittedJob> Submit(const NewJob& job);
 
-  // The same without waiting: `done` is called once, on the store's thread, and must not block or call the store.
+  // The same without waiting: `done` is called once, on a thread of the store or before this returns, and must not
+  // block or call the store.
   void SubmitAsync(NewJob job, std::function<void(absl::StatusOr<SubmittedJob>)> done);
 
   // queued → running. A damaged task is failed here and DATA_LOSS returned.

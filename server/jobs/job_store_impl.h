@@ -108,7 +108,7 @@ class JobStore::Impl {
   std::mutex read_mutex_;
   const std::unique_ptr<SqliteDatabase> reader_;  // guarded by read_mutex_
 
-  uint64_t next_number_;  // of the writing thread
+  uint64_t next_number_;  // of whoever writes
   int64_t given_back_ = 0;
   std::array<std::atomic<int64_t>, kTaskStates> counts_{};
   Leases leases_;
