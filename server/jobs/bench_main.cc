@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -108,6 +109,7 @@ int Run(const std::string& folder, int64_t rows, int submitters, double seconds)
 
   store.reset();
   began = clock.Elapsed();
+  const std::clock_t cpu_began = std::clock();
   store = *JobStore::Open(options);
   RequestScheduler scheduler({});
   scheduler.SetModel("emoji", {.flops_per_token = 1});
@@ -124,8 +126,9 @@ int Run(const std::string& folder, int64_t rows, int submitters, double seconds)
     scheduler.Enqueue(scheduled, task.created).IgnoreError();
   });
   if (!recovery.ok()) return 1;
-  std::printf("recovery: %lld queued jobs in %.2f s, the scheduler's queue included\n",
-              static_cast<long long>(recovery->queued), absl::ToDoubleSeconds(clock.Elapsed() - began));
+  std::printf("recovery: %lld queued jobs in %.2f s, the scheduler's queue included; %.2f s of processor time\n",
+              static_cast<long long>(recovery->queued), absl::ToDoubleSeconds(clock.Elapsed() - began),
+              static_cast<double>(std::clock() - cpu_began) / CLOCKS_PER_SEC);
 
   Times claims;
   for (size_t i = 0; i < 500 && i < queue.size(); ++i) {

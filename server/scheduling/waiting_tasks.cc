@@ -5,7 +5,8 @@ namespace tessera {
 void WaitingTasks::Add(const std::string& key, const WaitingClass& of, const WaitingTask& task, double flops) {
   Key& waiting = keys_[key];
   waiting.all.insert(task);
-  waiting.classes[of].insert(task);
+  std::set<WaitingTask>& tasks = waiting.classes[of];
+  tasks.insert(tasks.end(), task);  // it is nearly always the last
   Load& load = loads_[of];
   ++load.tasks;
   load.flops += flops;
