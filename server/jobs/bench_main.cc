@@ -41,7 +41,7 @@ absl::Status Fill(JobStore& store, int64_t rows) {
   std::atomic<bool> failed{false};
   for (int64_t sent = 0; sent < rows; ++sent) {
     while (sent - answered > 2048) std::this_thread::yield();
-    store.SubmitAsync(ExampleJob(), [&](absl::StatusOr<SubmittedJob> job) {
+    store.SubmitAsync(ExampleJob(), [&](const absl::StatusOr<SubmittedJob>& job) {
       if (!job.ok()) failed = true;
       ++answered;
     });

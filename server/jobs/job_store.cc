@@ -201,8 +201,9 @@ absl::StatusOr<JobRecord> JobStore::Cancel(const std::string& tenant, const std:
       if (absl::Status moved = MoveTask(database, *row, move, counts); !moved.ok()) return moved;
     }
     absl::StatusOr<JobRecord> after = ReadJob(database, tenant, job);
-    if (after.ok()) record = *std::move(after);
-    return after.status();
+    if (!after.ok()) return after.status();
+    record = *std::move(after);
+    return absl::OkStatus();
   });
   if (!status.ok()) return status;
   for (const TaskRecord& task : record.tasks) impl_->leases_.End(task.id);

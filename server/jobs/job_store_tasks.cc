@@ -82,8 +82,7 @@ absl::Status JobStore::Finish(const TaskAttempt& attempt, const std::string& fil
                                                    impl_->options_.max_image_bytes, " are kept"));
   }
   // Nobody's file is written, let alone replaced, for an attempt that was given up.
-  const absl::Status runs =
-      impl_->Read([&](SqliteDatabase& database) { return FindAttempt(database, attempt).status(); });
+  absl::Status runs = impl_->Read([&](SqliteDatabase& database) { return FindAttempt(database, attempt).status(); });
   if (!runs.ok()) return runs;
   StoredImage image{.origin = origin, .file = ResultFileName(attempt), .bytes = file.size(), .digest = Sha256(file)};
   TaskMove move = impl_->MoveTo(TaskState::kDone);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <tuple>
 
 #include "runtime/commands.h"
 
@@ -34,7 +35,11 @@ struct ShapeClass {
   int32_t rows = 1;      // of the batch that one task takes: its guidance branches that run at once
   std::string guidance;  // what else must agree, such as the layers that a branch leaves out
 
-  auto operator<=>(const ShapeClass&) const = default;
+  bool operator==(const ShapeClass&) const = default;
+  bool operator<(const ShapeClass& other) const {
+    return std::tie(model, height, width, rows, guidance) <
+           std::tie(other.model, other.height, other.width, other.rows, other.guidance);
+  }
 };
 
 // The class of a validated task of the model that requests call `name`.

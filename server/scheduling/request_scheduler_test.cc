@@ -34,7 +34,7 @@ class SchedulerTest : public testing::Test {
 
   // Carries out plans by hand: everything is answered at once.
   StepPlan NextAnswered() {
-    const StepPlan plan = scheduler().Next(kGroup, now_);
+    StepPlan plan = scheduler().Next(kGroup, now_);
     for (TaskId task : plan.end) scheduler().OnEnded(kGroup, task, now_);
     for (TaskId task : plan.start) scheduler().OnStarted(kGroup, task);
     if (!plan.step.empty()) scheduler().OnStepped(kGroup, 1.0 * plan.step.size());

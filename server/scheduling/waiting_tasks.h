@@ -32,7 +32,9 @@ struct WaitingClass {
   bool alone = false;
   ShapeClass shape;
 
-  auto operator<=>(const WaitingClass&) const = default;
+  bool operator<(const WaitingClass& other) const {
+    return std::tie(alone, shape) < std::tie(other.alone, other.shape);
+  }
 };
 
 class WaitingTasks final {
