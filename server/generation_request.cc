@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -18,15 +19,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMaxQuotedBytes = 60;
-
-// A value as an error message shows it: readable whatever bytes it has.
-std::string Quoted(absl::string_view value) {
-  std::string shown = ReplaceInvalidUtf8(value.substr(0, kMaxQuotedBytes));
-  for (char& c : shown) {
-    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = '?';
-  }
-  return absl::StrCat("'", shown, value.size() > kMaxQuotedBytes ? "…'" : "'");
-}
+constexpr char kFieldUrl[] = "tessera/field";
 
 // Insertions, deletions, substitutions and swaps of neighbours that lead from `a` to `b` (optimal string alignment).
 size_t EditDistance(absl::string_view a, absl::string_view b) {
@@ -48,31 +41,29 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
 
 absl::Status CheckRange(absl::string_view field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, "; legal is ", low, " to ", high,
-                                                 ", the nearest is ", std::clamp(value, low, high)));
+  return FieldError(field, absl::StrCat(" is ", value, "; legal is ", low, " to ", high, ", the nearest is ",
+                                        std::clamp(value, low, high)));
 }
 
 // Also refuses what is no number.
 absl::Status CheckNumber(absl::string_view field, double value, double low, double high) {
   if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " is ", value, "; legal is a number from ", low, " to ", high,
-                   std::isnan(value) ? "" : absl::StrCat(", the nearest is ", std::clamp(value, low, high))));
+  return FieldError(
+      field, absl::StrCat(" is ", value, "; legal is a number from ", low, " to ", high,
+                          std::isnan(value) ? "" : absl::StrCat(", the nearest is ", std::clamp(value, low, high))));
 }
 
 absl::Status CheckPrompt(absl::string_view field, absl::string_view text) {
   if (text.size() > kMaxPromptBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, " has ", text.size(), " bytes; legal is at most ", kMaxPromptBytes));
+    return FieldError(field, absl::StrCat(" has ", text.size(), " bytes; legal is at most ", kMaxPromptBytes));
   }
   if (const size_t nul = text.find('\0'); nul != absl::string_view::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, " has a NUL byte at offset ", nul, "; legal is UTF-8 text without NUL"));
+    return FieldError(field, absl::StrCat(" has a NUL byte at offset ", nul, "; legal is UTF-8 text without NUL"));
   }
   if (const size_t wrong = FirstInvalidUtf8(text); wrong < text.size()) {
     const auto byte = static_cast<unsigned char>(text[wrong]);
-    return absl::InvalidArgumentError(absl::StrCat(field, " is not valid UTF-8: byte 0x", absl::Hex(byte),
-                                                   " at offset ", wrong, "; legal is UTF-8 text"));
+    return FieldError(field, absl::StrCat(" is not valid UTF-8: byte 0x", absl::Hex(byte), " at offset ", wrong,
+                                          "; legal is UTF-8 text"));
   }
   return absl::OkStatus();
 }
@@ -82,18 +73,18 @@ absl::Status CheckSide(absl::string_view field, int64_t value, bool binning, con
   const int64_t low = (model.min_size + multiple - 1) / multiple * multiple;
   const int64_t high = model.max_size / multiple * multiple;
   if (low == high && value != low) {
-    return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, "; legal is only ", low));
+    return FieldError(field, absl::StrCat(" is ", value, "; legal is only ", low));
   }
   const std::string legal = absl::StrCat(
       "legal are ", multiple > 1 ? absl::StrCat("multiples of ", multiple, " from ") : "", low, " to ", high);
   if (value < low || value > high) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, " is ", value, "; ", legal, ", the nearest is ", std::clamp(value, low, high)));
+    return FieldError(field,
+                      absl::StrCat(" is ", value, "; ", legal, ", the nearest is ", std::clamp(value, low, high)));
   }
   if (value % multiple != 0) {
     const int64_t below = value / multiple * multiple;
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, " is ", value, "; ", legal, ", the nearest are ", below, " and ", below + multiple));
+    return FieldError(field,
+                      absl::StrCat(" is ", value, "; ", legal, ", the nearest are ", below, " and ", below + multiple));
   }
   return absl::OkStatus();
 }
@@ -104,8 +95,8 @@ absl::Status CheckDevice(const std::string& device) {
   if (absl::ConsumePrefix(&number, "cuda:")) {
     const bool digits = !number.empty() && std::all_of(number.begin(), number.end(), absl::ascii_isdigit);
     if (digits && absl::SimpleAtoi(number, &index) && index < 1024) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("device is ", Quoted(device), "; legal are cpu, cuda, and cuda:N with N from 0 to 1023"));
+    return FieldError(
+        "device", absl::StrCat(" is ", QuotedValue(device), "; legal are cpu, cuda, and cuda:N with N from 0 to 1023"));
   }
   return CheckName("device", device, {"cpu", "cuda", "cuda:0"});
 }
@@ -124,10 +115,12 @@ struct OptionalField {
 
 absl::Status CheckRead(const OptionalField& field, const ModelDescription& model) {
   if (!field.given || Reads(model, field.option)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      field.field, " is ", field.value, "; this model does not read it, so legal is only to leave it out; ",
-      model.options.empty() ? "the model has no options of this kind"
-                            : absl::StrCat("the model's options are ", absl::StrJoin(model.options, ", "))));
+  return FieldError(
+      field.field,
+      absl::StrCat(" is ", field.value, "; this model does not read it, so legal is only to leave it out; ",
+                   model.options.empty()
+                       ? "the model has no options of this kind"
+                       : absl::StrCat("the model's options are ", absl::StrJoin(model.options, ", "))));
 }
 
 template <typename Number>
@@ -136,7 +129,7 @@ OptionalField Field(const char* field, const char* option, const std::optional<N
 }
 
 OptionalField Field(const char* field, const char* option, const std::string& text) {
-  return {field, option, !text.empty(), Quoted(text)};
+  return {field, option, !text.empty(), QuotedValue(text)};
 }
 
 // That the model reads every option which is given.
@@ -168,8 +161,8 @@ absl::StatusOr<SkipLayerGuidance> SkipLayers(const GenerationRequest& request, c
     const bool alone = request.skip_layer_scale.has_value() || request.skip_layer_start.has_value() ||
                        request.skip_layer_stop.has_value();
     if (!alone) return guidance;
-    return absl::InvalidArgumentError(
-        "skip layers are not given; a scale, start or stop of skip layer guidance needs at least one of them");
+    return FieldError("skip layers",
+                      " are not given; a scale, start or stop of skip layer guidance needs at least one of them");
   }
   guidance.scale = request.skip_layer_scale.value_or(guidance.scale);
   guidance.start = request.skip_layer_start.value_or(guidance.start);
@@ -180,8 +173,8 @@ absl::StatusOr<SkipLayerGuidance> SkipLayers(const GenerationRequest& request, c
     status.Update(CheckRange("skip layer", layer, 0, std::max(model.blocks, 1) - 1));
     const auto end = request.skip_layers.begin() + static_cast<std::ptrdiff_t>(i);
     if (status.ok() && std::find(request.skip_layers.begin(), end, layer) != end) {
-      status.Update(absl::InvalidArgumentError(
-          absl::StrCat("skip layer ", layer, " is given twice; legal is every layer at most once")));
+      status.Update(
+          FieldError("skip layer", absl::StrCat(" ", layer, " is given twice; legal is every layer at most once")));
     }
     if (!status.ok()) return status;
     guidance.layers.push_back(static_cast<int32_t>(layer));
@@ -190,8 +183,8 @@ absl::StatusOr<SkipLayerGuidance> SkipLayers(const GenerationRequest& request, c
   status.Update(CheckNumber("skip layer start", guidance.start, 0, 1));
   status.Update(CheckNumber("skip layer stop", guidance.stop, 0, 1));
   if (status.ok() && guidance.start > guidance.stop) {
-    status = absl::InvalidArgumentError(
-        absl::StrCat("skip layer start is ", guidance.start, "; legal is at most the stop, which is ", guidance.stop));
+    status = FieldError("skip layer start",
+                        absl::StrCat(" is ", guidance.start, "; legal is at most the stop, which is ", guidance.stop));
   }
   if (!status.ok()) return status;
   return guidance;
@@ -214,11 +207,12 @@ absl::StatusOr<PromptOptions> CheckOptions(const GenerationRequest& request, con
   const int64_t clip_skip = request.clip_skip.value_or(0);
   status.Update(CheckRange("clip skip", clip_skip, 0, kMaxClipSkip));
   if (request.original_width.has_value() != request.original_height.has_value()) {
-    status.Update(absl::InvalidArgumentError(
-        request.original_width.has_value() ? absl::StrCat("original width is ", *request.original_width,
-                                                          " without an original height; legal is both or neither")
-                                           : absl::StrCat("original height is ", *request.original_height,
-                                                          " without an original width; legal is both or neither")));
+    status.Update(
+        request.original_width.has_value()
+            ? FieldError("original width", absl::StrCat(" is ", *request.original_width,
+                                                        " without an original height; legal is both or neither"))
+            : FieldError("original height", absl::StrCat(" is ", *request.original_height,
+                                                         " without an original width; legal is both or neither")));
   }
   const int64_t original_width = request.original_width.value_or(0);
   const int64_t original_height = request.original_height.value_or(0);
@@ -242,8 +236,8 @@ absl::StatusOr<PromptOptions> CheckOptions(const GenerationRequest& request, con
 
 absl::Status CheckSequenceLength(int64_t tokens, const ModelDescription& model) {
   if (model.max_sequence_length == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("maximum sequence length is ", tokens,
-                                                   "; this model reads no tokens, so legal is only to leave it out"));
+    return FieldError("maximum sequence length",
+                      absl::StrCat(" is ", tokens, "; this model reads no tokens, so legal is only to leave it out"));
   }
   return CheckRange("maximum sequence length", tokens, 1, model.max_sequence_length);
 }
@@ -263,6 +257,25 @@ absl::Status ReadPlacement(absl::string_view field, const std::string& name, Com
 
 }  // namespace
 
+std::string QuotedValue(absl::string_view value) {
+  std::string shown = ReplaceInvalidUtf8(value.substr(0, kMaxQuotedBytes));
+  for (char& c : shown) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = '?';
+  }
+  return absl::StrCat("'", shown, value.size() > kMaxQuotedBytes ? "…'" : "'");
+}
+
+std::string ErrorField(const absl::Status& status) {
+  const auto payload = status.GetPayload(kFieldUrl);
+  return payload.has_value() ? std::string(*payload) : "";
+}
+
+absl::Status FieldError(absl::string_view field, absl::string_view rest) {
+  absl::Status status = absl::InvalidArgumentError(absl::StrCat(field, rest));
+  status.SetPayload(kFieldUrl, absl::Cord(field));
+  return status;
+}
+
 absl::Status CheckName(absl::string_view field, absl::string_view value, absl::Span<const std::string> legal) {
   if (std::find(legal.begin(), legal.end(), value) != legal.end()) return absl::OkStatus();
   const std::string spelt = absl::AsciiStrToLower(value.substr(0, kMaxQuotedBytes));
@@ -281,17 +294,15 @@ absl::Status CheckName(absl::string_view field, absl::string_view value, absl::S
       nearest = &name;
     }
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " ", Quoted(value), " is unknown; legal are ", absl::StrJoin(legal, ", "),
-                   nearest == nullptr ? "" : absl::StrCat("; did you mean '", *nearest, "'?")));
+  return FieldError(field, absl::StrCat(" ", QuotedValue(value), " is unknown; legal are ", absl::StrJoin(legal, ", "),
+                                        nearest == nullptr ? "" : absl::StrCat("; did you mean '", *nearest, "'?")));
 }
 
 absl::StatusOr<JobParameters> Validate(const GenerationRequest& request, const ModelDescription& model) {
   JobParameters job;
   job.resolution_binning = request.resolution_binning.value_or(model.default_resolution_binning && model.can_bin);
   if (job.resolution_binning && !model.can_bin) {
-    return absl::InvalidArgumentError(
-        "resolution binning is on; this model has no table of sizes, so legal is only off (--no-binning)");
+    return FieldError("resolution binning", " is on; this model has no table of sizes, so legal is only off");
   }
   job.clean_caption = request.clean_caption.value_or(model.default_clean_caption);
 
@@ -310,8 +321,9 @@ absl::StatusOr<JobParameters> Validate(const GenerationRequest& request, const M
   status.Update(options.status());
   job.guidance_scale = request.guidance_scale.value_or(model.default_guidance_scale);
   if (!std::isfinite(job.guidance_scale) || job.guidance_scale < 0 || job.guidance_scale > kMaxGuidanceScale) {
-    status.Update(absl::InvalidArgumentError(
-        absl::StrCat("guidance is ", job.guidance_scale, "; legal is a number from 0 to ", kMaxGuidanceScale,
+    status.Update(FieldError(
+        "guidance",
+        absl::StrCat(" is ", job.guidance_scale, "; legal is a number from 0 to ", kMaxGuidanceScale,
                      std::isnan(job.guidance_scale)
                          ? absl::StrCat(", the model's default is ", model.default_guidance_scale)
                          : absl::StrCat(", the nearest is ", job.guidance_scale < 0 ? 0 : kMaxGuidanceScale))));
@@ -319,9 +331,9 @@ absl::StatusOr<JobParameters> Validate(const GenerationRequest& request, const M
   if (!request.sampler.empty()) status.Update(CheckName("sampler", request.sampler, model.samplers));
   status.Update(CheckName("noise", request.noise, {"tessera", "torch-cpu"}));
   if (request.count > 1 && request.seed > std::numeric_limits<uint64_t>::max() - (request.count - 1)) {
-    status.Update(absl::InvalidArgumentError(absl::StrCat("seed is ", request.seed, "; with count ", request.count,
-                                                          " legal is at most ",
-                                                          std::numeric_limits<uint64_t>::max() - (request.count - 1))));
+    status.Update(
+        FieldError("seed", absl::StrCat(" is ", request.seed, "; with count ", request.count, " legal is at most ",
+                                        std::numeric_limits<uint64_t>::max() - (request.count - 1))));
   }
   if (!status.ok()) return status;
 

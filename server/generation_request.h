@@ -71,6 +71,15 @@ absl::StatusOr<LoadParameters> Validate(const PlacementRequest& request, const s
 // The name of a placement in requests.
 std::string PlacementName(ComponentPlacement placement);
 
+// INVALID_ARGUMENT about one field; the message is the field's name with `rest` behind it.
+absl::Status FieldError(absl::string_view field, absl::string_view rest);
+
+// The name of the field that an error of this file is about; empty: it is about none. The message begins with it.
+std::string ErrorField(const absl::Status& status);
+
+// A value as an error message shows it: short, in quotes and readable whatever bytes it has.
+std::string QuotedValue(absl::string_view value);
+
 // OK if `value` is among `legal`; else an error that lists them and names the one that is spelt most like it.
 absl::Status CheckName(absl::string_view field, absl::string_view value, absl::Span<const std::string> legal);
 

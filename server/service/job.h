@@ -126,6 +126,13 @@ struct ImageEvent {
 struct EndedEvent {
   Job job;
 };
+// After which of an image's steps its previews are made: rising, each in 1 … steps - 1, `partial_images` of them where
+// there are that many such steps.
+std::vector<int32_t> PreviewSteps(int32_t steps, int32_t partial_images);
+
+// "queued", "running", "done", "failed", "cancelled".
+std::string JobStateName(JobState state);
+
 using JobEvent = std::variant<QueuedEvent, StartedEvent, StepEvent, PreviewEvent, ImageEvent, EndedEvent>;
 
 }  // namespace tessera

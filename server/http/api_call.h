@@ -1,0 +1,114 @@
+// One call of the public API on its way to a route, and the table of routes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/http/call_checks.h"
+#include "server/http/http_message.h"
+#include "server/service/call_gate.h"
+#include "server/service/image_request.h"
+#include "server/service/image_service.h"
+#include "server/service/task_pool.h"
+
+namespace tessera {
+
+// What is known of a call once its reply is complete: for the log and for metrics. No prompt, no image.
+struct CallRecord {
+  std::string request_id;
+  std::string method;
+  std::string route;  // its pattern, "/v1/jobs/{id}"; empty: none
+  int status = 0;     // 0: the client went away first
+  std::string error_code;
+  std::string tenant;
+  std::string peer;
+  std::string job;
+  std::string trace_parent;
+  absl::Duration duration;
+  uint64_t request_bytes = 0;
+  uint64_t response_bytes = 0;  // of the body
+};
+
+// One line of JSON.
+std::string CallLogLine(const CallRecord& record, absl::Time now);
+
+struct ApiOptions {
+  RequestLimits limits;
+  HostRules hosts;
+  std::string public_url;  // before links; empty: as the caller's Host header says
+  absl::Duration heartbeat = absl::Seconds(15);
+  std::string openapi;  // the document
+  int task_threads = 4;
+  std::function<void(const CallRecord&)> record;
+  std::function<absl::Time()> now = absl::Now;
+};
+
+// What all routes work with.
+struct ApiContext {
+  ImageService& service;
+  CallGate& gate;
+  TaskPool& pool;
+  const ApiOptions& options;
+};
+
+// The reply of a call, with the headers that every answer carries and the record of the call.
+class ApiReply {
+ public:
+  ApiReply(std::shared_ptr<HttpReply> reply, CallRecord record, std::vector<HttpHeader> headers,
+           const ApiOptions& options);
+  ~ApiReply();
+
+  void Send(HttpResponse response);
+  void SendError(const absl::Status& status);
+  void SendJson(int status, std::string json);
+
+  void StartEvents();  // a stream of server-sent events, with comments as heartbeats
+  void Write(std::string part);
+  void Finish();
+  size_t pending_bytes() const { return reply_->pending_bytes(); }
+  void OnClosed(std::function<void()> closed) { reply_->OnClosed(std::move(closed)); }
+
+  CallRecord& record() { return record_; }  // until the reply is complete, by one thread at a time
+
+ private:
+  void Complete();
+
+  const std::shared_ptr<HttpReply> reply_;
+  const ApiOptions& options_;
+  const absl::Time begun_;
+  std::vector<HttpHeader> headers_;
+  CallRecord record_;
+  bool complete_ = false;
+};
+
+struct ApiCall {
+  HttpRequest request;
+  std::vector<std::string> parameters;  // what stands for {…} in the pattern, in order, decoded
+  Caller caller;
+  std::string base_url;
+  std::shared_ptr<ApiReply> reply;
+};
+
+struct ApiRoute {
+  std::string method;
+  std::string pattern;  // "/v1/jobs/{id}/events"; "{id...}" at the end takes the rest of the path
+  bool needs_key = true;
+  bool reads_body = false;              // JSON
+  std::vector<std::string> query = {};  // legal names
+  std::function<void(ApiCall call)> handle;
+};
+
+// The route for a path, and the methods that the path knows.
+struct RouteMatch {
+  const ApiRoute* route = nullptr;
+  std::vector<std::string> parameters;
+  std::vector<std::string> methods;  // of all routes with this path; empty: there is none
+};
+RouteMatch MatchRoute(const std::vector<ApiRoute>& routes, absl::string_view method, absl::string_view path);
+
+}  // namespace tessera

@@ -1,0 +1,144 @@
+#include "server/http/api_handler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/http/api_routes.h"
+#include "server/http/error_response.h"
+#include "server/service/random_id.h"
+
+namespace tessera {
+namespace {
+
+std::vector<ApiRoute> AllRoutes(const ApiContext& context) {
+  std::vector<ApiRoute> routes = GenerationRoutes(context);
+  for (auto more : {JobRoutes(context), ReadRoutes(context)}) {
+    routes.insert(routes.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  }
+  return routes;
+}
+
+// "application/json; charset=utf-8" → "application/json"
+std::string MediaTypeOf(const HttpRequest& request) {
+  const std::string type = request.Header("content-type").value_or("");
+  return absl::AsciiStrToLower(absl::StripAsciiWhitespace(absl::string_view(type).substr(0, type.find(';'))));
+}
+
+void SendPlainError(ApiReply& reply, int status, std::string message, std::vector<HttpHeader> headers = {}) {
+  const HttpError error = PlainHttpError(status, std::move(message));
+  reply.record().error_code = error.code;
+  HttpResponse response = ErrorResponse(error);
+  response.headers.insert(response.headers.end(), headers.begin(), headers.end());
+  reply.Send(std::move(response));
+}
+
+// Whether the body of the request can be read as JSON; else the answer has been sent.
+bool CheckBody(const ApiRoute& route, const ApiCall& call) {
+  const std::string encoding = call.request.Header("content-encoding").value_or("identity");
+  if (!absl::EqualsIgnoreCase(encoding, "identity")) {
+    SendPlainError(*call.reply, 415, "bodies with a Content-Encoding are not read; send it as it is");
+    return false;
+  }
+  if (!route.reads_body) return true;
+  const std::string type = MediaTypeOf(call.request);
+  if (type == "application/json") return true;
+  SendPlainError(*call.reply, 415,
+                 absl::StrCat("the Content-Type is ", QuotedValue(type), "; legal is 'application/json'"));
+  return false;
+}
+
+absl::Status CheckQuery(const ApiRoute& route, const HttpRequest& request) {
+  for (const std::string& name : QueryNames(request.Query())) {
+    if (std::find(route.query.begin(), route.query.end(), name) != route.query.end()) continue;
+    const std::string shown = name.size() <= 64 ? name : QuotedValue(name);
+    return FieldError(shown, route.query.empty()
+                                 ? ": this route reads no query parameters"
+                                 : absl::StrCat(": ", CheckName("query parameter", name, route.query).message()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ApiHandler::ApiHandler(ImageService& service, CallGate& gate, ApiOptions options)
+    : options_(std::move(options)),
+      gate_(gate),
+      pool_(options_.task_threads),
+      routes_(AllRoutes({service, gate, pool_, options_})) {}
+
+void ApiHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
+  CallRecord record;
+  record.request_id = RequestIdOf(request);
+  record.method = request.method.substr(0, 16);
+  record.peer = request.peer;
+  record.trace_parent = TraceParentOf(request);
+  record.request_bytes = request.body.size();
+  std::vector<HttpHeader> headers = {
+      {"x-request-id", record.request_id}, {"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"}};
+  const std::optional<CheckFailure> wrong_origin = CheckOrigin(request, options_.hosts);
+  if (const auto origin = request.Header("origin"); origin.has_value() && !wrong_origin) {
+    headers.push_back({"Access-Control-Allow-Origin", *origin});
+    headers.push_back({"Access-Control-Expose-Headers", "x-request-id, Retry-After"});
+    headers.push_back({"Vary", "Origin"});
+  }
+  ApiCall call;
+  call.caller.request_id = record.request_id;
+  call.caller.trace_parent = record.trace_parent;
+  call.reply = std::make_shared<ApiReply>(std::move(reply), std::move(record), std::move(headers), options_);
+  call.request = std::move(request);
+  if (const auto failure = CheckHost(call.request, options_.hosts)) {
+    return SendPlainError(*call.reply, failure->status, failure->message);
+  }
+  if (wrong_origin) return SendPlainError(*call.reply, wrong_origin->status, wrong_origin->message);
+  call.base_url = !options_.public_url.empty()
+                      ? options_.public_url
+                      : absl::StrCat(call.request.secure ? "https://" : "http://", *call.request.Header("host"));
+  Route(std::move(call));
+}
+
+void ApiHandler::Route(ApiCall call) {
+  RouteMatch match = MatchRoute(routes_, call.request.method, call.request.Path());
+  if (match.methods.empty()) {
+    return SendPlainError(*call.reply, 404, "there is no such path; GET /openapi.json lists those there are");
+  }
+  const std::string allowed = absl::StrJoin(match.methods, ", ");
+  if (call.request.method == "OPTIONS" && call.request.Header("origin").has_value()) {
+    return call.reply->Send({.status = 204,
+                             .headers = {{"Access-Control-Allow-Methods", allowed},
+                                         {"Access-Control-Allow-Headers",
+                                          "authorization, content-type, idempotency-key, x-request-id, traceparent"},
+                                         {"Access-Control-Max-Age", "600"}},
+                             .body = ""});
+  }
+  if (match.route == nullptr) {
+    return SendPlainError(*call.reply, 405, absl::StrCat("this path takes ", allowed), {{"Allow", allowed}});
+  }
+  call.reply->record().route = match.route->pattern;
+  call.parameters = std::move(match.parameters);
+  if (match.route->needs_key) {
+    const absl::StatusOr<Caller> caller =
+        call.request.CountHeaders("authorization") > 1
+            ? absl::UnauthenticatedError("there is more than one Authorization header")
+            : gate_.Authenticate(call.request.Header("authorization"));
+    if (!caller.ok()) return call.reply->SendError(caller.status());
+    call.caller.tenant = caller->tenant;
+    call.caller.limits = caller->limits;
+    call.reply->record().tenant = caller->tenant;
+  }
+  const absl::Status query = CheckQuery(*match.route, call.request);
+  if (!query.ok()) return call.reply->SendError(query);
+  if (!CheckBody(*match.route, call)) return;
+  match.route->handle(std::move(call));
+}
+
+HttpResponse ApiHandler::Refusal(int status, const std::string& reason) {
+  HttpResponse response = ErrorResponse(PlainHttpError(status, reason));
+  response.headers.push_back({"x-request-id", RandomId("req_")});
+  return response;
+}
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+// The public API over HTTP: checks each request (host, origin, route, key, media type) and hands it to its route.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/http/api_call.h"
+
+namespace tessera {
+
+class ApiHandler final : public HttpHandler {
+ public:
+  // Both must outlive the handler, and the handler the listeners that use it.
+  ApiHandler(ImageService& service, CallGate& gate, ApiOptions options);
+
+  void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override;
+  HttpResponse Refusal(int status, const std::string& reason) override;
+
+  const std::vector<ApiRoute>& routes() const { return routes_; }
+
+ private:
+  void Route(ApiCall call);
+
+  const ApiOptions options_;
+  CallGate& gate_;
+  TaskPool pool_;  // for what follows events of jobs
+  const std::vector<ApiRoute> routes_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,89 @@
+#include "server/http/call_checks.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "server/generation_request.h"
+#include "server/service/random_id.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMaxRequestIdBytes = 128;
+constexpr size_t kMaxHostBytes = 255;
+
+bool IsDigits(absl::string_view text) { return std::all_of(text.begin(), text.end(), absl::ascii_isdigit); }
+
+// "[::1]:8080" → "[::1]"; nothing for what is no host with an optional port.
+std::optional<std::string> HostWithoutPort(absl::string_view host) {
+  if (host.empty() || host.size() > kMaxHostBytes) return std::nullopt;
+  size_t end = 0;
+  if (host[0] == '[') {
+    const size_t bracket = host.find(']');
+    if (bracket == absl::string_view::npos) return std::nullopt;
+    end = bracket + 1;
+  } else {
+    end = std::min(host.find(':'), host.size());
+  }
+  const absl::string_view name = host.substr(0, end);
+  const absl::string_view port = host.substr(end);
+  const bool legal_port = port.empty() || (port[0] == ':' && port.size() <= 6 && IsDigits(port.substr(1)));
+  const bool legal_name = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isalnum(c) || absl::string_view(".-_[]:").find(c) != absl::string_view::npos;
+  });
+  if (!legal_port || !legal_name) return std::nullopt;
+  return absl::AsciiStrToLower(name);
+}
+
+bool IsLowerHex(absl::string_view text, size_t digits) {
+  return text.size() == digits &&
+         std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f'); });
+}
+
+bool IsZero(absl::string_view text) { return text.find_first_not_of('0') == absl::string_view::npos; }
+
+}  // namespace
+
+std::optional<CheckFailure> CheckHost(const HttpRequest& request, const HostRules& rules) {
+  if (request.CountHeaders("host") != 1) return CheckFailure{400, "the request has not exactly one Host header"};
+  const std::optional<std::string> host = HostWithoutPort(*request.Header("host"));
+  if (!host.has_value()) return CheckFailure{400, "the Host header is not a name with an optional port"};
+  if (rules.loopback && (*host == "localhost" || *host == "127.0.0.1" || *host == "[::1]")) return std::nullopt;
+  for (const std::string& legal : rules.hosts) {
+    if (legal == "*" || absl::EqualsIgnoreCase(legal, *host)) return std::nullopt;
+  }
+  return CheckFailure{421, absl::StrCat("this server does not answer to the name ", QuotedValue(*host),
+                                        "; its configuration lists those it does (hosts)")};
+}
+
+std::optional<CheckFailure> CheckOrigin(const HttpRequest& request, const HostRules& rules) {
+  const std::optional<std::string> origin = request.Header("origin");
+  if (!origin.has_value()) return std::nullopt;
+  const std::string own = absl::StrCat(request.secure ? "https://" : "http://", request.Header("host").value_or(""));
+  if (absl::EqualsIgnoreCase(*origin, own)) return std::nullopt;
+  for (const std::string& legal : rules.origins) {
+    if (absl::EqualsIgnoreCase(legal, *origin)) return std::nullopt;
+  }
+  return CheckFailure{403, absl::StrCat("scripts of ", QuotedValue(*origin),
+                                        " may not call this server; its configuration lists those that may (origins)")};
+}
+
+std::string RequestIdOf(const HttpRequest& request) {
+  const std::string sent = request.Header("x-request-id").value_or("");
+  const bool legal = !sent.empty() && sent.size() <= kMaxRequestIdBytes &&
+                     std::all_of(sent.begin(), sent.end(), [](char c) { return c > ' ' && c <= '~'; });
+  return legal ? sent : RandomId("req_");
+}
+
+std::string TraceParentOf(const HttpRequest& request) {
+  const std::string sent = request.Header("traceparent").value_or("");
+  const std::vector<std::string> parts = absl::StrSplit(sent, '-');
+  const bool legal = parts.size() == 4 && parts[0] == "00" && IsLowerHex(parts[1], 32) && !IsZero(parts[1]) &&
+                     IsLowerHex(parts[2], 16) && !IsZero(parts[2]) && IsLowerHex(parts[3], 2);
+  return legal ? sent : "";
+}
+
+}  // namespace tessera

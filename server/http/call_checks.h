@@ -1,0 +1,36 @@
+// What is checked of every HTTP request before it means anything. Pure functions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "server/http/http_message.h"
+
+namespace tessera {
+
+// Which names a server answers to, against pages that point a name of theirs at it.
+struct HostRules {
+  bool loopback = true;              // localhost, 127.0.0.1 and [::1] are legal names
+  std::vector<std::string> hosts;    // further ones, without port; "*": all
+  std::vector<std::string> origins;  // of pages whose scripts may call: "https://studio.example"
+};
+
+// The error, or nothing. 400 for no Host or more than one, 421 for one that is not served.
+struct CheckFailure {
+  int status;
+  std::string message;
+};
+std::optional<CheckFailure> CheckHost(const HttpRequest& request, const HostRules& rules);
+
+// 403 for a page of another origin: no scripts of other sites, unless the rules name them.
+std::optional<CheckFailure> CheckOrigin(const HttpRequest& request, const HostRules& rules);
+
+// The client's x-request-id if it is 1 to 128 visible ASCII characters; else a new one.
+std::string RequestIdOf(const HttpRequest& request);
+
+// The client's traceparent if it is well-formed (W3C Trace Context, level 1); else empty.
+std::string TraceParentOf(const HttpRequest& request);
+
+}  // namespace tessera

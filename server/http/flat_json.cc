@@ -1,0 +1,132 @@
+#include "server/http/flat_json.h"
+
+#include <rapidjson/error/en.h>
+#include <rapidjson/memorystream.h>
+#include <rapidjson/reader.h>
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "server/generation_request.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMaxMembers = 256;
+constexpr size_t kMaxListLength = 4096;
+
+// RapidJSON's handler: every call returns whether to go on.
+class Collector {
+ public:
+  bool Null() { return Add(nullptr); }
+  bool Bool(bool value) { return Add(value); }
+  bool Int(int value) { return Add(int64_t{value}); }
+  bool Uint(unsigned value) { return Add(int64_t{value}); }
+  bool Int64(int64_t value) { return Add(value); }
+  bool Uint64(uint64_t value) { return value <= INT64_MAX ? Add(static_cast<int64_t>(value)) : Add(value); }
+  bool Double(double value) { return Add(value); }
+  bool RawNumber(const char*, rapidjson::SizeType, bool) { return false; }
+  bool String(const char* text, rapidjson::SizeType length, bool) { return Add(std::string(text, length)); }
+
+  bool StartObject() {
+    if (in_object_)
+      return Refuse(absl::StrCat("member ", QuotedValue(name_), " holds an object, which no field takes"));
+    in_object_ = true;
+    return true;
+  }
+  bool Key(const char* text, rapidjson::SizeType length, bool) {
+    name_.assign(text, length);
+    if (!names_.insert(name_).second) {
+      return Refuse(absl::StrCat("member ", QuotedValue(name_), " is there twice"));
+    }
+    if (names_.size() > kMaxMembers) return Refuse(absl::StrCat("it has more than ", kMaxMembers, " members"));
+    return true;
+  }
+  bool EndObject(rapidjson::SizeType) { return true; }
+  bool StartArray() {
+    if (!in_object_) return RefuseNoObject();
+    if (in_list_)
+      return Refuse(absl::StrCat("member ", QuotedValue(name_), " holds a list of lists, which no field takes"));
+    in_list_ = true;
+    members_.push_back({name_, std::vector<JsonScalar>()});
+    return true;
+  }
+  bool EndArray(rapidjson::SizeType) {
+    in_list_ = false;
+    return true;
+  }
+
+  std::vector<JsonMember>& members() { return members_; }
+  const std::string& refusal() const { return refusal_; }
+
+ private:
+  bool Refuse(std::string refusal) {
+    refusal_ = std::move(refusal);
+    return false;
+  }
+  bool RefuseNoObject() { return Refuse("it is not an object"); }
+
+  bool Add(JsonScalar value) {
+    if (!in_object_) return RefuseNoObject();
+    if (!in_list_) {
+      members_.push_back({name_, std::move(value)});
+      return true;
+    }
+    auto& list = std::get<std::vector<JsonScalar>>(members_.back().value);
+    if (list.size() == kMaxListLength) {
+      return Refuse(absl::StrCat("member ", QuotedValue(name_), " holds more than ", kMaxListLength, " values"));
+    }
+    list.push_back(std::move(value));
+    return true;
+  }
+
+  std::vector<JsonMember> members_;
+  std::set<std::string> names_;
+  std::string name_;
+  std::string refusal_;
+  bool in_object_ = false, in_list_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<JsonMember>> ReadFlatJson(absl::string_view text) {
+  constexpr unsigned kFlags =
+      rapidjson::kParseFullPrecisionFlag | rapidjson::kParseValidateEncodingFlag | rapidjson::kParseIterativeFlag;
+  // The reader would take it for the end of the text.
+  if (const size_t nul = text.find('\0'); nul != absl::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("the body is not valid JSON at byte ", nul, ": a NUL byte"));
+  }
+  rapidjson::MemoryStream stream(text.data(), text.size());
+  rapidjson::EncodedInputStream<rapidjson::UTF8<>, rapidjson::MemoryStream> input(stream);
+  rapidjson::Reader reader;
+  Collector collector;
+  const rapidjson::ParseResult result = reader.Parse<kFlags>(input, collector);
+  if (!collector.refusal().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("the JSON body is refused: ", collector.refusal()));
+  }
+  if (result.IsError()) {
+    return absl::InvalidArgumentError(absl::StrCat("the body is not valid JSON at byte ", result.Offset(), ": ",
+                                                   rapidjson::GetParseError_En(result.Code())));
+  }
+  return std::move(collector.members());
+}
+
+std::string JsonTypeName(const JsonMember& member) {
+  const auto* scalar = std::get_if<JsonScalar>(&member.value);
+  if (scalar == nullptr) return "a list";
+  switch (scalar->index()) {
+    case 0:
+      return "null";
+    case 1:
+      return "true or false";
+    case 2:
+    case 3:
+      return "a whole number";
+    case 4:
+      return "a number";
+    default:
+      return "a string";
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,143 @@
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "server/http/api_routes.h"
+#include "server/http/error_response.h"
+#include "server/http/job_json.h"
+#include "server/service/job_event_pump.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMaxIdempotencyKeyBytes = 255;
+// A client that has not taken this much gets no further previews until it has.
+constexpr size_t kEnoughPending = 8 << 20;
+
+absl::StatusOr<std::optional<std::string>> IdempotencyKeyOf(const HttpRequest& request) {
+  const size_t count = request.CountHeaders("idempotency-key");
+  if (count == 0) return std::nullopt;
+  const std::string key = *request.Header("idempotency-key");
+  const bool legal = count == 1 && !key.empty() && key.size() <= kMaxIdempotencyKeyBytes &&
+                     std::all_of(key.begin(), key.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  if (legal) return key;
+  return FieldError("Idempotency-Key", absl::StrCat(" is not legal; legal is one header of 1 to ",
+                                                    kMaxIdempotencyKeyBytes, " printable ASCII characters"));
+}
+
+// One caller who waits for a generation, with or without a stream.
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  Generation(const ApiContext& context, ApiCall call, AcceptedSubmission accepted)
+      : context_(context),
+        caller_(call.caller),
+        reply_(std::move(call.reply)),
+        idempotent_(accepted.idempotent),
+        answer_({.body = std::move(accepted.body),
+                 .job = std::move(accepted.submitted.job),
+                 .base_url = std::move(call.base_url)}) {}
+
+  void Start() {
+    if (answer_.body.stream) reply_->StartEvents();
+    absl::StatusOr<std::shared_ptr<JobEventPump>> pump =
+        JobEventPump::Start(context_.service, context_.pool, caller_, answer_.job.id,
+                            [self = shared_from_this()](const JobEvent& event) { self->OnEvent(event); });
+    if (!pump.ok()) return Fail(HttpErrorOf(pump.status()));
+    reply_->OnClosed([&pool = context_.pool, self = shared_from_this(), pump = *pump] {
+      pool.Post([self, pump] { self->Abandon(*pump); });
+    });
+  }
+
+ private:
+  void Abandon(JobEventPump& pump) {
+    pump.Stop();
+    // Nobody will come back for it.
+    if (!idempotent_) (void)context_.service.Cancel(caller_, answer_.job.id).status();
+  }
+
+  void OnEvent(const JobEvent& event) {
+    if (const auto* ended = std::get_if<EndedEvent>(&event)) return OnEnd(ended->job);
+    if (!answer_.body.stream) return;
+    if (const auto* preview = std::get_if<PreviewEvent>(&event)) {
+      if (reply_->pending_bytes() > kEnoughPending) return;
+      reply_->Write(ServerSentEvent("image_generation.partial_image", PartialImageJson(answer_, *preview)));
+    } else if (const auto* image = std::get_if<ImageEvent>(&event)) {
+      const absl::StatusOr<std::string> file = Read(image->image);
+      if (!file.ok()) return;  // the end will say so
+      reply_->Write(ServerSentEvent("image_generation.completed", CompletedJson(answer_, image->image, *file)));
+    }
+  }
+
+  void OnEnd(const Job& job) {
+    if (job.state == JobState::kFailed) return Fail(HttpErrorOfFailedJob(job.error));
+    if (job.state == JobState::kCancelled) {
+      return Fail(HttpErrorOfFailedJob(absl::CancelledError("the job was cancelled")));
+    }
+    std::vector<std::string> files;
+    for (const FinishedImage& image : job.images) {
+      absl::StatusOr<std::string> file = Read(image);
+      if (!file.ok()) return Fail(HttpErrorOf(file.status()));
+      files.push_back(*std::move(file));
+    }
+    if (answer_.body.stream) return reply_->Finish();
+    reply_->SendJson(200, GenerationJson(answer_, job, files));
+  }
+
+  // The file of an image, empty where only its link is wanted.
+  absl::StatusOr<std::string> Read(const FinishedImage& image) {
+    if (answer_.body.response_format == ResponseFormat::kUrl) return "";
+    absl::StatusOr<ImageBytes> file = context_.service.ReadImage(caller_, image.id);
+    if (!file.ok()) return file.status();
+    return std::move(file->bytes);
+  }
+
+  void Fail(const HttpError& error) {
+    reply_->record().error_code = error.code;
+    if (!answer_.body.stream) return reply_->Send(ErrorResponse(error));
+    reply_->Write(ServerSentEvent("error", absl::StrCat(R"({"type":"error","error":)", ErrorJson(error), "}")));
+    reply_->Finish();
+  }
+
+  const ApiContext context_;
+  const Caller caller_;
+  const std::shared_ptr<ApiReply> reply_;
+  const bool idempotent_;
+  const AnswerContext answer_;
+};
+
+}  // namespace
+
+absl::StatusOr<AcceptedSubmission> AcceptSubmission(const ApiContext& context, const ApiCall& call, BodyKind kind) {
+  const absl::StatusOr<std::optional<std::string>> key = IdempotencyKeyOf(call.request);
+  if (!key.ok()) return key.status();
+  absl::StatusOr<GenerationBody> body = ReadGenerationBody(call.request.body, kind);
+  if (!body.ok()) return body.status();
+  const std::vector<ServedModel> models = context.service.ListModels();
+  const absl::StatusOr<JobRequest> job =
+      ValidateImageRequest(body->request, models, context.options.limits, RandomSeed());
+  if (!job.ok()) return job.status();
+  absl::Status counted = context.gate.CountSubmission(call.caller);
+  if (!counted.ok()) return counted;
+  std::optional<IdempotencyKey> idempotency;
+  if (key->has_value()) idempotency = {.key = **key, .digest = RequestDigest(body->request)};
+  absl::StatusOr<Submitted> submitted = context.service.Submit(call.caller, *job, idempotency);
+  if (!submitted.ok()) return submitted.status();
+  call.reply->record().job = submitted->job.id;
+  return AcceptedSubmission{
+      .body = *std::move(body), .submitted = *std::move(submitted), .idempotent = idempotency.has_value()};
+}
+
+std::vector<ApiRoute> GenerationRoutes(const ApiContext& context) {
+  return {
+      {.method = "POST", .pattern = "/v1/images/generations", .reads_body = true, .handle = [context](ApiCall call) {
+         absl::StatusOr<AcceptedSubmission> accepted = AcceptSubmission(context, call, BodyKind::kGeneration);
+         if (!accepted.ok()) return call.reply->SendError(accepted.status());
+         std::make_shared<Generation>(context, std::move(call), *std::move(accepted))->Start();
+       }}};
+}
+
+}  // namespace tessera

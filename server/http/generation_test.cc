@@ -1,0 +1,146 @@
+// Images over a real socket.
+#include <gmock/gmock.h>
+
+#include <boost/json.hpp>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "server/http/api_fixture.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+boost::json::object Parse(const std::string& text) {
+  boost::system::error_code error;
+  const boost::json::value value = boost::json::parse(text, error);
+  EXPECT_FALSE(error) << text;
+  return value.is_object() ? value.as_object() : boost::json::object();
+}
+
+std::string Text(const boost::json::value& value) { return std::string(value.as_string()); }
+
+TEST(GenerationTest, AnswersWithTheImageAndItsSeed) {
+  ApiFixture api;
+  const TestResponse response = api.Call("POST", "/v1/images/generations", R"({"prompt":"a","size":"32x48","seed":7})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  const boost::json::object answer = Parse(response.body);
+  ASSERT_EQ(answer.at("data").as_array().size(), 1u);
+  const boost::json::object& image = answer.at("data").as_array()[0].as_object();
+  EXPECT_EQ(image.at("seed").as_int64(), 7);
+  std::string file;
+  ASSERT_TRUE(absl::Base64Unescape(Text(image.at("b64_json")), &file));
+  const absl::StatusOr<DecodedImage> decoded = DecodeImage(file);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->image.width, 32);
+  EXPECT_EQ(decoded->image.height, 48);
+  EXPECT_EQ(decoded->format, ImageFormat::kPng);
+}
+
+TEST(GenerationTest, SeedsOfSeveralImagesCountUp) {
+  ApiFixture api;
+  const TestResponse response = api.Call("POST", "/v1/images/generations", R"({"prompt":"a","n":3,"seed":41})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  const boost::json::object answer = Parse(response.body);
+  std::vector<int64_t> seeds;
+  for (const auto& image : answer.at("data").as_array()) seeds.push_back(image.at("seed").as_int64());
+  EXPECT_EQ(seeds, (std::vector<int64_t>{41, 42, 43}));
+}
+
+TEST(GenerationTest, ARandomSeedIsToldAndDiffersBetweenRequests) {
+  ApiFixture api;
+  const auto seed = [&] {
+    const TestResponse response = api.Call("POST", "/v1/images/generations", R"({"prompt":"a"})");
+    return Parse(response.body).at("data").as_array()[0].at("seed").as_int64();
+  };
+  EXPECT_NE(seed(), seed());
+}
+
+TEST(GenerationTest, ALinkLeadsToTheImage) {
+  ApiFixture api;
+  const TestResponse response =
+      api.Call("POST", "/v1/images/generations", R"({"prompt":"a","response_format":"url","output_format":"webp"})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  const boost::json::object answer = Parse(response.body);
+  const std::string url = Text(answer.at("data").as_array()[0].at("url"));
+  const std::string base = absl::StrCat("http://localhost:", api.port());
+  ASSERT_THAT(url, StartsWith(base));
+  const TestResponse image = api.Call("GET", url.substr(base.size()));
+  EXPECT_EQ(image.status, 200);
+  EXPECT_EQ(image.Header("content-type"), "image/webp");
+  EXPECT_TRUE(DecodeImage(image.body).ok());
+}
+
+TEST(GenerationTest, AnErrorNamesTheFieldInTheFormOfOpenAi) {
+  ApiFixture api;
+  const TestResponse response = api.Call("POST", "/v1/images/generations", R"({"prompt":"a","num_inference_steps":0})");
+  EXPECT_EQ(response.status, 400);
+  const boost::json::object error = Parse(response.body).at("error").as_object();
+  EXPECT_EQ(Text(error.at("message")), "num_inference_steps is 0; legal is 1 to 1000, the nearest is 1");
+  EXPECT_EQ(Text(error.at("param")), "num_inference_steps");
+  EXPECT_EQ(Text(error.at("type")), "invalid_request_error");
+  EXPECT_EQ(Text(error.at("code")), "invalid_value");
+  EXPECT_EQ(response.Header("x-should-retry"), "false");
+}
+
+TEST(GenerationTest, AStreamBringsPartialImagesThenTheImageInOrder) {
+  ApiFixture api;
+  const TestResponse response =
+      api.Call("POST", "/v1/images/generations", R"({"prompt":"a","stream":true,"partial_images":1,"n":2,"seed":5})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  EXPECT_EQ(response.Header("content-type"), "text/event-stream");
+  std::vector<std::string> events;
+  std::vector<int64_t> seeds;
+  for (const absl::string_view part : absl::StrSplit(response.body, "\n\n", absl::SkipEmpty())) {
+    if (absl::StartsWith(part, ":")) continue;
+    const std::vector<std::string> lines = absl::StrSplit(part, '\n');
+    ASSERT_EQ(lines.size(), 2u) << part;
+    const boost::json::object data = Parse(lines[1].substr(6));
+    EXPECT_EQ(lines[0], absl::StrCat("event: ", Text(data.at("type"))));
+    events.push_back(absl::StrCat(Text(data.at("type")), " ", data.at("image_index").as_int64()));
+    if (data.contains("seed")) seeds.push_back(data.at("seed").as_int64());
+  }
+  // A preview that was overtaken may be missing; none may come late.
+  std::erase(events, "image_generation.partial_image 0");
+  std::erase(events, "image_generation.partial_image 1");
+  EXPECT_EQ(events, (std::vector<std::string>{"image_generation.completed 0", "image_generation.completed 1"}));
+  EXPECT_EQ(seeds, (std::vector<int64_t>{5, 6}));
+}
+
+TEST(GenerationTest, AClientThatGoesAwayCancelsItsJob) {
+  ApiFixture api({.service = {.paused = true}});
+  HttpTestClient client(api.port());
+  const std::string body = R"({"prompt":"a","stream":true})";
+  ASSERT_TRUE(
+      client.Send(absl::StrCat("POST /v1/images/generations HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                               "application/json\r\nContent-Length: ",
+                               body.size(), "\r\n\r\n", body)));
+  EXPECT_THAT(client.ReadUntil("\r\n\r\n"), HasSubstr("200 OK"));
+  client.Close();
+  EXPECT_TRUE(api.service().WaitForJobs(JobState::kCancelled, 1, absl::Seconds(30)));
+  EXPECT_TRUE(api.service().WaitForWatches(0, absl::Seconds(30)));
+}
+
+TEST(GenerationTest, AFailedJobIsAnErrorThatClientsDoNotRetry) {
+  ApiFixture api;
+  const TestResponse response = api.Call("POST", "/v1/images/generations", R"({"prompt":"[fail]"})");
+  EXPECT_EQ(response.status, 500);
+  EXPECT_EQ(response.Header("x-should-retry"), "false");
+  EXPECT_THAT(response.body, HasSubstr("the prompt asks for a failure"));
+}
+
+TEST(GenerationTest, AFullQueueSaysWhenToTryAgain) {
+  ApiFixture api;
+  const TestResponse response = api.Call("POST", "/v1/images/generations", R"({"prompt":"[refuse]"})");
+  EXPECT_EQ(response.status, 429);
+  EXPECT_EQ(response.Header("x-should-retry"), "true");
+  EXPECT_EQ(response.Header("retry-after"), "2");
+  EXPECT_THAT(response.body, HasSubstr(R"("code":"queue_full")"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,96 @@
+// HTTP as the handlers see it: plain requests, plain replies, nothing of sockets. Tests drive handlers with a reply of
+// their own.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace tessera {
+
+struct HttpHeader {
+  std::string name;
+  std::string value;
+};
+
+// A request whose framing was found sound. Everything else in it is as the client sent it.
+struct HttpRequest {
+  std::string method;
+  std::string target;  // origin form
+  std::vector<HttpHeader> headers;
+  std::string body;
+  std::string peer;     // address of the client
+  bool secure = false;  // it came over TLS
+
+  absl::string_view Path() const;   // of the target, not decoded
+  absl::string_view Query() const;  // behind the question mark
+  // The first header of that name, in any case; nothing where there is none.
+  std::optional<std::string> Header(absl::string_view name) const;
+  size_t CountHeaders(absl::string_view name) const;
+};
+
+// Percent signs decoded; one without two digits stays as it is.
+std::string DecodePath(absl::string_view path);
+
+// The first value of a query parameter, decoded; nothing where it is absent.
+std::optional<std::string> QueryValue(absl::string_view query, absl::string_view name);
+// The names of all parameters, decoded.
+std::vector<std::string> QueryNames(absl::string_view query);
+
+// Length and connection headers are the server's business.
+struct HttpResponse {
+  int status = 200;
+  std::vector<HttpHeader> headers;
+  std::string body;
+};
+
+// The answer to one request. Either Send once, or StartStream, any number of Write, Finish. Thread-safe and never
+// blocking; calls after the end, or when the client is gone, do nothing. A reply that is dropped unfinished closes the
+// connection.
+class HttpReply {
+ public:
+  // What a stream says of its own accord when nothing was written for a while.
+  struct Heartbeat {
+    absl::Duration interval;
+    std::string text;
+  };
+
+  virtual ~HttpReply() = default;
+  virtual void Send(HttpResponse response) = 0;
+  virtual void StartStream(HttpResponse head, Heartbeat heartbeat) = 0;  // the head's body is the first part
+  virtual void Write(std::string part) = 0;
+  virtual void Finish() = 0;
+
+  // Bytes written that the client has not taken yet.
+  virtual size_t pending_bytes() const = 0;
+
+  // `closed` is called once if the client goes away before the end of the reply, also when it already has; it must
+  // not block.
+  virtual void OnClosed(std::function<void()> closed) = 0;
+};
+
+class HttpHandler {
+ public:
+  virtual ~HttpHandler() = default;
+
+  // Called on one of the server's handler threads; may wait for the disk. The reply may be kept and used later.
+  virtual void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) = 0;
+
+  // The answer to a request that could not be read. Called on the connections' threads, so it must not block.
+  virtual HttpResponse Refusal(int status, const std::string& reason) = 0;
+};
+
+// "Not Found" for 404.
+absl::string_view ReasonPhrase(int status);
+
+enum class BodyFraming { kLength, kChunked, kUntilClose };
+
+// Status line and headers, up to and with the empty line.
+std::string ResponseHead(const HttpResponse& response, BodyFraming framing, bool keep_alive);
+
+}  // namespace tessera

@@ -1,0 +1,181 @@
+#include "server/http/http_server.h"
+
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <condition_variable>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/http/http_connection.h"
+
+namespace tessera {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr auto kAcceptRetry = std::chrono::milliseconds(100);  // after running out of descriptors
+
+class Listener final : public HttpServer {
+ public:
+  Listener(const HttpServerOptions& options, HttpHandler& handler)
+      : options_(options),
+        host_(std::make_shared<HttpConnectionHost>(options.limits, handler, options.handler_threads)),
+        strand_(asio::make_strand(host_->context)),
+        acceptor_(strand_),
+        retry_(strand_),
+        work_(asio::make_work_guard(host_->context)) {}
+
+  ~Listener() override {
+    asio::post(strand_, [this] { StopAccepting(); });
+    CloseAll();
+    // Handlers that still run see their replies go nowhere.
+    host_->handlers.join();
+    WaitForConnections(absl::InfiniteDuration());
+    host_->Stop();
+    work_.reset();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  absl::Status Listen() {
+    error_code error;
+    const std::string address = options_.address == "localhost" ? "127.0.0.1" : options_.address;
+    const asio::ip::address parsed = asio::ip::make_address(address, error);
+    if (error) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("address '", options_.address, "' is not an IP address, such as 127.0.0.1 or ::1"));
+    }
+    const tcp::endpoint endpoint(parsed, options_.port);
+    const auto try_to = [&](auto step) {
+      if (!error) step();
+    };
+    try_to([&] { acceptor_.open(endpoint.protocol(), error); });
+    try_to([&] { acceptor_.set_option(tcp::acceptor::reuse_address(true), error); });
+    try_to([&] { acceptor_.bind(endpoint, error); });
+    try_to([&] { acceptor_.listen(asio::socket_base::max_listen_connections, error); });
+    try_to([&] { port_ = acceptor_.local_endpoint(error).port(); });
+    if (error) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen on ", options_.address, ":", options_.port, ": ", error.message()));
+    }
+    asio::post(strand_, [this] { Accept(); });
+    for (int i = 0; i < options_.connection_threads; ++i) {
+      threads_.emplace_back([this] { host_->context.run(); });
+    }
+    return absl::OkStatus();
+  }
+
+  uint16_t port() const override { return port_; }
+
+  size_t connections() const override {
+    const std::lock_guard lock(mutex_);
+    return connections_.size();
+  }
+
+  void Drain(absl::Duration patience) override {
+    asio::post(strand_, [this] { StopAccepting(); });
+    for (const auto& connection : Connections()) connection->Drain();
+    if (!WaitForConnections(patience)) CloseAll();
+  }
+
+ private:
+  void StopAccepting() {
+    stopped_ = true;
+    error_code ignored;
+    acceptor_.close(ignored);
+    retry_.cancel();
+  }
+
+  void Accept() {
+    if (stopped_) return;
+    acceptor_.async_accept(asio::make_strand(host_->context), [this](error_code error, tcp::socket socket) {
+      if (stopped_) return;
+      if (!error) {
+        Admit(std::move(socket));
+        return Accept();
+      }
+      retry_.expires_after(kAcceptRetry);
+      retry_.async_wait([this](error_code cancelled) {
+        if (!cancelled) Accept();
+      });
+    });
+  }
+
+  void Admit(tcp::socket socket) {
+    error_code ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
+    std::shared_ptr<asio::ssl::context> tls;
+    if (options_.tls != nullptr) tls = options_.tls->Current();
+    std::shared_ptr<HttpConnection> connection;
+    {
+      const std::lock_guard lock(mutex_);
+      // Closing at once is all that costs nothing; it also tells a load balancer to go elsewhere.
+      if (closing_ || connections_.size() >= options_.limits.connections) return;
+      connection = HttpConnection::Create(host_, std::move(socket), std::move(tls),
+                                          [this](HttpConnection* ended) { Forget(ended); });
+      connections_.insert(connection);
+    }
+    connection->Start();
+  }
+
+  void Forget(HttpConnection* ended) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(connections_, [&](const auto& connection) { return connection.get() == ended; });
+    ended_.notify_all();
+  }
+
+  std::vector<std::shared_ptr<HttpConnection>> Connections() const {
+    const std::lock_guard lock(mutex_);
+    return {connections_.begin(), connections_.end()};
+  }
+
+  void CloseAll() {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    for (const auto& connection : Connections()) connection->Close();
+  }
+
+  bool WaitForConnections(absl::Duration patience) {
+    std::unique_lock lock(mutex_);
+    const auto none = [this] { return connections_.empty(); };
+    if (patience != absl::InfiniteDuration()) {
+      return ended_.wait_for(lock, absl::ToChronoNanoseconds(patience), none);
+    }
+    ended_.wait(lock, none);
+    return true;
+  }
+
+  const HttpServerOptions options_;
+  const std::shared_ptr<HttpConnectionHost> host_;
+  asio::strand<asio::io_context::executor_type> strand_;
+  tcp::acceptor acceptor_;
+  asio::steady_timer retry_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  uint16_t port_ = 0;
+  bool stopped_ = false;  // on the strand
+
+  mutable std::mutex mutex_;
+  std::condition_variable ended_;
+  std::set<std::shared_ptr<HttpConnection>> connections_;
+  bool closing_ = false;
+
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options, HttpHandler& handler) {
+  auto listener = std::make_unique<Listener>(options, handler);
+  absl::Status status = listener->Listen();
+  if (!status.ok()) return status;
+  return listener;
+}
+
+}  // namespace tessera

@@ -1,0 +1,55 @@
+// An HTTP/1.1 listener: connections, framing, limits and timeouts. What a request means is its handler's business.
+//
+// Bounded in every direction: connections, header and body bytes, bytes on the wire for one body, time for every
+// phase. Owns its threads; a handler and a reply may be used from any.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/http/http_message.h"
+#include "server/http/tls_certificates.h"
+
+namespace tessera {
+
+struct HttpLimits {
+  size_t connections = 1024;
+  size_t header_bytes = 16 << 10;
+  size_t body_bytes = 1 << 20;
+  // A stream whose client does not take what is written is closed when this much waits.
+  size_t pending_bytes = 256 << 20;
+  absl::Duration header_time = absl::Seconds(10);  // TLS handshake; first to last byte of the header
+  absl::Duration body_time = absl::Seconds(30);    // the whole body
+  absl::Duration idle_time = absl::Seconds(75);    // between two requests
+  absl::Duration write_time = absl::Seconds(30);   // without the client taking a byte
+};
+
+struct HttpServerOptions {
+  std::string address = "127.0.0.1";
+  uint16_t port = 0;  // 0: any free one
+  HttpLimits limits;
+  std::shared_ptr<TlsCertificates> tls;  // null: plain HTTP
+  int connection_threads = 2;
+  int handler_threads = 8;
+};
+
+class HttpServer {
+ public:
+  virtual ~HttpServer() = default;  // closes every connection
+
+  // `handler` must outlive the server. INVALID_ARGUMENT for an address that is none, UNAVAILABLE where it cannot be
+  // listened on.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpServerOptions& options, HttpHandler& handler);
+
+  virtual uint16_t port() const = 0;
+  virtual size_t connections() const = 0;
+
+  // Accepts nothing more, closes idle connections, lets requests under way finish until `patience` is over, and closes
+  // the rest.
+  virtual void Drain(absl::Duration patience) = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,27 @@
+// The body of POST /v1/images/generations and POST /v1/jobs.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/service/image_request.h"
+
+namespace tessera {
+
+enum class ResponseFormat : uint8_t { kBase64, kUrl };
+
+struct GenerationBody {
+  ImageRequest request;
+  ResponseFormat response_format = ResponseFormat::kBase64;
+  bool stream = false;
+};
+
+// Whether a field may stand in the body beside those of the image: what only a waiting caller can ask for.
+enum class BodyKind : uint8_t { kGeneration, kJob };
+
+// INVALID_ARGUMENT that names the field for an unknown field or one of the wrong type; null is the same as absent. The
+// values themselves are ValidateImageRequest's business.
+absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKind kind);
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+// Jobs, images and models as the JSON of HTTP answers, and server-sent events.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/http/image_request_json.h"
+#include "server/service/image_service.h"
+
+namespace tessera {
+
+// `base_url` stands before links: "http://localhost:8080". All texts are one JSON value without line breaks.
+std::string JobJson(const Job& job, const std::string& base_url);
+std::string JobPageJson(const JobPage& page, const std::string& base_url);
+std::string ModelJson(const ServedModel& model, absl::string_view name);
+std::string ModelListJson(const std::vector<ServedModel>& models);
+std::string ServerInfoJson(const ServerInfo& info);
+
+// "http://localhost:8080/v1/images/img_…"
+std::string ImageUrl(const std::string& base_url, const std::string& image);
+
+// What every answer about an image of a generation repeats of its request.
+struct AnswerContext {
+  GenerationBody body;
+  Job job;
+  std::string base_url;
+};
+
+// The answer to a generation that is done. `files`, by index, are asked for where the response format is b64_json.
+std::string GenerationJson(const AnswerContext& context, const Job& done, const std::vector<std::string>& files);
+
+// One event of a stream: name and data. `data` is one line.
+std::string ServerSentEvent(absl::string_view name, absl::string_view data);
+
+std::string PartialImageJson(const AnswerContext& context, const PreviewEvent& preview);
+std::string CompletedJson(const AnswerContext& context, const FinishedImage& image, const std::string& file);
+
+// An event of a watched job, whole, with its name.
+std::string JobEventText(const JobEvent& event, const std::string& base_url);
+
+}  // namespace tessera

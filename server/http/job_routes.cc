@@ -1,0 +1,98 @@
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "server/http/api_routes.h"
+#include "server/http/job_json.h"
+#include "server/service/job_event_pump.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kEnoughPending = 8 << 20;
+
+absl::StatusOr<ListOptions> ReadListOptions(const HttpRequest& request) {
+  ListOptions options;
+  if (const auto limit = QueryValue(request.Query(), "limit")) {
+    if (!absl::SimpleAtoi(*limit, &options.limit) || options.limit < 1 || options.limit > kMaxListLimit) {
+      return FieldError("limit", absl::StrCat(" is ", QuotedValue(*limit), "; legal is 1 to ", kMaxListLimit));
+    }
+  }
+  options.after = QueryValue(request.Query(), "after").value_or("");
+  if (const auto name = QueryValue(request.Query(), "status")) {
+    std::vector<std::string> legal;
+    for (const JobState state :
+         {JobState::kQueued, JobState::kRunning, JobState::kDone, JobState::kFailed, JobState::kCancelled}) {
+      legal.push_back(JobStateName(state));
+      if (*name == legal.back()) options.state = state;
+    }
+    absl::Status status = CheckName("status", *name, legal);
+    if (!status.ok()) return status;
+  }
+  return options;
+}
+
+void Watch(const ApiContext& context, const ApiCall& call) {
+  const std::shared_ptr<ApiReply> reply = call.reply;
+  const std::string& job = call.parameters[0];
+  // Asked first, because a stream cannot say 404 once it has begun.
+  const absl::StatusOr<Job> known = context.service.Get(call.caller, job);
+  if (!known.ok()) return reply->SendError(known.status());
+  reply->record().job = job;
+  reply->StartEvents();
+  const auto tell = [reply, base_url = call.base_url](const JobEvent& event) {
+    if (std::holds_alternative<PreviewEvent>(event) && reply->pending_bytes() > kEnoughPending) return;
+    reply->Write(JobEventText(event, base_url));
+    if (std::holds_alternative<EndedEvent>(event)) reply->Finish();
+  };
+  const absl::StatusOr<std::shared_ptr<JobEventPump>> pump =
+      JobEventPump::Start(context.service, context.pool, call.caller, job, tell);
+  if (!pump.ok()) return reply->Finish();
+  reply->OnClosed([&pool = context.pool, pump = *pump] { pool.Post([pump] { pump->Stop(); }); });
+}
+
+}  // namespace
+
+std::vector<ApiRoute> JobRoutes(const ApiContext& context) {
+  std::vector<ApiRoute> routes;
+  routes.push_back(
+      {.method = "POST", .pattern = "/v1/jobs", .reads_body = true, .handle = [context](const ApiCall& call) {
+         const absl::StatusOr<AcceptedSubmission> accepted = AcceptSubmission(context, call, BodyKind::kJob);
+         if (!accepted.ok()) return call.reply->SendError(accepted.status());
+         const Job& job = accepted->submitted.job;
+         call.reply->Send(
+             {.status = 202,
+              .headers = {{"Content-Type", "application/json"}, {"Location", absl::StrCat("/v1/jobs/", job.id)}},
+              .body = JobJson(job, call.base_url)});
+       }});
+  routes.push_back({.method = "GET",
+                    .pattern = "/v1/jobs",
+                    .query = {"limit", "after", "status"},
+                    .handle = [context](const ApiCall& call) {
+                      const absl::StatusOr<ListOptions> options = ReadListOptions(call.request);
+                      if (!options.ok()) return call.reply->SendError(options.status());
+                      const absl::StatusOr<JobPage> page = context.service.List(call.caller, *options);
+                      if (!page.ok()) return call.reply->SendError(page.status());
+                      call.reply->SendJson(200, JobPageJson(*page, call.base_url));
+                    }});
+  routes.push_back({.method = "GET", .pattern = "/v1/jobs/{id}", .handle = [context](const ApiCall& call) {
+                      const absl::StatusOr<Job> job = context.service.Get(call.caller, call.parameters[0]);
+                      if (!job.ok()) return call.reply->SendError(job.status());
+                      call.reply->SendJson(200, JobJson(*job, call.base_url));
+                    }});
+  routes.push_back({.method = "DELETE", .pattern = "/v1/jobs/{id}", .handle = [context](const ApiCall& call) {
+                      const absl::StatusOr<Job> job = context.service.Cancel(call.caller, call.parameters[0]);
+                      if (!job.ok()) return call.reply->SendError(job.status());
+                      call.reply->SendJson(200, JobJson(*job, call.base_url));
+                    }});
+  routes.push_back({.method = "GET", .pattern = "/v1/jobs/{id}/events", .handle = [context](const ApiCall& call) {
+                      Watch(context, call);
+                    }});
+  return routes;
+}
+
+}  // namespace tessera

@@ -1,0 +1,43 @@
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/http/api_routes.h"
+#include "server/http/job_json.h"
+
+namespace tessera {
+
+std::vector<ApiRoute> ReadRoutes(const ApiContext& context) {
+  std::vector<ApiRoute> routes;
+  const auto add = [&](const char* pattern, bool needs_key, std::function<void(ApiCall)> handle) {
+    routes.push_back({.method = "GET", .pattern = pattern, .needs_key = needs_key, .handle = std::move(handle)});
+  };
+  add("/v1/models", true,
+      [context](const ApiCall& call) { call.reply->SendJson(200, ModelListJson(context.service.ListModels())); });
+  add("/v1/models/{id...}", true, [context](const ApiCall& call) {
+    const std::string& name = call.parameters[0];
+    const std::vector<ServedModel> models = context.service.ListModels();
+    const absl::StatusOr<const ServedModel*> model = FindModel(name, models);
+    if (!model.ok()) return call.reply->SendError(model.status());
+    call.reply->SendJson(200, ModelJson(**model, name));
+  });
+  add("/v1/images/{id}", true, [context](const ApiCall& call) {
+    absl::StatusOr<ImageBytes> image = context.service.ReadImage(call.caller, call.parameters[0]);
+    if (!image.ok()) return call.reply->SendError(image.status());
+    call.reply->Send({.status = 200,
+                      .headers = {{"Content-Type", MediaType(image->format)}, {"Content-Disposition", "inline"}},
+                      .body = std::move(image->bytes)});
+  });
+  add("/v1/server", true,
+      [context](const ApiCall& call) { call.reply->SendJson(200, ServerInfoJson(context.service.Info())); });
+  add("/openapi.json", false, [context](const ApiCall& call) { call.reply->SendJson(200, context.options.openapi); });
+  add("/livez", false, [](const ApiCall& call) { call.reply->SendJson(200, R"({"status":"ok"})"); });
+  add("/readyz", false, [context](const ApiCall& call) {
+    const absl::Status ready = context.service.Ready();
+    if (!ready.ok()) return call.reply->SendError(ready);
+    call.reply->SendJson(200, R"({"status":"ok"})");
+  });
+  return routes;
+}
+
+}  // namespace tessera

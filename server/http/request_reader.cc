@@ -1,0 +1,156 @@
+#include "server/http/request_reader.h"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "server/http/http_server.h"
+
+namespace tessera {
+namespace {
+
+namespace http = boost::beast::http;
+
+// A body may take this many times its limit on the wire, for the frames of its chunks.
+constexpr size_t kWireBytesPerBodyByte = 4;
+
+struct Refusal {
+  int status;
+  const char* reason;
+};
+
+Refusal RefusalOf(http::error error) {
+  switch (error) {
+    case http::error::header_limit:
+      return {431, "the header of the request is too large"};
+    case http::error::body_limit:
+      return {413, "the body of the request is too large"};
+    case http::error::bad_version:
+      return {505, "the version of HTTP is neither 1.0 nor 1.1"};
+    case http::error::bad_content_length:
+    case http::error::multiple_content_length:
+      return {400, "Content-Length is not one whole number"};
+    case http::error::bad_transfer_encoding:
+      return {400, "Transfer-Encoding is not readable"};
+    case http::error::bad_chunk:
+    case http::error::bad_chunk_extension:
+      return {400, "a chunk of the body is malformed"};
+    default:
+      return {400, "this is not a request of HTTP/1.1"};
+  }
+}
+
+}  // namespace
+
+struct RequestReader::Parser {
+  http::request_parser<http::string_body> request;
+};
+
+RequestReader::RequestReader(const HttpLimits& limits) : limits_(limits) { Reset(); }
+RequestReader::~RequestReader() = default;
+
+void RequestReader::Reset() {
+  parser_ = std::make_unique<Parser>();
+  parser_->request.header_limit(static_cast<uint32_t>(limits_.header_bytes));
+  parser_->request.body_limit(limits_.body_bytes);
+  header_checked_ = false;
+  body_wire_bytes_ = 0;
+}
+
+RequestReader::Progress RequestReader::Refuse(int status, std::string reason) {
+  refusal_status_ = status;
+  refusal_reason_ = std::move(reason);
+  return Progress::kRefused;
+}
+
+RequestReader::Progress RequestReader::Read(std::string& input) {
+  size_t taken = 0;
+  const Progress progress = Parse(input, taken);
+  input.erase(0, taken);
+  return progress;
+}
+
+RequestReader::Progress RequestReader::Parse(const std::string& input, size_t& taken) {
+  http::request_parser<http::string_body>& request = parser_->request;
+  while (true) {
+    boost::system::error_code error;
+    const size_t consumed = request.put(boost::asio::const_buffer(input.data() + taken, input.size() - taken), error);
+    taken += consumed;
+    const bool starved = error == http::error::need_more;
+    if (error && !starved) {
+      if (error.category() != http::make_error_code(http::error::need_more).category()) {
+        return Refuse(400, "this is not a request of HTTP/1.1");
+      }
+      const Refusal refusal = RefusalOf(static_cast<http::error>(error.value()));
+      return Refuse(refusal.status, refusal.reason);
+    }
+    if (request.is_header_done()) {
+      if (header_checked_) body_wire_bytes_ += consumed;
+      if (!header_checked_ && !CheckHeader()) return Progress::kRefused;
+      header_checked_ = true;
+    }
+    if (request.is_done()) return Progress::kComplete;
+    if (body_wire_bytes_ > kWireBytesPerBodyByte * limits_.body_bytes + limits_.header_bytes) {
+      return Refuse(413, "the body of the request is too large");
+    }
+    // What the parser leaves lying is one unfinished line.
+    if (starved && input.size() - taken > limits_.header_bytes) return Refuse(431, "a line of the request is too long");
+    if (starved || taken == input.size()) return Progress::kMore;
+  }
+}
+
+bool RequestReader::CheckHeader() {
+  const auto& request = parser_->request.get();
+  const auto refuse = [&](int status, const char* reason) {
+    Refuse(status, reason);
+    return false;
+  };
+  const size_t lengths = request.count(http::field::content_length);
+  const size_t codings = request.count(http::field::transfer_encoding);
+  if (lengths > 1) return refuse(400, "Content-Length is there more than once");
+  if (codings > 1) return refuse(400, "Transfer-Encoding is there more than once");
+  if (lengths + codings > 1) return refuse(400, "Content-Length and Transfer-Encoding exclude each other");
+  if (codings == 1) {
+    const auto coding = request[http::field::transfer_encoding];
+    if (!absl::EqualsIgnoreCase(absl::string_view(coding.data(), coding.size()), "chunked")) {
+      return refuse(501, "the only transfer coding is chunked");
+    }
+    if (request.version() < 11) return refuse(400, "HTTP/1.0 has no Transfer-Encoding");
+  }
+  if (request.target().empty() || request.target().front() != '/') {
+    return refuse(400, "the target of the request does not begin with /");
+  }
+  if (request.count(http::field::expect) > 0 && !expects_continue()) {
+    return refuse(417, "the only expectation is 100-continue");
+  }
+  return true;
+}
+
+bool RequestReader::has_header() const { return header_checked_; }
+
+bool RequestReader::expects_continue() const {
+  const auto expect = parser_->request.get()[http::field::expect];
+  return absl::EqualsIgnoreCase(absl::string_view(expect.data(), expect.size()), "100-continue");
+}
+
+bool RequestReader::keep_alive() const { return parser_->request.keep_alive(); }
+
+bool RequestReader::is_http_1_1() const { return parser_->request.get().version() >= 11; }
+
+HttpRequest RequestReader::TakeRequest() {
+  auto message = parser_->request.release();
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  request.target = std::string(message.target());
+  for (const auto& field : message) {
+    request.headers.push_back({.name = std::string(field.name_string()), .value = std::string(field.value())});
+  }
+  request.body = std::move(message.body());
+  return request;
+}
+
+}  // namespace tessera

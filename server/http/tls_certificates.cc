@@ -1,0 +1,85 @@
+#include "server/http/tls_certificates.h"
+
+#include <openssl/ssl.h>
+
+#include <array>
+#include <boost/asio/ssl/context.hpp>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/service/file_identity.h"
+
+namespace tessera {
+namespace {
+
+namespace ssl = boost::asio::ssl;
+
+absl::StatusOr<std::shared_ptr<ssl::context>> Read(const TlsCertificates::Files& files) {
+  auto context = std::make_shared<ssl::context>(ssl::context::tls_server);
+  boost::system::error_code error;
+  context->set_options(ssl::context::default_workarounds | ssl::context::no_compression, error);
+  SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
+  SSL_CTX_set_options(context->native_handle(), SSL_OP_NO_RENEGOTIATION);
+  context->use_certificate_chain_file(files.certificate_chain, error);
+  if (error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the TLS certificate chain cannot be read (a PEM file is expected): ", error.message()));
+  }
+  context->use_private_key_file(files.private_key, ssl::context::pem, error);
+  if (error || SSL_CTX_check_private_key(context->native_handle()) != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the TLS private key cannot be read or does not belong to the certificate: ",
+                     error ? error.message() : "it belongs to another one"));
+  }
+  return context;
+}
+
+class ReloadingCertificates final : public TlsCertificates {
+ public:
+  ReloadingCertificates(Files files, std::function<void(const absl::Status&)> report)
+      : files_(std::move(files)), report_(std::move(report)) {}
+
+  absl::Status Start() {
+    seen_ = Identities();
+    absl::StatusOr<std::shared_ptr<ssl::context>> context = Read(files_);
+    if (!context.ok()) return context.status();
+    context_ = *std::move(context);
+    return absl::OkStatus();
+  }
+
+  std::shared_ptr<ssl::context> Current() override {
+    const std::lock_guard lock(mutex_);
+    const auto found = Identities();
+    if (found != seen_) {
+      seen_ = found;
+      absl::StatusOr<std::shared_ptr<ssl::context>> context = Read(files_);
+      if (context.ok()) context_ = *context;
+      if (report_) report_(context.status());
+    }
+    return context_;
+  }
+
+ private:
+  std::array<FileIdentity, 2> Identities() const {
+    return {IdentityOf(files_.certificate_chain), IdentityOf(files_.private_key)};
+  }
+
+  const Files files_;
+  const std::function<void(const absl::Status&)> report_;
+  std::mutex mutex_;
+  std::array<FileIdentity, 2> seen_;
+  std::shared_ptr<ssl::context> context_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<TlsCertificates>> TlsCertificates::Load(
+    const Files& files, std::function<void(const absl::Status&)> report) {
+  auto certificates = std::make_shared<ReloadingCertificates>(files, std::move(report));
+  absl::Status status = certificates->Start();
+  if (!status.ok()) return status;
+  return certificates;
+}
+
+}  // namespace tessera

@@ -1,0 +1,174 @@
+#include "server/service/api_keys.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/sha.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "server/generation_request.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kSaltBytes = 16;
+constexpr size_t kSecretBytes = 32;
+constexpr size_t kMaxFileBytes = 4 << 20;
+constexpr size_t kMaxNameBytes = 64;
+
+std::string RandomBytes(size_t count) {
+  std::string bytes(count, '\0');
+  if (getrandom(bytes.data(), count, 0) != static_cast<ssize_t>(count)) std::abort();  // not below 256 bytes
+  return bytes;
+}
+
+std::string HashOf(absl::string_view salt, absl::string_view secret) {
+  const std::string salted = absl::StrCat(salt, secret);
+  std::string hash(SHA256_DIGEST_LENGTH, '\0');
+  SHA256(reinterpret_cast<const unsigned char*>(salted.data()), salted.size(),
+         reinterpret_cast<unsigned char*>(hash.data()));
+  return hash;
+}
+
+bool IsHex(absl::string_view text, size_t bytes) {
+  return text.size() == 2 * bytes && std::all_of(text.begin(), text.end(), absl::ascii_isxdigit);
+}
+
+absl::Status CheckKeyName(const std::string& name) {
+  const bool legal = !name.empty() && name.size() <= kMaxNameBytes && std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
+  });
+  if (legal && name != "anonymous") return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the name ", QuotedValue(name),
+                                                 " of a key is not legal; legal are 1 to ", kMaxNameBytes,
+                                                 " of A-Z a-z 0-9 . _ - other than 'anonymous'"));
+}
+
+absl::Status ReadLimit(const std::string& word, KeyLimits& limits) {
+  const std::vector<std::string> sides = absl::StrSplit(word, absl::MaxSplits('=', 1));
+  if (sides.size() != 2) return absl::InvalidArgumentError(absl::StrCat(QuotedValue(word), " is not NAME=NUMBER"));
+  absl::Status status = CheckName("limit", sides[0], {"requests_per_minute", "queued_jobs", "queued_device_seconds"});
+  if (!status.ok()) return status;
+  double number = 0;
+  const bool is_number = absl::SimpleAtod(sides[1], &number) && number > 0 && number <= 1e9;
+  const bool is_whole = is_number && number == std::floor(number);
+  if (!is_number || (sides[0] != "queued_device_seconds" && !is_whole)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(sides[0], " is ", QuotedValue(sides[1]),
+                     "; legal is a number above 0 and up to 1e9; for no limit leave it out"));
+  }
+  if (sides[0] == "requests_per_minute") limits.requests_per_minute = static_cast<int64_t>(number);
+  if (sides[0] == "queued_jobs") limits.queued_jobs = static_cast<int64_t>(number);
+  if (sides[0] == "queued_device_seconds") limits.queued_device_seconds = number;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ApiKey> ParseLine(const std::vector<std::string>& words) {
+  ApiKey key;
+  key.name = words[0];
+  absl::Status status = CheckKeyName(key.name);
+  if (!status.ok()) return status;
+  const std::vector<std::string> parts = absl::StrSplit(words.size() > 1 ? words[1] : "", ':');
+  if (parts.size() != 3 || parts[0] != "sha256" || !IsHex(parts[1], kSaltBytes) ||
+      !IsHex(parts[2], SHA256_DIGEST_LENGTH)) {
+    return absl::InvalidArgumentError(
+        "behind the name of a key stands its hash, sha256:SALT:HASH with 32 and 64 hexadecimal digits");
+  }
+  key.salt = absl::HexStringToBytes(parts[1]);
+  key.hash = absl::HexStringToBytes(parts[2]);
+  for (size_t i = 2; i < words.size(); ++i) {
+    status = ReadLimit(words[i], key.limits);
+    if (!status.ok()) return status;
+  }
+  return key;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ApiKey>> ParseApiKeys(absl::string_view text) {
+  std::vector<ApiKey> keys;
+  std::set<std::string> names;
+  int number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = line.substr(0, line.find('#'));
+    const std::vector<std::string> words = absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+    if (words.empty()) continue;
+    absl::StatusOr<ApiKey> key = ParseLine(words);
+    if (key.ok() && !names.insert(key->name).second) {
+      key = absl::InvalidArgumentError(absl::StrCat("the name '", key->name, "' is there twice"));
+    }
+    if (!key.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("line ", number, " of the keys: ", key.status().message()));
+    }
+    keys.push_back(*std::move(key));
+  }
+  return keys;
+}
+
+absl::StatusOr<NewKey> NewApiKey(const std::string& name) {
+  absl::Status status = CheckKeyName(name);
+  if (!status.ok()) return status;
+  const std::string secret = absl::StrCat("sk-tessera-", absl::BytesToHexString(RandomBytes(kSecretBytes)));
+  const std::string salt = RandomBytes(kSaltBytes);
+  return NewKey{.secret = secret,
+                .line = absl::StrCat(name, " sha256:", absl::BytesToHexString(salt), ":",
+                                     absl::BytesToHexString(HashOf(salt, secret)))};
+}
+
+ApiKeys::ApiKeys(std::string path, std::function<void(const absl::Status&)> report)
+    : path_(std::move(path)), report_(std::move(report)) {}
+
+absl::StatusOr<std::unique_ptr<ApiKeys>> ApiKeys::Load(const std::string& path,
+                                                       std::function<void(const absl::Status&)> report) {
+  std::unique_ptr<ApiKeys> keys(new ApiKeys(path, std::move(report)));
+  absl::Status status = keys->Read();
+  if (!status.ok()) return status;
+  return keys;
+}
+
+absl::Status ApiKeys::Read() {
+  seen_ = IdentityOf(path_);
+  std::ifstream file(path_, std::ios::binary);
+  if (!file) return absl::NotFoundError("the file of API keys cannot be opened");
+  if (seen_.bytes > kMaxFileBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the file of API keys has ", seen_.bytes, " bytes; legal is at most ", kMaxFileBytes));
+  }
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  absl::StatusOr<std::vector<ApiKey>> keys = ParseApiKeys(text);
+  if (!keys.ok()) return keys.status();
+  keys_ = *std::move(keys);
+  return absl::OkStatus();
+}
+
+std::optional<ApiKey> ApiKeys::Find(absl::string_view secret) {
+  const std::lock_guard lock(mutex_);
+  if (IdentityOf(path_) != seen_) {
+    const absl::Status status = Read();
+    if (report_) report_(status);
+  }
+  std::optional<ApiKey> found;
+  for (const ApiKey& key : keys_) {
+    const std::string hash = HashOf(key.salt, secret);
+    if (CRYPTO_memcmp(hash.data(), key.hash.data(), hash.size()) == 0) {
+      found = ApiKey{.name = key.name, .salt = "", .hash = "", .limits = key.limits};
+    }
+  }
+  return found;
+}
+
+}  // namespace tessera

@@ -1,0 +1,43 @@
+// Who may call, and how often: the same for every edge. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/service/api_keys.h"
+#include "server/service/job.h"
+
+namespace tessera {
+
+class CallGate {
+ public:
+  // Without `keys` everybody is the tenant "anonymous", without limits.
+  explicit CallGate(std::unique_ptr<ApiKeys> keys, std::function<absl::Time()> now = absl::Now);
+
+  // The caller that "Bearer SECRET", the value of an Authorization header, stands for; UNAUTHENTICATED.
+  absl::StatusOr<Caller> Authenticate(const std::optional<std::string>& authorization);
+
+  // Counts one submission. RESOURCE_EXHAUSTED with RetryAfter where the caller's requests_per_minute are used up: a
+  // bucket of that size, which fills evenly.
+  absl::Status CountSubmission(const Caller& caller);
+
+ private:
+  struct Bucket {
+    double tokens = 0;
+    absl::Time filled = absl::InfinitePast();
+  };
+
+  const std::unique_ptr<ApiKeys> keys_;
+  const std::function<absl::Time()> now_;
+  std::mutex mutex_;
+  std::map<std::string, Bucket> buckets_;  // by tenant
+};
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// A few threads for work that may wait for the disk.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace tessera {
+
+class TaskPool {
+ public:
+  explicit TaskPool(int threads);
+  ~TaskPool();  // does everything that was posted first, also what these tasks post
+
+  TaskPool(const TaskPool&) = delete;
+  TaskPool& operator=(const TaskPool&) = delete;
+
+  void Post(std::function<void()> task);  // from any thread
+
+ private:
+  void Work();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  size_t busy_ = 0;
+  bool ending_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tessera
