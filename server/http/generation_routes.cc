@@ -4,30 +4,18 @@
 #include <variant>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "server/http/api_routes.h"
 #include "server/http/error_response.h"
 #include "server/http/job_json.h"
 #include "server/service/job_event_pump.h"
+#include "server/service/submission.h"
 
 namespace tessera {
 namespace {
 
-constexpr size_t kMaxIdempotencyKeyBytes = 255;
 // A client that has not taken this much gets no further previews until it has.
 constexpr size_t kEnoughPending = 8 << 20;
-
-absl::StatusOr<std::optional<std::string>> IdempotencyKeyOf(const HttpRequest& request) {
-  const size_t count = request.CountHeaders("idempotency-key");
-  if (count == 0) return std::nullopt;
-  const std::string key = *request.Header("idempotency-key");
-  const bool legal = count == 1 && !key.empty() && key.size() <= kMaxIdempotencyKeyBytes &&
-                     std::all_of(key.begin(), key.end(), [](char c) { return c >= ' ' && c <= '~'; });
-  if (legal) return key;
-  return FieldError("Idempotency-Key", absl::StrCat(" is not legal; legal is one header of 1 to ",
-                                                    kMaxIdempotencyKeyBytes, " printable ASCII characters"));
-}
 
 // One caller who waits for a generation, with or without a stream.
 class Generation : public std::enable_shared_from_this<Generation> {
@@ -112,23 +100,18 @@ class Generation : public std::enable_shared_from_this<Generation> {
 }  // namespace
 
 absl::StatusOr<AcceptedSubmission> AcceptSubmission(const ApiContext& context, const ApiCall& call, BodyKind kind) {
-  const absl::StatusOr<std::optional<std::string>> key = IdempotencyKeyOf(call.request);
-  if (!key.ok()) return key.status();
+  if (call.request.CountHeaders("idempotency-key") > 1) {
+    return FieldError("idempotency_key", " is there more than once; legal is one header Idempotency-Key");
+  }
+  const std::optional<std::string> key = call.request.Header("idempotency-key");
   absl::StatusOr<GenerationBody> body = ReadGenerationBody(call.request.body, kind);
   if (!body.ok()) return body.status();
-  const std::vector<ServedModel> models = context.service.ListModels();
-  const absl::StatusOr<JobRequest> job =
-      ValidateImageRequest(body->request, models, context.options.limits, RandomSeed());
-  if (!job.ok()) return job.status();
-  absl::Status counted = context.gate.CountSubmission(call.caller);
-  if (!counted.ok()) return counted;
-  std::optional<IdempotencyKey> idempotency;
-  if (key->has_value()) idempotency = {.key = **key, .digest = RequestDigest(body->request)};
-  absl::StatusOr<Submitted> submitted = context.service.Submit(call.caller, *job, idempotency);
+  absl::StatusOr<Submitted> submitted =
+      SubmitImageRequest(context.service, context.gate, context.options.limits, call.caller, body->request, key);
   if (!submitted.ok()) return submitted.status();
   call.reply->record().job = submitted->job.id;
   return AcceptedSubmission{
-      .body = *std::move(body), .submitted = *std::move(submitted), .idempotent = idempotency.has_value()};
+      .body = *std::move(body), .submitted = *std::move(submitted), .idempotent = key.has_value()};
 }
 
 std::vector<ApiRoute> GenerationRoutes(const ApiContext& context) {

@@ -1,0 +1,125 @@
+#include "server/grpc/grpc_server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/impl/service_type.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "server/grpc/image_service_calls.h"
+#include "server/service/task_pool.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kMaxMessageBytes = 1 << 20;
+constexpr int kMaxMetadataBytes = 16 << 10;
+constexpr auto kHealthPeriod = std::chrono::milliseconds(250);
+constexpr char kServiceName[] = "tessera.v1.ImageService";
+
+bool IsLoopback(const std::string& address) {
+  return address == "localhost" || address == "::1" || absl::StartsWith(address, "127.");
+}
+
+class Server final : public GrpcServer {
+ public:
+  Server(const GrpcServerOptions& options, ImageService& service, CallGate& gate)
+      : service_(service),
+        pool_(std::make_unique<TaskPool>(options.task_threads)),
+        calls_(MakeImageServiceCalls(service, gate, *pool_, options.limits)) {}
+
+  ~Server() override {
+    Drain(absl::ZeroDuration());
+    pool_.reset();
+  }
+
+  absl::Status Listen(const GrpcServerOptions& options) {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::ServerBuilder builder;
+    const bool is_ipv6 = absl::StrContains(options.address, ':');
+    int port = 0;
+    builder.AddListeningPort(absl::StrCat(is_ipv6 ? "[" : "", options.address, is_ipv6 ? "]" : "", ":", options.port),
+                             grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(calls_.get());
+    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1000);
+    // Two servers on one port would take calls from each other.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    // A client may ask this often whether the connection lives, and is asked in turn.
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port == 0) {
+      return absl::UnavailableError(absl::StrCat("cannot listen for gRPC on ", options.address, ":", options.port));
+    }
+    port_ = static_cast<uint16_t>(port);
+    health_ = std::thread([this] { TellHealth(); });
+    return absl::OkStatus();
+  }
+
+  uint16_t port() const override { return port_; }
+
+  void Drain(absl::Duration patience) override {
+    if (server_ == nullptr) return;
+    {
+      const std::lock_guard lock(mutex_);
+      draining_ = true;
+    }
+    changed_.notify_all();
+    if (health_.joinable()) health_.join();
+    server_->GetHealthCheckService()->Shutdown();
+    server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(patience));
+    server_->Wait();
+  }
+
+ private:
+  // gRPC's health service keeps a status that it is told.
+  void TellHealth() {
+    grpc::HealthCheckServiceInterface& health = *server_->GetHealthCheckService();
+    std::unique_lock lock(mutex_);
+    while (!draining_) {
+      lock.unlock();
+      const bool ready = service_.Ready().ok();
+      health.SetServingStatus("", ready);
+      health.SetServingStatus(kServiceName, ready);
+      lock.lock();
+      changed_.wait_for(lock, kHealthPeriod, [this] { return draining_; });
+    }
+  }
+
+  ImageService& service_;
+  std::unique_ptr<TaskPool> pool_;
+  const std::unique_ptr<grpc::Service> calls_;
+  std::unique_ptr<grpc::Server> server_;
+  uint16_t port_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool draining_ = false;
+  std::thread health_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& options, ImageService& service,
+                                                              CallGate& gate) {
+  if (!IsLoopback(options.address) && !options.behind_proxy) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the gRPC address is ", options.address,
+        "; beyond loopback legal is only behind a proxy that ends HTTP/2 (behind_proxy: true), the nearest "
+        "is 127.0.0.1"));
+  }
+  auto server = std::make_unique<Server>(options, service, gate);
+  absl::Status status = server->Listen(options);
+  if (!status.ok()) return status;
+  return server;
+}
+
+}  // namespace tessera

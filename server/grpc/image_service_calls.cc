@@ -1,0 +1,384 @@
+#include "server/grpc/image_service_calls.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/utf8.h"
+#include "server/grpc/proto_values.h"
+#include "server/service/job_event_pump.h"
+#include "server/service/random_id.h"
+#include "server/service/service_error.h"
+#include "server/service/submission.h"
+#include "tessera/v1/image_service.grpc.pb.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMaxMessageBytes = 2048;   // of an error: it travels in a header
+constexpr size_t kEnoughPending = 8 << 20;  // bytes that wait for a client before it gets no more previews
+constexpr size_t kMaxPending = 256 << 20;   // and before its call is ended
+constexpr size_t kMaxRequestIdBytes = 128;
+
+struct CallContext {
+  ImageService& service;
+  CallGate& gate;
+  TaskPool& pool;
+  const RequestLimits limits;
+};
+
+std::optional<std::string> Metadata(const grpc::CallbackServerContext& context, const char* name) {
+  const auto found = context.client_metadata().find(name);
+  if (found == context.client_metadata().end()) return std::nullopt;
+  return std::string(found->second.data(), found->second.size());
+}
+
+grpc::Status ToGrpc(const absl::Status& status, grpc::CallbackServerContext& context) {
+  if (status.ok()) return grpc::Status::OK;
+  const std::string field = ErrorField(status);
+  if (!field.empty()) context.AddTrailingMetadata("tessera-field", ReplaceInvalidUtf8(field.substr(0, 64)));
+  const std::string code = ErrorCode(status);
+  if (!code.empty()) context.AddTrailingMetadata("tessera-error-code", code);
+  if (const std::optional<absl::Duration> wait = RetryAfter(status)) {
+    context.AddTrailingMetadata("retry-after-ms", absl::StrCat(absl::ToInt64Milliseconds(*wait)));
+  }
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
+                      ReplaceInvalidUtf8(status.message().substr(0, kMaxMessageBytes)));
+}
+
+absl::StatusOr<Caller> Authenticate(CallGate& gate, grpc::CallbackServerContext& context) {
+  const std::string sent = Metadata(context, "x-request-id").value_or("");
+  const bool legal = !sent.empty() && sent.size() <= kMaxRequestIdBytes &&
+                     std::all_of(sent.begin(), sent.end(), [](char c) { return c > ' ' && c <= '~'; });
+  const std::string request_id = legal ? sent : RandomId("req_");
+  context.AddInitialMetadata("x-request-id", request_id);
+  absl::StatusOr<Caller> caller = gate.Authenticate(Metadata(context, "authorization"));
+  if (caller.ok()) {
+    caller->request_id = request_id;
+    caller->trace_parent = Metadata(context, "traceparent").value_or("");
+  }
+  return caller;
+}
+
+std::optional<std::string> OptionalKey(const std::string& key) {
+  return key.empty() ? std::nullopt : std::optional<std::string>(key);
+}
+
+// A call with one answer, computed on the pool. Deletes itself.
+template <typename Response>
+class UnaryCall final : public grpc::ServerUnaryReactor {
+ public:
+  using Answer = std::function<absl::StatusOr<Response>(const Caller&)>;
+
+  UnaryCall(const CallContext& call, grpc::CallbackServerContext& context, Response* response, Answer answer) {
+    absl::StatusOr<Caller> caller = Authenticate(call.gate, context);
+    call.pool.Post([this, &context, response, caller = std::move(caller), answer = std::move(answer)] {
+      if (!caller.ok()) return Finish(ToGrpc(caller.status(), context));
+      absl::StatusOr<Response> result = answer(*caller);
+      if (result.ok()) *response = *std::move(result);
+      Finish(ToGrpc(result.status(), context));
+    });
+  }
+
+  void OnDone() override { delete this; }
+};
+
+// A call that is answered by the events of a job. Kept alive by gRPC, until OnDone, and by whoever has work to do with
+// it; the call's context is gone after OnDone, which comes only when `finished_` is set.
+class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
+                          public std::enable_shared_from_this<EventStream> {
+ public:
+  // The job to watch, and what is to be told first.
+  struct Subject {
+    std::string job;
+    std::optional<v1::JobEvent> first;
+    bool cancels_job = false;  // when the client goes away
+    bool with_files = false;
+    bool fails_with_job = false;
+  };
+  using Choose = std::function<absl::StatusOr<Subject>(const Caller&)>;
+
+  static EventStream* Start(const CallContext& call, grpc::CallbackServerContext& context, Choose choose) {
+    auto stream = std::make_shared<EventStream>(call, context);
+    stream->alive_ = stream;
+    absl::StatusOr<Caller> caller = Authenticate(call.gate, context);
+    call.pool.Post([stream, caller = std::move(caller), choose = std::move(choose)] {
+      if (!caller.ok()) return stream->End(caller.status());
+      stream->caller_ = *caller;
+      stream->Begin(choose);
+    });
+    return stream.get();
+  }
+
+  EventStream(const CallContext& call, grpc::CallbackServerContext& context) : call_(call), context_(context) {}
+
+  void OnWriteDone(bool ok) override {
+    const auto self = shared_from_this();
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+    pending_ -= waiting_.front().ByteSizeLong();
+    waiting_.pop_front();
+    if (!ok) Discard();
+    Continue();
+  }
+
+  void OnCancel() override {
+    const auto self = shared_from_this();
+    {
+      const std::lock_guard lock(mutex_);
+      cancelled_ = true;
+    }
+    call_.pool.Post([self] { self->Abandon(); });
+  }
+
+  void OnDone() override { const std::shared_ptr<EventStream> last = std::move(alive_); }
+
+ private:
+  void Begin(const Choose& choose) {
+    absl::StatusOr<Subject> subject = choose(caller_);
+    if (!subject.ok()) return End(subject.status());
+    {
+      const std::lock_guard lock(mutex_);
+      subject_ = *std::move(subject);
+      if (subject_.first.has_value()) Add(*std::move(subject_.first));
+      Continue();
+    }
+    absl::StatusOr<std::shared_ptr<JobEventPump>> pump =
+        JobEventPump::Start(call_.service, call_.pool, caller_, subject_.job,
+                            [self = shared_from_this()](const JobEvent& event) { self->OnEvent(event); });
+    if (!pump.ok()) return End(pump.status());
+    bool cancelled;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!ended_) pump_ = *std::move(pump);
+      cancelled = cancelled_;
+    }
+    if (cancelled) Abandon();
+  }
+
+  void OnEvent(const JobEvent& event) {
+    v1::JobEvent message = ToProto(event);
+    if (message.has_image() && subject_.with_files) {
+      absl::StatusOr<ImageBytes> file = call_.service.ReadImage(caller_, message.image().id());
+      if (!file.ok()) return End(file.status());
+      message.mutable_image()->set_file(std::move(file->bytes));
+    }
+    bool overfull;
+    {
+      const std::lock_guard lock(mutex_);
+      if (ended_ || (message.has_preview() && pending_ > kEnoughPending)) return;
+      Add(std::move(message));
+      Continue();
+      overfull = pending_ > kMaxPending;
+    }
+    if (overfull) return Abandon();
+    const auto* ended = std::get_if<EndedEvent>(&event);
+    if (ended == nullptr) return;
+    if (subject_.fails_with_job && ended->job.state == JobState::kFailed) return End(ended->job.error);
+    if (subject_.fails_with_job && ended->job.state == JobState::kCancelled) {
+      return End(absl::CancelledError("the job was cancelled"));
+    }
+    End(absl::OkStatus());
+  }
+
+  // The client is gone, or will not take what it asked for.
+  void Abandon() {
+    std::shared_ptr<JobEventPump> pump;
+    std::string cancel;
+    {
+      const std::lock_guard lock(mutex_);
+      if (ended_) return;
+      pump = pump_;
+      if (subject_.cancels_job) cancel = subject_.job;
+      Discard();
+    }
+    if (pump != nullptr) pump->Stop();
+    if (!cancel.empty()) (void)call_.service.Cancel(caller_, cancel).status();
+    End(absl::CancelledError("the call was cancelled"));
+  }
+
+  void End(const absl::Status& status) {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return;
+    ended_ = true;
+    pump_ = nullptr;
+    end_ = ToGrpc(status, context_);
+    Continue();
+  }
+
+  // The rest is done under the lock.
+
+  void Add(v1::JobEvent message) {
+    pending_ += message.ByteSizeLong();
+    waiting_.push_back(std::move(message));
+  }
+
+  // All but what is being written.
+  void Discard() {
+    while (waiting_.size() > (writing_ ? 1 : 0)) {
+      pending_ -= waiting_.back().ByteSizeLong();
+      waiting_.pop_back();
+    }
+  }
+
+  void Continue() {
+    if (writing_ || finished_) return;
+    if (!waiting_.empty() && !cancelled_) {
+      writing_ = true;
+      StartWrite(&waiting_.front());
+    } else if (ended_) {
+      finished_ = true;
+      Finish(end_);
+    }
+  }
+
+  const CallContext call_;
+  grpc::CallbackServerContext& context_;
+  std::shared_ptr<EventStream> alive_;  // until OnDone
+  Caller caller_;                       // set before Begin
+  Subject subject_;                     // set before there are events
+
+  std::mutex mutex_;
+  std::shared_ptr<JobEventPump> pump_;
+  std::deque<v1::JobEvent> waiting_;
+  size_t pending_ = 0;  // bytes of these
+  bool writing_ = false, cancelled_ = false, ended_ = false, finished_ = false;
+  grpc::Status end_;
+};
+
+class Calls final : public v1::ImageService::CallbackService {
+ public:
+  explicit Calls(const CallContext& call) : call_(call) {}
+
+  grpc::ServerWriteReactor<v1::JobEvent>* Generate(grpc::CallbackServerContext* context,
+                                                   const v1::GenerateRequest* request) override {
+    return EventStream::Start(
+        call_, *context, [this, request = *request](const Caller& caller) { return BeginGenerating(caller, request); });
+  }
+
+  grpc::ServerWriteReactor<v1::JobEvent>* WatchJob(grpc::CallbackServerContext* context,
+                                                   const v1::WatchJobRequest* request) override {
+    return EventStream::Start(call_, *context,
+                              [id = request->id()](const Caller&) -> absl::StatusOr<EventStream::Subject> {
+                                return EventStream::Subject{.job = id, .first = std::nullopt};
+                              });
+  }
+
+  grpc::ServerUnaryReactor* Submit(grpc::CallbackServerContext* context, const v1::SubmitRequest* request,
+                                   v1::Job* response) override {
+    return Answer<v1::Job>(context, response, [this, request](const Caller& caller) -> absl::StatusOr<v1::Job> {
+      absl::StatusOr<Submitted> submitted =
+          SubmitImageRequest(call_.service, call_.gate, call_.limits, caller, FromProto(request->image()),
+                             OptionalKey(request->idempotency_key()));
+      if (!submitted.ok()) return submitted.status();
+      return ToProto(submitted->job);
+    });
+  }
+
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
+                                   v1::Job* response) override {
+    return Answer<v1::Job>(context, response, [this, request](const Caller& caller) {
+      return Message(call_.service.Get(caller, request->id()));
+    });
+  }
+
+  grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context, const v1::CancelJobRequest* request,
+                                      v1::Job* response) override {
+    return Answer<v1::Job>(context, response, [this, request](const Caller& caller) {
+      return Message(call_.service.Cancel(caller, request->id()));
+    });
+  }
+
+  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
+                                     v1::ListJobsResponse* response) override {
+    return Answer<v1::ListJobsResponse>(context, response,
+                                        [this, request](const Caller& caller) -> absl::StatusOr<v1::ListJobsResponse> {
+                                          const absl::StatusOr<ListOptions> options = FromProto(*request);
+                                          if (!options.ok()) return options.status();
+                                          const absl::StatusOr<JobPage> page = call_.service.List(caller, *options);
+                                          if (!page.ok()) return page.status();
+                                          v1::ListJobsResponse message;
+                                          for (const Job& job : page->jobs) *message.add_jobs() = ToProto(job);
+                                          message.set_next(page->next);
+                                          return message;
+                                        });
+  }
+
+  grpc::ServerUnaryReactor* GetImage(grpc::CallbackServerContext* context, const v1::GetImageRequest* request,
+                                     v1::GetImageResponse* response) override {
+    return Answer<v1::GetImageResponse>(
+        context, response, [this, request](const Caller& caller) -> absl::StatusOr<v1::GetImageResponse> {
+          absl::StatusOr<ImageBytes> image = call_.service.ReadImage(caller, request->id());
+          if (!image.ok()) return image.status();
+          v1::GetImageResponse message;
+          message.set_output_format(OutputFormatName(image->format));
+          message.set_file(std::move(image->bytes));
+          return message;
+        });
+  }
+
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest*,
+                                       v1::ListModelsResponse* response) override {
+    return Answer<v1::ListModelsResponse>(context, response,
+                                          [this](const Caller&) -> absl::StatusOr<v1::ListModelsResponse> {
+                                            v1::ListModelsResponse message;
+                                            for (const ServedModel& model : call_.service.ListModels()) {
+                                              *message.add_models() = ToProto(model);
+                                            }
+                                            return message;
+                                          });
+  }
+
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context, const v1::GetServerInfoRequest*,
+                                          v1::ServerInfo* response) override {
+    return Answer<v1::ServerInfo>(context, response, [this](const Caller&) -> absl::StatusOr<v1::ServerInfo> {
+      return ToProto(call_.service.Info());
+    });
+  }
+
+ private:
+  template <typename Response>
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Response* response,
+                                   typename UnaryCall<Response>::Answer answer) {
+    return new UnaryCall<Response>(call_, *context, response, std::move(answer));
+  }
+
+  static absl::StatusOr<v1::Job> Message(const absl::StatusOr<Job>& job) {
+    if (!job.ok()) return job.status();
+    return ToProto(*job);
+  }
+
+  absl::StatusOr<EventStream::Subject> BeginGenerating(const Caller& caller, const v1::GenerateRequest& request) {
+    const std::optional<std::string> key = OptionalKey(request.idempotency_key());
+    absl::StatusOr<Submitted> submitted =
+        SubmitImageRequest(call_.service, call_.gate, call_.limits, caller, FromProto(request.image()), key);
+    if (!submitted.ok()) return submitted.status();
+    EventStream::Subject subject = {.job = submitted->job.id,
+                                    .first = v1::JobEvent(),
+                                    .cancels_job = !key.has_value(),
+                                    .with_files = !request.omit_image_bytes(),
+                                    .fails_with_job = true};
+    *subject.first->mutable_accepted() = ToProto(submitted->job);
+    return subject;
+  }
+
+  const CallContext call_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeImageServiceCalls(ImageService& service, CallGate& gate, TaskPool& pool,
+                                                     const RequestLimits& limits) {
+  return std::make_unique<Calls>(CallContext{service, gate, pool, limits});
+}
+
+}  // namespace tessera

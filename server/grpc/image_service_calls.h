@@ -1,0 +1,22 @@
+// tessera.v1.ImageService on gRPC's callback interface: every call is handed to a task pool, because the service may
+// wait for the disk and gRPC's threads must not.
+#pragma once
+
+#include <memory>
+
+#include "server/service/call_gate.h"
+#include "server/service/image_request.h"
+#include "server/service/image_service.h"
+#include "server/service/task_pool.h"
+
+namespace grpc {
+class Service;
+}
+
+namespace tessera {
+
+// All must outlive the service returned, and the pool its calls.
+std::unique_ptr<grpc::Service> MakeImageServiceCalls(ImageService& service, CallGate& gate, TaskPool& pool,
+                                                     const RequestLimits& limits);
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+#include "server/service/submission.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+absl::Status CheckIdempotencyKey(const std::string& key) {
+  const bool legal = !key.empty() && key.size() <= kMaxIdempotencyKeyBytes &&
+                     std::all_of(key.begin(), key.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  if (legal) return absl::OkStatus();
+  return FieldError("idempotency_key", absl::StrCat(" is ", QuotedValue(key), "; legal are 1 to ",
+                                                    kMaxIdempotencyKeyBytes, " printable ASCII characters"));
+}
+
+}  // namespace
+
+absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& gate, const RequestLimits& limits,
+                                             const Caller& caller, const ImageRequest& request,
+                                             const std::optional<std::string>& idempotency_key) {
+  std::optional<IdempotencyKey> idempotency;
+  if (idempotency_key.has_value()) {
+    absl::Status legal = CheckIdempotencyKey(*idempotency_key);
+    if (!legal.ok()) return legal;
+    idempotency = {.key = *idempotency_key, .digest = RequestDigest(request)};
+  }
+  const std::vector<ServedModel> models = service.ListModels();
+  const absl::StatusOr<JobRequest> job = ValidateImageRequest(request, models, limits, RandomSeed());
+  if (!job.ok()) return job.status();
+  absl::Status counted = gate.CountSubmission(caller);
+  if (!counted.ok()) return counted;
+  return service.Submit(caller, *job, idempotency);
+}
+
+}  // namespace tessera

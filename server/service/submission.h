@@ -1,0 +1,22 @@
+// The one way from a request at an edge to a job: validated, counted, accepted.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/service/call_gate.h"
+#include "server/service/image_request.h"
+#include "server/service/image_service.h"
+
+namespace tessera {
+
+inline constexpr size_t kMaxIdempotencyKeyBytes = 255;
+
+// `idempotency_key`, where there is one, is 1 to kMaxIdempotencyKeyBytes printable ASCII characters.
+absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& gate, const RequestLimits& limits,
+                                             const Caller& caller, const ImageRequest& request,
+                                             const std::optional<std::string>& idempotency_key);
+
+}  // namespace tessera
