@@ -1,0 +1,104 @@
+// tessera.yaml: how `tessera serve` is set up. Every key has a default but `groups`; unknown keys and keys given twice
+// are refused, with the line, the legal keys and the nearest one.
+//
+// Reading checks what can be checked without looking at a disk, a model or a device. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace tessera {
+
+inline constexpr size_t kMaxConfigBytes = 1 << 20;
+
+struct ListenConfig {
+  bool enabled = true;
+  std::string address = "127.0.0.1";
+  uint16_t port = 0;  // 0: any free one
+
+  bool operator==(const ListenConfig&) const = default;
+};
+
+struct TlsConfig {
+  std::string certificate_chain;  // PEM files; both or neither
+  std::string private_key;
+
+  bool operator==(const TlsConfig&) const = default;
+};
+
+// count replicas of one layout of one model.
+struct GroupConfig {
+  std::string model;                 // folder or known name
+  std::string name;                  // what requests call it; empty: as the folder is called
+  std::vector<std::string> aliases;  // what they may call it too
+  std::string layout = "auto";
+  std::vector<std::string> devices = {"cpu"};
+  std::string dtype;  // empty: fp32 on the cpu, bf16 on cuda
+  int64_t count = 1;
+  int64_t threads = 0;  // of each rank on the cpu; 0: shared out
+  std::string text_encoders = "rank0";
+  std::string autoencoder = "rank0";
+
+  bool operator==(const GroupConfig&) const = default;
+};
+
+struct ServerConfig {
+  ListenConfig http = {.port = 8080};
+  ListenConfig grpc = {.port = 8081};
+  ListenConfig admin = {.port = 9090};
+  TlsConfig tls;              // of http
+  bool behind_proxy = false;  // a proxy stands in front: grpc may listen beyond loopback
+  std::vector<std::string> hosts;
+  std::vector<std::string> origins;
+  std::string public_url;
+
+  std::string keys_file;
+  bool allow_anonymous = false;  // beyond loopback, without a keys file
+
+  struct Limits {
+    int64_t images_per_request = 10;
+    int64_t pixels_per_image = 1 << 24;
+    int64_t steps_per_image = 1000;
+    int64_t queued_jobs = 10000;
+    double queued_device_seconds = 0;  // 0: no bound
+    int64_t connections = 1024;
+    int64_t header_bytes = 16 << 10;
+    int64_t body_bytes = 1 << 20;
+    absl::Duration header_time = absl::Seconds(10);
+    absl::Duration body_time = absl::Seconds(30);
+    absl::Duration idle_time = absl::Seconds(75);
+    absl::Duration write_time = absl::Seconds(30);
+
+    bool operator==(const Limits&) const = default;
+  };
+  Limits limits;
+
+  std::vector<GroupConfig> groups;
+  std::string certify = "auto";       // auto, require, off
+  std::string ready_when = "groups";  // groups: every model has a warm group; durable: jobs can be accepted
+  std::string data_folder = "tessera-data";
+  absl::Duration retention = absl::Hours(24);  // of ended jobs and their images
+  absl::Duration drain_time = absl::Seconds(60);
+  absl::Duration heartbeat = absl::Seconds(15);  // of event streams
+
+  bool operator==(const ServerConfig&) const = default;
+};
+
+// INVALID_ARGUMENT with the line, the key, the value and what is legal.
+absl::StatusOr<ServerConfig> ReadServerConfig(absl::string_view yaml);
+
+// The same of a file; NOT_FOUND where it cannot be opened.
+absl::StatusOr<ServerConfig> LoadServerConfig(const std::string& path);
+
+// Every key with its value, as YAML that reads back as `config`.
+std::string ServerConfigText(const ServerConfig& config);
+
+// Whether only this machine reaches the address.
+bool IsLoopbackAddress(absl::string_view address);
+
+}  // namespace tessera

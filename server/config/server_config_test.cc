@@ -1,0 +1,151 @@
+#include "server/config/server_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kLeast[] = "groups: [{model: emoji}]\n";
+
+std::string ErrorOf(const std::string& yaml) {
+  const absl::StatusOr<ServerConfig> config = ReadServerConfig(yaml);
+  return config.ok() ? "" : std::string(config.status().message());
+}
+
+TEST(ServerConfigTest, OneGroupIsEnoughAndEverythingElseHasADefaultOnLoopback) {
+  const absl::StatusOr<ServerConfig> config = ReadServerConfig(kLeast);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->http, (ListenConfig{.address = "127.0.0.1", .port = 8080}));
+  EXPECT_EQ(config->groups.size(), 1u);
+  EXPECT_EQ(config->groups[0].model, "emoji");
+  EXPECT_EQ(config->certify, "auto");
+}
+
+TEST(ServerConfigTest, ReadsEveryKindOfValue) {
+  const absl::StatusOr<ServerConfig> config = ReadServerConfig(R"(
+listen: {http: {address: 0.0.0.0, port: 80}, grpc: off}
+tls: {certificate_chain: /a.pem, private_key: /b.pem}
+keys_file: keys.txt
+hosts: [images.example]
+public_url: https://images.example/
+limits: {images_per_request: 4, queued_device_seconds: 1.5, idle_time: 5m}
+retention: 48h
+certify: require
+groups:
+  - {model: flux, aliases: [gpt-image-1], layout: "cfg=2,ulysses=2", devices: [cuda:0, cuda:1, cuda:2, cuda:3], dtype: bf16, count: 2}
+)");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->http, (ListenConfig{.address = "0.0.0.0", .port = 80}));
+  EXPECT_FALSE(config->grpc.enabled);
+  EXPECT_EQ(config->tls.private_key, "/b.pem");
+  EXPECT_EQ(config->public_url, "https://images.example");
+  EXPECT_EQ(config->limits.images_per_request, 4);
+  EXPECT_EQ(config->limits.queued_device_seconds, 1.5);
+  EXPECT_EQ(config->limits.idle_time, absl::Minutes(5));
+  EXPECT_EQ(config->retention, absl::Hours(48));
+  EXPECT_THAT(config->groups[0].devices, ElementsAre("cuda:0", "cuda:1", "cuda:2", "cuda:3"));
+  EXPECT_EQ(config->groups[0].layout, "cfg=2,ulysses=2");
+  EXPECT_EQ(config->groups[0].count, 2);
+}
+
+TEST(ServerConfigTest, WhatIsPrintedReadsBackAsTheSame) {
+  const absl::StatusOr<ServerConfig> config = ReadServerConfig(R"(
+listen: {http: {port: 1}, grpc: off}
+origins: ["https://a.example"]
+limits: {header_time: 1500ms}
+groups: [{model: "a: \"b\" # c", aliases: [x, y], count: 3}, {model: d}]
+)");
+  ASSERT_TRUE(config.ok()) << config.status();
+  const absl::StatusOr<ServerConfig> again = ReadServerConfig(ServerConfigText(*config));
+  ASSERT_TRUE(again.ok()) << again.status() << ServerConfigText(*config);
+  EXPECT_EQ(*again, *config);
+}
+
+TEST(ServerConfigTest, AnUnknownKeyIsRefusedWithItsLineAndTheNearestLegalOne) {
+  EXPECT_THAT(ErrorOf("groups: [{model: emoji}]\nretantion: 1h\n"),
+              AllOf(HasSubstr("'retantion'"), HasSubstr("did you mean 'retention'?"), HasSubstr("line 2")));
+  EXPECT_THAT(ErrorOf("groups: [{model: emoji, layuot: serial}]"),
+              AllOf(HasSubstr("groups[0]"), HasSubstr("did you mean 'layout'?")));
+  EXPECT_THAT(ErrorOf("limits: {conections: 1}\ngroups: [{model: emoji}]"), HasSubstr("did you mean 'connections'?"));
+}
+
+TEST(ServerConfigTest, AKeyGivenTwiceIsRefused) {
+  EXPECT_THAT(ErrorOf("certify: off\ncertify: auto\ngroups: [{model: emoji}]"),
+              AllOf(HasSubstr("certify is there twice"), HasSubstr("line 2")));
+}
+
+TEST(ServerConfigTest, AListenerBeyondThisMachineNeedsKeysOrSaysThatItNeedsNone) {
+  const std::string open = "listen: {http: {address: 0.0.0.0}}\ngroups: [{model: emoji}]\n";
+  EXPECT_THAT(ErrorOf(open), HasSubstr("keys_file"));
+  EXPECT_EQ(ErrorOf(open + "keys_file: k\n"), "");
+  EXPECT_EQ(ErrorOf(open + "allow_anonymous: true\n"), "");
+}
+
+TEST(ServerConfigTest, GrpcBeyondThisMachineNeedsAProxy) {
+  const std::string open = "listen: {grpc: {address: 0.0.0.0}}\nkeys_file: k\ngroups: [{model: emoji}]\n";
+  EXPECT_THAT(ErrorOf(open), HasSubstr("behind_proxy"));
+  EXPECT_EQ(ErrorOf(open + "behind_proxy: true\n"), "");
+}
+
+struct BadConfig {
+  const char* yaml;
+  const char* error;
+};
+
+class BadConfigTest : public ::testing::TestWithParam<BadConfig> {};
+
+TEST_P(BadConfigTest, IsRefusedWithTheReason) {
+  const std::string yaml = GetParam().yaml;
+  const bool whole = yaml.find("groups") != std::string::npos;
+  EXPECT_THAT(ErrorOf(whole ? yaml : yaml + "\ngroups: [{model: emoji}]\n"), HasSubstr(GetParam().error));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadConfigTest,
+    ::testing::Values(
+        BadConfig{"groups: []", "groups is missing or empty"}, BadConfig{"groups: 3", "groups is missing or empty"},
+        BadConfig{"groups: [{}]", "groups[0].model is missing"},
+        BadConfig{"groups: [emoji]", "groups[0] is not a mapping"},
+        BadConfig{"groups: [{model: [a]}]", "groups[0].model is a list"},
+        BadConfig{"groups: [{model: a, count: 0}]", "count is 0; legal is 1 to 64, the nearest is 1"},
+        BadConfig{"groups: [{model: a, dtype: fp16}]", "dtype 'fp16' is unknown; legal are fp64, fp32, bf16"},
+        BadConfig{"groups: [{model: a, devices: [gpu]}]", "device 'gpu' is unknown"},
+        BadConfig{"groups: [{model: a, devices: []}]", "devices is empty"},
+        BadConfig{"groups: [{model: a, layout: ''}]", "layout is empty"},
+        BadConfig{"groups: [{model: a, aliases: [x]}, {model: b, aliases: [x]}]", "give the name 'x' to two models"},
+        BadConfig{"listen: {http: {port: 65536}}", "listen.http.port is 65536"},
+        BadConfig{"listen: {http: {port: eighty}}", "listen.http.port is 'eighty'"},
+        BadConfig{"listen: {http: off, grpc: off}", "at least one of them"},
+        BadConfig{"tls: {private_key: a}", "both or neither"}, BadConfig{"behind_proxy: yes", "true and false"},
+        BadConfig{"hosts: images.example", "hosts is not a list"},
+        BadConfig{"origins: [images.example]", "legal are origins"}, BadConfig{"public_url: images.example", "a URL"},
+        BadConfig{"retention: 24", "duration above 0 with its unit"}, BadConfig{"retention: -1h", "duration above 0"},
+        BadConfig{"retention: inf", "duration above 0"}, BadConfig{"certify: never", "legal are auto, require, off"},
+        BadConfig{"limits: 3", "limits is not a mapping"}, BadConfig{"limits: {connections: 1e3}", "a whole number"},
+        BadConfig{"limits: {queued_device_seconds: .nan}", "a number from 0"},
+        BadConfig{"data_folder: ''", "data_folder is empty"}, BadConfig{"? [a]\n: b", "a key that is no text"},
+        BadConfig{"a: [", "not readable as YAML"}, BadConfig{"a: 'b", "not readable as YAML"},
+        BadConfig{"x: &a [*a]", "'x' is unknown"}, BadConfig{"--- {groups: 1}\n--- b", "more than one YAML document"}));
+
+TEST(ServerConfigTest, DeepNestingIsRefusedNotFollowed) {
+  EXPECT_NE(ErrorOf("a: " + std::string(100000, '[')), "");
+  EXPECT_NE(ErrorOf("a: " + std::string(100000, '{')), "");
+}
+
+TEST(ServerConfigTest, AnOversizedConfigurationIsRefused) {
+  EXPECT_THAT(ErrorOf(std::string(kMaxConfigBytes + 1, '#')), HasSubstr("legal is at most"));
+}
+
+TEST(ServerConfigTest, AFileThatIsNotThereIsNamed) {
+  const auto config = LoadServerConfig("no-such.yaml");
+  EXPECT_EQ(config.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(config.status().message()), HasSubstr("'no-such.yaml'"));
+}
+
+}  // namespace
+}  // namespace tessera

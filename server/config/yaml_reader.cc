@@ -1,0 +1,141 @@
+#include "server/config/yaml_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "server/generation_request.h"
+
+namespace tessera {
+
+std::string LineText(const YAML::Node& node) {
+  return node.Mark().line < 0 ? "" : absl::StrCat(" (line ", node.Mark().line + 1, ")");
+}
+
+YamlMapping::YamlMapping(const YAML::Node& node, std::string path) : node_(node), path_(std::move(path)) {
+  if (node_.IsMap() || node_.IsNull()) return;
+  status_ = absl::InvalidArgumentError(absl::StrCat(path_.empty() ? "the configuration" : path_,
+                                                    " is not a mapping of keys to values", LineText(node_)));
+}
+
+std::string YamlMapping::Name(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
+
+void YamlMapping::Update(const absl::Status& status) { status_.Update(status); }
+
+void YamlMapping::Fail(const std::string& key, const std::string& rest) {
+  const bool there = node_.IsMap() && node_[key].IsDefined();
+  Update(absl::InvalidArgumentError(absl::StrCat(Name(key), " ", rest, there ? LineText(node_[key]) : "")));
+}
+
+YAML::Node YamlMapping::Take(const std::string& key) {
+  read_.push_back(key);
+  // What yaml-cpp returns for an absent key throws at every use.
+  if (!node_.IsMap() || !node_[key].IsDefined()) return YAML::Node(YAML::NodeType::Undefined);
+  return node_[key];
+}
+
+bool YamlMapping::Scalar(const std::string& key, const char* legal, YAML::Node& node) {
+  node.reset(Take(key));
+  if (!node.IsDefined() || node.IsNull()) return false;
+  if (node.IsScalar()) return true;
+  Fail(key, absl::StrCat("is a ", node.IsMap() ? "mapping" : "list", "; legal is ", legal));
+  return false;
+}
+
+void YamlMapping::Read(const std::string& key, std::string& value) {
+  YAML::Node node;
+  if (!Scalar(key, "a text", node)) return;
+  if (node.Scalar().find('\0') != std::string::npos) return Fail(key, "has a NUL character");
+  value = node.Scalar();
+}
+
+void YamlMapping::Read(const std::string& key, bool& value) {
+  YAML::Node node;
+  if (!Scalar(key, "true or false", node)) return;
+  if (node.Scalar() != "true" && node.Scalar() != "false") {
+    return Fail(key, absl::StrCat("is ", QuotedValue(node.Scalar()), "; legal are true and false"));
+  }
+  value = node.Scalar() == "true";
+}
+
+void YamlMapping::Read(const std::string& key, std::vector<std::string>& value) {
+  const YAML::Node node = Take(key);
+  if (!node.IsDefined() || node.IsNull()) return;
+  if (!node.IsSequence()) return Fail(key, "is not a list of texts");
+  value.clear();
+  for (const YAML::Node& item : node) {
+    if (!item.IsScalar() || item.Scalar().empty()) return Fail(key, "holds something else than texts");
+    value.push_back(item.Scalar());
+  }
+}
+
+void YamlMapping::Read(const std::string& key, absl::Duration& value) {
+  YAML::Node node;
+  if (!Scalar(key, "a duration such as 30s", node)) return;
+  absl::Duration duration;
+  if (!absl::ParseDuration(node.Scalar(), &duration) || duration <= absl::ZeroDuration() ||
+      duration > absl::Hours(24 * 3660)) {
+    return Fail(key, absl::StrCat("is ", QuotedValue(node.Scalar()),
+                                  "; legal is a duration above 0 with its unit, such as 500ms, 30s, 5m or 24h"));
+  }
+  value = duration;
+}
+
+void YamlMapping::ReadInteger(const std::string& key, int64_t low, int64_t high, int64_t& value) {
+  YAML::Node node;
+  if (!Scalar(key, "a whole number", node)) return;
+  int64_t number = 0;
+  if (!absl::SimpleAtoi(node.Scalar(), &number)) {
+    return Fail(key,
+                absl::StrCat("is ", QuotedValue(node.Scalar()), "; legal is a whole number from ", low, " to ", high));
+  }
+  if (number < low || number > high) {
+    return Fail(key, absl::StrCat("is ", number, "; legal is ", low, " to ", high, ", the nearest is ",
+                                  std::clamp(number, low, high)));
+  }
+  value = number;
+}
+
+void YamlMapping::ReadNumber(const std::string& key, double low, double high, double& value) {
+  YAML::Node node;
+  if (!Scalar(key, "a number", node)) return;
+  double number = 0;
+  if (!absl::SimpleAtod(node.Scalar(), &number) || !(number >= low && number <= high)) {
+    return Fail(key, absl::StrCat("is ", QuotedValue(node.Scalar()), "; legal is a number from ", low, " to ", high));
+  }
+  value = number;
+}
+
+void YamlMapping::ReadName(const std::string& key, const std::vector<std::string>& legal, std::string& value) {
+  YAML::Node node;
+  if (!Scalar(key, "a text", node)) return;
+  const absl::Status status = CheckName(Name(key), node.Scalar(), legal);
+  if (!status.ok()) {
+    return Update(absl::InvalidArgumentError(absl::StrCat(status.message(), LineText(node))));
+  }
+  value = node.Scalar();
+}
+
+absl::Status YamlMapping::Finish() {
+  if (!status_.ok() || !node_.IsMap()) return status_;
+  std::vector<std::string> seen;
+  for (const auto& entry : node_) {
+    const std::string where = path_.empty() ? "the configuration" : path_;
+    if (!entry.first.IsScalar()) {
+      return absl::InvalidArgumentError(absl::StrCat(where, " has a key that is no text", LineText(entry.first)));
+    }
+    const std::string& key = entry.first.Scalar();
+    if (std::find(read_.begin(), read_.end(), key) == read_.end()) {
+      const absl::Status unknown = CheckName(path_.empty() ? "key" : absl::StrCat("key of ", path_), key, read_);
+      return absl::InvalidArgumentError(absl::StrCat(unknown.message(), LineText(entry.first)));
+    }
+    if (std::find(seen.begin(), seen.end(), key) != seen.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(Name(key), " is there twice", LineText(entry.first)));
+    }
+    seen.push_back(key);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera
