@@ -129,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"limits: 3", "limits is not a mapping"}, BadConfig{"limits: {connections: 1e3}", "a whole number"},
         BadConfig{"limits: {queued_device_seconds: .nan}", "a number from 0"},
         BadConfig{"data_folder: ''", "data_folder is empty"}, BadConfig{"? [a]\n: b", "a key that is no text"},
-        BadConfig{"a: [", "not readable as YAML"}, BadConfig{"a: 'b", "not readable as YAML"},
+        BadConfig{"a: [", "not readable as YAML"}, BadConfig{"a: b: c", "not readable as YAML"},
         BadConfig{"x: &a [*a]", "'x' is unknown"}, BadConfig{"--- {groups: 1}\n--- b", "more than one YAML document"}));
 
 TEST(ServerConfigTest, DeepNestingIsRefusedNotFollowed) {

@@ -42,7 +42,6 @@ struct ApiOptions {
   HostRules hosts;
   std::string public_url;  // before links; empty: as the caller's Host header says
   absl::Duration heartbeat = absl::Seconds(15);
-  std::string openapi;  // the document
   int task_threads = 4;
   std::function<void(const CallRecord&)> record;
   std::function<absl::Time()> now = absl::Now;

@@ -4,6 +4,7 @@
 
 #include "server/http/api_routes.h"
 #include "server/http/job_json.h"
+#include "server/http/openapi_document.h"
 
 namespace tessera {
 
@@ -30,7 +31,7 @@ std::vector<ApiRoute> ReadRoutes(const ApiContext& context) {
   });
   add("/v1/server", true,
       [context](const ApiCall& call) { call.reply->SendJson(200, ServerInfoJson(context.service.Info())); });
-  add("/openapi.json", false, [context](const ApiCall& call) { call.reply->SendJson(200, context.options.openapi); });
+  add("/openapi.json", false, [](const ApiCall& call) { call.reply->SendJson(200, OpenApiDocument()); });
   add("/livez", false, [](const ApiCall& call) { call.reply->SendJson(200, R"({"status":"ok"})"); });
   add("/readyz", false, [context](const ApiCall& call) {
     const absl::Status ready = context.service.Ready();

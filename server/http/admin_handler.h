@@ -1,0 +1,30 @@
+// The admin listener: /livez, /readyz, /metrics, /probe. Without keys: it belongs on loopback or in a private network.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "server/http/call_checks.h"
+#include "server/http/http_message.h"
+#include "server/service/image_service.h"
+
+namespace tessera {
+
+class AdminHandler final : public HttpHandler {
+ public:
+  // `service` must outlive the handler; `more_metrics` stands behind the service's own.
+  AdminHandler(ImageService& service, HostRules hosts, std::function<std::string()> more_metrics);
+
+  void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override;
+  HttpResponse Refusal(int status, const std::string& reason) override;
+
+ private:
+  HttpResponse Answer(const HttpRequest& request);
+
+  ImageService& service_;
+  const HostRules hosts_;
+  const std::function<std::string()> more_metrics_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,277 @@
+// What must be refused, with its documented answer: tests/http/bad_bodies.txt for the fields of a generation, and the
+// tables below for everything around them. All over real connections to one server.
+#include <gmock/gmock.h>
+
+#include <boost/json.hpp>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "server/http/api_fixture.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+struct ErrorAnswer {
+  std::string message, type, param, code;
+};
+
+// Nothing for what is not in the form of every error.
+std::optional<ErrorAnswer> ReadError(const std::string& body) {
+  boost::system::error_code error;
+  const boost::json::value value = boost::json::parse(body, error);
+  if (error || !value.is_object() || value.as_object().size() != 1) return std::nullopt;
+  const auto* detail = value.as_object().if_contains("error");
+  if (detail == nullptr || !detail->is_object() || detail->as_object().size() != 4) return std::nullopt;
+  const auto text = [&](const char* name) {
+    const auto* member = detail->as_object().if_contains(name);
+    return member != nullptr && member->is_string() ? std::string(member->as_string()) : std::string();
+  };
+  return ErrorAnswer{text("message"), text("type"), text("param"), text("code")};
+}
+
+TEST(BadRequestsTest, EveryBadBodyOfTheTableGetsItsDocumentedAnswer) {
+  ApiFixture api;
+  HttpTestClient client(api.port());
+  std::ifstream table("tests/http/bad_bodies.txt");
+  ASSERT_TRUE(table);
+  int rows = 0;
+  for (std::string line; std::getline(table, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    const std::vector<std::string> columns = absl::StrSplit(line, " | ");
+    ASSERT_EQ(columns.size(), 4u) << line;
+    for (const absl::string_view name : absl::StrSplit(columns[0], ' ')) {
+      for (const absl::string_view value : absl::StrSplit(columns[1], " ; ")) {
+        const std::string field(name);
+        ++rows;
+        std::string body = absl::StrCat("{\"", field, "\":", value);
+        absl::StrAppend(&body, field == "prompt" ? "}" : ",\"prompt\":\"a\"}");
+        SCOPED_TRACE(body);
+        const TestResponse response = client.Call("POST", "/v1/images/generations", body);
+        ASSERT_EQ(absl::StrCat(response.status), columns[2]) << response.body;
+        const std::optional<ErrorAnswer> error = ReadError(response.body);
+        ASSERT_TRUE(error.has_value()) << response.body;
+        EXPECT_THAT(error->message, HasSubstr(columns[3]));
+        // A scale of skip-layer guidance is wrong because the layers are missing.
+        const bool about_another = absl::StartsWith(columns[3], "skip_layers");
+        EXPECT_EQ(error->param, about_another ? "skip_layers" : field);
+        EXPECT_THAT(error->message, StartsWith(error->param));
+        EXPECT_EQ(error->type, "invalid_request_error");
+        EXPECT_EQ(error->code, columns[2] == "404" ? "model_not_found" : "invalid_value");
+        EXPECT_EQ(response.Header("x-should-retry"), "false");
+        EXPECT_NE(response.Header("x-request-id"), "");
+      }
+    }
+  }
+  EXPECT_GE(rows, 400);
+  // Nothing of all this was accepted.
+  EXPECT_EQ(api.service().Info().queued_jobs + api.service().Info().running_jobs, 0);
+}
+
+struct BadJson {
+  std::string body;
+  const char* message;
+};
+
+TEST(BadRequestsTest, WhatIsNotAFlatObjectOfJsonIsRefusedWithThePlace) {
+  ApiFixture api;
+  HttpTestClient client(api.port());
+  const std::string deep_lists(200000, '[');
+  const std::string deep_objects = [] {
+    std::string text;
+    for (int i = 0; i < 50000; ++i) text += "{\"a\":";
+    return text;
+  }();
+  const std::vector<BadJson> rows = {
+      {" ", "not valid JSON at byte"},
+      {"a", "not valid JSON at byte 0"},
+      {"null", "it is not an object"},
+      {"[]", "it is not an object"},
+      {"\"prompt\"", "it is not an object"},
+      {"1", "it is not an object"},
+      {"{}", "prompt is missing"},
+      {R"({"prompt":null})", "prompt is missing"},
+      {"{", "not valid JSON"},
+      {R"({"prompt":"a")", "not valid JSON"},
+      {R"({"prompt":"a",})", "not valid JSON"},
+      {R"({"prompt":"a"}})", "not valid JSON"},
+      {R"({"prompt":"a"} {"prompt":"a"})", "not valid JSON"},
+      {R"({"prompt":"a"}x)", "not valid JSON"},
+      {R"({'prompt':'a'})", "not valid JSON"},
+      {R"({prompt:"a"})", "not valid JSON"},
+      {R"({"prompt":"a" "n":1})", "not valid JSON"},
+      {R"({"prompt":"a","n":01})", "not valid JSON"},
+      {R"({"prompt":"a","n":+1})", "not valid JSON"},
+      {R"({"prompt":"a","n":0x1})", "not valid JSON"},
+      {R"({"prompt":"a","n":1.})", "not valid JSON"},
+      {R"({"prompt":"a","n":.5})", "not valid JSON"},
+      {R"({"prompt":"a","n":-})", "not valid JSON"},
+      {R"({"prompt":"a","guidance_scale":NaN})", "not valid JSON"},
+      {R"({"prompt":"a","guidance_scale":Infinity})", "not valid JSON"},
+      {R"({"prompt":"a","guidance_scale":-Infinity})", "not valid JSON"},
+      {R"({"prompt":"a","guidance_scale":1e400})", "not valid JSON"},
+      {R"({"prompt":"a","guidance_scale":-1e400})", "not valid JSON"},
+      {R"({"prompt":"a","n":1e99999999999})", "not valid JSON"},
+      {R"({"prompt":"a","stream":True})", "not valid JSON"},
+      {R"({"prompt":"a","stream":tru})", "not valid JSON"},
+      {"{\"prompt\":\"a\nb\"}", "not valid JSON"},
+      {"{\"prompt\":\"\xFF\"}", "not valid JSON"},
+      {"{\"prompt\":\"\xC0\xAF\"}", "not valid JSON"},
+      {"{\"prompt\":\"\xED\xA0\x80\"}", "not valid JSON"},
+      {"{\"prompt\":\"\xF5\x80\x80\x80\"}", "not valid JSON"},
+      {R"({"prompt":"\ud800"})", "not valid JSON"},
+      {R"({"prompt":"\udc00"})", ""},
+      {R"({"prompt":"\ux"})", "not valid JSON"},
+      {R"({"prompt":"\x41"})", "not valid JSON"},
+      {"{\"prompt\":\"a\"}//", "not valid JSON"},
+      {"{\"prompt\":\"a\"/**/}", "not valid JSON"},
+      {std::string("{\"prompt\":\"a\"}\0{}", 17), "a NUL byte"},
+      {std::string("\xEF\xBB\xBF\xEF\xBB\xBF{}"), "not valid JSON"},
+      {"\xFF\xFE{\0", "not valid JSON"},
+      {R"({"prompt":"a","prompt":"b"})", "'prompt' is there twice"},
+      {R"({"prompt":"a","n":1,"n":1})", "'n' is there twice"},
+      {R"({"prompt":"a","\u006e":1,"n":1})", "'n' is there twice"},
+      {R"({"prompt":{"a":1}})", "holds an object"},
+      {R"({"prompt":"a","extra_body":{"seed":1}})", "holds an object"},
+      {R"({"prompt":"a","skip_layers":[{}]})", "holds an object"},
+      {R"({"prompt":"a","skip_layers":[[1]]})", "a list of lists"},
+      {deep_lists, "it is not an object"},
+      {R"({"prompt":)" + deep_lists, "a list of lists"},
+      {deep_objects, "holds an object"},
+      {R"({"prompt":")" + std::string(32769, 'a') + "\"}", "prompt has 32769 bytes; legal is at most 32768"},
+      {R"({"prompt":"a","user":")" + std::string(257, 'a') + "\"}", "user has 257 bytes"},
+      {R"({"prompt":"a",")" + std::string(100000, 'x') + "\":1}", "is unknown"},
+      {R"({"prompt":"a","seed":18446744073709551616})", "seed is 1.84467e+19; legal is a whole number"},
+      {R"({"prompt":"a","seed":18446744073709551615,"n":2})", "seed is 18446744073709551615; with count 2"},
+      {R"({"prompt":"a","skip_layers":[0],"skip_layer_start":0.9,"skip_layer_stop":0.1})", "at most the stop"},
+      {R"({"prompt":"a","skip_layers":[0],"skip_layer_scale":-1})", "skip_layer_scale is -1"},
+      {R"({"prompt":"a","skip_layers":[0],"skip_layer_stop":1.5})", "skip_layer_stop is 1.5"},
+      {R"({"prompt":"a","output_format":"jpeg","output_compression":101})", "output_compression is 101"},
+      {R"({"prompt":"a","stream":true,"partial_images":4})", "partial_images is 4; legal is 0 to 3"},
+      {R"({"prompt":"a","stream":true,"partial_images":-1})", "partial_images is -1"},
+      {R"({"prompt":"a","original_width":0,"original_height":0})", "original_width is 0; legal is 1 to 65536"},
+  };
+  for (const BadJson& row : rows) {
+    SCOPED_TRACE(row.body.substr(0, 80));
+    const TestResponse response = client.Call("POST", "/v1/images/generations", row.body);
+    ASSERT_EQ(response.status, 400) << response.body.substr(0, 300);
+    const std::optional<ErrorAnswer> error = ReadError(response.body);
+    ASSERT_TRUE(error.has_value()) << response.body.substr(0, 300);
+    EXPECT_THAT(error->message, HasSubstr(row.message));
+    EXPECT_LT(response.body.size(), 2000u);
+  }
+}
+
+struct BadCall {
+  const char* method;
+  std::string target;
+  std::vector<HttpHeader> headers;
+  int status;
+  const char* message;
+};
+
+TEST(BadRequestsTest, WhatIsWrongAroundTheBodyGetsItsDocumentedAnswer) {
+  ApiFixture api;
+  HttpTestClient client(api.port());
+  const std::string no_job = "/v1/jobs/job_00000000000000000000000000000000";
+  const std::string no_image = "/v1/images/img_00000000000000000000000000000000";
+  const std::vector<BadCall> rows = {
+      {"GET", "/", {}, 404, "no such path"},
+      {"GET", "/v1", {}, 404, "no such path"},
+      {"GET", "/v1/", {}, 404, "no such path"},
+      {"GET", "/v1/models/", {}, 404, "no such path"},
+      {"GET", "//v1/models", {}, 404, "no such path"},
+      {"GET", "/V1/models", {}, 404, "no such path"},
+      {"GET", "/v1/models?", {}, 200, ""},
+      {"GET", "/v1/models#", {}, 404, "no such path"},
+      {"GET", "/v1/images/generations/", {}, 404, "no such path"},
+      {"GET", "/metrics", {}, 404, "no such path"},
+      {"GET", "/v1/jobs/a/b", {}, 404, "no such path"},
+      {"GET", "/v1/../v1/models", {}, 404, "no such path"},
+      {"GET", "/etc/passwd", {}, 404, "no such path"},
+      {"GET", "/../../etc/passwd", {}, 404, "no such path"},
+      {"GET", "/%2e%2e/%2e%2e/etc/passwd", {}, 404, "no such path"},
+      {"GET", "/v1/images/..%2f..%2fetc%2fpasswd", {}, 404, "no such image"},
+      {"GET", "/v1/images/../../etc/passwd", {}, 404, "no such path"},
+      {"GET", "/v1/images/%00", {}, 404, "no such image"},
+      {"GET", "/v1/images/%", {}, 404, "no such image"},
+      {"GET", "/v1/images/%zz", {}, 404, "no such image"},
+      {"GET", no_image, {}, 404, "no such image"},
+      {"GET", no_job, {}, 404, "no such job"},
+      {"DELETE", no_job, {}, 404, "no such job"},
+      {"GET", no_job + "/events", {}, 404, "no such job"},
+      {"GET", "/v1/jobs/..", {}, 404, "no such job"},
+      {"GET", "/v1/jobs/%2e%2e%2f", {}, 404, "no such job"},
+      {"GET", "/v1/models/gpt-5", {}, 404, "is unknown"},
+      {"GET", "/v1/models/../fake", {}, 404, "is unknown"},
+      {"GET", "/v1/models/fake%00", {}, 404, "is unknown"},
+      {"GET", "/v1/models?limit=1", {}, 400, "reads no query parameters"},
+      {"GET", "/v1/jobs?limit=0", {}, 400, "limit is '0'; legal is 1 to 100"},
+      {"GET", "/v1/jobs?limit=101", {}, 400, "limit is '101'"},
+      {"GET", "/v1/jobs?limit=-1", {}, 400, "limit is '-1'"},
+      {"GET", "/v1/jobs?limit=", {}, 400, "limit is ''"},
+      {"GET", "/v1/jobs?limit=1e1", {}, 400, "limit is '1e1'"},
+      {"GET", "/v1/jobs?limit=99999999999999999999", {}, 400, "limit is"},
+      {"GET", "/v1/jobs?limits=1", {}, 400, "did you mean 'limit'?"},
+      {"GET", "/v1/jobs?after=x", {}, 400, "after names no job"},
+      {"GET", "/v1/jobs?status=runing", {}, 400, "did you mean 'running'?"},
+      {"GET", "/v1/jobs?%6cimit=0", {}, 400, "limit is '0'"},
+      {"PUT", "/v1/jobs", {}, 405, "this path takes POST, GET"},
+      {"PATCH", no_job, {}, 405, "this path takes GET, DELETE"},
+      {"POST", no_job, {}, 405, "this path takes GET, DELETE"},
+      {"GET", "/v1/images/generations", {}, 404, "no such image"},
+      {"DELETE", "/v1/images/generations", {}, 405, "this path takes POST, GET"},
+      {"DELETE", "/v1/models/fake", {}, 405, "this path takes GET"},
+      {"TRACE", "/v1/models", {}, 405, "this path takes GET"},
+      {"CONNECT", "/v1/models", {}, 405, "this path takes GET"},
+      {"BREW", "/v1/models", {}, 405, "this path takes GET"},
+      {"OPTIONS", "/v1/models", {}, 405, "this path takes GET"},
+      {"GET", "/v1/models", {{"Origin", "https://evil.example"}}, 403, "may not call this server"},
+      {"OPTIONS", "/v1/models", {{"Origin", "https://evil.example"}}, 403, "may not call this server"},
+      {"GET", "/v1/models", {{"Origin", "null"}}, 403, "may not call this server"},
+      {"GET", "/livez", {{"Origin", "https://evil.example"}}, 403, "may not call this server"},
+      {"GET", "/v1/models", {{"Content-Encoding", "gzip"}}, 415, "Content-Encoding"},
+  };
+  for (const BadCall& row : rows) {
+    SCOPED_TRACE(absl::StrCat(row.method, " ", row.target));
+    const TestResponse response = client.Call(row.method, row.target, "", row.headers);
+    ASSERT_EQ(response.status, row.status) << response.body;
+    if (row.status == 200) continue;
+    const std::optional<ErrorAnswer> error = ReadError(response.body);
+    ASSERT_TRUE(error.has_value()) << response.body;
+    EXPECT_THAT(error->message, HasSubstr(row.message));
+  }
+}
+
+TEST(BadRequestsTest, OnlyJsonThatIsSentAsItIsIsRead) {
+  ApiFixture api;
+  HttpTestClient client(api.port());
+  const auto post = [&](const std::string& headers) {
+    const std::string body = R"({"prompt":"a"})";
+    client.Send(absl::StrCat("POST /v1/images/generations HTTP/1.1\r\nHost: localhost\r\n", headers,
+                             "Content-Length: ", body.size(), "\r\n\r\n", body));
+    return client.ReadResponse().status;
+  };
+  EXPECT_EQ(post("Content-Type: application/json\r\n"), 200);
+  EXPECT_EQ(post("Content-Type: Application/JSON; charset=utf-8\r\n"), 200);
+  EXPECT_EQ(post("Content-Type: application/json\r\nContent-Encoding: identity\r\n"), 200);
+  EXPECT_EQ(post(""), 415);
+  EXPECT_EQ(post("Content-Type: text/plain\r\n"), 415);
+  EXPECT_EQ(post("Content-Type: application/x-www-form-urlencoded\r\n"), 415);
+  EXPECT_EQ(post("Content-Type: multipart/form-data; boundary=a\r\n"), 415);
+  EXPECT_EQ(post("Content-Type: application/jsonp\r\n"), 415);
+  EXPECT_EQ(post("Content-Type: application/json\r\nContent-Encoding: gzip\r\n"), 415);
+  EXPECT_EQ(post("Content-Type: application/json\r\nContent-Encoding: br\r\n"), 415);
+  EXPECT_EQ(post("Content-Type: application/json\r\nIdempotency-Key: \r\n"), 400);
+  EXPECT_EQ(post("Content-Type: application/json\r\nIdempotency-Key: \xFF\r\n"), 400);
+  EXPECT_EQ(post(absl::StrCat("Content-Type: application/json\r\nIdempotency-Key: ", std::string(256, 'k'), "\r\n")),
+            400);
+  EXPECT_EQ(post("Content-Type: application/json\r\nIdempotency-Key: a\r\nIdempotency-Key: b\r\n"), 400);
+}
+
+}  // namespace
+}  // namespace tessera

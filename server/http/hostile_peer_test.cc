@@ -1,0 +1,313 @@
+// Peers that break rules, run out of patience or know old crashes by name: each costs its own connection at most.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "server/http/api_fixture.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kHost[] = "Host: localhost\r\n";
+
+// The status of the answer to these bytes on a connection of their own.
+int StatusOf(ApiFixture& api, const std::string& bytes) {
+  HttpTestClient client(api.port());
+  client.Send(bytes);
+  return client.ReadResponse().status;
+}
+
+std::string Post(const std::string& headers, const std::string& rest) {
+  return absl::StrCat("POST /v1/images/generations HTTP/1.1\r\n", kHost, "Content-Type: application/json\r\n", headers,
+                      "\r\n", rest);
+}
+
+class HostilePeerTest : public ::testing::Test {
+ protected:
+  // Whatever a peer did, others are served.
+  void TearDown() override { EXPECT_EQ(api_.Call("GET", "/v1/models").status, 200); }
+
+  ApiFixture api_;
+};
+
+struct BadBytes {
+  const char* name;
+  std::string bytes;
+  int status;
+};
+
+TEST_F(HostilePeerTest, FramingThatCanBeReadInTwoWaysIsRefused) {
+  const std::vector<BadBytes> rows = {
+      {"no request", "hello\r\n\r\n", 400},
+      {"binary", std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 15), 400},
+      {"HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
+      {"HTTP/0.9", "GET /v1/models\r\n\r\n", 400},
+      {"HTTP/1.2", absl::StrCat("GET /v1/models HTTP/1.2\r\n", kHost, "\r\n"), 505},
+      {"HTTP/3.0", absl::StrCat("GET /v1/models HTTP/3.0\r\n", kHost, "\r\n"), 505},
+      {"two blanks", absl::StrCat("GET  /v1/models HTTP/1.1\r\n", kHost, "\r\n"), 400},
+      {"blank in the target", absl::StrCat("GET /v1 /models HTTP/1.1\r\n", kHost, "\r\n"), 505},
+      {"absolute target", absl::StrCat("GET http://localhost/v1/models HTTP/1.1\r\n", kHost, "\r\n"), 400},
+      {"authority target", absl::StrCat("CONNECT localhost:80 HTTP/1.1\r\n", kHost, "\r\n"), 400},
+      {"asterisk target", absl::StrCat("OPTIONS * HTTP/1.1\r\n", kHost, "\r\n"), 400},
+      {"NUL in the target", std::string("GET /v1\0 HTTP/1.1\r\nHost: localhost\r\n\r\n", 39), 400},
+      {"NUL in a header", std::string("GET /v1 HTTP/1.1\r\nHost: localhost\r\nA: b\0c\r\n\r\n", 46), 400},
+      {"header without a colon", absl::StrCat("GET /v1/models HTTP/1.1\r\n", kHost, "abc\r\n\r\n"), 400},
+      {"header without a name", absl::StrCat("GET /v1/models HTTP/1.1\r\n", kHost, ": a\r\n\r\n"), 400},
+      {"blank before the colon", absl::StrCat("GET /v1/models HTTP/1.1\r\n", kHost, "A : b\r\n\r\n"), 400},
+      {"no Host", "GET /v1/models HTTP/1.1\r\n\r\n", 400},
+      {"two Hosts", "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400},
+      {"empty Host", "GET /v1/models HTTP/1.1\r\nHost:\r\n\r\n", 400},
+      {"Host of a rebound name", "GET /v1/models HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421},
+      {"Host with a user", "GET /v1/models HTTP/1.1\r\nHost: a@localhost\r\n\r\n", 400},
+      {"Host with a path", "GET /v1/models HTTP/1.1\r\nHost: localhost/a\r\n\r\n", 400},
+      {"Host with a wrong port", "GET /v1/models HTTP/1.1\r\nHost: localhost:http\r\n\r\n", 400},
+      {"negative length", Post("Content-Length: -1\r\n", ""), 400},
+      {"signed length", Post("Content-Length: +5\r\n", "{}   "), 400},
+      {"hexadecimal length", Post("Content-Length: 0x5\r\n", "{}   "), 400},
+      {"two lengths", Post("Content-Length: 2\r\nContent-Length: 3\r\n", "{} "), 400},
+      {"equal lengths", Post("Content-Length: 2\r\nContent-Length: 2\r\n", "{}"), 400},
+      {"list of lengths", Post("Content-Length: 2, 2\r\n", "{}"), 400},
+      {"length beyond 64 bits", Post("Content-Length: 18446744073709551616\r\n", ""), 400},
+      {"length beyond the limit", Post("Content-Length: 1048577\r\n", ""), 413},
+      {"huge length", Post("Content-Length: 9223372036854775807\r\n", ""), 413},
+      {"length and chunks", Post("Content-Length: 2\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"), 400},
+      {"chunks and length", Post("Transfer-Encoding: chunked\r\nContent-Length: 2\r\n", "0\r\n\r\n"), 400},
+      {"two codings", Post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"), 400},
+      {"gzip, chunked", Post("Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n"), 501},
+      {"chunked, gzip", Post("Transfer-Encoding: chunked, gzip\r\n", "0\r\n\r\n"), 501},
+      {"unknown coding", Post("Transfer-Encoding: xchunked\r\n", ""), 501},
+      {"chunked twice", Post("Transfer-Encoding: chunked, chunked\r\n", "0\r\n\r\n"), 501},
+      {"chunks in HTTP/1.0",
+       absl::StrCat("POST /v1/jobs HTTP/1.0\r\n", kHost, "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400},
+      {"negative chunk", Post("Transfer-Encoding: chunked\r\n", "-1\r\n\r\n"), 400},
+      {"chunk of ffffffffffffffff", Post("Transfer-Encoding: chunked\r\n", "ffffffffffffffff\r\n"), 413},
+      {"chunk beyond 64 bits", Post("Transfer-Encoding: chunked\r\n", "10000000000000000\r\n"), 400},
+      {"chunk of 7fffffff", Post("Transfer-Encoding: chunked\r\n", "7fffffff\r\n"), 413},
+      {"chunk without a size", Post("Transfer-Encoding: chunked\r\n", "\r\n\r\n"), 400},
+      {"chunk that is no number", Post("Transfer-Encoding: chunked\r\n", "xyz\r\n"), 400},
+      {"chunk longer than it says", Post("Transfer-Encoding: chunked\r\n", "2\r\n{}xx\r\n0\r\n\r\n"), 400},
+      {"unknown expectation", Post("Expect: 200-ok\r\nContent-Length: 2\r\n", "{}"), 417},
+      {"header beyond the limit", absl::StrCat("GET / HTTP/1.1\r\n", kHost, "A: ", std::string(20000, 'a'), "\r\n\r\n"),
+       431},
+      {"target beyond the limit", absl::StrCat("GET /", std::string(20000, 'a'), " HTTP/1.1\r\n", kHost, "\r\n"), 431},
+  };
+  for (const BadBytes& row : rows) {
+    SCOPED_TRACE(row.name);
+    EXPECT_EQ(StatusOf(api_, row.bytes), row.status);
+  }
+}
+
+TEST_F(HostilePeerTest, ManySmallHeadersAreRefusedAtTheLimitOfTheHeader) {
+  std::string request = absl::StrCat("GET /v1/models HTTP/1.1\r\n", kHost);
+  for (int i = 0; i < 100000; ++i) absl::StrAppend(&request, "a:b\r\n");
+  EXPECT_EQ(StatusOf(api_, request), 431);
+}
+
+TEST_F(HostilePeerTest, AMillionSixByteChunksEndAtTheLimitOfTheWire) {
+  std::string body;
+  for (int i = 0; i < 1000000; ++i) body += "1\r\n \r\n";
+  EXPECT_EQ(StatusOf(api_, Post("Transfer-Encoding: chunked\r\n", body)), 413);
+}
+
+TEST_F(HostilePeerTest, AnEndlessChunkExtensionIsRefused) {
+  EXPECT_EQ(StatusOf(api_, Post("Transfer-Encoding: chunked\r\n", "1;" + std::string(100000, 'a'))), 431);
+}
+
+TEST_F(HostilePeerTest, EndlessTrailersAreRefused) {
+  std::string trailers = "0\r\n";
+  for (int i = 0; i < 50000; ++i) trailers += "a: b\r\n";
+  EXPECT_THAT(StatusOf(api_, Post("Transfer-Encoding: chunked\r\n", trailers)), ::testing::AnyOf(400, 431));
+}
+
+TEST_F(HostilePeerTest, ABodyInHonestChunksIsRead) {
+  EXPECT_EQ(StatusOf(api_, Post("Transfer-Encoding: chunked\r\n", "8\r\n{\"prompt\r\n6\r\n\":\"a\"}\r\n0\r\n\r\n")),
+            200);
+}
+
+TEST_F(HostilePeerTest, ACompressedBodyIsNeverUnpacked) {
+  // The first bytes of a gzip stream; what would follow does not matter.
+  const std::string bomb("\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff", 10);
+  EXPECT_EQ(StatusOf(api_, Post(absl::StrCat("Content-Encoding: gzip\r\nContent-Length: ", bomb.size(), "\r\n"), bomb)),
+            415);
+}
+
+TEST_F(HostilePeerTest, ClientsThatWaitForContinueAreToldTo) {
+  HttpTestClient client(api_.port());
+  client.Send(Post("Expect: 100-continue\r\nContent-Length: 14\r\n", ""));
+  EXPECT_EQ(client.ReadResponse().status, 100);
+  client.Send(R"({"prompt":"a"})");
+  EXPECT_EQ(client.ReadResponse().status, 200);
+}
+
+TEST_F(HostilePeerTest, RequestsSentAheadAreAnsweredInOrder) {
+  HttpTestClient client(api_.port());
+  const std::string get = absl::StrCat("GET /livez HTTP/1.1\r\n", kHost, "x-request-id: ");
+  std::string requests;
+  for (int i = 0; i < 20; ++i) absl::StrAppend(&requests, get, i, "\r\n\r\n");
+  client.Send(requests);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(client.ReadResponse().Header("x-request-id"), absl::StrCat(i));
+}
+
+TEST_F(HostilePeerTest, OldClientsGetTheirAnswerAndTheEndOfTheConnection) {
+  HttpTestClient client(api_.port());
+  client.Send(absl::StrCat("GET /livez HTTP/1.0\r\n", kHost, "\r\n"));
+  EXPECT_EQ(client.ReadResponse().status, 200);
+  EXPECT_TRUE(client.WaitForEnd());
+}
+
+TEST_F(HostilePeerTest, AHeadRequestGetsTheHeaderAlone) {
+  HttpTestClient client(api_.port());
+  const TestResponse head = client.Call("HEAD", "/v1/models");
+  EXPECT_EQ(head.status, 200);
+  EXPECT_NE(head.Header("content-length"), "0");
+  EXPECT_EQ(client.Call("GET", "/livez").status, 200);
+}
+
+TEST_F(HostilePeerTest, ARequestIdIsEchoedIfItIsLegalAndReplacedIfNot) {
+  const auto id = [&](const std::string& sent) {
+    return api_.Call("GET", "/livez", "", {{"x-request-id", sent}}).Header("x-request-id");
+  };
+  EXPECT_EQ(id("abc-123"), "abc-123");
+  EXPECT_THAT(id(std::string(129, 'a')), ::testing::StartsWith("req_"));
+  EXPECT_THAT(id("a b"), ::testing::StartsWith("req_"));
+  EXPECT_THAT(id("caf\xC3\xA9"), ::testing::StartsWith("req_"));
+  EXPECT_EQ(id("\"><script>"), "\"><script>");
+}
+
+TEST(HostilePeerTimeTest, AHeaderThatTricklesInTakesNoLongerThanItsTime) {
+  ApiFixture api({.server = {.limits = {.header_time = absl::Milliseconds(200)}}});
+  HttpTestClient client(api.port());
+  client.Send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\n");
+  std::atomic<bool> ended = false;
+  std::thread trickle([&] {
+    while (!ended && client.Send("a: b\r\n")) std::this_thread::yield();
+  });
+  HttpTestClient silent(api.port());
+  EXPECT_TRUE(silent.WaitForEnd());
+  EXPECT_TRUE(client.WaitForEnd());
+  ended = true;
+  trickle.join();
+}
+
+TEST(HostilePeerTimeTest, ABodyThatDoesNotComeIsGivenUp) {
+  ApiFixture api({.server = {.limits = {.body_time = absl::Milliseconds(100)}}});
+  HttpTestClient client(api.port());
+  client.Send(Post("Content-Length: 1000\r\n", "{"));
+  EXPECT_EQ(client.ReadResponse().status, 408);
+  EXPECT_TRUE(client.WaitForEnd());
+}
+
+TEST(HostilePeerTimeTest, AnIdleConnectionIsClosed) {
+  ApiFixture api({.server = {.limits = {.idle_time = absl::Milliseconds(100)}}});
+  HttpTestClient client(api.port());
+  EXPECT_EQ(client.Call("GET", "/livez").status, 200);
+  EXPECT_TRUE(client.WaitForEnd());
+}
+
+TEST(HostilePeerTimeTest, AClientThatTakesNothingIsGivenUp) {
+  ApiFixture api({.server = {.limits = {.write_time = absl::Milliseconds(100)}}});
+  HttpTestClient client(api.port());
+  ASSERT_EQ(client.Call("GET", "/livez").status, 200);
+  ASSERT_EQ(api.server().connections(), 1u);
+  // Far more answers than the system's buffers hold.
+  const std::string request = absl::StrCat("GET /openapi.json HTTP/1.1\r\n", kHost, "\r\n");
+  for (int i = 0; i < 100000 && client.Send(request); ++i) {
+  }
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (api.server().connections() > 0 && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(api.server().connections(), 0u);
+}
+
+TEST(HostilePeerLimitTest, ConnectionsBeyondTheLimitAreClosedAndOthersServed) {
+  ApiFixture api({.server = {.limits = {.connections = 2}}});
+  HttpTestClient first(api.port()), second(api.port());
+  ASSERT_EQ(first.Call("GET", "/livez").status, 200);
+  ASSERT_EQ(second.Call("GET", "/livez").status, 200);
+  HttpTestClient third(api.port());
+  EXPECT_TRUE(third.WaitForEnd());
+  EXPECT_EQ(first.Call("GET", "/livez").status, 200);
+}
+
+TEST(HostilePeerLimitTest, EqualIdempotencyKeysAtOnceMakeOneJob) {
+  ApiFixture api({.service = {.paused = true}});
+  std::vector<std::string> jobs(8);
+  std::vector<std::thread> clients;
+  for (std::string& job : jobs) {
+    clients.emplace_back([&] {
+      const TestResponse response = api.Call("POST", "/v1/jobs", R"({"prompt":"a"})", {{"Idempotency-Key", "same"}});
+      job = response.Header("location");
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_NE(jobs[0], "");
+  EXPECT_EQ(std::count(jobs.begin(), jobs.end(), jobs[0]), 8);
+}
+
+TEST(HostilePeerLimitTest, AnIdempotencyKeyUsedForAnotherBodyIsAConflict) {
+  ApiFixture api;
+  const std::vector<HttpHeader> key = {{"Idempotency-Key", "same"}};
+  EXPECT_EQ(api.Call("POST", "/v1/jobs", R"({"prompt":"a"})", key).status, 202);
+  EXPECT_EQ(api.Call("POST", "/v1/jobs", R"({"prompt":"a"})", key).status, 202);
+  const TestResponse other = api.Call("POST", "/v1/jobs", R"({"prompt":"b"})", key);
+  EXPECT_EQ(other.status, 409);
+  EXPECT_EQ(other.Header("x-should-retry"), "false");
+}
+
+TEST(HostilePeerLimitTest, ThousandsOfDisconnectsAtEveryStageLeaveNothingBehind) {
+  ApiFixture api({.service = {.paused = true, .max_queued = 100000}});
+  const std::string body = R"({"prompt":"a","stream":true})";
+  const std::string request = Post(absl::StrCat("Content-Length: ", body.size(), "\r\n"), body);
+  for (size_t i = 0; i < 2000; ++i) {
+    HttpTestClient client(api.port());
+    client.Send(request.substr(0, i % (request.size() + 1)));
+    if (i % 3 == 0) client.ShutDownSending();
+  }
+  for (int i = 0; i < 50; ++i) {
+    HttpTestClient client(api.port());
+    client.Send(request);
+    ASSERT_THAT(client.ReadUntil("\r\n\r\n"), HasSubstr("200 OK"));
+  }
+  EXPECT_TRUE(api.service().WaitForWatches(0, absl::Seconds(60)));
+  EXPECT_TRUE(api.service().WaitForJobs(JobState::kRunning, 0, absl::Seconds(60)));
+  EXPECT_TRUE(api.service().WaitForJobs(JobState::kQueued, 0, absl::Seconds(60)));
+}
+
+TEST(HostilePeerLimitTest, AServerThatEndsClosesStreamsAndLetsGoOfTheirJobs) {
+  FakeImageService service({.paused = true});
+  CallGate gate(nullptr);
+  ApiHandler handler(service, gate, {});
+  auto server = HttpServer::Start({}, handler);
+  ASSERT_TRUE(server.ok());
+  HttpTestClient client((*server)->port());
+  const std::string body = R"({"prompt":"a","stream":true})";
+  client.Send(Post(absl::StrCat("Content-Length: ", body.size(), "\r\n"), body));
+  ASSERT_THAT(client.ReadUntil("\r\n\r\n"), HasSubstr("200 OK"));
+  *server = nullptr;
+  EXPECT_TRUE(client.WaitForEnd());
+  EXPECT_TRUE(service.WaitForWatches(0, absl::Seconds(60)));
+}
+
+TEST(HostilePeerLimitTest, DrainingLetsARequestUnderWayFinish) {
+  ApiFixture api({.service = {.paused = true}});
+  HttpTestClient idle(api.port());
+  ASSERT_EQ(idle.Call("GET", "/livez").status, 200);
+  HttpTestClient client(api.port());
+  client.Send(Post("Content-Length: 14\r\n", R"({"prompt":"a"})"));
+  ASSERT_TRUE(api.service().WaitForWatches(1, absl::Seconds(60)));
+  std::thread drain([&] { api.server().Drain(absl::Seconds(60)); });
+  EXPECT_TRUE(idle.WaitForEnd());
+  api.service().AllowSteps(4);
+  const TestResponse response = client.ReadResponse();
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.Header("connection"), "close");
+  EXPECT_TRUE(client.WaitForEnd());
+  client.Close();
+  drain.join();
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,247 @@
+// Jobs over a real socket: submitted, watched, listed, cancelled; and what else the API tells.
+#include <gmock/gmock.h>
+
+#include <boost/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "server/http/admin_handler.h"
+#include "server/http/api_fixture.h"
+#include "server/http/call_metrics.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+boost::json::object Parse(const std::string& text) {
+  boost::system::error_code error;
+  const boost::json::value value = boost::json::parse(text, error);
+  EXPECT_FALSE(error) << text;
+  return value.is_object() ? value.as_object() : boost::json::object();
+}
+
+std::string Text(const boost::json::value& value) { return std::string(value.as_string()); }
+
+std::vector<std::string> EventNames(const std::string& stream) {
+  std::vector<std::string> names;
+  for (const absl::string_view line : absl::StrSplit(stream, '\n')) {
+    if (line.substr(0, 7) == "event: ") names.emplace_back(line.substr(7));
+  }
+  return names;
+}
+
+std::string Submit(ApiFixture& api, const std::string& body = R"({"prompt":"a"})") {
+  const TestResponse response = api.Call("POST", "/v1/jobs", body);
+  EXPECT_EQ(response.status, 202) << response.body;
+  return response.Header("location");
+}
+
+TEST(JobRoutesTest, AJobIsAcceptedAndDoneAndItsImagesAreListed) {
+  ApiFixture api;
+  const std::string job = Submit(api, R"({"prompt":"a","n":2,"seed":3,"user":"u","priority":-2})");
+  ASSERT_TRUE(api.service().WaitForState(job.substr(9), JobState::kDone, absl::Seconds(60)));
+  const boost::json::object answer = Parse(api.Call("GET", job).body);
+  EXPECT_EQ(Text(answer.at("status")), "done");
+  EXPECT_EQ(Text(answer.at("user")), "u");
+  EXPECT_EQ(answer.at("priority").as_int64(), -2);
+  EXPECT_EQ(answer.at("steps_done").as_int64(), 8);
+  ASSERT_THAT(answer.at("images").as_array(), SizeIs(2));
+  EXPECT_EQ(answer.at("images").as_array()[1].at("seed").as_int64(), 4);
+}
+
+TEST(JobRoutesTest, AWatchTellsEveryStageInOrderAndEnds) {
+  ApiFixture api({.service = {.paused = true}});
+  const std::string job = Submit(api);
+  HttpTestClient client(api.port());
+  client.Send(absl::StrCat("GET ", job, "/events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  EXPECT_THAT(client.ReadUntil("event: started"), HasSubstr("event: started"));
+  for (int step = 1; step <= 4; ++step) {
+    api.service().AllowSteps(1);
+    const std::string wanted = absl::StrCat(R"("step":)", step);
+    EXPECT_THAT(client.ReadUntil(wanted), HasSubstr(wanted));
+  }
+  const std::string rest = client.ReadUntil("\r\n0\r\n\r\n");
+  EXPECT_THAT(EventNames(rest), ElementsAre("image", "done"));
+}
+
+TEST(JobRoutesTest, AWatchOfAnEndedJobTellsItsImagesAndItsEnd) {
+  ApiFixture api;
+  const std::string job = Submit(api);
+  ASSERT_TRUE(api.service().WaitForState(job.substr(9), JobState::kDone, absl::Seconds(60)));
+  EXPECT_THAT(EventNames(api.Call("GET", job + "/events").body), ElementsAre("started", "image", "done"));
+}
+
+TEST(JobRoutesTest, AWatcherThatGoesAwayLeavesTheJobRunning) {
+  ApiFixture api({.service = {.paused = true}});
+  const std::string job = Submit(api);
+  HttpTestClient client(api.port());
+  client.Send(absl::StrCat("GET ", job, "/events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  client.ReadUntil("event: started");
+  client.Close();
+  ASSERT_TRUE(api.service().WaitForWatches(0, absl::Seconds(60)));
+  api.service().AllowSteps(4);
+  EXPECT_TRUE(api.service().WaitForState(job.substr(9), JobState::kDone, absl::Seconds(60)));
+}
+
+TEST(JobRoutesTest, CommentsKeepAStreamAliveWhileAJobWaits) {
+  ApiFixture api({.service = {.paused = true}, .api = {.heartbeat = absl::Milliseconds(10)}});
+  HttpTestClient client(api.port());
+  client.Send(absl::StrCat("GET ", Submit(api), "/events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(client.ReadUntil(": waiting\n\n"), HasSubstr(": waiting\n\n"));
+}
+
+TEST(JobRoutesTest, ADeletedJobIsCancelledWhetherItWaitsOrRuns) {
+  ApiFixture api({.service = {.paused = true}});
+  const std::string running = Submit(api);
+  const std::string waiting = Submit(api);
+  ASSERT_TRUE(api.service().WaitForState(running.substr(9), JobState::kRunning, absl::Seconds(60)));
+  EXPECT_EQ(Text(Parse(api.Call("DELETE", waiting).body).at("status")), "cancelled");
+  EXPECT_EQ(api.Call("DELETE", running).status, 200);
+  EXPECT_TRUE(api.service().WaitForState(running.substr(9), JobState::kCancelled, absl::Seconds(60)));
+  EXPECT_EQ(Text(Parse(api.Call("DELETE", running).body).at("status")), "cancelled");
+}
+
+TEST(JobRoutesTest, APositionInTheQueueIsTold) {
+  ApiFixture api({.service = {.paused = true}});
+  const std::string first = Submit(api);
+  ASSERT_TRUE(api.service().WaitForState(first.substr(9), JobState::kRunning, absl::Seconds(60)));
+  Submit(api);
+  EXPECT_EQ(Parse(api.Call("GET", Submit(api)).body).at("queue_position").as_int64(), 1);
+}
+
+TEST(JobRoutesTest, PagesOfAListHoldEveryJobOnceNewestFirst) {
+  ApiFixture api;
+  std::vector<std::string> submitted;
+  for (int i = 0; i < 7; ++i) submitted.insert(submitted.begin(), Submit(api).substr(9));
+  std::vector<std::string> listed;
+  std::string after;
+  do {
+    const boost::json::object page =
+        Parse(api.Call("GET", absl::StrCat("/v1/jobs?limit=3", after.empty() ? "" : "&after=", after)).body);
+    for (const auto& job : page.at("data").as_array()) listed.push_back(Text(job.at("id")));
+    after = page.at("has_more").as_bool() ? Text(page.at("next")) : "";
+  } while (!after.empty() && listed.size() < 100);
+  EXPECT_EQ(listed, submitted);
+}
+
+TEST(JobRoutesTest, AJobWhoseDeadlineHasPassedFails) {
+  absl::Time now = absl::FromUnixSeconds(1000);
+  std::mutex mutex;
+  ApiFixture api({.service = {.paused = true, .now = [&] {
+                                const std::lock_guard lock(mutex);
+                                return now;
+                              }}});
+  const std::string job = Submit(api, R"({"prompt":"a","deadline_ms":5000})");
+  {
+    const std::lock_guard lock(mutex);
+    now += absl::Milliseconds(5001);
+  }
+  api.service().AllowSteps(1);
+  ASSERT_TRUE(api.service().WaitForState(job.substr(9), JobState::kFailed, absl::Seconds(60)));
+  EXPECT_EQ(Text(Parse(api.Call("GET", job).body).at("error").at("code")), "deadline_exceeded");
+}
+
+TEST(JobRoutesTest, ModelsAreFoundByIdAndAlias) {
+  FakeServiceOptions service;
+  service.models = {FakeModel("org/one"), FakeModel("two")};
+  service.models[0].aliases = {"gpt-image-1"};
+  ApiFixture api({.service = service});
+  EXPECT_EQ(Text(Parse(api.Call("GET", "/v1/models/org/one").body).at("id")), "org/one");
+  EXPECT_EQ(Text(Parse(api.Call("GET", "/v1/models/org%2Fone").body).at("id")), "org/one");
+  EXPECT_EQ(Text(Parse(api.Call("GET", "/v1/models/gpt-image-1").body).at("alias_of")), "org/one");
+  EXPECT_THAT(Parse(api.Call("GET", "/v1/models").body).at("data").as_array(), SizeIs(3));
+  const TestResponse image = api.Call("POST", "/v1/images/generations", R"({"prompt":"a","model":"gpt-image-1"})");
+  EXPECT_EQ(Text(Parse(image.body).at("model")), "org/one");
+}
+
+TEST(JobRoutesTest, QualityIsAPresetOfStepsThatAnExplicitNumberOverrules) {
+  ApiFixture api;
+  const auto steps = [&](const std::string& fields) {
+    return Parse(api.Call("POST", "/v1/jobs", absl::StrCat(R"({"prompt":"a",)", fields, "}")).body)
+        .at("num_inference_steps")
+        .as_int64();
+  };
+  EXPECT_EQ(steps(R"("quality":"low")"), 2);
+  EXPECT_EQ(steps(R"("quality":"auto")"), 4);
+  EXPECT_EQ(steps(R"("quality":"hd")"), 8);
+  EXPECT_EQ(steps(R"("quality":"low","num_inference_steps":7)"), 7);
+}
+
+TEST(JobRoutesTest, ScriptsOfAnAllowedOriginMayCall) {
+  ApiFixture api({.api = {.hosts = {.origins = {"https://studio.example"}}}});
+  const std::vector<HttpHeader> origin = {{"Origin", "https://studio.example"}};
+  const TestResponse preflight = api.Call("OPTIONS", "/v1/images/generations", "", origin);
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_EQ(preflight.Header("access-control-allow-origin"), "https://studio.example");
+  EXPECT_THAT(preflight.Header("access-control-allow-methods"), HasSubstr("POST"));
+  EXPECT_EQ(api.Call("GET", "/v1/models", "", origin).Header("access-control-allow-origin"), "https://studio.example");
+  EXPECT_EQ(api.Call("GET", "/v1/models").Header("access-control-allow-origin"), "");
+}
+
+TEST(JobRoutesTest, ReadinessIsTheServicesAndLivenessIsNot) {
+  ApiFixture api;
+  EXPECT_EQ(api.Call("GET", "/readyz").status, 200);
+  api.service().SetReady(absl::UnavailableError("no group is warm"));
+  const TestResponse response = api.Call("GET", "/readyz");
+  EXPECT_EQ(response.status, 503);
+  EXPECT_THAT(response.body, HasSubstr("no group is warm"));
+  EXPECT_EQ(api.Call("GET", "/livez").status, 200);
+}
+
+TEST(JobRoutesTest, TheRecordOfACallNamesRouteStatusAndJobButNoPrompt) {
+  std::mutex mutex;
+  std::vector<CallRecord> records;
+  {
+    ApiFixture api({.api = {.record = [&](const CallRecord& record) {
+                      const std::lock_guard lock(mutex);
+                      records.push_back(record);
+                    }}});
+    Submit(api, R"({"prompt":"secret words"})");
+    api.Call("GET", "/nowhere/secret");
+  }
+  ASSERT_THAT(records, SizeIs(2));
+  EXPECT_EQ(records[0].route, "/v1/jobs");
+  EXPECT_EQ(records[0].status, 202);
+  EXPECT_THAT(records[0].job, ::testing::StartsWith("job_"));
+  EXPECT_EQ(records[0].tenant, "anonymous");
+  EXPECT_EQ(records[1].status, 404);
+  for (const CallRecord& record : records) {
+    EXPECT_THAT(CallLogLine(record, absl::UnixEpoch()), ::testing::Not(HasSubstr("secret")));
+  }
+}
+
+TEST(AdminHandlerTest, MetricsCountRequestsByRouteAndNotByWhatClientsMakeUp) {
+  FakeImageService service;
+  CallMetrics metrics;
+  AdminHandler handler(service, {}, [&] { return metrics.Text(); });
+  auto server = HttpServer::Start({}, handler);
+  ASSERT_TRUE(server.ok()) << server.status();
+  for (int i = 0; i < 3; ++i) metrics.Record({.method = "GET", .route = "/v1/models", .status = 200});
+  for (int i = 0; i < 100; ++i) metrics.Record({.method = absl::StrCat("M", i), .status = 404});
+  const TestResponse response = HttpTestClient((*server)->port()).Call("GET", "/metrics");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_THAT(response.body,
+              HasSubstr("tessera_http_requests_total{method=\"GET\",route=\"/v1/models\",status=\"200\"} 3"));
+  EXPECT_THAT(response.body, HasSubstr("tessera_queued_jobs 0"));
+  EXPECT_THAT(response.body, ::testing::Not(HasSubstr("M42")));
+}
+
+TEST(AdminHandlerTest, ServesItsFourPathsAndNothingOfTheApi) {
+  FakeImageService service;
+  AdminHandler handler(service, {}, nullptr);
+  auto server = HttpServer::Start({}, handler);
+  ASSERT_TRUE(server.ok()) << server.status();
+  HttpTestClient client((*server)->port());
+  for (const char* path : {"/livez", "/readyz", "/metrics", "/probe"}) {
+    EXPECT_EQ(client.Call("GET", path).status, 200) << path;
+    EXPECT_EQ(client.Call("POST", path).status, 405) << path;
+  }
+  EXPECT_EQ(client.Call("GET", "/v1/models").status, 404);
+  EXPECT_EQ(client.Call("GET", "/metrics", "", {{"Origin", "https://evil.example"}}).status, 403);
+}
+
+}  // namespace
+}  // namespace tessera
