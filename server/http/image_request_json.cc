@@ -167,6 +167,13 @@ bool IsNull(const JsonMember& member) {
 
 }  // namespace
 
+std::vector<std::string> GenerationFields(BodyKind kind) {
+  GenerationBody body;
+  std::vector<std::string> names;
+  VisitFields(body, kind, [&](absl::string_view name, auto&) { names.emplace_back(name); });
+  return names;
+}
+
 absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKind kind) {
   absl::StatusOr<std::vector<JsonMember>> members = ReadFlatJson(json);
   if (!members.ok()) return members.status();
@@ -181,10 +188,8 @@ absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKi
       if (!IsNull(member)) status = Read(member, value);
     });
     if (!known) {
-      std::vector<std::string> names;
-      VisitFields(body, kind, [&](absl::string_view name, auto&) { names.emplace_back(name); });
       const std::string shown = member.name.size() <= kMaxShownName ? member.name : QuotedValue(member.name);
-      return FieldError(shown, absl::StrCat(": ", CheckName("field", member.name, names).message()));
+      return FieldError(shown, absl::StrCat(": ", CheckName("field", member.name, GenerationFields(kind)).message()));
     }
     if (!status.ok()) return status;
     if (member.name == "prompt" && !IsNull(member)) has_prompt = true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -23,5 +24,8 @@ enum class BodyKind : uint8_t { kGeneration, kJob };
 // INVALID_ARGUMENT that names the field for an unknown field or one of the wrong type; null is the same as absent. The
 // values themselves are ValidateImageRequest's business.
 absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKind kind);
+
+// The names of all fields that such a body may have.
+std::vector<std::string> GenerationFields(BodyKind kind);
 
 }  // namespace tessera

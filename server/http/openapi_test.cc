@@ -1,0 +1,214 @@
+// docs/openapi.json against the server: routes, fields of requests, and the shape of every answer.
+#include <gmock/gmock.h>
+
+#include <boost/json.hpp>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "server/http/api_fixture.h"
+#include "server/http/image_request_json.h"
+
+namespace tessera {
+namespace {
+
+using boost::json::object;
+using boost::json::value;
+using ::testing::HasSubstr;
+
+const object& Document() {
+  static const auto* document = [] {
+    std::ifstream file("docs/openapi.json");
+    std::ostringstream text;
+    text << file.rdbuf();
+    return new object(boost::json::parse(text.str()).as_object());
+  }();
+  return *document;
+}
+
+std::string Text(const value& text) { return std::string(text.as_string()); }
+
+// What a "$ref" stands for.
+const value& Resolved(const value& schema) {
+  if (!schema.is_object() || !schema.as_object().contains("$ref")) return schema;
+  std::string pointer = Text(schema.at("$ref"));
+  const value* found = nullptr;
+  const object* in = &Document();
+  for (const absl::string_view part : absl::StrSplit(absl::string_view(pointer).substr(2), '/')) {
+    found = &in->at(boost::json::string_view(part.data(), part.size()));
+    if (found->is_object()) in = &found->as_object();
+  }
+  return *found;
+}
+
+bool HasType(const value& data, const std::string& type) {
+  if (type == "null") return data.is_null();
+  if (type == "string") return data.is_string();
+  if (type == "boolean") return data.is_bool();
+  if (type == "integer") return data.is_int64() || data.is_uint64();
+  if (type == "number") return data.is_number();
+  if (type == "array") return data.is_array();
+  return type == "object" && data.is_object();
+}
+
+// What of `data` differs from the schema; empty: nothing. Knows the words of JSON Schema that the document uses for
+// answers, and fails for others.
+std::string Difference(const value& unresolved, const value& data, const std::string& path) {
+  const value& schema = Resolved(unresolved);
+  for (const auto& [word_view, rule] : schema.as_object()) {
+    const std::string word(word_view);
+    if (word == "type") {
+      bool matches = rule.is_string() && HasType(data, Text(rule));
+      if (rule.is_array()) {
+        for (const value& type : rule.as_array()) matches = matches || HasType(data, Text(type));
+      }
+      if (!matches) return absl::StrCat(path, " is not of type ", boost::json::serialize(rule));
+    } else if (word == "const") {
+      if (data != rule) return absl::StrCat(path, " is not ", boost::json::serialize(rule));
+    } else if (word == "enum") {
+      const auto& legal = rule.as_array();
+      if (std::find(legal.begin(), legal.end(), data) == legal.end()) return absl::StrCat(path, " is none of the enum");
+    } else if (word == "required") {
+      for (const value& name : rule.as_array()) {
+        if (!data.as_object().contains(name.as_string())) return absl::StrCat(path, " has no ", Text(name));
+      }
+    } else if (word == "properties") {
+      for (const auto& [name, member] : data.as_object()) {
+        const value* property = rule.as_object().if_contains(name);
+        if (property == nullptr) return absl::StrCat(path, " has the undocumented ", std::string(name));
+        const std::string inner = Difference(*property, member, absl::StrCat(path, ".", std::string(name)));
+        if (!inner.empty()) return inner;
+      }
+    } else if (word == "items") {
+      for (const value& item : data.as_array()) {
+        const std::string inner = Difference(rule, item, path + "[]");
+        if (!inner.empty()) return inner;
+      }
+    } else if (word == "oneOf") {
+      int matching = 0;
+      for (const value& choice : rule.as_array()) matching += Difference(choice, data, path).empty() ? 1 : 0;
+      if (matching != 1) return absl::StrCat(path, " fits ", matching, " of oneOf");
+    } else if (word != "description" && word != "additionalProperties") {
+      return absl::StrCat(path, " has the rule ", word, ", which this test does not know");
+    }
+  }
+  return "";
+}
+
+// That the answer is one which the document promises for the operation.
+void ExpectDocumented(const std::string& path, const std::string& method, const TestResponse& response) {
+  SCOPED_TRACE(absl::StrCat(method, " ", path, " ", response.status, " ", response.body.substr(0, 300)));
+  const object& responses = Document().at("paths").at(path).at(method).at("responses").as_object();
+  const value* promised = responses.if_contains(absl::StrCat(response.status));
+  ASSERT_NE(promised, nullptr) << "this status is not documented";
+  const std::string media = response.Header("content-type");
+  const value* content = Resolved(*promised).at("content").as_object().if_contains(media);
+  ASSERT_NE(content, nullptr) << media;
+  if (media != "application/json") return;
+  EXPECT_EQ(Difference(content->at("schema"), boost::json::parse(response.body), "$"), "");
+}
+
+TEST(OpenApiTest, DocumentAndServerHaveTheSameRoutes) {
+  FakeImageService service;
+  CallGate gate(nullptr);
+  const ApiHandler handler(service, gate, {});
+  std::set<std::string> served, documented;
+  for (const ApiRoute& route : handler.routes()) {
+    served.insert(absl::StrCat(route.method, " ", absl::StrReplaceAll(route.pattern, {{"{id...}", "{id}"}})));
+  }
+  for (const auto& [path, item] : Document().at("paths").as_object()) {
+    for (const auto& [method, operation] : item.as_object()) {
+      documented.insert(absl::StrCat(absl::AsciiStrToUpper(std::string(method)), " ", std::string(path)));
+    }
+  }
+  EXPECT_EQ(served, documented);
+}
+
+TEST(OpenApiTest, QueryParametersAreThoseThatTheServerReads) {
+  FakeImageService service;
+  CallGate gate(nullptr);
+  const ApiHandler handler(service, gate, {});
+  for (const ApiRoute& route : handler.routes()) {
+    std::set<std::string> documented;
+    const std::string path = absl::StrReplaceAll(route.pattern, {{"{id...}", "{id}"}});
+    const value& operation = Document().at("paths").at(path).at(absl::AsciiStrToLower(route.method));
+    if (const value* parameters = operation.as_object().if_contains("parameters")) {
+      for (const value& parameter : parameters->as_array()) {
+        if (Text(parameter.at("in")) == "query") documented.insert(Text(parameter.at("name")));
+      }
+    }
+    EXPECT_EQ(documented, std::set<std::string>(route.query.begin(), route.query.end())) << path;
+    EXPECT_EQ(route.needs_key, !operation.as_object().contains("security")) << path;
+  }
+}
+
+TEST(OpenApiTest, FieldsOfRequestsAreThoseThatTheServerReads) {
+  for (const auto& [kind, name] :
+       {std::pair(BodyKind::kGeneration, "GenerationRequest"), std::pair(BodyKind::kJob, "JobRequest")}) {
+    std::set<std::string> documented;
+    for (const auto& [field, schema] :
+         Document().at("components").at("schemas").at(name).at("properties").as_object()) {
+      documented.insert(std::string(field));
+    }
+    const std::vector<std::string> read = GenerationFields(kind);
+    EXPECT_EQ(documented, std::set<std::string>(read.begin(), read.end())) << name;
+  }
+}
+
+TEST(OpenApiTest, EveryAnswerHasADocumentedShape) {
+  ApiFixture api;
+  const auto check = [&](const std::string& path, const std::string& method, const std::string& target,
+                         const std::string& body = "") {
+    const TestResponse response = api.Call(absl::AsciiStrToUpper(method), target, body);
+    ExpectDocumented(path, method, response);
+    return response;
+  };
+  const std::string generations = "/v1/images/generations";
+  check(generations, "post", generations, R"({"prompt":"a"})");
+  check(generations, "post", generations, R"({"prompt":"a","response_format":"url","n":2})");
+  check(generations, "post", generations, R"({"prompt":"a","stream":true})");
+  check(generations, "post", generations, R"({"prompt":""})");
+  check(generations, "post", generations, R"({"prompt":"a","model":"b"})");
+  check(generations, "post", generations, R"({"prompt":"[fail]"})");
+  check(generations, "post", generations, R"({"prompt":"[refuse]"})");
+  const std::string job = check("/v1/jobs", "post", "/v1/jobs", R"({"prompt":"[warn]","user":"u"})").Header("location");
+  ASSERT_TRUE(api.service().WaitForState(job.substr(9), JobState::kDone, absl::Seconds(60)));
+  const std::string failed = check("/v1/jobs", "post", "/v1/jobs", R"({"prompt":"[fail]"})").Header("location");
+  ASSERT_TRUE(api.service().WaitForState(failed.substr(9), JobState::kFailed, absl::Seconds(60)));
+  const TestResponse done = check("/v1/jobs/{id}", "get", job);
+  check("/v1/jobs/{id}", "get", failed);
+  check("/v1/jobs/{id}", "delete", job);
+  check("/v1/jobs/{id}", "get", "/v1/jobs/x");
+  check("/v1/jobs/{id}/events", "get", job + "/events");
+  check("/v1/jobs", "get", "/v1/jobs?limit=1");
+  check("/v1/jobs", "get", "/v1/jobs?limit=0");
+  const std::string image = Text(boost::json::parse(done.body).at("images").as_array()[0].at("id"));
+  check("/v1/images/{id}", "get", "/v1/images/" + image);
+  check("/v1/images/{id}", "get", "/v1/images/x");
+  check("/v1/models", "get", "/v1/models");
+  check("/v1/models/{id}", "get", "/v1/models/fake");
+  check("/v1/models/{id}", "get", "/v1/models/x");
+  check("/v1/server", "get", "/v1/server");
+  check("/openapi.json", "get", "/openapi.json");
+  check("/livez", "get", "/livez");
+  check("/readyz", "get", "/readyz");
+  api.service().SetReady(absl::UnavailableError("no group is warm"));
+  check("/readyz", "get", "/readyz");
+}
+
+TEST(OpenApiTest, ShapesThatDifferAreNoticed) {
+  const value schema = boost::json::parse(R"({"$ref":"#/components/schemas/Error"})");
+  const auto difference = [&](const char* text) { return Difference(schema, boost::json::parse(text), "$"); };
+  EXPECT_EQ(difference(R"({"error":{"message":"a","type":"b","param":null,"code":"c"}})"), "");
+  EXPECT_THAT(difference(R"({"error":{"message":"a","type":"b","code":"c"}})"), HasSubstr("has no param"));
+  EXPECT_THAT(difference(R"({"error":{"message":1,"type":"b","param":null,"code":"c"}})"), HasSubstr("not of type"));
+  EXPECT_THAT(difference(R"({"error":{"message":"a","type":"b","param":null,"code":"c","x":1}})"),
+              HasSubstr("undocumented x"));
+}
+
+}  // namespace
+}  // namespace tessera

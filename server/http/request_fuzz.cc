@@ -1,0 +1,60 @@
+// Any bytes as a connection's requests, and every complete one through the checks and routes of the API.
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "server/http/api_handler.h"
+#include "server/http/http_server.h"
+#include "server/http/request_reader.h"
+#include "server/service/fake_image_service.h"
+
+namespace {
+
+// Takes what is answered, and insists that something is, in order.
+class CountingReply final : public tessera::HttpReply {
+ public:
+  void Send(tessera::HttpResponse response) override {
+    if (response.status < 200 || response.status > 599 || done_) std::abort();
+    done_ = true;
+    tessera::ResponseHead(response, tessera::BodyFraming::kLength, true);
+  }
+  void StartStream(tessera::HttpResponse head, Heartbeat heartbeat) override {}
+  void Write(std::string part) override {}
+  void Finish() override { done_ = true; }
+  size_t pending_bytes() const override { return 0; }
+  void OnClosed(std::function<void()> closed) override {}
+
+ private:
+  bool done_ = false;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  // Kept between inputs, as a server is; the queue is so short that inputs cannot pile up.
+  static tessera::FakeImageService& service = *new tessera::FakeImageService({.max_queued = 4});
+  static tessera::CallGate& gate = *new tessera::CallGate(nullptr);
+  static tessera::ApiHandler& handler = *new tessera::ApiHandler(service, gate, {});
+  const tessera::HttpLimits limits = {.header_bytes = 2048, .body_bytes = 4096};
+  tessera::RequestReader reader(limits);
+  std::string input;
+  // Bytes arrive in pieces; the first byte says how large.
+  const size_t piece = size > 0 ? 1 + data[0] : 1;
+  for (size_t begin = 1; begin < size; begin += piece) {
+    input.append(reinterpret_cast<const char*>(data) + begin, std::min(piece, size - begin));
+    while (true) {
+      const auto progress = reader.Read(input);
+      if (progress == tessera::RequestReader::Progress::kMore) break;
+      if (progress == tessera::RequestReader::Progress::kRefused) {
+        if (reader.refusal_status() < 400 || reader.refusal_reason().empty()) std::abort();
+        return 0;
+      }
+      handler.Handle(reader.TakeRequest(), std::make_shared<CountingReply>());
+      reader.Reset();
+    }
+    if (input.size() > limits.header_bytes + piece) std::abort();
+  }
+  return 0;
+}

@@ -1,0 +1,179 @@
+// HTTPS over a real socket, with certificates made here.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "server/http/api_fixture.h"
+#include "server/service/random_id.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A certificate for localhost, signed by itself, with `name` as its subject; and its key. Each in a file of its own,
+// written whole and moved into place.
+void WriteCertificate(const std::string& name, const TlsCertificates::Files& files) {
+  EVP_PKEY* key = EVP_EC_gen("P-256");
+  X509* certificate = X509_new();
+  X509_set_version(certificate, 2);
+  ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
+  X509_gmtime_adj(X509_getm_notBefore(certificate), -3600);
+  X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
+  X509_set_pubkey(certificate, key);
+  X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate), "CN", MBSTRING_ASC,
+                             reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1, 0);
+  X509_set_issuer_name(certificate, X509_get_subject_name(certificate));
+  X509_sign(certificate, key, EVP_sha256());
+  const auto write = [](const std::string& path, auto put) {
+    const std::string fresh = path + ".new";
+    FILE* file = fopen(fresh.c_str(), "w");
+    ASSERT_NE(file, nullptr);
+    put(file);
+    fclose(file);
+    std::filesystem::rename(fresh, path);
+  };
+  write(files.private_key, [&](FILE* file) { PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr); });
+  write(files.certificate_chain, [&](FILE* file) { PEM_write_X509(file, certificate); });
+  X509_free(certificate);
+  EVP_PKEY_free(key);
+}
+
+struct TlsAnswer {
+  std::string subject;  // empty: no handshake
+  std::string response;
+};
+
+// Sends `request` and reads to the end of the connection. `version` is the newest the client speaks.
+TlsAnswer CallOverTls(uint16_t port, const std::string& request, int version = TLS1_3_VERSION) {
+  SSL_CTX* context = SSL_CTX_new(TLS_client_method());
+  SSL_CTX_set_security_level(context, 0);
+  SSL_CTX_set_min_proto_version(context, 0);
+  SSL_CTX_set_max_proto_version(context, version);
+  const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const timeval patience = {.tv_sec = 60, .tv_usec = 0};
+  setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  SSL* tls = SSL_new(context);
+  SSL_set_fd(tls, descriptor);
+  TlsAnswer answer;
+  if (SSL_connect(tls) == 1) {
+    X509* certificate = SSL_get1_peer_certificate(tls);
+    char subject[256] = {};
+    X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, subject, sizeof(subject));
+    answer.subject = subject;
+    X509_free(certificate);
+    SSL_write(tls, request.data(), static_cast<int>(request.size()));
+    char buffer[16384];
+    for (int read; (read = SSL_read(tls, buffer, sizeof(buffer))) > 0;) answer.response.append(buffer, read);
+  }
+  SSL_free(tls);
+  close(descriptor);
+  SSL_CTX_free(context);
+  return answer;
+}
+
+class TlsTest : public ::testing::Test {
+ protected:
+  TlsTest() : folder_(std::filesystem::temp_directory_path() / RandomId("tessera-tls-")) {
+    std::filesystem::create_directory(folder_);
+    files_ = {.certificate_chain = folder_ / "chain.pem", .private_key = folder_ / "key.pem"};
+    WriteCertificate("first", files_);
+  }
+  ~TlsTest() override { std::filesystem::remove_all(folder_); }
+
+  std::shared_ptr<TlsCertificates> Load() {
+    auto certificates =
+        TlsCertificates::Load(files_, [this](const absl::Status& status) { reports_.push_back(status); });
+    EXPECT_TRUE(certificates.ok()) << certificates.status();
+    return certificates.ok() ? *certificates : nullptr;
+  }
+
+  const std::filesystem::path folder_;
+  TlsCertificates::Files files_;
+  std::vector<absl::Status> reports_;
+};
+
+constexpr char kGet[] = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+
+TEST_F(TlsTest, AnswersOverTlsAndLinksWithHttps) {
+  ApiFixture api({.server = {.tls = Load()}});
+  const TlsAnswer models = CallOverTls(api.port(), kGet);
+  EXPECT_EQ(models.subject, "first");
+  EXPECT_THAT(models.response, HasSubstr("200 OK"));
+  const std::string body = R"({"prompt":"a","response_format":"url"})";
+  const TlsAnswer image = CallOverTls(
+      api.port(), absl::StrCat("POST /v1/images/generations HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                               "Content-Type: application/json\r\nContent-Length: ",
+                               body.size(), "\r\n\r\n", body));
+  EXPECT_THAT(image.response, HasSubstr("https://localhost/v1/images/img_"));
+}
+
+TEST_F(TlsTest, AStreamRunsOverTls) {
+  ApiFixture api({.server = {.tls = Load()}});
+  const std::string body = R"({"prompt":"a","stream":true,"n":2})";
+  const TlsAnswer answer = CallOverTls(
+      api.port(), absl::StrCat("POST /v1/images/generations HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                               "Content-Type: application/json\r\nContent-Length: ",
+                               body.size(), "\r\n\r\n", body));
+  EXPECT_THAT(answer.response, HasSubstr("\r\n0\r\n\r\n"));
+}
+
+TEST_F(TlsTest, NewConnectionsGetACertificateThatWasReplaced) {
+  ApiFixture api({.server = {.tls = Load()}});
+  EXPECT_EQ(CallOverTls(api.port(), kGet).subject, "first");
+  WriteCertificate("second", files_);
+  EXPECT_EQ(CallOverTls(api.port(), kGet).subject, "second");
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_TRUE(reports_[0].ok());
+}
+
+TEST_F(TlsTest, ABrokenCertificateLeavesTheOneInUse) {
+  ApiFixture api({.server = {.tls = Load()}});
+  std::ofstream(files_.certificate_chain) << "nonsense";
+  EXPECT_EQ(CallOverTls(api.port(), kGet).subject, "first");
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_FALSE(reports_[0].ok());
+}
+
+TEST_F(TlsTest, OldVersionsAndPlainTextAreRefused) {
+  ApiFixture api({.server = {.tls = Load()}});
+  EXPECT_EQ(CallOverTls(api.port(), kGet, TLS1_1_VERSION).subject, "");
+  EXPECT_EQ(CallOverTls(api.port(), kGet, TLS1_2_VERSION).subject, "first");
+  HttpTestClient plain(api.port());
+  plain.Send(kGet);
+  EXPECT_TRUE(plain.WaitForEnd());
+}
+
+TEST_F(TlsTest, AClientThatNeverShakesHandsIsGivenUp) {
+  ApiFixture api({.server = {.limits = {.header_time = absl::Milliseconds(100)}, .tls = Load()}});
+  HttpTestClient silent(api.port());
+  EXPECT_TRUE(silent.WaitForEnd());
+}
+
+TEST_F(TlsTest, FilesThatAreMissingOrDoNotBelongTogetherAreRefused) {
+  const TlsCertificates::Files missing = {.certificate_chain = folder_ / "no.pem", .private_key = files_.private_key};
+  EXPECT_FALSE(TlsCertificates::Load(missing, nullptr).ok());
+  const TlsCertificates::Files other = {.certificate_chain = folder_ / "other.pem",
+                                        .private_key = folder_ / "other-key.pem"};
+  WriteCertificate("other", other);
+  EXPECT_FALSE(
+      TlsCertificates::Load({.certificate_chain = files_.certificate_chain, .private_key = other.private_key}, nullptr)
+          .ok());
+}
+
+}  // namespace
+}  // namespace tessera
