@@ -1,0 +1,179 @@
+"""The real openai and grpcio clients against tessera-fake-server. scripts/client-tests.sh runs it.
+
+client_tests.py SERVER GENERATED_STUBS
+"""
+import base64
+import json
+import subprocess
+import sys
+import threading
+import unittest
+
+import grpc
+import httpx
+import openai
+
+SERVER, STUBS = sys.argv[1:3]
+sys.path.insert(0, STUBS)
+from tessera.v1 import image_service_pb2 as pb  # noqa: E402
+from tessera.v1 import image_service_pb2_grpc as rpc  # noqa: E402
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class Server:
+    def __init__(self, *arguments):
+        self.process = subprocess.Popen([SERVER, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.ports = json.loads(self.process.stdout.readline())
+
+    def client(self, **options):
+        options.setdefault("api_key", "none")
+        return openai.OpenAI(base_url=f"http://127.0.0.1:{self.ports['http']}/v1", timeout=60, **options)
+
+    def stop(self):
+        self.process.stdin.close()
+        self.process.wait(60)
+        self.process.stdout.close()
+
+
+class WithServer(unittest.TestCase):
+    arguments = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(*cls.arguments)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
+
+
+class OpenAi(WithServer):
+    def test_an_image_comes_as_base64(self):
+        answer = self.server.client().images.generate(prompt="red apple", model="gpt-image-1", size="auto")
+        self.assertEqual(len(answer.data), 1)
+        self.assertTrue(base64.b64decode(answer.data[0].b64_json).startswith(PNG))
+        self.assertGreater(answer.created, 0)
+
+    def test_every_parameter_of_the_client_is_taken(self):
+        answer = self.server.client().images.generate(
+            prompt="red apple", model="gpt-image-1", n=2, size="64x64", quality="high", background="opaque",
+            moderation="low", output_format="webp", output_compression=80, style="vivid", user="someone",
+            response_format="b64_json", extra_body={"seed": 7, "num_inference_steps": 3, "guidance_scale": 2.5})
+        self.assertEqual([image.seed for image in answer.data], [7, 8])
+        self.assertEqual(base64.b64decode(answer.data[0].b64_json)[8:12], b"WEBP")
+        self.assertEqual((answer.size, answer.quality, answer.output_format), ("64x64", "high", "webp"))
+
+    def test_a_link_can_be_downloaded(self):
+        answer = self.server.client().images.generate(prompt="red apple", response_format="url")
+        self.assertTrue(httpx.get(answer.data[0].url).content.startswith(PNG))
+
+    def test_a_stream_brings_partial_images_and_the_image(self):
+        stream = self.server.client().images.generate(prompt="red apple", model="gpt-image-1", stream=True,
+                                                      partial_images=2)
+        kinds = []
+        for event in stream:
+            kinds.append(event.type)
+            self.assertTrue(base64.b64decode(event.b64_json).startswith(PNG))
+        self.assertEqual(kinds, ["image_generation.partial_image"] * 2 + ["image_generation.completed"])
+
+    def test_a_failure_in_a_stream_is_raised(self):
+        with self.assertRaises(openai.APIError) as raised:
+            list(self.server.client().images.generate(prompt="[fail]", model="gpt-image-1", stream=True))
+        self.assertIn("the prompt asks for a failure", str(raised.exception))
+
+    def test_a_bad_value_is_a_bad_request_that_names_the_field(self):
+        with self.assertRaises(openai.BadRequestError) as raised:
+            self.server.client().images.generate(prompt="red apple", size="100x100")
+        self.assertEqual(raised.exception.param, "size")
+        self.assertEqual(raised.exception.code, "invalid_value")
+        self.assertIn("the nearest are 96 and 112", raised.exception.message)
+
+    def test_an_unknown_model_is_not_found(self):
+        with self.assertRaises(openai.NotFoundError) as raised:
+            self.server.client().images.generate(prompt="red apple", model="gpt-5")
+        self.assertEqual(raised.exception.code, "model_not_found")
+
+    def test_a_failed_job_is_an_internal_server_error_and_not_tried_again(self):
+        calls = []
+        transport = httpx.Client(event_hooks={"request": [lambda request: calls.append(request)]})
+        with self.assertRaises(openai.InternalServerError):
+            self.server.client(max_retries=3, http_client=transport).images.generate(prompt="[fail]")
+        self.assertEqual(len(calls), 1)
+
+    def test_a_full_queue_is_a_rate_limit_error_and_tried_again(self):
+        calls = []
+        transport = httpx.Client(event_hooks={"request": [lambda request: calls.append(request)]})
+        with self.assertRaises(openai.RateLimitError) as raised:
+            self.server.client(max_retries=1, http_client=transport).images.generate(prompt="[refuse]")
+        self.assertEqual(len(calls), 2)
+        self.assertEqual(raised.exception.response.headers["retry-after"], "2")
+
+    def test_a_repeated_idempotency_key_with_another_body_is_a_conflict(self):
+        client = self.server.client(max_retries=0)
+        header = {"Idempotency-Key": "one"}
+        client.images.generate(prompt="red apple", extra_headers=header)
+        with self.assertRaises(openai.ConflictError):
+            client.images.generate(prompt="green apple", extra_headers=header)
+
+    def test_models_are_listed_and_retrieved(self):
+        client = self.server.client()
+        self.assertEqual([model.id for model in client.models.list()], ["fake", "gpt-image-1", "dall-e-3"])
+        self.assertEqual(client.models.retrieve("dall-e-3").id, "dall-e-3")
+
+    def test_request_ids_are_told(self):
+        answer = self.server.client().images.with_raw_response.generate(prompt="a")
+        self.assertTrue(answer.headers["x-request-id"].startswith("req_"))
+
+    def test_many_at_once(self):
+        failures = []
+
+        def generate(seed):
+            try:
+                answer = self.server.client().images.generate(prompt="a", extra_body={"seed": seed})
+                if answer.data[0].seed != seed:
+                    failures.append(seed)
+            except Exception as error:  # noqa: BLE001
+                failures.append(error)
+
+        threads = [threading.Thread(target=generate, args=(seed,)) for seed in range(32)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+
+
+class Grpc(WithServer):
+    def setUp(self):
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.server.ports['grpc']}")
+        self.stub = rpc.ImageServiceStub(self.channel)
+
+    def tearDown(self):
+        self.channel.close()
+
+    def test_generate_streams_to_the_image(self):
+        request = pb.GenerateRequest(image=pb.ImageRequest(prompt="red apple", seed=3, partial_images=1))
+        events = list(self.stub.Generate(request, timeout=60))
+        self.assertEqual(events[0].WhichOneof("event"), "accepted")
+        self.assertEqual(events[-1].WhichOneof("event"), "ended")
+        image = [event.image for event in events if event.WhichOneof("event") == "image"][0]
+        self.assertTrue(image.file.startswith(PNG))
+        self.assertEqual(image.seed, 3)
+
+    def test_jobs_are_submitted_watched_and_fetched(self):
+        job = self.stub.Submit(pb.SubmitRequest(image=pb.ImageRequest(prompt="red apple")), timeout=60)
+        ended = list(self.stub.WatchJob(pb.WatchJobRequest(id=job.id), timeout=60))[-1].ended
+        self.assertEqual(ended.state, pb.JOB_STATE_DONE)
+        file = self.stub.GetImage(pb.GetImageRequest(id=ended.images[0].id), timeout=60).file
+        self.assertTrue(file.startswith(PNG))
+
+    def test_errors_have_codes_and_fields(self):
+        with self.assertRaises(grpc.RpcError) as raised:
+            self.stub.Submit(pb.SubmitRequest(image=pb.ImageRequest(prompt="")), timeout=60)
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
+        self.assertEqual(dict(raised.exception.trailing_metadata())["tessera-field"], "prompt")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
