@@ -2,7 +2,6 @@
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/impl/service_type.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -13,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/grpc/image_service_calls.h"
+#include "server/grpc/reflection_calls.h"
 #include "server/service/task_pool.h"
 
 namespace tessera {
@@ -47,6 +47,7 @@ class Server final : public GrpcServer {
     builder.AddListeningPort(absl::StrCat(is_ipv6 ? "[" : "", options.address, is_ipv6 ? "]" : "", ":", options.port),
                              grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(calls_.get());
+    if (IsLoopback(options.address)) builder.RegisterService(reflection_.get());
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1000);
@@ -97,6 +98,7 @@ class Server final : public GrpcServer {
   ImageService& service_;
   std::unique_ptr<TaskPool> pool_;
   const std::unique_ptr<grpc::Service> calls_;
+  const std::unique_ptr<grpc::Service> reflection_ = MakeReflectionCalls();
   std::unique_ptr<grpc::Server> server_;
   uint16_t port_ = 0;
 

@@ -1,4 +1,5 @@
-// The public API over gRPC: tessera.v1.ImageService and grpc.health.v1. Same admission and errors as HTTP.
+// The public API over gRPC: tessera.v1.ImageService, grpc.health.v1 and, on loopback, reflection. Same admission and
+// errors as HTTP.
 //
 // Debian's gRPC lacks fixes against hostile peers, so it listens on loopback, or beyond it only where the
 // configuration says that a proxy stands in front (behind_proxy).

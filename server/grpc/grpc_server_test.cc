@@ -2,15 +2,19 @@
 #include "server/grpc/grpc_server.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 #include "server/service/fake_image_service.h"
 #include "tessera/v1/image_service.grpc.pb.h"
 
@@ -189,6 +193,116 @@ TEST_F(GrpcServerTest, AMessageBeyondTheLimitIsRefusedAndTheServerLives) {
   SetDeadline(again);
   v1::ListModelsResponse models;
   EXPECT_TRUE(stub_->ListModels(&again, v1::ListModelsRequest(), &models).ok());
+}
+
+TEST_F(GrpcServerTest, ReflectionTellsThePublicApiAndNothingElse) {
+  StartWith();
+  namespace reflection = grpc::reflection::v1alpha;
+  const auto stub = reflection::ServerReflection::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_->port()), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  SetDeadline(context);
+  const auto stream = stub->ServerReflectionInfo(&context);
+  const auto ask = [&](const auto& set) {
+    reflection::ServerReflectionRequest request;
+    set(request);
+    reflection::ServerReflectionResponse response;
+    EXPECT_TRUE(stream->Write(request));
+    EXPECT_TRUE(stream->Read(&response));
+    return response;
+  };
+  const auto list = ask([](auto& request) { request.set_list_services(""); });
+  EXPECT_EQ(list.list_services_response().service(0).name(), "tessera.v1.ImageService");
+  const auto file = ask([](auto& request) { request.set_file_containing_symbol("tessera.v1.ImageService"); });
+  EXPECT_EQ(file.file_descriptor_response().file_descriptor_proto_size(), 1);
+  const auto own = ask([](auto& request) { request.set_file_by_filename("google/protobuf/descriptor.proto"); });
+  EXPECT_EQ(own.error_response().error_code(), grpc::StatusCode::NOT_FOUND);
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(GrpcServerTest, BehindAProxyBeyondLoopbackThereIsNoReflection) {
+  FakeImageService service;
+  CallGate gate(nullptr);
+  const auto server = GrpcServer::Start({.address = "0.0.0.0", .behind_proxy = true}, service, gate);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto stub = grpc::reflection::v1alpha::ServerReflection::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", (*server)->port()), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  SetDeadline(context);
+  const auto stream = stub->ServerReflectionInfo(&context);
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(GrpcServerTest, HealthFollowsTheServicesReadiness) {
+  StartWith();
+  const auto channel =
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_->port()), grpc::InsecureChannelCredentials());
+  const auto serving = [&] {
+    // HealthCheckRequest without a service, and HealthCheckResponse{status: SERVING}, as they travel.
+    grpc::GenericStub stub(channel);
+    grpc::ClientContext context;
+    SetDeadline(context);
+    grpc::CompletionQueue queue;
+    grpc::ByteBuffer request, response;
+    const grpc::Slice empty("");
+    request = grpc::ByteBuffer(&empty, 1);
+    const auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
+    call->StartCall();
+    grpc::Status status;
+    call->Finish(&response, &status, nullptr);
+    void* tag;
+    bool ok;
+    queue.Next(&tag, &ok);
+    grpc::Slice slice;
+    return status.ok() && response.DumpToSingleSlice(&slice).ok() &&
+           std::string(slice.begin(), slice.end()) == "\x08\x01";
+  };
+  const auto becomes = [&](bool wanted) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    while (serving() != wanted && absl::Now() < deadline) {
+    }
+    return serving() == wanted;
+  };
+  EXPECT_TRUE(becomes(true));
+  service_->SetReady(absl::UnavailableError("no group is warm"));
+  EXPECT_TRUE(becomes(false));
+  service_->SetReady(absl::OkStatus());
+  EXPECT_TRUE(becomes(true));
+}
+
+TEST_F(GrpcServerTest, ACallWithoutAKeyIsUnauthenticatedAndJobsOfOthersAreNotThere) {
+  const absl::StatusOr<NewKey> alice = NewApiKey("alice");
+  const absl::StatusOr<NewKey> bob = NewApiKey("bob");
+  const std::filesystem::path path = std::filesystem::temp_directory_path() / alice->secret.substr(11, 32);
+  std::ofstream(path) << alice->line << "\n" << bob->line << "\n";
+  auto keys = ApiKeys::Load(path, nullptr);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  StartWith({}, *std::move(keys));
+  const auto submit = [&](const std::string& secret, v1::Job& job) {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    if (!secret.empty()) context.AddMetadata("authorization", "Bearer " + secret);
+    v1::SubmitRequest request;
+    request.mutable_image()->set_prompt("a");
+    return stub_->Submit(&context, request, &job).error_code();
+  };
+  const auto get = [&](const std::string& secret, const std::string& id) {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    context.AddMetadata("authorization", "Bearer " + secret);
+    v1::GetJobRequest request;
+    request.set_id(id);
+    v1::Job job;
+    return stub_->GetJob(&context, request, &job).error_code();
+  };
+  v1::Job job;
+  EXPECT_EQ(submit("", job), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(submit("wrong", job), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(submit(alice->secret, job), grpc::StatusCode::OK);
+  EXPECT_EQ(get(alice->secret, job.id()), grpc::StatusCode::OK);
+  EXPECT_EQ(get(bob->secret, job.id()), grpc::StatusCode::NOT_FOUND);
+  std::filesystem::remove(path);
 }
 
 TEST_F(GrpcServerTest, RefusesToListenBeyondLoopbackWithoutAProxy) {

@@ -2,16 +2,14 @@
 // wait for the disk and gRPC's threads must not.
 #pragma once
 
+#include <grpcpp/impl/service_type.h>
+
 #include <memory>
 
 #include "server/service/call_gate.h"
 #include "server/service/image_request.h"
 #include "server/service/image_service.h"
 #include "server/service/task_pool.h"
-
-namespace grpc {
-class Service;
-}
 
 namespace tessera {
 
