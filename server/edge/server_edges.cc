@@ -1,0 +1,147 @@
+#include "server/edge/server_edges.h"
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/grpc/grpc_server.h"
+#include "server/http/admin_handler.h"
+#include "server/http/api_handler.h"
+#include "server/http/call_metrics.h"
+#include "server/http/http_server.h"
+
+namespace tessera {
+namespace {
+
+HostRules HostRulesOf(const ServerConfig& config, const ListenConfig& listener) {
+  HostRules rules = {.hosts = config.hosts, .origins = config.origins};
+  // Names protect those without keys from pages in their own browser, which reach only loopback.
+  if (rules.hosts.empty() && !IsLoopbackAddress(listener.address)) rules.hosts = {"*"};
+  return rules;
+}
+
+RequestLimits RequestLimitsOf(const ServerConfig& config) {
+  return {.max_images = config.limits.images_per_request,
+          .max_pixels = config.limits.pixels_per_image,
+          .max_steps = config.limits.steps_per_image};
+}
+
+HttpServerOptions HttpOptionsOf(const ServerConfig& config, const ListenConfig& listener) {
+  HttpServerOptions options;
+  options.address = listener.address;
+  options.port = listener.port;
+  options.limits.connections = static_cast<size_t>(config.limits.connections);
+  options.limits.header_bytes = static_cast<size_t>(config.limits.header_bytes);
+  options.limits.body_bytes = static_cast<size_t>(config.limits.body_bytes);
+  options.limits.header_time = config.limits.header_time;
+  options.limits.body_time = config.limits.body_time;
+  options.limits.idle_time = config.limits.idle_time;
+  options.limits.write_time = config.limits.write_time;
+  return options;
+}
+
+class Edges final : public ServerEdges {
+ public:
+  Edges(const ServerConfig& config, ImageService& service, std::unique_ptr<ApiKeys> keys, EdgeReports reports)
+      : config_(config),
+        service_(service),
+        reports_(std::move(reports)),
+        gate_(std::move(keys)),
+        api_(service, gate_, ApiOptionsOf(config)),
+        admin_handler_(service, HostRulesOf(config, config.admin), [this] { return metrics_.Text(); }) {}
+
+  absl::Status Listen(std::shared_ptr<TlsCertificates> tls) {
+    if (config_.http.enabled) {
+      HttpServerOptions options = HttpOptionsOf(config_, config_.http);
+      options.tls = std::move(tls);
+      auto server = HttpServer::Start(options, api_);
+      if (!server.ok()) return server.status();
+      http_ = *std::move(server);
+    }
+    if (config_.admin.enabled) {
+      auto server = HttpServer::Start(HttpOptionsOf(config_, config_.admin), admin_handler_);
+      if (!server.ok()) return server.status();
+      admin_ = *std::move(server);
+    }
+    if (config_.grpc.enabled) {
+      auto server = GrpcServer::Start({.address = config_.grpc.address,
+                                       .port = config_.grpc.port,
+                                       .behind_proxy = config_.behind_proxy,
+                                       .limits = RequestLimitsOf(config_)},
+                                      service_, gate_);
+      if (!server.ok()) return server.status();
+      grpc_ = *std::move(server);
+    }
+    return absl::OkStatus();
+  }
+
+  uint16_t http_port() const override { return http_ == nullptr ? 0 : http_->port(); }
+  uint16_t grpc_port() const override { return grpc_ == nullptr ? 0 : grpc_->port(); }
+  uint16_t admin_port() const override { return admin_ == nullptr ? 0 : admin_->port(); }
+
+  void Drain(absl::Duration patience) override {
+    std::thread grpc([this, patience] {
+      if (grpc_ != nullptr) grpc_->Drain(patience);
+    });
+    if (http_ != nullptr) http_->Drain(patience);
+    grpc.join();
+  }
+
+ private:
+  ApiOptions ApiOptionsOf(const ServerConfig& config) {
+    ApiOptions options;
+    options.limits = RequestLimitsOf(config);
+    options.hosts = HostRulesOf(config, config.http);
+    options.public_url = config.public_url;
+    options.heartbeat = config.heartbeat;
+    options.record = [this](const CallRecord& record) {
+      metrics_.Record(record);
+      if (reports_.call) reports_.call(CallLogLine(record, absl::Now()));
+    };
+    return options;
+  }
+
+  const ServerConfig config_;
+  ImageService& service_;
+  const EdgeReports reports_;
+  CallMetrics metrics_;
+  CallGate gate_;
+  ApiHandler api_;
+  AdminHandler admin_handler_;
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<HttpServer> admin_;
+  std::unique_ptr<GrpcServer> grpc_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServerEdges>> ServerEdges::Start(const ServerConfig& config, ImageService& service,
+                                                                EdgeReports reports) {
+  const auto reporting = [reloaded = reports.reloaded](const std::string& what) {
+    return [reloaded, what](const absl::Status& status) {
+      if (!reloaded) return;
+      reloaded(status.ok() ? absl::StrCat(what, " were read again")
+                           : absl::StrCat(what, " stay as they were: ", status.message()));
+    };
+  };
+  std::unique_ptr<ApiKeys> keys;
+  if (!config.keys_file.empty()) {
+    auto loaded = ApiKeys::Load(config.keys_file, reporting("the API keys"));
+    if (!loaded.ok()) return loaded.status();
+    keys = *std::move(loaded);
+  }
+  std::shared_ptr<TlsCertificates> tls;
+  if (!config.tls.certificate_chain.empty()) {
+    auto loaded = TlsCertificates::Load(
+        {.certificate_chain = config.tls.certificate_chain, .private_key = config.tls.private_key},
+        reporting("the TLS certificates"));
+    if (!loaded.ok()) return loaded.status();
+    tls = *std::move(loaded);
+  }
+  auto edges = std::make_unique<Edges>(config, service, std::move(keys), std::move(reports));
+  absl::Status status = edges->Listen(std::move(tls));
+  if (!status.ok()) return status;
+  return edges;
+}
+
+}  // namespace tessera

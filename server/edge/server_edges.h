@@ -1,0 +1,40 @@
+// All listeners of a server, as its configuration says: HTTP with TLS, gRPC, admin; over one service and one gate.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/config/server_config.h"
+#include "server/service/image_service.h"
+
+namespace tessera {
+
+struct EdgeReports {
+  std::function<void(const std::string& line)> call;         // one line of JSON for each HTTP call
+  std::function<void(const std::string& message)> reloaded;  // keys or certificates were read again, or could not be
+};
+
+class ServerEdges {
+ public:
+  virtual ~ServerEdges() = default;  // ends every call at once
+
+  // `service` must outlive the edges. The errors of the listeners, the keys file and the TLS files; nothing listens
+  // then.
+  static absl::StatusOr<std::unique_ptr<ServerEdges>> Start(const ServerConfig& config, ImageService& service,
+                                                            EdgeReports reports);
+
+  // 0 for a listener that is off.
+  virtual uint16_t http_port() const = 0;
+  virtual uint16_t grpc_port() const = 0;
+  virtual uint16_t admin_port() const = 0;
+
+  // HTTP and gRPC take no more calls and let those under way finish until `patience` is over; admin goes on.
+  virtual void Drain(absl::Duration patience) = 0;
+};
+
+}  // namespace tessera
