@@ -25,17 +25,17 @@ at::Tensor Patchify(const at::Tensor& latents, int64_t patch) {
 }
 
 at::Tensor Unpack(const at::Tensor& tokens, TokenGrid grid, int64_t patch) {
-  const int64_t b = tokens.size(0);
-  at::Tensor split = tokens.reshape({b, grid.height, grid.width, -1, patch, patch});
+  const int64_t b = tokens.size(0), c = tokens.size(2) / (patch * patch);
+  at::Tensor split = tokens.reshape({b, grid.height, grid.width, c, patch, patch});
   if (Planted("packed_latents")) split = split.transpose(4, 5);
-  return split.permute({0, 3, 1, 4, 2, 5}).reshape({b, -1, grid.height * patch, grid.width * patch});
+  return split.permute({0, 3, 1, 4, 2, 5}).reshape({b, c, grid.height * patch, grid.width * patch});
 }
 
 at::Tensor Unpatchify(const at::Tensor& tokens, TokenGrid grid, int64_t patch) {
-  const int64_t b = tokens.size(0);
-  return tokens.reshape({b, grid.height, grid.width, patch, patch, -1})
+  const int64_t b = tokens.size(0), c = tokens.size(2) / (patch * patch);
+  return tokens.reshape({b, grid.height, grid.width, patch, patch, c})
       .permute({0, 5, 1, 3, 2, 4})
-      .reshape({b, -1, grid.height * patch, grid.width * patch});
+      .reshape({b, c, grid.height * patch, grid.width * patch});
 }
 
 at::Tensor SinCosTable(TokenGrid grid, TokenSpan span, int64_t dim, double base, double scale, at::ScalarType dtype,

@@ -21,8 +21,10 @@ TEST_P(PipeFusionTest, StaleStepsAreTheEmulationBitForBit) {
   const at::Tensor serial = runs_.Run({});
   const std::vector<Layout> layouts =
       runs_.Legal({"patches=3,warmup=1", "pipe=2,patches=2,warmup=1", "pipe=2,patches=5,warmup=2",
-                   "pipe=3,patches=4,warmup=1", "pipe=4,patches=5,warmup=1"});
-  EXPECT_GE(layouts.size(), 3u);
+                   "pipe=3,patches=4,warmup=1", "pipe=4,patches=5,warmup=1",
+                   // More patches than tokens.
+                   "pipe=2,patches=20,warmup=1"});
+  EXPECT_GE(layouts.size(), 4u);
   for (const Layout& layout : layouts) {
     const at::Tensor stale = runs_.Run(layout);
     EXPECT_TRUE(at::equal(stale, runs_.Emulate(layout))) << LayoutText(layout);
