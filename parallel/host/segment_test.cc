@@ -66,11 +66,23 @@ TEST(HostSegmentTest, SaysWhatIsWrongWithAnImpossiblePlan) {
   options.groups.push_back({"pair", {2, 1}});
   refuse(options, "rank 2 is twice in groups named pair");
   options = Options();
-  options.groups.clear();
-  refuse(options, "0 groups");
+  while (options.groups.size() <= kMaxHostGroups) {
+    options.groups.push_back({"more" + std::to_string(options.groups.size()), {0, 1, 2}});
+  }
+  refuse(options, "groups; legal are at most");
   options = Options();
   options.groups[0].name = std::string(32, 'n');
   refuse(options, "must have 1 to 31 bytes");
+}
+
+TEST(HostSegmentTest, OfARankThatIsAloneHasNoGroups) {
+  HostSegmentOptions options = Options();
+  options.ranks = 1;
+  options.groups.clear();
+  const auto created = HostSegment::CreateInHeap(options);
+  ASSERT_TRUE(created.ok()) << created.status();
+  EXPECT_FALSE((*created)->IsInCall(0));
+  EXPECT_EQ((*created)->Beats(0), 0u);
 }
 
 TEST(HostSegmentTest, SaysThatSharedMemoryIsTooSmall) {
@@ -250,7 +262,7 @@ TEST(MapTest, RefusesEveryHeaderThatDoesNotFitTheMemory) {
   refuse([](std::vector<char>& bytes) { bytes.resize(100); }, "it is too small");
   refuse([](std::vector<char>& bytes) { bytes.resize(bytes.size() - 1); }, "bytes instead of");
   refuse(set64(offsetof(Header, magic), 7), "it does not begin as one");
-  refuse(set32(offsetof(Header, version), 2), "its version is 2, this program's is 1");
+  refuse(set32(offsetof(Header, version), 1), "its version is 1, this program's is 2");
   refuse(set32(offsetof(Header, ranks), 0xffffffff), "numbers out of range");
   refuse(set32(offsetof(Header, ranks), 2), "names rank 2 of a world of 2");
   refuse(set32(offsetof(Header, groups), 0x7fffffff), "numbers out of range");
