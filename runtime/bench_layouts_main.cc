@@ -158,6 +158,7 @@ double SecondsOfDenoise(const Layout& layout, int steps, int blocks) {
 }
 
 int Main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const int steps = argc > 1 ? std::atoi(argv[1]) : 20, blocks = argc > 2 ? std::atoi(argv[2]) : 8;
   if (steps < 1 || blocks < 2) {
     std::fprintf(stderr, "bench_layouts [steps [blocks]]: at least 1 and 2\n");
