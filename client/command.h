@@ -12,8 +12,6 @@ class App;
 
 namespace tessera {
 
-inline constexpr char kProgramVersion[] = "tessera " TESSERA_VERSION;
-
 // Runs a command after its options have been parsed.
 using CommandRun = std::function<ExitCode(Interrupts&)>;
 
@@ -24,5 +22,6 @@ CommandRun AddReplay(CLI::App& app);
 CommandRun AddModels(CLI::App& app);
 CommandRun AddBench(CLI::App& app);
 CommandRun AddVerify(CLI::App& app);
+CommandRun AddServe(CLI::App& app);
 
 }  // namespace tessera

@@ -7,7 +7,6 @@
 #include "absl/time/clock.h"
 #include "client/command.h"
 #include "client/generation_options.h"
-#include "client/image_metadata.h"
 #include "client/layout_session.h"
 #include "client/model_location.h"
 #include "client/model_options.h"
@@ -15,6 +14,7 @@
 #include "client/output_files.h"
 #include "client/reporter.h"
 #include "server/generation_request.h"
+#include "server/image_metadata.h"
 
 namespace tessera {
 namespace {
@@ -127,7 +127,8 @@ class Generation {
 
   // That every image can be written, before the weights are loaded.
   std::optional<ExitCode> CheckOutput(const OutputFiles& files, JobParameters job, int64_t count) {
-    absl::StatusOr<std::string> text = FormatParameters(MetadataOf(job, job.sampler, description_, placement_));
+    absl::StatusOr<std::string> text =
+        FormatParameters(MetadataOf(job, job.sampler, ModelName(placement_.model), description_, placement_));
     if (!text.ok()) return Fail(Stage::kOptions, text.status());
     if (absl::Status status = CheckEncodable(files.format(), job.width, job.height, *text); !status.ok()) {
       return Fail(Stage::kOptions, status);
@@ -163,8 +164,8 @@ class Generation {
     }
     if (!picture.ok()) return Fail(Stage::kJob, picture.status());
 
-    absl::StatusOr<std::string> text =
-        FormatParameters(MetadataOf(job, picture->started.sampler, description_, placement_));
+    absl::StatusOr<std::string> text = FormatParameters(
+        MetadataOf(job, picture->started.sampler, ModelName(placement_.model), description_, placement_));
     if (!text.ok()) return Fail(Stage::kJob, text.status());
     absl::StatusOr<OutputFiles::Written> written = files.Write(*name, picture->image, *text);
     if (!written.ok()) return Fail(Stage::kOutput, written.status());

@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <map>
 
+#include "server/image_metadata.h"
+
 namespace tessera {
 namespace {
 

@@ -12,7 +12,6 @@
 #include "client/command.h"
 #include "client/file_bytes.h"
 #include "client/image_comparison.h"
-#include "client/image_metadata.h"
 #include "client/json_line.h"
 #include "client/layout_session.h"
 #include "client/model_location.h"
@@ -21,6 +20,7 @@
 #include "client/reporter.h"
 #include "server/generation_request.h"
 #include "server/image/parameters_text.h"
+#include "server/image_metadata.h"
 
 namespace tessera {
 namespace {
@@ -110,8 +110,8 @@ class Replay {
     if (absl::Status status = session_->Close(); !status.ok()) return Fail(Stage::kJob, status);
 
     // What a lossy format did to the first image it does to the second.
-    absl::StatusOr<std::string> text =
-        FormatParameters(MetadataOf(*job, picture->started.sampler, *description, *placement));
+    absl::StatusOr<std::string> text = FormatParameters(
+        MetadataOf(*job, picture->started.sampler, ModelName(placement->model), *description, *placement));
     if (!text.ok()) return Fail(Stage::kJob, text.status());
     absl::StatusOr<std::string> again_bytes = EncodeImage(picture->image, original->format, {.parameters = *text});
     if (!again_bytes.ok()) return Fail(Stage::kJob, again_bytes.status());

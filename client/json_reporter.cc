@@ -53,7 +53,7 @@ void JsonReporter::OnPreview(int64_t image, int32_t step, const std::string& pat
   PrintJsonLine({{"event", "preview"}, {"image", image}, {"step", step}, {"path", JsonText(path)}});
 }
 
-void JsonReporter::OnImage(const ImageEvent& event) {
+void JsonReporter::OnImage(const PictureEvent& event) {
   PrintJsonLine({{"event", "image"},
                  {"image", event.image},
                  {"seed", event.seed},

@@ -13,7 +13,7 @@ class JsonReporter final : public Reporter {
   void OnStarted(int64_t image, const JobParameters& job, const JobStarted& started) override;
   void OnStep(int64_t image, int32_t steps, const Stepped& stepped) override;
   void OnPreview(int64_t image, int32_t step, const std::string& path) override;
-  void OnImage(const ImageEvent& event) override;
+  void OnImage(const PictureEvent& event) override;
   void OnWarning(const std::string& message) override;
   void OnActivity(const std::string& text) override;
   void OnDone(int64_t images, double seconds, uint64_t peak_memory_bytes) override;

@@ -2,26 +2,9 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "server/worker_process.h"
 
 namespace tessera {
-namespace {
-
-absl::Status Refused(const CertificateSubject& subject, const std::string& why) {
-  return absl::FailedPreconditionError(absl::StrCat("layout ", subject.layout, " is not certified for this model in ",
-                                                    subject.dtype, " on ", subject.device, ": ", why));
-}
-
-}  // namespace
-
-absl::StatusOr<CertifyPolicy> ParseCertifyPolicy(const std::string& text) {
-  if (text.empty() || text == "auto") return CertifyPolicy::kAuto;
-  if (text == "require") return CertifyPolicy::kRequire;
-  if (text == "off") return CertifyPolicy::kOff;
-  return absl::InvalidArgumentError(absl::StrCat("certify is '", text, "'; legal are auto, require and off"));
-}
 
 VerificationHost HostOf(const WorkerSession::Options& options, Interrupts& interrupts, Reporter& reporter) {
   return {.open = [options, &interrupts](const Layout& layout) -> absl::StatusOr<std::shared_ptr<WorkerGroup>> {
@@ -33,12 +16,6 @@ VerificationHost HostOf(const WorkerSession::Options& options, Interrupts& inter
             return std::shared_ptr<WorkerGroup>(session, &session->group());
           },
           .tell = [&reporter](const std::string& text) { reporter.OnActivity(text); }};
-}
-
-std::string WorstText(const Certificate& certificate) {
-  const Canary& worst = certificate.worst();
-  return absl::StrFormat("worst relative error %.2g, allowed %.2g, after step %d of %dx%d", worst.worst_relative_error,
-                         worst.bound, worst.worst_step, worst.width, worst.height);
 }
 
 absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const ModelDescription& model,
@@ -61,25 +38,12 @@ absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const M
   if (!subject.ok()) return subject.status();
   standing.subject = *subject;
   const CertificateFolder folder(CertificateFolder::DefaultPath());
-  absl::StatusOr<Certificate> certificate = folder.Find(*subject);
-  if (!certificate.ok() && *policy == CertifyPolicy::kAuto) {
-    if (certificate.status().code() != absl::StatusCode::kNotFound) {
-      reporter.OnWarning(std::string(certificate.status().message()));
-    }
-    reporter.OnActivity(absl::StrCat("layout ", subject->layout, " has no certificate yet: verifying it"));
-    certificate = VerifyLayout(request, *subject, HostOf(*session_options, interrupts, reporter));
-    if (interrupts.requested()) return absl::CancelledError("interrupted");
-    if (!certificate.ok()) return certificate.status();
-    // A layout that is proven serves, whether or not that can be remembered.
-    if (absl::Status kept = folder.Keep(*certificate); !kept.ok()) reporter.OnWarning(std::string(kept.message()));
-  }
-  standing.certified = certificate.ok() && certificate->passed();
-  if (!standing.certified && *policy != CertifyPolicy::kOff) {
-    if (certificate.ok()) return Refused(*subject, absl::StrCat("it did not pass: ", WorstText(*certificate)));
-    return Refused(*subject, absl::StrCat(std::string(certificate.status().message()),
-                                          "; `tessera verify` makes one, --certify auto verifies it now"));
-  }
-  if (!standing.certified) reporter.OnWarning(absl::StrCat("layout ", subject->layout, " is not certified"));
+  const absl::StatusOr<bool> certified =
+      Certify(request, *subject, *policy, folder, HostOf(*session_options, interrupts, reporter),
+              [&](const std::string& warning) { reporter.OnWarning(warning); });
+  if (interrupts.requested()) return absl::CancelledError("interrupted");
+  if (!certified.ok()) return certified.status();
+  standing.certified = *certified;
 
   session_options->layout = *layout;
   absl::StatusOr<std::unique_ptr<WorkerSession>> moved = WorkerSession::Start(*session_options, interrupts);

@@ -9,20 +9,9 @@
 #include "client/model_options.h"
 #include "client/reporter.h"
 #include "client/worker_session.h"
-#include "server/guard/certificate.h"
-#include "server/guard/verification.h"
+#include "server/guard/certify.h"
 
 namespace tessera {
-
-// What becomes of a layout without a certificate.
-enum class CertifyPolicy {
-  kAuto,     // it is verified now, and refused if that fails
-  kRequire,  // it is refused
-  kOff,      // it is used, and every answer says that it is not certified
-};
-
-// InvalidArgument for another text; empty means auto.
-absl::StatusOr<CertifyPolicy> ParseCertifyPolicy(const std::string& text);
 
 // A verification in this process, whose groups are sessions of their own.
 VerificationHost HostOf(const WorkerSession::Options& options, Interrupts& interrupts, Reporter& reporter);
@@ -38,8 +27,5 @@ struct LayoutStanding {
 absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const ModelDescription& model,
                                             const LoadParameters& placement, Interrupts& interrupts, Reporter& reporter,
                                             std::unique_ptr<WorkerSession>& session);
-
-// "worst relative error 3e-07, allowed 1e-05, after step 4 of 256x256".
-std::string WorstText(const Certificate& certificate);
 
 }  // namespace tessera

@@ -17,6 +17,7 @@ constexpr Command kCommands[] = {
     {"replay", "Make an image again from its own parameters and compare the two", AddReplay},
     {"models", "List the models that are known by name", AddModels},
     {"bench", "Measure how fast a model makes images on this machine", AddBench},
+    {"serve", "Serve models over HTTP and gRPC", AddServe},
     {"verify", "Prove that a layout makes the images of one rank", AddVerify},
 };
 

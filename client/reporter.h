@@ -27,7 +27,7 @@ struct LoadedEvent {
   Loaded loaded;
 };
 
-struct ImageEvent {
+struct PictureEvent {
   int64_t image = 0;  // 0, 1, …
   uint64_t seed = 0;
   int32_t steps = 0;
@@ -51,7 +51,7 @@ class Reporter {
   virtual void OnStarted(int64_t image, const JobParameters& job, const JobStarted& started) = 0;
   virtual void OnStep(int64_t image, int32_t steps, const Stepped& stepped) = 0;
   virtual void OnPreview(int64_t image, int32_t step, const std::string& path) = 0;
-  virtual void OnImage(const ImageEvent& event) = 0;
+  virtual void OnImage(const PictureEvent& event) = 0;
   virtual void OnWarning(const std::string& message) = 0;
   virtual void OnActivity(const std::string& text) = 0;  // what is under way before there is any image
   virtual void OnDone(int64_t images, double seconds, uint64_t peak_memory_bytes) = 0;

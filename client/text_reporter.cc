@@ -63,7 +63,7 @@ void TextReporter::OnStep(int64_t image, int32_t steps, const Stepped& stepped) 
 
 void TextReporter::OnPreview(int64_t, int32_t, const std::string&) {}
 
-void TextReporter::OnImage(const ImageEvent& event) {
+void TextReporter::OnImage(const PictureEvent& event) {
   ClearBar();
   if (options_.quiet) {
     std::printf("%s\n", event.path.c_str());

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "parallel/host/mesh_groups.h"
 #include "parallel/mesh.h"
@@ -38,6 +39,8 @@ LoadParameters OnRank(LoadParameters parameters, int rank, int ranks) {
   const auto all = parameters.threads > 0 ? parameters.threads
                                           : static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
   parameters.threads = std::max(1, all / ranks);
+  const std::vector<std::string> devices = absl::StrSplit(parameters.device, ',');
+  if (devices.size() > 1) parameters.device = devices[static_cast<size_t>(rank) % devices.size()];
   if (parameters.device == "cuda") parameters.device = absl::StrCat("cuda:", rank);
   return parameters;
 }
@@ -117,6 +120,11 @@ absl::Status WorkerGroup::Fail(const absl::Status& reason) {
   segment_->Poison(-1, std::string(reason.message()));
   Kill();
   return reason;
+}
+
+bool WorkerGroup::has_failed() {
+  std::lock_guard<std::mutex> lock(failure_mutex_);
+  return failure_.has_value();
 }
 
 // How a worker ended, with its last words.

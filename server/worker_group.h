@@ -60,7 +60,8 @@ class WorkerGroup {
   // As in WorkerClient. Errors that all ranks report alike leave the group as it was. Every other one ends it:
   // UNAVAILABLE, or the code of the rank that failed; DATA_LOSS when ranks differ in what must be equal on all.
   absl::StatusOr<ModelDescription> Describe(const std::string& model);
-  // Threads are those of all ranks together. On "cuda" rank r is on device r. The bytes are those of all ranks.
+  // Threads are those of all ranks together. On "cuda" rank r is on device r; of several
+  // devices with commas between them it has the r-th. The bytes are those of all ranks.
   absl::StatusOr<Loaded> Load(const LoadParameters& parameters);
   absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters);
   absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs);
@@ -70,6 +71,9 @@ class WorkerGroup {
   absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents);
   absl::Status EndJob(uint64_t job);
   absl::Status Shutdown();
+
+  // Whether it has ended for good.
+  bool has_failed();
 
   int ranks() const { return static_cast<int>(workers_.size()); }
   const Layout& layout() const { return options_.layout; }

@@ -37,21 +37,6 @@ struct Runs {
   bool ranks_disagree = false;
 };
 
-JobParameters JobOf(const VerificationRequest& request, const Canary& canary) {
-  const ModelDescription& model = request.model;
-  JobParameters job;
-  job.prompt = !request.prompt.empty() ? request.prompt : model.max_sequence_length > 0 ? kPrompt : kClass;
-  job.height = canary.height;
-  job.width = canary.width;
-  job.steps = canary.steps;
-  job.guidance_scale = model.default_guidance_scale;
-  job.seed = kSeed;
-  job.sampler = canary.sampler;
-  job.clean_caption = model.default_clean_caption;
-  job.max_sequence_length = model.default_max_sequence_length;
-  return job;
-}
-
 // `given`: latents from which to predict at each step; null: none.
 absl::Status RunOne(WorkerGroup& group, uint64_t id, const JobParameters& job, const std::vector<LatentValues>* given,
                     Run& run) {
@@ -99,7 +84,8 @@ class Verifier {
       static const std::vector<LatentValues> own;
       const std::vector<LatentValues>* latents = given == nullptr ? nullptr : given->empty() ? &own : &(*given)[i];
       Run run;
-      const absl::Status status = RunOne(**group, i + 1, JobOf(request_, canaries_[i]), latents, run);
+      const absl::Status status =
+          RunOne(**group, i + 1, ProbeJob(request_.model, canaries_[i], request_.prompt), latents, run);
       runs.ranks_disagree = status.code() == absl::StatusCode::kDataLoss;
       if (runs.ranks_disagree) return runs;
       if (!status.ok()) return status;
@@ -199,6 +185,20 @@ std::vector<Canary> CanariesFor(const ModelDescription& model, int32_t steps) {
   std::vector<Canary> canaries = {{.width = even, .height = even, .steps = steps, .sampler = model.default_sampler},
                                   {.width = width, .height = height, .steps = steps, .sampler = stochastic}};
   return canaries;
+}
+
+JobParameters ProbeJob(const ModelDescription& model, const Canary& canary, const std::string& prompt) {
+  JobParameters job;
+  job.prompt = !prompt.empty() ? prompt : model.max_sequence_length > 0 ? kPrompt : kClass;
+  job.height = canary.height;
+  job.width = canary.width;
+  job.steps = canary.steps;
+  job.guidance_scale = model.default_guidance_scale;
+  job.seed = kSeed;
+  job.sampler = canary.sampler;
+  job.clean_caption = model.default_clean_caption;
+  job.max_sequence_length = model.default_max_sequence_length;
+  return job;
 }
 
 absl::StatusOr<CertificateSubject> SubjectOf(const VerificationRequest& request, const std::string& worker) {

@@ -44,6 +44,9 @@ absl::StatusOr<Certificate> VerifyLayout(const VerificationRequest& request, con
 // The sizes that are tried: an even and an uneven one, no larger than they need to be.
 std::vector<Canary> CanariesFor(const ModelDescription& model, int32_t steps);
 
+// The request for one of them, as verifications and probes make it.
+JobParameters ProbeJob(const ModelDescription& model, const Canary& canary, const std::string& prompt = "");
+
 // max |a − b| / max |b|; NaN where there is one, or where the shapes differ.
 double RelativeError(const LatentValues& a, const LatentValues& b);
 

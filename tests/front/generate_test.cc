@@ -147,8 +147,8 @@ TEST_F(GenerateTest, GivesThePromisedFieldsWithEveryEvent) {
   const std::map<std::string, std::vector<std::string>> promised = {
       {"warning", {"message"}},
       {"loaded",
-       {"model", "pipeline", "digest", "dtype", "device", "layout", "certified", "text_encoders", "autoencoder", "seconds",
-        "weight_bytes"}},
+       {"model", "pipeline", "digest", "dtype", "device", "layout", "certified", "text_encoders", "autoencoder",
+        "seconds", "weight_bytes"}},
       {"started",
        {"image", "seed", "steps", "sampler", "guidance", "width", "height", "generated_width", "generated_height",
         "prompt_tokens", "text_seconds", "cached", "options"}},

@@ -9,9 +9,11 @@
 
 namespace tessera {
 
+inline constexpr char kProgramVersion[] = "tessera " TESSERA_VERSION;
+
 // `job` as it was sent, `sampler` as the worker named it. The model is recorded by name and digest, not by path.
-ImageParameters MetadataOf(const JobParameters& job, const std::string& sampler, const ModelDescription& model,
-                           const LoadParameters& placement);
+ImageParameters MetadataOf(const JobParameters& job, const std::string& sampler, const std::string& model_name,
+                           const ModelDescription& model, const LoadParameters& placement);
 
 // The request that makes the image again.
 GenerationRequest RequestOf(const ImageParameters& metadata);

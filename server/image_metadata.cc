@@ -1,7 +1,5 @@
-#include "client/image_metadata.h"
+#include "server/image_metadata.h"
 
-#include "client/command.h"
-#include "client/model_location.h"
 #include "runtime/utf8.h"
 
 namespace tessera {
@@ -31,8 +29,8 @@ void SetOptions(const PromptOptions& options, GenerationRequest& request) {
 
 }  // namespace
 
-ImageParameters MetadataOf(const JobParameters& job, const std::string& sampler, const ModelDescription& model,
-                           const LoadParameters& placement) {
+ImageParameters MetadataOf(const JobParameters& job, const std::string& sampler, const std::string& model_name,
+                           const ModelDescription& model, const LoadParameters& placement) {
   ImageParameters metadata;
   metadata.prompt = job.prompt;
   metadata.negative_prompt = job.negative_prompt;
@@ -42,7 +40,7 @@ ImageParameters MetadataOf(const JobParameters& job, const std::string& sampler,
   metadata.seed = job.seed;
   metadata.width = job.width;
   metadata.height = job.height;
-  metadata.model = ReplaceInvalidUtf8(ModelName(placement.model));
+  metadata.model = ReplaceInvalidUtf8(model_name);
   metadata.model_digest = model.digest;
   metadata.noise = job.noise;
   metadata.dtype = placement.dtype;

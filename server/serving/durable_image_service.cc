@@ -1,0 +1,455 @@
+#include "server/serving/durable_image_service.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/jobs/clock.h"
+#include "server/jobs/job_store.h"
+#include "server/scheduling/cost_model.h"
+#include "server/service/service_error.h"
+#include "server/service/task_pool.h"
+#include "server/serving/live_jobs.h"
+#include "server/serving/service_metrics.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kPoolThreads = 4;
+constexpr int32_t kMaxRows = 8;  // of one batch
+constexpr absl::Duration kDescribePatience = absl::Seconds(60);
+constexpr absl::Duration kProbePatience = absl::Seconds(60);
+constexpr absl::Duration kTick = absl::Milliseconds(250);
+constexpr absl::Duration kSweepInterval = absl::Minutes(1);
+constexpr int64_t kSweepLimit = 1000;
+
+absl::StatusOr<ModelDescription> Describe(const std::string& folder, const ProgressBounds& progress) {
+  absl::StatusOr<std::unique_ptr<WorkerGroup>> group = WorkerGroup::Start({.progress = progress});
+  if (!group.ok()) return group.status();
+  if (absl::Status connected = (*group)->Connect(absl::Now() + kDescribePatience); !connected.ok()) return connected;
+  absl::StatusOr<ModelDescription> description = (*group)->Describe(folder);
+  if (description.ok()) (*group)->Shutdown().IgnoreError();
+  return description;
+}
+
+int32_t ElementBytes(const std::string& dtype) { return dtype == "fp64" ? 8 : dtype == "fp32" ? 4 : 2; }
+
+ImageFormat FormatOf(const std::string& file) {
+  if (!file.empty() && file[0] == '\xFF') return ImageFormat::kJpeg;
+  return !file.empty() && file[0] == 'R' ? ImageFormat::kWebp : ImageFormat::kPng;
+}
+
+}  // namespace
+
+class DurableImageService::Watching final : public JobWatch {
+ public:
+  Watching(DurableImageService& service, std::string job, std::shared_ptr<Subscription> subscription)
+      : service_(service), job_(std::move(job)), subscription_(std::move(subscription)) {}
+  ~Watching() override {
+    const std::lock_guard lock(service_.mutex_);
+    service_.live_.Unsubscribe(job_, subscription_);
+  }
+
+ private:
+  DurableImageService& service_;
+  const std::string job_;
+  const std::shared_ptr<Subscription> subscription_;
+};
+
+absl::StatusOr<std::unique_ptr<DurableImageService>> DurableImageService::Start(const DurableServiceOptions& options) {
+  std::unique_ptr<DurableImageService> service(new DurableImageService(options));
+  if (absl::Status opened = service->Open(); !opened.ok()) return opened;
+  return service;
+}
+
+DurableImageService::DurableImageService(const DurableServiceOptions& options)
+    : options_(options),
+      files_(options.data_folder + "/images"),
+      started_(clock_.Now()),
+      started_elapsed_(clock_.Elapsed()),
+      scheduler_({.max_waiting = options.max_queued_jobs, .max_expected_wait = options.max_expected_wait}) {}
+
+DurableImageService::~DurableImageService() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  for (const std::unique_ptr<GroupRunner>& runner : runners_) runner->Stop();
+  if (housekeeper_.joinable()) housekeeper_.join();
+  pool_.reset();  // finishes what is decoded
+}
+
+absl::Status DurableImageService::AddGroups() {
+  int64_t replicas = 0;
+  for (const ServedGroupOptions& group : options_.groups) replicas += group.count;
+  std::map<std::string, ModelDescription> described;  // by folder
+  for (const ServedGroupOptions& group : options_.groups) {
+    if (!described.contains(group.load.model)) {
+      absl::StatusOr<ModelDescription> description = Describe(group.load.model, options_.progress);
+      if (!description.ok()) {
+        return absl::Status(description.status().code(),
+                            absl::StrCat("model ", group.name, ": ", std::string(description.status().message())));
+      }
+      described[group.load.model] = *std::move(description);
+    }
+    const ModelDescription& description = described.at(group.load.model);
+    const absl::StatusOr<Layout> layout = ChooseLayout(group.layout, LayoutModelOf(description, group.load.dtype));
+    if (!layout.ok()) {
+      return absl::Status(layout.status().code(),
+                          absl::StrCat("model ", group.name, ": ", std::string(layout.status().message())));
+    }
+    if (FindServed(group.name) == nullptr) {
+      models_.push_back({.id = group.name, .aliases = group.aliases, .description = description, .added = started_});
+      scheduler_.SetModel(group.name, CostOf(description, ElementBytes(group.load.dtype)));
+    }
+    GroupRunnerOptions runner = {.model_name = group.name,
+                                 .model = description,
+                                 .load = group.load,
+                                 .layout = *layout,
+                                 .certify = options_.certify,
+                                 .certificates = options_.data_folder + "/certificates",
+                                 .progress = options_.progress};
+    if (runner.load.threads == 0) {
+      runner.load.threads = std::max<int32_t>(
+          1, static_cast<int32_t>(std::thread::hardware_concurrency() / std::max<int64_t>(replicas, 1)));
+    }
+    for (int64_t replica = 0; replica < group.count; ++replica) {
+      runner.id = static_cast<GroupId>(groups_.size()) + 1;
+      runner.name = absl::StrCat(group.name, "-", groups_.size());
+      groups_.push_back(runner);
+      const MeshShape& mesh = layout->mesh;
+      scheduler_.AddGroup(
+          {.id = runner.id,
+           .model = group.name,
+           .ranks = layout->ranks(),
+           .max_rows = kMaxRows,
+           .share = {.sequence = mesh.ring * mesh.ulysses, .tensor = mesh.tensor, .cfg = mesh.cfg, .pipe = mesh.pipe}});
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DurableImageService::Open() {
+  std::error_code error;
+  std::filesystem::create_directories(options_.data_folder, error);
+  if (error) {
+    return absl::UnavailableError(
+        absl::StrCat("the data folder '", options_.data_folder, "' cannot be made: ", error.message()));
+  }
+  if (absl::Status added = AddGroups(); !added.ok()) return added;
+  absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open({.path = options_.data_folder + "/jobs.sqlite",
+                                                                    .files = &files_,
+                                                                    .clock = &clock_,
+                                                                    .retention = options_.retention});
+  if (!store.ok()) return store.status();
+  store_ = *std::move(store);
+  std::vector<uint64_t> orphans;  // of models that are no longer served
+  const absl::StatusOr<Recovery> recovery = store_->Recover([&](const QueuedTask& queued) {
+    if (FindServed(queued.request->model) == nullptr) {
+      orphans.push_back(queued.id);
+    } else {
+      Enqueue(queued, /*ticket=*/0);
+    }
+  });
+  if (!recovery.ok()) return recovery.status();
+  for (const uint64_t task : orphans) {
+    store_->FailQueued(task, absl::FailedPreconditionError("the model is no longer served")).IgnoreError();
+  }
+  options_.log(absl::StrCat("recovered ", recovery->queued, " queued images, of which ", recovery->given_back,
+                            " were running; ", recovery->damaged, " were damaged"));
+  pool_ = std::make_unique<TaskPool>(kPoolThreads);
+  GroupOwner& owner = *this;
+  for (const GroupRunnerOptions& group : groups_) {
+    runners_.push_back(std::make_unique<GroupRunner>(group, owner, options_.log));
+  }
+  housekeeper_ = std::thread([this] { KeepHouse(); });
+  return absl::OkStatus();
+}
+
+const ServedModel* DurableImageService::FindServed(const std::string& id) const {
+  const auto found = std::ranges::find(models_, id, &ServedModel::id);
+  return found == models_.end() ? nullptr : &*found;
+}
+
+void DurableImageService::Enqueue(const QueuedTask& queued, uint64_t ticket) {
+  const JobRequest& request = *queued.request;
+  const SchedulerTask plan = {
+      .id = queued.id,
+      .key = queued.tenant,
+      .shape = ShapeOf(request.model, FindServed(request.model)->description, request.parameters),
+      .steps = request.parameters.steps,
+      .priority = request.priority,
+      .enqueued = queued.created,
+      .deadline = queued.deadline,
+      .alone = queued.blame.alone};
+  live_.Add(queued, plan);
+  scheduler_.Enqueue(plan, Now(), ticket).IgnoreError();  // ids are never used twice
+}
+
+absl::StatusOr<Submitted> DurableImageService::Submit(const Caller& caller, const JobRequest& request,
+                                                      const std::optional<IdempotencyKey>& idempotency) {
+  const ServedModel* model = FindServed(request.model);
+  if (model == nullptr) return absl::NotFoundError(absl::StrCat("there is no model ", request.model));
+  uint64_t ticket = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (draining_) {
+      metrics_.CountReject("draining");
+      return WithErrorCode(absl::UnavailableError("the server is ending and accepts no more jobs"), "draining");
+    }
+    const Admission admission = scheduler_.Admit(
+        caller.tenant, ShapeOf(model->id, model->description, request.parameters), request.parameters.steps,
+        request.count,
+        {.max_waiting = caller.limits.queued_jobs, .max_device_seconds = caller.limits.queued_device_seconds});
+    if (!admission.status.ok()) {
+      if (admission.status.code() != absl::StatusCode::kResourceExhausted) {
+        metrics_.CountReject("no_group");
+        return WithErrorCode(absl::UnavailableError(admission.status.message()), "no_group");
+      }
+      metrics_.CountReject("queue_full");
+      return WithRetryAfter(WithErrorCode(admission.status, "queue_full"),
+                            std::clamp(admission.expected_wait, absl::Seconds(1), absl::Hours(1)));
+    }
+    ticket = admission.ticket;
+  }
+  const absl::StatusOr<SubmittedJob> submitted = store_->Submit(
+      {.tenant = caller.tenant, .request = request, .idempotency = idempotency, .trace_parent = caller.trace_parent});
+  const std::lock_guard lock(mutex_);
+  if (!submitted.ok() || submitted->existed) scheduler_.Release(ticket);
+  if (!submitted.ok()) return submitted.status();
+  const JobRecord& record = submitted->job;
+  if (!submitted->existed) {
+    for (const TaskRecord& task : record.tasks) {
+      Enqueue({.id = task.id,
+               .index = task.index,
+               .job = record.id,
+               .tenant = record.tenant,
+               .blame = task.blame,
+               .created = record.created,
+               .deadline = record.deadline,
+               .request = &record.request},
+              ticket);
+    }
+    Changed();
+  }
+  return Submitted{.job = JobOf(record), .existed = submitted->existed};
+}
+
+Job DurableImageService::JobOf(const JobRecord& record) {
+  Job job = {.id = record.id,
+             .request = record.request,
+             .state = StateOf(record),
+             .created = record.created,
+             .expires = record.expires,
+             .steps_done = live_.StepsDone(record.id),
+             .steps_total = record.request.parameters.steps * static_cast<int32_t>(record.tasks.size()),
+             .error = ErrorOf(record)};
+  for (const TaskRecord& task : record.tasks) {
+    if (task.started.has_value()) job.started = std::min(job.started.value_or(*task.started), *task.started);
+    if (IsEnded(job.state) && task.ended.has_value()) {
+      job.ended = std::max(job.ended.value_or(*task.ended), *task.ended);
+    }
+    if (const std::optional<int64_t> position = scheduler_.QueuePosition(task.id); position.has_value()) {
+      if (!job.queue_position.has_value() || *position < *job.queue_position) {
+        job.queue_position = position;
+        job.expected_wait = scheduler_.ExpectedWait(task.id);
+      }
+    }
+    if (const LiveTask* live = live_.Find(task.id); live != nullptr && live->attempt.has_value()) {
+      const GroupRunnerOptions& group = groups_[static_cast<size_t>(live->group - 1)];
+      job.layout = LayoutText(group.layout);
+      job.lossless = IsLossless(group.layout, record.request.parameters.steps);
+    }
+    if (!task.image.has_value()) continue;
+    if (live_.Find(task.id) == nullptr) job.steps_done += record.request.parameters.steps;
+    const ImageOrigin& origin = task.image->origin;
+    job.images.push_back({.index = task.index,
+                          .id = task.image->id,
+                          .seed = record.request.parameters.seed + static_cast<uint64_t>(task.index),
+                          .width = origin.width,
+                          .height = origin.height,
+                          .format = origin.format,
+                          .bytes = task.image->bytes});
+    job.layout = origin.layout;
+    job.lossless = job.lossless && origin.lossless;
+    for (const std::string& warning : origin.warnings) {
+      if (std::ranges::find(job.warnings, warning) == job.warnings.end()) job.warnings.push_back(warning);
+    }
+  }
+  if (job.state != JobState::kQueued) job.queue_position.reset();
+  return job;
+}
+
+absl::StatusOr<Job> DurableImageService::Get(const Caller& caller, absl::string_view job) {
+  const absl::StatusOr<JobRecord> record = store_->Get(caller.tenant, std::string(job));
+  if (!record.ok()) return record.status();
+  const std::lock_guard lock(mutex_);
+  return JobOf(*record);
+}
+
+absl::StatusOr<JobPage> DurableImageService::List(const Caller& caller, const ListOptions& options) {
+  JobPage page;
+  std::string after = options.after;
+  while (true) {
+    const int32_t missing = options.limit - static_cast<int32_t>(page.jobs.size());
+    const absl::StatusOr<JobRecordPage> records = store_->List(caller.tenant, missing, after);
+    if (!records.ok()) return records.status();
+    const std::lock_guard lock(mutex_);
+    for (const JobRecord& record : records->jobs) {
+      Job job = JobOf(record);
+      if (!options.state.has_value() || job.state == *options.state) page.jobs.push_back(std::move(job));
+    }
+    page.next = after = records->next;
+    if (after.empty() || static_cast<int32_t>(page.jobs.size()) >= options.limit) return page;
+  }
+}
+
+absl::StatusOr<Job> DurableImageService::Cancel(const Caller& caller, absl::string_view job) {
+  const absl::StatusOr<JobRecord> record = store_->Cancel(caller.tenant, std::string(job));
+  if (!record.ok()) return record.status();
+  const std::lock_guard lock(mutex_);
+  for (const TaskRecord& task : record->tasks) {
+    if (live_.Find(task.id) == nullptr) continue;
+    if (scheduler_.Cancel(task.id)) live_.Forget(task.id);
+    metrics_.CountImage("cancelled");
+  }
+  Changed();
+  Job cancelled = JobOf(*record);
+  if (IsEnded(cancelled.state)) live_.TellEnd(record->id, cancelled);
+  return cancelled;
+}
+
+absl::StatusOr<std::unique_ptr<JobWatch>> DurableImageService::Watch(const Caller& caller, absl::string_view job,
+                                                                     Listener listener) {
+  const std::lock_guard lock(mutex_);
+  const absl::StatusOr<JobRecord> record = store_->Get(caller.tenant, std::string(job));
+  if (!record.ok()) return record.status();
+  auto subscription = std::make_shared<Subscription>();
+  subscription->listener = std::move(listener);
+  auto watch = std::make_unique<Watching>(*this, record->id, subscription);
+  const Job now = JobOf(*record);
+  if (!IsEnded(now.state)) live_.Subscribe(record->id, subscription);
+  const auto tell = [&](const JobEvent& event) {
+    if (subscription->active) subscription->listener(event);
+  };
+  if (now.queue_position.has_value()) {
+    tell(QueuedEvent{.position = *now.queue_position, .expected_wait = now.expected_wait});
+  }
+  if (now.started.has_value()) tell(StartedEvent{});
+  for (const FinishedImage& image : now.images) {
+    subscription->images.insert(image.index);
+    tell(ImageEvent{image});
+  }
+  if (IsEnded(now.state)) tell(EndedEvent{now});
+  return watch;
+}
+
+absl::StatusOr<ImageBytes> DurableImageService::ReadImage(const Caller& caller, absl::string_view image) {
+  absl::StatusOr<std::string> file = store_->ReadImage(caller.tenant, std::string(image));
+  if (!file.ok()) return file.status();
+  const ImageFormat format = FormatOf(*file);
+  return ImageBytes{.format = format, .bytes = *std::move(file)};
+}
+
+std::vector<ServedModel> DurableImageService::ListModels() {
+  std::vector<ServedModel> models = models_;
+  for (ServedModel& model : models) {
+    for (size_t i = 0; i < runners_.size(); ++i) {
+      if (groups_[i].model_name == model.id && runners_[i]->is_ready()) model.ready = true;
+    }
+  }
+  return models;
+}
+
+ServerInfo DurableImageService::Info() {
+  ServerInfo info = {.version = TESSERA_VERSION, .started = started_};
+  for (const std::unique_ptr<GroupRunner>& runner : runners_) info.groups.push_back(runner->Info());
+  const std::lock_guard lock(mutex_);
+  info.queued_jobs = scheduler_.waiting();
+  info.running_jobs = scheduler_.resident();
+  info.queued_device_seconds = scheduler_.queued_device_seconds();
+  info.draining = draining_;
+  absl::Time oldest = Now();
+  for (const auto& [id, task] : live_.tasks()) {
+    if (!task.attempt.has_value()) oldest = std::min(oldest, task.plan.enqueued);
+  }
+  info.oldest_wait = Now() - oldest;
+  return info;
+}
+
+absl::Status DurableImageService::Ready() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (draining_) return absl::UnavailableError("the server is ending");
+  }
+  if (options_.ready_when_durable) return absl::OkStatus();
+  for (const ServedModel& model : ListModels()) {
+    if (!model.ready) return absl::UnavailableError(absl::StrCat("no group of model ", model.id, " is ready"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DurableImageService::Probe() {
+  for (const std::unique_ptr<GroupRunner>& runner : runners_) {
+    if (absl::Status answered = runner->Probe(kProbePatience); !answered.ok()) return answered;
+  }
+  return absl::OkStatus();
+}
+
+void DurableImageService::TellQueuePositions() {
+  for (const std::string& job : live_.Watched()) {
+    std::optional<int64_t> first;
+    TaskId next = 0;
+    for (const auto& [id, task] : live_.tasks()) {
+      if (task.job != job || task.attempt.has_value()) continue;
+      const std::optional<int64_t> position = scheduler_.QueuePosition(id);
+      if (position.has_value() && (!first.has_value() || *position < *first)) {
+        first = position;
+        next = id;
+      }
+    }
+    if (first.has_value())
+      live_.Tell(job, QueuedEvent{.position = *first, .expected_wait = scheduler_.ExpectedWait(next)});
+  }
+}
+
+void DurableImageService::KeepHouse() {
+  absl::Time swept = Now();
+  int64_t ticks = 0;
+  while (true) {
+    std::vector<TaskId> expired;
+    {
+      std::unique_lock lock(mutex_);
+      if (changed_.wait_for(lock, absl::ToChronoMilliseconds(kTick), [this] { return stopping_; })) return;
+      expired = scheduler_.TakeExpired(Now());
+      if (++ticks % 4 == 0) TellQueuePositions();
+    }
+    for (const TaskId task : expired) {
+      const absl::Status late = absl::DeadlineExceededError("the deadline of the job passed before it began");
+      if (!Persist([&] { return store_->FailQueued(task, late); })) continue;
+      const std::lock_guard lock(mutex_);
+      TellEnded(task, "failed");
+    }
+    if (Now() - swept > kSweepInterval) {
+      swept = Now();
+      const absl::StatusOr<SweepReport> report = store_->Sweep(kSweepLimit);
+      if (!report.ok())
+        options_.log(absl::StrCat("old jobs were not removed: ", std::string(report.status().message())));
+    }
+  }
+}
+
+void DurableImageService::Drain(absl::Duration patience) {
+  std::unique_lock lock(mutex_);
+  draining_ = true;
+  for (const GroupRunnerOptions& group : groups_) scheduler_.Drain(group.id);
+  Changed();
+  changed_.wait_for(lock, absl::ToChronoMilliseconds(patience),
+                    [this] { return scheduler_.resident() == 0 && pending_images_ == 0; });
+}
+
+}  // namespace tessera

@@ -1,0 +1,156 @@
+// The service over real models: jobs are kept by the job store, planned by the scheduler and run by worker groups.
+//
+// A submission is durable before it is answered; what was queued or running when the process ended is queued again when
+// the next one starts. Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/jobs/clock.h"
+#include "server/jobs/job_store.h"
+#include "server/scheduling/request_scheduler.h"
+#include "server/service/image_service.h"
+#include "server/service/task_pool.h"
+#include "server/serving/group_runner.h"
+#include "server/serving/live_jobs.h"
+#include "server/serving/service_metrics.h"
+
+namespace tessera {
+
+// count equal replicas.
+struct ServedGroupOptions {
+  std::string name;                  // of the model, as requests call it
+  std::vector<std::string> aliases;  // what they may call it too
+  LoadParameters load;               // with the model's folder; threads are those of all ranks together, 0: its share
+  std::vector<std::string> devices;  // one a rank where there are several
+  LayoutRequest layout;
+  int64_t count = 1;
+};
+
+struct DurableServiceOptions {
+  std::string data_folder;  // made if need be
+  std::vector<ServedGroupOptions> groups;
+  CertifyPolicy certify = CertifyPolicy::kAuto;
+  bool ready_when_durable = false;  // ready while jobs can be accepted, warm groups or not
+  absl::Duration retention = absl::Hours(24);
+  int64_t max_queued_jobs = 10000;
+  absl::Duration max_expected_wait = absl::ZeroDuration();  // zero: no bound
+  ProgressBounds progress;
+  std::function<void(const std::string&)> log;  // what operators should know, one line each
+};
+
+class DurableImageService final : public ImageService, private GroupOwner {
+ public:
+  // Describes every model, opens the job store, and lets the groups start on threads of their own. Errors: models that
+  // cannot be read, layouts that cannot be, a data folder that cannot be used or is another process's.
+  static absl::StatusOr<std::unique_ptr<DurableImageService>> Start(const DurableServiceOptions& options);
+  ~DurableImageService() override;  // kills the groups; what runs is queued again by the next process
+
+  absl::StatusOr<Submitted> Submit(const Caller& caller, const JobRequest& request,
+                                   const std::optional<IdempotencyKey>& idempotency) override;
+  absl::StatusOr<Job> Get(const Caller& caller, absl::string_view job) override;
+  absl::StatusOr<JobPage> List(const Caller& caller, const ListOptions& options) override;
+  absl::StatusOr<Job> Cancel(const Caller& caller, absl::string_view job) override;
+  absl::StatusOr<std::unique_ptr<JobWatch>> Watch(const Caller& caller, absl::string_view job,
+                                                  Listener listener) override;
+  absl::StatusOr<ImageBytes> ReadImage(const Caller& caller, absl::string_view image) override;
+  std::vector<ServedModel> ListModels() override;
+  ServerInfo Info() override;
+  absl::Status Ready() override;
+  absl::Status Probe() override;
+  std::string MetricsText() override;
+
+  // Accepts no more jobs, and lets those that run end until `patience` is over; the others are given back to the queue.
+  void Drain(absl::Duration patience);
+
+ private:
+  class Watching;
+
+  struct Finished {
+    TaskAttempt attempt;
+    LiveTask task;
+    Image image;
+    JobStarted started;
+    Layout layout;
+    LoadParameters load;
+    const ServedModel* model = nullptr;
+  };
+
+  explicit DurableImageService(const DurableServiceOptions& options);
+  absl::Status Open();
+
+  // GroupOwner.
+  void OnReady(GroupId group) override;
+  void OnDied(GroupId group, const absl::Status& reason, bool guard) override;
+  StepPlan Next(GroupId group) override;
+  void WaitForWork(GroupId group, absl::Duration patience) override;
+  absl::StatusOr<RunnableTask> Claim(GroupId group, TaskId task) override;
+  void OnStarted(GroupId group, TaskId task, const JobStarted& started) override;
+  void OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) override;
+  void OnPreview(GroupId group, TaskId task, const Image& image) override;
+  void OnDecoded(GroupId group, TaskId task, Image image, const JobStarted& started, double seconds) override;
+  void OnFailed(GroupId group, TaskId task, const absl::Status& error) override;
+  void OnBatchFailed(GroupId group, const std::vector<TaskId>& tasks, const absl::Status& error) override;
+  void OnEnded(GroupId group, TaskId task) override;
+
+  // Time that never jumps and is the calendar's at the start, as the store's.
+  absl::Time Now() const { return started_ + (clock_.Elapsed() - started_elapsed_); }
+  absl::Status AddGroups();
+  void Enqueue(const QueuedTask& queued, uint64_t ticket);
+  void Changed() {
+    ++generation_;
+    changed_.notify_all();
+  }
+  const ServedModel* FindServed(const std::string& id) const;
+  Job JobOf(const JobRecord& record);
+
+  // Does `write` until it succeeds, is refused, or the process ends: what happened is told to the disk even when that
+  // is full for a while. False: it will be told by the next process.
+  bool Persist(const std::function<absl::Status()>& write);
+  void Finish(Finished finished);
+  void FailTask(const TaskAttempt& attempt, const absl::Status& error);
+  // The task has ended in the store: watchers are told.
+  void TellEnded(TaskId task, const std::string& outcome);
+  void GiveUp(const std::vector<TaskId>& tasks, const absl::Status& reason, bool blame);
+  void TellQueuePositions();
+  void KeepHouse();
+
+  const DurableServiceOptions options_;
+  SystemClock clock_;
+  DiskResultFiles files_;
+  const absl::Time started_;
+  const absl::Duration started_elapsed_;
+  std::unique_ptr<JobStore> store_;
+  std::vector<ServedModel> models_;
+  std::vector<GroupRunnerOptions> groups_;  // group i has id i + 1
+  ServiceMetrics metrics_;
+  std::unique_ptr<TaskPool> pool_;
+
+  // Recursive, because a listener may end its own watch.
+  std::recursive_mutex mutex_;
+  std::condition_variable_any changed_;
+  // Guarded by mutex_.
+  RequestScheduler scheduler_;
+  LiveJobs live_;
+  uint64_t generation_ = 0;  // of what there is to plan
+  std::map<GroupId, uint64_t> planned_;
+  size_t pending_images_ = 0;
+  bool draining_ = false;
+  bool stopping_ = false;
+
+  std::vector<std::unique_ptr<GroupRunner>> runners_;
+  std::thread housekeeper_;
+};
+
+}  // namespace tessera

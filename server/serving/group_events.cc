@@ -1,0 +1,274 @@
+// What the service does for its worker groups: hands out work, and keeps and tells what becomes of it.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/image_metadata.h"
+#include "server/serving/durable_image_service.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMaxPendingImages = 64;  // decoded and not yet on the disk: then groups wait
+constexpr absl::Duration kDiskPause = absl::Seconds(1);
+constexpr int kPreviewQuality = 85;
+
+absl::StatusOr<std::string> EncodeFor(const Image& image, const OutputOptions& output, const std::string& parameters) {
+  EncodeOptions options = {.parameters = parameters, .webp_lossless = !output.quality.has_value()};
+  options.quality = output.quality.value_or(options.quality);
+  return EncodeImage(image, output.format, options);
+}
+
+}  // namespace
+
+void DurableImageService::OnReady(GroupId group) {
+  const std::lock_guard lock(mutex_);
+  scheduler_.OnGroupReady(group, Now());
+  if (draining_) scheduler_.Drain(group);
+  Changed();
+}
+
+void DurableImageService::OnDied(GroupId group, const absl::Status& reason, bool guard) {
+  std::vector<TaskId> tasks;
+  bool ending = false;
+  {
+    const std::lock_guard lock(mutex_);
+    tasks = scheduler_.OnGroupDied(group);
+    ending = stopping_;
+  }
+  GiveUp(tasks, reason, /*blame=*/!guard && !ending);
+  const std::lock_guard lock(mutex_);
+  for (const TaskId id : tasks) {
+    LiveTask* task = live_.Find(id);
+    if (task != nullptr && std::exchange(task->again, false)) scheduler_.Enqueue(task->plan, Now()).IgnoreError();
+  }
+  Changed();
+}
+
+// What ran is queued again in the store, or quarantined; what is to run again is marked.
+void DurableImageService::GiveUp(const std::vector<TaskId>& tasks, const absl::Status& reason, bool blame) {
+  std::vector<TaskAttempt> attempts;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const TaskId id : tasks) {
+      LiveTask* task = live_.Find(id);
+      if (task == nullptr) continue;
+      task->again = true;
+      task->steps_done = task->previews = 0;
+      if (task->attempt.has_value()) attempts.push_back(*std::exchange(task->attempt, std::nullopt));
+    }
+  }
+  if (attempts.empty()) return;
+  if (!blame) {
+    Persist([&] { return store_->GiveBack(attempts); });
+    return;
+  }
+  std::vector<Verdict> verdicts;
+  Persist([&] {
+    absl::StatusOr<std::vector<Verdict>> judged = store_->GroupDied(attempts, std::string(reason.message()));
+    if (judged.ok()) verdicts = *std::move(judged);
+    return judged.status();
+  });
+  for (const Verdict& verdict : verdicts) {
+    const std::unique_lock lock(mutex_);
+    LiveTask* task = live_.Find(verdict.attempt.task);
+    if (task == nullptr) continue;
+    if (verdict.state == TaskState::kQueued) {
+      task->plan.alone = verdict.blame.alone;
+    } else {
+      TellEnded(verdict.attempt.task, verdict.state == TaskState::kQuarantined ? "quarantined" : "cancelled");
+    }
+  }
+}
+
+StepPlan DurableImageService::Next(GroupId group) {
+  const std::lock_guard lock(mutex_);
+  planned_[group] = generation_;
+  StepPlan plan = scheduler_.Next(group, Now());
+  for (const TaskId id : scheduler_.TakeOverdue()) {
+    const LiveTask* task = live_.Find(id);
+    if (task == nullptr || !task->attempt.has_value()) continue;
+    pool_->Post([this, attempt = *task->attempt] {
+      FailTask(attempt, absl::DeadlineExceededError("the deadline of the job passed while it ran"));
+    });
+  }
+  return plan;
+}
+
+void DurableImageService::WaitForWork(GroupId group, absl::Duration patience) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, absl::ToChronoMilliseconds(patience),
+                    [&] { return stopping_ || generation_ != planned_[group]; });
+}
+
+absl::StatusOr<RunnableTask> DurableImageService::Claim(GroupId group, TaskId id) {
+  const absl::StatusOr<ClaimedTask> claimed = store_->Claim(id);
+  const bool disk = claimed.status().code() == absl::StatusCode::kUnavailable ||
+                    claimed.status().code() == absl::StatusCode::kResourceExhausted;
+  if (disk) absl::SleepFor(kDiskPause);  // or it would be tried in a circle
+  const std::lock_guard lock(mutex_);
+  LiveTask* task = live_.Find(id);
+  if (!claimed.ok()) {
+    if (task != nullptr && disk) task->again = true;
+    if (task != nullptr && !disk) TellEnded(id, "failed");  // cancelled meanwhile, or damaged
+    return claimed.status();
+  }
+  if (task == nullptr) return absl::CancelledError("it was cancelled");
+  task->attempt = claimed->claim;
+  task->parameters = claimed->parameters;
+  task->group = group;
+  metrics_.Observe(ImageStage::kQueue, Now() - task->plan.enqueued);
+  return RunnableTask{.parameters = claimed->parameters,
+                      .preview_after = PreviewSteps(claimed->parameters.steps, task->partial_images)};
+}
+
+void DurableImageService::OnStarted(GroupId group, TaskId id, const JobStarted& started) {
+  metrics_.Observe(ImageStage::kEncode, absl::Seconds(started.seconds));
+  if (started.cached) metrics_.CountCachedPrompt();
+  const std::lock_guard lock(mutex_);
+  scheduler_.OnStarted(group, id);
+  if (const LiveTask* task = live_.Find(id); task != nullptr) live_.Tell(task->job, StartedEvent{});
+}
+
+void DurableImageService::OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) {
+  std::vector<TaskAttempt> attempts;
+  {
+    const std::lock_guard lock(mutex_);
+    scheduler_.OnStepped(group, seconds);
+    for (const TaskId id : tasks) {
+      LiveTask* task = live_.Find(id);
+      if (task == nullptr) continue;
+      ++task->steps_done;
+      if (task->attempt.has_value()) attempts.push_back(*task->attempt);
+      live_.Tell(task->job, StepEvent{.image = task->index, .step = task->steps_done, .steps = task->plan.steps});
+    }
+  }
+  if (tasks.empty()) return;
+  metrics_.Observe(ImageStage::kStep, absl::Seconds(seconds));
+  store_->Renew(attempts);
+}
+
+void DurableImageService::OnPreview(GroupId, TaskId id, const Image& image) {
+  const std::lock_guard lock(mutex_);
+  LiveTask* task = live_.Find(id);
+  if (task == nullptr) return;
+  const int32_t number = task->previews++;
+  if (!live_.IsWatched(task->job)) return;
+  pool_->Post([this, job = task->job, index = task->index, number, output = task->output, image] {
+    OutputOptions smaller = output;
+    if (smaller.format != ImageFormat::kPng && !smaller.quality.has_value()) smaller.quality = kPreviewQuality;
+    absl::StatusOr<std::string> bytes = EncodeFor(image, smaller, "");
+    if (!bytes.ok()) return;
+    const std::lock_guard told(mutex_);
+    live_.Tell(job, PreviewEvent{.image = index,
+                                 .preview = number,
+                                 .width = image.width,
+                                 .height = image.height,
+                                 .format = output.format,
+                                 .bytes = std::make_shared<const std::string>(*std::move(bytes))});
+  });
+}
+
+void DurableImageService::OnDecoded(GroupId group, TaskId id, Image image, const JobStarted& started, double seconds) {
+  metrics_.Observe(ImageStage::kDecode, absl::Seconds(seconds));
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return stopping_ || pending_images_ < kMaxPendingImages; });
+  const LiveTask* task = live_.Find(id);
+  if (task == nullptr || !task->attempt.has_value()) return;  // cancelled meanwhile
+  const GroupRunnerOptions& runner = groups_[static_cast<size_t>(group - 1)];
+  ++pending_images_;
+  auto finished = std::make_shared<Finished>(Finished{.attempt = *task->attempt,
+                                                      .task = *task,
+                                                      .image = std::move(image),
+                                                      .started = started,
+                                                      .layout = runner.layout,
+                                                      .load = runner.load,
+                                                      .model = FindServed(runner.model_name)});
+  pool_->Post([this, finished] {
+    Finish(std::move(*finished));
+    const std::lock_guard done(mutex_);
+    --pending_images_;
+    changed_.notify_all();
+  });
+}
+
+bool DurableImageService::Persist(const std::function<absl::Status()>& write) {
+  for (bool told = false;; told = true) {
+    const absl::Status status = write();
+    const bool disk =
+        status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kResourceExhausted;
+    if (!disk) return status.ok();
+    if (!told) options_.log(absl::StrCat("the job store waits for its disk: ", std::string(status.message())));
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, absl::ToChronoMilliseconds(kDiskPause), [this] { return stopping_; })) return false;
+  }
+}
+
+void DurableImageService::Finish(Finished finished) {
+  const JobParameters& parameters = finished.task.parameters;
+  ImageParameters metadata =
+      MetadataOf(parameters, finished.started.sampler, finished.model->id, finished.model->description, finished.load);
+  const bool lossless = IsLossless(finished.layout, parameters.steps);
+  if (!lossless) metadata.extra["Layout"] = LayoutText(finished.layout);
+  const absl::StatusOr<std::string> text = FormatParameters(metadata);
+  absl::StatusOr<std::string> file = EncodeFor(finished.image, finished.task.output, text.value_or(""));
+  // Only JPEG has a bound for what it carries beside its pixels.
+  if (!file.ok()) file = EncodeFor(finished.image, finished.task.output, "");
+  if (!file.ok()) return FailTask(finished.attempt, file.status());
+  const ImageOrigin origin = {.width = finished.image.width,
+                              .height = finished.image.height,
+                              .format = finished.task.output.format,
+                              .layout = LayoutText(finished.layout),
+                              .lossless = lossless,
+                              .warnings = finished.started.warnings};
+  if (!Persist([&] { return store_->Finish(finished.attempt, *file, origin); })) return;
+  const std::lock_guard lock(mutex_);
+  metrics_.Observe(ImageStage::kImage, Now() - finished.task.plan.enqueued);
+  TellEnded(finished.attempt.task, "done");
+}
+
+void DurableImageService::FailTask(const TaskAttempt& attempt, const absl::Status& error) {
+  if (!Persist([&] { return store_->Fail(attempt, error); })) return;
+  const std::lock_guard lock(mutex_);
+  TellEnded(attempt.task, "failed");
+}
+
+void DurableImageService::TellEnded(TaskId id, const std::string& outcome) {
+  const LiveTask* task = live_.Find(id);
+  if (task == nullptr) return;
+  metrics_.CountImage(outcome);
+  const std::string job = task->job, tenant = task->plan.key;
+  live_.Forget(id);
+  if (!live_.IsWatched(job)) return;
+  const absl::StatusOr<JobRecord> record = store_->Get(tenant, job);
+  if (!record.ok()) return;
+  const Job now = JobOf(*record);
+  if (IsEnded(now.state)) return live_.TellEnd(job, now);
+  for (const FinishedImage& image : now.images) live_.Tell(job, ImageEvent{image});
+}
+
+void DurableImageService::OnFailed(GroupId, TaskId id, const absl::Status& error) {
+  std::optional<TaskAttempt> attempt;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const LiveTask* task = live_.Find(id); task != nullptr) attempt = task->attempt;
+  }
+  if (attempt.has_value()) pool_->Post([this, attempt = *attempt, error] { FailTask(attempt, error); });
+}
+
+void DurableImageService::OnBatchFailed(GroupId, const std::vector<TaskId>& tasks, const absl::Status& error) {
+  GiveUp(tasks, error, /*blame=*/true);
+}
+
+void DurableImageService::OnEnded(GroupId group, TaskId id) {
+  const std::lock_guard lock(mutex_);
+  scheduler_.OnEnded(group, id, Now());
+  LiveTask* task = live_.Find(id);
+  if (task != nullptr && std::exchange(task->again, false)) scheduler_.Enqueue(task->plan, Now()).IgnoreError();
+  // One that was cancelled has ended in the store already.
+  if (task != nullptr && !task->attempt.has_value() && !scheduler_.QueuePosition(id).has_value()) live_.Forget(id);
+  Changed();
+}
+
+}  // namespace tessera

@@ -1,0 +1,324 @@
+#include "server/serving/group_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/worker_process.h"
+
+namespace tessera {
+namespace {
+
+constexpr absl::Duration kIdleWait = absl::Seconds(1);
+// A group that has worked for so long starts again at once when it dies.
+constexpr absl::Duration kHealthy = absl::Minutes(5);
+constexpr uint64_t kProbeJob = ~uint64_t{0};  // tasks count up from 1
+
+// Whether the group is of no more use after a call that ended so.
+bool IsDead(const absl::Status& status, WorkerGroup& group) {
+  return status.code() == absl::StatusCode::kUnavailable || group.has_failed();
+}
+
+}  // namespace
+
+GroupRunner::GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner,
+                         std::function<void(const std::string&)> log)
+    : options_(options), owner_(owner), log_(std::move(log)), thread_([this] { Run(); }) {}
+
+GroupRunner::~GroupRunner() { Stop(); }
+
+void GroupRunner::Stop() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+    if (group_ != nullptr) group_->Kill();
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+bool GroupRunner::Stopping() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return stopping_;
+}
+
+void GroupRunner::Sleep(absl::Duration duration) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait_for(lock, absl::ToChronoMilliseconds(duration), [this] { return stopping_; });
+}
+
+void GroupRunner::SetState(const std::string& state, const std::string& reason) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    state_ = state;
+    reason_ = reason;
+  }
+  log_(absl::StrCat("group ", options_.name, ": ", state, reason.empty() ? "" : ": ", reason));
+}
+
+GroupInfo GroupRunner::Info() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return {.name = options_.name,
+          .model = options_.model_name,
+          .layout = LayoutText(options_.layout),
+          .dtype = options_.load.dtype,
+          .devices = {options_.load.device},
+          .state = state_,
+          .reason = reason_,
+          .certificate = options_.layout == Layout() ? "not needed"
+                         : certified_                ? "certified"
+                                                     : "uncertified",
+          .restarts = restarts_};
+}
+
+bool GroupRunner::is_ready() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return state_ == "ready";
+}
+
+bool GroupRunner::is_refused() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return state_ == "refused";
+}
+
+void GroupRunner::Run() {
+  absl::Duration back_off = options_.first_back_off;
+  while (!Stopping()) {
+    absl::Status status = Open();
+    const absl::Time opened = absl::Now();
+    const bool ready = status.ok();
+    if (ready) {
+      SetState("ready");
+      owner_.OnReady(options_.id);
+      status = Work();
+      owner_.OnDied(options_.id, status, status.code() == absl::StatusCode::kDataLoss);
+    }
+    std::shared_ptr<WorkerGroup> ended;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      ended = std::exchange(group_, nullptr);
+      for (const auto& probe : std::exchange(probes_, {})) probe->set_value(status);
+    }
+    ended.reset();
+    running_.clear();
+    flights_.clear();
+    if (Stopping()) break;
+    if (status.code() == absl::StatusCode::kFailedPrecondition || status.code() == absl::StatusCode::kInvalidArgument) {
+      SetState("refused", std::string(status.message()));
+      break;
+    }
+    if (ready && absl::Now() - opened > kHealthy) back_off = options_.first_back_off;
+    SetState("restarting", std::string(status.message()));
+    Sleep(back_off);
+    back_off = std::min(2 * back_off, options_.longest_back_off);
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++restarts_;
+  }
+  if (!is_refused()) SetState("stopped");
+}
+
+absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupRunner::OpenGroup(const Layout& layout) {
+  absl::StatusOr<std::unique_ptr<WorkerGroup>> started =
+      WorkerGroup::Start({.layout = layout, .progress = options_.progress});
+  if (!started.ok()) return started.status();
+  std::shared_ptr<WorkerGroup> group = *std::move(started);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (stopping_) return absl::CancelledError("the server ends");
+    group_ = group;
+  }
+  if (absl::Status connected = group->Connect(absl::Now() + options_.start_patience); !connected.ok()) {
+    return connected;
+  }
+  return group;
+}
+
+absl::Status GroupRunner::CheckLayout() {
+  const VerificationRequest request = {.model = options_.model, .load = options_.load, .layout = options_.layout};
+  const absl::StatusOr<CertificateSubject> subject = SubjectOf(request, WorkerExecutable());
+  if (!subject.ok()) return subject.status();
+  const VerificationHost host = {.open = [this](const Layout& layout) { return OpenGroup(layout); },
+                                 .tell = [this](const std::string& text) { SetState("certifying", text); }};
+  const absl::StatusOr<bool> certified =
+      Certify(request, *subject, options_.certify, CertificateFolder(options_.certificates), host, log_);
+  if (!certified.ok()) return certified.status();
+  std::lock_guard<std::mutex> lock(mutex_);
+  certified_ = *certified;
+  return absl::OkStatus();
+}
+
+absl::Status GroupRunner::Open() {
+  if (absl::Status checked = CheckLayout(); !checked.ok()) return checked;
+  SetState("loading");
+  const absl::StatusOr<std::shared_ptr<WorkerGroup>> group = OpenGroup(options_.layout);
+  if (!group.ok()) return group.status();
+  return (*group)->Load(options_.load).status();
+}
+
+absl::Status GroupRunner::Work() {
+  while (!Stopping()) {
+    if (absl::Status answered = AnswerProbes(); !answered.ok()) return answered;
+    StepPlan plan;
+    if (flights_.size() < kMaxStepsInFlight) plan = owner_.Next(options_.id);
+    for (const TaskId task : plan.end) {
+      if (absl::Status ended = End(task); !ended.ok()) return ended;
+    }
+    for (const TaskId task : plan.start) {
+      if (absl::Status started = Start(task); !started.ok()) return started;
+    }
+    std::erase_if(plan.step, [this](TaskId task) { return !running_.contains(task); });
+    std::erase_if(plan.decode, [this](TaskId task) { return !running_.contains(task); });
+    if (!plan.step.empty()) {
+      if (absl::Status sent = SendStep(plan.step); !sent.ok()) return sent;
+    }
+    // Pictures are of the latents as they are when their turn comes in the log: no later step may stand before them.
+    const bool has_previews = std::ranges::any_of(plan.step, [this](TaskId task) {
+      const Running& running = running_.at(task);
+      return std::ranges::binary_search(running.task.preview_after, running.sent);
+    });
+    const bool shows = has_previews || !plan.decode.empty();
+    while (!flights_.empty() && (shows || plan.step.empty() || flights_.size() == kMaxStepsInFlight)) {
+      if (absl::Status stepped = WaitForStep(); !stepped.ok()) return stepped;
+      if (!shows) break;
+    }
+    if (has_previews) {
+      if (absl::Status shown = ShowPreviews(plan.step); !shown.ok()) return shown;
+    }
+    for (const TaskId task : plan.decode) {
+      if (!running_.contains(task)) continue;  // its last step failed
+      if (absl::Status decoded = Decode(task); !decoded.ok()) return decoded;
+    }
+    if (plan.empty() && flights_.empty()) owner_.WaitForWork(options_.id, kIdleWait);
+  }
+  return absl::CancelledError("the server ends");
+}
+
+absl::Status GroupRunner::Start(TaskId task) {
+  absl::StatusOr<RunnableTask> claimed = owner_.Claim(options_.id, task);
+  if (!claimed.ok()) {
+    owner_.OnEnded(options_.id, task);
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<JobStarted> started = group_->StartJob(task, claimed->parameters);
+  if (!started.ok()) {
+    if (IsDead(started.status(), *group_)) return started.status();
+    owner_.OnFailed(options_.id, task, started.status());
+    owner_.OnEnded(options_.id, task);
+    return absl::OkStatus();
+  }
+  running_[task] = {.task = *std::move(claimed), .started = *started};
+  owner_.OnStarted(options_.id, task, *started);
+  return absl::OkStatus();
+}
+
+absl::Status GroupRunner::SendStep(const std::vector<TaskId>& tasks) {
+  const absl::StatusOr<uint64_t> sequence = group_->SendStep(tasks);
+  if (!sequence.ok()) return sequence.status();
+  for (const TaskId task : tasks) ++running_.at(task).sent;
+  flights_.push_back({.sequence = *sequence, .tasks = tasks});
+  return absl::OkStatus();
+}
+
+absl::Status GroupRunner::WaitForStep() {
+  const Flight flight = flights_.front();
+  flights_.erase(flights_.begin());
+  const absl::StatusOr<Stepped> stepped = group_->WaitForStep(flight.sequence);
+  if (stepped.ok()) {
+    owner_.OnStepped(options_.id, flight.tasks, stepped->seconds);
+    return absl::OkStatus();
+  }
+  if (IsDead(stepped.status(), *group_)) return stepped.status();
+  // Steps behind it are of the same jobs or fail likewise; what they say is of no interest.
+  for (const Flight& later : std::exchange(flights_, {})) {
+    const absl::Status ignored = group_->WaitForStep(later.sequence).status();
+    if (IsDead(ignored, *group_)) return ignored;
+    owner_.OnStepped(options_.id, {}, 0);
+  }
+  owner_.OnStepped(options_.id, {}, 0);
+  std::vector<TaskId> tasks;
+  for (const TaskId task : flight.tasks) {
+    if (running_.contains(task)) tasks.push_back(task);
+  }
+  if (tasks.size() == 1) {
+    owner_.OnFailed(options_.id, tasks[0], stepped.status());
+  } else {
+    owner_.OnBatchFailed(options_.id, tasks, stepped.status());
+  }
+  for (const TaskId task : tasks) {
+    if (absl::Status ended = End(task); !ended.ok()) return ended;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupRunner::ShowPreviews(const std::vector<TaskId>& tasks) {
+  for (const TaskId task : tasks) {
+    const auto found = running_.find(task);
+    if (found == running_.end()) continue;
+    const Running& running = found->second;
+    if (!std::ranges::binary_search(running.task.preview_after, running.sent)) continue;
+    const absl::StatusOr<DecodedPicture> picture = group_->Decode(task, running.started);
+    if (!picture.ok() && IsDead(picture.status(), *group_)) return picture.status();
+    if (picture.ok()) owner_.OnPreview(options_.id, task, picture->image);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupRunner::Decode(TaskId task) {
+  absl::StatusOr<DecodedPicture> picture = group_->Decode(task, running_.at(task).started);
+  if (!picture.ok()) {
+    if (IsDead(picture.status(), *group_)) return picture.status();
+    owner_.OnFailed(options_.id, task, picture.status());
+  } else {
+    owner_.OnDecoded(options_.id, task, std::move(picture->image), running_.at(task).started, picture->seconds);
+  }
+  return End(task);
+}
+
+absl::Status GroupRunner::End(TaskId task) {
+  if (running_.erase(task) > 0) {
+    if (absl::Status ended = group_->EndJob(task); !ended.ok()) return ended;
+  }
+  owner_.OnEnded(options_.id, task);
+  return absl::OkStatus();
+}
+
+absl::Status GroupRunner::AnswerProbes() {
+  std::vector<std::shared_ptr<std::promise<absl::Status>>> probes;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    probes = std::exchange(probes_, {});
+  }
+  if (probes.empty()) return absl::OkStatus();
+  while (!flights_.empty()) {
+    if (absl::Status stepped = WaitForStep(); !stepped.ok()) return stepped;
+  }
+  const Canary smallest = CanariesFor(options_.model, 1)[0];
+  const JobParameters job = ProbeJob(options_.model, smallest);
+  absl::Status status = group_->StartJob(kProbeJob, job).status();
+  if (status.ok()) {
+    const absl::StatusOr<uint64_t> sequence = group_->SendStep({kProbeJob});
+    status = sequence.ok() ? group_->WaitForStep(*sequence).status() : sequence.status();
+  }
+  if (status.ok()) status = group_->EndJob(kProbeJob);
+  for (const auto& probe : probes) probe->set_value(status);
+  return !status.ok() && IsDead(status, *group_) ? status : absl::OkStatus();
+}
+
+absl::Status GroupRunner::Probe(absl::Duration patience) {
+  auto probe = std::make_shared<std::promise<absl::Status>>();
+  std::future<absl::Status> answer = probe->get_future();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (state_ != "ready") {
+      return absl::UnavailableError(absl::StrCat("group ", options_.name, " is ", state_));
+    }
+    probes_.push_back(std::move(probe));
+  }
+  if (answer.wait_for(absl::ToChronoMilliseconds(patience)) != std::future_status::ready) {
+    return absl::DeadlineExceededError(absl::StrCat("group ", options_.name, " gave no answer"));
+  }
+  return answer.get();
+}
+
+}  // namespace tessera

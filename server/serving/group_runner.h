@@ -1,0 +1,143 @@
+// One worker group of a server and the thread that drives it: starts its workers, proves its layout, loads its model,
+// carries out the scheduler's plans, and starts it again when it has died.
+//
+// The runner knows no store, scheduler or watcher: its owner gives it work and hears what becomes of it. All calls of
+// the owner are made on the runner's thread.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/guard/certify.h"
+#include "server/image/image_file.h"
+#include "server/jobs/job_record.h"
+#include "server/layout_choice.h"
+#include "server/scheduling/request_scheduler.h"
+#include "server/service/image_service.h"
+#include "server/worker_group.h"
+
+namespace tessera {
+
+// A task as the runner needs it.
+struct RunnableTask {
+  JobParameters parameters;            // with the task's own seed
+  std::vector<int32_t> preview_after;  // steps, rising
+};
+
+class GroupOwner {
+ public:
+  virtual ~GroupOwner() = default;
+
+  virtual void OnReady(GroupId group) = 0;
+  // The group has died with all that was in it. `guard`: it was stopped because its results could not be trusted.
+  virtual void OnDied(GroupId group, const absl::Status& reason, bool guard) = 0;
+
+  virtual StepPlan Next(GroupId group) = 0;
+  // Waits until there may be something new, at most `patience`.
+  virtual void WaitForWork(GroupId group, absl::Duration patience) = 0;
+
+  // Of a task in a plan's `start`; an error: there is nothing to run any more.
+  virtual absl::StatusOr<RunnableTask> Claim(GroupId group, TaskId task) = 0;
+  virtual void OnStarted(GroupId group, TaskId task, const JobStarted& started) = 0;
+  // A step of all of them is done.
+  virtual void OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) = 0;
+  virtual void OnPreview(GroupId group, TaskId task, const Image& image) = 0;
+  virtual void OnDecoded(GroupId group, TaskId task, Image image, const JobStarted& started, double seconds) = 0;
+  // The request itself cannot be fulfilled.
+  virtual void OnFailed(GroupId group, TaskId task, const absl::Status& error) = 0;
+  // A step of several tasks failed, and nobody knows whose fault it is.
+  virtual void OnBatchFailed(GroupId group, const std::vector<TaskId>& tasks, const absl::Status& error) = 0;
+  // The worker holds nothing of the task any more.
+  virtual void OnEnded(GroupId group, TaskId task) = 0;
+};
+
+struct GroupRunnerOptions {
+  GroupId id = 0;
+  std::string name;
+  std::string model_name;  // as requests call it
+  ModelDescription model;
+  LoadParameters load;
+  Layout layout;
+  CertifyPolicy certify = CertifyPolicy::kAuto;
+  std::string certificates;  // folder
+  absl::Duration first_back_off = absl::Seconds(1);
+  absl::Duration longest_back_off = absl::Seconds(60);
+  absl::Duration start_patience = absl::Seconds(60);
+  ProgressBounds progress;
+};
+
+class GroupRunner {
+ public:
+  // `owner` outlives the runner. `log` is told what operators should know.
+  GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner, std::function<void(const std::string&)> log);
+  ~GroupRunner();  // as Stop
+
+  // Kills the workers and ends the thread. Thread-safe, as the next ones are.
+  void Stop();
+
+  GroupInfo Info() const;
+  bool is_ready() const;
+  bool is_refused() const;  // for good: the layout or the model cannot be served
+
+  // One real step of the smallest image, between the steps of the jobs. UNAVAILABLE where the group is not ready.
+  absl::Status Probe(absl::Duration patience);
+
+ private:
+  struct Running {
+    RunnableTask task;
+    JobStarted started;
+    int32_t sent = 0;  // steps
+  };
+  struct Flight {
+    uint64_t sequence = 0;
+    std::vector<TaskId> tasks;
+  };
+
+  void Run();
+  absl::Status Open();
+  absl::Status CheckLayout();
+  absl::StatusOr<std::shared_ptr<WorkerGroup>> OpenGroup(const Layout& layout);
+  absl::Status Work();
+  absl::Status Start(TaskId task);
+  absl::Status SendStep(const std::vector<TaskId>& tasks);
+  absl::Status WaitForStep();
+  absl::Status ShowPreviews(const std::vector<TaskId>& tasks);
+  absl::Status Decode(TaskId task);
+  absl::Status End(TaskId task);
+  absl::Status AnswerProbes();
+  void SetState(const std::string& state, const std::string& reason = "");
+  bool Stopping() const;
+  void Sleep(absl::Duration duration);
+
+  const GroupRunnerOptions options_;
+  GroupOwner& owner_;
+  const std::function<void(const std::string&)> log_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  bool stopping_ = false;
+  std::shared_ptr<WorkerGroup> group_;  // the one in use, whatever for
+  std::string state_ = "starting", reason_;
+  bool certified_ = false;
+  int64_t restarts_ = 0;
+  std::vector<std::shared_ptr<std::promise<absl::Status>>> probes_;
+
+  // Of the thread.
+  std::map<TaskId, Running> running_;
+  std::vector<Flight> flights_;  // in order
+  std::thread thread_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,70 @@
+// The jobs that have not ended, as the process knows them beside the store: where their tasks stand, and who watches.
+// Not thread-safe: its owner calls it under one lock, listeners included.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/jobs/job_record.h"
+#include "server/scheduling/request_scheduler.h"
+#include "server/service/image_service.h"
+
+namespace tessera {
+
+// One image of a job, until it has ended.
+struct LiveTask {
+  SchedulerTask plan;  // as it is enqueued, and again when it is given back
+  std::string job;
+  int32_t index = 0;
+  OutputOptions output;
+  int32_t partial_images = 0;
+  // Once it is claimed.
+  std::optional<TaskAttempt> attempt;
+  JobParameters parameters;
+  GroupId group = 0;
+  int32_t steps_done = 0;
+  int32_t previews = 0;
+  // To be enqueued again when the worker has let go of it.
+  bool again = false;
+};
+
+struct Subscription {
+  ImageService::Listener listener;
+  bool active = true;
+  std::set<int32_t> images;  // told already
+};
+
+class LiveJobs {
+ public:
+  LiveTask& Add(const QueuedTask& queued, const SchedulerTask& plan);
+  LiveTask* Find(TaskId task);
+  void Forget(TaskId task);  // an unknown one is no error
+
+  // Of the tasks of a job that are known here.
+  int32_t StepsDone(const std::string& job) const;
+  const std::unordered_map<TaskId, LiveTask>& tasks() const { return tasks_; }
+
+  void Subscribe(const std::string& job, std::shared_ptr<Subscription> subscription);
+  void Unsubscribe(const std::string& job, const std::shared_ptr<Subscription>& subscription);
+  std::vector<std::string> Watched() const;  // jobs
+  bool IsWatched(const std::string& job) const { return watches_.contains(job); }
+
+  void Tell(const std::string& job, const JobEvent& event);
+  // The end: nobody is told anything of the job any more.
+  void TellEnd(const std::string& job, const Job& ended);
+
+ private:
+  std::unordered_map<TaskId, LiveTask> tasks_;
+  std::unordered_map<std::string, std::set<TaskId>> jobs_;
+  std::map<std::string, std::vector<std::shared_ptr<Subscription>>> watches_;
+};
+
+}  // namespace tessera

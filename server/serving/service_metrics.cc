@@ -1,0 +1,102 @@
+#include "server/serving/service_metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+namespace tessera {
+namespace {
+
+// Seconds: a step of a small model takes milliseconds, an image or a wait minutes.
+const prometheus::Histogram::BucketBoundaries& SecondsBuckets() {
+  static const auto* buckets =
+      new prometheus::Histogram::BucketBoundaries{0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000};
+  return *buckets;
+}
+
+const char* StageName(ImageStage stage) {
+  switch (stage) {
+    case ImageStage::kQueue:
+      return "queue";
+    case ImageStage::kEncode:
+      return "encode";
+    case ImageStage::kStep:
+      return "step";
+    case ImageStage::kDecode:
+      return "decode";
+    case ImageStage::kImage:
+      return "image";
+  }
+  return "";
+}
+
+prometheus::Family<prometheus::Gauge>& Gauges(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+}
+
+}  // namespace
+
+struct ServiceMetrics::Families {
+  prometheus::Registry registry;
+  prometheus::Family<prometheus::Histogram>& stages =
+      prometheus::BuildHistogram()
+          .Name("tessera_stage_seconds")
+          .Help("Parts of an image's time: queue, encode, each step, decode, and the whole image from its acceptance.")
+          .Register(registry);
+  prometheus::Family<prometheus::Counter>& images = prometheus::BuildCounter()
+                                                        .Name("tessera_images_total")
+                                                        .Help("Images that have ended, by outcome.")
+                                                        .Register(registry);
+  prometheus::Family<prometheus::Counter>& rejects = prometheus::BuildCounter()
+                                                         .Name("tessera_rejected_jobs_total")
+                                                         .Help("Jobs that were not accepted, by reason.")
+                                                         .Register(registry);
+  prometheus::Family<prometheus::Counter>& cache = prometheus::BuildCounter()
+                                                       .Name("tessera_prompt_cache_hits_total")
+                                                       .Help("Images whose prompts had been encoded before.")
+                                                       .Register(registry);
+};
+
+ServiceMetrics::ServiceMetrics() : families_(std::make_unique<Families>()) { families_->cache.Add({}); }
+ServiceMetrics::~ServiceMetrics() = default;
+
+void ServiceMetrics::Observe(ImageStage stage, absl::Duration time) {
+  families_->stages.Add({{"stage", StageName(stage)}}, SecondsBuckets()).Observe(absl::ToDoubleSeconds(time));
+}
+
+void ServiceMetrics::CountImage(const std::string& outcome) {
+  families_->images.Add({{"outcome", outcome}}).Increment();
+}
+
+void ServiceMetrics::CountReject(const std::string& reason) {
+  families_->rejects.Add({{"reason", reason}}).Increment();
+}
+
+void ServiceMetrics::CountCachedPrompt() { families_->cache.Add({}).Increment(); }
+
+std::string ServiceMetrics::Text(const ServerInfo& info) const {
+  prometheus::Registry gauges;
+  const auto set = [&](const char* name, const char* help, double value) {
+    Gauges(gauges, name, help).Add({}).Set(value);
+  };
+  set("tessera_queued_jobs", "Jobs that wait for a group.", static_cast<double>(info.queued_jobs));
+  set("tessera_running_jobs", "Jobs that a group works on.", static_cast<double>(info.running_jobs));
+  set("tessera_queued_device_seconds", "Predicted time of all jobs that wait or run.", info.queued_device_seconds);
+  set("tessera_oldest_wait_seconds", "How long the job at the head of the queue has waited.",
+      absl::ToDoubleSeconds(info.oldest_wait));
+  set("tessera_draining", "1 while no more jobs are accepted.", info.draining ? 1 : 0);
+  auto& states =
+      Gauges(gauges, "tessera_group_ready", "1 for a group that has its model loaded and its workers alive.");
+  auto& restarts = Gauges(gauges, "tessera_group_restarts", "How often a group was started again.");
+  for (const GroupInfo& group : info.groups) {
+    const prometheus::Labels labels = {{"group", group.name}, {"model", group.model}, {"layout", group.layout}};
+    states.Add(labels).Set(group.state == "ready" ? 1 : 0);
+    restarts.Add(labels).Set(static_cast<double>(group.restarts));
+  }
+  return prometheus::TextSerializer().Serialize(families_->registry.Collect()) +
+         prometheus::TextSerializer().Serialize(gauges.Collect());
+}
+
+}  // namespace tessera
