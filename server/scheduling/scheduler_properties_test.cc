@@ -165,6 +165,17 @@ TEST(Cancel, TakesEffectWithinTwoSteps) {
   }
 }
 
+// The negative control.
+TEST(Cancel, IsSeenToFailWhenItDoesNotReachTheScheduler) {
+  SchedulerSimulation simulation({});
+  simulation.AddGroup(Group(1, 3), kStepFlops);
+  simulation.Submit(SmallTask(1, "a", 30));
+  simulation.RunUntil(simulation.now() + absl::Seconds(7));
+  simulation.ForgetToCancel(1);
+  simulation.RunUntilIdle();
+  EXPECT_GT(simulation.steps_after_cancel(1), kMaxStepsInFlight);
+}
+
 TEST(LargeTasks, GoToTheLargeGroup) {
   SchedulerOptions options;
   options.large_step = absl::Seconds(2);

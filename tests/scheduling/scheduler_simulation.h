@@ -30,6 +30,8 @@ class SchedulerSimulation {
 
   void Submit(const SchedulerTask& task);
   void Cancel(TaskId task);
+  // A planted bug: the service says so and the scheduler is not told.
+  void ForgetToCancel(TaskId task) { cancelled_.insert(task); }
   std::vector<TaskId> KillGroup(GroupId group);
   void ReviveGroup(GroupId group);
 
