@@ -3,7 +3,6 @@
 #include <sqlite3.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -188,7 +187,7 @@ struct FaultyDiskVfs {
     return SQLITE_OK;
   }
 
-  static void ShmBarrier(sqlite3_file*) { std::atomic_thread_fence(std::memory_order_seq_cst); }
+  static void ShmBarrier(sqlite3_file* file) { const std::lock_guard lock(Of(file).disk->mutex_); }
 
   static int ShmUnmap(sqlite3_file* file, int) {
     Handle& handle = Of(file);
