@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -12,6 +14,7 @@
 #include "server/jobs/sqlite.h"
 #include "tests/jobs/fake_clock.h"
 #include "tests/jobs/faulty_disk.h"
+#include "tests/jobs/job_oracle.h"
 #include "tests/jobs/job_workload.h"
 
 namespace tessera {
@@ -211,6 +214,30 @@ TEST_F(JobStoreTest, MakesOneJobOfOneKeyThatManySubmitAtOnce) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(std::set<std::string>(ids.begin(), ids.end()), SizeIs(1));
   EXPECT_EQ(Count(TaskState::kQueued), 1);
+}
+
+TEST_F(JobStoreTest, KeepsItsWordToManyThreadsAtOnce) {
+  constexpr int kThreads = 4;
+  std::mutex mutex;
+  JobOracle oracle;
+  std::atomic<int> failures = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      JobWorkload workload(*store_, static_cast<uint64_t>(i), [&](const Ack& ack) {
+        const std::lock_guard lock(mutex);
+        oracle.Hear(ack);
+      });
+      for (int step = 0; step < 100; ++step) failures += workload.Step() ? 0 : 1;
+      failures += workload.Drain() ? 0 : 1;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failures, 0);
+  const OracleTally tally = oracle.Judge(*store_);
+  EXPECT_TRUE(tally.clean()) << tally.Line();
+  EXPECT_EQ(tally.done, Count(TaskState::kDone));
+  EXPECT_EQ(tally.cancelled, Count(TaskState::kCancelled));
 }
 
 TEST_F(JobStoreTest, QueuesAgainWhatRanWhenTheProcessEnded) {

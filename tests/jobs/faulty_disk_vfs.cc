@@ -3,9 +3,11 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <thread>
 
 #include "tests/jobs/faulty_disk.h"
 
@@ -232,7 +234,11 @@ struct FaultyDiskVfs {
     std::memset(out, 7, static_cast<size_t>(size));
     return size;
   }
-  static int Sleep(sqlite3_vfs*, int microseconds) { return microseconds; }
+  // SQLite counts on others getting on meanwhile.
+  static int Sleep(sqlite3_vfs*, int microseconds) {
+    std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+    return microseconds;
+  }
   static int CurrentTime(sqlite3_vfs*, double* days) {
     *days = 2460000;
     return SQLITE_OK;
