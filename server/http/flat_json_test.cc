@@ -1,0 +1,49 @@
+#include "server/http/flat_json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "absl/strings/str_format.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string ErrorOf(const std::string& text) { return std::string(ReadFlatJson(text).status().message()); }
+
+TEST(FlatJsonTest, EveryDigitOfANumberCounts) {
+  std::mt19937_64 random(1);
+  std::uniform_real_distribution<double> numbers(-1000, 1000);
+  for (int i = 0; i < 10000; ++i) {
+    const double number = numbers(random);
+    const auto members = ReadFlatJson(absl::StrFormat(R"({"a":%.17g})", number));
+    ASSERT_TRUE(members.ok()) << members.status();
+    EXPECT_EQ(std::get<double>(std::get<JsonScalar>((*members)[0].value)), number);
+  }
+}
+
+TEST(FlatJsonTest, WholeNumbersKeepTheirTypeToTheEndsOfTheirRange) {
+  const auto scalar = [](const std::string& text) {
+    return std::get<JsonScalar>((*ReadFlatJson("{\"a\":" + text + "}"))[0].value);
+  };
+  EXPECT_EQ(std::get<int64_t>(scalar("-9223372036854775808")), INT64_MIN);
+  EXPECT_EQ(std::get<int64_t>(scalar("9223372036854775807")), INT64_MAX);
+  EXPECT_EQ(std::get<uint64_t>(scalar("18446744073709551615")), UINT64_MAX);
+  EXPECT_TRUE(std::holds_alternative<double>(scalar("18446744073709551616")));
+  EXPECT_TRUE(std::holds_alternative<double>(scalar("1.0")));
+}
+
+TEST(FlatJsonTest, MoreMembersOrValuesThanAnyRequestHasAreRefused) {
+  std::string members = "{\"a\":1", list = "{\"a\":[1";
+  for (int i = 0; i < 300; ++i) members += absl::StrFormat(",\"a%d\":1", i);
+  for (int i = 0; i < 5000; ++i) list += ",1";
+  EXPECT_THAT(ErrorOf(members + "}"), HasSubstr("more than 256 members"));
+  EXPECT_THAT(ErrorOf(list + "]}"), HasSubstr("more than 4096 values"));
+}
+
+}  // namespace
+}  // namespace tessera
