@@ -15,6 +15,8 @@ namespace {
 
 HostRules HostRulesOf(const ServerConfig& config, const ListenConfig& listener) {
   HostRules rules = {.hosts = config.hosts, .origins = config.origins};
+  // Pages that the server's own name serves, where a proxy ends TLS.
+  if (!config.public_url.empty()) rules.origins.push_back(config.public_url);
   // Names protect those without keys from pages in their own browser, which reach only loopback.
   if (rules.hosts.empty() && !IsLoopbackAddress(listener.address)) rules.hosts = {"*"};
   return rules;

@@ -44,6 +44,7 @@ void Watch(const ApiContext& context, const ApiCall& call) {
   if (!known.ok()) return reply->SendError(known.status());
   reply->record().job = job;
   reply->StartEvents();
+  if (call.request.method == "HEAD") return reply->Finish();
   const auto tell = [reply, base_url = call.base_url](const JobEvent& event) {
     if (std::holds_alternative<PreviewEvent>(event) && reply->pending_bytes() > kEnoughPending) return;
     reply->Write(JobEventText(event, base_url));

@@ -86,6 +86,14 @@ TEST(JobRoutesTest, AWatcherThatGoesAwayLeavesTheJobRunning) {
   EXPECT_TRUE(api.service().WaitForState(job.substr(9), JobState::kDone, absl::Seconds(60)));
 }
 
+TEST(JobRoutesTest, AHeadRequestForEventsDoesNotWaitForThem) {
+  ApiFixture api({.service = {.paused = true}});
+  const std::string job = Submit(api);
+  HttpTestClient client(api.port());
+  EXPECT_EQ(client.Call("HEAD", job + "/events").status, 200);
+  EXPECT_EQ(client.Call("GET", "/livez").status, 200);
+}
+
 TEST(JobRoutesTest, CommentsKeepAStreamAliveWhileAJobWaits) {
   ApiFixture api({.service = {.paused = true}, .api = {.heartbeat = absl::Milliseconds(10)}});
   HttpTestClient client(api.port());
