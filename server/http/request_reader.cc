@@ -35,7 +35,7 @@ Refusal RefusalOf(http::error error) {
     case http::error::multiple_content_length:
       return {400, "Content-Length is not one whole number"};
     case http::error::bad_transfer_encoding:
-      return {400, "Transfer-Encoding is not readable"};
+      return {400, "Transfer-Encoding is not readable, or stands beside a Content-Length"};
     case http::error::bad_chunk:
     case http::error::bad_chunk_extension:
       return {400, "a chunk of the body is malformed"};
