@@ -7,8 +7,8 @@
 #include "server/grpc/grpc_server.h"
 #include "server/http/admin_handler.h"
 #include "server/http/api_handler.h"
-#include "server/http/call_metrics.h"
 #include "server/http/http_server.h"
+#include "server/service/call_metrics.h"
 
 namespace tessera {
 namespace {
@@ -69,7 +69,8 @@ class Edges final : public ServerEdges {
       auto server = GrpcServer::Start({.address = config_.grpc.address,
                                        .port = config_.grpc.port,
                                        .behind_proxy = config_.behind_proxy,
-                                       .limits = RequestLimitsOf(config_)},
+                                       .limits = RequestLimitsOf(config_),
+                                       .record = [this](const CallRecord& record) { Record(record); }},
                                       service_, gate_);
       if (!server.ok()) return server.status();
       grpc_ = *std::move(server);
@@ -96,11 +97,13 @@ class Edges final : public ServerEdges {
     options.hosts = HostRulesOf(config, config.http);
     options.public_url = config.public_url;
     options.heartbeat = config.heartbeat;
-    options.record = [this](const CallRecord& record) {
-      metrics_.Record(record);
-      if (reports_.call) reports_.call(CallLogLine(record, absl::Now()));
-    };
+    options.record = [this](const CallRecord& record) { Record(record); };
     return options;
+  }
+
+  void Record(const CallRecord& record) {
+    metrics_.Record(record);
+    if (reports_.call) reports_.call(CallLogLine(record, absl::Now()));
   }
 
   const ServerConfig config_;

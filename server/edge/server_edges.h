@@ -15,7 +15,7 @@
 namespace tessera {
 
 struct EdgeReports {
-  std::function<void(const std::string& line)> call;         // one line of JSON for each HTTP call
+  std::function<void(const std::string& line)> call;         // one line of JSON for each call of HTTP or gRPC
   std::function<void(const std::string& message)> reloaded;  // keys or certificates were read again, or could not be
 };
 

@@ -32,7 +32,7 @@ class Server final : public GrpcServer {
   Server(const GrpcServerOptions& options, ImageService& service, CallGate& gate)
       : service_(service),
         pool_(std::make_unique<TaskPool>(options.task_threads)),
-        calls_(MakeImageServiceCalls(service, gate, *pool_, options.limits)) {}
+        calls_(MakeImageServiceCalls(service, gate, *pool_, options.limits, options.record)) {}
 
   ~Server() override {
     Drain(absl::ZeroDuration());

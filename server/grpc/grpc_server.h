@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/service/call_gate.h"
+#include "server/service/call_record.h"
 #include "server/service/image_request.h"
 #include "server/service/image_service.h"
 
@@ -22,6 +23,7 @@ struct GrpcServerOptions {
   uint16_t port = 0;  // 0: any free one
   bool behind_proxy = false;
   RequestLimits limits;
+  CallRecorder record;
   int task_threads = 4;
 };
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,12 @@ class GrpcServerTest : public ::testing::Test {
   void StartWith(FakeServiceOptions options = {}, std::unique_ptr<ApiKeys> keys = nullptr) {
     service_ = std::make_unique<FakeImageService>(std::move(options));
     gate_ = std::make_unique<CallGate>(std::move(keys));
-    auto server = GrpcServer::Start({}, *service_, *gate_);
+    auto server = GrpcServer::Start({.record =
+                                         [this](const CallRecord& record) {
+                                           const std::lock_guard lock(mutex_);
+                                           records_.push_back(record);
+                                         }},
+                                    *service_, *gate_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     stub_ = v1::ImageService::NewStub(
@@ -47,6 +53,8 @@ class GrpcServerTest : public ::testing::Test {
     return request;
   }
 
+  std::mutex mutex_;
+  std::vector<CallRecord> records_;
   std::unique_ptr<FakeImageService> service_;
   std::unique_ptr<CallGate> gate_;
   std::unique_ptr<GrpcServer> server_;
@@ -93,6 +101,33 @@ TEST_F(GrpcServerTest, AnErrorNamesTheFieldInItsMessageAndItsMetadata) {
   const auto field = context.GetServerTrailingMetadata().find("tessera-field");
   ASSERT_NE(field, context.GetServerTrailingMetadata().end());
   EXPECT_EQ(std::string(field->second.data(), field->second.size()), "num_inference_steps");
+}
+
+TEST_F(GrpcServerTest, EveryCallIsRecordedWithItsMethodStatusAndJob) {
+  StartWith();
+  for (const char* prompt : {"a", ""}) {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    const auto reader = stub_->Generate(&context, Request(prompt));
+    v1::JobEvent event;
+    while (reader->Read(&event)) {
+    }
+    (void)reader->Finish();
+  }
+  grpc::ClientContext context;
+  SetDeadline(context);
+  v1::ListModelsResponse models;
+  EXPECT_TRUE(stub_->ListModels(&context, v1::ListModelsRequest(), &models).ok());
+  const std::lock_guard lock(mutex_);
+  ASSERT_EQ(records_.size(), 3u);
+  EXPECT_EQ(records_[0].route, "/tessera.v1.ImageService/Generate");
+  EXPECT_EQ(records_[0].status, 0);
+  EXPECT_EQ(records_[0].tenant, "anonymous");
+  EXPECT_THAT(records_[0].job, ::testing::StartsWith("job_"));
+  EXPECT_GT(records_[0].response_bytes, 100u);
+  EXPECT_EQ(records_[1].status, 3);
+  EXPECT_EQ(records_[1].error_code, "INVALID_ARGUMENT");
+  EXPECT_EQ(records_[2].route, "/tessera.v1.ImageService/ListModels");
 }
 
 TEST_F(GrpcServerTest, AFullQueueSaysWhenToTryAgain) {

@@ -34,6 +34,7 @@ struct CallContext {
   CallGate& gate;
   TaskPool& pool;
   const RequestLimits limits;
+  const CallRecorder record;
 };
 
 std::optional<std::string> Metadata(const grpc::CallbackServerContext& context, const char* name) {
@@ -69,6 +70,32 @@ absl::StatusOr<Caller> Authenticate(CallGate& gate, grpc::CallbackServerContext&
   return caller;
 }
 
+// What is known of a call when it begins.
+CallRecord BeginRecord(const grpc::CallbackServerContext& context, const char* method) {
+  CallRecord record;
+  record.protocol = "grpc";
+  record.route = absl::StrCat("/tessera.v1.ImageService/", method);
+  record.peer = context.peer();
+  return record;
+}
+
+void EndRecord(const CallContext& call, CallRecord& record, const absl::StatusOr<Caller>& caller,
+               const absl::Status& status, absl::Time begun) {
+  if (!call.record) return;
+  if (caller.ok()) {
+    record.request_id = caller->request_id;
+    record.tenant = caller->tenant;
+    record.trace_parent = caller->trace_parent;
+  }
+  record.status = static_cast<int>(status.code());
+  if (!status.ok()) {
+    record.error_code = ErrorCode(status);
+    if (record.error_code.empty()) record.error_code = absl::StatusCodeToString(status.code());
+  }
+  record.duration = absl::Now() - begun;
+  call.record(record);
+}
+
 std::optional<std::string> OptionalKey(const std::string& key) {
   return key.empty() ? std::nullopt : std::optional<std::string>(key);
 }
@@ -79,13 +106,22 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
   using Answer = std::function<absl::StatusOr<Response>(const Caller&)>;
 
-  UnaryCall(const CallContext& call, grpc::CallbackServerContext& context, Response* response, Answer answer) {
+  // `call` must outlive this.
+  UnaryCall(const CallContext& call, grpc::CallbackServerContext& context, const char* method, Response* response,
+            Answer answer) {
     absl::StatusOr<Caller> caller = Authenticate(call.gate, context);
-    call.pool.Post([this, &context, response, caller = std::move(caller), answer = std::move(answer)] {
-      if (!caller.ok()) return Finish(ToGrpc(caller.status(), context));
-      absl::StatusOr<Response> result = answer(*caller);
-      if (result.ok()) *response = *std::move(result);
-      Finish(ToGrpc(result.status(), context));
+    call.pool.Post([this, &call, &context, method, response, begun = absl::Now(), caller = std::move(caller),
+                    answer = std::move(answer)] {
+      CallRecord record = BeginRecord(context, method);
+      absl::Status status = caller.status();
+      if (status.ok()) {
+        absl::StatusOr<Response> result = answer(*caller);
+        status = result.status();
+        if (result.ok()) *response = *std::move(result);
+        record.response_bytes = response->ByteSizeLong();
+      }
+      EndRecord(call, record, caller, status, begun);
+      Finish(ToGrpc(status, context));
     });
   }
 
@@ -107,13 +143,17 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
   };
   using Choose = std::function<absl::StatusOr<Subject>(const Caller&)>;
 
-  static EventStream* Start(const CallContext& call, grpc::CallbackServerContext& context, Choose choose) {
+  // `call` must outlive the stream.
+  static EventStream* Start(const CallContext& call, grpc::CallbackServerContext& context, const char* method,
+                            Choose choose) {
     auto stream = std::make_shared<EventStream>(call, context);
+    stream->record_ = BeginRecord(context, method);
     stream->alive_ = stream;
     absl::StatusOr<Caller> caller = Authenticate(call.gate, context);
     call.pool.Post([stream, caller = std::move(caller), choose = std::move(choose)] {
       if (!caller.ok()) return stream->End(caller.status());
       stream->caller_ = *caller;
+      stream->authenticated_ = true;
       stream->Begin(choose);
     });
     return stream.get();
@@ -212,6 +252,10 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
     ended_ = true;
     pump_ = nullptr;
     end_ = ToGrpc(status, context_);
+    record_.job = subject_.job;
+    absl::StatusOr<Caller> caller = absl::UnauthenticatedError("");
+    if (authenticated_) caller = caller_;
+    EndRecord(call_, record_, caller, status, begun_);
     Continue();
   }
 
@@ -219,6 +263,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
 
   void Add(v1::JobEvent message) {
     pending_ += message.ByteSizeLong();
+    record_.response_bytes += message.ByteSizeLong();
     waiting_.push_back(std::move(message));
   }
 
@@ -241,8 +286,10 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
     }
   }
 
-  const CallContext call_;
+  const CallContext& call_;
   grpc::CallbackServerContext& context_;
+  const absl::Time begun_ = absl::Now();
+  bool authenticated_ = false;          // set before Begin, as is caller_
   std::shared_ptr<EventStream> alive_;  // until OnDone
   Caller caller_;                       // set before Begin
   Subject subject_;                     // set before there are events
@@ -252,6 +299,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
   std::deque<v1::JobEvent> waiting_;
   size_t pending_ = 0;  // bytes of these
   bool writing_ = false, cancelled_ = false, ended_ = false, finished_ = false;
+  CallRecord record_;
   grpc::Status end_;
 };
 
@@ -261,13 +309,14 @@ class Calls final : public v1::ImageService::CallbackService {
 
   grpc::ServerWriteReactor<v1::JobEvent>* Generate(grpc::CallbackServerContext* context,
                                                    const v1::GenerateRequest* request) override {
-    return EventStream::Start(
-        call_, *context, [this, request = *request](const Caller& caller) { return BeginGenerating(caller, request); });
+    return EventStream::Start(call_, *context, "Generate", [this, request = *request](const Caller& caller) {
+      return BeginGenerating(caller, request);
+    });
   }
 
   grpc::ServerWriteReactor<v1::JobEvent>* WatchJob(grpc::CallbackServerContext* context,
                                                    const v1::WatchJobRequest* request) override {
-    return EventStream::Start(call_, *context,
+    return EventStream::Start(call_, *context, "WatchJob",
                               [id = request->id()](const Caller&) -> absl::StatusOr<EventStream::Subject> {
                                 return EventStream::Subject{.job = id, .first = std::nullopt};
                               });
@@ -275,32 +324,33 @@ class Calls final : public v1::ImageService::CallbackService {
 
   grpc::ServerUnaryReactor* Submit(grpc::CallbackServerContext* context, const v1::SubmitRequest* request,
                                    v1::Job* response) override {
-    return Answer<v1::Job>(context, response, [this, request](const Caller& caller) -> absl::StatusOr<v1::Job> {
-      absl::StatusOr<Submitted> submitted =
-          SubmitImageRequest(call_.service, call_.gate, call_.limits, caller, FromProto(request->image()),
-                             OptionalKey(request->idempotency_key()));
-      if (!submitted.ok()) return submitted.status();
-      return ToProto(submitted->job);
-    });
+    return Answer<v1::Job>(
+        context, "Submit", response, [this, request](const Caller& caller) -> absl::StatusOr<v1::Job> {
+          absl::StatusOr<Submitted> submitted =
+              SubmitImageRequest(call_.service, call_.gate, call_.limits, caller, FromProto(request->image()),
+                                 OptionalKey(request->idempotency_key()));
+          if (!submitted.ok()) return submitted.status();
+          return ToProto(submitted->job);
+        });
   }
 
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
                                    v1::Job* response) override {
-    return Answer<v1::Job>(context, response, [this, request](const Caller& caller) {
+    return Answer<v1::Job>(context, "GetJob", response, [this, request](const Caller& caller) {
       return Message(call_.service.Get(caller, request->id()));
     });
   }
 
   grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context, const v1::CancelJobRequest* request,
                                       v1::Job* response) override {
-    return Answer<v1::Job>(context, response, [this, request](const Caller& caller) {
+    return Answer<v1::Job>(context, "CancelJob", response, [this, request](const Caller& caller) {
       return Message(call_.service.Cancel(caller, request->id()));
     });
   }
 
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                      v1::ListJobsResponse* response) override {
-    return Answer<v1::ListJobsResponse>(context, response,
+    return Answer<v1::ListJobsResponse>(context, "ListJobs", response,
                                         [this, request](const Caller& caller) -> absl::StatusOr<v1::ListJobsResponse> {
                                           const absl::StatusOr<ListOptions> options = FromProto(*request);
                                           if (!options.ok()) return options.status();
@@ -316,7 +366,7 @@ class Calls final : public v1::ImageService::CallbackService {
   grpc::ServerUnaryReactor* GetImage(grpc::CallbackServerContext* context, const v1::GetImageRequest* request,
                                      v1::GetImageResponse* response) override {
     return Answer<v1::GetImageResponse>(
-        context, response, [this, request](const Caller& caller) -> absl::StatusOr<v1::GetImageResponse> {
+        context, "GetImage", response, [this, request](const Caller& caller) -> absl::StatusOr<v1::GetImageResponse> {
           absl::StatusOr<ImageBytes> image = call_.service.ReadImage(caller, request->id());
           if (!image.ok()) return image.status();
           v1::GetImageResponse message;
@@ -328,7 +378,7 @@ class Calls final : public v1::ImageService::CallbackService {
 
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest*,
                                        v1::ListModelsResponse* response) override {
-    return Answer<v1::ListModelsResponse>(context, response,
+    return Answer<v1::ListModelsResponse>(context, "ListModels", response,
                                           [this](const Caller&) -> absl::StatusOr<v1::ListModelsResponse> {
                                             v1::ListModelsResponse message;
                                             for (const ServedModel& model : call_.service.ListModels()) {
@@ -340,16 +390,16 @@ class Calls final : public v1::ImageService::CallbackService {
 
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context, const v1::GetServerInfoRequest*,
                                           v1::ServerInfo* response) override {
-    return Answer<v1::ServerInfo>(context, response, [this](const Caller&) -> absl::StatusOr<v1::ServerInfo> {
-      return ToProto(call_.service.Info());
-    });
+    return Answer<v1::ServerInfo>(
+        context, "GetServerInfo", response,
+        [this](const Caller&) -> absl::StatusOr<v1::ServerInfo> { return ToProto(call_.service.Info()); });
   }
 
  private:
   template <typename Response>
-  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Response* response,
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const char* method, Response* response,
                                    typename UnaryCall<Response>::Answer answer) {
-    return new UnaryCall<Response>(call_, *context, response, std::move(answer));
+    return new UnaryCall<Response>(call_, *context, method, response, std::move(answer));
   }
 
   static absl::StatusOr<v1::Job> Message(const absl::StatusOr<Job>& job) {
@@ -377,8 +427,8 @@ class Calls final : public v1::ImageService::CallbackService {
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeImageServiceCalls(ImageService& service, CallGate& gate, TaskPool& pool,
-                                                     const RequestLimits& limits) {
-  return std::make_unique<Calls>(CallContext{service, gate, pool, limits});
+                                                     const RequestLimits& limits, CallRecorder record) {
+  return std::make_unique<Calls>(CallContext{service, gate, pool, limits, std::move(record)});
 }
 
 }  // namespace tessera

@@ -7,14 +7,15 @@
 #include <memory>
 
 #include "server/service/call_gate.h"
+#include "server/service/call_record.h"
 #include "server/service/image_request.h"
 #include "server/service/image_service.h"
 #include "server/service/task_pool.h"
 
 namespace tessera {
 
-// All must outlive the service returned, and the pool its calls.
+// All must outlive the service returned, and the pool its calls. `record` may be null.
 std::unique_ptr<grpc::Service> MakeImageServiceCalls(ImageService& service, CallGate& gate, TaskPool& pool,
-                                                     const RequestLimits& limits);
+                                                     const RequestLimits& limits, CallRecorder record);
 
 }  // namespace tessera

@@ -1,7 +1,6 @@
 #include "server/http/api_call.h"
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -39,23 +38,6 @@ std::optional<std::vector<std::string>> Fit(absl::string_view pattern, absl::str
 }
 
 }  // namespace
-
-std::string CallLogLine(const CallRecord& record, absl::Time now) {
-  boost::json::object line = {{"time", absl::FormatTime(absl::RFC3339_full, now, absl::UTCTimeZone())},
-                              {"request_id", record.request_id},
-                              {"method", record.method},
-                              {"route", record.route},
-                              {"status", record.status},
-                              {"error", record.error_code},
-                              {"tenant", record.tenant},
-                              {"peer", record.peer},
-                              {"job", record.job},
-                              {"traceparent", record.trace_parent},
-                              {"seconds", absl::ToDoubleSeconds(record.duration)},
-                              {"request_bytes", record.request_bytes},
-                              {"response_bytes", record.response_bytes}};
-  return boost::json::serialize(line);
-}
 
 ApiReply::ApiReply(std::shared_ptr<HttpReply> reply, CallRecord record, std::vector<HttpHeader> headers,
                    const ApiOptions& options)

@@ -12,30 +12,12 @@
 #include "server/http/call_checks.h"
 #include "server/http/http_message.h"
 #include "server/service/call_gate.h"
+#include "server/service/call_record.h"
 #include "server/service/image_request.h"
 #include "server/service/image_service.h"
 #include "server/service/task_pool.h"
 
 namespace tessera {
-
-// What is known of a call once its reply is complete: for the log and for metrics. No prompt, no image.
-struct CallRecord {
-  std::string request_id;
-  std::string method;
-  std::string route;  // its pattern, "/v1/jobs/{id}"; empty: none
-  int status = 0;     // 0: the client went away first
-  std::string error_code;
-  std::string tenant;
-  std::string peer;
-  std::string job;
-  std::string trace_parent;
-  absl::Duration duration;
-  uint64_t request_bytes = 0;
-  uint64_t response_bytes = 0;  // of the body
-};
-
-// One line of JSON.
-std::string CallLogLine(const CallRecord& record, absl::Time now);
 
 struct ApiOptions {
   RequestLimits limits;
@@ -43,7 +25,7 @@ struct ApiOptions {
   std::string public_url;  // before links; empty: as the caller's Host header says
   absl::Duration heartbeat = absl::Seconds(15);
   int task_threads = 4;
-  std::function<void(const CallRecord&)> record;
+  CallRecorder record;
   std::function<absl::Time()> now = absl::Now;
 };
 

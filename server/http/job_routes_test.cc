@@ -7,7 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "server/http/admin_handler.h"
 #include "server/http/api_fixture.h"
-#include "server/http/call_metrics.h"
+#include "server/service/call_metrics.h"
 
 namespace tessera {
 namespace {
@@ -231,8 +231,9 @@ TEST(AdminHandlerTest, MetricsCountRequestsByRouteAndNotByWhatClientsMakeUp) {
   for (int i = 0; i < 100; ++i) metrics.Record({.method = absl::StrCat("M", i), .status = 404});
   const TestResponse response = HttpTestClient((*server)->port()).Call("GET", "/metrics");
   EXPECT_EQ(response.status, 200);
-  EXPECT_THAT(response.body,
-              HasSubstr("tessera_http_requests_total{method=\"GET\",route=\"/v1/models\",status=\"200\"} 3"));
+  EXPECT_THAT(
+      response.body,
+      HasSubstr("tessera_requests_total{method=\"GET\",protocol=\"http\",route=\"/v1/models\",status=\"200\"} 3"));
   EXPECT_THAT(response.body, HasSubstr("tessera_queued_jobs 0"));
   EXPECT_THAT(response.body, ::testing::Not(HasSubstr("M42")));
 }

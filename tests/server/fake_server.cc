@@ -11,8 +11,8 @@
 #include "server/grpc/grpc_server.h"
 #include "server/http/admin_handler.h"
 #include "server/http/api_handler.h"
-#include "server/http/call_metrics.h"
 #include "server/http/http_server.h"
+#include "server/service/call_metrics.h"
 #include "server/service/fake_image_service.h"
 
 namespace tessera {

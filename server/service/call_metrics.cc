@@ -1,4 +1,4 @@
-#include "server/http/call_metrics.h"
+#include "server/service/call_metrics.h"
 
 #include <prometheus/counter.h>
 #include <prometheus/histogram.h>
@@ -19,16 +19,17 @@ const prometheus::Histogram::BucketBoundaries& SecondsBuckets() {
 
 struct CallMetrics::Families {
   prometheus::Registry registry;
-  prometheus::Family<prometheus::Counter>& requests = prometheus::BuildCounter()
-                                                          .Name("tessera_http_requests_total")
-                                                          .Help("Answered requests; status 0: the client went away.")
-                                                          .Register(registry);
+  prometheus::Family<prometheus::Counter>& requests =
+      prometheus::BuildCounter()
+          .Name("tessera_requests_total")
+          .Help("Answered requests, with the status of their protocol; HTTP 0: the client went away.")
+          .Register(registry);
   prometheus::Family<prometheus::Counter>& errors = prometheus::BuildCounter()
-                                                        .Name("tessera_http_errors_total")
+                                                        .Name("tessera_request_errors_total")
                                                         .Help("Requests that were answered with an error, by its code.")
                                                         .Register(registry);
   prometheus::Family<prometheus::Histogram>& seconds = prometheus::BuildHistogram()
-                                                           .Name("tessera_http_request_seconds")
+                                                           .Name("tessera_request_seconds")
                                                            .Help("From the whole request to the end of its reply.")
                                                            .Register(registry);
 };
@@ -40,12 +41,14 @@ void CallMetrics::Record(const CallRecord& call) {
   // Only routes have labels of their own: what clients make up must not grow the table.
   const bool known = !call.route.empty();
   families_->requests
-      .Add({{"route", known ? call.route : "none"},
+      .Add({{"protocol", call.protocol},
+            {"route", known ? call.route : "none"},
             {"method", known ? call.method : "none"},
             {"status", std::to_string(call.status)}})
       .Increment();
-  if (!call.error_code.empty()) families_->errors.Add({{"code", call.error_code}}).Increment();
-  families_->seconds.Add({{"route", known ? call.route : "none"}}, SecondsBuckets())
+  if (!call.error_code.empty())
+    families_->errors.Add({{"protocol", call.protocol}, {"code", call.error_code}}).Increment();
+  families_->seconds.Add({{"protocol", call.protocol}, {"route", known ? call.route : "none"}}, SecondsBuckets())
       .Observe(absl::ToDoubleSeconds(call.duration));
 }
 

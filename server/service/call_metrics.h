@@ -1,10 +1,10 @@
-// What the HTTP edge counts, in Prometheus' terms. Thread-safe.
+// What the edges count, in Prometheus' terms. Thread-safe.
 #pragma once
 
 #include <memory>
 #include <string>
 
-#include "server/http/api_call.h"
+#include "server/service/call_record.h"
 
 namespace tessera {
 
