@@ -400,6 +400,8 @@ absl::Status DurableImageService::Probe() {
   return absl::OkStatus();
 }
 
+std::string DurableImageService::MetricsText() { return metrics_.Text(Info()); }
+
 void DurableImageService::TellQueuePositions() {
   for (const std::string& job : live_.Watched()) {
     std::optional<int64_t> first;
