@@ -126,10 +126,9 @@ class Serve {
 
   ExitCode ServeUntilInterrupted(const ServerConfig& config, ImageService& service,
                                  const std::function<void()>& drain) {
-    absl::StatusOr<std::unique_ptr<ServerEdges>> edges =
-        ServerEdges::Start(config, service,
-                           {.call = [](const std::string& line) { std::fputs((line + "\n").c_str(), stderr); },
-                            .reloaded = Log});
+    absl::StatusOr<std::unique_ptr<ServerEdges>> edges = ServerEdges::Start(
+        config, service,
+        {.call = [](const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }, .reloaded = Log});
     if (!edges.ok()) return Fail(Stage::kOptions, edges.status());
     PrintJsonLine({{"event", "listening"},
                    {"http", (*edges)->http_port()},

@@ -112,6 +112,7 @@ absl::Status DurableImageService::AddGroups() {
                                  .layout = *layout,
                                  .certify = options_.certify,
                                  .certificates = options_.data_folder + "/certificates",
+                                 .first_back_off = options_.first_back_off,
                                  .progress = options_.progress};
     if (runner.load.threads == 0) {
       runner.load.threads = std::max<int32_t>(
@@ -260,9 +261,9 @@ Job DurableImageService::JobOf(const JobRecord& record) {
       }
     }
     if (const LiveTask* live = live_.Find(task.id); live != nullptr && live->attempt.has_value()) {
-      const GroupRunnerOptions& group = groups_[static_cast<size_t>(live->group - 1)];
-      job.layout = LayoutText(group.layout);
-      job.lossless = IsLossless(group.layout, record.request.parameters.steps);
+      const Layout layout = runners_[static_cast<size_t>(live->group - 1)]->layout();
+      job.layout = LayoutText(layout);
+      job.lossless = IsLossless(layout, record.request.parameters.steps);
     }
     if (!task.image.has_value()) continue;
     if (live_.Find(task.id) == nullptr) job.steps_done += record.request.parameters.steps;

@@ -46,6 +46,7 @@ struct DurableServiceOptions {
   absl::Duration retention = absl::Hours(24);
   int64_t max_queued_jobs = 10000;
   absl::Duration max_expected_wait = absl::ZeroDuration();  // zero: no bound
+  absl::Duration first_back_off = absl::Seconds(1);         // before a group that died starts again; it doubles
   ProgressBounds progress;
   std::function<void(const std::string&)> log;  // what operators should know, one line each
 };

@@ -182,7 +182,7 @@ void DurableImageService::OnDecoded(GroupId group, TaskId id, Image image, const
                                                       .task = *task,
                                                       .image = std::move(image),
                                                       .started = started,
-                                                      .layout = runner.layout,
+                                                      .layout = runners_[static_cast<size_t>(group - 1)]->layout(),
                                                       .load = runner.load,
                                                       .model = FindServed(runner.model_name)});
   pool_->Post([this, finished] {

@@ -24,7 +24,7 @@ bool IsDead(const absl::Status& status, WorkerGroup& group) {
 
 GroupRunner::GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner,
                          std::function<void(const std::string&)> log)
-    : options_(options), owner_(owner), log_(std::move(log)), thread_([this] { Run(); }) {}
+    : options_(options), owner_(owner), log_(std::move(log)), layout_(options.layout), thread_([this] { Run(); }) {}
 
 GroupRunner::~GroupRunner() { Stop(); }
 
@@ -61,14 +61,14 @@ GroupInfo GroupRunner::Info() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return {.name = options_.name,
           .model = options_.model_name,
-          .layout = LayoutText(options_.layout),
+          .layout = LayoutText(layout_),
           .dtype = options_.load.dtype,
           .devices = {options_.load.device},
           .state = state_,
           .reason = reason_,
-          .certificate = options_.layout == Layout() ? "not needed"
-                         : certified_                ? "certified"
-                                                     : "uncertified",
+          .certificate = layout_ == Layout() ? "not needed"
+                         : certified_        ? "certified"
+                                             : "uncertified",
           .restarts = restarts_};
 }
 
@@ -82,6 +82,25 @@ bool GroupRunner::is_refused() const {
   return state_ == "refused";
 }
 
+Layout GroupRunner::layout() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return layout_;
+}
+
+// What the guard has stopped is no longer proven. One rank needs no proof, so the jobs go on at once.
+void GroupRunner::GiveUpLayout(const std::string& reason) {
+  const VerificationRequest request = {.model = options_.model, .load = options_.load, .layout = layout()};
+  if (request.layout == Layout()) return;
+  const absl::StatusOr<CertificateSubject> subject = SubjectOf(request, WorkerExecutable());
+  const absl::Status revoked =
+      subject.ok() ? CertificateFolder(options_.certificates).Revoke(*subject) : subject.status();
+  log_(absl::StrCat("group ", options_.name, ": layout ", LayoutText(request.layout),
+                    " is given up, one rank goes on: ", reason,
+                    revoked.ok() ? "" : absl::StrCat("; ", std::string(revoked.message()))));
+  std::lock_guard<std::mutex> lock(mutex_);
+  layout_ = Layout();
+}
+
 void GroupRunner::Run() {
   absl::Duration back_off = options_.first_back_off;
   while (!Stopping()) {
@@ -92,7 +111,9 @@ void GroupRunner::Run() {
       SetState("ready");
       owner_.OnReady(options_.id);
       status = Work();
-      owner_.OnDied(options_.id, status, status.code() == absl::StatusCode::kDataLoss);
+      const bool guard = status.code() == absl::StatusCode::kDataLoss;
+      if (guard) GiveUpLayout(std::string(status.message()));
+      owner_.OnDied(options_.id, status, guard);
     }
     std::shared_ptr<WorkerGroup> ended;
     {
@@ -135,7 +156,7 @@ absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupRunner::OpenGroup(const Layout
 }
 
 absl::Status GroupRunner::CheckLayout() {
-  const VerificationRequest request = {.model = options_.model, .load = options_.load, .layout = options_.layout};
+  const VerificationRequest request = {.model = options_.model, .load = options_.load, .layout = layout()};
   const absl::StatusOr<CertificateSubject> subject = SubjectOf(request, WorkerExecutable());
   if (!subject.ok()) return subject.status();
   const VerificationHost host = {.open = [this](const Layout& layout) { return OpenGroup(layout); },
@@ -151,7 +172,7 @@ absl::Status GroupRunner::CheckLayout() {
 absl::Status GroupRunner::Open() {
   if (absl::Status checked = CheckLayout(); !checked.ok()) return checked;
   SetState("loading");
-  const absl::StatusOr<std::shared_ptr<WorkerGroup>> group = OpenGroup(options_.layout);
+  const absl::StatusOr<std::shared_ptr<WorkerGroup>> group = OpenGroup(layout());
   if (!group.ok()) return group.status();
   return (*group)->Load(options_.load).status();
 }

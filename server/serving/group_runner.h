@@ -89,6 +89,8 @@ class GroupRunner {
   GroupInfo Info() const;
   bool is_ready() const;
   bool is_refused() const;  // for good: the layout or the model cannot be served
+  // The one of the options, until the guard has stopped it: then one rank goes on.
+  Layout layout() const;
 
   // One real step of the smallest image, between the steps of the jobs. UNAVAILABLE where the group is not ready.
   absl::Status Probe(absl::Duration patience);
@@ -116,6 +118,7 @@ class GroupRunner {
   absl::Status Decode(TaskId task);
   absl::Status End(TaskId task);
   absl::Status AnswerProbes();
+  void GiveUpLayout(const std::string& reason);
   void SetState(const std::string& state, const std::string& reason = "");
   bool Stopping() const;
   void Sleep(absl::Duration duration);
@@ -130,6 +133,7 @@ class GroupRunner {
   bool stopping_ = false;
   std::shared_ptr<WorkerGroup> group_;  // the one in use, whatever for
   std::string state_ = "starting", reason_;
+  Layout layout_;
   bool certified_ = false;
   int64_t restarts_ = 0;
   std::vector<std::shared_ptr<std::promise<absl::Status>>> probes_;

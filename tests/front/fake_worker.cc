@@ -13,7 +13,7 @@
 //   salt=N                  other pixels for the same request
 //   drift=N                 other latents from step N on
 //   layout-drift=N          the same in a group of several ranks
-// An order that begins with rankN: is for that rank of the group alone.
+// An order that begins with rankN: is for that rank of the group alone; CALL-of-WORD is for jobs with that prompt.
 #include <signal.h>
 #include <unistd.h>
 
@@ -117,7 +117,7 @@ class FakeHandler final : public CommandHandler {
   }
 
   absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override {
-    if (absl::Status status = Obey("start"); !status.ok()) return status;
+    if (absl::Status status = Obey("start", parameters.prompt); !status.ok()) return status;
     jobs_[job] = {.parameters = parameters};
     JobStarted started;
     started.height = started.generated_height = parameters.height;
@@ -132,7 +132,12 @@ class FakeHandler final : public CommandHandler {
 
   absl::StatusOr<Stepped> Step(absl::Span<const uint64_t> jobs) override {
     Job& job = jobs_.at(jobs[0]);
-    if (absl::Status status = Obey(absl::StrCat("step", job.completed + 1)); !status.ok()) return status;
+    for (const uint64_t id : jobs) {
+      const Job& stepping = jobs_.at(id);
+      const absl::Status status = Obey(absl::StrCat("step", stepping.completed + 1), stepping.parameters.prompt);
+      if (!status.ok()) return status;
+      if (id != jobs[0]) ++jobs_.at(id).completed;
+    }
     if (job.completed == job.parameters.steps) return absl::FailedPreconditionError("the job has no steps left");
     ++job.completed;
     return Stepped{.completed = job.completed, .seconds = 0.5, .digest = DigestOf(job)};
@@ -170,16 +175,18 @@ class FakeHandler final : public CommandHandler {
   };
 
   uint64_t DigestOf(const Job& job) const {
-    const auto drifting = [&](const char* order) {
+    const auto drifting = [&](const std::string& order) {
       const auto drift = orders_.find(order);
       return drift != orders_.end() && job.completed >= std::stoi(drift->second);
     };
-    const bool drifts = drifting("drift") || (!serial_ && drifting("layout-drift"));
+    const bool drifts = drifting("drift") || drifting(absl::StrCat("drift-of-", job.parameters.prompt)) ||
+                        (!serial_ && drifting("layout-drift"));
     return 1000 + static_cast<uint64_t>(job.completed) + (drifts ? 1000000 : 0);
   }
 
-  absl::Status Obey(const std::string& call) {
-    const auto order = orders_.find(call);
+  absl::Status Obey(const std::string& call, const std::string& prompt = "") {
+    auto order = orders_.find(absl::StrCat(call, "-of-", prompt));
+    if (order == orders_.end()) order = orders_.find(call);
     if (order == orders_.end()) return absl::OkStatus();
     if (order->second == "error") return absl::InvalidArgumentError(absl::StrCat(call, " fails as it was told to"));
     if (order->second == "throw") throw std::runtime_error(call + " throws as it was told to\nframe #0: secret");

@@ -1,0 +1,300 @@
+#include "server/serving/durable_image_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/service/service_error.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kSoon = absl::Seconds(60);
+
+// What a watch was told, and the wait for its end.
+class Events {
+ public:
+  ImageService::Listener listener() {
+    return [this](const JobEvent& event) {
+      const std::lock_guard lock(mutex_);
+      events_.push_back(event);
+      changed_.notify_all();
+    };
+  }
+
+  template <class Event>
+  bool WaitFor() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, absl::ToChronoMilliseconds(kSoon), [this] { return Count<Event>() > 0; });
+  }
+
+  template <class Event>
+  int Count() const {
+    int count = 0;
+    for (const JobEvent& event : events_) count += std::holds_alternative<Event>(event);
+    return count;
+  }
+
+  Job WaitForEnd() {
+    EXPECT_TRUE(WaitFor<EndedEvent>());
+    const std::lock_guard lock(mutex_);
+    const auto* end = std::get_if<EndedEvent>(&events_.back());
+    EXPECT_NE(end, nullptr) << "something came behind the end";
+    return end == nullptr ? Job() : end->job;
+  }
+
+  const std::vector<JobEvent>& events() const { return events_; }  // after the end
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<JobEvent> events_;
+};
+
+class DurableImageServiceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("TESSERA_WORKER", FAKE_WORKER, 1);
+    char folder[] = "/tmp/tessera-test-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    folder_ = folder;
+    std::filesystem::create_directory(folder_ + "/tiny");
+    std::ofstream(folder_ + "/tiny/model_index.json") << "{}";
+  }
+  void TearDown() override {
+    service_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  void Start(const std::string& orders = "", DurableServiceOptions options = {}) {
+    setenv("TESSERA_FAKE_WORKER", orders.c_str(), 1);
+    options.data_folder = folder_ + "/data";
+    options.groups = {{.name = "tiny", .load = {.model = folder_ + "/tiny"}, .layout = layout_}};
+    options.first_back_off = absl::Milliseconds(1);
+    options.log = [](const std::string&) {};
+    absl::StatusOr<std::unique_ptr<DurableImageService>> service = DurableImageService::Start(options);
+    ASSERT_TRUE(service.ok()) << service.status();
+    service_ = *std::move(service);
+  }
+
+  static JobRequest Request(uint64_t seed = 1, int32_t count = 1) {
+    JobRequest request = {.model = "tiny", .count = count};
+    request.parameters = {.prompt = "x", .height = 16, .width = 24, .steps = 6, .seed = seed, .sampler = "ddim"};
+    return request;
+  }
+
+  std::string Submit(const JobRequest& request) {
+    const absl::StatusOr<Submitted> submitted = service_->Submit(caller_, request, std::nullopt);
+    EXPECT_TRUE(submitted.ok()) << submitted.status();
+    return submitted.ok() ? submitted->job.id : "";
+  }
+
+  Job WaitForEnd(const std::string& job) {
+    Events events;
+    const auto watch = service_->Watch(caller_, job, events.listener());
+    EXPECT_TRUE(watch.ok()) << watch.status();
+    return events.WaitForEnd();
+  }
+
+  // The file of a finished image.
+  std::string FileOf(const Job& job, size_t index = 0) {
+    if (job.images.size() <= index) return "no image";
+    return service_->ReadImage(caller_, job.images[index].id)->bytes;
+  }
+
+  std::string folder_;
+  LayoutRequest layout_;
+  Caller caller_ = {.tenant = "me"};
+  std::unique_ptr<DurableImageService> service_;
+};
+
+TEST_F(DurableImageServiceTest, TellsEverythingThatHappensToAJobInOrder) {
+  Start();
+  JobRequest request = Request(/*seed=*/7, /*count=*/2);
+  request.partial_images = 2;
+  const std::string id = Submit(request);
+  Events events;
+  const auto watch = service_->Watch(caller_, id, events.listener());
+  ASSERT_TRUE(watch.ok());
+  const Job job = events.WaitForEnd();
+  EXPECT_EQ(job.state, JobState::kDone) << job.error;
+  ASSERT_EQ(job.images.size(), 2u);
+  EXPECT_EQ(job.images[0].seed, 7u);
+  EXPECT_EQ(job.images[1].seed, 8u);
+  EXPECT_NE(FileOf(job, 0), FileOf(job, 1));
+  EXPECT_EQ(job.steps_done, 12);
+  EXPECT_EQ(job.layout, "serial");
+  EXPECT_TRUE(job.lossless);
+  EXPECT_EQ(events.Count<ImageEvent>(), 2);
+  std::vector<int32_t> last_step(2, 0);
+  for (const JobEvent& event : events.events()) {
+    if (const auto* step = std::get_if<StepEvent>(&event)) {
+      EXPECT_EQ(step->step, ++last_step[static_cast<size_t>(step->image)]);
+    }
+  }
+}
+
+TEST_F(DurableImageServiceTest, EveryLayoutMakesTheSameFile) {
+  std::string serial;
+  for (const char* layout : {"", "cfg=2", "ring=3"}) {
+    layout_ = {.layout = layout};
+    Start();
+    const Job job = WaitForEnd(Submit(Request(3)));
+    ASSERT_EQ(job.state, JobState::kDone) << job.error;
+    if (serial.empty()) serial = FileOf(job);
+    EXPECT_EQ(FileOf(job), serial) << layout;
+    service_.reset();
+  }
+}
+
+TEST_F(DurableImageServiceTest, WhatWasAcceptedBeforeTheServiceEndedIsMadeByTheNextOne) {
+  Start("load=hang");
+  std::vector<std::string> jobs;
+  for (uint64_t seed = 1; seed <= 5; ++seed) jobs.push_back(Submit(Request(seed)));
+  service_.reset();
+  Start();
+  for (const std::string& id : jobs) EXPECT_EQ(WaitForEnd(id).state, JobState::kDone);
+}
+
+TEST_F(DurableImageServiceTest, AJobThatKillsItsWorkersIsQuarantinedAndTheOthersAreMade) {
+  Start("step3-of-poison=die");
+  JobRequest poison = Request(1);
+  poison.parameters.prompt = "poison";
+  const std::string bad = Submit(poison);
+  std::vector<std::string> good;
+  for (uint64_t seed = 2; seed <= 5; ++seed) good.push_back(Submit(Request(seed)));
+  const Job failed = WaitForEnd(bad);
+  EXPECT_EQ(failed.state, JobState::kFailed);
+  EXPECT_THAT(std::string(failed.error.message()), HasSubstr("killed by signal 9"));
+  for (const std::string& id : good) EXPECT_EQ(WaitForEnd(id).state, JobState::kDone);
+}
+
+TEST_F(DurableImageServiceTest, JobsOfAGroupWhoseRanksDisagreeAreMadeByOneRank) {
+  layout_ = {.layout = "cfg=2"};
+  Start("rank1:drift-of-poison=3");
+  JobRequest request = Request(1);
+  request.parameters.prompt = "poison";
+  const Job job = WaitForEnd(Submit(request));
+  EXPECT_EQ(job.state, JobState::kDone) << job.error;
+  EXPECT_EQ(job.layout, "serial");
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/data/certificates")) << "the layout is no longer certified";
+}
+
+TEST_F(DurableImageServiceTest, ARequestThatTheModelRefusesFailsAlone) {
+  Start("start-of-poison=error");
+  JobRequest bad = Request(1);
+  bad.parameters.prompt = "poison";
+  const Job failed = WaitForEnd(Submit(bad));
+  EXPECT_EQ(failed.state, JobState::kFailed);
+  EXPECT_THAT(std::string(failed.error.message()), HasSubstr("fails as it was told to"));
+  EXPECT_EQ(WaitForEnd(Submit(Request(2))).state, JobState::kDone);
+}
+
+TEST_F(DurableImageServiceTest, AJobThatRunsCanBeCancelled) {
+  Start("step3-of-slow=hang");
+  JobRequest slow = Request(1);
+  slow.parameters.prompt = "slow";
+  const std::string id = Submit(slow);
+  Events events;
+  const auto watch = service_->Watch(caller_, id, events.listener());
+  ASSERT_TRUE(events.WaitFor<StepEvent>());
+  const absl::StatusOr<Job> cancelled = service_->Cancel(caller_, id);
+  ASSERT_TRUE(cancelled.ok());
+  EXPECT_EQ(cancelled->state, JobState::kCancelled);
+  EXPECT_EQ(events.WaitForEnd().state, JobState::kCancelled);
+  // It comes to nothing, but the queue it leaves does not.
+  EXPECT_EQ(service_->Get(caller_, id)->images.size(), 0u);
+}
+
+TEST_F(DurableImageServiceTest, AJobBelongsToItsTenant) {
+  Start();
+  const std::string id = Submit(Request(1));
+  const Job job = WaitForEnd(id);
+  const Caller other = {.tenant = "other"};
+  EXPECT_EQ(service_->Get(other, id).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(service_->Cancel(other, id).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(service_->ReadImage(other, job.images[0].id).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(service_->Watch(other, id, [](const JobEvent&) {}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(service_->List(other, {})->jobs.empty());
+  EXPECT_EQ(service_->List(caller_, {})->jobs.size(), 1u);
+}
+
+TEST_F(DurableImageServiceTest, OneIdempotencyKeyIsOneJob) {
+  Start();
+  const auto first = service_->Submit(caller_, Request(1), IdempotencyKey{.key = "k", .digest = "d"});
+  const auto second = service_->Submit(caller_, Request(1), IdempotencyKey{.key = "k", .digest = "d"});
+  const auto third = service_->Submit(caller_, Request(2), IdempotencyKey{.key = "k", .digest = "e"});
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(first->job.id, second->job.id);
+  EXPECT_TRUE(second->existed);
+  EXPECT_EQ(third.status().code(), absl::StatusCode::kAlreadyExists);
+  WaitForEnd(first->job.id);
+}
+
+TEST_F(DurableImageServiceTest, AFullQueueRefusesWithTheTimeToComeAgain) {
+  Start("load=hang", {.max_queued_jobs = 3});
+  for (uint64_t seed = 1; seed <= 3; ++seed) Submit(Request(seed));
+  const absl::Status refused = service_->Submit(caller_, Request(4), std::nullopt).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(RetryAfter(refused).has_value());
+  EXPECT_THAT(service_->MetricsText(), HasSubstr("tessera_rejected_jobs_total{reason=\"queue_full\"} 1"));
+  EXPECT_EQ(service_->Info().queued_jobs, 3);
+}
+
+TEST_F(DurableImageServiceTest, IsReadyOnceAGroupHasItsModel) {
+  Start("load=hang");
+  EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(service_->Probe().code(), absl::StatusCode::kUnavailable);
+  service_.reset();
+  Start("load=hang", {.ready_when_durable = true});
+  EXPECT_EQ(service_->Ready(), absl::OkStatus());
+  service_.reset();
+  Start();
+  WaitForEnd(Submit(Request(1)));
+  EXPECT_EQ(service_->Ready(), absl::OkStatus());
+  EXPECT_EQ(service_->Probe(), absl::OkStatus());
+  EXPECT_TRUE(service_->ListModels()[0].ready);
+}
+
+TEST_F(DurableImageServiceTest, DrainingAcceptsNothingAndFinishesWhatRuns) {
+  Start();
+  const std::string id = Submit(Request(1));
+  Events events;
+  const auto watch = service_->Watch(caller_, id, events.listener());
+  ASSERT_TRUE(events.WaitFor<StepEvent>());
+  service_->Drain(kSoon);
+  EXPECT_EQ(service_->Get(caller_, id)->state, JobState::kDone);
+  EXPECT_EQ(service_->Submit(caller_, Request(2), std::nullopt).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(DurableImageServiceTest, AnUncertifiedLayoutIsRefusedWithItsReason) {
+  layout_ = {.layout = "cfg=2"};
+  Start("layout-drift=3");
+  for (absl::Time end = absl::Now() + kSoon; service_->Info().groups[0].state != "refused" && absl::Now() < end;) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_EQ(service_->Info().groups[0].state, "refused");
+  EXPECT_THAT(service_->Info().groups[0].reason, HasSubstr("it did not pass"));
+  EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(DurableImageServiceTest, TwoServicesDoNotShareAFolder) {
+  Start();
+  DurableServiceOptions options = {.data_folder = folder_ + "/data",
+                                   .groups = {{.name = "tiny", .load = {.model = folder_ + "/tiny"}}},
+                                   .log = [](const std::string&) {}};
+  EXPECT_FALSE(DurableImageService::Start(options).ok());
+}
+
+}  // namespace
+}  // namespace tessera
