@@ -7,8 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -34,6 +36,7 @@ class GrpcServerTest : public ::testing::Test {
                                          [this](const CallRecord& record) {
                                            const std::lock_guard lock(mutex_);
                                            records_.push_back(record);
+                                           recorded_.notify_all();
                                          }},
                                     *service_, *gate_);
     ASSERT_TRUE(server.ok()) << server.status();
@@ -54,6 +57,7 @@ class GrpcServerTest : public ::testing::Test {
   }
 
   std::mutex mutex_;
+  std::condition_variable recorded_;
   std::vector<CallRecord> records_;
   std::unique_ptr<FakeImageService> service_;
   std::unique_ptr<CallGate> gate_;
@@ -167,6 +171,27 @@ TEST_F(GrpcServerTest, CancellingGenerateCancelsItsJob) {
   EXPECT_TRUE(service_->WaitForJobs(JobState::kCancelled, 1, absl::Seconds(60)));
   EXPECT_TRUE(service_->WaitForWatches(0, absl::Seconds(60)));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(GrpcServerTest, ACallThatIsCancelledWhileItsJobIsAcceptedLeavesNoJobBehind) {
+  std::promise<void> submitting, cancelled;
+  StartWith({.paused = true, .before_submit = [&] {
+               submitting.set_value();
+               cancelled.get_future().wait_for(std::chrono::seconds(60));
+             }});
+  grpc::ClientContext context;
+  SetDeadline(context);
+  const auto reader = stub_->Generate(&context, Request("a"));
+  ASSERT_EQ(submitting.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  context.TryCancel();
+  {
+    std::unique_lock lock(mutex_);
+    ASSERT_TRUE(recorded_.wait_for(lock, std::chrono::seconds(60), [this] { return !records_.empty(); }));
+    EXPECT_EQ(records_[0].status, 1);
+  }
+  cancelled.set_value();
+  EXPECT_TRUE(service_->WaitForJobs(JobState::kCancelled, 1, absl::Seconds(60)));
+  EXPECT_TRUE(service_->WaitForWatches(0, absl::Seconds(60)));
 }
 
 TEST_F(GrpcServerTest, AGenerateWithAnIdempotencyKeyLeavesItsJobRunning) {

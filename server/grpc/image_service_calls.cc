@@ -152,8 +152,11 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
     absl::StatusOr<Caller> caller = Authenticate(call.gate, context);
     call.pool.Post([stream, caller = std::move(caller), choose = std::move(choose)] {
       if (!caller.ok()) return stream->End(caller.status());
-      stream->caller_ = *caller;
-      stream->authenticated_ = true;
+      {
+        const std::lock_guard lock(stream->mutex_);
+        stream->caller_ = *caller;
+        stream->authenticated_ = true;
+      }
       stream->Begin(choose);
     });
     return stream.get();
@@ -186,11 +189,18 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
   void Begin(const Choose& choose) {
     absl::StatusOr<Subject> subject = choose(caller_);
     if (!subject.ok()) return End(subject.status());
+    bool too_late;
     {
       const std::lock_guard lock(mutex_);
       subject_ = *std::move(subject);
-      if (subject_.first.has_value()) Add(*std::move(subject_.first));
+      too_late = ended_;
+      if (!too_late && subject_.first.has_value()) Add(*std::move(subject_.first));
       Continue();
+    }
+    if (too_late) {
+      // The client went away while its job was on its way into the queue.
+      if (subject_.cancels_job) (void)call_.service.Cancel(caller_, subject_.job).status();
+      return;
     }
     absl::StatusOr<std::shared_ptr<JobEventPump>> pump =
         JobEventPump::Start(call_.service, call_.pool, caller_, subject_.job,
@@ -289,7 +299,6 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
   const CallContext& call_;
   grpc::CallbackServerContext& context_;
   const absl::Time begun_ = absl::Now();
-  bool authenticated_ = false;          // set before Begin, as is caller_
   std::shared_ptr<EventStream> alive_;  // until OnDone
   Caller caller_;                       // set before Begin
   Subject subject_;                     // set before there are events
@@ -298,7 +307,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
   std::shared_ptr<JobEventPump> pump_;
   std::deque<v1::JobEvent> waiting_;
   size_t pending_ = 0;  // bytes of these
-  bool writing_ = false, cancelled_ = false, ended_ = false, finished_ = false;
+  bool authenticated_ = false, writing_ = false, cancelled_ = false, ended_ = false, finished_ = false;
   CallRecord record_;
   grpc::Status end_;
 };

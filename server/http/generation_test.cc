@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 
 #include <boost/json.hpp>
+#include <future>
+#include <thread>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -123,6 +125,25 @@ TEST(GenerationTest, AClientThatGoesAwayCancelsItsJob) {
   client.Close();
   EXPECT_TRUE(api.service().WaitForJobs(JobState::kCancelled, 1, absl::Seconds(30)));
   EXPECT_TRUE(api.service().WaitForWatches(0, absl::Seconds(30)));
+}
+
+TEST(GenerationTest, AClientThatGoesAwayWhileItsJobIsAcceptedLeavesNoJobBehind) {
+  std::promise<void> submitting, gone;
+  ApiFixture api({.service = {.paused = true, .before_submit = [&] {
+                                submitting.set_value();
+                                gone.get_future().wait_for(std::chrono::seconds(60));
+                              }}});
+  HttpTestClient client(api.port());
+  const std::string body = R"({"prompt":"a"})";
+  client.Send(absl::StrCat("POST /v1/images/generations HTTP/1.1\r\nHost: localhost\r\nContent-Type: ",
+                           "application/json\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+  ASSERT_EQ(submitting.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  client.Close();
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (api.server().connections() > 0 && absl::Now() < deadline) std::this_thread::yield();
+  gone.set_value();
+  EXPECT_TRUE(api.service().WaitForJobs(JobState::kCancelled, 1, absl::Seconds(60)));
+  EXPECT_TRUE(api.service().WaitForWatches(0, absl::Seconds(60)));
 }
 
 TEST(GenerationTest, AFailedJobIsAnErrorThatClientsDoNotRetry) {

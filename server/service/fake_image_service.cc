@@ -134,6 +134,7 @@ absl::Status FakeImageService::CheckRoom(const Caller& caller) {
 
 absl::StatusOr<Submitted> FakeImageService::Submit(const Caller& caller, const JobRequest& request,
                                                    const std::optional<IdempotencyKey>& idempotency) {
+  if (options_.before_submit) options_.before_submit();
   const std::lock_guard lock(mutex_);
   if (idempotency.has_value()) {
     const auto known = idempotency_.find({caller.tenant, idempotency->key});

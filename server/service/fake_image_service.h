@@ -27,6 +27,7 @@ struct FakeServiceOptions {
   int64_t max_queued = 1000;        // jobs that have not ended
   absl::Duration retention = absl::Hours(24);
   std::function<absl::Time()> now = absl::Now;
+  std::function<void()> before_submit;  // called by every Submit; may take its time
 };
 
 // What the fake serves unless told otherwise: 16 to 1024 pixels in multiples of 16, four steps.
