@@ -32,7 +32,7 @@ server_pid=$!
 exec 3>"$work/stay"
 until [[ -s $work/ports ]]; do kill -0 "$server_pid"; sleep 0.05; done
 port=$(sed 's/.*"http":\([0-9]*\).*/\1/' "$work/ports")
-.deps/client-tests/bin/schemathesis run "http://127.0.0.1:$port/openapi.json" --experimental=openapi-3.1 \
+HYPOTHESIS_STORAGE_DIRECTORY=$work/hypothesis .deps/client-tests/bin/schemathesis run "http://127.0.0.1:$port/openapi.json" --experimental=openapi-3.1 \
   --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance \
   --exclude-path-regex '/events$' --hypothesis-max-examples "${TESSERA_SCHEMATHESIS_EXAMPLES:-50}" \
   --hypothesis-seed 1 --request-timeout 60000
