@@ -50,6 +50,9 @@ absl::Status StatusOf(const c10::Error& error) {
   return absl::InternalError("the tensor library reported an error; the worker's log has it");
 }
 
+// What the guard acts on, as on latents that differ between ranks.
+absl::Status NoLongerFinite() { return absl::DataLossError("the latents are no longer finite"); }
+
 // The front end watches the ranks and ends a group whose ranks no longer get on, so this is only the last resort.
 constexpr std::chrono::hours kCommunicatorDeadline(2);
 
@@ -305,7 +308,14 @@ absl::StatusOr<Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
   }
   if (batch.empty()) return absl::InvalidArgumentError("a step without jobs");
   return Guarded([&]() -> absl::StatusOr<Stepped> {
-    denoiser_->Step(batch);
+    try {
+      denoiser_->Step(batch);
+    } catch (const CommError&) {
+      throw;
+    } catch (const std::runtime_error&) {
+      if (std::ranges::all_of(batch, [](const DenoiseJob* job) { return job->finite; })) throw;
+      return NoLongerFinite();
+    }
     uint64_t digest = 0;
     if (denoiser_->has_latents()) {
       for (const DenoiseJob* job : batch) digest = Digest(digest, job->latents);
@@ -321,7 +331,7 @@ absl::StatusOr<Decoded> Engine::Decode(uint64_t job, RowSink rows) {
   const Job& found = it->second;
   return Guarded([&]() -> absl::StatusOr<Decoded> {
     denoiser_->Flush();
-    if (!found.denoise.finite) return absl::InternalError("the latents are no longer finite");
+    if (!found.denoise.finite) return NoLongerFinite();
     const absl::StatusOr<at::Tensor> image = model_->family->Decode(found.denoise.latents.unsqueeze(0), context_);
     if (!image.ok()) {
       Poison(std::string(image.status().message()));  // the other ranks may wait for this one's rows

@@ -250,6 +250,8 @@ absl::Status GroupRunner::WaitForStep() {
     return absl::OkStatus();
   }
   if (IsDead(stepped.status(), *group_)) return stepped.status();
+  // One rank may do what the layout cannot.
+  if (stepped.status().code() == absl::StatusCode::kDataLoss && layout() != Layout()) return stepped.status();
   // Steps behind it are of the same jobs or fail likewise; what they say is of no interest.
   for (const Flight& later : std::exchange(flights_, {})) {
     const absl::Status ignored = group_->WaitForStep(later.sequence).status();

@@ -1,7 +1,8 @@
 #!/bin/sh
 # run_commands.sh TESSERA ROOT DOCUMENT…: runs every command that a document shows, as a reader would: in order, in one
 # empty folder for each document. A command is an indented line that begins with "tessera" or "mkdir". A model that a
-# clone does not have is written PATH/TO/…; a tiny one of the same layout takes its place.
+# clone does not have is written PATH/TO/…; a tiny one of the same layout takes its place. A server is started on ports that
+# are free and ended with SIGTERM once it listens.
 set -eu
 tessera=$1 root=$2
 shift 2
@@ -13,9 +14,31 @@ for document in "$@"; do
   grep -E '^    (tessera|mkdir) ' "$root/$document" |
     sed -E "s|PATH/TO/FLUX[^ ]*|$root/tests/golden/pipelines/flux_dev|; s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |" >"$folder/commands"
   [ -s "$folder/commands" ] || { echo "$document shows no command"; exit 1; }
+  printf '%s\n' 'listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}' 'groups: [{model: emoji}]' \
+    >"$folder/tessera.yaml"
   while IFS= read -r line; do
     echo "$document: $line"
-    (cd "$folder" && eval "$line") </dev/null || { echo "FAILED: $line"; exit 1; }
+    case $line in
+      *--print-config*) serves=0 ;;
+      '"'*'" serve'*) serves=1 ;;
+      *) serves=0 ;;
+    esac
+    if [ $serves = 1 ]; then
+      line=$(echo "$line" | sed 's/ --config tessera.yaml//; s/" serve/" serve --config tessera.yaml/')
+      rm -f "$folder/listening"
+      (cd "$folder" && eval "exec $line" >listening 2>log) </dev/null &
+      server=$!
+      tries=0
+      until grep -q listening "$folder/listening" 2>/dev/null; do
+        tries=$((tries + 1))
+        kill -0 $server 2>/dev/null && [ $tries -lt 600 ] || { cat "$folder/log"; echo "FAILED: $line"; exit 1; }
+        sleep 0.1
+      done
+      kill -TERM $server
+      wait $server || { cat "$folder/log"; echo "FAILED: $line"; exit 1; }
+    else
+      (cd "$folder" && eval "$line") </dev/null || { echo "FAILED: $line"; exit 1; }
+    fi
     count=$((count + 1))
   done <"$folder/commands"
   rm -rf "$folder"
