@@ -34,9 +34,9 @@ class LayoutRuns {
     Denoiser& denoiser;
   };
 
-  // `model` is a folder of tests/golden/pipelines.
+  // `model` is a folder of tests/golden/pipelines, or an absolute path.
   explicit LayoutRuns(const std::string& model) {
-    absl::StatusOr<ModelFolder> folder = ModelFolder::Open("tests/golden/pipelines/" + model);
+    absl::StatusOr<ModelFolder> folder = ModelFolder::Open(model[0] == '/' ? model : "tests/golden/pipelines/" + model);
     TORCH_CHECK(folder.ok(), std::string(folder.status().message()));
     entry_ = *FindFamily(folder->class_name());
     folder_.emplace(*std::move(folder));

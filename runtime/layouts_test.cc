@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/layout_runs.h"
+#include "runtime/many_heads_folder.h"
 
 namespace tessera {
 namespace {
@@ -69,6 +70,51 @@ TEST_P(LayoutTest, SinglePrecisionStaysWithinItsOwnRounding) {
   }
   for (const Layout& layout : runs_.Legal({"cfg=2,ulysses=2", "ring=3", "tensor=2", "pipe=2"})) {
     EXPECT_LE(runs_.WorstError(layout, serial, at::kFloat), std::max(1e-5, 2 * own)) << LayoutText(layout);
+  }
+}
+
+// Degrees that four heads do not have, and products that four blocks do not.
+TEST(ManyHeadsLayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
+  const ManyHeadsFolder folder;
+  const LayoutRuns runs(folder.path());
+  const std::vector<at::Tensor> serial = runs.RunSerially(at::kDouble);
+  const std::vector<std::string> layouts = {"ulysses=3",
+                                            "ulysses=6",
+                                            "ulysses=8",
+                                            "tensor=3",
+                                            "tensor=6",
+                                            "tensor=8",
+                                            "ring=4",
+                                            "ring=6",
+                                            "ring=7",
+                                            "pipe=4",
+                                            "pipe=5",
+                                            "ulysses=3,tensor=2",
+                                            "ulysses=2,tensor=4",
+                                            "ring=2,ulysses=3",
+                                            "ring=2,ulysses=4",
+                                            "ring=4,ulysses=2",
+                                            "ring=2,tensor=3",
+                                            "cfg=2,ulysses=4",
+                                            "cfg=2,ulysses=3",
+                                            "cfg=2,ring=4",
+                                            "cfg=2,tensor=4",
+                                            "cfg=2,pipe=4",
+                                            "pipe=4,ulysses=2",
+                                            "pipe=2,ring=4",
+                                            "pipe=2,tensor=4",
+                                            "cfg=2,pipe=2,ring=2",
+                                            "cfg=2,pipe=2,ulysses=2",
+                                            "cfg=2,pipe=2,tensor=2",
+                                            "cfg=2,ring=2,tensor=2",
+                                            "cfg=2,ulysses=2,tensor=2",
+                                            "pipe=2,ring=2,tensor=2",
+                                            "pipe=2,ulysses=2,tensor=2",
+                                            "cfg=2,ring=2,ulysses=2"};
+  for (const std::string& text : layouts) {
+    const double error = runs.WorstError(*ParseLayout(text), serial, at::kDouble);
+    EXPECT_GE(error, 0) << text;
+    EXPECT_LE(error, 1e-12) << text;
   }
 }
 
