@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -78,6 +79,11 @@ class Verifier {
     if (!group.ok()) return group.status();
     LoadParameters load = request_.load;
     load.dtype = dtype;
+    // Sums are taken in another order with another number of threads, so one rank has as many as each rank of the
+    // layout: what differs then is the layout.
+    const int32_t all =
+        load.threads > 0 ? load.threads : static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
+    load.threads = std::max(1, all / request_.layout.ranks()) * layout.ranks();
     if (absl::StatusOr<Loaded> loaded = (*group)->Load(load); !loaded.ok()) return loaded.status();
     Runs runs;
     for (size_t i = 0; i < canaries_.size(); ++i) {
