@@ -144,7 +144,8 @@ uint64_t WeightBytes(const Layout& layout, const LayoutModel& model) {
   // A stage has whole blocks, and each block's matrices are shared out.
   const uint64_t blocks = static_cast<uint64_t>(std::max(model.blocks, 1));
   const uint64_t stages = static_cast<uint64_t>(layout.mesh.pipe);
-  const uint64_t of_stage = model.block_bytes / blocks * ((blocks + stages - 1) / stages);
+  const uint64_t of_largest = (blocks + stages - 1) / stages;
+  const uint64_t of_stage = model.block_bytes / blocks * of_largest + model.block_bytes % blocks * of_largest / blocks;
   return model.other_bytes + of_stage / static_cast<uint64_t>(layout.mesh.tensor);
 }
 

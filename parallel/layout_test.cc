@@ -162,6 +162,12 @@ TEST(LayoutCheckTest, WeightsMustFit) {
   EXPECT_EQ(WeightBytes(Parsed("pipe=2,tensor=2"), model), 5 * gib);
 }
 
+TEST(LayoutCheckTest, OneRankHoldsEveryByteOfBlocksThatDoNotDivide) {
+  const LayoutModel model = {.blocks = 10, .block_bytes = 48, .other_bytes = 5};
+  EXPECT_EQ(WeightBytes(Parsed("serial"), model), 53u);
+  EXPECT_EQ(WeightBytes(Parsed("pipe=2"), model), 24u + 5);
+}
+
 TEST(LayoutCheckTest, NearestLayoutsChangeLittleAndKeepTheRanks) {
   const LayoutModel model = {.heads = 6, .blocks = 4, .max_cfg_branches = 2};
   EXPECT_THAT(CheckError("cfg=2,ulysses=4", model), HasSubstr("Nearest legal with 8 ranks: cfg=2,ring=2,ulysses=2; "));
