@@ -23,6 +23,8 @@ struct FamilyDescription {
   int64_t max_sequence_length = 0;
   int64_t heads = 0, blocks = 0;
   ExchangeModel exchange;             // what ranks exchange for it
+  int64_t token_side = 0;             // of an image token, in pixels
+  int64_t text_tokens = 0;            // of a prompt of the default length, as blocks see it
   std::vector<double> block_flops;    // what each block costs at the default size: pipeline stages are balanced by it
   bool binning_keeps_size = true;     // under binning the image is brought back to the size that was asked for
   std::vector<std::string> options;   // fields of PromptOptions that the family reads, by their names

@@ -77,7 +77,7 @@ absl::StatusOr<EncodedText> LatentFamily::EncodeText(size_t index, const TextCal
 
 void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,
                    FamilyDescription& description) {
-  description.size_multiple = autoencoder.factor() * patch;
+  description.token_side = description.size_multiple = autoencoder.factor() * patch;
   description.min_size = description.size_multiple;
   description.max_size = max_side / description.size_multiple * description.size_multiple;
   description.default_height = description.default_width = default_latent_side * autoencoder.factor();
@@ -87,6 +87,7 @@ void DescribeBlockCosts(double mlp_ratio, int64_t latent_side, int64_t patch, in
                         FamilyDescription& description) {
   const ExchangeModel& model = description.exchange;
   const int64_t side = latent_side / patch;
+  description.text_tokens = text_tokens;
   for (int i = 0; i < static_cast<int>(model.blocks.size()); ++i) {
     const BlockExchange& block = model.blocks[static_cast<size_t>(i)];
     const BlockCost cost{.kind = block.kind,

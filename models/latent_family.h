@@ -68,7 +68,7 @@ void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t 
                    FamilyDescription& description);
 
 // What each block of `description.exchange` costs for an image of `latent_side` latents a side, `patch` a token, and
-// with so many text tokens. `mlp_ratio` as in BlockCost.
+// with so many text tokens, those of a prompt of the default length. `mlp_ratio` as in BlockCost.
 void DescribeBlockCosts(double mlp_ratio, int64_t latent_side, int64_t patch, int64_t text_tokens,
                         FamilyDescription& description);
 

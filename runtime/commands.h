@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "models/placement.h"
 #include "models/prompt_options.h"
+#include "parallel/layout_bytes.h"
 
 namespace tessera {
 
@@ -26,6 +27,16 @@ struct ModelComponent {
   uint64_t bytes = 0;              // as stored
   std::string dtype;               // as stored; "mixed" where there are several
   std::vector<std::string> files;  // names relative to the model's folder
+};
+
+// What of a transformer decides what its ranks send each other, and which blocks make a pipeline stage.
+struct TransformerShape {
+  ExchangeModel exchange;           // without blocks where nothing of this is known
+  std::vector<double> block_flops;  // of each block, at the default size
+  int32_t token_side = 0;           // of an image token, in pixels
+  int32_t text_tokens = 0;          // of a prompt of the default length, as blocks see it
+
+  bool known() const { return !exchange.blocks.empty(); }
 };
 
 // All that a front end knows of a model.
@@ -52,6 +63,7 @@ struct ModelDescription {
   std::vector<std::string> samplers;
   int32_t heads = 0;
   int32_t blocks = 0;
+  TransformerShape transformer;
   std::string libraries;              // that the worker computes with, and how: part of what a certificate is about
   std::vector<std::string> warnings;  // unknown fields of configuration files, and the like
 };

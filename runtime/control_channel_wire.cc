@@ -214,6 +214,42 @@ absl::StatusOr<JobParameters> FromWire(const internal::JobParameters& wire) {
   return parameters;
 }
 
+internal::BlockKind ToWire(BlockKind kind) {
+  switch (kind) {
+    case BlockKind::kImage:
+      return internal::BLOCK_KIND_IMAGE;
+    case BlockKind::kCross:
+      return internal::BLOCK_KIND_CROSS;
+    case BlockKind::kJoint:
+      return internal::BLOCK_KIND_JOINT;
+    case BlockKind::kFused:
+      return internal::BLOCK_KIND_FUSED;
+  }
+  return internal::BLOCK_KIND_IMAGE;
+}
+
+// A cost for each block.
+void ToWire(const TransformerShape& shape, internal::TransformerShape* wire) {
+  wire->set_width(shape.exchange.width);
+  wire->set_output_features(shape.exchange.output_features);
+  wire->set_prediction_features(shape.exchange.prediction_features);
+  wire->set_token_side(shape.token_side);
+  wire->set_text_tokens(shape.text_tokens);
+  for (size_t b = 0; b < shape.exchange.blocks.size(); ++b) {
+    const BlockExchange& block = shape.exchange.blocks[b];
+    internal::TransformerBlock* sent = wire->add_blocks();
+    sent->set_kind(ToWire(block.kind));
+    sent->set_second_attention(block.second_attention);
+    sent->set_text_ends(block.text_ends);
+    sent->set_flops(shape.block_flops[b]);
+  }
+  for (const LongSkip& skip : shape.exchange.long_skips) {
+    internal::LongSkip* sent = wire->add_long_skips();
+    sent->set_from(skip.from);
+    sent->set_to(skip.to);
+  }
+}
+
 void ToWire(const ModelDescription& description, internal::ModelDescription* wire) {
   wire->set_pipeline(ReplaceInvalidUtf8(description.pipeline));
   wire->set_family(ReplaceInvalidUtf8(description.family));
@@ -246,6 +282,10 @@ void ToWire(const ModelDescription& description, internal::ModelDescription* wir
   wire->set_libraries(ReplaceInvalidUtf8(description.libraries));
   wire->set_heads(description.heads);
   wire->set_blocks(description.blocks);
+  const TransformerShape& shape = description.transformer;
+  if (shape.known() && shape.block_flops.size() == shape.exchange.blocks.size()) {
+    ToWire(shape, wire->mutable_transformer());
+  }
   for (const std::string& warning : description.warnings) wire->add_warnings(ReplaceInvalidUtf8(warning));
 }
 

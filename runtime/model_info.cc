@@ -64,6 +64,10 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelFolder& folder, std::s
   info.samplers = LegalSamplers(sampler);
   info.heads = static_cast<int32_t>(description.heads);
   info.blocks = static_cast<int32_t>(description.blocks);
+  info.transformer = {.exchange = description.exchange,
+                      .block_flops = description.block_flops,
+                      .token_side = static_cast<int32_t>(description.token_side),
+                      .text_tokens = static_cast<int32_t>(description.text_tokens)};
   info.warnings = description.warnings;
   return info;
 }

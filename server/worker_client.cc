@@ -28,6 +28,10 @@ constexpr size_t kMaxLatentBytes = size_t{1} << 27;
 constexpr int32_t kMaxSide = 1 << 16;
 constexpr int32_t kMaxTokens = 1 << 16;
 constexpr int32_t kMaxBlocks = 1 << 16;
+// Of a transformer whose shape is told: so that what is computed from it is soon done and fits into 63 bits.
+constexpr int32_t kMaxShapeBlocks = 1 << 10;
+constexpr int64_t kMaxFeatures = int64_t{1} << 16;
+constexpr double kMaxBlockFlops = 1e30;
 
 absl::Status ProtocolError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat("the worker broke the control protocol: ", what));
@@ -42,6 +46,62 @@ absl::Status FromWire(const internal::Error& error) {
 template <typename Strings>
 std::vector<std::string> ToVector(const Strings& strings) {
   return std::vector<std::string>(strings.begin(), strings.end());
+}
+
+absl::StatusOr<BlockKind> FromWire(internal::BlockKind kind) {
+  switch (kind) {
+    case internal::BLOCK_KIND_IMAGE:
+      return BlockKind::kImage;
+    case internal::BLOCK_KIND_CROSS:
+      return BlockKind::kCross;
+    case internal::BLOCK_KIND_JOINT:
+      return BlockKind::kJoint;
+    case internal::BLOCK_KIND_FUSED:
+      return BlockKind::kFused;
+    default:
+      return ProtocolError("a transformer with an unknown kind of block");
+  }
+}
+
+absl::StatusOr<TransformerShape> FromWire(const internal::TransformerShape& wire, int32_t blocks) {
+  if (wire.width() < 1 || wire.width() > kMaxFeatures || wire.output_features() < 1 ||
+      wire.output_features() > kMaxFeatures || wire.prediction_features() < 1 ||
+      wire.prediction_features() > kMaxFeatures) {
+    return ProtocolError("a transformer without legal widths");
+  }
+  if (wire.token_side() < 1 || wire.token_side() > kMaxSide || wire.text_tokens() < 0 ||
+      wire.text_tokens() > kMaxTokens) {
+    return ProtocolError("a transformer without legal tokens");
+  }
+  if (wire.blocks_size() < 1 || wire.blocks_size() != blocks || blocks > kMaxShapeBlocks) {
+    return ProtocolError("a transformer with another number of blocks than the model");
+  }
+  TransformerShape shape = {.exchange = {.width = wire.width(),
+                                         .output_features = wire.output_features(),
+                                         .prediction_features = wire.prediction_features(),
+                                         .blocks = {},
+                                         .long_skips = {}},
+                            .block_flops = {},
+                            .token_side = wire.token_side(),
+                            .text_tokens = wire.text_tokens()};
+  for (const internal::TransformerBlock& block : wire.blocks()) {
+    const absl::StatusOr<BlockKind> kind = FromWire(block.kind());
+    if (!kind.ok()) return kind.status();
+    if (!(block.flops() >= 0 && block.flops() <= kMaxBlockFlops)) {
+      return ProtocolError("a transformer with a block without a legal cost");
+    }
+    shape.exchange.blocks.push_back(
+        {.kind = *kind, .second_attention = block.second_attention(), .text_ends = block.text_ends()});
+    shape.block_flops.push_back(block.flops());
+  }
+  if (wire.long_skips_size() > blocks) return ProtocolError("a transformer with more long skips than blocks");
+  for (const internal::LongSkip& skip : wire.long_skips()) {
+    if (skip.from() < 0 || skip.to() <= skip.from() || skip.to() >= blocks) {
+      return ProtocolError("a transformer with a long skip that leads nowhere");
+    }
+    shape.exchange.long_skips.push_back({.from = skip.from(), .to = skip.to()});
+  }
+  return shape;
 }
 
 absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire) {
@@ -85,6 +145,11 @@ absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire
   description.heads = wire.heads();
   description.libraries = wire.libraries();
   description.blocks = wire.blocks();
+  if (wire.has_transformer()) {
+    absl::StatusOr<TransformerShape> shape = FromWire(wire.transformer(), wire.blocks());
+    if (!shape.ok()) return shape.status();
+    description.transformer = *std::move(shape);
+  }
   description.warnings = ToVector(wire.warnings());
   return description;
 }

@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -189,6 +190,74 @@ TEST_F(ControlProtocolTest, CarriesWhatAModelReads) {
   EXPECT_EQ(heard->max_sequence_length, 48);
   EXPECT_EQ(heard->options, worker_.description.options);
   EXPECT_EQ(heard->blocks, 10);
+}
+
+ModelDescription DescribedTransformer() {
+  return {
+      .max_steps = 10,
+      .blocks = 4,
+      .transformer = {.exchange = {.width = 3072,
+                                   .output_features = 64,
+                                   .prediction_features = 32,
+                                   .blocks = {{.kind = BlockKind::kImage},
+                                              {.kind = BlockKind::kCross},
+                                              {.kind = BlockKind::kJoint, .second_attention = true, .text_ends = true},
+                                              {.kind = BlockKind::kFused}},
+                                   .long_skips = {{.from = 0, .to = 3}}},
+                      .block_flops = {1.0 / 3, 0, 2, 1e20},
+                      .token_side = 16,
+                      .text_tokens = 333}};
+}
+
+TEST_F(ControlProtocolTest, CarriesTheShapeOfATransformer) {
+  worker_.description = DescribedTransformer();
+  const absl::StatusOr<ModelDescription> heard = client_->Describe("m");
+  ASSERT_TRUE(heard.ok()) << heard.status();
+  const TransformerShape& said = worker_.description.transformer;
+  EXPECT_EQ(heard->transformer.exchange.width, 3072);
+  EXPECT_EQ(heard->transformer.exchange.output_features, 64);
+  EXPECT_EQ(heard->transformer.exchange.prediction_features, 32);
+  ASSERT_EQ(heard->transformer.exchange.blocks.size(), 4u);
+  for (size_t b = 0; b < 4; ++b) {
+    const BlockExchange &block = heard->transformer.exchange.blocks[b], &expected = said.exchange.blocks[b];
+    EXPECT_EQ(block.kind, expected.kind) << b;
+    EXPECT_EQ(block.second_attention, expected.second_attention) << b;
+    EXPECT_EQ(block.text_ends, expected.text_ends) << b;
+  }
+  EXPECT_EQ(heard->transformer.exchange.long_skips, said.exchange.long_skips);
+  EXPECT_EQ(heard->transformer.block_flops, said.block_flops);
+  EXPECT_EQ(heard->transformer.token_side, 16);
+  EXPECT_EQ(heard->transformer.text_tokens, 333);
+}
+
+TEST_F(ControlProtocolTest, AModelWithoutAKnownTransformerIsHeardAsThat) {
+  worker_.description = {.max_steps = 10, .blocks = 4};
+  const absl::StatusOr<ModelDescription> heard = client_->Describe("m");
+  ASSERT_TRUE(heard.ok()) << heard.status();
+  EXPECT_FALSE(heard->transformer.known());
+}
+
+TEST_F(ControlProtocolTest, ATransformerThatCannotBeIsNotBelieved) {
+  const auto refused = [this](void (*damage)(TransformerShape&)) {
+    worker_.description = DescribedTransformer();
+    damage(worker_.description.transformer);
+    const absl::Status status = client_->Describe("m").status();
+    return status.code() == absl::StatusCode::kUnavailable &&
+           std::string(status.message()).find("a transformer with") != std::string::npos;
+  };
+  EXPECT_FALSE(refused([](TransformerShape&) {}));
+  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.exchange.width = 0; }));
+  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.exchange.width = int64_t{1} << 40; }));
+  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.exchange.output_features = -1; }));
+  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.exchange.prediction_features = int64_t{1} << 40; }));
+  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.token_side = 0; }));
+  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.text_tokens = 1 << 30; }));
+  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.exchange.blocks.pop_back(), shape.block_flops.pop_back(); }));
+  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.block_flops[1] = -1; }));
+  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.block_flops[1] = std::nan(""); }));
+  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.exchange.long_skips[0].to = 4; }));
+  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.exchange.long_skips[0].from = -1; }));
+  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.exchange.long_skips[0] = {.from = 2, .to = 2}; }));
 }
 
 TEST_F(ControlProtocolTest, CarriesWhetherThePromptWasCached) {

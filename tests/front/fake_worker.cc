@@ -100,6 +100,13 @@ class FakeHandler final : public CommandHandler {
                            prompt_option::kSkipLayers, prompt_option::kOriginalSize};
     description.heads = 4;
     description.blocks = 10;
+    TransformerShape& transformer = description.transformer;
+    transformer.exchange.width = 32;
+    transformer.exchange.output_features = transformer.exchange.prediction_features = 16;
+    transformer.exchange.blocks.assign(10, {.kind = BlockKind::kCross});
+    transformer.block_flops.assign(10, 1);
+    transformer.token_side = 8;
+    transformer.text_tokens = 24;
     description.default_clean_caption = true;
     description.default_sampler = "dpm++";
     description.samplers = {"ddim", "euler", "dpm++"};
