@@ -22,6 +22,7 @@ CommandRun AddReplay(CLI::App& app);
 CommandRun AddModels(CLI::App& app);
 CommandRun AddBench(CLI::App& app);
 CommandRun AddVerify(CLI::App& app);
+CommandRun AddLayouts(CLI::App& app);
 CommandRun AddServe(CLI::App& app);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/byte_text.h"
 #include "client/command.h"
 #include "client/file_bytes.h"
 #include "client/json_line.h"
@@ -27,12 +28,6 @@ struct InspectOptions {
   ModelOptions model;
   bool json = false;
 };
-
-std::string ByteText(uint64_t bytes) {
-  if (bytes >= uint64_t{1} << 30) return absl::StrFormat("%.2f GiB", bytes / double(uint64_t{1} << 30));
-  if (bytes >= uint64_t{1} << 20) return absl::StrFormat("%.1f MiB", bytes / double(1 << 20));
-  return absl::StrFormat("%.1f KiB", bytes / 1024.0);
-}
 
 json::value JsonTextOrNull(const std::optional<std::string>& text) {
   return text.has_value() ? json::value(JsonText(*text)) : json::value(nullptr);

@@ -19,6 +19,7 @@ constexpr Command kCommands[] = {
     {"bench", "Measure how fast a model makes images on this machine", AddBench},
     {"serve", "Serve models over HTTP and gRPC", AddServe},
     {"verify", "Prove that a layout makes the images of one rank", AddVerify},
+    {"layouts", "List the layouts of a number of ranks: which are legal and certified, and what they cost", AddLayouts},
 };
 
 constexpr char kFooter[] =

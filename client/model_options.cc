@@ -20,9 +20,13 @@ void AddModelFoldersOption(CLI::App& app, std::string& folders) {
   AddText(app, {"--models-dir", "Further folders with models, separated by colons", "FOLDERS"}, folders);
 }
 
-void AddPlacementOptions(CLI::App& app, ModelOptions& options) {
+void AddDeviceOptions(CLI::App& app, ModelOptions& options) {
   AddText(app, {"--dtype", "fp64, fp32 or bf16 (default: fp32 on cpu, bf16 on cuda)", "NAME"}, options.dtype);
   AddText(app, {"--device", "cpu, cuda or cuda:N (default: cpu)", "NAME"}, options.device);
+}
+
+void AddPlacementOptions(CLI::App& app, ModelOptions& options) {
+  AddDeviceOptions(app, options);
   AddText(app, {"--threads", "CPU threads (default: all)", "N"}, options.threads);
   AddText(app, {"--text-encoders", "Where the text encoders are: rank0, cpu or unload (default: rank0)", "NAME"},
           options.text_encoders);

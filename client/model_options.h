@@ -30,7 +30,8 @@ struct ModelOptions {
 
 void AddModelOption(CLI::App& app, ModelOptions& options);
 void AddModelFoldersOption(CLI::App& app, std::string& folders);
-void AddPlacementOptions(CLI::App& app, ModelOptions& options);
+void AddDeviceOptions(CLI::App& app, ModelOptions& options);
+void AddPlacementOptions(CLI::App& app, ModelOptions& options);  // those of the device among them
 void AddLayoutOptions(CLI::App& app, ModelOptions& options);
 void AddCertifyOption(CLI::App& app, ModelOptions& options);
 void AddWorkerOptions(CLI::App& app, ModelOptions& options);

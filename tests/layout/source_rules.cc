@@ -51,6 +51,7 @@ const std::set<std::pair<std::string, std::string>>& Exceptions() {
       // The arithmetic of layouts, and the memory that the ranks of a group share.
       {"server", "parallel/layout.h"},
       {"client", "parallel/layout.h"},
+      {"server", "parallel/layout_bytes.h"},
       {"server", "parallel/mesh.h"},
       {"server", "parallel/host/mesh_groups.h"},
       {"server", "parallel/host/segment.h"},

@@ -1,0 +1,11 @@
+// Numbers of bytes as people read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tessera {
+
+std::string ByteText(uint64_t bytes);  // "24.0 KiB", "1.5 MiB", "23.80 GiB"
+
+}  // namespace tessera
