@@ -122,9 +122,9 @@ absl::Status WorkerGroup::Fail(const absl::Status& reason) {
   return reason;
 }
 
-bool WorkerGroup::has_failed() {
+absl::Status WorkerGroup::health() {
   std::lock_guard<std::mutex> lock(failure_mutex_);
-  return failure_.has_value();
+  return failure_.value_or(absl::OkStatus());
 }
 
 // How a worker ended, with its last words.

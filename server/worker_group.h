@@ -72,8 +72,8 @@ class WorkerGroup {
   absl::Status EndJob(uint64_t job);
   absl::Status Shutdown();
 
-  // Whether it has ended for good.
-  bool has_failed();
+  // The reason why it has ended for good; OK while it has not.
+  absl::Status health();
 
   int ranks() const { return static_cast<int>(workers_.size()); }
   const Layout& layout() const { return options_.layout; }

@@ -240,6 +240,11 @@ absl::StatusOr<Submitted> DurableImageService::Submit(const Caller& caller, cons
   return Submitted{.job = JobOf(record), .existed = submitted->existed};
 }
 
+std::optional<absl::Duration> DurableImageService::ExpectedWait(TaskId task) const {
+  const std::optional<absl::Duration> wait = scheduler_.ExpectedWait(task);
+  return wait == absl::InfiniteDuration() ? std::nullopt : wait;
+}
+
 Job DurableImageService::JobOf(const JobRecord& record) {
   Job job = {.id = record.id,
              .request = record.request,
@@ -257,7 +262,7 @@ Job DurableImageService::JobOf(const JobRecord& record) {
     if (const std::optional<int64_t> position = scheduler_.QueuePosition(task.id); position.has_value()) {
       if (!job.queue_position.has_value() || *position < *job.queue_position) {
         job.queue_position = position;
-        job.expected_wait = scheduler_.ExpectedWait(task.id);
+        job.expected_wait = ExpectedWait(task.id);
       }
     }
     if (const LiveTask* live = live_.Find(task.id); live != nullptr && live->attempt.has_value()) {
@@ -415,8 +420,7 @@ void DurableImageService::TellQueuePositions() {
         next = id;
       }
     }
-    if (first.has_value())
-      live_.Tell(job, QueuedEvent{.position = *first, .expected_wait = scheduler_.ExpectedWait(next)});
+    if (first.has_value()) live_.Tell(job, QueuedEvent{.position = *first, .expected_wait = ExpectedWait(next)});
   }
 }
 

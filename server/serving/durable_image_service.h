@@ -114,6 +114,7 @@ class DurableImageService final : public ImageService, private GroupOwner {
     changed_.notify_all();
   }
   const ServedModel* FindServed(const std::string& id) const;
+  std::optional<absl::Duration> ExpectedWait(TaskId task) const;  // absent also while no group of its model is ready
   Job JobOf(const JobRecord& record);
 
   // Does `write` until it succeeds, is refused, or the process ends: what happened is told to the disk even when that

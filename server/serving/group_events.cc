@@ -53,7 +53,7 @@ void DurableImageService::GiveUp(const std::vector<TaskId>& tasks, const absl::S
     const std::lock_guard lock(mutex_);
     for (const TaskId id : tasks) {
       LiveTask* task = live_.Find(id);
-      if (task == nullptr) continue;
+      if (task == nullptr || task->decoded) continue;
       task->again = true;
       task->steps_done = task->previews = 0;
       if (task->attempt.has_value()) attempts.push_back(*std::exchange(task->attempt, std::nullopt));
@@ -174,8 +174,9 @@ void DurableImageService::OnDecoded(GroupId group, TaskId id, Image image, const
   metrics_.Observe(ImageStage::kDecode, absl::Seconds(seconds));
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return stopping_ || pending_images_ < kMaxPendingImages; });
-  const LiveTask* task = live_.Find(id);
+  LiveTask* task = live_.Find(id);
   if (task == nullptr || !task->attempt.has_value()) return;  // cancelled meanwhile
+  task->decoded = true;
   const GroupRunnerOptions& runner = groups_[static_cast<size_t>(group - 1)];
   ++pending_images_;
   auto finished = std::make_shared<Finished>(Finished{.attempt = *task->attempt,

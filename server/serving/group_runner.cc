@@ -11,13 +11,13 @@ namespace tessera {
 namespace {
 
 constexpr absl::Duration kIdleWait = absl::Seconds(1);
-// A group that has worked for so long starts again at once when it dies.
+// A group that has made an image, or stood ready for so long, starts again at once when it dies.
 constexpr absl::Duration kHealthy = absl::Minutes(5);
 constexpr uint64_t kProbeJob = ~uint64_t{0};  // tasks count up from 1
 
 // Whether the group is of no more use after a call that ended so.
 bool IsDead(const absl::Status& status, WorkerGroup& group) {
-  return status.code() == absl::StatusCode::kUnavailable || group.has_failed();
+  return status.code() == absl::StatusCode::kUnavailable || !group.health().ok();
 }
 
 }  // namespace
@@ -125,14 +125,18 @@ void GroupRunner::Run() {
     running_.clear();
     flights_.clear();
     if (Stopping()) break;
-    if (status.code() == absl::StatusCode::kFailedPrecondition || status.code() == absl::StatusCode::kInvalidArgument) {
+    if (!ready && (status.code() == absl::StatusCode::kFailedPrecondition ||
+                   status.code() == absl::StatusCode::kInvalidArgument)) {
       SetState("refused", std::string(status.message()));
       break;
     }
-    if (ready && absl::Now() - opened > kHealthy) back_off = options_.first_back_off;
     SetState("restarting", std::string(status.message()));
-    Sleep(back_off);
-    back_off = std::min(2 * back_off, options_.longest_back_off);
+    if (std::exchange(has_made_images_, false) || (ready && absl::Now() - opened > kHealthy)) {
+      back_off = options_.first_back_off;
+    } else {
+      Sleep(back_off);
+      back_off = std::min(2 * back_off, options_.longest_back_off);
+    }
     std::lock_guard<std::mutex> lock(mutex_);
     ++restarts_;
   }
@@ -179,6 +183,8 @@ absl::Status GroupRunner::Open() {
 
 absl::Status GroupRunner::Work() {
   while (!Stopping()) {
+    // Workers may die while nobody asks them anything: no task is given to a group that is known to be dead.
+    if (absl::Status health = group_->health(); !health.ok()) return health;
     if (absl::Status answered = AnswerProbes(); !answered.ok()) return answered;
     StepPlan plan;
     if (flights_.size() < kMaxStepsInFlight) plan = owner_.Next(options_.id);
@@ -293,6 +299,7 @@ absl::Status GroupRunner::Decode(TaskId task) {
     if (IsDead(picture.status(), *group_)) return picture.status();
     owner_.OnFailed(options_.id, task, picture.status());
   } else {
+    has_made_images_ = true;
     owner_.OnDecoded(options_.id, task, std::move(picture->image), running_.at(task).started, picture->seconds);
   }
   return End(task);

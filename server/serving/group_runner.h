@@ -141,6 +141,7 @@ class GroupRunner {
   // Of the thread.
   std::map<TaskId, Running> running_;
   std::vector<Flight> flights_;  // in order
+  bool has_made_images_ = false;
   std::thread thread_;
 };
 

@@ -32,6 +32,8 @@ struct LiveTask {
   GroupId group = 0;
   int32_t steps_done = 0;
   int32_t previews = 0;
+  // Its picture has left the worker and is on its way to the disk: the worker's death is none of its business any more.
+  bool decoded = false;
   // To be enqueued again when the worker has let go of it.
   bool again = false;
 };
