@@ -13,6 +13,8 @@
 //   salt=N                  other pixels for the same request
 //   drift=N                 other latents from step N on
 //   layout-drift=N          the same in a group of several ranks
+//   step-time=MS            every step takes so long
+//   gate=FILE               the first step of a job whose prompt holds "gated" waits until FILE exists
 // An order that begins with rankN: is for that rank of the group alone; CALL-of-WORD is for jobs with that prompt.
 #include <signal.h>
 #include <unistd.h>
@@ -34,6 +36,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "runtime/control_channel.h"
 
 namespace tessera {
@@ -138,16 +141,19 @@ class FakeHandler final : public CommandHandler {
   }
 
   absl::StatusOr<Stepped> Step(absl::Span<const uint64_t> jobs) override {
-    Job& job = jobs_.at(jobs[0]);
+    const Job& first = jobs_.at(jobs[0]);
     for (const uint64_t id : jobs) {
-      const Job& stepping = jobs_.at(id);
-      const absl::Status status = Obey(absl::StrCat("step", stepping.completed + 1), stepping.parameters.prompt);
-      if (!status.ok()) return status;
-      if (id != jobs[0]) ++jobs_.at(id).completed;
+      Job& job = jobs_.at(id);
+      const std::string& prompt = job.parameters.prompt;
+      if (absl::Status status = Obey(absl::StrCat("step", job.completed + 1), prompt); !status.ok()) return status;
+      if (job.completed == job.parameters.steps) return absl::FailedPreconditionError("the job has no steps left");
+      if (job.completed == 0) WaitAtGate(prompt);
+      ++job.completed;
     }
-    if (job.completed == job.parameters.steps) return absl::FailedPreconditionError("the job has no steps left");
-    ++job.completed;
-    return Stepped{.completed = job.completed, .seconds = 0.5, .digest = DigestOf(job)};
+    if (const auto time = orders_.find("step-time"); time != orders_.end()) {
+      absl::SleepFor(absl::Milliseconds(std::stoi(time->second)));
+    }
+    return Stepped{.completed = first.completed, .seconds = 0.5, .digest = DigestOf(first)};
   }
 
   absl::StatusOr<Decoded> Decode(uint64_t id, RowSink rows) override {
@@ -189,6 +195,12 @@ class FakeHandler final : public CommandHandler {
     const bool drifts = drifting("drift") || drifting(absl::StrCat("drift-of-", job.parameters.prompt)) ||
                         (!serial_ && drifting("layout-drift"));
     return 1000 + static_cast<uint64_t>(job.completed) + (drifts ? 1000000 : 0);
+  }
+
+  void WaitAtGate(const std::string& prompt) const {
+    const auto gate = orders_.find("gate");
+    if (gate == orders_.end() || !absl::StrContains(prompt, "gated")) return;
+    while (access(gate->second.c_str(), F_OK) != 0) absl::SleepFor(absl::Milliseconds(2));
   }
 
   absl::Status Obey(const std::string& call, const std::string& prompt = "") {

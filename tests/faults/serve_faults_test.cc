@@ -1,0 +1,169 @@
+// `tessera serve` whose workers die, and which dies itself, with workers that need no model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "tests/faults/test_server.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ServeFaultsTest : public ::testing::Test {
+ protected:
+  TestServer& Start(const std::string& orders = "", std::vector<std::string> groups = {"{model: TINY}"}) {
+    server_ = std::make_unique<TestServer>(TestServerOptions{.worker = FAKE_WORKER, .groups = std::move(groups)});
+    server_->options().orders = absl::StrCat(orders, " gate=", server_->folder(), "/gate");
+    EXPECT_TRUE(server_->Start());
+    server_->WaitUntilReady();
+    return *server_;
+  }
+
+  std::string Running(const std::string& prompt) {
+    const std::string job = server_->Submit(prompt);
+    WaitUntil("running", [&] { return server_->StatusOf(job) == "running"; });
+    return job;
+  }
+
+  // What the same request gives when nothing happens.
+  std::string Undisturbed(const std::string& prompt) {
+    TestServer quiet({.worker = FAKE_WORKER, .groups = {"{model: TINY}"}});
+    if (!quiet.Start()) return "";
+    quiet.WaitUntilReady();
+    const std::string job = quiet.Submit(prompt);
+    EXPECT_EQ(quiet.Ended(job), "done");
+    return quiet.ImageBytes(quiet.Get(job));
+  }
+
+  std::unique_ptr<TestServer> server_;
+};
+
+TEST_F(ServeFaultsTest, AJobWhoseWorkerIsKilledIsMadeByTheNextOneAndItsWatcherSeesIt) {
+  for (const char* layout : {"serial", "cfg=2"}) {
+    TestServer& server = Start("", {absl::StrCat("{model: TINY, layout: \"", layout, "\"}")});
+    const std::string job = Running("gated apple");
+    HttpTestClient watcher(server.port());
+    watcher.Send(absl::StrCat("GET /v1/jobs/", job, "/events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    EXPECT_THAT(watcher.ReadUntil("event: started"), HasSubstr("event: started"));
+    kill(server.Workers().back(), SIGKILL);
+    WaitUntil("restarted", [&] { return server.Group().at("restarts").to_number<int>() == 1; });
+    server.Write("gate", "");
+    EXPECT_THAT(watcher.ReadUntil("event: done"), AllOf(HasSubstr("event: image"), HasSubstr("event: done")));
+    EXPECT_EQ(server.ImageBytes(server.Get(job)), Undisturbed("gated apple")) << layout;
+  }
+}
+
+TEST_F(ServeFaultsTest, AWorkerThatDiesWithoutWorkIsStartedAgainBeforeTheNextJob) {
+  TestServer& server = Start();
+  kill(server.Workers().front(), SIGKILL);
+  WaitUntil("restarted", [&] { return server.Group().at("restarts").to_number<int>() == 1; });
+  EXPECT_EQ(server.Ended(server.Submit("apple")), "done");
+  EXPECT_EQ(server.Group().at("restarts").to_number<int>(), 1);
+}
+
+TEST_F(ServeFaultsTest, AStoppedWorkerIsReplaced) {
+  TestServer& server = Start();
+  const std::string job = Running("gated apple");
+  kill(server.Workers().front(), SIGSTOP);
+  server.Write("gate", "");
+  EXPECT_EQ(server.Ended(job), "done");
+  EXPECT_EQ(server.Group().at("restarts").to_number<int>(), 1);
+}
+
+TEST_F(ServeFaultsTest, AKilledServerLosesNoJob) {
+  TestServer& server = Start();
+  const std::string done = server.Submit("pear");
+  ASSERT_EQ(server.Ended(done), "done");
+  std::vector<std::string> jobs = {Running("gated apple")};
+  for (int i = 0; i < 3; ++i) jobs.push_back(server.Submit(absl::StrCat("gated ", i)));
+  server.Kill();
+  server.Write("gate", "");
+  ASSERT_TRUE(server.Start());
+  for (const std::string& job : jobs) EXPECT_EQ(server.Ended(job), "done");
+  EXPECT_EQ(server.ImageBytes(server.Get(jobs[0])), Undisturbed("gated apple"));
+  EXPECT_EQ(server.ImageBytes(server.Get(done)), Undisturbed("pear"));
+}
+
+TEST_F(ServeFaultsTest, AStoppedWorkerDoesNotOutliveAKilledServer) {
+  TestServer& server = Start();
+  const pid_t worker = server.Workers().front();
+  kill(worker, SIGSTOP);
+  server.Kill();
+  EXPECT_TRUE(WaitUntilGone(worker));
+  EXPECT_EQ(server.SocketFolders(), 0u);
+}
+
+TEST_F(ServeFaultsTest, TerminationFinishesWhatRunsAndKeepsWhatWaits) {
+  TestServer& server = Start("", {"{model: TINY}", "{model: OTHER}"});
+  const std::string running = Running("gated apple");
+  server.process().Signal(SIGTERM);
+  WaitUntil("draining", [&] { return server.Call("GET", "/readyz").status == 503; });
+  const TestResponse refused = server.Call("POST", "/v1/jobs", R"({"prompt": "late"})");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_THAT(refused.body, HasSubstr("accepts no more jobs"));
+  server.Write("gate", "");
+  EXPECT_EQ(server.process().Wait(), 0) << server.process().errors();
+  ASSERT_TRUE(server.Start());
+  EXPECT_EQ(server.StatusOf(running), "done") << "it was finished before the end";
+}
+
+TEST_F(ServeFaultsTest, APoisonJobFailsAloneAndTheOthersAreMade) {
+  TestServer& server = Start("step1-of-hemlock=die");
+  std::vector<std::string> good = {server.Submit("gated apple")};
+  const std::string poison = server.Submit("hemlock");
+  for (int i = 0; i < 4; ++i) good.push_back(server.Submit(absl::StrCat("gated ", i)));
+  server.Write("gate", "");
+  EXPECT_EQ(server.Ended(poison), "failed");
+  EXPECT_THAT(boost::json::serialize(server.Get(poison).at("error")),
+              AllOf(HasSubstr("was killed by signal 9"), Not(HasSubstr(server.folder()))));
+  for (const std::string& job : good) EXPECT_EQ(server.Ended(job), "done");
+  EXPECT_EQ(server.ImageBytes(server.Get(good[0])), Undisturbed("gated apple"));
+}
+
+TEST_F(ServeFaultsTest, ACancelledJobStaysCancelledAcrossDeaths) {
+  TestServer& server = Start();
+  const std::string running = Running("gated apple");
+  const std::string next = server.Submit("pear");
+  EXPECT_EQ(server.Call("DELETE", "/v1/jobs/" + running).status, 200);
+  kill(server.Workers().front(), SIGKILL);
+  EXPECT_EQ(server.Ended(next), "done");
+  EXPECT_EQ(server.StatusOf(running), "cancelled");
+  server.Kill();
+  ASSERT_TRUE(server.Start());
+  EXPECT_EQ(server.StatusOf(running), "cancelled");
+}
+
+TEST_F(ServeFaultsTest, JobsOfAModelThatIsNoLongerServedFailAndItsImagesStay) {
+  TestServer& server = Start("", {"{model: TINY}", "{model: OTHER}"});
+  const std::string done = server.Submit("pear", R"(, "model": "other")");
+  ASSERT_EQ(server.Ended(done), "done");
+  const std::string bytes = server.ImageBytes(server.Get(done));
+  const std::string waiting = server.Submit("gated apple", R"(, "model": "other")");
+  server.Kill();
+  server.options().groups = {"{model: TINY}"};
+  ASSERT_TRUE(server.Start());
+  EXPECT_EQ(server.Ended(waiting), "failed");
+  EXPECT_THAT(boost::json::serialize(server.Get(waiting)), HasSubstr("the model is no longer served"));
+  EXPECT_EQ(server.ImageBytes(server.Get(done)), bytes);
+}
+
+TEST_F(ServeFaultsTest, AModelThatIsGoneIsNamedAtTheStart) {
+  TestServer server({.worker = FAKE_WORKER, .groups = {"{model: TINY}", "{model: TINY-gone}"}});
+  EXPECT_THAT(server.ErrorsOfStart(), HasSubstr("tiny-gone"));
+}
+
+TEST_F(ServeFaultsTest, AnErrorOfARunningGroupIsNoReasonToGiveItUp) {
+  TestServer& server = Start("end=error");
+  EXPECT_EQ(server.Ended(server.Submit("apple")), "done");
+  EXPECT_EQ(server.Ended(server.Submit("pear")), "done");
+  EXPECT_NE(server.Group().at("state"), "refused");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,159 @@
+#include "tests/faults/test_server.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr absl::Duration kPatience = absl::Minutes(1);
+
+}  // namespace
+
+bool WaitUntil(const std::string& what, const std::function<bool()>& holds) {
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (!holds()) {
+    if (absl::Now() > deadline) {
+      ADD_FAILURE() << "not in time: " << what;
+      return false;
+    }
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  return true;
+}
+
+TestServer::TestServer(const TestServerOptions& options) : options_(options) {
+  char folder[] = "/tmp/tessera-test-XXXXXX";
+  EXPECT_NE(mkdtemp(folder), nullptr);
+  folder_ = folder;
+  for (const char* name : {"sockets", "models/tiny", "models/other"}) fs::create_directories(folder_ + "/" + name);
+  for (const char* name : {"tiny", "other"}) Write(absl::StrCat("models/", name, "/model_index.json"), "{}");
+}
+
+TestServer::~TestServer() {
+  if (process_ != nullptr) Kill();
+  for (const pid_t pid : Workers()) EXPECT_TRUE(WaitUntilGone(pid)) << "a worker was left";
+  EXPECT_EQ(SocketFolders(), 0u);
+  fs::remove_all(folder_);
+}
+
+void TestServer::Write(const std::string& name, const std::string& text) const {
+  std::ofstream(folder_ + "/" + name, std::ios::binary) << text;
+}
+
+size_t TestServer::SocketFolders() const {
+  return std::distance(fs::directory_iterator(folder_ + "/sockets"), fs::directory_iterator());
+}
+
+std::vector<pid_t> TestServer::Workers() const {
+  const std::string worker = options_.worker.empty() ? REAL_WORKER : options_.worker;
+  return ProcessesWith(worker, "XDG_RUNTIME_DIR", folder_ + "/sockets");
+}
+
+std::unique_ptr<ChildProcess> TestServer::Launch() {
+  std::string config = absl::StrCat("data_folder: ", folder_, "/data\ncertify: off\nlisten:\n  http: {port: 0}\n",
+                                    "  grpc: off\n  admin: off\ngroups:\n");
+  for (const std::string& group : options_.groups) absl::StrAppend(&config, "  - ", group, "\n");
+  Write("tessera.yaml",
+        absl::StrReplaceAll(config, {{"TINY", folder_ + "/models/tiny"}, {"OTHER", folder_ + "/models/other"}}));
+  ChildOptions child = {.arguments = {TESSERA_EXECUTABLE, "serve", "-c", folder_ + "/tessera.yaml"},
+                        .folder = folder_,
+                        .environment = {{"PATH", "/usr/bin:/bin"},
+                                        {"TESSERA_FAKE_WORKER", options_.orders},
+                                        {"XDG_RUNTIME_DIR", folder_ + "/sockets"}}};
+  if (!options_.worker.empty()) child.environment["TESSERA_WORKER"] = options_.worker;
+  return std::make_unique<ChildProcess>(child);
+}
+
+bool TestServer::Start() {
+  process_ = Launch();
+  if (!process_->WaitForOutput("\n")) {
+    ADD_FAILURE() << "the server did not start: " << process_->errors();
+    return false;
+  }
+  port_ = static_cast<uint16_t>(boost::json::parse(process_->output()).at("http").as_int64());
+  return true;
+}
+
+std::string TestServer::ErrorsOfStart() {
+  const std::unique_ptr<ChildProcess> process = Launch();
+  EXPECT_NE(process->Wait(), 0);
+  return process->errors();
+}
+
+void TestServer::WaitUntilReady() {
+  WaitUntil("ready", [this] { return Call("GET", "/readyz").status == 200; });
+}
+
+void TestServer::Kill() {
+  process_->Signal(SIGKILL);
+  process_->Wait();
+  process_.reset();
+}
+
+int TestServer::Terminate() {
+  process_->Signal(SIGTERM);
+  const int code = process_->Wait();
+  process_.reset();
+  return code;
+}
+
+TestResponse TestServer::Call(const std::string& method, const std::string& target, const std::string& body,
+                              const std::string& idempotency_key) {
+  HttpTestClient client(port_);
+  std::vector<HttpHeader> headers;
+  if (!idempotency_key.empty()) headers.push_back({"Idempotency-Key", idempotency_key});
+  return client.Call(method, target, body, headers);
+}
+
+std::string TestServer::Submit(const std::string& prompt, const std::string& more) {
+  const TestResponse response =
+      Call("POST", "/v1/jobs", absl::StrCat(R"({"prompt": ")", prompt, R"(", "size": "64x64", "seed": 5)", more, "}"));
+  EXPECT_EQ(response.status, 202) << response.body;
+  if (response.status != 202) return "";
+  return std::string(boost::json::parse(response.body).at("id").as_string());
+}
+
+boost::json::object TestServer::Get(const std::string& job) {
+  const TestResponse response = Call("GET", "/v1/jobs/" + job);
+  if (response.status != 200) return {{"status", absl::StrCat("HTTP ", response.status)}};
+  return boost::json::parse(response.body).as_object();
+}
+
+std::string TestServer::StatusOf(const std::string& job) { return std::string(Get(job).at("status").as_string()); }
+
+std::string TestServer::Ended(const std::string& job) {
+  std::string status;
+  WaitUntil(absl::StrCat("the end of ", job), [&] {
+    status = StatusOf(job);
+    return status == "done" || status == "failed" || status == "cancelled" || status == "HTTP 404";
+  });
+  return status;
+}
+
+std::string TestServer::ImageBytes(const boost::json::object& job, size_t index) {
+  const boost::json::array& images = job.at("images").as_array();
+  if (index >= images.size()) return absl::StrCat("no image ", index);
+  const TestResponse response =
+      Call("GET", absl::StrCat("/v1/images/", std::string(images[index].at("id").as_string())));
+  return response.status == 200 ? response.body : absl::StrCat("HTTP ", response.status, ": ", response.body);
+}
+
+boost::json::object TestServer::Group(size_t index) {
+  const TestResponse response = Call("GET", "/v1/server");
+  if (response.status != 200) return {{"state", "no answer"}, {"restarts", 0}};
+  return boost::json::parse(response.body).at("groups").at(index).as_object();
+}
+
+}  // namespace tessera

@@ -1,0 +1,76 @@
+// `tessera serve` as a child process in a folder of its own, for tests that kill it: started, spoken to over HTTP,
+// killed, and started again on the same data. Every wait has a deadline of a minute and fails the test when it passes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/json.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/http/http_test_client.h"
+#include "tests/front/child_process.h"
+
+namespace tessera {
+
+// Until `holds`; false and a failed test after a minute.
+bool WaitUntil(const std::string& what, const std::function<bool()>& holds);
+
+struct TestServerOptions {
+  std::string worker;  // executable; empty: the one beside `tessera`
+  std::string orders;  // of the fake worker
+  std::vector<std::string>
+      groups;  // of the configuration, "{model: …, layout: serial}"; "TINY": the fake worker's model
+};
+
+class TestServer {
+ public:
+  explicit TestServer(const TestServerOptions& options);
+  ~TestServer();  // kills it; no process and no socket folder may be left then
+
+  TestServer(const TestServer&) = delete;
+  TestServer& operator=(const TestServer&) = delete;
+
+  // False and a failed test if it does not listen.
+  bool Start();
+  void WaitUntilReady();
+  void Kill();      // kill -9, and waits for the end of the process
+  int Terminate();  // SIGTERM; its exit code
+  ChildProcess& process() { return *process_; }
+  // Runs it for what it says when it cannot start.
+  std::string ErrorsOfStart();
+
+  // Status 0 while there is no server.
+  TestResponse Call(const std::string& method, const std::string& target, const std::string& body = "",
+                    const std::string& idempotency_key = "");
+
+  // An accepted job's id; a failed test without one.
+  std::string Submit(const std::string& prompt, const std::string& more = "");
+  boost::json::object Get(const std::string& job);
+  std::string StatusOf(const std::string& job);
+  // Waits until it has ended, over restarts too: its status.
+  std::string Ended(const std::string& job);
+  std::string ImageBytes(const boost::json::object& job, size_t index = 0);
+  boost::json::object Group(size_t index = 0);  // of /v1/server
+
+  uint16_t port() const { return port_; }
+  std::vector<pid_t> Workers() const;
+  std::string folder() const { return folder_; }
+  void Write(const std::string& name, const std::string& text) const;
+  size_t SocketFolders() const;
+
+  TestServerOptions& options() { return options_; }
+
+ private:
+  std::unique_ptr<ChildProcess> Launch();
+
+  TestServerOptions options_;
+  std::string folder_;
+  std::unique_ptr<ChildProcess> process_;
+  uint16_t port_ = 0;
+};
+
+}  // namespace tessera
