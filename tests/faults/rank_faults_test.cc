@@ -1,0 +1,254 @@
+// Groups of real workers with the embedded model whose ranks are killed and stopped: every death is told with the
+// number of its rank, and the next group gives the undisturbed picture.
+//
+// TESSERA_FAULT_KILLS and TESSERA_FAULT_SEED change the number of kills and the random moments.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <map>
+#include <random>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/worker_group.h"
+#include "tests/front/child_process.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+constexpr int kSteps = 4;
+constexpr absl::Duration kDetection = absl::Seconds(30);  // of a loaded machine; what it was is printed
+
+int FromEnvironment(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  int value = 0;
+  return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
+}
+
+enum Phase { kStarting, kLoading, kEncoding, kStepping, kDecoding, kPhases };
+constexpr const char* kPhaseNames[] = {"starting", "loading", "encoding", "stepping", "decoding"};
+
+class RankFaultsTest : public ::testing::Test {
+ protected:
+  RankFaultsTest() {
+    char folder[] = "/tmp/tessera-test-XXXXXX";
+    EXPECT_NE(mkdtemp(folder), nullptr);
+    folder_ = folder;
+    setenv("TESSERA_WORKER", REAL_WORKER, 1);
+    setenv("XDG_RUNTIME_DIR", folder, 1);
+  }
+
+  ~RankFaultsTest() override {
+    group_.reset();
+    EXPECT_EQ(CountLeftovers(), 0);
+    std::filesystem::remove_all(folder_);
+  }
+
+  // Processes and socket folders, when no group is there.
+  int CountLeftovers() {
+    int left = 0;
+    for (const pid_t pid : pids_) left += kill(pid, 0) == 0 || errno != ESRCH;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder_)) ++left;
+    pids_.clear();
+    return left;
+  }
+
+  // Everything from a new group to its picture; `at` is called on the way as each phase begins.
+  absl::StatusOr<std::vector<uint8_t>> MakePicture(
+      const std::string& layout, const std::function<void(Phase)>& at = [](Phase) {}) {
+    group_.reset();
+    absl::StatusOr<std::unique_ptr<WorkerGroup>> group = WorkerGroup::Start({.layout = *ParseLayout(layout)});
+    if (!group.ok()) return group.status();
+    group_ = *std::move(group);
+    for (int rank = 0; rank < group_->ranks(); ++rank) pids_.push_back(group_->pid(rank));
+    at(kStarting);
+    if (absl::Status status = group_->Connect(absl::Now() + absl::Minutes(1)); !status.ok()) return status;
+    at(kLoading);
+    if (absl::Status status = group_->Load({.model = EMBEDDED_MODEL, .threads = 2}).status(); !status.ok()) {
+      return status;
+    }
+    at(kEncoding);
+    const absl::StatusOr<JobStarted> started = group_->StartJob(
+        1, {.prompt = "red apple", .height = 64, .width = 64, .steps = kSteps, .guidance_scale = 4, .seed = 3});
+    if (!started.ok()) return started.status();
+    for (int step = 0; step < kSteps; ++step) {
+      if (step == 1) at(kStepping);
+      const absl::StatusOr<uint64_t> sequence = group_->SendStep({1});
+      if (!sequence.ok()) return sequence.status();
+      if (absl::Status status = group_->WaitForStep(*sequence).status(); !status.ok()) return status;
+    }
+    at(kDecoding);
+    absl::StatusOr<DecodedPicture> picture = group_->Decode(1, *started);
+    if (!picture.ok()) return picture.status();
+    return std::move(picture->image.rgb);
+  }
+
+  std::string folder_;
+  std::unique_ptr<WorkerGroup> group_;
+  std::vector<pid_t> pids_;
+};
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+TEST_F(RankFaultsTest, AKilledRankIsNamedInEveryPhase) {
+  for (int phase = 0; phase < kPhases; ++phase) {
+    for (int rank = 0; rank < 2; ++rank) {
+      absl::Time killed;
+      const absl::Status status = MakePicture("cfg=2", [&](Phase at) {
+                                    if (at != phase) return;
+                                    kill(group_->pid(rank), SIGKILL);
+                                    killed = absl::Now();
+                                  }).status();
+      EXPECT_LT(absl::Now() - killed, kDetection);
+      EXPECT_THAT(Text(status), HasSubstr(absl::StrCat("rank ", rank, " of 2"))) << kPhaseNames[phase];
+      EXPECT_THAT(Text(status), HasSubstr("was killed by signal 9")) << kPhaseNames[phase];
+    }
+  }
+}
+
+TEST_F(RankFaultsTest, AStoppedRankIsNamedInEveryPhase) {
+  for (int phase = kLoading; phase < kPhases; ++phase) {
+    const int rank = phase % 2;
+    const absl::Status status = MakePicture("cfg=2", [&](Phase at) {
+                                  if (at == phase) kill(group_->pid(rank), SIGSTOP);
+                                }).status();
+    EXPECT_THAT(Text(status), HasSubstr(absl::StrCat("rank ", rank, " of 2 was stopped by a signal")))
+        << kPhaseNames[phase];
+  }
+}
+
+TEST_F(RankFaultsTest, KillsAtRandomMomentsAreToldAndTheNextGroupGivesTheUndisturbedPicture) {
+  const int kills = FromEnvironment("TESSERA_FAULT_KILLS", 30);
+  const int seed = FromEnvironment("TESSERA_FAULT_SEED", 1);
+  const std::vector<std::string> layouts = {"serial", "cfg=2", "ulysses=2"};
+  std::mt19937 random(static_cast<unsigned>(seed));
+  std::printf("seed %d, %d kills\n", seed, kills);
+  std::map<std::string, std::vector<uint8_t>> undisturbed;
+  std::map<std::string, absl::Duration> lasted;
+  for (const std::string& layout : layouts) {
+    const absl::Time began = absl::Now();
+    absl::StatusOr<std::vector<uint8_t>> picture = MakePicture(layout);
+    ASSERT_TRUE(picture.ok()) << picture.status();
+    lasted[layout] = absl::Now() - began;
+    undisturbed[layout] = *std::move(picture);
+  }
+  int done = 0, named = 0, unnamed = 0, leftovers = 0, wrong = 0;
+  absl::Duration slowest;
+  while (done < kills) {
+    const std::string& layout = layouts[random() % layouts.size()];
+    const auto chosen = static_cast<unsigned>(random());
+    const absl::Duration after = lasted[layout] * ((random() % 900) / 1000.0);
+    std::future<absl::Time> killer;
+    std::string name;
+    const absl::StatusOr<std::vector<uint8_t>> picture = MakePicture(layout, [&](Phase at) {
+      if (at != kStarting) return;
+      const int ranks = group_->ranks();
+      const int rank = static_cast<int>(chosen % static_cast<unsigned>(ranks));
+      name = ranks == 1 ? "the worker" : absl::StrCat("rank ", rank, " of ", ranks);
+      killer = std::async(std::launch::async, [after, pid = group_->pid(rank)] {
+        absl::SleepFor(after);
+        kill(pid, SIGKILL);
+        return absl::Now();
+      });
+    });
+    const absl::Time told = absl::Now();
+    const absl::Time killed = killer.get();
+    if (picture.ok()) {  // it was faster
+      wrong += *picture != undisturbed[layout];
+      continue;
+    }
+    ++done;
+    slowest = std::max(slowest, told - killed);
+    const bool right = absl::StrContains(Text(picture.status()), name) &&
+                       absl::StrContains(Text(picture.status()), "was killed by signal 9");
+    ++(right ? named : unnamed);
+    if (!right) std::printf("unnamed: %s: %s\n", name.c_str(), Text(picture.status()).c_str());
+    group_.reset();
+    leftovers += CountLeftovers();
+    if (done % 5 != 0) continue;
+    const absl::StatusOr<std::vector<uint8_t>> next = MakePicture(layout);
+    wrong += !next.ok() || *next != undisturbed[layout];
+  }
+  std::printf("kills %d named %d unnamed %d leftovers %d wrong images %d; slowest detection %s\n", done, named, unnamed,
+              leftovers, wrong, absl::FormatDuration(absl::Trunc(slowest, absl::Milliseconds(1))).c_str());
+  EXPECT_EQ(unnamed, 0);
+  EXPECT_EQ(leftovers, 0);
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LT(slowest, kDetection);
+}
+
+// `tessera generate` itself, killed.
+TEST_F(RankFaultsTest, NoWorkerOutlivesAKilledController) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 5; ++i) {
+    ChildProcess controller({.arguments = {TESSERA_EXECUTABLE, "generate", "red apple", "--layout", "cfg=2",
+                                           "--certify", "off", "--json", "--steps", "50", "-o", folder_ + "/x.png"},
+                             .folder = folder_,
+                             .environment = {{"PATH", "/usr/bin:/bin"}, {"XDG_RUNTIME_DIR", folder_}}});
+    std::vector<pid_t> workers;
+    for (const absl::Time deadline = absl::Now() + absl::Minutes(1); workers.size() < 2 && absl::Now() < deadline;) {
+      workers = ProcessesWith(REAL_WORKER, "XDG_RUNTIME_DIR", folder_);
+    }
+    ASSERT_EQ(workers.size(), 2u);
+    if (i % 2 == 1) controller.WaitForOutput("\"step\"");
+    if (i == 3) kill(workers[0], SIGSTOP);
+    controller.Signal(SIGKILL);
+    EXPECT_EQ(controller.Wait(), 1000 + SIGKILL);
+    for (const pid_t pid : workers) EXPECT_TRUE(WaitUntilGone(pid));
+  }
+}
+
+TEST_F(RankFaultsTest, SharedMemoryThatIsTooSmallIsTold) {
+  ChildProcess limited({.arguments = {TESSERA_EXECUTABLE, "generate", "x", "--ranks", "2", "--certify", "off"},
+                        .folder = folder_,
+                        .environment = {{"PATH", "/usr/bin:/bin"}, {"XDG_RUNTIME_DIR", folder_}},
+                        .largest_file = 4096});
+  EXPECT_NE(limited.Wait(), 0);
+  EXPECT_THAT(limited.errors(), HasSubstr("shared memory"));
+}
+
+TEST_F(RankFaultsTest, DevicesThatAreNotThereAndLayoutsOfOtherModelsAreTold) {
+  const auto errors = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {TESSERA_EXECUTABLE, "generate", "x", "--certify", "off"});
+    ChildProcess child(
+        {.arguments = more,
+         .folder = folder_,
+         .environment = {{"PATH", "/usr/bin:/bin"}, {"CUDA_VISIBLE_DEVICES", ""}, {"XDG_RUNTIME_DIR", folder_}}});
+    EXPECT_THAT(child.Wait(), AnyOf(2, 3, 4, 5, 6));
+    return child.errors();
+  };
+  EXPECT_THAT(errors({"--device", "cuda", "--ranks", "2"}), HasSubstr("cuda"));
+  EXPECT_THAT(errors({"--layout", "ulysses=7"}), HasSubstr("ulysses"));
+}
+
+TEST_F(RankFaultsTest, AWeightFileThatIsCutShortIsNamed) {
+  const std::string model = folder_ + "-model";
+  std::filesystem::copy(EMBEDDED_MODEL, model, std::filesystem::copy_options::recursive);
+  for (const auto& entry : std::filesystem::directory_iterator(model + "/transformer")) {
+    if (entry.path().extension() == ".safetensors") std::filesystem::resize_file(entry.path(), entry.file_size() / 2);
+  }
+  ChildProcess child(
+      {.arguments = {TESSERA_EXECUTABLE, "generate", "x", "-m", model, "--ranks", "2", "--certify", "off"},
+       .folder = folder_,
+       .environment = {{"PATH", "/usr/bin:/bin"}, {"XDG_RUNTIME_DIR", folder_}}});
+  EXPECT_NE(child.Wait(), 0);
+  EXPECT_THAT(child.errors(), HasSubstr(".safetensors"));
+  std::filesystem::remove_all(model);
+}
+
+}  // namespace
+}  // namespace tessera
