@@ -195,7 +195,8 @@ TEST_F(ServerKillsTest, TheOracleSeesWhatIsLostDuplicatedOrTorn) {
 
 #ifdef HAS_REAL_WORKER
 TEST_F(ServerKillsTest, TheSameWithTheEmbeddedModel) {
-  Run("", "", {"{model: emoji, layout: serial, threads: 1}", "{model: emoji, layout: \"cfg=2\"}"}, /*kills=*/8);
+  // Replicas of one rank and one thread: with more, what else is in the batch changes the rounding.
+  Run("", "", {"{model: emoji, layout: serial, threads: 1, count: 2}"}, /*kills=*/8);
 }
 #endif
 
