@@ -4,4 +4,4 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export TESSERA_FAULT_KILLS=${1:-1000} TESSERA_FAULT_SEED=${2:-$RANDOM}
-exec "${3:-build}/tests/faults/rank_faults_test" --gtest_filter='*RandomMoments*'
+exec "${3:-build/release}/tests/faults/rank_faults_test" --gtest_filter='*RandomMoments*'

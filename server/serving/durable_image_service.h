@@ -94,6 +94,7 @@ class DurableImageService final : public ImageService, private GroupOwner {
   // GroupOwner.
   void OnReady(GroupId group) override;
   void OnDied(GroupId group, const absl::Status& reason, bool guard) override;
+  void OnRefused(GroupId group) override;
   StepPlan Next(GroupId group) override;
   void WaitForWork(GroupId group, absl::Duration patience) override;
   absl::StatusOr<RunnableTask> Claim(GroupId group, TaskId task) override;

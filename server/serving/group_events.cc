@@ -46,6 +46,12 @@ void DurableImageService::OnDied(GroupId group, const absl::Status& reason, bool
   Changed();
 }
 
+// What waits for it alone stays in the queue: it can be made once the configuration is mended.
+void DurableImageService::OnRefused(GroupId group) {
+  const std::lock_guard lock(mutex_);
+  scheduler_.RemoveGroup(group);
+}
+
 // What ran is queued again in the store, or quarantined; what is to run again is marked.
 void DurableImageService::GiveUp(const std::vector<TaskId>& tasks, const absl::Status& reason, bool blame) {
   std::vector<TaskAttempt> attempts;

@@ -127,6 +127,7 @@ void GroupRunner::Run() {
     if (Stopping()) break;
     if (!ready && (status.code() == absl::StatusCode::kFailedPrecondition ||
                    status.code() == absl::StatusCode::kInvalidArgument)) {
+      owner_.OnRefused(options_.id);
       SetState("refused", std::string(status.message()));
       break;
     }

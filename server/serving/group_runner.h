@@ -42,6 +42,8 @@ class GroupOwner {
   virtual void OnReady(GroupId group) = 0;
   // The group has died with all that was in it. `guard`: it was stopped because its results could not be trusted.
   virtual void OnDied(GroupId group, const absl::Status& reason, bool guard) = 0;
+  // The group will never be ready (again).
+  virtual void OnRefused(GroupId group) = 0;
 
   virtual StepPlan Next(GroupId group) = 0;
   // Waits until there may be something new, at most `patience`.

@@ -158,6 +158,17 @@ TEST_F(ServeFaultsTest, AModelThatIsGoneIsNamedAtTheStart) {
   EXPECT_THAT(server.ErrorsOfStart(), HasSubstr("tiny-gone"));
 }
 
+TEST_F(ServeFaultsTest, AModelThatNoGroupCanLoadTakesNoJobs) {
+  TestServer server({.worker = FAKE_WORKER, .orders = "load=error", .groups = {"{model: TINY}"}});
+  ASSERT_TRUE(server.Start());
+  WaitUntil("refused", [&] { return server.Group().at("state") == "refused"; });
+  EXPECT_THAT(boost::json::serialize(server.Group().at("reason")), HasSubstr("load fails as it was told to"));
+  const TestResponse refused = server.Call("POST", "/v1/jobs", R"({"prompt": "apple"})");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_THAT(refused.body, HasSubstr("no worker group serves the model"));
+  EXPECT_EQ(server.Terminate(), 0);
+}
+
 TEST_F(ServeFaultsTest, AnErrorOfARunningGroupIsNoReasonToGiveItUp) {
   TestServer& server = Start("end=error");
   EXPECT_EQ(server.Ended(server.Submit("apple")), "done");
