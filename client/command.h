@@ -24,5 +24,6 @@ CommandRun AddBench(CLI::App& app);
 CommandRun AddVerify(CLI::App& app);
 CommandRun AddLayouts(CLI::App& app);
 CommandRun AddServe(CLI::App& app);
+CommandRun AddKeys(CLI::App& app);
 
 }  // namespace tessera

@@ -18,6 +18,7 @@ constexpr Command kCommands[] = {
     {"models", "List the models that are known by name", AddModels},
     {"bench", "Measure how fast a model makes images on this machine", AddBench},
     {"serve", "Serve models over HTTP and gRPC", AddServe},
+    {"keys", "Make an API key for a server", AddKeys},
     {"verify", "Prove that a layout makes the images of one rank", AddVerify},
     {"layouts", "List the layouts of a number of ranks: which are legal and certified, and what they cost", AddLayouts},
 };

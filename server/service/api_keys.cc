@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -57,7 +58,42 @@ absl::Status CheckKeyName(const std::string& name) {
                                                  " of A-Z a-z 0-9 . _ - other than 'anonymous'"));
 }
 
-absl::Status ReadLimit(const std::string& word, KeyLimits& limits) {
+absl::StatusOr<ApiKey> ParseLine(const std::vector<std::string>& words) {
+  ApiKey key;
+  key.name = words[0];
+  absl::Status status = CheckKeyName(key.name);
+  if (!status.ok()) return status;
+  const std::vector<std::string> parts = absl::StrSplit(words.size() > 1 ? words[1] : "", ':');
+  if (parts.size() != 3 || parts[0] != "sha256" || !IsHex(parts[1], kSaltBytes) ||
+      !IsHex(parts[2], SHA256_DIGEST_LENGTH)) {
+    return absl::InvalidArgumentError(
+        "behind the name of a key stands its hash, sha256:SALT:HASH with 32 and 64 hexadecimal digits");
+  }
+  key.salt = absl::HexStringToBytes(parts[1]);
+  key.hash = absl::HexStringToBytes(parts[2]);
+  for (size_t i = 2; i < words.size(); ++i) {
+    status = ReadKeyLimit(words[i], key.limits);
+    if (!status.ok()) return status;
+  }
+  return key;
+}
+
+// The words that ReadKeyLimit reads back as the same, each behind a blank.
+std::string LimitWords(const KeyLimits& limits) {
+  std::string words;
+  if (limits.requests_per_minute != 0) absl::StrAppend(&words, " requests_per_minute=", limits.requests_per_minute);
+  if (limits.queued_jobs != 0) absl::StrAppend(&words, " queued_jobs=", limits.queued_jobs);
+  if (limits.queued_device_seconds != 0) {
+    char digits[32];
+    const std::to_chars_result end = std::to_chars(digits, digits + sizeof(digits), limits.queued_device_seconds);
+    absl::StrAppend(&words, " queued_device_seconds=", absl::string_view(digits, end.ptr - digits));
+  }
+  return words;
+}
+
+}  // namespace
+
+absl::Status ReadKeyLimit(const std::string& word, KeyLimits& limits) {
   const std::vector<std::string> sides = absl::StrSplit(word, absl::MaxSplits('=', 1));
   if (sides.size() != 2) return absl::InvalidArgumentError(absl::StrCat(QuotedValue(word), " is not NAME=NUMBER"));
   absl::Status status = CheckName("limit", sides[0], {"requests_per_minute", "queued_jobs", "queued_device_seconds"});
@@ -75,28 +111,6 @@ absl::Status ReadLimit(const std::string& word, KeyLimits& limits) {
   if (sides[0] == "queued_device_seconds") limits.queued_device_seconds = number;
   return absl::OkStatus();
 }
-
-absl::StatusOr<ApiKey> ParseLine(const std::vector<std::string>& words) {
-  ApiKey key;
-  key.name = words[0];
-  absl::Status status = CheckKeyName(key.name);
-  if (!status.ok()) return status;
-  const std::vector<std::string> parts = absl::StrSplit(words.size() > 1 ? words[1] : "", ':');
-  if (parts.size() != 3 || parts[0] != "sha256" || !IsHex(parts[1], kSaltBytes) ||
-      !IsHex(parts[2], SHA256_DIGEST_LENGTH)) {
-    return absl::InvalidArgumentError(
-        "behind the name of a key stands its hash, sha256:SALT:HASH with 32 and 64 hexadecimal digits");
-  }
-  key.salt = absl::HexStringToBytes(parts[1]);
-  key.hash = absl::HexStringToBytes(parts[2]);
-  for (size_t i = 2; i < words.size(); ++i) {
-    status = ReadLimit(words[i], key.limits);
-    if (!status.ok()) return status;
-  }
-  return key;
-}
-
-}  // namespace
 
 absl::StatusOr<std::vector<ApiKey>> ParseApiKeys(absl::string_view text) {
   std::vector<ApiKey> keys;
@@ -119,14 +133,14 @@ absl::StatusOr<std::vector<ApiKey>> ParseApiKeys(absl::string_view text) {
   return keys;
 }
 
-absl::StatusOr<NewKey> NewApiKey(const std::string& name) {
+absl::StatusOr<NewKey> NewApiKey(const std::string& name, const KeyLimits& limits) {
   absl::Status status = CheckKeyName(name);
   if (!status.ok()) return status;
   const std::string secret = absl::StrCat("sk-tessera-", absl::BytesToHexString(RandomBytes(kSecretBytes)));
   const std::string salt = RandomBytes(kSaltBytes);
   return NewKey{.secret = secret,
                 .line = absl::StrCat(name, " sha256:", absl::BytesToHexString(salt), ":",
-                                     absl::BytesToHexString(HashOf(salt, secret)))};
+                                     absl::BytesToHexString(HashOf(salt, secret)), LimitWords(limits))};
 }
 
 ApiKeys::ApiKeys(std::string path, std::function<void(const absl::Status&)> report)

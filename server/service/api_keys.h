@@ -38,7 +38,10 @@ struct NewKey {
   std::string line;    // for the file
 };
 // INVALID_ARGUMENT for a name that is not legal.
-absl::StatusOr<NewKey> NewApiKey(const std::string& name);
+absl::StatusOr<NewKey> NewApiKey(const std::string& name, const KeyLimits& limits = {});
+
+// Reads one limit as it stands in the file, "queued_jobs=20". INVALID_ARGUMENT says what is legal.
+absl::Status ReadKeyLimit(const std::string& word, KeyLimits& limits);
 
 class ApiKeys {
  public:

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "server/service/api_keys.h"
 #include "tests/front/command_line_fixture.h"
 
 namespace tessera {
@@ -154,12 +155,61 @@ TEST_F(BenchTest, TimesTheCacheWhenItIsToldTo) {
 
 TEST_F(BenchTest, RefusesToMeasureNothing) { EXPECT_EQ(Run({"bench", "--repeat", "0"}).exit_code, 2); }
 
+using KeysTest = CommandLineTest;
+
+TEST_F(KeysTest, MakesASecretThatTheServerKnowsByTheLine) {
+  const std::vector<boost::json::object> events =
+      Events(Run({"keys", "render-farm", "--requests-per-minute", "60", "--queued-jobs", "20",
+                  "--queued-device-seconds", "1234567.125", "--json"})
+                 .output);
+  ASSERT_EQ(events.size(), 1u);
+  const std::string secret(events[0].at("secret").as_string().c_str());
+  Write("keys.txt", std::string(events[0].at("line").as_string().c_str()) + "\n");
+  const absl::StatusOr<std::unique_ptr<ApiKeys>> keys = ApiKeys::Load(WorkFolder() + "/keys.txt", nullptr);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  const std::optional<ApiKey> key = (*keys)->Find(secret);
+  ASSERT_TRUE(key.has_value());
+  EXPECT_EQ(key->name, "render-farm");
+  EXPECT_EQ(key->limits,
+            (KeyLimits{.requests_per_minute = 60, .queued_jobs = 20, .queued_device_seconds = 1234567.125}));
+  EXPECT_FALSE((*keys)->Find(secret.substr(0, secret.size() - 1)).has_value());
+  EXPECT_FALSE((*keys)->Find("").has_value());
+}
+
+TEST_F(KeysTest, MakesAnotherSecretEveryTimeAndKeepsItOutOfTheLine) {
+  const Result first = Run({"keys", "a"}), second = Run({"keys", "a"});
+  EXPECT_EQ(first.exit_code, 0) << first.errors;
+  EXPECT_NE(first.output, second.output);
+  EXPECT_THAT(first.output, ::testing::ContainsRegex("\n  sk-tessera-[0-9a-f]{64}\n"));
+  EXPECT_THAT(first.output, ::testing::ContainsRegex("\n  a sha256:[0-9a-f]{32}:[0-9a-f]{64}\n"));
+  EXPECT_THAT(Files(), ElementsAre());
+}
+
+TEST_F(KeysTest, RefusesNamesAndLimitsThatTheServerWouldRefuse) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"keys"},
+           {"keys", "a b"},
+           {"keys", "anonymous"},
+           {"keys", "a", "--queued-jobs", "0"},
+           {"keys", "a", "--queued-jobs", "1.5"},
+           {"keys", "a", "--requests-per-minute", "many"},
+           {"keys", "a", "--queued-device-seconds", "nan"},
+           {"keys", "a", "--queued-device-seconds", "-1"},
+       }) {
+    const Result result = Run(arguments);
+    EXPECT_EQ(result.exit_code, 2) << ::testing::PrintToString(arguments);
+    EXPECT_EQ(result.output, "");
+  }
+  EXPECT_THAT(Run({"keys", "a", "--queued-jobs", "0"}).errors,
+              HasSubstr("queued_jobs is '0'; legal is a number above 0"));
+}
+
 using HelpTest = CommandLineTest;
 
 TEST_F(HelpTest, NamesEveryCommandAndExitCode) {
   const Result result = Run({"--help"});
   EXPECT_EQ(result.exit_code, 0);
-  for (const char* text : {"generate", "inspect", "replay", "models", "bench", "130"}) {
+  for (const char* text : {"generate", "inspect", "replay", "models", "bench", "keys", "130"}) {
     EXPECT_THAT(result.output, HasSubstr(text));
   }
 }
