@@ -178,6 +178,14 @@ TEST_F(HostilePeerTest, ARequestIdIsEchoedIfItIsLegalAndReplacedIfNot) {
   EXPECT_EQ(id("\"><script>"), "\"><script>");
 }
 
+TEST_F(HostilePeerTest, ARangeOfManyPartsGetsTheWholeOnce) {
+  std::string range = "bytes=0-";
+  for (int i = 0; i < 1000; ++i) absl::StrAppend(&range, ",5-", i);
+  const TestResponse response = api_.Call("GET", "/v1/models", "", {{"Range", range}});
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.body, api_.Call("GET", "/v1/models").body);
+}
+
 TEST(HostilePeerTimeTest, AHeaderThatTricklesInTakesNoLongerThanItsTime) {
   ApiFixture api({.server = {.limits = {.header_time = absl::Milliseconds(200)}}});
   HttpTestClient client(api.port());
@@ -245,6 +253,23 @@ TEST(HostilePeerLimitTest, EqualIdempotencyKeysAtOnceMakeOneJob) {
   for (std::thread& client : clients) client.join();
   EXPECT_NE(jobs[0], "");
   EXPECT_EQ(std::count(jobs.begin(), jobs.end(), jobs[0]), 8);
+}
+
+TEST(HostilePeerLimitTest, EqualRequestIdsAtOnceAreRequestsOfTheirOwn) {
+  ApiFixture api({.service = {.paused = true}});
+  std::vector<std::string> jobs(8);
+  std::vector<std::thread> clients;
+  for (std::string& job : jobs) {
+    clients.emplace_back([&] {
+      const TestResponse response = api.Call("POST", "/v1/jobs", R"({"prompt":"a"})", {{"x-request-id", "same"}});
+      EXPECT_EQ(response.Header("x-request-id"), "same");
+      job = response.Header("location");
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  std::sort(jobs.begin(), jobs.end());
+  EXPECT_NE(jobs[0], "");
+  EXPECT_EQ(std::unique(jobs.begin(), jobs.end()), jobs.end()) << "two requests became one job";
 }
 
 TEST(HostilePeerLimitTest, AnIdempotencyKeyUsedForAnotherBodyIsAConflict) {
