@@ -2,9 +2,11 @@
 
 #include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
@@ -49,7 +51,8 @@ absl::Status StatusOfException(const std::exception& error) {
 // A connected controller. The thread that reads the stream pushes, the thread that executes pops and writes.
 class Controller {
  public:
-  explicit Controller(Stream* stream) : stream_(stream) {}
+  // `drops`: what was read but not yet begun when the stream ends is not carried out.
+  Controller(Stream* stream, bool drops) : stream_(stream), drops_(drops) {}
 
   // Reading thread. Waits for room; false when the executing thread wants no more.
   bool Push(internal::Command command) {
@@ -69,6 +72,12 @@ class Controller {
     return busy_;
   }
 
+  // Reading thread. False when the executing thread needs longer than `patience`.
+  bool WaitUntilReleased(absl::Duration patience) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_for(lock, absl::ToChronoMilliseconds(patience), [this] { return released_; });
+  }
+
   // Reading thread: the stream belongs to the executing thread until this returns its verdict.
   grpc::Status WaitUntilReleased() {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -76,12 +85,12 @@ class Controller {
     return verdict_;
   }
 
-  // Executing thread. Empty at the end of the stream; commands read but not yet begun are then dropped.
+  // Executing thread. Empty at the end of the stream.
   std::optional<internal::Command> Pop() {
     std::unique_lock<std::mutex> lock(mutex_);
     busy_ = false;
     changed_.wait(lock, [this] { return ended_ || !queue_.empty(); });
-    if (ended_) return std::nullopt;
+    if (ended_ && (drops_ || queue_.empty())) return std::nullopt;
     busy_ = true;
     internal::Command command = std::move(queue_.front());
     queue_.pop_front();
@@ -102,6 +111,7 @@ class Controller {
 
  private:
   Stream* const stream_;
+  const bool drops_;
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
@@ -114,18 +124,21 @@ class Controller {
 
 class WorkerService final : public internal::Worker::Service {
  public:
-  WorkerService(const SocketFolder& folder, bool ends_with_stream)
-      : folder_(folder), ends_with_stream_(ends_with_stream) {}
+  WorkerService(const SocketFolder& folder, absl::Duration linger)
+      : folder_(folder), linger_(linger), ends_with_stream_(linger <= absl::ZeroDuration()) {}
 
   grpc::Status Drive(grpc::ServerContext*, Stream* stream) override {
-    Controller controller(stream);
+    Controller controller(stream, ends_with_stream_);
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      std::unique_lock<std::mutex> lock(mutex_);
+      // What one that has gone left behind is finished soon.
+      changed_.wait(lock, [this] { return controller_ == nullptr || !leaving_ || closed_; });
       if (controller_ != nullptr || closed_) {
         return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "this worker has a controller");
       }
       controller_ = &controller;
-      arrived_.notify_all();
+      leaving_ = false;
+      changed_.notify_all();
     }
     if (ends_with_stream_) folder_.Remove();
     internal::Command command;
@@ -134,8 +147,13 @@ class WorkerService final : public internal::Worker::Service {
       const bool last = command.has_shutdown() || command.sequence() != expected;
       if (!controller.Push(std::move(command)) || last) return controller.WaitUntilReleased();
     }
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      leaving_ = true;
+    }
     const bool busy = controller.EndStream();
-    if (busy && ends_with_stream_) {
+    // Within a command it may wait for another rank, which never comes.
+    if (ends_with_stream_ ? busy : !controller.WaitUntilReleased(linger_)) {
       folder_.Remove();
       _exit(0);
     }
@@ -145,33 +163,47 @@ class WorkerService final : public internal::Worker::Service {
   // Executing thread. Null when none came in time.
   Controller* WaitForController(absl::Duration patience) {
     std::unique_lock<std::mutex> lock(mutex_);
-    arrived_.wait_for(lock, absl::ToChronoMilliseconds(patience), [this] { return controller_ != nullptr; });
+    changed_.wait_for(lock, absl::ToChronoMilliseconds(patience), [this] { return controller_ != nullptr; });
     if (controller_ == nullptr) closed_ = true;
     return controller_;
   }
 
-  // Executing thread: `controller` is invalid afterwards.
-  void Release(Controller* controller, grpc::Status verdict) {
+  // Executing thread: `controller` is invalid afterwards. `last`: no other one is taken.
+  void Release(Controller* controller, grpc::Status verdict, bool last) {
     std::lock_guard<std::mutex> lock(mutex_);
     controller->Release(std::move(verdict));
     controller_ = nullptr;
+    closed_ = closed_ || last;
+    changed_.notify_all();
   }
 
  private:
   const SocketFolder& folder_;
+  const absl::Duration linger_;
   const bool ends_with_stream_;
   std::mutex mutex_;
-  std::condition_variable arrived_;
+  std::condition_variable changed_;
   // Guarded by mutex_.
   Controller* controller_ = nullptr;
+  bool leaving_ = false;  // the stream of that one has ended
   bool closed_ = false;
+};
+
+// Of all controllers so far.
+struct Progress {
+  uint64_t commands = 0;
+  uint64_t failures = 0;
 };
 
 // Executes one controller's log. Keeps which jobs exist, so that a handler sees only commands that make sense.
 class LogExecutor {
  public:
-  LogExecutor(CommandHandler& handler, Controller& controller, bool sends_results)
-      : handler_(handler), controller_(controller), sends_results_(sends_results) {}
+  LogExecutor(CommandHandler& handler, Controller& controller, const ChannelOptions& options, Progress& progress)
+      : handler_(handler),
+        controller_(controller),
+        sends_results_(options.sends_results),
+        finishes_(options.linger > absl::ZeroDuration()),
+        progress_(progress) {}
 
   // The jobs of a controller that has gone go with it.
   ~LogExecutor() {
@@ -199,7 +231,18 @@ class LogExecutor {
         Send([](internal::Reply& reply) { reply.mutable_ended(); });
         return {.shutdown = true};
       }
-      if (absl::Status status = Guarded([&] { return Execute(*command); }); !status.ok()) Fail(status);
+      if (command->has_resume()) {
+        Send([this](internal::Reply& reply) {
+          reply.mutable_resumed()->set_commands(progress_.commands);
+          reply.mutable_resumed()->set_failures(progress_.failures);
+        });
+        continue;
+      }
+      const absl::Status status = Guarded([&] { return Execute(*command); });
+      ++progress_.commands;
+      if (status.ok()) continue;
+      ++progress_.failures;
+      Fail(status);
     }
   }
 
@@ -218,13 +261,13 @@ class LogExecutor {
     }
   }
 
-  // A controller that has gone is noticed by the reading thread.
+  // False when the controller has gone and the command need not be finished.
   template <typename Fill>
   bool Send(Fill fill) {
     internal::Reply reply;
     reply.set_sequence(sequence_);
     fill(reply);
-    return controller_.Write(reply);
+    return controller_.Write(reply) || finishes_;
   }
 
   void Fail(const absl::Status& status) {
@@ -249,6 +292,7 @@ class LogExecutor {
         return Latents(command.latents().job());
       case internal::Command::kPredict:
         return Predict(command.predict());
+      case internal::Command::kResume:
       case internal::Command::kShutdown:
       case internal::Command::KIND_NOT_SET:
         break;
@@ -373,6 +417,8 @@ class LogExecutor {
   CommandHandler& handler_;
   Controller& controller_;
   const bool sends_results_;
+  const bool finishes_;  // commands whose answer nobody waits for
+  Progress& progress_;
   uint64_t sequence_ = 0;
   std::map<uint64_t, Size> jobs_;
 };
@@ -386,8 +432,9 @@ absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& 
   if (!folder.ok()) return folder.status();
   TerminationThread termination(**folder);
 
-  const bool ends_with_stream = options.linger <= absl::ZeroDuration();
-  WorkerService service(**folder, ends_with_stream);
+  const bool lingers = options.linger > absl::ZeroDuration();
+  if (lingers) signal(SIGPIPE, SIG_IGN);  // the reader of its output ends with the controller
+  WorkerService service(**folder, options.linger);
   grpc::ServerBuilder builder;
   builder.AddListeningPort("unix:" + options.socket_path, grpc::InsecureServerCredentials());
   builder.SetMaxReceiveMessageSize(kMaxCommandBytes);
@@ -396,6 +443,7 @@ absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& 
   if (server == nullptr) return absl::UnavailableError("cannot listen on the control channel's socket");
 
   absl::Status status;
+  Progress progress;
   absl::Duration patience = options.first_controller;
   for (bool first = true;; first = false) {
     Controller* controller = service.WaitForController(patience);
@@ -403,9 +451,10 @@ absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& 
       if (first) status = absl::DeadlineExceededError("no controller has connected");
       break;
     }
-    LogExecutor::Outcome outcome = LogExecutor(handler, *controller, options.sends_results).Run();
-    service.Release(controller, outcome.verdict);
-    if (outcome.shutdown || ends_with_stream) break;
+    LogExecutor::Outcome outcome = LogExecutor(handler, *controller, options, progress).Run();
+    const bool last = outcome.shutdown || !lingers;
+    service.Release(controller, outcome.verdict, last);
+    if (last) break;
     patience = options.linger;
   }
   server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));

@@ -16,8 +16,11 @@ namespace tessera {
 struct ChannelOptions {
   // The socket. Its folder must not exist: it is created here with mode 0700, and both are removed at the end.
   std::string socket_path;
-  // How long the worker outlives its controller. Zero: socket and folder are removed as soon as the one controller
-  // has connected, and the process ends, even in the middle of a command, as soon as its stream does.
+  // How long the worker outlives its controller, and waits for another one that wants what is loaded. Whatever a
+  // controller sent before it went is carried out and its jobs are ended, so that the ranks of a group stay alike; the
+  // process ends if that takes longer than this, and ignores SIGPIPE. Zero: socket and folder are removed as soon as
+  // the one controller has connected, and the process ends, even in the middle of a command, as soon as its stream
+  // does.
   absl::Duration linger = absl::ZeroDuration();
   // How long to wait for the first controller.
   absl::Duration first_controller = absl::Seconds(30);

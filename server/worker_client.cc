@@ -479,6 +479,14 @@ absl::Status WorkerClient::EndJob(uint64_t job) {
   return connection_->Call(std::move(command), Reply::kEnded).status();
 }
 
+absl::StatusOr<WorkerProgress> WorkerClient::Resume() {
+  Command command;
+  command.mutable_resume();
+  absl::StatusOr<Reply> reply = connection_->Call(std::move(command), Reply::kResumed);
+  if (!reply.ok()) return reply.status();
+  return WorkerProgress{.commands = reply->resumed().commands(), .failures = reply->resumed().failures()};
+}
+
 absl::Status WorkerClient::Shutdown() {
   Command command;
   command.mutable_shutdown();

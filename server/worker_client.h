@@ -26,6 +26,14 @@ struct DecodedPicture {
   double seconds = 0;  // spent on decoding
 };
 
+// Of all controllers of a worker so far. Ranks for which it is equal have carried out the same log.
+struct WorkerProgress {
+  uint64_t commands = 0;
+  uint64_t failures = 0;
+
+  bool operator==(const WorkerProgress&) const = default;
+};
+
 class WorkerClient {
  public:
   struct Options {
@@ -55,6 +63,8 @@ class WorkerClient {
   absl::StatusOr<LatentValues> Latents(uint64_t job);
   absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents);
   absl::Status EndJob(uint64_t job);
+  // How far the worker has got with all controllers so far.
+  absl::StatusOr<WorkerProgress> Resume();
   absl::Status Shutdown();
 
  private:

@@ -1,5 +1,7 @@
 #include "server/worker_group.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <future>
 #include <utility>
@@ -21,6 +23,8 @@ constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
 // Somebody may stop a process for a moment, a debugger for example.
 constexpr absl::Duration kStoppedPatience = absl::Seconds(1);
 constexpr int kPausesInAStep = 10;
+// A worker finishes first what its last controller left, and ends by itself where it cannot.
+constexpr absl::Duration kResumePatience = absl::Seconds(30);
 
 // Clears the bound when the answer is there.
 class Due {
@@ -61,10 +65,35 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Start(const WorkerGrou
                               .arguments = {"--layout", LayoutText(options.layout), "--rank", absl::StrCat(rank),
                                             "--segment", absl::StrCat(WorkerProcess::kInheritedDescriptor)},
                               .inherited = group->segment_->descriptor(),
-                              .show_output = options.show_output});
+                              .show_output = options.show_output,
+                              .linger = options.linger});
     if (!process.ok()) return process.status();
     group->workers_.push_back({.process = *std::move(process)});
   }
+  return group;
+}
+
+absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Adopt(const WorkerGroupOptions& options,
+                                                                absl::Span<const WorkerIdentity> identities) {
+  std::unique_ptr<WorkerGroup> group(new WorkerGroup(options, nullptr));
+  absl::Status status;
+  for (const WorkerIdentity& identity : identities) {
+    absl::StatusOr<std::unique_ptr<WorkerProcess>> process = WorkerProcess::Adopt(identity);
+    status.Update(process.status());
+    if (process.ok()) group->workers_.push_back({.process = *std::move(process)});
+  }
+  if (status.ok() && group->ranks() != options.layout.ranks()) {
+    status = absl::FailedPreconditionError(absl::StrCat("a group of ", group->ranks(), " workers"));
+  }
+  if (!status.ok()) return absl::FailedPreconditionError(std::string(status.message()));
+  const absl::StatusOr<int> descriptor = group->workers_.front().process->OpenInherited();
+  if (!descriptor.ok()) return absl::FailedPreconditionError(std::string(descriptor.status().message()));
+  absl::StatusOr<std::shared_ptr<HostSegment>> segment = HostSegment::Map(*descriptor);
+  close(*descriptor);
+  if (!segment.ok() || (*segment)->ranks() != group->ranks() || (*segment)->IsPoisoned()) {
+    return absl::FailedPreconditionError("the workers' memory is of no use any more");
+  }
+  group->segment_ = *std::move(segment);
   return group;
 }
 
@@ -94,6 +123,27 @@ absl::Status WorkerGroup::Connect(absl::Time deadline) {
                                                              .sends_results = rank == 0});
   }
   watch_ = std::thread([this] { Watch(); });
+  return absl::OkStatus();
+}
+
+std::vector<WorkerIdentity> WorkerGroup::Identities() const {
+  std::vector<WorkerIdentity> identities;
+  for (const Worker& worker : workers_) {
+    absl::StatusOr<WorkerIdentity> identity = worker.process->identity();
+    if (!identity.ok()) return {};
+    identities.push_back(*std::move(identity));
+  }
+  return identities;
+}
+
+absl::Status WorkerGroup::Resume() {
+  std::vector<absl::StatusOr<WorkerProgress>> answers;
+  const absl::StatusOr<WorkerProgress> resumed =
+      OnAll<WorkerProgress>(kResumePatience, answers, [](WorkerClient& client, int) { return client.Resume(); });
+  if (!resumed.ok()) return resumed.status();
+  for (const absl::StatusOr<WorkerProgress>& answer : answers) {
+    if (*answer != *resumed) return Fail(absl::DataLossError("the ranks were not left alike"));
+  }
   return absl::OkStatus();
 }
 

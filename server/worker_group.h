@@ -41,6 +41,7 @@ struct WorkerGroupOptions {
   bool show_output = false;                  // copy the workers' output to our standard error
   absl::Duration patience = absl::Hours(1);  // for the answer to any one command
   ProgressBounds progress;
+  absl::Duration linger;  // how long the workers outlive this process's sudden end; zero: they end with it
 };
 
 class WorkerGroup {
@@ -49,6 +50,10 @@ class WorkerGroup {
 
   // Starts the processes; Connect before anything else. RESOURCE_EXHAUSTED without shared memory for them.
   static absl::StatusOr<std::unique_ptr<WorkerGroup>> Start(const WorkerGroupOptions& options);
+  // Takes over the workers of a group that a process before this one started with those options: Connect, then Resume.
+  // FAILED_PRECONDITION unless every rank is there; those that are there are then killed, and nothing else is.
+  static absl::StatusOr<std::unique_ptr<WorkerGroup>> Adopt(const WorkerGroupOptions& options,
+                                                            absl::Span<const WorkerIdentity> identities);
   ~WorkerGroup();  // kills what still runs
 
   WorkerGroup(const WorkerGroup&) = delete;
@@ -56,6 +61,12 @@ class WorkerGroup {
 
   // UNAVAILABLE when a worker ends first, DEADLINE_EXCEEDED.
   absl::Status Connect(absl::Time deadline);
+
+  // Of every rank, for Adopt; empty where one has ended.
+  std::vector<WorkerIdentity> Identities() const;
+
+  // DATA_LOSS when the ranks of an adopted group were not left alike.
+  absl::Status Resume();
 
   // As in WorkerClient. Errors that all ranks report alike leave the group as it was. Every other one ends it:
   // UNAVAILABLE, or the code of the rank that failed; DATA_LOSS when ranks differ in what must be equal on all.
@@ -116,7 +127,7 @@ class WorkerGroup {
   std::string Culprit() const;
 
   const WorkerGroupOptions options_;
-  const std::shared_ptr<HostSegment> segment_;
+  std::shared_ptr<HostSegment> segment_;  // set before the watching thread starts
   std::vector<Worker> workers_;
 
   std::mutex failure_mutex_;

@@ -21,6 +21,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -90,12 +91,13 @@ struct Child {
   int inherited;  // -1: none
   int failure;    // above kInheritedDescriptor; where errno goes when the program cannot be executed
   pid_t parent;
+  bool dies_with_parent;
 };
 
 // Between fork and exec: only calls that are safe there.
 [[noreturn]] void Execute(const Child& child) {
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (child.dies_with_parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != child.parent) _exit(1);  // it ended before the line above
   signal(SIGPIPE, SIG_DFL);
   signal(SIGINT, SIG_DFL);
@@ -136,6 +138,8 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
   if (!folder.ok()) return folder.status();
   std::vector<std::string> words = {options.executable, "--socket", absl::StrCat(*folder, kSocketName)};
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
+  const bool lingers = options.linger > absl::ZeroDuration();
+  if (lingers) words.insert(words.end(), {"--linger", absl::StrCat(absl::ToDoubleSeconds(options.linger))});
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -164,7 +168,8 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
                        .output = output_write.get(),
                        .inherited = options.inherited,
                        .failure = failure_write.get(),
-                       .parent = getpid()};
+                       .parent = getpid(),
+                       .dies_with_parent = !lingers};
   const pid_t pid = fork();
   if (pid < 0) return SystemError("cannot start the worker");
   if (pid == 0) Execute(child);
@@ -184,19 +189,33 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
     return absl::UnavailableError(
         absl::StrCat("cannot start the worker '", options.executable, "': ", std::strerror(error)));
   }
-  return std::unique_ptr<WorkerProcess>(
-      new WorkerProcess(pid, pid_file.Take(), output_read.Take(), *std::move(folder), options.show_output));
+  return std::unique_ptr<WorkerProcess>(new WorkerProcess(
+      {.pid = pid, .pid_file = pid_file.Take(), .output = output_read.Take(), .folder = *std::move(folder)},
+      options.show_output));
 }
 
-WorkerProcess::WorkerProcess(pid_t pid, int pid_file, int output, std::string folder, bool show_output)
-    : pid_(pid),
-      pid_file_(pid_file),
-      output_(output),
+absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Adopt(const WorkerIdentity& identity) {
+  const absl::string_view name(kSocketName);
+  if (!absl::EndsWith(identity.socket, name)) return absl::NotFoundError("it is not a worker's socket");
+  const absl::StatusOr<int> process = OpenWorker(identity, WorkerExecutable());
+  if (!process.ok()) return process.status();
+  return std::unique_ptr<WorkerProcess>(
+      new WorkerProcess({.pid = identity.pid,
+                         .pid_file = *process,
+                         .output = -1,
+                         .folder = identity.socket.substr(0, identity.socket.size() - name.size())},
+                        /*show_output=*/false));
+}
+
+WorkerProcess::WorkerProcess(Handles handles, bool show_output)
+    : pid_(handles.pid),
+      pid_file_(handles.pid_file),
+      output_(handles.output),
       stop_(eventfd(0, EFD_CLOEXEC)),
-      folder_(std::move(folder)),
+      folder_(std::move(handles.folder)),
       show_output_(show_output),
       reader_([this] {
-        ReadOutput();
+        if (output_ >= 0) ReadOutput();
         std::lock_guard<std::mutex> lock(output_mutex_);
         output_ended_ = true;
         output_changed_.notify_all();
@@ -207,7 +226,7 @@ WorkerProcess::~WorkerProcess() {
   eventfd_write(stop_, 1);
   reader_.join();
   close(stop_);
-  close(output_);
+  if (output_ >= 0) close(output_);
   close(pid_file_);
 }
 
@@ -234,7 +253,7 @@ absl::StatusOr<int> WorkerProcess::Connect(absl::Time deadline) {
 bool WorkerProcess::Reap(absl::Time deadline) {
   if (!WaitReadable(pid_file_, deadline)) return false;
   std::lock_guard<std::mutex> lock(mutex_);
-  if (wait_status_.has_value()) return true;
+  if (std::exchange(ended_, true) || output_ < 0) return true;
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
@@ -247,7 +266,8 @@ bool WorkerProcess::WaitForExit(absl::Time deadline) { return Reap(deadline); }
 std::string WorkerProcess::StateText() {
   Reap(absl::InfinitePast());
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!wait_status_.has_value()) return "is running";
+  if (!ended_) return "is running";
+  if (!wait_status_.has_value()) return "has ended";
   if (WIFSIGNALED(*wait_status_)) {
     const int signal = WTERMSIG(*wait_status_);
     return absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")");
@@ -289,7 +309,21 @@ uint64_t WorkerProcess::PeakMemoryBytes() const {
 
 void WorkerProcess::Signal(int signal) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!wait_status_.has_value()) kill(-pid_, signal);
+  if (ended_) return;
+  if (output_ >= 0) {
+    kill(-pid_, signal);
+  } else {
+    // Somebody else reaps it, after which its number may be another process's.
+    syscall(SYS_pidfd_send_signal, pid_file_, signal, nullptr, 0);
+  }
+}
+
+absl::StatusOr<WorkerIdentity> WorkerProcess::identity() const { return IdentityOf(pid_, folder_ + kSocketName); }
+
+absl::StatusOr<int> WorkerProcess::OpenInherited() const {
+  const int descriptor = open(absl::StrCat("/proc/", pid_, "/fd/", kInheritedDescriptor).c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return SystemError("the worker's memory cannot be opened");
+  return descriptor;
 }
 
 void WorkerProcess::Kill() { Signal(SIGKILL); }

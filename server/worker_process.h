@@ -1,8 +1,10 @@
-// One worker process (one rank): started by exec, told to end when this process ends, never left behind.
+// One worker process (one rank): started by exec, told to end when this process ends, never left behind. Or one that
+// a process before this one started so that it outlives it, and that this one adopts.
 //
 // The worker runs in a process group of its own, so that a terminal's Ctrl-C does not reach it, without standard
 // input, and with standard output and error captured. Start must be called from a thread that lives as long as the
-// worker shall: the kernel ends the worker with the thread that started it. The other methods are thread-safe.
+// worker shall: the kernel ends the worker with the thread that started it, unless it lingers. The other methods are
+// thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -18,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/worker_identity.h"
 
 namespace tessera {
 
@@ -26,6 +29,7 @@ struct WorkerProcessOptions {
   std::vector<std::string> arguments;  // after "--socket PATH"
   int inherited = -1;                  // a descriptor of ours that the worker gets as kInheritedDescriptor
   bool show_output = false;            // copy the worker's output to our standard error
+  absl::Duration linger;               // how long it outlives this process's sudden end; zero: it ends with it
 };
 
 // $TESSERA_WORKER, or tessera-worker beside this executable.
@@ -36,6 +40,9 @@ class WorkerProcess {
   static constexpr int kInheritedDescriptor = 3;
 
   static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const WorkerProcessOptions& options);
+  // One that another process started; NOT_FOUND unless it runs and is that worker for certain. Nothing is known of its
+  // output, nor of how it ends.
+  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Adopt(const WorkerIdentity& identity);
   ~WorkerProcess();  // ends the worker if it still runs
 
   WorkerProcess(const WorkerProcess&) = delete;
@@ -67,8 +74,21 @@ class WorkerProcess {
 
   pid_t pid() const { return pid_; }
 
+  // For a process that will adopt it.
+  absl::StatusOr<WorkerIdentity> identity() const;
+
+  // Opens what it has as kInheritedDescriptor; the caller owns that.
+  absl::StatusOr<int> OpenInherited() const;
+
  private:
-  WorkerProcess(pid_t pid, int pid_file, int output, std::string folder, bool show_output);
+  struct Handles {
+    pid_t pid;
+    int pid_file;
+    int output;          // -1: of an adopted process
+    std::string folder;  // of its socket
+  };
+
+  WorkerProcess(Handles handles, bool show_output);
 
   void ReadOutput();
   void Signal(int signal);
@@ -76,13 +96,14 @@ class WorkerProcess {
 
   const pid_t pid_;
   const int pid_file_;  // becomes readable when the process ends
-  const int output_;    // reading end of the worker's output
+  const int output_;    // reading end of the worker's output; -1: of an adopted process
   const int stop_;      // eventfd that ends the reading thread
   const std::string folder_;
   const bool show_output_;
 
   std::mutex mutex_;
-  std::optional<int> wait_status_;  // as of waitpid, once reaped; guarded by mutex_
+  bool ended_ = false;              // guarded by mutex_
+  std::optional<int> wait_status_;  // as of waitpid, once a child was reaped; guarded by mutex_
 
   std::mutex output_mutex_;
   std::condition_variable output_changed_;

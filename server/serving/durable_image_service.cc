@@ -112,6 +112,7 @@ absl::Status DurableImageService::AddGroups() {
                                  .layout = *layout,
                                  .certify = options_.certify,
                                  .certificates = options_.data_folder + "/certificates",
+                                 .records = options_.data_folder + "/workers",
                                  .first_back_off = options_.first_back_off,
                                  .progress = options_.progress};
     if (runner.load.threads == 0) {

@@ -11,6 +11,10 @@ namespace tessera {
 namespace {
 
 constexpr absl::Duration kIdleWait = absl::Seconds(1);
+// How long workers outlive a server that ends without a word.
+constexpr absl::Duration kLinger = absl::Seconds(10);
+// For the connection to workers that listen already.
+constexpr absl::Duration kAdoptionPatience = absl::Seconds(5);
 // A group that has made an image, or stood ready for so long, starts again at once when it dies.
 constexpr absl::Duration kHealthy = absl::Minutes(5);
 constexpr uint64_t kProbeJob = ~uint64_t{0};  // tasks count up from 1
@@ -24,7 +28,12 @@ bool IsDead(const absl::Status& status, WorkerGroup& group) {
 
 GroupRunner::GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner,
                          std::function<void(const std::string&)> log)
-    : options_(options), owner_(owner), log_(std::move(log)), layout_(options.layout), thread_([this] { Run(); }) {}
+    : options_(options),
+      owner_(owner),
+      log_(std::move(log)),
+      layout_(options.layout),
+      record_(options.records, options.name),
+      thread_([this] { Run(); }) {}
 
 GroupRunner::~GroupRunner() { Stop(); }
 
@@ -121,6 +130,7 @@ void GroupRunner::Run() {
       ended = std::exchange(group_, nullptr);
       for (const auto& probe : std::exchange(probes_, {})) probe->set_value(status);
     }
+    record_.Remove();
     ended.reset();
     running_.clear();
     flights_.clear();
@@ -144,16 +154,25 @@ void GroupRunner::Run() {
   if (!is_refused()) SetState("stopped");
 }
 
-absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupRunner::OpenGroup(const Layout& layout) {
-  absl::StatusOr<std::unique_ptr<WorkerGroup>> started =
-      WorkerGroup::Start({.layout = layout, .progress = options_.progress});
+WorkerGroupOptions GroupRunner::ServingOptions() const {
+  return {.layout = layout(),
+          .progress = options_.progress,
+          .linger = options_.records.empty() ? absl::ZeroDuration() : kLinger};
+}
+
+absl::Status GroupRunner::Use(const std::shared_ptr<WorkerGroup>& group) {
+  std::shared_ptr<WorkerGroup> before;  // ends without the lock
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (stopping_) return absl::CancelledError("the server ends");
+  before = std::exchange(group_, group);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupRunner::OpenGroup(const WorkerGroupOptions& options) {
+  absl::StatusOr<std::unique_ptr<WorkerGroup>> started = WorkerGroup::Start(options);
   if (!started.ok()) return started.status();
   std::shared_ptr<WorkerGroup> group = *std::move(started);
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (stopping_) return absl::CancelledError("the server ends");
-    group_ = group;
-  }
+  if (absl::Status used = Use(group); !used.ok()) return used;
   if (absl::Status connected = group->Connect(absl::Now() + options_.start_patience); !connected.ok()) {
     return connected;
   }
@@ -164,7 +183,11 @@ absl::Status GroupRunner::CheckLayout() {
   const VerificationRequest request = {.model = options_.model, .load = options_.load, .layout = layout()};
   const absl::StatusOr<CertificateSubject> subject = SubjectOf(request, WorkerExecutable());
   if (!subject.ok()) return subject.status();
-  const VerificationHost host = {.open = [this](const Layout& layout) { return OpenGroup(layout); },
+  subject_ = *subject;
+  const auto open = [this](const Layout& layout) {
+    return OpenGroup({.layout = layout, .progress = options_.progress});
+  };
+  const VerificationHost host = {.open = open,
                                  .tell = [this](const std::string& text) { SetState("certifying", text); }};
   const absl::StatusOr<bool> certified =
       Certify(request, *subject, options_.certify, CertificateFolder(options_.certificates), host, log_);
@@ -176,10 +199,51 @@ absl::Status GroupRunner::CheckLayout() {
 
 absl::Status GroupRunner::Open() {
   if (absl::Status checked = CheckLayout(); !checked.ok()) return checked;
+  if (std::exchange(may_adopt_, false)) {
+    const absl::Status adopted = Adopt();
+    if (adopted.ok()) return adopted;
+    if (Stopping()) return absl::CancelledError("the server ends");
+    if (adopted.code() != absl::StatusCode::kNotFound) {
+      log_(absl::StrCat("group ", options_.name,
+                        ": workers of the server before are not adopted: ", std::string(adopted.message())));
+    }
+    Use(nullptr).IgnoreError();
+  }
   SetState("loading");
-  const absl::StatusOr<std::shared_ptr<WorkerGroup>> group = OpenGroup(layout());
+  const absl::StatusOr<std::shared_ptr<WorkerGroup>> group = OpenGroup(ServingOptions());
   if (!group.ok()) return group.status();
-  return (*group)->Load(options_.load).status();
+  if (absl::Status loaded = (*group)->Load(options_.load).status(); !loaded.ok()) return loaded;
+  KeepRecord();
+  return absl::OkStatus();
+}
+
+// Whatever is found and not adopted is ended: it holds the memory that the model needs.
+absl::Status GroupRunner::Adopt() {
+  if (options_.records.empty()) return absl::NotFoundError("workers end with the server");
+  const absl::StatusOr<GroupRecord> record = record_.Find();
+  record_.Remove();
+  if (!record.ok()) return record.status();
+  absl::StatusOr<std::unique_ptr<WorkerGroup>> found = WorkerGroup::Adopt(ServingOptions(), record->workers);
+  if (!found.ok()) return found.status();
+  const std::shared_ptr<WorkerGroup> group = *std::move(found);
+  if (record->subject != subject_ || record->load != LoadText(options_.load)) {
+    return absl::FailedPreconditionError("they were started for something else");
+  }
+  if (absl::Status used = Use(group); !used.ok()) return used;
+  if (absl::Status connected = group->Connect(absl::Now() + kAdoptionPatience); !connected.ok()) return connected;
+  if (absl::Status resumed = group->Resume(); !resumed.ok()) return resumed;
+  KeepRecord();
+  log_(absl::StrCat("group ", options_.name, ": workers of the server before are adopted with their model"));
+  return absl::OkStatus();
+}
+
+// Without it the group serves as well, and is not adopted.
+void GroupRunner::KeepRecord() {
+  if (options_.records.empty()) return;
+  const GroupRecord record = {.subject = subject_, .load = LoadText(options_.load), .workers = group_->Identities()};
+  if (absl::Status kept = record_.Keep(record); !kept.ok()) {
+    log_(absl::StrCat("group ", options_.name, ": ", std::string(kept.message())));
+  }
 }
 
 absl::Status GroupRunner::Work() {

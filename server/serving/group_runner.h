@@ -1,5 +1,6 @@
 // One worker group of a server and the thread that drives it: starts its workers, proves its layout, loads its model,
-// carries out the scheduler's plans, and starts it again when it has died.
+// carries out the scheduler's plans, and starts it again when it has died. Workers that outlived a server which ended
+// without a word are adopted with the model that they have loaded, if they are what this group would start.
 //
 // The runner knows no store, scheduler or watcher: its owner gives it work and hears what becomes of it. All calls of
 // the owner are made on the runner's thread.
@@ -25,6 +26,7 @@
 #include "server/layout_choice.h"
 #include "server/scheduling/request_scheduler.h"
 #include "server/service/image_service.h"
+#include "server/serving/group_record.h"
 #include "server/worker_group.h"
 
 namespace tessera {
@@ -73,6 +75,7 @@ struct GroupRunnerOptions {
   Layout layout;
   CertifyPolicy certify = CertifyPolicy::kAuto;
   std::string certificates;  // folder
+  std::string records;       // folder of group records; empty: workers end with this process
   absl::Duration first_back_off = absl::Seconds(1);
   absl::Duration longest_back_off = absl::Seconds(60);
   absl::Duration start_patience = absl::Seconds(60);
@@ -111,7 +114,13 @@ class GroupRunner {
   void Run();
   absl::Status Open();
   absl::Status CheckLayout();
-  absl::StatusOr<std::shared_ptr<WorkerGroup>> OpenGroup(const Layout& layout);
+  absl::StatusOr<std::shared_ptr<WorkerGroup>> OpenGroup(const WorkerGroupOptions& options);
+  // Makes it the one that Stop kills.
+  absl::Status Use(const std::shared_ptr<WorkerGroup>& group);
+  // Of the group that serves.
+  WorkerGroupOptions ServingOptions() const;
+  absl::Status Adopt();
+  void KeepRecord();
   absl::Status Work();
   absl::Status Start(TaskId task);
   absl::Status SendStep(const std::vector<TaskId>& tasks);
@@ -141,6 +150,9 @@ class GroupRunner {
   std::vector<std::shared_ptr<std::promise<absl::Status>>> probes_;
 
   // Of the thread.
+  const GroupRecordFile record_;
+  CertificateSubject subject_;  // of the layout in use
+  bool may_adopt_ = true;       // until it has been tried
   std::map<TaskId, Running> running_;
   std::vector<Flight> flights_;  // in order
   bool has_made_images_ = false;

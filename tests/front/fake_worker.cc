@@ -15,6 +15,7 @@
 //   layout-drift=N          the same in a group of several ranks
 //   step-time=MS            every step takes so long
 //   gate=FILE               the first step of a job whose prompt holds "gated" waits until FILE exists
+//   loads=FILE              a line more in this file whenever it loads
 // An order that begins with rankN: is for that rank of the group alone; CALL-of-WORD is for jobs with that prompt.
 #include <signal.h>
 #include <unistd.h>
@@ -122,6 +123,9 @@ class FakeHandler final : public CommandHandler {
       return absl::ResourceExhaustedError(absl::StrCat("device '", parameters.device, "' is not available"));
     }
     if (absl::Status status = Obey("load"); !status.ok()) return status;
+    if (const auto file = orders_.find("loads"); file != orders_.end()) {
+      std::ofstream(file->second, std::ios::app) << "load" << std::endl;
+    }
     caches_ = parameters.prompt_cache_bytes > 0;
     return Loaded{.seconds = 0.25, .weight_bytes = 48};
   }
@@ -235,8 +239,10 @@ int Main(int argc, char** argv) {
   while (orders.count("mute") != 0) pause();
   const bool first = options["--rank"].empty() || options["--rank"] == "0";
   FakeHandler handler(std::move(orders), options["--layout"], first);
-  const absl::Status status =
-      ServeControlChannel(handler, {.socket_path = options["--socket"], .sends_results = first});
+  double linger = 0;
+  if (!options["--linger"].empty() && !absl::SimpleAtod(options["--linger"], &linger)) return 2;
+  const absl::Status status = ServeControlChannel(
+      handler, {.socket_path = options["--socket"], .linger = absl::Seconds(linger), .sends_results = first});
   if (!status.ok()) std::cerr << status.message() << std::endl;
   return status.ok() ? 0 : 1;
 }

@@ -1,0 +1,111 @@
+#include "server/serving/group_record.h"
+
+#include <unistd.h>
+
+#include <boost/json.hpp>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "server/image/atomic_file.h"
+
+namespace tessera {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int kVersion = 1;
+constexpr size_t kMaxBytes = size_t{1} << 20;
+constexpr size_t kMaxWorkers = 64;
+
+std::string ReadText(const json::object& object, const char* name) { return std::string(object.at(name).as_string()); }
+
+}  // namespace
+
+std::string LoadText(const LoadParameters& load) {
+  return absl::StrCat("model ", absl::CHexEscape(load.model), ", dtype ", load.dtype, ", device ", load.device,
+                      ", threads ", load.threads, ", text encoders ", static_cast<int>(load.text_encoders),
+                      ", autoencoder ", static_cast<int>(load.autoencoder), ", prompt cache ", load.prompt_cache_bytes);
+}
+
+std::string GroupRecordText(const GroupRecord& record) {
+  const CertificateSubject& subject = record.subject;
+  json::array workers;
+  for (const WorkerIdentity& worker : record.workers) {
+    workers.push_back({{"pid", worker.pid}, {"start_time", worker.start_time}, {"socket", worker.socket}});
+  }
+  const json::object object = {{"version", kVersion},
+                               {"model_digest", subject.model_digest},
+                               {"layout", subject.layout},
+                               {"device", subject.device},
+                               {"dtype", subject.dtype},
+                               {"build", subject.build},
+                               {"libraries", subject.libraries},
+                               {"load", record.load},
+                               {"workers", std::move(workers)}};
+  return json::serialize(object) + "\n";
+}
+
+absl::StatusOr<GroupRecord> ParseGroupRecord(const std::string& text) {
+  const absl::Status none = absl::InvalidArgumentError("the record of the group is none");
+  if (text.size() > kMaxBytes) return none;
+  boost::system::error_code error;
+  const json::value value = json::parse(text, error);
+  if (error || !value.is_object()) return none;
+  try {
+    const json::object& object = value.as_object();
+    if (object.at("version").to_number<int>() != kVersion) return none;
+    GroupRecord record;
+    record.subject = {.model_digest = ReadText(object, "model_digest"),
+                      .layout = ReadText(object, "layout"),
+                      .device = ReadText(object, "device"),
+                      .dtype = ReadText(object, "dtype"),
+                      .build = ReadText(object, "build"),
+                      .libraries = ReadText(object, "libraries")};
+    record.load = ReadText(object, "load");
+    for (const json::value& entry : object.at("workers").as_array()) {
+      const json::object& worker = entry.as_object();
+      record.workers.push_back({.pid = worker.at("pid").to_number<pid_t>(),
+                                .start_time = worker.at("start_time").to_number<uint64_t>(),
+                                .socket = ReadText(worker, "socket")});
+    }
+    if (record.workers.empty() || record.workers.size() > kMaxWorkers) return none;
+    return record;
+  } catch (const std::exception&) {
+    return none;
+  }
+}
+
+GroupRecordFile::GroupRecordFile(const std::string& folder, const std::string& group) : folder_(folder) {
+  std::string name = group;  // it ends in the group's number, so what is left of it is still of that group alone
+  for (char& c : name) {
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_' && c != '.') c = '_';
+  }
+  path_ = absl::StrCat(folder, "/", name, ".json");
+}
+
+absl::StatusOr<GroupRecord> GroupRecordFile::Find() const {
+  std::ifstream file(path_, std::ios::binary);
+  if (folder_.empty() || !file) return absl::NotFoundError("there is no record of the group");
+  std::string text(kMaxBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return ParseGroupRecord(text);
+}
+
+absl::Status GroupRecordFile::Keep(const GroupRecord& record) const {
+  if (folder_.empty()) return absl::FailedPreconditionError("there is no folder for the record of the group");
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  if (error) return absl::UnavailableError(absl::StrCat("the record of the group cannot be kept: ", error.message()));
+  return WriteFileAtomically(path_, GroupRecordText(record));
+}
+
+void GroupRecordFile::Remove() const {
+  if (!folder_.empty()) unlink(path_.c_str());
+}
+
+}  // namespace tessera

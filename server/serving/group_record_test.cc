@@ -1,0 +1,58 @@
+#include "server/serving/group_record.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_replace.h"
+
+namespace tessera {
+namespace {
+
+GroupRecord Record() {
+  return {.subject = {.model_digest = "m", .layout = "cfg=2", .device = "cpu", .dtype = "fp32", .build = "b"},
+          .load = LoadText({.model = "/models/tiny"}),
+          .workers = {{.pid = 17, .start_time = ~uint64_t{0}, .socket = "/run/a/worker.sock"},
+                      {.pid = 18, .start_time = 5, .socket = "/run/b/worker.sock"}}};
+}
+
+TEST(GroupRecordTest, ReadsBackWhatWasWritten) {
+  const absl::StatusOr<GroupRecord> read = ParseGroupRecord(GroupRecordText(Record()));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, Record());
+}
+
+TEST(GroupRecordTest, WritesDifferentTextsForDifferentWaysToLoad) {
+  const std::string text = LoadText({.model = "m"});
+  EXPECT_NE(text, LoadText({.model = "n"}));
+  EXPECT_NE(text, LoadText({.model = "m", .dtype = "bf16"}));
+  EXPECT_NE(text, LoadText({.model = "m", .device = "cuda:1"}));
+  EXPECT_NE(text, LoadText({.model = "m", .threads = 2}));
+  EXPECT_NE(text, LoadText({.model = "m", .text_encoders = ComponentPlacement::kCpu}));
+  EXPECT_NE(text, LoadText({.model = "m", .autoencoder = ComponentPlacement::kUnloaded}));
+  EXPECT_NE(text, LoadText({.model = "m", .prompt_cache_bytes = 0}));
+}
+
+TEST(GroupRecordTest, RefusesTextsThatAreNoRecords) {
+  const std::string text = GroupRecordText(Record());
+  const std::vector<std::pair<std::string, std::string>> changes = {{"\"version\":1", "\"version\":2"},
+                                                                    {"\"pid\":17", "\"pid\":17.5"},
+                                                                    {"\"pid\":17", "\"pid\":99999999999"},
+                                                                    {"\"pid\":17", "\"pid\":\"17\""},
+                                                                    {"\"start_time\":5", "\"start_time\":-5"},
+                                                                    {"\"build\"", "\"built\""},
+                                                                    {"\"load\":\"", "\"load\":1,\"x\":\""},
+                                                                    {"\"workers\":[", "\"workers\":[7,"},
+                                                                    {"}\n", ""}};
+  for (const auto& [from, to] : changes) {
+    const std::string changed = absl::StrReplaceAll(text, {{from, to}});
+    ASSERT_NE(changed, text) << from;
+    EXPECT_EQ(ParseGroupRecord(changed).status().code(), absl::StatusCode::kInvalidArgument) << to;
+  }
+  GroupRecord none = Record();
+  none.workers.clear();
+  EXPECT_FALSE(ParseGroupRecord(GroupRecordText(none)).ok());
+  EXPECT_FALSE(ParseGroupRecord("").ok());
+  EXPECT_FALSE(ParseGroupRecord(std::string(100000, '[')).ok());
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,248 @@
+// A server that is killed, and the next one on the same data folder: what becomes of the workers.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "server/http/http_test_client.h"
+#include "server/worker_identity.h"
+#include "tests/front/command_line_fixture.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::UnorderedElementsAreArray;
+
+constexpr char kRequest[] = R"({"prompt": "apple", "model": "tiny", "size": "32x32", "seed": 5})";
+constexpr char kLongJob[] =
+    R"({"prompt": "apple", "model": "tiny", "size": "32x32", "seed": 5, "num_inference_steps": 1000})";
+
+class AdoptionTest : public CommandLineTest {
+ protected:
+  void SetUp() override { Configure("serial"); }
+
+  void Configure(const std::string& layout) {
+    Write("tessera.yaml", absl::StrCat("groups:\n  - {model: ", ModelsFolder(), "/tiny, layout: \"", layout,
+                                       "\"}\nlisten:\n  http: {address: 127.0.0.1, port: 0}\n  grpc: off\n"
+                                       "  admin: off\ncertify: off\ndata_folder: data\n"));
+  }
+
+  void StartServer() {
+    server_ = Start({"serve", "--config", "tessera.yaml"}, absl::StrCat("loads=", WorkFolder(), "/loads"));
+    ASSERT_TRUE(server_->WaitForOutput("}\n")) << server_->errors();
+    const auto listening = Events(server_->output());
+    ASSERT_EQ(listening.size(), 1u);
+    port_ = listening[0].at("http").to_number<uint16_t>();
+  }
+
+  void KillServer() {
+    server_->Signal(SIGKILL);
+    EXPECT_EQ(server_->Wait(), 1000 + SIGKILL);
+  }
+
+  std::string StopServer() {
+    server_->Signal(SIGTERM);
+    EXPECT_EQ(server_->Wait(), 0);
+    return server_->errors();
+  }
+
+  // The image in base64.
+  std::string Generate() {
+    const TestResponse response =
+        HttpTestClient(port_, absl::Seconds(60)).Call("POST", "/v1/images/generations", kRequest, kJson);
+    EXPECT_EQ(response.status, 200) << response.body;
+    if (response.status != 200) return "";
+    return std::string(boost::json::parse(response.body).at("data").at(0).at("b64_json").as_string());
+  }
+
+  size_t Loads() const {
+    const std::string text = Read("loads");
+    return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+  }
+
+  std::string Record() const { return Read("data/workers/tiny-0.json"); }
+  void WriteRecord(const std::string& text) { Write("data/workers/tiny-0.json", text); }
+
+  void ExpectGone(const std::vector<pid_t>& workers) {
+    for (const pid_t worker : workers) EXPECT_TRUE(WaitUntilGone(worker));
+  }
+
+  const std::vector<HttpHeader> kJson = {{"Content-Type", "application/json"}};
+  std::unique_ptr<ChildProcess> server_;
+  uint16_t port_ = 0;
+};
+
+TEST_F(AdoptionTest, TheNextServerAdoptsTheWorkersWithTheirModel) {
+  StartServer();
+  const std::string before = Generate();
+  const std::vector<pid_t> workers = Workers();
+  ASSERT_EQ(workers.size(), 1u);
+  KillServer();
+  StartServer();
+  EXPECT_EQ(Generate(), before);
+  EXPECT_EQ(Workers(), workers);
+  EXPECT_EQ(Loads(), 1u);
+  // The adopted ones end with their server as its own would.
+  EXPECT_THAT(StopServer(), HasSubstr("adopted"));
+  EXPECT_EQ(Workers(), std::vector<pid_t>());
+  EXPECT_FALSE(std::filesystem::exists(WorkFolder() + "/data/workers/tiny-0.json"));
+}
+
+TEST_F(AdoptionTest, WorkersAreAdoptedAgainAndAgainInGroupsOfSeveral) {
+  Configure("cfg=2");
+  StartServer();
+  const std::string before = Generate();
+  const std::vector<pid_t> workers = Workers();
+  ASSERT_EQ(workers.size(), 2u);
+  for (int crash = 0; crash < 3; ++crash) {
+    KillServer();
+    StartServer();
+    EXPECT_EQ(Generate(), before);
+    EXPECT_THAT(Workers(), UnorderedElementsAreArray(workers));
+  }
+  EXPECT_EQ(Loads(), 2u);
+  StopServer();
+}
+
+TEST_F(AdoptionTest, AJobInTheMiddleIsMadeAgainAndItsImageIsTheSame) {
+  Configure("cfg=2");
+  StartServer();
+  const auto image_of = [&](const std::string& job) {
+    HttpTestClient events(port_, absl::Seconds(60));
+    events.Send(absl::StrCat("GET /v1/jobs/", job, "/events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    EXPECT_THAT(events.ReadUntil("event: done"), HasSubstr("event: done"));
+    const TestResponse about = HttpTestClient(port_).Call("GET", "/v1/jobs/" + job);
+    EXPECT_EQ(about.status, 200) << about.body;
+    const boost::json::value value = boost::json::parse(about.body);
+    const std::string image(value.at("images").at(0).at("id").as_string());
+    return HttpTestClient(port_).Call("GET", "/v1/images/" + image).body;
+  };
+  const auto submit = [&] {
+    const TestResponse accepted = HttpTestClient(port_).Call("POST", "/v1/jobs", kLongJob, kJson);
+    EXPECT_EQ(accepted.status, 202) << accepted.body;
+    return std::string(boost::json::parse(accepted.body).at("id").as_string());
+  };
+  const std::string undisturbed = image_of(submit());
+  const std::string job = submit();
+  {
+    HttpTestClient events(port_, absl::Seconds(60));
+    events.Send(absl::StrCat("GET /v1/jobs/", job, "/events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    EXPECT_THAT(events.ReadUntil("event: step"), HasSubstr("event: step"));
+  }
+  KillServer();
+  StartServer();
+  EXPECT_EQ(image_of(job), undisturbed);
+  StopServer();
+}
+
+TEST_F(AdoptionTest, WorkersEndByThemselvesWhereNoServerComes) {
+  StartServer();
+  Generate();
+  const std::vector<pid_t> workers = Workers();
+  ASSERT_EQ(workers.size(), 1u);
+  KillServer();
+  EXPECT_EQ(Workers(), workers) << "it does not outlive the server, so the rest says nothing";
+  ExpectGone(workers);
+}
+
+TEST_F(AdoptionTest, WorkersOfAnotherModelAreKilledAndTheModelIsLoaded) {
+  StartServer();
+  Generate();
+  const std::vector<pid_t> workers = Workers();
+  KillServer();
+  WriteRecord(absl::StrReplaceAll(Record(), {{"0123456789abcdef", "0123456789abcdee"}}));
+  StartServer();
+  Generate();
+  EXPECT_THAT(Workers(), Not(UnorderedElementsAreArray(workers)));
+  EXPECT_EQ(Workers().size(), 1u);
+  EXPECT_EQ(Loads(), 2u);
+  EXPECT_THAT(StopServer(), HasSubstr("not adopted: they were started for something else"));
+}
+
+TEST_F(AdoptionTest, AGroupThatHasLostARankIsKilledAndStartedAfresh) {
+  Configure("cfg=2");
+  StartServer();
+  Generate();
+  const std::vector<pid_t> workers = Workers();
+  ASSERT_EQ(workers.size(), 2u);
+  KillServer();
+  kill(workers[1], SIGKILL);
+  ASSERT_TRUE(WaitUntilGone(workers[1]));
+  StartServer();
+  Generate();
+  EXPECT_EQ(Loads(), 4u);
+  EXPECT_EQ(Workers().size(), 2u);
+  EXPECT_THAT(Workers(), Not(::testing::Contains(workers[0])));
+  StopServer();
+  // Nobody was there to remove it.
+  for (const auto& folder : std::filesystem::directory_iterator(WorkFolder() + "/../sockets")) {
+    std::filesystem::remove_all(folder);
+  }
+}
+
+TEST_F(AdoptionTest, ARecordThatNamesAnotherProcessHarmsNoProcess) {
+  StartServer();
+  Generate();
+  const std::vector<pid_t> workers = Workers();
+  ASSERT_EQ(workers.size(), 1u);
+  KillServer();
+  // A process of this user with its true start time, which is no worker.
+  ChildProcess bystander({.arguments = {"/bin/sleep", "600"}, .folder = "/", .environment = {}});
+  const absl::StatusOr<WorkerIdentity> other = IdentityOf(bystander.pid(), "");
+  const absl::StatusOr<WorkerIdentity> worker = IdentityOf(workers[0], "");
+  ASSERT_TRUE(other.ok() && worker.ok());
+  WriteRecord(absl::StrReplaceAll(
+      Record(),
+      {{absl::StrCat("\"pid\":", worker->pid), absl::StrCat("\"pid\":", other->pid)},
+       {absl::StrCat("\"start_time\":", worker->start_time), absl::StrCat("\"start_time\":", other->start_time)}}));
+  ASSERT_THAT(Record(), HasSubstr(absl::StrCat("\"pid\":", other->pid)));
+  StartServer();
+  Generate();
+  EXPECT_EQ(Loads(), 2u);
+  EXPECT_EQ(kill(bystander.pid(), 0), 0);
+  EXPECT_TRUE(IdentityOf(bystander.pid(), "").ok());
+  EXPECT_THAT(StopServer(), HasSubstr("is not that worker"));
+  EXPECT_TRUE(OpenWorker(*other, "/nowhere").status().code() == absl::StatusCode::kNotFound);
+  ExpectGone(workers);
+}
+
+TEST_F(AdoptionTest, AWorkerIsKnownByItsStartTimeProgramAndSocket) {
+  StartServer();
+  Generate();
+  const std::string record = Record();
+  const boost::json::value entry = boost::json::parse(record).at("workers").at(0);
+  const WorkerIdentity worker = {.pid = entry.at("pid").to_number<pid_t>(),
+                                 .start_time = entry.at("start_time").to_number<uint64_t>(),
+                                 .socket = std::string(entry.at("socket").as_string())};
+  const auto is_worker = [](const WorkerIdentity& identity, const std::string& executable) {
+    const absl::StatusOr<int> process = OpenWorker(identity, executable);
+    if (process.ok()) close(*process);
+    return process.ok();
+  };
+  EXPECT_TRUE(is_worker(worker, FAKE_WORKER));
+  EXPECT_FALSE(is_worker(worker, TESSERA_EXECUTABLE));
+  WorkerIdentity other = worker;
+  ++other.start_time;
+  EXPECT_FALSE(is_worker(other, FAKE_WORKER));
+  other = worker;
+  other.socket += "x";
+  EXPECT_FALSE(is_worker(other, FAKE_WORKER));
+  other = worker;
+  other.pid = getpid();
+  EXPECT_FALSE(is_worker(other, FAKE_WORKER));
+  for (const pid_t pid : {0, 1, -1, -worker.pid}) {
+    other.pid = pid;
+    EXPECT_FALSE(is_worker(other, FAKE_WORKER)) << pid;
+  }
+  StopServer();
+}
+
+}  // namespace
+}  // namespace tessera
