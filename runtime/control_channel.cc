@@ -3,6 +3,7 @@
 #include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -451,6 +452,7 @@ absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& 
       if (first) status = absl::DeadlineExceededError("no controller has connected");
       break;
     }
+    if (lingers) prctl(PR_SET_PDEATHSIG, 0);
     LogExecutor::Outcome outcome = LogExecutor(handler, *controller, options, progress).Run();
     const bool last = outcome.shutdown || !lingers;
     service.Release(controller, outcome.verdict, last);

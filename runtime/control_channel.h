@@ -18,9 +18,9 @@ struct ChannelOptions {
   std::string socket_path;
   // How long the worker outlives its controller, and waits for another one that wants what is loaded. Whatever a
   // controller sent before it went is carried out and its jobs are ended, so that the ranks of a group stay alike; the
-  // process ends if that takes longer than this, and ignores SIGPIPE. Zero: socket and folder are removed as soon as
-  // the one controller has connected, and the process ends, even in the middle of a command, as soon as its stream
-  // does.
+  // process ends if that takes longer than this. SIGPIPE is ignored, and from the first controller on the end of the
+  // parent process. Zero: socket and folder are removed as soon as the one controller has connected, and the process
+  // ends, even in the middle of a command, as soon as its stream does.
   absl::Duration linger = absl::ZeroDuration();
   // How long to wait for the first controller.
   absl::Duration first_controller = absl::Seconds(30);

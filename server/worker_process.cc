@@ -91,13 +91,12 @@ struct Child {
   int inherited;  // -1: none
   int failure;    // above kInheritedDescriptor; where errno goes when the program cannot be executed
   pid_t parent;
-  bool dies_with_parent;
 };
 
 // Between fork and exec: only calls that are safe there.
 [[noreturn]] void Execute(const Child& child) {
   setpgid(0, 0);
-  if (child.dies_with_parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != child.parent) _exit(1);  // it ended before the line above
   signal(SIGPIPE, SIG_DFL);
   signal(SIGINT, SIG_DFL);
@@ -138,8 +137,8 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
   if (!folder.ok()) return folder.status();
   std::vector<std::string> words = {options.executable, "--socket", absl::StrCat(*folder, kSocketName)};
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
-  const bool lingers = options.linger > absl::ZeroDuration();
-  if (lingers) words.insert(words.end(), {"--linger", absl::StrCat(absl::ToDoubleSeconds(options.linger))});
+  if (options.linger > absl::ZeroDuration())
+    words.insert(words.end(), {"--linger", absl::StrCat(absl::ToDoubleSeconds(options.linger))});
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -168,8 +167,7 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
                        .output = output_write.get(),
                        .inherited = options.inherited,
                        .failure = failure_write.get(),
-                       .parent = getpid(),
-                       .dies_with_parent = !lingers};
+                       .parent = getpid()};
   const pid_t pid = fork();
   if (pid < 0) return SystemError("cannot start the worker");
   if (pid == 0) Execute(child);

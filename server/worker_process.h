@@ -3,8 +3,8 @@
 //
 // The worker runs in a process group of its own, so that a terminal's Ctrl-C does not reach it, without standard
 // input, and with standard output and error captured. Start must be called from a thread that lives as long as the
-// worker shall: the kernel ends the worker with the thread that started it, unless it lingers. The other methods are
-// thread-safe.
+// worker shall: the kernel ends the worker with the thread that started it, unless the worker lingers and has been
+// connected to. The other methods are thread-safe.
 #pragma once
 
 #include <sys/types.h>

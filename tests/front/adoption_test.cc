@@ -34,8 +34,8 @@ class AdoptionTest : public CommandLineTest {
                                        "  admin: off\ncertify: off\ndata_folder: data\n"));
   }
 
-  void StartServer() {
-    server_ = Start({"serve", "--config", "tessera.yaml"}, absl::StrCat("loads=", WorkFolder(), "/loads"));
+  void StartServer(const std::string& orders = "") {
+    server_ = Start({"serve", "--config", "tessera.yaml"}, absl::StrCat("loads=", WorkFolder(), "/loads ", orders));
     ASSERT_TRUE(server_->WaitForOutput("}\n")) << server_->errors();
     const auto listening = Events(server_->output());
     ASSERT_EQ(listening.size(), 1u);
@@ -56,7 +56,7 @@ class AdoptionTest : public CommandLineTest {
   // The image in base64.
   std::string Generate() {
     const TestResponse response =
-        HttpTestClient(port_, absl::Seconds(60)).Call("POST", "/v1/images/generations", kRequest, kJson);
+        HttpTestClient(port_, absl::Seconds(60)).Call("POST", "/v1/images/generations", kRequest);
     EXPECT_EQ(response.status, 200) << response.body;
     if (response.status != 200) return "";
     return std::string(boost::json::parse(response.body).at("data").at(0).at("b64_json").as_string());
@@ -74,7 +74,6 @@ class AdoptionTest : public CommandLineTest {
     for (const pid_t worker : workers) EXPECT_TRUE(WaitUntilGone(worker));
   }
 
-  const std::vector<HttpHeader> kJson = {{"Content-Type", "application/json"}};
   std::unique_ptr<ChildProcess> server_;
   uint16_t port_ = 0;
 };
@@ -114,6 +113,7 @@ TEST_F(AdoptionTest, WorkersAreAdoptedAgainAndAgainInGroupsOfSeveral) {
 TEST_F(AdoptionTest, AJobInTheMiddleIsMadeAgainAndItsImageIsTheSame) {
   Configure("cfg=2");
   StartServer();
+  Generate();
   const auto image_of = [&](const std::string& job) {
     HttpTestClient events(port_, absl::Seconds(60));
     events.Send(absl::StrCat("GET /v1/jobs/", job, "/events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
@@ -125,7 +125,7 @@ TEST_F(AdoptionTest, AJobInTheMiddleIsMadeAgainAndItsImageIsTheSame) {
     return HttpTestClient(port_).Call("GET", "/v1/images/" + image).body;
   };
   const auto submit = [&] {
-    const TestResponse accepted = HttpTestClient(port_).Call("POST", "/v1/jobs", kLongJob, kJson);
+    const TestResponse accepted = HttpTestClient(port_).Call("POST", "/v1/jobs", kLongJob);
     EXPECT_EQ(accepted.status, 202) << accepted.body;
     return std::string(boost::json::parse(accepted.body).at("id").as_string());
   };
@@ -149,6 +149,25 @@ TEST_F(AdoptionTest, WorkersEndByThemselvesWhereNoServerComes) {
   ASSERT_EQ(workers.size(), 1u);
   KillServer();
   EXPECT_EQ(Workers(), workers) << "it does not outlive the server, so the rest says nothing";
+  ExpectGone(workers);
+}
+
+TEST_F(AdoptionTest, AWorkerThatHasNotListenedYetEndsWithItsServer) {
+  StartServer("mute-if-lingering");
+  const pid_t worker = WorkerPid();
+  KillServer();
+  EXPECT_TRUE(WaitUntilGone(worker));
+}
+
+TEST_F(AdoptionTest, ABusyWorkerEndsByItselfToo) {
+  StartServer("step2=hang");
+  const std::string job = HttpTestClient(port_).Call("POST", "/v1/jobs", kLongJob).Header("location");
+  HttpTestClient events(port_, absl::Seconds(60));
+  events.Send(absl::StrCat("GET ", job, "/events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  EXPECT_THAT(events.ReadUntil("event: step"), HasSubstr("event: step"));
+  const std::vector<pid_t> workers = Workers();
+  ASSERT_EQ(workers.size(), 1u);
+  KillServer();
   ExpectGone(workers);
 }
 

@@ -4,6 +4,7 @@
 // tells it to misbehave; it holds any of these, separated by blanks:
 //   exit=CODE               ends before it listens
 //   mute                    never listens
+//   mute-if-lingering       the same where it was told to outlive its controller
 //   no-device               refuses to load: the device is not there
 //   CALL=error              describe, load, start, step3, decode, end: an error reply
 //   CALL=throw              a C++ exception
@@ -236,11 +237,12 @@ int Main(int argc, char** argv) {
     std::cerr << "fake worker: ends as it was told to" << std::endl;
     return std::stoi(orders["exit"]);
   }
-  while (orders.count("mute") != 0) pause();
+  const bool lingers = !options["--linger"].empty();
+  while (orders.count("mute") != 0 || (lingers && orders.count("mute-if-lingering") != 0)) pause();
   const bool first = options["--rank"].empty() || options["--rank"] == "0";
   FakeHandler handler(std::move(orders), options["--layout"], first);
   double linger = 0;
-  if (!options["--linger"].empty() && !absl::SimpleAtod(options["--linger"], &linger)) return 2;
+  if (lingers && !absl::SimpleAtod(options["--linger"], &linger)) return 2;
   const absl::Status status = ServeControlChannel(
       handler, {.socket_path = options["--socket"], .linger = absl::Seconds(linger), .sends_results = first});
   if (!status.ok()) std::cerr << status.message() << std::endl;
