@@ -29,7 +29,7 @@ struct TestServerOptions {
 class TestServer {
  public:
   explicit TestServer(const TestServerOptions& options);
-  ~TestServer();  // kills it; no process and no socket folder may be left then
+  ~TestServer();  // kills it and ends its workers; no process and no socket folder may be left then
 
   TestServer(const TestServer&) = delete;
   TestServer& operator=(const TestServer&) = delete;
