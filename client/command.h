@@ -25,5 +25,7 @@ CommandRun AddVerify(CLI::App& app);
 CommandRun AddLayouts(CLI::App& app);
 CommandRun AddServe(CLI::App& app);
 CommandRun AddKeys(CLI::App& app);
+CommandRun AddJobs(CLI::App& app);
+CommandRun AddCancel(CLI::App& app);
 
 }  // namespace tessera

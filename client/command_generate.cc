@@ -12,6 +12,7 @@
 #include "client/model_options.h"
 #include "client/option_text.h"
 #include "client/output_files.h"
+#include "client/remote_generation.h"
 #include "client/reporter.h"
 #include "server/generation_request.h"
 #include "server/image_metadata.h"
@@ -27,7 +28,23 @@ struct GenerateOptions {
   bool overwrite = false;
   bool json = false;
   bool quiet = false;
+  RemoteServerOptions server;
 };
+
+// Of the options that say how this machine makes an image, the first that was typed; empty: none.
+std::string LocalOption(const GenerateOptions& options) {
+  const ModelOptions& model = options.model;
+  for (const auto& [name, typed] :
+       {std::pair("--models-dir", &model.model_folders), std::pair("--dtype", &model.dtype),
+        std::pair("--device", &model.device), std::pair("--threads", &model.threads),
+        std::pair("--text-encoders", &model.text_encoders), std::pair("--vae", &model.autoencoder),
+        std::pair("--prompt-cache", &model.prompt_cache), std::pair("--layout", &model.layout),
+        std::pair("--ranks", &model.ranks), std::pair("--certify", &model.certify),
+        std::pair("--command-timeout", &model.command_timeout), std::pair("--preview", &options.preview)}) {
+    if (!typed->empty()) return name;
+  }
+  return model.verbose ? "--verbose" : "";
+}
 
 absl::StatusOr<int32_t> PreviewInterval(const std::string& text) {
   if (text.empty()) return 0;
@@ -212,6 +229,31 @@ class Generation {
   std::unique_ptr<WorkerSession> session_;
 };
 
+ExitCode Generate(const GenerateOptions& options, Interrupts& interrupts) {
+  if (options.server.url.empty() && options.server.api_key_file.empty() && options.server.ca_file.empty()) {
+    return Generation(options, interrupts).Run();
+  }
+  const std::string local = LocalOption(options);
+  absl::Status status;
+  if (options.server.url.empty()) {
+    status = absl::InvalidArgumentError("--api-key-file and --server-ca are for --server, which is not given");
+  } else if (!local.empty()) {
+    status =
+        absl::InvalidArgumentError(absl::StrCat(local, " cannot be given with --server, which decides that itself"));
+  }
+  if (!status.ok()) {
+    return ReportError(*MakeReporter({.json = options.json}), interrupts, Stage::kOptions, status);
+  }
+  return GenerateRemotely({.server = options.server,
+                           .model = options.model.model,
+                           .generation = options.generation,
+                           .output = options.output,
+                           .overwrite = options.overwrite,
+                           .json = options.json,
+                           .quiet = options.quiet},
+                          interrupts);
+}
+
 }  // namespace
 
 CommandRun AddGenerate(CLI::App& app) {
@@ -232,7 +274,8 @@ CommandRun AddGenerate(CLI::App& app) {
   AddFlag(app, "--json", "Tell events as JSON lines on standard output", options->json);
   AddFlag(app, "-q,--quiet", "Print nothing but the names of the images", options->quiet);
   AddWorkerOptions(app, options->model);
-  return [options](Interrupts& interrupts) { return Generation(*options, interrupts).Run(); };
+  AddServerOptions(app, options->server, /*required=*/false);
+  return [options](Interrupts& interrupts) { return Generate(*options, interrupts); };
 }
 
 }  // namespace tessera

@@ -18,6 +18,8 @@ constexpr Command kCommands[] = {
     {"models", "List the models that are known by name", AddModels},
     {"bench", "Measure how fast a model makes images on this machine", AddBench},
     {"serve", "Serve models over HTTP and gRPC", AddServe},
+    {"jobs", "List the jobs of a server", AddJobs},
+    {"cancel", "Cancel a job of a server", AddCancel},
     {"keys", "Make an API key for a server", AddKeys},
     {"verify", "Prove that a layout makes the images of one rank", AddVerify},
     {"layouts", "List the layouts of a number of ranks: which are legal and certified, and what they cost", AddLayouts},
@@ -25,7 +27,8 @@ constexpr Command kCommands[] = {
 
 constexpr char kFooter[] =
     "\nExit codes: 0 done, 1 internal error, 2 illegal option or value, 3 model cannot be read,\n"
-    "4 device or memory not available, 5 image cannot be written, 6 worker died, 7 replay differs, 130 interrupted.";
+    "4 device or memory not available, 5 image cannot be written, 6 worker died or server not reached, 7 replay "
+    "differs, 130 interrupted.";
 
 }  // namespace
 }  // namespace tessera

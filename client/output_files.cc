@@ -59,14 +59,19 @@ absl::StatusOr<OutputFiles::Written> OutputFiles::Write(const std::string& path,
                                                         const std::string& parameters) const {
   absl::StatusOr<std::string> bytes = EncodeImage(image, format_, {.parameters = parameters});
   if (!bytes.ok()) return bytes.status();
+  return WriteEncoded(path, *bytes);
+}
+
+absl::StatusOr<OutputFiles::Written> OutputFiles::WriteEncoded(const std::string& path,
+                                                               const std::string& bytes) const {
   std::string target = path;
-  absl::Status status = WriteFileAtomically(target, *bytes, {.overwrite = overwrite_});
+  absl::Status status = WriteFileAtomically(target, bytes, {.overwrite = overwrite_});
   while (status.code() == absl::StatusCode::kAlreadyExists) {
     target = NextFreeName(path);
-    status = WriteFileAtomically(target, *bytes, {.overwrite = false});
+    status = WriteFileAtomically(target, bytes, {.overwrite = false});
   }
   if (!status.ok()) return status;
-  return Written{.path = target, .bytes = bytes->size()};
+  return Written{.path = target, .bytes = bytes.size()};
 }
 
 PreviewFile::PreviewFile(const std::string& image_path)

@@ -31,6 +31,9 @@ class OutputFiles {
   };
   absl::StatusOr<Written> Write(const std::string& path, const Image& image, const std::string& parameters) const;
 
+  // The same for an image that has been encoded elsewhere.
+  absl::StatusOr<Written> WriteEncoded(const std::string& path, const std::string& bytes) const;
+
  private:
   OutputFiles(std::string pattern, ImageFormat format, bool overwrite)
       : pattern_(std::move(pattern)), format_(format), overwrite_(overwrite) {}

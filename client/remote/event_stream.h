@@ -1,0 +1,29 @@
+// Server-sent events out of the bytes of a stream, in pieces of any size.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace tessera {
+
+struct ServerEvent {
+  std::string name;
+  std::string data;
+};
+
+class EventStream {
+ public:
+  // Appends the events that are complete now. RESOURCE_EXHAUSTED for one that is larger than any image's.
+  absl::Status Take(absl::string_view bytes, std::vector<ServerEvent>& events);
+
+ private:
+  void TakeLine(absl::string_view line, std::vector<ServerEvent>& events);
+
+  std::string rest_;  // of a line that has not ended
+  ServerEvent event_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+// `tessera generate --server`: a job on a server, followed until its images are files here.
+#pragma once
+
+#include <string>
+
+#include "client/command_line.h"
+#include "client/exit_code.h"
+#include "client/generation_options.h"
+#include "client/interrupts.h"
+#include "client/remote/remote_server.h"
+
+namespace tessera {
+
+// --server, --api-key-file and --server-ca.
+void AddServerOptions(CLI::App& app, RemoteServerOptions& options, bool required);
+
+struct RemoteGenerationOptions {
+  RemoteServerOptions server;
+  std::string model;  // empty: the server's own
+  GenerationOptions generation;
+  std::string output;
+  bool overwrite = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+// An interruption cancels the job on the server; images that are there already stay.
+ExitCode GenerateRemotely(const RemoteGenerationOptions& options, Interrupts& interrupts);
+
+}  // namespace tessera

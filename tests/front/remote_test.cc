@@ -1,0 +1,229 @@
+// `tessera generate|jobs|cancel --server` against the real HTTP edge over the fake service.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "client/remote/event_stream.h"
+#include "client/remote/server_url.h"
+#include "server/http/api_fixture.h"
+#include "tests/front/command_line_fixture.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class RemoteTest : public CommandLineTest {
+ protected:
+  void Serve(ApiFixtureOptions options = {}) { api_.emplace(std::move(options)); }
+  std::string Url() const { return absl::StrCat("http://127.0.0.1:", api_->port()); }
+
+  Result RunRemote(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--server", Url()});
+    return Run(arguments);
+  }
+
+  // The secret of a new key, which `keys` is to hold.
+  std::string MakeKey(const std::string& name) {
+    const absl::StatusOr<NewKey> key = NewApiKey(name);
+    EXPECT_TRUE(key.ok());
+    Write("keys.txt", key->line + "\n");
+    Write(name + ".key", key->secret + "\n");
+    return key->secret;
+  }
+  std::unique_ptr<ApiKeys> Keys() const {
+    auto keys = ApiKeys::Load(WorkFolder() + "/keys.txt", nullptr);
+    EXPECT_TRUE(keys.ok());
+    return *std::move(keys);
+  }
+
+  std::optional<ApiFixture> api_;
+};
+
+TEST_F(RemoteTest, WritesTheImagesOfAJobNamedAsTheLocalCommandNamesThem) {
+  Serve();
+  const Result result = RunRemote({"generate", "red apple", "--seed", "7", "-n", "2", "--size", "32x16"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(Files(), ElementsAre("red-apple-7.png", "red-apple-8.png"));
+  EXPECT_THAT(result.output, AllOf(HasSubstr("red-apple-7.png (seed 7, 32x16"), HasSubstr("red-apple-8.png (seed 8")));
+  EXPECT_EQ(ReadImage("red-apple-7.png").image.width, 32);
+}
+
+TEST_F(RemoteTest, WritesTheBytesThatTheServerKeeps) {
+  Serve();
+  ASSERT_EQ(RunRemote({"generate", "x", "--seed", "7", "-o", "a.webp"}).exit_code, 0);
+  const std::string list = api_->Call("GET", "/v1/jobs").body;
+  const size_t id = list.find("img_");
+  ASSERT_NE(id, std::string::npos) << list;
+  EXPECT_EQ(Read("a.webp"), api_->Call("GET", "/v1/images/" + list.substr(id, list.find('"', id) - id)).body);
+}
+
+TEST_F(RemoteTest, TellsStepsImagesAndTheEndAsTheLocalCommandDoes) {
+  Serve();
+  const Result result = RunRemote({"generate", "x", "--seed", "7", "-o", "a.png", "--json"});
+  std::vector<std::string> names;
+  for (const boost::json::object& event : Events(result.output)) {
+    const std::string name(event.at("event").as_string().c_str());
+    if (names.empty() || names.back() != name) names.push_back(name);
+    if (name != "image") continue;
+    EXPECT_EQ(event.at("seed").as_int64(), 7);
+    EXPECT_EQ(event.at("path").as_string(), "a.png");
+    EXPECT_EQ(event.at("bytes").as_int64(), static_cast<int64_t>(Read("a.png").size()));
+  }
+  EXPECT_THAT(names, AllOf(Contains("activity"), Contains("image")));
+  EXPECT_EQ(names.back(), "done");
+}
+
+TEST_F(RemoteTest, GivesTheServersReasonForWhatItRefuses) {
+  Serve();
+  const Result size = RunRemote({"generate", "x", "--size", "33x32"});
+  EXPECT_EQ(size.exit_code, 2);
+  EXPECT_THAT(size.errors, HasSubstr("the nearest are 32 and 48"));
+  EXPECT_EQ(RunRemote({"generate", "x", "-m", "flux"}).exit_code, 3);
+  const Result busy = RunRemote({"generate", "[refuse]"});
+  EXPECT_EQ(busy.exit_code, 6);
+  EXPECT_THAT(busy.errors, HasSubstr("it may in "));
+  EXPECT_EQ(RunRemote({"generate", "[fail]"}).exit_code, 1);
+  EXPECT_THAT(Files(), IsEmpty());
+}
+
+TEST_F(RemoteTest, RefusesWhatOnlyThisMachineDecidesAndWhatIsNoServer) {
+  Serve();
+  const Result layout = RunRemote({"generate", "x", "--layout", "cfg=2"});
+  EXPECT_EQ(layout.exit_code, 2);
+  EXPECT_THAT(layout.errors, HasSubstr("--layout cannot be given with --server"));
+  EXPECT_EQ(Run({"generate", "x", "--api-key-file", "a"}).exit_code, 2);
+  EXPECT_EQ(Run({"generate", "x", "--server", "localhost:8080"}).exit_code, 2);
+  EXPECT_EQ(RunRemote({"generate", "x", "--api-key-file", "missing"}).exit_code, 2);
+  EXPECT_EQ(RunRemote({"generate", "x", "-o", "missing/a.png"}).exit_code, 5);
+  EXPECT_EQ(api_->service().Info().queued_jobs + api_->service().Info().running_jobs, 0);
+}
+
+TEST_F(RemoteTest, EndsWithCode6WhereNoServerIs) {
+  Serve();
+  const std::string url = Url();
+  api_.reset();
+  const Result result = Run({"jobs", "--server", url});
+  EXPECT_EQ(result.exit_code, 6);
+  EXPECT_THAT(result.errors, HasSubstr("cannot be reached"));
+}
+
+TEST_F(RemoteTest, AnInterruptionCancelsTheJob) {
+  Serve({.service = {.paused = true}});
+  const std::unique_ptr<ChildProcess> child = Start({"generate", "x", "--server", Url()});
+  ASSERT_TRUE(api_->service().WaitForWatches(1, absl::Seconds(60)));
+  kill(child->pid(), SIGINT);
+  EXPECT_EQ(child->Wait(), 130);
+  EXPECT_TRUE(api_->service().WaitForJobs(JobState::kCancelled, 1, absl::Seconds(60)));
+  EXPECT_THAT(Files(), IsEmpty());
+}
+
+TEST_F(RemoteTest, ListsAndCancelsJobs) {
+  Serve({.service = {.paused = true}});
+  const std::string location = api_->Call("POST", "/v1/jobs", R"({"prompt":"x"})").Header("location");
+  const std::string id = location.substr(location.rfind('/') + 1);
+  const std::vector<boost::json::object> jobs = Events(RunRemote({"jobs", "--json"}).output);
+  ASSERT_EQ(jobs.size(), 1u);
+  EXPECT_EQ(jobs[0].at("id").as_string(), id);
+  const Result cancelled = RunRemote({"cancel", id});
+  EXPECT_EQ(cancelled.exit_code, 0) << cancelled.errors;
+  EXPECT_THAT(cancelled.output, HasSubstr(id));
+  EXPECT_TRUE(api_->service().WaitForJobs(JobState::kCancelled, 1, absl::Seconds(60)));
+  EXPECT_THAT(RunRemote({"jobs", "--status", "cancelled"}).output, HasSubstr(id + " cancelled"));
+  EXPECT_EQ(RunRemote({"cancel", "job_00000000000000000000000000000000"}).exit_code, 2);
+  EXPECT_EQ(RunRemote({"cancel", "../models"}).exit_code, 2);
+  EXPECT_THAT(RunRemote({"jobs", "--status", "runing"}).errors, HasSubstr("did you mean 'running'?"));
+}
+
+TEST_F(RemoteTest, SendsTheKeyOfItsFile) {
+  MakeKey("alice");
+  Serve({.keys = Keys()});
+  EXPECT_EQ(RunRemote({"jobs"}).exit_code, 2);
+  const Result result = RunRemote({"jobs", "--api-key-file", "alice.key"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+}
+
+// A server that answers every request with these bytes.
+class LyingServer {
+ public:
+  explicit LyingServer(std::string body) : handler_(std::move(body)) {
+    auto server = HttpServer::Start({}, handler_);
+    EXPECT_TRUE(server.ok());
+    server_ = *std::move(server);
+  }
+  std::string url() const { return absl::StrCat("http://127.0.0.1:", server_->port()); }
+
+ private:
+  class Handler final : public HttpHandler {
+   public:
+    explicit Handler(std::string body) : body_(std::move(body)) {}
+    void Handle(HttpRequest, std::shared_ptr<HttpReply> reply) override {
+      reply->Send({.status = 200, .headers = {}, .body = body_});
+    }
+    HttpResponse Refusal(int status, const std::string&) override { return {.status = status}; }
+
+   private:
+    const std::string body_;
+  };
+
+  Handler handler_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(RemoteTest, BelievesNoServerThatSendsSomethingElse) {
+  for (
+      const char* body :
+      {"", "[]", "<html>", "{}", R"({"id":"../x"})",
+       R"({"id":"a","status":"queued","model":"m","size":"1x1","n":1e300,"seed":0,"num_inference_steps":1,"steps_done":0,"steps_total":1,"created_at":0,"lossless":true})"}) {
+    LyingServer server(body);
+    const Result result = Run({"generate", "x", "--server", server.url()});
+    EXPECT_EQ(result.exit_code, 1) << body;
+    EXPECT_THAT(result.errors, HasSubstr("the server's answer")) << body;
+  }
+  EXPECT_THAT(Files(), IsEmpty());
+}
+
+TEST(ServerUrlTest, ReadsHostAndPort) {
+  const absl::StatusOr<ServerUrl> url = ParseServerUrl("https://[::1]:8443/");
+  ASSERT_TRUE(url.ok()) << url.status();
+  EXPECT_TRUE(url->tls);
+  EXPECT_EQ(url->host, "::1");
+  EXPECT_EQ(url->port, "8443");
+  EXPECT_EQ(ParseServerUrl("http://images.example")->port, "80");
+  EXPECT_EQ(ParseServerUrl("https://images.example")->port, "443");
+}
+
+TEST(ServerUrlTest, RefusesEverythingElse) {
+  for (const char* text : {"", "http://", "localhost:8080", "ftp://a", "http://a:", "http://a:0", "http://a:65536",
+                           "http://a:b", "http://a/b", "http://u:p@a", "http://a b", "http://[::1", "http://[::1]a",
+                           "http://a\r\nX: y", "http://[]", "http://a?b"}) {
+    EXPECT_FALSE(ParseServerUrl(text).ok()) << text;
+  }
+}
+
+TEST(EventStreamTest, PiecesOfAnySizeAreReadAsTheWhole) {
+  const std::string text =
+      ": alive\n\nevent: step\ndata: {\"a\":1}\n\nevent:done\r\ndata: 1\r\ndata: 2\r\n\r\nevent: cut";
+  for (size_t size = 1; size <= text.size(); ++size) {
+    EventStream stream;
+    std::vector<ServerEvent> events;
+    for (size_t at = 0; at < text.size(); at += size) {
+      ASSERT_TRUE(stream.Take(absl::string_view(text).substr(at, size), events).ok());
+    }
+    ASSERT_EQ(events.size(), 2u) << size;
+    EXPECT_EQ(events[0].name, "step");
+    EXPECT_EQ(events[0].data, "{\"a\":1}");
+    EXPECT_EQ(events[1].name, "done");
+    EXPECT_EQ(events[1].data, "1\n2");
+  }
+}
+
+}  // namespace
+}  // namespace tessera
