@@ -1,14 +1,19 @@
 // `tessera generate|jobs|cancel --server` against the real HTTP edge over the fake service.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
 #include <signal.h>
 
+#include <cstdio>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "client/remote/event_stream.h"
 #include "client/remote/server_url.h"
 #include "server/http/api_fixture.h"
+#include "server/http/tls_certificates.h"
 #include "tests/front/command_line_fixture.h"
 
 namespace tessera {
@@ -150,6 +155,54 @@ TEST_F(RemoteTest, SendsTheKeyOfItsFile) {
   EXPECT_EQ(result.exit_code, 0) << result.errors;
 }
 
+// A certificate for localhost, signed by itself, and its key, as PEM files.
+TlsCertificates::Files MakeCertificate(const std::string& folder, const char* name) {
+  const TlsCertificates::Files files = {.certificate_chain = folder + "/" + name + ".pem",
+                                        .private_key = folder + "/" + name + ".key.pem"};
+  EVP_PKEY* key = EVP_EC_gen("P-256");
+  X509* certificate = X509_new();
+  X509_set_version(certificate, 2);
+  ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
+  X509_gmtime_adj(X509_getm_notBefore(certificate), -3600);
+  X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
+  X509_set_pubkey(certificate, key);
+  X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate), "CN", MBSTRING_ASC,
+                             reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
+  X509_set_issuer_name(certificate, X509_get_subject_name(certificate));
+  X509_sign(certificate, key, EVP_sha256());
+  FILE* file = fopen(files.private_key.c_str(), "w");
+  PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr);
+  fclose(file);
+  file = fopen(files.certificate_chain.c_str(), "w");
+  PEM_write_X509(file, certificate);
+  fclose(file);
+  X509_free(certificate);
+  EVP_PKEY_free(key);
+  return files;
+}
+
+TEST_F(RemoteTest, TrustsNoCertificateButOfThoseItIsToldToAndForThatName) {
+  const TlsCertificates::Files files = MakeCertificate(WorkFolder(), "right");
+  MakeCertificate(WorkFolder(), "other");
+  absl::StatusOr<std::shared_ptr<TlsCertificates>> certificates = TlsCertificates::Load(files, nullptr);
+  ASSERT_TRUE(certificates.ok()) << certificates.status();
+  Serve({.server = {.tls = *certificates}});
+  const auto list = [&](const char* host, const std::string& ca) {
+    std::vector<std::string> arguments = {"jobs", "--server", absl::StrCat("https://", host, ":", api_->port())};
+    if (!ca.empty()) arguments.insert(arguments.end(), {"--server-ca", ca});
+    return Run(arguments);
+  };
+  const Result trusted = list("localhost", "right.pem");
+  EXPECT_EQ(trusted.exit_code, 0) << trusted.errors;
+  for (const Result& refused :
+       {list("localhost", ""), list("localhost", "other.pem"), list("127.0.0.1", "right.pem")}) {
+    EXPECT_EQ(refused.exit_code, 6);
+    EXPECT_THAT(refused.errors, HasSubstr("does not prove who it is"));
+  }
+  EXPECT_EQ(list("localhost", "missing.pem").exit_code, 2);
+  EXPECT_EQ(RunRemote({"jobs"}).exit_code, 6) << "plain text on a TLS port";
+}
+
 // A server that answers every request with these bytes.
 class LyingServer {
  public:
@@ -188,6 +241,15 @@ TEST_F(RemoteTest, BelievesNoServerThatSendsSomethingElse) {
     EXPECT_THAT(result.errors, HasSubstr("the server's answer")) << body;
   }
   EXPECT_THAT(Files(), IsEmpty());
+}
+
+TEST_F(RemoteTest, PrintsNothingOfAServerThatATerminalWouldObey) {
+  LyingServer server(
+      "{\"data\":[{\"id\":\"a\",\"status\":\"done\",\"model\":\"\\u001b[2Jm\",\"size\":\"1x1\",\"n\":1,\"seed\":0,"
+      "\"num_inference_steps\":1,\"steps_done\":1,\"steps_total\":1,\"created_at\":0,\"lossless\":true}]}");
+  const Result result = Run({"jobs", "--server", server.url()});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(result.output, "a done       [2Jm 1x1, 1 images, step 1 of 1\n");
 }
 
 TEST(ServerUrlTest, ReadsHostAndPort) {
