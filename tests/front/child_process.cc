@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <limits.h>
+#include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -53,6 +54,7 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
     }
     dup2(pipe_ends[1], 1);
     dup2(errors_file_, 2);
+    close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);  // sockets of a server in the test's own process
     if (chdir(options.folder.c_str()) == 0)
       execve(argument_pointers[0], argument_pointers.data(), variable_pointers.data());
     _exit(126);

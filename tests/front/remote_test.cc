@@ -130,6 +130,25 @@ TEST_F(RemoteTest, AnInterruptionCancelsTheJob) {
   EXPECT_THAT(Files(), IsEmpty());
 }
 
+TEST_F(RemoteTest, ComesBackToItsJobWhenTheConnectionIsLost) {
+  FakeImageService service({.paused = true});
+  CallGate gate(nullptr);
+  ApiHandler handler(service, gate, {});
+  auto server = HttpServer::Start({}, handler);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const uint16_t port = (*server)->port();
+  const std::unique_ptr<ChildProcess> child =
+      Start({"generate", "x", "-o", "a.png", "--server", absl::StrCat("http://127.0.0.1:", port)});
+  ASSERT_TRUE(service.WaitForWatches(1, absl::Seconds(60)));
+  *server = nullptr;
+  ASSERT_TRUE(service.WaitForWatches(0, absl::Seconds(60)));
+  server = HttpServer::Start({.port = port}, handler);
+  ASSERT_TRUE(server.ok()) << server.status();
+  service.AllowSteps(4);
+  EXPECT_EQ(child->Wait(), 0) << child->errors();
+  EXPECT_THAT(Files(), ElementsAre("a.png"));
+}
+
 TEST_F(RemoteTest, ListsAndCancelsJobs) {
   Serve({.service = {.paused = true}});
   const std::string location = api_->Call("POST", "/v1/jobs", R"({"prompt":"x"})").Header("location");
