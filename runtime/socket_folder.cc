@@ -38,6 +38,7 @@ void SocketFolder::Remove() const {
 TerminationThread::TerminationThread(const SocketFolder& folder) : stop_(eventfd(0, EFD_CLOEXEC)) {
   sigemptyset(&signals_);
   sigaddset(&signals_, SIGTERM);
+  sigaddset(&signals_, SIGHUP);  // from the kernel, to a stopped process whose parent has ended
   sigaddset(&signals_, SIGHUP);  // the kernel's to a stopped process whose parent has died
   pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   termination_ = signalfd(-1, &signals_, SFD_CLOEXEC);

@@ -27,8 +27,8 @@ class SocketFolder {
   const std::string folder_;
 };
 
-// While it lives, SIGTERM removes the folder before it ends the process. The signal is blocked in the calling thread
-// and in those started from it later.
+// While it lives, SIGTERM and SIGHUP remove the folder before they end the process. The signals are blocked in the
+// calling thread and in those started from it later.
 class TerminationThread {
  public:
   explicit TerminationThread(const SocketFolder& folder);  // the folder outlives this

@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -31,6 +32,7 @@ namespace {
 
 constexpr size_t kKeptOutput = 4096;
 constexpr char kSocketName[] = "/worker.sock";
+constexpr char kFolderPrefix[] = "/tessera-";
 
 absl::Status SystemError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
@@ -56,7 +58,8 @@ bool WaitReadable(int descriptor, absl::Time deadline) {
 absl::StatusOr<std::string> NewFolderName() {
   uint64_t random = 0;
   if (getrandom(&random, sizeof(random), 0) != sizeof(random)) return SystemError("no random numbers");
-  const std::string name = absl::StrCat("tessera-", absl::Hex(random, absl::kZeroPad16));
+  const std::string name =
+      absl::StrCat(absl::string_view(kFolderPrefix).substr(1), absl::Hex(random, absl::kZeroPad16));
   for (const char* parent : {std::getenv("XDG_RUNTIME_DIR"), std::getenv("TMPDIR"), static_cast<char*>(nullptr)}) {
     const std::string place = parent == nullptr ? "/tmp" : parent;
     const size_t length = place.size() + 1 + name.size() + sizeof(kSocketName);
@@ -65,6 +68,11 @@ absl::StatusOr<std::string> NewFolderName() {
   }
   return absl::UnavailableError(
       "no folder for the worker's socket: neither $XDG_RUNTIME_DIR nor $TMPDIR nor /tmp can be written");
+}
+
+void RemoveFolder(const std::string& folder) {
+  unlink((folder + kSocketName).c_str());
+  rmdir(folder.c_str());
 }
 
 // A descriptor that is closed unless it is taken.
@@ -83,6 +91,22 @@ class Descriptor {
  private:
   int value_;
 };
+
+// What a worker left that was killed while it had no server. `socket` may be anything.
+void RemoveDeserted(const std::string& socket_path) {
+  sockaddr_un address = {.sun_family = AF_UNIX};
+  struct stat about;
+  if (socket_path.size() >= sizeof(address.sun_path) || !absl::StrContains(socket_path, kFolderPrefix) ||
+      lstat(socket_path.c_str(), &about) != 0 || !S_ISSOCK(about.st_mode) || about.st_uid != geteuid()) {
+    return;
+  }
+  std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size() + 1);
+  const Descriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 || errno != ECONNREFUSED) {
+    return;
+  }
+  RemoveFolder(socket_path.substr(0, socket_path.rfind('/')));
+}
 
 struct Child {
   char* const* arguments;
@@ -196,7 +220,10 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Adopt(const Worker
   const absl::string_view name(kSocketName);
   if (!absl::EndsWith(identity.socket, name)) return absl::NotFoundError("it is not a worker's socket");
   const absl::StatusOr<int> process = OpenWorker(identity, WorkerExecutable());
-  if (!process.ok()) return process.status();
+  if (!process.ok()) {
+    RemoveDeserted(identity.socket);
+    return process.status();
+  }
   return std::unique_ptr<WorkerProcess>(
       new WorkerProcess({.pid = identity.pid,
                          .pid_file = *process,
@@ -333,8 +360,7 @@ void WorkerProcess::End(absl::Duration patience) {
     Reap(absl::InfiniteFuture());
   }
   // For a worker that could not do it.
-  unlink((folder_ + kSocketName).c_str());
-  rmdir(folder_.c_str());
+  RemoveFolder(folder_);
 }
 
 void WorkerProcess::ReadOutput() {

@@ -40,7 +40,8 @@ class WorkerProcess {
   static constexpr int kInheritedDescriptor = 3;
 
   static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const WorkerProcessOptions& options);
-  // One that another process started; NOT_FOUND unless it runs and is that worker for certain. Nothing is known of its
+  // One that another process started; NOT_FOUND unless it runs and is that worker for certain: then the folder of its
+  // socket is removed, if it is one and nobody listens there. Nothing is known of its
   // output, nor of how it ends.
   static absl::StatusOr<std::unique_ptr<WorkerProcess>> Adopt(const WorkerIdentity& identity);
   ~WorkerProcess();  // ends the worker if it still runs

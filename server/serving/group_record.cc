@@ -45,6 +45,7 @@ std::string GroupRecordText(const GroupRecord& record) {
                                {"build", subject.build},
                                {"libraries", subject.libraries},
                                {"load", record.load},
+                               {"loaded", record.loaded},
                                {"workers", std::move(workers)}};
   return json::serialize(object) + "\n";
 }
@@ -66,6 +67,7 @@ absl::StatusOr<GroupRecord> ParseGroupRecord(const std::string& text) {
                       .build = ReadText(object, "build"),
                       .libraries = ReadText(object, "libraries")};
     record.load = ReadText(object, "load");
+    record.loaded = object.at("loaded").as_bool();
     for (const json::value& entry : object.at("workers").as_array()) {
       const json::object& worker = entry.as_object();
       record.workers.push_back({.pid = worker.at("pid").to_number<pid_t>(),

@@ -1,4 +1,4 @@
-// What a server writes down of a group that has its model loaded, so that the next one on the same data folder can
+// What a server writes down of a group that it has started, so that the next one on the same data folder can
 // adopt it after a crash: what the group is, and which processes its workers are. One small JSON file a group.
 #pragma once
 
@@ -17,6 +17,7 @@ struct GroupRecord {
   CertificateSubject subject;
   std::string load;                     // LoadText
   std::vector<WorkerIdentity> workers;  // by rank
+  bool loaded = false;                  // they have their model
 
   bool operator==(const GroupRecord&) const = default;
 };

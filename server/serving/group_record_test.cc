@@ -11,7 +11,8 @@ GroupRecord Record() {
   return {.subject = {.model_digest = "m", .layout = "cfg=2", .device = "cpu", .dtype = "fp32", .build = "b"},
           .load = LoadText({.model = "/models/tiny"}),
           .workers = {{.pid = 17, .start_time = ~uint64_t{0}, .socket = "/run/a/worker.sock"},
-                      {.pid = 18, .start_time = 5, .socket = "/run/b/worker.sock"}}};
+                      {.pid = 18, .start_time = 5, .socket = "/run/b/worker.sock"}},
+          .loaded = true};
 }
 
 TEST(GroupRecordTest, ReadsBackWhatWasWritten) {

@@ -130,8 +130,8 @@ void GroupRunner::Run() {
       ended = std::exchange(group_, nullptr);
       for (const auto& probe : std::exchange(probes_, {})) probe->set_value(status);
     }
-    record_.Remove();
     ended.reset();
+    record_.Remove();
     running_.clear();
     flights_.clear();
     if (Stopping()) break;
@@ -212,8 +212,9 @@ absl::Status GroupRunner::Open() {
   SetState("loading");
   const absl::StatusOr<std::shared_ptr<WorkerGroup>> group = OpenGroup(ServingOptions());
   if (!group.ok()) return group.status();
+  KeepRecord(/*loaded=*/false);
   if (absl::Status loaded = (*group)->Load(options_.load).status(); !loaded.ok()) return loaded;
-  KeepRecord();
+  KeepRecord(/*loaded=*/true);
   return absl::OkStatus();
 }
 
@@ -226,21 +227,23 @@ absl::Status GroupRunner::Adopt() {
   absl::StatusOr<std::unique_ptr<WorkerGroup>> found = WorkerGroup::Adopt(ServingOptions(), record->workers);
   if (!found.ok()) return found.status();
   const std::shared_ptr<WorkerGroup> group = *std::move(found);
+  if (!record->loaded) return absl::FailedPreconditionError("they have not loaded their model");
   if (record->subject != subject_ || record->load != LoadText(options_.load)) {
     return absl::FailedPreconditionError("they were started for something else");
   }
   if (absl::Status used = Use(group); !used.ok()) return used;
   if (absl::Status connected = group->Connect(absl::Now() + kAdoptionPatience); !connected.ok()) return connected;
   if (absl::Status resumed = group->Resume(); !resumed.ok()) return resumed;
-  KeepRecord();
+  KeepRecord(/*loaded=*/true);
   log_(absl::StrCat("group ", options_.name, ": workers of the server before are adopted with their model"));
   return absl::OkStatus();
 }
 
 // Without it the group serves as well, and is not adopted.
-void GroupRunner::KeepRecord() {
+void GroupRunner::KeepRecord(bool loaded) {
   if (options_.records.empty()) return;
-  const GroupRecord record = {.subject = subject_, .load = LoadText(options_.load), .workers = group_->Identities()};
+  const GroupRecord record = {
+      .subject = subject_, .load = LoadText(options_.load), .workers = group_->Identities(), .loaded = loaded};
   if (absl::Status kept = record_.Keep(record); !kept.ok()) {
     log_(absl::StrCat("group ", options_.name, ": ", std::string(kept.message())));
   }

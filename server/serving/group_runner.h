@@ -120,7 +120,7 @@ class GroupRunner {
   // Of the group that serves.
   WorkerGroupOptions ServingOptions() const;
   absl::Status Adopt();
-  void KeepRecord();
+  void KeepRecord(bool loaded);
   absl::Status Work();
   absl::Status Start(TaskId task);
   absl::Status SendStep(const std::vector<TaskId>& tasks);

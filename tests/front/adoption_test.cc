@@ -200,10 +200,6 @@ TEST_F(AdoptionTest, AGroupThatHasLostARankIsKilledAndStartedAfresh) {
   EXPECT_EQ(Workers().size(), 2u);
   EXPECT_THAT(Workers(), Not(::testing::Contains(workers[0])));
   StopServer();
-  // Nobody was there to remove it.
-  for (const auto& folder : std::filesystem::directory_iterator(WorkFolder() + "/../sockets")) {
-    std::filesystem::remove_all(folder);
-  }
 }
 
 TEST_F(AdoptionTest, ARecordThatNamesAnotherProcessHarmsNoProcess) {
