@@ -56,9 +56,6 @@ class Bench {
     if (absl::Status status = ReadOptions(request, repeats); !status.ok()) return Fail(Stage::kOptions, status);
     absl::StatusOr<LoadParameters> placement = Placement(options_.model, "");
     if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
-    if (absl::Status layout = RequestedLayout(options_.model).status(); !layout.ok()) {
-      return Fail(Stage::kOptions, layout);
-    }
     absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
     if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
     absl::StatusOr<std::string> model = FindModel(options_.model.model, options_.model.model_folders);

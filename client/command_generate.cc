@@ -75,9 +75,6 @@ class Generation {
     if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
     absl::StatusOr<LoadParameters> placement = Placement(options_.model, "");
     if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
-    if (absl::Status layout = RequestedLayout(options_.model).status(); !layout.ok()) {
-      return Fail(Stage::kOptions, layout);
-    }
     absl::StatusOr<std::string> model = FindModel(options_.model.model, options_.model.model_folders);
     if (!model.ok()) return Fail(Stage::kModel, model.status());
     placement_ = *placement;

@@ -179,9 +179,9 @@ class Layouts {
     if (!path.ok()) return Fail(Stage::kModel, path.status());
 
     ListedFor about = {.path = *path, .model = {}, .load = *placement, .ranks = *asked->ranks, .pass = {}};
-    if (absl::Status described = Describe(*session_options, about); !described.ok()) {
-      return Fail(Stage::kModel, described);
-    }
+    absl::StatusOr<ModelDescription> described = WorkerSession::DescribeAlone(*session_options, interrupts_, *path);
+    if (!described.ok()) return Fail(Stage::kModel, described.status());
+    about.model = *std::move(described);
     if (absl::Status legal = SetSize(sized, about); !legal.ok()) return Fail(Stage::kOptions, legal);
     const absl::StatusOr<std::vector<ListedLayout>> layouts = List(about);
     if (!layouts.ok()) return Fail(Stage::kModel, layouts.status());
@@ -196,15 +196,6 @@ class Layouts {
  private:
   ExitCode Fail(Stage stage, const absl::Status& status) const {
     return ReportError(*reporter_, interrupts_, stage, status);
-  }
-
-  absl::Status Describe(const WorkerSession::Options& options, ListedFor& about) {
-    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(options, interrupts_);
-    if (!session.ok()) return session.status();
-    absl::StatusOr<ModelDescription> described = (*session)->Describe(about.path);
-    if (!described.ok()) return described.status();
-    about.model = *std::move(described);
-    return (*session)->Close();
   }
 
   static absl::Status SetSize(const GenerationRequest& sized, ListedFor& about) {

@@ -72,9 +72,6 @@ class Replay {
     if (placement_options.autoencoder.empty()) placement_options.autoencoder = metadata->autoencoder;
     absl::StatusOr<LoadParameters> placement = Placement(placement_options, "");
     if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
-    if (absl::Status layout = RequestedLayout(options_.model).status(); !layout.ok()) {
-      return Fail(Stage::kOptions, layout);
-    }
     absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
     if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
     absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*session_options, interrupts_);

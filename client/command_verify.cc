@@ -58,9 +58,9 @@ class Verify {
     if (!model.ok()) return Fail(Stage::kModel, model.status());
     request.load = *placement;
     request.load.model = *model;
-    if (absl::Status described = Describe(*session_options, request.model); !described.ok()) {
-      return Fail(Stage::kModel, described);
-    }
+    absl::StatusOr<ModelDescription> described = WorkerSession::DescribeAlone(*session_options, interrupts_, *model);
+    if (!described.ok()) return Fail(Stage::kModel, described.status());
+    request.model = *std::move(described);
     const absl::StatusOr<Layout> layout = ChooseLayout(*asked, LayoutModelOf(request.model, request.load.dtype));
     if (!layout.ok()) return Fail(Stage::kOptions, layout.status());
     request.layout = *layout;
@@ -79,16 +79,6 @@ class Verify {
  private:
   ExitCode Fail(Stage stage, const absl::Status& status) const {
     return ReportError(*reporter_, interrupts_, stage, status);
-  }
-
-  absl::Status Describe(const WorkerSession::Options& options, ModelDescription& model) {
-    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(options, interrupts_);
-    if (!session.ok()) return session.status();
-    const absl::StatusOr<std::string> path = FindModel(options_.model.model, options_.model.model_folders);
-    absl::StatusOr<ModelDescription> described = (*session)->Describe(*path);
-    if (!described.ok()) return described.status();
-    model = *std::move(described);
-    return (*session)->Close();
   }
 
   void Tell(const Certificate& certificate, const std::string& file, const std::string& model) const {

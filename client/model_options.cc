@@ -73,7 +73,10 @@ absl::StatusOr<LoadParameters> Placement(const ModelOptions& options, const std:
     if (!mebibytes.ok()) return mebibytes.status();
     request.prompt_cache_mib = *mebibytes;
   }
-  return Validate(request, path);
+  absl::StatusOr<LoadParameters> placement = Validate(request, path);
+  if (!placement.ok()) return placement;
+  if (absl::Status layout = RequestedLayout(options).status(); !layout.ok()) return layout;
+  return placement;
 }
 
 absl::StatusOr<WorkerSession::Options> SessionOptions(const ModelOptions& options) {

@@ -15,24 +15,13 @@
 #include "client/output_files.h"
 #include "client/remote/job_answer.h"
 #include "client/reporter.h"
+#include "server/service/image_request.h"
 
 namespace tessera {
 namespace {
 
 constexpr int kMostReconnections = 5;
 constexpr absl::Duration kReconnectPause = absl::Seconds(1);
-
-const char* FormatField(ImageFormat format) {
-  switch (format) {
-    case ImageFormat::kJpeg:
-      return "jpeg";
-    case ImageFormat::kWebp:
-      return "webp";
-    case ImageFormat::kPng:
-      break;
-  }
-  return "png";
-}
 
 template <typename Value>
 void Put(boost::json::object& body, const char* field, const std::optional<Value>& value) {
@@ -59,7 +48,7 @@ absl::StatusOr<std::string> BodyOf(const GenerationRequest& request, const std::
   boost::json::object body = {{"prompt", request.prompt},
                               {"n", request.count},
                               {"seed", request.seed},
-                              {"output_format", FormatField(format)},
+                              {"output_format", OutputFormatName(format)},
                               {"noise", request.noise}};
   PutText(body, "model", model);
   Put(body, "negative_prompt", request.negative_prompt);

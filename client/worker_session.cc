@@ -35,6 +35,16 @@ absl::Status WorkerSession::Explain(const absl::Status& status, const std::strin
   return absl::Status(status.code(), absl::StrCat("while ", activity, ": ", std::string(status.message())));
 }
 
+absl::StatusOr<ModelDescription> WorkerSession::DescribeAlone(const Options& options, Interrupts& interrupts,
+                                                              const std::string& model) {
+  const absl::StatusOr<std::unique_ptr<WorkerSession>> session = Start(options, interrupts);
+  if (!session.ok()) return session.status();
+  absl::StatusOr<ModelDescription> description = (*session)->Describe(model);
+  if (!description.ok()) return description;
+  if (absl::Status closed = (*session)->Close(); !closed.ok()) return closed;
+  return description;
+}
+
 absl::StatusOr<ModelDescription> WorkerSession::Describe(const std::string& model) {
   absl::StatusOr<ModelDescription> description = group_->Describe(model);
   if (!description.ok()) return Explain(description.status(), "the model was being read");

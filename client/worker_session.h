@@ -26,6 +26,10 @@ class WorkerSession {
 
   static absl::StatusOr<std::unique_ptr<WorkerSession>> Start(const Options& options, Interrupts& interrupts);
 
+  // A session for a description alone.
+  static absl::StatusOr<ModelDescription> DescribeAlone(const Options& options, Interrupts& interrupts,
+                                                        const std::string& model);
+
   absl::StatusOr<ModelDescription> Describe(const std::string& model);
   absl::StatusOr<Loaded> Load(const LoadParameters& parameters);
 

@@ -115,7 +115,8 @@ struct JobStarted {
 struct Stepped {
   int32_t completed = 0;  // steps done by the first job of the batch
   double seconds = 0;
-  uint64_t digest = 0;  // of the latents of the batch, which are the same on every rank; 0: not known on this one
+  uint64_t digest =
+      0;  // of the latents of the batch, which are the same on every rank; 0: not known on this one, or it is alone
 };
 
 // Latents or a prediction of one image, [channels, height, width], row-major.

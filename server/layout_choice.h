@@ -21,6 +21,9 @@ struct LayoutRequest {
 // where only the model decides.
 absl::StatusOr<std::optional<Layout>> ReadLayout(const LayoutRequest& request);
 
+// Bytes of one number as it is served: fp64, fp32 or bf16.
+int64_t ElementBytes(const std::string& dtype);
+
 // What decides a layout of `model`, served in `dtype` (fp64, fp32, bf16).
 LayoutModel LayoutModelOf(const ModelDescription& model, const std::string& dtype);
 

@@ -32,9 +32,7 @@ absl::StatusOr<ForwardPass> DefaultPass(const ModelDescription& model, int64_t h
   }
   return ForwardPass{.image_tokens = rows * columns,
                      .text_tokens = std::vector<int64_t>(static_cast<size_t>(DefaultRows(model)), shape.text_tokens),
-                     .element_bytes = dtype == "fp64"   ? 8
-                                      : dtype == "fp32" ? 4
-                                                        : 2,
+                     .element_bytes = ElementBytes(dtype),
                      .skipped_blocks = {}};
 }
 

@@ -211,12 +211,11 @@ void WorkerGroup::CheckProgress(absl::Time now) {
   bool stopped = false;
   for (int rank = 0; rank < ranks(); ++rank) {
     beats += segment_->Beats(rank);
-    stopped = stopped || workers_[static_cast<size_t>(rank)].process->IsStopped();
+    stopped = stopped || (bound != 0 && workers_[static_cast<size_t>(rank)].process->IsStopped());
   }
   if (bound == 0 || last_bound_ == 0 || beats != beats_) {
     if (bound != 0 && last_bound_ == bound && bound == absl::ToInt64Nanoseconds(options_.progress.step)) {
-      longest_pause_nanoseconds_ =
-          std::max<int64_t>(longest_pause_nanoseconds_, absl::ToInt64Nanoseconds(now - progress_at_));
+      longest_pause_ = std::max(longest_pause_, now - progress_at_);
     }
     progress_at_ = now;
     beats_ = beats;
@@ -226,7 +225,7 @@ void WorkerGroup::CheckProgress(absl::Time now) {
   if (bound == 0) return;
   absl::Duration limit = absl::Nanoseconds(bound);
   if (limit == options_.progress.step) {
-    limit = std::max(limit, kPausesInAStep * absl::Nanoseconds(longest_pause_nanoseconds_.load()));
+    limit = std::max(limit, kPausesInAStep * longest_pause_);
   }
   if (now - stopped_since_ >= kStoppedPatience || now - progress_at_ >= limit) {
     const absl::Duration pause = absl::Trunc(now - progress_at_, absl::Milliseconds(100));

@@ -136,10 +136,10 @@ class WorkerGroup {
   // The watching thread, and what it watches for.
   std::atomic<bool> ending_ = false;
   std::atomic<int64_t> bound_nanoseconds_ = 0;  // 0: no answer is due
-  std::atomic<int64_t> longest_pause_nanoseconds_ = 0;
   std::thread watch_;
   // Of the watching thread.
   absl::Time progress_at_;
+  absl::Duration longest_pause_;  // in steps
   uint64_t beats_ = 0;
   int64_t last_bound_ = 0;
   absl::Time stopped_since_;

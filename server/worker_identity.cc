@@ -28,15 +28,9 @@ std::string ReadOf(pid_t pid, const char* name) {
 }
 
 absl::StatusOr<uint64_t> StartTime(pid_t pid) {
-  const std::string stat = ReadOf(pid, "stat");
-  // The name is in parentheses and may hold any character.
-  const size_t name_end = stat.rfind(") ");
+  const absl::StatusOr<std::string> field = ProcessStat(pid, kStartTimeField);
   uint64_t time = 0;
-  if (name_end != std::string::npos) {
-    const std::vector<std::string> fields = absl::StrSplit(stat.substr(name_end + 2), ' ');
-    constexpr size_t kIndex = kStartTimeField - kFieldBehindName;
-    if (fields.size() > kIndex && absl::SimpleAtoi(fields[kIndex], &time)) return time;
-  }
+  if (field.ok() && absl::SimpleAtoi(*field, &time)) return time;
   return absl::NotFoundError(absl::StrCat("there is no process ", pid));
 }
 
@@ -58,6 +52,18 @@ bool IsOurs(pid_t pid) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> ProcessStat(pid_t pid, int number) {
+  const std::string stat = ReadOf(pid, "stat");
+  // The name is in parentheses and may hold any character.
+  const size_t name_end = stat.rfind(") ");
+  if (name_end != std::string::npos) {
+    const std::vector<std::string> fields = absl::StrSplit(stat.substr(name_end + 2), ' ');
+    const auto index = static_cast<size_t>(number - kFieldBehindName);
+    if (index < fields.size()) return fields[index];
+  }
+  return absl::NotFoundError(absl::StrCat("there is no process ", pid));
+}
 
 absl::StatusOr<WorkerIdentity> IdentityOf(pid_t pid, const std::string& socket) {
   const absl::StatusOr<uint64_t> time = StartTime(pid);

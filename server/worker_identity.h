@@ -11,6 +11,9 @@
 
 namespace tessera {
 
+// Field `number` of /proc/PID/stat, from 3 (the state) on as proc(5) numbers them. NOT_FOUND where there is no process.
+absl::StatusOr<std::string> ProcessStat(pid_t pid, int number);
+
 struct WorkerIdentity {
   pid_t pid = -1;
   uint64_t start_time = 0;  // as in /proc/PID/stat: clock ticks since the machine was started

@@ -300,16 +300,7 @@ std::string WorkerProcess::StateText() {
   return absl::StrCat("ended with exit code ", WEXITSTATUS(*wait_status_));
 }
 
-bool WorkerProcess::IsStopped() const {
-  FILE* file = fopen(absl::StrCat("/proc/", pid_, "/stat").c_str(), "re");
-  if (file == nullptr) return false;
-  char line[512] = {};
-  const bool read = fgets(line, sizeof(line), file) != nullptr;
-  fclose(file);
-  // The state stands behind the name, which is in parentheses and may hold any character.
-  const char* name_end = read ? strrchr(line, ')') : nullptr;
-  return name_end != nullptr && name_end[1] == ' ' && name_end[2] == 'T';
-}
+bool WorkerProcess::IsStopped() const { return ProcessStat(pid_, /*number=*/3).value_or("") == "T"; }
 
 std::string WorkerProcess::LastOutput() {
   const bool ended = Reap(absl::InfinitePast());

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <fstream>
 #include <iterator>
 #include <set>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "runtime/utf8.h"
 #include "server/config/yaml_reader.h"
 #include "server/generation_request.h"
+#include "server/small_file.h"
 
 namespace tessera {
 namespace {
@@ -245,12 +245,9 @@ absl::StatusOr<ServerConfig> ReadServerConfig(absl::string_view yaml) {
 }
 
 absl::StatusOr<ServerConfig> LoadServerConfig(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("the configuration ", QuotedValue(path), " cannot be opened"));
-  std::string text(kMaxConfigBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  return ReadServerConfig(text);
+  const std::optional<std::string> text = ReadSmallFile(path, kMaxConfigBytes);
+  if (!text) return absl::NotFoundError(absl::StrCat("the configuration ", QuotedValue(path), " cannot be opened"));
+  return ReadServerConfig(*text);
 }
 
 std::string ServerConfigText(const ServerConfig& config) {

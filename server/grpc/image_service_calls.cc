@@ -14,9 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/utf8.h"
+#include "server/digest.h"
 #include "server/grpc/proto_values.h"
 #include "server/service/job_event_pump.h"
-#include "server/service/random_id.h"
 #include "server/service/service_error.h"
 #include "server/service/submission.h"
 #include "tessera/v1/image_service.grpc.pb.h"

@@ -10,12 +10,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "models/weights/sha256.h"
+#include "server/guard/subject_json.h"
 #include "server/image/atomic_file.h"
+#include "server/small_file.h"
 
 namespace tessera {
 namespace {
@@ -53,7 +53,6 @@ std::optional<double> ReadOptional(const json::value& value) {
 
 // Everything but the checksum. Fields have one order, so that one certificate has one text.
 json::object ContentOf(const Certificate& certificate) {
-  const CertificateSubject& subject = certificate.subject;
   json::array canaries;
   for (const Canary& canary : certificate.canaries) {
     canaries.push_back({{"width", canary.width},
@@ -66,17 +65,13 @@ json::object ContentOf(const Certificate& certificate) {
                         {"psnr_db", Optional(canary.psnr)},
                         {"drift", Optional(canary.drift)}});
   }
-  return {{"version", kVersion},
-          {"model_digest", subject.model_digest},
-          {"layout", subject.layout},
-          {"device", subject.device},
-          {"dtype", subject.dtype},
-          {"build", subject.build},
-          {"libraries", subject.libraries},
-          {"lossless", certificate.lossless},
-          {"worst_relative_error", Number(certificate.worst().worst_relative_error)},
-          {"passed", certificate.passed()},
-          {"canaries", std::move(canaries)}};
+  json::object object = {{"version", kVersion}};
+  AddSubject(certificate.subject, object);
+  object["lossless"] = certificate.lossless;
+  object["worst_relative_error"] = Number(certificate.worst().worst_relative_error);
+  object["passed"] = certificate.passed();
+  object["canaries"] = std::move(canaries);
+  return object;
 }
 
 std::string ReadText(const json::object& object, const char* name) { return std::string(object.at(name).as_string()); }
@@ -85,12 +80,7 @@ int32_t ReadInteger(const json::object& object, const char* name) { return objec
 
 Certificate ReadContent(const json::object& object) {
   Certificate certificate;
-  certificate.subject = {.model_digest = ReadText(object, "model_digest"),
-                         .layout = ReadText(object, "layout"),
-                         .device = ReadText(object, "device"),
-                         .dtype = ReadText(object, "dtype"),
-                         .build = ReadText(object, "build"),
-                         .libraries = ReadText(object, "libraries")};
+  certificate.subject = ReadSubject(object);
   certificate.lossless = object.at("lossless").as_bool();
   for (const json::value& entry : object.at("canaries").as_array()) {
     const json::object& canary = entry.as_object();
@@ -172,12 +162,9 @@ std::string CertificateFolder::FileOf(const CertificateSubject& subject) const {
 
 absl::StatusOr<Certificate> CertificateFolder::Find(const CertificateSubject& subject) const {
   const std::string path = FileOf(subject);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError("there is no certificate for this model, layout, device, dtype and build");
-  std::string text(kMaxBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  absl::StatusOr<Certificate> certificate = ParseCertificate(text);
+  const std::optional<std::string> text = ReadSmallFile(path, kMaxBytes);
+  if (!text) return absl::NotFoundError("there is no certificate for this model, layout, device, dtype and build");
+  absl::StatusOr<Certificate> certificate = ParseCertificate(*text);
   const std::string name = absl::StrCat("the certificate ", std::filesystem::path(path).filename().string());
   if (!certificate.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": ", std::string(certificate.status().message())));

@@ -7,9 +7,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/digest.h"
 #include "server/http/api_routes.h"
 #include "server/http/error_response.h"
-#include "server/service/random_id.h"
 
 namespace tessera {
 namespace {

@@ -6,8 +6,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "server/digest.h"
 #include "server/generation_request.h"
-#include "server/service/random_id.h"
 
 namespace tessera {
 namespace {

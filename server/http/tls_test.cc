@@ -12,8 +12,8 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "server/digest.h"
 #include "server/http/api_fixture.h"
-#include "server/service/random_id.h"
 
 namespace tessera {
 namespace {

@@ -2,8 +2,9 @@
 
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "server/jobs/digest.h"
+#include "server/digest.h"
 #include "server/jobs/stored_job.h"
 
 namespace tessera {
@@ -26,7 +27,7 @@ absl::StatusCode CodeFrom(int64_t number) {
 }
 
 absl::Status CheckRequest(const std::string& request, const std::string& checksum) {
-  if (Sha256(request) == checksum) return absl::OkStatus();
+  if (Sha256Of(request) == checksum) return absl::OkStatus();
   return absl::DataLossError("the stored job is damaged: it is not what was written");
 }
 
@@ -100,7 +101,7 @@ absl::Status InsertJob(SqliteDatabase& database, const JobRow& job) {
   } else {
     insert->BindNull(6);
   }
-  insert->BindBlob(7, job.request).BindBlob(8, Sha256(job.request));
+  insert->BindBlob(7, job.request).BindBlob(8, Sha256Of(job.request));
   if (absl::Status status = insert->Run(); !status.ok()) return status;
 
   for (int32_t index = 0; index < job.tasks; ++index) {
@@ -367,7 +368,8 @@ absl::StatusOr<absl::Time> NewestTime(SqliteDatabase& database) {
 
 std::string ImageIdOf(const std::string& job_token, uint64_t task) {
   return ImageIdText(
-      {.number = task, .token = HexText(Sha256(absl::StrCat("image ", task, " of ", job_token))).substr(0, 32)});
+      {.number = task,
+       .token = absl::BytesToHexString(Sha256Of(absl::StrCat("image ", task, " of ", job_token))).substr(0, 32)});
 }
 
 }  // namespace tessera

@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "server/jobs/digest.h"
+#include "server/digest.h"
 #include "server/jobs/job_store_impl.h"
 #include "server/jobs/schema.h"
 #include "server/jobs/stored_job.h"
@@ -115,16 +115,15 @@ void JobStore::SubmitAsync(NewJob job, std::function<void(absl::StatusOr<Submitt
   StoredJob stored{
       .tenant = std::move(job.tenant), .request = std::move(job.request), .trace_parent = std::move(job.trace_parent)};
   if (job.idempotency) {
-    stored.idempotency_key_hash = Sha256(absl::StrCat(stored.tenant.size(), " ", stored.tenant, job.idempotency->key));
+    stored.idempotency_key_hash =
+        Sha256Of(absl::StrCat(stored.tenant.size(), " ", stored.tenant, job.idempotency->key));
     submission->key_hash = stored.idempotency_key_hash;
     submission->key_digest = job.idempotency->digest;
   }
   absl::StatusOr<std::string> bytes = SerializeJob(stored);
-  absl::StatusOr<std::string> token = RandomToken();
   if (!bytes.ok()) return done(bytes.status());
-  if (!token.ok()) return done(token.status());
   JobRow& row = submission->row;
-  row.token = *std::move(token);
+  row.token = RandomId("");
   row.tenant = std::move(stored.tenant);
   row.tasks = stored.request.count;
   row.created = impl_->Now();
@@ -260,7 +259,7 @@ absl::StatusOr<std::string> JobStore::ReadImage(const std::string& tenant, const
     absl::StatusOr<std::string> file = impl_->options_.files->Read(task.image->file, impl_->options_.max_image_bytes);
     if (absl::IsNotFound(file.status())) return absl::DataLossError("the image's file is gone");
     if (!file.ok()) return file;
-    if (file->size() != task.image->bytes || Sha256(*file) != task.image->digest) {
+    if (file->size() != task.image->bytes || Sha256Of(*file) != task.image->digest) {
       return absl::DataLossError("the image's file is damaged: it is not what was written");
     }
     return file;

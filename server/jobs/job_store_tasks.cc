@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "server/jobs/digest.h"
+#include "server/digest.h"
 #include "server/jobs/job_store.h"
 #include "server/jobs/job_store_impl.h"
 #include "server/jobs/stored_job.h"
@@ -84,7 +84,7 @@ absl::Status JobStore::Finish(const TaskAttempt& attempt, const std::string& fil
   // Nobody's file is written, let alone replaced, for an attempt that was given up.
   absl::Status runs = impl_->Read([&](SqliteDatabase& database) { return FindAttempt(database, attempt).status(); });
   if (!runs.ok()) return runs;
-  StoredImage image{.origin = origin, .file = ResultFileName(attempt), .bytes = file.size(), .digest = Sha256(file)};
+  StoredImage image{.origin = origin, .file = ResultFileName(attempt), .bytes = file.size(), .digest = Sha256Of(file)};
   TaskMove move = impl_->MoveTo(TaskState::kDone);
   move.image = SerializeImage(image);
   if (absl::Status legible = ParseStoredImage(move.image).status(); !legible.ok()) {

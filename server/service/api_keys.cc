@@ -1,14 +1,10 @@
 #include "server/service/api_keys.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/sha.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -20,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "server/digest.h"
 #include "server/generation_request.h"
 
 namespace tessera {
@@ -30,19 +27,7 @@ constexpr size_t kSecretBytes = 32;
 constexpr size_t kMaxFileBytes = 4 << 20;
 constexpr size_t kMaxNameBytes = 64;
 
-std::string RandomBytes(size_t count) {
-  std::string bytes(count, '\0');
-  if (getrandom(bytes.data(), count, 0) != static_cast<ssize_t>(count)) std::abort();  // not below 256 bytes
-  return bytes;
-}
-
-std::string HashOf(absl::string_view salt, absl::string_view secret) {
-  const std::string salted = absl::StrCat(salt, secret);
-  std::string hash(SHA256_DIGEST_LENGTH, '\0');
-  SHA256(reinterpret_cast<const unsigned char*>(salted.data()), salted.size(),
-         reinterpret_cast<unsigned char*>(hash.data()));
-  return hash;
-}
+std::string HashOf(absl::string_view salt, absl::string_view secret) { return Sha256Of(absl::StrCat(salt, secret)); }
 
 bool IsHex(absl::string_view text, size_t bytes) {
   return text.size() == 2 * bytes && std::all_of(text.begin(), text.end(), absl::ascii_isxdigit);
@@ -64,8 +49,7 @@ absl::StatusOr<ApiKey> ParseLine(const std::vector<std::string>& words) {
   absl::Status status = CheckKeyName(key.name);
   if (!status.ok()) return status;
   const std::vector<std::string> parts = absl::StrSplit(words.size() > 1 ? words[1] : "", ':');
-  if (parts.size() != 3 || parts[0] != "sha256" || !IsHex(parts[1], kSaltBytes) ||
-      !IsHex(parts[2], SHA256_DIGEST_LENGTH)) {
+  if (parts.size() != 3 || parts[0] != "sha256" || !IsHex(parts[1], kSaltBytes) || !IsHex(parts[2], kSha256Bytes)) {
     return absl::InvalidArgumentError(
         "behind the name of a key stands its hash, sha256:SALT:HASH with 32 and 64 hexadecimal digits");
   }

@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "server/service/random_id.h"
+#include "server/digest.h"
 #include "server/service/service_error.h"
 
 namespace tessera {
@@ -25,13 +25,6 @@ Image Gradient(uint64_t seed, int width, int height) {
     }
   }
   return image;
-}
-
-std::string Encode(const Image& image, const OutputOptions& output) {
-  EncodeOptions options;
-  options.webp_lossless = !output.quality.has_value();
-  options.quality = output.quality.value_or(options.quality);
-  return EncodeImage(image, output.format, options).value_or("");
 }
 
 }  // namespace
@@ -414,12 +407,13 @@ void FakeImageService::Run(std::unique_lock<std::recursive_mutex>& lock, const s
       const auto preview = std::find(previews.begin(), previews.end(), step);
       if (preview == previews.end()) continue;
       const Image image = Gradient(parameters.seed + index, kPreviewSide, kPreviewSide);
-      Tell(*record, PreviewEvent{.image = index,
-                                 .preview = static_cast<int32_t>(preview - previews.begin()),
-                                 .width = image.width,
-                                 .height = image.height,
-                                 .format = job.request.output.format,
-                                 .bytes = std::make_shared<std::string>(Encode(image, job.request.output))});
+      Tell(*record,
+           PreviewEvent{.image = index,
+                        .preview = static_cast<int32_t>(preview - previews.begin()),
+                        .width = image.width,
+                        .height = image.height,
+                        .format = job.request.output.format,
+                        .bytes = std::make_shared<std::string>(EncodeOutput(image, job.request.output).value_or(""))});
     }
     FinishImage(*record, index);
   }
@@ -429,8 +423,10 @@ void FakeImageService::Run(std::unique_lock<std::recursive_mutex>& lock, const s
 void FakeImageService::FinishImage(Record& record, int32_t index) {
   const JobRequest& request = record.job.request;
   const uint64_t seed = request.parameters.seed + static_cast<uint64_t>(index);
-  ImageBytes file{.format = request.output.format,
-                  .bytes = Encode(Gradient(seed, request.parameters.width, request.parameters.height), request.output)};
+  ImageBytes file{
+      .format = request.output.format,
+      .bytes = EncodeOutput(Gradient(seed, request.parameters.width, request.parameters.height), request.output)
+                   .value_or("")};
   const FinishedImage image = {.index = index,
                                .id = RandomId("img_"),
                                .seed = seed,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "runtime/commands.h"
 #include "server/image/image_file.h"
@@ -40,6 +41,10 @@ struct OutputOptions {
 
   bool operator==(const OutputOptions&) const = default;
 };
+
+// The file of one image. `parameters` is what it carries of its making; empty: nothing.
+absl::StatusOr<std::string> EncodeOutput(const Image& image, const OutputOptions& output,
+                                         const std::string& parameters = "");
 
 inline constexpr int32_t kMinPriority = -10;
 inline constexpr int32_t kMaxPriority = 10;

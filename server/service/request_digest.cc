@@ -1,10 +1,9 @@
-#include <openssl/sha.h>
-
 #include <string>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/digest.h"
 #include "server/service/image_request.h"
 
 namespace tessera {
@@ -49,9 +48,7 @@ std::string RequestDigest(const ImageRequest& request) {
       absl::StrJoin(generation.skip_layers, ","), generation.skip_layer_scale, generation.skip_layer_start,
       generation.skip_layer_stop, generation.original_width, generation.original_height, generation.crop_top,
       generation.crop_left);
-  unsigned char hash[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(canonical.text().data()), canonical.text().size(), hash);
-  return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(hash), sizeof(hash)));
+  return absl::BytesToHexString(Sha256Of(canonical.text()));
 }
 
 }  // namespace tessera

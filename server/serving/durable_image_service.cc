@@ -35,8 +35,6 @@ absl::StatusOr<ModelDescription> Describe(const std::string& folder, const Progr
   return description;
 }
 
-int32_t ElementBytes(const std::string& dtype) { return dtype == "fp64" ? 8 : dtype == "fp32" ? 4 : 2; }
-
 ImageFormat FormatOf(const std::string& file) {
   if (!file.empty() && file[0] == '\xFF') return ImageFormat::kJpeg;
   return !file.empty() && file[0] == 'R' ? ImageFormat::kWebp : ImageFormat::kPng;
@@ -104,7 +102,7 @@ absl::Status DurableImageService::AddGroups() {
     }
     if (FindServed(group.name) == nullptr) {
       models_.push_back({.id = group.name, .aliases = group.aliases, .description = description, .added = started_});
-      scheduler_.SetModel(group.name, CostOf(description, ElementBytes(group.load.dtype)));
+      scheduler_.SetModel(group.name, CostOf(description, static_cast<int32_t>(ElementBytes(group.load.dtype))));
     }
     GroupRunnerOptions runner = {.model_name = group.name,
                                  .model = description,
@@ -413,8 +411,7 @@ void DurableImageService::TellQueuePositions() {
   for (const std::string& job : live_.Watched()) {
     std::optional<int64_t> first;
     TaskId next = 0;
-    for (const auto& [id, task] : live_.tasks()) {
-      if (task.job != job || task.attempt.has_value()) continue;
+    for (const TaskId id : live_.TasksOf(job)) {
       const std::optional<int64_t> position = scheduler_.QueuePosition(id);
       if (position.has_value() && (!first.has_value() || *position < *first)) {
         first = position;

@@ -14,12 +14,6 @@ constexpr size_t kMaxPendingImages = 64;  // decoded and not yet on the disk: th
 constexpr absl::Duration kDiskPause = absl::Seconds(1);
 constexpr int kPreviewQuality = 85;
 
-absl::StatusOr<std::string> EncodeFor(const Image& image, const OutputOptions& output, const std::string& parameters) {
-  EncodeOptions options = {.parameters = parameters, .webp_lossless = !output.quality.has_value()};
-  options.quality = output.quality.value_or(options.quality);
-  return EncodeImage(image, output.format, options);
-}
-
 }  // namespace
 
 void DurableImageService::OnReady(GroupId group) {
@@ -164,7 +158,7 @@ void DurableImageService::OnPreview(GroupId, TaskId id, const Image& image) {
   pool_->Post([this, job = task->job, index = task->index, number, output = task->output, image] {
     OutputOptions smaller = output;
     if (smaller.format != ImageFormat::kPng && !smaller.quality.has_value()) smaller.quality = kPreviewQuality;
-    absl::StatusOr<std::string> bytes = EncodeFor(image, smaller, "");
+    absl::StatusOr<std::string> bytes = EncodeOutput(image, smaller);
     if (!bytes.ok()) return;
     const std::lock_guard told(mutex_);
     live_.Tell(job, PreviewEvent{.image = index,
@@ -219,9 +213,9 @@ void DurableImageService::Finish(Finished finished) {
   const bool lossless = IsLossless(finished.layout, parameters.steps);
   if (!lossless) metadata.extra["Layout"] = LayoutText(finished.layout);
   const absl::StatusOr<std::string> text = FormatParameters(metadata);
-  absl::StatusOr<std::string> file = EncodeFor(finished.image, finished.task.output, text.value_or(""));
+  absl::StatusOr<std::string> file = EncodeOutput(finished.image, finished.task.output, text.value_or(""));
   // Only JPEG has a bound for what it carries beside its pixels.
-  if (!file.ok()) file = EncodeFor(finished.image, finished.task.output, "");
+  if (!file.ok()) file = EncodeOutput(finished.image, finished.task.output);
   if (!file.ok()) return FailTask(finished.attempt, file.status());
   const ImageOrigin origin = {.width = finished.image.width,
                               .height = finished.image.height,

@@ -5,12 +5,13 @@
 #include <boost/json.hpp>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "server/guard/subject_json.h"
 #include "server/image/atomic_file.h"
+#include "server/small_file.h"
 
 namespace tessera {
 namespace {
@@ -32,21 +33,15 @@ std::string LoadText(const LoadParameters& load) {
 }
 
 std::string GroupRecordText(const GroupRecord& record) {
-  const CertificateSubject& subject = record.subject;
   json::array workers;
   for (const WorkerIdentity& worker : record.workers) {
     workers.push_back({{"pid", worker.pid}, {"start_time", worker.start_time}, {"socket", worker.socket}});
   }
-  const json::object object = {{"version", kVersion},
-                               {"model_digest", subject.model_digest},
-                               {"layout", subject.layout},
-                               {"device", subject.device},
-                               {"dtype", subject.dtype},
-                               {"build", subject.build},
-                               {"libraries", subject.libraries},
-                               {"load", record.load},
-                               {"loaded", record.loaded},
-                               {"workers", std::move(workers)}};
+  json::object object = {{"version", kVersion}};
+  AddSubject(record.subject, object);
+  object["load"] = record.load;
+  object["loaded"] = record.loaded;
+  object["workers"] = std::move(workers);
   return json::serialize(object) + "\n";
 }
 
@@ -60,12 +55,7 @@ absl::StatusOr<GroupRecord> ParseGroupRecord(const std::string& text) {
     const json::object& object = value.as_object();
     if (object.at("version").to_number<int>() != kVersion) return none;
     GroupRecord record;
-    record.subject = {.model_digest = ReadText(object, "model_digest"),
-                      .layout = ReadText(object, "layout"),
-                      .device = ReadText(object, "device"),
-                      .dtype = ReadText(object, "dtype"),
-                      .build = ReadText(object, "build"),
-                      .libraries = ReadText(object, "libraries")};
+    record.subject = ReadSubject(object);
     record.load = ReadText(object, "load");
     record.loaded = object.at("loaded").as_bool();
     for (const json::value& entry : object.at("workers").as_array()) {
@@ -90,12 +80,9 @@ GroupRecordFile::GroupRecordFile(const std::string& folder, const std::string& g
 }
 
 absl::StatusOr<GroupRecord> GroupRecordFile::Find() const {
-  std::ifstream file(path_, std::ios::binary);
-  if (folder_.empty() || !file) return absl::NotFoundError("there is no record of the group");
-  std::string text(kMaxBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  return ParseGroupRecord(text);
+  const std::optional<std::string> text = ReadSmallFile(path_, kMaxBytes);
+  if (folder_.empty() || !text) return absl::NotFoundError("there is no record of the group");
+  return ParseGroupRecord(*text);
 }
 
 absl::Status GroupRecordFile::Keep(const GroupRecord& record) const {

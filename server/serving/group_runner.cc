@@ -98,13 +98,9 @@ Layout GroupRunner::layout() const {
 
 // What the guard has stopped is no longer proven. One rank needs no proof, so the jobs go on at once.
 void GroupRunner::GiveUpLayout(const std::string& reason) {
-  const VerificationRequest request = {.model = options_.model, .load = options_.load, .layout = layout()};
-  if (request.layout == Layout()) return;
-  const absl::StatusOr<CertificateSubject> subject = SubjectOf(request, WorkerExecutable());
-  const absl::Status revoked =
-      subject.ok() ? CertificateFolder(options_.certificates).Revoke(*subject) : subject.status();
-  log_(absl::StrCat("group ", options_.name, ": layout ", LayoutText(request.layout),
-                    " is given up, one rank goes on: ", reason,
+  if (layout() == Layout()) return;
+  const absl::Status revoked = CertificateFolder(options_.certificates).Revoke(subject_);
+  log_(absl::StrCat("group ", options_.name, ": layout ", subject_.layout, " is given up, one rank goes on: ", reason,
                     revoked.ok() ? "" : absl::StrCat("; ", std::string(revoked.message()))));
   std::lock_guard<std::mutex> lock(mutex_);
   layout_ = Layout();

@@ -30,11 +30,15 @@ void LiveJobs::Forget(TaskId task) {
   tasks_.erase(found);
 }
 
-int32_t LiveJobs::StepsDone(const std::string& job) const {
+const std::set<TaskId>& LiveJobs::TasksOf(const std::string& job) const {
+  static const std::set<TaskId> none;
   const auto found = jobs_.find(job);
+  return found == jobs_.end() ? none : found->second;
+}
+
+int32_t LiveJobs::StepsDone(const std::string& job) const {
   int32_t steps = 0;
-  if (found == jobs_.end()) return steps;
-  for (const TaskId task : found->second) steps += tasks_.at(task).steps_done;
+  for (const TaskId task : TasksOf(job)) steps += tasks_.at(task).steps_done;
   return steps;
 }
 

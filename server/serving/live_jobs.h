@@ -50,7 +50,9 @@ class LiveJobs {
   LiveTask* Find(TaskId task);
   void Forget(TaskId task);  // an unknown one is no error
 
-  // Of the tasks of a job that are known here.
+  // The tasks of a job that are known here; empty: none is.
+  const std::set<TaskId>& TasksOf(const std::string& job) const;
+  // Of those.
   int32_t StepsDone(const std::string& job) const;
   const std::unordered_map<TaskId, LiveTask>& tasks() const { return tasks_; }
 
