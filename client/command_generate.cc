@@ -43,6 +43,7 @@ std::string LocalOption(const GenerateOptions& options) {
         std::pair("--command-timeout", &model.command_timeout), std::pair("--preview", &options.preview)}) {
     if (!typed->empty()) return name;
   }
+  if (model.stream_blocks) return "--stream-blocks";
   return model.verbose ? "--verbose" : "";
 }
 

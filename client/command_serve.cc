@@ -57,7 +57,8 @@ absl::StatusOr<ServedGroupOptions> GroupOf(const GroupConfig& config, const std:
                                                                           .device = device,
                                                                           .threads = config.threads,
                                                                           .text_encoders = config.text_encoders,
-                                                                          .autoencoder = config.autoencoder},
+                                                                          .autoencoder = config.autoencoder,
+                                                                          .stream_blocks = config.stream_blocks},
                                                          *folder);
     if (!load.ok()) return load.status();
     group.load = *load;

@@ -1,7 +1,9 @@
 #include <boost/json.hpp>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,6 +16,7 @@
 #include "client/model_options.h"
 #include "client/option_text.h"
 #include "client/reporter.h"
+#include "runtime/step_record.h"
 #include "server/worker_process.h"
 
 namespace tessera {
@@ -23,7 +26,7 @@ namespace json = boost::json;
 
 struct VerifyOptions {
   ModelOptions model;
-  std::string prompt, steps;
+  std::string prompt, steps, record;
   bool json = false;
   bool quiet = false;
 };
@@ -65,6 +68,11 @@ class Verify {
     if (!layout.ok()) return Fail(Stage::kOptions, layout.status());
     request.layout = *layout;
 
+    if (!options_.record.empty()) {
+      absl::StatusOr<std::string> record = MakeRecordFolders(options_.record);
+      if (!record.ok()) return Fail(Stage::kOutput, record.status());
+      request.record = *std::move(record);
+    }
     const absl::StatusOr<CertificateSubject> subject = SubjectOf(request, WorkerExecutable());
     if (!subject.ok()) return Fail(Stage::kModel, subject.status());
     const absl::StatusOr<Certificate> certificate =
@@ -72,7 +80,14 @@ class Verify {
     if (!certificate.ok()) return Fail(Stage::kJob, certificate.status());
     const CertificateFolder folder(CertificateFolder::DefaultPath());
     if (absl::Status kept = folder.Keep(*certificate); !kept.ok()) return Fail(Stage::kOutput, kept);
-    Tell(*certificate, folder.FileOf(*subject), *model);
+    std::optional<RecordComparison> records;
+    if (!request.record.empty()) {
+      absl::StatusOr<RecordComparison> compared =
+          CompareRecords(request.record + kLayoutRecord, request.record + kSerialRecord, certificate->worst().bound);
+      if (!compared.ok()) return Fail(Stage::kOutput, compared.status());
+      records = *std::move(compared);
+    }
+    Tell(*certificate, folder.FileOf(*subject), *model, records);
     return certificate->passed() ? ExitCode::kOk : ExitCode::kDiffers;
   }
 
@@ -81,11 +96,55 @@ class Verify {
     return ReportError(*reporter_, interrupts_, stage, status);
   }
 
-  void Tell(const Certificate& certificate, const std::string& file, const std::string& model) const {
+  // The whole path; ranks need not have this process's current folder.
+  static absl::StatusOr<std::string> MakeRecordFolders(const std::string& folder) {
+    std::error_code error;
+    const std::filesystem::path path = std::filesystem::absolute(folder, error);
+    for (const char* part : {kSerialRecord, kLayoutRecord}) {
+      if (!error) std::filesystem::create_directories(path.string() + part, error);
+    }
+    if (error) return absl::UnavailableError(absl::StrCat("cannot make the folder of the record: ", error.message()));
+    return path.string();
+  }
+
+  static std::string RecordText(const RecordComparison& records) {
+    if (!records.parting.has_value()) {
+      return absl::StrFormat("no state of %d after any block is farther than %.2g", records.states, records.farthest);
+    }
+    const StatePlace& place = records.parting->place;
+    return absl::StrFormat("the runs part at step %d, block %d, rank %d: image %d, branch %d, %s tokens, %.2g apart",
+                           place.step + 1, place.block, records.parting->rank, place.job, place.branch,
+                           place.text ? "text" : "image", records.parting->distance);
+  }
+
+  static json::value DistanceJson(double distance) {
+    if (std::isfinite(distance)) return distance;
+    return "inf";  // as certificates have it
+  }
+
+  static json::object RecordJson(const RecordComparison& records) {
+    json::object object = {
+        {"states", records.states}, {"farthest", DistanceJson(records.farthest)}, {"complete", records.complete}};
+    if (records.parting.has_value()) {
+      const StatePlace& place = records.parting->place;
+      object["parting"] = {{"step", place.step + 1},
+                           {"block", place.block},
+                           {"rank", records.parting->rank},
+                           {"image", place.job},
+                           {"branch", place.branch},
+                           {"tokens", place.text ? "text" : "image"},
+                           {"distance", DistanceJson(records.parting->distance)}};
+    }
+    return object;
+  }
+
+  void Tell(const Certificate& certificate, const std::string& file, const std::string& model,
+            const std::optional<RecordComparison>& records) const {
     if (options_.json) {
       json::object object = json::parse(CertificateText(certificate)).as_object();
       json::object event = {{"event", "verify"}, {"model", JsonText(model)}, {"certificate", JsonText(file)}};
       for (auto& [name, value] : object) event[name] = value;
+      if (records.has_value()) event["record"] = RecordJson(*records);
       PrintJsonLine(event);
       return;
     }
@@ -103,6 +162,7 @@ class Verify {
         std::printf("    stale steps drift by %.2g: this layout is not lossless\n", *canary.drift);
       }
     }
+    if (records.has_value()) std::printf("%s\n", RecordText(*records).c_str());
     std::printf("certificate: %s\n", file.c_str());
   }
 
@@ -120,6 +180,10 @@ CommandRun AddVerify(CLI::App& app) {
   AddLayoutOptions(app, options->model);
   AddText(app, {"--prompt", "What the images show (default: one that every model understands)"}, options->prompt);
   AddText(app, {"--steps", "Denoising steps of each image, at least 3 (default: 6)", "N"}, options->steps);
+  AddText(
+      app,
+      {"--record", "Keep digests of what every block computes in this new folder, and say where the runs part", "DIR"},
+      options->record);
   AddFlag(app, "--json", "One JSON object", options->json);
   AddFlag(app, "-q,--quiet", "Do not tell what is under way", options->quiet);
   AddWorkerOptions(app, options->model);

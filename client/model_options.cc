@@ -34,6 +34,9 @@ void AddPlacementOptions(CLI::App& app, ModelOptions& options) {
           options.autoencoder);
   AddText(app, {"--prompt-cache", "Memory for encoded prompts in MiB; 0: none (default: 256)", "MIB"},
           options.prompt_cache);
+  AddFlag(app, "--stream-blocks",
+          "Read each block of the transformer from its files for every use: for models that do not fit",
+          options.stream_blocks);
 }
 
 void AddLayoutOptions(CLI::App& app, ModelOptions& options) {
@@ -73,6 +76,7 @@ absl::StatusOr<LoadParameters> Placement(const ModelOptions& options, const std:
     if (!mebibytes.ok()) return mebibytes.status();
     request.prompt_cache_mib = *mebibytes;
   }
+  request.stream_blocks = options.stream_blocks;
   absl::StatusOr<LoadParameters> placement = Validate(request, path);
   if (!placement.ok()) return placement;
   if (absl::Status layout = RequestedLayout(options).status(); !layout.ok()) return layout;

@@ -21,6 +21,7 @@ struct ModelOptions {
   std::string text_encoders;
   std::string autoencoder;
   std::string prompt_cache;
+  bool stream_blocks = false;
   std::string layout;
   std::string ranks;
   std::string certify;

@@ -63,8 +63,10 @@ class Component {
   int64_t weight_bytes() const { return bytes_; }  // of what is in memory
 
   // Loads the weights, or where they are not to stay only checks that they fit.
-  absl::Status Open() {
-    if (placement_ != ComponentPlacement::kUnloaded) return Load();
+  absl::Status Open() { return placement_ == ComponentPlacement::kUnloaded ? Check() : Load(); }
+
+  // Checks that the files hold what the whole component needs, and reads none of it.
+  absl::Status Check() const {
     absl::StatusOr<WeightFolder> weights = folder_.Weights(name_);
     if (!weights.ok()) return weights.status();
     ParamTable table(dtype_, at::kMeta);
@@ -86,8 +88,9 @@ class Component {
     return result;
   }
 
-  // The component, which is kept.
+  // The component, which is kept; and to take it away.
   const Model& model() const { return *model_; }
+  std::unique_ptr<Model> Take() { return std::move(model_); }
 
  private:
   absl::Status Load() {

@@ -125,6 +125,7 @@ struct LoadOptions {
   ComponentPlacement text_encoders = ComponentPlacement::kRank0;
   ComponentPlacement autoencoder = ComponentPlacement::kRank0;
   int64_t prompt_cache_bytes = int64_t{256} << 20;
+  bool stream_blocks = false;   // the transformer's are read from its files for each use
   WeightShare share;            // this rank's part of the transformer
   bool encodes_prompts = true;  // else another rank does: Encode may not be called, text encoders' weights are not read
   bool byte_fallback = true;    // as Tokenizer::UseUnknownToken says

@@ -1,11 +1,21 @@
 #include "models/latent_family.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "models/precision.h"
 
 namespace tessera {
+namespace {
+
+WeightShare ShareOf(const LoadOptions& options) {
+  return {.tensor = options.share.tensor,
+          .blocks = options.stream_blocks ? BlockShare{.begin = 0, .end = 0} : options.share.blocks};
+}
+
+}  // namespace
 
 absl::Status CheckEqual(const std::string& left, int64_t a, const std::string& right, int64_t b) {
   if (a == b) return absl::OkStatus();
@@ -18,11 +28,24 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
     : options_(options),
       autoencoder_config_(autoencoder),
       patch_(patch),
-      transformer_(folder, "transformer", std::move(make_transformer), options.dtype, options.device,
-                   ComponentPlacement::kRank0, options.share),
+      transformer_(folder, "transformer", make_transformer, options.dtype, options.device, ComponentPlacement::kRank0,
+                   ShareOf(options)),
       autoencoder_(
           folder, "vae", [autoencoder](ParamTable& table) { return std::make_unique<Autoencoder>(autoencoder, table); },
           options.dtype, options.device, options.autoencoder) {
+  if (options.stream_blocks) {
+    const auto read_block = [folder, options, make_transformer](int index) {
+      WeightShare share = options.share;
+      share.blocks = {.begin = index, .end = index + 1};
+      Component<Transformer> block(folder, "transformer", make_transformer, options.dtype, options.device,
+                                   ComponentPlacement::kRank0, share);
+      if (const absl::Status opened = block.Open(); !opened.ok()) {
+        throw std::runtime_error(std::string(opened.message()));
+      }
+      return block.Take();
+    };
+    streamed_ = std::make_unique<StreamedTransformer>(transformer_, read_block);
+  }
   const auto cache = std::make_shared<PromptCache>(options.prompt_cache_bytes);
   for (TextStageConfig& text : texts) {
     texts_.push_back(std::make_unique<TextStage>(folder, std::move(text), options, cache));
@@ -34,6 +57,9 @@ absl::Status LatentFamily::Open() {
     for (const std::unique_ptr<TextStage>& text : texts_) {
       if (absl::Status opened = text->Open(); !opened.ok()) return opened;
     }
+  }
+  if (streamed_ != nullptr) {
+    if (absl::Status complete = transformer_.Check(); !complete.ok()) return complete;
   }
   if (absl::Status opened = transformer_.Open(); !opened.ok()) return opened;
   return autoencoder_.Open();

@@ -9,6 +9,7 @@
 #include "models/autoencoder/autoencoder.h"
 #include "models/component.h"
 #include "models/family.h"
+#include "models/streamed_transformer.h"
 #include "models/text_encoders/text_stage.h"
 
 namespace tessera {
@@ -18,7 +19,7 @@ absl::Status CheckEqual(const std::string& left, int64_t a, const std::string& r
 
 class LatentFamily : public Family {
  public:
-  const Transformer& transformer() const override { return transformer_.model(); }
+  const Transformer& transformer() const override { return streamed_ ? *streamed_ : transformer_.model(); }
   at::ScalarType dtype() const override { return options_.dtype; }
   at::Device device() const override { return options_.device; }
   int64_t weight_bytes() const override;
@@ -49,7 +50,8 @@ class LatentFamily : public Family {
   AutoencoderConfig autoencoder_config_;
   int64_t patch_;
   std::vector<std::unique_ptr<TextStage>> texts_;
-  Component<Transformer> transformer_;
+  Component<Transformer> transformer_;             // without blocks where these are streamed
+  std::unique_ptr<StreamedTransformer> streamed_;  // null: they are kept
   Component<Autoencoder> autoencoder_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,6 +28,19 @@ int64_t Product(int64_t a, int64_t b) {
   return __builtin_mul_overflow(a, b, &product) ? kMost : product;
 }
 
+constexpr char kTransformer[] = "transformer";
+
+// The block that a tensor of a transformer belongs to, its name up to the block's number; empty: to none.
+std::string BlockOf(const std::string& tensor) {
+  size_t begin = 0;
+  for (size_t end = tensor.find('.'); end != std::string::npos; end = tensor.find('.', begin)) {
+    const bool number = end > begin && tensor.find_first_not_of("0123456789", begin) >= end;
+    if (number) return tensor.substr(0, end);
+    begin = end + 1;
+  }
+  return "";
+}
+
 bool IsTextEncoder(const std::string& name) {
   return name == "text_encoder" || name == "text_encoder_2" || name == "text_encoder_3";
 }
@@ -41,8 +55,8 @@ MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind ki
   int64_t most_beyond = -1;  // beyond what is resident; none if there is no component
   for (const PlannedComponent& component : components) {
     if (component.memory != kind) continue;
-    if (!component.transient) need.resident = Sum(need.resident, component.bytes);
-    most_beyond = std::max(most_beyond, Sum(component.transient ? component.bytes : 0, component.largest_bytes));
+    need.resident = Sum(need.resident, component.bytes - component.transient_bytes);
+    most_beyond = std::max(most_beyond, Sum(component.transient_bytes, component.largest_bytes));
   }
   // Files are read through buffers in main memory, wherever their tensors go.
   if (kind == MemoryKind::kHost && !components.empty()) most_beyond = std::max<int64_t>(most_beyond, 0);
@@ -55,12 +69,19 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
   LoadPlan plan{.request = request, .components = std::move(components)};
   for (PlannedComponent& component : plan.components) {
     const ComponentPlacement placement = PlacementOf(component.name, request);
-    const int64_t parts = component.name == "transformer" ? request.transformer_parts : 1;
-    component.bytes = Product((component.parameters + parts - 1) / parts, request.bytes_per_weight);
+    const bool transformer = component.name == kTransformer;
+    const int64_t parts = transformer ? request.transformer_parts : 1;
+    const bool streamed = transformer && request.stream_blocks && component.block_parameters > 0;
+    // With a block the frame is read once more.
+    const int64_t transient = streamed ? Sum(component.frame_parameters, component.block_parameters) : 0;
+    const int64_t parameters =
+        streamed ? Sum(component.frame_parameters, transient) : (component.parameters + parts - 1) / parts;
+    component.bytes = Product(parameters, request.bytes_per_weight);
     component.largest_bytes = Product(component.largest_parameters, request.bytes_per_weight);
     component.memory =
         request.on_device && placement != ComponentPlacement::kCpu ? MemoryKind::kDevice : MemoryKind::kHost;
-    component.transient = placement == ComponentPlacement::kUnloaded;
+    component.transient_bytes =
+        placement == ComponentPlacement::kUnloaded ? component.bytes : Product(transient, request.bytes_per_weight);
   }
   plan.host = NeedOf(plan.components, MemoryKind::kHost);
   plan.device = NeedOf(plan.components, MemoryKind::kDevice);
@@ -108,6 +129,7 @@ std::vector<std::string> Options(const LoadRequest& from, const LoadRequest& to)
   if (to.bytes_per_weight != from.bytes_per_weight) {
     options.push_back(absl::StrCat("--dtype ", DtypeName(to.bytes_per_weight)));
   }
+  if (to.stream_blocks && !from.stream_blocks) options.emplace_back("--stream-blocks");
   return options;
 }
 
@@ -189,7 +211,9 @@ std::string Table(const LoadPlan& plan) {
     absl::StrAppendFormat(&table, "\n  %-*s  %10.1f M  %12s  %s%s", static_cast<int>(width), component.name,
                           static_cast<double>(component.parameters) / 1e6, GiB(component.bytes),
                           component.memory == MemoryKind::kDevice ? "device memory" : "main memory",
-                          component.transient ? " while in use" : "");
+                          component.transient_bytes == 0                 ? ""
+                          : component.transient_bytes == component.bytes ? " while in use"
+                                                                         : ", a block at a time");
   }
   for (const auto& [name, need] : {std::pair("main memory", plan.host), std::pair("device memory", plan.device)}) {
     if (need.peak == 0) continue;
@@ -219,9 +243,17 @@ std::string Advice(const LoadPlan& plan, const Available& available) {
       alternatives.begin(), alternatives.end(),
       [&](const LoadPlan& a, const LoadPlan& b) { return available.Shortage(a) < available.Shortage(b); });
   const std::vector<std::string> options = Options(plan.request, least.request);
-  return absl::StrCat("\nno choice of --dtype, --text-encoders and --vae is enough: ", Need(least),
-                      " are needed at least",
-                      options.empty() ? "" : absl::StrCat(", with ", absl::StrJoin(options, " ")));
+  advice =
+      absl::StrCat("\nno choice of --dtype, --text-encoders and --vae is enough: ", Need(least), " are needed at least",
+                   options.empty() ? "" : absl::StrCat(", with ", absl::StrJoin(options, " ")));
+  LoadRequest streamed = least.request;
+  streamed.stream_blocks = true;
+  const LoadPlan last_resort = Plan(plan.components, streamed);
+  if (!plan.request.stream_blocks && available.Shortage(last_resort) == 0) {
+    absl::StrAppend(&advice, "\nit fits with ", absl::StrJoin(Options(plan.request, streamed), " "),
+                    ", which reads every block from its file at every step: ", Need(last_resort));
+  }
+  return advice;
 }
 
 }  // namespace
@@ -240,11 +272,18 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
     const absl::StatusOr<WeightFolder> weights = folder.Weights(name);
     if (!weights.ok()) return weights.status();
     PlannedComponent& component = components.emplace_back(PlannedComponent{.name = name});
+    std::map<std::string, int64_t> blocks;  // parameters of each; "": of none
     for (const auto& [tensor_name, location] : weights->tensors()) {
       const StoredTensor& tensor = location.tensor;
       component.parameters = Sum(component.parameters, tensor.elements());
       component.largest_parameters = std::max(component.largest_parameters, tensor.elements());
       component.stored_bytes = Sum(component.stored_bytes, static_cast<int64_t>(tensor.bytes()));
+      int64_t& block = blocks[BlockOf(tensor_name)];
+      block = Sum(block, tensor.elements());
+    }
+    for (const auto& [block, parameters] : blocks) {
+      int64_t& counted = block.empty() ? component.frame_parameters : component.block_parameters;
+      counted = std::max(counted, parameters);
     }
   }
   return Plan(std::move(components), request);

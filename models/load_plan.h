@@ -28,6 +28,7 @@ struct LoadRequest {
   ComponentPlacement autoencoder = ComponentPlacement::kRank0;    // vae; every other component stays with rank 0
   bool encodes_prompts = true;                                    // else another rank has the text encoders
   int64_t transformer_parts = 1;                                  // this rank has one of so many, about equal
+  bool stream_blocks = false;                                     // the transformer's blocks are there one at a time
 };
 
 enum class MemoryKind { kHost, kDevice };
@@ -36,11 +37,13 @@ struct PlannedComponent {
   std::string name;
   int64_t parameters = 0;          // elements of all its tensors
   int64_t largest_parameters = 0;  // of its largest tensor
+  int64_t block_parameters = 0;    // of its largest block
+  int64_t frame_parameters = 0;    // of all that is in none of its blocks
   int64_t stored_bytes = 0;        // of all its tensors, in its files
-  int64_t bytes = 0;               // as served
+  int64_t bytes = 0;               // as served, of all that stays or is there at a time
+  int64_t transient_bytes = 0;     // of them: there only while they are in use
   int64_t largest_bytes = 0;       // of its largest tensor, as served
   MemoryKind memory = MemoryKind::kHost;
-  bool transient = false;  // there only while it is in use
 };
 
 // Bytes of one kind of memory. Numbers too large for 63 bits are the largest that fits.

@@ -147,9 +147,10 @@ TEST(LoadPlan, OfUnloadedComponentsOnlyTheLargestCounts) {
                                                                 .autoencoder = ComponentPlacement::kUnloaded});
   EXPECT_EQ(plan.host.resident, 542400 * 4);
   EXPECT_EQ(plan.host.peak, (542400 + 163584 + 72672) * 4 + 64 * kMiB);
-  EXPECT_TRUE(Component(plan, "text_encoder").transient);
-  EXPECT_TRUE(Component(plan, "vae").transient);
-  EXPECT_FALSE(Component(plan, "transformer").transient);
+  for (const char* name : {"text_encoder", "vae"}) {
+    EXPECT_EQ(Component(plan, name).transient_bytes, Component(plan, name).bytes) << name;
+  }
+  EXPECT_EQ(Component(plan, "transformer").transient_bytes, 0);
 }
 
 TEST(LoadPlan, ASmallUnloadedComponentHidesNotThatALargerTensorIsLoaded) {
@@ -311,7 +312,8 @@ TEST_F(SparseFluxTest, UnloadingIsAdvisedWhereItIsEnough) {
   EXPECT_THAT(Advised(Check(plan, encoders_unloaded - 1)), ElementsAre("--text-encoders unload --vae unload"));
   const int64_t both_unloaded = encoders_unloaded - kVaeBytes;
   EXPECT_THAT(Advised(Check(plan, both_unloaded)), ElementsAre("--text-encoders unload --vae unload"));
-  EXPECT_THAT(Advised(Check(plan, both_unloaded - 1)), IsEmpty());
+  EXPECT_THAT(Advised(Check(plan, both_unloaded - 1)),
+              ElementsAre(HasSubstr("--text-encoders unload --vae unload --stream-blocks, which reads every block")));
 }
 
 TEST_F(SparseFluxTest, AllLeastChangesAreAdvisedAndTheFewestFirst) {
@@ -356,7 +358,37 @@ TEST_F(SparseFluxTest, WhereNothingMakesItSmallerNoOptionIsNamed) {
                               .text_encoders = ComponentPlacement::kUnloaded,
                               .autoencoder = ComponentPlacement::kUnloaded});
   EXPECT_THAT(std::string(Check(plan, 22 * kGiB).message()),
-              testing::EndsWith("is enough: 31.35 GiB of main memory are needed at least"));
+              HasSubstr("is enough: 31.35 GiB of main memory are needed at least\n"));
+}
+
+TEST_F(SparseFluxTest, OfStreamedBlocksTheLargestCounts) {
+  constexpr int64_t kWidth = 3072, kHeadDim = 128;
+  // Two modulations, eight projections, four norms of heads, two MLPs.
+  constexpr int64_t kBlock = 2 * (6 * kWidth * kWidth + 6 * kWidth) + 8 * (kWidth * kWidth + kWidth) + 4 * kHeadDim +
+                             2 * (8 * kWidth * kWidth + 5 * kWidth);
+  const LoadPlan plan = Plan({.bytes_per_weight = 2,
+                              .text_encoders = ComponentPlacement::kUnloaded,
+                              .autoencoder = ComponentPlacement::kUnloaded,
+                              .stream_blocks = true});
+  const PlannedComponent& transformer = Component(plan, "transformer");
+  EXPECT_EQ(transformer.block_parameters, kBlock);
+  EXPECT_GT(transformer.frame_parameters, 0);
+  EXPECT_LT(transformer.frame_parameters, kBlock / 2);
+  EXPECT_EQ(transformer.transient_bytes, (transformer.frame_parameters + kBlock) * 2);
+  EXPECT_EQ(plan.host.resident, transformer.frame_parameters * 2);
+  // A text encoder is more than a block.
+  EXPECT_EQ(plan.host.peak, plan.host.resident + kT5Bytes + kT5Embedding + 64 * kMiB);
+}
+
+TEST_F(SparseFluxTest, StreamedBlocksAreTheLastResort) {
+  const std::string message(Check(Plan({.bytes_per_weight = 4}), 12 * kGiB).message());
+  EXPECT_THAT(message, HasSubstr("\nit fits with --text-encoders unload --vae unload --dtype bf16 --stream-blocks, "
+                                 "which reads every block from its file at every step: "));
+  EXPECT_THAT(std::string(Check(Plan({.bytes_per_weight = 4}), 32 * kGiB).message()),
+              Not(HasSubstr("--stream-blocks")));
+  EXPECT_THAT(std::string(Check(Plan({.bytes_per_weight = 4}), kGiB).message()), Not(HasSubstr("--stream-blocks")));
+  EXPECT_THAT(std::string(Check(Plan({.bytes_per_weight = 2, .stream_blocks = true}), kGiB).message()),
+              Not(HasSubstr("--stream-blocks")));
 }
 
 TEST(LoadPlan, SizesBeyondAllCountingAreRefused) {

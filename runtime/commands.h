@@ -76,6 +76,8 @@ struct LoadParameters {
   ComponentPlacement text_encoders = ComponentPlacement::kRank0;
   ComponentPlacement autoencoder = ComponentPlacement::kRank0;
   uint64_t prompt_cache_bytes = uint64_t{256} << 20;  // 0: prompts are encoded every time
+  bool stream_blocks = false;                         // the transformer's blocks are read from its files for each use
+  std::string record;  // a folder for what the blocks compute (runtime/step_record.h); empty: not kept
 };
 
 struct Loaded {

@@ -155,8 +155,10 @@ absl::StatusOr<LatentValues> FromWire(const internal::Predict& wire) {
 }
 
 absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire) {
-  for (const auto& [field, text] :
-       {std::pair{"model", &wire.model()}, {"dtype", &wire.dtype()}, {"device", &wire.device()}}) {
+  for (const auto& [field, text] : {std::pair{"model", &wire.model()},
+                                    {"dtype", &wire.dtype()},
+                                    {"device", &wire.device()},
+                                    {"record", &wire.record()}}) {
     if (absl::Status status = CheckText(field, *text); !status.ok()) return status;
   }
   if (wire.threads() < 0 || wire.threads() > kMaxThreads) return OutOfRange("threads", wire.threads(), 0, kMaxThreads);
@@ -174,7 +176,9 @@ absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire) {
                         .threads = wire.threads(),
                         .text_encoders = *text_encoders,
                         .autoencoder = *autoencoder,
-                        .prompt_cache_bytes = wire.prompt_cache_bytes()};
+                        .prompt_cache_bytes = wire.prompt_cache_bytes(),
+                        .stream_blocks = wire.stream_blocks(),
+                        .record = wire.record()};
 }
 
 absl::StatusOr<JobParameters> FromWire(const internal::JobParameters& wire) {

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <memory>
 
 #include "models/family.h"
@@ -15,6 +16,7 @@ namespace tessera {
 struct DenoiseJob {
   bool done() const { return next_step >= sampler->num_steps(); }
 
+  uint64_t id = 0;  // in records of steps
   LatentGeometry geometry;
   Guidance guidance;
   // Its own step is that of `latents`: on pipeline stages behind the first it stays at the start.

@@ -55,10 +55,8 @@ GroupForward::GroupForward(const Family& family, std::span<DenoiseJob* const> ba
   const std::span<const GuidedRow> own(group.rows.begin() + first, static_cast<size_t>(shares_[mine]));
   if (own.empty()) return;
   std::vector<int64_t> index;
-  for (const GuidedRow& row : own) {
-    jobs_.push_back(row.job);
-    index.push_back(static_cast<int64_t>(row.job));
-  }
+  rows_.assign(own.begin(), own.end());
+  for (const GuidedRow& row : own) index.push_back(static_cast<int64_t>(row.job));
   index_ = at::tensor(index, at::kLong).to(family.device());
 
   const LatentGeometry& geometry = batch[0]->geometry;
@@ -77,7 +75,7 @@ GroupForward::GroupForward(const Family& family, std::span<DenoiseJob* const> ba
 
 at::Tensor GroupForward::Timesteps(std::span<const double> of_jobs) const {
   std::vector<double> timesteps;
-  for (const size_t job : jobs_) timesteps.push_back(of_jobs[job]);
+  for (const GuidedRow& row : rows_) timesteps.push_back(of_jobs[row.job]);
   return at::tensor(timesteps, at::kDouble).to(family_.device());
 }
 
@@ -105,7 +103,9 @@ DenoiseStream::DenoiseStream(const Family& family, const RankGroups& groups, std
     forwards_.push_back(
         std::make_unique<GroupForward>(family, batch, row_groups_[g], groups, options_.pipeline, text_work));
     MeshForward* forward = forwards_.back()->forward();
-    if (options_.stores == nullptr || forward == nullptr) continue;
+    if (forward == nullptr) continue;
+    forward->RecordTo(options_.recorder);
+    if (options_.stores == nullptr) continue;
     while (options_.stores->size() <= g) options_.stores->push_back(std::make_unique<StaleStore>());
     StaleStore* store = (*options_.stores)[g].get();
     store->Begin(options_.epoch, forward->tokens(), groups.ring.rank());
@@ -191,10 +191,20 @@ void DenoiseStream::Compute(const StageOp& op) {
   for (size_t g = 0; g < forwards_.size(); ++g) {
     MeshForward* forward = forwards_[g]->forward();
     if (forward == nullptr) continue;
+    if (options_.recorder != nullptr) options_.recorder->Begin(PlacesOf(forwards_[g]->rows(), open->second));
     forward->Compute(op, open->second.timesteps[g], patches.defined() ? forwards_[g]->RowsOf(patches) : at::Tensor());
   }
   // Stage 0 has more to do when the predictions are back.
   if (groups_.pipe.rank() > 0 && op.patches.end == options_.pipeline.patches) open_.erase(open);
+}
+
+std::vector<StatePlace> DenoiseStream::PlacesOf(std::span<const GuidedRow> rows, const OpenStep& step) const {
+  std::vector<StatePlace> places;
+  for (const GuidedRow& row : rows) {
+    places.push_back(
+        {.job = batch_[row.job]->id, .step = step.of_jobs[row.job], .branch = static_cast<int32_t>(row.branch)});
+  }
+  return places;
 }
 
 void DenoiseStream::MoveLatents(const StageOp& op) {

@@ -24,6 +24,7 @@ struct StreamOptions {
   int64_t epoch = 0;  // larger than that of every stream before
   // For keys and values of the step before, made as needed, one for each group of rows; null: every step is whole.
   std::vector<std::unique_ptr<StaleStore>>* stores = nullptr;
+  StepRecorder* recorder = nullptr;  // of what the blocks compute; null: it is not kept
 };
 
 // The work of the rows of one group that the cfg axis leaves to this rank.
@@ -34,6 +35,9 @@ class GroupForward {
 
   // Null where the cfg axis leaves no row.
   MeshForward* forward() { return forward_.get(); }
+
+  // This rank's.
+  std::span<const GuidedRow> rows() const { return rows_; }
 
   // Of this rank's rows: [rows] in fp64, from that of each job.
   at::Tensor Timesteps(std::span<const double> of_jobs) const;
@@ -48,8 +52,8 @@ class GroupForward {
   const Family& family_;
   const RankGroups& groups_;
   std::vector<int64_t> shares_;  // rows by cfg rank
-  std::vector<size_t> jobs_;     // of this rank's rows
-  at::Tensor index_;             // the same
+  std::vector<GuidedRow> rows_;
+  at::Tensor index_;  // the jobs of rows_
   std::unique_ptr<MeshForward> forward_;
 };
 
@@ -81,6 +85,8 @@ class DenoiseStream {
   void Run(const std::vector<StageOp>& ops);
   void Compute(const StageOp& op);
   void MoveLatents(const StageOp& op);
+  // Where in the run the rows are at this step.
+  std::vector<StatePlace> PlacesOf(std::span<const GuidedRow> rows, const OpenStep& step) const;
 
   const Family& family_;
   const RankGroups& groups_;

@@ -48,7 +48,8 @@ void Denoiser::Step(std::span<DenoiseJob* const> batch) {
                                        .patches = options_.patches,
                                        .skips = family_.transformer().long_skips()},
                           .epoch = next_epoch_++,
-                          .stores = options_.patches > 1 ? &stores_ : nullptr};
+                          .stores = options_.patches > 1 ? &stores_ : nullptr,
+                          .recorder = options_.recorder};
     if (Planted("noise_per_rank")) {
       for (DenoiseJob* job : batch) job->noise = MakeTesseraNoise(static_cast<uint64_t>(groups_.sequence.rank()));
     }

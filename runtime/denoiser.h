@@ -24,6 +24,7 @@ struct DenoiserOptions {
   // Steps at the start of a job in which the whole image goes through the stages; absent: all. `patches` is not read
   // then.
   std::optional<int> warmup = std::nullopt;
+  StepRecorder* recorder = nullptr;  // of what the blocks compute; null: it is not kept
 };
 
 // Runs batches of jobs on one rank, together with the other ranks of the mesh, to which the same calls are made in the

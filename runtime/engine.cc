@@ -165,7 +165,8 @@ absl::Status Engine::CheckMemory(const ModelFolder& folder, const LoadParameters
                          .text_encoders = parameters.text_encoders,
                          .autoencoder = parameters.autoencoder,
                          .encodes_prompts = place_.rank == 0,
-                         .transformer_parts = mesh_.size(Axis::kPipe) * mesh_.size(Axis::kTensor)};
+                         .transformer_parts = mesh_.size(Axis::kPipe) * mesh_.size(Axis::kTensor),
+                         .stream_blocks = parameters.stream_blocks};
   const absl::StatusOr<LoadPlan> plan = PlanLoad(folder, request);
   if (!plan.ok()) return plan.status();
   // All ranks share the main memory and load at the same time, so the first one counts for all of them.
@@ -185,6 +186,7 @@ absl::Status Engine::CheckMemory(const ModelFolder& folder, const LoadParameters
 
 absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
   denoiser_.reset();
+  recorder_.reset();
   jobs_.clear();
   if (model_ != nullptr) {
     model_.reset();
@@ -211,6 +213,15 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
     absl::StatusOr<SamplerConfig> sampler = ReadSamplerConfig(*folder, model->description.warnings);
     if (!sampler.ok()) return sampler.status();
     model->sampler = *std::move(sampler);
+    if (!parameters.record.empty()) {
+      absl::StatusOr<std::unique_ptr<StepRecordWriter>> writer =
+          StepRecordWriter::Create(parameters.record, place_.rank);
+      if (!writer.ok()) {
+        Poison(std::string(writer.status().message()));
+        return writer.status();
+      }
+      recorder_ = std::make_unique<StepRecorder>(*std::move(writer));
+    }
     const std::vector<int> stage_bounds = StageBounds(model->description.block_flops, mesh_.size(Axis::kPipe));
     absl::StatusOr<std::unique_ptr<Family>> family =
         (*entry)->load(*folder, {.dtype = *dtype,
@@ -219,15 +230,17 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
                                  .autoencoder = parameters.autoencoder,
                                  .prompt_cache_bytes = static_cast<int64_t>(std::min<uint64_t>(
                                      parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max())),
+                                 .stream_blocks = parameters.stream_blocks,
                                  .share = ShareOf(mesh_, place_.rank, stage_bounds),
                                  .encodes_prompts = place_.rank == 0});
     if (!family.ok()) return family.status();
     model->family = *std::move(family);
     model_ = std::move(model);
-    denoiser_ = std::make_unique<Denoiser>(
-        *model_->family, groups_,
-        DenoiserOptions{
-            .stage_bounds = stage_bounds, .patches = place_.layout.patches, .warmup = place_.layout.warmup});
+    denoiser_ = std::make_unique<Denoiser>(*model_->family, groups_,
+                                           DenoiserOptions{.stage_bounds = stage_bounds,
+                                                           .patches = place_.layout.patches,
+                                                           .warmup = place_.layout.warmup,
+                                                           .recorder = recorder_.get()});
     return Loaded{.seconds = watch.seconds(), .weight_bytes = static_cast<uint64_t>(model_->family->weight_bytes())};
   });
 }
@@ -269,6 +282,7 @@ absl::StatusOr<JobStarted> Engine::Start(uint64_t id, const JobParameters& param
     job.height = generated.height;
     job.width = generated.width;
   }
+  job.denoise.id = id;
   job.denoise.geometry = family.Geometry(generated.height, generated.width);
   job.denoise.guidance = std::move(encoded->guidance);
   absl::StatusOr<std::unique_ptr<Sampler>> made = MakeSampler(*sampler, parameters.steps, family, job.denoise.geometry);

@@ -66,7 +66,8 @@ class Engine final : public CommandHandler {
       .attention = attention_, .tensor = one_, .world = groups_.world};  // of the text encoders and the autoencoder
   std::unique_ptr<Model> model_;
   std::map<uint64_t, Job> jobs_;
-  std::unique_ptr<Denoiser> denoiser_;  // of model_ and jobs_
+  std::unique_ptr<StepRecorder> recorder_;  // null: what blocks compute is not kept
+  std::unique_ptr<Denoiser> denoiser_;      // of model_ and jobs_
 };
 
 }  // namespace tessera

@@ -126,6 +126,22 @@ TEST_P(FamilyTest, ComponentsThatAreReadForEachUseMakeTheSameImage) {
   EXPECT_EQ(family_->weight_bytes(), kept);
 }
 
+TEST_P(FamilyTest, BlocksThatAreReadForEachUseMakeTheSameLatents) {
+  ASSERT_NO_FATAL_FAILURE(Open({}));
+  const int64_t all = family_->weight_bytes();
+  DenoiseJob job = Job(Request("a cat", 4), 1, 2);
+  Step({&job});
+  Step({&job});
+  ASSERT_NO_FATAL_FAILURE(Open({.stream_blocks = true}));
+  EXPECT_LT(family_->weight_bytes(), all);
+  const int64_t kept = family_->weight_bytes();
+  DenoiseJob again = Job(Request("a cat", 4), 1, 2);
+  Step({&again});
+  Step({&again});
+  EXPECT_TRUE(at::equal(again.latents, job.latents));
+  EXPECT_EQ(family_->weight_bytes(), kept);
+}
+
 TEST_P(FamilyTest, APromptThatWasEncodedBeforeNeedsNoEncoder) {
   ASSERT_NO_FATAL_FAILURE(Open({}));
   const EncodedPrompt first = *family_->Encode(Request("a cat", 4), rank_.context);

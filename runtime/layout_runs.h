@@ -76,7 +76,8 @@ class LayoutRuns {
     absl::StatusOr<EncodedPrompt> encoded =
         family.Encode(request, {.attention = attention, .tensor = one, .world = one});
     TORCH_CHECK(encoded.ok(), std::string(encoded.status().message()));
-    DenoiseJob job{.geometry = family.Geometry(height_, width_), .guidance = std::move(encoded->guidance)};
+    DenoiseJob job{
+        .id = index + 1, .geometry = family.Geometry(height_, width_), .guidance = std::move(encoded->guidance)};
     job.sampler = *MakeSampler(sampler_, steps, family, job.geometry);
     job.noise = MakeTesseraNoise(index);
     DrawInitialLatents(job, family);
@@ -100,8 +101,9 @@ class LayoutRuns {
     return at::stack(latents);
   }
 
-  // Runs `body` on every rank of the layout.
-  void OnRanks(const Layout& layout, at::ScalarType dtype, const std::function<void(const Rank&)>& body) const {
+  // Runs `body` on every rank of the layout. What blocks compute is kept in `record`, where that is a folder.
+  void OnRanks(const Layout& layout, at::ScalarType dtype, const std::function<void(const Rank&)>& body,
+               const std::string& record = "") const {
     const Mesh mesh = *Mesh::Create(layout.mesh, layout.ranks());
     const std::vector<int> bounds = StageBounds(description_.block_flops, layout.mesh.pipe);
     const ThreadRanksOptions options{.groups = MeshGroups(mesh)};
@@ -115,24 +117,29 @@ class LayoutRuns {
           const absl::StatusOr<std::unique_ptr<Family>> family =
               entry_->load(*folder_, {.dtype = dtype, .share = ShareOf(mesh, rank, bounds)});
           TORCH_CHECK(family.ok(), std::string(family.status().message()));
-          Denoiser denoiser(**family, groups,
-                            {.stage_bounds = bounds, .patches = layout.patches, .warmup = layout.warmup});
+          std::unique_ptr<StepRecorder> recorder;
+          if (!record.empty()) recorder = std::make_unique<StepRecorder>(*StepRecordWriter::Create(record, rank));
+          Denoiser denoiser(
+              **family, groups,
+              {.stage_bounds = bounds, .patches = layout.patches, .warmup = layout.warmup, .recorder = recorder.get()});
           body({.rank = rank, .world = thread.world(), .groups = groups, .family = **family, .denoiser = denoiser});
         },
         options);
   }
 
   // The latents of all jobs after each step, [steps][jobs, c, h, w], as each rank has them.
-  std::vector<std::vector<at::Tensor>> Run(const Layout& layout, at::ScalarType dtype) const {
+  std::vector<std::vector<at::Tensor>> Run(const Layout& layout, at::ScalarType dtype,
+                                           const std::string& record = "") const {
     std::vector<std::vector<at::Tensor>> latents(static_cast<size_t>(layout.ranks()));
-    OnRanks(layout, dtype, [&](const Rank& rank) {
+    const auto body = [&](const Rank& rank) {
       std::vector<DenoiseJob> jobs = Jobs(rank.family);
       for (int step = 0; step < kSteps; ++step) {
         rank.denoiser.Step(Batch(jobs));
         rank.denoiser.Flush();
         latents[static_cast<size_t>(rank.rank)].push_back(Latents(jobs));
       }
-    });
+    };
+    OnRanks(layout, dtype, body, record);
     return latents;
   }
 

@@ -2,7 +2,12 @@
 // notice it.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 #include "kernels/planted.h"
+#include "models/weights/test_folder.h"
 #include "runtime/pipefusion_runs.h"
 
 namespace tessera {
@@ -79,6 +84,59 @@ TEST(PlantedPipelineTest, KeysOfAnotherRequestShowInTheImage) {
   const Layout layout = *ParseLayout("pipe=2,patches=3,warmup=1");
   const Plant plant("stale_store_across_requests");
   EXPECT_FALSE(at::equal(runs.RunAround(layout, 2), runs.RunAround(layout, 3)));
+}
+
+class PlantedRecordTest : public testing::Test {
+ protected:
+  // What blocks compute on that layout, beside what they compute on one rank.
+  RecordComparison Compare(const LayoutRuns& runs, const std::string& layout) {
+    const std::string serial = folder_ / absl::StrCat("serial-", runs_), run = folder_ / absl::StrCat("run-", runs_);
+    ++runs_;
+    std::filesystem::create_directory(serial);
+    std::filesystem::create_directory(run);
+    const std::string bug = std::exchange(chosen, "");
+    runs.Run({}, at::kDouble, serial);
+    chosen = bug.c_str();
+    runs.Run(*ParseLayout(layout), at::kDouble, run);
+    const absl::StatusOr<RecordComparison> comparison = CompareRecords(run, serial, 1e-11);
+    EXPECT_TRUE(comparison.ok()) << comparison.status();
+    return comparison.value_or(RecordComparison());
+  }
+
+  TestFolder folder_;
+  int runs_ = 0;
+};
+
+TEST_F(PlantedRecordTest, ASkipOfTheWrongBlockShowsWhereItIsRead) {
+  const LayoutRuns runs("hunyuan11");
+  const RecordComparison right = Compare(runs, "pipe=2");
+  EXPECT_FALSE(right.parting.has_value());
+  EXPECT_TRUE(right.complete);
+  EXPECT_LT(right.farthest, 1e-12);
+  const Plant plant("skip_of_wrong_block");
+  const RecordComparison wrong = Compare(runs, "pipe=2");
+  ASSERT_TRUE(wrong.parting.has_value());
+  EXPECT_EQ(wrong.parting->place.step, 0);
+  EXPECT_GT(wrong.parting->place.block, 1);  // the first block that reads a skip
+  EXPECT_EQ(wrong.parting->rank, 1);
+  EXPECT_GT(wrong.parting->distance, 1e-6);
+}
+
+TEST_F(PlantedRecordTest, AttentionThatMergesWronglyShowsInTheFirstBlock) {
+  const LayoutRuns runs("sd3");
+  for (const char* layout :
+       {"ring=2", "cfg=2,ulysses=2", "tensor=2", "ring=3,ulysses=2", "ulysses=2,patches=3,warmup=3"}) {
+    const RecordComparison right = Compare(runs, layout);
+    EXPECT_FALSE(right.parting.has_value()) << layout;
+    EXPECT_TRUE(right.complete) << layout;
+    EXPECT_GT(right.states, 0) << layout;
+    EXPECT_LT(right.farthest, 1e-12) << layout;
+  }
+  const Plant plant("ring_merge_unscaled");
+  const RecordComparison wrong = Compare(runs, "ring=2");
+  ASSERT_TRUE(wrong.parting.has_value());
+  EXPECT_EQ(wrong.parting->place.step, 0);
+  EXPECT_EQ(wrong.parting->place.block, 0);
 }
 
 }  // namespace

@@ -139,6 +139,7 @@ void MeshForward::Compute(const StageOp& op, const at::Tensor& timestep, const a
   if (conditioning.cos.defined()) std::tie(conditioning.cos, conditioning.sin) = RotaryOf(op.patches, timestep);
   BlockState state = stage() == 0 ? EmbedPass(op, patches) : std::move(received_);
   received_ = {};
+  if (stage() == 0) Record(op, -1, state);
   if (const auto skips = skips_.find({op.step, op.patches.begin}); skips != skips_.end()) {
     state.skips = std::move(skips->second);
     skips_.erase(skips);
@@ -147,11 +148,24 @@ void MeshForward::Compute(const StageOp& op, const at::Tensor& timestep, const a
   for (int block = bounds[0]; block < bounds[1]; ++block) {
     if (std::ranges::find(skipped_, block) != skipped_.end()) continue;
     transformer_.Block(block, state, conditioning, context);
+    Record(op, block, state);
   }
   if (is_last_stage()) {
     output_ = transformer_.Head(state, conditioning, context);
+    Record(op, transformer_.num_blocks(), {.image = output_, .text = {}, .skips = {}});
   } else {
     sent_ = std::move(state);
+  }
+}
+
+void MeshForward::Record(const StageOp& op, int block, const BlockState& state) const {
+  if (recorder_ == nullptr) return;
+  const auto runs = [&](TokenRows rows) {
+    return tokens_.Runs(rows, op.patches, groups_.ring.rank(), groups_.ulysses.rank());
+  };
+  recorder_->Record(block, runs(TokenRows::kImage), state.image);
+  if (joint_ && op.patches.with_text() && state.text.defined()) {
+    recorder_->Record(block, runs(TokenRows::kText), state.text);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "parallel/mesh.h"
 #include "parallel/pipeline_plan.h"
 #include "parallel/rank_groups.h"
+#include "runtime/step_recorder.h"
 
 namespace tessera {
 
@@ -48,6 +49,8 @@ class MeshForward {
 
   const TokenLayout& tokens() const { return tokens_; }
   void UseStale(StaleStore* stale) { stale_ = stale; }
+  // Keeps what the blocks compute; null: nothing.
+  void RecordTo(StepRecorder* recorder) { recorder_ = recorder; }
 
   // A compute operation. `timestep` [b], of the step; `patches` [b, tokens of the pass, features], read by stage 0.
   void Compute(const StageOp& op, const at::Tensor& timestep, const at::Tensor& patches);
@@ -72,6 +75,7 @@ class MeshForward {
   Rotary RotaryOf(PatchRange patches, const at::Tensor& timestep);
   BlockState EmbedPass(const StageOp& op, const at::Tensor& patches) const;
   at::Tensor TextOf(PatchRange patches) const;
+  void Record(const StageOp& op, int block, const BlockState& state) const;
   void ReceiveLike(at::Tensor& tensor, const at::Tensor& like, int64_t rows, int from);
 
   const Transformer& transformer_;
@@ -82,6 +86,7 @@ class MeshForward {
   const TokenLayout tokens_;
   TransformerInput input_;  // with this rank's text
   StaleStore* stale_ = nullptr;
+  StepRecorder* recorder_ = nullptr;
   ForwardContext plain_;  // for what has no attention over image tokens
   LocalAttention no_attention_;
   BlockState embedded_;  // text, and an image without tokens

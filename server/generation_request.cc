@@ -384,6 +384,7 @@ absl::StatusOr<LoadParameters> Validate(const PlacementRequest& request, const s
   placement.device = request.device;
   placement.threads = static_cast<int32_t>(request.threads);
   placement.prompt_cache_bytes = static_cast<uint64_t>(request.prompt_cache_mib) << 20;
+  placement.stream_blocks = request.stream_blocks;
   return placement;
 }
 

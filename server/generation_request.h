@@ -64,6 +64,7 @@ struct PlacementRequest {
   std::string text_encoders = "rank0";
   std::string autoencoder = "rank0";
   int64_t prompt_cache_mib = 256;  // 0: prompts are encoded every time
+  bool stream_blocks = false;
 };
 
 absl::StatusOr<LoadParameters> Validate(const PlacementRequest& request, const std::string& model);

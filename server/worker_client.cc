@@ -192,6 +192,8 @@ void ToWire(const LoadParameters& parameters, internal::Load* wire) {
   wire->set_text_encoders(ToWire(parameters.text_encoders));
   wire->set_autoencoder(ToWire(parameters.autoencoder));
   wire->set_prompt_cache_bytes(parameters.prompt_cache_bytes);
+  wire->set_stream_blocks(parameters.stream_blocks);
+  wire->set_record(parameters.record);
 }
 
 void ToWire(const PromptOptions& options, internal::PromptOptions* wire) {

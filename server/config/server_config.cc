@@ -89,6 +89,7 @@ absl::Status ReadGroup(const YAML::Node& node, const std::string& path, GroupCon
   mapping.ReadInteger("threads", 0, kMaxThreads, group.threads);
   mapping.ReadName("text_encoders", {"rank0", "cpu", "unload"}, group.text_encoders);
   mapping.ReadName("autoencoder", {"rank0", "cpu", "unload"}, group.autoencoder);
+  mapping.Read("stream_blocks", group.stream_blocks);
   absl::Status status = mapping.Finish();
   if (!status.ok()) return status;
   if (group.model.empty()) mapping.Fail("model", "is missing; legal is a model folder or the name of a known model");
@@ -292,6 +293,7 @@ std::string ServerConfigText(const ServerConfig& config) {
     Write(out, "threads", group.threads);
     Write(out, "text_encoders", group.text_encoders);
     Write(out, "autoencoder", group.autoencoder);
+    Write(out, "stream_blocks", group.stream_blocks);
     out << YAML::EndMap;
   }
   out << YAML::EndSeq;

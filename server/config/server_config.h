@@ -43,6 +43,7 @@ struct GroupConfig {
   int64_t threads = 0;  // of each rank on the cpu; 0: shared out
   std::string text_encoders = "rank0";
   std::string autoencoder = "rank0";
+  bool stream_blocks = false;
 
   bool operator==(const GroupConfig&) const = default;
 };

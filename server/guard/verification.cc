@@ -28,18 +28,17 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // One canary's run on one group.
 struct Run {
   std::vector<LatentValues> latents;      // before the first step and after each
-  std::vector<LatentValues> predictions;  // of each step, from latents that were given; empty if none were
+  std::vector<LatentValues> predictions;  // of each step, where forward passes are compared
   Image image;
 };
 
-// Runs of all canaries on one group. Data loss: the ranks were not of one mind, and after that there are no more runs.
-struct Runs {
-  std::vector<Run> runs;
-  bool ranks_disagree = false;
+struct RunOptions {
+  bool forwards = false;                   // predict at every step, too …
+  const std::vector<Run>* from = nullptr;  // … from the latents of these runs; null: from its own
+  std::string record;                      // a folder for what blocks compute; empty: none
 };
 
-// `given`: latents from which to predict at each step; null: none.
-absl::Status RunOne(WorkerGroup& group, uint64_t id, const JobParameters& job, const std::vector<LatentValues>* given,
+absl::Status RunOne(WorkerGroup& group, uint64_t id, const JobParameters& job, bool forwards, const Run* from,
                     Run& run) {
   absl::StatusOr<JobStarted> started = group.StartJob(id, job);
   if (!started.ok()) return started.status();
@@ -47,9 +46,9 @@ absl::Status RunOne(WorkerGroup& group, uint64_t id, const JobParameters& job, c
   if (!latents.ok()) return latents.status();
   run.latents.push_back(*std::move(latents));
   for (int32_t step = 0; step < job.steps; ++step) {
-    if (given != nullptr) {
+    if (forwards) {
       absl::StatusOr<LatentValues> prediction =
-          group.Predict(id, given->empty() ? run.latents.back() : (*given)[static_cast<size_t>(step)]);
+          group.Predict(id, from == nullptr ? run.latents.back() : from->latents[static_cast<size_t>(step)]);
       if (!prediction.ok()) return prediction.status();
       run.predictions.push_back(*std::move(prediction));
     }
@@ -68,43 +67,55 @@ absl::Status RunOne(WorkerGroup& group, uint64_t id, const JobParameters& job, c
 
 class Verifier {
  public:
-  Verifier(const VerificationRequest& request, const VerificationHost& host, std::vector<Canary>& canaries)
+  Verifier(const VerificationRequest& request, const VerificationHost& host, const std::vector<Canary>& canaries)
       : request_(request), host_(host), canaries_(canaries) {}
 
-  // `given` as for RunOne, for each canary; null: none. An empty list of lists: each canary's own latents.
-  absl::StatusOr<Runs> RunAll(const Layout& layout, const std::string& dtype,
-                              const std::vector<std::vector<LatentValues>>* given = nullptr) {
-    if (host_.tell) host_.tell(absl::StrCat("running ", LayoutText(layout), " in ", dtype));
+  // All canaries. DataLoss: the ranks were not of one mind, or the latents stopped being finite.
+  absl::StatusOr<std::vector<Run>> RunAll(const Layout& layout, const std::string& dtype, const RunOptions& options) {
+    Tell(absl::StrCat("running ", LayoutText(layout), " in ", dtype));
     absl::StatusOr<std::shared_ptr<WorkerGroup>> group = host_.open(layout);
     if (!group.ok()) return group.status();
     LoadParameters load = request_.load;
     load.dtype = dtype;
+    load.record = options.record;
     // Sums are taken in another order with another number of threads, so one rank has as many as each rank of the
     // layout: what differs then is the layout.
     const int32_t all =
         load.threads > 0 ? load.threads : static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
     load.threads = std::max(1, all / request_.layout.ranks()) * layout.ranks();
-    if (absl::StatusOr<Loaded> loaded = (*group)->Load(load); !loaded.ok()) return loaded.status();
-    Runs runs;
+    if (absl::Status loaded = Load(**group, load, layout); !loaded.ok()) return loaded;
+    std::vector<Run> runs(canaries_.size());
     for (size_t i = 0; i < canaries_.size(); ++i) {
-      static const std::vector<LatentValues> own;
-      const std::vector<LatentValues>* latents = given == nullptr ? nullptr : given->empty() ? &own : &(*given)[i];
-      Run run;
-      const absl::Status status =
-          RunOne(**group, i + 1, ProbeJob(request_.model, canaries_[i], request_.prompt), latents, run);
-      runs.ranks_disagree = status.code() == absl::StatusCode::kDataLoss;
-      if (runs.ranks_disagree) return runs;
+      const Run* from = options.from == nullptr ? nullptr : &(*options.from)[i];
+      const absl::Status status = RunOne(**group, i + 1, ProbeJob(request_.model, canaries_[i], request_.prompt),
+                                         options.forwards, from, runs[i]);
       if (!status.ok()) return status;
-      runs.runs.push_back(std::move(run));
     }
     if (absl::Status ended = (*group)->Shutdown(); !ended.ok()) return ended;
     return runs;
   }
 
  private:
+  // One rank may have no room for what several have: then its blocks are there one at a time.
+  absl::Status Load(WorkerGroup& group, LoadParameters load, const Layout& layout) {
+    const absl::Status loaded = group.Load(load).status();
+    if (loaded.code() != absl::StatusCode::kResourceExhausted || layout.ranks() > 1 || load.stream_blocks) {
+      return loaded;
+    }
+    Tell("one rank has no room for the model: its blocks are read from their files for every step");
+    load.stream_blocks = true;
+    load.text_encoders = ComponentPlacement::kUnloaded;
+    load.autoencoder = ComponentPlacement::kUnloaded;
+    return group.Load(load).status();
+  }
+
+  void Tell(const std::string& text) {
+    if (host_.tell) host_.tell(text);
+  }
+
   const VerificationRequest& request_;
   const VerificationHost& host_;
-  std::vector<Canary>& canaries_;
+  const std::vector<Canary>& canaries_;
 };
 
 // Keeps the worst step, that which uses most of its bound.
@@ -237,46 +248,44 @@ absl::StatusOr<Certificate> VerifyLayout(const VerificationRequest& request, con
   const bool trajectories = dtype == "fp64" || dtype == "fp32";
 
   // One rank in a wider dtype, which tells how much of a difference is rounding.
-  std::optional<Runs> exact;
-  std::vector<std::vector<LatentValues>> given;
+  std::optional<std::vector<Run>> exact;
+  RunOptions options{.forwards = !trajectories};
   if (dtype != "fp64") {
-    absl::StatusOr<Runs> runs =
-        verifier.RunAll(Layout(), trajectories ? "fp64" : "fp32", trajectories ? nullptr : &given);
+    absl::StatusOr<std::vector<Run>> runs = verifier.RunAll(Layout(), trajectories ? "fp64" : "fp32", options);
     // Without it fp32 has the fixed part of its bound.
     if (!runs.ok() && !(trajectories && runs.status().code() == absl::StatusCode::kResourceExhausted)) {
       return runs.status();
     }
     if (runs.ok()) exact = *std::move(runs);
-    if (!trajectories) {
-      for (const Run& run : exact->runs) given.push_back(run.latents);
-    }
+    if (!trajectories) options.from = &*exact;
   }
-  const std::vector<std::vector<LatentValues>>* latents = trajectories ? nullptr : &given;
-  const absl::StatusOr<Runs> serial = verifier.RunAll(Layout(), dtype, latents);
+  if (!request.record.empty()) options.record = request.record + kSerialRecord;
+  const absl::StatusOr<std::vector<Run>> serial = verifier.RunAll(Layout(), dtype, options);
   if (!serial.ok()) return serial.status();
-  const absl::StatusOr<Runs> runs = verifier.RunAll(whole, dtype, latents);
-  if (!runs.ok()) return runs.status();
+  if (!request.record.empty()) options.record = request.record + kLayoutRecord;
+  const absl::StatusOr<std::vector<Run>> runs = verifier.RunAll(whole, dtype, options);
+  const bool agreed = runs.status().code() != absl::StatusCode::kDataLoss;
+  if (!runs.ok() && agreed) return runs.status();
   for (size_t i = 0; i < canaries.size(); ++i) {
-    if (i >= runs->runs.size()) {
+    if (!agreed) {
       Note(canaries[i], 0, kInfinity, trajectories ? kBoundFp64 : 0);
       continue;
     }
-    const Run& run = runs->runs[i];
-    const Run* wide = exact.has_value() ? &exact->runs[i] : nullptr;
+    const Run& run = (*runs)[i];
+    const Run* wide = exact.has_value() ? &(*exact)[i] : nullptr;
     if (trajectories) {
-      CompareTrajectories(run, serial->runs[i], wide, dtype == "fp64" ? kBoundFp64 : kBoundFp32, canaries[i]);
+      CompareTrajectories(run, (*serial)[i], wide, dtype == "fp64" ? kBoundFp64 : kBoundFp32, canaries[i]);
     } else {
-      CompareForwards(run, serial->runs[i], *wide, canaries[i]);
+      CompareForwards(run, (*serial)[i], *wide, canaries[i]);
     }
-    canaries[i].psnr = Psnr(run.image, serial->runs[i].image);
+    canaries[i].psnr = Psnr(run.image, (*serial)[i].image);
   }
   if (!certificate.lossless && certificate.passed()) {
-    const absl::StatusOr<Runs> stale = verifier.RunAll(request.layout, dtype);
-    if (!stale.ok()) return stale.status();
+    const absl::StatusOr<std::vector<Run>> stale = verifier.RunAll(request.layout, dtype, {});
+    if (!stale.ok() && stale.status().code() != absl::StatusCode::kDataLoss) return stale.status();
     for (size_t i = 0; i < canaries.size(); ++i) {
-      canaries[i].drift = i < stale->runs.size()
-                              ? RelativeError(stale->runs[i].latents.back(), serial->runs[i].latents.back())
-                              : kInfinity;
+      canaries[i].drift =
+          stale.ok() ? RelativeError((*stale)[i].latents.back(), (*serial)[i].latents.back()) : kInfinity;
     }
   }
   return certificate;

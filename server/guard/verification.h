@@ -23,7 +23,13 @@ struct VerificationRequest {
   Layout layout;
   std::string prompt;  // empty: one of our own that every family understands
   int32_t steps = 6;
+  // Empty: none. Else what blocks compute is kept in the subfolders below, which exist: of the run on one rank in the
+  // dtype to be served, and of the layout's.
+  std::string record;
 };
+
+inline constexpr char kSerialRecord[] = "/serial";
+inline constexpr char kLayoutRecord[] = "/layout";
 
 // What it needs of the process it runs in.
 struct VerificationHost {

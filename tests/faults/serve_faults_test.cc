@@ -70,7 +70,7 @@ TEST_F(ServeFaultsTest, AWorkerThatDiesWithoutWorkIsStartedAgainBeforeTheNextJob
 TEST_F(ServeFaultsTest, AStoppedWorkerIsReplaced) {
   TestServer& server = Start();
   const std::string job = Running("gated apple");
-  kill(server.Workers().front(), SIGSTOP);
+  StopProcess(server.Workers().front());
   server.Write("gate", "");
   EXPECT_EQ(server.Ended(job), "done");
   EXPECT_EQ(server.Group().at("restarts").to_number<int>(), 1);
@@ -93,7 +93,7 @@ TEST_F(ServeFaultsTest, AKilledServerLosesNoJob) {
 TEST_F(ServeFaultsTest, AStoppedWorkerDoesNotOutliveAKilledServer) {
   TestServer& server = Start();
   const pid_t worker = server.Workers().front();
-  kill(worker, SIGSTOP);
+  StopProcess(worker);
   server.Kill();
   EXPECT_TRUE(WaitUntilGone(worker));
   EXPECT_EQ(server.SocketFolders(), 0u);

@@ -89,7 +89,12 @@ class ServerKillsTest : public ::testing::Test {
     const std::vector<pid_t> workers = server.Workers();
     if (chance < 6 && !workers.empty()) {
       const bool stops = chance == 0;
-      kill(workers[random_() % workers.size()], stops ? SIGSTOP : SIGKILL);
+      const pid_t worker = workers[random_() % workers.size()];
+      if (stops) {
+        StopProcess(worker);
+      } else {
+        kill(worker, SIGKILL);
+      }
       ++(stops ? stops_ : worker_kills_);
     } else if (chance < 9) {
       server.Kill();

@@ -17,6 +17,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
 namespace tessera {
 namespace {
 
@@ -140,6 +144,19 @@ bool WaitUntilGone(pid_t pid) {
   const bool gone = Readable(process);
   close(process);
   return gone;
+}
+
+void StopProcess(pid_t pid) {
+  kill(pid, SIGSTOP);
+  for (int waited = 0; waited < kDeadlineMilliseconds; ++waited) {
+    std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+    std::string stat;
+    // The state stands behind the name, which is in parentheses.
+    const size_t name_end = std::getline(file, stat) ? stat.rfind(") ") : std::string::npos;
+    if (name_end == std::string::npos || absl::StrContains("TtZX", stat.substr(name_end + 2, 1))) return;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  ADD_FAILURE() << "process " << pid << " does not stop";
 }
 
 }  // namespace tessera

@@ -51,4 +51,8 @@ std::vector<pid_t> ProcessesWith(const std::string& executable, const std::strin
 // Waits until a process that need not be a child has ended.
 bool WaitUntilGone(pid_t pid);
 
+// Stops a process and waits until it stands still, or has ended: a signal takes its time, and what becomes of a process
+// whose parent dies depends on whether it has stopped by then.
+void StopProcess(pid_t pid);
+
 }  // namespace tessera

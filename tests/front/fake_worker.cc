@@ -6,6 +6,7 @@
 //   mute                    never listens
 //   mute-if-lingering       the same where it was told to outlive its controller
 //   no-device               refuses to load: the device is not there
+//   no-room                 one rank refuses to load: there is no memory for more than a block at a time
 //   CALL=error              describe, load, start, step3, decode, end: an error reply
 //   CALL=throw              a C++ exception
 //   CALL=exhausted          std::bad_alloc
@@ -123,9 +124,12 @@ class FakeHandler final : public CommandHandler {
     if (orders_.count("no-device") != 0) {
       return absl::ResourceExhaustedError(absl::StrCat("device '", parameters.device, "' is not available"));
     }
+    if (orders_.count("no-room") != 0 && serial_ && !parameters.stream_blocks) {
+      return absl::ResourceExhaustedError("the model does not fit in memory");
+    }
     if (absl::Status status = Obey("load"); !status.ok()) return status;
     if (const auto file = orders_.find("loads"); file != orders_.end()) {
-      std::ofstream(file->second, std::ios::app) << "load" << std::endl;
+      std::ofstream(file->second, std::ios::app) << (parameters.stream_blocks ? "load streamed" : "load") << std::endl;
     }
     caches_ = parameters.prompt_cache_bytes > 0;
     return Loaded{.seconds = 0.25, .weight_bytes = 48};

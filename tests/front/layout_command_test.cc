@@ -139,6 +139,14 @@ TEST_F(LayoutCommandTest, VerifyTellsTheWorstErrorAndWhereItIs) {
   EXPECT_THAT(failed.output, AllOf(HasSubstr("FAILED"), HasSubstr("at step 4")));
 }
 
+TEST_F(LayoutCommandTest, WhereOneRankHasNoRoomItsBlocksAreStreamed) {
+  const Result result = Run({"verify", "--layout", "cfg=2", "--json"}, "no-room loads=loads");
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  // fp64 and fp32 on one rank, then both ranks of the layout.
+  EXPECT_EQ(Read("loads"), "load streamed\nload streamed\nload\nload\n");
+  EXPECT_THAT(result.output, HasSubstr("its blocks are read from their files"));
+}
+
 TEST_F(LayoutCommandTest, RanksThatDisagreeDoNotPass) {
   const Result result = Run({"verify", "--layout", "cfg=2"}, "rank1:drift=2");
   EXPECT_EQ(result.exit_code, 7);
