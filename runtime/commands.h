@@ -165,8 +165,10 @@ class CommandHandler {
   virtual absl::StatusOr<LatentValues> Latents(uint64_t job) = 0;
 
   // What the model predicts at the job's next step, guidance included, from these latents in place of the job's own,
-  // which stay as they are. INVALID_ARGUMENT unless they have their shape.
-  virtual absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents) = 0;
+  // which stay as they are. Computed in one batch with the jobs `beside` it, at their latents. INVALID_ARGUMENT unless
+  // shapes agree.
+  virtual absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
+                                               absl::Span<const uint64_t> beside) = 0;
 
   // Frees a job; an unknown one is no error.
   virtual absl::Status EndJob(uint64_t job) = 0;

@@ -383,11 +383,14 @@ class LogExecutor {
   }
 
   absl::Status Predict(const internal::Predict& command) {
-    const uint64_t job = command.job();
-    if (jobs_.count(job) == 0) return absl::NotFoundError(absl::StrCat("there is no job ", job));
+    const absl::StatusOr<std::vector<uint64_t>> batch = BatchOf(command);
+    if (!batch.ok()) return batch.status();
+    for (const uint64_t job : *batch) {
+      if (jobs_.count(job) == 0) return absl::NotFoundError(absl::StrCat("there is no job ", job));
+    }
     absl::StatusOr<LatentValues> latents = FromWire(command);
     if (!latents.ok()) return latents.status();
-    return SendValues(handler_.Predict(job, *latents));
+    return SendValues(handler_.Predict(batch->front(), *latents, absl::MakeConstSpan(*batch).subspan(1)));
   }
 
   absl::Status SendValues(const absl::StatusOr<LatentValues>& latents) {

@@ -62,8 +62,10 @@ class RecordingHandler : public CommandHandler {
     Record(absl::StrCat("latents ", job));
     return LatentValues{.shape = {1, 2, 2}, .values = {0.5, -1, 1e300, 4}};
   }
-  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents) override {
-    Record(absl::StrCat("predict ", job, " from ", absl::StrJoin(latents.values, " ")));
+  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
+                                       absl::Span<const uint64_t> beside) override {
+    Record(absl::StrCat("predict ", job, " from ", absl::StrJoin(latents.values, " "), " beside ",
+                        absl::StrJoin(beside, " ")));
     return latents;
   }
   absl::Status EndJob(uint64_t job) override {

@@ -120,15 +120,7 @@ absl::StatusOr<PromptOptions> FromWire(const internal::PromptOptions& wire) {
   return options;
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> FromWire(const internal::Describe& wire) {
-  if (absl::Status status = CheckText("model", wire.model()); !status.ok()) return status;
-  return wire.model();
-}
-
-absl::StatusOr<std::vector<uint64_t>> FromWire(const internal::Step& wire) {
-  const std::vector<uint64_t> jobs(wire.jobs().begin(), wire.jobs().end());
+absl::StatusOr<std::vector<uint64_t>> CheckBatch(const std::vector<uint64_t>& jobs) {
   if (jobs.empty() || jobs.size() > kMaxBatch) return OutOfRange("number of jobs", jobs.size(), 1, kMaxBatch);
   std::set<uint64_t> distinct;
   for (uint64_t job : jobs) {
@@ -137,6 +129,23 @@ absl::StatusOr<std::vector<uint64_t>> FromWire(const internal::Step& wire) {
     }
   }
   return jobs;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FromWire(const internal::Describe& wire) {
+  if (absl::Status status = CheckText("model", wire.model()); !status.ok()) return status;
+  return wire.model();
+}
+
+absl::StatusOr<std::vector<uint64_t>> FromWire(const internal::Step& wire) {
+  return CheckBatch({wire.jobs().begin(), wire.jobs().end()});
+}
+
+absl::StatusOr<std::vector<uint64_t>> BatchOf(const internal::Predict& wire) {
+  std::vector<uint64_t> jobs = {wire.job()};
+  jobs.insert(jobs.end(), wire.beside().begin(), wire.beside().end());
+  return CheckBatch(jobs);
 }
 
 absl::StatusOr<LatentValues> FromWire(const internal::Predict& wire) {

@@ -16,8 +16,9 @@ namespace tessera {
 absl::StatusOr<std::string> FromWire(const internal::Describe& wire);  // the model
 absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire);
 absl::StatusOr<JobParameters> FromWire(const internal::JobParameters& wire);
-absl::StatusOr<std::vector<uint64_t>> FromWire(const internal::Step& wire);  // the jobs, distinct
-absl::StatusOr<LatentValues> FromWire(const internal::Predict& wire);        // the latents
+absl::StatusOr<std::vector<uint64_t>> FromWire(const internal::Step& wire);    // the jobs, distinct
+absl::StatusOr<std::vector<uint64_t>> BatchOf(const internal::Predict& wire);  // likewise, the predicted one first
+absl::StatusOr<LatentValues> FromWire(const internal::Predict& wire);          // the latents
 
 // Replies. Text becomes valid UTF-8, without which protobuf would not deliver it.
 void ToWire(const ModelDescription& description, internal::ModelDescription* wire);

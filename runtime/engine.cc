@@ -304,8 +304,7 @@ absl::StatusOr<JobStarted> Engine::Start(uint64_t id, const JobParameters& param
                     .warnings = std::move(encoded->warnings)};
 }
 
-absl::StatusOr<Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
-  const Stopwatch watch;
+absl::StatusOr<std::vector<DenoiseJob*>> Engine::BatchOf(absl::Span<const uint64_t> jobs) {
   std::vector<DenoiseJob*> batch;
   for (const uint64_t id : jobs) {
     const auto it = jobs_.find(id);
@@ -316,11 +315,19 @@ absl::StatusOr<Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
     }
     if (!batch.empty() &&
         (job.geometry.height != batch[0]->geometry.height || job.geometry.width != batch[0]->geometry.width)) {
-      return absl::InvalidArgumentError("the jobs of one step differ in size");
+      return absl::InvalidArgumentError("the jobs of one batch differ in size");
     }
     batch.push_back(&job);
   }
-  if (batch.empty()) return absl::InvalidArgumentError("a step without jobs");
+  if (batch.empty()) return absl::InvalidArgumentError("a batch without jobs");
+  return batch;
+}
+
+absl::StatusOr<Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
+  const Stopwatch watch;
+  const absl::StatusOr<std::vector<DenoiseJob*>> found = BatchOf(jobs);
+  if (!found.ok()) return found.status();
+  const std::vector<DenoiseJob*>& batch = *found;
   return Guarded([&]() -> absl::StatusOr<Stepped> {
     try {
       denoiser_->Step(batch);
@@ -371,13 +378,13 @@ absl::StatusOr<LatentValues> Engine::Latents(uint64_t job) {
   });
 }
 
-absl::StatusOr<LatentValues> Engine::Predict(uint64_t job, const LatentValues& latents) {
-  const auto it = jobs_.find(job);
-  if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("job ", job, " does not exist"));
-  DenoiseJob& denoise = it->second.denoise;
-  if (denoise.done()) {
-    return absl::FailedPreconditionError(absl::StrCat("job ", job, " has no steps left"));
-  }
+absl::StatusOr<LatentValues> Engine::Predict(uint64_t job, const LatentValues& latents,
+                                             absl::Span<const uint64_t> beside) {
+  std::vector<uint64_t> jobs = {job};
+  jobs.insert(jobs.end(), beside.begin(), beside.end());
+  const absl::StatusOr<std::vector<DenoiseJob*>> batch = BatchOf(jobs);
+  if (!batch.ok()) return batch.status();
+  DenoiseJob& denoise = *batch->front();
   if (at::IntArrayRef(latents.shape) != denoise.latents.sizes()) {
     return absl::InvalidArgumentError("the latents are not of the job's shape");
   }
@@ -386,8 +393,7 @@ absl::StatusOr<LatentValues> Engine::Predict(uint64_t job, const LatentValues& l
     const at::Tensor own = denoise.latents;
     const absl::Cleanup restore = [&] { denoise.latents = own; };
     denoise.latents = at::tensor(latents.values, at::kDouble).view(latents.shape).to(own.options());
-    DenoiseJob* batch[] = {&denoise};
-    const at::Tensor prediction = denoiser_->Predict(batch)[0];
+    const at::Tensor prediction = denoiser_->Predict(*batch)[0];
     return ToValues(prediction.view(latents.shape));
   });
 }

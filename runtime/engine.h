@@ -32,7 +32,8 @@ class Engine final : public CommandHandler {
   absl::StatusOr<Stepped> Step(absl::Span<const uint64_t> jobs) override;
   absl::StatusOr<Decoded> Decode(uint64_t job, RowSink rows) override;
   absl::StatusOr<LatentValues> Latents(uint64_t job) override;
-  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents) override;
+  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
+                                       absl::Span<const uint64_t> beside) override;
   absl::Status EndJob(uint64_t job) override;
 
  private:
@@ -50,6 +51,8 @@ class Engine final : public CommandHandler {
   absl::Status CheckMemory(const ModelFolder& folder, const LoadParameters& parameters, int64_t bytes_per_weight,
                            at::Device device);
   absl::StatusOr<JobStarted> Start(uint64_t id, const JobParameters& parameters);
+  // The jobs of one batch, which agree in size and have a step left.
+  absl::StatusOr<std::vector<DenoiseJob*>> BatchOf(absl::Span<const uint64_t> jobs);
 
   // Runs tensor code: see above.
   template <class Function>

@@ -102,6 +102,24 @@ TEST_F(EngineTest, BatchesOnlyJobsOfOneSize) {
   EXPECT_EQ(engine_.Step(jobs).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(EngineTest, PredictsBesideOtherJobsWhatItPredictsAlone) {
+  ASSERT_TRUE(engine_.Load({.model = kEmoji, .dtype = "fp64"}).ok());
+  JobParameters other = Apple();
+  other.prompt = "a blue fish";
+  other.seed = 9;
+  ASSERT_TRUE(engine_.StartJob(1, Apple()).ok());
+  ASSERT_TRUE(engine_.StartJob(2, other).ok());
+  const LatentValues latents = *engine_.Latents(1);
+  const absl::StatusOr<LatentValues> alone = engine_.Predict(1, latents, {});
+  const absl::StatusOr<LatentValues> beside = engine_.Predict(1, latents, {2});
+  ASSERT_TRUE(alone.ok() && beside.ok()) << alone.status() << beside.status();
+  ASSERT_EQ(alone->values.size(), beside->values.size());
+  for (size_t i = 0; i < alone->values.size(); ++i) EXPECT_NEAR(alone->values[i], beside->values[i], 1e-12) << i;
+  EXPECT_NE(engine_.Predict(2, latents, {})->values, alone->values);
+  EXPECT_EQ(engine_.Latents(1)->values, latents.values);
+  EXPECT_EQ(engine_.Predict(1, latents, {3}).status().code(), absl::StatusCode::kNotFound);
+}
+
 TEST_F(EngineTest, RefusesParametersByFieldValueAndWhatIsLegal) {
   Load();
   JobParameters parameters = Apple();

@@ -466,12 +466,14 @@ absl::StatusOr<LatentValues> WorkerClient::Latents(uint64_t job) {
   return connection_->CallForValues(std::move(command));
 }
 
-absl::StatusOr<LatentValues> WorkerClient::Predict(uint64_t job, const LatentValues& latents) {
+absl::StatusOr<LatentValues> WorkerClient::Predict(uint64_t job, const LatentValues& latents,
+                                                   absl::Span<const uint64_t> beside) {
   Command command;
   internal::Predict& predict = *command.mutable_predict();
   predict.set_job(job);
   predict.mutable_shape()->Assign(latents.shape.begin(), latents.shape.end());
   predict.set_values(latents.values.data(), latents.values.size() * sizeof(double));
+  predict.mutable_beside()->Assign(beside.begin(), beside.end());
   return connection_->CallForValues(std::move(command));
 }
 

@@ -61,7 +61,8 @@ class WorkerClient {
   // values.
   absl::StatusOr<DecodedPicture> Decode(uint64_t job, const JobStarted& started);
   absl::StatusOr<LatentValues> Latents(uint64_t job);
-  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents);
+  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
+                                       absl::Span<const uint64_t> beside = {});
   absl::Status EndJob(uint64_t job);
   // How far the worker has got with all controllers so far.
   absl::StatusOr<WorkerProgress> Resume();

@@ -370,9 +370,10 @@ absl::StatusOr<LatentValues> WorkerGroup::Latents(uint64_t job) {
   return OnAll<LatentValues>(options_.progress.other, [&](WorkerClient& client, int) { return client.Latents(job); });
 }
 
-absl::StatusOr<LatentValues> WorkerGroup::Predict(uint64_t job, const LatentValues& latents) {
+absl::StatusOr<LatentValues> WorkerGroup::Predict(uint64_t job, const LatentValues& latents,
+                                                  absl::Span<const uint64_t> beside) {
   return OnAll<LatentValues>(options_.progress.other,
-                             [&](WorkerClient& client, int) { return client.Predict(job, latents); });
+                             [&](WorkerClient& client, int) { return client.Predict(job, latents, beside); });
 }
 
 absl::Status WorkerGroup::EndJob(uint64_t job) {

@@ -79,7 +79,8 @@ class WorkerGroup {
   absl::StatusOr<Stepped> WaitForStep(uint64_t sequence);
   absl::StatusOr<DecodedPicture> Decode(uint64_t job, const JobStarted& started);
   absl::StatusOr<LatentValues> Latents(uint64_t job);
-  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents);
+  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
+                                       absl::Span<const uint64_t> beside = {});
   absl::Status EndJob(uint64_t job);
   absl::Status Shutdown();
 

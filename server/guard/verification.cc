@@ -23,6 +23,7 @@ constexpr int32_t kEvenSide = 256;  // pixels, where the model is free to choose
 constexpr double kBoundFp64 = 1e-12;
 constexpr double kBoundFp32 = 1e-5;
 constexpr double kOwnDistances = 2;
+constexpr double kBatchBoundBf16 = 1.0 / 64;  // two units in the last place
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // One canary's run on one group.
@@ -163,6 +164,11 @@ std::optional<double> Psnr(const Image& a, const Image& b) {
 int32_t RoundDown(int32_t side, int32_t multiple) { return side / multiple * multiple; }
 
 }  // namespace
+
+double BatchBound(const std::string& dtype) {
+  if (dtype == "fp64") return kBoundFp64;
+  return dtype == "fp32" ? kBoundFp32 : kBatchBoundBf16;
+}
 
 double RelativeError(const LatentValues& a, const LatentValues& b) {
   if (a.shape != b.shape || a.values.size() != b.values.size()) return NAN;

@@ -53,6 +53,10 @@ std::vector<Canary> CanariesFor(const ModelDescription& model, int32_t steps);
 // The request for one of them, as verifications and probes make it.
 JobParameters ProbeJob(const ModelDescription& model, const Canary& canary, const std::string& prompt = "");
 
+// How far what the model predicts beside other images may be from what it predicts of one alone, as a RelativeDistance:
+// what rounding in another order may change.
+double BatchBound(const std::string& dtype);
+
 // max |a − b| / max |b|; NaN where there is one, or where the shapes differ.
 double RelativeError(const LatentValues& a, const LatentValues& b);
 

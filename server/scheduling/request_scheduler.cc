@@ -137,6 +137,17 @@ void RequestScheduler::OnStarted(GroupId group, TaskId id) {
   if (task != nullptr && task->group == group && task->phase == TaskPhase::kStarting) task->phase = TaskPhase::kActive;
 }
 
+void RequestScheduler::KeepApart(GroupId id, const ShapeClass& shape) {
+  ScheduledGroup* group = impl_->FindGroup(id);
+  if (group == nullptr || !group->ready) return;
+  group->apart.insert(shape);
+  bool one = false;
+  for (const TaskId task : impl_->Batch(*group)) {
+    if (impl_->Find(task)->spec.shape == shape && std::exchange(one, true))
+      impl_->Find(task)->phase = TaskPhase::kParked;
+  }
+}
+
 void RequestScheduler::OnStepped(GroupId id, double seconds) {
   ScheduledGroup* group = impl_->FindGroup(id);
   if (group == nullptr || group->in_flight.empty()) return;
@@ -158,6 +169,7 @@ void RequestScheduler::OnGroupReady(GroupId id, absl::Time) {
   if (group == nullptr) return;
   group->ready = true;
   group->draining = false;
+  group->apart.clear();
 }
 
 std::vector<TaskId> RequestScheduler::OnGroupDied(GroupId id) {

@@ -146,6 +146,10 @@ class RequestScheduler {
   // The task is no more in the worker: decoded, ended, or failed by itself. Also for one that never started.
   void OnEnded(GroupId group, TaskId task, absl::Time now);
 
+  // From now on, as long as the group lives, tasks of this class are in no batch with others there: those that are now
+  // leave it, but for one.
+  void KeepApart(GroupId group, const ShapeClass& shape);
+
   void OnGroupReady(GroupId group, absl::Time now);
   // Forgets the tasks that were in it and returns them: what becomes of them is the job store's decision, and those
   // that run again are enqueued again.

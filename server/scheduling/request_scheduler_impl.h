@@ -60,6 +60,7 @@ struct ScheduledGroup {
   std::vector<TaskId> residents;  // in the order of their starts
   std::deque<StepInFlight> in_flight;
   std::optional<TaskId> holds;  // the waiting task for which it starts nothing else
+  std::set<ShapeClass> apart;   // classes whose tasks share no batch here
 };
 
 struct KeyState {

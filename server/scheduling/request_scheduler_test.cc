@@ -142,6 +142,33 @@ TEST_F(SchedulerTest, TakesNoMoreRowsThanTheGroupHas) {
   EXPECT_THAT(one.Next(kGroup, now_).start, ElementsAre(9)) << "one task always runs";
 }
 
+TEST_F(SchedulerTest, KeepsTasksApartThatShallShareNoBatch) {
+  for (const TaskId task : {1, 2, 3}) Enqueue(SmallTask(task, "a", 3));
+  NextAnswered();
+  EXPECT_THAT(NextAnswered().step, ElementsAre(1, 2));
+  scheduler().KeepApart(kGroup, SmallTask(1, "a", 3).shape);
+  EXPECT_TRUE(scheduler().CheckInvariants().ok()) << scheduler().CheckInvariants();
+  std::vector<std::vector<TaskId>> steps;
+  for (int i = 0; i < 20; ++i) {
+    const StepPlan plan = NextAnswered();
+    EXPECT_TRUE(scheduler().CheckInvariants().ok()) << scheduler().CheckInvariants();
+    if (!plan.step.empty()) steps.push_back(plan.step);
+  }
+  EXPECT_THAT(steps, ElementsAre(ElementsAre(1), ElementsAre(1), ElementsAre(2), ElementsAre(2), ElementsAre(3),
+                                 ElementsAre(3), ElementsAre(3)));
+  EXPECT_EQ(scheduler().resident(), 0);
+
+  // Other classes share as before, and so does this one in the group's next life.
+  for (const TaskId task : {4, 5}) Enqueue(SmallTask(task, "a", 1, 16));
+  NextAnswered();
+  EXPECT_THAT(NextAnswered().step, ElementsAre(4, 5));
+  scheduler().OnGroupDied(kGroup);
+  scheduler().OnGroupReady(kGroup, now_);
+  for (const TaskId task : {6, 7}) Enqueue(SmallTask(task, "a", 1));
+  NextAnswered();
+  EXPECT_THAT(NextAnswered().step, ElementsAre(6, 7));
+}
+
 TEST_F(SchedulerTest, ServesHigherPriorityOfAKeyFirst) {
   Enqueue(SmallTask(1, "a", 3));
   SchedulerTask urgent = SmallTask(2, "a", 3, 16);

@@ -9,7 +9,7 @@ namespace tessera {
 bool RequestScheduler::Impl::Fits(const ScheduledGroup& group, const ShapeClass& shape, int32_t count) const {
   const GroupDescription& description = group.description;
   // A single task is never refused for its rows: branches can also be run one after another.
-  if (count > 1 && int64_t{count} * shape.rows > description.max_rows) return false;
+  if (count > 1 && (int64_t{count} * shape.rows > description.max_rows || group.apart.contains(shape))) return false;
   return description.memory_bytes == 0 ||
          PeakBytes(CostOfModel(shape.model), shape, count, description.share) <= description.memory_bytes;
 }

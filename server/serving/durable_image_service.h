@@ -103,6 +103,7 @@ class DurableImageService final : public ImageService, private GroupOwner {
   void OnPreview(GroupId group, TaskId task, const Image& image) override;
   void OnDecoded(GroupId group, TaskId task, Image image, const JobStarted& started, double seconds) override;
   void OnFailed(GroupId group, TaskId task, const absl::Status& error) override;
+  void OnBatchDiffers(GroupId group, const std::vector<TaskId>& tasks) override;
   void OnBatchFailed(GroupId group, const std::vector<TaskId>& tasks, const absl::Status& error) override;
   void OnEnded(GroupId group, TaskId task) override;
 

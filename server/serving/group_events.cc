@@ -258,6 +258,16 @@ void DurableImageService::OnFailed(GroupId, TaskId id, const absl::Status& error
   if (attempt.has_value()) pool_->Post([this, attempt = *attempt, error] { FailTask(attempt, error); });
 }
 
+void DurableImageService::OnBatchDiffers(GroupId group, const std::vector<TaskId>& tasks) {
+  const std::lock_guard lock(mutex_);
+  for (const TaskId id : tasks) {
+    const LiveTask* task = live_.Find(id);
+    if (task == nullptr) continue;  // cancelled meanwhile; they are all of one class
+    scheduler_.KeepApart(group, task->plan.shape);
+    break;
+  }
+}
+
 void DurableImageService::OnBatchFailed(GroupId, const std::vector<TaskId>& tasks, const absl::Status& error) {
   GiveUp(tasks, error, /*blame=*/true);
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/types/span.h"
 #include "server/worker_process.h"
 
 namespace tessera {
@@ -130,6 +131,7 @@ void GroupRunner::Run() {
     record_.Remove();
     running_.clear();
     flights_.clear();
+    proven_batches_.clear();
     if (Stopping()) break;
     if (!ready && (status.code() == absl::StatusCode::kFailedPrecondition ||
                    status.code() == absl::StatusCode::kInvalidArgument)) {
@@ -303,20 +305,73 @@ absl::Status GroupRunner::Start(TaskId task) {
   return absl::OkStatus();
 }
 
-absl::Status GroupRunner::SendStep(const std::vector<TaskId>& tasks) {
-  const absl::StatusOr<uint64_t> sequence = group_->SendStep(tasks);
-  if (!sequence.ok()) return sequence.status();
+absl::Status GroupRunner::SendStep(std::vector<TaskId>& tasks) {
+  const absl::StatusOr<bool> shared = MayShare(tasks);
+  if (!shared.ok()) return shared.status();
+  if (tasks.empty()) {
+    owner_.OnStepped(options_.id, {}, 0);
+    return absl::OkStatus();
+  }
+  Flight flight = {.sequences = {}, .tasks = tasks};
+  for (size_t first = 0; first < tasks.size(); first += *shared ? tasks.size() : 1) {
+    const absl::StatusOr<uint64_t> sequence =
+        group_->SendStep(absl::MakeConstSpan(tasks).subspan(first, *shared ? tasks.size() : 1));
+    if (!sequence.ok()) return sequence.status();
+    flight.sequences.push_back(*sequence);
+  }
   for (const TaskId task : tasks) ++running_.at(task).sent;
-  flights_.push_back({.sequence = *sequence, .tasks = tasks});
+  flights_.push_back(std::move(flight));
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> GroupRunner::MayShare(std::vector<TaskId>& tasks) {
+  if (tasks.size() == 1) return true;
+  const JobStarted& started = running_.at(tasks[0]).started;
+  const BatchShape shape = {
+      .height = started.generated_height, .width = started.generated_width, .tasks = tasks.size()};
+  if (proven_batches_.contains(shape)) return true;
+  while (!flights_.empty()) {
+    if (absl::Status stepped = WaitForStep(); !stepped.ok()) return stepped;
+  }
+  // Others have failed meanwhile.
+  if (std::erase_if(tasks, [this](TaskId task) { return !running_.contains(task); }) > 0) return false;
+  const absl::StatusOr<LatentValues> latents = group_->Latents(tasks[0]);
+  if (!latents.ok()) return latents.status();
+  const absl::StatusOr<LatentValues> alone = group_->Predict(tasks[0], *latents);
+  if (!alone.ok()) return alone.status();
+  const absl::StatusOr<LatentValues> beside =
+      group_->Predict(tasks[0], *latents, absl::MakeConstSpan(tasks).subspan(1));
+  if (!beside.ok()) return beside.status();
+  const double distance = RelativeDistance(*beside, *alone);
+  if (distance <= BatchBound(options_.load.dtype)) {
+    proven_batches_.insert(shape);
+    return true;
+  }
+  log_(absl::StrCat("group ", options_.name, ": ", tasks.size(), " images of ", shape.width, "x", shape.height,
+                    " change each other by ", distance, " in a batch; images of this size are made one by one"));
+  owner_.OnBatchDiffers(options_.id, tasks);
+  return false;
+}
+
+// The seconds that it took. All of it is waited for, whatever becomes of its parts.
+absl::StatusOr<double> GroupRunner::WaitFor(const Flight& flight) {
+  double seconds = 0;
+  absl::Status status;
+  for (const uint64_t sequence : flight.sequences) {
+    const absl::StatusOr<Stepped> stepped = group_->WaitForStep(sequence);
+    if (stepped.ok()) seconds += stepped->seconds;
+    status.Update(stepped.status());
+  }
+  if (!status.ok()) return status;
+  return seconds;
 }
 
 absl::Status GroupRunner::WaitForStep() {
   const Flight flight = flights_.front();
   flights_.erase(flights_.begin());
-  const absl::StatusOr<Stepped> stepped = group_->WaitForStep(flight.sequence);
+  const absl::StatusOr<double> stepped = WaitFor(flight);
   if (stepped.ok()) {
-    owner_.OnStepped(options_.id, flight.tasks, stepped->seconds);
+    owner_.OnStepped(options_.id, flight.tasks, *stepped);
     return absl::OkStatus();
   }
   if (IsDead(stepped.status(), *group_)) return stepped.status();
@@ -324,7 +379,7 @@ absl::Status GroupRunner::WaitForStep() {
   if (stepped.status().code() == absl::StatusCode::kDataLoss && layout() != Layout()) return stepped.status();
   // Steps behind it are of the same jobs or fail likewise; what they say is of no interest.
   for (const Flight& later : std::exchange(flights_, {})) {
-    const absl::Status ignored = group_->WaitForStep(later.sequence).status();
+    const absl::Status ignored = WaitFor(later).status();
     if (IsDead(ignored, *group_)) return ignored;
     owner_.OnStepped(options_.id, {}, 0);
   }

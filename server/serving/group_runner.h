@@ -6,6 +6,7 @@
 // the owner are made on the runner's thread.
 #pragma once
 
+#include <compare>
 #include <condition_variable>
 #include <cstdint>
 #include <future>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -54,6 +56,9 @@ class GroupOwner {
   // Of a task in a plan's `start`; an error: there is nothing to run any more.
   virtual absl::StatusOr<RunnableTask> Claim(GroupId group, TaskId task) = 0;
   virtual void OnStarted(GroupId group, TaskId task, const JobStarted& started) = 0;
+  // What the model predicts for one of them is not the same beside the others as by itself: they and their like are to
+  // share no batch.
+  virtual void OnBatchDiffers(GroupId group, const std::vector<TaskId>& tasks) = 0;
   // A step of all of them is done.
   virtual void OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) = 0;
   virtual void OnPreview(GroupId group, TaskId task, const Image& image) = 0;
@@ -106,9 +111,16 @@ class GroupRunner {
     JobStarted started;
     int32_t sent = 0;  // steps
   };
+  // A step of the plan: one of the worker, or several where the tasks are not to share one.
   struct Flight {
-    uint64_t sequence = 0;
+    std::vector<uint64_t> sequences;
     std::vector<TaskId> tasks;
+  };
+  // What decides how a batch is computed.
+  struct BatchShape {
+    int32_t height = 0, width = 0;
+    size_t tasks = 0;
+    auto operator<=>(const BatchShape&) const = default;
   };
 
   void Run();
@@ -123,7 +135,11 @@ class GroupRunner {
   void KeepRecord(bool loaded);
   absl::Status Work();
   absl::Status Start(TaskId task);
-  absl::Status SendStep(const std::vector<TaskId>& tasks);
+  // Leaves out tasks that fail before.
+  absl::Status SendStep(std::vector<TaskId>& tasks);
+  // Whether neighbours leave a task alone in a batch like this one, which is tried once.
+  absl::StatusOr<bool> MayShare(std::vector<TaskId>& tasks);
+  absl::StatusOr<double> WaitFor(const Flight& flight);
   absl::Status WaitForStep();
   absl::Status ShowPreviews(const std::vector<TaskId>& tasks);
   absl::Status Decode(TaskId task);
@@ -154,7 +170,8 @@ class GroupRunner {
   CertificateSubject subject_;  // of the layout in use
   bool may_adopt_ = true;       // until it has been tried
   std::map<TaskId, Running> running_;
-  std::vector<Flight> flights_;  // in order
+  std::vector<Flight> flights_;          // in order
+  std::set<BatchShape> proven_batches_;  // of the model as it is loaded
   bool has_made_images_ = false;
   std::thread thread_;
 };

@@ -31,8 +31,10 @@ struct Worker final : CommandHandler {
   absl::StatusOr<Stepped> Step(absl::Span<const uint64_t>) override { return Stepped{}; }
   absl::StatusOr<Decoded> Decode(uint64_t, RowSink) override { return Decoded{}; }
   absl::StatusOr<LatentValues> Latents(uint64_t) override { return latents; }
-  absl::StatusOr<LatentValues> Predict(uint64_t, const LatentValues& asked) override {
+  absl::StatusOr<LatentValues> Predict(uint64_t, const LatentValues& asked,
+                                       absl::Span<const uint64_t> beside) override {
     LatentValues prediction = asked;
+    for (const uint64_t job : beside) prediction.values[0] += static_cast<double>(job);
     for (double& value : prediction.values) value *= -2;
     return prediction;
   }
@@ -282,6 +284,10 @@ TEST_F(ControlProtocolTest, LatentsOfAnySizeArriveToTheBit) {
   const absl::StatusOr<LatentValues> prediction = client_->Predict(1, *latents);
   ASSERT_TRUE(prediction.ok()) << prediction.status();
   EXPECT_EQ(prediction->values.back(), -2 * latents->values.back());
+  ASSERT_TRUE(client_->StartJob(7, EveryParameter()).ok());
+  EXPECT_EQ(client_->Predict(1, *latents, {7})->values[0], prediction->values[0] + 7);
+  EXPECT_EQ(client_->Predict(1, *latents, {2}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(client_->Predict(1, *latents, {1}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(ControlProtocolTest, LatentsThatDoNotFillTheirShapeAreRefused) {

@@ -80,7 +80,7 @@ class DurableImageServiceTest : public ::testing::Test {
     options.data_folder = folder_ + "/data";
     options.groups = {{.name = "tiny", .load = {.model = folder_ + "/tiny"}, .layout = layout_}};
     options.first_back_off = absl::Milliseconds(1);
-    options.log = [](const std::string&) {};
+    if (!options.log) options.log = [](const std::string&) {};
     absl::StatusOr<std::unique_ptr<DurableImageService>> service = DurableImageService::Start(options);
     ASSERT_TRUE(service.ok()) << service.status();
     service_ = *std::move(service);
@@ -187,6 +187,24 @@ TEST_F(DurableImageServiceTest, JobsOfAGroupWhoseRanksDisagreeAreMadeByOneRank) 
   EXPECT_EQ(job.state, JobState::kDone) << job.error;
   EXPECT_EQ(job.layout, "serial");
   EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/data/certificates")) << "the layout is no longer certified";
+}
+
+TEST_F(DurableImageServiceTest, ImagesThatChangeEachOtherInABatchAreMadeOneByOne) {
+  std::mutex mutex;
+  std::string log;
+  Start("batch-drift", {.log = [&](const std::string& line) {
+          const std::lock_guard lock(mutex);
+          absl::StrAppend(&log, line, "\n");
+        }});
+  const Job job = WaitForEnd(Submit(Request(7, 4)));
+  EXPECT_EQ(job.state, JobState::kDone);
+  ASSERT_EQ(job.images.size(), 4u);
+  const Job after = WaitForEnd(Submit(Request(7, 2)));
+  EXPECT_EQ(FileOf(after, 0), FileOf(job, 0));
+  service_.reset();
+  EXPECT_THAT(log, HasSubstr("images of 24x16 change each other by"));
+  const std::string first = "images of this size are made one by one";
+  EXPECT_EQ(log.find(first), log.rfind(first)) << log;
 }
 
 TEST_F(DurableImageServiceTest, ARequestThatTheModelRefusesFailsAlone) {

@@ -15,6 +15,7 @@
 //   salt=N                  other pixels for the same request
 //   drift=N                 other latents from step N on
 //   layout-drift=N          the same in a group of several ranks
+//   batch-drift             another prediction beside other jobs
 //   step-time=MS            every step takes so long
 //   gate=FILE               the first step of a job whose prompt holds "gated" waits until FILE exists
 //   loads=FILE              a line more in this file whenever it loads
@@ -183,7 +184,12 @@ class FakeHandler final : public CommandHandler {
     return LatentValues{.shape = {1, 1, 2}, .values = {static_cast<double>(DigestOf(jobs_.at(id))), 1}};
   }
 
-  absl::StatusOr<LatentValues> Predict(uint64_t, const LatentValues& latents) override { return latents; }
+  absl::StatusOr<LatentValues> Predict(uint64_t, const LatentValues& latents,
+                                       absl::Span<const uint64_t> beside) override {
+    LatentValues prediction = latents;
+    if (!beside.empty() && orders_.count("batch-drift") != 0) prediction.values[0] += 1;
+    return prediction;
+  }
 
   absl::Status EndJob(uint64_t job) override {
     jobs_.erase(job);
