@@ -1,9 +1,7 @@
 #include <boost/json.hpp>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,7 +14,6 @@
 #include "client/model_options.h"
 #include "client/option_text.h"
 #include "client/reporter.h"
-#include "runtime/step_record.h"
 #include "server/worker_process.h"
 
 namespace tessera {
@@ -41,7 +38,7 @@ class Verify {
         reporter_(MakeReporter({.json = options.json, .quiet = options.quiet})) {}
 
   ExitCode Run() {
-    VerificationRequest request = {.prompt = options_.prompt};
+    VerificationRequest request = {.prompt = options_.prompt, .record = options_.record};
     if (!options_.steps.empty()) {
       const absl::StatusOr<int64_t> steps = ParseInteger("steps", options_.steps);
       if (!steps.ok()) return Fail(Stage::kOptions, steps.status());
@@ -68,43 +65,21 @@ class Verify {
     if (!layout.ok()) return Fail(Stage::kOptions, layout.status());
     request.layout = *layout;
 
-    if (!options_.record.empty()) {
-      absl::StatusOr<std::string> record = MakeRecordFolders(options_.record);
-      if (!record.ok()) return Fail(Stage::kOutput, record.status());
-      request.record = *std::move(record);
-    }
     const absl::StatusOr<CertificateSubject> subject = SubjectOf(request, WorkerExecutable());
     if (!subject.ok()) return Fail(Stage::kModel, subject.status());
-    const absl::StatusOr<Certificate> certificate =
+    const absl::StatusOr<Verification> verification =
         VerifyLayout(request, *subject, HostOf(*session_options, interrupts_, *reporter_));
-    if (!certificate.ok()) return Fail(Stage::kJob, certificate.status());
+    if (!verification.ok()) return Fail(Stage::kJob, verification.status());
+    const Certificate& certificate = verification->certificate;
     const CertificateFolder folder(CertificateFolder::DefaultPath());
-    if (absl::Status kept = folder.Keep(*certificate); !kept.ok()) return Fail(Stage::kOutput, kept);
-    std::optional<RecordComparison> records;
-    if (!request.record.empty()) {
-      absl::StatusOr<RecordComparison> compared =
-          CompareRecords(request.record + kLayoutRecord, request.record + kSerialRecord, certificate->worst().bound);
-      if (!compared.ok()) return Fail(Stage::kOutput, compared.status());
-      records = *std::move(compared);
-    }
-    Tell(*certificate, folder.FileOf(*subject), *model, records);
-    return certificate->passed() ? ExitCode::kOk : ExitCode::kDiffers;
+    if (absl::Status kept = folder.Keep(certificate); !kept.ok()) return Fail(Stage::kOutput, kept);
+    Tell(*verification, folder.FileOf(*subject), *model);
+    return certificate.passed() ? ExitCode::kOk : ExitCode::kDiffers;
   }
 
  private:
   ExitCode Fail(Stage stage, const absl::Status& status) const {
     return ReportError(*reporter_, interrupts_, stage, status);
-  }
-
-  // The whole path; ranks need not have this process's current folder.
-  static absl::StatusOr<std::string> MakeRecordFolders(const std::string& folder) {
-    std::error_code error;
-    const std::filesystem::path path = std::filesystem::absolute(folder, error);
-    for (const char* part : {kSerialRecord, kLayoutRecord}) {
-      if (!error) std::filesystem::create_directories(path.string() + part, error);
-    }
-    if (error) return absl::UnavailableError(absl::StrCat("cannot make the folder of the record: ", error.message()));
-    return path.string();
   }
 
   static std::string RecordText(const RecordComparison& records) {
@@ -138,8 +113,8 @@ class Verify {
     return object;
   }
 
-  void Tell(const Certificate& certificate, const std::string& file, const std::string& model,
-            const std::optional<RecordComparison>& records) const {
+  void Tell(const Verification& verification, const std::string& file, const std::string& model) const {
+    const auto& [certificate, records] = verification;
     if (options_.json) {
       json::object object = json::parse(CertificateText(certificate)).as_object();
       json::object event = {{"event", "verify"}, {"model", JsonText(model)}, {"certificate", JsonText(file)}};

@@ -36,8 +36,9 @@ absl::StatusOr<bool> Certify(const VerificationRequest& request, const Certifica
       warn(std::string(certificate.status().message()));
     }
     if (host.tell) host.tell(absl::StrCat("layout ", subject.layout, " has no certificate yet: verifying it"));
-    certificate = VerifyLayout(request, subject, host);
-    if (!certificate.ok()) return certificate.status();
+    absl::StatusOr<Verification> verification = VerifyLayout(request, subject, host);
+    if (!verification.ok()) return verification.status();
+    certificate = std::move(verification->certificate);
     // A layout that is proven serves, whether or not that can be remembered.
     if (absl::Status kept = folder.Keep(*certificate); !kept.ok()) warn(std::string(kept.message()));
   }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <limits>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -161,6 +163,23 @@ std::optional<double> Psnr(const Image& a, const Image& b) {
   return 10 * std::log10(255.0 * 255.0 * static_cast<double>(a.rgb.size()) / sum);
 }
 
+struct RecordFolders {
+  std::string serial, layout;  // empty: no records
+};
+
+// Whole paths: ranks need not have this process's current folder.
+absl::StatusOr<RecordFolders> MakeRecordFolders(const std::string& folder) {
+  if (folder.empty()) return RecordFolders();
+  std::error_code error;
+  const std::string path = std::filesystem::absolute(folder, error);
+  RecordFolders folders = {.serial = path + "/serial", .layout = path + "/layout"};
+  for (const std::string& part : {folders.serial, folders.layout}) {
+    if (!error) std::filesystem::create_directories(part, error);
+  }
+  if (error) return absl::UnavailableError(absl::StrCat("cannot make the folder of the record: ", error.message()));
+  return folders;
+}
+
 int32_t RoundDown(int32_t side, int32_t multiple) { return side / multiple * multiple; }
 
 }  // namespace
@@ -240,8 +259,8 @@ absl::StatusOr<CertificateSubject> SubjectOf(const VerificationRequest& request,
                             .libraries = request.model.libraries};
 }
 
-absl::StatusOr<Certificate> VerifyLayout(const VerificationRequest& request, const CertificateSubject& subject,
-                                         const VerificationHost& host) {
+absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, const CertificateSubject& subject,
+                                          const VerificationHost& host) {
   const int32_t warmup = request.layout.warmup.value_or(0);
   const int32_t steps = std::clamp(std::max(request.steps, warmup + 3), 3, std::max(request.model.max_steps, 3));
   Certificate certificate = {.subject = subject, .canaries = CanariesFor(request.model, steps)};
@@ -265,10 +284,12 @@ absl::StatusOr<Certificate> VerifyLayout(const VerificationRequest& request, con
     if (runs.ok()) exact = *std::move(runs);
     if (!trajectories) options.from = &*exact;
   }
-  if (!request.record.empty()) options.record = request.record + kSerialRecord;
+  const absl::StatusOr<RecordFolders> records = MakeRecordFolders(request.record);
+  if (!records.ok()) return records.status();
+  options.record = records->serial;
   const absl::StatusOr<std::vector<Run>> serial = verifier.RunAll(Layout(), dtype, options);
   if (!serial.ok()) return serial.status();
-  if (!request.record.empty()) options.record = request.record + kLayoutRecord;
+  options.record = records->layout;
   const absl::StatusOr<std::vector<Run>> runs = verifier.RunAll(whole, dtype, options);
   const bool agreed = runs.status().code() != absl::StatusCode::kDataLoss;
   if (!runs.ok() && agreed) return runs.status();
@@ -294,7 +315,14 @@ absl::StatusOr<Certificate> VerifyLayout(const VerificationRequest& request, con
           stale.ok() ? RelativeError((*stale)[i].latents.back(), (*serial)[i].latents.back()) : kInfinity;
     }
   }
-  return certificate;
+  Verification verification = {.certificate = std::move(certificate), .records = {}};
+  if (!request.record.empty()) {
+    absl::StatusOr<RecordComparison> compared =
+        CompareRecords(records->layout, records->serial, verification.certificate.worst().bound);
+    if (!compared.ok()) return compared.status();
+    verification.records = *std::move(compared);
+  }
+  return verification;
 }
 
 }  // namespace tessera

@@ -8,10 +8,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "runtime/commands.h"
+#include "runtime/step_record.h"
 #include "server/guard/certificate.h"
 #include "server/worker_group.h"
 
@@ -23,13 +25,15 @@ struct VerificationRequest {
   Layout layout;
   std::string prompt;  // empty: one of our own that every family understands
   int32_t steps = 6;
-  // Empty: none. Else what blocks compute is kept in the subfolders below, which exist: of the run on one rank in the
-  // dtype to be served, and of the layout's.
+  // A folder for what blocks compute: below it "serial", of one rank in the dtype to be served, and "layout". Empty: it
+  // is not kept.
   std::string record;
 };
 
-inline constexpr char kSerialRecord[] = "/serial";
-inline constexpr char kLayoutRecord[] = "/layout";
+struct Verification {
+  Certificate certificate;
+  std::optional<RecordComparison> records;  // by what the certificate allows
+};
 
 // What it needs of the process it runs in.
 struct VerificationHost {
@@ -42,10 +46,10 @@ struct VerificationHost {
 // What a certificate for this request is about. `worker` is the worker program.
 absl::StatusOr<CertificateSubject> SubjectOf(const VerificationRequest& request, const std::string& worker);
 
-// The certificate, passed or not; errors are those of running the model at all. Ranks that disagree with each other do
-// not pass.
-absl::StatusOr<Certificate> VerifyLayout(const VerificationRequest& request, const CertificateSubject& subject,
-                                         const VerificationHost& host);
+// The certificate, passed or not; errors are those of running the model at all, and of the records. Ranks that disagree
+// with each other do not pass.
+absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, const CertificateSubject& subject,
+                                          const VerificationHost& host);
 
 // The sizes that are tried: an even and an uneven one, no larger than they need to be.
 std::vector<Canary> CanariesFor(const ModelDescription& model, int32_t steps);

@@ -312,15 +312,11 @@ absl::Status GroupRunner::SendStep(std::vector<TaskId>& tasks) {
     owner_.OnStepped(options_.id, {}, 0);
     return absl::OkStatus();
   }
-  Flight flight = {.sequences = {}, .tasks = tasks};
-  for (size_t first = 0; first < tasks.size(); first += *shared ? tasks.size() : 1) {
-    const absl::StatusOr<uint64_t> sequence =
-        group_->SendStep(absl::MakeConstSpan(tasks).subspan(first, *shared ? tasks.size() : 1));
-    if (!sequence.ok()) return sequence.status();
-    flight.sequences.push_back(*sequence);
-  }
+  const absl::Span<const TaskId> together(tasks.data(), *shared ? tasks.size() : 1);
+  const absl::StatusOr<uint64_t> sequence = group_->SendStep(together);
+  if (!sequence.ok()) return sequence.status();
   for (const TaskId task : tasks) ++running_.at(task).sent;
-  flights_.push_back(std::move(flight));
+  flights_.push_back({.sequence = *sequence, .tasks = tasks, .apart = {tasks.begin() + together.size(), tasks.end()}});
   return absl::OkStatus();
 }
 
@@ -353,16 +349,18 @@ absl::StatusOr<bool> GroupRunner::MayShare(std::vector<TaskId>& tasks) {
   return false;
 }
 
-// The seconds that it took. All of it is waited for, whatever becomes of its parts.
+// The seconds that it took.
 absl::StatusOr<double> GroupRunner::WaitFor(const Flight& flight) {
-  double seconds = 0;
-  absl::Status status;
-  for (const uint64_t sequence : flight.sequences) {
-    const absl::StatusOr<Stepped> stepped = group_->WaitForStep(sequence);
-    if (stepped.ok()) seconds += stepped->seconds;
-    status.Update(stepped.status());
+  absl::StatusOr<Stepped> stepped = group_->WaitForStep(flight.sequence);
+  if (!stepped.ok()) return stepped.status();
+  double seconds = stepped->seconds;
+  for (const TaskId task : flight.apart) {
+    const absl::StatusOr<uint64_t> sequence = group_->SendStep({task});
+    if (!sequence.ok()) return sequence.status();
+    stepped = group_->WaitForStep(*sequence);
+    if (!stepped.ok()) return stepped.status();
+    seconds += stepped->seconds;
   }
-  if (!status.ok()) return status;
   return seconds;
 }
 

@@ -111,10 +111,10 @@ class GroupRunner {
     JobStarted started;
     int32_t sent = 0;  // steps
   };
-  // A step of the plan: one of the worker, or several where the tasks are not to share one.
   struct Flight {
-    std::vector<uint64_t> sequences;
+    uint64_t sequence = 0;
     std::vector<TaskId> tasks;
+    std::vector<TaskId> apart;  // those of them that are stepped behind it, one by one
   };
   // What decides how a batch is computed.
   struct BatchShape {

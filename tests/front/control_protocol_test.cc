@@ -285,7 +285,7 @@ TEST_F(ControlProtocolTest, LatentsOfAnySizeArriveToTheBit) {
   ASSERT_TRUE(prediction.ok()) << prediction.status();
   EXPECT_EQ(prediction->values.back(), -2 * latents->values.back());
   ASSERT_TRUE(client_->StartJob(7, EveryParameter()).ok());
-  EXPECT_EQ(client_->Predict(1, *latents, {7})->values[0], prediction->values[0] + 7);
+  EXPECT_EQ(client_->Predict(1, *latents, {7})->values[0], prediction->values[0] - 14);
   EXPECT_EQ(client_->Predict(1, *latents, {2}).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(client_->Predict(1, *latents, {1}).status().code(), absl::StatusCode::kInvalidArgument);
 }
