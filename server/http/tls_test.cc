@@ -1,8 +1,6 @@
 // HTTPS over a real socket, with certificates made here.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <sys/socket.h>
@@ -14,39 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "server/digest.h"
 #include "server/http/api_fixture.h"
+#include "tests/tls/self_signed.h"
 
 namespace tessera {
 namespace {
 
 using ::testing::HasSubstr;
-
-// A certificate for localhost, signed by itself, with `name` as its subject; and its key. Each in a file of its own,
-// written whole and moved into place.
-void WriteCertificate(const std::string& name, const TlsCertificates::Files& files) {
-  EVP_PKEY* key = EVP_EC_gen("P-256");
-  X509* certificate = X509_new();
-  X509_set_version(certificate, 2);
-  ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
-  X509_gmtime_adj(X509_getm_notBefore(certificate), -3600);
-  X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
-  X509_set_pubkey(certificate, key);
-  X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate), "CN", MBSTRING_ASC,
-                             reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1, 0);
-  X509_set_issuer_name(certificate, X509_get_subject_name(certificate));
-  X509_sign(certificate, key, EVP_sha256());
-  const auto write = [](const std::string& path, auto put) {
-    const std::string fresh = path + ".new";
-    FILE* file = fopen(fresh.c_str(), "w");
-    ASSERT_NE(file, nullptr);
-    put(file);
-    fclose(file);
-    std::filesystem::rename(fresh, path);
-  };
-  write(files.private_key, [&](FILE* file) { PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr); });
-  write(files.certificate_chain, [&](FILE* file) { PEM_write_X509(file, certificate); });
-  X509_free(certificate);
-  EVP_PKEY_free(key);
-}
 
 struct TlsAnswer {
   std::string subject;  // empty: no handshake
@@ -91,7 +62,7 @@ class TlsTest : public ::testing::Test {
   TlsTest() : folder_(std::filesystem::temp_directory_path() / RandomId("tessera-tls-")) {
     std::filesystem::create_directory(folder_);
     files_ = {.certificate_chain = folder_ / "chain.pem", .private_key = folder_ / "key.pem"};
-    WriteCertificate("first", files_);
+    WriteSelfSigned("first", files_);
   }
   ~TlsTest() override { std::filesystem::remove_all(folder_); }
 
@@ -135,7 +106,7 @@ TEST_F(TlsTest, AStreamRunsOverTls) {
 TEST_F(TlsTest, NewConnectionsGetACertificateThatWasReplaced) {
   ApiFixture api({.server = {.tls = Load()}});
   EXPECT_EQ(CallOverTls(api.port(), kGet).subject, "first");
-  WriteCertificate("second", files_);
+  WriteSelfSigned("second", files_);
   EXPECT_EQ(CallOverTls(api.port(), kGet).subject, "second");
   ASSERT_EQ(reports_.size(), 1u);
   EXPECT_TRUE(reports_[0].ok());
@@ -169,7 +140,7 @@ TEST_F(TlsTest, FilesThatAreMissingOrDoNotBelongTogetherAreRefused) {
   EXPECT_FALSE(TlsCertificates::Load(missing, nullptr).ok());
   const TlsCertificates::Files other = {.certificate_chain = folder_ / "other.pem",
                                         .private_key = folder_ / "other-key.pem"};
-  WriteCertificate("other", other);
+  WriteSelfSigned("other", other);
   EXPECT_FALSE(
       TlsCertificates::Load({.certificate_chain = files_.certificate_chain, .private_key = other.private_key}, nullptr)
           .ok());
