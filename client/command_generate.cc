@@ -16,6 +16,7 @@
 #include "client/reporter.h"
 #include "server/generation_request.h"
 #include "server/image_metadata.h"
+#include "server/service/submission.h"
 
 namespace tessera {
 namespace {
@@ -29,6 +30,7 @@ struct GenerateOptions {
   bool json = false;
   bool quiet = false;
   RemoteServerOptions server;
+  std::string idempotency_key;
 };
 
 // Of the options that say how this machine makes an image, the first that was typed; empty: none.
@@ -40,7 +42,7 @@ std::string LocalOption(const GenerateOptions& options) {
         std::pair("--text-encoders", &model.text_encoders), std::pair("--vae", &model.autoencoder),
         std::pair("--prompt-cache", &model.prompt_cache), std::pair("--layout", &model.layout),
         std::pair("--ranks", &model.ranks), std::pair("--certify", &model.certify),
-        std::pair("--command-timeout", &model.command_timeout), std::pair("--preview", &options.preview)}) {
+        std::pair("--command-timeout", &model.command_timeout)}) {
     if (!typed->empty()) return name;
   }
   if (model.stream_blocks) return "--stream-blocks";
@@ -227,24 +229,33 @@ class Generation {
   std::unique_ptr<WorkerSession> session_;
 };
 
+absl::Status CheckRemote(const GenerateOptions& options) {
+  if (options.server.url.empty()) {
+    return absl::InvalidArgumentError(
+        "--api-key-file, --server-ca and --idempotency-key are for --server, which is not given");
+  }
+  if (const std::string local = LocalOption(options); !local.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(local, " cannot be given with --server, which decides that itself"));
+  }
+  return options.idempotency_key.empty() ? absl::OkStatus() : CheckIdempotencyKey(options.idempotency_key);
+}
+
 ExitCode Generate(const GenerateOptions& options, Interrupts& interrupts) {
-  if (options.server.url.empty() && options.server.api_key_file.empty() && options.server.ca_file.empty()) {
+  if (options.server.url.empty() && options.server.api_key_file.empty() && options.server.ca_file.empty() &&
+      options.idempotency_key.empty()) {
     return Generation(options, interrupts).Run();
   }
-  const std::string local = LocalOption(options);
-  absl::Status status;
-  if (options.server.url.empty()) {
-    status = absl::InvalidArgumentError("--api-key-file and --server-ca are for --server, which is not given");
-  } else if (!local.empty()) {
-    status =
-        absl::InvalidArgumentError(absl::StrCat(local, " cannot be given with --server, which decides that itself"));
-  }
+  absl::Status status = CheckRemote(options);
+  const absl::StatusOr<int32_t> preview_every = PreviewInterval(options.preview);
+  status.Update(preview_every.status());
   if (!status.ok()) {
     return ReportError(*MakeReporter({.json = options.json}), interrupts, Stage::kOptions, status);
   }
   return GenerateRemotely({.server = options.server,
                            .model = options.model.model,
                            .generation = options.generation,
+                           .idempotency_key = options.idempotency_key,
+                           .preview_every = *preview_every,
                            .output = options.output,
                            .overwrite = options.overwrite,
                            .json = options.json,
@@ -273,6 +284,10 @@ CommandRun AddGenerate(CLI::App& app) {
   AddFlag(app, "-q,--quiet", "Print nothing but the names of the images", options->quiet);
   AddWorkerOptions(app, options->model);
   AddServerOptions(app, options->server, /*required=*/false);
+  AddText(app,
+          {"--idempotency-key",
+           "With --server: the same command under the same key gets the same job (default: a new one)", "KEY"},
+          options->idempotency_key);
   return [options](Interrupts& interrupts) { return Generate(*options, interrupts); };
 }
 

@@ -1,7 +1,9 @@
 #include "client/remote_generation.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -15,13 +17,11 @@
 #include "client/output_files.h"
 #include "client/remote/job_answer.h"
 #include "client/reporter.h"
+#include "server/digest.h"
 #include "server/service/image_request.h"
 
 namespace tessera {
 namespace {
-
-constexpr int kMostReconnections = 5;
-constexpr absl::Duration kReconnectPause = absl::Seconds(1);
 
 template <typename Value>
 void Put(boost::json::object& body, const char* field, const std::optional<Value>& value) {
@@ -40,17 +40,26 @@ absl::Status PutNumber(boost::json::object& body, const char* field, const std::
   return absl::OkStatus();
 }
 
+// A server counts previews, not the steps between them.
+int64_t PreviewsOf(std::optional<int64_t> steps, int32_t every) {
+  if (!steps.has_value() || *steps < 1) return kMaxPartialImages;
+  return std::min<int64_t>((*steps - 1) / every, kMaxPartialImages);
+}
+
 // The body of POST /v1/jobs. Whether its values are legal is the server's business.
-absl::StatusOr<std::string> BodyOf(const GenerationRequest& request, const std::string& model, ImageFormat format) {
+absl::StatusOr<std::string> BodyOf(const GenerationRequest& request, const RemoteGenerationOptions& options,
+                                   ImageFormat format) {
   if (request.width.has_value() != request.height.has_value()) {
     return absl::InvalidArgumentError("width and height go together with --server; legal is both, or --size");
   }
   boost::json::object body = {{"prompt", request.prompt},
                               {"n", request.count},
-                              {"seed", request.seed},
                               {"output_format", OutputFormatName(format)},
                               {"noise", request.noise}};
-  PutText(body, "model", model);
+  PutText(body, "model", options.model);
+  // A command that is given again under its key has to be the same request.
+  if (!options.generation.seed.empty() || options.idempotency_key.empty()) body["seed"] = request.seed;
+  if (options.preview_every > 0) body["partial_images"] = PreviewsOf(request.steps, options.preview_every);
   Put(body, "negative_prompt", request.negative_prompt);
   if (request.width.has_value()) body["size"] = absl::StrCat(*request.width, "x", *request.height);
   Put(body, "num_inference_steps", request.steps);
@@ -104,7 +113,7 @@ class RemoteGeneration {
     if (!request.ok()) return Fail(Stage::kOptions, request.status());
     absl::StatusOr<OutputFiles> files = OutputFiles::Create(options_.output, options_.overwrite);
     if (!files.ok()) return Fail(Stage::kOptions, files.status());
-    absl::StatusOr<std::string> body = BodyOf(*request, options_.model, files->format());
+    absl::StatusOr<std::string> body = BodyOf(*request, options_, files->format());
     if (!body.ok()) return Fail(Stage::kOptions, body.status());
     absl::StatusOr<std::unique_ptr<RemoteServer>> server = RemoteServer::Create(options_.server);
     if (!server.ok()) return Fail(Stage::kOptions, server.status());
@@ -131,7 +140,8 @@ class RemoteGeneration {
   }
 
   ExitCode MakeImages(const OutputFiles& files, const std::string& body) {
-    const absl::StatusOr<std::string> accepted = server_->Call("POST", "/v1/jobs", body);
+    const std::string key = options_.idempotency_key.empty() ? RandomId("key_") : options_.idempotency_key;
+    const absl::StatusOr<std::string> accepted = server_->Submit("/v1/jobs", body, key);
     if (!accepted.ok()) return Fail(StageOf(accepted.status()), accepted.status());
     absl::StatusOr<JobAnswer> job = ReadJobAnswer(*accepted);
     if (!job.ok()) return Fail(Stage::kJob, job.status());
@@ -155,9 +165,10 @@ class RemoteGeneration {
       }
       if (ended.has_value() || status.ok()) continue;
       // The job goes on without anybody who watches it.
-      const bool again = status.code() == absl::StatusCode::kUnavailable && ++lost <= kMostReconnections;
+      const bool again = status.code() == absl::StatusCode::kUnavailable && ++lost <= RemoteServer::kMostReconnections;
       if (!again) return Fail(Stage::kJob, status);
-      if (absl::Status paused = server_->Pause(kReconnectPause); !paused.ok()) return Fail(Stage::kJob, paused);
+      if (absl::Status paused = server_->Pause(RemoteServer::kReconnectPause); !paused.ok())
+        return Fail(Stage::kJob, paused);
     }
     return *ended;
   }
@@ -176,6 +187,13 @@ class RemoteGeneration {
       reporter_->OnStep(step->image, step->steps,
                         {.completed = step->step, .seconds = absl::ToDoubleSeconds(now - step_start_)});
       step_start_ = now;
+      steps_[step->image] = step->step;
+    } else if (event.name == "preview") {
+      const absl::StatusOr<PreviewAnswer> preview = ReadPreviewAnswer(event.data);
+      if (!preview.ok()) return Fail(Stage::kJob, preview.status());
+      if (absl::Status status = ShowPreview(files, *preview); !status.ok()) {
+        reporter_->OnWarning(absl::StrCat("no preview: ", std::string(status.message())));
+      }
     } else if (event.name == "image") {
       absl::StatusOr<ImageAnswer> image = ReadImageAnswer(event.data);
       if (!image.ok()) return Fail(Stage::kJob, image.status());
@@ -198,6 +216,36 @@ class RemoteGeneration {
     return std::nullopt;
   }
 
+  absl::StatusOr<std::string> NameFor(const OutputFiles& files, int64_t index, uint64_t seed, int width,
+                                      int height) const {
+    return files.NameFor({.index = index,
+                          .seed = seed,
+                          .prompt = options_.generation.prompt,
+                          .width = width,
+                          .height = height,
+                          .model = job_.model,
+                          .steps = job_.steps});
+  }
+
+  // Beside where the image is going to be.
+  absl::Status ShowPreview(const OutputFiles& files, const PreviewAnswer& preview) {
+    if (written_.contains(preview.image)) return absl::OkStatus();
+    const absl::StatusOr<DecodedImage> decoded = DecodeImage(preview.file);
+    if (!decoded.ok()) return decoded.status();
+    const absl::StatusOr<TypedSize> size = ParseSize("size", job_.size);
+    if (!size.ok()) return size.status();
+    std::unique_ptr<PreviewFile>& file = previews_[preview.image];
+    if (file == nullptr) {
+      const absl::StatusOr<std::string> name = NameFor(files, preview.image, job_.seed + preview.image,
+                                                       static_cast<int>(size->width), static_cast<int>(size->height));
+      if (!name.ok()) return name.status();
+      file = std::make_unique<PreviewFile>(*name);
+    }
+    absl::Status status = file->Write(decoded->image);
+    if (status.ok()) reporter_->OnPreview(preview.image, steps_[preview.image], file->path());
+    return status;
+  }
+
   std::optional<ExitCode> Fetch(const OutputFiles& files, const ImageAnswer& image) {
     const absl::StatusOr<std::string> bytes = server_->Call("GET", absl::StrCat("/v1/images/", image.id));
     if (!bytes.ok()) return Fail(Stage::kJob, bytes.status());
@@ -208,18 +256,13 @@ class RemoteGeneration {
                                                    std::string(ImageFormatName(files.format())), " image")));
     }
     const int width = decoded->image.width, height = decoded->image.height;
-    absl::StatusOr<std::string> name = files.NameFor({.index = image.index,
-                                                      .seed = image.seed,
-                                                      .prompt = options_.generation.prompt,
-                                                      .width = width,
-                                                      .height = height,
-                                                      .model = job_.model,
-                                                      .steps = job_.steps});
+    absl::StatusOr<std::string> name = NameFor(files, image.index, image.seed, width, height);
     if (!name.ok()) return Fail(Stage::kOptions, name.status());
     if (absl::Status status = OutputFiles::CheckFolder(*name); !status.ok()) return Fail(Stage::kOutput, status);
     const absl::StatusOr<OutputFiles::Written> written = files.WriteEncoded(*name, *bytes);
     if (!written.ok()) return Fail(Stage::kOutput, written.status());
     written_.insert(image.index);
+    previews_.erase(image.index);
     const absl::Time now = absl::Now();
     PictureEvent picture;
     picture.image = image.index;
@@ -257,7 +300,10 @@ class RemoteGeneration {
   JobAnswer job_;
   std::optional<int64_t> place_;
   std::vector<ImageAnswer> images_to_fetch_;
+  // By the number of the image.
   std::set<int64_t> written_;
+  std::map<int64_t, int32_t> steps_;  // done
+  std::map<int64_t, std::unique_ptr<PreviewFile>> previews_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // `tessera generate --server`: a job on a server, followed until its images are files here.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "client/command_line.h"
@@ -18,6 +19,8 @@ struct RemoteGenerationOptions {
   RemoteServerOptions server;
   std::string model;  // empty: the server's own
   GenerationOptions generation;
+  std::string idempotency_key;  // empty: one of this command's own
+  int32_t preview_every = 0;    // steps; 0: none
   std::string output;
   bool overwrite = false;
   bool json = false;

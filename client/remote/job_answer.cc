@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "client/remote/remote_server.h"
 #include "server/generation_request.h"
@@ -30,6 +31,13 @@ class Fields {
     std::string id = Text(name);
     if (status_.ok() && !CheckJobId(id).ok()) return Wrong<std::string>(name);
     return id;
+  }
+  std::string Base64(const char* name) {
+    const value* field = fields_.if_contains(name);
+    std::string bytes;
+    if (field != nullptr && field->is_string() && absl::Base64Unescape(field->get_string().c_str(), &bytes))
+      return bytes;
+    return Wrong<std::string>(name);
   }
   uint64_t Whole(const char* name, uint64_t most) {
     const value* field = fields_.if_contains(name);
@@ -138,6 +146,16 @@ absl::StatusOr<StepAnswer> ReadStepAnswer(const std::string& json) {
                      .steps = static_cast<int32_t>(fields.Whole("steps", kMostSteps))};
   if (!fields.status().ok()) return fields.status();
   return step;
+}
+
+absl::StatusOr<PreviewAnswer> ReadPreviewAnswer(const std::string& json) {
+  const absl::StatusOr<value> parsed = Parse(json);
+  if (!parsed.ok()) return parsed.status();
+  Fields fields(parsed->get_object());
+  PreviewAnswer preview = {.image = static_cast<int64_t>(fields.Whole("image_index", kMostImages - 1)),
+                           .file = fields.Base64("b64_json")};
+  if (!fields.status().ok()) return fields.status();
+  return preview;
 }
 
 std::optional<int64_t> QueuePlace(const std::string& json) {

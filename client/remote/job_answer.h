@@ -40,6 +40,12 @@ struct StepAnswer {
 };
 absl::StatusOr<StepAnswer> ReadStepAnswer(const std::string& json);
 
+struct PreviewAnswer {
+  int64_t image = 0;
+  std::string file;
+};
+absl::StatusOr<PreviewAnswer> ReadPreviewAnswer(const std::string& json);
+
 std::optional<int64_t> QueuePlace(const std::string& json);  // nothing where the event says none
 
 }  // namespace tessera

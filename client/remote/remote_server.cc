@@ -115,20 +115,27 @@ class HttpRemoteServer final : public RemoteServer {
                                                    " cannot be read; legal is a PEM file: ", error.message()));
   }
 
-  absl::StatusOr<std::string> Call(const std::string& method, const std::string& target,
-                                   const std::string& body) override {
-    Parser parser;
-    parser.body_limit(kMaxAnswerBytes);
-    absl::Status status = Exchange(method, target, body, parser, std::nullopt);
-    if (!status.ok()) return status;
-    if (parser.get().result_int() >= 300) return ErrorOf(parser.get());
-    return std::move(parser.get().body());
+  absl::StatusOr<std::string> Call(const std::string& method, const std::string& target) override {
+    return AnswerTo({.method = method, .target = target});
+  }
+
+  absl::StatusOr<std::string> Submit(const std::string& target, const std::string& body,
+                                     const std::string& idempotency_key) override {
+    bool may_have_arrived = false;
+    for (int lost = 1;; ++lost) {
+      absl::StatusOr<std::string> answer =
+          AnswerTo({.method = "POST", .target = target, .body = body, .idempotency_key = idempotency_key});
+      may_have_arrived = may_have_arrived || lost_;
+      if (!lost_ && !(may_have_arrived && answer.status().code() == absl::StatusCode::kUnavailable)) return answer;
+      if (lost > kMostReconnections) return answer;
+      if (absl::Status paused = Pause(kReconnectPause); !paused.ok()) return paused;
+    }
   }
 
   absl::Status Follow(const std::string& target, absl::FunctionRef<bool(const ServerEvent&)> take) override {
     Parser parser;
     parser.body_limit(boost::none);
-    return Exchange("GET", target, "", parser, take);
+    return Exchange({.method = "GET", .target = target}, parser, take);
   }
 
   absl::Status Pause(absl::Duration time) override {
@@ -149,6 +156,12 @@ class HttpRemoteServer final : public RemoteServer {
   bool SendsKeyInClear() const override { return !key_.empty() && !url_.tls && !url_.IsLoopback(); }
 
  private:
+  struct Request {
+    std::string method;
+    std::string target;
+    std::string body;             // empty: none
+    std::string idempotency_key;  // empty: none
+  };
   using Take = std::optional<absl::FunctionRef<bool(const ServerEvent&)>>;
 
   // Runs one asynchronous operation to its end. An interruption is handled in between, on this thread.
@@ -170,8 +183,20 @@ class HttpRemoteServer final : public RemoteServer {
     return absl::UnavailableError(absl::StrCat("the server ", url_.authority, " cannot be reached: ", what));
   }
 
-  absl::Status Exchange(const std::string& method, const std::string& target, const std::string& body, Parser& parser,
-                        Take take) {
+  absl::StatusOr<std::string> AnswerTo(const Request& request) {
+    Parser parser;
+    parser.body_limit(kMaxAnswerBytes);
+    absl::Status status = Exchange(request, parser, std::nullopt);
+    if (!status.ok()) return status;
+    const int code = parser.get().result_int();
+    // What a proxy says whose server has gone.
+    lost_ = code == 502 || code == 504;
+    if (code >= 300) return ErrorOf(parser.get());
+    return std::move(parser.get().body());
+  }
+
+  absl::Status Exchange(const Request& request, Parser& parser, Take take) {
+    lost_ = false;
     tcp::resolver::results_type addresses;
     error_code error = Await([&](auto done) {
       resolver_.async_resolve(url_.host, url_.port,
@@ -186,8 +211,8 @@ class HttpRemoteServer final : public RemoteServer {
     active_ = &socket;
     absl::Status status = Connect(stream, addresses);
     if (status.ok()) {
-      status = url_.tls ? Talk(stream, socket, method, target, body, parser, take)
-                        : Talk(socket, socket, method, target, body, parser, take);
+      status = url_.tls ? Talk(stream, socket, request, parser, take) : Talk(socket, socket, request, parser, take);
+      lost_ = status.code() == absl::StatusCode::kUnavailable;
     }
     active_ = nullptr;
     return status;
@@ -213,18 +238,18 @@ class HttpRemoteServer final : public RemoteServer {
 
   // `take`: the answer is a stream of events unless it is an error.
   template <typename Stream>
-  absl::Status Talk(Stream& stream, beast::tcp_stream& socket, const std::string& method, const std::string& target,
-                    const std::string& body, Parser& parser, Take take) {
+  absl::Status Talk(Stream& stream, beast::tcp_stream& socket, const Request& asked, Parser& parser, Take take) {
     http::request<http::string_body> request;
-    request.method_string(method);
-    request.target(target);
+    request.method_string(asked.method);
+    request.target(asked.target);
     request.version(11);
     request.set(http::field::host, url_.authority);
     request.set(http::field::user_agent, "tessera");
     request.set(http::field::connection, "close");
     if (!key_.empty()) request.set(http::field::authorization, absl::StrCat("Bearer ", key_));
-    if (!body.empty()) request.set(http::field::content_type, "application/json");
-    request.body() = body;
+    if (!asked.idempotency_key.empty()) request.set("Idempotency-Key", asked.idempotency_key);
+    if (!asked.body.empty()) request.set(http::field::content_type, "application/json");
+    request.body() = asked.body;
     request.prepare_payload();
 
     socket.expires_after(patience_);
@@ -263,6 +288,7 @@ class HttpRemoteServer final : public RemoteServer {
   asio::steady_timer timer_;
   beast::tcp_stream* active_ = nullptr;
   bool interrupted_ = false;
+  bool lost_ = false;  // the last request went out, and its answer did not come
 };
 
 }  // namespace

@@ -25,14 +25,22 @@ struct RemoteServerOptions {
 
 class RemoteServer {
  public:
+  // Of a connection that is lost: how often in a row it is made again, and how long it takes between.
+  static constexpr int kMostReconnections = 5;
+  static constexpr absl::Duration kReconnectPause = absl::Seconds(1);
+
   // INVALID_ARGUMENT for a URL or a file that is not legal. Connects to nothing yet.
   static absl::StatusOr<std::unique_ptr<RemoteServer>> Create(const RemoteServerOptions& options);
 
   virtual ~RemoteServer() = default;
 
-  // The body of the answer. With a body, the request is a POST of JSON unless `method` says otherwise.
-  virtual absl::StatusOr<std::string> Call(const std::string& method, const std::string& target,
-                                           const std::string& body = "") = 0;
+  // The body of the answer to a request without one.
+  virtual absl::StatusOr<std::string> Call(const std::string& method, const std::string& target) = 0;
+
+  // POSTs `body` and returns the body of the answer. Where that is lost the request is sent again under the same
+  // idempotency key, which is legal as CheckIdempotencyKey says, so that it is carried out once.
+  virtual absl::StatusOr<std::string> Submit(const std::string& target, const std::string& body,
+                                             const std::string& idempotency_key) = 0;
 
   // Hands on the events of a stream until `take` returns false. UNAVAILABLE where it ends before.
   virtual absl::Status Follow(const std::string& target, absl::FunctionRef<bool(const ServerEvent&)> take) = 0;

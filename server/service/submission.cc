@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 
 namespace tessera {
-namespace {
 
 absl::Status CheckIdempotencyKey(const std::string& key) {
   const bool legal = !key.empty() && key.size() <= kMaxIdempotencyKeyBytes &&
@@ -15,8 +14,6 @@ absl::Status CheckIdempotencyKey(const std::string& key) {
   return FieldError("idempotency_key", absl::StrCat(" is ", QuotedValue(key), "; legal are 1 to ",
                                                     kMaxIdempotencyKeyBytes, " printable ASCII characters"));
 }
-
-}  // namespace
 
 absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& gate, const RequestLimits& limits,
                                              const Caller& caller, const ImageRequest& request,

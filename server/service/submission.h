@@ -14,7 +14,10 @@ namespace tessera {
 
 inline constexpr size_t kMaxIdempotencyKeyBytes = 255;
 
-// `idempotency_key`, where there is one, is 1 to kMaxIdempotencyKeyBytes printable ASCII characters.
+// That a key is 1 to kMaxIdempotencyKeyBytes printable ASCII characters.
+absl::Status CheckIdempotencyKey(const std::string& key);
+
+// `idempotency_key`, where there is one, is checked.
 absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& gate, const RequestLimits& limits,
                                              const Caller& caller, const ImageRequest& request,
                                              const std::optional<std::string>& idempotency_key);

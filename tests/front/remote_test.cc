@@ -1,12 +1,10 @@
 // `tessera generate|jobs|cancel --server` against the real HTTP edge over the fake service.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
 #include <signal.h>
 
-#include <cstdio>
+#include <algorithm>
+#include <atomic>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +13,7 @@
 #include "server/http/api_fixture.h"
 #include "server/http/tls_certificates.h"
 #include "tests/front/command_line_fixture.h"
+#include "tests/tls/self_signed.h"
 
 namespace tessera {
 namespace {
@@ -24,6 +23,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class RemoteTest : public CommandLineTest {
  protected:
@@ -149,6 +149,88 @@ TEST_F(RemoteTest, ComesBackToItsJobWhenTheConnectionIsLost) {
   EXPECT_THAT(Files(), ElementsAre("a.png"));
 }
 
+// Carries out every request, and loses the answer to the first.
+class ForgetfulHandler final : public HttpHandler {
+ public:
+  explicit ForgetfulHandler(HttpHandler& handler) : handler_(handler) {}
+  void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override {
+    if (!has_forgotten_.exchange(true)) reply = std::make_shared<Nowhere>();
+    handler_.Handle(std::move(request), std::move(reply));
+  }
+  HttpResponse Refusal(int status, const std::string& reason) override { return handler_.Refusal(status, reason); }
+
+ private:
+  struct Nowhere final : HttpReply {
+    void Send(HttpResponse) override {}
+    void StartStream(HttpResponse, Heartbeat) override {}
+    void Write(std::string) override {}
+    void Finish() override {}
+    size_t pending_bytes() const override { return 0; }
+    void OnClosed(std::function<void()>) override {}
+  };
+
+  HttpHandler& handler_;
+  std::atomic<bool> has_forgotten_ = false;
+};
+
+TEST_F(RemoteTest, ASubmissionWhoseAnswerIsLostMakesOneJob) {
+  FakeImageService service;
+  CallGate gate(nullptr);
+  ApiHandler api(service, gate, {});
+  ForgetfulHandler handler(api);
+  const auto server = HttpServer::Start({}, handler);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string url = absl::StrCat("http://127.0.0.1:", (*server)->port());
+  const Result result = Run({"generate", "x", "-o", "a.png", "--server", url});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(Files(), ElementsAre("a.png"));
+  EXPECT_EQ(Events(Run({"jobs", "--json", "--server", url}).output).size(), 1u);
+}
+
+TEST_F(RemoteTest, TheSameCommandUnderTheSameKeyGetsTheSameJob) {
+  Serve();
+  const std::vector<std::string> command = {"generate", "x", "-o", "a.png", "--idempotency-key", "one"};
+  for (const char* file : {"a.png", "a-2.png"}) {
+    const Result result = RunRemote(command);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(Read(file), Read("a.png"));
+  }
+  EXPECT_THAT(Files(), ElementsAre("a-2.png", "a.png"));
+  EXPECT_EQ(Events(RunRemote({"jobs", "--json"}).output).size(), 1u);
+  const Result other = RunRemote({"generate", "y", "-o", "b.png", "--idempotency-key", "one"});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.errors, HasSubstr("was used for another request"));
+  EXPECT_EQ(RunRemote({"generate", "x", "--idempotency-key", "a\r\nX: y"}).exit_code, 2);
+  EXPECT_EQ(Run({"generate", "x", "--idempotency-key", "one"}).exit_code, 2) << "there is no server";
+}
+
+TEST_F(RemoteTest, KeepsAPreviewBesideTheImageUntilItIsThere) {
+  Serve({.service = {.paused = true}});
+  const std::unique_ptr<ChildProcess> child =
+      Start({"generate", "x", "-o", "a.webp", "--preview", "1", "--json", "--server", Url()});
+  ASSERT_TRUE(api_->service().WaitForWatches(1, absl::Seconds(60)));
+  api_->service().AllowSteps(2);
+  ASSERT_TRUE(child->WaitForOutput("\"preview\"")) << child->errors();
+  EXPECT_EQ(ReadImage("a.preview.png").format, ImageFormat::kPng);
+  api_->service().AllowSteps(2);
+  EXPECT_EQ(child->Wait(), 0) << child->errors();
+  EXPECT_THAT(Files(), ElementsAre("a.webp"));
+  const std::vector<boost::json::object> events = Events(child->output());
+  const auto preview =
+      std::ranges::find_if(events, [](const boost::json::object& event) { return event.at("event") == "preview"; });
+  ASSERT_NE(preview, events.end());
+  EXPECT_EQ(preview->at("path").as_string(), "a.preview.png");
+  EXPECT_GE(preview->at("step").as_int64(), 1);
+}
+
+TEST_F(RemoteTest, AsksForAsManyPreviewsAsTheStepsHave) {
+  Serve();
+  const Result none = RunRemote({"generate", "x", "--steps", "4", "--preview", "4", "--json"});
+  EXPECT_EQ(none.exit_code, 0) << none.errors;
+  EXPECT_THAT(none.output, Not(HasSubstr("\"preview\"")));
+  EXPECT_EQ(RunRemote({"generate", "x", "--preview", "0"}).exit_code, 2);
+}
+
 TEST_F(RemoteTest, ListsAndCancelsJobs) {
   Serve({.service = {.paused = true}});
   const std::string location = api_->Call("POST", "/v1/jobs", R"({"prompt":"x"})").Header("location");
@@ -174,29 +256,11 @@ TEST_F(RemoteTest, SendsTheKeyOfItsFile) {
   EXPECT_EQ(result.exit_code, 0) << result.errors;
 }
 
-// A certificate for localhost, signed by itself, and its key, as PEM files.
+// A certificate for localhost and its key, as PEM files.
 TlsCertificates::Files MakeCertificate(const std::string& folder, const char* name) {
-  const TlsCertificates::Files files = {.certificate_chain = folder + "/" + name + ".pem",
-                                        .private_key = folder + "/" + name + ".key.pem"};
-  EVP_PKEY* key = EVP_EC_gen("P-256");
-  X509* certificate = X509_new();
-  X509_set_version(certificate, 2);
-  ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
-  X509_gmtime_adj(X509_getm_notBefore(certificate), -3600);
-  X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
-  X509_set_pubkey(certificate, key);
-  X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate), "CN", MBSTRING_ASC,
-                             reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
-  X509_set_issuer_name(certificate, X509_get_subject_name(certificate));
-  X509_sign(certificate, key, EVP_sha256());
-  FILE* file = fopen(files.private_key.c_str(), "w");
-  PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr);
-  fclose(file);
-  file = fopen(files.certificate_chain.c_str(), "w");
-  PEM_write_X509(file, certificate);
-  fclose(file);
-  X509_free(certificate);
-  EVP_PKEY_free(key);
+  const TlsCertificates::Files files = {.certificate_chain = absl::StrCat(folder, "/", name, ".pem"),
+                                        .private_key = absl::StrCat(folder, "/", name, ".key.pem")};
+  WriteSelfSigned("localhost", files);
   return files;
 }
 
