@@ -5,6 +5,7 @@
 #   lib/                        shared libraries, put there by scripts/bundle.sh only
 #   lib/libtorch                link to the LibTorch of this clone; not in the bundle
 #   share/tessera/models/emoji  the embedded model
+#   include/tessera, lib/*.a, lib/cmake/Tessera, share/tessera/proto  the client library
 # In a build folder bin/ and share/ are laid out alike, so programs find each other and the model in the same way.
 # Programs are linked with DT_RPATH, not DT_RUNPATH: it also serves the libraries that the libraries need.
 
@@ -57,3 +58,20 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/assets/emoji DESTINATION share/tessera/m
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/tessera COMPONENT tessera)
 install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION share/doc/tessera COMPONENT tessera OPTIONAL)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION share/doc/tessera COMPONENT tessera FILES_MATCHING PATTERN "*.md")
+
+# The client library, for programs that find_package(Tessera): component client.
+set_target_properties(tessera_image_client PROPERTIES EXPORT_NAME image_client)
+set_target_properties(tessera_api_proto PROPERTIES EXPORT_NAME api_proto)
+set_target_properties(tessera_digest PROPERTIES EXPORT_NAME digest)
+install(TARGETS tessera_image_client tessera_api_proto tessera_digest EXPORT TesseraTargets
+  ARCHIVE DESTINATION lib COMPONENT client INCLUDES DESTINATION include)
+install(FILES ${PROJECT_SOURCE_DIR}/client/library/image_client.h DESTINATION include/tessera COMPONENT client)
+install(FILES ${PROJECT_BINARY_DIR}/proto/tessera/v1/image_service.pb.h
+  ${PROJECT_BINARY_DIR}/proto/tessera/v1/image_service.grpc.pb.h DESTINATION include/tessera/v1 COMPONENT client)
+install(FILES ${PROJECT_SOURCE_DIR}/proto/tessera/v1/image_service.proto
+  DESTINATION share/tessera/proto/tessera/v1 COMPONENT client)
+include(CMakePackageConfigHelpers)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_SOURCE_DIR}/cmake/TesseraConfig.cmake ${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake
+  DESTINATION lib/cmake/Tessera COMPONENT client)
+install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION lib/cmake/Tessera COMPONENT client)

@@ -19,7 +19,7 @@ endif()
 
 function(tessera_configure target)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "TORCH" "" "LIBS")
-  target_link_libraries(${target} PUBLIC ${ARG_LIBS} tessera_options)
+  target_link_libraries(${target} PUBLIC ${ARG_LIBS} $<BUILD_INTERFACE:tessera_options>)
   if(ARG_TORCH)
     target_link_libraries(${target} PUBLIC tessera::torch)
     target_precompile_headers(${target} REUSE_FROM tessera_torch_pch)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Real clients against the server's edges: the openai package, grpcio, schemathesis over the OpenAPI document.
+# Real clients against the server's edges: the openai package, grpcio, the example in Python, schemathesis over the OpenAPI
+# document.
 # Needs a build with tests and, for the first run, Python's package index.
 #
 #   scripts/client-tests.sh [--preset NAME]
@@ -9,7 +10,9 @@ preset=release
 if [[ ${1:-} == --preset ]]; then preset=${2:?--preset needs a name}; fi
 build=${TESSERA_BUILD:-build/$preset}
 server=$build/tests/server/tessera-fake-server
-[[ -x $server ]] || { echo "$server is missing: scripts/setup.sh --preset $preset tessera-fake-server builds it" >&2; exit 1; }
+for program in "$server" "$build/bin/tessera"; do
+  [[ -x $program ]] || { echo "$program is missing: scripts/setup.sh --preset $preset tessera-fake-server tessera builds it" >&2; exit 1; }
+done
 
 python=.deps/client-tests/bin/python
 pins=$(sha256sum <scripts/client-test-requirements.txt)
@@ -24,7 +27,7 @@ work=$(mktemp -d)
 trap 'kill "${server_pid:-}" 2>/dev/null || true; rm -rf "$work"' EXIT
 "$python" -m grpc_tools.protoc --proto_path=proto --python_out="$work" --grpc_python_out="$work" \
   tessera/v1/image_service.proto
-"$python" tests/server/client_tests.py "$server" "$work"
+"$python" tests/server/client_tests.py "$server" "$work" "$build/bin/tessera"
 
 mkfifo "$work/stay"
 "$server" --step-ms 0 <"$work/stay" >"$work/ports" &

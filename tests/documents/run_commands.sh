@@ -7,9 +7,10 @@ set -eu
 tessera=$1 root=$2
 shift 2
 count=0
+stays=
 for document in "$@"; do
   folder=$(mktemp -d)
-  trap 'rm -rf "$folder"' EXIT
+  trap '[ -z "$stays" ] || kill -KILL "$stays"; rm -rf "$folder"' EXIT
   ln -s "$root/assets" "$folder/assets"
   grep -E '^    (tessera|mkdir) ' "$root/$document" |
     sed -E "s|PATH/TO/FLUX[^ ]*|$root/tests/golden/pipelines/flux_dev|; s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |" >"$folder/commands"
@@ -24,7 +25,9 @@ for document in "$@"; do
       *) serves=0 ;;
     esac
     if [ $serves = 1 ]; then
-      line=$(echo "$line" | sed 's/ --config tessera.yaml//; s/" serve/" serve --config tessera.yaml/')
+      keeps=0
+      case $line in *' &') keeps=1 ;; esac
+      line=$(echo "$line" | sed 's/ &$//; s/ --config tessera.yaml//; s/" serve/" serve --config tessera.yaml/')
       rm -f "$folder/listening"
       (cd "$folder" && eval "exec $line" >listening 2>log) </dev/null &
       server=$!
@@ -34,13 +37,24 @@ for document in "$@"; do
         kill -0 $server 2>/dev/null && [ $tries -lt 600 ] || { cat "$folder/log"; echo "FAILED: $line"; exit 1; }
         sleep 0.1
       done
-      kill -TERM $server
-      wait $server || { cat "$folder/log"; echo "FAILED: $line"; exit 1; }
+      if [ $keeps = 1 ]; then
+        stays=$server
+        url=http://localhost:$(sed 's/.*"http":\([0-9]*\).*/\1/' "$folder/listening")
+      else
+        kill -TERM $server
+        wait $server || { cat "$folder/log"; echo "FAILED: $line"; exit 1; }
+      fi
     else
+      if [ -n "$stays" ]; then line=$(echo "$line" | sed "s|http://localhost:8080|$url|"); fi
       (cd "$folder" && eval "$line") </dev/null || { echo "FAILED: $line"; exit 1; }
     fi
     count=$((count + 1))
   done <"$folder/commands"
+  if [ -n "$stays" ]; then
+    kill -TERM "$stays"
+    wait "$stays" || { cat "$folder/log"; echo "FAILED: the server of $document"; exit 1; }
+    stays=
+  fi
   rm -rf "$folder"
 done
 echo "$count commands of $# documents ran"

@@ -1,11 +1,15 @@
-"""The real openai and grpcio clients against tessera-fake-server. scripts/client-tests.sh runs it.
+"""The real openai and grpcio clients against tessera-fake-server, and the example against `tessera serve`.
+scripts/client-tests.sh runs it.
 
-client_tests.py SERVER GENERATED_STUBS
+client_tests.py SERVER GENERATED_STUBS TESSERA
 """
 import base64
 import json
+import os
+import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -13,7 +17,7 @@ import grpc
 import httpx
 import openai
 
-SERVER, STUBS = sys.argv[1:3]
+SERVER, STUBS, TESSERA = sys.argv[1:4]
 sys.path.insert(0, STUBS)
 from tessera.v1 import image_service_pb2 as pb  # noqa: E402
 from tessera.v1 import image_service_pb2_grpc as rpc  # noqa: E402
@@ -173,6 +177,55 @@ class Grpc(WithServer):
             self.stub.Submit(pb.SubmitRequest(image=pb.ImageRequest(prompt="")), timeout=60)
         self.assertEqual(raised.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
         self.assertEqual(dict(raised.exception.trailing_metadata())["tessera-field"], "prompt")
+
+
+class Example(unittest.TestCase):
+    """examples/python, as its readers run it."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        pathlib.Path(cls.folder.name, "tessera.yaml").write_text(
+            "listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}\ngroups: [{model: emoji}]\n")
+        cls.log = open(os.path.join(cls.folder.name, "log"), "w")
+        cls.process = subprocess.Popen(
+            [os.path.abspath(TESSERA), "serve", "--fake-workers", "--fake-step", "0.01", "--config", "tessera.yaml"],
+            cwd=cls.folder.name, stdout=subprocess.PIPE, stderr=cls.log)
+        cls.port = json.loads(cls.process.stdout.readline())["grpc"]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.process.terminate()
+        cls.process.wait(60)
+        cls.process.stdout.close()
+        cls.log.close()
+        cls.folder.cleanup()
+
+    def run_example(self, *arguments):
+        script = os.path.abspath("examples/python/tessera_example.py")
+        return subprocess.run([sys.executable, script, f"127.0.0.1:{self.port}", *arguments], cwd=self.folder.name,
+                              env={**os.environ, "PYTHONPATH": STUBS}, capture_output=True, text=True, timeout=60)
+
+    def test_it_generates_with_progress(self):
+        done = self.run_example("generate", "red apple", "generated.png")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"accepted as job_\w+\n(.*\n)*step \d+ of \d+\n(.*\n)*wrote generated.png\n$")
+        self.assertTrue(pathlib.Path(self.folder.name, "generated.png").read_bytes().startswith(PNG))
+
+    def test_it_submits_and_watches(self):
+        done = self.run_example("submit", "red apple", "submitted.png")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(pathlib.Path(self.folder.name, "submitted.png").read_bytes().startswith(PNG))
+
+    def test_it_cancels(self):
+        done = self.run_example("cancel", "red apple")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"job_\w+ ended as JOB_STATE_CANCELLED\n$")
+
+    def test_it_says_what_the_server_refuses(self):
+        done = self.run_example("generate", "", "none.png")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("prompt", done.stderr)
 
 
 if __name__ == "__main__":
