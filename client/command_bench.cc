@@ -21,20 +21,31 @@ namespace {
 
 constexpr char kPrompt[] = "a red apple on a wooden table";
 constexpr int64_t kMaxRepeats = 1000;
+constexpr int64_t kMaxBatch = 64;
 
 struct BenchOptions {
   ModelOptions model;
-  std::string size, steps, repeat;
+  std::string size, steps, repeat, batch;
   bool json = false;
+};
+
+struct Counts {
+  int64_t repeats = 3;
+  int64_t batch = 1;  // images that are stepped together
 };
 
 struct Figures {
   double load_seconds = 0;
-  std::vector<double> text_seconds, step_seconds, decode_seconds, image_seconds;
+  std::vector<double> text_seconds, step_seconds, decode_seconds;
+  Counts counts;
+  double seconds = 0;  // of all images
   uint64_t weight_bytes = 0;
   uint64_t peak_memory_bytes = 0;
   std::string layout;
   JobParameters job;
+
+  int64_t images() const { return counts.repeats * counts.batch; }
+  double images_per_minute() const { return 60 * static_cast<double>(images()) / seconds; }
 };
 
 double Least(const std::vector<double>& values) { return *std::min_element(values.begin(), values.end()); }
@@ -52,8 +63,8 @@ class Bench {
 
   ExitCode Run() {
     GenerationRequest request = {.prompt = kPrompt, .seed = 1};
-    int64_t repeats = 3;
-    if (absl::Status status = ReadOptions(request, repeats); !status.ok()) return Fail(Stage::kOptions, status);
+    Counts counts;
+    if (absl::Status status = ReadOptions(request, counts); !status.ok()) return Fail(Stage::kOptions, status);
     absl::StatusOr<LoadParameters> placement = Placement(options_.model, "");
     if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
     absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
@@ -77,21 +88,26 @@ class Bench {
     if (!loaded.ok()) return Fail(Stage::kModel, loaded.status());
 
     Figures figures = {.load_seconds = loaded->seconds,
+                       .counts = counts,
                        .weight_bytes = loaded->weight_bytes,
                        .layout = LayoutText((*session)->group().layout()),
                        .job = *job};
-    // One image that does not count: first touches of memory and first choices of kernels.
-    for (int64_t image = -1; image < repeats; ++image) {
+    std::vector<JobParameters> jobs(static_cast<size_t>(counts.batch), *job);
+    for (size_t i = 0; i < jobs.size(); ++i) jobs[i].seed += i;
+    // One round that does not count: first touches of memory and first choices of kernels.
+    for (int64_t round = -1; round < counts.repeats; ++round) {
       std::vector<double> steps;
       WorkerSession::Listener listener;
       listener.stepped = [&](const Stepped& stepped) { steps.push_back(stepped.seconds); };
       const absl::Time start = absl::Now();
-      absl::StatusOr<WorkerSession::Picture> picture = (*session)->MakeImage(*job, listener);
-      if (!picture.ok()) return Fail(Stage::kJob, picture.status());
-      if (image < 0) continue;
-      figures.image_seconds.push_back(absl::ToDoubleSeconds(absl::Now() - start));
-      figures.text_seconds.push_back(picture->started.seconds);
-      figures.decode_seconds.push_back(picture->decode_seconds);
+      absl::StatusOr<std::vector<WorkerSession::Picture>> pictures = (*session)->MakeImages(jobs, listener);
+      if (!pictures.ok()) return Fail(Stage::kJob, pictures.status());
+      if (round < 0) continue;
+      figures.seconds += absl::ToDoubleSeconds(absl::Now() - start);
+      for (const WorkerSession::Picture& picture : *pictures) {
+        figures.text_seconds.push_back(picture.started.seconds);
+        figures.decode_seconds.push_back(picture.decode_seconds);
+      }
       figures.step_seconds.insert(figures.step_seconds.end(), steps.begin(), steps.end());
     }
     figures.peak_memory_bytes = (*session)->PeakMemoryBytes();
@@ -105,7 +121,7 @@ class Bench {
     return ReportError(*reporter_, interrupts_, stage, status);
   }
 
-  absl::Status ReadOptions(GenerationRequest& request, int64_t& repeats) const {
+  absl::Status ReadOptions(GenerationRequest& request, Counts& counts) const {
     if (!options_.size.empty()) {
       absl::StatusOr<TypedSize> size = ParseSize("size", options_.size);
       if (!size.ok()) return size.status();
@@ -117,26 +133,31 @@ class Bench {
       if (!steps.ok()) return steps.status();
       request.steps = *steps;
     }
-    if (!options_.repeat.empty()) {
-      absl::StatusOr<int64_t> repeat = ParseInteger("repeat", options_.repeat);
-      if (!repeat.ok()) return repeat.status();
-      repeats = *repeat;
-    }
-    if (repeats >= 1 && repeats <= kMaxRepeats) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("repeat is ", repeats, "; legal is 1 to ", kMaxRepeats));
+    if (absl::Status read = ReadCount("repeat", options_.repeat, kMaxRepeats, counts.repeats); !read.ok()) return read;
+    return ReadCount("batch", options_.batch, kMaxBatch, counts.batch);
+  }
+
+  static absl::Status ReadCount(const std::string& name, const std::string& text, int64_t most, int64_t& count) {
+    if (text.empty()) return absl::OkStatus();
+    const absl::StatusOr<int64_t> read = ParseInteger(name, text);
+    if (!read.ok()) return read.status();
+    count = *read;
+    if (count >= 1 && count <= most) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(name, " is ", count, "; legal is 1 to ", most));
   }
 
   static void Print(const Figures& figures, const LoadParameters& placement) {
-    std::printf("model          %s, %s on %s, %dx%d, %d steps, %zu images\n", placement.model.c_str(),
-                placement.dtype.c_str(), placement.device.c_str(), figures.job.width, figures.job.height,
-                figures.job.steps, figures.image_seconds.size());
+    std::printf("model          %s, %s on %s, %dx%d, %d steps, %lld images in batches of %lld\n",
+                placement.model.c_str(), placement.dtype.c_str(), placement.device.c_str(), figures.job.width,
+                figures.job.height, figures.job.steps, static_cast<long long>(figures.images()),
+                static_cast<long long>(figures.counts.batch));
     std::printf("layout         %s\n", figures.layout.c_str());
     std::printf("load           %.3f s\n", figures.load_seconds);
     std::printf("text encoding  %.4f s\n", Median(figures.text_seconds));
     std::printf("step           %.4f s least, %.4f s median\n", Least(figures.step_seconds),
                 Median(figures.step_seconds));
     std::printf("decode         %.4f s\n", Median(figures.decode_seconds));
-    std::printf("images/minute  %.2f\n", 60 / Median(figures.image_seconds));
+    std::printf("images/minute  %.2f\n", figures.images_per_minute());
     std::printf("weights        %.1f MiB\n", static_cast<double>(figures.weight_bytes) / (1 << 20));
     std::printf("peak memory    %.1f MiB (of the workers, in main memory)\n",
                 static_cast<double>(figures.peak_memory_bytes) / (1 << 20));
@@ -151,13 +172,14 @@ class Bench {
                    {"width", figures.job.width},
                    {"height", figures.job.height},
                    {"steps", figures.job.steps},
-                   {"images", figures.image_seconds.size()},
+                   {"images", figures.images()},
+                   {"batch", figures.counts.batch},
                    {"load_seconds", figures.load_seconds},
                    {"text_seconds", Median(figures.text_seconds)},
                    {"step_seconds_least", Least(figures.step_seconds)},
                    {"step_seconds_median", Median(figures.step_seconds)},
                    {"decode_seconds", Median(figures.decode_seconds)},
-                   {"images_per_minute", 60 / Median(figures.image_seconds)},
+                   {"images_per_minute", figures.images_per_minute()},
                    {"weight_bytes", figures.weight_bytes},
                    {"peak_memory_bytes", figures.peak_memory_bytes}});
   }
@@ -177,7 +199,9 @@ CommandRun AddBench(CLI::App& app) {
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
   AddCertifyOption(app, options->model);
-  AddText(app, {"--repeat", "Images to time, after one that does not count (default: 3)", "N"}, options->repeat);
+  AddText(app, {"--repeat", "Images (or batches) to time, after one that does not count (default: 3)", "N"},
+          options->repeat);
+  AddText(app, {"--batch", "Images that are stepped together (default: 1)", "N"}, options->batch);
   AddFlag(app, "--json", "One JSON object", options->json);
   AddWorkerOptions(app, options->model);
   SetFooter(app, "\nPrompts are encoded for every image unless --prompt-cache is given.");

@@ -59,36 +59,50 @@ absl::StatusOr<Loaded> WorkerSession::Load(const LoadParameters& parameters) {
 
 absl::StatusOr<WorkerSession::Picture> WorkerSession::MakeImage(const JobParameters& parameters,
                                                                 const Listener& listener) {
-  const uint64_t job = ++last_job_;
-  absl::StatusOr<Picture> picture = RunJob(job, parameters, listener);
-  if (interrupts_.requested()) return absl::CancelledError("interrupted");
-  if (picture.status().code() != absl::StatusCode::kUnavailable) {
-    // The picture or its own error matters more than that of the end.
-    absl::Status ended = group_->EndJob(job);
-    if (picture.ok() && !ended.ok()) return Explain(ended, "the image was being given up");
-  }
-  return picture;
+  absl::StatusOr<std::vector<Picture>> pictures = MakeImages({&parameters, 1}, listener);
+  if (!pictures.ok()) return pictures.status();
+  return std::move(pictures->front());
 }
 
-absl::StatusOr<WorkerSession::Picture> WorkerSession::RunJob(uint64_t job, const JobParameters& parameters,
-                                                             const Listener& listener) {
-  Picture picture;
-  absl::StatusOr<JobStarted> started = group_->StartJob(job, parameters);
-  if (!started.ok()) return Explain(started.status(), "the prompt was being encoded");
-  picture.started = *started;
-  if (listener.started) listener.started(*started);
+absl::StatusOr<std::vector<WorkerSession::Picture>> WorkerSession::MakeImages(absl::Span<const JobParameters> batch,
+                                                                              const Listener& listener) {
+  std::vector<uint64_t> jobs;
+  for (size_t i = 0; i < batch.size(); ++i) jobs.push_back(++last_job_);
+  absl::StatusOr<std::vector<Picture>> pictures = RunJobs(jobs, batch, listener);
+  if (interrupts_.requested()) return absl::CancelledError("interrupted");
+  if (pictures.status().code() != absl::StatusCode::kUnavailable) {
+    // The pictures or their own error matter more than that of the end.
+    for (const uint64_t job : jobs) {
+      absl::Status ended = group_->EndJob(job);
+      if (pictures.ok() && !ended.ok()) return Explain(ended, "the image was being given up");
+    }
+  }
+  return pictures;
+}
 
+absl::StatusOr<std::vector<WorkerSession::Picture>> WorkerSession::RunJobs(absl::Span<const uint64_t> jobs,
+                                                                           absl::Span<const JobParameters> batch,
+                                                                           const Listener& listener) {
+  std::vector<Picture> pictures(batch.size());
+  for (size_t i = 0; i < batch.size(); ++i) {
+    absl::StatusOr<JobStarted> started = group_->StartJob(jobs[i], batch[i]);
+    if (!started.ok()) return Explain(started.status(), "the prompt was being encoded");
+    pictures[i].started = *started;
+    if (listener.started) listener.started(*started);
+  }
+
+  const int32_t steps = batch[0].steps;
   std::deque<uint64_t> in_flight;  // sequence numbers
   int32_t sent = 0;
   const auto preview_due_after = [&](int32_t step) {
-    return listener.preview_every > 0 && step > 0 && step < parameters.steps && step % listener.preview_every == 0;
+    return listener.preview_every > 0 && step > 0 && step < steps && step % listener.preview_every == 0;
   };
-  for (int32_t done = 0; done < parameters.steps;) {
-    const std::string activity = absl::StrCat("step ", done + 1, " of ", parameters.steps, " was running");
-    while (sent < parameters.steps && in_flight.size() < WorkerGroup::kMaxStepsInFlight) {
+  for (int32_t done = 0; done < steps;) {
+    const std::string activity = absl::StrCat("step ", done + 1, " of ", steps, " was running");
+    while (sent < steps && in_flight.size() < WorkerGroup::kMaxStepsInFlight) {
       // A preview shows the job as it is when its turn comes in the log, so no later step may stand before it.
       if (preview_due_after(sent) && !in_flight.empty()) break;
-      absl::StatusOr<uint64_t> sequence = group_->SendStep({job});
+      absl::StatusOr<uint64_t> sequence = group_->SendStep(jobs);
       if (!sequence.ok()) return Explain(sequence.status(), activity);
       in_flight.push_back(*sequence);
       ++sent;
@@ -102,16 +116,18 @@ absl::StatusOr<WorkerSession::Picture> WorkerSession::RunJob(uint64_t job, const
     }
     if (listener.stepped) listener.stepped(*stepped);
     if (preview_due_after(done) && listener.preview) {
-      absl::StatusOr<DecodedPicture> preview = group_->Decode(job, *started);
+      absl::StatusOr<DecodedPicture> preview = group_->Decode(jobs[0], pictures[0].started);
       if (!preview.ok()) return Explain(preview.status(), "a preview was being decoded");
       listener.preview(done, preview->image);
     }
   }
-  absl::StatusOr<DecodedPicture> decoded = group_->Decode(job, *started);
-  if (!decoded.ok()) return Explain(decoded.status(), "the image was being decoded");
-  picture.image = std::move(decoded->image);
-  picture.decode_seconds = decoded->seconds;
-  return picture;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    absl::StatusOr<DecodedPicture> decoded = group_->Decode(jobs[i], pictures[i].started);
+    if (!decoded.ok()) return Explain(decoded.status(), "the image was being decoded");
+    pictures[i].image = std::move(decoded->image);
+    pictures[i].decode_seconds = decoded->seconds;
+  }
+  return pictures;
 }
 
 absl::Status WorkerSession::Close() {

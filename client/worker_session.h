@@ -5,10 +5,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "client/interrupts.h"
 #include "server/worker_group.h"
 
@@ -49,6 +51,8 @@ class WorkerSession {
 
   // One image from its prompt to its pixels. Errors say what was under way.
   absl::StatusOr<Picture> MakeImage(const JobParameters& parameters, const Listener& listener);
+  // Images of one size and number of steps, each step of all of them together. Previews are of the first.
+  absl::StatusOr<std::vector<Picture>> MakeImages(absl::Span<const JobParameters> batch, const Listener& listener);
 
   uint64_t PeakMemoryBytes() const { return group_->PeakMemoryBytes(); }
 
@@ -64,7 +68,8 @@ class WorkerSession {
  private:
   WorkerSession(std::unique_ptr<WorkerGroup> group, Interrupts& interrupts);
 
-  absl::StatusOr<Picture> RunJob(uint64_t job, const JobParameters& parameters, const Listener& listener);
+  absl::StatusOr<std::vector<Picture>> RunJobs(absl::Span<const uint64_t> jobs, absl::Span<const JobParameters> batch,
+                                               const Listener& listener);
 
   Interrupts& interrupts_;
   const std::unique_ptr<WorkerGroup> group_;

@@ -153,7 +153,19 @@ TEST_F(BenchTest, TimesTheCacheWhenItIsToldTo) {
   EXPECT_EQ(Events(result.output)[0].at("text_seconds").as_double(), 0);
 }
 
-TEST_F(BenchTest, RefusesToMeasureNothing) { EXPECT_EQ(Run({"bench", "--repeat", "0"}).exit_code, 2); }
+TEST_F(BenchTest, MakesSeveralImagesAtOnceWhenItIsToldTo) {
+  const Result result = Run({"bench", "--repeat", "2", "--batch", "3", "--steps", "4", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const boost::json::object figures = Events(result.output).at(0);
+  EXPECT_EQ(figures.at("batch").as_int64(), 3);
+  EXPECT_EQ(figures.at("images").as_int64(), 6);
+  EXPECT_GT(figures.at("images_per_minute").as_double(), 0);
+}
+
+TEST_F(BenchTest, RefusesToMeasureNothing) {
+  EXPECT_EQ(Run({"bench", "--repeat", "0"}).exit_code, 2);
+  EXPECT_EQ(Run({"bench", "--batch", "0"}).exit_code, 2);
+}
 
 using KeysTest = CommandLineTest;
 
