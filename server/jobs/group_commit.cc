@@ -1,5 +1,6 @@
 #include "server/jobs/group_commit.h"
 
+#include <algorithm>
 #include <future>
 #include <iterator>
 #include <utility>
@@ -51,11 +52,13 @@ void GroupCommit::Post(Change change) {
   if (wake) changed_.notify_one();
 }
 
-absl::Status GroupCommit::Run(const char* name, std::function<absl::Status(SqliteDatabase&)> apply) {
+absl::Status GroupCommit::Run(const char* name, std::function<absl::Status(SqliteDatabase&)> apply,
+                              Durability durability) {
   std::promise<absl::Status> result;
-  Change change{.name = name, .apply = std::move(apply), .done = [&result](absl::Status status) {
-                  result.set_value(std::move(status));
-                }};
+  Change change{.name = name,
+                .apply = std::move(apply),
+                .done = [&result](absl::Status status) { result.set_value(std::move(status)); },
+                .durability = durability};
   bool writes;
   {
     const std::lock_guard lock(mutex_);
@@ -79,13 +82,22 @@ absl::Status GroupCommit::Run(const char* name, std::function<absl::Status(Sqlit
   return result.get_future().get();
 }
 
+absl::Status GroupCommit::SetSyncing(bool syncing) {
+  if (syncing == syncing_) return absl::OkStatus();
+  absl::Status set = database_->Execute(syncing ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL");
+  if (set.ok()) syncing_ = syncing;
+  return set;
+}
+
 void GroupCommit::Reach(const Change& change, absl::string_view where) const {
   if (at_point_) at_point_(absl::StrCat(change.name, where));
 }
 
 absl::StatusOr<std::vector<absl::Status>> GroupCommit::WriteTogether(const std::vector<Change>& changes) {
   std::vector<absl::Status> results;
-  absl::Status failure = Do(*database_, "BEGIN IMMEDIATE");
+  absl::Status failure = SetSyncing(
+      std::ranges::any_of(changes, [](const Change& change) { return change.durability == Durability::kSynced; }));
+  if (failure.ok()) failure = Do(*database_, "BEGIN IMMEDIATE");
   for (size_t i = 0; failure.ok() && i < changes.size(); ++i) {
     Reach(changes[i], ".begin");
     absl::Status result = ApplyInSavepoint(*database_, changes[i]);

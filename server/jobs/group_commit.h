@@ -3,12 +3,16 @@
 // A thread of its own writes what is posted and what waits. Who calls Run while nobody writes writes itself, which
 // saves the two changes of thread that matter to a single caller on a busy machine.
 //
+// A change that nothing but the life of this process depends on may be committed without a sync of its own: after a
+// loss of power it has happened or not, and whatever was committed behind it and synced proves that it has.
+//
 // Each change stands in a savepoint of its own: one that is refused (a row in another state) leaves nothing behind and
 // does not touch the others. When the storage fails under a shared transaction, it is rolled back and its changes are
 // made once more, each in a transaction of its own, so that a change that cannot be made (a damaged page) fails alone.
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -21,12 +25,15 @@
 
 namespace tessera {
 
+enum class Durability : uint8_t { kSynced, kWithTheNextSync };
+
 class GroupCommit final {
  public:
   struct Change {
     const char* name = "";  // of the points that the change passes: "NAME.begin", "NAME.before_commit" …
     std::function<absl::Status(SqliteDatabase&)> apply;  // may be called twice; the last call counts
     std::function<void(absl::Status)> done;              // after the commit, or with the reason why there is none
+    Durability durability = Durability::kSynced;
   };
 
   // `at_point` may be empty.
@@ -40,17 +47,20 @@ class GroupCommit final {
   void Post(Change change);
 
   // The same, waiting for the end. Not from `apply` or `done`.
-  absl::Status Run(const char* name, std::function<absl::Status(SqliteDatabase&)> apply);
+  absl::Status Run(const char* name, std::function<absl::Status(SqliteDatabase&)> apply,
+                   Durability durability = Durability::kSynced);
 
  private:
   void Write();
   void WriteAll(std::vector<Change> changes);
   // The results of the changes, or the failure of the storage that rolled all of them back.
   absl::StatusOr<std::vector<absl::Status>> WriteTogether(const std::vector<Change>& changes);
+  absl::Status SetSyncing(bool syncing);  // of the transactions from now on
   void Reach(const Change& change, absl::string_view where) const;
 
   const std::unique_ptr<SqliteDatabase> database_;
   const std::function<void(absl::string_view)> at_point_;
+  bool syncing_ = true;  // of whoever writes
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -46,12 +46,14 @@ class JobStore::Impl {
   absl::Duration Elapsed() const { return options_.clock->Elapsed(); }
 
   // A change that moves tasks: the counts follow when it is committed.
-  absl::Status Change(const char* name, std::function<absl::Status(SqliteDatabase&, StateCounts&)> apply) {
+  absl::Status Change(const char* name, std::function<absl::Status(SqliteDatabase&, StateCounts&)> apply,
+                      Durability durability = Durability::kSynced) {
     StateCounts delta{};
-    absl::Status status = commit_.Run(name, [&](SqliteDatabase& database) {
+    const auto counted = [&](SqliteDatabase& database) {
       delta = {};
       return apply(database, delta);
-    });
+    };
+    absl::Status status = commit_.Run(name, counted, durability);
     if (status.ok()) Count(delta);
     return status;
   }

@@ -46,7 +46,7 @@ bool JobStore::Impl::IsWanted(const std::string& file) {
 absl::StatusOr<ClaimedTask> JobStore::Claim(uint64_t task) {
   ClaimedTask claimed;
   absl::Status damage;
-  absl::Status status = impl_->Change("claim", [&](SqliteDatabase& database, StateCounts& counts) {
+  const auto claim = [&](SqliteDatabase& database, StateCounts& counts) {
     damage = absl::OkStatus();
     const absl::StatusOr<TaskRow> row = FindTask(database, task);
     if (!row.ok()) return row.status();
@@ -65,7 +65,9 @@ absl::StatusOr<ClaimedTask> JobStore::Claim(uint64_t task) {
       move.error = damage;
     }
     return MoveTask(database, *row, move, counts);
-  });
+  };
+  // A claim that is lost with the power is lost with the worker that it was for; an end of the task is synced with it.
+  absl::Status status = impl_->Change("claim", claim, Durability::kWithTheNextSync);
   if (!status.ok()) return status;
   if (!damage.ok()) return damage;
   impl_->leases_.Start(claimed.claim, impl_->Elapsed());

@@ -119,6 +119,32 @@ TEST(PowerCut, AgainAndAgainOnOneDiskLosesNothingThatWasAcknowledged) {
   EXPECT_GT(tally.acked, 500);
 }
 
+// A claim is committed without a sync: what is left of it may be anything, but nothing stands in the way of the next
+// one.
+TEST(PowerCut, BehindAClaimLeavesATaskThatIsMadeOnce) {
+  int lost = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    StoreOnFaultyDisk machine(seed);
+    ASSERT_TRUE(machine.Open().ok());
+    const absl::StatusOr<SubmittedJob> job =
+        machine.store().Submit({.tenant = kOracleTenant, .request = SmallRequest(1)});
+    ASSERT_TRUE(job.ok()) << job.status();
+    const uint64_t task = job->job.tasks[0].id;
+    ASSERT_TRUE(machine.store().Claim(task).ok());
+    machine.disk().Plan(DiskFault::kPowerCut, 0);
+    machine.Restart();
+    ASSERT_TRUE(machine.Open().ok());
+    const absl::StatusOr<ClaimedTask> again = machine.store().Claim(task);
+    ASSERT_TRUE(again.ok()) << again.status();
+    if (again->claim.attempt == 1) ++lost;
+    ASSERT_TRUE(machine.store().Finish(again->claim, "image", {.width = 64, .height = 64, .layout = "serial"}).ok());
+    const absl::StatusOr<JobRecord> done = machine.store().Get(kOracleTenant, job->job.id);
+    ASSERT_TRUE(done.ok()) << done.status();
+    EXPECT_EQ(StateOf(*done), JobState::kDone);
+  }
+  EXPECT_GT(lost, 0) << "or the claim was synced";
+}
+
 // The negative control: the oracle must notice a disk that does not sync.
 TEST(PowerCut, OnADiskThatLiesAboutSyncsIsNoticedByTheOracle) {
   int noticed = 0;
