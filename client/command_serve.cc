@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <future>
@@ -26,6 +27,9 @@
 
 namespace tessera {
 namespace {
+
+// For answers on their way when no job runs any more; whoever waits for a queued job would wait in vain.
+constexpr absl::Duration kAnswerPatience = absl::Seconds(5);
 
 struct ServeOptions {
   std::string config;
@@ -106,7 +110,8 @@ class Serve {
     }
     absl::StatusOr<std::unique_ptr<DurableImageService>> service = DurableImageService::Start(service_options);
     if (!service.ok()) return Fail(Stage::kModel, service.status());
-    return ServeUntilInterrupted(config, **service, [&] { (*service)->Drain(config.drain_time); });
+    return ServeUntilInterrupted(
+        config, **service, [&] { (*service)->Drain(config.drain_time); }, std::min(config.drain_time, kAnswerPatience));
   }
 
  private:
@@ -122,11 +127,13 @@ class Serve {
       fake.step_time = absl::Seconds(*seconds);
     }
     FakeImageService service(fake);
-    return ServeUntilInterrupted(config, service, [] {});
+    return ServeUntilInterrupted(
+        config, service, [] {}, config.drain_time);
   }
 
-  ExitCode ServeUntilInterrupted(const ServerConfig& config, ImageService& service,
-                                 const std::function<void()>& drain) {
+  // `drain` ends the jobs; then `answers` is how long callers may take for what is left to tell them.
+  ExitCode ServeUntilInterrupted(const ServerConfig& config, ImageService& service, const std::function<void()>& drain,
+                                 absl::Duration answers) {
     absl::StatusOr<std::unique_ptr<ServerEdges>> edges = ServerEdges::Start(
         config, service,
         {.call = [](const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }, .reloaded = Log});
@@ -142,7 +149,7 @@ class Serve {
     }
     Log("draining: no more jobs are accepted");
     drain();
-    (*edges)->Drain(config.drain_time);
+    (*edges)->Drain(answers);
     Log("ended");
     return ExitCode::kOk;
   }

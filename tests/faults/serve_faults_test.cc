@@ -169,6 +169,19 @@ TEST_F(ServeFaultsTest, AModelThatNoGroupCanLoadTakesNoJobs) {
   EXPECT_EQ(server.Terminate(), 0);
 }
 
+TEST_F(ServeFaultsTest, AnOrderlyEndDoesNotWaitForThoseWhoFollowQueuedJobs) {
+  // Longer than anybody here waits.
+  TestServer server(
+      {.worker = FAKE_WORKER, .orders = "load=hang", .groups = {"{model: TINY}"}, .settings = "drain_time: 10m\n"});
+  ASSERT_TRUE(server.Start());
+  const std::string job = server.Submit("apple");
+  HttpTestClient watcher(server.port());
+  watcher.Send(absl::StrCat("GET /v1/jobs/", job, "/events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  EXPECT_THAT(watcher.ReadUntil("event: queued"), HasSubstr("event: queued"));
+  EXPECT_EQ(server.Terminate(), 0);
+  EXPECT_TRUE(watcher.WaitForEnd());
+}
+
 TEST_F(ServeFaultsTest, AnErrorOfARunningGroupIsNoReasonToGiveItUp) {
   TestServer& server = Start("end=error");
   EXPECT_EQ(server.Ended(server.Submit("apple")), "done");

@@ -68,7 +68,7 @@ std::vector<pid_t> TestServer::Workers() const {
 
 std::unique_ptr<ChildProcess> TestServer::Launch() {
   std::string config = absl::StrCat("data_folder: ", folder_, "/data\ncertify: off\nlisten:\n  http: {port: 0}\n",
-                                    "  grpc: off\n  admin: off\ngroups:\n");
+                                    "  grpc: off\n  admin: off\n", options_.settings, "groups:\n");
   for (const std::string& group : options_.groups) absl::StrAppend(&config, "  - ", group, "\n");
   Write("tessera.yaml",
         absl::StrReplaceAll(config, {{"TINY", folder_ + "/models/tiny"}, {"OTHER", folder_ + "/models/other"}}));

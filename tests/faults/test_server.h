@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <boost/json.hpp>
 #include <cstdint>
 #include <functional>
@@ -23,9 +24,11 @@ struct TestServerOptions {
   std::string worker;  // executable; empty: the one beside `tessera`
   std::string orders;  // of the fake worker
   std::vector<std::string>
-      groups;  // of the configuration, "{model: …, layout: serial}"; "TINY": the fake worker's model
+      groups;            // of the configuration, "{model: …, layout: serial}"; "TINY": the fake worker's model
+  std::string settings;  // further lines of the configuration
 };
 
+// Calls to the server are thread-safe, also while it is killed and started.
 class TestServer {
  public:
   explicit TestServer(const TestServerOptions& options);
@@ -70,7 +73,7 @@ class TestServer {
   TestServerOptions options_;
   std::string folder_;
   std::unique_ptr<ChildProcess> process_;
-  uint16_t port_ = 0;
+  std::atomic<uint16_t> port_ = 0;
 };
 
 }  // namespace tessera
