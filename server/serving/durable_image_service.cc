@@ -442,8 +442,11 @@ void DurableImageService::KeepHouse() {
     if (Now() - swept > kSweepInterval) {
       swept = Now();
       const absl::StatusOr<SweepReport> report = store_->Sweep(kSweepLimit);
-      if (!report.ok())
+      if (!report.ok()) {
         options_.log(absl::StrCat("old jobs were not removed: ", std::string(report.status().message())));
+      } else if (report->jobs == kSweepLimit) {
+        swept = absl::InfinitePast();  // there are more
+      }
     }
   }
 }
