@@ -1,8 +1,7 @@
-#include <unistd.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <future>
 #include <memory>
 #include <string>
@@ -12,18 +11,19 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "client/command.h"
 #include "client/command_line.h"
 #include "client/json_line.h"
 #include "client/model_location.h"
-#include "client/option_text.h"
 #include "client/reporter.h"
+#include "runtime/fake_worker/fake_orders.h"
 #include "server/config/server_config.h"
 #include "server/edge/server_edges.h"
 #include "server/generation_request.h"
-#include "server/service/fake_image_service.h"
 #include "server/serving/durable_image_service.h"
+#include "server/worker_process.h"
 
 namespace tessera {
 namespace {
@@ -34,7 +34,7 @@ constexpr absl::Duration kAnswerPatience = absl::Seconds(5);
 struct ServeOptions {
   std::string config;
   std::string model_folders;
-  std::string fake_step;
+  std::string fake_orders;
   bool print_config = false;
   bool fake_workers = false;
 };
@@ -48,8 +48,30 @@ void Log(const std::string& text) {
   std::fwrite(bytes.data(), 1, bytes.size(), stderr);
 }
 
-absl::StatusOr<ServedGroupOptions> GroupOf(const GroupConfig& config, const std::string& model_folders) {
-  const absl::StatusOr<std::string> folder = FindModel(config.model, model_folders);
+// What the fake workers do unless they are told otherwise.
+constexpr char kFakeOrders[] = "any-model step-time=100 start-of-[warn]=warn step2-of-[fail]=error step2-of-[die]=die";
+
+// As if the user had chosen them; before any worker is started.
+absl::Status UseFakeWorkers(const std::string& orders) {
+  const char* inherited = std::getenv("TESSERA_FAKE_WORKER");
+  const std::string all = absl::StrCat(orders, " ", inherited == nullptr ? "" : inherited, " ", kFakeOrders);
+  if (absl::Status status = FakeOrders::Read(all, /*rank=*/0).status(); !status.ok()) return status;
+  setenv("TESSERA_WORKER", FakeWorkerExecutable().c_str(), /*overwrite=*/1);
+  setenv("TESSERA_FAKE_WORKER", all.c_str(), /*overwrite=*/1);
+  return absl::OkStatus();
+}
+
+// Pictures of fake workers never come among the jobs of real ones.
+std::string FakeDataFolder(absl::string_view data_folder) {
+  while (data_folder.size() > 1 && absl::ConsumeSuffix(&data_folder, "/")) {
+  }
+  return absl::StrCat(data_folder, "-fake");
+}
+
+absl::StatusOr<ServedGroupOptions> GroupOf(const GroupConfig& config, const std::string& model_folders,
+                                           bool any_model) {
+  absl::StatusOr<std::string> folder = FindModel(config.model, model_folders);
+  if (!folder.ok() && any_model) folder = config.model;
   if (!folder.ok()) return folder.status();
   ServedGroupOptions group = {.name = config.name.empty() ? ModelName(*folder) : config.name,
                               .aliases = config.aliases,
@@ -86,14 +108,21 @@ class Serve {
       absl::StatusOr<ServerConfig> loaded = LoadServerConfig(options_.config);
       if (!loaded.ok()) return Fail(Stage::kOptions, loaded.status());
       config = *std::move(loaded);
+    } else if (options_.fake_workers) {
+      config.groups = {GroupConfig{.model = "fake", .aliases = {"gpt-image-1", "dall-e-3"}}};
     } else {
       config.groups = {GroupConfig{}};  // the embedded model
+    }
+    if (options_.fake_workers) {
+      if (absl::Status used = UseFakeWorkers(options_.fake_orders); !used.ok()) return Fail(Stage::kOptions, used);
+      config.data_folder = FakeDataFolder(config.data_folder);
+    } else if (!options_.fake_orders.empty()) {
+      return Fail(Stage::kOptions, absl::InvalidArgumentError("--fake-orders needs --fake-workers"));
     }
     if (options_.print_config) {
       std::fputs(ServerConfigText(config).c_str(), stdout);
       return ExitCode::kOk;
     }
-    if (options_.fake_workers) return ServeFakes(config);
 
     const absl::StatusOr<CertifyPolicy> certify = ParseCertifyPolicy(config.certify);
     if (!certify.ok()) return Fail(Stage::kOptions, certify.status());
@@ -104,14 +133,13 @@ class Serve {
                                              .max_queued_jobs = config.limits.queued_jobs,
                                              .log = Log};
     for (const GroupConfig& group : config.groups) {
-      absl::StatusOr<ServedGroupOptions> served = GroupOf(group, options_.model_folders);
+      absl::StatusOr<ServedGroupOptions> served = GroupOf(group, options_.model_folders, options_.fake_workers);
       if (!served.ok()) return Fail(Stage::kOptions, served.status());
       service_options.groups.push_back(*std::move(served));
     }
     absl::StatusOr<std::unique_ptr<DurableImageService>> service = DurableImageService::Start(service_options);
     if (!service.ok()) return Fail(Stage::kModel, service.status());
-    return ServeUntilInterrupted(
-        config, **service, [&] { (*service)->Drain(config.drain_time); }, std::min(config.drain_time, kAnswerPatience));
+    return ServeUntilInterrupted(config, **service);
   }
 
  private:
@@ -119,21 +147,7 @@ class Serve {
     return ReportError(*reporter_, interrupts_, stage, status);
   }
 
-  ExitCode ServeFakes(const ServerConfig& config) {
-    FakeServiceOptions fake = {.step_time = absl::Milliseconds(100)};
-    if (!options_.fake_step.empty()) {
-      const absl::StatusOr<double> seconds = ParseNumber("fake step", options_.fake_step);
-      if (!seconds.ok()) return Fail(Stage::kOptions, seconds.status());
-      fake.step_time = absl::Seconds(*seconds);
-    }
-    FakeImageService service(fake);
-    return ServeUntilInterrupted(
-        config, service, [] {}, config.drain_time);
-  }
-
-  // `drain` ends the jobs; then `answers` is how long callers may take for what is left to tell them.
-  ExitCode ServeUntilInterrupted(const ServerConfig& config, ImageService& service, const std::function<void()>& drain,
-                                 absl::Duration answers) {
+  ExitCode ServeUntilInterrupted(const ServerConfig& config, DurableImageService& service) {
     absl::StatusOr<std::unique_ptr<ServerEdges>> edges = ServerEdges::Start(
         config, service,
         {.call = [](const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }, .reloaded = Log});
@@ -148,8 +162,8 @@ class Serve {
       interrupted.get_future().wait();
     }
     Log("draining: no more jobs are accepted");
-    drain();
-    (*edges)->Drain(answers);
+    service.Drain(config.drain_time);
+    (*edges)->Drain(std::min(config.drain_time, kAnswerPatience));
     Log("ended");
     return ExitCode::kOk;
   }
@@ -167,9 +181,10 @@ CommandRun AddServe(CLI::App& app) {
           options->config);
   AddText(app, {"--models-dir", "Further folders with models, separated by colons", "FOLDERS"}, options->model_folders);
   AddFlag(app, "--print-config", "Print the whole configuration with its defaults, and end", options->print_config);
-  AddFlag(app, "--fake-workers", "Pictures of nothing, for those who write clients: no model is loaded",
+  AddFlag(app, "--fake-workers", "Workers that need no model and make pictures of nothing, for those who write clients",
           options->fake_workers);
-  AddText(app, {"--fake-step", "Seconds of a step of the fake workers (default: 0.1)", "SECONDS"}, options->fake_step);
+  AddText(app, {"--fake-orders", "How long their work takes and what shall go wrong, see docs/serve.md", "ORDERS"},
+          options->fake_orders);
   SetFooter(app,
             "\nThe first SIGTERM or Ctrl-C stops accepting jobs, lets those that run end, and gives the others back to "
             "the queue; the second ends at once. Nothing accepted is lost either way.");

@@ -1,5 +1,6 @@
 # `cmake --install` gives a tree that can be moved:
 #   bin/tessera                 the front end
+#   bin/tessera-fake-worker     what `tessera serve --fake-workers` starts
 #   bin/tessera-worker          a few lines of shell that find LibTorch and start lib/tessera/tessera-worker
 #   lib/tessera/libtessera_cuda.so  the CUDA plug-in, where it was built
 #   lib/                        shared libraries, put there by scripts/bundle.sh only
@@ -25,13 +26,15 @@ function(tessera_install_with_libtorch target)
   install(PROGRAMS ${PROJECT_BINARY_DIR}/launch-with-libtorch.sh DESTINATION bin RENAME ${target} ${ARGN})
 endfunction()
 
-if(TARGET tessera)
-  set_target_properties(tessera PROPERTIES
-    INSTALL_RPATH "$ORIGIN/../lib"
-    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
-  target_link_options(tessera PRIVATE -Wl,--disable-new-dtags)
-  install(TARGETS tessera RUNTIME DESTINATION bin COMPONENT tessera)
-endif()
+foreach(program tessera tessera-fake-worker)
+  if(TARGET ${program})
+    set_target_properties(${program} PROPERTIES
+      INSTALL_RPATH "$ORIGIN/../lib"
+      RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+    target_link_options(${program} PRIVATE -Wl,--disable-new-dtags)
+    install(TARGETS ${program} RUNTIME DESTINATION bin COMPONENT tessera)
+  endif()
+endforeach()
 tessera_install_with_libtorch(tessera-worker COMPONENT tessera)
 if(TARGET tessera-worker)
   set_target_properties(tessera-worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Real clients against the server's edges: the openai package, grpcio, the example in Python, schemathesis over the OpenAPI
 # document.
-# Needs a build with tests and, for the first run, Python's package index.
+# Needs a build and, for the first run, Python's package index.
 #
 #   scripts/client-tests.sh [--preset NAME]
 set -euo pipefail
@@ -9,10 +9,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=release
 if [[ ${1:-} == --preset ]]; then preset=${2:?--preset needs a name}; fi
 build=${TESSERA_BUILD:-build/$preset}
-server=$build/tests/server/tessera-fake-server
-for program in "$server" "$build/bin/tessera"; do
-  [[ -x $program ]] || { echo "$program is missing: scripts/setup.sh --preset $preset tessera-fake-server tessera builds it" >&2; exit 1; }
-done
+tessera=$build/bin/tessera
+[[ -x $tessera ]] || { echo "$tessera is missing: scripts/setup.sh --preset $preset tessera builds it" >&2; exit 1; }
 
 python=.deps/client-tests/bin/python
 pins=$(sha256sum <scripts/client-test-requirements.txt)
@@ -27,17 +25,17 @@ work=$(mktemp -d)
 trap 'kill "${server_pid:-}" 2>/dev/null || true; rm -rf "$work"' EXIT
 "$python" -m grpc_tools.protoc --proto_path=proto --python_out="$work" --grpc_python_out="$work" \
   tessera/v1/image_service.proto
-"$python" tests/server/client_tests.py "$server" "$work" "$build/bin/tessera"
+"$python" tests/server/client_tests.py "$tessera" "$work"
 
-mkfifo "$work/stay"
-"$server" --step-ms 0 <"$work/stay" >"$work/ports" &
+printf '%s\n' 'listen: {http: {port: 0}, grpc: off, admin: off}' 'groups: [{model: fake}]' "data_folder: $work/data" \
+  >"$work/tessera.yaml"
+"$tessera" serve --config "$work/tessera.yaml" --fake-workers --fake-orders step-time=0 >"$work/ports" 2>"$work/log" &
 server_pid=$!
-exec 3>"$work/stay"
 until [[ -s $work/ports ]]; do kill -0 "$server_pid"; sleep 0.05; done
 port=$(sed 's/.*"http":\([0-9]*\).*/\1/' "$work/ports")
 HYPOTHESIS_STORAGE_DIRECTORY=$work/hypothesis .deps/client-tests/bin/schemathesis run "http://127.0.0.1:$port/openapi.json" --experimental=openapi-3.1 \
   --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance \
   --exclude-path-regex '/events$' --hypothesis-max-examples "${TESSERA_SCHEMATHESIS_EXAMPLES:-50}" \
   --hypothesis-seed 1 --request-timeout 60000
-exec 3>&-
+kill "$server_pid"
 wait "$server_pid"

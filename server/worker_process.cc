@@ -146,15 +146,21 @@ struct Child {
   _exit(127);
 }
 
-}  // namespace
-
-std::string WorkerExecutable() {
-  if (const char* chosen = std::getenv("TESSERA_WORKER"); chosen != nullptr && *chosen != '\0') return chosen;
+std::string ProgramBesideThis(absl::string_view name) {
   char self[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", self, sizeof(self));
   const absl::string_view path(self, length > 0 ? length : 0);
-  return absl::StrCat(path.substr(0, path.rfind('/') + 1), "tessera-worker");
+  return absl::StrCat(path.substr(0, path.rfind('/') + 1), name);
 }
+
+}  // namespace
+
+std::string WorkerExecutable() {
+  const char* chosen = std::getenv("TESSERA_WORKER");
+  return chosen != nullptr && *chosen != '\0' ? chosen : ProgramBesideThis("tessera-worker");
+}
+
+std::string FakeWorkerExecutable() { return ProgramBesideThis("tessera-fake-worker"); }
 
 absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const WorkerProcessOptions& options) {
   absl::StatusOr<std::string> folder = NewFolderName();

@@ -35,6 +35,9 @@ struct WorkerProcessOptions {
 // $TESSERA_WORKER, or tessera-worker beside this executable.
 std::string WorkerExecutable();
 
+// tessera-fake-worker beside this executable.
+std::string FakeWorkerExecutable();
+
 class WorkerProcess {
  public:
   static constexpr int kInheritedDescriptor = 3;

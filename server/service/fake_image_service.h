@@ -1,5 +1,5 @@
-// The service without a model: for tests of the edges and for client developers (`--fake-workers`). Jobs go through
-// the same states and events; their pictures are small gradients of the seed. Nothing outlives the object.
+// The service without workers, for tests of the edges: they stop it where they like. Jobs go through the same states
+// and events; their pictures are small gradients of the seed. Nothing outlives the object.
 //
 // Words in a prompt ask for trouble: "[refuse]" is refused with a time to retry after, "[fail]" fails at its second
 // step, "[warn]" carries a warning.

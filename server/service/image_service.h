@@ -1,5 +1,5 @@
 // The service behind every edge: what HTTP and gRPC call, and what stands over the job store, the scheduler and the
-// worker groups (or, for client developers and tests of the edges, over nothing: fake_image_service.h).
+// worker groups (or, for tests of the edges, over nothing: fake_image_service.h).
 //
 // Thread-safe. Calls may wait for the disk, never for a device: who must not block calls from a thread of its own.
 // Requests arrive validated (request_admission.h); a job, image or watch of another tenant is NOT_FOUND, exactly as one

@@ -77,7 +77,11 @@ std::unique_ptr<ChildProcess> TestServer::Launch() {
                         .environment = {{"PATH", "/usr/bin:/bin"},
                                         {"TESSERA_FAKE_WORKER", options_.orders},
                                         {"XDG_RUNTIME_DIR", folder_ + "/sockets"}}};
-  if (!options_.worker.empty()) child.environment["TESSERA_WORKER"] = options_.worker;
+  if (options_.fake_workers) {
+    child.arguments.push_back("--fake-workers");
+  } else if (!options_.worker.empty()) {
+    child.environment["TESSERA_WORKER"] = options_.worker;
+  }
   return std::make_unique<ChildProcess>(child);
 }
 

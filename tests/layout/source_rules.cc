@@ -48,6 +48,8 @@ const std::set<std::pair<std::string, std::string>>& Exceptions() {
       {"server", "models/prompt_options.h"},
       {"client", "models/placement.h"},
       {"client", "models/prompt_options.h"},
+      // What fake workers can be told.
+      {"client", "runtime/fake_worker/fake_orders.h"},
       // The arithmetic of layouts, and the memory that the ranks of a group share.
       {"server", "parallel/layout.h"},
       {"client", "parallel/layout.h"},

@@ -1,7 +1,7 @@
-"""The real openai and grpcio clients against tessera-fake-server, and the example against `tessera serve`.
+"""The real openai and grpcio clients and the example in Python against `tessera serve --fake-workers`.
 scripts/client-tests.sh runs it.
 
-client_tests.py SERVER GENERATED_STUBS TESSERA
+client_tests.py TESSERA GENERATED_STUBS
 """
 import base64
 import json
@@ -11,13 +11,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 import grpc
 import httpx
 import openai
 
-SERVER, STUBS, TESSERA = sys.argv[1:4]
+TESSERA, STUBS = sys.argv[1:3]
 sys.path.insert(0, STUBS)
 from tessera.v1 import image_service_pb2 as pb  # noqa: E402
 from tessera.v1 import image_service_pb2_grpc as rpc  # noqa: E402
@@ -25,27 +26,42 @@ from tessera.v1 import image_service_pb2_grpc as rpc  # noqa: E402
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
+CONFIG = """
+listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}
+groups: [{model: fake, aliases: [gpt-image-1, dall-e-3]}]
+"""
+
+
 class Server:
-    def __init__(self, *arguments):
-        self.process = subprocess.Popen([SERVER, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, more_config=""):
+        self.folder = tempfile.TemporaryDirectory()
+        config = pathlib.Path(self.folder.name, "tessera.yaml")
+        config.write_text(CONFIG + more_config)
+        self.process = subprocess.Popen(
+            [TESSERA, "serve", "--config", config, "--fake-workers", "--fake-orders", "step-time=5"],
+            cwd=self.folder.name, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.ports = json.loads(self.process.stdout.readline())
+        deadline = time.monotonic() + 60
+        while httpx.get(f"http://127.0.0.1:{self.ports['http']}/readyz").status_code != 200:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the server is not ready")
+            time.sleep(0.01)
 
     def client(self, **options):
         options.setdefault("api_key", "none")
         return openai.OpenAI(base_url=f"http://127.0.0.1:{self.ports['http']}/v1", timeout=60, **options)
 
     def stop(self):
-        self.process.stdin.close()
+        self.process.terminate()
         self.process.wait(60)
         self.process.stdout.close()
+        self.folder.cleanup()
 
 
 class WithServer(unittest.TestCase):
-    arguments = ()
-
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(*cls.arguments)
+        cls.server = Server()
 
     @classmethod
     def tearDownClass(cls):
@@ -84,14 +100,14 @@ class OpenAi(WithServer):
     def test_a_failure_in_a_stream_is_raised(self):
         with self.assertRaises(openai.APIError) as raised:
             list(self.server.client().images.generate(prompt="[fail]", model="gpt-image-1", stream=True))
-        self.assertIn("the prompt asks for a failure", str(raised.exception))
+        self.assertIn("fails as it was told to", str(raised.exception))
 
     def test_a_bad_value_is_a_bad_request_that_names_the_field(self):
         with self.assertRaises(openai.BadRequestError) as raised:
             self.server.client().images.generate(prompt="red apple", size="100x100")
         self.assertEqual(raised.exception.param, "size")
         self.assertEqual(raised.exception.code, "invalid_value")
-        self.assertIn("the nearest are 96 and 112", raised.exception.message)
+        self.assertIn("the nearest are 96 and 104", raised.exception.message)
 
     def test_an_unknown_model_is_not_found(self):
         with self.assertRaises(openai.NotFoundError) as raised:
@@ -108,10 +124,14 @@ class OpenAi(WithServer):
     def test_a_full_queue_is_a_rate_limit_error_and_tried_again(self):
         calls = []
         transport = httpx.Client(event_hooks={"request": [lambda request: calls.append(request)]})
-        with self.assertRaises(openai.RateLimitError) as raised:
-            self.server.client(max_retries=1, http_client=transport).images.generate(prompt="[refuse]")
+        server = Server("limits: {queued_jobs: 1}")
+        try:
+            with self.assertRaises(openai.RateLimitError) as raised:
+                server.client(max_retries=1, http_client=transport).images.generate(prompt="red apple", n=2)
+        finally:
+            server.stop()
         self.assertEqual(len(calls), 2)
-        self.assertEqual(raised.exception.response.headers["retry-after"], "2")
+        self.assertGreaterEqual(int(raised.exception.response.headers["retry-after"]), 1)
 
     def test_a_repeated_idempotency_key_with_another_body_is_a_conflict(self):
         client = self.server.client(max_retries=0)
@@ -189,7 +209,7 @@ class Example(unittest.TestCase):
             "listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}\ngroups: [{model: emoji}]\n")
         cls.log = open(os.path.join(cls.folder.name, "log"), "w")
         cls.process = subprocess.Popen(
-            [os.path.abspath(TESSERA), "serve", "--fake-workers", "--fake-step", "0.01", "--config", "tessera.yaml"],
+            [os.path.abspath(TESSERA), "serve", "--fake-workers", "--fake-orders", "step-time=10", "--config", "tessera.yaml"],
             cwd=cls.folder.name, stdout=subprocess.PIPE, stderr=cls.log)
         cls.port = json.loads(cls.process.stdout.readline())["grpc"]
 

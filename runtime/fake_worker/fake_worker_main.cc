@@ -1,25 +1,8 @@
-// A worker without a model: every front-end test drives it in place of tessera-worker.
+// tessera-fake-worker: a worker without a model, driven in place of tessera-worker by `tessera serve --fake-workers`
+// and by every front-end test.
 //
 // Its images are gradients that depend on the prompt, the options, the seed and the steps done. TESSERA_FAKE_WORKER
-// tells it to misbehave; it holds any of these, separated by blanks:
-//   exit=CODE               ends before it listens
-//   mute                    never listens
-//   mute-if-lingering       the same where it was told to outlive its controller
-//   no-device               refuses to load: the device is not there
-//   no-room                 one rank refuses to load: there is no memory for more than a block at a time
-//   CALL=error              describe, load, start, step3, decode, end: an error reply
-//   CALL=throw              a C++ exception
-//   CALL=exhausted          std::bad_alloc
-//   CALL=die                SIGKILL
-//   CALL=hang               never answers
-//   salt=N                  other pixels for the same request
-//   drift=N                 other latents from step N on
-//   layout-drift=N          the same in a group of several ranks
-//   batch-drift             another prediction beside other jobs
-//   step-time=MS            every step takes so long
-//   gate=FILE               the first step of a job whose prompt holds "gated" waits until FILE exists
-//   loads=FILE              a line more in this file whenever it loads
-// An order that begins with rankN: is for that rank of the group alone; CALL-of-WORD is for jobs with that prompt.
+// holds orders (fake_orders.h).
 #include <signal.h>
 #include <unistd.h>
 
@@ -37,25 +20,15 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "runtime/control_channel.h"
+#include "runtime/fake_worker/fake_orders.h"
 
 namespace tessera {
 namespace {
 
-std::map<std::string, std::string> ReadOrders(const std::string& rank) {
-  std::map<std::string, std::string> orders;
-  const char* text = std::getenv("TESSERA_FAKE_WORKER");
-  for (absl::string_view order : absl::StrSplit(text == nullptr ? "" : text, ' ', absl::SkipEmpty())) {
-    if (absl::StartsWith(order, "rank") && !absl::ConsumePrefix(&order, absl::StrCat("rank", rank, ":"))) continue;
-    const std::pair<std::string, std::string> parts = absl::StrSplit(order, absl::MaxSplits('=', 1));
-    orders.insert(parts);
-  }
-  return orders;
-}
+// How many heads a model has without files: every legal number of ranks can share them.
+constexpr int32_t kHeadsOfAnyModel = 24;
 
 // Whatever of a job only some models read; empty where all of it has its default.
 std::string OptionsOf(const JobParameters& job) {
@@ -75,12 +48,13 @@ std::string OptionsOf(const JobParameters& job) {
 
 class FakeHandler final : public CommandHandler {
  public:
-  FakeHandler(std::map<std::string, std::string> orders, const std::string& layout, bool sends_results)
+  FakeHandler(FakeOrders orders, const std::string& layout, bool sends_results)
       : orders_(std::move(orders)), serial_(layout.empty() || layout == "serial"), sends_results_(sends_results) {}
 
   absl::StatusOr<ModelDescription> Describe(const std::string& model) override {
     if (absl::Status status = Obey("describe"); !status.ok()) return status;
-    if (!std::ifstream(model + "/model_index.json").good()) {
+    const bool any_model = orders_.Has("any-model");
+    if (!any_model && !std::ifstream(model + "/model_index.json").good()) {
       return absl::NotFoundError(absl::StrCat("model: '", model, "' has no model_index.json"));
     }
     ModelDescription description;
@@ -105,7 +79,7 @@ class FakeHandler final : public CommandHandler {
     description.max_sequence_length = 48;
     description.options = {prompt_option::kPrompt2, prompt_option::kTrueCfgScale, prompt_option::kClipSkip,
                            prompt_option::kSkipLayers, prompt_option::kOriginalSize};
-    description.heads = 4;
+    description.heads = any_model ? kHeadsOfAnyModel : 4;
     description.blocks = 10;
     TransformerShape& transformer = description.transformer;
     transformer.exchange.width = 32;
@@ -117,28 +91,30 @@ class FakeHandler final : public CommandHandler {
     description.default_clean_caption = true;
     description.default_sampler = "dpm++";
     description.samplers = {"ddim", "euler", "dpm++"};
-    description.warnings = {"scheduler: field 'nonsense' is unknown"};
+    if (!any_model) description.warnings = {"scheduler: field 'nonsense' is unknown"};
     return description;
   }
 
   absl::StatusOr<Loaded> Load(const LoadParameters& parameters) override {
-    if (orders_.count("no-device") != 0) {
+    if (orders_.Has("no-device")) {
       return absl::ResourceExhaustedError(absl::StrCat("device '", parameters.device, "' is not available"));
     }
-    if (orders_.count("no-room") != 0 && serial_ && !parameters.stream_blocks) {
+    if (orders_.Has("no-room") && serial_ && !parameters.stream_blocks) {
       return absl::ResourceExhaustedError("the model does not fit in memory");
     }
     if (absl::Status status = Obey("load"); !status.ok()) return status;
-    if (const auto file = orders_.find("loads"); file != orders_.end()) {
-      std::ofstream(file->second, std::ios::app) << (parameters.stream_blocks ? "load streamed" : "load") << std::endl;
+    if (const std::string file = orders_.Text("loads"); !file.empty()) {
+      std::ofstream(file, std::ios::app) << (parameters.stream_blocks ? "load streamed" : "load") << std::endl;
     }
+    absl::SleepFor(orders_.Time("load-time"));
     caches_ = parameters.prompt_cache_bytes > 0;
     return Loaded{.seconds = 0.25, .weight_bytes = 48};
   }
 
   absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override {
     if (absl::Status status = Obey("start", parameters.prompt); !status.ok()) return status;
-    jobs_[job] = {.parameters = parameters};
+    ++started_jobs_;
+    jobs_[job] = {.parameters = parameters, .fails = IsTurnOf("error-every"), .dies = IsTurnOf("die-every")};
     JobStarted started;
     started.height = started.generated_height = parameters.height;
     started.width = started.generated_width = parameters.width;
@@ -146,7 +122,9 @@ class FakeHandler final : public CommandHandler {
     started.prompt_tokens = 3;
     started.max_sequence_length = parameters.max_sequence_length;
     started.cached = caches_ && !encoded_.insert(parameters.prompt).second;
+    if (!started.cached) absl::SleepFor(orders_.Time("encode-time"));
     started.seconds = started.cached ? 0 : 0.125;
+    if (orders_.Fault("start", parameters.prompt) == "warn") started.warnings = {"the prompt asks for a warning"};
     return started;
   }
 
@@ -158,20 +136,23 @@ class FakeHandler final : public CommandHandler {
       if (absl::Status status = Obey(absl::StrCat("step", job.completed + 1), prompt); !status.ok()) return status;
       if (job.completed == job.parameters.steps) return absl::FailedPreconditionError("the job has no steps left");
       if (job.completed == 0) WaitAtGate(prompt);
+      if (job.dies && job.completed == job.parameters.steps / 2) Die("die-every");
       ++job.completed;
     }
-    if (const auto time = orders_.find("step-time"); time != orders_.end()) {
-      absl::SleepFor(absl::Milliseconds(std::stoi(time->second)));
-    }
+    absl::SleepFor(orders_.Time("step-time"));
     return Stepped{.completed = first.completed, .seconds = 0.5, .digest = DigestOf(first)};
   }
 
   absl::StatusOr<Decoded> Decode(uint64_t id, RowSink rows) override {
     if (absl::Status status = Obey("decode"); !status.ok()) return status;
+    absl::SleepFor(orders_.Time("decode-time"));
     const Job& job = jobs_.at(id);
+    if (job.fails && job.completed == job.parameters.steps) {
+      return absl::InvalidArgumentError("the job fails because the fake worker was told so");
+    }
     uint64_t mixed = job.parameters.seed * 31 + job.completed;
     for (unsigned char c : absl::StrCat(job.parameters.prompt, OptionsOf(job.parameters))) mixed = mixed * 131 + c;
-    if (const auto salt = orders_.find("salt"); salt != orders_.end()) mixed += std::stoi(salt->second);
+    mixed += static_cast<uint64_t>(orders_.Number("salt"));
     std::vector<uint8_t> row(3 * static_cast<size_t>(job.parameters.width));
     for (int32_t y = 0; sends_results_ && y < job.parameters.height; ++y) {
       for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<uint8_t>(mixed + 2 * y + i);
@@ -187,7 +168,7 @@ class FakeHandler final : public CommandHandler {
   absl::StatusOr<LatentValues> Predict(uint64_t, const LatentValues& latents,
                                        absl::Span<const uint64_t> beside) override {
     LatentValues prediction = latents;
-    if (!beside.empty() && orders_.count("batch-drift") != 0) prediction.values[0] += 1;
+    if (!beside.empty() && orders_.Has("batch-drift")) prediction.values[0] += 1;
     return prediction;
   }
 
@@ -200,12 +181,24 @@ class FakeHandler final : public CommandHandler {
   struct Job {
     JobParameters parameters;
     int32_t completed = 0;
+    bool fails = false;
+    bool dies = false;
   };
+
+  bool IsTurnOf(const std::string& order) const {
+    const int64_t every = orders_.Number(order);
+    return every > 0 && started_jobs_ % every == 0;
+  }
+
+  [[noreturn]] static void Die(const std::string& where) {
+    std::cerr << "fake worker: die in " << where << std::endl;
+    raise(SIGKILL);
+    while (true) pause();
+  }
 
   uint64_t DigestOf(const Job& job) const {
     const auto drifting = [&](const std::string& order) {
-      const auto drift = orders_.find(order);
-      return drift != orders_.end() && job.completed >= std::stoi(drift->second);
+      return orders_.Has(order) && job.completed >= orders_.Number(order);
     };
     const bool drifts = drifting("drift") || drifting(absl::StrCat("drift-of-", job.parameters.prompt)) ||
                         (!serial_ && drifting("layout-drift"));
@@ -213,27 +206,27 @@ class FakeHandler final : public CommandHandler {
   }
 
   void WaitAtGate(const std::string& prompt) const {
-    const auto gate = orders_.find("gate");
-    if (gate == orders_.end() || !absl::StrContains(prompt, "gated")) return;
-    while (access(gate->second.c_str(), F_OK) != 0) absl::SleepFor(absl::Milliseconds(2));
+    const std::string gate = orders_.Text("gate");
+    if (gate.empty() || !absl::StrContains(prompt, "gated")) return;
+    while (access(gate.c_str(), F_OK) != 0) absl::SleepFor(absl::Milliseconds(2));
   }
 
   absl::Status Obey(const std::string& call, const std::string& prompt = "") {
-    auto order = orders_.find(absl::StrCat(call, "-of-", prompt));
-    if (order == orders_.end()) order = orders_.find(call);
-    if (order == orders_.end()) return absl::OkStatus();
-    if (order->second == "error") return absl::InvalidArgumentError(absl::StrCat(call, " fails as it was told to"));
-    if (order->second == "throw") throw std::runtime_error(call + " throws as it was told to\nframe #0: secret");
-    if (order->second == "exhausted") throw std::bad_alloc();
-    std::cerr << "fake worker: " << order->second << " in " << call << std::endl;
-    if (order->second == "die") raise(SIGKILL);
+    const std::string fault = orders_.Fault(call, prompt);
+    if (fault.empty() || fault == "warn") return absl::OkStatus();
+    if (fault == "error") return absl::InvalidArgumentError(absl::StrCat(call, " fails as it was told to"));
+    if (fault == "throw") throw std::runtime_error(call + " throws as it was told to\nframe #0: secret");
+    if (fault == "exhausted") throw std::bad_alloc();
+    if (fault == "die") Die(call);
+    std::cerr << "fake worker: " << fault << " in " << call << std::endl;
     while (true) pause();
   }
 
-  const std::map<std::string, std::string> orders_;
+  const FakeOrders orders_;
   const bool serial_;
   const bool sends_results_;
   std::map<uint64_t, Job> jobs_;
+  int64_t started_jobs_ = 0;
   bool caches_ = false;
   std::set<std::string> encoded_;  // prompts
 };
@@ -241,16 +234,25 @@ class FakeHandler final : public CommandHandler {
 int Main(int argc, char** argv) {
   std::map<std::string, std::string> options;
   for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
-  std::map<std::string, std::string> orders = ReadOrders(options["--rank"]);
-  if (options["--socket"].empty()) return 2;
-  if (orders.count("exit") != 0) {
+  int64_t rank = 0;
+  if (options["--socket"].empty() || (options.contains("--rank") && !absl::SimpleAtoi(options["--rank"], &rank))) {
+    std::cerr << "tessera-fake-worker: takes the options of tessera-worker" << std::endl;
+    return 2;
+  }
+  const char* text = std::getenv("TESSERA_FAKE_WORKER");
+  absl::StatusOr<FakeOrders> orders = FakeOrders::Read(text == nullptr ? "" : text, rank);
+  if (!orders.ok()) {
+    std::cerr << orders.status().message() << std::endl;
+    return 2;
+  }
+  if (orders->Has("exit")) {
     std::cerr << "fake worker: ends as it was told to" << std::endl;
-    return std::stoi(orders["exit"]);
+    return static_cast<int>(orders->Number("exit"));
   }
   const bool lingers = !options["--linger"].empty();
-  while (orders.count("mute") != 0 || (lingers && orders.count("mute-if-lingering") != 0)) pause();
-  const bool first = options["--rank"].empty() || options["--rank"] == "0";
-  FakeHandler handler(std::move(orders), options["--layout"], first);
+  while (orders->Has("mute") || (lingers && orders->Has("mute-if-lingering"))) pause();
+  const bool first = rank == 0;
+  FakeHandler handler(*std::move(orders), options["--layout"], first);
   double linger = 0;
   if (lingers && !absl::SimpleAtod(options["--linger"], &linger)) return 2;
   const absl::Status status = ServeControlChannel(

@@ -1,0 +1,55 @@
+// What a fake worker is told: how long its work takes, and what shall go wrong.
+//
+// Orders stand in one text with blanks between them. The first of two of one name counts.
+//   step-time=MS            every step takes so long; encode-time, decode-time and load-time likewise; at most 5000
+//   error-every=N           every Nth job that the process starts fails when it is decoded
+//   die-every=N             the process is killed in the middle of every Nth job that it starts
+//   CALL=error              describe, load, start, step3, decode, end: an error reply
+//   CALL=throw              a C++ exception
+//   CALL=exhausted          std::bad_alloc
+//   CALL=die                SIGKILL
+//   CALL=hang               never answers
+//   start=warn              the job is started with a warning
+//   any-model               describes folders that do not exist, too
+//   exit=CODE               ends before it listens
+//   mute                    never listens
+//   mute-if-lingering       the same where it was told to outlive its controller
+//   no-device               refuses to load: the device is not there
+//   no-room                 one rank refuses to load: there is no memory for more than a block at a time
+//   salt=N                  other pixels for the same request
+//   drift=N                 other latents from step N on; drift-of-WORD for jobs with that prompt
+//   layout-drift=N          the same in a group of several ranks
+//   batch-drift             another prediction beside other jobs
+//   gate=FILE               the first step of a job whose prompt holds "gated" waits until FILE exists
+//   loads=FILE              a line more in this file whenever it loads
+// An order that begins with rankN: is for that rank of the group alone; CALL-of-WORD is for jobs with that prompt.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace tessera {
+
+class FakeOrders {
+ public:
+  // Those for one rank. INVALID_ARGUMENT names an order that is none.
+  static absl::StatusOr<FakeOrders> Read(absl::string_view text, int64_t rank);
+
+  bool Has(const std::string& name) const { return orders_.contains(name); }
+  // Empty, and 0, where it was not ordered.
+  std::string Text(const std::string& name) const;
+  int64_t Number(const std::string& name) const;
+  absl::Duration Time(const std::string& name) const { return absl::Milliseconds(Number(name)); }
+  // What shall go wrong in a call for a job with this prompt; empty: nothing.
+  std::string Fault(const std::string& call, const std::string& prompt) const;
+
+ private:
+  std::map<std::string, std::string> orders_;
+};
+
+}  // namespace tessera

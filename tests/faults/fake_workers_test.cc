@@ -1,0 +1,112 @@
+// `tessera serve --fake-workers`: the whole server over workers that need no model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "tests/faults/test_server.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class FakeWorkersTest : public ::testing::Test {
+ protected:
+  TestServer& Start(const std::string& orders, std::vector<std::string> groups = {"{model: nowhere}"}) {
+    server_ = std::make_unique<TestServer>(
+        TestServerOptions{.worker = FAKE_WORKER, .orders = orders, .fake_workers = true, .groups = std::move(groups)});
+    EXPECT_TRUE(server_->Start());
+    server_->WaitUntilReady();
+    return *server_;
+  }
+
+  ChildOptions Command(const std::vector<std::string>& arguments) {
+    ChildOptions child = {.arguments = {TESSERA_EXECUTABLE, "serve"},
+                          .folder = ::testing::TempDir(),
+                          .environment = {{"PATH", "/usr/bin:/bin"}}};
+    child.arguments.insert(child.arguments.end(), arguments.begin(), arguments.end());
+    return child;
+  }
+
+  std::unique_ptr<TestServer> server_;
+};
+
+TEST_F(FakeWorkersTest, ModelsAndDevicesOfAConfigurationNeedNotBeThere) {
+  TestServer& server =
+      Start("step-time=0", {"{model: flux-dev, layout: \"cfg=2,ulysses=2\", devices: [cuda:0, cuda:1, cuda:2, cuda:3]}",
+                            "{model: absent/sd3, name: other}"});
+  EXPECT_EQ(server.Workers().size(), 5u);
+  const std::string job = server.Submit("apple");
+  EXPECT_EQ(server.Ended(job), "done");
+  EXPECT_EQ(server.Get(job).at("layout"), "cfg=2,ulysses=2");
+  EXPECT_EQ(server.Ended(server.Submit("pear", R"(, "model": "other")")), "done");
+}
+
+TEST_F(FakeWorkersTest, TheQueueOfRealModelsIsLeftAlone) {
+  TestServer& server = Start("step-time=0");
+  EXPECT_EQ(server.Ended(server.Submit("apple")), "done");
+  EXPECT_FALSE(std::filesystem::exists(server.folder() + "/data"));
+  EXPECT_TRUE(std::filesystem::exists(server.folder() + "/data-fake/jobs.sqlite"));
+}
+
+TEST_F(FakeWorkersTest, EveryNthJobFailsWhereThatIsOrdered) {
+  TestServer& server = Start("step-time=0 error-every=3");
+  for (const char* outcome : {"done", "done", "failed", "done"}) {
+    EXPECT_EQ(server.Ended(server.Submit("apple")), outcome);
+  }
+  EXPECT_EQ(server.Group().at("restarts").to_number<int>(), 0);
+}
+
+TEST_F(FakeWorkersTest, EveryNthJobKillsItsWorkersAndIsMadeByTheNextOnes) {
+  TestServer& server = Start("step-time=0 die-every=2", {"{model: nowhere, layout: \"cfg=2\"}"});
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(server.Ended(server.Submit("apple")), "done");
+  EXPECT_EQ(server.Group().at("restarts").to_number<int>(), 1);
+}
+
+TEST_F(FakeWorkersTest, PromptsAskForTrouble) {
+  TestServer& server = Start("step-time=0");
+  const std::string failed = server.Submit("[fail]");
+  EXPECT_EQ(server.Ended(failed), "failed");
+  EXPECT_THAT(boost::json::serialize(server.Get(failed).at("error")), HasSubstr("fails as it was told to"));
+  const std::string warned = server.Submit("[warn]");
+  EXPECT_EQ(server.Ended(warned), "done");
+  EXPECT_THAT(boost::json::serialize(server.Get(warned).at("warnings")), HasSubstr("the prompt asks for a warning"));
+  const std::string deadly = server.Submit("[die]");
+  EXPECT_EQ(server.Ended(deadly), "failed");
+  EXPECT_THAT(boost::json::serialize(server.Get(deadly).at("error")), HasSubstr("was killed by signal 9"));
+  // Whoever kills the server before that leaves the dead worker's socket to the next server.
+  WaitUntil("restarted", [&] { return server.Group().at("restarts").to_number<int>() == 3; });
+}
+
+TEST_F(FakeWorkersTest, OutliveAServerThatIsKilled) {
+  TestServer& server = Start("");
+  server.options().orders = absl::StrCat("step-time=0 loads=", server.folder(), "/loads");
+  server.Kill();
+  ASSERT_TRUE(server.Start()) << "with workers that it did not start";
+  server.WaitUntilReady();
+  EXPECT_EQ(server.Ended(server.Submit("apple")), "done");
+  EXPECT_FALSE(std::filesystem::exists(server.folder() + "/loads")) << "those of the server before were adopted";
+}
+
+TEST_F(FakeWorkersTest, WithoutAConfigurationServeOneModelUnderTheNamesThatClientsUse) {
+  ChildProcess process(Command({"--fake-workers", "--print-config"}));
+  EXPECT_EQ(process.Wait(), 0) << process.errors();
+  EXPECT_THAT(process.output(), AllOf(HasSubstr("fake"), HasSubstr("gpt-image-1"), HasSubstr("tessera-data-fake")));
+}
+
+TEST_F(FakeWorkersTest, OrdersThatAreNoneAreRefusedBeforeAnythingStarts) {
+  ChildProcess process(Command({"--fake-workers", "--fake-orders", "stpe-time=5"}));
+  EXPECT_EQ(process.Wait(), 2);
+  EXPECT_THAT(process.errors(), HasSubstr("'stpe-time=5' is no order"));
+  ChildProcess alone(Command({"--fake-orders", "step-time=5"}));
+  EXPECT_EQ(alone.Wait(), 2);
+  EXPECT_THAT(alone.errors(), HasSubstr("--fake-orders needs --fake-workers"));
+}
+
+}  // namespace
+}  // namespace tessera
