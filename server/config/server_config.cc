@@ -293,7 +293,7 @@ std::string ServerConfigText(const ServerConfig& config) {
     Write(out, "threads", group.threads);
     Write(out, "text_encoders", group.text_encoders);
     Write(out, "autoencoder", group.autoencoder);
-    Write(out, "stream_blocks", group.stream_blocks);
+    WriteFlag(out, "stream_blocks", group.stream_blocks);
     out << YAML::EndMap;
   }
   out << YAML::EndSeq;

@@ -53,11 +53,11 @@ ran() {
 }
 is_png() { cmp -s <(head -c 8 "$1") <(printf '\x89PNG\r\n\x1a\n') || fail "$1 is no PNG file"; }
 
-ran generate 'red apple' generated.png -- '^accepted as job_' '^step [0-9]+ of [0-9]+$' '^wrote generated.png$'
+ran generate 'red apple' generated.png -- '^accepted as job-' '^step [0-9]+ of [0-9]+$' '^wrote generated.png$'
 is_png generated.png
-ran submit 'red apple' submitted.png -- '^accepted as job_' '^wrote submitted.png$'
+ran submit 'red apple' submitted.png -- '^accepted as job-' '^wrote submitted.png$'
 is_png submitted.png
-ran cancel 'red apple' -- '^step [0-9]+' '^job_.* ended as JOB_STATE_CANCELLED$'
+ran cancel 'red apple' -- '^step [0-9]+' '^job-.* ended as JOB_STATE_CANCELLED$'
 if example generate '' none.png 2>errors; then fail "an empty prompt is legal"; fi
 grep -q '^prompt' errors || fail "a refusal does not name its field: $(cat errors)"
 

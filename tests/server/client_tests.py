@@ -229,7 +229,7 @@ class Example(unittest.TestCase):
     def test_it_generates_with_progress(self):
         done = self.run_example("generate", "red apple", "generated.png")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stdout, r"accepted as job_\w+\n(.*\n)*step \d+ of \d+\n(.*\n)*wrote generated.png\n$")
+        self.assertRegex(done.stdout, r"accepted as job-[-\w]+\n(.*\n)*step \d+ of \d+\n(.*\n)*wrote generated.png\n$")
         self.assertTrue(pathlib.Path(self.folder.name, "generated.png").read_bytes().startswith(PNG))
 
     def test_it_submits_and_watches(self):
@@ -240,7 +240,7 @@ class Example(unittest.TestCase):
     def test_it_cancels(self):
         done = self.run_example("cancel", "red apple")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stdout, r"job_\w+ ended as JOB_STATE_CANCELLED\n$")
+        self.assertRegex(done.stdout, r"job-[-\w]+ ended as JOB_STATE_CANCELLED\n$")
 
     def test_it_says_what_the_server_refuses(self):
         done = self.run_example("generate", "", "none.png")
