@@ -1,7 +1,8 @@
 // Speed of layouts of two ranks against one, each rank a thread of its own core with single-threaded operators: a
 // denoise of a DiT of 1,024 tokens with random weights in fp32 and two guidance branches, as `bench_layouts [steps
-// [blocks]]`. The measure is what two processes that multiply matrices by themselves reach against one, in the same
-// run: cores share clock and memory, and two of them are not twice one.
+// [blocks [layout …]]]`. The measure is what two processes that multiply matrices by themselves reach against one, in
+// the same run: cores share clock and memory, and two of them are not twice one. Then what one rank's calls on axes of
+// size 1 cost it.
 #include <ATen/Parallel.h>
 #include <sched.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "models/dit/dit_transformer.h"
@@ -157,12 +159,62 @@ double SecondsOfDenoise(const Layout& layout, int steps, int blocks) {
   return seconds;
 }
 
+int64_t Calls(const Communicator& group) {
+  int64_t calls = 0;
+  for (int i = 0; i < kCollectives; ++i) calls += group.count(static_cast<Collective>(i)).calls;
+  return calls;
+}
+
+// Seconds of the dearest call on a group of one, with a tensor as the model has it.
+double SecondsOfNoOp() {
+  constexpr int kCalls = 100000;
+  const c10::InferenceMode no_gradients;
+  SingleRank one;
+  at::Tensor state = at::zeros({1, (kSide / kPatch) * (kSide / kPatch), kHeads * kHeadDim});
+  const std::vector<int64_t> rows = {state.size(1)};
+  double dearest = 0;
+  for (const std::function<void()>& call :
+       std::vector<std::function<void()>>{[&] { one.AllReduceSum(state); }, [&] { one.AllGather(state, rows, 1); },
+                                          [&] { one.Broadcast(state, 0); }}) {
+    const auto measure = [&] {
+      const Clock::time_point begin = Clock::now();
+      for (int i = 0; i < kCalls; ++i) call();
+      return Seconds(begin) / kCalls;
+    };
+    dearest = std::max(dearest, Best(measure));
+  }
+  return dearest;
+}
+
+// Of one rank's step of that model.
+double CallsOfAStep(int blocks) {
+  constexpr int kSteps = 4;
+  const c10::InferenceMode no_gradients;
+  SingleRank one;
+  const RankGroups groups = RankGroups::Alone(one);
+  const BenchFamily family(blocks, {});
+  Denoiser denoiser(family, groups);
+  DenoiseJob job = GuidedJob(family, kSteps);
+  DenoiseJob* batch[] = {&job};
+  while (!job.done()) denoiser.Step(batch);
+  denoiser.Flush();
+  return static_cast<double>(Calls(one)) / kSteps;
+}
+
 int Main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const int steps = argc > 1 ? std::atoi(argv[1]) : 20, blocks = argc > 2 ? std::atoi(argv[2]) : 8;
   if (steps < 1 || blocks < 2) {
-    std::fprintf(stderr, "bench_layouts [steps [blocks]]: at least 1 and 2\n");
+    std::fprintf(stderr, "bench_layouts [steps [blocks [layout …]]]: at least 1 and 2\n");
     return 2;
+  }
+  std::vector<std::string> layouts(argv + std::min(argc, 3), argv + argc);
+  if (layouts.empty()) layouts = {"cfg=2", "ulysses=2", "ring=2", "pipe=2", "pipe=2,patches=4,warmup=1"};
+  for (const std::string& layout : layouts) {
+    if (const absl::Status legal = ParseLayout(layout).status(); !legal.ok()) {
+      std::fprintf(stderr, "%s\n", std::string(legal.message()).c_str());
+      return 2;
+    }
   }
   const double one_process = Best([] { return SecondsOfProcesses(1); });
   const double two_processes = Best([] { return SecondsOfProcesses(2); });
@@ -170,11 +222,14 @@ int Main(int argc, char** argv) {
   std::printf("two matmul processes: %.2f times one\n", reference);
   const double serial = Best([&] { return SecondsOfDenoise({}, steps, blocks); });
   std::printf("%-28s %8.3f s\n", "serial", serial);
-  for (const char* text : {"cfg=2", "ulysses=2", "ring=2", "pipe=2", "pipe=2,patches=4,warmup=1"}) {
+  for (const std::string& text : layouts) {
     const double seconds = Best([&] { return SecondsOfDenoise(*ParseLayout(text), steps, blocks); });
-    std::printf("%-28s %8.3f s  %.2f times serial, %5.1f %% of the processes'\n", text, seconds, serial / seconds,
-                100 * serial / seconds / reference);
+    std::printf("%-28s %8.3f s  %.2f times serial, %5.1f %% of the processes'\n", text.c_str(), seconds,
+                serial / seconds, 100 * serial / seconds / reference);
   }
+  const double calls = CallsOfAStep(blocks), no_op = SecondsOfNoOp(), step = serial / steps;
+  std::printf("axes of size 1: %.1f calls a step of at most %.0f ns each, %.4f %% of a step\n", calls, 1e9 * no_op,
+              100 * calls * no_op / step);
   return 0;
 }
 
