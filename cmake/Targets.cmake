@@ -10,7 +10,7 @@ if(TESSERA_SANITIZE)
   target_compile_options(tessera_options INTERFACE -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(tessera_options INTERFACE -fsanitize=${TESSERA_SANITIZE})
   # GCC's sanitizers make it report uninitialised reads inside the standard library.
-  target_compile_options(tessera_options INTERFACE -Wno-maybe-uninitialized)
+  target_compile_options(tessera_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
 
 if(TESSERA_FUZZ)
