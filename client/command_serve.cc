@@ -1,9 +1,11 @@
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,11 +20,13 @@
 #include "client/json_line.h"
 #include "client/model_location.h"
 #include "client/reporter.h"
+#include "client/supervised_server.h"
 #include "runtime/fake_worker/fake_orders.h"
 #include "server/config/server_config.h"
 #include "server/edge/server_edges.h"
 #include "server/generation_request.h"
 #include "server/serving/durable_image_service.h"
+#include "server/supervision/supervisor.h"
 #include "server/worker_process.h"
 
 namespace tessera {
@@ -36,6 +40,7 @@ struct ServeOptions {
   std::string model_folders;
   std::string fake_orders;
   bool print_config = false;
+  bool no_supervisor = false;
   bool fake_workers = false;
 };
 
@@ -46,6 +51,14 @@ void Log(const std::string& text) {
                                     {"text", JsonText(text)}};
   const std::string bytes = boost::json::serialize(line) + "\n";
   std::fwrite(bytes.data(), 1, bytes.size(), stderr);
+}
+
+// Every connection is a file. gRPC stops listening for good when it cannot open another one.
+void RaiseFileLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) Log("the number of open files stays at the limit that was inherited");
 }
 
 // What the fake workers do unless they are told otherwise.
@@ -123,6 +136,13 @@ class Serve {
       std::fputs(ServerConfigText(config).c_str(), stdout);
       return ExitCode::kOk;
     }
+    if (!options_.no_supervisor) {
+      const absl::StatusOr<std::optional<std::string>> message = MessageOfSupervisor();
+      if (!message.ok()) return Fail(Stage::kJob, message.status());
+      if (!message->has_value()) return Supervise();
+      if (absl::Status status = TakePorts(**message, config); !status.ok()) return Fail(Stage::kJob, status);
+    }
+    RaiseFileLimit();
 
     const absl::StatusOr<CertifyPolicy> certify = ParseCertifyPolicy(config.certify);
     if (!certify.ok()) return Fail(Stage::kOptions, certify.status());
@@ -145,6 +165,11 @@ class Serve {
  private:
   ExitCode Fail(Stage stage, const absl::Status& status) const {
     return ReportError(*reporter_, interrupts_, stage, status);
+  }
+
+  ExitCode Supervise() {
+    const absl::StatusOr<int> code = SuperviseServer(interrupts_, Log);
+    return code.ok() ? static_cast<ExitCode>(*code) : Fail(Stage::kJob, code.status());
   }
 
   ExitCode ServeUntilInterrupted(const ServerConfig& config, DurableImageService& service) {
@@ -181,6 +206,7 @@ CommandRun AddServe(CLI::App& app) {
           options->config);
   AddText(app, {"--models-dir", "Further folders with models, separated by colons", "FOLDERS"}, options->model_folders);
   AddFlag(app, "--print-config", "Print the whole configuration with its defaults, and end", options->print_config);
+  AddFlag(app, "--no-supervisor", "Serve in this process itself, which a crash ends", options->no_supervisor);
   AddFlag(app, "--fake-workers", "Workers that need no model and make pictures of nothing, for those who write clients",
           options->fake_workers);
   AddText(app, {"--fake-orders", "How long their work takes and what shall go wrong, see docs/serve.md", "ORDERS"},

@@ -35,7 +35,7 @@ JobStore::~JobStore() = default;
 absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const JobStoreOptions& options) {
   ProcessLock lock;
   if (options.vfs.empty()) {
-    absl::StatusOr<ProcessLock> taken = ProcessLock::Take(options.path + ".lock");
+    absl::StatusOr<ProcessLock> taken = ProcessLock::Take(options.path + ".lock", options.patience);
     if (!taken.ok()) return taken.status();
     lock = *std::move(taken);
   }

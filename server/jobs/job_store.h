@@ -45,6 +45,7 @@ struct JobStoreOptions {
   absl::Duration retention = absl::Hours(24);  // of an ended job, its images and its idempotency key
   absl::Duration lease = absl::Seconds(60);
   uint64_t max_image_bytes = uint64_t{1} << 30;
+  absl::Duration patience;  // with another process that has the store and may be just ending
   // Called on the way with the name of the point reached ("submit.before_commit"); tests end the process there.
   std::function<void(absl::string_view)> at_point;
 };

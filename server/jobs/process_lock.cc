@@ -9,16 +9,27 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 namespace tessera {
+namespace {
 
-absl::StatusOr<ProcessLock> ProcessLock::Take(const std::string& path) {
+constexpr absl::Duration kPause = absl::Milliseconds(20);
+
+}  // namespace
+
+absl::StatusOr<ProcessLock> ProcessLock::Take(const std::string& path, absl::Duration patience) {
   ProcessLock lock;
   lock.file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock.file_ < 0) {
     return absl::UnavailableError(absl::StrCat("cannot open \"", path, "\": ", std::strerror(errno)));
   }
-  if (::flock(lock.file_, LOCK_EX | LOCK_NB) != 0) {
+  const absl::Time deadline = absl::Now() + patience;
+  while (::flock(lock.file_, LOCK_EX | LOCK_NB) != 0) {
+    if (absl::Now() < deadline) {
+      absl::SleepFor(kPause);
+      continue;
+    }
     return absl::FailedPreconditionError(
         "another process uses this job store; each server needs a data folder of its "
         "own");

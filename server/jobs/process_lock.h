@@ -4,13 +4,15 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace tessera {
 
 class ProcessLock final {
  public:
-  // FAILED_PRECONDITION where another process holds it. Makes the file `path`, which stays.
-  static absl::StatusOr<ProcessLock> Take(const std::string& path);
+  // FAILED_PRECONDITION where another process holds it for longer than `patience`, which one that is just ending does
+  // not. Makes the file `path`, which stays.
+  static absl::StatusOr<ProcessLock> Take(const std::string& path, absl::Duration patience);
 
   ProcessLock() = default;  // holds nothing
   ProcessLock(ProcessLock&& other) noexcept;

@@ -20,6 +20,7 @@ namespace {
 
 constexpr int kPoolThreads = 4;
 constexpr int32_t kMaxRows = 8;  // of one batch
+constexpr absl::Duration kStorePatience = absl::Seconds(2);
 constexpr absl::Duration kDescribePatience = absl::Seconds(60);
 constexpr absl::Duration kProbePatience = absl::Seconds(60);
 constexpr absl::Duration kTick = absl::Milliseconds(250);
@@ -144,7 +145,8 @@ absl::Status DurableImageService::Open() {
   absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open({.path = options_.data_folder + "/jobs.sqlite",
                                                                     .files = &files_,
                                                                     .clock = &clock_,
-                                                                    .retention = options_.retention});
+                                                                    .retention = options_.retention,
+                                                                    .patience = kStorePatience});
   if (!store.ok()) return store.status();
   store_ = *std::move(store);
   std::vector<uint64_t> orphans;  // of models that are no longer served

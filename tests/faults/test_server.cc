@@ -68,7 +68,7 @@ std::vector<pid_t> TestServer::Workers() const {
 
 std::unique_ptr<ChildProcess> TestServer::Launch() {
   std::string config = absl::StrCat("data_folder: ", folder_, "/data\ncertify: off\nlisten:\n  http: {port: 0}\n",
-                                    "  grpc: off\n  admin: off\n", options_.settings, "groups:\n");
+                                    "  grpc: ", options_.grpc, "\n  admin: off\n", options_.settings, "groups:\n");
   for (const std::string& group : options_.groups) absl::StrAppend(&config, "  - ", group, "\n");
   Write("tessera.yaml",
         absl::StrReplaceAll(config, {{"TINY", folder_ + "/models/tiny"}, {"OTHER", folder_ + "/models/other"}}));
@@ -82,6 +82,7 @@ std::unique_ptr<ChildProcess> TestServer::Launch() {
   } else if (!options_.worker.empty()) {
     child.environment["TESSERA_WORKER"] = options_.worker;
   }
+  child.arguments.insert(child.arguments.end(), options_.arguments.begin(), options_.arguments.end());
   return std::make_unique<ChildProcess>(child);
 }
 
@@ -91,7 +92,9 @@ bool TestServer::Start() {
     ADD_FAILURE() << "the server did not start: " << process_->errors();
     return false;
   }
-  port_ = static_cast<uint16_t>(boost::json::parse(process_->output()).at("http").as_int64());
+  const boost::json::value ports = boost::json::parse(process_->output());
+  port_ = static_cast<uint16_t>(ports.at("http").as_int64());
+  grpc_port_ = static_cast<uint16_t>(ports.at("grpc").as_int64());
   return true;
 }
 

@@ -27,6 +27,8 @@ struct TestServerOptions {
   std::vector<std::string>
       groups;            // of the configuration, "{model: …, layout: serial}"; "TINY": the fake worker's model
   std::string settings;  // further lines of the configuration
+  std::string grpc = "off";            // of the configuration
+  std::vector<std::string> arguments;  // of `tessera serve`, beside its configuration
 };
 
 // Calls to the server are thread-safe, also while it is killed and started.
@@ -61,6 +63,7 @@ class TestServer {
   boost::json::object Group(size_t index = 0);  // of /v1/server
 
   uint16_t port() const { return port_; }
+  uint16_t grpc_port() const { return grpc_port_; }
   std::vector<pid_t> Workers() const;
   std::string folder() const { return folder_; }
   void Write(const std::string& name, const std::string& text) const;
@@ -74,7 +77,7 @@ class TestServer {
   TestServerOptions options_;
   std::string folder_;
   std::unique_ptr<ChildProcess> process_;
-  std::atomic<uint16_t> port_ = 0;
+  std::atomic<uint16_t> port_ = 0, grpc_port_ = 0;
 };
 
 }  // namespace tessera

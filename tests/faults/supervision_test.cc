@@ -1,0 +1,94 @@
+// `tessera serve` that crashes: what the next server, which its supervisor starts, finds and finishes.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "tests/faults/test_server.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The process that serves: the only child of the one that was started.
+pid_t ServingProcess(pid_t supervisor) {
+  pid_t child = 0;
+  WaitUntil("a serving process", [&] {
+    std::ifstream children(absl::StrCat("/proc/", supervisor, "/task/", supervisor, "/children"));
+    return static_cast<bool>(children >> child);
+  });
+  return child;
+}
+
+TestServerOptions Options() {
+  return {.worker = FAKE_WORKER, .orders = "", .groups = {"{model: TINY, layout: serial}"}};
+}
+
+void Crash(TestServer& server) {
+  const pid_t serving = ServingProcess(server.process().pid());
+  kill(serving, SIGABRT);
+  ASSERT_TRUE(WaitUntilGone(serving));
+}
+
+TEST(SupervisionTest, ACrashedServerIsBackOnItsPortsWithItsWorkersAndItsJobs) {
+  TestServer server(Options());
+  ASSERT_TRUE(server.Start());
+  server.WaitUntilReady();
+  EXPECT_EQ(server.Ended(server.Submit("warm up")), "done");
+  const std::vector<pid_t> workers = server.Workers();
+  ASSERT_EQ(workers.size(), 1u);
+  std::vector<std::string> jobs;
+  for (int i = 0; i < 5; ++i) jobs.push_back(server.Submit("apple", R"(, "num_inference_steps": 500)"));
+  Crash(server);
+  for (const std::string& job : jobs) EXPECT_EQ(server.Ended(job), "done");
+  EXPECT_EQ(server.Workers(), workers);
+  EXPECT_EQ(server.Terminate(), 0);
+}
+
+TEST(SupervisionTest, CrashesOfEveryServerInTurnLoseNothing) {
+  TestServer server(Options());
+  ASSERT_TRUE(server.Start());
+  server.WaitUntilReady();
+  EXPECT_EQ(server.Ended(server.Submit("warm up")), "done");
+  const std::vector<pid_t> workers = server.Workers();
+  const std::string job = server.Submit("apple", R"(, "num_inference_steps": 1000)");
+  for (int crash = 0; crash < 4; ++crash) {
+    Crash(server);
+    server.WaitUntilReady();  // its workers have a server again
+  }
+  EXPECT_EQ(server.Ended(job), "done");
+  EXPECT_EQ(server.Workers(), workers);
+  EXPECT_THAT(server.process().errors(), HasSubstr("signal 6"));
+  EXPECT_EQ(server.Terminate(), 0);
+}
+
+TEST(SupervisionTest, TheServingProcessEndsWithItsSupervisorAndTheNextServerAdopts) {
+  TestServer server(Options());
+  ASSERT_TRUE(server.Start());
+  server.WaitUntilReady();
+  EXPECT_EQ(server.Ended(server.Submit("warm up")), "done");
+  const std::vector<pid_t> workers = server.Workers();
+  const pid_t serving = ServingProcess(server.process().pid());
+  server.Kill();
+  EXPECT_TRUE(WaitUntilGone(serving));
+  ASSERT_TRUE(server.Start());
+  EXPECT_EQ(server.Ended(server.Submit("again")), "done");
+  EXPECT_EQ(server.Workers(), workers);
+  EXPECT_EQ(server.Terminate(), 0);
+}
+
+TEST(SupervisionTest, WithoutASupervisorACrashEndsIt) {
+  TestServer server(Options());
+  server.options().arguments = {"--no-supervisor"};
+  ASSERT_TRUE(server.Start());
+  server.process().Signal(SIGABRT);
+  ASSERT_TRUE(WaitUntilGone(server.process().pid()));
+  EXPECT_EQ(server.Terminate(), 1000 + SIGABRT);
+}
+
+}  // namespace
+}  // namespace tessera
