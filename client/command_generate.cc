@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "client/command.h"
 #include "client/generation_options.h"
+#include "client/generation_trace.h"
 #include "client/layout_session.h"
 #include "client/model_location.h"
 #include "client/model_options.h"
@@ -25,6 +26,7 @@ struct GenerateOptions {
   ModelOptions model;
   GenerationOptions generation;
   std::string preview;
+  std::string trace;
   std::string output = kDefaultNamePattern;
   bool overwrite = false;
   bool json = false;
@@ -42,7 +44,7 @@ std::string LocalOption(const GenerateOptions& options) {
         std::pair("--text-encoders", &model.text_encoders), std::pair("--vae", &model.autoencoder),
         std::pair("--prompt-cache", &model.prompt_cache), std::pair("--layout", &model.layout),
         std::pair("--ranks", &model.ranks), std::pair("--certify", &model.certify),
-        std::pair("--command-timeout", &model.command_timeout)}) {
+        std::pair("--command-timeout", &model.command_timeout), std::pair("--trace", &options.trace)}) {
     if (!typed->empty()) return name;
   }
   if (model.stream_blocks) return "--stream-blocks";
@@ -105,7 +107,11 @@ class Generation {
         MoveToLayout(options_.model, description_, placement_, interrupts_, *reporter_, session_);
     if (!standing.ok()) return Fail(Stage::kOptions, standing.status());
     standing_ = *std::move(standing);
-    absl::StatusOr<Loaded> loaded = session_->Load(placement_);
+    const auto warn = [this](const std::string& text) { reporter_->OnWarning(text); };
+    if (absl::Status traced = trace_.Open(options_.trace, standing_.layout.ranks(), warn); !traced.ok()) {
+      return Fail(Stage::kOutput, traced);
+    }
+    absl::StatusOr<Loaded> loaded = Load();
     if (!loaded.ok()) return Fail(Stage::kModel, loaded.status());
     reporter_->OnLoaded({.model = placement_.model,
                          .pipeline = description_.pipeline,
@@ -164,28 +170,38 @@ class Generation {
     if (!name.ok()) return Fail(Stage::kOptions, name.status());
     PreviewFile preview(*name);
     WorkerSession::Listener listener;
-    listener.started = [&](const JobStarted& started) { reporter_->OnStarted(image, job, started); };
-    listener.stepped = [&](const Stepped& stepped) { reporter_->OnStep(image, job.steps, stepped); };
+    listener.started = [&](const JobStarted& started) {
+      trace_.OnStarted(started);
+      reporter_->OnStarted(image, job, started);
+    };
+    listener.stepped = [&](const Stepped& stepped) {
+      trace_.OnStepped();
+      reporter_->OnStep(image, job.steps, stepped);
+    };
     listener.preview_every = preview_every_;
     listener.preview = [&](int32_t step, const Image& pixels) {
+      trace_.OnPreview();
       if (absl::Status status = preview.Write(pixels); !status.ok()) {
         reporter_->OnWarning(absl::StrCat("no preview: ", std::string(status.message())));
       } else {
         reporter_->OnPreview(image, step, preview.path());
       }
     };
+    trace_.OnImage(image);
     absl::StatusOr<WorkerSession::Picture> picture = session_->MakeImage(job, listener);
     if (picture.status().code() == absl::StatusCode::kDataLoss && standing_.layout.ranks() > 1) {
       if (absl::Status fallen = FallBack(picture.status()); !fallen.ok()) return Fail(Stage::kJob, fallen);
       picture = session_->MakeImage(job, listener);
     }
     if (!picture.ok()) return Fail(Stage::kJob, picture.status());
+    trace_.OnDecoded();
 
     absl::StatusOr<std::string> text = FormatParameters(
         MetadataOf(job, picture->started.sampler, ModelName(placement_.model), description_, placement_));
     if (!text.ok()) return Fail(Stage::kJob, text.status());
     absl::StatusOr<OutputFiles::Written> written = files.Write(*name, picture->image, *text);
     if (!written.ok()) return Fail(Stage::kOutput, written.status());
+    trace_.OnWritten();
     reporter_->OnImage({.image = image,
                         .seed = job.seed,
                         .steps = job.steps,
@@ -199,6 +215,14 @@ class Generation {
                         .seconds = absl::ToDoubleSeconds(absl::Now() - start),
                         .decode_seconds = picture->decode_seconds});
     return std::nullopt;
+  }
+
+  absl::StatusOr<Loaded> Load() {
+    trace_.OnWorkers(session_->group().Pids());
+    trace_.OnState("loading");
+    absl::StatusOr<Loaded> loaded = session_->Load(placement_);
+    trace_.OnState("ready");
+    return loaded;
   }
 
   // After the guard has stopped a job: the layout loses its certificate, and one rank goes on.
@@ -216,7 +240,7 @@ class Generation {
     if (!session.ok()) return session.status();
     session_ = *std::move(session);
     standing_ = {};
-    return session_->Load(placement_).status();
+    return Load().status();
   }
 
   const GenerateOptions& options_;
@@ -226,6 +250,7 @@ class Generation {
   LoadParameters placement_;
   ModelDescription description_;
   LayoutStanding standing_;
+  GenerationTrace trace_;
   std::unique_ptr<WorkerSession> session_;
 };
 
@@ -280,6 +305,7 @@ CommandRun AddGenerate(CLI::App& app) {
           options->output);
   AddFlag(app, "--overwrite", "Replace files that exist (default: a new name)", options->overwrite);
   AddText(app, {"--preview", "Write NAME.preview.png every so many steps", "N"}, options->preview);
+  AddText(app, {"--trace", "Write a timeline that Perfetto opens, see docs/command-line.md", "FILE"}, options->trace);
   AddFlag(app, "--json", "Tell events as JSON lines on standard output", options->json);
   AddFlag(app, "-q,--quiet", "Print nothing but the names of the images", options->quiet);
   AddWorkerOptions(app, options->model);

@@ -27,6 +27,7 @@
 #include "server/generation_request.h"
 #include "server/serving/durable_image_service.h"
 #include "server/supervision/supervisor.h"
+#include "server/trace/trace_file.h"
 #include "server/worker_process.h"
 
 namespace tessera {
@@ -39,6 +40,7 @@ struct ServeOptions {
   std::string config;
   std::string model_folders;
   std::string fake_orders;
+  std::string trace;
   bool print_config = false;
   bool no_supervisor = false;
   bool fake_workers = false;
@@ -152,6 +154,13 @@ class Serve {
                                              .retention = config.retention,
                                              .max_queued_jobs = config.limits.queued_jobs,
                                              .log = Log};
+    std::unique_ptr<TraceFile> trace;
+    if (!options_.trace.empty()) {
+      absl::StatusOr<std::unique_ptr<TraceFile>> created = TraceFile::Create(options_.trace, Log);
+      if (!created.ok()) return Fail(Stage::kOptions, created.status());
+      trace = *std::move(created);
+      service_options.trace = trace.get();
+    }
     for (const GroupConfig& group : config.groups) {
       absl::StatusOr<ServedGroupOptions> served = GroupOf(group, options_.model_folders, options_.fake_workers);
       if (!served.ok()) return Fail(Stage::kOptions, served.status());
@@ -209,6 +218,7 @@ CommandRun AddServe(CLI::App& app) {
   AddFlag(app, "--no-supervisor", "Serve in this process itself, which a crash ends", options->no_supervisor);
   AddFlag(app, "--fake-workers", "Workers that need no model and make pictures of nothing, for those who write clients",
           options->fake_workers);
+  AddText(app, {"--trace", "Write a timeline of jobs and groups, see docs/serve.md", "FILE"}, options->trace);
   AddText(app, {"--fake-orders", "How long their work takes and what shall go wrong, see docs/serve.md", "ORDERS"},
           options->fake_orders);
   SetFooter(app,

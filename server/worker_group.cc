@@ -136,6 +136,12 @@ std::vector<WorkerIdentity> WorkerGroup::Identities() const {
   return identities;
 }
 
+std::vector<pid_t> WorkerGroup::Pids() const {
+  std::vector<pid_t> pids;
+  for (const Worker& worker : workers_) pids.push_back(worker.process->pid());
+  return pids;
+}
+
 absl::Status WorkerGroup::Resume() {
   std::vector<absl::StatusOr<WorkerProgress>> answers;
   const absl::StatusOr<WorkerProgress> resumed =

@@ -90,6 +90,7 @@ class WorkerGroup {
   int ranks() const { return static_cast<int>(workers_.size()); }
   const Layout& layout() const { return options_.layout; }
   pid_t pid(int rank) const { return workers_[static_cast<size_t>(rank)].process->pid(); }
+  std::vector<pid_t> Pids() const;  // by rank
 
   // Of all ranks together; 0 when the system does not say.
   uint64_t PeakMemoryBytes() const;

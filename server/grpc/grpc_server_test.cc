@@ -373,5 +373,21 @@ TEST_F(GrpcServerTest, RefusesToListenBeyondLoopbackWithoutAProxy) {
   EXPECT_THAT(std::string(server.status().message()), HasSubstr("behind_proxy"));
 }
 
+TEST_F(GrpcServerTest, RecordsTheTraceparentOfACallIfItIsWellFormed) {
+  StartWith();
+  const std::string legal = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  for (const std::string& sent : {legal, std::string("00-0af7-b7ad-01")}) {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    context.AddMetadata("traceparent", sent);
+    v1::ListModelsResponse response;
+    EXPECT_TRUE(stub_->ListModels(&context, {}, &response).ok());
+  }
+  std::unique_lock lock(mutex_);
+  ASSERT_TRUE(recorded_.wait_for(lock, std::chrono::seconds(60), [this] { return records_.size() == 2; }));
+  EXPECT_EQ(records_[0].trace_parent, legal);
+  EXPECT_EQ(records_[1].trace_parent, "");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -2,7 +2,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -14,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/utf8.h"
-#include "server/digest.h"
 #include "server/grpc/proto_values.h"
+#include "server/service/call_ids.h"
 #include "server/service/job_event_pump.h"
 #include "server/service/service_error.h"
 #include "server/service/submission.h"
@@ -27,7 +26,6 @@ namespace {
 constexpr size_t kMaxMessageBytes = 2048;   // of an error: it travels in a header
 constexpr size_t kEnoughPending = 8 << 20;  // bytes that wait for a client before it gets no more previews
 constexpr size_t kMaxPending = 256 << 20;   // and before its call is ended
-constexpr size_t kMaxRequestIdBytes = 128;
 
 struct CallContext {
   ImageService& service;
@@ -57,15 +55,12 @@ grpc::Status ToGrpc(const absl::Status& status, grpc::CallbackServerContext& con
 }
 
 absl::StatusOr<Caller> Authenticate(CallGate& gate, grpc::CallbackServerContext& context) {
-  const std::string sent = Metadata(context, "x-request-id").value_or("");
-  const bool legal = !sent.empty() && sent.size() <= kMaxRequestIdBytes &&
-                     std::all_of(sent.begin(), sent.end(), [](char c) { return c > ' ' && c <= '~'; });
-  const std::string request_id = legal ? sent : RandomId("req_");
+  const std::string request_id = RequestIdFrom(Metadata(context, "x-request-id").value_or(""));
   context.AddInitialMetadata("x-request-id", request_id);
   absl::StatusOr<Caller> caller = gate.Authenticate(Metadata(context, "authorization"));
   if (caller.ok()) {
     caller->request_id = request_id;
-    caller->trace_parent = Metadata(context, "traceparent").value_or("");
+    caller->trace_parent = TraceParentFrom(Metadata(context, "traceparent").value_or(""));
   }
   return caller;
 }

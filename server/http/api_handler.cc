@@ -10,6 +10,7 @@
 #include "server/digest.h"
 #include "server/http/api_routes.h"
 #include "server/http/error_response.h"
+#include "server/service/call_ids.h"
 
 namespace tessera {
 namespace {
@@ -72,10 +73,10 @@ ApiHandler::ApiHandler(ImageService& service, CallGate& gate, ApiOptions options
 
 void ApiHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   CallRecord record;
-  record.request_id = RequestIdOf(request);
+  record.request_id = RequestIdFrom(request.Header("x-request-id").value_or(""));
   record.method = request.method.substr(0, 16);
   record.peer = request.peer;
-  record.trace_parent = TraceParentOf(request);
+  record.trace_parent = TraceParentFrom(request.Header("traceparent").value_or(""));
   record.request_bytes = request.body.size();
   std::vector<HttpHeader> headers = {
       {"x-request-id", record.request_id}, {"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"}};

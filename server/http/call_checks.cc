@@ -5,14 +5,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "server/digest.h"
 #include "server/generation_request.h"
 
 namespace tessera {
 namespace {
 
-constexpr size_t kMaxRequestIdBytes = 128;
 constexpr size_t kMaxHostBytes = 255;
 
 bool IsDigits(absl::string_view text) { return std::all_of(text.begin(), text.end(), absl::ascii_isdigit); }
@@ -38,13 +35,6 @@ std::optional<std::string> HostWithoutPort(absl::string_view host) {
   return absl::AsciiStrToLower(name);
 }
 
-bool IsLowerHex(absl::string_view text, size_t digits) {
-  return text.size() == digits &&
-         std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f'); });
-}
-
-bool IsZero(absl::string_view text) { return text.find_first_not_of('0') == absl::string_view::npos; }
-
 }  // namespace
 
 std::optional<CheckFailure> CheckHost(const HttpRequest& request, const HostRules& rules) {
@@ -69,21 +59,6 @@ std::optional<CheckFailure> CheckOrigin(const HttpRequest& request, const HostRu
   }
   return CheckFailure{403, absl::StrCat("scripts of ", QuotedValue(*origin),
                                         " may not call this server; its configuration lists those that may (origins)")};
-}
-
-std::string RequestIdOf(const HttpRequest& request) {
-  const std::string sent = request.Header("x-request-id").value_or("");
-  const bool legal = !sent.empty() && sent.size() <= kMaxRequestIdBytes &&
-                     std::all_of(sent.begin(), sent.end(), [](char c) { return c > ' ' && c <= '~'; });
-  return legal ? sent : RandomId("req_");
-}
-
-std::string TraceParentOf(const HttpRequest& request) {
-  const std::string sent = request.Header("traceparent").value_or("");
-  const std::vector<std::string> parts = absl::StrSplit(sent, '-');
-  const bool legal = parts.size() == 4 && parts[0] == "00" && IsLowerHex(parts[1], 32) && !IsZero(parts[1]) &&
-                     IsLowerHex(parts[2], 16) && !IsZero(parts[2]) && IsLowerHex(parts[3], 2);
-  return legal ? sent : "";
 }
 
 }  // namespace tessera

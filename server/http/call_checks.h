@@ -27,10 +27,4 @@ std::optional<CheckFailure> CheckHost(const HttpRequest& request, const HostRule
 // 403 for a page of another origin: no scripts of other sites, unless the rules name them.
 std::optional<CheckFailure> CheckOrigin(const HttpRequest& request, const HostRules& rules);
 
-// The client's x-request-id if it is 1 to 128 visible ASCII characters; else a new one.
-std::string RequestIdOf(const HttpRequest& request);
-
-// The client's traceparent if it is well-formed (W3C Trace Context, level 1); else empty.
-std::string TraceParentOf(const HttpRequest& request);
-
 }  // namespace tessera

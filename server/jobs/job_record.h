@@ -95,6 +95,7 @@ struct QueuedTask {
   Blame blame;
   absl::Time created = absl::InfinitePast();
   std::optional<absl::Time> deadline;
+  std::string trace_parent;
   const JobRequest* request = nullptr;  // valid during the call that hands this out
 };
 

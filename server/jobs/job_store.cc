@@ -89,6 +89,7 @@ absl::StatusOr<Recovery> JobStore::Recover(absl::FunctionRef<void(const QueuedTa
              .blame = entry.task.blame,
              .created = entry.job.created,
              .deadline = entry.job.deadline,
+             .trace_parent = stored->trace_parent,
              .request = &stored->request});
     });
   });

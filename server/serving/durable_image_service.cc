@@ -69,7 +69,8 @@ DurableImageService::DurableImageService(const DurableServiceOptions& options)
       files_(options.data_folder + "/images"),
       started_(clock_.Now()),
       started_elapsed_(clock_.Elapsed()),
-      scheduler_({.max_waiting = options.max_queued_jobs, .max_expected_wait = options.max_expected_wait}) {}
+      scheduler_({.max_waiting = options.max_queued_jobs, .max_expected_wait = options.max_expected_wait}),
+      trace_(options.trace) {}
 
 DurableImageService::~DurableImageService() {
   {
@@ -113,7 +114,8 @@ absl::Status DurableImageService::AddGroups() {
                                  .certificates = options_.data_folder + "/certificates",
                                  .records = options_.data_folder + "/workers",
                                  .first_back_off = options_.first_back_off,
-                                 .progress = options_.progress};
+                                 .progress = options_.progress,
+                                 .trace = options_.trace};
     if (runner.load.threads == 0) {
       runner.load.threads = std::max<int32_t>(
           1, static_cast<int32_t>(std::thread::hardware_concurrency() / std::max<int64_t>(replicas, 1)));
@@ -188,7 +190,7 @@ void DurableImageService::Enqueue(const QueuedTask& queued, uint64_t ticket) {
       .enqueued = queued.created,
       .deadline = queued.deadline,
       .alone = queued.blame.alone};
-  live_.Add(queued, plan);
+  trace_.OnQueued(live_.Add(queued, plan).image, queued.created);
   scheduler_.Enqueue(plan, Now(), ticket).IgnoreError();  // ids are never used twice
 }
 
@@ -233,6 +235,7 @@ absl::StatusOr<Submitted> DurableImageService::Submit(const Caller& caller, cons
                .blame = task.blame,
                .created = record.created,
                .deadline = record.deadline,
+               .trace_parent = record.trace_parent,
                .request = &record.request},
               ticket);
     }
@@ -320,8 +323,10 @@ absl::StatusOr<Job> DurableImageService::Cancel(const Caller& caller, absl::stri
   if (!record.ok()) return record.status();
   const std::lock_guard lock(mutex_);
   for (const TaskRecord& task : record->tasks) {
-    if (live_.Find(task.id) == nullptr) continue;
-    if (scheduler_.Cancel(task.id)) live_.Forget(task.id);
+    LiveTask* live = live_.Find(task.id);
+    if (live == nullptr) continue;
+    live->cancelled = true;
+    if (scheduler_.Cancel(task.id)) Forget(task.id, "cancelled");
     metrics_.CountImage("cancelled");
   }
   Changed();

@@ -25,6 +25,7 @@
 #include "server/serving/group_runner.h"
 #include "server/serving/live_jobs.h"
 #include "server/serving/service_metrics.h"
+#include "server/trace/queue_trace.h"
 
 namespace tessera {
 
@@ -48,6 +49,7 @@ struct DurableServiceOptions {
   absl::Duration max_expected_wait = absl::ZeroDuration();  // zero: no bound
   absl::Duration first_back_off = absl::Seconds(1);         // before a group that died starts again; it doubles
   ProgressBounds progress;
+  TraceFile* trace = nullptr;                   // outlives the service
   std::function<void(const std::string&)> log;  // what operators should know, one line each
 };
 
@@ -124,6 +126,9 @@ class DurableImageService final : public ImageService, private GroupOwner {
   bool Persist(const std::function<absl::Status()>& write);
   void Finish(Finished finished);
   void FailTask(const TaskAttempt& attempt, const absl::Status& error);
+  // The service has no more to do with the task.
+  void Forget(TaskId task, const std::string& outcome);
+  void EnqueueAgain(LiveTask& task);
   // The task has ended in the store: watchers are told.
   void TellEnded(TaskId task, const std::string& outcome);
   void GiveUp(const std::vector<TaskId>& tasks, const absl::Status& reason, bool blame);
@@ -147,6 +152,7 @@ class DurableImageService final : public ImageService, private GroupOwner {
   // Guarded by mutex_.
   RequestScheduler scheduler_;
   LiveJobs live_;
+  QueueTrace trace_;
   uint64_t generation_ = 0;  // of what there is to plan
   std::map<GroupId, uint64_t> planned_;
   size_t pending_images_ = 0;

@@ -35,7 +35,7 @@ void DurableImageService::OnDied(GroupId group, const absl::Status& reason, bool
   const std::lock_guard lock(mutex_);
   for (const TaskId id : tasks) {
     LiveTask* task = live_.Find(id);
-    if (task != nullptr && std::exchange(task->again, false)) scheduler_.Enqueue(task->plan, Now()).IgnoreError();
+    if (task != nullptr && std::exchange(task->again, false)) EnqueueAgain(*task);
   }
   Changed();
 }
@@ -119,7 +119,9 @@ absl::StatusOr<RunnableTask> DurableImageService::Claim(GroupId group, TaskId id
   task->parameters = claimed->parameters;
   task->group = group;
   metrics_.Observe(ImageStage::kQueue, Now() - task->plan.enqueued);
-  return RunnableTask{.parameters = claimed->parameters,
+  trace_.OnClaimed(task->image);
+  return RunnableTask{.image = task->image,
+                      .parameters = claimed->parameters,
                       .preview_after = PreviewSteps(claimed->parameters.steps, task->partial_images)};
 }
 
@@ -128,7 +130,7 @@ void DurableImageService::OnStarted(GroupId group, TaskId id, const JobStarted& 
   if (started.cached) metrics_.CountCachedPrompt();
   const std::lock_guard lock(mutex_);
   scheduler_.OnStarted(group, id);
-  if (const LiveTask* task = live_.Find(id); task != nullptr) live_.Tell(task->job, StartedEvent{});
+  if (const LiveTask* task = live_.Find(id); task != nullptr) live_.Tell(task->image.job, StartedEvent{});
 }
 
 void DurableImageService::OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) {
@@ -141,7 +143,8 @@ void DurableImageService::OnStepped(GroupId group, const std::vector<TaskId>& ta
       if (task == nullptr) continue;
       ++task->steps_done;
       if (task->attempt.has_value()) attempts.push_back(*task->attempt);
-      live_.Tell(task->job, StepEvent{.image = task->index, .step = task->steps_done, .steps = task->plan.steps});
+      live_.Tell(task->image.job,
+                 StepEvent{.image = task->image.index, .step = task->steps_done, .steps = task->plan.steps});
     }
   }
   if (tasks.empty()) return;
@@ -154,8 +157,8 @@ void DurableImageService::OnPreview(GroupId, TaskId id, const Image& image) {
   LiveTask* task = live_.Find(id);
   if (task == nullptr) return;
   const int32_t number = task->previews++;
-  if (!live_.IsWatched(task->job)) return;
-  pool_->Post([this, job = task->job, index = task->index, number, output = task->output, image] {
+  if (!live_.IsWatched(task->image.job)) return;
+  pool_->Post([this, job = task->image.job, index = task->image.index, number, output = task->output, image] {
     OutputOptions smaller = output;
     if (smaller.format != ImageFormat::kPng && !smaller.quality.has_value()) smaller.quality = kPreviewQuality;
     absl::StatusOr<std::string> bytes = EncodeOutput(image, smaller);
@@ -207,6 +210,7 @@ bool DurableImageService::Persist(const std::function<absl::Status()>& write) {
 }
 
 void DurableImageService::Finish(Finished finished) {
+  const absl::Time begun = trace_.Now();
   const JobParameters& parameters = finished.task.parameters;
   ImageParameters metadata =
       MetadataOf(parameters, finished.started.sampler, finished.model->id, finished.model->description, finished.load);
@@ -223,8 +227,15 @@ void DurableImageService::Finish(Finished finished) {
                               .layout = LayoutText(finished.layout),
                               .lossless = lossless,
                               .warnings = finished.started.warnings};
-  if (!Persist([&] { return store_->Finish(finished.attempt, *file, origin); })) return;
+  const absl::Time encoded = trace_.Now();
+  const bool kept = Persist([&] { return store_->Finish(finished.attempt, *file, origin); });
+  trace_.OnImageEncoded(finished.task.image, begun, encoded);
   const std::lock_guard lock(mutex_);
+  if (!kept) {
+    const LiveTask* task = live_.Find(finished.attempt.task);
+    if (task != nullptr && task->cancelled) Forget(finished.attempt.task, "cancelled");  // while its file was made
+    return;
+  }
   metrics_.Observe(ImageStage::kImage, Now() - finished.task.plan.enqueued);
   TellEnded(finished.attempt.task, "done");
 }
@@ -239,8 +250,8 @@ void DurableImageService::TellEnded(TaskId id, const std::string& outcome) {
   const LiveTask* task = live_.Find(id);
   if (task == nullptr) return;
   metrics_.CountImage(outcome);
-  const std::string job = task->job, tenant = task->plan.key;
-  live_.Forget(id);
+  const std::string job = task->image.job, tenant = task->plan.key;
+  Forget(id, outcome);
   if (!live_.IsWatched(job)) return;
   const absl::StatusOr<JobRecord> record = store_->Get(tenant, job);
   if (!record.ok()) return;
@@ -276,10 +287,21 @@ void DurableImageService::OnEnded(GroupId group, TaskId id) {
   const std::lock_guard lock(mutex_);
   scheduler_.OnEnded(group, id, Now());
   LiveTask* task = live_.Find(id);
-  if (task != nullptr && std::exchange(task->again, false)) scheduler_.Enqueue(task->plan, Now()).IgnoreError();
-  // One that was cancelled has ended in the store already.
-  if (task != nullptr && !task->attempt.has_value() && !scheduler_.QueuePosition(id).has_value()) live_.Forget(id);
+  if (task != nullptr && std::exchange(task->again, false)) EnqueueAgain(*task);
+  if (task != nullptr && (task->cancelled || !task->attempt.has_value()) && !scheduler_.QueuePosition(id).has_value()) {
+    Forget(id, "cancelled");
+  }
   Changed();
+}
+
+void DurableImageService::EnqueueAgain(LiveTask& task) {
+  scheduler_.Enqueue(task.plan, Now()).IgnoreError();
+  trace_.OnQueuedAgain(task.image);
+}
+
+void DurableImageService::Forget(TaskId id, const std::string& outcome) {
+  if (const LiveTask* task = live_.Find(id); task != nullptr) trace_.OnForgotten(task->image, outcome);
+  live_.Forget(id);
 }
 
 }  // namespace tessera

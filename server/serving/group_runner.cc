@@ -34,6 +34,7 @@ GroupRunner::GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner,
       log_(std::move(log)),
       layout_(options.layout),
       record_(options.records, options.name),
+      trace_(options.trace, options.name, options.layout.ranks()),
       thread_([this] { Run(); }) {}
 
 GroupRunner::~GroupRunner() { Stop(); }
@@ -59,6 +60,7 @@ void GroupRunner::Sleep(absl::Duration duration) {
 }
 
 void GroupRunner::SetState(const std::string& state, const std::string& reason) {
+  trace_.OnState(state);
   {
     std::lock_guard<std::mutex> lock(mutex_);
     state_ = state;
@@ -128,6 +130,7 @@ void GroupRunner::Run() {
       for (const auto& probe : std::exchange(probes_, {})) probe->set_value(status);
     }
     ended.reset();
+    trace_.OnWorkers({});
     record_.Remove();
     running_.clear();
     flights_.clear();
@@ -174,6 +177,7 @@ absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupRunner::OpenGroup(const Worker
   if (absl::Status connected = group->Connect(absl::Now() + options_.start_patience); !connected.ok()) {
     return connected;
   }
+  trace_.OnWorkers(group->Pids());
   return group;
 }
 
@@ -232,6 +236,7 @@ absl::Status GroupRunner::Adopt() {
   if (absl::Status used = Use(group); !used.ok()) return used;
   if (absl::Status connected = group->Connect(absl::Now() + kAdoptionPatience); !connected.ok()) return connected;
   if (absl::Status resumed = group->Resume(); !resumed.ok()) return resumed;
+  trace_.OnWorkers(group->Pids());
   KeepRecord(/*loaded=*/true);
   log_(absl::StrCat("group ", options_.name, ": workers of the server before are adopted with their model"));
   return absl::OkStatus();
@@ -254,6 +259,7 @@ absl::Status GroupRunner::Work() {
     if (absl::Status answered = AnswerProbes(); !answered.ok()) return answered;
     StepPlan plan;
     if (flights_.size() < kMaxStepsInFlight) plan = owner_.Next(options_.id);
+    trace_.OnParked(plan.parked);
     for (const TaskId task : plan.end) {
       if (absl::Status ended = End(task); !ended.ok()) return ended;
     }
@@ -293,6 +299,7 @@ absl::Status GroupRunner::Start(TaskId task) {
     owner_.OnEnded(options_.id, task);
     return absl::OkStatus();
   }
+  const absl::Time sent = trace_.Now();
   const absl::StatusOr<JobStarted> started = group_->StartJob(task, claimed->parameters);
   if (!started.ok()) {
     if (IsDead(started.status(), *group_)) return started.status();
@@ -300,6 +307,9 @@ absl::Status GroupRunner::Start(TaskId task) {
     owner_.OnEnded(options_.id, task);
     return absl::OkStatus();
   }
+  // The steps before it in the log were made before it began.
+  const absl::Time began = trace_.OnEncoded(task, claimed->image, sent, *started);
+  for (Flight& flight : flights_) flight.ended = std::min(flight.ended, began);
   running_[task] = {.task = *std::move(claimed), .started = *started};
   owner_.OnStarted(options_.id, task, *started);
   return absl::OkStatus();
@@ -312,11 +322,15 @@ absl::Status GroupRunner::SendStep(std::vector<TaskId>& tasks) {
     owner_.OnStepped(options_.id, {}, 0);
     return absl::OkStatus();
   }
+  const absl::Time sent = trace_.Now();
   const absl::Span<const TaskId> together(tasks.data(), *shared ? tasks.size() : 1);
   const absl::StatusOr<uint64_t> sequence = group_->SendStep(together);
   if (!sequence.ok()) return sequence.status();
   for (const TaskId task : tasks) ++running_.at(task).sent;
-  flights_.push_back({.sequence = *sequence, .tasks = tasks, .apart = {tasks.begin() + together.size(), tasks.end()}});
+  flights_.push_back({.sequence = *sequence,
+                      .tasks = tasks,
+                      .apart = {tasks.begin() + together.size(), tasks.end()},
+                      .sent = sent});
   return absl::OkStatus();
 }
 
@@ -369,6 +383,7 @@ absl::Status GroupRunner::WaitForStep() {
   flights_.erase(flights_.begin());
   const absl::StatusOr<double> stepped = WaitFor(flight);
   if (stepped.ok()) {
+    trace_.OnStepped(flight.tasks, flight.sent, flight.ended);
     owner_.OnStepped(options_.id, flight.tasks, *stepped);
     return absl::OkStatus();
   }
@@ -403,26 +418,31 @@ absl::Status GroupRunner::ShowPreviews(const std::vector<TaskId>& tasks) {
     if (found == running_.end()) continue;
     const Running& running = found->second;
     if (!std::ranges::binary_search(running.task.preview_after, running.sent)) continue;
+    const absl::Time sent = trace_.Now();
     const absl::StatusOr<DecodedPicture> picture = group_->Decode(task, running.started);
     if (!picture.ok() && IsDead(picture.status(), *group_)) return picture.status();
+    trace_.OnDecoded(task, "preview", sent);
     if (picture.ok()) owner_.OnPreview(options_.id, task, picture->image);
   }
   return absl::OkStatus();
 }
 
 absl::Status GroupRunner::Decode(TaskId task) {
+  const absl::Time sent = trace_.Now();
   absl::StatusOr<DecodedPicture> picture = group_->Decode(task, running_.at(task).started);
   if (!picture.ok()) {
     if (IsDead(picture.status(), *group_)) return picture.status();
     owner_.OnFailed(options_.id, task, picture.status());
   } else {
     has_made_images_ = true;
+    trace_.OnDecoded(task, "decode", sent);
     owner_.OnDecoded(options_.id, task, std::move(picture->image), running_.at(task).started, picture->seconds);
   }
   return End(task);
 }
 
 absl::Status GroupRunner::End(TaskId task) {
+  trace_.OnEnded(task);
   if (running_.erase(task) > 0) {
     if (absl::Status ended = group_->EndJob(task); !ended.ok()) return ended;
   }

@@ -29,12 +29,14 @@
 #include "server/scheduling/request_scheduler.h"
 #include "server/service/image_service.h"
 #include "server/serving/group_record.h"
+#include "server/trace/group_trace.h"
 #include "server/worker_group.h"
 
 namespace tessera {
 
 // A task as the runner needs it.
 struct RunnableTask {
+  TracedImage image;
   JobParameters parameters;            // with the task's own seed
   std::vector<int32_t> preview_after;  // steps, rising
 };
@@ -85,6 +87,7 @@ struct GroupRunnerOptions {
   absl::Duration longest_back_off = absl::Seconds(60);
   absl::Duration start_patience = absl::Seconds(60);
   ProgressBounds progress;
+  TraceFile* trace = nullptr;  // outlives the runner
 };
 
 class GroupRunner {
@@ -115,6 +118,8 @@ class GroupRunner {
     uint64_t sequence = 0;
     std::vector<TaskId> tasks;
     std::vector<TaskId> apart;  // those of them that are stepped behind it, one by one
+    absl::Time sent;
+    absl::Time ended = absl::InfiniteFuture();  // at the latest
   };
   // What decides how a batch is computed.
   struct BatchShape {
@@ -173,6 +178,7 @@ class GroupRunner {
   std::vector<Flight> flights_;          // in order
   std::set<BatchShape> proven_batches_;  // of the model as it is loaded
   bool has_made_images_ = false;
+  GroupTrace trace_;
   std::thread thread_;
 };
 

@@ -9,8 +9,7 @@ LiveTask& LiveJobs::Add(const QueuedTask& queued, const SchedulerTask& plan) {
   jobs_[queued.job].insert(queued.id);
   LiveTask& task = tasks_[queued.id];
   task.plan = plan;
-  task.job = queued.job;
-  task.index = queued.index;
+  task.image = {.job = queued.job, .index = queued.index, .trace_parent = queued.trace_parent};
   task.output = queued.request->output;
   task.partial_images = queued.request->partial_images;
   return task;
@@ -24,7 +23,7 @@ LiveTask* LiveJobs::Find(TaskId task) {
 void LiveJobs::Forget(TaskId task) {
   const auto found = tasks_.find(task);
   if (found == tasks_.end()) return;
-  const auto job = jobs_.find(found->second.job);
+  const auto job = jobs_.find(found->second.image.job);
   job->second.erase(task);
   if (job->second.empty()) jobs_.erase(job);
   tasks_.erase(found);

@@ -16,14 +16,14 @@
 #include "server/jobs/job_record.h"
 #include "server/scheduling/request_scheduler.h"
 #include "server/service/image_service.h"
+#include "server/trace/trace_file.h"
 
 namespace tessera {
 
 // One image of a job, until it has ended.
 struct LiveTask {
   SchedulerTask plan;  // as it is enqueued, and again when it is given back
-  std::string job;
-  int32_t index = 0;
+  TracedImage image;
   OutputOptions output;
   int32_t partial_images = 0;
   // Once it is claimed.
@@ -36,6 +36,8 @@ struct LiveTask {
   bool decoded = false;
   // To be enqueued again when the worker has let go of it.
   bool again = false;
+  // In the store it has ended, though the worker may not have let go of it.
+  bool cancelled = false;
 };
 
 struct Subscription {

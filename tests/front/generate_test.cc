@@ -309,5 +309,28 @@ TEST_F(GenerateTest, WritesNothingToStandardOutputButResultsAndNothingOfTheWorke
   EXPECT_EQ(result.errors, "");
 }
 
+TEST_F(GenerateTest, TracesTheStagesOfEveryImage) {
+  const Result result = Run({"generate", "red apple", "--count", "2", "--steps", "3", "--preview", "2", "--layout",
+                             "cfg=2", "--certify", "off", "--trace", "trace.json"},
+                            "step-time=5");
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(Read("trace.json"), Not(HasSubstr("red")));
+  std::vector<std::string> stages, lanes;
+  const boost::json::value events = boost::json::parse(Read("trace.json"));
+  for (const boost::json::value& event : events.as_array()) {
+    if (event.at("ph") == "M") lanes.emplace_back(event.at("args").at("name").as_string());
+    if (event.at("ph") == "b" && event.at("id") == "generate/1") stages.emplace_back(event.at("name").as_string());
+  }
+  EXPECT_THAT(stages, ElementsAre("image", "encode", "step", "step", "preview", "step", "decode", "image encode"));
+  EXPECT_THAT(lanes, ElementsAre("images", "group generate", "state", "encode", "steps", "decode", "rank 0", "rank 1"));
+}
+
+TEST_F(GenerateTest, WritesNoImageWhereTheTraceCannotBeWritten) {
+  const Result result = Run({"generate", "red apple", "--trace", "absent/trace.json"});
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_THAT(result.errors, HasSubstr("absent/trace.json"));
+  EXPECT_THAT(Files(), ElementsAre());
+}
+
 }  // namespace
 }  // namespace tessera

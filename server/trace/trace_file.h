@@ -1,0 +1,98 @@
+// A timeline of what a process does with images, in the trace event format that Perfetto and chrome://tracing open.
+//
+// The file is a JSON array with an event on each line, written at once: a process that is killed leaves an array
+// without its end, which the format allows. A file that has reached its bound is renamed to FILE.1, in place of an
+// older one, and begun again. It holds ids, names of models and times; no prompt. Thread-safe.
+#pragma once
+
+#include <boost/json.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/jobs/clock.h"
+
+namespace tessera {
+
+inline constexpr size_t kMaxTraceBytes = size_t{64} << 20;
+
+struct TraceLane {
+  int64_t process = 0;
+  int64_t thread = 0;
+};
+
+// An image of a job, which has a track of its own.
+struct TracedImage {
+  std::string job;
+  int32_t index = 0;
+  std::string trace_parent;  // W3C; empty: the request had none
+};
+
+struct TraceSpan {
+  std::string name;
+  absl::Time start;
+  absl::Time end;
+  boost::json::object args;
+};
+
+class TraceFile {
+ public:
+  // Replaces a file of that name. `log` is told when the trace ends early because it cannot be written.
+  static absl::StatusOr<std::unique_ptr<TraceFile>> Create(const std::string& path,
+                                                           std::function<void(const std::string&)> log,
+                                                           size_t max_bytes = kMaxTraceBytes);
+  ~TraceFile();  // ends the array
+
+  TraceFile(const TraceFile&) = delete;
+  TraceFile& operator=(const TraceFile&) = delete;
+
+  // The calendar's time at the start, and never jumps.
+  absl::Time Now() const;
+
+  // A number for a process as the viewer shows it: a group of workers, say.
+  int64_t AddProcess(const std::string& name);
+  void NameThread(TraceLane lane, const std::string& name);
+
+  // Spans of a lane may nest and must not overlap otherwise.
+  void Span(TraceLane lane, const TraceSpan& span);
+
+  // On an image's track. A stage lies within those that have begun and not ended.
+  void Begin(const TracedImage& image, const std::string& stage, absl::Time time);
+  void End(const TracedImage& image, const std::string& stage, absl::Time time, boost::json::object args = {});
+  void Stage(const TracedImage& image, const TraceSpan& span);
+
+ private:
+  TraceFile(std::string path, std::function<void(const std::string&)> log, size_t max_bytes);
+
+  // Under mutex_, all of these.
+  absl::Status Open();
+  void Close();
+  void Name(TraceLane lane, const char* kind, const std::string& name);
+  void Write(const boost::json::object& event);
+  void WriteBytes(const std::string& bytes);
+  std::string Line(const std::string& event) const;
+  void GiveUp(const std::string& reason);
+  boost::json::object ImageEvent(const TracedImage& image, const std::string& stage, const char* phase,
+                                 absl::Time time) const;
+
+  const std::string path_;
+  const std::function<void(const std::string&)> log_;
+  const size_t max_bytes_;
+  const SystemClock clock_;
+  const absl::Time started_;
+  const absl::Duration started_elapsed_;
+
+  std::mutex mutex_;
+  int file_ = -1;
+  size_t bytes_ = 0;
+  int64_t processes_ = 0;
+  std::vector<boost::json::object> names_;  // of processes and threads: written again at the head of each file
+};
+
+}  // namespace tessera
