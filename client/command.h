@@ -24,6 +24,7 @@ CommandRun AddBench(CLI::App& app);
 CommandRun AddVerify(CLI::App& app);
 CommandRun AddLayouts(CLI::App& app);
 CommandRun AddServe(CLI::App& app);
+CommandRun AddDoctor(CLI::App& app);
 CommandRun AddKeys(CLI::App& app);
 CommandRun AddJobs(CLI::App& app);
 CommandRun AddCancel(CLI::App& app);

@@ -10,21 +10,18 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "client/command.h"
 #include "client/command_line.h"
 #include "client/json_line.h"
-#include "client/model_location.h"
 #include "client/reporter.h"
+#include "client/served_group.h"
 #include "client/supervised_server.h"
 #include "runtime/fake_worker/fake_orders.h"
 #include "server/config/server_config.h"
 #include "server/edge/server_edges.h"
-#include "server/generation_request.h"
 #include "server/serving/durable_image_service.h"
 #include "server/supervision/supervisor.h"
 #include "server/trace/trace_file.h"
@@ -83,35 +80,6 @@ std::string FakeDataFolder(absl::string_view data_folder) {
   return absl::StrCat(data_folder, "-fake");
 }
 
-absl::StatusOr<ServedGroupOptions> GroupOf(const GroupConfig& config, const std::string& model_folders,
-                                           bool any_model) {
-  absl::StatusOr<std::string> folder = FindModel(config.model, model_folders);
-  if (!folder.ok() && any_model) folder = config.model;
-  if (!folder.ok()) return folder.status();
-  ServedGroupOptions group = {.name = config.name.empty() ? ModelName(*folder) : config.name,
-                              .aliases = config.aliases,
-                              .layout = {.layout = config.layout},
-                              .count = config.count};
-  for (const std::string& device : config.devices) {
-    const std::string dtype = !config.dtype.empty() ? config.dtype : absl::StartsWith(device, "cuda") ? "bf16" : "fp32";
-    const absl::StatusOr<LoadParameters> load = Validate(PlacementRequest{.dtype = dtype,
-                                                                          .device = device,
-                                                                          .threads = config.threads,
-                                                                          .text_encoders = config.text_encoders,
-                                                                          .autoencoder = config.autoencoder,
-                                                                          .stream_blocks = config.stream_blocks},
-                                                         *folder);
-    if (!load.ok()) return load.status();
-    group.load = *load;
-  }
-  group.load.device = absl::StrJoin(config.devices, ",");
-  if (config.layout == "auto" || config.devices.size() > 1) {
-    group.layout.ranks = static_cast<int>(std::min<size_t>(config.devices.size(), kMaxRanks + 1));
-  }
-  if (absl::StatusOr<std::optional<Layout>> layout = ReadLayout(group.layout); !layout.ok()) return layout.status();
-  return group;
-}
-
 class Serve {
  public:
   Serve(const ServeOptions& options, Interrupts& interrupts)
@@ -162,7 +130,7 @@ class Serve {
       service_options.trace = trace.get();
     }
     for (const GroupConfig& group : config.groups) {
-      absl::StatusOr<ServedGroupOptions> served = GroupOf(group, options_.model_folders, options_.fake_workers);
+      absl::StatusOr<ServedGroupOptions> served = ServedGroupOf(group, options_.model_folders, options_.fake_workers);
       if (!served.ok()) return Fail(Stage::kOptions, served.status());
       service_options.groups.push_back(*std::move(served));
     }

@@ -14,6 +14,7 @@ enum class ExitCode : int {
   kOutput = 5,   // the image cannot be written
   kWorker = 6,   // the worker died, could not be started or did not answer
   kDiffers = 7,  // replay: another image came out
+  kUnfit = 8,    // doctor: a server cannot run here as it is
   kInterrupted = 130,
 };
 

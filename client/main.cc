@@ -18,6 +18,7 @@ constexpr Command kCommands[] = {
     {"models", "List the models that are known by name", AddModels},
     {"bench", "Measure how fast a model makes images on this machine", AddBench},
     {"serve", "Serve models over HTTP and gRPC", AddServe},
+    {"doctor", "Look for what keeps a server from running well here", AddDoctor},
     {"jobs", "List the jobs of a server", AddJobs},
     {"cancel", "Cancel a job of a server", AddCancel},
     {"keys", "Make an API key for a server", AddKeys},
@@ -28,7 +29,7 @@ constexpr Command kCommands[] = {
 constexpr char kFooter[] =
     "\nExit codes: 0 done, 1 internal error, 2 illegal option or value, 3 model cannot be read,\n"
     "4 device or memory not available, 5 image cannot be written, 6 worker died or server not reached, 7 replay "
-    "differs, 130 interrupted.";
+    "differs, 8 doctor found a failure, 130 interrupted.";
 
 }  // namespace
 }  // namespace tessera

@@ -1,9 +1,11 @@
 #include "server/http/tls_certificates.h"
 
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
 
 #include <array>
 #include <boost/asio/ssl/context.hpp>
+#include <ctime>
 #include <mutex>
 #include <utility>
 
@@ -35,6 +37,14 @@ absl::StatusOr<std::shared_ptr<ssl::context>> Read(const TlsCertificates::Files&
   return context;
 }
 
+absl::StatusOr<absl::Time> TimeOf(const ASN1_TIME* time) {
+  std::tm calendar = {};
+  if (time == nullptr || ASN1_TIME_to_tm(time, &calendar) != 1) {
+    return absl::InvalidArgumentError("the dates of the TLS certificate cannot be read");
+  }
+  return absl::FromTM(calendar, absl::UTCTimeZone());
+}
+
 class ReloadingCertificates final : public TlsCertificates {
  public:
   ReloadingCertificates(Files files, std::function<void(const absl::Status&)> report)
@@ -46,6 +56,16 @@ class ReloadingCertificates final : public TlsCertificates {
     if (!context.ok()) return context.status();
     context_ = *std::move(context);
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<Validity> CurrentValidity() override {
+    const X509* certificate = SSL_CTX_get0_certificate(Current()->native_handle());
+    if (certificate == nullptr) return absl::NotFoundError("there is no TLS certificate");
+    const absl::StatusOr<absl::Time> begin = TimeOf(X509_get0_notBefore(certificate));
+    if (!begin.ok()) return begin.status();
+    const absl::StatusOr<absl::Time> end = TimeOf(X509_get0_notAfter(certificate));
+    if (!end.ok()) return end.status();
+    return Validity{.begin = *begin, .end = *end};
   }
 
   std::shared_ptr<ssl::context> Current() override {

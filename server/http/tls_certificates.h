@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace boost::asio::ssl {
 class context;
@@ -28,6 +29,13 @@ class TlsCertificates {
 
   // For a new connection, which keeps it alive. Looks at the files first.
   virtual std::shared_ptr<boost::asio::ssl::context> Current() = 0;
+
+  // Of the first certificate of the chain in use.
+  struct Validity {
+    absl::Time begin;
+    absl::Time end;
+  };
+  virtual absl::StatusOr<Validity> CurrentValidity() = 0;
 };
 
 }  // namespace tessera

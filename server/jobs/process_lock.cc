@@ -37,6 +37,14 @@ absl::StatusOr<ProcessLock> ProcessLock::Take(const std::string& path, absl::Dur
   return lock;
 }
 
+bool ProcessLock::IsTaken(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const bool taken = ::flock(file, LOCK_SH | LOCK_NB) != 0;
+  ::close(file);
+  return taken;
+}
+
 ProcessLock::ProcessLock(ProcessLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
 
 ProcessLock& ProcessLock::operator=(ProcessLock&& other) noexcept {

@@ -14,6 +14,9 @@ class ProcessLock final {
   // not. Makes the file `path`, which stays.
   static absl::StatusOr<ProcessLock> Take(const std::string& path, absl::Duration patience);
 
+  // Whether a process holds it.
+  static bool IsTaken(const std::string& path);
+
   ProcessLock() = default;  // holds nothing
   ProcessLock(ProcessLock&& other) noexcept;
   ProcessLock& operator=(ProcessLock&& other) noexcept;

@@ -327,10 +327,8 @@ absl::Status GroupRunner::SendStep(std::vector<TaskId>& tasks) {
   const absl::StatusOr<uint64_t> sequence = group_->SendStep(together);
   if (!sequence.ok()) return sequence.status();
   for (const TaskId task : tasks) ++running_.at(task).sent;
-  flights_.push_back({.sequence = *sequence,
-                      .tasks = tasks,
-                      .apart = {tasks.begin() + together.size(), tasks.end()},
-                      .sent = sent});
+  flights_.push_back(
+      {.sequence = *sequence, .tasks = tasks, .apart = {tasks.begin() + together.size(), tasks.end()}, .sent = sent});
   return absl::OkStatus();
 }
 

@@ -48,6 +48,8 @@ const std::set<std::pair<std::string, std::string>>& Exceptions() {
       {"server", "models/prompt_options.h"},
       {"client", "models/placement.h"},
       {"client", "models/prompt_options.h"},
+      // How much of it is free, for the one who asks before a server is started.
+      {"client", "models/machine_memory.h"},
       // What fake workers can be told.
       {"client", "runtime/fake_worker/fake_orders.h"},
       // The arithmetic of layouts, and the memory that the ranks of a group share.

@@ -1,0 +1,48 @@
+// What an operator wants to know of a machine and its files before a server runs there, and when it fails. Each check
+// looks and changes nothing that stays; none needs a worker.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/config/server_config.h"
+
+namespace tessera {
+
+enum class Health { kOk, kWarning, kFailed };
+
+struct Finding {
+  Health health = Health::kOk;
+  std::string what;  // was looked at
+  std::string found;
+  std::string advice;  // empty where nothing is to be done
+};
+
+// That the folder can be written as the server writes it, and how much room it has.
+Finding CheckDataFolder(const std::string& folder);
+
+// Whether it can be read, what waits in it, and whether a server uses it (then `in_use` is set).
+Finding CheckJobStore(const std::string& data_folder, bool& in_use);
+
+// `in_use`: a server of this data folder runs, whose ports these may be.
+Finding CheckListener(const std::string& name, const ListenConfig& listener, bool in_use);
+
+Finding CheckKeysFile(const std::string& path);
+std::vector<Finding> CheckTlsFiles(const TlsConfig& tls, absl::Time now);
+
+// Open files for so many connections.
+Finding CheckOpenFiles(int64_t connections);
+
+// Threads that groups ask for, all together.
+Finding CheckThreads(int64_t threads);
+
+// Bytes of weights that processes of this machine hold in its memory.
+Finding CheckMemory(int64_t bytes);
+
+Finding CheckClock(absl::Time now);
+
+// For groups on cuda: the plug-in of that worker program, and the driver's devices.
+Finding CheckCuda(const std::string& worker);
+
+}  // namespace tessera

@@ -1,0 +1,16 @@
+// A group of tessera.yaml as it is to be served, after all checks that need no worker.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/config/server_config.h"
+#include "server/serving/durable_image_service.h"
+
+namespace tessera {
+
+// `any_model`: its folder need not exist.
+absl::StatusOr<ServedGroupOptions> ServedGroupOf(const GroupConfig& config, const std::string& model_folders,
+                                                 bool any_model);
+
+}  // namespace tessera

@@ -1,0 +1,161 @@
+// `tessera doctor` over files and workers that are as they should be, and over those that are not.
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/deployment_checks.h"
+#include "tests/front/command_line_fixture.h"
+#include "tests/tls/self_signed.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int kUnfit = 8;
+constexpr char kAnyPorts[] = "listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}\n";
+
+class DoctorTest : public CommandLineTest {
+ protected:
+  std::string Group(const std::string& more = "") const {
+    return absl::StrCat("groups: [{model: ", ModelsFolder(), "/tiny", more, "}]\n");
+  }
+
+  Result Doctor(const std::string& config, const std::string& orders = "", std::vector<std::string> more = {}) {
+    Write("tessera.yaml", config);
+    std::vector<std::string> arguments = {"doctor", "--config", "tessera.yaml"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Run(arguments, orders);
+  }
+
+  void ExpectFailure(const std::string& config, const std::string& what, const std::string& found,
+                     const std::string& orders = "") {
+    const Result result = Doctor(config, orders);
+    EXPECT_EQ(result.exit_code, kUnfit) << config << result.output << result.errors;
+    EXPECT_THAT(result.output, ContainsRegex(absl::StrCat("FAILED +", what, ".*", found, ".* → "))) << config;
+  }
+};
+
+TEST_F(DoctorTest, FindsNothingWrongWhereAServerCanStart) {
+  const Result result = Doctor(kAnyPorts + Group(", layout: \"cfg=2\""));
+  EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
+  EXPECT_THAT(result.output, Not(HasSubstr("FAILED")));
+  for (const char* what :
+       {"configuration", "clock", "data folder", "job store", "listener http", "listener grpc", "listener admin",
+        "keys file", "TLS", "open files", "model tiny", "layout of tiny", "threads", "memory"}) {
+    EXPECT_THAT(result.output, ContainsRegex(absl::StrCat("(ok|warning) +", what))) << what;
+  }
+  EXPECT_FALSE(std::filesystem::exists(WorkFolder() + "/tessera-data")) << "it looks and makes nothing";
+}
+
+TEST_F(DoctorTest, TellsTheSameAsJson) {
+  const Result result = Doctor(kAnyPorts + Group(", layout: \"tensor=3\""), "", {"--json"});
+  EXPECT_EQ(result.exit_code, kUnfit);
+  bool failed = false;
+  for (const boost::json::object& event : Events(result.output)) {
+    EXPECT_EQ(event.at("event"), "finding");
+    if (event.at("health") != "failed") continue;
+    failed = true;
+    EXPECT_EQ(event.at("what"), "layout of tiny");
+    EXPECT_FALSE(event.at("advice").as_string().empty());
+  }
+  EXPECT_TRUE(failed);
+}
+
+TEST_F(DoctorTest, FindsWhatIsWrongInTheConfiguration) {
+  ExpectFailure("grups: []\n", "configuration", "grups");
+  const Result absent = Run({"doctor", "--config", "absent.yaml"});
+  EXPECT_EQ(absent.exit_code, kUnfit);
+  EXPECT_THAT(absent.output, ContainsRegex("FAILED +configuration"));
+}
+
+TEST_F(DoctorTest, FindsModelsLayoutsAndWorkersThatCannotServe) {
+  ExpectFailure(absl::StrCat(kAnyPorts, "groups: [{model: gone}]\n"), "model gone", "no folder of that name");
+  ExpectFailure(kAnyPorts + Group(), "model tiny", "describe fails as it was told to", "describe=error");
+  ExpectFailure(kAnyPorts + Group(), "model tiny", "ended with exit code 3", "exit=3");
+  ExpectFailure(kAnyPorts + Group(", layout: \"tensor=3\""), "layout of tiny", "heads");
+  ExpectFailure(kAnyPorts + Group(", layout: \"cfg=2\""), "layout of tiny", "rank 1 of 2", "rank1:exit=5");
+  ExpectFailure(absl::StrCat("certify: require\n", kAnyPorts, Group(", layout: \"cfg=2\"")), "layout of tiny",
+                "without a certificate");
+}
+
+TEST_F(DoctorTest, FindsDataThatCannotBeUsed) {
+  Write("file", "");
+  ExpectFailure(absl::StrCat("data_folder: file\n", kAnyPorts, Group()), "data folder", "cannot write");
+  std::filesystem::create_directory(WorkFolder() + "/data");
+  Write("data/jobs.sqlite", std::string(8192, 'x'));
+  ExpectFailure(absl::StrCat("data_folder: data\n", kAnyPorts, Group()), "job store", "");
+}
+
+TEST_F(DoctorTest, FindsAPortThatIsTaken) {
+  const int taken = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(taken, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(taken, 1), 0);
+  ASSERT_EQ(getsockname(taken, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  ExpectFailure(absl::StrCat("listen: {http: {port: ", ntohs(address.sin_port), "}, grpc: off, admin: off}\n", Group()),
+                "listener http", "Address already in use");
+  close(taken);
+}
+
+TEST_F(DoctorTest, FindsKeysAndCertificatesThatCannotBeReadOrAreReadByOthers) {
+  ExpectFailure(absl::StrCat("keys_file: absent\n", kAnyPorts, Group()), "keys file", "");
+  ExpectFailure(absl::StrCat("tls: {certificate_chain: a.pem, private_key: b.pem}\n", kAnyPorts, Group()), "TLS",
+                "cannot be read");
+  Write("keys.txt", "");
+  const Result result = Doctor(absl::StrCat("keys_file: keys.txt\n", kAnyPorts, Group()));
+  EXPECT_THAT(result.output, ContainsRegex("(warning|FAILED) +keys file"));
+}
+
+TEST_F(DoctorTest, LeavesAServerThatRunsAlone) {
+  const std::string config = absl::StrCat("data_folder: data\n", kAnyPorts, Group());
+  Write("tessera.yaml", config);
+  const auto server = Start({"serve", "--config", "tessera.yaml"});
+  ASSERT_TRUE(server->WaitForOutput("listening"));
+  const Result result = Doctor(config);
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("in use by a server that runs"), HasSubstr("0 queued")));
+  server->Signal(SIGTERM);
+  EXPECT_EQ(server->Wait(), 0);
+}
+
+TEST_F(DoctorTest, JudgesACertificateByItsDatesAndItsKeyByWhoCanReadIt) {
+  const TlsConfig tls = {.certificate_chain = WorkFolder() + "/chain.pem", .private_key = WorkFolder() + "/key.pem"};
+  WriteSelfSigned("localhost", {.certificate_chain = tls.certificate_chain, .private_key = tls.private_key});
+  const absl::Time now = absl::Now();
+  const auto health = [&](absl::Time time) { return CheckTlsFiles(tls, time).at(0).health; };
+  EXPECT_EQ(health(now), Health::kWarning) << "it ends soon";
+  EXPECT_EQ(health(now - absl::Hours(2)), Health::kFailed);
+  EXPECT_EQ(health(now + absl::Hours(2)), Health::kFailed);
+  namespace fs = std::filesystem;
+  fs::permissions(tls.private_key, fs::perms::owner_read);
+  EXPECT_EQ(CheckTlsFiles(tls, now).size(), 1u);
+  fs::permissions(tls.private_key, fs::perms::owner_read | fs::perms::others_read);
+  EXPECT_THAT(CheckTlsFiles(tls, now).at(1).found, HasSubstr("can read the private key"));
+  WriteSelfSigned("other", {.certificate_chain = tls.certificate_chain, .private_key = WorkFolder() + "/other.pem"});
+  EXPECT_THAT(CheckTlsFiles(tls, now).at(0).found,
+              HasSubstr("does not belong to the certificate: key values mismatch"));
+}
+
+TEST_F(DoctorTest, ComparesWhatIsAskedForWithTheMachine) {
+  EXPECT_EQ(CheckOpenFiles(1).health, Health::kOk);
+  EXPECT_EQ(CheckOpenFiles(int64_t{1} << 40).health, Health::kWarning);
+  EXPECT_EQ(CheckThreads(1).health, Health::kOk);
+  EXPECT_EQ(CheckThreads(1 << 20).health, Health::kWarning);
+  EXPECT_EQ(CheckMemory(0).health, Health::kOk);
+  EXPECT_EQ(CheckMemory(int64_t{1} << 60).health, Health::kWarning);
+  EXPECT_EQ(CheckClock(absl::UnixEpoch()).health, Health::kFailed);
+  EXPECT_EQ(CheckCuda(WorkFolder() + "/tessera-worker").health, Health::kFailed);
+}
+
+}  // namespace
+}  // namespace tessera
