@@ -325,7 +325,7 @@ absl::StatusOr<Job> DurableImageService::Cancel(const Caller& caller, absl::stri
   for (const TaskRecord& task : record->tasks) {
     LiveTask* live = live_.Find(task.id);
     if (live == nullptr) continue;
-    live->cancelled = true;
+    live->cancelled = task.state == TaskState::kCancelled;
     if (scheduler_.Cancel(task.id)) Forget(task.id, "cancelled");
     metrics_.CountImage("cancelled");
   }

@@ -129,6 +129,8 @@ class DurableImageService final : public ImageService, private GroupOwner {
   // The service has no more to do with the task.
   void Forget(TaskId task, const std::string& outcome);
   void EnqueueAgain(LiveTask& task);
+  // The store did not take what became of the task; one that was cancelled is over with that.
+  void ForgetIfCancelled(TaskId task);
   // The task has ended in the store: watchers are told.
   void TellEnded(TaskId task, const std::string& outcome);
   void GiveUp(const std::vector<TaskId>& tasks, const absl::Status& reason, bool blame);

@@ -178,7 +178,7 @@ void DurableImageService::OnDecoded(GroupId group, TaskId id, Image image, const
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return stopping_ || pending_images_ < kMaxPendingImages; });
   LiveTask* task = live_.Find(id);
-  if (task == nullptr || !task->attempt.has_value()) return;  // cancelled meanwhile
+  if (task == nullptr || !task->attempt.has_value() || task->cancelled) return;
   task->decoded = true;
   const GroupRunnerOptions& runner = groups_[static_cast<size_t>(group - 1)];
   ++pending_images_;
@@ -230,20 +230,21 @@ void DurableImageService::Finish(Finished finished) {
   const absl::Time encoded = trace_.Now();
   const bool kept = Persist([&] { return store_->Finish(finished.attempt, *file, origin); });
   trace_.OnImageEncoded(finished.task.image, begun, encoded);
+  if (!kept) return ForgetIfCancelled(finished.attempt.task);
   const std::lock_guard lock(mutex_);
-  if (!kept) {
-    const LiveTask* task = live_.Find(finished.attempt.task);
-    if (task != nullptr && task->cancelled) Forget(finished.attempt.task, "cancelled");  // while its file was made
-    return;
-  }
   metrics_.Observe(ImageStage::kImage, Now() - finished.task.plan.enqueued);
   TellEnded(finished.attempt.task, "done");
 }
 
 void DurableImageService::FailTask(const TaskAttempt& attempt, const absl::Status& error) {
-  if (!Persist([&] { return store_->Fail(attempt, error); })) return;
+  if (!Persist([&] { return store_->Fail(attempt, error); })) return ForgetIfCancelled(attempt.task);
   const std::lock_guard lock(mutex_);
   TellEnded(attempt.task, "failed");
+}
+
+void DurableImageService::ForgetIfCancelled(TaskId id) {
+  const std::lock_guard lock(mutex_);
+  if (const LiveTask* task = live_.Find(id); task != nullptr && task->cancelled) Forget(id, "cancelled");
 }
 
 void DurableImageService::TellEnded(TaskId id, const std::string& outcome) {
@@ -288,9 +289,8 @@ void DurableImageService::OnEnded(GroupId group, TaskId id) {
   scheduler_.OnEnded(group, id, Now());
   LiveTask* task = live_.Find(id);
   if (task != nullptr && std::exchange(task->again, false)) EnqueueAgain(*task);
-  if (task != nullptr && (task->cancelled || !task->attempt.has_value()) && !scheduler_.QueuePosition(id).has_value()) {
-    Forget(id, "cancelled");
-  }
+  const bool never_ran = task != nullptr && !task->attempt.has_value() && !scheduler_.QueuePosition(id).has_value();
+  if (task != nullptr && (task->cancelled || never_ran)) Forget(id, "cancelled");
   Changed();
 }
 

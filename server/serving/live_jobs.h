@@ -34,10 +34,10 @@ struct LiveTask {
   int32_t previews = 0;
   // Its picture has left the worker and is on its way to the disk: the worker's death is none of its business any more.
   bool decoded = false;
+  // It has ended in the store, and is forgotten when the worker and the disk have let go of it.
+  bool cancelled = false;
   // To be enqueued again when the worker has let go of it.
   bool again = false;
-  // In the store it has ended, though the worker may not have let go of it.
-  bool cancelled = false;
 };
 
 struct Subscription {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "server/service/service_error.h"
 
 namespace tessera {
@@ -215,6 +216,22 @@ TEST_F(DurableImageServiceTest, ARequestThatTheModelRefusesFailsAlone) {
   EXPECT_EQ(failed.state, JobState::kFailed);
   EXPECT_THAT(std::string(failed.error.message()), HasSubstr("fails as it was told to"));
   EXPECT_EQ(WaitForEnd(Submit(Request(2))).state, JobState::kDone);
+}
+
+TEST_F(DurableImageServiceTest, NothingIsKeptOfAJobThatWasCancelledWhileItRan) {
+  Start("step-time=5");
+  JobRequest request = Request(1);
+  request.parameters.steps = 1000;
+  const std::string id = Submit(request);
+  Events events;
+  const auto watch = service_->Watch(caller_, id, events.listener());
+  ASSERT_TRUE(events.WaitFor<StepEvent>());
+  ASSERT_TRUE(service_->Cancel(caller_, id).ok());
+  // The store knows no layout of a job without images.
+  const auto is_forgotten = [&] { return service_->Get(caller_, id)->layout.empty(); };
+  const absl::Time deadline = absl::Now() + kSoon;
+  while (!is_forgotten() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(is_forgotten());
 }
 
 TEST_F(DurableImageServiceTest, AJobThatRunsCanBeCancelled) {
