@@ -9,18 +9,17 @@ speed drifts; a figure is the median over the rounds. Ends with status 1 if one 
 
 import argparse
 import base64
-import http.client
 import itertools
 import json
 import pathlib
 import re
+import selectors
 import signal
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 
@@ -28,6 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 STEPS = 20
 PROMPT = "a red apple on a wooden table"  # of `tessera bench`
 CLIENTS = {"one": 24, "two": 8}  # by key: equal shares must not depend on who asks more
+BATCHES = (8, 4, 2, 1)  # the last beside one client
 OVERLOAD = 10  # times the peak rate
 QUEUE = 40  # jobs that may wait
 WARM_UP = 5  # seconds before a rate is measured
@@ -78,130 +78,120 @@ class Server:
         self.log.close()
 
 
-class Client:
-    """One connection that asks for images."""
+class Connection:
+    """Asks for one image at a time. Bytes and one thread, because the clients share the cores with the server."""
 
     seeds = itertools.count(1)
 
     def __init__(self, server, key):
-        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
-        self.connection.connect()
-        self.connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.headers = {"Authorization": "Bearer " + server.secrets[key], "Content-Type": "application/json"}
+        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.key = key
+        self.secret = server.secrets[key]
 
-    def image(self):
-        """The status of one request; 200 only with a picture."""
-        body = {"prompt": PROMPT, "size": "64x64", "num_inference_steps": STEPS, "seed": next(self.seeds)}
-        self.connection.request("POST", "/v1/images/generations", json.dumps(body), self.headers)
-        response = self.connection.getresponse()
-        answer = response.read()
-        if response.status == 200:
-            picture = base64.b64decode(json.loads(answer)["data"][0]["b64_json"], validate=True)
+    def fileno(self):
+        return self.socket.fileno()
+
+    def ask(self):
+        body = json.dumps({"prompt": PROMPT, "size": "64x64", "num_inference_steps": STEPS, "seed": next(self.seeds)})
+        self.answer = b""
+        self.began = time.monotonic()
+        self.socket.sendall(
+            f"POST /v1/images/generations HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.secret}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+
+    def read(self):
+        """The status, when the whole answer has come; 200 only with a picture."""
+        received = self.socket.recv(1 << 16)
+        if not received:
+            raise RuntimeError("the server has closed a connection")
+        self.answer += received
+        head, end, body = self.answer.partition(b"\r\n\r\n")
+        if not end or len(body) < int(re.search(rb"\r\ncontent-length: *(\d+)", head, re.I)[1]):
+            return None
+        status = int(head.split()[1])
+        if status == 200:
+            picture = base64.b64decode(json.loads(body)["data"][0]["b64_json"], validate=True)
             if not picture.startswith(b"\x89PNG"):
                 raise RuntimeError("an answer without a picture")
-        return response.status
+        return status
 
-    def hang_up(self):
-        """Also ends what another thread waits for here; the server cancels the job."""
-        if self.connection.sock is not None:
-            try:
-                self.connection.sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+    def image(self):
+        self.ask()
+        while (status := self.read()) is None:
+            pass
+        if status != 200:
+            raise RuntimeError(f"status {status}")
 
 
 class Load:
-    """Clients on threads of their own, and what became of their requests."""
+    """Many connections for a while: each asks again when it is answered, or requests come at a rate of their own."""
 
-    def __init__(self, server):
-        self.server = server
-        self.lock = threading.Lock()
-        self.stopping = False
-        self.clients, self.threads = [], []
+    def __init__(self, server, seconds, clients=None, rate=0):
         self.done = []  # (time, key)
         self.refusals = []  # seconds until the answer
-        self.errors = []
+        self.sent = 0
+        self.selector = selectors.DefaultSelector()
+        self.begin = time.monotonic() + WARM_UP
+        self.end = self.begin + seconds
+        start = time.monotonic()
+        for key, count in (clients or {}).items():
+            for _ in range(count):
+                self.ask(self.connect(server, key))
+        idle = {key: [] for key in CLIENTS}
+        keys = itertools.cycle(CLIENTS)
+        while (now := time.monotonic()) < self.end:
+            while rate and self.sent <= (now - start) * rate:
+                key = next(keys)
+                self.ask(idle[key].pop() if idle[key] else self.connect(server, key))
+            due = start + self.sent / rate if rate else self.end
+            for ready, _ in self.selector.select(max(0, min(due, self.end) - time.monotonic())):
+                connection = ready.fileobj
+                if self.hear(connection):
+                    if rate:
+                        idle[connection.key].append(connection)
+                    else:
+                        self.ask(connection)
+        for connection in list(self.selector.get_map().values()):
+            connection.fileobj.socket.close()  # the server cancels its job
+        self.selector.close()
 
-    def ask(self, client, key):
-        begin = time.monotonic()
-        status = client.image()
-        end = time.monotonic()
-        with self.lock:
-            if status == 200:
-                self.done.append((end, key))
-            elif status == 429:
-                self.refusals.append(end - begin)
-            elif not self.stopping:
-                self.errors.append(f"status {status}")
+    def connect(self, server, key):
+        connection = Connection(server, key)
+        self.selector.register(connection, selectors.EVENT_READ)
+        return connection
 
-    def run(self, key, times):
-        try:
-            client = Client(self.server, key)
-            with self.lock:
-                self.clients.append(client)
-            for _ in times:
-                if self.stopping:
-                    break
-                self.ask(client, key)
-            client.connection.close()
-        except (OSError, http.client.HTTPException) as error:
-            if not self.stopping:
-                self.errors.append(repr(error))
+    def ask(self, connection):
+        connection.ask()
+        self.sent += 1
 
-    def start(self, key, times):
-        thread = threading.Thread(target=self.run, args=(key, times))
-        thread.start()
-        self.threads.append(thread)
+    def hear(self, connection):
+        status = connection.read()
+        now = time.monotonic()
+        if status == 200:
+            self.done.append((now, connection.key))
+        elif status == 429:
+            self.refusals.append(now - connection.began)
+        elif status is not None:
+            raise RuntimeError(f"status {status}")
+        return status is not None
 
-    def stop(self):
-        self.stopping = True
-        with self.lock:
-            for client in self.clients:
-                client.hang_up()
-        for thread in self.threads:
-            thread.join()
-        if self.errors:
-            raise RuntimeError(f"{len(self.errors)} requests failed, the first: {self.errors[0]}")
-
-    def rate(self, begin, end):
+    def rate(self):
         """Images per second: the slope of their number over time, which does not depend on where batches begin and end."""
-        times = [done for done, _ in self.done if begin <= done <= end]
+        times = [time for time, _ in self.done if time >= self.begin]
         if len(times) < 8:
-            raise RuntimeError(f"only {len(times)} images in {end - begin:.0f} s: use more --seconds")
+            raise RuntimeError(f"only {len(times)} images in {self.end - self.begin:.0f} s: use more --seconds")
         return statistics.linear_regression(times, range(len(times))).slope
 
-    def shares(self, begin, end):
-        keys = [key for done, key in self.done if begin <= done <= end]
-        return {key: keys.count(key) for key in CLIENTS}
-
-
-def closed_loop(server, seconds, clients):
-    load = Load(server)
-    for key, count in clients.items():
-        for _ in range(count):
-            load.start(key, itertools.repeat(None))
-    begin = time.monotonic() + WARM_UP
-    time.sleep(WARM_UP + seconds)
-    load.stop()
-    return load.rate(begin, begin + seconds), load.shares(begin, begin + seconds)
-
-
-def open_loop(server, seconds, rate):
-    load = Load(server)
-    keys = itertools.cycle(CLIENTS)
-    start = time.monotonic()
-    # Until the queue is full nothing is refused.
-    for number in range(int(rate * (WARM_UP + seconds))):
-        time.sleep(max(0, start + number / rate - time.monotonic()))
-        load.start(next(keys), range(1))
-    end = time.monotonic()
-    load.stop()
-    sent = len(load.threads)
-    return load.rate(start + WARM_UP, end), sorted(load.refusals), sent
+    def larger_share(self):
+        keys = [key for time, key in self.done if time >= self.begin]
+        shares = [keys.count(key) for key in CLIENTS]
+        return max(shares) / max(1, min(shares))
 
 
 def bench(tessera, batch, seconds):
-    """Without a server: images per second of one fixed batch, and seconds of one image where the batch is one."""
+    """Images per second without a server, in batches of that size."""
     repeat = max(2, round(seconds / (0.4 * batch)))
     command = [tessera, "bench", "--json", "--steps", str(STEPS), "--batch", str(batch), "--repeat", str(repeat)]
     made = subprocess.run(command + ["--prompt-cache", "64"], check=True, capture_output=True, text=True)
@@ -210,17 +200,15 @@ def bench(tessera, batch, seconds):
 
 def one_by_one(server, seconds):
     """Seconds of each request with nothing beside it, and seconds that the worker took for each."""
-    client = Client(server, "one")
-    client.image()
+    connection = Connection(server, "one")
+    connection.image()
     before = server.worker_seconds()
     times = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         begin = time.monotonic()
-        status = client.image()
+        connection.image()
         times.append(time.monotonic() - begin)
-        if status != 200:
-            raise RuntimeError(f"status {status}")
     return statistics.mean(times), (server.worker_seconds() - before) / len(times)
 
 
@@ -231,34 +219,30 @@ def measure(tessera, server, rounds, seconds):
         values.setdefault(name, []).append(value)
         print(f"  {name}: {value:.4g}", file=sys.stderr)
 
-    sizes = (1, 2, 4, 8)
-    offline = {batch: bench(tessera, batch, seconds / 2) for batch in sizes}
-    best = max(offline, key=offline.get)
-    for batch in sizes:
-        add(f"offline_{batch}", offline[batch])
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
-        alone = 1 / bench(tessera, 1, seconds / 2)
+        before = {batch: bench(tessera, batch, seconds / 2) for batch in BATCHES}
         served, worked = one_by_one(server, seconds / 2)
-        add("alone_seconds", alone)
+        first = Load(server, seconds, clients=CLIENTS)
+        rate = first.rate()
+        overload = Load(server, seconds, rate=OVERLOAD * rate)
+        again = Load(server, seconds, clients=CLIENTS).rate()
+        after = {batch: bench(tessera, batch, seconds / 2) for batch in reversed(BATCHES)}
+        for batch in BATCHES:
+            add(f"offline_{batch}", (before[batch] + after[batch]) / 2)
         add("served_seconds", served)
         add("overhead_ms", (served - worked) * 1000)
         add("overhead_share", (served - worked) / worked)
-        add("served_to_alone", served / alone)
-        before = bench(tessera, best, seconds)
-        rate, shares = closed_loop(server, seconds, CLIENTS)
-        useful, refusals, sent = open_loop(server, seconds, OVERLOAD * rate)
-        again, _ = closed_loop(server, seconds, CLIENTS)
-        after = bench(tessera, best, seconds)
-        add("offline_best", (before + after) / 2)
+        add("served_to_alone", served * before[1])
         add("clients_32", (rate + again) / 2)
-        add("to_offline", (rate + again) / (before + after))
         add("to_one_client", (rate + again) / 2 * served)
-        add("larger_share", max(shares.values()) / max(1, min(shares.values())))
-        add("overload_rate", useful)
-        add("overload_to_peak", 2 * useful / (rate + again))
-        add("overload_refused", len(refusals) / sent)
+        add("larger_share", first.larger_share())
+        add("overload_to_peak", 2 * overload.rate() / (rate + again))
+        refusals = sorted(overload.refusals)
+        add("overload_refused", len(refusals) / overload.sent)
         add("refusal_ms", refusals[int(0.99 * len(refusals))] * 1000 if refusals else float("inf"))
+    best = max(BATCHES, key=lambda batch: statistics.median(values[f"offline_{batch}"]))
+    values["to_offline"] = [served / alone for served, alone in zip(values["clients_32"], values[f"offline_{best}"])]
     return best, {name: statistics.median(of) for name, of in values.items()}
 
 
@@ -275,11 +259,11 @@ def main():
             best, figure = measure(arguments.tessera, server, arguments.rounds, arguments.seconds)
         finally:
             server.stop()
-    offline = ", ".join(f"{batch}: {figure[f'offline_{batch}']:.2f}" for batch in (1, 2, 4, 8))
+    offline = ", ".join(f"{batch}: {figure[f'offline_{batch}']:.2f}" for batch in sorted(BATCHES))
     table = [
         ("overhead at one client", f"{figure['overhead_ms']:.1f} ms, {figure['overhead_share']:.1%} of the worker's time",
          "3 % or 10 ms", figure["overhead_share"] <= 0.03 or figure["overhead_ms"] <= 10),
-        ("one client to `tessera bench`", f"{figure['served_to_alone']:.3f} ({figure['alone_seconds']:.3f} s)", "", None),
+        ("one client to `tessera bench`", f"{figure['served_to_alone']:.3f}", "", None),
         ("offline images/s by batch", offline, "", None),
         ("images/s of 32 clients", f"{figure['clients_32']:.2f}", "", None),
         (f"32 clients to offline batches of {best}", f"{figure['to_offline']:.3f}", "at least 0.95", figure["to_offline"] >= 0.95),
