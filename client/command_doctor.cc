@@ -130,7 +130,7 @@ class Doctor {
     }
     (*session)->Close().IgnoreError();
     const absl::StatusOr<CertificateSubject> subject =
-        SubjectOf({.model = model, .load = served.load, .layout = *layout}, WorkerExecutable());
+        SubjectOf({.model = model, .load = served.load, .layout = *layout}, WorkerProgram());
     if (!subject.ok()) {
       return Tell({Health::kFailed, what, std::string(subject.status().message()), "let the server read its worker"});
     }

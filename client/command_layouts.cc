@@ -216,7 +216,7 @@ class Layouts {
 
   static absl::StatusOr<std::vector<ListedLayout>> List(const ListedFor& about) {
     absl::StatusOr<CertificateSubject> subject =
-        SubjectOf({.model = about.model, .load = about.load, .layout = {}, .prompt = ""}, WorkerExecutable());
+        SubjectOf({.model = about.model, .load = about.load, .layout = {}, .prompt = ""}, WorkerProgram());
     if (!subject.ok()) return subject.status();
     const CertificateFolder folder(CertificateFolder::DefaultPath());
     std::vector<ListedLayout> layouts;

@@ -65,7 +65,7 @@ class Verify {
     if (!layout.ok()) return Fail(Stage::kOptions, layout.status());
     request.layout = *layout;
 
-    const absl::StatusOr<CertificateSubject> subject = SubjectOf(request, WorkerExecutable());
+    const absl::StatusOr<CertificateSubject> subject = SubjectOf(request, WorkerProgram());
     if (!subject.ok()) return Fail(Stage::kModel, subject.status());
     const absl::StatusOr<Verification> verification =
         VerifyLayout(request, *subject, HostOf(*session_options, interrupts_, *reporter_));

@@ -34,7 +34,7 @@ absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const M
   if (absl::Status closed = session->Close(); !closed.ok()) return closed;
 
   const VerificationRequest request = {.model = model, .load = placement, .layout = *layout};
-  absl::StatusOr<CertificateSubject> subject = SubjectOf(request, WorkerExecutable());
+  absl::StatusOr<CertificateSubject> subject = SubjectOf(request, WorkerProgram());
   if (!subject.ok()) return subject.status();
   standing.subject = *subject;
   const CertificateFolder folder(CertificateFolder::DefaultPath());

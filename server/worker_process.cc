@@ -20,6 +20,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -160,6 +162,15 @@ std::string WorkerExecutable() {
   return chosen != nullptr && *chosen != '\0' ? chosen : ProgramBesideThis("tessera-worker");
 }
 
+std::string WorkerProgram() {
+  namespace fs = std::filesystem;
+  const std::string started = WorkerExecutable();
+  std::error_code error;
+  const fs::path whole = fs::canonical(started, error);
+  const fs::path launched = whole.parent_path().parent_path() / "lib/tessera" / whole.filename();
+  return !error && fs::exists(launched, error) ? launched.string() : started;
+}
+
 std::string FakeWorkerExecutable() { return ProgramBesideThis("tessera-fake-worker"); }
 
 absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const WorkerProcessOptions& options) {
@@ -225,7 +236,7 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
 absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Adopt(const WorkerIdentity& identity) {
   const absl::string_view name(kSocketName);
   if (!absl::EndsWith(identity.socket, name)) return absl::NotFoundError("it is not a worker's socket");
-  const absl::StatusOr<int> process = OpenWorker(identity, WorkerExecutable());
+  const absl::StatusOr<int> process = OpenWorker(identity, WorkerProgram());
   if (!process.ok()) {
     RemoveDeserted(identity.socket);
     return process.status();

@@ -35,6 +35,10 @@ struct WorkerProcessOptions {
 // $TESSERA_WORKER, or tessera-worker beside this executable.
 std::string WorkerExecutable();
 
+// What its process runs then: the program itself, or the one of an installed tree that it launches
+// (cmake/Install.cmake).
+std::string WorkerProgram();
+
 // tessera-fake-worker beside this executable.
 std::string FakeWorkerExecutable();
 

@@ -183,7 +183,7 @@ absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupRunner::OpenGroup(const Worker
 
 absl::Status GroupRunner::CheckLayout() {
   const VerificationRequest request = {.model = options_.model, .load = options_.load, .layout = layout()};
-  const absl::StatusOr<CertificateSubject> subject = SubjectOf(request, WorkerExecutable());
+  const absl::StatusOr<CertificateSubject> subject = SubjectOf(request, WorkerProgram());
   if (!subject.ok()) return subject.status();
   subject_ = *subject;
   const auto open = [this](const Layout& layout) {

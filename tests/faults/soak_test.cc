@@ -74,6 +74,7 @@ struct Outcomes {
 class SoakTest : public ::testing::Test {
  protected:
   void Prepare(TestServer& server) {
+    server.options().arguments = {"--no-supervisor"};  // what the process holds is measured
     ASSERT_TRUE(server.Start());
     server.WaitUntilReady();
     for (int kind = 0; kind < kKinds; ++kind) {

@@ -77,7 +77,6 @@ std::unique_ptr<ChildProcess> TestServer::Launch() {
                         .environment = {{"PATH", "/usr/bin:/bin"},
                                         {"TESSERA_FAKE_WORKER", options_.orders},
                                         {"XDG_RUNTIME_DIR", folder_ + "/sockets"}}};
-  child.arguments.insert(child.arguments.end(), options_.arguments.begin(), options_.arguments.end());
   if (options_.fake_workers) {
     child.arguments.push_back("--fake-workers");
   } else if (!options_.worker.empty()) {

@@ -21,10 +21,9 @@ namespace tessera {
 bool WaitUntil(const std::string& what, const std::function<bool()>& holds);
 
 struct TestServerOptions {
-  std::vector<std::string> arguments;  // further ones of `tessera serve`
-  std::string worker;                  // executable; empty: the one beside `tessera`
-  std::string orders;                  // of the fake worker
-  bool fake_workers = false;           // by --fake-workers, which finds them itself; `worker` says which are its own
+  std::string worker;         // executable; empty: the one beside `tessera`
+  std::string orders;         // of the fake worker
+  bool fake_workers = false;  // by --fake-workers, which finds them itself; `worker` says which are its own
   std::vector<std::string>
       groups;                // of the configuration, "{model: …, layout: serial}"; "TINY": the fake worker's model
   std::string settings;      // further lines of the configuration

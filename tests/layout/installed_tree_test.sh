@@ -6,7 +6,8 @@ set -euo pipefail
 build=$1
 libtorch=$2
 place=$(mktemp -d "$build/installed-tree.XXXXXX")
-trap 'rm -rf "$place"' EXIT
+server=
+trap '[[ -z $server ]] || kill -9 "$server" 2>/dev/null || true; rm -rf "$place"' EXIT
 fail() {
   echo "FAILED: $1" >&2
   exit 1
@@ -25,6 +26,46 @@ fi
 generate "$tessera" || fail "with the link to LibTorch"
 cmp <(head -c 8 "$place"/image-*.png) <(printf '\x89PNG\r\n\x1a\n') || fail "no PNG file was written"
 rm "$place"/image-*.png
+
+# A certificate is about the program that computes, not about the launcher in front of it.
+clean_environment "TESSERA_CERTIFICATES=$place/certificates" "$tessera" verify --layout cfg=2 --steps 3 --json >"$place/verdict" ||
+  fail "verify"
+built=$(sha256sum <"$place/there/lib/tessera/tessera-worker")
+grep -q "\"build\":\"${built%% *}\"" "$place/verdict" || fail "the certificate is about another build: $(cat "$place/verdict")"
+
+# Its workers are known again by the server that follows one which was killed.
+printf '%s\n' 'listen: {http: {port: 0}, grpc: off, admin: off}' 'groups: [{model: emoji}]' "data_folder: $place/data" \
+  >"$place/tessera.yaml"
+serve() {
+  clean_environment "XDG_RUNTIME_DIR=$place" "$tessera" serve -c "$place/tessera.yaml" --no-supervisor >"$place/ports" 2>"$place/log" &
+  server=$!
+}
+workers() {
+  local exe
+  for exe in /proc/[0-9]*/exe; do
+    if [[ $exe -ef $place/there/lib/tessera/tessera-worker ]]; then echo "$exe"; fi
+  done
+}
+said() {
+  for ((tries = 0; tries < 600; ++tries)); do
+    if grep -q "$1" "$place/log"; then return 0; fi
+    sleep 0.1
+  done
+  fail "the server never says: $1; it says $(cat "$place/log")"
+}
+serve
+said 'emoji-0: ready'
+worker=$(workers)
+[[ -n $worker ]] || fail "a ready group has no worker"
+kill -9 "$server"
+wait "$server" 2>/dev/null || true
+serve
+said 'are adopted with their model'
+said 'emoji-0: ready'
+[[ $(workers) == "$worker" ]] || fail "the worker is another one"
+kill -TERM "$server"
+wait "$server" || fail "the server does not end in order"
+server=
 
 rm "$place/there/lib/libtorch"
 if message=$(generate "$tessera" 2>&1); then fail "it runs without LibTorch: the test proves nothing"; fi
