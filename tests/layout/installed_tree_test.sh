@@ -37,7 +37,8 @@ grep -q "\"build\":\"${built%% *}\"" "$place/verdict" || fail "the certificate i
 printf '%s\n' 'listen: {http: {port: 0}, grpc: off, admin: off}' 'groups: [{model: emoji}]' "data_folder: $place/data" \
   >"$place/tessera.yaml"
 serve() {
-  clean_environment "XDG_RUNTIME_DIR=$place" "$tessera" serve -c "$place/tessera.yaml" --no-supervisor >"$place/ports" 2>"$place/log" &
+  # Not by the function: its process would be killed in place of the server.
+  env -i PATH=/usr/bin:/bin "XDG_RUNTIME_DIR=$place" "$tessera" serve -c "$place/tessera.yaml" --no-supervisor >"$place/ports" 2>"$place/log" &
   server=$!
 }
 workers() {
