@@ -1,3 +1,4 @@
+#include <malloc.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -113,6 +114,8 @@ class Serve {
       if (absl::Status status = TakePorts(**message, config); !status.ok()) return Fail(Stage::kJob, status);
     }
     RaiseFileLimit();
+    // Each arena that malloc makes for threads keeps its own peak; nothing here computes so much as to need many.
+    mallopt(M_ARENA_MAX, 2);
 
     const absl::StatusOr<CertifyPolicy> certify = ParseCertifyPolicy(config.certify);
     if (!certify.ok()) return Fail(Stage::kOptions, certify.status());
