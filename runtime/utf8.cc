@@ -1,5 +1,8 @@
 #include "runtime/utf8.h"
 
+#include <cstdint>
+#include <cstring>
+
 namespace tessera {
 
 size_t Utf8SequenceLength(absl::string_view text) {
@@ -22,6 +25,14 @@ size_t Utf8SequenceLength(absl::string_view text) {
 size_t FirstInvalidUtf8(absl::string_view text) {
   size_t at = 0;
   while (at < text.size()) {
+    // ASCII is most of all text: eight bytes at once.
+    if (uint64_t word; text.size() - at >= sizeof(word)) {
+      std::memcpy(&word, text.data() + at, sizeof(word));
+      if ((word & 0x8080808080808080) == 0) {
+        at += sizeof(word);
+        continue;
+      }
+    }
     const size_t length = Utf8SequenceLength(text.substr(at));
     if (length == 0) break;
     at += length;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace tessera {
 namespace {
 
@@ -22,6 +24,14 @@ TEST(Utf8Test, RefusesOverlongFormsSurrogatesAndWhatLiesBeyondUnicode) {
 TEST(Utf8Test, NamesTheOffsetOfACharacterThatIsCutShort) {
   EXPECT_EQ(FirstInvalidUtf8("caf\xC3"), 3u);
   EXPECT_EQ(FirstInvalidUtf8("\xF0\x9F\x8D"), 0u);
+}
+
+TEST(Utf8Test, FindsAWrongByteAnywhereInAscii) {
+  for (size_t at = 0; at < 24; ++at) {
+    std::string text(24, 'a');
+    text[at] = '\xFF';
+    EXPECT_EQ(FirstInvalidUtf8(text), at);
+  }
 }
 
 TEST(Utf8Test, ReplacesOnlyTheBytesThatAreWrong) {

@@ -121,10 +121,11 @@ std::optional<int64_t> SqliteStatement::OptionalInt(int column) const {
   return Int(column);
 }
 
-std::string SqliteStatement::Bytes(int column) const {
+absl::string_view SqliteStatement::Bytes(int column) const {
   const void* bytes = sqlite3_column_blob(statement_, column);
   const int size = sqlite3_column_bytes(statement_, column);
-  return bytes == nullptr ? std::string() : std::string(static_cast<const char*>(bytes), static_cast<size_t>(size));
+  return bytes == nullptr ? absl::string_view()
+                          : absl::string_view(static_cast<const char*>(bytes), static_cast<size_t>(size));
 }
 
 absl::StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const Options& options) {

@@ -38,7 +38,7 @@ class SqliteStatement final {
   bool IsNull(int column) const;
   int64_t Int(int column) const;
   std::optional<int64_t> OptionalInt(int column) const;
-  std::string Bytes(int column) const;  // text or blob; empty for NULL
+  absl::string_view Bytes(int column) const;  // text or blob until the next Step; empty for NULL
 
  private:
   sqlite3* database_;

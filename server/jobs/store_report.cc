@@ -18,7 +18,7 @@ absl::StatusOr<StoreReport> InspectJobStore(const std::string& path) {
   absl::StatusOr<SqliteStatement> check = (*database)->Prepare("PRAGMA quick_check(1)");
   if (!check.ok()) return check.status();
   if (const absl::StatusOr<bool> row = check->Step(); !row.ok()) return row.status();
-  if (const std::string found = check->Bytes(0); found != "ok") {
+  if (const absl::string_view found = check->Bytes(0); found != "ok") {
     return absl::DataLossError(absl::StrCat("the database is damaged: ", found));
   }
   absl::StatusOr<SqliteStatement> counts =
