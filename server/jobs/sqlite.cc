@@ -142,7 +142,7 @@ absl::StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const Optio
   sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
   for (const char* pragma :
        {"PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA foreign_keys=OFF", "PRAGMA cell_size_check=ON",
-        "PRAGMA journal_size_limit=67108864", "PRAGMA wal_autocheckpoint=1000", "PRAGMA cache_size=-65536"}) {
+        "PRAGMA journal_size_limit=67108864", "PRAGMA wal_autocheckpoint=1000", "PRAGMA cache_size=-4096"}) {
     if (absl::Status status = database->Execute(pragma); !status.ok()) return status;
   }
   return database;
