@@ -16,8 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "models/sparse_flux_folder.h"
-#include "models/weights/test_folder.h"
+#include "tests/safetensors_bytes.h"
+#include "tests/sparse_flux_folder.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "models/weights/test_folder.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {

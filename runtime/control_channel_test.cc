@@ -20,6 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "tessera/internal/control.grpc.pb.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {
@@ -99,16 +100,11 @@ class Session;
 // A channel in a thread, with a folder of its own. It outlives its controllers, so that the test's process does too.
 class ControlChannelTest : public ::testing::Test {
  protected:
-  ControlChannelTest() {
-    char parent[] = "/tmp/tessera-test-XXXXXX";
-    EXPECT_NE(mkdtemp(parent), nullptr);
-    parent_ = parent;
-    Serve(absl::Seconds(60));
-  }
+  ControlChannelTest() { Serve(absl::Seconds(60)); }
 
   ~ControlChannelTest() override {
     if (thread_.joinable()) Stop();
-    EXPECT_EQ(rmdir(parent_.c_str()), 0) << "something was left behind";
+    EXPECT_TRUE(std::filesystem::is_empty(parent_.path())) << "something was left behind";
   }
 
   void Serve(absl::Duration patience) {
@@ -124,12 +120,12 @@ class ControlChannelTest : public ::testing::Test {
   }
 
   void Stop();
-  std::string socket_path() const { return parent_ + "/folder/socket"; }
+  std::string socket_path() const { return parent_ / "folder/socket"; }
 
   RecordingHandler handler_;
 
  private:
-  std::string parent_;
+  TestFolder parent_;
   absl::Status result_;
   std::thread thread_;
 };

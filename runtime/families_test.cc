@@ -9,9 +9,9 @@
 
 #include "models/hunyuandit/hunyuandit_transformer.h"
 #include "models/text_encoders/text_stage.h"
-#include "models/weights/test_folder.h"
 #include "runtime/denoiser.h"
 #include "runtime/model_info.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/planted.h"
-#include "models/weights/test_folder.h"
 #include "runtime/pipefusion_runs.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/layout_runs.h"
-#include "runtime/many_heads_folder.h"
+#include "tests/many_heads_folder.h"
 
 namespace tessera {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "models/families.h"
 #include "models/load_plan.h"
-#include "models/weights/test_folder.h"
 #include "parallel/host/thread_ranks.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "models/weights/file.h"
-#include "models/weights/test_folder.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tessera/internal/control.grpc.pb.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {
@@ -29,9 +30,6 @@ using Stream = grpc::ServerReaderWriter<Reply, Command>;
 class ScriptedWorker final : public internal::Worker::Service {
  public:
   explicit ScriptedWorker(std::function<void(Stream&)> script) : script_(std::move(script)) {
-    char folder[] = "/tmp/tessera-test-XXXXXX";
-    EXPECT_NE(mkdtemp(folder), nullptr);
-    folder_ = folder;
     grpc::ServerBuilder builder;
     builder.AddListeningPort("unix:" + path(), grpc::InsecureServerCredentials());
     builder.RegisterService(this);
@@ -41,8 +39,6 @@ class ScriptedWorker final : public internal::Worker::Service {
   ~ScriptedWorker() override {
     server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();
-    unlink(path().c_str());
-    rmdir(folder_.c_str());
   }
 
   int Connect() const {
@@ -64,10 +60,10 @@ class ScriptedWorker final : public internal::Worker::Service {
   }
 
  private:
-  std::string path() const { return folder_ + "/socket"; }
+  std::string path() const { return folder_ / "socket"; }
 
   const std::function<void(Stream&)> script_;
-  std::string folder_;
+  TestFolder folder_;
   std::unique_ptr<grpc::Server> server_;
 };
 

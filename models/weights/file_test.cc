@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "models/weights/test_folder.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {

@@ -6,7 +6,8 @@
 #include <filesystem>
 #include <string>
 
-#include "models/weights/test_folder.h"
+#include "tests/safetensors_bytes.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {

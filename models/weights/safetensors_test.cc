@@ -9,7 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "models/weights/test_folder.h"
+#include "tests/safetensors_bytes.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {

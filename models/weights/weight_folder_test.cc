@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "models/weights/test_folder.h"
+#include "tests/safetensors_bytes.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "absl/strings/str_replace.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {
@@ -41,18 +42,11 @@ Certificate Example() {
 
 class CertificateTest : public ::testing::Test {
  protected:
-  CertificateTest() {
-    char folder[] = "/tmp/tessera-test-XXXXXX";
-    EXPECT_NE(mkdtemp(folder), nullptr);
-    folder_ = folder;
-  }
-  ~CertificateTest() override { std::filesystem::remove_all(folder_); }
-
-  std::string folder_;
+  TestFolder folder_;
 };
 
 TEST_F(CertificateTest, IsFoundAgainAsItWasKept) {
-  const CertificateFolder folder(folder_ + "/new/folder");
+  const CertificateFolder folder(folder_ / "new/folder");
   ASSERT_EQ(folder.Keep(Example()), absl::OkStatus());
   const absl::StatusOr<Certificate> found = folder.Find(Example().subject);
   ASSERT_TRUE(found.ok()) << found.status();
@@ -62,7 +56,7 @@ TEST_F(CertificateTest, IsFoundAgainAsItWasKept) {
 }
 
 TEST_F(CertificateTest, IsForItsSubjectAlone) {
-  const CertificateFolder folder(folder_);
+  const CertificateFolder folder(folder_.path());
   ASSERT_EQ(folder.Keep(Example()), absl::OkStatus());
   for (std::string CertificateSubject::*part :
        {&CertificateSubject::model_digest, &CertificateSubject::layout, &CertificateSubject::device,
@@ -77,7 +71,7 @@ TEST_F(CertificateTest, IsForItsSubjectAlone) {
 }
 
 TEST_F(CertificateTest, ShowsThatItWasAltered) {
-  const CertificateFolder folder(folder_);
+  const CertificateFolder folder(folder_.path());
   const std::string text = CertificateText(Example());
   for (const auto& [from, to] : {std::pair("1E-7", "1E-9"),
                                  {"\"passed\":true", "\"passed\":false"},
@@ -109,7 +103,7 @@ TEST_F(CertificateTest, AnErrorThatIsNoNumberDoesNotPass) {
 }
 
 TEST_F(CertificateTest, IsGoneOnceItIsRevoked) {
-  const CertificateFolder folder(folder_);
+  const CertificateFolder folder(folder_.path());
   ASSERT_EQ(folder.Keep(Example()), absl::OkStatus());
   EXPECT_EQ(folder.Revoke(Example().subject), absl::OkStatus());
   EXPECT_EQ(folder.Find(Example().subject).status().code(), absl::StatusCode::kNotFound);

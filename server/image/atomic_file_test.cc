@@ -18,6 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/test_folder.h"
+
 namespace tessera {
 namespace {
 
@@ -28,20 +30,14 @@ using testing::IsEmpty;
 
 class AtomicFileTest : public testing::Test {
  protected:
-  AtomicFileTest() {
-    std::string pattern = testing::TempDir() + "/atomic_file_test.XXXXXX";
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~AtomicFileTest() override {
-    ::chmod(folder_.c_str(), 0700);
-    std::filesystem::remove_all(folder_);
-  }
+  ~AtomicFileTest() override { ::chmod(folder_.path().c_str(), 0700); }
 
-  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string Path(const std::string& name) const { return folder_ / name; }
 
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_)) names.push_back(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
+      names.push_back(entry.path().filename());
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -51,7 +47,7 @@ class AtomicFileTest : public testing::Test {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  std::string folder_;
+  TestFolder folder_;
 };
 
 // What WriteFileAtomically says in a child process that has first called `prepare`.
@@ -181,10 +177,10 @@ TEST_F(AtomicFileTest, NameThatIsTooLongIsNamedAndLeavesNothing) {
 }
 
 TEST_F(AtomicFileTest, ReadOnlyFolderIsNamed) {
-  ASSERT_EQ(::chmod(folder_.c_str(), 0555), 0);
+  ASSERT_EQ(::chmod(folder_.path().c_str(), 0555), 0);
   const absl::Status status = WriteInChild(Path("a.png"), "x", BecomeNobody);
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_THAT(status.message(), HasSubstr("no permission to write in \"" + folder_));
+  EXPECT_THAT(status.message(), HasSubstr("no permission to write in \"" + folder_.path()));
   EXPECT_THAT(Names(), IsEmpty());
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "server/image/character_sets.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {
@@ -29,16 +30,10 @@ NameValues Typical() {
 
 class NextFreeNameTest : public testing::Test {
  protected:
-  NextFreeNameTest() {
-    std::string pattern = testing::TempDir() + "/name_pattern_test.XXXXXX";
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~NextFreeNameTest() override { std::filesystem::remove_all(folder_); }
-
-  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string Path(const std::string& name) const { return folder_ / name; }
   void Create(const std::string& name) const { std::ofstream(Path(name)) << "x"; }
 
-  std::string folder_;
+  TestFolder folder_;
 };
 
 TEST(ExpandPatternTest, DefaultPatternJoinsPromptAndSeed) {

@@ -10,6 +10,7 @@
 
 #include "server/trace/group_trace.h"
 #include "server/trace/queue_trace.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {
@@ -21,13 +22,6 @@ using ::testing::SizeIs;
 
 class TraceFileTest : public ::testing::Test {
  protected:
-  TraceFileTest() {
-    char folder[] = "/tmp/tessera-test-XXXXXX";
-    EXPECT_NE(mkdtemp(folder), nullptr);
-    folder_ = folder;
-  }
-  ~TraceFileTest() override { std::filesystem::remove_all(folder_); }
-
   std::unique_ptr<TraceFile> Create(size_t max_bytes = kMaxTraceBytes) {
     absl::StatusOr<std::unique_ptr<TraceFile>> trace = TraceFile::Create(
         path(), [this](const std::string& text) { log_.push_back(text); }, max_bytes);
@@ -35,7 +29,7 @@ class TraceFileTest : public ::testing::Test {
     return *std::move(trace);
   }
 
-  std::string path() const { return folder_ + "/trace.json"; }
+  std::string path() const { return folder_ / "trace.json"; }
   std::string Read(const std::string& more = "") const {
     std::ifstream file(path() + more, std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(file), {});
@@ -51,7 +45,7 @@ class TraceFileTest : public ::testing::Test {
     return names;
   }
 
-  std::string folder_;
+  TestFolder folder_;
   std::vector<std::string> log_;
   const TracedImage image_ = {
       .job = "job-1", .index = 2, .trace_parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"};
@@ -104,7 +98,7 @@ TEST_F(TraceFileTest, BeginsAgainAtItsBoundAndKeepsTheFileBefore) {
 }
 
 TEST_F(TraceFileTest, ThatCannotBeMadeIsAnError) {
-  const auto trace = TraceFile::Create(folder_ + "/absent/trace.json", [](const std::string&) {});
+  const auto trace = TraceFile::Create(folder_ / "absent/trace.json", [](const std::string&) {});
   EXPECT_THAT(std::string(trace.status().message()), HasSubstr("No such file"));
 }
 

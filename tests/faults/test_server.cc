@@ -34,10 +34,7 @@ bool WaitUntil(const std::string& what, const std::function<bool()>& holds) {
 }
 
 TestServer::TestServer(const TestServerOptions& options) : options_(options) {
-  char folder[] = "/tmp/tessera-test-XXXXXX";
-  EXPECT_NE(mkdtemp(folder), nullptr);
-  folder_ = folder;
-  for (const char* name : {"sockets", "models/tiny", "models/other"}) fs::create_directories(folder_ + "/" + name);
+  for (const char* name : {"sockets", "models/tiny", "models/other"}) fs::create_directories(folder_ / name);
   for (const char* name : {"tiny", "other"}) Write(absl::StrCat("models/", name, "/model_index.json"), "{}");
 }
 
@@ -50,33 +47,33 @@ TestServer::~TestServer() {
     EXPECT_TRUE(WaitUntilGone(pid)) << "a worker was left";
   }
   EXPECT_EQ(SocketFolders(), 0u);
-  fs::remove_all(folder_);
 }
 
 void TestServer::Write(const std::string& name, const std::string& text) const {
-  std::ofstream(folder_ + "/" + name, std::ios::binary) << text;
+  std::ofstream(folder_ / name, std::ios::binary) << text;
 }
 
 size_t TestServer::SocketFolders() const {
-  return std::distance(fs::directory_iterator(folder_ + "/sockets"), fs::directory_iterator());
+  return std::distance(fs::directory_iterator(folder_ / "sockets"), fs::directory_iterator());
 }
 
 std::vector<pid_t> TestServer::Workers() const {
   const std::string worker = options_.worker.empty() ? REAL_WORKER : options_.worker;
-  return ProcessesWith(worker, "XDG_RUNTIME_DIR", folder_ + "/sockets");
+  return ProcessesWith(worker, "XDG_RUNTIME_DIR", folder_ / "sockets");
 }
 
 std::unique_ptr<ChildProcess> TestServer::Launch() {
-  std::string config = absl::StrCat("data_folder: ", folder_, "/data\ncertify: off\nlisten:\n  http: {port: 0}\n",
-                                    "  grpc: ", options_.grpc, "\n  admin: off\n", options_.settings, "groups:\n");
+  std::string config =
+      absl::StrCat("data_folder: ", folder_.path(), "/data\ncertify: off\nlisten:\n  http: {port: 0}\n",
+                   "  grpc: ", options_.grpc, "\n  admin: off\n", options_.settings, "groups:\n");
   for (const std::string& group : options_.groups) absl::StrAppend(&config, "  - ", group, "\n");
   Write("tessera.yaml",
-        absl::StrReplaceAll(config, {{"TINY", folder_ + "/models/tiny"}, {"OTHER", folder_ + "/models/other"}}));
-  ChildOptions child = {.arguments = {TESSERA_EXECUTABLE, "serve", "-c", folder_ + "/tessera.yaml"},
-                        .folder = folder_,
+        absl::StrReplaceAll(config, {{"TINY", folder_ / "models/tiny"}, {"OTHER", folder_ / "models/other"}}));
+  ChildOptions child = {.arguments = {TESSERA_EXECUTABLE, "serve", "-c", folder_ / "tessera.yaml"},
+                        .folder = folder_.path(),
                         .environment = {{"PATH", "/usr/bin:/bin"},
                                         {"TESSERA_FAKE_WORKER", options_.orders},
-                                        {"XDG_RUNTIME_DIR", folder_ + "/sockets"}}};
+                                        {"XDG_RUNTIME_DIR", folder_ / "sockets"}}};
   if (options_.fake_workers) {
     child.arguments.push_back("--fake-workers");
   } else if (!options_.worker.empty()) {

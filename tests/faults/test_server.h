@@ -14,6 +14,7 @@
 
 #include "server/http/http_test_client.h"
 #include "tests/front/child_process.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 
@@ -65,7 +66,7 @@ class TestServer {
   uint16_t port() const { return port_; }
   uint16_t grpc_port() const { return grpc_port_; }
   std::vector<pid_t> Workers() const;
-  std::string folder() const { return folder_; }
+  std::string folder() const { return folder_.path(); }
   void Write(const std::string& name, const std::string& text) const;
   size_t SocketFolders() const;
 
@@ -75,7 +76,7 @@ class TestServer {
   std::unique_ptr<ChildProcess> Launch();
 
   TestServerOptions options_;
-  std::string folder_;
+  TestFolder folder_;
   std::unique_ptr<ChildProcess> process_;
   std::atomic<uint16_t> port_ = 0, grpc_port_ = 0;
 };

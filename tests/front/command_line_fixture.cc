@@ -19,21 +19,17 @@ namespace fs = std::filesystem;
 }  // namespace
 
 CommandLineTest::CommandLineTest() {
-  char folder[] = "/tmp/tessera-test-XXXXXX";
-  EXPECT_NE(mkdtemp(folder), nullptr);
-  folder_ = folder;
-  for (const char* name : {"work", "sockets", "models/tiny"}) fs::create_directories(folder_ + "/" + name);
-  std::ofstream(folder_ + "/models/tiny/model_index.json") << R"({"_class_name": "FakePipeline"})";
+  for (const char* name : {"work", "sockets", "models/tiny"}) fs::create_directories(folder_ / name);
+  std::ofstream(folder_ / "models/tiny/model_index.json") << R"({"_class_name": "FakePipeline"})";
 }
 
 CommandLineTest::~CommandLineTest() {
   for (const pid_t pid : Workers()) EXPECT_TRUE(WaitUntilGone(pid)) << "a worker was left";
   EXPECT_EQ(SocketFolders(), 0u);
-  fs::remove_all(folder_);
 }
 
 size_t CommandLineTest::SocketFolders() const {
-  return std::distance(fs::directory_iterator(folder_ + "/sockets"), fs::directory_iterator());
+  return std::distance(fs::directory_iterator(folder_ / "sockets"), fs::directory_iterator());
 }
 
 std::unique_ptr<ChildProcess> CommandLineTest::Start(const std::vector<std::string>& arguments,
@@ -46,8 +42,8 @@ std::unique_ptr<ChildProcess> CommandLineTest::Start(const std::vector<std::stri
                          {"TESSERA_WORKER", FAKE_WORKER},
                          {"TESSERA_FAKE_WORKER", orders},
                          {"TESSERA_MODEL", ModelsFolder() + "/tiny"},
-                         {"TESSERA_CERTIFICATES", folder_ + "/certificates"},
-                         {"XDG_RUNTIME_DIR", folder_ + "/sockets"}};
+                         {"TESSERA_CERTIFICATES", folder_ / "certificates"},
+                         {"XDG_RUNTIME_DIR", folder_ / "sockets"}};
   options.largest_file = largest_file_;
   return std::make_unique<ChildProcess>(options);
 }
@@ -74,7 +70,7 @@ std::vector<boost::json::object> CommandLineTest::Events(const std::string& outp
 }
 
 std::vector<pid_t> CommandLineTest::Workers() const {
-  return ProcessesWith(FAKE_WORKER, "XDG_RUNTIME_DIR", folder_ + "/sockets");
+  return ProcessesWith(FAKE_WORKER, "XDG_RUNTIME_DIR", folder_ / "sockets");
 }
 
 pid_t CommandLineTest::WorkerPid() const {

@@ -10,6 +10,7 @@
 
 #include "server/image/image_file.h"
 #include "tests/front/child_process.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 
@@ -39,14 +40,14 @@ class CommandLineTest : public ::testing::Test {
   std::string Read(const std::string& name) const;
   DecodedImage ReadImage(const std::string& name) const;
   void Write(const std::string& name, const std::string& bytes) const;
-  std::string WorkFolder() const { return folder_ + "/work"; }
-  std::string ModelsFolder() const { return folder_ + "/models"; }
+  std::string WorkFolder() const { return folder_ / "work"; }
+  std::string ModelsFolder() const { return folder_ / "models"; }
   size_t SocketFolders() const;
 
   size_t largest_file_ = 0;
 
  private:
-  std::string folder_;
+  TestFolder folder_;
 };
 
 }  // namespace tessera

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "runtime/control_channel.h"
 #include "server/worker_client.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {
@@ -50,11 +51,8 @@ struct Worker final : CommandHandler {
 class ControlProtocolTest : public ::testing::Test {
  protected:
   ControlProtocolTest() {
-    char parent[] = "/tmp/tessera-test-XXXXXX";
-    EXPECT_NE(mkdtemp(parent), nullptr);
-    parent_ = parent;
     thread_ =
-        std::thread([this] { result_ = ServeControlChannel(worker_, {.socket_path = parent_ + "/folder/socket"}); });
+        std::thread([this] { result_ = ServeControlChannel(worker_, {.socket_path = parent_ / "folder/socket"}); });
     client_ = std::make_unique<WorkerClient>(
         WorkerClient::Options{.socket = Connect(), .patience = absl::Seconds(60), .ending = [] {
                                 return std::string("the worker went away");
@@ -66,7 +64,6 @@ class ControlProtocolTest : public ::testing::Test {
     client_.reset();
     thread_.join();
     EXPECT_TRUE(result_.ok()) << result_;
-    rmdir(parent_.c_str());
   }
 
   Worker worker_;
@@ -76,7 +73,7 @@ class ControlProtocolTest : public ::testing::Test {
   // Waits until the worker listens.
   int Connect() const {
     sockaddr_un address = {.sun_family = AF_UNIX};
-    std::strcpy(address.sun_path, (parent_ + "/folder/socket").c_str());
+    std::strcpy(address.sun_path, (parent_ / "folder/socket").c_str());
     const absl::Time deadline = absl::Now() + absl::Seconds(60);
     while (absl::Now() < deadline) {
       const int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -88,7 +85,7 @@ class ControlProtocolTest : public ::testing::Test {
     return -1;
   }
 
-  std::string parent_;
+  TestFolder parent_;
   absl::Status result_;
   std::thread thread_;
 };

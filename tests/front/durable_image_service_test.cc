@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/service/service_error.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {
@@ -65,21 +66,15 @@ class DurableImageServiceTest : public ::testing::Test {
  protected:
   void SetUp() override {
     setenv("TESSERA_WORKER", FAKE_WORKER, 1);
-    char folder[] = "/tmp/tessera-test-XXXXXX";
-    ASSERT_NE(mkdtemp(folder), nullptr);
-    folder_ = folder;
-    std::filesystem::create_directory(folder_ + "/tiny");
-    std::ofstream(folder_ + "/tiny/model_index.json") << "{}";
+    std::filesystem::create_directory(folder_ / "tiny");
+    std::ofstream(folder_ / "tiny/model_index.json") << "{}";
   }
-  void TearDown() override {
-    service_.reset();
-    std::filesystem::remove_all(folder_);
-  }
+  void TearDown() override { service_.reset(); }
 
   void Start(const std::string& orders = "", DurableServiceOptions options = {}) {
     setenv("TESSERA_FAKE_WORKER", orders.c_str(), 1);
-    options.data_folder = folder_ + "/data";
-    options.groups = {{.name = "tiny", .load = {.model = folder_ + "/tiny"}, .layout = layout_}};
+    options.data_folder = folder_ / "data";
+    options.groups = {{.name = "tiny", .load = {.model = folder_ / "tiny"}, .layout = layout_}};
     options.first_back_off = absl::Milliseconds(1);
     if (!options.log) options.log = [](const std::string&) {};
     absl::StatusOr<std::unique_ptr<DurableImageService>> service = DurableImageService::Start(options);
@@ -112,7 +107,7 @@ class DurableImageServiceTest : public ::testing::Test {
     return service_->ReadImage(caller_, job.images[index].id)->bytes;
   }
 
-  std::string folder_;
+  TestFolder folder_;
   LayoutRequest layout_;
   Caller caller_ = {.tenant = "me"};
   std::unique_ptr<DurableImageService> service_;
@@ -187,7 +182,7 @@ TEST_F(DurableImageServiceTest, JobsOfAGroupWhoseRanksDisagreeAreMadeByOneRank) 
   const Job job = WaitForEnd(Submit(request));
   EXPECT_EQ(job.state, JobState::kDone) << job.error;
   EXPECT_EQ(job.layout, "serial");
-  EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/data/certificates")) << "the layout is no longer certified";
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "data/certificates")) << "the layout is no longer certified";
 }
 
 TEST_F(DurableImageServiceTest, ImagesThatChangeEachOtherInABatchAreMadeOneByOne) {
@@ -325,8 +320,8 @@ TEST_F(DurableImageServiceTest, AnUncertifiedLayoutIsRefusedWithItsReason) {
 
 TEST_F(DurableImageServiceTest, TwoServicesDoNotShareAFolder) {
   Start();
-  DurableServiceOptions options = {.data_folder = folder_ + "/data",
-                                   .groups = {{.name = "tiny", .load = {.model = folder_ + "/tiny"}}},
+  DurableServiceOptions options = {.data_folder = folder_ / "data",
+                                   .groups = {{.name = "tiny", .load = {.model = folder_ / "tiny"}}},
                                    .log = [](const std::string&) {}};
   EXPECT_FALSE(DurableImageService::Start(options).ok());
 }

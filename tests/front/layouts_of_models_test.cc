@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/front/child_process.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {
@@ -19,13 +20,6 @@ namespace fs = std::filesystem;
 
 class LayoutsOfModelsTest : public ::testing::Test {
  protected:
-  LayoutsOfModelsTest() {
-    char folder[] = "/tmp/tessera-test-XXXXXX";
-    EXPECT_NE(mkdtemp(folder), nullptr);
-    folder_ = folder;
-  }
-  ~LayoutsOfModelsTest() override { fs::remove_all(folder_); }
-
   boost::json::value List(const std::string& model) const {
     return RunForJson({"layouts", "--model", "tests/golden/pipelines/" + model, "--ranks=2", "--json"});
   }
@@ -44,8 +38,8 @@ class LayoutsOfModelsTest : public ::testing::Test {
     options.folder = fs::current_path();
     options.environment = {{"PATH", "/usr/bin:/bin"},
                            {"TESSERA_WORKER", TESSERA_WORKER_EXECUTABLE},
-                           {"TESSERA_CERTIFICATES", folder_},
-                           {"XDG_RUNTIME_DIR", folder_}};
+                           {"TESSERA_CERTIFICATES", folder_.path()},
+                           {"XDG_RUNTIME_DIR", folder_.path()}};
     ChildProcess child(options);
     const int exit_code = child.Wait();
     EXPECT_EQ(exit_code, 0) << child.errors();
@@ -60,10 +54,10 @@ class LayoutsOfModelsTest : public ::testing::Test {
     return -1;
   }
 
-  const std::string& folder() const { return folder_; }
+  const std::string& folder() const { return folder_.path(); }
 
  private:
-  std::string folder_;
+  TestFolder folder_;
 };
 
 // By hand from the model's configuration and docs/parallelism.md: 8 x 8 image tokens of 64 channels and 64 output

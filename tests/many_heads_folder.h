@@ -13,7 +13,8 @@
 #include "absl/strings/str_replace.h"
 #include "models/flux/flux_transformer.h"
 #include "models/param_table.h"
-#include "models/weights/test_folder.h"
+#include "tests/safetensors_bytes.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 

@@ -13,7 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "models/weights/test_folder.h"
+#include "tests/safetensors_bytes.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 

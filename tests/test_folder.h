@@ -1,4 +1,4 @@
-// For tests: a folder of their own that goes away with them, and safetensors files made by hand.
+// For tests: a folder of their own that goes away with them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -39,18 +39,5 @@ class TestFolder {
  private:
   std::string path_;
 };
-
-// A safetensors file with that header and that data.
-inline std::string SafetensorsBytes(const std::string& header, const std::string& data) {
-  std::string length(8, '\0');
-  for (size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(header.size() >> (8 * i));
-  return length + header + data;
-}
-
-// A safetensors file with one F32 tensor [1] of four zero bytes.
-inline std::string OneTensor(const std::string& name) {
-  return SafetensorsBytes("{\"" + name + R"(": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})",
-                          std::string(4, '\0'));
-}
 
 }  // namespace tessera
