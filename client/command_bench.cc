@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/command.h"
 #include "client/json_line.h"
 #include "client/layout_session.h"
@@ -14,6 +13,7 @@
 #include "client/model_options.h"
 #include "client/option_text.h"
 #include "client/reporter.h"
+#include "runtime/steady_time.h"
 #include "server/generation_request.h"
 
 namespace tessera {
@@ -99,11 +99,11 @@ class Bench {
       std::vector<double> steps;
       WorkerSession::Listener listener;
       listener.stepped = [&](const Stepped& stepped) { steps.push_back(stepped.seconds); };
-      const absl::Time start = absl::Now();
+      const absl::Duration start = SteadyNow();
       absl::StatusOr<std::vector<WorkerSession::Picture>> pictures = (*session)->MakeImages(jobs, listener);
       if (!pictures.ok()) return Fail(Stage::kJob, pictures.status());
       if (round < 0) continue;
-      figures.seconds += absl::ToDoubleSeconds(absl::Now() - start);
+      figures.seconds += absl::ToDoubleSeconds(SteadyNow() - start);
       for (const WorkerSession::Picture& picture : *pictures) {
         figures.text_seconds.push_back(picture.started.seconds);
         figures.decode_seconds.push_back(picture.decode_seconds);

@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "client/command.h"
 #include "client/generation_options.h"
 #include "client/generation_trace.h"
@@ -15,6 +14,7 @@
 #include "client/output_files.h"
 #include "client/remote_generation.h"
 #include "client/reporter.h"
+#include "runtime/steady_time.h"
 #include "server/generation_request.h"
 #include "server/image_metadata.h"
 #include "server/service/submission.h"
@@ -66,7 +66,7 @@ class Generation {
   Generation(const GenerateOptions& options, Interrupts& interrupts) : options_(options), interrupts_(interrupts) {}
 
   ExitCode Run() {
-    const absl::Time start = absl::Now();
+    const absl::Duration start = SteadyNow();
     absl::StatusOr<GenerationRequest> request = RequestOf(options_.generation);
     reporter_ =
         MakeReporter({.json = options_.json, .quiet = options_.quiet, .images = request.ok() ? request->count : 1});
@@ -129,7 +129,7 @@ class Generation {
     }
     const uint64_t peak_memory = session_->PeakMemoryBytes();
     if (absl::Status status = session_->Close(); !status.ok()) return Fail(Stage::kJob, status);
-    reporter_->OnDone(request->count, absl::ToDoubleSeconds(absl::Now() - start), peak_memory);
+    reporter_->OnDone(request->count, absl::ToDoubleSeconds(SteadyNow() - start), peak_memory);
     return ExitCode::kOk;
   }
 
@@ -165,7 +165,7 @@ class Generation {
   }
 
   std::optional<ExitCode> MakeImage(const OutputFiles& files, const JobParameters& job, int64_t image) {
-    const absl::Time start = absl::Now();
+    const absl::Duration start = SteadyNow();
     absl::StatusOr<std::string> name = NameFor(files, job, image);
     if (!name.ok()) return Fail(Stage::kOptions, name.status());
     PreviewFile preview(*name);
@@ -212,7 +212,7 @@ class Generation {
                         .bytes = written->bytes,
                         .cached = picture->started.cached,
                         .options = job.options,
-                        .seconds = absl::ToDoubleSeconds(absl::Now() - start),
+                        .seconds = absl::ToDoubleSeconds(SteadyNow() - start),
                         .decode_seconds = picture->decode_seconds});
     return std::nullopt;
   }

@@ -11,12 +11,12 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/json_line.h"
 #include "client/option_text.h"
 #include "client/output_files.h"
 #include "client/remote/job_answer.h"
 #include "client/reporter.h"
+#include "runtime/steady_time.h"
 #include "server/digest.h"
 #include "server/service/image_request.h"
 
@@ -106,7 +106,7 @@ class RemoteGeneration {
       : options_(options), interrupts_(interrupts) {}
 
   ExitCode Run() {
-    start_ = absl::Now();
+    start_ = SteadyNow();
     absl::StatusOr<GenerationRequest> request = RequestOf(options_.generation);
     reporter_ =
         MakeReporter({.json = options_.json, .quiet = options_.quiet, .images = request.ok() ? request->count : 1});
@@ -148,7 +148,7 @@ class RemoteGeneration {
     job_ = *std::move(job);
     reporter_->OnActivity(absl::StrCat("the server has accepted job ", job_.id));
     for (const std::string& warning : job_.warnings) reporter_->OnWarning(warning);
-    image_start_ = step_start_ = absl::Now();
+    image_start_ = step_start_ = SteadyNow();
 
     std::optional<ExitCode> ended;
     for (int lost = 0; !ended.has_value();) {
@@ -183,7 +183,7 @@ class RemoteGeneration {
     } else if (event.name == "step") {
       const absl::StatusOr<StepAnswer> step = ReadStepAnswer(event.data);
       if (!step.ok()) return Fail(Stage::kJob, step.status());
-      const absl::Time now = absl::Now();
+      const absl::Duration now = SteadyNow();
       reporter_->OnStep(step->image, step->steps,
                         {.completed = step->step, .seconds = absl::ToDoubleSeconds(now - step_start_)});
       step_start_ = now;
@@ -210,7 +210,7 @@ class RemoteGeneration {
         return Fail(Stage::kJob, absl::InternalError(absl::StrCat("the server ended the job with ", written_.size(),
                                                                   " images of ", job->count)));
       }
-      reporter_->OnDone(job->count, absl::ToDoubleSeconds(absl::Now() - start_), 0);
+      reporter_->OnDone(job->count, absl::ToDoubleSeconds(SteadyNow() - start_), 0);
       return ExitCode::kOk;
     }
     return std::nullopt;
@@ -263,7 +263,7 @@ class RemoteGeneration {
     if (!written.ok()) return Fail(Stage::kOutput, written.status());
     written_.insert(image.index);
     previews_.erase(image.index);
-    const absl::Time now = absl::Now();
+    const absl::Duration now = SteadyNow();
     PictureEvent picture;
     picture.image = image.index;
     picture.seed = image.seed;
@@ -296,7 +296,7 @@ class RemoteGeneration {
   Interrupts& interrupts_;
   std::unique_ptr<Reporter> reporter_;
   std::unique_ptr<RemoteServer> server_;
-  absl::Time start_, image_start_, step_start_;
+  absl::Duration start_, image_start_, step_start_;
   JobAnswer job_;
   std::optional<int64_t> place_;
   std::vector<ImageAnswer> images_to_fetch_;

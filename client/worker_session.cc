@@ -18,7 +18,7 @@ absl::StatusOr<std::unique_ptr<WorkerSession>> WorkerSession::Start(const Option
                                                                            .progress = options.progress});
   if (!group.ok()) return group.status();
   std::unique_ptr<WorkerSession> session(new WorkerSession(*std::move(group), interrupts));
-  absl::Status connected = session->group_->Connect(absl::Now() + kStartPatience);
+  absl::Status connected = session->group_->Connect(kStartPatience);
   if (interrupts.requested()) return absl::CancelledError("interrupted");
   if (!connected.ok()) return connected;
   return session;

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "parallel/host/mesh_groups.h"
 #include "parallel/mesh.h"
+#include "runtime/steady_time.h"
 
 namespace tessera {
 namespace {
@@ -106,10 +107,11 @@ WorkerGroup::~WorkerGroup() {
   if (ranks() > 1) Kill();  // one after the other they would wait for each other
 }
 
-absl::Status WorkerGroup::Connect(absl::Time deadline) {
+absl::Status WorkerGroup::Connect(absl::Duration patience) {
+  const absl::Duration deadline = SteadyNow() + patience;
   for (int rank = 0; rank < ranks(); ++rank) {
     Worker& worker = workers_[static_cast<size_t>(rank)];
-    absl::StatusOr<int> socket = worker.process->Connect(deadline);
+    absl::StatusOr<int> socket = worker.process->Connect(deadline - SteadyNow());
     if (!socket.ok()) {
       const std::string output(absl::StripAsciiWhitespace(worker.process->LastOutput()));
       return absl::UnavailableError(absl::StrCat(ranks() > 1 ? absl::StrCat(Name(rank), ": ") : "",
@@ -191,7 +193,7 @@ std::string WorkerGroup::Ending(int rank) {
   }
   WorkerProcess& process = *workers_[static_cast<size_t>(rank)].process;
   std::string text = absl::StrCat(Name(rank), " closed its control channel");
-  if (process.WaitForExit(absl::Now() + kExitPatience)) {
+  if (process.WaitForExit(kExitPatience)) {
     const std::string output(absl::StripAsciiWhitespace(process.LastOutput()));
     text = absl::StrCat(Name(rank), " ", process.StateText(),
                         output.empty() ? "" : absl::StrCat("; its last messages: ", output));
@@ -202,16 +204,16 @@ std::string WorkerGroup::Ending(int rank) {
 
 void WorkerGroup::Watch() {
   while (!ending_) {
-    const absl::Time now = absl::Now();
+    const absl::Duration now = SteadyNow();
     for (int rank = 0; rank < ranks(); ++rank) {
-      if (workers_[static_cast<size_t>(rank)].process->WaitForExit(absl::InfinitePast()) && !ending_) Ending(rank);
+      if (workers_[static_cast<size_t>(rank)].process->WaitForExit(absl::ZeroDuration()) && !ending_) Ending(rank);
     }
     CheckProgress(now);
     absl::SleepFor(kWatchInterval);
   }
 }
 
-void WorkerGroup::CheckProgress(absl::Time now) {
+void WorkerGroup::CheckProgress(absl::Duration now) {
   const int64_t bound = bound_nanoseconds_;
   uint64_t beats = 0;
   bool stopped = false;
@@ -398,7 +400,7 @@ absl::Status WorkerGroup::Shutdown() {
   if (!status.ok()) return status;
   for (Worker& worker : workers_) {
     worker.client.reset();
-    worker.process->WaitForExit(absl::Now() + kExitPatience);
+    worker.process->WaitForExit(kExitPatience);
   }
   return absl::OkStatus();
 }

@@ -60,7 +60,7 @@ class WorkerGroup {
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
   // UNAVAILABLE when a worker ends first, DEADLINE_EXCEEDED.
-  absl::Status Connect(absl::Time deadline);
+  absl::Status Connect(absl::Duration patience);
 
   // Of every rank, for Adopt; empty where one has ended.
   std::vector<WorkerIdentity> Identities() const;
@@ -125,7 +125,7 @@ class WorkerGroup {
   std::string Ending(int rank);
 
   void Watch();
-  void CheckProgress(absl::Time now);
+  void CheckProgress(absl::Duration now);
   std::string Culprit() const;
 
   const WorkerGroupOptions options_;
@@ -140,11 +140,11 @@ class WorkerGroup {
   std::atomic<int64_t> bound_nanoseconds_ = 0;  // 0: no answer is due
   std::thread watch_;
   // Of the watching thread.
-  absl::Time progress_at_;
+  absl::Duration progress_at_;
   absl::Duration longest_pause_;  // in steps
   uint64_t beats_ = 0;
   int64_t last_bound_ = 0;
-  absl::Time stopped_since_;
+  absl::Duration stopped_since_;
 
   bool stepped_ = false;  // the job in hand has made a step
 };

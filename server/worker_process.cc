@@ -28,6 +28,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "runtime/steady_time.h"
 
 namespace tessera {
 namespace {
@@ -40,17 +41,18 @@ absl::Status SystemError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-int PollMilliseconds(absl::Time deadline) {
-  if (deadline == absl::InfiniteFuture()) return -1;
-  const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now()) + 1;
-  return static_cast<int>(std::clamp<int64_t>(left, 0, INT_MAX));
+int PollMilliseconds(absl::Duration patience) {
+  if (patience == absl::InfiniteDuration()) return -1;
+  return static_cast<int>(
+      std::clamp<int64_t>(absl::ToInt64Milliseconds(absl::Ceil(patience, absl::Milliseconds(1))), 0, INT_MAX));
 }
 
-// Waits until `descriptor` can be read or the deadline has passed.
-bool WaitReadable(int descriptor, absl::Time deadline) {
+// False when `descriptor` could not be read within this time.
+bool WaitReadable(int descriptor, absl::Duration patience) {
+  const absl::Duration deadline = SteadyNow() + patience;
   pollfd event = {descriptor, POLLIN, 0};
   while (true) {
-    const int ready = poll(&event, 1, PollMilliseconds(deadline));
+    const int ready = poll(&event, 1, PollMilliseconds(deadline - SteadyNow()));
     if (ready > 0) return true;
     if (ready == 0 || errno != EINTR) return false;
   }
@@ -272,7 +274,8 @@ WorkerProcess::~WorkerProcess() {
   close(pid_file_);
 }
 
-absl::StatusOr<int> WorkerProcess::Connect(absl::Time deadline) {
+absl::StatusOr<int> WorkerProcess::Connect(absl::Duration patience) {
+  const absl::Duration deadline = SteadyNow() + patience;
   sockaddr_un address = {.sun_family = AF_UNIX};
   const std::string path = folder_ + kSocketName;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
@@ -285,15 +288,15 @@ absl::StatusOr<int> WorkerProcess::Connect(absl::Time deadline) {
     }
     // Not there yet: the worker makes the folder, binds and listens.
     if (errno != ENOENT && errno != ECONNREFUSED && errno != EINTR) return SystemError("cannot connect to the worker");
-    if (WaitForExit(std::min(deadline, absl::Now() + absl::Milliseconds(2)))) {
+    if (WaitForExit(absl::Milliseconds(2))) {
       return absl::UnavailableError(absl::StrCat("the worker ", StateText(), " while it started"));
     }
-    if (absl::Now() >= deadline) return absl::DeadlineExceededError("the worker did not start in time");
+    if (SteadyNow() >= deadline) return absl::DeadlineExceededError("the worker did not start in time");
   }
 }
 
-bool WorkerProcess::Reap(absl::Time deadline) {
-  if (!WaitReadable(pid_file_, deadline)) return false;
+bool WorkerProcess::WaitForExit(absl::Duration patience) {
+  if (!WaitReadable(pid_file_, patience)) return false;
   std::lock_guard<std::mutex> lock(mutex_);
   if (std::exchange(ended_, true) || output_ < 0) return true;
   int status = 0;
@@ -303,10 +306,8 @@ bool WorkerProcess::Reap(absl::Time deadline) {
   return true;
 }
 
-bool WorkerProcess::WaitForExit(absl::Time deadline) { return Reap(deadline); }
-
 std::string WorkerProcess::StateText() {
-  Reap(absl::InfinitePast());
+  WaitForExit(absl::ZeroDuration());
   std::lock_guard<std::mutex> lock(mutex_);
   if (!ended_) return "is running";
   if (!wait_status_.has_value()) return "has ended";
@@ -320,7 +321,7 @@ std::string WorkerProcess::StateText() {
 bool WorkerProcess::IsStopped() const { return ProcessStat(pid_, /*number=*/3).value_or("") == "T"; }
 
 std::string WorkerProcess::LastOutput() {
-  const bool ended = Reap(absl::InfinitePast());
+  const bool ended = WaitForExit(absl::ZeroDuration());
   std::unique_lock<std::mutex> lock(output_mutex_);
   // The process ends before its last lines have been read. Something it started may hold the pipe open: no wait
   // forever.
@@ -363,9 +364,9 @@ void WorkerProcess::Kill() { Signal(SIGKILL); }
 
 void WorkerProcess::End(absl::Duration patience) {
   Signal(SIGTERM);
-  if (!Reap(absl::Now() + patience)) {
+  if (!WaitForExit(patience)) {
     Signal(SIGKILL);
-    Reap(absl::InfiniteFuture());
+    WaitForExit(absl::InfiniteDuration());
   }
   // For a worker that could not do it.
   RemoveFolder(folder_);

@@ -57,10 +57,10 @@ class WorkerProcess {
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   // A connected socket, which the caller owns. UNAVAILABLE when the worker ends first, DEADLINE_EXCEEDED.
-  absl::StatusOr<int> Connect(absl::Time deadline);
+  absl::StatusOr<int> Connect(absl::Duration patience);
 
-  // True when the worker has ended by then.
-  bool WaitForExit(absl::Time deadline);
+  // True when the worker ends within this time.
+  bool WaitForExit(absl::Duration patience);
 
   // "was killed by signal 9 (Killed)", "ended with exit code 3", "is running".
   std::string StateText();
@@ -74,7 +74,7 @@ class WorkerProcess {
   // The largest resident memory so far; 0 when the system does not say or the worker has ended.
   uint64_t PeakMemoryBytes() const;
 
-  // SIGTERM, and SIGKILL for a worker that still runs at `deadline`. Returns when the process is gone.
+  // SIGTERM, and SIGKILL for a worker that still runs after `patience`. Returns when the process is gone.
   void End(absl::Duration patience = absl::Seconds(2));
 
   // SIGKILL, without waiting.
@@ -100,7 +100,6 @@ class WorkerProcess {
 
   void ReadOutput();
   void Signal(int signal);
-  bool Reap(absl::Time deadline);
 
   const pid_t pid_;
   const int pid_file_;  // becomes readable when the process ends

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "runtime/steady_time.h"
 #include "server/digest.h"
 
 namespace tessera {
@@ -64,7 +65,8 @@ absl::Status StatusOf(const grpc::Status& status, const grpc::ClientContext& con
 }
 
 absl::Status Attempts::Run(grpc::ClientContext& context, const std::function<grpc::Status()>& attempt) const {
-  if (deadline_ != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline_));
+  if (deadline_ != absl::InfiniteDuration())
+    context.set_deadline(absl::ToChronoTime(absl::Now() + (deadline_ - SteadyNow())));
   if (!key_.empty()) context.AddMetadata("authorization", absl::StrCat("Bearer ", key_));
   const std::stop_callback cancel(stop_, [&context] { context.TryCancel(); });
   return StatusOf(attempt(), context);
@@ -76,7 +78,7 @@ absl::Status Attempts::PauseAfter(const absl::Status& failed) {
   const absl::Duration pause =
       std::max(BackOff(failures_++), RefusalOf(failed).retry_after.value_or(absl::ZeroDuration()));
   // A server that asks for more time than the call has is told to the caller at once.
-  if (absl::Now() + pause >= deadline_) return failed;
+  if (SteadyNow() + pause >= deadline_) return failed;
   std::mutex mutex;
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/library/image_client.h"
+#include "runtime/steady_time.h"
 
 namespace tessera {
 
@@ -21,7 +22,7 @@ class Attempts {
       : key_(client.api_key),
         retries_(client.retries),
         stop_(call.stop),
-        deadline_(absl::Now() + call.timeout.value_or(timeout)) {}
+        deadline_(SteadyNow() + call.timeout.value_or(timeout)) {}
 
   // Lets `attempt` use `context`, which is new, with the call's deadline and key.
   absl::Status Run(grpc::ClientContext& context, const std::function<grpc::Status()>& attempt) const;
@@ -36,8 +37,8 @@ class Attempts {
   const std::string key_;
   const int retries_;
   const std::stop_token stop_;
-  const absl::Time deadline_;
-  int failures_ = 0;  // in a row
+  const absl::Duration deadline_;  // steady
+  int failures_ = 0;               // in a row
 };
 
 }  // namespace tessera

@@ -14,8 +14,7 @@
 namespace tessera {
 namespace {
 
-// A group whose ranks show no progress for ten seconds counts as hanging.
-constexpr int64_t kMaxMilliseconds = 5000;
+constexpr int64_t kMaxMilliseconds = 60000;
 
 bool IsOneOf(absl::string_view word, std::initializer_list<absl::string_view> words) {
   return std::ranges::find(words, word) != words.end();

@@ -1,7 +1,7 @@
 // What a fake worker is told: how long its work takes, and what shall go wrong.
 //
 // Orders stand in one text with blanks between them. The first of two of one name counts.
-//   step-time=MS            every step takes so long; encode-time, decode-time and load-time likewise; at most 5000
+//   step-time=MS            every step takes so long; encode-time, decode-time and load-time likewise; at most 60000
 //   error-every=N           every Nth job that the process starts fails when it is decoded
 //   die-every=N             the process is killed in the middle of every Nth job that it starts
 //   CALL=error              describe, load, start, step3, decode, end: an error reply

@@ -6,10 +6,13 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <new>
 #include <set>
 #include <stdexcept>
@@ -21,14 +24,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "parallel/host/segment.h"
 #include "runtime/control_channel.h"
 #include "runtime/fake_worker/fake_orders.h"
+#include "runtime/steady_time.h"
 
 namespace tessera {
 namespace {
 
 // How many heads a model has without files: every legal number of ranks can share them.
 constexpr int32_t kHeadsOfAnyModel = 24;
+
+constexpr absl::Duration kBeat = absl::Milliseconds(20);
 
 // Whatever of a job only some models read; empty where all of it has its default.
 std::string OptionsOf(const JobParameters& job) {
@@ -48,8 +55,12 @@ std::string OptionsOf(const JobParameters& job) {
 
 class FakeHandler final : public CommandHandler {
  public:
-  FakeHandler(FakeOrders orders, const std::string& layout, bool sends_results)
-      : orders_(std::move(orders)), serial_(layout.empty() || layout == "serial"), sends_results_(sends_results) {}
+  // `beats` counts the progress that the group watches.
+  FakeHandler(FakeOrders orders, const std::string& layout, bool sends_results, std::atomic<uint64_t>& beats)
+      : orders_(std::move(orders)),
+        serial_(layout.empty() || layout == "serial"),
+        sends_results_(sends_results),
+        beats_(beats) {}
 
   absl::StatusOr<ModelDescription> Describe(const std::string& model) override {
     if (absl::Status status = Obey("describe"); !status.ok()) return status;
@@ -106,9 +117,8 @@ class FakeHandler final : public CommandHandler {
     if (const std::string file = orders_.Text("loads"); !file.empty()) {
       std::ofstream(file, std::ios::app) << (parameters.stream_blocks ? "load streamed" : "load") << std::endl;
     }
-    absl::SleepFor(orders_.Time("load-time"));
     caches_ = parameters.prompt_cache_bytes > 0;
-    return Loaded{.seconds = 0.25, .weight_bytes = 48};
+    return Loaded{.seconds = Work("load-time"), .weight_bytes = 48};
   }
 
   absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override {
@@ -122,8 +132,7 @@ class FakeHandler final : public CommandHandler {
     started.prompt_tokens = 3;
     started.max_sequence_length = parameters.max_sequence_length;
     started.cached = caches_ && !encoded_.insert(parameters.prompt).second;
-    if (!started.cached) absl::SleepFor(orders_.Time("encode-time"));
-    started.seconds = started.cached ? 0 : 0.125;
+    if (!started.cached) started.seconds = Work("encode-time");
     if (orders_.Fault("start", parameters.prompt) == "warn") started.warnings = {"the prompt asks for a warning"};
     return started;
   }
@@ -139,13 +148,13 @@ class FakeHandler final : public CommandHandler {
       if (job.dies && job.completed == job.parameters.steps / 2) Die("die-every");
       ++job.completed;
     }
-    absl::SleepFor(orders_.Time("step-time"));
-    return Stepped{.completed = first.completed, .seconds = 0.5, .digest = DigestOf(first)};
+    const double seconds = Work("step-time");
+    return Stepped{.completed = first.completed, .seconds = seconds, .digest = DigestOf(first)};
   }
 
   absl::StatusOr<Decoded> Decode(uint64_t id, RowSink rows) override {
     if (absl::Status status = Obey("decode"); !status.ok()) return status;
-    absl::SleepFor(orders_.Time("decode-time"));
+    const double seconds = Work("decode-time");
     const Job& job = jobs_.at(id);
     if (job.fails && job.completed == job.parameters.steps) {
       return absl::InvalidArgumentError("the job fails because the fake worker was told so");
@@ -158,7 +167,7 @@ class FakeHandler final : public CommandHandler {
       for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<uint8_t>(mixed + 2 * y + i);
       if (absl::Status status = rows(y, row); !status.ok()) return status;
     }
-    return Decoded{.height = job.parameters.height, .width = job.parameters.width, .seconds = 0.0625};
+    return Decoded{.height = job.parameters.height, .width = job.parameters.width, .seconds = seconds};
   }
 
   absl::StatusOr<LatentValues> Latents(uint64_t id) override {
@@ -184,6 +193,19 @@ class FakeHandler final : public CommandHandler {
     bool fails = false;
     bool dies = false;
   };
+
+  // Takes as long as it was ordered. The seconds that it took.
+  double Work(const std::string& time) {
+    const absl::Duration began = SteadyNow();
+    const absl::Duration end = began + orders_.Time(time);
+    absl::Duration now = began;
+    do {
+      ++beats_;
+      absl::SleepFor(std::min(end - now, kBeat));
+      now = SteadyNow();
+    } while (now < end);
+    return absl::ToDoubleSeconds(now - began);
+  }
 
   bool IsTurnOf(const std::string& order) const {
     const int64_t every = orders_.Number(order);
@@ -225,6 +247,7 @@ class FakeHandler final : public CommandHandler {
   const FakeOrders orders_;
   const bool serial_;
   const bool sends_results_;
+  std::atomic<uint64_t>& beats_;
   std::map<uint64_t, Job> jobs_;
   int64_t started_jobs_ = 0;
   bool caches_ = false;
@@ -234,8 +257,9 @@ class FakeHandler final : public CommandHandler {
 int Main(int argc, char** argv) {
   std::map<std::string, std::string> options;
   for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
-  int64_t rank = 0;
-  if (options["--socket"].empty() || (options.contains("--rank") && !absl::SimpleAtoi(options["--rank"], &rank))) {
+  int rank = 0, segment = -1;
+  if (options["--socket"].empty() || (options.contains("--rank") && !absl::SimpleAtoi(options["--rank"], &rank)) ||
+      (options.contains("--segment") && !absl::SimpleAtoi(options["--segment"], &segment))) {
     std::cerr << "tessera-fake-worker: takes the options of tessera-worker" << std::endl;
     return 2;
   }
@@ -252,7 +276,17 @@ int Main(int argc, char** argv) {
   const bool lingers = !options["--linger"].empty();
   while (orders->Has("mute") || (lingers && orders->Has("mute-if-lingering"))) pause();
   const bool first = rank == 0;
-  FakeHandler handler(*std::move(orders), options["--layout"], first);
+  std::shared_ptr<HostSegment> shared;
+  if (segment >= 0) {
+    absl::StatusOr<std::shared_ptr<HostSegment>> mapped = HostSegment::Map(segment);
+    if (!mapped.ok() || rank >= (*mapped)->ranks()) {
+      std::cerr << "tessera-fake-worker: this is no segment with a place for the rank" << std::endl;
+      return 1;
+    }
+    shared = *std::move(mapped);
+  }
+  std::atomic<uint64_t> alone = 0;
+  FakeHandler handler(*std::move(orders), options["--layout"], first, shared ? shared->Beats(rank) : alone);
   double linger = 0;
   if (lingers && !absl::SimpleAtod(options["--linger"], &linger)) return 2;
   const absl::Status status = ServeControlChannel(

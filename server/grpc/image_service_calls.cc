@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/steady_time.h"
 #include "runtime/utf8.h"
 #include "server/grpc/proto_values.h"
 #include "server/service/call_ids.h"
@@ -75,7 +76,7 @@ CallRecord BeginRecord(const grpc::CallbackServerContext& context, const char* m
 }
 
 void EndRecord(const CallContext& call, CallRecord& record, const absl::StatusOr<Caller>& caller,
-               const absl::Status& status, absl::Time begun) {
+               const absl::Status& status, absl::Duration begun) {
   if (!call.record) return;
   if (caller.ok()) {
     record.request_id = caller->request_id;
@@ -87,7 +88,7 @@ void EndRecord(const CallContext& call, CallRecord& record, const absl::StatusOr
     record.error_code = ErrorCode(status);
     if (record.error_code.empty()) record.error_code = absl::StatusCodeToString(status.code());
   }
-  record.duration = absl::Now() - begun;
+  record.duration = SteadyNow() - begun;
   call.record(record);
 }
 
@@ -105,7 +106,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   UnaryCall(const CallContext& call, grpc::CallbackServerContext& context, const char* method, Response* response,
             Answer answer) {
     absl::StatusOr<Caller> caller = Authenticate(call.gate, context);
-    call.pool.Post([this, &call, &context, method, response, begun = absl::Now(), caller = std::move(caller),
+    call.pool.Post([this, &call, &context, method, response, begun = SteadyNow(), caller = std::move(caller),
                     answer = std::move(answer)] {
       CallRecord record = BeginRecord(context, method);
       absl::Status status = caller.status();
@@ -211,6 +212,12 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
   }
 
   void OnEvent(const JobEvent& event) {
+    if (const auto* let_go = std::get_if<LetGoEvent>(&event)) {
+      End(let_go->reason);
+      // Without a key nobody can come back for it.
+      if (subject_.cancels_job) (void)call_.service.Cancel(caller_, subject_.job).status();
+      return;
+    }
     v1::JobEvent message = ToProto(event);
     if (message.has_image() && subject_.with_files) {
       absl::StatusOr<ImageBytes> file = call_.service.ReadImage(caller_, message.image().id());
@@ -293,7 +300,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
 
   const CallContext& call_;
   grpc::CallbackServerContext& context_;
-  const absl::Time begun_ = absl::Now();
+  const absl::Duration begun_ = SteadyNow();
   std::shared_ptr<EventStream> alive_;  // until OnDone
   Caller caller_;                       // set before Begin
   Subject subject_;                     // set before there are events

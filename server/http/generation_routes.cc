@@ -43,12 +43,20 @@ class Generation : public std::enable_shared_from_this<Generation> {
  private:
   void Abandon(JobEventPump& pump) {
     pump.Stop();
-    // Nobody will come back for it.
+    CancelUnlessKept();
+  }
+
+  // Without a key nobody can come back for it.
+  void CancelUnlessKept() {
     if (!idempotent_) (void)context_.service.Cancel(caller_, answer_.job.id).status();
   }
 
   void OnEvent(const JobEvent& event) {
     if (const auto* ended = std::get_if<EndedEvent>(&event)) return OnEnd(ended->job);
+    if (const auto* let_go = std::get_if<LetGoEvent>(&event)) {
+      Fail(HttpErrorOf(let_go->reason));
+      return CancelUnlessKept();
+    }
     if (!answer_.body.stream) return;
     if (const auto* preview = std::get_if<PreviewEvent>(&event)) {
       if (reply_->pending_bytes() > kEnoughPending) return;
@@ -86,7 +94,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void Fail(const HttpError& error) {
     reply_->record().error_code = error.code;
     if (!answer_.body.stream) return reply_->Send(ErrorResponse(error));
-    reply_->Write(ServerSentEvent("error", absl::StrCat(R"({"type":"error","error":)", ErrorJson(error), "}")));
+    reply_->Write(ErrorEvent(error));
     reply_->Finish();
   }
 

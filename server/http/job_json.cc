@@ -5,7 +5,6 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "server/http/error_response.h"
 
 namespace tessera {
 namespace {
@@ -220,6 +219,10 @@ std::string CompletedJson(const AnswerContext& context, const FinishedImage& ima
   return serialize(result);
 }
 
+std::string ErrorEvent(const HttpError& error) {
+  return ServerSentEvent("error", absl::StrCat(R"({"type":"error","error":)", ErrorJson(error), "}"));
+}
+
 std::string JobEventText(const JobEvent& event, const std::string& base_url) {
   struct Spell {
     const std::string& base_url;
@@ -247,6 +250,7 @@ std::string JobEventText(const JobEvent& event, const std::string& base_url) {
     std::string operator()(const EndedEvent& ended) const {
       return ServerSentEvent(JobStateName(ended.job.state), JobJson(ended.job, base_url));
     }
+    std::string operator()(const LetGoEvent& let_go) const { return ErrorEvent(HttpErrorOf(let_go.reason)); }
   };
   return std::visit(Spell{base_url}, event);
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "server/http/error_response.h"
 #include "server/http/image_request_json.h"
 #include "server/service/image_service.h"
 
@@ -32,6 +33,9 @@ std::string GenerationJson(const AnswerContext& context, const Job& done, const 
 
 // One event of a stream: name and data. `data` is one line.
 std::string ServerSentEvent(absl::string_view name, absl::string_view data);
+
+// The last event of a stream that fails.
+std::string ErrorEvent(const HttpError& error);
 
 std::string PartialImageJson(const AnswerContext& context, const PreviewEvent& preview);
 std::string CompletedJson(const AnswerContext& context, const FinishedImage& image, const std::string& file);

@@ -48,7 +48,7 @@ void Watch(const ApiContext& context, const ApiCall& call) {
   const auto tell = [reply, base_url = call.base_url](const JobEvent& event) {
     if (std::holds_alternative<PreviewEvent>(event) && reply->pending_bytes() > kEnoughPending) return;
     reply->Write(JobEventText(event, base_url));
-    if (std::holds_alternative<EndedEvent>(event)) reply->Finish();
+    if (IsLast(event)) reply->Finish();
   };
   const absl::StatusOr<std::shared_ptr<JobEventPump>> pump =
       JobEventPump::Start(context.service, context.pool, call.caller, job, tell);

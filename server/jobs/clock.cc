@@ -1,15 +1,12 @@
 #include "server/jobs/clock.h"
 
-#include <chrono>
-
 #include "absl/time/clock.h"
+#include "runtime/steady_time.h"
 
 namespace tessera {
 
 absl::Time SystemClock::Now() const { return absl::Now(); }
 
-absl::Duration SystemClock::Elapsed() const {
-  return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
+absl::Duration SystemClock::Elapsed() const { return SteadyNow(); }
 
 }  // namespace tessera

@@ -206,7 +206,6 @@ absl::StatusOr<JobRecord> JobStore::Cancel(const std::string& tenant, const std:
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
-  for (const TaskRecord& task : record.tasks) impl_->leases_.End(task.id);
   return record;
 }
 

@@ -6,8 +6,7 @@
 //
 // Tasks move as task_state.h says. Whoever claims a task gets its attempt number and must show it with every report: a
 // report with another one is refused, so a worker that was given up can finish nothing. What is running when the
-// process ends is queued again by the next Open. A lease is for the living: it is kept in memory, on time that never
-// jumps.
+// process ends is queued again by the next Open. While it lives, its worker group watches over what it runs.
 //
 // Times of rows are calendar time at Open plus time that never jumps, and never before the newest row.
 //
@@ -43,7 +42,6 @@ struct JobStoreOptions {
   const Clock* clock = nullptr;                // must outlive the store
   std::string vfs;                             // SQLite's name of its file layer; empty: the system's own
   absl::Duration retention = absl::Hours(24);  // of an ended job, its images and its idempotency key
-  absl::Duration lease = absl::Seconds(60);
   uint64_t max_image_bytes = uint64_t{1} << 30;
   absl::Duration patience;  // with another process that has the store and may be just ending
   // Called on the way with the name of the point reached ("submit.before_commit"); tests end the process there.
@@ -101,11 +99,6 @@ class JobStore {
   // queued → running. A damaged task is failed here and DATA_LOSS returned.
   absl::StatusOr<ClaimedTask> Claim(uint64_t task);
 
-  // Extends the leases of those that are running under these attempts.
-  void Renew(absl::Span<const TaskAttempt> attempts);
-  // Those whose lease has ended: give them back, or report the death of their group.
-  std::vector<TaskAttempt> ExpiredLeases() const;
-
   // running → done, after the file is durable. After an error the task still runs and the call may be made again.
   absl::Status Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin);
 
@@ -133,9 +126,6 @@ class JobStore {
 
   // The image's file, checked against its digest: DATA_LOSS if it is not what was written.
   absl::StatusOr<std::string> ReadImage(const std::string& tenant, const std::string& image);
-
-  // Forgets an ended job and its files; FAILED_PRECONDITION for one that has not ended.
-  absl::Status Delete(const std::string& tenant, const std::string& job);
 
   // Forgets jobs whose retention has ended, at most `limit`, and files that belong to no task.
   absl::StatusOr<SweepReport> Sweep(int64_t limit);

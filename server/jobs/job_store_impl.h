@@ -17,7 +17,6 @@
 #include "server/jobs/group_commit.h"
 #include "server/jobs/job_rows.h"
 #include "server/jobs/job_store.h"
-#include "server/jobs/leases.h"
 #include "server/jobs/process_lock.h"
 #include "server/jobs/sqlite.h"
 
@@ -39,7 +38,6 @@ class JobStore::Impl {
         opened_elapsed_(options.clock->Elapsed()),
         reader_(std::move(reader)),
         next_number_(next_number),
-        leases_(options.lease),
         commit_(std::move(writer), options.at_point) {}
 
   absl::Time Now() const { return opened_ + (options_.clock->Elapsed() - opened_elapsed_); }
@@ -62,17 +60,15 @@ class JobStore::Impl {
     for (size_t state = 0; state < delta.size(); ++state) counts_[state] += delta[state];
   }
 
-  // Moves one running task, and lets go of its lease.
+  // Moves one running task.
   absl::Status End(const char* name, const TaskAttempt& attempt, const TaskMove& move) {
-    absl::Status status = Change(name, [&](SqliteDatabase& database, StateCounts& counts) {
+    return Change(name, [&](SqliteDatabase& database, StateCounts& counts) {
       const absl::StatusOr<TaskRow> task = FindAttempt(database, attempt);
       if (!task.ok()) return task.status();
       TaskMove with_blame = move;
       with_blame.blame = task->blame;
       return MoveTask(database, *task, with_blame, counts);
     });
-    if (status.ok()) leases_.End(attempt.task);
-    return status;
   }
 
   TaskMove MoveTo(TaskState to) const { return {.to = to, .now = Now(), .retention = options_.retention}; }
@@ -113,7 +109,6 @@ class JobStore::Impl {
   uint64_t next_number_;  // of whoever writes
   int64_t given_back_ = 0;
   std::array<std::atomic<int64_t>, kTaskStates> counts_{};
-  Leases leases_;
 
   std::mutex left_over_mutex_;
   std::vector<std::string> left_over_;  // guarded by left_over_mutex_

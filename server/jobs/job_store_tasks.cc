@@ -70,13 +70,8 @@ absl::StatusOr<ClaimedTask> JobStore::Claim(uint64_t task) {
   absl::Status status = impl_->Change("claim", claim, Durability::kWithTheNextSync);
   if (!status.ok()) return status;
   if (!damage.ok()) return damage;
-  impl_->leases_.Start(claimed.claim, impl_->Elapsed());
   return claimed;
 }
-
-void JobStore::Renew(absl::Span<const TaskAttempt> attempts) { impl_->leases_.Renew(attempts, impl_->Elapsed()); }
-
-std::vector<TaskAttempt> JobStore::ExpiredLeases() const { return impl_->leases_.Expired(impl_->Elapsed()); }
 
 absl::Status JobStore::Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) {
   if (file.size() > impl_->options_.max_image_bytes) {
@@ -121,7 +116,7 @@ absl::Status JobStore::FailQueued(uint64_t task, const absl::Status& error) {
 }
 
 absl::Status JobStore::GiveBack(absl::Span<const TaskAttempt> attempts) {
-  absl::Status status = impl_->Change("give_back", [&](SqliteDatabase& database, StateCounts& counts) {
+  return impl_->Change("give_back", [&](SqliteDatabase& database, StateCounts& counts) {
     for (const TaskAttempt& attempt : attempts) {
       const absl::StatusOr<TaskRow> row = FindAttempt(database, attempt);
       if (IsStorageFailure(row.status())) return row.status();
@@ -132,9 +127,6 @@ absl::Status JobStore::GiveBack(absl::Span<const TaskAttempt> attempts) {
     }
     return absl::OkStatus();
   });
-  if (!status.ok()) return status;
-  for (const TaskAttempt& attempt : attempts) impl_->leases_.End(attempt.task);
-  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<Verdict>> JobStore::GroupDied(absl::Span<const TaskAttempt> attempts,
@@ -164,25 +156,7 @@ absl::StatusOr<std::vector<Verdict>> JobStore::GroupDied(absl::Span<const TaskAt
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
-  for (const TaskAttempt& attempt : attempts) impl_->leases_.End(attempt.task);
   return verdicts;
-}
-
-absl::Status JobStore::Delete(const std::string& tenant, const std::string& job) {
-  JobRecord record;
-  absl::Status status = impl_->Change("delete", [&](SqliteDatabase& database, StateCounts& counts) {
-    absl::StatusOr<JobRecord> found = ReadJob(database, tenant, job);
-    if (!found.ok()) return found.status();
-    if (!IsEnded(StateOf(*found))) {
-      return absl::FailedPreconditionError("the job has not ended; cancel it before it is deleted");
-    }
-    record = *std::move(found);
-    return DeleteJob(database, record, counts);
-  });
-  if (!status.ok()) return status;
-  impl_->Reach("delete.before_files");
-  impl_->RemoveFiles(record);
-  return absl::OkStatus();
 }
 
 absl::StatusOr<SweepReport> JobStore::Sweep(int64_t limit) {

@@ -26,7 +26,6 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr char kTenant[] = "alice";
-constexpr absl::Duration kLease = absl::Seconds(60);
 constexpr absl::Duration kRetention = absl::Hours(1);
 
 class JobStoreTest : public testing::Test {
@@ -46,12 +45,7 @@ class JobStoreTest : public testing::Test {
   }
 
   JobStoreOptions Options() {
-    return {.path = "jobs",
-            .files = &disk_.files(),
-            .clock = &clock_,
-            .vfs = disk_.vfs(),
-            .retention = kRetention,
-            .lease = kLease};
+    return {.path = "jobs", .files = &disk_.files(), .clock = &clock_, .vfs = disk_.vfs(), .retention = kRetention};
   }
 
   JobRecord Submit(int32_t count = 1, const std::string& tenant = kTenant) {
@@ -257,7 +251,6 @@ TEST_F(JobStoreTest, HidesJobsAndImagesOfOtherTenants) {
   const std::string image = TaskOf(job).image->id;
   EXPECT_EQ(store_->Get("bob", job.id).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(store_->Cancel("bob", job.id).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(store_->Delete("bob", job.id).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(store_->ReadImage("bob", image).status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(store_->List("bob", 10, "")->jobs, IsEmpty());
 }
@@ -321,27 +314,12 @@ TEST_F(JobStoreTest, GivesNoStrikeForAGivenBackTask) {
   EXPECT_EQ(TaskOf(job).blame, Blame());
 }
 
-TEST_F(JobStoreTest, EndsALeaseThatIsNotRenewed) {
-  const JobRecord job = Submit(2);
-  const TaskAttempt silent = Claim(job.tasks[0].id), lively = Claim(job.tasks[1].id);
-  clock_.Advance(kLease / 2);
-  store_->Renew({lively});
-  EXPECT_THAT(store_->ExpiredLeases(), IsEmpty());
-  clock_.Advance(kLease / 2);
-  EXPECT_THAT(store_->ExpiredLeases(), ElementsAre(silent));
-  ASSERT_TRUE(store_->GiveBack({silent}).ok());
-  EXPECT_THAT(store_->ExpiredLeases(), IsEmpty());
-}
-
-TEST_F(JobStoreTest, EndsNoLeaseAndForgetsNothingWhenTheCalendarJumps) {
-  const JobRecord running = Submit(), done = Submit();
-  Claim(running.tasks[0].id);
+TEST_F(JobStoreTest, ForgetsNothingWhenTheCalendarJumps) {
+  const JobRecord done = Submit();
   ASSERT_TRUE(Finish(Claim(done.tasks[0].id)).ok());
   clock_.Jump(absl::Hours(24 * 365));
-  EXPECT_THAT(store_->ExpiredLeases(), IsEmpty());
   EXPECT_EQ(store_->Sweep(100)->jobs, 0);
   clock_.Jump(-absl::Hours(24 * 3650));
-  EXPECT_THAT(store_->ExpiredLeases(), IsEmpty());
   EXPECT_EQ(store_->Sweep(100)->jobs, 0);
   EXPECT_EQ(Submit().created, done.created);
 }
@@ -380,19 +358,11 @@ TEST_F(JobStoreTest, SweepsFilesThatNoTaskOwns) {
   EXPECT_THAT(*disk_.files().List(), ElementsAre(TaskOf(job).image->file, being_finished));
 }
 
-TEST_F(JobStoreTest, DeletesAnEndedJobOnly) {
-  const JobRecord job = Submit();
-  EXPECT_EQ(store_->Delete(kTenant, job.id).code(), absl::StatusCode::kFailedPrecondition);
-  ASSERT_TRUE(Finish(Claim(job.tasks[0].id)).ok());
-  EXPECT_TRUE(store_->Delete(kTenant, job.id).ok());
-  EXPECT_THAT(*disk_.files().List(), IsEmpty());
-  EXPECT_EQ(store_->Get(kTenant, job.id).status().code(), absl::StatusCode::kNotFound);
-}
-
 TEST_F(JobStoreTest, NeverUsesANumberAgain) {
   const JobRecord job = Submit();
   ASSERT_TRUE(Finish(Claim(job.tasks[0].id)).ok());
-  ASSERT_TRUE(store_->Delete(kTenant, job.id).ok());
+  clock_.Advance(kRetention);
+  ASSERT_EQ(store_->Sweep(100)->jobs, 1);
   Reopen();
   EXPECT_GT(Submit().tasks[0].id, job.tasks[0].id);
 }

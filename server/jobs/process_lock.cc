@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "runtime/steady_time.h"
 
 namespace tessera {
 namespace {
@@ -24,9 +25,9 @@ absl::StatusOr<ProcessLock> ProcessLock::Take(const std::string& path, absl::Dur
   if (lock.file_ < 0) {
     return absl::UnavailableError(absl::StrCat("cannot open \"", path, "\": ", std::strerror(errno)));
   }
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Duration deadline = SteadyNow() + patience;
   while (::flock(lock.file_, LOCK_EX | LOCK_NB) != 0) {
-    if (absl::Now() < deadline) {
+    if (SteadyNow() < deadline) {
       absl::SleepFor(kPause);
       continue;
     }

@@ -127,9 +127,13 @@ struct PreviewEvent {
 struct ImageEvent {
   FinishedImage image;
 };
-// The last event of every watch: done, failed or cancelled.
+// The last event of a watch: done, failed or cancelled.
 struct EndedEvent {
   Job job;
+};
+// The last event of a watch, too, where the server ends before the job, which goes on with the next server.
+struct LetGoEvent {
+  absl::Status reason;
 };
 // After which of an image's steps its previews are made: rising, each in 1 … steps - 1, `partial_images` of them where
 // there are that many such steps.
@@ -138,6 +142,11 @@ std::vector<int32_t> PreviewSteps(int32_t steps, int32_t partial_images);
 // "queued", "running", "done", "failed", "cancelled".
 std::string JobStateName(JobState state);
 
-using JobEvent = std::variant<QueuedEvent, StartedEvent, StepEvent, PreviewEvent, ImageEvent, EndedEvent>;
+using JobEvent = std::variant<QueuedEvent, StartedEvent, StepEvent, PreviewEvent, ImageEvent, EndedEvent, LetGoEvent>;
+
+// Whether nothing follows it.
+inline bool IsLast(const JobEvent& event) {
+  return std::holds_alternative<EndedEvent>(event) || std::holds_alternative<LetGoEvent>(event);
+}
 
 }  // namespace tessera

@@ -67,7 +67,7 @@ void JobEventPump::Deliver() {
       sink = sink_;
     }
     (*sink)(event);
-    if (std::holds_alternative<EndedEvent>(event)) return Stop();
+    if (IsLast(event)) return Stop();
   }
 }
 

@@ -2,7 +2,7 @@
 // time and in order. A slow sink misses steps and queue positions that later ones have overtaken, never an image or
 // the end, and of the previews that wait only the newest of each image is kept.
 //
-// Thread-safe. Ends by itself after EndedEvent.
+// Thread-safe. Ends by itself after the last event.
 #pragma once
 
 #include <deque>

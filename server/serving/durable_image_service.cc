@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "server/jobs/clock.h"
 #include "server/jobs/job_store.h"
 #include "server/scheduling/cost_model.h"
@@ -26,14 +25,20 @@ constexpr absl::Duration kProbePatience = absl::Seconds(60);
 constexpr absl::Duration kTick = absl::Milliseconds(250);
 constexpr absl::Duration kSweepInterval = absl::Minutes(1);
 constexpr int64_t kSweepLimit = 1000;
+constexpr absl::Duration kComeAgain = absl::Seconds(1);
 
 absl::StatusOr<ModelDescription> Describe(const std::string& folder, const ProgressBounds& progress) {
   absl::StatusOr<std::unique_ptr<WorkerGroup>> group = WorkerGroup::Start({.progress = progress});
   if (!group.ok()) return group.status();
-  if (absl::Status connected = (*group)->Connect(absl::Now() + kDescribePatience); !connected.ok()) return connected;
+  if (absl::Status connected = (*group)->Connect(kDescribePatience); !connected.ok()) return connected;
   absl::StatusOr<ModelDescription> description = (*group)->Describe(folder);
   if (description.ok()) (*group)->Shutdown().IgnoreError();
   return description;
+}
+
+absl::Status Draining() {
+  return WithRetryAfter(
+      WithErrorCode(absl::UnavailableError("the server is ending and accepts no more jobs"), "draining"), kComeAgain);
 }
 
 ImageFormat FormatOf(const std::string& file) {
@@ -203,7 +208,7 @@ absl::StatusOr<Submitted> DurableImageService::Submit(const Caller& caller, cons
     const std::lock_guard lock(mutex_);
     if (draining_) {
       metrics_.CountReject("draining");
-      return WithErrorCode(absl::UnavailableError("the server is ending and accepts no more jobs"), "draining");
+      return Draining();
     }
     const Admission admission = scheduler_.Admit(
         caller.tenant, ShapeOf(model->id, model->description, request.parameters), request.parameters.steps,
@@ -356,7 +361,11 @@ absl::StatusOr<std::unique_ptr<JobWatch>> DurableImageService::Watch(const Calle
     subscription->images.insert(image.index);
     tell(ImageEvent{image});
   }
-  if (IsEnded(now.state)) tell(EndedEvent{now});
+  if (IsEnded(now.state)) {
+    tell(EndedEvent{now});
+  } else if (let_go_) {
+    tell(LetGoEvent{Draining()});
+  }
   return watch;
 }
 
@@ -465,6 +474,8 @@ void DurableImageService::Drain(absl::Duration patience) {
   Changed();
   changed_.wait_for(lock, absl::ToChronoMilliseconds(patience),
                     [this] { return scheduler_.resident() == 0 && pending_images_ == 0; });
+  let_go_ = true;
+  live_.LetGo(Draining());
 }
 
 }  // namespace tessera

@@ -159,6 +159,7 @@ class DurableImageService final : public ImageService, private GroupOwner {
   std::map<GroupId, uint64_t> planned_;
   size_t pending_images_ = 0;
   bool draining_ = false;
+  bool let_go_ = false;  // whoever watches: the patience of the drain is over
   bool stopping_ = false;
 
   std::vector<std::unique_ptr<GroupRunner>> runners_;

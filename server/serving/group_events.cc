@@ -134,22 +134,16 @@ void DurableImageService::OnStarted(GroupId group, TaskId id, const JobStarted& 
 }
 
 void DurableImageService::OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) {
-  std::vector<TaskAttempt> attempts;
-  {
-    const std::lock_guard lock(mutex_);
-    scheduler_.OnStepped(group, seconds);
-    for (const TaskId id : tasks) {
-      LiveTask* task = live_.Find(id);
-      if (task == nullptr) continue;
-      ++task->steps_done;
-      if (task->attempt.has_value()) attempts.push_back(*task->attempt);
-      live_.Tell(task->image.job,
-                 StepEvent{.image = task->image.index, .step = task->steps_done, .steps = task->plan.steps});
-    }
+  if (!tasks.empty()) metrics_.Observe(ImageStage::kStep, absl::Seconds(seconds));
+  const std::lock_guard lock(mutex_);
+  scheduler_.OnStepped(group, seconds);
+  for (const TaskId id : tasks) {
+    LiveTask* task = live_.Find(id);
+    if (task == nullptr) continue;
+    ++task->steps_done;
+    live_.Tell(task->image.job,
+               StepEvent{.image = task->image.index, .step = task->steps_done, .steps = task->plan.steps});
   }
-  if (tasks.empty()) return;
-  metrics_.Observe(ImageStage::kStep, absl::Seconds(seconds));
-  store_->Renew(attempts);
 }
 
 void DurableImageService::OnPreview(GroupId, TaskId id, const Image& image) {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/types/span.h"
+#include "runtime/steady_time.h"
 #include "server/worker_process.h"
 
 namespace tessera {
@@ -113,7 +113,7 @@ void GroupRunner::Run() {
   absl::Duration back_off = options_.first_back_off;
   while (!Stopping()) {
     absl::Status status = Open();
-    const absl::Time opened = absl::Now();
+    const absl::Duration opened = SteadyNow();
     const bool ready = status.ok();
     if (ready) {
       SetState("ready");
@@ -143,7 +143,7 @@ void GroupRunner::Run() {
       break;
     }
     SetState("restarting", std::string(status.message()));
-    if (std::exchange(has_made_images_, false) || (ready && absl::Now() - opened > kHealthy)) {
+    if (std::exchange(has_made_images_, false) || (ready && SteadyNow() - opened > kHealthy)) {
       back_off = options_.first_back_off;
     } else {
       Sleep(back_off);
@@ -174,7 +174,7 @@ absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupRunner::OpenGroup(const Worker
   if (!started.ok()) return started.status();
   std::shared_ptr<WorkerGroup> group = *std::move(started);
   if (absl::Status used = Use(group); !used.ok()) return used;
-  if (absl::Status connected = group->Connect(absl::Now() + options_.start_patience); !connected.ok()) {
+  if (absl::Status connected = group->Connect(options_.start_patience); !connected.ok()) {
     return connected;
   }
   trace_.OnWorkers(group->Pids());
@@ -234,7 +234,7 @@ absl::Status GroupRunner::Adopt() {
     return absl::FailedPreconditionError("they were started for something else");
   }
   if (absl::Status used = Use(group); !used.ok()) return used;
-  if (absl::Status connected = group->Connect(absl::Now() + kAdoptionPatience); !connected.ok()) return connected;
+  if (absl::Status connected = group->Connect(kAdoptionPatience); !connected.ok()) return connected;
   if (absl::Status resumed = group->Resume(); !resumed.ok()) return resumed;
   trace_.OnWorkers(group->Pids());
   KeepRecord(/*loaded=*/true);

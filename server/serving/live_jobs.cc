@@ -71,6 +71,11 @@ void LiveJobs::Tell(const std::string& job, const JobEvent& event) {
   }
 }
 
+void LiveJobs::LetGo(const absl::Status& reason) {
+  for (const std::string& job : Watched()) Tell(job, LetGoEvent{reason});
+  watches_.clear();
+}
+
 void LiveJobs::TellEnd(const std::string& job, const Job& ended) {
   for (const FinishedImage& image : ended.images) Tell(job, ImageEvent{image});
   Tell(job, EndedEvent{ended});

@@ -64,6 +64,8 @@ class LiveJobs {
   bool IsWatched(const std::string& job) const { return watches_.contains(job); }
 
   void Tell(const std::string& job, const JobEvent& event);
+  // Nobody is told anything of any job any more.
+  void LetGo(const absl::Status& reason);
   // The end: nobody is told anything of the job any more.
   void TellEnd(const std::string& job, const Job& ended);
 

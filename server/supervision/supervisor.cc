@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "runtime/steady_time.h"
 
 namespace tessera {
 namespace {
@@ -134,13 +135,13 @@ absl::StatusOr<int> Supervisor::Run() {
   int crashes = 0;  // of young children, in a row
   int silent = 0;   // of those that had said nothing
   while (true) {
-    const absl::Time start = absl::Now();
+    const absl::Duration start = SteadyNow();
     const absl::StatusOr<int> status = RunOnce();
     if (!status.ok()) return status;
     if (WIFEXITED(*status)) return WEXITSTATUS(*status);
     const int signal = WTERMSIG(*status);
     const std::string what = absl::StrCat("the server was ended by signal ", signal, " (", strsignal(signal), ")");
-    crashes = absl::Now() - start < kLongLife ? crashes + 1 : 1;
+    crashes = SteadyNow() - start < kLongLife ? crashes + 1 : 1;
     {
       const std::lock_guard lock(mutex_);
       if (stop_ != 0) return absl::InternalError(what);

@@ -23,6 +23,7 @@
 #include "absl/time/clock.h"
 #include "server/worker_group.h"
 #include "tests/front/child_process.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {
@@ -45,24 +46,20 @@ constexpr const char* kPhaseNames[] = {"starting", "loading", "encoding", "stepp
 class RankFaultsTest : public ::testing::Test {
  protected:
   RankFaultsTest() {
-    char folder[] = "/tmp/tessera-test-XXXXXX";
-    EXPECT_NE(mkdtemp(folder), nullptr);
-    folder_ = folder;
     setenv("TESSERA_WORKER", REAL_WORKER, 1);
-    setenv("XDG_RUNTIME_DIR", folder, 1);
+    setenv("XDG_RUNTIME_DIR", folder_.path().c_str(), 1);
   }
 
   ~RankFaultsTest() override {
     group_.reset();
     EXPECT_EQ(CountLeftovers(), 0);
-    std::filesystem::remove_all(folder_);
   }
 
   // Processes and socket folders, when no group is there.
   int CountLeftovers() {
     int left = 0;
     for (const pid_t pid : pids_) left += kill(pid, 0) == 0 || errno != ESRCH;
-    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder_)) ++left;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder_.path())) ++left;
     pids_.clear();
     return left;
   }
@@ -76,7 +73,7 @@ class RankFaultsTest : public ::testing::Test {
     group_ = *std::move(group);
     for (int rank = 0; rank < group_->ranks(); ++rank) pids_.push_back(group_->pid(rank));
     at(kStarting);
-    if (absl::Status status = group_->Connect(absl::Now() + absl::Minutes(1)); !status.ok()) return status;
+    if (absl::Status status = group_->Connect(absl::Minutes(1)); !status.ok()) return status;
     at(kLoading);
     if (absl::Status status = group_->Load({.model = EMBEDDED_MODEL, .threads = 2}).status(); !status.ok()) {
       return status;
@@ -97,7 +94,7 @@ class RankFaultsTest : public ::testing::Test {
     return std::move(picture->image.rgb);
   }
 
-  std::string folder_;
+  TestFolder folder_;
   std::unique_ptr<WorkerGroup> group_;
   std::vector<pid_t> pids_;
 };
@@ -196,12 +193,12 @@ TEST_F(RankFaultsTest, NoWorkerOutlivesAKilledController) {
   std::mt19937 random(7);
   for (int i = 0; i < 5; ++i) {
     ChildProcess controller({.arguments = {TESSERA_EXECUTABLE, "generate", "red apple", "--layout", "cfg=2",
-                                           "--certify", "off", "--json", "--steps", "50", "-o", folder_ + "/x.png"},
-                             .folder = folder_,
-                             .environment = {{"PATH", "/usr/bin:/bin"}, {"XDG_RUNTIME_DIR", folder_}}});
+                                           "--certify", "off", "--json", "--steps", "50", "-o", folder_ / "x.png"},
+                             .folder = folder_.path(),
+                             .environment = {{"PATH", "/usr/bin:/bin"}, {"XDG_RUNTIME_DIR", folder_.path()}}});
     std::vector<pid_t> workers;
     for (const absl::Time deadline = absl::Now() + absl::Minutes(1); workers.size() < 2 && absl::Now() < deadline;) {
-      workers = ProcessesWith(REAL_WORKER, "XDG_RUNTIME_DIR", folder_);
+      workers = ProcessesWith(REAL_WORKER, "XDG_RUNTIME_DIR", folder_.path());
     }
     ASSERT_EQ(workers.size(), 2u);
     if (i % 2 == 1) controller.WaitForOutput("\"step\"");
@@ -214,8 +211,8 @@ TEST_F(RankFaultsTest, NoWorkerOutlivesAKilledController) {
 
 TEST_F(RankFaultsTest, SharedMemoryThatIsTooSmallIsTold) {
   ChildProcess limited({.arguments = {TESSERA_EXECUTABLE, "generate", "x", "--ranks", "2", "--certify", "off"},
-                        .folder = folder_,
-                        .environment = {{"PATH", "/usr/bin:/bin"}, {"XDG_RUNTIME_DIR", folder_}},
+                        .folder = folder_.path(),
+                        .environment = {{"PATH", "/usr/bin:/bin"}, {"XDG_RUNTIME_DIR", folder_.path()}},
                         .largest_file = 4096});
   EXPECT_NE(limited.Wait(), 0);
   EXPECT_THAT(limited.errors(), HasSubstr("shared memory"));
@@ -226,8 +223,9 @@ TEST_F(RankFaultsTest, DevicesThatAreNotThereAndLayoutsOfOtherModelsAreTold) {
     more.insert(more.begin(), {TESSERA_EXECUTABLE, "generate", "x", "--certify", "off"});
     ChildProcess child(
         {.arguments = more,
-         .folder = folder_,
-         .environment = {{"PATH", "/usr/bin:/bin"}, {"CUDA_VISIBLE_DEVICES", ""}, {"XDG_RUNTIME_DIR", folder_}}});
+         .folder = folder_.path(),
+         .environment = {
+             {"PATH", "/usr/bin:/bin"}, {"CUDA_VISIBLE_DEVICES", ""}, {"XDG_RUNTIME_DIR", folder_.path()}}});
     EXPECT_THAT(child.Wait(), AnyOf(2, 3, 4, 5, 6));
     return child.errors();
   };
@@ -236,15 +234,15 @@ TEST_F(RankFaultsTest, DevicesThatAreNotThereAndLayoutsOfOtherModelsAreTold) {
 }
 
 TEST_F(RankFaultsTest, AWeightFileThatIsCutShortIsNamed) {
-  const std::string model = folder_ + "-model";
+  const std::string model = folder_.path() + "-model";
   std::filesystem::copy(EMBEDDED_MODEL, model, std::filesystem::copy_options::recursive);
   for (const auto& entry : std::filesystem::directory_iterator(model + "/transformer")) {
     if (entry.path().extension() == ".safetensors") std::filesystem::resize_file(entry.path(), entry.file_size() / 2);
   }
   ChildProcess child(
       {.arguments = {TESSERA_EXECUTABLE, "generate", "x", "-m", model, "--ranks", "2", "--certify", "off"},
-       .folder = folder_,
-       .environment = {{"PATH", "/usr/bin:/bin"}, {"XDG_RUNTIME_DIR", folder_}}});
+       .folder = folder_.path(),
+       .environment = {{"PATH", "/usr/bin:/bin"}, {"XDG_RUNTIME_DIR", folder_.path()}}});
   EXPECT_NE(child.Wait(), 0);
   EXPECT_THAT(child.errors(), HasSubstr(".safetensors"));
   std::filesystem::remove_all(model);

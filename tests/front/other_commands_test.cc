@@ -136,14 +136,15 @@ TEST_F(ModelsTest, ListsTheModelsOfTheFoldersNamed) {
 using BenchTest = CommandLineTest;
 
 TEST_F(BenchTest, GivesTheWorkersOwnTimesAndItsPeakMemory) {
-  const Result result = Run({"bench", "--repeat", "2", "--steps", "3", "--json"});
+  const Result result = Run({"bench", "--repeat", "2", "--steps", "3", "--json"},
+                            "load-time=250 encode-time=125 step-time=50 decode-time=62");
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   const std::vector<boost::json::object> events = Events(result.output);
   ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].at("load_seconds").as_double(), 0.25);
-  EXPECT_EQ(events[0].at("text_seconds").as_double(), 0.125);
-  EXPECT_EQ(events[0].at("step_seconds_median").as_double(), 0.5);
-  EXPECT_EQ(events[0].at("decode_seconds").as_double(), 0.0625);
+  EXPECT_GE(events[0].at("load_seconds").as_double(), 0.25);
+  EXPECT_GE(events[0].at("text_seconds").as_double(), 0.125);
+  EXPECT_GE(events[0].at("step_seconds_median").as_double(), 0.05);
+  EXPECT_GE(events[0].at("decode_seconds").as_double(), 0.062);
   EXPECT_GT(events[0].at("peak_memory_bytes").as_int64(), 1 << 20);
 }
 

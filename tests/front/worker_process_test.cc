@@ -6,14 +6,12 @@
 
 #include <cerrno>
 
-#include "absl/time/clock.h"
-
 namespace tessera {
 namespace {
 
 using ::testing::HasSubstr;
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+constexpr absl::Duration kPatience = absl::Seconds(30);
 
 TEST(WorkerProcessTest, NamesTheProgramThatCannotBeStarted) {
   const auto process = WorkerProcess::Start({.executable = "/nonexistent/worker"});
@@ -24,7 +22,7 @@ TEST(WorkerProcessTest, NamesTheProgramThatCannotBeStarted) {
 TEST(WorkerProcessTest, NamesTheExitCodeOfAWorkerThatEndsBeforeItListens) {
   const auto process = WorkerProcess::Start({.executable = "/bin/false"});
   ASSERT_TRUE(process.ok()) << process.status();
-  const absl::StatusOr<int> socket = (*process)->Connect(Soon());
+  const absl::StatusOr<int> socket = (*process)->Connect(kPatience);
   EXPECT_EQ(socket.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(socket.status().message()), HasSubstr("ended with exit code 1"));
 }
@@ -32,7 +30,7 @@ TEST(WorkerProcessTest, NamesTheExitCodeOfAWorkerThatEndsBeforeItListens) {
 TEST(WorkerProcessTest, KnowsAllThatTheWorkerSaidOnceItHasEnded) {
   const auto process = WorkerProcess::Start({.executable = "/bin/ls"});
   ASSERT_TRUE(process.ok()) << process.status();
-  ASSERT_TRUE((*process)->WaitForExit(Soon()));
+  ASSERT_TRUE((*process)->WaitForExit(kPatience));
   EXPECT_THAT((*process)->LastOutput(), HasSubstr("--socket"));
 }
 
@@ -52,7 +50,7 @@ TEST(WorkerProcessTest, NamesTheSignalThatKilledAWorker) {
   const auto process = WorkerProcess::Start({.executable = FAKE_WORKER});
   ASSERT_TRUE(process.ok()) << process.status();
   (*process)->Kill();
-  ASSERT_TRUE((*process)->WaitForExit(Soon()));
+  ASSERT_TRUE((*process)->WaitForExit(kPatience));
   EXPECT_EQ((*process)->StateText(), "was killed by signal 9 (Killed)");
 }
 
