@@ -74,6 +74,7 @@ std::unique_ptr<ChildProcess> TestServer::Launch() {
                         .environment = {{"PATH", "/usr/bin:/bin"},
                                         {"TESSERA_FAKE_WORKER", options_.orders},
                                         {"XDG_RUNTIME_DIR", folder_ / "sockets"}}};
+  child.environment.insert(options_.environment.begin(), options_.environment.end());
   if (options_.fake_workers) {
     child.arguments.push_back("--fake-workers");
   } else if (!options_.worker.empty()) {

@@ -8,6 +8,7 @@
 #include <boost/json.hpp>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,7 +30,8 @@ struct TestServerOptions {
       groups;                // of the configuration, "{model: …, layout: serial}"; "TINY": the fake worker's model
   std::string settings;      // further lines of the configuration
   std::string grpc = "off";  // of the configuration
-  std::vector<std::string> arguments;  // of `tessera serve`, beside its configuration
+  std::vector<std::string> arguments;              // of `tessera serve`, beside its configuration
+  std::map<std::string, std::string> environment;  // of it, beside what it needs
 };
 
 // Calls to the server are thread-safe, also while it is killed and started.
