@@ -174,9 +174,8 @@ absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupRunner::OpenGroup(const Worker
   if (!started.ok()) return started.status();
   std::shared_ptr<WorkerGroup> group = *std::move(started);
   if (absl::Status used = Use(group); !used.ok()) return used;
-  if (absl::Status connected = group->Connect(options_.start_patience); !connected.ok()) {
-    return connected;
-  }
+  if (options.linger > absl::ZeroDuration()) KeepRecord(/*loaded=*/false);
+  if (absl::Status connected = group->Connect(options_.start_patience); !connected.ok()) return connected;
   trace_.OnWorkers(group->Pids());
   return group;
 }
@@ -214,7 +213,6 @@ absl::Status GroupRunner::Open() {
   SetState("loading");
   const absl::StatusOr<std::shared_ptr<WorkerGroup>> group = OpenGroup(ServingOptions());
   if (!group.ok()) return group.status();
-  KeepRecord(/*loaded=*/false);
   if (absl::Status loaded = (*group)->Load(options_.load).status(); !loaded.ok()) return loaded;
   KeepRecord(/*loaded=*/true);
   return absl::OkStatus();
@@ -224,7 +222,6 @@ absl::Status GroupRunner::Open() {
 absl::Status GroupRunner::Adopt() {
   if (options_.records.empty()) return absl::NotFoundError("workers end with the server");
   const absl::StatusOr<GroupRecord> record = record_.Find();
-  record_.Remove();
   if (!record.ok()) return record.status();
   absl::StatusOr<std::unique_ptr<WorkerGroup>> found = WorkerGroup::Adopt(ServingOptions(), record->workers);
   if (!found.ok()) return found.status();
