@@ -126,6 +126,31 @@ TEST_F(ServeFaultsTest, APoisonJobFailsAloneAndTheOthersAreMade) {
   EXPECT_EQ(server.ImageBytes(server.Get(good[0])), Undisturbed("gated apple"));
 }
 
+TEST_F(ServeFaultsTest, APoisonRequestThatIsSentAgainAndAgainStopsNobodyElse) {
+  TestServer& server = Start("step1-of-hemlock=die");
+  std::vector<std::string> good, poison;
+  for (int i = 0; i < 3; ++i) {
+    poison.push_back(server.Submit("hemlock"));
+    good.push_back(server.Submit(absl::StrCat("apple ", i)));
+    EXPECT_EQ(server.Ended(good.back()), "done");
+  }
+  for (const std::string& job : poison) EXPECT_EQ(server.Ended(job), "failed");
+  EXPECT_EQ(server.Ended(server.Submit("pear")), "done");
+}
+
+TEST_F(ServeFaultsTest, TheDeathsOfOneGroupDoNotDisturbAnother) {
+  TestServer& server = Start("step1-of-hemlock=die", {"{model: TINY}", "{model: OTHER}"});
+  const std::string running = server.Submit("gated apple", R"(, "model": "other")");
+  WaitUntil("a job that runs", [&] { return server.StatusOf(running) == "running"; });
+  EXPECT_EQ(server.Ended(server.Submit("hemlock", R"(, "model": "tiny")")), "failed");
+  WaitUntil("restarted", [&] { return server.Group(0).at("restarts").to_number<int>() == 3; });
+  EXPECT_EQ(server.StatusOf(running), "running");
+  server.Write("gate", "");
+  EXPECT_EQ(server.Ended(running), "done");
+  EXPECT_EQ(server.Group(1).at("restarts").to_number<int>(), 0);
+  EXPECT_EQ(server.Terminate(), 0);
+}
+
 TEST_F(ServeFaultsTest, ACancelledJobStaysCancelledAcrossDeaths) {
   TestServer& server = Start();
   const std::string running = Running("gated apple");
