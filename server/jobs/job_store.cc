@@ -18,12 +18,29 @@ namespace tessera {
 namespace {
 
 constexpr int32_t kMaxPage = 1000;
+
 absl::Status CheckNewJob(const NewJob& job) {
   if (job.idempotency && (job.idempotency->key.empty() || job.idempotency->key.size() > kMaxIdempotencyKeyBytes)) {
     return absl::InvalidArgumentError(absl::StrCat("the idempotency key has ", job.idempotency->key.size(),
                                                    " bytes, legal is 1 to ", kMaxIdempotencyKeyBytes));
   }
   return absl::OkStatus();
+}
+
+std::string HashOfKey(const std::string& tenant, const std::string& key) {
+  return Sha256Of(absl::StrCat(tenant.size(), " ", tenant, key));
+}
+
+absl::StatusOr<std::optional<JobRecord>> ReadSubmission(SqliteDatabase& database, const std::string& tenant,
+                                                        const std::string& key_hash, const std::string& digest) {
+  const absl::StatusOr<std::optional<KnownKey>> known = FindIdempotencyKey(database, tenant, key_hash);
+  if (!known.ok()) return known.status();
+  if (!known->has_value()) return std::nullopt;
+  if ((*known)->digest != digest) {
+    return absl::AlreadyExistsError(
+        "this idempotency key was used before with another request; use a new key for a new request");
+  }
+  return ReadJob(database, (*known)->job);
 }
 
 }  // namespace
@@ -116,8 +133,7 @@ void JobStore::SubmitAsync(NewJob job, std::function<void(absl::StatusOr<Submitt
   StoredJob stored{
       .tenant = std::move(job.tenant), .request = std::move(job.request), .trace_parent = std::move(job.trace_parent)};
   if (job.idempotency) {
-    stored.idempotency_key_hash =
-        Sha256Of(absl::StrCat(stored.tenant.size(), " ", stored.tenant, job.idempotency->key));
+    stored.idempotency_key_hash = HashOfKey(stored.tenant, job.idempotency->key);
     submission->key_hash = stored.idempotency_key_hash;
     submission->key_digest = job.idempotency->digest;
   }
@@ -139,17 +155,11 @@ void JobStore::SubmitAsync(NewJob job, std::function<void(absl::StatusOr<Submitt
     submission->result = {};
     JobRow& row = submission->row;
     if (!submission->key_hash.empty()) {
-      const absl::StatusOr<std::optional<KnownKey>> known =
-          FindIdempotencyKey(database, row.tenant, submission->key_hash);
-      if (!known.ok()) return known.status();
-      if (known->has_value()) {
-        if ((*known)->digest != submission->key_digest) {
-          return absl::AlreadyExistsError(
-              "this idempotency key was used before with another request; use a new key for a new request");
-        }
-        absl::StatusOr<JobRecord> earlier = ReadJob(database, (*known)->job);
-        if (!earlier.ok()) return earlier.status();
-        submission->result = {.job = *std::move(earlier), .existed = true};
+      absl::StatusOr<std::optional<JobRecord>> earlier =
+          ReadSubmission(database, row.tenant, submission->key_hash, submission->key_digest);
+      if (!earlier.ok()) return earlier.status();
+      if (earlier->has_value()) {
+        submission->result = {.job = **std::move(earlier), .existed = true};
         return absl::OkStatus();
       }
     }
@@ -185,6 +195,15 @@ absl::StatusOr<SubmittedJob> JobStore::Submit(const NewJob& job) {
   std::promise<absl::StatusOr<SubmittedJob>> result;
   SubmitAsync(job, [&result](absl::StatusOr<SubmittedJob> submitted) { result.set_value(std::move(submitted)); });
   return result.get_future().get();
+}
+
+absl::StatusOr<std::optional<JobRecord>> JobStore::FindSubmission(const std::string& tenant,
+                                                                  const IdempotencyKey& key) const {
+  absl::StatusOr<std::optional<JobRecord>> job = impl_->Read([&](SqliteDatabase& database) {
+    return ReadSubmission(database, tenant, HashOfKey(tenant, key.key), key.digest);
+  });
+  if (absl::IsNotFound(job.status())) return std::nullopt;  // deleted in between
+  return job;
 }
 
 absl::StatusOr<JobRecord> JobStore::Cancel(const std::string& tenant, const std::string& job) {

@@ -96,6 +96,9 @@ class JobStore {
   // block or call the store.
   void SubmitAsync(NewJob job, std::function<void(absl::StatusOr<SubmittedJob>)> done);
 
+  // The job that was submitted under the key before. ALREADY_EXISTS if its digest is another one.
+  absl::StatusOr<std::optional<JobRecord>> FindSubmission(const std::string& tenant, const IdempotencyKey& key) const;
+
   // queued → running. A damaged task is failed here and DATA_LOSS returned.
   absl::StatusOr<ClaimedTask> Claim(uint64_t task);
 

@@ -130,14 +130,9 @@ absl::StatusOr<Submitted> FakeImageService::Submit(const Caller& caller, const J
   if (options_.before_submit) options_.before_submit();
   const std::lock_guard lock(mutex_);
   if (idempotency.has_value()) {
-    const auto known = idempotency_.find({caller.tenant, idempotency->key});
-    if (known != idempotency_.end()) {
-      const auto& [digest, id] = known->second;
-      if (digest != idempotency->digest) {
-        return absl::AlreadyExistsError("this idempotency key was used for another request");
-      }
-      return Submitted{.job = Snapshot(*jobs_.at(id)), .existed = true};
-    }
+    absl::StatusOr<std::optional<Submitted>> known = FindSubmission(caller, *idempotency);
+    if (!known.ok()) return known.status();
+    if (known->has_value()) return **std::move(known);
   }
   if (absl::StrContains(request.parameters.prompt, "[refuse]")) {
     return WithRetryAfter(WithErrorCode(absl::ResourceExhaustedError("the queue is full"), "queue_full"),
@@ -161,6 +156,18 @@ absl::StatusOr<Submitted> FakeImageService::Submit(const Caller& caller, const J
   }
   changed_.notify_all();
   return Submitted{.job = Snapshot(*record), .existed = false};
+}
+
+absl::StatusOr<std::optional<Submitted>> FakeImageService::FindSubmission(const Caller& caller,
+                                                                          const IdempotencyKey& idempotency) {
+  const std::lock_guard lock(mutex_);
+  const auto known = idempotency_.find({caller.tenant, idempotency.key});
+  if (known == idempotency_.end()) return std::nullopt;
+  const auto& [digest, id] = known->second;
+  if (digest != idempotency.digest) {
+    return absl::AlreadyExistsError("this idempotency key was used for another request");
+  }
+  return Submitted{.job = Snapshot(*jobs_.at(id)), .existed = true};
 }
 
 FakeImageService::Record* FakeImageService::Find(const Caller& caller, absl::string_view job) {

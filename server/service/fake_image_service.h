@@ -40,6 +40,8 @@ class FakeImageService final : public ImageService {
 
   absl::StatusOr<Submitted> Submit(const Caller& caller, const JobRequest& request,
                                    const std::optional<IdempotencyKey>& idempotency) override;
+  absl::StatusOr<std::optional<Submitted>> FindSubmission(const Caller& caller,
+                                                          const IdempotencyKey& idempotency) override;
   absl::StatusOr<Job> Get(const Caller& caller, absl::string_view job) override;
   absl::StatusOr<JobPage> List(const Caller& caller, const ListOptions& options) override;
   absl::StatusOr<Job> Cancel(const Caller& caller, absl::string_view job) override;

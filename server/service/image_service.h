@@ -92,9 +92,14 @@ class ImageService {
   virtual ~ImageService() = default;
 
   // Returns once the job is durable. RESOURCE_EXHAUSTED with RetryAfter (service_error.h) where a queue, a key's limits
-  // or predicted memory has no room; UNAVAILABLE while draining or without a group that could ever run it.
+  // or predicted memory has no room; UNAVAILABLE while draining or without a group that could ever run it. What was
+  // accepted under the idempotency key before is refused for none of these.
   virtual absl::StatusOr<Submitted> Submit(const Caller& caller, const JobRequest& request,
                                            const std::optional<IdempotencyKey>& idempotency) = 0;
+
+  // What was accepted under the key before; ALREADY_EXISTS if that was another request.
+  virtual absl::StatusOr<std::optional<Submitted>> FindSubmission(const Caller& caller,
+                                                                  const IdempotencyKey& idempotency) = 0;
 
   virtual absl::StatusOr<Job> Get(const Caller& caller, absl::string_view job) = 0;
   virtual absl::StatusOr<JobPage> List(const Caller& caller, const ListOptions& options) = 0;

@@ -36,6 +36,9 @@ class ScriptedService final : public ImageService {
   absl::StatusOr<Submitted> Submit(const Caller&, const JobRequest&, const std::optional<IdempotencyKey>&) override {
     return absl::UnimplementedError("");
   }
+  absl::StatusOr<std::optional<Submitted>> FindSubmission(const Caller&, const IdempotencyKey&) override {
+    return absl::UnimplementedError("");
+  }
   absl::StatusOr<Job> Get(const Caller&, absl::string_view) override { return absl::UnimplementedError(""); }
   absl::StatusOr<JobPage> List(const Caller&, const ListOptions&) override { return absl::UnimplementedError(""); }
   absl::StatusOr<Job> Cancel(const Caller&, absl::string_view) override { return absl::UnimplementedError(""); }

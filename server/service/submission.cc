@@ -23,6 +23,9 @@ absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& ga
     absl::Status legal = CheckIdempotencyKey(*idempotency_key);
     if (!legal.ok()) return legal;
     idempotency = {.key = *idempotency_key, .digest = RequestDigest(request)};
+    absl::StatusOr<std::optional<Submitted>> known = service.FindSubmission(caller, *idempotency);
+    if (!known.ok()) return known.status();
+    if (known->has_value()) return **std::move(known);
   }
   const std::vector<ServedModel> models = service.ListModels();
   const absl::StatusOr<JobRequest> job = ValidateImageRequest(request, models, limits, RandomSeed());

@@ -17,7 +17,8 @@ inline constexpr size_t kMaxIdempotencyKeyBytes = 255;
 // That a key is 1 to kMaxIdempotencyKeyBytes printable ASCII characters.
 absl::Status CheckIdempotencyKey(const std::string& key);
 
-// `idempotency_key`, where there is one, is checked.
+// `idempotency_key`, where there is one, is checked. What was accepted under it before is given back, whatever bounds
+// have been reached since, and counts against none.
 absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& gate, const RequestLimits& limits,
                                              const Caller& caller, const ImageRequest& request,
                                              const std::optional<std::string>& idempotency_key);

@@ -9,7 +9,6 @@
 #include "server/jobs/clock.h"
 #include "server/jobs/job_store.h"
 #include "server/scheduling/cost_model.h"
-#include "server/service/service_error.h"
 #include "server/service/task_pool.h"
 #include "server/serving/live_jobs.h"
 #include "server/serving/service_metrics.h"
@@ -25,7 +24,6 @@ constexpr absl::Duration kProbePatience = absl::Seconds(60);
 constexpr absl::Duration kTick = absl::Milliseconds(250);
 constexpr absl::Duration kSweepInterval = absl::Minutes(1);
 constexpr int64_t kSweepLimit = 1000;
-constexpr absl::Duration kComeAgain = absl::Seconds(1);
 
 absl::StatusOr<ModelDescription> Describe(const std::string& folder, const ProgressBounds& progress) {
   absl::StatusOr<std::unique_ptr<WorkerGroup>> group = WorkerGroup::Start({.progress = progress});
@@ -34,11 +32,6 @@ absl::StatusOr<ModelDescription> Describe(const std::string& folder, const Progr
   absl::StatusOr<ModelDescription> description = (*group)->Describe(folder);
   if (description.ok()) (*group)->Shutdown().IgnoreError();
   return description;
-}
-
-absl::Status Draining() {
-  return WithRetryAfter(
-      WithErrorCode(absl::UnavailableError("the server is ending and accepts no more jobs"), "draining"), kComeAgain);
 }
 
 ImageFormat FormatOf(const std::string& file) {
@@ -197,56 +190,6 @@ void DurableImageService::Enqueue(const QueuedTask& queued, uint64_t ticket) {
       .alone = queued.blame.alone};
   trace_.OnQueued(live_.Add(queued, plan).image, queued.created);
   scheduler_.Enqueue(plan, Now(), ticket).IgnoreError();  // ids are never used twice
-}
-
-absl::StatusOr<Submitted> DurableImageService::Submit(const Caller& caller, const JobRequest& request,
-                                                      const std::optional<IdempotencyKey>& idempotency) {
-  const ServedModel* model = FindServed(request.model);
-  if (model == nullptr) return absl::NotFoundError(absl::StrCat("there is no model ", request.model));
-  uint64_t ticket = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (draining_) {
-      metrics_.CountReject("draining");
-      return Draining();
-    }
-    const Admission admission = scheduler_.Admit(
-        caller.tenant, ShapeOf(model->id, model->description, request.parameters), request.parameters.steps,
-        request.count,
-        {.max_waiting = caller.limits.queued_jobs, .max_device_seconds = caller.limits.queued_device_seconds});
-    if (!admission.status.ok()) {
-      if (admission.status.code() != absl::StatusCode::kResourceExhausted) {
-        metrics_.CountReject("no_group");
-        return WithErrorCode(absl::UnavailableError(admission.status.message()), "no_group");
-      }
-      metrics_.CountReject("queue_full");
-      return WithRetryAfter(WithErrorCode(admission.status, "queue_full"),
-                            std::clamp(admission.expected_wait, absl::Seconds(1), absl::Hours(1)));
-    }
-    ticket = admission.ticket;
-  }
-  const absl::StatusOr<SubmittedJob> submitted = store_->Submit(
-      {.tenant = caller.tenant, .request = request, .idempotency = idempotency, .trace_parent = caller.trace_parent});
-  const std::lock_guard lock(mutex_);
-  if (!submitted.ok() || submitted->existed) scheduler_.Release(ticket);
-  if (!submitted.ok()) return submitted.status();
-  const JobRecord& record = submitted->job;
-  if (!submitted->existed) {
-    for (const TaskRecord& task : record.tasks) {
-      Enqueue({.id = task.id,
-               .index = task.index,
-               .job = record.id,
-               .tenant = record.tenant,
-               .blame = task.blame,
-               .created = record.created,
-               .deadline = record.deadline,
-               .trace_parent = record.trace_parent,
-               .request = &record.request},
-              ticket);
-    }
-    Changed();
-  }
-  return Submitted{.job = JobOf(record), .existed = submitted->existed};
 }
 
 std::optional<absl::Duration> DurableImageService::ExpectedWait(TaskId task) const {

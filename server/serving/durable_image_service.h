@@ -62,6 +62,8 @@ class DurableImageService final : public ImageService, private GroupOwner {
 
   absl::StatusOr<Submitted> Submit(const Caller& caller, const JobRequest& request,
                                    const std::optional<IdempotencyKey>& idempotency) override;
+  absl::StatusOr<std::optional<Submitted>> FindSubmission(const Caller& caller,
+                                                          const IdempotencyKey& idempotency) override;
   absl::StatusOr<Job> Get(const Caller& caller, absl::string_view job) override;
   absl::StatusOr<JobPage> List(const Caller& caller, const ListOptions& options) override;
   absl::StatusOr<Job> Cancel(const Caller& caller, absl::string_view job) override;
@@ -113,6 +115,11 @@ class DurableImageService final : public ImageService, private GroupOwner {
   absl::Time Now() const { return started_ + (clock_.Elapsed() - started_elapsed_); }
   absl::Status AddGroups();
   void Enqueue(const QueuedTask& queued, uint64_t ticket);
+  static absl::Status Draining();  // what callers are told who come too late
+  // Whether a new job may be kept: the scheduler's ticket for it.
+  absl::StatusOr<uint64_t> Admit(const Caller& caller, const JobRequest& request);
+  absl::StatusOr<Submitted> Keep(const Caller& caller, const JobRequest& request,
+                                 const std::optional<IdempotencyKey>& idempotency, uint64_t ticket);
   void Changed() {
     ++generation_;
     changed_.notify_all();

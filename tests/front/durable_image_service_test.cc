@@ -270,6 +270,36 @@ TEST_F(DurableImageServiceTest, OneIdempotencyKeyIsOneJob) {
   WaitForEnd(first->job.id);
 }
 
+TEST_F(DurableImageServiceTest, WhatWasAcceptedUnderAKeyIsGivenBackWhateverBoundIsReached) {
+  Start("load=hang", {.max_queued_jobs = 2});
+  const IdempotencyKey key = {.key = "k", .digest = "d"};
+  const auto first = service_->Submit(caller_, Request(1), key);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto expect_the_first = [&](const Caller& caller) {
+    const auto again = service_->Submit(caller, Request(1), key);
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->job.id, first->job.id);
+    EXPECT_TRUE(again->existed);
+    EXPECT_EQ(service_->Submit(caller, Request(1), IdempotencyKey{.key = "k", .digest = "e"}).status().code(),
+              absl::StatusCode::kAlreadyExists);
+  };
+  const auto code_of_another = [&](const Caller& caller) {
+    return service_->Submit(caller, Request(9), IdempotencyKey{.key = "new", .digest = "d"}).status().code();
+  };
+
+  const Caller bounded = {.tenant = caller_.tenant, .limits = {.queued_jobs = 1}};
+  EXPECT_EQ(code_of_another(bounded), absl::StatusCode::kResourceExhausted) << "the key has its one job";
+  expect_the_first(bounded);
+  Submit(Request(2));
+  EXPECT_EQ(code_of_another(caller_), absl::StatusCode::kResourceExhausted) << "the queue is full";
+  expect_the_first(caller_);
+  service_->Drain(absl::ZeroDuration());
+  EXPECT_EQ(code_of_another(caller_), absl::StatusCode::kUnavailable) << "the server ends";
+  expect_the_first(caller_);
+  EXPECT_EQ(service_->Submit({.tenant = "other"}, Request(1), key).status().code(), absl::StatusCode::kUnavailable)
+      << "the key of another tenant";
+}
+
 TEST_F(DurableImageServiceTest, AFullQueueRefusesWithTheTimeToComeAgain) {
   Start("load=hang", {.max_queued_jobs = 3});
   for (uint64_t seed = 1; seed <= 3; ++seed) Submit(Request(seed));

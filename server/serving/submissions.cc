@@ -1,0 +1,88 @@
+// How a request becomes a job that is kept, or is refused.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/scheduling/cost_model.h"
+#include "server/service/service_error.h"
+#include "server/serving/durable_image_service.h"
+
+namespace tessera {
+namespace {
+
+constexpr absl::Duration kComeAgain = absl::Seconds(1);
+
+}  // namespace
+
+absl::Status DurableImageService::Draining() {
+  return WithRetryAfter(
+      WithErrorCode(absl::UnavailableError("the server is ending and accepts no more jobs"), "draining"), kComeAgain);
+}
+
+absl::StatusOr<Submitted> DurableImageService::Submit(const Caller& caller, const JobRequest& request,
+                                                      const std::optional<IdempotencyKey>& idempotency) {
+  const absl::StatusOr<uint64_t> ticket = Admit(caller, request);
+  if (ticket.ok()) return Keep(caller, request, idempotency, *ticket);
+  if (idempotency.has_value()) {
+    absl::StatusOr<std::optional<Submitted>> known = FindSubmission(caller, *idempotency);
+    if (!known.ok()) return known.status();
+    if (known->has_value()) return **std::move(known);
+  }
+  const std::string reason = ErrorCode(ticket.status());
+  if (!reason.empty()) metrics_.CountReject(reason);
+  return ticket.status();
+}
+
+absl::StatusOr<uint64_t> DurableImageService::Admit(const Caller& caller, const JobRequest& request) {
+  const ServedModel* model = FindServed(request.model);
+  if (model == nullptr) return absl::NotFoundError(absl::StrCat("there is no model ", request.model));
+  const std::lock_guard lock(mutex_);
+  if (draining_) return Draining();
+  const Admission admission = scheduler_.Admit(
+      caller.tenant, ShapeOf(model->id, model->description, request.parameters), request.parameters.steps,
+      request.count,
+      {.max_waiting = caller.limits.queued_jobs, .max_device_seconds = caller.limits.queued_device_seconds});
+  if (admission.status.ok()) return admission.ticket;
+  if (admission.status.code() != absl::StatusCode::kResourceExhausted) {
+    return WithErrorCode(absl::UnavailableError(admission.status.message()), "no_group");
+  }
+  return WithRetryAfter(WithErrorCode(admission.status, "queue_full"),
+                        std::clamp(admission.expected_wait, absl::Seconds(1), absl::Hours(1)));
+}
+
+absl::StatusOr<Submitted> DurableImageService::Keep(const Caller& caller, const JobRequest& request,
+                                                    const std::optional<IdempotencyKey>& idempotency, uint64_t ticket) {
+  const absl::StatusOr<SubmittedJob> submitted = store_->Submit(
+      {.tenant = caller.tenant, .request = request, .idempotency = idempotency, .trace_parent = caller.trace_parent});
+  const std::lock_guard lock(mutex_);
+  if (!submitted.ok() || submitted->existed) scheduler_.Release(ticket);
+  if (!submitted.ok()) return submitted.status();
+  const JobRecord& record = submitted->job;
+  if (!submitted->existed) {
+    for (const TaskRecord& task : record.tasks) {
+      Enqueue({.id = task.id,
+               .index = task.index,
+               .job = record.id,
+               .tenant = record.tenant,
+               .blame = task.blame,
+               .created = record.created,
+               .deadline = record.deadline,
+               .trace_parent = record.trace_parent,
+               .request = &record.request},
+              ticket);
+    }
+    Changed();
+  }
+  return Submitted{.job = JobOf(record), .existed = submitted->existed};
+}
+
+absl::StatusOr<std::optional<Submitted>> DurableImageService::FindSubmission(const Caller& caller,
+                                                                             const IdempotencyKey& idempotency) {
+  const absl::StatusOr<std::optional<JobRecord>> known = store_->FindSubmission(caller.tenant, idempotency);
+  if (!known.ok()) return known.status();
+  if (!known->has_value()) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  return Submitted{.job = JobOf(**known), .existed = true};
+}
+
+}  // namespace tessera
