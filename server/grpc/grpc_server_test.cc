@@ -160,6 +160,19 @@ TEST_F(GrpcServerTest, AFailedJobEndsItsGenerateWithItsError) {
   EXPECT_THAT(status.error_message(), HasSubstr("the prompt asks for a failure"));
 }
 
+TEST_F(GrpcServerTest, AJobThatKilledItsWorkersIsAFailedJobLikeAnyOther) {
+  StartWith();
+  grpc::ClientContext context;
+  SetDeadline(context);
+  const auto reader = stub_->Generate(&context, Request("[die]"));
+  v1::JobEvent event;
+  while (reader->Read(&event)) {
+  }
+  ASSERT_TRUE(event.has_ended());
+  EXPECT_EQ(event.ended().error().code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::INTERNAL);
+}
+
 TEST_F(GrpcServerTest, CancellingGenerateCancelsItsJob) {
   StartWith({.paused = true});
   grpc::ClientContext context;

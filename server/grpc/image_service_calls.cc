@@ -235,7 +235,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
     if (overfull) return Abandon();
     const auto* ended = std::get_if<EndedEvent>(&event);
     if (ended == nullptr) return;
-    if (subject_.fails_with_job && ended->job.state == JobState::kFailed) return End(ended->job.error);
+    if (subject_.fails_with_job && ended->job.state == JobState::kFailed) return End(ErrorOfFailedJob(ended->job.error));
     if (subject_.fails_with_job && ended->job.state == JobState::kCancelled) {
       return End(absl::CancelledError("the job was cancelled"));
     }

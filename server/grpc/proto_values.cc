@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "server/service/service_error.h"
 
 namespace tessera {
 namespace {
@@ -130,8 +131,9 @@ v1::Job ToProto(const Job& job) {
   message.mutable_warnings()->Add(job.warnings.begin(), job.warnings.end());
   for (const FinishedImage& image : job.images) *message.add_images() = ToProto(image);
   if (job.state == JobState::kFailed) {
-    message.mutable_error()->set_code(static_cast<int>(job.error.code()));
-    message.mutable_error()->set_message(std::string(job.error.message()));
+    const absl::Status error = ErrorOfFailedJob(job.error);
+    message.mutable_error()->set_code(static_cast<int>(error.code()));
+    message.mutable_error()->set_message(std::string(error.message()));
   }
   return message;
 }

@@ -89,7 +89,7 @@ HttpError HttpErrorOf(const absl::Status& status) {
 }
 
 HttpError HttpErrorOfFailedJob(const absl::Status& status) {
-  HttpError error = HttpErrorOf(status);
+  HttpError error = HttpErrorOf(ErrorOfFailedJob(status));
   error.should_retry = false;
   error.retry_after.reset();
   return error;

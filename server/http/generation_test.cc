@@ -10,10 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "server/http/api_fixture.h"
+#include "server/http/error_response.h"
 
 namespace tessera {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -152,6 +154,31 @@ TEST(GenerationTest, AFailedJobIsAnErrorThatClientsDoNotRetry) {
   EXPECT_EQ(response.status, 500);
   EXPECT_EQ(response.Header("x-should-retry"), "false");
   EXPECT_THAT(response.body, HasSubstr("the prompt asks for a failure"));
+}
+
+TEST(GenerationTest, AJobThatKilledItsWorkersIsAFailedJobLikeAnyOther) {
+  ApiFixture api;
+  const TestResponse response = api.Call("POST", "/v1/images/generations", R"({"prompt":"[die]"})");
+  EXPECT_EQ(response.status, 500);
+  EXPECT_EQ(response.Header("x-should-retry"), "false");
+  EXPECT_EQ(response.Header("retry-after"), "");
+  EXPECT_THAT(response.body, HasSubstr(R"("code":"job_failed")"));
+  EXPECT_THAT(response.body, HasSubstr("the worker ended 3 times"));
+}
+
+TEST(GenerationTest, HowAJobFailedInsideIsNoErrorOfTheRequest) {
+  std::map<int, std::vector<absl::StatusCode>> by_status;
+  for (int code = 1; code <= 16; ++code) {
+    const HttpError error = HttpErrorOfFailedJob(absl::Status(static_cast<absl::StatusCode>(code), "x"));
+    EXPECT_FALSE(error.should_retry) << code;
+    EXPECT_FALSE(error.retry_after.has_value()) << code;
+    by_status[error.status].push_back(static_cast<absl::StatusCode>(code));
+  }
+  EXPECT_THAT(by_status[400], ElementsAre(absl::StatusCode::kInvalidArgument, absl::StatusCode::kOutOfRange));
+  EXPECT_THAT(by_status[409], ElementsAre(absl::StatusCode::kCancelled));
+  EXPECT_THAT(by_status[504], ElementsAre(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(by_status[500].size(), 12u);
+  EXPECT_EQ(by_status.size(), 4u);
 }
 
 TEST(GenerationTest, AFullQueueSaysWhenToTryAgain) {

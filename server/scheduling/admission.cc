@@ -105,19 +105,22 @@ Admission RequestScheduler::Admit(const std::string& key, const ShapeClass& shap
                                                   SecondsText(options.max_expected_wait), " are accepted")),
         wait - options.max_expected_wait);
   }
+  const auto refuse_key = [&](const std::string& message, absl::Duration time) {
+    Admission admission = refuse(absl::ResourceExhaustedError(message), time);
+    admission.key_is_full = true;
+    return admission;
+  };
   KeyState& state = impl.KeyOf(key);
   if (bounds.max_waiting > 0 && state.live + state.promised + tasks > bounds.max_waiting) {
-    return refuse(absl::ResourceExhaustedError(absl::StrCat("this key may have ", bounds.max_waiting,
-                                                            " images queued or running at once and has ",
-                                                            state.live + state.promised)),
-                  impl.WaitBehind(shape.model, flops));
+    return refuse_key(absl::StrCat("this key may have ", bounds.max_waiting,
+                                   " images queued or running at once and has ", state.live + state.promised),
+                      impl.WaitBehind(shape.model, flops));
   }
   const absl::Duration own = impl.WaitBehind(shape.model, state.flops + tasks * flops);
   if (bounds.max_device_seconds > 0 && absl::ToDoubleSeconds(own) > bounds.max_device_seconds) {
-    return refuse(absl::ResourceExhaustedError(absl::StrCat("this key may have ", bounds.max_device_seconds,
-                                                            " s of work queued at once; with this it would be ",
-                                                            SecondsText(own))),
-                  own - absl::Seconds(bounds.max_device_seconds));
+    return refuse_key(absl::StrCat("this key may have ", bounds.max_device_seconds,
+                                   " s of work queued at once; with this it would be ", SecondsText(own)),
+                      own - absl::Seconds(bounds.max_device_seconds));
   }
   const uint64_t ticket = impl.next_ticket++;
   impl.tickets[ticket] = {.key = key, .model = shape.model, .tasks = tasks, .flops = flops};

@@ -89,6 +89,17 @@ TEST_F(AdmissionTest, TakesNoTicketTwiceAndNoneOfAnotherKey) {
             absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_F(AdmissionTest, SaysWhetherTheBoundIsTheKeysOwn) {
+  for (const KeyBounds& own : {KeyBounds{.max_waiting = 1}, KeyBounds{.max_device_seconds = 1e-9}}) {
+    const Admission refused = scheduler_.Admit("a", kSmall, 5, 2, own);
+    EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(refused.key_is_full);
+  }
+  const Admission refused = scheduler_.Admit("a", kSmall, 5, 1'000'000, {});
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(refused.key_is_full);
+}
+
 TEST_F(AdmissionTest, NeverRefusesARecoveredTask) {
   for (TaskId id = 1; id <= 50; ++id) ASSERT_TRUE(scheduler_.Enqueue(SmallTask(id, "a", 5), now_).ok());
   EXPECT_EQ(scheduler_.waiting(), 50);

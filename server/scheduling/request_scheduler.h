@@ -103,6 +103,7 @@ struct Admission {
   absl::Status status;           // RESOURCE_EXHAUSTED: over a bound; FAILED_PRECONDITION: no group could ever run it
   absl::Duration expected_wait;  // until a task admitted now would start; of a refused one: until it could be admitted
   uint64_t ticket = 0;           // of an admitted one
+  bool key_is_full = false;      // refused for the bounds of its key, which other keys do not meet
 };
 
 class RequestScheduler {

@@ -37,4 +37,16 @@ std::string ErrorCode(const absl::Status& status) {
   return payload.has_value() ? std::string(*payload) : "";
 }
 
+absl::Status ErrorOfFailedJob(const absl::Status& error) {
+  switch (error.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kCancelled:
+      return error;
+    default:
+      return WithErrorCode(absl::InternalError(error.message()), "job_failed");
+  }
+}
+
 }  // namespace tessera

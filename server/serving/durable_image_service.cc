@@ -12,6 +12,7 @@
 #include "server/service/task_pool.h"
 #include "server/serving/live_jobs.h"
 #include "server/serving/service_metrics.h"
+#include "server/serving/storage_error.h"
 
 namespace tessera {
 namespace {
@@ -145,6 +146,7 @@ absl::Status DurableImageService::Open() {
   absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open({.path = options_.data_folder + "/jobs.sqlite",
                                                                     .files = &files_,
                                                                     .clock = &clock_,
+                                                                    .vfs = options_.vfs,
                                                                     .retention = options_.retention,
                                                                     .patience = kStorePatience});
   if (!store.ok()) return store.status();
@@ -244,7 +246,7 @@ Job DurableImageService::JobOf(const JobRecord& record) {
 
 absl::StatusOr<Job> DurableImageService::Get(const Caller& caller, absl::string_view job) {
   const absl::StatusOr<JobRecord> record = store_->Get(caller.tenant, std::string(job));
-  if (!record.ok()) return record.status();
+  if (!record.ok()) return StorageErrorForCaller(record.status());
   const std::lock_guard lock(mutex_);
   return JobOf(*record);
 }
@@ -255,7 +257,7 @@ absl::StatusOr<JobPage> DurableImageService::List(const Caller& caller, const Li
   while (true) {
     const int32_t missing = options.limit - static_cast<int32_t>(page.jobs.size());
     const absl::StatusOr<JobRecordPage> records = store_->List(caller.tenant, missing, after);
-    if (!records.ok()) return records.status();
+    if (!records.ok()) return StorageErrorForCaller(records.status());
     const std::lock_guard lock(mutex_);
     for (const JobRecord& record : records->jobs) {
       Job job = JobOf(record);
@@ -268,7 +270,7 @@ absl::StatusOr<JobPage> DurableImageService::List(const Caller& caller, const Li
 
 absl::StatusOr<Job> DurableImageService::Cancel(const Caller& caller, absl::string_view job) {
   const absl::StatusOr<JobRecord> record = store_->Cancel(caller.tenant, std::string(job));
-  if (!record.ok()) return record.status();
+  if (!record.ok()) return StorageErrorForCaller(record.status());
   const std::lock_guard lock(mutex_);
   for (const TaskRecord& task : record->tasks) {
     LiveTask* live = live_.Find(task.id);
@@ -287,7 +289,7 @@ absl::StatusOr<std::unique_ptr<JobWatch>> DurableImageService::Watch(const Calle
                                                                      Listener listener) {
   const std::lock_guard lock(mutex_);
   const absl::StatusOr<JobRecord> record = store_->Get(caller.tenant, std::string(job));
-  if (!record.ok()) return record.status();
+  if (!record.ok()) return StorageErrorForCaller(record.status());
   auto subscription = std::make_shared<Subscription>();
   subscription->listener = std::move(listener);
   auto watch = std::make_unique<Watching>(*this, record->id, subscription);
@@ -314,7 +316,7 @@ absl::StatusOr<std::unique_ptr<JobWatch>> DurableImageService::Watch(const Calle
 
 absl::StatusOr<ImageBytes> DurableImageService::ReadImage(const Caller& caller, absl::string_view image) {
   absl::StatusOr<std::string> file = store_->ReadImage(caller.tenant, std::string(image));
-  if (!file.ok()) return file.status();
+  if (!file.ok()) return StorageErrorForCaller(file.status());
   const ImageFormat format = FormatOf(*file);
   return ImageBytes{.format = format, .bytes = *std::move(file)};
 }

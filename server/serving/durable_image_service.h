@@ -49,6 +49,7 @@ struct DurableServiceOptions {
   absl::Duration max_expected_wait = absl::ZeroDuration();  // zero: no bound
   absl::Duration first_back_off = absl::Seconds(1);         // before a group that died starts again; it doubles
   ProgressBounds progress;
+  std::string vfs;                                          // of the job store; empty: the system's own file layer
   TraceFile* trace = nullptr;                   // outlives the service
   std::function<void(const std::string&)> log;  // what operators should know, one line each
 };

@@ -6,6 +6,7 @@
 #include "server/scheduling/cost_model.h"
 #include "server/service/service_error.h"
 #include "server/serving/durable_image_service.h"
+#include "server/serving/storage_error.h"
 
 namespace tessera {
 namespace {
@@ -46,7 +47,7 @@ absl::StatusOr<uint64_t> DurableImageService::Admit(const Caller& caller, const 
   if (admission.status.code() != absl::StatusCode::kResourceExhausted) {
     return WithErrorCode(absl::UnavailableError(admission.status.message()), "no_group");
   }
-  return WithRetryAfter(WithErrorCode(admission.status, "queue_full"),
+  return WithRetryAfter(WithErrorCode(admission.status, admission.key_is_full ? "key_queue_full" : "queue_full"),
                         std::clamp(admission.expected_wait, absl::Seconds(1), absl::Hours(1)));
 }
 
@@ -56,7 +57,7 @@ absl::StatusOr<Submitted> DurableImageService::Keep(const Caller& caller, const 
       {.tenant = caller.tenant, .request = request, .idempotency = idempotency, .trace_parent = caller.trace_parent});
   const std::lock_guard lock(mutex_);
   if (!submitted.ok() || submitted->existed) scheduler_.Release(ticket);
-  if (!submitted.ok()) return submitted.status();
+  if (!submitted.ok()) return StorageErrorForCaller(submitted.status());
   const JobRecord& record = submitted->job;
   if (!submitted->existed) {
     for (const TaskRecord& task : record.tasks) {
@@ -79,7 +80,7 @@ absl::StatusOr<Submitted> DurableImageService::Keep(const Caller& caller, const 
 absl::StatusOr<std::optional<Submitted>> DurableImageService::FindSubmission(const Caller& caller,
                                                                              const IdempotencyKey& idempotency) {
   const absl::StatusOr<std::optional<JobRecord>> known = store_->FindSubmission(caller.tenant, idempotency);
-  if (!known.ok()) return known.status();
+  if (!known.ok()) return StorageErrorForCaller(known.status());
   if (!known->has_value()) return std::nullopt;
   const std::lock_guard lock(mutex_);
   return Submitted{.job = JobOf(**known), .existed = true};

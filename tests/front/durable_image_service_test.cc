@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/service/service_error.h"
+#include "tests/jobs/faulty_disk.h"
 #include "tests/test_folder.h"
 
 namespace tessera {
@@ -308,6 +309,39 @@ TEST_F(DurableImageServiceTest, AFullQueueRefusesWithTheTimeToComeAgain) {
   EXPECT_TRUE(RetryAfter(refused).has_value());
   EXPECT_THAT(service_->MetricsText(), HasSubstr("tessera_rejected_jobs_total{reason=\"queue_full\"} 1"));
   EXPECT_EQ(service_->Info().queued_jobs, 3);
+}
+
+TEST_F(DurableImageServiceTest, AKeyThatHasUsedUpItsOwnLimitsIsToldSo) {
+  Start("load=hang");
+  for (const KeyLimits& limits : {KeyLimits{.queued_jobs = 1}, KeyLimits{.queued_device_seconds = 1e-9}}) {
+    const Caller bounded = {.tenant = "bounded", .limits = limits};
+    const absl::Status refused = service_->Submit(bounded, Request(1, /*count=*/2), std::nullopt).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(ErrorCode(refused), "key_queue_full");
+    EXPECT_TRUE(RetryAfter(refused).has_value());
+  }
+  EXPECT_TRUE(service_->Submit(caller_, Request(1, /*count=*/2), std::nullopt).ok());
+}
+
+TEST_F(DurableImageServiceTest, AFullDiskIsNoFullQueue) {
+  FaultyDisk disk;
+  Start("load=hang", {.vfs = disk.vfs()});
+  const std::string job = Submit(Request(1));
+  disk.Plan(DiskFault::kFull, 0);
+  for (const absl::Status& failed :
+       {service_->Submit(caller_, Request(2), std::nullopt).status(), service_->Cancel(caller_, job).status()}) {
+    EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
+    EXPECT_EQ(ErrorCode(failed), "storage_full");
+    EXPECT_TRUE(RetryAfter(failed).has_value());
+  }
+  disk.Plan(DiskFault::kError, 0, /*every=*/1);
+  const absl::Status failed = service_->Submit(caller_, Request(2), std::nullopt).status();
+  EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
+  EXPECT_EQ(ErrorCode(failed), "storage_unavailable");
+  disk.Plan(DiskFault::kNone, 0);
+  EXPECT_TRUE(service_->Submit(caller_, Request(2), std::nullopt).ok());
+  EXPECT_EQ(service_->Info().queued_jobs, 2);
+  service_.reset();  // before its disk
 }
 
 TEST_F(DurableImageServiceTest, IsReadyOnceAGroupHasItsModel) {
