@@ -50,7 +50,9 @@ class Edges final : public ServerEdges {
         reports_(std::move(reports)),
         gate_(std::move(keys)),
         api_(service, gate_, ApiOptionsOf(config)),
-        admin_handler_(service, HostRulesOf(config, config.admin), [this] { return metrics_.Text(); }) {}
+        admin_handler_(
+            service, HostRulesOf(config, config.admin), [this] { return metrics_.Text(); },
+            [this](const CallRecord& record) { Record(record); }) {}
 
   absl::Status Listen(std::shared_ptr<TlsCertificates> tls) {
     if (config_.http.enabled) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -22,6 +23,8 @@ ServerConfig AnyPorts() {
   EXPECT_TRUE(config.ok()) << config.status();
   return *config;
 }
+
+std::string Text(const boost::json::object& line, const char* name) { return std::string(line.at(name).as_string()); }
 
 TEST(ServerEdgesTest, EveryListenerOfTheConfigurationAnswersAndCallsAreLoggedAndCounted) {
   FakeImageService service;
@@ -50,6 +53,56 @@ TEST(ServerEdgesTest, EveryListenerOfTheConfigurationAnswersAndCallsAreLoggedAnd
   while (!(logged() && counted()) && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
   EXPECT_TRUE(logged());
   EXPECT_TRUE(counted());
+}
+
+TEST(ServerEdgesTest, CallsThatCannotBeReadAndThoseOfAdminAreLoggedAndCountedToo) {
+  FakeImageService service;
+  std::mutex mutex;
+  std::vector<boost::json::object> lines;
+  auto edges = ServerEdges::Start(AnyPorts(), service, {.call = [&](const std::string& line) {
+                                    const std::lock_guard lock(mutex);
+                                    lines.push_back(boost::json::parse(line).as_object());
+                                  }});
+  ASSERT_TRUE(edges.ok()) << edges.status();
+  struct Case {
+    std::string request;
+    int status;
+    std::string error;
+  };
+  for (const Case& refused :
+       {Case{"GARBAGE\r\n\r\n", 400, "malformed_request"},
+        Case{"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n", 413, "body_too_large"},
+        Case{absl::StrCat("GET / HTTP/1.1\r\nHost: ", std::string(100'000, 'x'), "\r\n\r\n"), 431,
+             "header_too_large"}}) {
+    HttpTestClient client((*edges)->http_port());
+    client.Send(refused.request);
+    const TestResponse answer = client.ReadResponse();
+    EXPECT_EQ(answer.status, refused.status);
+    const auto logged = [&] {
+      const std::lock_guard lock(mutex);
+      return std::ranges::any_of(lines, [&](const boost::json::object& line) {
+        return Text(line, "request_id") == answer.Header("x-request-id") && Text(line, "error") == refused.error &&
+               Text(line, "peer") == "127.0.0.1" && line.at("status").to_number<int>() == refused.status;
+      });
+    };
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    while (!logged() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_TRUE(logged()) << refused.status;
+  }
+  HttpTestClient admin((*edges)->admin_port());
+  const TestResponse first = admin.Call("GET", "/metrics", "", {{"x-request-id", "scrape-1"}});
+  EXPECT_EQ(first.Header("x-request-id"), "scrape-1");
+  for (const char* status : {"400", "413", "431"}) {
+    EXPECT_TRUE(absl::StrContains(first.body, absl::StrCat("route=\"none\",status=\"", status, "\"} 1"))) << status;
+  }
+  // On one connection: the first call is recorded before the second is read.
+  EXPECT_TRUE(
+      absl::StrContains(admin.Call("GET", "/metrics").body, R"(protocol="admin",route="/metrics",status="200"} 1)"));
+  const std::lock_guard lock(mutex);
+  EXPECT_TRUE(std::ranges::any_of(lines, [&](const boost::json::object& line) {
+    return Text(line, "request_id") == "scrape-1" && Text(line, "protocol") == "admin" &&
+           Text(line, "route") == "/metrics";
+  }));
 }
 
 TEST(ServerEdgesTest, AListenerThatIsOffHasNoPort) {

@@ -20,6 +20,7 @@
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 #include "server/service/fake_image_service.h"
 #include "tessera/v1/image_service.grpc.pb.h"
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {
@@ -158,6 +159,33 @@ TEST_F(GrpcServerTest, AFailedJobEndsItsGenerateWithItsError) {
   const grpc::Status status = reader->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
   EXPECT_THAT(status.error_message(), HasSubstr("the prompt asks for a failure"));
+}
+
+TEST_F(GrpcServerTest, ACallWithoutAKnownKeyIsRecordedUnderItsRequestId) {
+  const TestFolder folder;
+  auto keys = ApiKeys::Load(folder.Write("keys.txt", NewApiKey("alice")->line + "\n"), nullptr);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  StartWith({}, *std::move(keys));
+  for (const bool streams : {false, true}) {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    context.AddMetadata("x-request-id", "mine");
+    if (streams) {
+      const auto reader = stub_->Generate(&context, Request("a"));
+      EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+    } else {
+      v1::ListModelsResponse models;
+      EXPECT_EQ(stub_->ListModels(&context, v1::ListModelsRequest(), &models).error_code(),
+                grpc::StatusCode::UNAUTHENTICATED);
+    }
+  }
+  std::unique_lock lock(mutex_);
+  ASSERT_TRUE(recorded_.wait_for(lock, std::chrono::seconds(60), [this] { return records_.size() == 2; }));
+  for (const CallRecord& record : records_) {
+    EXPECT_EQ(record.request_id, "mine");
+    EXPECT_EQ(record.tenant, "");
+    EXPECT_EQ(record.status, static_cast<int>(grpc::StatusCode::UNAUTHENTICATED));
+  }
 }
 
 TEST_F(GrpcServerTest, AJobThatKilledItsWorkersIsAFailedJobLikeAnyOther) {

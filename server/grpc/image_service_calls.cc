@@ -55,34 +55,30 @@ grpc::Status ToGrpc(const absl::Status& status, grpc::CallbackServerContext& con
                       ReplaceInvalidUtf8(status.message().substr(0, kMaxMessageBytes)));
 }
 
-absl::StatusOr<Caller> Authenticate(CallGate& gate, grpc::CallbackServerContext& context) {
-  const std::string request_id = RequestIdFrom(Metadata(context, "x-request-id").value_or(""));
-  context.AddInitialMetadata("x-request-id", request_id);
-  absl::StatusOr<Caller> caller = gate.Authenticate(Metadata(context, "authorization"));
-  if (caller.ok()) {
-    caller->request_id = request_id;
-    caller->trace_parent = TraceParentFrom(Metadata(context, "traceparent").value_or(""));
-  }
-  return caller;
-}
-
 // What is known of a call when it begins.
-CallRecord BeginRecord(const grpc::CallbackServerContext& context, const char* method) {
+CallRecord BeginRecord(grpc::CallbackServerContext& context, const char* method) {
   CallRecord record;
   record.protocol = "grpc";
   record.route = absl::StrCat("/tessera.v1.ImageService/", method);
   record.peer = context.peer();
+  record.request_id = RequestIdFrom(Metadata(context, "x-request-id").value_or(""));
+  record.trace_parent = TraceParentFrom(Metadata(context, "traceparent").value_or(""));
+  context.AddInitialMetadata("x-request-id", record.request_id);
   return record;
 }
 
-void EndRecord(const CallContext& call, CallRecord& record, const absl::StatusOr<Caller>& caller,
-               const absl::Status& status, absl::Duration begun) {
-  if (!call.record) return;
+absl::StatusOr<Caller> Authenticate(CallGate& gate, const grpc::CallbackServerContext& context, CallRecord& record) {
+  absl::StatusOr<Caller> caller = gate.Authenticate(Metadata(context, "authorization"));
   if (caller.ok()) {
-    record.request_id = caller->request_id;
+    caller->request_id = record.request_id;
+    caller->trace_parent = record.trace_parent;
     record.tenant = caller->tenant;
-    record.trace_parent = caller->trace_parent;
   }
+  return caller;
+}
+
+void EndRecord(const CallContext& call, CallRecord& record, const absl::Status& status, absl::Duration begun) {
+  if (!call.record) return;
   record.status = static_cast<int>(status.code());
   if (!status.ok()) {
     record.error_code = ErrorCode(status);
@@ -105,10 +101,10 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   // `call` must outlive this.
   UnaryCall(const CallContext& call, grpc::CallbackServerContext& context, const char* method, Response* response,
             Answer answer) {
-    absl::StatusOr<Caller> caller = Authenticate(call.gate, context);
-    call.pool.Post([this, &call, &context, method, response, begun = SteadyNow(), caller = std::move(caller),
-                    answer = std::move(answer)] {
-      CallRecord record = BeginRecord(context, method);
+    CallRecord begun_record = BeginRecord(context, method);
+    absl::StatusOr<Caller> caller = Authenticate(call.gate, context, begun_record);
+    call.pool.Post([this, &call, &context, record = std::move(begun_record), response, begun = SteadyNow(),
+                    caller = std::move(caller), answer = std::move(answer)]() mutable {
       absl::Status status = caller.status();
       if (status.ok()) {
         absl::StatusOr<Response> result = answer(*caller);
@@ -116,7 +112,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
         if (result.ok()) *response = *std::move(result);
         record.response_bytes = response->ByteSizeLong();
       }
-      EndRecord(call, record, caller, status, begun);
+      EndRecord(call, record, status, begun);
       Finish(ToGrpc(status, context));
     });
   }
@@ -145,13 +141,12 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
     auto stream = std::make_shared<EventStream>(call, context);
     stream->record_ = BeginRecord(context, method);
     stream->alive_ = stream;
-    absl::StatusOr<Caller> caller = Authenticate(call.gate, context);
+    absl::StatusOr<Caller> caller = Authenticate(call.gate, context, stream->record_);
     call.pool.Post([stream, caller = std::move(caller), choose = std::move(choose)] {
       if (!caller.ok()) return stream->End(caller.status());
       {
         const std::lock_guard lock(stream->mutex_);
         stream->caller_ = *caller;
-        stream->authenticated_ = true;
       }
       stream->Begin(choose);
     });
@@ -235,7 +230,8 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
     if (overfull) return Abandon();
     const auto* ended = std::get_if<EndedEvent>(&event);
     if (ended == nullptr) return;
-    if (subject_.fails_with_job && ended->job.state == JobState::kFailed) return End(ErrorOfFailedJob(ended->job.error));
+    if (subject_.fails_with_job && ended->job.state == JobState::kFailed)
+      return End(ErrorOfFailedJob(ended->job.error));
     if (subject_.fails_with_job && ended->job.state == JobState::kCancelled) {
       return End(absl::CancelledError("the job was cancelled"));
     }
@@ -265,9 +261,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
     pump_ = nullptr;
     end_ = ToGrpc(status, context_);
     record_.job = subject_.job;
-    absl::StatusOr<Caller> caller = absl::UnauthenticatedError("");
-    if (authenticated_) caller = caller_;
-    EndRecord(call_, record_, caller, status, begun_);
+    EndRecord(call_, record_, status, begun_);
     Continue();
   }
 
@@ -309,7 +303,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
   std::shared_ptr<JobEventPump> pump_;
   std::deque<v1::JobEvent> waiting_;
   size_t pending_ = 0;  // bytes of these
-  bool authenticated_ = false, writing_ = false, cancelled_ = false, ended_ = false, finished_ = false;
+  bool writing_ = false, cancelled_ = false, ended_ = false, finished_ = false;
   CallRecord record_;
   grpc::Status end_;
 };

@@ -3,49 +3,76 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/steady_time.h"
 #include "server/http/error_response.h"
+#include "server/service/call_ids.h"
 
 namespace tessera {
 namespace {
 
-HttpResponse Health(const absl::Status& status) {
-  if (!status.ok()) return ErrorResponse(HttpErrorOf(status));
+HttpResponse Failure(const HttpError& error, CallRecord& record) {
+  record.error_code = error.code;
+  return ErrorResponse(error);
+}
+
+HttpResponse Health(const absl::Status& status, CallRecord& record) {
+  if (!status.ok()) return Failure(HttpErrorOf(status), record);
   return {.status = 200, .headers = {{"Content-Type", "application/json"}}, .body = R"({"status":"ok"})"};
 }
 
 }  // namespace
 
-AdminHandler::AdminHandler(ImageService& service, HostRules hosts, std::function<std::string()> more_metrics)
-    : service_(service), hosts_(std::move(hosts)), more_metrics_(std::move(more_metrics)) {}
+AdminHandler::AdminHandler(ImageService& service, HostRules hosts, std::function<std::string()> more_metrics,
+                           CallRecorder record)
+    : service_(service), hosts_(std::move(hosts)), more_metrics_(std::move(more_metrics)), record_(std::move(record)) {}
 
-void AdminHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) { reply->Send(Answer(request)); }
+void AdminHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
+  const absl::Duration begun = SteadyNow();
+  CallRecord record;
+  record.protocol = "admin";
+  record.request_id = RequestIdFrom(request.Header("x-request-id").value_or(""));
+  record.method = request.method.substr(0, 16);
+  record.peer = request.peer;
+  record.request_bytes = request.body.size();
+  HttpResponse response = Answer(request, record);
+  response.headers.push_back({"x-request-id", record.request_id});
+  record.status = response.status;
+  record.response_bytes = response.body.size();
+  record.duration = SteadyNow() - begun;
+  if (record_) record_(record);
+  reply->Send(std::move(response));
+}
 
-HttpResponse AdminHandler::Answer(const HttpRequest& request) {
+HttpResponse AdminHandler::Answer(const HttpRequest& request, CallRecord& record) {
   if (const auto failure = CheckHost(request, hosts_)) {
-    return ErrorResponse(PlainHttpError(failure->status, failure->message));
+    return Failure(PlainHttpError(failure->status, failure->message), record);
   }
   if (const auto failure = CheckOrigin(request, hosts_)) {
-    return ErrorResponse(PlainHttpError(failure->status, failure->message));
+    return Failure(PlainHttpError(failure->status, failure->message), record);
   }
-  const absl::string_view path = request.Path();
+  const std::string path(request.Path());
   if (path != "/livez" && path != "/readyz" && path != "/metrics" && path != "/probe") {
-    return ErrorResponse(PlainHttpError(404, "there is no such path; legal are /livez, /readyz, /metrics and /probe"));
+    return Failure(PlainHttpError(404, "there is no such path; legal are /livez, /readyz, /metrics and /probe"),
+                   record);
   }
+  record.route = path;
   if (request.method != "GET" && request.method != "HEAD") {
-    HttpResponse response = ErrorResponse(PlainHttpError(405, "this path takes GET"));
+    HttpResponse response = Failure(PlainHttpError(405, "this path takes GET"), record);
     response.headers.push_back({"Allow", "GET"});
     return response;
   }
-  if (path == "/livez") return Health(absl::OkStatus());
-  if (path == "/readyz") return Health(service_.Ready());
-  if (path == "/probe") return Health(service_.Probe());
+  if (path == "/livez") return Health(absl::OkStatus(), record);
+  if (path == "/readyz") return Health(service_.Ready(), record);
+  if (path == "/probe") return Health(service_.Probe(), record);
   return {.status = 200,
           .headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
           .body = absl::StrCat(service_.MetricsText(), more_metrics_ ? more_metrics_() : "")};
 }
 
-HttpResponse AdminHandler::Refusal(int status, const std::string& reason) {
-  return ErrorResponse(PlainHttpError(status, reason));
+HttpResponse AdminHandler::Refusal(int status, const std::string& reason, const std::string&) {
+  HttpResponse response = ErrorResponse(PlainHttpError(status, reason));
+  response.headers.push_back({"x-request-id", RequestIdFrom("")});
+  return response;
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 
 #include "server/http/call_checks.h"
 #include "server/http/http_message.h"
+#include "server/service/call_record.h"
 #include "server/service/image_service.h"
 
 namespace tessera {
@@ -14,17 +15,19 @@ namespace tessera {
 class AdminHandler final : public HttpHandler {
  public:
   // `service` must outlive the handler; `more_metrics` stands behind the service's own.
-  AdminHandler(ImageService& service, HostRules hosts, std::function<std::string()> more_metrics);
+  AdminHandler(ImageService& service, HostRules hosts, std::function<std::string()> more_metrics,
+               CallRecorder record = nullptr);
 
   void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override;
-  HttpResponse Refusal(int status, const std::string& reason) override;
+  HttpResponse Refusal(int status, const std::string& reason, const std::string& peer) override;
 
  private:
-  HttpResponse Answer(const HttpRequest& request);
+  HttpResponse Answer(const HttpRequest& request, CallRecord& record);
 
   ImageService& service_;
   const HostRules hosts_;
   const std::function<std::string()> more_metrics_;
+  const CallRecorder record_;
 };
 
 }  // namespace tessera

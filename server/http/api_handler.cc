@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "server/digest.h"
 #include "server/http/api_routes.h"
 #include "server/http/error_response.h"
 #include "server/service/call_ids.h"
@@ -136,9 +135,18 @@ void ApiHandler::Route(ApiCall call) {
   match.route->handle(std::move(call));
 }
 
-HttpResponse ApiHandler::Refusal(int status, const std::string& reason) {
-  HttpResponse response = ErrorResponse(PlainHttpError(status, reason));
-  response.headers.push_back({"x-request-id", RandomId("req_")});
+HttpResponse ApiHandler::Refusal(int status, const std::string& reason, const std::string& peer) {
+  const HttpError error = PlainHttpError(status, reason);
+  CallRecord record;
+  record.request_id = RequestIdFrom("");
+  record.peer = peer;
+  record.status = status;
+  record.error_code = error.code;
+  HttpResponse response = ErrorResponse(error);
+  response.headers.push_back({"x-request-id", record.request_id});
+  record.response_bytes = response.body.size();
+  // What records may wait for the disk.
+  if (options_.record) pool_.Post([this, record = std::move(record)] { options_.record(record); });
   return response;
 }
 

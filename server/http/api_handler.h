@@ -15,7 +15,7 @@ class ApiHandler final : public HttpHandler {
   ApiHandler(ImageService& service, CallGate& gate, ApiOptions options);
 
   void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override;
-  HttpResponse Refusal(int status, const std::string& reason) override;
+  HttpResponse Refusal(int status, const std::string& reason, const std::string& peer) override;
 
   const std::vector<ApiRoute>& routes() const { return routes_; }
 

@@ -159,6 +159,13 @@ class ConnectionOn final : public HttpConnection,
     }
   }
 
+  // Empty once the client is gone.
+  std::string Peer() {
+    error_code error;
+    const tcp::endpoint peer = Socket().remote_endpoint(error);
+    return error ? "" : peer.address().to_string();
+  }
+
   bool IsCurrent(uint64_t serial) const { return state_ == State::kHandling && serial == serial_ && !reply_complete_; }
 
   // Closes the connection unless it is disarmed or armed again first.
@@ -254,9 +261,7 @@ class ConnectionOn final : public HttpConnection,
     HttpRequest request = reader_.TakeRequest();
     is_head_ = request.method == "HEAD";
     request.secure = kTls;
-    error_code error;
-    const tcp::endpoint peer = Socket().remote_endpoint(error);
-    if (!error) request.peer = peer.address().to_string();
+    request.peer = Peer();
     auto reply = std::make_shared<Reply>(this->shared_from_this(), serial_);
     asio::post(host_->handlers, [host = host_, request = std::move(request), reply = std::move(reply)]() mutable {
       host->handler.Handle(std::move(request), std::move(reply));
@@ -271,7 +276,7 @@ class ConnectionOn final : public HttpConnection,
     ++serial_;
     streaming_ = reply_complete_ = false;
     keep_alive_ = is_head_ = false;
-    SendResponse(host_->handler.Refusal(status, reason));
+    SendResponse(host_->handler.Refusal(status, reason, Peer()));
   }
 
   void SendResponse(HttpResponse response) {

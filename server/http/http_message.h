@@ -81,8 +81,8 @@ class HttpHandler {
   // Called on one of the server's handler threads; may wait for the disk. The reply may be kept and used later.
   virtual void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) = 0;
 
-  // The answer to a request that could not be read. Called on the connections' threads, so it must not block.
-  virtual HttpResponse Refusal(int status, const std::string& reason) = 0;
+  // The answer to a request of `peer` that could not be read. Called on the connections' threads, so it must not block.
+  virtual HttpResponse Refusal(int status, const std::string& reason, const std::string& peer) = 0;
 };
 
 // "Not Found" for 404.

@@ -54,6 +54,7 @@ absl::Status RequestScheduler::CheckInvariants() const {
     if (task.phase == TaskPhase::kWaiting) {
       ++waiting;
       if (task.issued != 0) return Broken(absl::StrCat("task ", id, " waits and has steps"));
+      if (!impl.enqueued.contains({task.spec.enqueued, id})) return Broken(absl::StrCat("task ", id, " has no time"));
     } else if (!resident.contains(id)) {
       return Broken(absl::StrCat("task ", id, " runs nowhere"));
     }
@@ -69,6 +70,7 @@ absl::Status RequestScheduler::CheckInvariants() const {
   int64_t queued = 0;
   for (const auto& [model, queue] : impl.waiting) queued += queue.size();
   if (queued != waiting) return Broken("the queues do not hold what waits");
+  if (static_cast<int64_t>(impl.enqueued.size()) != waiting) return Broken("a task that does not wait has a time");
   for (const auto& [name, key] : impl.keys) {
     if (key.live != live[name]) return Broken(absl::StrCat("the tasks of key ", name, " are miscounted"));
     if (std::abs(key.flops - flops[name]) > 1e-6 * (1 + std::abs(flops[name]) + key.charged)) {

@@ -18,6 +18,7 @@ const ModelCost& RequestScheduler::Impl::CostOfModel(const std::string& model) c
 void RequestScheduler::Impl::AddWaiting(ScheduledTask& task) {
   waiting[task.spec.shape.model].Add(task.spec.key, task.ClassOf(), task.order, task.TotalFlops());
   if (task.spec.deadline) deadlines.emplace(*task.spec.deadline, task.spec.id);
+  enqueued.emplace_hint(enqueued.end(), task.spec.enqueued, task.spec.id);  // it is nearly always the last
   ++waiting_tasks;
 }
 
@@ -26,6 +27,7 @@ void RequestScheduler::Impl::RemoveWaiting(ScheduledTask& task) {
   task.held_by.reset();
   waiting[task.spec.shape.model].Remove(task.spec.key, task.ClassOf(), task.order, task.TotalFlops());
   if (task.spec.deadline) deadlines.erase({*task.spec.deadline, task.spec.id});
+  enqueued.erase({task.spec.enqueued, task.spec.id});
   --waiting_tasks;
 }
 
@@ -191,6 +193,11 @@ std::vector<TaskId> RequestScheduler::OnGroupDied(GroupId id) {
 
 void RequestScheduler::Drain(GroupId id) {
   if (ScheduledGroup* group = impl_->FindGroup(id)) group->draining = true;
+}
+
+std::optional<absl::Time> RequestScheduler::OldestWaiting() const {
+  if (impl_->enqueued.empty()) return std::nullopt;
+  return impl_->enqueued.begin()->first;
 }
 
 int64_t RequestScheduler::waiting() const { return impl_->waiting_tasks; }

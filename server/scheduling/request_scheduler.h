@@ -163,6 +163,9 @@ class RequestScheduler {
   // Until it starts; absent for a task that does not wait, infinite while no group of its model is ready.
   std::optional<absl::Duration> ExpectedWait(TaskId task) const;
 
+  // When the task that has waited longest was enqueued; absent where none waits.
+  std::optional<absl::Time> OldestWaiting() const;
+
   int64_t waiting() const;
   int64_t resident() const;
   double queued_device_seconds() const;           // predicted, of all tasks that wait or run

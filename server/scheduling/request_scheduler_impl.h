@@ -136,6 +136,7 @@ class RequestScheduler::Impl {
   std::unordered_map<TaskId, ScheduledTask> tasks;
   std::map<std::string, WaitingTasks> waiting;        // by model
   std::set<std::pair<absl::Time, TaskId>> deadlines;  // of waiting tasks
+  std::set<std::pair<absl::Time, TaskId>> enqueued;   // all waiting tasks, by the time since when they wait
   std::map<uint64_t, Ticket> tickets;
   std::vector<TaskId> overdue;
   int64_t waiting_tasks = 0;

@@ -10,7 +10,7 @@
 namespace tessera {
 
 struct CallRecord {
-  std::string protocol = "http";  // or "grpc"
+  std::string protocol = "http";  // "grpc", or "admin" for HTTP on the admin listener
   std::string request_id;
   std::string method;      // of HTTP
   std::string route;       // its pattern, "/v1/jobs/{id}", or the method of gRPC; empty: none

@@ -134,12 +134,15 @@ absl::StatusOr<Submitted> FakeImageService::Submit(const Caller& caller, const J
     if (!known.ok()) return known.status();
     if (known->has_value()) return **std::move(known);
   }
-  if (absl::StrContains(request.parameters.prompt, "[refuse]")) {
-    return WithRetryAfter(WithErrorCode(absl::ResourceExhaustedError("the queue is full"), "queue_full"),
-                          absl::Seconds(2));
+  absl::Status room =
+      absl::StrContains(request.parameters.prompt, "[refuse]")
+          ? WithRetryAfter(WithErrorCode(absl::ResourceExhaustedError("the queue is full"), "queue_full"),
+                           absl::Seconds(2))
+          : CheckRoom(caller);
+  if (!room.ok()) {
+    CountRejection(room);
+    return room;
   }
-  absl::Status room = CheckRoom(caller);
-  if (!room.ok()) return room;
   auto record = std::make_shared<Record>();
   record->tenant = caller.tenant;
   Job& job = record->job;
@@ -168,6 +171,11 @@ absl::StatusOr<std::optional<Submitted>> FakeImageService::FindSubmission(const 
     return absl::AlreadyExistsError("this idempotency key was used for another request");
   }
   return Submitted{.job = Snapshot(*jobs_.at(id)), .existed = true};
+}
+
+void FakeImageService::CountRejection(const absl::Status&) {
+  const std::lock_guard lock(mutex_);
+  ++rejected_;
 }
 
 FakeImageService::Record* FakeImageService::Find(const Caller& caller, absl::string_view job) {
@@ -293,12 +301,16 @@ absl::Status FakeImageService::Probe() { return absl::OkStatus(); }
 
 std::string FakeImageService::MetricsText() {
   const ServerInfo info = Info();
+  const std::lock_guard lock(mutex_);
   return absl::StrCat(
       "# HELP tessera_queued_jobs Jobs that wait for a group.\n# TYPE tessera_queued_jobs gauge\ntessera_queued_jobs ",
       info.queued_jobs,
       "\n# HELP tessera_running_jobs Jobs that a group works on.\n# TYPE tessera_running_jobs gauge\n"
       "tessera_running_jobs ",
-      info.running_jobs, "\n");
+      info.running_jobs,
+      "\n# HELP tessera_rejected_jobs_total Jobs that were not accepted.\n"
+      "# TYPE tessera_rejected_jobs_total counter\ntessera_rejected_jobs_total ",
+      rejected_, "\n");
 }
 
 void FakeImageService::AllowSteps(int64_t steps) {

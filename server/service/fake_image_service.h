@@ -42,6 +42,7 @@ class FakeImageService final : public ImageService {
                                    const std::optional<IdempotencyKey>& idempotency) override;
   absl::StatusOr<std::optional<Submitted>> FindSubmission(const Caller& caller,
                                                           const IdempotencyKey& idempotency) override;
+  void CountRejection(const absl::Status& refused) override;
   absl::StatusOr<Job> Get(const Caller& caller, absl::string_view job) override;
   absl::StatusOr<JobPage> List(const Caller& caller, const ListOptions& options) override;
   absl::StatusOr<Job> Cancel(const Caller& caller, absl::string_view job) override;
@@ -93,6 +94,7 @@ class FakeImageService final : public ImageService {
   std::map<std::string, std::pair<std::string, ImageBytes>> images_;  // by id: tenant and file
   absl::Status ready_;
   int64_t allowed_steps_ = 0;
+  int64_t rejected_ = 0;
   size_t watches_ = 0;
   bool stopping_ = false;
 

@@ -6,6 +6,7 @@
 // that never was. Messages of all errors are shown to callers.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,13 +31,16 @@ struct ServedModel {
   bool ready = false;  // some group has it loaded and warm
 };
 
+inline constexpr std::array<absl::string_view, 7> kGroupStates = {"starting", "loading",    "certifying", "ready",
+                                                                  "refused",  "restarting", "stopped"};
+
 struct GroupInfo {
   std::string name;
   std::string model;
   std::string layout;
   std::string dtype;
   std::vector<std::string> devices;
-  std::string state;        // starting, loading, certifying, ready, restarting, stopped, refused
+  std::string state;        // one of kGroupStates
   std::string reason;       // of the state, where it has one
   std::string certificate;  // certified, uncertified, off
   int64_t restarts = 0;
@@ -100,6 +104,11 @@ class ImageService {
   // What was accepted under the key before; ALREADY_EXISTS if that was another request.
   virtual absl::StatusOr<std::optional<Submitted>> FindSubmission(const Caller& caller,
                                                                   const IdempotencyKey& idempotency) = 0;
+
+  // Counts a submission that was refused before it came to Submit, which counts those it refuses itself: by the code of
+  // the error (service_error.h) where that is RESOURCE_EXHAUSTED or UNAVAILABLE. A request that is wrong is no rejected
+  // job.
+  virtual void CountRejection(const absl::Status& refused) = 0;
 
   virtual absl::StatusOr<Job> Get(const Caller& caller, absl::string_view job) = 0;
   virtual absl::StatusOr<JobPage> List(const Caller& caller, const ListOptions& options) = 0;

@@ -39,6 +39,7 @@ class ScriptedService final : public ImageService {
   absl::StatusOr<std::optional<Submitted>> FindSubmission(const Caller&, const IdempotencyKey&) override {
     return absl::UnimplementedError("");
   }
+  void CountRejection(const absl::Status&) override {}
   absl::StatusOr<Job> Get(const Caller&, absl::string_view) override { return absl::UnimplementedError(""); }
   absl::StatusOr<JobPage> List(const Caller&, const ListOptions&) override { return absl::UnimplementedError(""); }
   absl::StatusOr<Job> Cancel(const Caller&, absl::string_view) override { return absl::UnimplementedError(""); }

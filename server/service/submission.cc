@@ -31,7 +31,10 @@ absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& ga
   const absl::StatusOr<JobRequest> job = ValidateImageRequest(request, models, limits, RandomSeed());
   if (!job.ok()) return job.status();
   absl::Status counted = gate.CountSubmission(caller);
-  if (!counted.ok()) return counted;
+  if (!counted.ok()) {
+    service.CountRejection(counted);
+    return counted;
+  }
   return service.Submit(caller, *job, idempotency);
 }
 

@@ -275,9 +275,9 @@ absl::StatusOr<Job> DurableImageService::Cancel(const Caller& caller, absl::stri
   for (const TaskRecord& task : record->tasks) {
     LiveTask* live = live_.Find(task.id);
     if (live == nullptr) continue;
-    live->cancelled = task.state == TaskState::kCancelled;
+    const bool cancelled = task.state == TaskState::kCancelled;
+    if (cancelled && !std::exchange(live->cancelled, true)) metrics_.CountImage("cancelled");
     if (scheduler_.Cancel(task.id)) Forget(task.id, "cancelled");
-    metrics_.CountImage("cancelled");
   }
   Changed();
   Job cancelled = JobOf(*record);
@@ -339,11 +339,8 @@ ServerInfo DurableImageService::Info() {
   info.running_jobs = scheduler_.resident();
   info.queued_device_seconds = scheduler_.queued_device_seconds();
   info.draining = draining_;
-  absl::Time oldest = Now();
-  for (const auto& [id, task] : live_.tasks()) {
-    if (!task.attempt.has_value()) oldest = std::min(oldest, task.plan.enqueued);
-  }
-  info.oldest_wait = Now() - oldest;
+  const absl::Time now = Now();
+  info.oldest_wait = now - std::min(now, scheduler_.OldestWaiting().value_or(now));
   return info;
 }
 

@@ -49,7 +49,7 @@ struct DurableServiceOptions {
   absl::Duration max_expected_wait = absl::ZeroDuration();  // zero: no bound
   absl::Duration first_back_off = absl::Seconds(1);         // before a group that died starts again; it doubles
   ProgressBounds progress;
-  std::string vfs;                                          // of the job store; empty: the system's own file layer
+  std::string vfs;                              // of the job store; empty: the system's own file layer
   TraceFile* trace = nullptr;                   // outlives the service
   std::function<void(const std::string&)> log;  // what operators should know, one line each
 };
@@ -65,6 +65,7 @@ class DurableImageService final : public ImageService, private GroupOwner {
                                    const std::optional<IdempotencyKey>& idempotency) override;
   absl::StatusOr<std::optional<Submitted>> FindSubmission(const Caller& caller,
                                                           const IdempotencyKey& idempotency) override;
+  void CountRejection(const absl::Status& refused) override;
   absl::StatusOr<Job> Get(const Caller& caller, absl::string_view job) override;
   absl::StatusOr<JobPage> List(const Caller& caller, const ListOptions& options) override;
   absl::StatusOr<Job> Cancel(const Caller& caller, absl::string_view job) override;
@@ -117,6 +118,8 @@ class DurableImageService final : public ImageService, private GroupOwner {
   absl::Status AddGroups();
   void Enqueue(const QueuedTask& queued, uint64_t ticket);
   static absl::Status Draining();  // what callers are told who come too late
+  absl::StatusOr<Submitted> Accept(const Caller& caller, const JobRequest& request,
+                                   const std::optional<IdempotencyKey>& idempotency);
   // Whether a new job may be kept: the scheduler's ticket for it.
   absl::StatusOr<uint64_t> Admit(const Caller& caller, const JobRequest& request);
   absl::StatusOr<Submitted> Keep(const Caller& caller, const JobRequest& request,

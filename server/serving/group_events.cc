@@ -111,7 +111,7 @@ absl::StatusOr<RunnableTask> DurableImageService::Claim(GroupId group, TaskId id
   LiveTask* task = live_.Find(id);
   if (!claimed.ok()) {
     if (task != nullptr && disk) task->again = true;
-    if (task != nullptr && !disk) TellEnded(id, "failed");  // cancelled meanwhile, or damaged
+    if (task != nullptr && !disk) TellEnded(id, absl::IsDataLoss(claimed.status()) ? "failed" : "cancelled");
     return claimed.status();
   }
   if (task == nullptr) return absl::CancelledError("it was cancelled");
@@ -244,7 +244,7 @@ void DurableImageService::ForgetIfCancelled(TaskId id) {
 void DurableImageService::TellEnded(TaskId id, const std::string& outcome) {
   const LiveTask* task = live_.Find(id);
   if (task == nullptr) return;
-  metrics_.CountImage(outcome);
+  if (!task->cancelled) metrics_.CountImage(outcome);  // or it is counted already
   const std::string job = task->image.job, tenant = task->plan.key;
   Forget(id, outcome);
   if (!live_.IsWatched(job)) return;

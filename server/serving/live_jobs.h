@@ -56,7 +56,6 @@ class LiveJobs {
   const std::set<TaskId>& TasksOf(const std::string& job) const;
   // Of those.
   int32_t StepsDone(const std::string& job) const;
-  const std::unordered_map<TaskId, LiveTask>& tasks() const { return tasks_; }
 
   void Subscribe(const std::string& job, std::shared_ptr<Subscription> subscription);
   void Unsubscribe(const std::string& job, const std::shared_ptr<Subscription>& subscription);

@@ -77,9 +77,9 @@ void ServiceMetrics::CountReject(const std::string& reason) {
 void ServiceMetrics::CountCachedPrompt() { families_->cache.Add({}).Increment(); }
 
 std::string ServiceMetrics::Text(const ServerInfo& info) const {
-  prometheus::Registry gauges;
+  prometheus::Registry now;
   const auto set = [&](const char* name, const char* help, double value) {
-    Gauges(gauges, name, help).Add({}).Set(value);
+    Gauges(now, name, help).Add({}).Set(value);
   };
   set("tessera_queued_jobs", "Jobs that wait for a group.", static_cast<double>(info.queued_jobs));
   set("tessera_running_jobs", "Jobs that a group works on.", static_cast<double>(info.running_jobs));
@@ -87,16 +87,22 @@ std::string ServiceMetrics::Text(const ServerInfo& info) const {
   set("tessera_oldest_wait_seconds", "How long the job at the head of the queue has waited.",
       absl::ToDoubleSeconds(info.oldest_wait));
   set("tessera_draining", "1 while no more jobs are accepted.", info.draining ? 1 : 0);
-  auto& states =
-      Gauges(gauges, "tessera_group_ready", "1 for a group that has its model loaded and its workers alive.");
-  auto& restarts = Gauges(gauges, "tessera_group_restarts", "How often a group was started again.");
+  auto& ready = Gauges(now, "tessera_group_ready", "1 for a group that has its model loaded and its workers alive.");
+  auto& states = Gauges(now, "tessera_group_state", "1 for the state that a group is in, 0 for the others.");
+  auto& restarts = prometheus::BuildCounter()
+                       .Name("tessera_group_restarts_total")
+                       .Help("How often a group was started again.")
+                       .Register(now);
   for (const GroupInfo& group : info.groups) {
     const prometheus::Labels labels = {{"group", group.name}, {"model", group.model}, {"layout", group.layout}};
-    states.Add(labels).Set(group.state == "ready" ? 1 : 0);
-    restarts.Add(labels).Set(static_cast<double>(group.restarts));
+    ready.Add(labels).Set(group.state == "ready" ? 1 : 0);
+    restarts.Add(labels).Increment(static_cast<double>(group.restarts));
+    for (const absl::string_view state : kGroupStates) {
+      states.Add({{"group", group.name}, {"state", std::string(state)}}).Set(group.state == state ? 1 : 0);
+    }
   }
   return prometheus::TextSerializer().Serialize(families_->registry.Collect()) +
-         prometheus::TextSerializer().Serialize(gauges.Collect());
+         prometheus::TextSerializer().Serialize(now.Collect());
 }
 
 }  // namespace tessera

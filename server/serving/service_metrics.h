@@ -22,7 +22,7 @@ class ServiceMetrics {
   void CountReject(const std::string& reason);
   void CountCachedPrompt();
 
-  // Complete families, the gauges from `info`.
+  // Complete families; what is true now is taken from `info`.
   std::string Text(const ServerInfo& info) const;
 
  private:

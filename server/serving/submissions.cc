@@ -22,6 +22,13 @@ absl::Status DurableImageService::Draining() {
 
 absl::StatusOr<Submitted> DurableImageService::Submit(const Caller& caller, const JobRequest& request,
                                                       const std::optional<IdempotencyKey>& idempotency) {
+  absl::StatusOr<Submitted> submitted = Accept(caller, request, idempotency);
+  if (!submitted.ok()) CountRejection(submitted.status());
+  return submitted;
+}
+
+absl::StatusOr<Submitted> DurableImageService::Accept(const Caller& caller, const JobRequest& request,
+                                                      const std::optional<IdempotencyKey>& idempotency) {
   const absl::StatusOr<uint64_t> ticket = Admit(caller, request);
   if (ticket.ok()) return Keep(caller, request, idempotency, *ticket);
   if (idempotency.has_value()) {
@@ -29,9 +36,14 @@ absl::StatusOr<Submitted> DurableImageService::Submit(const Caller& caller, cons
     if (!known.ok()) return known.status();
     if (known->has_value()) return **std::move(known);
   }
-  const std::string reason = ErrorCode(ticket.status());
-  if (!reason.empty()) metrics_.CountReject(reason);
   return ticket.status();
+}
+
+void DurableImageService::CountRejection(const absl::Status& refused) {
+  if (refused.code() != absl::StatusCode::kResourceExhausted && refused.code() != absl::StatusCode::kUnavailable) {
+    return;
+  }
+  metrics_.CountReject(ErrorCode(refused));
 }
 
 absl::StatusOr<uint64_t> DurableImageService::Admit(const Caller& caller, const JobRequest& request) {
