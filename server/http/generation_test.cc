@@ -107,6 +107,11 @@ TEST(GenerationTest, AStreamBringsPartialImagesThenTheImageInOrder) {
     EXPECT_EQ(lines[0], absl::StrCat("event: ", Text(data.at("type"))));
     events.push_back(absl::StrCat(Text(data.at("type")), " ", data.at("image_index").as_int64()));
     if (data.contains("seed")) seeds.push_back(data.at("seed").as_int64());
+    EXPECT_EQ(data.contains("usage"), data.at("type") == "image_generation.completed");
+    if (const auto* usage = data.if_contains("usage")) {
+      EXPECT_EQ(*usage, boost::json::parse(R"({"total_tokens":0,"input_tokens":0,"output_tokens":0,
+                                               "input_tokens_details":{"image_tokens":0,"text_tokens":0}})"));
+    }
   }
   // A preview that was overtaken may be missing; none may come late.
   std::erase(events, "image_generation.partial_image 0");

@@ -216,6 +216,11 @@ std::string CompletedJson(const AnswerContext& context, const FinishedImage& ima
                    {"created_at", absl::ToUnixSeconds(context.job.created)}};
   AddPicture(result, context, image, file);
   AddAnswer(result, context);
+  // Clients' types ask for it; nothing here is paid by the token.
+  result["usage"] = object{{"total_tokens", 0},
+                           {"input_tokens", 0},
+                           {"output_tokens", 0},
+                           {"input_tokens_details", object{{"image_tokens", 0}, {"text_tokens", 0}}}};
   return serialize(result);
 }
 

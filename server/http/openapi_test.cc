@@ -3,10 +3,12 @@
 
 #include <boost/json.hpp>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -198,6 +200,31 @@ TEST(OpenApiTest, EveryAnswerHasADocumentedShape) {
   check("/readyz", "get", "/readyz");
   api.service().SetReady(absl::UnavailableError("no group is warm"));
   check("/readyz", "get", "/readyz");
+}
+
+TEST(OpenApiTest, EveryEventOfAStreamHasItsDocumentedShape) {
+  ApiFixture api;
+  const std::map<std::string, std::string> schemas = {{"image_generation.partial_image", "PartialImageEvent"},
+                                                      {"image_generation.completed", "CompletedEvent"},
+                                                      {"error", "ErrorEvent"}};
+  std::set<std::string> met;
+  for (const char* body :
+       {R"({"prompt":"a","stream":true,"num_inference_steps":50,"partial_images":3,"n":2})",
+        R"({"prompt":"a","stream":true,"response_format":"url"})", R"({"prompt":"[fail]","stream":true})"}) {
+    const TestResponse response = api.Call("POST", "/v1/images/generations", body);
+    ASSERT_EQ(response.status, 200);
+    for (const absl::string_view line : absl::StrSplit(response.body, '\n')) {
+      if (!absl::StartsWith(line, "data: ")) continue;
+      const value data = boost::json::parse(std::string(line.substr(6)));
+      const std::string type = Text(data.at("type"));
+      met.insert(type);
+      const auto schema = schemas.find(type);
+      ASSERT_NE(schema, schemas.end()) << type;
+      EXPECT_EQ(Difference(Document().at("components").at("schemas").at(schema->second), data, type), "");
+    }
+  }
+  // Previews may be overtaken.
+  EXPECT_TRUE(met.contains("image_generation.completed") && met.contains("error"));
 }
 
 TEST(OpenApiTest, ShapesThatDifferAreNoticed) {
