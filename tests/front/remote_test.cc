@@ -157,7 +157,9 @@ class ForgetfulHandler final : public HttpHandler {
     if (!has_forgotten_.exchange(true)) reply = std::make_shared<Nowhere>();
     handler_.Handle(std::move(request), std::move(reply));
   }
-  HttpResponse Refusal(int status, const std::string& reason) override { return handler_.Refusal(status, reason); }
+  HttpResponse Refusal(int status, const std::string& reason, const std::string& peer) override {
+    return handler_.Refusal(status, reason, peer);
+  }
 
  private:
   struct Nowhere final : HttpReply {
@@ -303,7 +305,7 @@ class LyingServer {
     void Handle(HttpRequest, std::shared_ptr<HttpReply> reply) override {
       reply->Send({.status = 200, .headers = {}, .body = body_});
     }
-    HttpResponse Refusal(int status, const std::string&) override { return {.status = status}; }
+    HttpResponse Refusal(int status, const std::string&, const std::string&) override { return {.status = status}; }
 
    private:
     const std::string body_;
