@@ -43,6 +43,10 @@ void AdminHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply)
   reply->Send(std::move(response));
 }
 
+bool AdminHandler::AnswersAtOnce(const HttpRequest& request) const {
+  return request.Path() == "/livez" || request.Path() == "/readyz";
+}
+
 HttpResponse AdminHandler::Answer(const HttpRequest& request, CallRecord& record) {
   if (const auto failure = CheckHost(request, hosts_)) {
     return Failure(PlainHttpError(failure->status, failure->message), record);

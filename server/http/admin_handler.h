@@ -19,6 +19,7 @@ class AdminHandler final : public HttpHandler {
                CallRecorder record = nullptr);
 
   void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override;
+  bool AnswersAtOnce(const HttpRequest& request) const override;
   HttpResponse Refusal(int status, const std::string& reason, const std::string& peer) override;
 
  private:

@@ -81,6 +81,7 @@ struct ApiRoute {
   bool needs_key = true;
   bool reads_body = false;              // JSON
   std::vector<std::string> query = {};  // legal names
+  bool at_once = false;                 // `handle` waits for nothing
   std::function<void(ApiCall call)> handle;
 };
 

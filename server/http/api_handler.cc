@@ -135,6 +135,11 @@ void ApiHandler::Route(ApiCall call) {
   match.route->handle(std::move(call));
 }
 
+bool ApiHandler::AnswersAtOnce(const HttpRequest& request) const {
+  const RouteMatch match = MatchRoute(routes_, request.method, request.Path());
+  return match.route != nullptr && match.route->at_once;
+}
+
 HttpResponse ApiHandler::Refusal(int status, const std::string& reason, const std::string& peer) {
   const HttpError error = PlainHttpError(status, reason);
   CallRecord record;

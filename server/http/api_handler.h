@@ -15,6 +15,7 @@ class ApiHandler final : public HttpHandler {
   ApiHandler(ImageService& service, CallGate& gate, ApiOptions options);
 
   void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override;
+  bool AnswersAtOnce(const HttpRequest& request) const override;
   HttpResponse Refusal(int status, const std::string& reason, const std::string& peer) override;
 
   const std::vector<ApiRoute>& routes() const { return routes_; }

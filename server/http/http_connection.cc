@@ -263,9 +263,13 @@ class ConnectionOn final : public HttpConnection,
     request.secure = kTls;
     request.peer = Peer();
     auto reply = std::make_shared<Reply>(this->shared_from_this(), serial_);
-    asio::post(host_->handlers, [host = host_, request = std::move(request), reply = std::move(reply)]() mutable {
-      host->handler.Handle(std::move(request), std::move(reply));
-    });
+    if (host_->handler.AnswersAtOnce(request)) {
+      host_->handler.Handle(std::move(request), std::move(reply));
+    } else {
+      asio::post(host_->handlers, [host = host_, request = std::move(request), reply = std::move(reply)]() mutable {
+        host->handler.Handle(std::move(request), std::move(reply));
+      });
+    }
     ReadMore();  // to notice that the client goes away
   }
 

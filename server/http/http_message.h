@@ -78,8 +78,13 @@ class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
 
-  // Called on one of the server's handler threads; may wait for the disk. The reply may be kept and used later.
+  // Called on one of the server's handler threads, where it may wait for the disk, unless AnswersAtOnce. The reply may
+  // be kept and used later.
   virtual void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) = 0;
+
+  // Whether Handle answers this one without waiting for anything: then it is called on the connection's thread, and
+  // answers also while all handler threads are busy.
+  virtual bool AnswersAtOnce(const HttpRequest&) const { return false; }
 
   // The answer to a request of `peer` that could not be read. Called on the connections' threads, so it must not block.
   virtual HttpResponse Refusal(int status, const std::string& reason, const std::string& peer) = 0;

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 
 #include <boost/json.hpp>
+#include <condition_variable>
+#include <future>
+#include <mutex>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -250,6 +253,39 @@ TEST(AdminHandlerTest, ServesItsFourPathsAndNothingOfTheApi) {
   }
   EXPECT_EQ(client.Call("GET", "/v1/models").status, 404);
   EXPECT_EQ(client.Call("GET", "/metrics", "", {{"Origin", "https://evil.example"}}).status, 403);
+}
+
+TEST(HealthTest, IsAnsweredWhileAllHandlerThreadsAreBusy) {
+  constexpr int kThreads = 3;
+  std::mutex mutex;
+  std::condition_variable changed;
+  int busy = 0;
+  bool released = false;
+  ApiFixture api({.service = {.before_submit =
+                                  [&] {
+                                    std::unique_lock lock(mutex);
+                                    ++busy;
+                                    changed.notify_all();
+                                    changed.wait(lock, [&] { return released; });
+                                  }},
+                  .server = {.handler_threads = kThreads}});
+  std::vector<std::future<TestResponse>> calls;
+  for (int i = 0; i < kThreads; ++i) {
+    calls.push_back(
+        std::async(std::launch::async, [&] { return api.Call("POST", "/v1/jobs", R"({"prompt":"a"})", {}); }));
+  }
+  {
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(30), [&] { return busy == kThreads; }));
+  }
+  EXPECT_EQ(api.Call("GET", "/livez").status, 200);
+  EXPECT_EQ(api.Call("GET", "/readyz").status, 200);
+  {
+    const std::lock_guard lock(mutex);
+    released = true;
+    changed.notify_all();
+  }
+  for (std::future<TestResponse>& call : calls) EXPECT_EQ(call.get().status, 202);
 }
 
 }  // namespace

@@ -33,11 +33,13 @@ std::vector<ApiRoute> ReadRoutes(const ApiContext& context) {
       [context](const ApiCall& call) { call.reply->SendJson(200, ServerInfoJson(context.service.Info())); });
   add("/openapi.json", false, [](const ApiCall& call) { call.reply->SendJson(200, OpenApiDocument()); });
   add("/livez", false, [](const ApiCall& call) { call.reply->SendJson(200, R"({"status":"ok"})"); });
+  routes.back().at_once = true;
   add("/readyz", false, [context](const ApiCall& call) {
     const absl::Status ready = context.service.Ready();
     if (!ready.ok()) return call.reply->SendError(ready);
     call.reply->SendJson(200, R"({"status":"ok"})");
   });
+  routes.back().at_once = true;
   return routes;
 }
 

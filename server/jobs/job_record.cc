@@ -33,18 +33,21 @@ absl::StatusOr<RecordId> ParseId(absl::string_view text, absl::string_view prefi
 
 }  // namespace
 
-JobState StateOf(const JobRecord& job) {
-  const auto any = [&](TaskState state) {
-    return std::any_of(job.tasks.begin(), job.tasks.end(), [&](const TaskRecord& task) { return task.state == state; });
-  };
+JobState StateOf(absl::Span<const TaskState> tasks) {
+  const auto any = [&](TaskState state) { return std::find(tasks.begin(), tasks.end(), state) != tasks.end(); };
   if (any(TaskState::kRunning)) return JobState::kRunning;
   if (any(TaskState::kQueued)) {
-    const bool begun =
-        std::any_of(job.tasks.begin(), job.tasks.end(), [](const TaskRecord& task) { return IsEnded(task.state); });
+    const bool begun = std::any_of(tasks.begin(), tasks.end(), [](TaskState state) { return IsEnded(state); });
     return begun ? JobState::kRunning : JobState::kQueued;
   }
   if (any(TaskState::kFailed) || any(TaskState::kQuarantined)) return JobState::kFailed;
   return any(TaskState::kCancelled) ? JobState::kCancelled : JobState::kDone;
+}
+
+JobState StateOf(const JobRecord& job) {
+  std::vector<TaskState> states;
+  for (const TaskRecord& task : job.tasks) states.push_back(task.state);
+  return StateOf(states);
 }
 
 absl::Status ErrorOf(const JobRecord& job) {

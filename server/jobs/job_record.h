@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "server/jobs/task_state.h"
 #include "server/service/job.h"
 
@@ -74,6 +75,7 @@ struct JobRecord {
 
 // Done when all tasks are; failed, else cancelled, when any is and none is left to run; running when any runs or has
 // ended; else queued. Quarantined counts as failed.
+JobState StateOf(absl::Span<const TaskState> tasks);
 JobState StateOf(const JobRecord& job);
 
 // What a job's first error was; OK when it has none.

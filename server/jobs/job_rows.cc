@@ -12,6 +12,12 @@ namespace {
 
 constexpr size_t kMaxErrorBytes = 4096;
 
+// One index for lists with and without a state: the five lists of a tenant are in order already, and are merged.
+#define JOBS_IN(state) \
+  "SELECT number FROM jobs INDEXED BY jobs_by_state WHERE tenant = ?1 AND state = " state " AND number < ?2"
+constexpr char kAllJobs[] = JOBS_IN("0") " UNION ALL " JOBS_IN("1") " UNION ALL " JOBS_IN("2") " UNION ALL " JOBS_IN(
+    "3") " UNION ALL " JOBS_IN("4") " ORDER BY number DESC LIMIT ?3";
+
 std::optional<absl::Time> TimeOf(std::optional<int64_t> microseconds) {
   if (!microseconds) return std::nullopt;
   return absl::FromUnixMicros(*microseconds);
@@ -35,6 +41,7 @@ absl::Status CheckRequest(absl::string_view request, absl::string_view checksum)
 
 // Runs a statement that returns rows of one number.
 absl::StatusOr<std::vector<uint64_t>> Numbers(absl::StatusOr<SqliteStatement> statement) {
+  if (!statement.ok()) return statement.status();
   std::vector<uint64_t> numbers;
   while (true) {
     const absl::StatusOr<bool> row = statement->Step();
@@ -53,25 +60,44 @@ absl::StatusOr<std::optional<int64_t>> OneNumber(SqliteDatabase& database, const
   return statement->OptionalInt(0);
 }
 
-absl::Status SetExpiryIfEnded(SqliteDatabase& database, uint64_t job, absl::Time expires) {
+// Keeps in the job's row what its tasks make of it; one that has ended expires at `expires`.
+absl::Status UpdateJobState(SqliteDatabase& database, uint64_t job, absl::Time expires) {
+  absl::StatusOr<SqliteStatement> select = database.Prepare(
+      "SELECT t.state FROM jobs j JOIN tasks t ON t.number >= j.number AND t.number < j.number + j.tasks AND t.job = "
+      "j.number WHERE j.number = ?");
+  if (!select.ok()) return select.status();
+  select->Bind(1, static_cast<int64_t>(job));
+  const absl::StatusOr<std::vector<uint64_t>> numbers = Numbers(std::move(select));
+  if (!numbers.ok()) return numbers.status();
+  std::vector<TaskState> tasks;
+  for (const uint64_t number : *numbers) tasks.push_back(StateFrom(static_cast<int64_t>(number)));
+  const JobState state = StateOf(tasks);
   absl::StatusOr<SqliteStatement> update = database.Prepare(
-      "UPDATE jobs SET expires = ?2 WHERE number = ?1 AND NOT EXISTS (SELECT 1 FROM tasks WHERE number >= ?1 AND "
-      "number < ?1 + jobs.tasks AND job = ?1 AND state < 2)");
+      "UPDATE jobs SET state = ?2, expires = COALESCE(?3, expires) WHERE number = ?1 AND (state IS NOT ?2 OR (?3 IS "
+      "NOT NULL AND expires IS NULL))");
   if (!update.ok()) return update.status();
-  return update->Bind(1, static_cast<int64_t>(job)).Bind(2, absl::ToUnixMicros(expires)).Run();
+  update->Bind(1, static_cast<int64_t>(job)).Bind(2, static_cast<int64_t>(state));
+  if (IsEnded(state)) update->Bind(3, absl::ToUnixMicros(expires));
+  return update->Run();
+}
+
+absl::Status UpdateJobStates(SqliteDatabase& database, const std::vector<uint64_t>& jobs, absl::Time expires) {
+  for (const uint64_t job : jobs) {
+    if (absl::Status status = UpdateJobState(database, job, expires); !status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status FailUnknownStates(SqliteDatabase& database, absl::Time expires) {
-  for (const char* sql :
-       {"UPDATE tasks SET state = 3, ended = ?1, error_code = 15, error = 'the stored job is damaged: its state is not "
-        "known' WHERE typeof(state) <> 'integer' OR state < 0 OR state > 5",
-        "UPDATE jobs SET expires = ?1 WHERE expires IS NULL AND NOT EXISTS (SELECT 1 FROM tasks WHERE job = "
-        "jobs.number AND number >= jobs.number AND number < jobs.number + jobs.tasks AND state < 2)"}) {
-    absl::StatusOr<SqliteStatement> update = database.Prepare(sql);
-    if (!update.ok()) return update.status();
-    if (absl::Status status = update->Bind(1, absl::ToUnixMicros(expires)).Run(); !status.ok()) return status;
-  }
-  return absl::OkStatus();
+  const absl::StatusOr<std::vector<uint64_t>> jobs = Numbers(
+      database.Prepare("SELECT DISTINCT job FROM tasks WHERE typeof(state) <> 'integer' OR state < 0 OR state > 5"));
+  if (!jobs.ok()) return jobs.status();
+  absl::StatusOr<SqliteStatement> update = database.Prepare(
+      "UPDATE tasks SET state = 3, ended = ?1, error_code = 15, error = 'the stored job is damaged: its state is not "
+      "known' WHERE typeof(state) <> 'integer' OR state < 0 OR state > 5");
+  if (!update.ok()) return update.status();
+  if (absl::Status status = update->Bind(1, absl::ToUnixMicros(expires)).Run(); !status.ok()) return status;
+  return UpdateJobStates(database, *jobs, expires);
 }
 
 // Absent: some state is none.
@@ -189,7 +215,7 @@ absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskM
   if (absl::Status status = update->Run(); !status.ok()) return status;
   --counts[static_cast<size_t>(task.state)];
   ++counts[static_cast<size_t>(move.to)];
-  return IsEnded(move.to) ? SetExpiryIfEnded(database, task.job, move.now + move.retention) : absl::OkStatus();
+  return UpdateJobState(database, task.job, move.now + move.retention);
 }
 
 absl::StatusOr<std::string> ReadRequest(SqliteDatabase& database, uint64_t job) {
@@ -271,12 +297,13 @@ absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const std::string& t
   return job;
 }
 
-absl::StatusOr<std::vector<uint64_t>> ListJobs(SqliteDatabase& database, const std::string& tenant, uint64_t before,
-                                               int32_t limit) {
+absl::StatusOr<std::vector<uint64_t>> ListJobs(SqliteDatabase& database, const std::string& tenant,
+                                               std::optional<JobState> state, uint64_t before, int32_t limit) {
   absl::StatusOr<SqliteStatement> select =
-      database.Prepare("SELECT number FROM jobs WHERE tenant = ? AND number < ? ORDER BY number DESC LIMIT ?");
+      database.Prepare(state.has_value() ? JOBS_IN("?4") " ORDER BY number DESC LIMIT ?3" : kAllJobs);
   if (!select.ok()) return select.status();
   select->BindText(1, tenant).Bind(2, static_cast<int64_t>(before)).Bind(3, limit);
+  if (state.has_value()) select->Bind(4, static_cast<int64_t>(*state));
   return Numbers(std::move(select));
 }
 
@@ -308,9 +335,14 @@ absl::Status DeleteJob(SqliteDatabase& database, const JobRecord& job, StateCoun
 }
 
 absl::StatusOr<int64_t> QueueRunning(SqliteDatabase& database) {
-  absl::Status status = database.Execute("UPDATE tasks SET state = 0 WHERE state = 1");
-  if (!status.ok()) return status;
-  return database.Changes();
+  const absl::StatusOr<std::vector<uint64_t>> jobs =
+      Numbers(database.Prepare("SELECT DISTINCT job FROM tasks INDEXED BY tasks_running WHERE state = 1"));
+  if (!jobs.ok()) return jobs.status();
+  if (absl::Status status = database.Execute("UPDATE tasks SET state = 0 WHERE state = 1"); !status.ok()) return status;
+  const int64_t tasks = database.Changes();
+  // None of them has ended.
+  if (absl::Status status = UpdateJobStates(database, *jobs, absl::InfiniteFuture()); !status.ok()) return status;
+  return tasks;
 }
 
 absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database, absl::Time expires) {

@@ -63,7 +63,8 @@ struct TaskMove {
   absl::Duration retention;
 };
 
-// Checks the move, makes it, counts it in `counts`, and sets the job's expiry when that was its last task.
+// Checks the move, makes it, counts it in `counts`, and keeps the job's own state, with its expiry when that was its
+// last task.
 absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskMove& move, StateCounts& counts);
 
 // The stored bytes of a task's job; DATA_LOSS if they are not those that were written.
@@ -75,9 +76,9 @@ absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, uint64_t job);
 // NOT_FOUND also for a job of another tenant, and for a wrong token.
 absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const std::string& tenant, const std::string& id);
 
-// Numbers of a tenant's jobs below `before`, newest first.
-absl::StatusOr<std::vector<uint64_t>> ListJobs(SqliteDatabase& database, const std::string& tenant, uint64_t before,
-                                               int32_t limit);
+// Numbers of a tenant's jobs below `before`, newest first; without a state those of all. Visits no others.
+absl::StatusOr<std::vector<uint64_t>> ListJobs(SqliteDatabase& database, const std::string& tenant,
+                                               std::optional<JobState> state, uint64_t before, int32_t limit);
 
 // Ended jobs whose retention ended by then.
 absl::StatusOr<std::vector<uint64_t>> ListExpired(SqliteDatabase& database, absl::Time now, int64_t limit);

@@ -65,10 +65,12 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const JobStoreOptions& 
   const absl::StatusOr<absl::Time> newest = NewestTime(**writer);
   if (!newest.ok()) return newest.status();
   const absl::Time now = std::max(options.clock->Now(), *newest);
+  if (absl::Status begun = (*writer)->Execute("BEGIN IMMEDIATE"); !begun.ok()) return begun;
   const absl::StatusOr<int64_t> given_back = QueueRunning(**writer);
   if (!given_back.ok()) return given_back.status();
   const absl::StatusOr<StateCounts> counts = CountStates(**writer, now + options.retention);
   if (!counts.ok()) return counts.status();
+  if (absl::Status committed = (*writer)->Execute("COMMIT"); !committed.ok()) return committed;
   absl::StatusOr<std::unique_ptr<SqliteDatabase>> reader = SqliteDatabase::Open(file);
   if (!reader.ok()) return reader.status();
 
@@ -232,7 +234,8 @@ absl::StatusOr<JobRecord> JobStore::Get(const std::string& tenant, const std::st
   return impl_->Read([&](SqliteDatabase& database) { return ReadJob(database, tenant, job); });
 }
 
-absl::StatusOr<JobRecordPage> JobStore::List(const std::string& tenant, int32_t limit, const std::string& after) {
+absl::StatusOr<JobRecordPage> JobStore::List(const std::string& tenant, int32_t limit, const std::string& after,
+                                             std::optional<JobState> state) {
   if (limit < 1 || limit > kMaxPage) {
     return absl::InvalidArgumentError(absl::StrCat("limit is ", limit, ", legal is 1 to ", kMaxPage));
   }
@@ -244,19 +247,19 @@ absl::StatusOr<JobRecordPage> JobStore::List(const std::string& tenant, int32_t 
     }
   }
   return impl_->Read([&](SqliteDatabase& database) -> absl::StatusOr<JobRecordPage> {
-    const absl::StatusOr<std::vector<uint64_t>> numbers = ListJobs(database, tenant, before, limit + 1);
+    const absl::StatusOr<std::vector<uint64_t>> numbers = ListJobs(database, tenant, state, before, limit + 1);
     if (!numbers.ok()) return numbers.status();
     JobRecordPage page;
-    for (uint64_t number : *numbers) {
-      if (static_cast<int32_t>(page.jobs.size()) == limit) {
-        page.next = absl::StrCat(ParseJobId(page.jobs.back().id)->number);
-        break;
-      }
-      absl::StatusOr<JobRecord> job = ReadJob(database, number);
+    for (size_t i = 0; i < numbers->size() && static_cast<int32_t>(i) < limit; ++i) {
+      absl::StatusOr<JobRecord> job = ReadJob(database, (*numbers)[i]);
       if (absl::IsNotFound(job.status())) continue;  // deleted in between
       if (!job.ok()) return job.status();
+      // It may have moved on in between, and a damaged one shows as failed.
+      if (state.has_value() && StateOf(*job) != *state) continue;
       page.jobs.push_back(*std::move(job));
     }
+    if (static_cast<int32_t>(numbers->size()) > limit)
+      page.next = absl::StrCat((*numbers)[static_cast<size_t>(limit) - 1]);
     return page;
   });
 }

@@ -78,7 +78,7 @@ struct Verdict {
 
 class JobStore {
  public:
-  static constexpr int kSchemaVersion = 2;
+  static constexpr int kSchemaVersion = 3;
 
   // Creates the database, or brings an older schema up to date, and queues again what was running. FAILED_PRECONDITION
   // for a schema that is newer than this program, DATA_LOSS for a file that is no database of this kind.
@@ -124,8 +124,9 @@ class JobStore {
 
   absl::StatusOr<JobRecord> Get(const std::string& tenant, const std::string& job);
 
-  // `limit` 1 … 1000. INVALID_ARGUMENT for an `after` that no page gave.
-  absl::StatusOr<JobRecordPage> List(const std::string& tenant, int32_t limit, const std::string& after);
+  // `limit` 1 … 1000; without a state those of all. INVALID_ARGUMENT for an `after` that no page gave.
+  absl::StatusOr<JobRecordPage> List(const std::string& tenant, int32_t limit, const std::string& after,
+                                     std::optional<JobState> state = std::nullopt);
 
   // The image's file, checked against its digest: DATA_LOSS if it is not what was written.
   absl::StatusOr<std::string> ReadImage(const std::string& tenant, const std::string& image);

@@ -44,6 +44,18 @@ constexpr const char* kSteps[] = {
        CREATE INDEX idempotency_by_job ON idempotency(job))",
     R"(ALTER TABLE tasks ADD COLUMN strikes INTEGER NOT NULL DEFAULT 0;
        ALTER TABLE tasks ADD COLUMN alone INTEGER NOT NULL DEFAULT 0)",
+    R"(ALTER TABLE jobs ADD COLUMN state INTEGER NOT NULL DEFAULT 0;  -- StateOf its tasks
+       UPDATE jobs SET state = (
+         SELECT CASE
+           WHEN MAX(t.state = 1) THEN 1
+           WHEN MIN(t.state) = 0 THEN MAX(t.state) >= 2
+           WHEN MAX(t.state IN (3, 5)) THEN 3
+           WHEN MAX(t.state) = 4 THEN 4
+           ELSE 2 END
+         FROM tasks t WHERE t.number >= jobs.number AND t.number < jobs.number + jobs.tasks AND t.job = jobs.number)
+         WHERE number IN (SELECT job FROM tasks WHERE state <> 0);
+       CREATE INDEX jobs_by_state ON jobs(tenant, state, number);
+       DROP INDEX jobs_by_tenant)",
 };
 
 absl::StatusOr<int64_t> ReadNumber(SqliteDatabase& database, const char* sql) {
@@ -64,7 +76,7 @@ absl::Status Advance(SqliteDatabase& database, int64_t version, int target) {
 }  // namespace
 
 absl::Status MigrateSchema(SqliteDatabase& database, int target) {
-  static_assert(sizeof(kSteps) / sizeof(kSteps[0]) == 2);
+  static_assert(sizeof(kSteps) / sizeof(kSteps[0]) == 3);
   const absl::StatusOr<int64_t> version = ReadNumber(database, "PRAGMA user_version");
   if (!version.ok()) return version.status();
   if (*version == target) return absl::OkStatus();

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "server/jobs/job_record.h"
 #include "server/jobs/job_store.h"
 #include "server/jobs/sqlite.h"
 #include "tests/jobs/fake_clock.h"
@@ -54,6 +58,42 @@ TEST(JobStoreSchema, BringsAnOldVersionUpToDateWithItsJobs) {
   EXPECT_EQ(job->request.parameters.prompt, "red apple");
   EXPECT_EQ(job->tasks[0].blame, Blame());
   EXPECT_TRUE((*store)->Claim(1).ok());
+}
+
+// Every job of one to three tasks in version 2.
+TEST(JobStoreSchema, GivesEachJobTheStateOfItsTasks) {
+  FaultyDisk disk;
+  absl::StatusOr<std::unique_ptr<SqliteDatabase>> opened = SqliteDatabase::Open({.path = "jobs", .vfs = disk.vfs()});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  SqliteDatabase& database = **opened;
+  ASSERT_EQ(database.Execute(kVersion1), absl::OkStatus());
+  ASSERT_EQ(MigrateSchema(database, 2), absl::OkStatus());
+  ASSERT_EQ(database.Execute("DELETE FROM jobs; DELETE FROM tasks"), absl::OkStatus());
+  std::map<int64_t, JobState> expected;
+  int64_t number = 1;
+  for (int tasks = 1, combinations = kTaskStates; tasks <= 3; ++tasks, combinations *= kTaskStates) {
+    for (int combination = 0; combination < combinations; ++combination) {
+      std::string sql =
+          absl::StrCat("INSERT INTO jobs(number, token, tenant, tasks, created, request, checksum) VALUES(", number,
+                       ", 't', 'alice', ", tasks, ", 0, x'00', x'00')");
+      std::vector<TaskState> states;
+      for (int task = 0, left = combination; task < tasks; ++task, left /= kTaskStates) {
+        states.push_back(static_cast<TaskState>(left % kTaskStates));
+        absl::StrAppend(&sql, "; INSERT INTO tasks(number, job, state) VALUES(", number + task, ", ", number, ", ",
+                        left % kTaskStates, ")");
+      }
+      ASSERT_EQ(database.Execute(sql.c_str()), absl::OkStatus());
+      expected[number] = StateOf(states);
+      number += tasks;
+    }
+  }
+  ASSERT_EQ(MigrateSchema(database, 3), absl::OkStatus());
+  absl::StatusOr<SqliteStatement> select = database.Prepare("SELECT number, state FROM jobs");
+  ASSERT_TRUE(select.ok()) << select.status();
+  std::map<int64_t, JobState> found;
+  while (*select->Step()) found[select->Int(0)] = static_cast<JobState>(select->Int(1));
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(found.size(), 6u + 36u + 216u);
 }
 
 absl::Status OpenAfter(const char* sql) {

@@ -70,6 +70,7 @@ struct IdempotencyKey {
   std::string digest;  // of what the caller sent, before anything was chosen for it
 };
 
+// The numbers are stored.
 enum class JobState : uint8_t { kQueued, kRunning, kDone, kFailed, kCancelled };
 
 inline bool IsEnded(JobState state) { return state >= JobState::kDone; }

@@ -252,20 +252,13 @@ absl::StatusOr<Job> DurableImageService::Get(const Caller& caller, absl::string_
 }
 
 absl::StatusOr<JobPage> DurableImageService::List(const Caller& caller, const ListOptions& options) {
-  JobPage page;
-  std::string after = options.after;
-  while (true) {
-    const int32_t missing = options.limit - static_cast<int32_t>(page.jobs.size());
-    const absl::StatusOr<JobRecordPage> records = store_->List(caller.tenant, missing, after);
-    if (!records.ok()) return StorageErrorForCaller(records.status());
-    const std::lock_guard lock(mutex_);
-    for (const JobRecord& record : records->jobs) {
-      Job job = JobOf(record);
-      if (!options.state.has_value() || job.state == *options.state) page.jobs.push_back(std::move(job));
-    }
-    page.next = after = records->next;
-    if (after.empty() || static_cast<int32_t>(page.jobs.size()) >= options.limit) return page;
-  }
+  const absl::StatusOr<JobRecordPage> records =
+      store_->List(caller.tenant, options.limit, options.after, options.state);
+  if (!records.ok()) return StorageErrorForCaller(records.status());
+  JobPage page = {.next = records->next};
+  const std::lock_guard lock(mutex_);
+  for (const JobRecord& record : records->jobs) page.jobs.push_back(JobOf(record));
+  return page;
 }
 
 absl::StatusOr<Job> DurableImageService::Cancel(const Caller& caller, absl::string_view job) {
@@ -323,12 +316,15 @@ absl::StatusOr<ImageBytes> DurableImageService::ReadImage(const Caller& caller, 
 
 std::vector<ServedModel> DurableImageService::ListModels() {
   std::vector<ServedModel> models = models_;
-  for (ServedModel& model : models) {
-    for (size_t i = 0; i < runners_.size(); ++i) {
-      if (groups_[i].model_name == model.id && runners_[i]->is_ready()) model.ready = true;
-    }
-  }
+  for (ServedModel& model : models) model.ready = IsReady(model);
   return models;
+}
+
+bool DurableImageService::IsReady(const ServedModel& model) const {
+  for (size_t i = 0; i < runners_.size(); ++i) {
+    if (groups_[i].model_name == model.id && runners_[i]->is_ready()) return true;
+  }
+  return false;
 }
 
 ServerInfo DurableImageService::Info() {
@@ -345,13 +341,10 @@ ServerInfo DurableImageService::Info() {
 }
 
 absl::Status DurableImageService::Ready() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (draining_) return absl::UnavailableError("the server is ending");
-  }
+  if (draining_) return absl::UnavailableError("the server is ending");
   if (options_.ready_when_durable) return absl::OkStatus();
-  for (const ServedModel& model : ListModels()) {
-    if (!model.ready) return absl::UnavailableError(absl::StrCat("no group of model ", model.id, " is ready"));
+  for (const ServedModel& model : models_) {
+    if (!IsReady(model)) return absl::UnavailableError(absl::StrCat("no group of model ", model.id, " is ready"));
   }
   return absl::OkStatus();
 }

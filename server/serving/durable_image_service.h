@@ -4,6 +4,7 @@
 // the next one starts. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -129,6 +130,7 @@ class DurableImageService final : public ImageService, private GroupOwner {
     changed_.notify_all();
   }
   const ServedModel* FindServed(const std::string& id) const;
+  bool IsReady(const ServedModel& model) const;                   // a group of it is
   std::optional<absl::Duration> ExpectedWait(TaskId task) const;  // absent also while no group of its model is ready
   Job JobOf(const JobRecord& record);
 
@@ -169,10 +171,10 @@ class DurableImageService final : public ImageService, private GroupOwner {
   uint64_t generation_ = 0;  // of what there is to plan
   std::map<GroupId, uint64_t> planned_;
   size_t pending_images_ = 0;
-  bool draining_ = false;
   bool let_go_ = false;  // whoever watches: the patience of the drain is over
   bool stopping_ = false;
 
+  std::atomic<bool> draining_ = false;  // changed under mutex_
   std::vector<std::unique_ptr<GroupRunner>> runners_;
   std::thread housekeeper_;
 };

@@ -112,6 +112,11 @@ int64_t FaultyDisk::operations() const {
   return operations_;
 }
 
+int64_t FaultyDisk::reads() const {
+  const std::lock_guard lock(mutex_);
+  return reads_;
+}
+
 bool FaultyDisk::dead() const {
   const std::lock_guard lock(mutex_);
   return dead_;

@@ -38,6 +38,7 @@ class FaultyDisk {
   // `fault` meets the `operation`th operation from now, counted from 0, and every `every`th behind it (0: only that).
   void Plan(DiskFault fault, int64_t operation, int64_t every = 0);
   int64_t operations() const;  // since the last Plan
+  int64_t reads() const;       // of SQLite's files, ever
   bool dead() const;           // the power is cut
 
   // The machine starts again after a power cut, or as if there had been one. `seed` decides what survived.
@@ -95,6 +96,7 @@ class FaultyDisk {
   int64_t fault_at_ = 0;
   int64_t fault_every_ = 0;
   int64_t operations_ = 0;
+  int64_t reads_ = 0;
   bool full_ = false;
   bool dead_ = false;
   bool lies_ = false;

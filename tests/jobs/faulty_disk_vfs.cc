@@ -62,6 +62,7 @@ struct FaultyDiskVfs {
     Handle& handle = Of(file);
     const std::lock_guard lock(handle.disk->mutex_);
     if (handle.disk->dead_) return SQLITE_IOERR_READ;
+    ++handle.disk->reads_;
     const std::string& bytes = handle.file->current;
     const size_t begin = std::min(bytes.size(), static_cast<size_t>(offset));
     const size_t found = std::min(bytes.size() - begin, static_cast<size_t>(size));

@@ -1,0 +1,107 @@
+// Lists of jobs, over states and pages.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/jobs/job_store.h"
+#include "tests/jobs/fake_clock.h"
+#include "tests/jobs/faulty_disk.h"
+#include "tests/jobs/job_oracle.h"
+#include "tests/jobs/job_workload.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::SizeIs;
+
+class JobListTest : public testing::Test {
+ protected:
+  JobListTest() { Reopen(); }
+
+  // Has read nothing of the jobs then.
+  void Reopen() {
+    store_.reset();
+    absl::StatusOr<std::unique_ptr<JobStore>> store =
+        JobStore::Open({.path = "jobs", .files = &disk_.files(), .clock = &clock_, .vfs = disk_.vfs()});
+    EXPECT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+  }
+
+  JobRecord Submit() {
+    const absl::StatusOr<SubmittedJob> job = store_->Submit({.tenant = kOracleTenant, .request = SmallRequest(1)});
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job->job;
+  }
+
+  // All jobs in pages of `limit`.
+  std::vector<JobRecord> ListAll(int32_t limit, std::optional<JobState> state) {
+    std::vector<JobRecord> jobs;
+    std::string after;
+    do {
+      const absl::StatusOr<JobRecordPage> page = store_->List(kOracleTenant, limit, after, state);
+      EXPECT_TRUE(page.ok()) << page.status();
+      if (!page.ok()) return jobs;
+      jobs.insert(jobs.end(), page->jobs.begin(), page->jobs.end());
+      after = page->next;
+    } while (!after.empty());
+    return jobs;
+  }
+
+  FaultyDisk disk_;
+  FakeClock clock_;
+  std::unique_ptr<JobStore> store_;
+};
+
+TEST_F(JobListTest, HasOfAStateWhatAListOfAllShowsInIt) {
+  std::map<JobState, size_t> met;
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    JobWorkload workload(*store_, seed, [](const Ack&) {});
+    for (int round = 0; round < 20; ++round) {
+      for (int step = 0; step < 10; ++step) ASSERT_TRUE(workload.Step());
+      const std::vector<JobRecord> all = ListAll(1000, std::nullopt);
+      for (size_t i = 1; i < all.size(); ++i) {
+        ASSERT_LT(ParseJobId(all[i].id)->number, ParseJobId(all[i - 1].id)->number);
+      }
+      ASSERT_EQ(ListAll(3, std::nullopt).size(), all.size());
+      for (const JobState state :
+           {JobState::kQueued, JobState::kRunning, JobState::kDone, JobState::kFailed, JobState::kCancelled}) {
+        std::vector<std::string> expected, listed;
+        for (const JobRecord& job : all) {
+          if (StateOf(job) == state) expected.push_back(job.id);
+        }
+        for (const JobRecord& job : ListAll(1 + round, state)) listed.push_back(job.id);
+        ASSERT_EQ(listed, expected) << "state " << static_cast<int>(state) << ", seed " << seed;
+        met[state] += listed.size();
+      }
+    }
+    Reopen();  // what ran is queued again
+  }
+  EXPECT_THAT(met, SizeIs(5));
+  for (const auto& [state, jobs] : met) EXPECT_GT(jobs, 0u) << static_cast<int>(state);
+}
+
+TEST_F(JobListTest, ReadsAFewPagesForAPage) {
+  const JobRecord failed = Submit();
+  const absl::StatusOr<ClaimedTask> claimed = store_->Claim(failed.tasks[0].id);
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  ASSERT_TRUE(store_->Fail(claimed->claim, absl::InternalError("x")).ok());
+  for (int i = 0; i < 3000; ++i) Submit();
+  for (const std::optional<JobState> state : {std::optional(JobState::kFailed), std::optional<JobState>()}) {
+    Reopen();
+    const int64_t before = disk_.reads();
+    const absl::StatusOr<JobRecordPage> page = store_->List(kOracleTenant, 1, "", state);
+    ASSERT_TRUE(page.ok()) << page.status();
+    ASSERT_THAT(page->jobs, SizeIs(1));
+    EXPECT_EQ(page->jobs[0].id == failed.id, state.has_value());
+    EXPECT_EQ(page->next.empty(), state.has_value());
+    EXPECT_LT(disk_.reads() - before, 40) << "3000 jobs are in some 300 pages";
+  }
+}
+
+}  // namespace
+}  // namespace tessera
