@@ -124,6 +124,7 @@ class Serve {
                                              .ready_when_durable = config.ready_when == "durable",
                                              .retention = config.retention,
                                              .max_queued_jobs = config.limits.queued_jobs,
+                                             .max_expected_wait = absl::Seconds(config.limits.queued_device_seconds),
                                              .log = Log};
     std::unique_ptr<TraceFile> trace;
     if (!options_.trace.empty()) {

@@ -90,6 +90,22 @@ TEST_F(ServeFaultsTest, AKilledServerLosesNoJob) {
   EXPECT_EQ(server.ImageBytes(server.Get(done)), Undisturbed("pear"));
 }
 
+TEST_F(ServeFaultsTest, NoJobIsAcceptedBehindMoreWorkThanTheConfigurationAllows) {
+  server_ = std::make_unique<TestServer>(TestServerOptions{
+      .worker = FAKE_WORKER, .groups = {"{model: TINY}"}, .settings = "limits: {queued_device_seconds: 1e-9}\n"});
+  server_->options().orders = absl::StrCat("gate=", server_->folder(), "/gate");
+  ASSERT_TRUE(server_->Start());
+  server_->WaitUntilReady();
+  const std::string job = Running("gated apple");
+  const TestResponse refused = server_->Call("POST", "/v1/jobs", R"({"prompt": "pear"})");
+  EXPECT_EQ(refused.status, 429) << refused.body;
+  EXPECT_THAT(refused.body, HasSubstr("\"queue_full\""));
+  EXPECT_EQ(refused.Header("retry-after"), "1");
+  server_->Write("gate", "");
+  EXPECT_EQ(server_->Ended(job), "done");
+  EXPECT_EQ(server_->Ended(server_->Submit("pear")), "done") << "nothing is before it";
+}
+
 TEST_F(ServeFaultsTest, AStoppedWorkerDoesNotOutliveAKilledServer) {
   TestServer& server = Start();
   const pid_t worker = server.Workers().front();
