@@ -35,6 +35,9 @@ namespace {
 // How many heads a model has without files: every legal number of ranks can share them.
 constexpr int32_t kHeadsOfAnyModel = 24;
 
+// The id under which the server makes steps of its own.
+constexpr uint64_t kProbeJob = ~uint64_t{0};
+
 constexpr absl::Duration kBeat = absl::Milliseconds(20);
 
 // Whatever of a job only some models read; empty where all of it has its default.
@@ -123,8 +126,12 @@ class FakeHandler final : public CommandHandler {
 
   absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override {
     if (absl::Status status = Obey("start", parameters.prompt); !status.ok()) return status;
-    ++started_jobs_;
-    jobs_[job] = {.parameters = parameters, .fails = IsTurnOf("error-every"), .dies = IsTurnOf("die-every")};
+    jobs_[job] = {.parameters = parameters};
+    if (job != kProbeJob) {
+      ++started_jobs_;
+      jobs_[job].fails = IsTurnOf("error-every");
+      jobs_[job].dies = IsTurnOf("die-every");
+    }
     JobStarted started;
     started.height = started.generated_height = parameters.height;
     started.width = started.generated_width = parameters.width;

@@ -108,6 +108,7 @@ absl::StatusOr<std::vector<absl::Status>> GroupCommit::WriteTogether(const std::
     for (const Change& change : changes) Reach(change, ".before_commit");
     failure = Do(*database_, "COMMIT");
   }
+  can_write_ = failure.ok();
   if (failure.ok()) return results;
   // Some failures have ended the transaction already.
   if (database_->InTransaction()) database_->Execute("ROLLBACK").IgnoreError();

@@ -11,6 +11,7 @@
 // made once more, each in a transaction of its own, so that a change that cannot be made (a damaged page) fails alone.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -50,6 +51,9 @@ class GroupCommit final {
   absl::Status Run(const char* name, std::function<absl::Status(SqliteDatabase&)> apply,
                    Durability durability = Durability::kSynced);
 
+  // Whether the last transaction was committed.
+  bool can_write() const { return can_write_; }
+
  private:
   void Write();
   void WriteAll(std::vector<Change> changes);
@@ -61,6 +65,7 @@ class GroupCommit final {
   const std::unique_ptr<SqliteDatabase> database_;
   const std::function<void(absl::string_view)> at_point_;
   bool syncing_ = true;  // of whoever writes
+  std::atomic<bool> can_write_ = true;
 
   std::mutex mutex_;
   std::condition_variable changed_;

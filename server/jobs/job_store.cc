@@ -295,4 +295,12 @@ std::array<int64_t, kTaskStates> JobStore::Counts() const {
   return counts;
 }
 
+bool JobStore::can_write() const { return impl_->commit_.can_write(); }
+
+absl::Status JobStore::TryWrite() {
+  return impl_->commit_.Run("try_write", [](SqliteDatabase& database) {
+    return database.Execute(absl::StrCat("PRAGMA user_version=", kSchemaVersion).c_str());
+  });
+}
+
 }  // namespace tessera

@@ -137,6 +137,11 @@ class JobStore {
   // Tasks in each state, by number of the state. Changes only with their moves.
   std::array<int64_t, kTaskStates> Counts() const;
 
+  // False from a change that the disk did not take to the next that it took. Waits for nothing.
+  bool can_write() const;
+  // A change of nothing, made durable as any other.
+  absl::Status TryWrite();
+
  private:
   class Impl;
   explicit JobStore(std::unique_ptr<Impl> impl);

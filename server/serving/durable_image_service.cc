@@ -342,6 +342,7 @@ ServerInfo DurableImageService::Info() {
 
 absl::Status DurableImageService::Ready() {
   if (draining_) return absl::UnavailableError("the server is ending");
+  if (!store_->can_write()) return absl::UnavailableError("the job store waits for its disk");
   if (options_.ready_when_durable) return absl::OkStatus();
   for (const ServedModel& model : models_) {
     if (!IsReady(model)) return absl::UnavailableError(absl::StrCat("no group of model ", model.id, " is ready"));
@@ -390,6 +391,7 @@ void DurableImageService::KeepHouse() {
       const std::lock_guard lock(mutex_);
       TellEnded(task, "failed");
     }
+    if (!store_->can_write()) store_->TryWrite().IgnoreError();  // and jobs are welcome again
     if (Now() - swept > kSweepInterval) {
       swept = Now();
       const absl::StatusOr<SweepReport> report = store_->Sweep(kSweepLimit);

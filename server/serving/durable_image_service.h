@@ -47,10 +47,10 @@ struct DurableServiceOptions {
   bool ready_when_durable = false;  // ready while jobs can be accepted, warm groups or not
   absl::Duration retention = absl::Hours(24);
   int64_t max_queued_jobs = 10000;
-  absl::Duration max_expected_wait = absl::ZeroDuration();  // zero: no bound
+  absl::Duration max_expected_wait = absl::ZeroDuration();  // until a new job would start; zero: no bound
   absl::Duration first_back_off = absl::Seconds(1);         // before a group that died starts again; it doubles
   ProgressBounds progress;
-  std::string vfs;                              // of the job store; empty: the system's own file layer
+  std::string vfs;                              // SQLite's name of the job store's file layer; empty: the system's own
   TraceFile* trace = nullptr;                   // outlives the service
   std::function<void(const std::string&)> log;  // what operators should know, one line each
 };

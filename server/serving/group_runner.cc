@@ -214,6 +214,7 @@ absl::Status GroupRunner::Open() {
   const absl::StatusOr<std::shared_ptr<WorkerGroup>> group = OpenGroup(ServingOptions());
   if (!group.ok()) return group.status();
   if (absl::Status loaded = (*group)->Load(options_.load).status(); !loaded.ok()) return loaded;
+  if (absl::Status warm = WarmUp(); !warm.ok()) return warm;
   KeepRecord(/*loaded=*/true);
   return absl::OkStatus();
 }
@@ -455,16 +456,26 @@ absl::Status GroupRunner::AnswerProbes() {
   while (!flights_.empty()) {
     if (absl::Status stepped = WaitForStep(); !stepped.ok()) return stepped;
   }
-  const Canary smallest = CanariesFor(options_.model, 1)[0];
-  const JobParameters job = ProbeJob(options_.model, smallest);
-  absl::Status status = group_->StartJob(kProbeJob, job).status();
-  if (status.ok()) {
-    const absl::StatusOr<uint64_t> sequence = group_->SendStep({kProbeJob});
-    status = sequence.ok() ? group_->WaitForStep(*sequence).status() : sequence.status();
-  }
-  if (status.ok()) status = group_->EndJob(kProbeJob);
+  const absl::Status status = MakeProbeStep();
   for (const auto& probe : probes) probe->set_value(status);
   return !status.ok() && IsDead(status, *group_) ? status : absl::OkStatus();
+}
+
+absl::Status GroupRunner::MakeProbeStep() {
+  const JobParameters smallest = ProbeJob(options_.model, CanariesFor(options_.model, 1)[0]);
+  absl::Status status = group_->StartJob(kProbeJob, smallest).status();
+  if (!status.ok()) return status;
+  const absl::StatusOr<uint64_t> sequence = group_->SendStep({kProbeJob});
+  status = sequence.ok() ? group_->WaitForStep(*sequence).status() : sequence.status();
+  const absl::Status ended = group_->EndJob(kProbeJob);
+  if (IsDead(ended, *group_)) status.Update(ended);
+  return status;
+}
+
+absl::Status GroupRunner::WarmUp() {
+  const absl::Status status = MakeProbeStep();
+  if (status.code() == absl::StatusCode::kDataLoss) GiveUpLayout(std::string(status.message()));
+  return status.ok() ? status : absl::Status(status.code(), absl::StrCat("its first step failed: ", status.message()));
 }
 
 absl::Status GroupRunner::Probe(absl::Duration patience) {

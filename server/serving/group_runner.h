@@ -150,6 +150,9 @@ class GroupRunner {
   absl::Status Decode(TaskId task);
   absl::Status End(TaskId task);
   absl::Status AnswerProbes();
+  absl::Status MakeProbeStep();
+  // The first step of a group that has just loaded its model.
+  absl::Status WarmUp();
   void GiveUpLayout(const std::string& reason);
   void SetState(const std::string& state, const std::string& reason = "");
   bool Stopping() const;

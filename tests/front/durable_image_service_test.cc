@@ -20,6 +20,7 @@ namespace tessera {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr absl::Duration kSoon = absl::Seconds(60);
 
@@ -109,6 +110,7 @@ class DurableImageServiceTest : public ::testing::Test {
   }
 
   TestFolder folder_;
+  FaultyDisk disk_;
   LayoutRequest layout_;
   Caller caller_ = {.tenant = "me"};
   std::unique_ptr<DurableImageService> service_;
@@ -342,6 +344,61 @@ TEST_F(DurableImageServiceTest, AFullDiskIsNoFullQueue) {
   EXPECT_TRUE(service_->Submit(caller_, Request(2), std::nullopt).ok());
   EXPECT_EQ(service_->Info().queued_jobs, 2);
   service_.reset();  // before its disk
+}
+
+TEST_F(DurableImageServiceTest, AKeyMayHaveSoMuchWorkQueuedAndNoMore) {
+  Start("load=hang");
+  Submit(Request(1));
+  const double one = service_->Info().queued_device_seconds;
+  ASSERT_GT(one, 0);
+  const Caller bounded = {.tenant = "bounded", .limits = {.queued_device_seconds = 2.5 * one}};
+  EXPECT_TRUE(service_->Submit(bounded, Request(2), std::nullopt).ok());
+  EXPECT_TRUE(service_->Submit(bounded, Request(3), std::nullopt).ok());
+  const absl::Status refused = service_->Submit(bounded, Request(4), std::nullopt).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("this key may have"));
+  EXPECT_TRUE(RetryAfter(refused).has_value());
+  Submit(Request(5));  // another key's
+}
+
+TEST_F(DurableImageServiceTest, NoJobIsAcceptedBehindMoreThanTheExpectedWait) {
+  Start("load=hang", {.max_expected_wait = absl::Nanoseconds(1)});
+  Submit(Request(1));
+  const absl::Status refused = service_->Submit(caller_, Request(2), std::nullopt).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(RetryAfter(refused).has_value());
+}
+
+TEST_F(DurableImageServiceTest, IsNotReadyWhileTheJobStoreCannotWrite) {
+  Start("", {.ready_when_durable = true, .vfs = disk_.vfs()});
+  EXPECT_EQ(service_->Ready(), absl::OkStatus());
+  disk_.Plan(DiskFault::kFull, 0);
+  EXPECT_FALSE(service_->Submit(caller_, Request(1), std::nullopt).ok());
+  EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
+  disk_.Plan(DiskFault::kNone, 0);
+  for (const absl::Time end = absl::Now() + kSoon; !service_->Ready().ok() && absl::Now() < end;) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_EQ(service_->Ready(), absl::OkStatus()) << "without a job";
+  EXPECT_EQ(WaitForEnd(Submit(Request(2))).state, JobState::kDone);
+}
+
+TEST_F(DurableImageServiceTest, AGroupWhoseFirstStepFailsIsNeverReady) {
+  std::mutex mutex;
+  std::string log;
+  Start("step1=error", {.log = [&](const std::string& line) {
+          const std::lock_guard lock(mutex);
+          absl::StrAppend(&log, line, "\n");
+        }});
+  for (const absl::Time end = absl::Now() + kSoon;
+       service_->Info().groups[0].state != "refused" && absl::Now() < end;) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_THAT(service_->Info().groups[0].reason, HasSubstr("its first step failed"));
+  EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
+  service_.reset();
+  EXPECT_THAT(log, Not(HasSubstr("tiny-0: ready")));
+  EXPECT_THAT(log, HasSubstr("tiny-0: loading"));
 }
 
 TEST_F(DurableImageServiceTest, IsReadyOnceAGroupHasItsModel) {
