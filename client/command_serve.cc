@@ -1,6 +1,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -20,6 +21,7 @@
 #include "client/reporter.h"
 #include "client/served_group.h"
 #include "client/supervised_server.h"
+#include "models/machine_memory.h"
 #include "runtime/fake_worker/fake_orders.h"
 #include "server/config/server_config.h"
 #include "server/edge/server_edges.h"
@@ -81,6 +83,11 @@ std::string FakeDataFolder(absl::string_view data_folder) {
   return absl::StrCat(data_folder, "-fake");
 }
 
+HostMemory MemoryOfHost() {
+  return {.total = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE)),
+          .available = static_cast<double>(ReadMachineMemory().available())};
+}
+
 class Serve {
  public:
   Serve(const ServeOptions& options, Interrupts& interrupts)
@@ -125,6 +132,7 @@ class Serve {
                                              .retention = config.retention,
                                              .max_queued_jobs = config.limits.queued_jobs,
                                              .max_expected_wait = absl::Seconds(config.limits.queued_device_seconds),
+                                             .host_memory = MemoryOfHost,
                                              .log = Log};
     std::unique_ptr<TraceFile> trace;
     if (!options_.trace.empty()) {

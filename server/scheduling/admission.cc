@@ -56,6 +56,22 @@ bool RequestScheduler::Impl::CouldEverRun(const ShapeClass& shape) const {
   });
 }
 
+absl::Status RequestScheduler::CheckFits(const ShapeClass& shape) const {
+  double largest = -1, needed = std::numeric_limits<double>::infinity();
+  for (const auto& [id, group] : impl_->groups) {
+    if (group.description.model != shape.model || !impl_->models.contains(shape.model)) continue;
+    largest = std::max(largest, group.description.memory_bytes);
+    needed = std::min(needed, PeakBytes(impl_->CostOfModel(shape.model), shape, 1, group.description.share));
+  }
+  if (largest < 0) {
+    return absl::FailedPreconditionError(absl::StrCat("no worker group serves the model \"", shape.model, "\""));
+  }
+  if (impl_->CouldEverRun(shape)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "an image of ", shape.width, "x", shape.height, " needs about ", GibText(needed),
+      " beside the weights; the largest group of this model has ", GibText(largest), ": ask for a smaller image"));
+}
+
 Admission RequestScheduler::Admit(const std::string& key, const ShapeClass& shape, int32_t steps, int32_t tasks,
                                   const KeyBounds& bounds) {
   Impl& impl = *impl_;
@@ -66,28 +82,8 @@ Admission RequestScheduler::Admit(const std::string& key, const ShapeClass& shap
     return refuse(absl::InvalidArgumentError("a task has at least one step, a job at least one task"),
                   absl::ZeroDuration());
   }
-  double largest = -1;
-  for (const auto& [id, group] : impl.groups) {
-    if (group.description.model == shape.model) largest = std::max(largest, group.description.memory_bytes);
-  }
-  if (largest < 0 || !impl.models.contains(shape.model)) {
-    return refuse(absl::FailedPreconditionError(absl::StrCat("no worker group serves the model \"", shape.model, "\"")),
-                  absl::InfiniteDuration());
-  }
+  if (absl::Status fits = CheckFits(shape); !fits.ok()) return refuse(std::move(fits), absl::InfiniteDuration());
   const ModelCost& cost = impl.CostOfModel(shape.model);
-  if (!impl.CouldEverRun(shape)) {
-    double needed = std::numeric_limits<double>::infinity();
-    for (const auto& [id, group] : impl.groups) {
-      if (group.description.model != shape.model) continue;
-      needed = std::min(needed, PeakBytes(cost, shape, 1, group.description.share));
-    }
-    return refuse(absl::FailedPreconditionError(
-                      absl::StrCat("an image of ", shape.width, "x", shape.height, " needs about ", GibText(needed),
-                                   " beside the weights; the largest group of this model has ", GibText(largest),
-                                   ": ask for a smaller image")),
-                  absl::InfiniteDuration());
-  }
-
   const double flops = steps * StepFlops(cost, shape) + DecodeFlops(cost, shape);
   const absl::Duration wait = impl.WaitBehind(shape.model, impl.UnfinishedFlops(shape.model));
   const SchedulerOptions& options = impl.options;

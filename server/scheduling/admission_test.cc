@@ -107,8 +107,25 @@ TEST_F(AdmissionTest, NeverRefusesARecoveredTask) {
 
 TEST_F(AdmissionTest, SaysHowMuchMemoryAnImageNeedsThatFitsNowhere) {
   const Admission refused = scheduler_.Admit("a", {.model = "m", .height = 64, .width = 64}, 5, 1, {});
-  EXPECT_EQ(refused.status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.status.message()), HasSubstr("64x64"));
+}
+
+TEST_F(AdmissionTest, BatchesWhatIsFreeAndRefusesNothingForIt) {
+  const auto batch = [&](double free_bytes) {
+    RequestScheduler scheduler(Options());
+    scheduler.SetModel("m", UnitCost());
+    scheduler.AddGroup({.id = 1, .model = "m", .max_rows = 4, .memory_bytes = 300});
+    scheduler.SetFreeMemory(1, free_bytes);
+    scheduler.OnGroupReady(1, now_);
+    for (TaskId id = 1; id <= 4; ++id) EXPECT_TRUE(scheduler.Enqueue(SmallTask(id, "a", 5), now_).ok());
+    EXPECT_TRUE(scheduler.Admit("a", kSmall, 5, 1, {}).status.ok());
+    return scheduler.Next(1, now_).start.size();
+  };
+  const double one = PeakBytes(UnitCost(), kSmall, 1, {});
+  EXPECT_EQ(batch(0), 4u) << "it is not known";
+  EXPECT_EQ(batch(2 * one), 2u);
+  EXPECT_EQ(batch(one / 2), 1u);
 }
 
 TEST_F(AdmissionTest, RefusesAModelWithoutGroups) {

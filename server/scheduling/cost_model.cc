@@ -15,9 +15,11 @@ constexpr double kParametersPerBlock = 12;
 // and what these are made from.
 constexpr double kLiveWidths = 16;
 // Of an autoencoder with Stable Diffusion's plan of channels: operations per pixel and parameter, and values per pixel
-// alive at once at full resolution (128 channels, three times).
+// alive at once at full resolution (128 channels, three times), which one with so many parameters has. The channels of
+// others go with the root of their parameters.
 constexpr double kDecoderFlopsPerParameter = 0.03;
 constexpr double kDecoderValuesPerPixel = 384;
+constexpr double kDecoderParameters = 84e6;
 
 double Parameters(const ModelDescription& model, const std::string& component) {
   for (const ModelComponent& candidate : model.components) {
@@ -43,7 +45,8 @@ ModelCost CostOf(const ModelDescription& model, int32_t element_bytes) {
           .flops_per_pixel = kDecoderFlopsPerParameter * Parameters(model, "vae"),
           .pixels_per_token = static_cast<double>(std::max(1, model.size_multiple)),
           .bytes_per_token = kLiveWidths * width * element_bytes,
-          .bytes_per_decoded_pixel = kDecoderValuesPerPixel * element_bytes};
+          .bytes_per_decoded_pixel =
+              kDecoderValuesPerPixel * std::sqrt(Parameters(model, "vae") / kDecoderParameters) * element_bytes};
 }
 
 ShapeClass ShapeOf(const std::string& name, const ModelDescription& model, const JobParameters& parameters) {

@@ -166,6 +166,10 @@ void RequestScheduler::OnEnded(GroupId id, TaskId task_id, absl::Time) {
   impl_->Forget(task_id);
 }
 
+void RequestScheduler::SetFreeMemory(GroupId id, double bytes) {
+  if (ScheduledGroup* group = impl_->FindGroup(id); group != nullptr) group->description.free_bytes = bytes;
+}
+
 void RequestScheduler::OnGroupReady(GroupId id, absl::Time) {
   ScheduledGroup* group = impl_->FindGroup(id);
   if (group == nullptr) return;

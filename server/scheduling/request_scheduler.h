@@ -83,7 +83,8 @@ struct GroupDescription {
   std::string model;
   int32_t ranks = 1;
   int32_t max_rows = 1;     // of one batch
-  double memory_bytes = 0;  // of one rank beside the weights; 0: not known, nothing is refused for it
+  double memory_bytes = 0;  // of one rank beside the weights, at most ever; 0: not known, nothing is refused for it
+  double free_bytes = 0;    // of one rank, for batches of several; 0: not known
   GroupShare share;
 };
 
@@ -100,7 +101,8 @@ struct StepPlan {
 
 // A promise that `tasks` more tasks may be enqueued. Counts against all bounds until it is used up or released.
 struct Admission {
-  absl::Status status;           // RESOURCE_EXHAUSTED: over a bound; FAILED_PRECONDITION: no group could ever run it
+  // RESOURCE_EXHAUSTED: over a bound; FAILED_PRECONDITION: no group of the model; INVALID_ARGUMENT: too large for all.
+  absl::Status status;
   absl::Duration expected_wait;  // until a task admitted now would start; of a refused one: until it could be admitted
   uint64_t ticket = 0;           // of an admitted one
   bool key_is_full = false;      // refused for the bounds of its key, which other keys do not meet
@@ -119,6 +121,10 @@ class RequestScheduler {
   // Groups that the configuration promises but that are not up yet: admission counts on them.
   void AddGroup(const GroupDescription& group);
   void RemoveGroup(GroupId group);  // not ready
+  void SetFreeMemory(GroupId group, double bytes);
+
+  // FAILED_PRECONDITION or INVALID_ARGUMENT where no group could ever run it, as Admit says it.
+  absl::Status CheckFits(const ShapeClass& shape) const;
 
   // Decides at once, changes nothing but the ticket. Messages are fit for callers.
   Admission Admit(const std::string& key, const ShapeClass& shape, int32_t steps, int32_t tasks,

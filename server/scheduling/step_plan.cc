@@ -10,8 +10,12 @@ bool RequestScheduler::Impl::Fits(const ScheduledGroup& group, const ShapeClass&
   const GroupDescription& description = group.description;
   // A single task is never refused for its rows: branches can also be run one after another.
   if (count > 1 && (int64_t{count} * shape.rows > description.max_rows || group.apart.contains(shape))) return false;
-  return description.memory_bytes == 0 ||
-         PeakBytes(CostOfModel(shape.model), shape, count, description.share) <= description.memory_bytes;
+  const ModelCost& cost = CostOfModel(shape.model);
+  const double peak = PeakBytes(cost, shape, count, description.share);
+  if (description.memory_bytes > 0 && peak > description.memory_bytes) return false;
+  // A batch may also take what one of its tasks takes alone.
+  return count == 1 || description.free_bytes == 0 ||
+         peak <= std::max(description.free_bytes, PeakBytes(cost, shape, 1, description.share));
 }
 
 bool RequestScheduler::Impl::IsLargeFor(const ScheduledGroup& group, const ShapeClass& shape) const {

@@ -86,6 +86,7 @@ absl::Status DurableImageService::AddGroups() {
   int64_t replicas = 0;
   for (const ServedGroupOptions& group : options_.groups) replicas += group.count;
   std::map<std::string, ModelDescription> described;  // by folder
+  std::vector<GroupDescription> descriptions;
   for (const ServedGroupOptions& group : options_.groups) {
     if (!described.contains(group.load.model)) {
       absl::StatusOr<ModelDescription> description = Describe(group.load.model, options_.progress);
@@ -124,7 +125,7 @@ absl::Status DurableImageService::AddGroups() {
       runner.name = absl::StrCat(group.name, "-", groups_.size());
       groups_.push_back(runner);
       const MeshShape& mesh = layout->mesh;
-      scheduler_.AddGroup(
+      descriptions.push_back(
           {.id = runner.id,
            .model = group.name,
            .ranks = layout->ranks(),
@@ -132,6 +133,8 @@ absl::Status DurableImageService::AddGroups() {
            .share = {.sequence = mesh.ring * mesh.ulysses, .tensor = mesh.tensor, .cfg = mesh.cfg, .pipe = mesh.pipe}});
     }
   }
+  ShareMemory(descriptions);
+  for (const GroupDescription& group : descriptions) scheduler_.AddGroup(group);
   return absl::OkStatus();
 }
 
@@ -151,18 +154,22 @@ absl::Status DurableImageService::Open() {
                                                                     .patience = kStorePatience});
   if (!store.ok()) return store.status();
   store_ = *std::move(store);
-  std::vector<uint64_t> orphans;  // of models that are no longer served
+  std::vector<std::pair<uint64_t, absl::Status>>
+      orphans;  // of models that are no longer served or have too little room
   const absl::StatusOr<Recovery> recovery = store_->Recover([&](const QueuedTask& queued) {
-    if (FindServed(queued.request->model) == nullptr) {
-      orphans.push_back(queued.id);
-    } else {
+    const JobRequest& request = *queued.request;
+    const ServedModel* model = FindServed(request.model);
+    const absl::Status fits = model == nullptr
+                                  ? absl::FailedPreconditionError("the model is no longer served")
+                                  : scheduler_.CheckFits(ShapeOf(model->id, model->description, request.parameters));
+    if (fits.ok()) {
       Enqueue(queued, /*ticket=*/0);
+    } else {
+      orphans.emplace_back(queued.id, fits);
     }
   });
   if (!recovery.ok()) return recovery.status();
-  for (const uint64_t task : orphans) {
-    store_->FailQueued(task, absl::FailedPreconditionError("the model is no longer served")).IgnoreError();
-  }
+  for (const auto& [task, reason] : orphans) store_->FailQueued(task, reason).IgnoreError();
   options_.log(absl::StrCat("recovered ", recovery->queued, " queued images, of which ", recovery->given_back,
                             " were running; ", recovery->damaged, " were damaged"));
   pool_ = std::make_unique<TaskPool>(kPoolThreads);

@@ -40,6 +40,12 @@ struct ServedGroupOptions {
   int64_t count = 1;
 };
 
+// Bytes.
+struct HostMemory {
+  double total = 0;      // of the machine
+  double available = 0;  // of it, now
+};
+
 struct DurableServiceOptions {
   std::string data_folder;  // made if need be
   std::vector<ServedGroupOptions> groups;
@@ -51,6 +57,7 @@ struct DurableServiceOptions {
   absl::Duration first_back_off = absl::Seconds(1);         // before a group that died starts again; it doubles
   ProgressBounds progress;
   std::string vfs;                              // SQLite's name of the job store's file layer; empty: the system's own
+  std::function<HostMemory()> host_memory;      // for groups on the CPU; null: not known, nothing is refused for it
   TraceFile* trace = nullptr;                   // outlives the service
   std::function<void(const std::string&)> log;  // what operators should know, one line each
 };
@@ -117,6 +124,8 @@ class DurableImageService final : public ImageService, private GroupOwner {
   // Time that never jumps and is the calendar's at the start, as the store's.
   absl::Time Now() const { return started_ + (clock_.Elapsed() - started_elapsed_); }
   absl::Status AddGroups();
+  // Shares the machine's memory among the groups that are on its CPU.
+  void ShareMemory(std::vector<GroupDescription>& groups) const;
   void Enqueue(const QueuedTask& queued, uint64_t ticket);
   static absl::Status Draining();  // what callers are told who come too late
   absl::StatusOr<Submitted> Accept(const Caller& caller, const JobRequest& request,

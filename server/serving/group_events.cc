@@ -14,10 +14,33 @@ constexpr size_t kMaxPendingImages = 64;  // decoded and not yet on the disk: th
 constexpr absl::Duration kDiskPause = absl::Seconds(1);
 constexpr int kPreviewQuality = 85;
 
+bool IsOnHost(const GroupRunnerOptions& group) { return group.load.device == "cpu"; }
+
 }  // namespace
+
+// Other processes may end and other groups rest: a single image may count on all that their weights leave.
+void DurableImageService::ShareMemory(std::vector<GroupDescription>& groups) const {
+  if (!options_.host_memory) return;
+  double room = options_.host_memory().total;
+  for (const GroupRunnerOptions& group : groups_) {
+    if (!IsOnHost(group) || group.load.stream_blocks) continue;
+    for (const ModelComponent& component : group.model.components) {
+      room -= static_cast<double>(component.parameters) * static_cast<double>(ElementBytes(group.load.dtype));
+    }
+  }
+  if (room <= 0) return;  // loading will say so
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (IsOnHost(groups_[i])) groups[i].memory_bytes = room / groups[i].ranks;
+  }
+}
 
 void DurableImageService::OnReady(GroupId group) {
   const std::lock_guard lock(mutex_);
+  if (options_.host_memory && IsOnHost(groups_[static_cast<size_t>(group - 1)])) {
+    int64_t ranks = 0;
+    for (const GroupRunnerOptions& other : groups_) ranks += IsOnHost(other) ? other.layout.ranks() : 0;
+    scheduler_.SetFreeMemory(group, options_.host_memory().available / static_cast<double>(ranks));
+  }
   scheduler_.OnGroupReady(group, Now());
   if (draining_) scheduler_.Drain(group);
   Changed();

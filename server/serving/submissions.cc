@@ -56,6 +56,7 @@ absl::StatusOr<uint64_t> DurableImageService::Admit(const Caller& caller, const 
       request.count,
       {.max_waiting = caller.limits.queued_jobs, .max_device_seconds = caller.limits.queued_device_seconds});
   if (admission.status.ok()) return admission.ticket;
+  if (admission.status.code() == absl::StatusCode::kInvalidArgument) return admission.status;  // too large for ever
   if (admission.status.code() != absl::StatusCode::kResourceExhausted) {
     return WithErrorCode(absl::UnavailableError(admission.status.message()), "no_group");
   }

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/service/service_error.h"
@@ -367,6 +368,35 @@ TEST_F(DurableImageServiceTest, NoJobIsAcceptedBehindMoreThanTheExpectedWait) {
   const absl::Status refused = service_->Submit(caller_, Request(2), std::nullopt).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(RetryAfter(refused).has_value());
+}
+
+TEST_F(DurableImageServiceTest, AnImageThatTheMachineCouldNeverHoldIsRefused) {
+  // The fake model has 12 parameters: a token takes some 20 bytes.
+  const HostMemory memory = {.total = 12 * 4 + 4096, .available = 4096};
+  Start("", {.host_memory = [memory] { return memory; }});
+  JobRequest large = Request(1);
+  large.parameters.height = large.parameters.width = 256;
+  const absl::Status refused = service_->Submit(caller_, large, std::nullopt).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("an image of 256x256 needs about"));
+  EXPECT_EQ(WaitForEnd(Submit(Request(2))).state, JobState::kDone);
+}
+
+TEST_F(DurableImageServiceTest, ImagesThatFitOnlySinglyShareNoBatch) {
+  // One image takes some 120 bytes. Whether a batch was tried is told by a worker whose batches differ.
+  for (const double available : {180.0, 4096.0}) {
+    std::mutex mutex;
+    std::string log;
+    Start("batch-drift", {.host_memory = [available] { return HostMemory{.total = 1e6, .available = available}; },
+                          .log =
+                              [&](const std::string& line) {
+                                const std::lock_guard lock(mutex);
+                                absl::StrAppend(&log, line, "\n");
+                              }});
+    EXPECT_EQ(WaitForEnd(Submit(Request(7, 4))).state, JobState::kDone);
+    service_.reset();
+    EXPECT_EQ(absl::StrContains(log, "change each other"), available > 1000) << log;
+  }
 }
 
 TEST_F(DurableImageServiceTest, IsNotReadyWhileTheJobStoreCannotWrite) {
