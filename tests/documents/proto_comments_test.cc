@@ -1,0 +1,94 @@
+// The public protos say what every field and every value of an enum is.
+#include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/test_folder.h"
+
+namespace tessera {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::EnumDescriptor;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+template <typename Described>
+void Check(const Described& described, std::vector<std::string>& silent) {
+  google::protobuf::SourceLocation location;
+  const bool found = described.GetSourceLocation(&location);
+  if (!found || (location.leading_comments.empty() && location.trailing_comments.empty())) {
+    silent.push_back(std::string(described.full_name()));
+  }
+}
+
+void Check(const EnumDescriptor& names, std::vector<std::string>& silent) {
+  for (int i = 0; i < names.value_count(); ++i) Check(*names.value(i), silent);
+}
+
+void Check(const Descriptor& message, std::vector<std::string>& silent) {
+  for (int i = 0; i < message.field_count(); ++i) Check(*message.field(i), silent);
+  for (int i = 0; i < message.nested_type_count(); ++i) Check(*message.nested_type(i), silent);
+  for (int i = 0; i < message.enum_type_count(); ++i) Check(*message.enum_type(i), silent);
+}
+
+// Fields and values without a comment, of all protos in a folder of `root`.
+std::vector<std::string> Silent(const std::string& root, const std::string& folder) {
+  const TestFolder out;
+  const std::string set = out / "set";
+  const std::string command = absl::StrCat("'", PROTOC, "' --include_source_info '--descriptor_set_out=", set,
+                                           "' '--proto_path=", root, "' '", root, "/", folder, "'/*.proto");
+  if (std::system(command.c_str()) != 0) ADD_FAILURE() << command;
+  std::ifstream file(set, std::ios::binary);
+  google::protobuf::FileDescriptorSet files;
+  EXPECT_TRUE(files.ParseFromIstream(&file));
+  EXPECT_GT(files.file_size(), 0);
+  google::protobuf::DescriptorPool pool;
+  std::vector<std::string> silent;
+  for (const auto& proto : files.file()) {
+    const auto* built = pool.BuildFile(proto);
+    if (built == nullptr) {
+      ADD_FAILURE() << proto.name() << " cannot be read";
+      continue;
+    }
+    for (int i = 0; i < built->message_type_count(); ++i) Check(*built->message_type(i), silent);
+    for (int i = 0; i < built->enum_type_count(); ++i) Check(*built->enum_type(i), silent);
+  }
+  return silent;
+}
+
+TEST(ProtoCommentsTest, EveryFieldAndEveryValueHasOne) { EXPECT_THAT(Silent("proto", "tessera/v1"), IsEmpty()); }
+
+TEST(ProtoCommentsTest, OneThatIsMissingIsNoticed) {
+  const TestFolder folder;
+  folder.Write("v1/planted.proto", R"(syntax = "proto3";
+package planted;
+message Outer {
+  // Said.
+  int32 said = 1;
+  int32 behind = 2;  // said behind it
+  int32 silent = 3;
+  message Inner {
+    int32 silent = 1;
+  }
+  oneof choice {
+    int32 chosen = 4;
+  }
+}
+enum Kind {
+  KIND_NONE = 0;
+}
+)");
+  EXPECT_THAT(Silent(folder.path(), "v1"), ElementsAre("planted.Outer.silent", "planted.Outer.chosen",
+                                                       "planted.Outer.Inner.silent", "planted.KIND_NONE"));
+}
+
+}  // namespace
+}  // namespace tessera
