@@ -39,8 +39,6 @@ std::string ErrorCode(const absl::Status& status) {
 
 absl::Status ErrorOfFailedJob(const absl::Status& error) {
   switch (error.code()) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kCancelled:
       return error;

@@ -19,9 +19,8 @@ std::optional<absl::Duration> RetryAfter(const absl::Status& status);
 absl::Status WithErrorCode(absl::Status status, absl::string_view code);
 std::string ErrorCode(const absl::Status& status);  // empty: none
 
-// What the caller of a failed job is told. What the caller itself decided keeps its code: a value that the model
-// refuses, the deadline, the end by cancelling. All else is INTERNAL with the code "job_failed": how it failed in here
-// says nothing about the request.
+// What the caller of a failed job is told. What the caller itself decided keeps its code: the deadline and the end by
+// cancelling. All else is INTERNAL with the code "job_failed": the request was found sound when it was accepted.
 absl::Status ErrorOfFailedJob(const absl::Status& error);
 
 }  // namespace tessera
