@@ -4,8 +4,8 @@
 #   ./run-tests.sh [--long] [--no-torch]
 #     --no-torch  only the front end and all else that needs no LibTorch
 #     --long      afterwards also what takes longer: AddressSanitizer and ThreadSanitizer builds, libFuzzer,
-#                 clang-tidy over the files that include LibTorch, every test three times in random order, and a
-#                 server under mixed load for ten minutes
+#                 clang-tidy over the files that include LibTorch, every test three times in random order, real
+#                 clients of other makers against the server, and a server under mixed load for ten minutes
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -41,6 +41,7 @@ if ((long)); then
   done
   scripts/tidy.sh "build/$preset" --all || status=$?
   run "$preset" --repeat until-fail:3 --schedule-random
+  scripts/client-tests.sh --preset "$preset" || status=$?
   [[ $preset != release ]] || scripts/soak.sh 10 || status=$?
 else
   run "$preset"

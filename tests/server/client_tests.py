@@ -33,23 +33,24 @@ groups: [{model: fake, aliases: [gpt-image-1, dall-e-3]}]
 
 
 class Server:
-    def __init__(self, more_config=""):
+    def __init__(self, more_config="", orders="step-time=5", becomes_ready=True):
         self.folder = tempfile.TemporaryDirectory()
         config = pathlib.Path(self.folder.name, "tessera.yaml")
         config.write_text(CONFIG + more_config)
         self.process = subprocess.Popen(
-            [TESSERA, "serve", "--config", config, "--fake-workers", "--fake-orders", "step-time=5"],
+            [os.path.abspath(TESSERA), "serve", "--config", config, "--fake-workers", "--fake-orders", orders],
             cwd=self.folder.name, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.ports = json.loads(self.process.stdout.readline())
+        self.url = f"http://127.0.0.1:{self.ports['http']}"
         deadline = time.monotonic() + 60
-        while httpx.get(f"http://127.0.0.1:{self.ports['http']}/readyz").status_code != 200:
+        while becomes_ready and httpx.get(f"{self.url}/readyz").status_code != 200:
             if time.monotonic() > deadline:
                 raise TimeoutError("the server is not ready")
             time.sleep(0.01)
 
     def client(self, **options):
-        options.setdefault("api_key", "none")
-        return openai.OpenAI(base_url=f"http://127.0.0.1:{self.ports['http']}/v1", timeout=60, **options)
+        options = {"api_key": "none", "timeout": 60, **options}
+        return openai.OpenAI(base_url=f"{self.url}/v1", **options)
 
     def stop(self):
         self.process.terminate()
@@ -103,6 +104,13 @@ class OpenAi(WithServer):
         self.assertEqual((usage.total_tokens, usage.input_tokens, usage.output_tokens,
                           usage.input_tokens_details.image_tokens, usage.input_tokens_details.text_tokens), (0,) * 5)
 
+    def test_a_stream_brings_each_of_several_images(self):
+        stream = self.server.client().images.generate(prompt="red apple", model="gpt-image-1", stream=True, n=3,
+                                                      extra_body={"seed": 7})
+        events = [event for event in stream if event.type == "image_generation.completed"]
+        self.assertEqual(sorted(event.image_index for event in events), [0, 1, 2])
+        self.assertEqual([event.seed - event.image_index for event in events], [7] * 3)
+
     def test_a_failure_in_a_stream_is_raised(self):
         with self.assertRaises(openai.APIError) as raised:
             list(self.server.client().images.generate(prompt="[fail]", model="gpt-image-1", stream=True))
@@ -138,6 +146,79 @@ class OpenAi(WithServer):
             server.stop()
         self.assertEqual(len(calls), 2)
         self.assertGreaterEqual(int(raised.exception.response.headers["retry-after"]), 1)
+
+    def test_a_request_that_is_tried_again_succeeds_once_there_is_room(self):
+        server = Server("limits: {queued_jobs: 1}", "step-time=100")
+        jobs = []
+
+        def make_room(response):
+            if response.status_code == 429:
+                for job in jobs:
+                    httpx.delete(f"{server.url}{job}").raise_for_status()
+
+        def submit(size):
+            body = {"prompt": "slow", "size": size, "num_inference_steps": 600}
+            answer = httpx.post(f"{server.url}/v1/jobs", json=body)
+            jobs.append(answer.raise_for_status().headers["location"])
+
+        try:
+            submit("64x64")
+            while httpx.get(f"{server.url}{jobs[0]}").json()["status"] == "queued":
+                time.sleep(0.01)
+            submit("128x128")  # waits: it shares no batch with the other
+            answers = []
+            transport = httpx.Client(event_hooks={"response": [make_room, answers.append]})
+            client = server.client(max_retries=2, http_client=transport)
+            answer = client.images.generate(prompt="red apple", extra_body={"num_inference_steps": 2})
+        finally:
+            server.stop()
+        self.assertTrue(base64.b64decode(answer.data[0].b64_json).startswith(PNG))
+        self.assertEqual([answer.status_code for answer in answers], [429, 200])
+
+    def test_an_unknown_key_is_an_authentication_error(self):
+        made = json.loads(subprocess.run([TESSERA, "keys", "one", "--json"], capture_output=True, check=True).stdout)
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as keys:
+            keys.write(made["line"] + "\n")
+            keys.flush()
+            server = Server(f"keys_file: {keys.name}\n")
+            try:
+                with self.assertRaises(openai.AuthenticationError) as raised:
+                    server.client(api_key="wrong").images.generate(prompt="red apple")
+                self.assertEqual(raised.exception.code, "invalid_api_key")
+                self.assertEqual(len(server.client(api_key=made["secret"]).images.generate(prompt="red apple").data), 1)
+            finally:
+                server.stop()
+
+    def test_a_script_of_another_origin_is_denied(self):
+        with self.assertRaises(openai.PermissionDeniedError):
+            self.server.client().images.generate(prompt="red apple", extra_headers={"Origin": "https://other.example"})
+
+    def test_a_model_that_no_group_can_load_is_unavailable_and_tried_again(self):
+        calls = []
+        transport = httpx.Client(event_hooks={"request": [lambda request: calls.append(request)]})
+        server = Server(orders="load=error", becomes_ready=False)
+        try:
+            while httpx.get(f"{server.url}/v1/server").json()["groups"][0]["state"] != "refused":
+                time.sleep(0.01)
+            with self.assertRaises(openai.InternalServerError) as raised:
+                server.client(max_retries=1, http_client=transport).images.generate(prompt="red apple")
+        finally:
+            server.stop()
+        self.assertEqual((raised.exception.status_code, raised.exception.code), (503, "no_group"))
+        self.assertEqual(len(calls), 2)
+
+    def test_a_client_that_does_not_wait_long_enough_is_told_and_its_job_is_cancelled(self):
+        with self.assertRaises(openai.APITimeoutError):
+            self.server.client(timeout=0.2, max_retries=0).images.generate(
+                prompt="red apple", user="impatient", extra_body={"num_inference_steps": 1000})
+        deadline = time.monotonic() + 60
+        while True:
+            jobs = httpx.get(f"{self.server.url}/v1/jobs?limit=100").json()["data"]
+            states = [job["status"] for job in jobs if job["user"] == "impatient"]
+            if states == ["cancelled"] or time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
+        self.assertEqual(states, ["cancelled"])
 
     def test_a_repeated_idempotency_key_with_another_body_is_a_conflict(self):
         client = self.server.client(max_retries=0)
