@@ -45,7 +45,11 @@ absl::StatusOr<std::shared_ptr<JobEventPump>> JobEventPump::Start(ImageService& 
 void JobEventPump::Add(const JobEvent& event) {
   const std::lock_guard lock(mutex_);
   if (sink_ == nullptr) return;
-  std::erase_if(waiting_, [&](const JobEvent& earlier) { return Overtakes(event, earlier); });
+  for (size_t i = waiting_.size(); i-- > 0;) {
+    // The step before a preview says after which step that was.
+    if (std::holds_alternative<StepEvent>(event) && std::holds_alternative<PreviewEvent>(waiting_[i])) break;
+    if (Overtakes(event, waiting_[i])) waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+  }
   waiting_.push_back(event);
   if (delivering_) return;
   delivering_ = true;

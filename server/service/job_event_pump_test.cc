@@ -113,15 +113,15 @@ TEST(JobEventPumpTest, ASlowSinkMissesWhatWasOvertakenAndNothingElse) {
     service.tell(QueuedEvent{.position = 9});
     sink.WaitFor(1);
     for (const JobEvent& event : std::vector<JobEvent>{
-             QueuedEvent{.position = 2}, QueuedEvent{.position = 1}, StartedEvent{}, StepEvent{.image = 0, .step = 1},
-             Preview(0, 0), StepEvent{.image = 0, .step = 2}, Preview(0, 1), Preview(1, 0), ImageOf(0),
-             StepEvent{.image = 1, .step = 1}, ImageOf(1), EndedEvent{}}) {
+             QueuedEvent{.position = 2}, QueuedEvent{.position = 1}, StartedEvent{}, StepEvent{.image = 0, .step = 0},
+             StepEvent{.image = 0, .step = 1}, Preview(0, 0), StepEvent{.image = 0, .step = 2}, Preview(0, 1),
+             Preview(1, 0), ImageOf(0), StepEvent{.image = 1, .step = 1}, ImageOf(1), EndedEvent{}}) {
       service.tell(event);
     }
     sink.Open();
   }
-  EXPECT_THAT(sink.WaitFor(9), ElementsAre("queued 9", "queued 1", "started", "preview 0.1", "preview 1.0", "image 0",
-                                           "step 1.1", "image 1", "ended"));
+  EXPECT_THAT(sink.WaitFor(11), ElementsAre("queued 9", "queued 1", "started", "step 0.1", "step 0.2", "preview 0.1",
+                                            "preview 1.0", "image 0", "step 1.1", "image 1", "ended"));
   EXPECT_EQ(service.watches_ended, 1);
 }
 

@@ -202,7 +202,7 @@ TEST_F(RankFaultsTest, NoWorkerOutlivesAKilledController) {
     }
     ASSERT_EQ(workers.size(), 2u);
     if (i % 2 == 1) controller.WaitForOutput("\"step\"");
-    if (i == 3) kill(workers[0], SIGSTOP);
+    if (i == 3) StopProcess(workers[0]);
     controller.Signal(SIGKILL);
     EXPECT_EQ(controller.Wait(), 1000 + SIGKILL);
     for (const pid_t pid : workers) EXPECT_TRUE(WaitUntilGone(pid));
