@@ -80,6 +80,8 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const JobStoreOptions& 
   return std::unique_ptr<JobStore>(new JobStore(std::move(impl)));
 }
 
+absl::Time JobStore::Now() const { return impl_->Now(); }
+
 absl::StatusOr<Recovery> JobStore::Recover(absl::FunctionRef<void(const QueuedTask&)> visit) {
   Recovery recovery{.given_back = impl_->given_back_};
   const absl::StatusOr<std::vector<std::string>> files = impl_->options_.files->List();

@@ -134,6 +134,9 @@ class JobStore {
   // Forgets jobs whose retention has ended, at most `limit`, and files that belong to no task.
   absl::StatusOr<SweepReport> Sweep(int64_t limit);
 
+  // The time of rows.
+  absl::Time Now() const;
+
   // Tasks in each state, by number of the state. Changes only with their moves.
   std::array<int64_t, kTaskStates> Counts() const;
 

@@ -67,7 +67,6 @@ DurableImageService::DurableImageService(const DurableServiceOptions& options)
     : options_(options),
       files_(options.data_folder + "/images"),
       started_(clock_.Now()),
-      started_elapsed_(clock_.Elapsed()),
       scheduler_({.max_waiting = options.max_queued_jobs, .max_expected_wait = options.max_expected_wait}),
       trace_(options.trace) {}
 

@@ -121,8 +121,7 @@ class DurableImageService final : public ImageService, private GroupOwner {
   void OnBatchFailed(GroupId group, const std::vector<TaskId>& tasks, const absl::Status& error) override;
   void OnEnded(GroupId group, TaskId task) override;
 
-  // Time that never jumps and is the calendar's at the start, as the store's.
-  absl::Time Now() const { return started_ + (clock_.Elapsed() - started_elapsed_); }
+  absl::Time Now() const { return store_->Now(); }
   absl::Status AddGroups();
   // Shares the machine's memory among the groups that are on its CPU.
   void ShareMemory(std::vector<GroupDescription>& groups) const;
@@ -163,7 +162,6 @@ class DurableImageService final : public ImageService, private GroupOwner {
   SystemClock clock_;
   DiskResultFiles files_;
   const absl::Time started_;
-  const absl::Duration started_elapsed_;
   std::unique_ptr<JobStore> store_;
   std::vector<ServedModel> models_;
   std::vector<GroupRunnerOptions> groups_;  // group i has id i + 1

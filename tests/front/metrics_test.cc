@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "runtime/steady_time.h"
 #include "server/edge/server_edges.h"
 #include "server/http/http_test_client.h"
 #include "server/scheduling/cost_model.h"
@@ -146,9 +147,9 @@ TEST_F(MetricsTest, AreExactAfterARun) {
   WaitUntil("running", [&] { return StateOf(plum) == JobState::kRunning; });
   EXPECT_EQ(Call("few", "POST", "/v1/jobs", Body("kiwi", R"(, "n": 2)")).status, 429);
   const std::string larger = R"({"prompt": "fig", "size": "128x128", "num_inference_steps": 6})";
-  const absl::Time before = absl::Now();
+  const absl::Duration before = SteadyNow();
   const std::string fig = Call("me", "POST", "/v1/jobs", larger).Header("location").substr(9);
-  const absl::Time after = absl::Now();
+  const absl::Duration after = SteadyNow();
   const std::string quince = Call("me", "POST", "/v1/jobs", larger).Header("location").substr(9);
   EXPECT_EQ(Call("me", "POST", "/v1/jobs", Body("kiwi")).status, 429);
   EXPECT_EQ(Call("slow", "POST", "/v1/jobs", Body("kiwi")).status, 429) << "the queue is full";
@@ -159,10 +160,10 @@ TEST_F(MetricsTest, AreExactAfterARun) {
   ASSERT_GT(work, 0);
   WaitUntil("two steps in flight",
             [&] { return std::abs(Scrape()["tessera_queued_device_seconds"] - work) < 1e-6 * work; });
-  const absl::Time scraping = absl::Now();
+  const absl::Duration scraping = SteadyNow();
   Figures held = Scrape();
   EXPECT_GE(held["tessera_oldest_wait_seconds"], absl::ToDoubleSeconds(scraping - after));
-  EXPECT_LE(held["tessera_oldest_wait_seconds"], absl::ToDoubleSeconds(absl::Now() - before));
+  EXPECT_LE(held["tessera_oldest_wait_seconds"], absl::ToDoubleSeconds(SteadyNow() - before));
   EXPECT_EQ(held["tessera_queued_jobs"], 2);
   EXPECT_EQ(held["tessera_running_jobs"], 1);
   EXPECT_EQ(held["tessera_draining"], 0);
