@@ -101,9 +101,7 @@ class Doctor {
       if (absl::StrContains(served->load.device, "cuda")) {
         Tell(CheckCuda(WorkerExecutable()));
       } else {
-        for (const ModelComponent& component : model->components) {
-          bytes += group.count * static_cast<int64_t>(component.parameters) * ElementBytes(served->load.dtype);
-        }
+        bytes += group.count * static_cast<int64_t>(WeightBytes(*model, served->load.dtype));
       }
       CheckLayout(config, *served, *model);
     }

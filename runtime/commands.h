@@ -19,6 +19,9 @@
 
 namespace tessera {
 
+// Under which a server has steps of its own made; its tasks count up from 1.
+inline constexpr uint64_t kProbeJob = ~uint64_t{0};
+
 // One part of a pipeline: transformer, text_encoder, vae, …
 struct ModelComponent {
   std::string name;

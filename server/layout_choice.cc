@@ -42,6 +42,11 @@ LayoutModel LayoutModelOf(const ModelDescription& model, const std::string& dtyp
   return numbers;
 }
 
+uint64_t WeightBytes(const ModelDescription& model, const std::string& dtype) {
+  const LayoutModel numbers = LayoutModelOf(model, dtype);
+  return numbers.block_bytes + numbers.other_bytes;
+}
+
 absl::StatusOr<Layout> ChooseLayout(const LayoutRequest& request, const LayoutModel& model) {
   const absl::StatusOr<std::optional<Layout>> read = ReadLayout(request);
   if (!read.ok()) return read.status();

@@ -27,6 +27,9 @@ int64_t ElementBytes(const std::string& dtype);
 // What decides a layout of `model`, served in `dtype` (fp64, fp32, bf16).
 LayoutModel LayoutModelOf(const ModelDescription& model, const std::string& dtype);
 
+// All its weights as served.
+uint64_t WeightBytes(const ModelDescription& model, const std::string& dtype);
+
 // The layout that was asked for, or the best one for that number of ranks. InvalidArgument with the reason and the
 // nearest legal layouts.
 absl::StatusOr<Layout> ChooseLayout(const LayoutRequest& request, const LayoutModel& model);

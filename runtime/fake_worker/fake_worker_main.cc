@@ -35,9 +35,6 @@ namespace {
 // How many heads a model has without files: every legal number of ranks can share them.
 constexpr int32_t kHeadsOfAnyModel = 24;
 
-// The id under which the server makes steps of its own.
-constexpr uint64_t kProbeJob = ~uint64_t{0};
-
 constexpr absl::Duration kBeat = absl::Milliseconds(20);
 
 // Whatever of a job only some models read; empty where all of it has its default.

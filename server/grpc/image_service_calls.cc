@@ -190,8 +190,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
     }
     if (too_late) {
       // The client went away while its job was on its way into the queue.
-      if (subject_.cancels_job) (void)call_.service.Cancel(caller_, subject_.job).status();
-      return;
+      return CancelUnlessKept();
     }
     absl::StatusOr<std::shared_ptr<JobEventPump>> pump =
         JobEventPump::Start(call_.service, call_.pool, caller_, subject_.job,
@@ -206,12 +205,15 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
     if (cancelled) Abandon();
   }
 
+  // Without a key nobody can come back for it.
+  void CancelUnlessKept() {
+    if (subject_.cancels_job) (void)call_.service.Cancel(caller_, subject_.job).status();
+  }
+
   void OnEvent(const JobEvent& event) {
     if (const auto* let_go = std::get_if<LetGoEvent>(&event)) {
       End(let_go->reason);
-      // Without a key nobody can come back for it.
-      if (subject_.cancels_job) (void)call_.service.Cancel(caller_, subject_.job).status();
-      return;
+      return CancelUnlessKept();
     }
     v1::JobEvent message = ToProto(event);
     if (message.has_image() && subject_.with_files) {

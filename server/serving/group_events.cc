@@ -24,9 +24,7 @@ void DurableImageService::ShareMemory(std::vector<GroupDescription>& groups) con
   double room = options_.host_memory().total;
   for (const GroupRunnerOptions& group : groups_) {
     if (!IsOnHost(group) || group.load.stream_blocks) continue;
-    for (const ModelComponent& component : group.model.components) {
-      room -= static_cast<double>(component.parameters) * static_cast<double>(ElementBytes(group.load.dtype));
-    }
+    room -= static_cast<double>(WeightBytes(group.model, group.load.dtype));
   }
   if (room <= 0) return;  // loading will say so
   for (size_t i = 0; i < groups.size(); ++i) {

@@ -18,7 +18,6 @@ constexpr absl::Duration kLinger = absl::Seconds(10);
 constexpr absl::Duration kAdoptionPatience = absl::Seconds(5);
 // A group that has made an image, or stood ready for so long, starts again at once when it dies.
 constexpr absl::Duration kHealthy = absl::Minutes(5);
-constexpr uint64_t kProbeJob = ~uint64_t{0};  // tasks count up from 1
 
 // Whether the group is of no more use after a call that ended so.
 bool IsDead(const absl::Status& status, WorkerGroup& group) {
