@@ -41,6 +41,7 @@ struct ServeOptions {
   std::string model_folders;
   std::string fake_orders;
   std::string trace;
+  std::string die_at;
   bool print_config = false;
   bool no_supervisor = false;
   bool fake_workers = false;
@@ -134,6 +135,11 @@ class Serve {
                                              .max_expected_wait = absl::Seconds(config.limits.queued_device_seconds),
                                              .host_memory = MemoryOfHost,
                                              .log = Log};
+    if (!options_.die_at.empty()) {
+      absl::StatusOr<AtPoint> at_point = DieAt(options_.die_at);
+      if (!at_point.ok()) return Fail(Stage::kOptions, at_point.status());
+      service_options.at_point = *std::move(at_point);
+    }
     std::unique_ptr<TraceFile> trace;
     if (!options_.trace.empty()) {
       absl::StatusOr<std::unique_ptr<TraceFile>> created = TraceFile::Create(options_.trace, Log);
@@ -201,6 +207,10 @@ CommandRun AddServe(CLI::App& app) {
   AddText(app, {"--trace", "Write a timeline of jobs and groups, see docs/serve.md", "FILE"}, options->trace);
   AddText(app, {"--fake-orders", "How long their work takes and what shall go wrong, see docs/serve.md", "ORDERS"},
           options->fake_orders);
+  AddText(app,
+          {"--die-at", "For fault tests: kill -9 of the process that serves, the Nth time it reaches a failpoint",
+           "FAILPOINT[:N]"},
+          options->die_at);
   SetFooter(app,
             "\nThe first SIGTERM or Ctrl-C stops accepting jobs, lets those that run end, and gives the others back to "
             "the queue; the second ends at once. Nothing accepted is lost either way.");

@@ -30,7 +30,7 @@ absl::Status ApplyInSavepoint(SqliteDatabase& database, const GroupCommit::Chang
 
 }  // namespace
 
-GroupCommit::GroupCommit(std::unique_ptr<SqliteDatabase> database, std::function<void(absl::string_view)> at_point)
+GroupCommit::GroupCommit(std::unique_ptr<SqliteDatabase> database, AtPoint at_point)
     : database_(std::move(database)), at_point_(std::move(at_point)), writer_([this] { Write(); }) {}
 
 GroupCommit::~GroupCommit() {

@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "server/jobs/failpoint.h"
 #include "server/jobs/sqlite.h"
 
 namespace tessera {
@@ -38,7 +39,7 @@ class GroupCommit final {
   };
 
   // `at_point` may be empty.
-  GroupCommit(std::unique_ptr<SqliteDatabase> database, std::function<void(absl::string_view)> at_point);
+  GroupCommit(std::unique_ptr<SqliteDatabase> database, AtPoint at_point);
   ~GroupCommit();  // makes the changes that wait
 
   GroupCommit(const GroupCommit&) = delete;
@@ -63,7 +64,7 @@ class GroupCommit final {
   void Reach(const Change& change, absl::string_view where) const;
 
   const std::unique_ptr<SqliteDatabase> database_;
-  const std::function<void(absl::string_view)> at_point_;
+  const AtPoint at_point_;
   bool syncing_ = true;  // of whoever writes
   std::atomic<bool> can_write_ = true;
 

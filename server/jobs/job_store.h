@@ -30,6 +30,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "server/jobs/clock.h"
+#include "server/jobs/failpoint.h"
 #include "server/jobs/job_record.h"
 #include "server/jobs/result_files.h"
 #include "server/jobs/task_state.h"
@@ -44,8 +45,7 @@ struct JobStoreOptions {
   absl::Duration retention = absl::Hours(24);  // of an ended job, its images and its idempotency key
   uint64_t max_image_bytes = uint64_t{1} << 30;
   absl::Duration patience;  // with another process that has the store and may be just ending
-  // Called on the way with the name of the point reached ("submit.before_commit"); tests end the process there.
-  std::function<void(absl::string_view)> at_point;
+  AtPoint at_point;         // may be empty
 };
 
 struct SubmittedJob {

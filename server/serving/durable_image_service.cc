@@ -114,6 +114,7 @@ absl::Status DurableImageService::AddGroups() {
                                  .records = options_.data_folder + "/workers",
                                  .first_back_off = options_.first_back_off,
                                  .progress = options_.progress,
+                                 .at_point = options_.at_point,
                                  .trace = options_.trace};
     if (runner.load.threads == 0) {
       runner.load.threads = std::max<int32_t>(
@@ -150,7 +151,8 @@ absl::Status DurableImageService::Open() {
                                                                     .clock = &clock_,
                                                                     .vfs = options_.vfs,
                                                                     .retention = options_.retention,
-                                                                    .patience = kStorePatience});
+                                                                    .patience = kStorePatience,
+                                                                    .at_point = options_.at_point});
   if (!store.ok()) return store.status();
   store_ = *std::move(store);
   std::vector<std::pair<uint64_t, absl::Status>>
@@ -381,7 +383,7 @@ void DurableImageService::TellQueuePositions() {
 }
 
 void DurableImageService::KeepHouse() {
-  absl::Time swept = Now();
+  absl::Time swept = absl::InfinitePast();
   int64_t ticks = 0;
   while (true) {
     std::vector<TaskId> expired;

@@ -58,6 +58,7 @@ struct DurableServiceOptions {
   ProgressBounds progress;
   std::string vfs;                              // SQLite's name of the job store's file layer; empty: the system's own
   std::function<HostMemory()> host_memory;      // for groups on the CPU; null: not known, nothing is refused for it
+  AtPoint at_point;                             // of the job store and of the groups' records; may be empty
   TraceFile* trace = nullptr;                   // outlives the service
   std::function<void(const std::string&)> log;  // what operators should know, one line each
 };

@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "server/guard/certify.h"
 #include "server/image/image_file.h"
+#include "server/jobs/failpoint.h"
 #include "server/jobs/job_record.h"
 #include "server/layout_choice.h"
 #include "server/scheduling/request_scheduler.h"
@@ -87,6 +88,7 @@ struct GroupRunnerOptions {
   absl::Duration longest_back_off = absl::Seconds(60);
   absl::Duration start_patience = absl::Seconds(60);
   ProgressBounds progress;
+  AtPoint at_point;            // before and after each record; may be empty
   TraceFile* trace = nullptr;  // outlives the runner
 };
 
@@ -146,6 +148,9 @@ class GroupRunner {
   absl::StatusOr<bool> MayShare(std::vector<TaskId>& tasks);
   absl::StatusOr<double> WaitFor(const Flight& flight);
   absl::Status WaitForStep();
+  // Whether the group is of no more use in its layout after a step that ended so.
+  bool EndsGroup(const absl::Status& step);
+  void TellStepped(const Flight& flight, double seconds);
   absl::Status ShowPreviews(const std::vector<TaskId>& tasks);
   absl::Status Decode(TaskId task);
   absl::Status End(TaskId task);

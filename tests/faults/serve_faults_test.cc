@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <filesystem>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -140,6 +141,24 @@ TEST_F(ServeFaultsTest, APoisonJobFailsAloneAndTheOthersAreMade) {
               AllOf(HasSubstr("was killed by signal 9"), Not(HasSubstr(server.folder()))));
   for (const std::string& job : good) EXPECT_EQ(server.Ended(job), "done");
   EXPECT_EQ(server.ImageBytes(server.Get(good[0])), Undisturbed("gated apple"));
+}
+
+TEST_F(ServeFaultsTest, AStepThatFailsCostsNoNeighbourAStep) {
+  TestServer& server = Start("step3-of-gated=error");
+  // A batch of two, so that the next one is not tried beforehand.
+  const std::string first = Running("gated apple");
+  const std::string second = server.Submit("pear");
+  server.Write("gate", "");
+  EXPECT_EQ(server.Ended(first), "done");
+  EXPECT_EQ(server.Ended(second), "done");
+  std::filesystem::remove(server.folder() + "/gate");
+  // A fourth step of the one, with the other in it, is sent before the third has failed.
+  const std::string failing = Running("gated");
+  const std::string innocent = server.Submit("pear");
+  server.Write("gate", "");
+  EXPECT_EQ(server.Ended(failing), "failed");
+  EXPECT_EQ(server.Ended(innocent), "done");
+  EXPECT_EQ(server.ImageBytes(server.Get(innocent)), server.ImageBytes(server.Get(second)));
 }
 
 TEST_F(ServeFaultsTest, APoisonRequestThatIsSentAgainAndAgainStopsNobodyElse) {

@@ -1,5 +1,5 @@
-// A server whose workers and whose own process are killed at random moments, while clients submit, cancel and wait; and
-// an oracle that asks for every acknowledged job in the end.
+// A server whose workers and whose own process are killed at random moments and at every failpoint, while clients
+// submit, cancel and wait; and an oracle that asks for every acknowledged job in the end.
 //
 // TESSERA_FAULT_KILLS and TESSERA_FAULT_SEED change the number of kills and the random moments; the tally goes to the
 // end of the file TESSERA_FAULT_TALLY.
@@ -10,21 +10,26 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <random>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/image/image_file.h"
+#include "server/jobs/failpoint.h"
 #include "tests/faults/test_server.h"
 
 namespace tessera {
 namespace {
 
-constexpr int kKinds = 6;  // different requests
+constexpr int kKinds = 6;    // different requests that end with an image
+constexpr int kFailing = 6;  // one that fails at a step
+constexpr int kTooLate = 7;  // one whose deadline passes
 constexpr int kJobsBetweenKills = 20;
 constexpr absl::Duration kLongestPause = absl::Milliseconds(700);
 
@@ -35,6 +40,10 @@ int FromEnvironment(const char* name, int otherwise) {
 }
 
 std::string Body(int kind) {
+  if (kind == kFailing) return R"({"prompt": "fail", "size": "64x64", "num_inference_steps": 8, "seed": 6})";
+  if (kind == kTooLate) {
+    return R"({"prompt": "late", "size": "64x64", "num_inference_steps": 500, "seed": 7, "deadline_ms": 1})";
+  }
   return absl::StrCat(R"({"prompt": "red apple )", kind, R"(", "size": "64x64", "num_inference_steps": )", 4 + kind,
                       R"(, "seed": )", kind, "}");
 }
@@ -75,8 +84,8 @@ class ServerKillsTest : public ::testing::Test {
   }
 
   // A client that does not know whether its request has arrived sends it again under the same key.
-  void Submit(TestServer& server) {
-    const int kind = static_cast<int>(random_() % kKinds);
+  void Submit(TestServer& server) { Submit(server, static_cast<int>(random_() % kKinds)); }
+  void Submit(TestServer& server, int kind) {
     if (unanswered_.empty()) unanswered_ = absl::StrCat("key-", ++keys_, "-", kind);
     const int sent = unanswered_.back() - '0';
     const TestResponse response = server.Call("POST", "/v1/jobs", Body(sent), unanswered_);
@@ -85,7 +94,8 @@ class ServerKillsTest : public ::testing::Test {
     unanswered_.clear();
     jobs_.push_back({.id = std::string(boost::json::parse(response.body).at("id").as_string()), .kind = sent});
     if (random_() % 8 != 0) return;
-    jobs_.back().cancelled = server.Call("DELETE", "/v1/jobs/" + jobs_.back().id).status != 0;
+    jobs_.back().cancelled = true;  // or not, when no answer comes
+    server.Call("DELETE", "/v1/jobs/" + jobs_.back().id);
   }
 
   void Disturb(TestServer& server) {
@@ -117,7 +127,42 @@ class ServerKillsTest : public ::testing::Test {
     }
   }
 
-  int kills() const { return worker_kills_ + server_kills_ + kills_of_all_; }
+  // What brings a server to the failpoint; others are reached by any job.
+  void Provoke(TestServer& server, absl::string_view point) {
+    for (int i = 0; i < kJobsBetweenKills; ++i) ASSERT_NO_FATAL_FAILURE(Submit(server));
+    if (absl::StartsWith(point, "fail.")) Submit(server, kFailing);
+    if (absl::StartsWith(point, "fail_queued.")) Submit(server, kTooLate);
+    if (absl::StartsWith(point, "group_died.")) {
+      for (const pid_t worker : server.Workers()) kill(worker, SIGKILL);
+    }
+  }
+
+  void DieAt(TestServer& server, const std::string& point) {
+    server.options().arguments = {"--no-supervisor", "--die-at", point};
+    const absl::Time deadline = absl::Now() + absl::Minutes(1);
+    int code = 0;
+    while (code == 0 && absl::Now() < deadline) {
+      bool alive = server.TryStart();
+      while (alive && absl::Now() < deadline) {
+        ASSERT_NO_FATAL_FAILURE(Provoke(server, point));
+        alive = server.Call("GET", "/livez").status == 200;
+        // What still runs when a server ends is given back.
+        if (absl::StartsWith(point, "give_back.") && IsWorking(server)) break;
+      }
+      code = server.Terminate();
+    }
+    ASSERT_EQ(code, 1000 + SIGKILL) << point << " was not reached";
+    ++failpoint_kills_;
+    server.options().arguments = {};
+    ASSERT_TRUE(server.Start());
+  }
+
+  static bool IsWorking(TestServer& server) {
+    const TestResponse response = server.Call("GET", "/v1/server");
+    return response.status == 200 && boost::json::parse(response.body).at("running_jobs").as_int64() > 0;
+  }
+
+  int kills() const { return worker_kills_ + server_kills_ + kills_of_all_ + failpoint_kills_; }
 
   bool IsSame(const std::string& file, const std::string& undisturbed) const {
     if (levels_ == 0 || file == undisturbed) return file == undisturbed;
@@ -137,7 +182,14 @@ class ServerKillsTest : public ::testing::Test {
       if (status == "done") {
         ++tally.done;
         if (ended.at("images").as_array().size() != 1) ++tally.duplicated;
-        if (!IsSame(server.ImageBytes(ended), undisturbed_[static_cast<size_t>(job.kind)])) ++tally.torn;
+        const bool same =
+            job.kind < kKinds && IsSame(server.ImageBytes(ended), undisturbed_[static_cast<size_t>(job.kind)]);
+        if (!same) {
+          ++tally.torn;
+          std::printf("torn: %s\n", boost::json::serialize(ended).c_str());
+        }
+      } else if (status == "failed" && job.kind >= kKinds) {
+        ++tally.failed;
       } else if (status == "failed") {
         // What was alone in a worker that was killed, three times over, is taken for the cause.
         const std::string error = boost::json::serialize(ended.at("error"));
@@ -178,12 +230,17 @@ class ServerKillsTest : public ::testing::Test {
       absl::SleepFor(next - absl::Now());
       ASSERT_NO_FATAL_FAILURE(Disturb(server));
     }
+    ASSERT_NO_FATAL_FAILURE(JudgeAll(server));
+    std::printf("killed: workers %d, server %d, all at once %d; stopped workers %d; terminations %d; %s\n",
+                worker_kills_, server_kills_, kills_of_all_, stops_, terminations_,
+                absl::FormatDuration(absl::Trunc(absl::Now() - began, absl::Milliseconds(100))).c_str());
+  }
+
+  void JudgeAll(TestServer& server) {
     while (!unanswered_.empty()) ASSERT_NO_FATAL_FAILURE(Submit(server));
     const Tally tally = Judge(server);
-    const std::string text = absl::StrCat(tally.Text(jobs_.size()), " kills ", this->kills());
-    std::printf("%s\nkilled: workers %d, server %d, all at once %d; stopped workers %d; terminations %d; %s\n",
-                text.c_str(), worker_kills_, server_kills_, kills_of_all_, stops_, terminations_,
-                absl::FormatDuration(absl::Trunc(absl::Now() - began, absl::Milliseconds(100))).c_str());
+    const std::string text = absl::StrCat(tally.Text(jobs_.size()), " kills ", kills());
+    std::printf("%s\n", text.c_str());
     if (const char* file = std::getenv("TESSERA_FAULT_TALLY")) std::ofstream(file, std::ios::app) << text << std::endl;
     EXPECT_EQ(tally.lost, 0);
     EXPECT_EQ(tally.duplicated, 0);
@@ -198,12 +255,63 @@ class ServerKillsTest : public ::testing::Test {
   std::string unanswered_;  // the key of the request that is to be sent again
   int keys_ = 0;
   int levels_ = 0;  // by which a pixel may differ from the undisturbed run; 0: every byte of the file is the same
-  int worker_kills_ = 0, server_kills_ = 0, kills_of_all_ = 0, stops_ = 0, terminations_ = 0;
+  int worker_kills_ = 0, server_kills_ = 0, kills_of_all_ = 0, failpoint_kills_ = 0, stops_ = 0, terminations_ = 0;
 };
 
 TEST_F(ServerKillsTest, EveryAcknowledgedJobEndsOnceWithItsOwnImage) {
   Run(FAKE_WORKER, "step-time=10", {"{model: TINY, layout: serial}", "{model: TINY, layout: \"cfg=2\"}"},
-      /*kills=*/46);
+      /*kills=*/30);
+}
+
+TEST_F(ServerKillsTest, NoFailpointLosesAJob) {
+  TestServer server({.worker = FAKE_WORKER,
+                     .orders = "step-time=10 step2-of-fail=error",
+                     .groups = {"{model: TINY, layout: serial}", "{model: TINY, layout: \"cfg=2\"}"},
+                     .settings = "drain_time: 1ms\n"});
+  ASSERT_NO_FATAL_FAILURE(Prepare(server));
+  for (const absl::string_view point : Failpoints()) {
+    if (absl::StartsWith(point, "sweep.")) continue;  // of no job that anyone waits for
+    for (int i = 0; i < kJobsBetweenKills; ++i) ASSERT_NO_FATAL_FAILURE(Submit(server));
+    server.Kill();
+    ASSERT_NO_FATAL_FAILURE(DieAt(server, std::string(point)));
+    if (!absl::StartsWith(point, "record.")) continue;
+    // Without workers to adopt.
+    server.Kill();
+    for (const pid_t worker : server.Workers()) kill(worker, SIGKILL);
+    ASSERT_NO_FATAL_FAILURE(DieAt(server, std::string(point)));
+  }
+  ASSERT_NO_FATAL_FAILURE(JudgeAll(server));
+}
+
+TEST_F(ServerKillsTest, NoFailpointLeavesAFileOfAJobThatIsNoMore) {
+  TestServer server({.worker = FAKE_WORKER, .groups = {"{model: TINY}"}, .settings = "retention: 1s\n"});
+  const std::string images = server.folder() + "/data/images";
+  for (const char* point : {"sweep.before_commit", "sweep.before_files"}) {
+    ASSERT_TRUE(server.Start());
+    const std::string job = server.Submit("red apple");
+    ASSERT_EQ(server.Ended(job), "done");
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(images)) {
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    }
+    EXPECT_FALSE(files.empty());
+    server.Kill();
+    absl::SleepFor(absl::Seconds(1));  // the first sweep of the next process finds it
+    ASSERT_NO_FATAL_FAILURE(DieAt(server, point));
+    WaitUntil("no job", [&] { return server.Call("GET", "/v1/jobs/" + job).status == 404; });
+    WaitUntil("no file", [&] { return std::ranges::none_of(files, [](const auto& f) { return exists(f); }); });
+    EXPECT_EQ(server.Terminate(), 0);
+  }
+}
+
+TEST_F(ServerKillsTest, AFailpointThatIsNoneIsRefused) {
+  TestServer server({.worker = FAKE_WORKER, .groups = {"{model: TINY}"}});
+  for (const char* text : {"submit", "submit.begin:", "submit.begin:0", "submit.begin:x", ":3"}) {
+    server.options().arguments = {"--no-supervisor", "--die-at", text};
+    EXPECT_THAT(server.ErrorsOfStart(),
+                ::testing::AnyOf(::testing::HasSubstr("no failpoint"), ::testing::HasSubstr("no number of times")))
+        << text;
+  }
 }
 
 TEST_F(ServerKillsTest, TheOracleSeesWhatIsLostDuplicatedOrTorn) {

@@ -85,11 +85,14 @@ std::unique_ptr<ChildProcess> TestServer::Launch() {
 }
 
 bool TestServer::Start() {
+  const bool started = TryStart();
+  EXPECT_TRUE(started) << "the server did not start: " << process_->errors();
+  return started;
+}
+
+bool TestServer::TryStart() {
   process_ = Launch();
-  if (!process_->WaitForOutput("\n")) {
-    ADD_FAILURE() << "the server did not start: " << process_->errors();
-    return false;
-  }
+  if (!process_->WaitForOutput("\n")) return false;
   const boost::json::value ports = boost::json::parse(process_->output());
   port_ = static_cast<uint16_t>(ports.at("http").as_int64());
   grpc_port_ = static_cast<uint16_t>(ports.at("grpc").as_int64());

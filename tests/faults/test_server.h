@@ -45,6 +45,7 @@ class TestServer {
 
   // False and a failed test if it does not listen.
   bool Start();
+  bool TryStart();  // false if it ends before it listens
   void WaitUntilReady();
   void Kill();      // kill -9, and waits for the end of the process
   int Terminate();  // SIGTERM; its exit code

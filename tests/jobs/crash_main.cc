@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -31,6 +30,7 @@ namespace tessera {
 namespace {
 
 constexpr int kThreads = 3;
+constexpr char kRandom[] = "random";  // in place of a failpoint
 constexpr auto kPoints = std::to_array<const char*>(
     {"submit.begin", "submit.before_commit", "submit.after_commit", "claim.before_commit", "claim.after_commit",
      "finish.before_file", "finish.after_file", "finish.before_commit", "finish.after_commit", "cancel.before_commit",
@@ -58,16 +58,17 @@ class AckFile {
   const int file_;
 };
 
-// The child: works until it is killed, at the `countdown`th time at `point`, or from outside.
-int Work(const Folder& folder, uint64_t seed, const std::string& point, int countdown) {
+// The child: works until it is killed, at its failpoint or from outside.
+int Work(const Folder& folder, uint64_t seed, const std::string& die_at) {
   SystemClock clock;
   DiskResultFiles files(folder.results());
-  std::atomic<int> left = countdown;
-  const auto at_point = [&](absl::string_view reached) {
-    if (reached == point && --left == 0) ::kill(::getpid(), SIGKILL);
-  };
-  absl::StatusOr<std::unique_ptr<JobStore>> store =
-      JobStore::Open({.path = folder.database(), .files = &files, .clock = &clock, .at_point = at_point});
+  JobStoreOptions options = {.path = folder.database(), .files = &files, .clock = &clock};
+  if (die_at != kRandom) {
+    absl::StatusOr<AtPoint> at_point = DieAt(die_at);
+    if (!at_point.ok()) return 1;
+    options.at_point = *std::move(at_point);
+  }
+  absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(options);
   if (!store.ok()) {
     std::fprintf(stderr, "%s\n", store.status().ToString().c_str());
     return 1;
@@ -97,16 +98,17 @@ int Work(const Folder& folder, uint64_t seed, const std::string& point, int coun
 
 // The child's end: true if it was killed as planned.
 bool RunAndKill(const Folder& folder, uint64_t seed, const std::string& point, std::mt19937_64& random) {
-  const std::string seed_text = absl::StrCat(seed), countdown = absl::StrCat(1 + random() % 4);
+  const std::string seed_text = absl::StrCat(seed);
+  const std::string die_at = point == kRandom ? point : absl::StrCat(point, ":", 1 + random() % 4);
   const pid_t child = ::fork();
   if (child == 0) {
-    const char* arguments[] = {"job_crash_runs", folder.path.c_str(), "--work", seed_text.c_str(),
-                               point.c_str(),    countdown.c_str(),   nullptr};
+    const char* arguments[] = {"job_crash_runs",  folder.path.c_str(), "--work",
+                               seed_text.c_str(), die_at.c_str(),      nullptr};
     ::execv("/proc/self/exe", const_cast<char* const*>(arguments));
     ::_exit(127);
   }
   // A random moment, or the bound on how long the point is waited for.
-  const int milliseconds = point == "random" ? static_cast<int>(random() % 150) : 10000;
+  const int milliseconds = point == kRandom ? static_cast<int>(random() % 150) : 10000;
   int status = 0;
   for (int waited = 0; waited < milliseconds; ++waited) {
     if (::waitpid(child, &status, WNOHANG) == child) return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
@@ -148,9 +150,8 @@ int Main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   uint64_t seed = 1;
   int number = 0;
-  if (arguments.size() == 5 && arguments[1] == "--work" && absl::SimpleAtoi(arguments[2], &seed) &&
-      absl::SimpleAtoi(arguments[4], &number)) {
-    return Work({arguments[0]}, seed, arguments[3], number);
+  if (arguments.size() == 4 && arguments[1] == "--work" && absl::SimpleAtoi(arguments[2], &seed)) {
+    return Work({arguments[0]}, seed, arguments[3]);
   }
   const bool legal = (arguments.size() == 3 ||
                       (arguments.size() == 5 && arguments[3] == "--seed" && absl::SimpleAtoi(arguments[4], &seed))) &&
@@ -164,7 +165,7 @@ int Main(int argc, char** argv) {
   std::filesystem::create_directories(folder.path);
   std::mt19937_64 random(seed);
   for (int kill = 0; kill < number; ++kill) {
-    const std::string point = kill % 2 == 0 ? "random" : kPoints[static_cast<size_t>(kill / 2) % kPoints.size()];
+    const std::string point = kill % 2 == 0 ? kRandom : kPoints[static_cast<size_t>(kill / 2) % kPoints.size()];
     if (!RunAndKill(folder, seed + kill, point, random)) {
       std::fprintf(stderr, "run %d ended before it was killed (%s)\n", kill, point.c_str());
       return 1;

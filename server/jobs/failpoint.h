@@ -1,0 +1,23 @@
+// Named moments between two writes at which a process may die; fault tests end it there.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace tessera {
+
+// Called with the name of the failpoint that is reached, from any thread.
+using AtPoint = std::function<void(absl::string_view)>;
+
+// Of the job store, and of the groups' records.
+absl::Span<const absl::string_view> Failpoints();
+
+// Kills this process (SIGKILL) when it reaches a failpoint. text: "submit.before_commit", or "submit.before_commit:3"
+// for the third time. INVALID_ARGUMENT for another text.
+absl::StatusOr<AtPoint> DieAt(const std::string& text);
+
+}  // namespace tessera
