@@ -74,8 +74,8 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
     const bool streamed = transformer && request.stream_blocks && component.block_parameters > 0;
     // With a block the frame is read once more.
     const int64_t transient = streamed ? Sum(component.frame_parameters, component.block_parameters) : 0;
-    const int64_t parameters =
-        streamed ? Sum(component.frame_parameters, transient) : (component.parameters + parts - 1) / parts;
+    const int64_t parameters = streamed ? Sum(component.frame_parameters, transient)
+                                        : component.parameters / parts + (component.parameters % parts != 0);
     component.bytes = Product(parameters, request.bytes_per_weight);
     component.largest_bytes = Product(component.largest_parameters, request.bytes_per_weight);
     component.memory =
