@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "server/digest.h"
@@ -86,46 +85,6 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const JobStoreOptions& 
 }
 
 absl::Time JobStore::Now() const { return impl_->Now(); }
-
-absl::StatusOr<Recovery> JobStore::Recover(absl::FunctionRef<void(const QueuedTask&)> visit) {
-  Recovery recovery{.given_back = impl_->given_back_};
-  const absl::StatusOr<std::vector<std::string>> files = impl_->options_.files->List();
-  if (!files.ok()) return files.status();
-  for (const std::string& file : *files) {
-    if (absl::StrContains(file, kTemporaryMark)) impl_->RemoveFile(file);
-  }
-  std::vector<std::pair<uint64_t, absl::Status>> damaged;
-  uint64_t parsed = 0;
-  absl::StatusOr<StoredJob> stored = absl::NotFoundError("none yet");
-  absl::Status status = impl_->Read([&](SqliteDatabase& database) {
-    return VisitQueue(database, [&](const QueueEntry& entry) {
-      if (entry.task.job != parsed) {
-        stored = entry.request.ok() ? ParseStoredJob(entry.job.request) : entry.request;
-        parsed = entry.task.job;
-      }
-      if (!stored.ok()) {
-        damaged.emplace_back(entry.task.number, stored.status());
-        return;
-      }
-      ++recovery.queued;
-      visit({.id = entry.task.number,
-             .index = static_cast<int32_t>(entry.task.number - entry.job.number),
-             .job = JobIdText({.number = entry.job.number, .token = entry.job.token}),
-             .tenant = entry.job.tenant,
-             .blame = entry.task.blame,
-             .created = entry.job.created,
-             .deadline = entry.job.deadline,
-             .trace_parent = stored->trace_parent,
-             .request = &stored->request});
-    });
-  });
-  if (!status.ok()) return status;
-  for (const auto& [task, error] : damaged) {
-    if (absl::Status failed = FailQueued(task, error); !failed.ok()) return failed;
-    ++recovery.damaged;
-  }
-  return recovery;
-}
 
 void JobStore::SubmitAsync(NewJob job, std::function<void(absl::StatusOr<SubmittedJob>)> done) {
   if (absl::Status status = CheckNewJob(job); !status.ok()) return done(status);

@@ -452,5 +452,37 @@ TEST_F(JobStoreTest, RefusesWhatIsOutOfRangeAtTheDoor) {
   EXPECT_EQ(SubmitWithKey(std::string(256, 'k'), "body").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(JobStoreTest, ALongQueueIsRecoveredInItsOrderWhateverIsDamagedInIt) {
+  const auto same = [](const QueuedTask& task, const JobRecord& job) {
+    return task.job == job.id && task.tenant == job.tenant &&
+           task.index == static_cast<int32_t>(task.id - job.tasks[0].id) && task.request->count == job.request.count &&
+           task.created == job.created;
+  };
+  // Rows travel in batches of 512: one batch and its edges, then several.
+  for (const size_t length : {size_t{511}, size_t{512}, size_t{513}, size_t{1600}}) {
+    std::vector<std::pair<uint64_t, JobRecord>> wanted;
+    for (const uint64_t task : queue_) ASSERT_TRUE(store_->FailQueued(task, absl::InternalError("another round")).ok());
+    while (wanted.size() < length) {
+      const JobRecord job = Submit(std::min<int32_t>(1 + wanted.size() % 3, length - wanted.size()));
+      for (const TaskRecord& task : job.tasks) wanted.emplace_back(task.id, job);
+    }
+    const uint64_t damaged = wanted[length / 2].second.tasks[0].id;
+    Tamper(absl::StrCat("UPDATE jobs SET request = x'00' WHERE number = ", damaged).c_str());
+    std::erase_if(wanted, [&](const auto& task) { return task.second.tasks[0].id == damaged; });
+    absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(Options());
+    ASSERT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+    queue_.clear();
+    const absl::StatusOr<Recovery> recovery = store_->Recover([&](const QueuedTask& task) {
+      const size_t at = queue_.size();
+      EXPECT_TRUE(at < wanted.size() && wanted[at].first == task.id && same(task, wanted[at].second)) << at;
+      queue_.push_back(task.id);
+    });
+    ASSERT_TRUE(recovery.ok()) << recovery.status();
+    EXPECT_EQ(queue_.size(), wanted.size());
+    EXPECT_EQ(recovery->damaged, static_cast<int64_t>(length - wanted.size()));
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -200,7 +200,7 @@ absl::StatusOr<std::string> SerializeJob(const StoredJob& job) {
 }
 
 absl::StatusOr<StoredJob> ParseStoredJob(absl::string_view bytes) {
-  wire::Job message;
+  static thread_local wire::Job message;  // its memory serves the next one: a recovery reads a million
   if (bytes.size() > size_t{std::numeric_limits<int>::max()} ||
       !message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return Damaged("it cannot be read");

@@ -4,9 +4,8 @@ namespace tessera {
 
 void WaitingTasks::Add(const std::string& key, const WaitingClass& of, const WaitingTask& task, double flops) {
   Key& waiting = keys_[key];
-  waiting.all.insert(task);
-  std::set<WaitingTask>& tasks = waiting.classes[of];
-  tasks.insert(tasks.end(), task);  // it is nearly always the last
+  waiting.classes[of].insert(task);
+  ++waiting.tasks;
   Load& load = loads_[of];
   ++load.tasks;
   load.flops += flops;
@@ -17,7 +16,7 @@ void WaitingTasks::Add(const std::string& key, const WaitingClass& of, const Wai
 
 void WaitingTasks::Remove(const std::string& key, const WaitingClass& of, const WaitingTask& task, double flops) {
   const auto waiting = keys_.find(key);
-  waiting->second.all.erase(task);
+  --waiting->second.tasks;
   const auto tasks = waiting->second.classes.find(of);
   tasks->second.erase(task);
   if (tasks->second.empty()) waiting->second.classes.erase(tasks);
@@ -32,7 +31,7 @@ void WaitingTasks::Remove(const std::string& key, const WaitingClass& of, const 
 }
 
 void WaitingTasks::VisitKeys(absl::FunctionRef<void(const std::string& key, int64_t tasks)> visit) const {
-  for (const auto& [key, waiting] : keys_) visit(key, static_cast<int64_t>(waiting.all.size()));
+  for (const auto& [key, waiting] : keys_) visit(key, waiting.tasks);
 }
 
 std::optional<uint64_t> WaitingTasks::Earliest(const std::string& key,
@@ -56,7 +55,10 @@ std::optional<uint64_t> WaitingTasks::Earliest(const std::string& key,
 
 int64_t WaitingTasks::Rank(const std::string& key, const WaitingTask& task) const {
   const auto waiting = keys_.find(key);
-  return waiting == keys_.end() ? 0 : static_cast<int64_t>(waiting->second.all.order_of_key(task));
+  if (waiting == keys_.end()) return 0;
+  int64_t before = 0;
+  for (const auto& [of, tasks] : waiting->second.classes) before += static_cast<int64_t>(tasks.order_of_key(task));
+  return before;
 }
 
 double WaitingTasks::Flops(absl::FunctionRef<bool(const WaitingClass&)> class_passes) const {

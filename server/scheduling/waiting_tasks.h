@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <tuple>
 
@@ -63,8 +62,8 @@ class WaitingTasks final {
   using Ordered = __gnu_pbds::tree<WaitingTask, __gnu_pbds::null_type, std::less<WaitingTask>, __gnu_pbds::rb_tree_tag,
                                    __gnu_pbds::tree_order_statistics_node_update>;
   struct Key {
-    Ordered all;
-    std::map<WaitingClass, std::set<WaitingTask>> classes;
+    std::map<WaitingClass, Ordered> classes;
+    int64_t tasks = 0;
   };
   struct Load {
     int64_t tasks = 0;

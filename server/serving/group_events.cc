@@ -137,7 +137,7 @@ absl::StatusOr<RunnableTask> DurableImageService::Claim(GroupId group, TaskId id
   }
   if (task == nullptr) return absl::CancelledError("it was cancelled");
   task->attempt = claimed->claim;
-  task->parameters = claimed->parameters;
+  task->parameters = std::make_shared<JobParameters>(claimed->parameters);
   task->group = group;
   metrics_.Observe(ImageStage::kQueue, Now() - task->plan.enqueued);
   trace_.OnClaimed(task->image);
@@ -226,7 +226,7 @@ bool DurableImageService::Persist(const std::function<absl::Status()>& write) {
 
 void DurableImageService::Finish(Finished finished) {
   const absl::Time begun = trace_.Now();
-  const JobParameters& parameters = finished.task.parameters;
+  const JobParameters& parameters = *finished.task.parameters;
   ImageParameters metadata =
       MetadataOf(parameters, finished.started.sampler, finished.model->id, finished.model->description, finished.load);
   const bool lossless = IsLossless(finished.layout, parameters.steps);

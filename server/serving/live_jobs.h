@@ -28,7 +28,7 @@ struct LiveTask {
   int32_t partial_images = 0;
   // Once it is claimed.
   std::optional<TaskAttempt> attempt;
-  JobParameters parameters;
+  std::shared_ptr<const JobParameters> parameters;  // most tasks only wait: they need no room for them
   GroupId group = 0;
   int32_t steps_done = 0;
   int32_t previews = 0;
