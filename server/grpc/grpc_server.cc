@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -81,15 +82,19 @@ class Server final : public GrpcServer {
   }
 
  private:
-  // gRPC's health service keeps a status that it is told.
+  // gRPC's health service keeps a status, and sends it to all who watch whenever it is told.
   void TellHealth() {
     grpc::HealthCheckServiceInterface& health = *server_->GetHealthCheckService();
+    std::optional<bool> told;
     std::unique_lock lock(mutex_);
     while (!draining_) {
       lock.unlock();
       const bool ready = service_.Ready().ok();
-      health.SetServingStatus("", ready);
-      health.SetServingStatus(kServiceName, ready);
+      if (ready != told) {
+        health.SetServingStatus("", ready);
+        health.SetServingStatus(kServiceName, ready);
+        told = ready;
+      }
       lock.lock();
       changed_.wait_for(lock, kHealthPeriod, [this] { return draining_; });
     }

@@ -1,6 +1,10 @@
-// A server whose calendar jumps while it works.
+// A server whose calendar jumps while it works, and one for which an hour without work passes at once.
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
 
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tessera/v1/image_service.grpc.pb.h"
 #include "tests/faults/test_server.h"
 
 namespace tessera {
@@ -17,19 +22,21 @@ namespace {
 class ClockJumpTest : public ::testing::Test {
  protected:
   ClockJumpTest() : server_({.worker = FAKE_WORKER, .groups = {"{model: TINY, layout: \"cfg=2\"}"}}) {
-    server_.Write("clock", std::string(sizeof(int64_t), '\0'));
+    server_.Write("clock", std::string(2 * sizeof(int64_t), '\0'));
     server_.options().orders = absl::StrCat("step-time=20 gate=", server_.folder(), "/gate");
     server_.options().environment = {{"LD_PRELOAD", JUMPING_CLOCK_LIBRARY},
                                      {"JUMPING_CLOCK", server_.folder() + "/clock"}};
   }
 
-  // So far from the machine's own calendar. The file is mapped by others and must stay as long as it is.
-  void JumpTo(absl::Duration far) {
-    const int64_t seconds = absl::ToInt64Seconds(far);
+  // So far from the machine's own calendar, with as much time passed that never jumps. The file is mapped by others and
+  // must stay as long as it is.
+  void SetClock(absl::Duration calendar, absl::Duration passed) {
+    const std::array<int64_t, 2> seconds = {absl::ToInt64Seconds(calendar), absl::ToInt64Seconds(passed)};
     std::fstream file(server_.folder() + "/clock", std::ios::binary | std::ios::in | std::ios::out);
-    file.write(reinterpret_cast<const char*>(&seconds), sizeof(seconds));
+    file.write(reinterpret_cast<const char*>(seconds.data()), sizeof(seconds));
     EXPECT_TRUE(file.flush());
   }
+  void JumpTo(absl::Duration far) { SetClock(far, absl::ZeroDuration()); }
 
   absl::Duration FarAway() {
     return absl::FromUnixSeconds(server_.Get(server_.Submit("late")).at("created_at").as_int64()) - absl::Now();
@@ -68,6 +75,126 @@ TEST_F(ClockJumpTest, IsSeenByTheServerAtItsNextStart) {
   JumpTo(absl::Hours(24 * 365));
   ASSERT_TRUE(server_.Start());
   EXPECT_GT(FarAway(), absl::Hours(24 * 364)) << "the clock of these tests does not jump";
+  EXPECT_EQ(server_.Terminate(), 0);
+}
+
+// grpc.health.v1.Health/Watch, from the answer on that says SERVING.
+class HealthWatch {
+ public:
+  explicit HealthWatch(const std::shared_ptr<grpc::Channel>& channel) : stub_(channel) {
+    call_ = stub_.PrepareCall(&context_, "/grpc.health.v1.Health/Watch", &queue_);
+    call_->StartCall(this);
+    EXPECT_TRUE(Happens());
+    const grpc::Slice request;  // for all services
+    call_->Write(grpc::ByteBuffer(&request, 1), grpc::WriteOptions().set_last_message(), this);
+    EXPECT_TRUE(Happens());
+    do {
+      call_->Read(&answer_, this);
+    } while (Happens() && !Serves());
+    call_->Read(&answer_, this);
+  }
+  ~HealthWatch() {
+    context_.TryCancel();
+    Happens();
+    grpc::Status status;
+    call_->Finish(&status, this);
+    Happens();
+  }
+
+  // It tells nothing more, not even its end.
+  bool IsOpen() {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue_.AsyncNext(&tag, &ok, std::chrono::system_clock::now()) == grpc::CompletionQueue::TIMEOUT;
+  }
+
+ private:
+  bool Serves() const {
+    grpc::Slice bytes;  // HealthCheckResponse{status: SERVING}
+    return answer_.DumpToSingleSlice(&bytes).ok() && std::string(bytes.begin(), bytes.end()) == "\x08\x01";
+  }
+
+  bool Happens() {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue_.AsyncNext(&tag, &ok, std::chrono::system_clock::now() + std::chrono::seconds(60)) ==
+               grpc::CompletionQueue::GOT_EVENT &&
+           ok;
+  }
+
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  grpc::ByteBuffer answer_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+};
+
+grpc::Status GetServerInfo(v1::ImageService::Stub& stub) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  v1::ServerInfo info;
+  return stub.GetServerInfo(&context, {}, &info);
+}
+
+class IdleHourTest : public ClockJumpTest {
+ protected:
+  IdleHourTest() {
+    server_.options().grpc = "{port: 0}";
+    server_.options().orders = "step-time=20";
+    EXPECT_TRUE(server_.Start());
+    server_.WaitUntilReady();
+    EXPECT_EQ(server_.Ended(server_.Submit("warm up")), "done");
+    workers_ = server_.Workers();
+    channel_ = grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_.grpc_port()), grpc::InsecureChannelCredentials());
+    stub_ = v1::ImageService::NewStub(channel_);
+    EXPECT_TRUE(GetServerInfo(*stub_).ok());
+  }
+
+  // For the server and its workers, which see the calendar and the time that never jumps agree.
+  void Pass(absl::Duration time) {
+    passed_ += time;
+    SetClock(passed_, passed_);
+  }
+
+  // Whoever was idle is served as before, by the same processes.
+  void ExpectServed() {
+    EXPECT_EQ(server_.Call("GET", "/readyz").status, 200);
+    EXPECT_EQ(server_.Ended(server_.Submit("late")), "done");
+    const grpc::Status status = GetServerInfo(*stub_);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(server_.Workers(), workers_);
+    EXPECT_EQ(server_.Group().at("restarts").as_int64(), 0);
+  }
+
+  std::vector<pid_t> workers_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::ImageService::Stub> stub_;
+  absl::Duration passed_;
+};
+
+TEST_F(IdleHourTest, AtOnceEndsIdleConnectionsOfHttpAndNothingElse) {
+  HttpTestClient idle(server_.port());
+  ASSERT_EQ(idle.Call("GET", "/livez").status, 200);
+  HealthWatch watch(channel_);
+  Pass(absl::Hours(1));
+  ExpectServed();
+  EXPECT_TRUE(idle.WaitForEnd());
+  EXPECT_TRUE(watch.IsOpen());
+  EXPECT_NEAR(absl::ToDoubleMinutes(FarAway()), 60, 1) << "the clock of this test does not move";
+  EXPECT_EQ(server_.Terminate(), 0);
+}
+
+TEST_F(IdleHourTest, MinuteByMinuteFindsTheServerReadyAllTheWhile) {
+  HttpTestClient idle(server_.port());
+  ASSERT_EQ(idle.Call("GET", "/livez").status, 200);
+  Pass(absl::Minutes(1));
+  EXPECT_EQ(idle.Call("GET", "/livez").status, 200) << "it was idle for less than idle_time";
+  for (int minute = 1; minute < 60; ++minute) {
+    Pass(absl::Minutes(1));
+    EXPECT_EQ(server_.Call("GET", "/readyz").status, 200) << "after minute " << minute;
+  }
+  EXPECT_TRUE(idle.WaitForEnd());
+  ExpectServed();
   EXPECT_EQ(server_.Terminate(), 0);
 }
 

@@ -1,37 +1,119 @@
-// Preloaded into a program: its calendar's time is that of the machine and as many seconds more as the file
-// $JUMPING_CLOCK holds as an int64. Time that never jumps is left alone.
+// Preloaded into a program and what it starts: its calendar's time is that of the machine and as many seconds more as
+// the file $JUMPING_CLOCK holds as its first int64; time that never jumps is ahead by the second one. Waits end when
+// the program's own time says so: none asks the kernel for longer than kSlice, and times that are not from now on are
+// taken back to the machine's. These are the waits of gRPC, Abseil, Asio and the standard library; sleeps, which the
+// server makes short, are left alone.
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdarg>
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
 
 namespace {
 
-int64_t Jumped() {
+constexpr int64_t kMillisecond = 1000000, kSecond = 1000 * kMillisecond;
+constexpr int64_t kSlice = 20 * kMillisecond;
+
+// What would be called without this library.
+template <class Function>
+Function* Next(Function* /*ours*/, const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+bool IsCalendar(clockid_t clock) { return clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE; }
+
+bool NeverJumps(clockid_t clock) {
+  return clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE || clock == CLOCK_MONOTONIC_RAW ||
+         clock == CLOCK_BOOTTIME;
+}
+
+// In seconds.
+int64_t Ahead(clockid_t clock) {
   static const volatile int64_t* const seconds = []() -> const volatile int64_t* {
     const char* name = std::getenv("JUMPING_CLOCK");
     const int file = name == nullptr ? -1 : open(name, O_RDONLY | O_CLOEXEC);
     if (file < 0) return nullptr;
-    void* mapped = mmap(nullptr, sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
+    void* mapped = mmap(nullptr, 2 * sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
     close(file);
     return mapped == MAP_FAILED ? nullptr : static_cast<const volatile int64_t*>(mapped);
   }
   ();
-  return seconds == nullptr ? 0 : *seconds;
+  if (seconds == nullptr) return 0;
+  return IsCalendar(clock) ? seconds[0] : NeverJumps(clock) ? seconds[1] : 0;
+}
+
+int64_t Nanoseconds(const timespec& time) {
+  return std::min<int64_t>(time.tv_sec, INT64_MAX / kSecond - 1) * kSecond + time.tv_nsec;
+}
+
+timespec Timespec(int64_t nanoseconds) { return {.tv_sec = nanoseconds / kSecond, .tv_nsec = nanoseconds % kSecond}; }
+
+// The program's own.
+int64_t Now(clockid_t clock) {
+  timespec now;
+  clock_gettime(clock, &now);
+  return Nanoseconds(now);
+}
+
+// At the latest a slice from now, on the machine's clock.
+timespec EndOfSlice(clockid_t clock, int64_t program_end) {
+  const int64_t end = std::min(program_end, Now(clock) + kSlice) - Ahead(clock) * kSecond;
+  return Timespec(std::max<int64_t>(end, 0));
+}
+
+// Calls `wait(milliseconds)` until it returns something else than 0 or the time is over.
+template <class Wait>
+int InSlices(int milliseconds, const Wait& wait) {
+  if (milliseconds <= 0) return wait(milliseconds);
+  const int64_t end = Now(CLOCK_MONOTONIC) + milliseconds * kMillisecond;
+  while (true) {
+    const int64_t left = std::clamp<int64_t>(end - Now(CLOCK_MONOTONIC), 0, kSlice);
+    const int result = wait(static_cast<int>((left + kMillisecond - 1) / kMillisecond));
+    if (result != 0 || left == 0) return result;
+  }
 }
 
 }  // namespace
 
 extern "C" {
 
+long syscall(long number, ...) noexcept {
+  static const auto next = Next(syscall, "syscall");
+  long arguments[6];
+  va_list list;
+  va_start(list, number);
+  for (long& argument : arguments) argument = va_arg(list, long);
+  va_end(list);
+  const auto call = [&](long time) {
+    return next(number, arguments[0], arguments[1], arguments[2], time, arguments[4], arguments[5]);
+  };
+  const bool until = number == SYS_futex && (arguments[1] & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET && arguments[3] != 0;
+  if (!until) return call(arguments[3]);
+  const clockid_t clock = (arguments[1] & FUTEX_CLOCK_REALTIME) != 0 ? CLOCK_REALTIME : CLOCK_MONOTONIC;
+  const int64_t end = Nanoseconds(*reinterpret_cast<const timespec*>(arguments[3]));
+  const timespec slice = EndOfSlice(clock, end);
+  const long result = call(reinterpret_cast<long>(&slice));
+  // Who waits so looks again after a signal.
+  if (result == -1 && errno == ETIMEDOUT && Now(clock) < end) errno = EINTR;
+  return result;
+}
+
 int clock_gettime(clockid_t clock, timespec* time) noexcept {
   const int result = static_cast<int>(syscall(SYS_clock_gettime, clock, time));
-  if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) time->tv_sec += Jumped();
+  if (result == 0) time->tv_sec += Ahead(clock);
   return result;
 }
 
@@ -47,5 +129,31 @@ time_t time(time_t* seconds) noexcept {
   clock_gettime(CLOCK_REALTIME, &now);
   if (seconds != nullptr) *seconds = now.tv_sec;
   return now.tv_sec;
+}
+
+int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock, const timespec* time) {
+  static const auto next = Next(pthread_cond_clockwait, "pthread_cond_clockwait");
+  const int64_t end = Nanoseconds(*time);
+  const timespec slice = EndOfSlice(clock, end);
+  const int result = next(condition, mutex, clock, &slice);
+  return result == ETIMEDOUT && Now(clock) < end ? 0 : result;  // woken for nothing, as it may be at any time
+}
+
+int poll(pollfd* files, nfds_t count, int milliseconds) {
+  static const auto next = Next(poll, "poll");
+  return InSlices(milliseconds, [&](int slice) { return next(files, count, slice); });
+}
+
+int epoll_wait(int epoll, epoll_event* events, int count, int milliseconds) {
+  static const auto next = Next(epoll_wait, "epoll_wait");
+  return InSlices(milliseconds, [&](int slice) { return next(epoll, events, count, slice); });
+}
+
+// Asio looks at its own clock when the timer goes off, and sets it again.
+int timerfd_settime(int timer, int flags, const itimerspec* time, itimerspec* before) noexcept {
+  static const auto next = Next(timerfd_settime, "timerfd_settime");
+  itimerspec sooner = *time;
+  if (flags == 0) sooner.it_value = Timespec(std::min(Nanoseconds(time->it_value), kSlice));
+  return next(timer, flags, &sooner, before);
 }
 }
