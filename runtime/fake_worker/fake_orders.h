@@ -10,6 +10,8 @@
 //   CALL=die                SIGKILL
 //   CALL=hang               never answers
 //   start=warn              the job is started with a warning
+//   when=FILE               calls go wrong only while FILE exists
+//   faults=FILE             a line more in this file whenever one goes wrong
 //   any-model               describes folders that do not exist, too
 //   exit=CODE               ends before it listens
 //   mute                    never listens

@@ -240,6 +240,10 @@ class FakeHandler final : public CommandHandler {
   absl::Status Obey(const std::string& call, const std::string& prompt = "") {
     const std::string fault = orders_.Fault(call, prompt);
     if (fault.empty() || fault == "warn") return absl::OkStatus();
+    if (orders_.Has("when") && access(orders_.Text("when").c_str(), F_OK) != 0) return absl::OkStatus();
+    if (const std::string file = orders_.Text("faults"); !file.empty()) {
+      std::ofstream(file, std::ios::app) << fault << " in " << call << std::endl;
+    }
     if (fault == "error") return absl::InvalidArgumentError(absl::StrCat(call, " fails as it was told to"));
     if (fault == "throw") throw std::runtime_error(call + " throws as it was told to\nframe #0: secret");
     if (fault == "exhausted") throw std::bad_alloc();

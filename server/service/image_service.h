@@ -132,7 +132,8 @@ class ImageService {
   // OK, or UNAVAILABLE with the reason: what /readyz and the gRPC health service say. Never waits for a device.
   virtual absl::Status Ready() = 0;
 
-  // One real, tiny step on every rank of every group; OK or what failed first. May take seconds.
+  // One real, tiny step on every rank of every group; OK, UNAVAILABLE with what failed first, or DEADLINE_EXCEEDED
+  // after a minute.
   virtual absl::Status Probe() = 0;
 
   // The service's own metrics in Prometheus' text format, complete families; the edges add theirs behind.

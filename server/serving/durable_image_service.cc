@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/steady_time.h"
 #include "server/jobs/clock.h"
 #include "server/jobs/job_store.h"
 #include "server/scheduling/cost_model.h"
@@ -359,8 +360,9 @@ absl::Status DurableImageService::Ready() {
 }
 
 absl::Status DurableImageService::Probe() {
+  const absl::Duration deadline = SteadyNow() + kProbePatience;
   for (const std::unique_ptr<GroupRunner>& runner : runners_) {
-    if (absl::Status answered = runner->Probe(kProbePatience); !answered.ok()) return answered;
+    if (absl::Status answered = runner->Probe(deadline - SteadyNow()); !answered.ok()) return answered;
   }
   return absl::OkStatus();
 }

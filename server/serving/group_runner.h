@@ -107,7 +107,8 @@ class GroupRunner {
   // The one of the options, until the guard has stopped it: then one rank goes on.
   Layout layout() const;
 
-  // One real step of the smallest image, between the steps of the jobs. UNAVAILABLE where the group is not ready.
+  // One real step of the smallest image, between the steps of the jobs. UNAVAILABLE where the group is not ready
+  // or the step fails, DEADLINE_EXCEEDED where there is no answer in time.
   absl::Status Probe(absl::Duration patience);
 
  private:

@@ -270,7 +270,9 @@ absl::Status GroupRunner::Probe(absl::Duration patience) {
   if (answer.wait_for(absl::ToChronoMilliseconds(patience)) != std::future_status::ready) {
     return absl::DeadlineExceededError(absl::StrCat("group ", options_.name, " gave no answer"));
   }
-  return answer.get();
+  const absl::Status status = answer.get();
+  if (status.ok()) return status;
+  return absl::UnavailableError(absl::StrCat("group ", options_.name, ": ", std::string(status.message())));
 }
 
 }  // namespace tessera

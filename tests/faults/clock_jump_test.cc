@@ -3,17 +3,15 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
-#include <array>
 #include <chrono>
-#include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tessera/v1/image_service.grpc.pb.h"
+#include "tests/faults/moved_clock.h"
 #include "tests/faults/test_server.h"
 
 namespace tessera {
@@ -21,28 +19,16 @@ namespace {
 
 class ClockJumpTest : public ::testing::Test {
  protected:
-  ClockJumpTest() : server_({.worker = FAKE_WORKER, .groups = {"{model: TINY, layout: \"cfg=2\"}"}}) {
-    server_.Write("clock", std::string(2 * sizeof(int64_t), '\0'));
+  ClockJumpTest() : server_({.worker = FAKE_WORKER, .groups = {"{model: TINY, layout: \"cfg=2\"}"}}), clock_(server_) {
     server_.options().orders = absl::StrCat("step-time=20 gate=", server_.folder(), "/gate");
-    server_.options().environment = {{"LD_PRELOAD", JUMPING_CLOCK_LIBRARY},
-                                     {"JUMPING_CLOCK", server_.folder() + "/clock"}};
   }
-
-  // So far from the machine's own calendar, with as much time passed that never jumps. The file is mapped by others and
-  // must stay as long as it is.
-  void SetClock(absl::Duration calendar, absl::Duration passed) {
-    const std::array<int64_t, 2> seconds = {absl::ToInt64Seconds(calendar), absl::ToInt64Seconds(passed)};
-    std::fstream file(server_.folder() + "/clock", std::ios::binary | std::ios::in | std::ios::out);
-    file.write(reinterpret_cast<const char*>(seconds.data()), sizeof(seconds));
-    EXPECT_TRUE(file.flush());
-  }
-  void JumpTo(absl::Duration far) { SetClock(far, absl::ZeroDuration()); }
 
   absl::Duration FarAway() {
     return absl::FromUnixSeconds(server_.Get(server_.Submit("late")).at("created_at").as_int64()) - absl::Now();
   }
 
   TestServer server_;
+  MovedClock clock_;
 };
 
 TEST_F(ClockJumpTest, EndsNoJobNoWorkerAndNoWait) {
@@ -57,7 +43,7 @@ TEST_F(ClockJumpTest, EndsNoJobNoWorkerAndNoWait) {
     WaitUntil("a job that runs", [&] { return server_.StatusOf(running) == "running"; });
     // Whoever looks at the clock looks before and after; absl::Now asks the system every two seconds.
     absl::SleepFor(absl::Milliseconds(500));
-    JumpTo(far);
+    clock_.JumpTo(far);
     absl::SleepFor(absl::Seconds(3));
     server_.Write("gate", "");
     EXPECT_EQ(server_.Ended(running), "done");
@@ -72,7 +58,7 @@ TEST_F(ClockJumpTest, EndsNoJobNoWorkerAndNoWait) {
 }
 
 TEST_F(ClockJumpTest, IsSeenByTheServerAtItsNextStart) {
-  JumpTo(absl::Hours(24 * 365));
+  clock_.JumpTo(absl::Hours(24 * 365));
   ASSERT_TRUE(server_.Start());
   EXPECT_GT(FarAway(), absl::Hours(24 * 364)) << "the clock of these tests does not jump";
   EXPECT_EQ(server_.Terminate(), 0);
@@ -150,12 +136,6 @@ class IdleHourTest : public ClockJumpTest {
     EXPECT_TRUE(GetServerInfo(*stub_).ok());
   }
 
-  // For the server and its workers, which see the calendar and the time that never jumps agree.
-  void Pass(absl::Duration time) {
-    passed_ += time;
-    SetClock(passed_, passed_);
-  }
-
   // Whoever was idle is served as before, by the same processes.
   void ExpectServed() {
     EXPECT_EQ(server_.Call("GET", "/readyz").status, 200);
@@ -169,14 +149,13 @@ class IdleHourTest : public ClockJumpTest {
   std::vector<pid_t> workers_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::ImageService::Stub> stub_;
-  absl::Duration passed_;
 };
 
 TEST_F(IdleHourTest, AtOnceEndsIdleConnectionsOfHttpAndNothingElse) {
   HttpTestClient idle(server_.port());
   ASSERT_EQ(idle.Call("GET", "/livez").status, 200);
   HealthWatch watch(channel_);
-  Pass(absl::Hours(1));
+  clock_.Pass(absl::Hours(1));
   ExpectServed();
   EXPECT_TRUE(idle.WaitForEnd());
   EXPECT_TRUE(watch.IsOpen());
@@ -187,10 +166,10 @@ TEST_F(IdleHourTest, AtOnceEndsIdleConnectionsOfHttpAndNothingElse) {
 TEST_F(IdleHourTest, MinuteByMinuteFindsTheServerReadyAllTheWhile) {
   HttpTestClient idle(server_.port());
   ASSERT_EQ(idle.Call("GET", "/livez").status, 200);
-  Pass(absl::Minutes(1));
+  clock_.Pass(absl::Minutes(1));
   EXPECT_EQ(idle.Call("GET", "/livez").status, 200) << "it was idle for less than idle_time";
   for (int minute = 1; minute < 60; ++minute) {
-    Pass(absl::Minutes(1));
+    clock_.Pass(absl::Minutes(1));
     EXPECT_EQ(server_.Call("GET", "/readyz").status, 200) << "after minute " << minute;
   }
   EXPECT_TRUE(idle.WaitForEnd());

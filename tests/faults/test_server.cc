@@ -65,7 +65,7 @@ std::vector<pid_t> TestServer::Workers() const {
 std::unique_ptr<ChildProcess> TestServer::Launch() {
   std::string config =
       absl::StrCat("data_folder: ", folder_.path(), "/data\ncertify: off\nlisten:\n  http: {port: 0}\n",
-                   "  grpc: ", options_.grpc, "\n  admin: off\n", options_.settings, "groups:\n");
+                   "  grpc: ", options_.grpc, "\n  admin: ", options_.admin, "\n", options_.settings, "groups:\n");
   for (const std::string& group : options_.groups) absl::StrAppend(&config, "  - ", group, "\n");
   Write("tessera.yaml",
         absl::StrReplaceAll(config, {{"TINY", folder_ / "models/tiny"}, {"OTHER", folder_ / "models/other"}}));
@@ -96,6 +96,7 @@ bool TestServer::TryStart() {
   const boost::json::value ports = boost::json::parse(process_->output());
   port_ = static_cast<uint16_t>(ports.at("http").as_int64());
   grpc_port_ = static_cast<uint16_t>(ports.at("grpc").as_int64());
+  admin_port_ = static_cast<uint16_t>(ports.at("admin").as_int64());
   return true;
 }
 

@@ -27,9 +27,9 @@ struct TestServerOptions {
   std::string orders;         // of the fake worker
   bool fake_workers = false;  // by --fake-workers, which finds them itself; `worker` says which are its own
   std::vector<std::string>
-      groups;                // of the configuration, "{model: …, layout: serial}"; "TINY": the fake worker's model
-  std::string settings;      // further lines of the configuration
-  std::string grpc = "off";  // of the configuration
+      groups;            // of the configuration, "{model: …, layout: serial}"; "TINY": the fake worker's model
+  std::string settings;  // further lines of the configuration
+  std::string grpc = "off", admin = "off";         // of the configuration
   std::vector<std::string> arguments;              // of `tessera serve`, beside its configuration
   std::map<std::string, std::string> environment;  // of it, beside what it needs
 };
@@ -68,6 +68,7 @@ class TestServer {
 
   uint16_t port() const { return port_; }
   uint16_t grpc_port() const { return grpc_port_; }
+  uint16_t admin_port() const { return admin_port_; }
   std::vector<pid_t> Workers() const;
   std::string folder() const { return folder_.path(); }
   void Write(const std::string& name, const std::string& text) const;
@@ -81,7 +82,7 @@ class TestServer {
   TestServerOptions options_;
   TestFolder folder_;
   std::unique_ptr<ChildProcess> process_;
-  std::atomic<uint16_t> port_ = 0, grpc_port_ = 0;
+  std::atomic<uint16_t> port_ = 0, grpc_port_ = 0, admin_port_ = 0;
 };
 
 }  // namespace tessera
