@@ -68,7 +68,7 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
 }
 
 ChildProcess::~ChildProcess() {
-  if (!ended_) {
+  if (!code_.has_value()) {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
@@ -91,6 +91,7 @@ bool ChildProcess::WaitForOutput(const std::string& text) {
 }
 
 int ChildProcess::Wait() {
+  if (code_.has_value()) return *code_;
   char buffer[4096];
   ssize_t got = 1;
   while (got > 0 && Readable(output_pipe_)) {
@@ -106,11 +107,13 @@ int ChildProcess::Wait() {
   }
   int status = 0;
   waitpid(pid_, &status, 0);
-  ended_ = true;
-  return WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
+  code_ = WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
+  return *code_;
 }
 
-void ChildProcess::Signal(int signal) { kill(pid_, signal); }
+void ChildProcess::Signal(int signal) {
+  if (!code_.has_value()) kill(pid_, signal);
+}
 
 std::string ChildProcess::errors() const {
   std::string text(static_cast<size_t>(lseek(errors_file_, 0, SEEK_END)), '\0');

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,10 +29,10 @@ class ChildProcess {
   // Reads until standard output holds `text`. False at its end.
   bool WaitForOutput(const std::string& text);
 
-  // Until it has ended: its exit code, or 1000 + the signal that killed it.
+  // Until it has ended: its exit code, or 1000 + the signal that killed it; the same whenever it is asked again.
   int Wait();
 
-  void Signal(int signal);
+  void Signal(int signal);  // nothing after Wait: another process may have its id
 
   pid_t pid() const { return pid_; }
   const std::string& output() const { return output_; }  // read so far
@@ -40,8 +41,8 @@ class ChildProcess {
  private:
   pid_t pid_ = -1;
   int output_pipe_ = -1;
-  int errors_file_ = -1;  // without a name
-  bool ended_ = false;
+  int errors_file_ = -1;     // without a name
+  std::optional<int> code_;  // of its end
   std::string output_;
 };
 
