@@ -21,6 +21,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/faults/holdings.h"
 #include "tests/faults/test_server.h"
 #include "tests/faults/trend.h"
 
@@ -30,33 +31,6 @@ namespace {
 constexpr int kKinds = 6;  // different requests
 constexpr int kClients = 6;
 constexpr absl::Duration kSampled = absl::Seconds(1);
-
-// What one process holds.
-struct Holdings {
-  double resident_mib = 0;
-  double descriptors = 0;
-  double threads = 0;
-  double segments = 0;  // of shared memory, mapped
-};
-
-// Nothing once the process has gone.
-std::optional<Holdings> HoldingsOf(pid_t pid) {
-  const std::string folder = absl::StrCat("/proc/", pid);
-  Holdings holdings;
-  std::ifstream status(folder + "/status");
-  for (std::string line; std::getline(status, line);) {
-    const auto value = [&] { return std::strtod(line.c_str() + line.find(':') + 1, nullptr); };
-    if (absl::StartsWith(line, "VmRSS:")) holdings.resident_mib = value() / 1024;
-    if (absl::StartsWith(line, "Threads:")) holdings.threads = value();
-  }
-  std::ifstream maps(folder + "/maps");
-  for (std::string line; std::getline(maps, line);) holdings.segments += absl::StrContains(line, "memfd:tessera");
-  std::error_code error;
-  const std::filesystem::directory_iterator files(folder + "/fd", error);
-  if (error || holdings.resident_mib == 0) return std::nullopt;
-  holdings.descriptors = static_cast<double>(std::distance(files, std::filesystem::directory_iterator()));
-  return holdings;
-}
 
 std::string Fields(int kind) {
   return absl::StrCat(R"("prompt": "red apple )", kind, R"(", "size": "64x64", "num_inference_steps": )", 4 + kind,
