@@ -4,7 +4,7 @@
 #
 #   scripts/setup.sh [--preset NAME] [--checks] [TARGET …]
 #     --preset NAME   a preset of CMakePresets.json (release)
-#     --checks        also the packages that the format and lint checks need
+#     --checks        also what the checks and the tests need: clang's tools, and nginx, unpacked into .deps/ and not installed
 #     TARGET …        build only these; everything without
 #
 # Environment: TESSERA_SKIP_PACKAGES=1 leaves the system's packages alone (another distribution, no rights);
@@ -159,6 +159,19 @@ else
       stop_with_log "apt-get could not install: ${missing[*]}"
     fi
     finish "installed ${#missing[@]} ($(seconds))"
+  fi
+fi
+
+# nginx is for the test of the documents' example. Installed, it would start to serve this machine's port 80.
+if ((checks)) && [[ ${TESSERA_SKIP_PACKAGES:-0} != 1 && ! -x .deps/nginx/usr/sbin/nginx ]]; then
+  rm -rf .deps/nginx
+  mkdir -p .deps/nginx
+  unpack_nginx() { (cd .deps/nginx && apt-get download nginx && dpkg -x nginx_*.deb . && rm nginx_*.deb) >>"$log" 2>&1; }
+  if ! unpack_nginx; then
+    as_root=()
+    ((EUID == 0)) || as_root=(sudo -n)
+    "${as_root[@]}" apt-get update >>"$log" 2>&1 || true
+    unpack_nginx || stop_with_log "apt-get could not fetch the package nginx, which a test needs."
   fi
 fi
 
