@@ -5,15 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/steady_time.h"
-#include "server/worker_process.h"
 
 namespace tessera {
 namespace {
 
-// How long workers outlive a server that ends without a word.
-constexpr absl::Duration kLinger = absl::Seconds(10);
-// For the connection to workers that listen already.
-constexpr absl::Duration kAdoptionPatience = absl::Seconds(5);
 // A group that has made an image, or stood ready for so long, starts again at once when it dies.
 constexpr absl::Duration kHealthy = absl::Minutes(5);
 
@@ -145,103 +140,6 @@ void GroupRunner::Run() {
     ++restarts_;
   }
   if (!is_refused()) SetState("stopped");
-}
-
-WorkerGroupOptions GroupRunner::ServingOptions() const {
-  return {.layout = layout(),
-          .progress = options_.progress,
-          .linger = options_.records.empty() ? absl::ZeroDuration() : kLinger};
-}
-
-absl::Status GroupRunner::Use(const std::shared_ptr<WorkerGroup>& group) {
-  std::shared_ptr<WorkerGroup> before;  // ends without the lock
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (stopping_) return absl::CancelledError("the server ends");
-  before = std::exchange(group_, group);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupRunner::OpenGroup(const WorkerGroupOptions& options) {
-  absl::StatusOr<std::unique_ptr<WorkerGroup>> started = WorkerGroup::Start(options);
-  if (!started.ok()) return started.status();
-  std::shared_ptr<WorkerGroup> group = *std::move(started);
-  if (absl::Status used = Use(group); !used.ok()) return used;
-  if (options.linger > absl::ZeroDuration()) KeepRecord(/*loaded=*/false);
-  if (absl::Status connected = group->Connect(options_.start_patience); !connected.ok()) return connected;
-  trace_.OnWorkers(group->Pids());
-  return group;
-}
-
-absl::Status GroupRunner::CheckLayout() {
-  const VerificationRequest request = {.model = options_.model, .load = options_.load, .layout = layout()};
-  const absl::StatusOr<CertificateSubject> subject = SubjectOf(request, WorkerProgram());
-  if (!subject.ok()) return subject.status();
-  subject_ = *subject;
-  const auto open = [this](const Layout& layout) {
-    return OpenGroup({.layout = layout, .progress = options_.progress});
-  };
-  const VerificationHost host = {.open = open,
-                                 .tell = [this](const std::string& text) { SetState("certifying", text); }};
-  const absl::StatusOr<bool> certified =
-      Certify(request, *subject, options_.certify, CertificateFolder(options_.certificates), host, log_);
-  if (!certified.ok()) return certified.status();
-  std::lock_guard<std::mutex> lock(mutex_);
-  certified_ = *certified;
-  return absl::OkStatus();
-}
-
-absl::Status GroupRunner::Open() {
-  if (absl::Status checked = CheckLayout(); !checked.ok()) return checked;
-  if (std::exchange(may_adopt_, false)) {
-    const absl::Status adopted = Adopt();
-    if (adopted.ok()) return adopted;
-    if (Stopping()) return absl::CancelledError("the server ends");
-    if (adopted.code() != absl::StatusCode::kNotFound) {
-      log_(absl::StrCat("group ", options_.name,
-                        ": workers of the server before are not adopted: ", std::string(adopted.message())));
-    }
-    Use(nullptr).IgnoreError();
-  }
-  SetState("loading");
-  const absl::StatusOr<std::shared_ptr<WorkerGroup>> group = OpenGroup(ServingOptions());
-  if (!group.ok()) return group.status();
-  if (absl::Status loaded = (*group)->Load(options_.load).status(); !loaded.ok()) return loaded;
-  if (absl::Status warm = WarmUp(); !warm.ok()) return warm;
-  KeepRecord(/*loaded=*/true);
-  return absl::OkStatus();
-}
-
-// Whatever is found and not adopted is ended: it holds the memory that the model needs.
-absl::Status GroupRunner::Adopt() {
-  if (options_.records.empty()) return absl::NotFoundError("workers end with the server");
-  const absl::StatusOr<GroupRecord> record = record_.Find();
-  if (!record.ok()) return record.status();
-  absl::StatusOr<std::unique_ptr<WorkerGroup>> found = WorkerGroup::Adopt(ServingOptions(), record->workers);
-  if (!found.ok()) return found.status();
-  const std::shared_ptr<WorkerGroup> group = *std::move(found);
-  if (!record->loaded) return absl::FailedPreconditionError("they have not loaded their model");
-  if (record->subject != subject_ || record->load != LoadText(options_.load)) {
-    return absl::FailedPreconditionError("they were started for something else");
-  }
-  if (absl::Status used = Use(group); !used.ok()) return used;
-  if (absl::Status connected = group->Connect(kAdoptionPatience); !connected.ok()) return connected;
-  if (absl::Status resumed = group->Resume(); !resumed.ok()) return resumed;
-  trace_.OnWorkers(group->Pids());
-  KeepRecord(/*loaded=*/true);
-  log_(absl::StrCat("group ", options_.name, ": workers of the server before are adopted with their model"));
-  return absl::OkStatus();
-}
-
-// Without it the group serves as well, and is not adopted.
-void GroupRunner::KeepRecord(bool loaded) {
-  if (options_.records.empty()) return;
-  const GroupRecord record = {
-      .subject = subject_, .load = LoadText(options_.load), .workers = group_->Identities(), .loaded = loaded};
-  if (options_.at_point) options_.at_point("record.before");
-  if (absl::Status kept = record_.Keep(record); !kept.ok()) {
-    log_(absl::StrCat("group ", options_.name, ": ", std::string(kept.message())));
-  }
-  if (options_.at_point) options_.at_point("record.after");
 }
 
 }  // namespace tessera
