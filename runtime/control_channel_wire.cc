@@ -305,6 +305,9 @@ void ToWire(const ModelDescription& description, internal::ModelDescription* wir
 void ToWire(const Loaded& loaded, internal::Loaded* wire) {
   wire->set_seconds(loaded.seconds);
   wire->set_weight_bytes(loaded.weight_bytes);
+  if (!loaded.room.has_value()) return;
+  wire->mutable_room()->set_most(loaded.room->most);
+  wire->mutable_room()->set_free(loaded.room->free);
 }
 
 void ToWire(const JobStarted& started, internal::JobStarted* wire) {

@@ -75,14 +75,16 @@ absl::StatusOr<at::Device> OpenDevice(const std::string& name, const std::string
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
 }
 
-std::optional<int64_t> FreeDeviceBytes(at::Device device, const std::string& plugin) {
+std::optional<DeviceMemory> ReadDeviceMemory(at::Device device, const std::string& plugin) {
   if (!device.is_cuda()) return std::nullopt;
   void* library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (library == nullptr) return std::nullopt;
-  const auto free_bytes = reinterpret_cast<CudaPluginFreeBytes>(dlsym(library, kCudaPluginFreeBytesName));
-  const long long bytes = free_bytes == nullptr ? -1 : free_bytes(device.index());
+  const auto read = reinterpret_cast<CudaPluginMemory>(dlsym(library, kCudaPluginMemoryName));
+  long long free = 0, total = 0;
+  const bool known = read != nullptr && read(device.index(), &free, &total) == 0;
   dlclose(library);
-  return bytes < 0 ? std::nullopt : std::optional<int64_t>(bytes);
+  if (!known) return std::nullopt;
+  return DeviceMemory{.total = total, .free = free};
 }
 
 }  // namespace tessera

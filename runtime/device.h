@@ -21,7 +21,12 @@ std::string CudaPluginPath();
 // libraries, driver and device is missing. A CUDA device and a stream of its own become current for the calling thread.
 absl::StatusOr<at::Device> OpenDevice(const std::string& name, const std::string& plugin = CudaPluginPath());
 
-// Bytes of an opened device's own memory that can still be had; nothing for the host, and where nobody can tell.
-std::optional<int64_t> FreeDeviceBytes(at::Device device, const std::string& plugin = CudaPluginPath());
+struct DeviceMemory {
+  int64_t total = 0;
+  int64_t free = 0;  // can still be had
+};
+
+// Bytes of an opened device's own memory; nothing for the host, and where nobody can tell.
+std::optional<DeviceMemory> ReadDeviceMemory(at::Device device, const std::string& plugin = CudaPluginPath());
 
 }  // namespace tessera

@@ -48,6 +48,18 @@ TEST(OpenDeviceTest, ThePluginsReasonFollowsTheDevicesName) {
   EXPECT_EQ(Refusal("cuda:7", Fake("")), "device is cuda:7; reason 7");
 }
 
+TEST(DeviceMemoryTest, ThePluginTellsWhatADeviceHasAndWhatIsFree) {
+  const absl::StatusOr<at::Device> device = OpenDevice("cuda", Fake(""));
+  ASSERT_TRUE(device.ok()) << device.status();
+  const std::optional<DeviceMemory> memory = ReadDeviceMemory(*device, Fake(""));
+  ASSERT_TRUE(memory.has_value());
+  EXPECT_EQ(memory->total, 8);
+  EXPECT_EQ(memory->free, 3);
+  EXPECT_FALSE(ReadDeviceMemory(at::Device(at::kCUDA, 1), Fake("")).has_value()) << "the plug-in cannot tell";
+  EXPECT_FALSE(ReadDeviceMemory(*device, "missing").has_value());
+  EXPECT_FALSE(ReadDeviceMemory(at::Device(at::kCPU), Fake("")).has_value());
+}
+
 TEST(OpenDeviceTest, AMissingPluginIsCalledMissing) {
   EXPECT_THAT(Refusal("cuda", "/nonexistent/libtessera_cuda.so"),
               AllOf(HasSubstr("plug-in (libtessera_cuda.so) is not installed"), Not(HasSubstr("nonexistent"))));

@@ -110,6 +110,14 @@ absl::Status CheckParameters(const JobParameters& parameters, const FamilyDescri
   return absl::OkStatus();
 }
 
+// What is free counts in any case: some of the weights may be in the host's memory.
+std::optional<DeviceRoom> RoomBeside(int64_t weights, at::Device device) {
+  const std::optional<DeviceMemory> memory = ReadDeviceMemory(device);
+  if (!memory) return std::nullopt;
+  return DeviceRoom{.most = static_cast<uint64_t>(std::max(memory->total - weights, memory->free)),
+                    .free = static_cast<uint64_t>(memory->free)};
+}
+
 }  // namespace
 
 Engine::Engine(const WorkerRank& place)
@@ -177,7 +185,9 @@ absl::Status Engine::CheckMemory(const ModelFolder& folder, const LoadParameters
     if (!other.ok()) return other.status();
     memory = ReadMachineMemory().Without(other->host.peak * (mesh_.world_size() - 1));
   }
-  const absl::Status fits = CheckFits(*plan, memory, FreeDeviceBytes(device));
+  const std::optional<DeviceMemory> on_device = ReadDeviceMemory(device);
+  const absl::Status fits =
+      CheckFits(*plan, memory, on_device ? std::optional<int64_t>(on_device->free) : std::nullopt);
   const at::Tensor verdicts =
       groups_.world.AllGather(at::full({1}, fits.ok() ? 1 : 0, at::kLong), std::vector<int64_t>(mesh_.world_size(), 1));
   if (fits.ok() && !verdicts.all().item<bool>()) return absl::AbortedError("the model does not fit on another rank");
@@ -241,7 +251,10 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
                                                            .patches = place_.layout.patches,
                                                            .warmup = place_.layout.warmup,
                                                            .recorder = recorder_.get()});
-    return Loaded{.seconds = watch.seconds(), .weight_bytes = static_cast<uint64_t>(model_->family->weight_bytes())};
+    const int64_t weights = model_->family->weight_bytes();
+    return Loaded{.seconds = watch.seconds(),
+                  .weight_bytes = static_cast<uint64_t>(weights),
+                  .room = RoomBeside(weights, *device)};
   });
 }
 

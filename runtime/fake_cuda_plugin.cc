@@ -1,4 +1,4 @@
-// Answers as the CUDA plug-in would: device 0 can be opened, any other is refused with a message.
+// Answers as the CUDA plug-in would: device 0 can be opened and has memory, any other is refused with a message.
 #include <cstddef>
 #include <cstdio>
 
@@ -11,4 +11,11 @@ extern "C" int TesseraCudaOpen(int device, char* message, size_t message_size) {
   if (device == 0) return 0;
   std::snprintf(message, message_size, "reason %d", device);
   return 1;
+}
+
+extern "C" int TesseraCudaMemory(int device, long long* free_bytes, long long* total_bytes) {
+  if (device != 0) return 1;
+  *free_bytes = 3;
+  *total_bytes = 8;
+  return 0;
 }

@@ -191,7 +191,7 @@ absl::StatusOr<Loaded> WorkerClient::Load(const LoadParameters& parameters) {
   ToWire(parameters, command.mutable_load());
   absl::StatusOr<Reply> reply = connection_->Call(std::move(command), Reply::kLoaded);
   if (!reply.ok()) return reply.status();
-  return Loaded{.seconds = reply->loaded().seconds(), .weight_bytes = reply->loaded().weight_bytes()};
+  return FromWire(reply->loaded());
 }
 
 absl::StatusOr<JobStarted> WorkerClient::StartJob(uint64_t job, const JobParameters& parameters) {

@@ -172,6 +172,16 @@ absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire
   return description;
 }
 
+absl::StatusOr<Loaded> FromWire(const internal::Loaded& wire) {
+  Loaded loaded = {.seconds = wire.seconds(), .weight_bytes = wire.weight_bytes()};
+  if (!wire.has_room()) return loaded;
+  if (wire.room().most() < 1 || wire.room().free() > wire.room().most()) {
+    return ProtocolError("a device without a legal size of its memory");
+  }
+  loaded.room = {.most = wire.room().most(), .free = wire.room().free()};
+  return loaded;
+}
+
 absl::StatusOr<JobStarted> FromWire(const internal::JobStarted& wire) {
   if (wire.height() < 1 || wire.height() > kMaxSide || wire.width() < 1 || wire.width() > kMaxSide) {
     return ProtocolError("a job started without a legal size");

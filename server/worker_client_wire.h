@@ -15,6 +15,7 @@ absl::Status ProtocolError(absl::string_view what);
 
 absl::Status FromWire(const internal::Error& error);
 absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire);
+absl::StatusOr<Loaded> FromWire(const internal::Loaded& wire);
 absl::StatusOr<JobStarted> FromWire(const internal::JobStarted& wire);
 
 void ToWire(const LoadParameters& parameters, internal::Load* wire);

@@ -44,13 +44,23 @@ LoadParameters OnRank(LoadParameters parameters, int rank, int ranks) {
   const auto all = parameters.threads > 0 ? parameters.threads
                                           : static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
   parameters.threads = std::max(1, all / ranks);
-  const std::vector<std::string> devices = absl::StrSplit(parameters.device, ',');
-  if (devices.size() > 1) parameters.device = devices[static_cast<size_t>(rank) % devices.size()];
-  if (parameters.device == "cuda") parameters.device = absl::StrCat("cuda:", rank);
+  parameters.device = DeviceOfRank(parameters.device, rank, ranks);
   return parameters;
 }
 
+// Where ranks tell different room, each has at least the least of it.
+std::optional<DeviceRoom> Least(const std::optional<DeviceRoom>& a, const std::optional<DeviceRoom>& b) {
+  if (!a.has_value() || !b.has_value()) return a.has_value() ? a : b;
+  return DeviceRoom{.most = std::min(a->most, b->most), .free = std::min(a->free, b->free)};
+}
+
 }  // namespace
+
+std::string DeviceOfRank(const std::string& devices, int rank, int ranks) {
+  const std::vector<std::string> names = absl::StrSplit(devices, ',');
+  const std::string& name = names[static_cast<size_t>(rank) % names.size()];
+  return name == "cuda" && ranks > 1 ? absl::StrCat("cuda:", rank) : name;
+}
 
 absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Start(const WorkerGroupOptions& options) {
   const int ranks = options.layout.ranks();
@@ -325,6 +335,7 @@ absl::StatusOr<Loaded> WorkerGroup::Load(const LoadParameters& parameters) {
   for (size_t rank = 1; rank < answers.size(); ++rank) {
     loaded->weight_bytes += answers[rank]->weight_bytes;
     loaded->seconds = std::max(loaded->seconds, answers[rank]->seconds);
+    loaded->room = Least(loaded->room, answers[rank]->room);
   }
   return loaded;
 }

@@ -44,6 +44,10 @@ struct WorkerGroupOptions {
   absl::Duration linger;  // how long the workers outlive this process's sudden end; zero: they end with it
 };
 
+// `devices` as LoadParameters has them: on "cuda" rank r of several is on device r, of several devices with commas
+// between them it has the r-th.
+std::string DeviceOfRank(const std::string& devices, int rank, int ranks);
+
 class WorkerGroup {
  public:
   static constexpr int kMaxStepsInFlight = WorkerClient::kMaxStepsInFlight;
@@ -71,8 +75,8 @@ class WorkerGroup {
   // As in WorkerClient. Errors that all ranks report alike leave the group as it was. Every other one ends it:
   // UNAVAILABLE, or the code of the rank that failed; DATA_LOSS when ranks differ in what must be equal on all.
   absl::StatusOr<ModelDescription> Describe(const std::string& model);
-  // Threads are those of all ranks together. On "cuda" rank r is on device r; of several
-  // devices with commas between them it has the r-th. The bytes are those of all ranks.
+  // Threads are those of all ranks together; devices are given to them as DeviceOfRank says. The weights are those of
+  // all ranks, the room is that of the rank with the least.
   absl::StatusOr<Loaded> Load(const LoadParameters& parameters);
   absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters);
   absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs);

@@ -131,13 +131,15 @@ extern "C" int TesseraCudaOpen(int device, char* message, size_t message_size) {
   return 1;
 }
 
-extern "C" long long TesseraCudaFreeBytes(int device) {
-  size_t free_bytes = 0, total = 0;
-  if (cudaSetDevice(device) != cudaSuccess || cudaMemGetInfo(&free_bytes, &total) != cudaSuccess) return -1;
-  return static_cast<long long>(free_bytes);
+extern "C" int TesseraCudaMemory(int device, long long* free_bytes, long long* total_bytes) {
+  size_t free = 0, total = 0;
+  if (cudaSetDevice(device) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) return 1;
+  *free_bytes = static_cast<long long>(free);
+  *total_bytes = static_cast<long long>(total);
+  return 0;
 }
 
 static_assert(std::is_same_v<decltype(&TesseraCudaOpen), CudaPluginOpen>);
-static_assert(std::is_same_v<decltype(&TesseraCudaFreeBytes), CudaPluginFreeBytes>);
+static_assert(std::is_same_v<decltype(&TesseraCudaMemory), CudaPluginMemory>);
 
 }  // namespace tessera

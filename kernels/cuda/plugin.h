@@ -16,8 +16,9 @@ inline constexpr char kCudaPluginOpenName[] = "TesseraCudaOpen";
 // user: text that continues "device is cuda; …", ended by a zero within `message_size` bytes. Throws nothing.
 using CudaPluginOpen = int (*)(int device, char* message, size_t message_size);
 
-// Bytes of the device's memory that nobody has taken; −1 if the driver does not say. Throws nothing.
-inline constexpr char kCudaPluginFreeBytesName[] = "TesseraCudaFreeBytes";
-using CudaPluginFreeBytes = long long (*)(int device);
+// Bytes of the device's memory: those that nobody has taken, and all. Returns 0, or another value where the driver does
+// not say. Throws nothing.
+inline constexpr char kCudaPluginMemoryName[] = "TesseraCudaMemory";
+using CudaPluginMemory = int (*)(int device, long long* free_bytes, long long* total_bytes);
 
 }  // namespace tessera

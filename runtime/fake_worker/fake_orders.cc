@@ -43,6 +43,7 @@ bool IsLegal(absl::string_view order, absl::string_view value) {
     return IsNumber(value, 0, kMaxMilliseconds);
   }
   if (IsOneOf(order, {"error-every", "die-every"})) return IsNumber(value, 1, std::numeric_limits<int32_t>::max());
+  if (IsOneOf(order, {"memory", "memory-free"})) return IsNumber(value, 1, std::numeric_limits<int64_t>::max());
   if (order == "exit") return IsNumber(value, 0, 255);
   return IsOneOf(order, {"salt", "layout-drift"}) && IsNumber(value, 0, std::numeric_limits<int32_t>::max());
 }

@@ -43,7 +43,7 @@ TEST(FakeOrders, ThatNobodyUnderstandsAreRefusedByName) {
        {"stpe-time=5", "step-time=", "step-time=-1",  "step-time=60001", "step-time=1e3", "step0=error",
         "step=error",  "start",      "start=explode", "decode=warn",     "mute=1",        "gate=",
         "when=",       "rank:mute",  "rankX:mute",    "rank-1:mute",     "error-every=0", "salt=99999999999",
-        "=5",          "exit=256"}) {
+        "=5",          "exit=256",   "memory=0",      "memory-free="}) {
     const absl::StatusOr<FakeOrders> orders = FakeOrders::Read("salt=1 " + order, 0);
     EXPECT_EQ(orders.status().code(), absl::StatusCode::kInvalidArgument) << order;
     EXPECT_THAT(std::string(orders.status().message()), HasSubstr("'" + order + "'"));

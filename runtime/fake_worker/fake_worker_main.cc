@@ -118,7 +118,13 @@ class FakeHandler final : public CommandHandler {
       std::ofstream(file, std::ios::app) << (parameters.stream_blocks ? "load streamed" : "load") << std::endl;
     }
     caches_ = parameters.prompt_cache_bytes > 0;
-    return Loaded{.seconds = Work("load-time"), .weight_bytes = 48};
+    Loaded loaded = {.seconds = Work("load-time"), .weight_bytes = 48};
+    if (parameters.device != "cpu" && orders_.Has("memory")) {
+      const auto most = static_cast<uint64_t>(orders_.Number("memory"));
+      const auto free = orders_.Has("memory-free") ? static_cast<uint64_t>(orders_.Number("memory-free")) : most;
+      loaded.room = {.most = most, .free = std::min(free, most)};
+    }
+    return loaded;
   }
 
   absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override {

@@ -128,6 +128,37 @@ TEST_F(AdmissionTest, BatchesWhatIsFreeAndRefusesNothingForIt) {
   EXPECT_EQ(batch(one / 2), 1u);
 }
 
+TEST_F(AdmissionTest, WhatFitsNowhereOnceTheMemoryIsKnownWaitsNoLonger) {
+  const ShapeClass large = {.model = "m", .height = 64, .width = 64};
+  RequestScheduler scheduler(Options());
+  scheduler.SetModel("m", UnitCost());
+  for (GroupId group : {1, 2}) scheduler.AddGroup({.id = group, .model = "m", .max_rows = 4});
+  const auto enqueue = [&](TaskId id, uint64_t ticket) {
+    SchedulerTask task = SmallTask(id, "a", 5);
+    task.shape = large;
+    ASSERT_TRUE(scheduler.Enqueue(task, now_, ticket).ok());
+  };
+  const Admission early = scheduler.Admit("a", large, 5, 1, {});
+  ASSERT_TRUE(early.status.ok());
+  enqueue(1, 0);
+  ASSERT_TRUE(scheduler.Enqueue(SmallTask(2, "a", 5), now_).ok());
+  EXPECT_TRUE(scheduler.TakeTooLarge().empty());
+
+  scheduler.SetMemory(1, 300);
+  EXPECT_TRUE(scheduler.TakeTooLarge().empty()) << "the other group may hold it";
+  scheduler.SetMemory(2, 300);
+  const auto taken = scheduler.TakeTooLarge();
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0].first, 1u);
+  EXPECT_EQ(taken[0].second.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(scheduler.waiting(), 1);
+
+  enqueue(3, early.ticket);
+  ASSERT_EQ(scheduler.TakeTooLarge().size(), 1u) << "it was admitted before";
+  EXPECT_TRUE(scheduler.TakeTooLarge().empty());
+  EXPECT_EQ(scheduler.CheckInvariants(), absl::OkStatus());
+}
+
 TEST_F(AdmissionTest, RefusesAModelWithoutGroups) {
   EXPECT_EQ(scheduler_.Admit("a", {.model = "x", .height = 8, .width = 8}, 5, 1, {}).status.code(),
             absl::StatusCode::kFailedPrecondition);

@@ -106,6 +106,7 @@ absl::Status RequestScheduler::Enqueue(const SchedulerTask& spec, absl::Time now
   ++key.live;
   key.flops += task.TotalFlops();
   impl_->AddWaiting(impl_->tasks.emplace(spec.id, std::move(task)).first->second);
+  impl_->may_hold_too_large |= !impl_->CouldEverRun(spec.shape);  // it was admitted before the memory was known
   return absl::OkStatus();
 }
 
@@ -130,6 +131,24 @@ std::vector<TaskId> RequestScheduler::TakeExpired(absl::Time now) {
     expired.push_back(id);
   }
   return expired;
+}
+
+std::vector<std::pair<TaskId, absl::Status>> RequestScheduler::TakeTooLarge() {
+  std::vector<std::pair<TaskId, absl::Status>> taken;
+  if (!std::exchange(impl_->may_hold_too_large, false)) return taken;
+  for (const auto& [model, queue] : impl_->waiting) {
+    queue.VisitClasses([&](const WaitingClass& of, const std::set<WaitingTask>& tasks) {
+      // Where the model has no group at all it may have one again.
+      const absl::Status fits = CheckFits(of.shape);
+      if (!absl::IsInvalidArgument(fits)) return;
+      for (const WaitingTask& task : tasks) taken.emplace_back(task.id, fits);
+    });
+  }
+  for (const auto& [id, reason] : taken) {
+    impl_->RemoveWaiting(*impl_->Find(id));
+    impl_->Forget(id);
+  }
+  return taken;
 }
 
 std::vector<TaskId> RequestScheduler::TakeOverdue() { return std::exchange(impl_->overdue, {}); }
@@ -164,6 +183,13 @@ void RequestScheduler::OnEnded(GroupId id, TaskId task_id, absl::Time) {
   if (group == nullptr || task == nullptr || task->phase == TaskPhase::kWaiting || task->group != id) return;
   group->residents.erase(std::find(group->residents.begin(), group->residents.end(), task_id));
   impl_->Forget(task_id);
+}
+
+void RequestScheduler::SetMemory(GroupId id, double bytes) {
+  ScheduledGroup* group = impl_->FindGroup(id);
+  if (group == nullptr) return;
+  group->description.memory_bytes = bytes;
+  impl_->may_hold_too_large = true;
 }
 
 void RequestScheduler::SetFreeMemory(GroupId id, double bytes) {

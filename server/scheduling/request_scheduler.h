@@ -32,6 +32,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -121,6 +122,8 @@ class RequestScheduler {
   // Groups that the configuration promises but that are not up yet: admission counts on them.
   void AddGroup(const GroupDescription& group);
   void RemoveGroup(GroupId group);  // not ready
+  // As in GroupDescription.
+  void SetMemory(GroupId group, double bytes);
   void SetFreeMemory(GroupId group, double bytes);
 
   // FAILED_PRECONDITION or INVALID_ARGUMENT where no group could ever run it, as Admit says it.
@@ -140,6 +143,8 @@ class RequestScheduler {
 
   // Waiting tasks whose deadline has passed, forgotten now. Running ones come with `end` of Next and TakeOverdue.
   std::vector<TaskId> TakeExpired(absl::Time now);
+  // Waiting tasks that fit no group of their model since its memory is known, with the reason, forgotten now.
+  std::vector<std::pair<TaskId, absl::Status>> TakeTooLarge();
   // Running tasks that were ended by a plan because their deadline had passed, since the last call.
   std::vector<TaskId> TakeOverdue();
 

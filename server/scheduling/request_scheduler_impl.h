@@ -144,6 +144,7 @@ class RequestScheduler::Impl {
   uint64_t next_sequence = 1;
   uint64_t next_ticket = 1;
   double served_virtual_time = 0;
+  bool may_hold_too_large = false;  // among the waiting tasks
 };
 
 }  // namespace tessera

@@ -34,6 +34,13 @@ void WaitingTasks::VisitKeys(absl::FunctionRef<void(const std::string& key, int6
   for (const auto& [key, waiting] : keys_) visit(key, waiting.tasks);
 }
 
+void WaitingTasks::VisitClasses(
+    absl::FunctionRef<void(const WaitingClass& of, const std::set<WaitingTask>& tasks)> visit) const {
+  for (const auto& [key, waiting] : keys_) {
+    for (const auto& [of, tasks] : waiting.classes) visit(of, tasks);
+  }
+}
+
 std::optional<uint64_t> WaitingTasks::Earliest(const std::string& key,
                                                absl::FunctionRef<bool(const WaitingClass&)> class_passes,
                                                absl::FunctionRef<bool(uint64_t id)> task_passes) const {

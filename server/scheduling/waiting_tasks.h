@@ -44,6 +44,9 @@ class WaitingTasks final {
   // Calls with every key that has tasks, in the order of names.
   void VisitKeys(absl::FunctionRef<void(const std::string& key, int64_t tasks)> visit) const;
 
+  // Calls with the tasks of each key in each class.
+  void VisitClasses(absl::FunctionRef<void(const WaitingClass& of, const std::set<WaitingTask>& tasks)> visit) const;
+
   // The earliest task of `key` in a class that passes, skipping tasks that do not.
   std::optional<uint64_t> Earliest(const std::string& key, absl::FunctionRef<bool(const WaitingClass&)> class_passes,
                                    absl::FunctionRef<bool(uint64_t id)> task_passes) const;

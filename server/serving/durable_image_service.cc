@@ -389,18 +389,18 @@ void DurableImageService::KeepHouse() {
   int64_t ticks = 0;
   while (true) {
     std::vector<TaskId> expired;
+    std::vector<std::pair<TaskId, absl::Status>> too_large;
     {
       std::unique_lock lock(mutex_);
       if (changed_.wait_for(lock, absl::ToChronoMilliseconds(kTick), [this] { return stopping_; })) return;
       expired = scheduler_.TakeExpired(Now());
+      too_large = scheduler_.TakeTooLarge();
       if (++ticks % 4 == 0) TellQueuePositions();
     }
     for (const TaskId task : expired) {
-      const absl::Status late = absl::DeadlineExceededError("the deadline of the job passed before it began");
-      if (!Persist([&] { return store_->FailQueued(task, late); })) continue;
-      const std::lock_guard lock(mutex_);
-      TellEnded(task, "failed");
+      FailWaiting(task, absl::DeadlineExceededError("the deadline of the job passed before it began"));
     }
+    for (const auto& [task, reason] : too_large) FailWaiting(task, reason);
     if (!store_->can_write()) store_->TryWrite().IgnoreError();  // and jobs are welcome again
     if (Now() - swept > kSweepInterval) {
       swept = Now();

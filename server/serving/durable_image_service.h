@@ -42,7 +42,7 @@ struct ServedGroupOptions {
 
 // Bytes.
 struct HostMemory {
-  double total = 0;      // of the machine
+  double total = 0;      // of the machine, or what its control group (container) may have of it
   double available = 0;  // of it, now
 };
 
@@ -107,7 +107,7 @@ class DurableImageService final : public ImageService, private GroupOwner {
   absl::Status Open();
 
   // GroupOwner.
-  void OnReady(GroupId group) override;
+  void OnReady(GroupId group, const std::optional<DeviceRoom>& room) override;
   void OnDied(GroupId group, const absl::Status& reason, bool guard) override;
   void OnRefused(GroupId group) override;
   StepPlan Next(GroupId group) override;
@@ -126,6 +126,8 @@ class DurableImageService final : public ImageService, private GroupOwner {
   absl::Status AddGroups();
   // Shares the machine's memory among the groups that are on its CPU.
   void ShareMemory(std::vector<GroupDescription>& groups) const;
+  // The ranks of all groups that are on one of this group's devices: the most of them.
+  int64_t RanksBeside(const GroupRunnerOptions& group) const;
   void Enqueue(const QueuedTask& queued, uint64_t ticket);
   static absl::Status Draining();  // what callers are told who come too late
   absl::StatusOr<Submitted> Accept(const Caller& caller, const JobRequest& request,
@@ -148,6 +150,7 @@ class DurableImageService final : public ImageService, private GroupOwner {
   bool Persist(const std::function<absl::Status()>& write);
   void Finish(Finished finished);
   void FailTask(const TaskAttempt& attempt, const absl::Status& error);
+  void FailWaiting(TaskId task, const absl::Status& error);
   // The service has no more to do with the task.
   void Forget(TaskId task, const std::string& outcome);
   void EnqueueAgain(LiveTask& task);

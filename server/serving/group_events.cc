@@ -1,5 +1,7 @@
 // What the service does for its worker groups: hands out work, and keeps and tells what becomes of it.
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +16,12 @@ constexpr size_t kMaxPendingImages = 64;  // decoded and not yet on the disk: th
 constexpr absl::Duration kDiskPause = absl::Seconds(1);
 constexpr int kPreviewQuality = 85;
 
-bool IsOnHost(const GroupRunnerOptions& group) { return group.load.device == "cpu"; }
+std::string DeviceOf(const GroupRunnerOptions& group, int rank) {
+  const std::string device = DeviceOfRank(group.load.device, rank, group.layout.ranks());
+  return device == "cuda" ? "cuda:0" : device;
+}
+
+bool IsOnHost(const GroupRunnerOptions& group) { return DeviceOf(group, 0) == "cpu"; }
 
 }  // namespace
 
@@ -32,15 +39,28 @@ void DurableImageService::ShareMemory(std::vector<GroupDescription>& groups) con
   }
 }
 
-void DurableImageService::OnReady(GroupId group) {
-  const std::lock_guard lock(mutex_);
-  if (options_.host_memory && IsOnHost(groups_[static_cast<size_t>(group - 1)])) {
-    int64_t ranks = 0;
-    for (const GroupRunnerOptions& other : groups_) ranks += IsOnHost(other) ? other.layout.ranks() : 0;
-    scheduler_.SetFreeMemory(group, options_.host_memory().available / static_cast<double>(ranks));
+int64_t DurableImageService::RanksBeside(const GroupRunnerOptions& group) const {
+  std::map<std::string, int64_t> ranks;
+  for (const GroupRunnerOptions& other : groups_) {
+    for (int rank = 0; rank < other.layout.ranks(); ++rank) ++ranks[DeviceOf(other, rank)];
   }
-  scheduler_.OnGroupReady(group, Now());
-  if (draining_) scheduler_.Drain(group);
+  int64_t most = 1;
+  for (int rank = 0; rank < group.layout.ranks(); ++rank) most = std::max(most, ranks[DeviceOf(group, rank)]);
+  return most;
+}
+
+void DurableImageService::OnReady(GroupId id, const std::optional<DeviceRoom>& room) {
+  const std::lock_guard lock(mutex_);
+  const GroupRunnerOptions& group = groups_[static_cast<size_t>(id - 1)];
+  const auto ranks = static_cast<double>(RanksBeside(group));
+  if (options_.host_memory && IsOnHost(group)) {
+    scheduler_.SetFreeMemory(id, options_.host_memory().available / ranks);
+  } else if (room.has_value()) {
+    scheduler_.SetMemory(id, static_cast<double>(room->most));
+    scheduler_.SetFreeMemory(id, static_cast<double>(room->free) / ranks);
+  }
+  scheduler_.OnGroupReady(id, Now());
+  if (draining_) scheduler_.Drain(id);
   Changed();
 }
 
@@ -255,6 +275,12 @@ void DurableImageService::FailTask(const TaskAttempt& attempt, const absl::Statu
   if (!Persist([&] { return store_->Fail(attempt, error); })) return ForgetIfCancelled(attempt.task);
   const std::lock_guard lock(mutex_);
   TellEnded(attempt.task, "failed");
+}
+
+void DurableImageService::FailWaiting(TaskId task, const absl::Status& error) {
+  if (!Persist([&] { return store_->FailQueued(task, error); })) return;
+  const std::lock_guard lock(mutex_);
+  TellEnded(task, "failed");
 }
 
 void DurableImageService::ForgetIfCancelled(TaskId id) {

@@ -83,7 +83,9 @@ absl::Status GroupRunner::Open() {
   SetState("loading");
   const absl::StatusOr<std::shared_ptr<WorkerGroup>> group = OpenGroup(ServingOptions());
   if (!group.ok()) return group.status();
-  if (absl::Status loaded = (*group)->Load(options_.load).status(); !loaded.ok()) return loaded;
+  const absl::StatusOr<Loaded> loaded = (*group)->Load(options_.load);
+  if (!loaded.ok()) return loaded.status();
+  room_ = loaded->room;
   if (absl::Status warm = WarmUp(); !warm.ok()) return warm;
   KeepRecord(/*loaded=*/true);
   return absl::OkStatus();
@@ -104,6 +106,7 @@ absl::Status GroupRunner::Adopt() {
   if (absl::Status used = Use(group); !used.ok()) return used;
   if (absl::Status connected = group->Connect(kAdoptionPatience); !connected.ok()) return connected;
   if (absl::Status resumed = group->Resume(); !resumed.ok()) return resumed;
+  room_ = record->room;
   trace_.OnWorkers(group->Pids());
   KeepRecord(/*loaded=*/true);
   log_(absl::StrCat("group ", options_.name, ": workers of the server before are adopted with their model"));
@@ -113,8 +116,11 @@ absl::Status GroupRunner::Adopt() {
 // Without it the group serves as well, and is not adopted.
 void GroupRunner::KeepRecord(bool loaded) {
   if (options_.records.empty()) return;
-  const GroupRecord record = {
-      .subject = subject_, .load = LoadText(options_.load), .workers = group_->Identities(), .loaded = loaded};
+  const GroupRecord record = {.subject = subject_,
+                              .load = LoadText(options_.load),
+                              .workers = group_->Identities(),
+                              .loaded = loaded,
+                              .room = room_};
   if (options_.at_point) options_.at_point("record.before");
   if (absl::Status kept = record_.Keep(record); !kept.ok()) {
     log_(absl::StrCat("group ", options_.name, ": ", std::string(kept.message())));

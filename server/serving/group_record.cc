@@ -42,6 +42,7 @@ std::string GroupRecordText(const GroupRecord& record) {
   AddSubject(record.subject, object);
   object["load"] = record.load;
   object["loaded"] = record.loaded;
+  if (record.room.has_value()) object["room"] = {{"most", record.room->most}, {"free", record.room->free}};
   object["workers"] = std::move(workers);
   return json::serialize(object) + "\n";
 }
@@ -59,6 +60,11 @@ absl::StatusOr<GroupRecord> ParseGroupRecord(const std::string& text) {
     record.subject = ReadSubject(object);
     record.load = ReadText(object, "load");
     record.loaded = object.at("loaded").as_bool();
+    if (object.contains("room")) {
+      const json::object& room = object.at("room").as_object();
+      record.room = {.most = room.at("most").to_number<uint64_t>(), .free = room.at("free").to_number<uint64_t>()};
+      if (record.room->most < 1 || record.room->free > record.room->most) return none;
+    }
     for (const json::value& entry : object.at("workers").as_array()) {
       const json::object& worker = entry.as_object();
       record.workers.push_back({.pid = worker.at("pid").to_number<pid_t>(),

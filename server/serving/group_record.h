@@ -2,6 +2,7 @@
 // adopt it after a crash: what the group is, and which processes its workers are. One small JSON file a group.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct GroupRecord {
   std::string load;                     // LoadText
   std::vector<WorkerIdentity> workers;  // by rank
   bool loaded = false;                  // they have their model
+  std::optional<DeviceRoom> room;       // as it was when they had loaded it
 
   bool operator==(const GroupRecord&) const = default;
 };

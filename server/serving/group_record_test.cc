@@ -12,13 +12,22 @@ GroupRecord Record() {
           .load = LoadText({.model = "/models/tiny"}),
           .workers = {{.pid = 17, .start_time = ~uint64_t{0}, .socket = "/run/a/worker.sock"},
                       {.pid = 18, .start_time = 5, .socket = "/run/b/worker.sock"}},
-          .loaded = true};
+          .loaded = true,
+          .room = DeviceRoom{.most = 9, .free = 8}};
 }
 
 TEST(GroupRecordTest, ReadsBackWhatWasWritten) {
   const absl::StatusOr<GroupRecord> read = ParseGroupRecord(GroupRecordText(Record()));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, Record());
+}
+
+TEST(GroupRecordTest, ReadsBackARecordOfAGroupOnTheHost) {
+  GroupRecord record = Record();
+  record.room.reset();
+  const absl::StatusOr<GroupRecord> read = ParseGroupRecord(GroupRecordText(record));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, record);
 }
 
 TEST(GroupRecordTest, WritesDifferentTextsForDifferentWaysToLoad) {
@@ -42,6 +51,9 @@ TEST(GroupRecordTest, RefusesTextsThatAreNoRecords) {
                                                                     {"\"build\"", "\"built\""},
                                                                     {"\"load\":\"", "\"load\":1,\"x\":\""},
                                                                     {"\"workers\":[", "\"workers\":[7,"},
+                                                                    {"\"free\":8", "\"free\":10"},
+                                                                    {"\"free\":8", "\"free\":-8"},
+                                                                    {"\"most\":9", "\"least\":9"},
                                                                     {"}\n", ""}};
   for (const auto& [from, to] : changes) {
     const std::string changed = absl::StrReplaceAll(text, {{from, to}});

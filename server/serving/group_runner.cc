@@ -104,7 +104,7 @@ void GroupRunner::Run() {
     const bool ready = status.ok();
     if (ready) {
       SetState("ready");
-      owner_.OnReady(options_.id);
+      owner_.OnReady(options_.id, room_);
       status = Work();
       const bool guard = status.code() == absl::StatusCode::kDataLoss;
       if (guard) GiveUpLayout(std::string(status.message()));

@@ -46,7 +46,8 @@ class GroupOwner {
  public:
   virtual ~GroupOwner() = default;
 
-  virtual void OnReady(GroupId group) = 0;
+  // `room`: of its rank with the least, absent as in Loaded.
+  virtual void OnReady(GroupId group, const std::optional<DeviceRoom>& room) = 0;
   // The group has died with all that was in it. `guard`: it was stopped because its results could not be trusted.
   virtual void OnDied(GroupId group, const absl::Status& reason, bool guard) = 0;
   // The group will never be ready (again).
@@ -183,6 +184,7 @@ class GroupRunner {
   const GroupRecordFile record_;
   CertificateSubject subject_;  // of the layout in use
   bool may_adopt_ = true;       // until it has been tried
+  std::optional<DeviceRoom> room_;
   std::map<TaskId, Running> running_;
   std::vector<Flight> flights_;          // in order
   std::set<BatchShape> proven_batches_;  // of the model as it is loaded

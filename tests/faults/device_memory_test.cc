@@ -1,0 +1,104 @@
+// `tessera serve` whose groups are on devices with memory of their own, as fake workers tell of it. An image of 64x64
+// takes some 650 bytes of the fake model in bf16, one of 256x256 sixteen times as much; in fp32 they take twice that.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/faults/test_server.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kLarge[] = R"({"prompt": "apple", "size": "256x256"})";
+
+class DeviceMemoryTest : public ::testing::Test {
+ protected:
+  TestServer& Make(const std::string& orders, const std::string& group = "{model: TINY, devices: [cuda:0]}") {
+    server_ =
+        std::make_unique<TestServer>(TestServerOptions{.worker = FAKE_WORKER, .orders = orders, .groups = {group}});
+    return *server_;
+  }
+
+  void ExpectRefused() {
+    const TestResponse refused = server_->Call("POST", "/v1/jobs", kLarge);
+    EXPECT_EQ(refused.status, 400) << refused.body;
+    EXPECT_THAT(refused.body, HasSubstr("an image of 256x256 needs about"));
+    EXPECT_THAT(refused.body, HasSubstr("invalid_request_error"));
+  }
+
+  std::unique_ptr<TestServer> server_;
+};
+
+TEST_F(DeviceMemoryTest, AJobThatTheDeviceCouldNeverHoldIsRefused) {
+  TestServer& server = Make("memory=4096 memory-free=1");
+  ASSERT_TRUE(server.Start());
+  server.WaitUntilReady();
+  ExpectRefused();
+  EXPECT_EQ(server.Ended(server.Submit("apple")), "done") << "others may give back what they have";
+}
+
+TEST_F(DeviceMemoryTest, TheHostsMemoryIsNoDevices) {
+  TestServer& server = Make("memory=4096", "{model: TINY}");
+  ASSERT_TRUE(server.Start());
+  server.WaitUntilReady();
+  const TestResponse accepted = server.Call("POST", "/v1/jobs", kLarge);
+  EXPECT_EQ(accepted.status, 202) << accepted.body;
+}
+
+TEST_F(DeviceMemoryTest, TheRankWithTheLeastMemoryCountsForItsGroup) {
+  TestServer& server =
+      Make("rank1:memory=2048 memory=1000000", "{model: TINY, devices: [cuda:0, cuda:1], layout: cfg=2}");
+  ASSERT_TRUE(server.Start());
+  server.WaitUntilReady();
+  ExpectRefused();
+}
+
+TEST_F(DeviceMemoryTest, AJobThatWasAcceptedBeforeTheMemoryWasKnownFailsWithTheReason) {
+  TestServer& server = Make("load=hang");
+  ASSERT_TRUE(server.Start());
+  const TestResponse accepted = server.Call("POST", "/v1/jobs", kLarge);
+  ASSERT_EQ(accepted.status, 202) << accepted.body;
+  const std::string job(boost::json::parse(accepted.body).at("id").as_string());
+  server.Kill();
+  server.options().orders = "memory=4096";
+  ASSERT_TRUE(server.Start());
+  EXPECT_EQ(server.Ended(job), "failed");
+  EXPECT_THAT(boost::json::serialize(server.Get(job)), HasSubstr("an image of 256x256 needs about"));
+  EXPECT_EQ(server.Ended(server.Submit("apple")), "done");
+}
+
+TEST_F(DeviceMemoryTest, AnAdoptedGroupKeepsItsBounds) {
+  TestServer& server = Make("memory=4096");
+  ASSERT_TRUE(server.Start());
+  server.WaitUntilReady();
+  const std::vector<pid_t> workers = server.Workers();
+  server.Kill();
+  ASSERT_TRUE(server.Start());
+  server.WaitUntilReady();
+  EXPECT_EQ(server.Workers(), workers);
+  ExpectRefused();
+}
+
+// Whether a batch was tried is told by workers whose batches differ by more than fp32 explains.
+TEST_F(DeviceMemoryTest, BatchesAreOfWhatIsFreeAndRanksOfOneDeviceShareIt) {
+  const auto shares = [&](const std::string& free, const std::string& group) {
+    TestServer& server = Make(absl::StrCat("batch-drift memory=1000000 memory-free=", free), group);
+    EXPECT_TRUE(server.Start());
+    server.WaitUntilReady();
+    EXPECT_EQ(server.Ended(server.Submit("apple", R"(, "n": 4)")), "done");
+    return absl::StrContains(server.process().errors(), "change each other");
+  };
+  EXPECT_FALSE(shares("2000", "{model: TINY, dtype: fp32, devices: [cuda:0]}"));
+  EXPECT_TRUE(shares("2700", "{model: TINY, dtype: fp32, devices: [cuda:0]}"));
+  // Each of two ranks has half of an image's tokens.
+  EXPECT_FALSE(shares("2400", "{model: TINY, dtype: fp32, devices: [cuda:0], layout: ulysses=2}"));
+  EXPECT_TRUE(shares("2400", "{model: TINY, dtype: fp32, devices: [cuda:0, cuda:1], layout: ulysses=2}"));
+}
+
+}  // namespace
+}  // namespace tessera
