@@ -1,7 +1,6 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -85,7 +84,7 @@ std::string FakeDataFolder(absl::string_view data_folder) {
 }
 
 HostMemory MemoryOfHost() {
-  return {.total = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE)),
+  return {.total = static_cast<double>(ReadTotalMemory()),
           .available = static_cast<double>(ReadMachineMemory().available())};
 }
 

@@ -76,10 +76,15 @@ GroupFiles FilesOfVersion(int version) {
   return {"/sys/fs/cgroup", {"memory.max", "memory.high"}, "memory.current", "inactive_file"};
 }
 
-std::optional<int64_t> LeftInGroup(const std::string& folder, const GroupFiles& files) {
+std::optional<int64_t> LimitOfGroup(const std::string& folder, const GroupFiles& files) {
   std::optional<int64_t> limit;
   for (const char* name : files.limits) limit = Least(limit, ReadBytes(absl::StrCat(folder, "/", name)));
-  if (!limit || *limit >= kNoLimit) return std::nullopt;
+  return limit && *limit < kNoLimit ? limit : std::nullopt;
+}
+
+std::optional<int64_t> LeftInGroup(const std::string& folder, const GroupFiles& files) {
+  const std::optional<int64_t> limit = LimitOfGroup(folder, files);
+  if (!limit) return std::nullopt;
   const int64_t usage = ReadBytes(absl::StrCat(folder, "/", files.usage)).value_or(0);
   const std::vector<std::string> words = WordsAfter(ReadText(absl::StrCat(folder, "/memory.stat")), files.inactive);
   const int64_t inactive = words.size() == 1 ? ParseBytes(words[0]).value_or(0) : 0;
@@ -87,9 +92,12 @@ std::optional<int64_t> LeftInGroup(const std::string& folder, const GroupFiles& 
   return *limit - std::min(*limit, in_use);
 }
 
-// From the group at `path` up to the one that is mounted. A container often sees its own group mounted at the top while
-// `path` is the host's name for it: folders that are not there limit nothing.
-std::optional<int64_t> LeftInGroups(const std::string& root, absl::string_view path, const GroupFiles& files) {
+using ReadGroup = std::optional<int64_t> (*)(const std::string& folder, const GroupFiles& files);
+
+// The least from the group at `path` up to the one that is mounted. A container often sees its own group mounted at the
+// top while `path` is the host's name for it: folders that are not there limit nothing.
+std::optional<int64_t> LeastOfGroups(const std::string& root, absl::string_view path, const GroupFiles& files,
+                                     ReadGroup read) {
   std::vector<std::string> parts = absl::StrSplit(path, '/', absl::SkipEmpty());
   // A group outside of what this process may see is shown as /../name.
   if (std::find(parts.begin(), parts.end(), "..") != parts.end()) parts.clear();
@@ -97,14 +105,14 @@ std::optional<int64_t> LeftInGroups(const std::string& root, absl::string_view p
   for (;;) {
     std::string folder = absl::StrCat(root, files.mount);
     if (!parts.empty()) absl::StrAppend(&folder, "/", absl::StrJoin(parts, "/"));
-    least = Least(least, LeftInGroup(folder, files));
+    least = Least(least, read(folder, files));
     if (parts.empty()) return least;
     parts.pop_back();
   }
 }
 
 // Lines of /proc/self/cgroup: "0::/path" in version 2, "4:cpu,memory:/path" in version 1. Both may be there.
-std::optional<int64_t> ReadControlGroup(const std::string& root) {
+std::optional<int64_t> ReadControlGroup(const std::string& root, ReadGroup read) {
   const std::string text = ReadText(root + "/proc/self/cgroup");
   std::optional<int64_t> least;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -112,9 +120,9 @@ std::optional<int64_t> ReadControlGroup(const std::string& root) {
     if (fields.size() != 3) continue;
     const std::vector<absl::string_view> controllers = absl::StrSplit(fields[1], ',');
     if (fields[0] == "0" && fields[1].empty()) {
-      least = Least(least, LeftInGroups(root, fields[2], FilesOfVersion(2)));
+      least = Least(least, LeastOfGroups(root, fields[2], FilesOfVersion(2), read));
     } else if (std::find(controllers.begin(), controllers.end(), "memory") != controllers.end()) {
-      least = Least(least, LeftInGroups(root, fields[2], FilesOfVersion(1)));
+      least = Least(least, LeastOfGroups(root, fields[2], FilesOfVersion(1), read));
     }
   }
   return least;
@@ -150,8 +158,13 @@ std::string MachineMemory::available_in() const {
 
 MachineMemory ReadMachineMemory(const std::string& root) {
   return {.machine = ReadKilobytes(root + "/proc/meminfo", "MemAvailable:"),
-          .control_group = ReadControlGroup(root),
+          .control_group = ReadControlGroup(root, LeftInGroup),
           .address_space = ReadAddressSpace(root)};
+}
+
+int64_t ReadTotalMemory(const std::string& root) {
+  return Least(ReadKilobytes(root + "/proc/meminfo", "MemTotal:"), ReadControlGroup(root, LimitOfGroup))
+      .value_or(kMost);
 }
 
 }  // namespace tessera

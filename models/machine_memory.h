@@ -29,4 +29,8 @@ struct MachineMemory {
 // other processes take memory too.
 MachineMemory ReadMachineMemory(const std::string& root = "");
 
+// What this process and those beside it in its control group could have if all others ended: the machine's memory, or
+// the least limit of the group and those above it. The largest number there is if nothing is known.
+int64_t ReadTotalMemory(const std::string& root = "");
+
 }  // namespace tessera

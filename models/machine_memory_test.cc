@@ -168,6 +168,32 @@ TEST_F(MachineMemoryTest, AnUnlimitedAddressSpaceLimitsNothing) {
   EXPECT_EQ(Read().address_space, std::nullopt);
 }
 
+TEST_F(MachineMemoryTest, ThereIsNoMoreInAllThanTheTightestGroupAllows) {
+  folder_.Write("proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 1048576 kB\n");
+  EXPECT_EQ(ReadTotalMemory(folder_.path()), 64 * kGiB);
+  folder_.Write("proc/self/cgroup", "0::/pod/container\n");
+  folder_.Write("sys/fs/cgroup/pod/container/memory.max", "max\n");
+  folder_.Write("sys/fs/cgroup/pod/container/memory.current", GiB(5));
+  EXPECT_EQ(ReadTotalMemory(folder_.path()), 64 * kGiB);
+  folder_.Write("sys/fs/cgroup/pod/memory.max", GiB(10));
+  folder_.Write("sys/fs/cgroup/pod/memory.current", GiB(7));
+  EXPECT_EQ(ReadTotalMemory(folder_.path()), 10 * kGiB) << "whatever is in use";
+  folder_.Write("sys/fs/cgroup/pod/container/memory.max", GiB(6));
+  EXPECT_EQ(ReadTotalMemory(folder_.path()), 6 * kGiB);
+  folder_.Write("sys/fs/cgroup/pod/container/memory.max", GiB(100));
+  folder_.Write("sys/fs/cgroup/pod/memory.max", GiB(100));
+  EXPECT_EQ(ReadTotalMemory(folder_.path()), 64 * kGiB) << "a limit makes no memory";
+}
+
+TEST_F(MachineMemoryTest, AGroupOfVersion1LimitsWhatThereIsInAll) {
+  folder_.Write("proc/meminfo", "MemTotal: 67108864 kB\n");
+  folder_.Write("proc/self/cgroup", "4:cpu,memory:/docker/0123abc\n0::/\n");
+  folder_.Write("sys/fs/cgroup/memory/docker/0123abc/memory.limit_in_bytes", GiB(16));
+  folder_.Write("sys/fs/cgroup/memory/docker/0123abc/memory.usage_in_bytes", GiB(6));
+  folder_.Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(ReadTotalMemory(folder_.path()), 16 * kGiB);
+}
+
 TEST(MachineMemory, TheLeastOfAllLimitsIsAvailableAndNamed) {
   MachineMemory memory{.machine = 30, .control_group = 20, .address_space = 10};
   EXPECT_EQ(memory.available(), 10);
