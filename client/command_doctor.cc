@@ -80,6 +80,7 @@ class Doctor {
   ExitCode End() const { return failed_ ? ExitCode::kUnfit : ExitCode::kOk; }
 
   void CheckGroups(const ServerConfig& config, bool in_use) {
+    Tell(CheckWorker());
     int64_t threads = 0, bytes = 0;
     for (const GroupConfig& group : config.groups) {
       const absl::StatusOr<ServedGroupOptions> served =

@@ -15,13 +15,17 @@
 #include <memory>
 #include <thread>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "models/machine_memory.h"
+#include "runtime/worker_version.h"
+#include "server/generation_request.h"
 #include "server/http/tls_certificates.h"
 #include "server/image/atomic_file.h"
 #include "server/jobs/store_report.h"
 #include "server/service/api_keys.h"
+#include "server/worker_process.h"
 
 namespace tessera {
 namespace {
@@ -34,6 +38,9 @@ constexpr int64_t kLeastRoom = 100 * kMiB, kFairRoom = 2 * kGiB;
 constexpr int64_t kOtherFiles = 256;
 constexpr char kCudaPlugin[] = "libtessera_cuda.so";
 constexpr absl::Duration kSoon = absl::Hours(24 * 30);
+// Its libraries are read first, from a slow disk perhaps.
+constexpr absl::Duration kVersionPatience = absl::Seconds(60);
+constexpr size_t kMaxVersionBytes = 100;
 
 std::string GibText(int64_t bytes) { return absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / kGiB); }
 
@@ -215,6 +222,26 @@ Finding CheckClock(absl::Time now) {
             "run one: certificates and retention go by it"};
   }
   return {.what = what, .found = found};
+}
+
+Finding CheckWorker() {
+  const std::string what = "worker program";
+  const std::string advice = "install the worker program of this tessera beside it";
+  const std::string program = WorkerExecutable();
+  const absl::StatusOr<std::unique_ptr<WorkerProcess>> worker =
+      WorkerProcess::Start({.executable = program, .arguments = {"--version"}});
+  if (!worker.ok()) return {Health::kFailed, what, std::string(worker.status().message()), advice};
+  if (!(*worker)->WaitForExit(kVersionPatience)) {
+    return {Health::kFailed, what, absl::StrCat(program, " does not say its version"), advice};
+  }
+  const std::string said(absl::StripAsciiWhitespace((*worker)->LastOutput()));
+  const std::string version = WorkerVersion();
+  if (said == version) return {.what = what, .found = absl::StrCat(program, ": ", version)};
+  // Of a program that is none, only the beginning.
+  return {Health::kFailed, what,
+          absl::StrCat(program, " is of another build: it says ", QuotedValue(said.substr(0, kMaxVersionBytes)),
+                       ", and this is ", version),
+          advice};
 }
 
 Finding CheckCuda(const std::string& worker) {

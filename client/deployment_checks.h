@@ -1,5 +1,5 @@
 // What an operator wants to know of a machine and its files before a server runs there, and when it fails. Each check
-// looks and changes nothing that stays; none needs a worker.
+// looks and changes nothing that stays; none needs a model.
 #pragma once
 
 #include <string>
@@ -41,6 +41,9 @@ Finding CheckThreads(int64_t threads);
 Finding CheckMemory(int64_t bytes);
 
 Finding CheckClock(absl::Time now);
+
+// That the worker program can be started and is of this build.
+Finding CheckWorker();
 
 // For groups on cuda: the plug-in of that worker program, and the driver's devices.
 Finding CheckCuda(const std::string& worker);

@@ -10,6 +10,7 @@
 #include "runtime/control_channel.h"
 #include "runtime/heartbeat.h"
 #include "runtime/make_engine.h"
+#include "runtime/worker_version.h"
 
 namespace tessera {
 namespace {
@@ -47,6 +48,7 @@ int Main(int argc, char** argv) {
   app.add_option("--layout", layout, "How the ranks of the group share an image");
   app.add_option("--rank", rank, "Of this process in its group")->check(CLI::NonNegativeNumber);
   app.add_option("--segment", segment, "Descriptor of the memory that the group shares")->check(CLI::NonNegativeNumber);
+  app.set_version_flag("--version", WorkerVersion());
   CLI11_PARSE(app, argc, argv);
   options.linger = absl::Seconds(linger);
   options.sends_results = rank == 0;

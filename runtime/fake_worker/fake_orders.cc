@@ -38,7 +38,7 @@ bool IsLegal(absl::string_view order, absl::string_view value) {
   if (name == "drift") return IsNumber(value, 0, std::numeric_limits<int32_t>::max());
   if (IsOneOf(order, {"mute", "mute-if-lingering", "no-device", "no-room", "batch-drift", "any-model"}))
     return value.empty();
-  if (IsOneOf(order, {"gate", "loads", "when", "faults"})) return !value.empty();
+  if (IsOneOf(order, {"gate", "loads", "when", "faults", "version"})) return !value.empty();
   if (IsOneOf(order, {"step-time", "encode-time", "decode-time", "load-time"})) {
     return IsNumber(value, 0, kMaxMilliseconds);
   }

@@ -14,6 +14,7 @@
 //   faults=FILE             a line more in this file whenever one goes wrong
 //   any-model               describes folders that do not exist, too
 //   exit=CODE               ends before it listens
+//   version=TEXT            says that it is of another release
 //   mute                    never listens
 //   mute-if-lingering       the same where it was told to outlive its controller
 //   no-device               refuses to load: the device is not there

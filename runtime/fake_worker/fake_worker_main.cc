@@ -28,6 +28,7 @@
 #include "runtime/control_channel.h"
 #include "runtime/fake_worker/fake_orders.h"
 #include "runtime/steady_time.h"
+#include "runtime/worker_version.h"
 
 namespace tessera {
 namespace {
@@ -270,7 +271,7 @@ class FakeHandler final : public CommandHandler {
 
 int Main(int argc, char** argv) {
   std::map<std::string, std::string> options;
-  for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
+  for (int i = 1; i < argc; i += 2) options[argv[i]] = i + 1 < argc ? argv[i + 1] : "";
   int rank = 0, segment = -1;
   if (options["--socket"].empty() || (options.contains("--rank") && !absl::SimpleAtoi(options["--rank"], &rank)) ||
       (options.contains("--segment") && !absl::SimpleAtoi(options["--segment"], &segment))) {
@@ -282,6 +283,10 @@ int Main(int argc, char** argv) {
   if (!orders.ok()) {
     std::cerr << orders.status().message() << std::endl;
     return 2;
+  }
+  if (options.contains("--version")) {
+    std::cout << (orders->Has("version") ? WorkerVersion(orders->Text("version")) : WorkerVersion()) << std::endl;
+    return 0;
   }
   if (orders->Has("exit")) {
     std::cerr << "fake worker: ends as it was told to" << std::endl;

@@ -50,7 +50,7 @@ TEST_F(DoctorTest, FindsNothingWrongWhereAServerCanStart) {
   EXPECT_THAT(result.output, Not(HasSubstr("FAILED")));
   for (const char* what :
        {"configuration", "clock", "data folder", "job store", "listener http", "listener grpc", "listener admin",
-        "keys file", "TLS", "open files", "model tiny", "layout of tiny", "threads", "memory"}) {
+        "keys file", "TLS", "open files", "worker program", "model tiny", "layout of tiny", "threads", "memory"}) {
     EXPECT_THAT(result.output, ContainsRegex(absl::StrCat("(ok|warning) +", what))) << what;
   }
   EXPECT_FALSE(std::filesystem::exists(WorkFolder() + "/tessera-data")) << "it looks and makes nothing";
@@ -85,6 +85,23 @@ TEST_F(DoctorTest, FindsModelsLayoutsAndWorkersThatCannotServe) {
   ExpectFailure(kAnyPorts + Group(", layout: \"cfg=2\""), "layout of tiny", "rank 1 of 2", "rank1:exit=5");
   ExpectFailure(absl::StrCat("certify: require\n", kAnyPorts, Group(", layout: \"cfg=2\"")), "layout of tiny",
                 "without a certificate");
+}
+
+TEST_F(DoctorTest, FindsAWorkerProgramOfAnotherBuild) {
+  ExpectFailure(kAnyPorts + Group(), "worker program", "another build: it says 'tessera 0.0.0, control protocol",
+                "version=0.0.0");
+  // Programs that know no versions: one that says something else, and one that says nothing.
+  for (const auto& [program, said] : {std::pair("/bin/echo", "--socket"), std::pair("/bin/false", "''")}) {
+    setenv("TESSERA_WORKER", program, 1);
+    const Finding finding = CheckWorker();
+    EXPECT_EQ(finding.health, Health::kFailed) << program;
+    EXPECT_THAT(finding.found, AllOf(HasSubstr(program), HasSubstr(said)));
+  }
+  setenv("TESSERA_WORKER", (WorkFolder() + "/absent").c_str(), 1);
+  EXPECT_THAT(CheckWorker().found, HasSubstr("cannot start the worker"));
+  setenv("TESSERA_WORKER", FAKE_WORKER, 1);
+  EXPECT_EQ(CheckWorker().health, Health::kOk);
+  unsetenv("TESSERA_WORKER");
 }
 
 TEST_F(DoctorTest, FindsDataThatCannotBeUsed) {

@@ -39,13 +39,16 @@ const std::map<std::string, std::set<std::string>>& MayInclude() {
 // Headers that a folder may include beyond that: {folder, header}.
 const std::set<std::pair<std::string, std::string>>& Exceptions() {
   static const auto* exceptions = new std::set<std::pair<std::string, std::string>>{
-      // What both ends of the control protocol share: its structs, the check of text that comes from outside, and time.
+      // What both ends of the control protocol share: its structs, its version, the check of text that comes from
+      // outside, and
+      // time.
       {"server", "runtime/commands.h"},
       {"client", "runtime/commands.h"},
       {"server", "runtime/utf8.h"},
       {"client", "runtime/utf8.h"},
       {"server", "runtime/steady_time.h"},
       {"client", "runtime/steady_time.h"},
+      {"client", "runtime/worker_version.h"},
       {"server", "models/placement.h"},
       {"server", "models/prompt_options.h"},
       {"client", "models/placement.h"},
