@@ -15,19 +15,19 @@ namespace {
 
 struct KeysOptions {
   std::string name;
-  std::optional<std::string> requests_per_minute, queued_jobs, queued_device_seconds;
+  std::optional<std::string> requests_per_minute, queued_jobs, queued_device_seconds, share;
   bool json = false;
 };
 
 absl::StatusOr<NewKey> KeyOf(const KeysOptions& options) {
-  KeyLimits limits;
+  ApiKey key;
   for (const auto& [name, typed] :
        {std::pair("requests_per_minute", options.requests_per_minute), std::pair("queued_jobs", options.queued_jobs),
-        std::pair("queued_device_seconds", options.queued_device_seconds)}) {
+        std::pair("queued_device_seconds", options.queued_device_seconds), std::pair("share", options.share)}) {
     if (!typed.has_value()) continue;
-    if (absl::Status status = ReadKeyLimit(absl::StrCat(name, "=", *typed), limits); !status.ok()) return status;
+    if (absl::Status status = ReadKeyTerm(absl::StrCat(name, "=", *typed), key); !status.ok()) return status;
   }
-  return NewApiKey(options.name, limits);
+  return NewApiKey(options.name, key.limits, key.share);
 }
 
 ExitCode MakeKey(const KeysOptions& options, Interrupts& interrupts) {
@@ -59,6 +59,8 @@ CommandRun AddKeys(CLI::App& app) {
           options->queued_jobs);
   AddText(app, {"--queued-device-seconds", "Their predicted time on a device, at most (default: no limit)", "SECONDS"},
           options->queued_device_seconds);
+  AddText(app, {"--share", "Of the work while several keys want some, against 1 of the others (default: 1)", "NUMBER"},
+          options->share);
   AddFlag(app, "--json", "One JSON object", options->json);
   return [options](Interrupts& interrupts) { return MakeKey(*options, interrupts); };
 }

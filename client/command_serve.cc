@@ -167,9 +167,11 @@ class Serve {
   }
 
   ExitCode ServeUntilInterrupted(const ServerConfig& config, DurableImageService& service) {
-    absl::StatusOr<std::unique_ptr<ServerEdges>> edges = ServerEdges::Start(
-        config, service,
-        {.call = [](const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }, .reloaded = Log});
+    absl::StatusOr<std::unique_ptr<ServerEdges>> edges =
+        ServerEdges::Start(config, service,
+                           {.call = [](const std::string& line) { std::fputs((line + "\n").c_str(), stderr); },
+                            .shares = [&service](const ApiKeys::Shares& shares) { service.SetShares(shares); },
+                            .reloaded = Log});
     if (!edges.ok()) return Fail(Stage::kOptions, edges.status());
     PrintJsonLine({{"event", "listening"},
                    {"http", (*edges)->http_port()},

@@ -133,7 +133,7 @@ absl::StatusOr<std::unique_ptr<ServerEdges>> ServerEdges::Start(const ServerConf
   };
   std::unique_ptr<ApiKeys> keys;
   if (!config.keys_file.empty()) {
-    auto loaded = ApiKeys::Load(config.keys_file, reporting("the API keys"));
+    auto loaded = ApiKeys::Load(config.keys_file, reporting("the API keys"), reports.shares);
     if (!loaded.ok()) return loaded.status();
     keys = *std::move(loaded);
   }

@@ -10,12 +10,14 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/config/server_config.h"
+#include "server/service/api_keys.h"
 #include "server/service/image_service.h"
 
 namespace tessera {
 
 struct EdgeReports {
   std::function<void(const std::string& line)> call;         // one line of JSON for each call of HTTP or gRPC
+  std::function<void(const ApiKeys::Shares&)> shares;        // of the keys, at the start and when they were read again
   std::function<void(const std::string& message)> reloaded;  // keys or certificates were read again, or could not be
 };
 

@@ -46,7 +46,7 @@ void RequestScheduler::Impl::Forget(TaskId id) {
   const bool decoded = task.phase == TaskPhase::kDecoding;
   const double done = task.charged == 0 ? 0 : task.issued * task.step_flops + (decoded ? task.decode_flops : 0);
   key.charged -= task.charged - done;
-  key.virtual_time -= (task.charged - done) / key.weight;
+  key.virtual_time -= (task.charged - done) / task.charged_weight;
   tasks.erase(id);
 }
 
@@ -56,8 +56,11 @@ RequestScheduler::~RequestScheduler() = default;
 
 void RequestScheduler::SetModel(const std::string& model, const ModelCost& cost) { impl_->models[model] = cost; }
 
-void RequestScheduler::SetWeight(const std::string& key, double weight) {
-  if (weight > 0 && std::isfinite(weight)) impl_->KeyOf(key).weight = weight;
+void RequestScheduler::SetWeights(const std::map<std::string, double>& weights) {
+  for (auto& [name, key] : impl_->keys) key.weight = 1;
+  for (const auto& [name, weight] : weights) {
+    if (weight > 0 && std::isfinite(weight)) impl_->KeyOf(name).weight = weight;
+  }
 }
 
 void RequestScheduler::AddGroup(const GroupDescription& group) {

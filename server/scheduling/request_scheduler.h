@@ -116,8 +116,8 @@ class RequestScheduler {
 
   // Before groups of the model. Its cost may change while tasks of it wait.
   void SetModel(const std::string& model, const ModelCost& cost);
-  // Weight > 0; a key that was never set has 1.
-  void SetWeight(const std::string& key, double weight);
+  // Each > 0; keys that are not named have 1. What was charged to a key before stays as it was.
+  void SetWeights(const std::map<std::string, double>& weights);
 
   // Groups that the configuration promises but that are not up yet: admission counts on them.
   void AddGroup(const GroupDescription& group);

@@ -40,6 +40,7 @@ struct ScheduledTask {
   double step_flops = 0;
   double decode_flops = 0;
   double charged = 0;            // operations charged to its key for this run
+  double charged_weight = 1;     // that the key had then
   double overtaken_seconds = 0;  // predicted, of the tasks that went before it while it was parked
 
   double TotalFlops() const { return spec.steps * step_flops + decode_flops; }

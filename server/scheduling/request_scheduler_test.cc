@@ -64,6 +64,22 @@ TEST_F(SchedulerTest, RunsATaskForItsStepsAndThenDecodesIt) {
   EXPECT_EQ(scheduler().resident(), 0);
 }
 
+TEST_F(SchedulerTest, AKeyGetsBackWhatItWasChargedWhateverItsWeightIsThen) {
+  scheduler().SetWeights({{"b", 100}});
+  Enqueue(SmallTask(1, "b", 1000));
+  NextAnswered();
+  scheduler().SetWeights({});
+  for (TaskId id = 11; id <= 30; ++id) Enqueue(SmallTask(id, "a", 1));
+  for (TaskId id = 31; id <= 50; ++id) Enqueue(SmallTask(id, "b", 1));
+  scheduler().Cancel(1);
+  int of_a = 0, of_b = 0;
+  for (int plan = 0; plan < 10; ++plan) {
+    for (const TaskId task : NextAnswered().start) ++(task > 30 ? of_b : of_a);
+  }
+  EXPECT_GE(of_a, 5);
+  EXPECT_NEAR(of_a, of_b, 1);
+}
+
 TEST_F(SchedulerTest, StepsATaskOnlyOnceItHasStarted) {
   Enqueue(SmallTask(1, "a", 5));
   const StepPlan plan = scheduler().Next(kGroup, now_);

@@ -22,7 +22,7 @@ GroupDescription Group(GroupId id, int32_t max_rows, int32_t ranks = 1, double m
 // operations.
 std::pair<double, double> Shares(double weight_of_b) {
   SchedulerSimulation simulation({});
-  simulation.scheduler().SetWeight("b", weight_of_b);
+  simulation.scheduler().SetWeights({{"b", weight_of_b}});
   simulation.AddGroup(Group(1, 4), kStepFlops * 10);
   for (TaskId id = 1; id <= 2000; ++id) simulation.Submit(SmallTask(id, "a", 5));
   for (TaskId id = 10001; id <= 10300; ++id) simulation.Submit(SmallTask(id, "b", 40, 16));

@@ -184,6 +184,7 @@ void RequestScheduler::Impl::Start(ScheduledGroup& group, TaskId id, StepPlan& p
   KeyState& key = KeyOf(task.spec.key);
   served_virtual_time = std::max(served_virtual_time, key.virtual_time);
   task.charged = task.TotalFlops();
+  task.charged_weight = key.weight;
   key.charged += task.charged;
   key.virtual_time += task.charged / key.weight;
   plan.start.push_back(id);

@@ -56,43 +56,59 @@ absl::StatusOr<ApiKey> ParseLine(const std::vector<std::string>& words) {
   key.salt = absl::HexStringToBytes(parts[1]);
   key.hash = absl::HexStringToBytes(parts[2]);
   for (size_t i = 2; i < words.size(); ++i) {
-    status = ReadKeyLimit(words[i], key.limits);
+    status = ReadKeyTerm(words[i], key);
     if (!status.ok()) return status;
   }
   return key;
 }
 
-// The words that ReadKeyLimit reads back as the same, each behind a blank.
-std::string LimitWords(const KeyLimits& limits) {
+// In as few digits as it takes.
+std::string NumberText(double number) {
+  char digits[32];
+  const std::to_chars_result end = std::to_chars(digits, digits + sizeof(digits), number);
+  return std::string(digits, end.ptr);
+}
+
+// The words that ReadKeyTerm reads back as the same, each behind a blank.
+std::string TermWords(const KeyLimits& limits, double share) {
   std::string words;
   if (limits.requests_per_minute != 0) absl::StrAppend(&words, " requests_per_minute=", limits.requests_per_minute);
   if (limits.queued_jobs != 0) absl::StrAppend(&words, " queued_jobs=", limits.queued_jobs);
   if (limits.queued_device_seconds != 0) {
-    char digits[32];
-    const std::to_chars_result end = std::to_chars(digits, digits + sizeof(digits), limits.queued_device_seconds);
-    absl::StrAppend(&words, " queued_device_seconds=", absl::string_view(digits, end.ptr - digits));
+    absl::StrAppend(&words, " queued_device_seconds=", NumberText(limits.queued_device_seconds));
   }
+  if (share != 1) absl::StrAppend(&words, " share=", NumberText(share));
   return words;
 }
 
 }  // namespace
 
-absl::Status ReadKeyLimit(const std::string& word, KeyLimits& limits) {
+absl::Status ReadKeyTerm(const std::string& word, ApiKey& key) {
   const std::vector<std::string> sides = absl::StrSplit(word, absl::MaxSplits('=', 1));
   if (sides.size() != 2) return absl::InvalidArgumentError(absl::StrCat(QuotedValue(word), " is not NAME=NUMBER"));
-  absl::Status status = CheckName("limit", sides[0], {"requests_per_minute", "queued_jobs", "queued_device_seconds"});
+  const std::string& name = sides[0];
+  absl::Status status =
+      CheckName("limit", name, {"requests_per_minute", "queued_jobs", "queued_device_seconds", "share"});
   if (!status.ok()) return status;
   double number = 0;
-  const bool is_number = absl::SimpleAtod(sides[1], &number) && number > 0 && number <= 1e9;
-  const bool is_whole = is_number && number == std::floor(number);
-  if (!is_number || (sides[0] != "queued_device_seconds" && !is_whole)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(sides[0], " is ", QuotedValue(sides[1]),
-                     "; legal is a number above 0 and up to 1e9; for no limit leave it out"));
+  const bool is_number = absl::SimpleAtod(sides[1], &number);
+  if (name == "share") {
+    if (!is_number || !(number >= kLeastShare && number <= kMostShare)) {
+      return absl::InvalidArgumentError(absl::StrCat("share is ", QuotedValue(sides[1]), "; legal is a number from ",
+                                                     kLeastShare, " to ", kMostShare));
+    }
+    key.share = number;
+    return absl::OkStatus();
   }
-  if (sides[0] == "requests_per_minute") limits.requests_per_minute = static_cast<int64_t>(number);
-  if (sides[0] == "queued_jobs") limits.queued_jobs = static_cast<int64_t>(number);
-  if (sides[0] == "queued_device_seconds") limits.queued_device_seconds = number;
+  const bool is_legal = is_number && number > 0 && number <= 1e9;
+  const bool is_whole = is_legal && number == std::floor(number);
+  if (!is_legal || (name != "queued_device_seconds" && !is_whole)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, " is ", QuotedValue(sides[1]), "; legal is a number above 0 and up to 1e9; for no limit leave it out"));
+  }
+  if (name == "requests_per_minute") key.limits.requests_per_minute = static_cast<int64_t>(number);
+  if (name == "queued_jobs") key.limits.queued_jobs = static_cast<int64_t>(number);
+  if (name == "queued_device_seconds") key.limits.queued_device_seconds = number;
   return absl::OkStatus();
 }
 
@@ -117,22 +133,24 @@ absl::StatusOr<std::vector<ApiKey>> ParseApiKeys(absl::string_view text) {
   return keys;
 }
 
-absl::StatusOr<NewKey> NewApiKey(const std::string& name, const KeyLimits& limits) {
+absl::StatusOr<NewKey> NewApiKey(const std::string& name, const KeyLimits& limits, double share) {
   absl::Status status = CheckKeyName(name);
   if (!status.ok()) return status;
   const std::string secret = absl::StrCat("sk-tessera-", absl::BytesToHexString(RandomBytes(kSecretBytes)));
   const std::string salt = RandomBytes(kSaltBytes);
   return NewKey{.secret = secret,
                 .line = absl::StrCat(name, " sha256:", absl::BytesToHexString(salt), ":",
-                                     absl::BytesToHexString(HashOf(salt, secret)), LimitWords(limits))};
+                                     absl::BytesToHexString(HashOf(salt, secret)), TermWords(limits, share))};
 }
 
-ApiKeys::ApiKeys(std::string path, std::function<void(const absl::Status&)> report)
-    : path_(std::move(path)), report_(std::move(report)) {}
+ApiKeys::ApiKeys(std::string path, std::function<void(const absl::Status&)> report,
+                 std::function<void(const Shares&)> use_shares)
+    : path_(std::move(path)), report_(std::move(report)), use_shares_(std::move(use_shares)) {}
 
 absl::StatusOr<std::unique_ptr<ApiKeys>> ApiKeys::Load(const std::string& path,
-                                                       std::function<void(const absl::Status&)> report) {
-  std::unique_ptr<ApiKeys> keys(new ApiKeys(path, std::move(report)));
+                                                       std::function<void(const absl::Status&)> report,
+                                                       std::function<void(const Shares&)> use_shares) {
+  std::unique_ptr<ApiKeys> keys(new ApiKeys(path, std::move(report), std::move(use_shares)));
   absl::Status status = keys->Read();
   if (!status.ok()) return status;
   return keys;
@@ -150,6 +168,11 @@ absl::Status ApiKeys::Read() {
   absl::StatusOr<std::vector<ApiKey>> keys = ParseApiKeys(text);
   if (!keys.ok()) return keys.status();
   keys_ = *std::move(keys);
+  if (use_shares_) {
+    Shares shares;
+    for (const ApiKey& key : keys_) shares[key.name] = key.share;
+    use_shares_(shares);
+  }
   return absl::OkStatus();
 }
 
@@ -163,7 +186,7 @@ std::optional<ApiKey> ApiKeys::Find(absl::string_view secret) {
   for (const ApiKey& key : keys_) {
     const std::string hash = HashOf(key.salt, secret);
     if (CRYPTO_memcmp(hash.data(), key.hash.data(), hash.size()) == 0) {
-      found = ApiKey{.name = key.name, .salt = "", .hash = "", .limits = key.limits};
+      found = ApiKey{.name = key.name, .salt = "", .hash = "", .limits = key.limits, .share = key.share};
     }
   }
   return found;

@@ -414,6 +414,11 @@ void DurableImageService::KeepHouse() {
   }
 }
 
+void DurableImageService::SetShares(const std::map<std::string, double>& shares) {
+  const std::lock_guard lock(mutex_);
+  scheduler_.SetWeights(shares);
+}
+
 void DurableImageService::Drain(absl::Duration patience) {
   std::unique_lock lock(mutex_);
   draining_ = true;

@@ -87,6 +87,9 @@ class DurableImageService final : public ImageService, private GroupOwner {
   absl::Status Probe() override;
   std::string MetricsText() override;
 
+  // Of the work while several keys want some, by tenant; one that is not named has 1.
+  void SetShares(const std::map<std::string, double>& shares);
+
   // Accepts no more jobs, and lets those that run end until `patience` is over; the others are given back to the queue.
   void Drain(absl::Duration patience);
 

@@ -173,7 +173,7 @@ using KeysTest = CommandLineTest;
 TEST_F(KeysTest, MakesASecretThatTheServerKnowsByTheLine) {
   const std::vector<boost::json::object> events =
       Events(Run({"keys", "render-farm", "--requests-per-minute", "60", "--queued-jobs", "20",
-                  "--queued-device-seconds", "1234567.125", "--json"})
+                  "--queued-device-seconds", "1234567.125", "--share", "2.5", "--json"})
                  .output);
   ASSERT_EQ(events.size(), 1u);
   const std::string secret(events[0].at("secret").as_string().c_str());
@@ -185,6 +185,7 @@ TEST_F(KeysTest, MakesASecretThatTheServerKnowsByTheLine) {
   EXPECT_EQ(key->name, "render-farm");
   EXPECT_EQ(key->limits,
             (KeyLimits{.requests_per_minute = 60, .queued_jobs = 20, .queued_device_seconds = 1234567.125}));
+  EXPECT_EQ(key->share, 2.5);
   EXPECT_FALSE((*keys)->Find(secret.substr(0, secret.size() - 1)).has_value());
   EXPECT_FALSE((*keys)->Find("").has_value());
 }
