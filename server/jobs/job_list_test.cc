@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/jobs/job_store.h"
+#include "server/jobs/sqlite.h"
 #include "tests/jobs/fake_clock.h"
 #include "tests/jobs/faulty_disk.h"
 #include "tests/jobs/job_oracle.h"
@@ -83,6 +84,42 @@ TEST_F(JobListTest, HasOfAStateWhatAListOfAllShowsInIt) {
   }
   EXPECT_THAT(met, SizeIs(5));
   for (const auto& [state, jobs] : met) EXPECT_GT(jobs, 0u) << static_cast<int>(state);
+}
+
+TEST_F(JobListTest, ShowsAFinishedJobWhoseImageRowIsDamagedAsFailedInEveryList) {
+  const auto finish = [&] {
+    const JobRecord job = Submit();
+    const absl::StatusOr<ClaimedTask> claimed = store_->Claim(job.tasks[0].id);
+    EXPECT_TRUE(claimed.ok()) << claimed.status();
+    EXPECT_TRUE(store_->Finish(claimed->claim, "bytes", {.width = 8, .height = 8, .layout = "serial"}).ok());
+    return job;
+  };
+  const JobRecord damaged = finish(), sound = finish();
+  store_.reset();
+  {
+    const absl::StatusOr<std::unique_ptr<SqliteDatabase>> database =
+        SqliteDatabase::Open({.path = "jobs", .vfs = disk_.vfs()});
+    ASSERT_TRUE(database.ok()) << database.status();
+    ASSERT_TRUE((*database)->Execute("UPDATE tasks SET image = zeroblob(40) WHERE number = 1").ok());
+  }
+  Reopen();
+  const absl::StatusOr<Recovery> recovery = store_->Recover([](const QueuedTask&) {});
+  ASSERT_TRUE(recovery.ok()) << recovery.status();
+  EXPECT_EQ(recovery->damaged, 1);
+  for (int opened = 0; opened < 2; ++opened) {
+    const std::vector<JobRecord> all = ListAll(10, std::nullopt), failed = ListAll(10, JobState::kFailed),
+                                 done = ListAll(10, JobState::kDone);
+    ASSERT_THAT(all, SizeIs(2));
+    ASSERT_THAT(failed, SizeIs(1));
+    ASSERT_THAT(done, SizeIs(1));
+    EXPECT_EQ(StateOf(all[1]), JobState::kFailed);
+    EXPECT_EQ(failed[0].id, damaged.id);
+    EXPECT_EQ(failed[0].tasks[0].error.code(), absl::StatusCode::kDataLoss);
+    EXPECT_EQ(done[0].id, sound.id);
+    EXPECT_EQ(store_->Counts()[static_cast<size_t>(TaskState::kFailed)], 1);
+    EXPECT_EQ(store_->Counts()[static_cast<size_t>(TaskState::kDone)], 1);
+    Reopen();
+  }
 }
 
 TEST_F(JobListTest, ReadsAFewPagesForAPage) {

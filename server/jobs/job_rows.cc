@@ -345,6 +345,31 @@ absl::StatusOr<int64_t> QueueRunning(SqliteDatabase& database) {
   return tasks;
 }
 
+absl::StatusOr<int64_t> FailDamagedImages(SqliteDatabase& database, absl::Time expires) {
+  absl::StatusOr<SqliteStatement> select = database.Prepare("SELECT number, job, image FROM tasks WHERE state = 2");
+  if (!select.ok()) return select.status();
+  std::vector<std::pair<int64_t, absl::Status>> damaged;
+  std::vector<uint64_t> jobs;
+  while (true) {
+    const absl::StatusOr<bool> row = select->Step();
+    if (!row.ok()) return row.status();
+    if (!*row) break;
+    const absl::Status status = ParseStoredImage(select->Bytes(2)).status();
+    if (!absl::IsDataLoss(status)) continue;
+    damaged.emplace_back(select->Int(0), status);
+    jobs.push_back(static_cast<uint64_t>(select->Int(1)));
+  }
+  for (const auto& [task, error] : damaged) {
+    absl::StatusOr<SqliteStatement> update =
+        database.Prepare("UPDATE tasks SET state = 3, error_code = ?2, error = ?3, image = NULL WHERE number = ?1");
+    if (!update.ok()) return update.status();
+    update->Bind(1, task).Bind(2, static_cast<int64_t>(error.code())).BindText(3, error.message());
+    if (absl::Status status = update->Run(); !status.ok()) return status;
+  }
+  if (absl::Status status = UpdateJobStates(database, jobs, expires); !status.ok()) return status;
+  return static_cast<int64_t>(damaged.size());
+}
+
 absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database, absl::Time expires) {
   absl::StatusOr<std::optional<StateCounts>> counts = CountKnownStates(database);
   if (counts.ok() && !counts->has_value()) {

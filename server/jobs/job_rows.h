@@ -89,6 +89,10 @@ absl::Status DeleteJob(SqliteDatabase& database, const JobRecord& job, StateCoun
 // Queues again everything that runs; the number of tasks.
 absl::StatusOr<int64_t> QueueRunning(SqliteDatabase& database);
 
+// Makes finished tasks whose image's row cannot be read failed ones, as ReadJob shows them, so that lists of a state
+// agree with it; the number of tasks. Their jobs expire at `expires`. What a newer program wrote stays as it is.
+absl::StatusOr<int64_t> FailDamagedImages(SqliteDatabase& database, absl::Time expires);
+
 // Makes states that are no states failed ones first; their jobs expire at `expires`.
 absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database, absl::Time expires);
 

@@ -67,6 +67,8 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const JobStoreOptions& 
   if (absl::Status begun = (*writer)->Execute("BEGIN IMMEDIATE"); !begun.ok()) return begun;
   const absl::StatusOr<int64_t> given_back = QueueRunning(**writer);
   if (!given_back.ok()) return given_back.status();
+  const absl::StatusOr<int64_t> damaged = FailDamagedImages(**writer, now + options.retention);
+  if (!damaged.ok()) return damaged.status();
   const absl::StatusOr<StateCounts> counts = CountStates(**writer, now + options.retention);
   if (!counts.ok()) return counts.status();
   const auto reach = [&options](absl::string_view point) {
@@ -80,6 +82,7 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const JobStoreOptions& 
 
   auto impl = std::make_unique<Impl>(options, std::move(lock), *std::move(writer), *std::move(reader), now, *next);
   impl->given_back_ = *given_back;
+  impl->damaged_ = *damaged;
   impl->Count(*counts);
   return std::unique_ptr<JobStore>(new JobStore(std::move(impl)));
 }

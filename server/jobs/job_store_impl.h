@@ -108,6 +108,7 @@ class JobStore::Impl {
 
   uint64_t next_number_;  // of whoever writes
   int64_t given_back_ = 0;
+  int64_t damaged_ = 0;  // finished tasks, found when the store was opened
   std::array<std::atomic<int64_t>, kTaskStates> counts_{};
 
   std::mutex left_over_mutex_;

@@ -91,7 +91,7 @@ absl::Status ReadQueue(SqliteDatabase& database, BatchQueue& batches) {
 }  // namespace
 
 absl::StatusOr<Recovery> JobStore::Recover(absl::FunctionRef<void(const QueuedTask&)> visit) {
-  Recovery recovery{.given_back = impl_->given_back_};
+  Recovery recovery{.given_back = impl_->given_back_, .damaged = impl_->damaged_};
   const absl::StatusOr<std::vector<std::string>> files = impl_->options_.files->List();
   if (!files.ok()) return files.status();
   for (const std::string& file : *files) {
