@@ -140,7 +140,7 @@ std::vector<std::pair<TaskId, absl::Status>> RequestScheduler::TakeTooLarge() {
   std::vector<std::pair<TaskId, absl::Status>> taken;
   if (!std::exchange(impl_->may_hold_too_large, false)) return taken;
   for (const auto& [model, queue] : impl_->waiting) {
-    queue.VisitClasses([&](const WaitingClass& of, const std::set<WaitingTask>& tasks) {
+    queue.VisitClasses([&](const WaitingClass& of, const WaitingTasks::Ordered& tasks) {
       // Where the model has no group at all it may have one again.
       const absl::Status fits = CheckFits(of.shape);
       if (!absl::IsInvalidArgument(fits)) return;

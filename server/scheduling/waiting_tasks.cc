@@ -34,8 +34,7 @@ void WaitingTasks::VisitKeys(absl::FunctionRef<void(const std::string& key, int6
   for (const auto& [key, waiting] : keys_) visit(key, waiting.tasks);
 }
 
-void WaitingTasks::VisitClasses(
-    absl::FunctionRef<void(const WaitingClass& of, const std::set<WaitingTask>& tasks)> visit) const {
+void WaitingTasks::VisitClasses(absl::FunctionRef<void(const WaitingClass& of, const Ordered& tasks)> visit) const {
   for (const auto& [key, waiting] : keys_) {
     for (const auto& [of, tasks] : waiting.classes) visit(of, tasks);
   }

@@ -38,6 +38,9 @@ struct WaitingClass {
 
 class WaitingTasks final {
  public:
+  using Ordered = __gnu_pbds::tree<WaitingTask, __gnu_pbds::null_type, std::less<WaitingTask>, __gnu_pbds::rb_tree_tag,
+                                   __gnu_pbds::tree_order_statistics_node_update>;
+
   void Add(const std::string& key, const WaitingClass& of, const WaitingTask& task, double flops);
   void Remove(const std::string& key, const WaitingClass& of, const WaitingTask& task, double flops);
 
@@ -45,7 +48,7 @@ class WaitingTasks final {
   void VisitKeys(absl::FunctionRef<void(const std::string& key, int64_t tasks)> visit) const;
 
   // Calls with the tasks of each key in each class.
-  void VisitClasses(absl::FunctionRef<void(const WaitingClass& of, const std::set<WaitingTask>& tasks)> visit) const;
+  void VisitClasses(absl::FunctionRef<void(const WaitingClass& of, const Ordered& tasks)> visit) const;
 
   // The earliest task of `key` in a class that passes, skipping tasks that do not.
   std::optional<uint64_t> Earliest(const std::string& key, absl::FunctionRef<bool(const WaitingClass&)> class_passes,
@@ -62,8 +65,6 @@ class WaitingTasks final {
   bool has_alone() const { return alone_ > 0; }
 
  private:
-  using Ordered = __gnu_pbds::tree<WaitingTask, __gnu_pbds::null_type, std::less<WaitingTask>, __gnu_pbds::rb_tree_tag,
-                                   __gnu_pbds::tree_order_statistics_node_update>;
   struct Key {
     std::map<WaitingClass, Ordered> classes;
     int64_t tasks = 0;

@@ -86,16 +86,6 @@ Layout GroupRunner::layout() const {
   return layout_;
 }
 
-// What the guard has stopped is no longer proven. One rank needs no proof, so the jobs go on at once.
-void GroupRunner::GiveUpLayout(const std::string& reason) {
-  if (layout() == Layout()) return;
-  const absl::Status revoked = CertificateFolder(options_.certificates).Revoke(subject_);
-  log_(absl::StrCat("group ", options_.name, ": layout ", subject_.layout, " is given up, one rank goes on: ", reason,
-                    revoked.ok() ? "" : absl::StrCat("; ", std::string(revoked.message()))));
-  std::lock_guard<std::mutex> lock(mutex_);
-  layout_ = Layout();
-}
-
 void GroupRunner::Run() {
   absl::Duration back_off = options_.first_back_off;
   while (!Stopping()) {

@@ -251,12 +251,6 @@ absl::Status GroupRunner::MakeProbeStep() {
   return status;
 }
 
-absl::Status GroupRunner::WarmUp() {
-  const absl::Status status = MakeProbeStep();
-  if (status.code() == absl::StatusCode::kDataLoss) GiveUpLayout(std::string(status.message()));
-  return status.ok() ? status : absl::Status(status.code(), absl::StrCat("its first step failed: ", status.message()));
-}
-
 absl::Status GroupRunner::Probe(absl::Duration patience) {
   auto probe = std::make_shared<std::promise<absl::Status>>();
   std::future<absl::Status> answer = probe->get_future();
