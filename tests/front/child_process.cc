@@ -40,6 +40,20 @@ std::vector<char*> Pointers(std::vector<std::string>& words) {
   return pointers;
 }
 
+// Every thread of it: a process counts as stopped when the last one has.
+bool StandsStill(pid_t pid) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(absl::StrCat("/proc/", pid, "/task"), error), end; !error && it != end;
+       it.increment(error)) {
+    std::ifstream file(it->path() / "stat");
+    std::string stat;
+    // The state stands behind the name, which is in parentheses.
+    const size_t name_end = std::getline(file, stat) ? stat.rfind(") ") : std::string::npos;
+    if (name_end != std::string::npos && !absl::StrContains("TtZX", stat.substr(name_end + 2, 1))) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 ChildProcess::ChildProcess(const ChildOptions& options) {
@@ -152,11 +166,7 @@ bool WaitUntilGone(pid_t pid) {
 void StopProcess(pid_t pid) {
   kill(pid, SIGSTOP);
   for (int waited = 0; waited < kDeadlineMilliseconds; ++waited) {
-    std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
-    std::string stat;
-    // The state stands behind the name, which is in parentheses.
-    const size_t name_end = std::getline(file, stat) ? stat.rfind(") ") : std::string::npos;
-    if (name_end == std::string::npos || absl::StrContains("TtZX", stat.substr(name_end + 2, 1))) return;
+    if (StandsStill(pid)) return;
     absl::SleepFor(absl::Milliseconds(1));
   }
   ADD_FAILURE() << "process " << pid << " does not stop";
