@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Real clients against the server's edges: the openai package, grpcio, the example in Python, schemathesis over the OpenAPI
-# document.
+# document, without keys, with one, and without the one that is asked for.
 # Needs a build and, for the first run, Python's package index.
 #
 #   scripts/client-tests.sh [--preset NAME]
@@ -27,15 +27,33 @@ trap 'kill "${server_pid:-}" 2>/dev/null || true; rm -rf "$work"' EXIT
   tessera/v1/image_service.proto
 "$python" tests/server/client_tests.py "$tessera" "$work"
 
-printf '%s\n' 'listen: {http: {port: 0}, grpc: off, admin: off}' 'groups: [{model: fake}]' "data_folder: $work/data" \
-  >"$work/tessera.yaml"
-"$tessera" serve --config "$work/tessera.yaml" --fake-workers --fake-orders step-time=0 >"$work/ports" 2>"$work/log" &
-server_pid=$!
-until [[ -s $work/ports ]]; do kill -0 "$server_pid"; sleep 0.05; done
-port=$(sed 's/.*"http":\([0-9]*\).*/\1/' "$work/ports")
-HYPOTHESIS_STORAGE_DIRECTORY=$work/hypothesis .deps/client-tests/bin/schemathesis run "http://127.0.0.1:$port/openapi.json" --experimental=openapi-3.1 \
-  --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance \
-  --exclude-path-regex '/events$' --hypothesis-max-examples "${TESSERA_SCHEMATHESIS_EXAMPLES:-50}" \
-  --hypothesis-seed 1 --request-timeout 60000
-kill "$server_pid"
-wait "$server_pid"
+"$tessera" keys client-tests >"$work/key"
+secret=$(sed -n 's/^ *\(sk-tessera-\)/\1/p' "$work/key")
+tail -n 1 "$work/key" >"$work/keys.txt"
+
+# conformance NAME CONFIGURATION OPTION…: a server of that configuration, held against its OpenAPI document.
+conformance() {
+  local name=$1 configuration=$2
+  shift 2
+  echo "schemathesis: $name"
+  printf '%s\n' 'listen: {http: {port: 0}, grpc: off, admin: off}' 'groups: [{model: fake}]' "data_folder: $work/data" \
+    "$configuration" >"$work/tessera.yaml"
+  : >"$work/ports"
+  "$tessera" serve --config "$work/tessera.yaml" --fake-workers --fake-orders step-time=0 >"$work/ports" 2>"$work/log" &
+  server_pid=$!
+  until [[ -s $work/ports ]]; do kill -0 "$server_pid"; sleep 0.05; done
+  port=$(sed 's/.*"http":\([0-9]*\).*/\1/' "$work/ports")
+  HYPOTHESIS_STORAGE_DIRECTORY=$work/hypothesis PYTHONPATH=tests/server SCHEMATHESIS_HOOKS=schemathesis_checks \
+    .deps/client-tests/bin/schemathesis run "http://127.0.0.1:$port/openapi.json" --experimental=openapi-3.1 \
+    --hypothesis-max-examples "${TESSERA_SCHEMATHESIS_EXAMPLES:-50}" --hypothesis-seed 1 --request-timeout 60000 "$@"
+  kill "$server_pid"
+  wait "$server_pid"
+}
+
+documented=not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance
+conformance "without keys" "" --checks "$documented" --exclude-path-regex '/events$'
+conformance "with a key" "keys_file: $work/keys.txt" --checks "$documented" --exclude-path-regex '/events$' \
+  --header "Authorization: Bearer $secret"
+# What needs a key says nothing else than that, whatever is asked of it.
+conformance "without the key" "keys_file: $work/keys.txt" --checks "$documented,asks_for_a_key" \
+  --exclude-path-regex '^/(livez|readyz|openapi\.json)$'
