@@ -56,6 +56,11 @@ void GroupRunner::SetState(const std::string& state, const std::string& reason) 
   log_(absl::StrCat("group ", options_.name, ": ", state, reason.empty() ? "" : ": ", reason));
 }
 
+std::string GroupRunner::State() const {
+  const bool died = state_ == kReady && (group_ == nullptr || !group_->health().ok());
+  return died ? kRestarting : state_;
+}
+
 GroupInfo GroupRunner::Info() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return {.name = options_.name,
@@ -63,7 +68,7 @@ GroupInfo GroupRunner::Info() const {
           .layout = LayoutText(layout_),
           .dtype = options_.load.dtype,
           .devices = {options_.load.device},
-          .state = state_,
+          .state = State(),
           .reason = reason_,
           .certificate = layout_ == Layout() ? "not needed"
                          : certified_        ? "certified"
@@ -73,7 +78,7 @@ GroupInfo GroupRunner::Info() const {
 
 bool GroupRunner::is_ready() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return state_ == "ready";
+  return State() == kReady;
 }
 
 bool GroupRunner::is_refused() const {
@@ -93,9 +98,10 @@ void GroupRunner::Run() {
     const absl::Duration opened = SteadyNow();
     const bool ready = status.ok();
     if (ready) {
-      SetState("ready");
+      SetState(kReady);
       owner_.OnReady(options_.id, room_);
       status = Work();
+      if (!Stopping()) SetState(kRestarting, std::string(status.message()));
       const bool guard = status.code() == absl::StatusCode::kDataLoss;
       if (guard) GiveUpLayout(std::string(status.message()));
       owner_.OnDied(options_.id, status, guard);
@@ -119,7 +125,7 @@ void GroupRunner::Run() {
       SetState("refused", std::string(status.message()));
       break;
     }
-    SetState("restarting", std::string(status.message()));
+    if (!ready) SetState(kRestarting, std::string(status.message()));
     if (std::exchange(has_made_images_, false) || (ready && SteadyNow() - opened > kHealthy)) {
       back_off = options_.first_back_off;
     } else {

@@ -113,6 +113,8 @@ class GroupRunner {
   absl::Status Probe(absl::Duration patience);
 
  private:
+  static constexpr char kReady[] = "ready", kRestarting[] = "restarting";
+
   struct Running {
     RunnableTask task;
     JobStarted started;
@@ -162,6 +164,8 @@ class GroupRunner {
   absl::Status WarmUp();
   void GiveUpLayout(const std::string& reason);
   void SetState(const std::string& state, const std::string& reason = "");
+  // With mutex_ held. Workers may be dead before the thread notices: then it is restarting already.
+  std::string State() const;
   bool Stopping() const;
   void Sleep(absl::Duration duration);
 

@@ -256,9 +256,7 @@ absl::Status GroupRunner::Probe(absl::Duration patience) {
   std::future<absl::Status> answer = probe->get_future();
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (state_ != "ready") {
-      return absl::UnavailableError(absl::StrCat("group ", options_.name, " is ", state_));
-    }
+    if (State() != kReady) return absl::UnavailableError(absl::StrCat("group ", options_.name, " is ", State()));
     probes_.push_back(std::move(probe));
   }
   if (answer.wait_for(absl::ToChronoMilliseconds(patience)) != std::future_status::ready) {

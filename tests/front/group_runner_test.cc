@@ -1,0 +1,144 @@
+// A group runner whose workers die: what it says of itself meanwhile.
+#include "server/serving/group_runner.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+#include "absl/time/clock.h"
+#include "tests/front/child_process.h"
+#include "tests/test_folder.h"
+
+namespace tessera {
+namespace {
+
+constexpr absl::Duration kSoon = absl::Seconds(60);
+
+// Has one task for the group. Keeps the runner's thread in the wait for work, or in the report of the group's death,
+// until it is let go.
+class HoldingOwner final : public GroupOwner {
+ public:
+  void OnReady(GroupId, const std::optional<DeviceRoom>&) override { Reached(ready_); }
+  void OnDied(GroupId, const absl::Status&, bool) override {
+    Reached(died_);
+    WaitUntilLetGo();
+  }
+  void OnRefused(GroupId) override {}
+  StepPlan Next(GroupId) override {
+    const std::lock_guard lock(mutex_);
+    if (!has_task_) return {};
+    has_task_ = false;
+    return {.start = {1}, .step = {1}};
+  }
+  void WaitForWork(GroupId, absl::Duration) override {
+    Reached(idle_);
+    WaitUntilLetGo();
+  }
+  absl::StatusOr<RunnableTask> Claim(GroupId, TaskId) override {
+    RunnableTask task;
+    task.parameters = {.prompt = "x", .height = 16, .width = 16, .steps = 4, .guidance_scale = 1, .sampler = "ddim"};
+    return task;
+  }
+  void OnStarted(GroupId, TaskId, const JobStarted&) override {}
+  void OnBatchDiffers(GroupId, const std::vector<TaskId>&) override {}
+  void OnStepped(GroupId, const std::vector<TaskId>&, double) override {}
+  void OnPreview(GroupId, TaskId, const Image&) override {}
+  void OnDecoded(GroupId, TaskId, Image, const JobStarted&, double) override {}
+  void OnFailed(GroupId, TaskId, const absl::Status&) override {}
+  void OnBatchFailed(GroupId, const std::vector<TaskId>&, const absl::Status&) override {}
+  void OnEnded(GroupId, TaskId) override {}
+
+  void GiveTask() {
+    const std::lock_guard lock(mutex_);
+    has_task_ = true;
+  }
+  bool WaitForReady() { return WaitFor(ready_); }
+  bool WaitForIdle() { return WaitFor(idle_); }
+  bool WaitForDeath() { return WaitFor(died_); }
+  void LetGo() {
+    const std::lock_guard lock(mutex_);
+    let_go_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  void Reached(bool& what) {
+    const std::lock_guard lock(mutex_);
+    what = true;
+    changed_.notify_all();
+  }
+  bool WaitFor(const bool& what) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, absl::ToChronoMilliseconds(kSoon), [&] { return what; });
+  }
+  void WaitUntilLetGo() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return let_go_; });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool has_task_ = false, ready_ = false, idle_ = false, died_ = false, let_go_ = false;
+};
+
+class GroupRunnerTest : public ::testing::Test {
+ protected:
+  GroupRunnerTest() {
+    std::ofstream(folder_ / "model_index.json") << "{}";
+    setenv("TESSERA_WORKER", FAKE_WORKER, 1);
+    setenv("XDG_RUNTIME_DIR", folder_.path().c_str(), 1);
+  }
+
+  void Start(const std::string& orders) {
+    setenv("TESSERA_FAKE_WORKER", orders.c_str(), 1);
+    GroupRunnerOptions options = {.id = 1, .name = "tiny-0", .model_name = "tiny"};
+    options.model.size_multiple = 8;
+    options.model.min_size = options.model.default_height = options.model.default_width = 16;
+    options.model.max_size = 64;
+    options.model.max_steps = 100;
+    options.load.model = folder_.path();
+    options.certificates = folder_ / "certificates";
+    runner_ = std::make_unique<GroupRunner>(options, owner_, [](const std::string&) {});
+  }
+
+  void TearDown() override {
+    owner_.LetGo();
+    runner_.reset();
+  }
+
+  TestFolder folder_;
+  HoldingOwner owner_;
+  std::unique_ptr<GroupRunner> runner_;
+};
+
+TEST_F(GroupRunnerTest, IsNotReadyAnyMoreWhenItsOwnerHearsOfItsDeath) {
+  owner_.GiveTask();
+  Start("step1-of-x=die");
+  ASSERT_TRUE(owner_.WaitForDeath());
+  EXPECT_FALSE(runner_->is_ready());
+  EXPECT_EQ(runner_->Info().state, "restarting");
+  EXPECT_EQ(runner_->Probe(kSoon).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(GroupRunnerTest, IsNotReadyAnyMoreOnceItsWorkersAreKnownToBeDeadWhateverItsThreadDoes) {
+  Start("");
+  ASSERT_TRUE(owner_.WaitForReady());
+  ASSERT_TRUE(owner_.WaitForIdle());
+  EXPECT_TRUE(runner_->is_ready());
+  const std::vector<pid_t> workers = ProcessesWith(FAKE_WORKER, "XDG_RUNTIME_DIR", folder_.path());
+  ASSERT_EQ(workers.size(), 1u);
+  kill(workers[0], SIGKILL);
+  for (const absl::Time end = absl::Now() + kSoon; runner_->is_ready() && absl::Now() < end;) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_FALSE(runner_->is_ready());
+  EXPECT_EQ(runner_->Info().state, "restarting");
+  EXPECT_EQ(runner_->Probe(kSoon).code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace tessera
