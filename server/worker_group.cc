@@ -77,7 +77,8 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Start(const WorkerGrou
                                             "--segment", absl::StrCat(WorkerProcess::kInheritedDescriptor)},
                               .inherited = group->segment_->descriptor(),
                               .show_output = options.show_output,
-                              .linger = options.linger});
+                              .linger = options.linger,
+                              .owner = options.owner});
     if (!process.ok()) return process.status();
     group->workers_.push_back({.process = *std::move(process)});
   }

@@ -41,7 +41,8 @@ struct WorkerGroupOptions {
   bool show_output = false;                  // copy the workers' output to our standard error
   absl::Duration patience = absl::Hours(1);  // for the answer to any one command
   ProgressBounds progress;
-  absl::Duration linger;  // how long the workers outlive this process's sudden end; zero: they end with it
+  absl::Duration linger;   // how long the workers outlive this process's sudden end; zero: they end with it
+  std::string owner = "";  // as in WorkerProcessOptions
 };
 
 // `devices` as LoadParameters has them: on "cuda" rank r of several is on device r, of several devices with commas

@@ -86,4 +86,10 @@ absl::StatusOr<int> OpenWorker(const WorkerIdentity& identity, const std::string
   return none;
 }
 
+bool IsWorker(const WorkerIdentity& identity, const std::string& executable) {
+  const absl::StatusOr<int> process = OpenWorker(identity, executable);
+  if (process.ok()) close(*process);
+  return process.ok();
+}
+
 }  // namespace tessera

@@ -29,4 +29,7 @@ absl::StatusOr<WorkerIdentity> IdentityOf(pid_t pid, const std::string& socket);
 // number and start time runs `executable` and was told on its command line to listen on that socket.
 absl::StatusOr<int> OpenWorker(const WorkerIdentity& identity, const std::string& executable);
 
+// Whether OpenWorker would find it.
+bool IsWorker(const WorkerIdentity& identity, const std::string& executable);
+
 }  // namespace tessera

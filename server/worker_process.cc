@@ -58,17 +58,29 @@ bool WaitReadable(int descriptor, absl::Duration patience) {
   }
 }
 
+// Where sockets may be, in the order in which places are tried.
+std::vector<std::string> SocketPlaces() {
+  std::vector<std::string> places;
+  for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
+    const char* place = std::getenv(name);
+    if (place != nullptr && place[0] == '/') places.push_back(place);
+  }
+  places.push_back("/tmp");
+  return places;
+}
+
+std::string FolderPrefix(const std::string& owner) {
+  return owner.empty() ? kFolderPrefix : absl::StrCat(kFolderPrefix, owner, "-");
+}
+
 // A folder that does not exist yet, in the first place where a socket's path fits. The worker makes it.
-absl::StatusOr<std::string> NewFolderName() {
+absl::StatusOr<std::string> NewFolderName(const std::string& owner) {
   uint64_t random = 0;
   if (getrandom(&random, sizeof(random), 0) != sizeof(random)) return SystemError("no random numbers");
-  const std::string name =
-      absl::StrCat(absl::string_view(kFolderPrefix).substr(1), absl::Hex(random, absl::kZeroPad16));
-  for (const char* parent : {std::getenv("XDG_RUNTIME_DIR"), std::getenv("TMPDIR"), static_cast<char*>(nullptr)}) {
-    const std::string place = parent == nullptr ? "/tmp" : parent;
-    const size_t length = place.size() + 1 + name.size() + sizeof(kSocketName);
-    if (place.empty() || place[0] != '/' || length > sizeof(sockaddr_un::sun_path)) continue;
-    if (access(place.c_str(), W_OK | X_OK) == 0) return absl::StrCat(place, "/", name);
+  const std::string name = absl::StrCat(FolderPrefix(owner), absl::Hex(random, absl::kZeroPad16));
+  for (const std::string& place : SocketPlaces()) {
+    if (place.size() + name.size() + sizeof(kSocketName) > sizeof(sockaddr_un::sun_path)) continue;
+    if (access(place.c_str(), W_OK | X_OK) == 0) return place + name;
   }
   return absl::UnavailableError(
       "no folder for the worker's socket: neither $XDG_RUNTIME_DIR nor $TMPDIR nor /tmp can be written");
@@ -175,8 +187,21 @@ std::string WorkerProgram() {
 
 std::string FakeWorkerExecutable() { return ProgramBesideThis("tessera-fake-worker"); }
 
+void RemoveDesertedFolders(const std::string& owner, absl::FunctionRef<bool(const std::string& socket)> in_use) {
+  const std::string prefix = FolderPrefix(owner).substr(1);
+  for (const std::string& place : SocketPlaces()) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator it(place, error), end; !error && it != end; it.increment(error)) {
+      const std::string folder = it->path().string(), socket_path = folder + kSocketName;
+      if (!absl::StartsWith(it->path().filename().string(), prefix) || in_use(socket_path)) continue;
+      RemoveDeserted(socket_path);
+      rmdir(folder.c_str());  // of a worker that was killed before it could bind; one that has a socket stays
+    }
+  }
+}
+
 absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const WorkerProcessOptions& options) {
-  absl::StatusOr<std::string> folder = NewFolderName();
+  absl::StatusOr<std::string> folder = NewFolderName(options.owner);
   if (!folder.ok()) return folder.status();
   std::vector<std::string> words = {options.executable, "--socket", absl::StrCat(*folder, kSocketName)};
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());

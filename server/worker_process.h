@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/worker_identity.h"
@@ -30,7 +31,13 @@ struct WorkerProcessOptions {
   int inherited = -1;                  // a descriptor of ours that the worker gets as kInheritedDescriptor
   bool show_output = false;            // copy the worker's output to our standard error
   absl::Duration linger;               // how long it outlives this process's sudden end; zero: it ends with it
+  std::string owner;                   // in the name of its socket's folder, for RemoveDesertedFolders; may be empty
 };
+
+// Removes the folders of sockets that workers of this owner have left, who were killed together with the process that
+// had started them. `in_use` says of a socket that its worker may still be adopted: those, and where anybody listens or
+// has put anything else, stay. No worker of this owner may be about to listen.
+void RemoveDesertedFolders(const std::string& owner, absl::FunctionRef<bool(const std::string& socket)> in_use);
 
 // $TESSERA_WORKER, or tessera-worker beside this executable.
 std::string WorkerExecutable();

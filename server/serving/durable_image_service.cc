@@ -1,19 +1,25 @@
 #include "server/serving/durable_image_service.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/steady_time.h"
+#include "server/digest.h"
 #include "server/jobs/clock.h"
 #include "server/jobs/job_store.h"
 #include "server/scheduling/cost_model.h"
 #include "server/service/task_pool.h"
+#include "server/serving/group_record.h"
 #include "server/serving/live_jobs.h"
 #include "server/serving/service_metrics.h"
 #include "server/serving/storage_error.h"
+#include "server/worker_process.h"
 
 namespace tessera {
 namespace {
@@ -27,13 +33,20 @@ constexpr absl::Duration kTick = absl::Milliseconds(250);
 constexpr absl::Duration kSweepInterval = absl::Minutes(1);
 constexpr int64_t kSweepLimit = 1000;
 
-absl::StatusOr<ModelDescription> Describe(const std::string& folder, const ProgressBounds& progress) {
-  absl::StatusOr<std::unique_ptr<WorkerGroup>> group = WorkerGroup::Start({.progress = progress});
+absl::StatusOr<ModelDescription> Describe(const std::string& folder, const WorkerGroupOptions& options) {
+  absl::StatusOr<std::unique_ptr<WorkerGroup>> group = WorkerGroup::Start(options);
   if (!group.ok()) return group.status();
   if (absl::Status connected = (*group)->Connect(kDescribePatience); !connected.ok()) return connected;
   absl::StatusOr<ModelDescription> description = (*group)->Describe(folder);
   if (description.ok()) (*group)->Shutdown().IgnoreError();
   return description;
+}
+
+// Of a folder that exists.
+std::string OwnerOf(const std::string& data_folder) {
+  struct stat about = {};
+  stat(data_folder.c_str(), &about);
+  return absl::BytesToHexString(Sha256Of(absl::StrCat(about.st_dev, " ", about.st_ino))).substr(0, 8);
 }
 
 ImageFormat FormatOf(const std::string& file) {
@@ -89,7 +102,8 @@ absl::Status DurableImageService::AddGroups() {
   std::vector<GroupDescription> descriptions;
   for (const ServedGroupOptions& group : options_.groups) {
     if (!described.contains(group.load.model)) {
-      absl::StatusOr<ModelDescription> description = Describe(group.load.model, options_.progress);
+      absl::StatusOr<ModelDescription> description =
+          Describe(group.load.model, {.progress = options_.progress, .owner = owner_});
       if (!description.ok()) {
         return absl::Status(description.status().code(),
                             absl::StrCat("model ", group.name, ": ", std::string(description.status().message())));
@@ -112,7 +126,8 @@ absl::Status DurableImageService::AddGroups() {
                                  .layout = *layout,
                                  .certify = options_.certify,
                                  .certificates = options_.data_folder + "/certificates",
-                                 .records = options_.data_folder + "/workers",
+                                 .records = RecordsFolder(),
+                                 .owner = owner_,
                                  .first_back_off = options_.first_back_off,
                                  .progress = options_.progress,
                                  .at_point = options_.at_point,
@@ -146,6 +161,7 @@ absl::Status DurableImageService::Open() {
     return absl::UnavailableError(
         absl::StrCat("the data folder '", options_.data_folder, "' cannot be made: ", error.message()));
   }
+  owner_ = OwnerOf(options_.data_folder);
   if (absl::Status added = AddGroups(); !added.ok()) return added;
   absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open({.path = options_.data_folder + "/jobs.sqlite",
                                                                     .files = &files_,
@@ -156,6 +172,7 @@ absl::Status DurableImageService::Open() {
                                                                     .at_point = options_.at_point});
   if (!store.ok()) return store.status();
   store_ = *std::move(store);
+  RemoveLeftovers();
   std::vector<std::pair<uint64_t, absl::Status>>
       orphans;  // of models that are no longer served or have too little room
   const absl::StatusOr<Recovery> recovery = store_->Recover([&](const QueuedTask& queued) {
@@ -181,6 +198,15 @@ absl::Status DurableImageService::Open() {
   }
   housekeeper_ = std::thread([this] { KeepHouse(); });
   return absl::OkStatus();
+}
+
+void DurableImageService::RemoveLeftovers() const {
+  std::map<std::string, WorkerIdentity> recorded;  // by socket
+  for (const WorkerIdentity& worker : RecordedWorkers(RecordsFolder())) recorded[worker.socket] = worker;
+  RemoveDesertedFolders(owner_, [&](const std::string& socket) {
+    const auto worker = recorded.find(socket);
+    return worker != recorded.end() && IsWorker(worker->second, WorkerProgram());
+  });
 }
 
 const ServedModel* DurableImageService::FindServed(const std::string& id) const {

@@ -127,6 +127,9 @@ class DurableImageService final : public ImageService, private GroupOwner {
 
   absl::Time Now() const { return store_->Now(); }
   absl::Status AddGroups();
+  std::string RecordsFolder() const { return options_.data_folder + "/workers"; }
+  // What workers of servers before have left that were killed with them.
+  void RemoveLeftovers() const;
   // Shares the machine's memory among the groups that are on its CPU.
   void ShareMemory(std::vector<GroupDescription>& groups) const;
   // The ranks of all groups that are on one of this group's devices: the most of them.
@@ -169,6 +172,7 @@ class DurableImageService final : public ImageService, private GroupOwner {
   SystemClock clock_;
   DiskResultFiles files_;
   const absl::Time started_;
+  std::string owner_;  // of workers: names the data folder, also where others have folders of that path
   std::unique_ptr<JobStore> store_;
   std::vector<ServedModel> models_;
   std::vector<GroupRunnerOptions> groups_;  // group i has id i + 1

@@ -28,7 +28,8 @@ void GroupRunner::GiveUpLayout(const std::string& reason) {
 WorkerGroupOptions GroupRunner::ServingOptions() const {
   return {.layout = layout(),
           .progress = options_.progress,
-          .linger = options_.records.empty() ? absl::ZeroDuration() : kLinger};
+          .linger = options_.records.empty() ? absl::ZeroDuration() : kLinger,
+          .owner = options_.owner};
 }
 
 absl::Status GroupRunner::Use(const std::shared_ptr<WorkerGroup>& group) {
@@ -56,7 +57,7 @@ absl::Status GroupRunner::CheckLayout() {
   if (!subject.ok()) return subject.status();
   subject_ = *subject;
   const auto open = [this](const Layout& layout) {
-    return OpenGroup({.layout = layout, .progress = options_.progress});
+    return OpenGroup({.layout = layout, .progress = options_.progress, .owner = options_.owner});
   };
   const VerificationHost host = {.open = open,
                                  .tell = [this](const std::string& text) { SetState("certifying", text); }};

@@ -78,6 +78,17 @@ absl::StatusOr<GroupRecord> ParseGroupRecord(const std::string& text) {
   }
 }
 
+std::vector<WorkerIdentity> RecordedWorkers(const std::string& folder) {
+  std::vector<WorkerIdentity> workers;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::optional<std::string> text = ReadSmallFile(it->path(), kMaxBytes);
+    const absl::StatusOr<GroupRecord> record = ParseGroupRecord(text.value_or(""));
+    if (record.ok()) workers.insert(workers.end(), record->workers.begin(), record->workers.end());
+  }
+  return workers;
+}
+
 GroupRecordFile::GroupRecordFile(const std::string& folder, const std::string& group) : folder_(folder) {
   std::string name = group;  // it ends in the group's number, so what is left of it is still of that group alone
   for (char& c : name) {

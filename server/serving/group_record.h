@@ -31,6 +31,9 @@ std::string GroupRecordText(const GroupRecord& record);
 // INVALID_ARGUMENT for what is no such text. Whether it tells the truth is another question.
 absl::StatusOr<GroupRecord> ParseGroupRecord(const std::string& text);
 
+// The workers of all groups of a folder of records.
+std::vector<WorkerIdentity> RecordedWorkers(const std::string& folder);
+
 // The file of one group.
 class GroupRecordFile {
  public:

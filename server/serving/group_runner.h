@@ -85,6 +85,7 @@ struct GroupRunnerOptions {
   CertifyPolicy certify = CertifyPolicy::kAuto;
   std::string certificates;  // folder
   std::string records;       // folder of group records; empty: workers end with this process
+  std::string owner;         // of the workers, as in WorkerProcessOptions
   absl::Duration first_back_off = absl::Seconds(1);
   absl::Duration longest_back_off = absl::Seconds(60);
   absl::Duration start_patience = absl::Seconds(60);

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
 #include "server/http/http_test_client.h"
 #include "server/worker_identity.h"
 #include "tests/front/command_line_fixture.h"
@@ -228,6 +229,45 @@ TEST_F(AdoptionTest, ARecordThatNamesAnotherProcessHarmsNoProcess) {
   ExpectGone(workers);
 }
 
+TEST_F(AdoptionTest, WhatWorkersLeaveThatWereKilledWithTheirServerIsRemovedByTheNextOne) {
+  // Killed before its group was loaded; and as if before its group was written down.
+  StartServer("load=hang");
+  const pid_t worker = WorkerPid();
+  const auto has_record = [&] { return std::filesystem::exists(WorkFolder() + "/data/workers/tiny-0.json"); };
+  for (const absl::Time end = absl::Now() + absl::Seconds(60); !has_record() && absl::Now() < end;) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  const std::string socket(boost::json::parse(Record()).at("workers").at(0).at("socket").as_string());
+  for (const absl::Time end = absl::Now() + absl::Seconds(60); !std::filesystem::exists(socket) && absl::Now() < end;) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  kill(worker, SIGSTOP);
+  KillServer();
+  kill(worker, SIGKILL);
+  EXPECT_TRUE(WaitUntilGone(worker));
+  std::filesystem::remove(WorkFolder() + "/data/workers/tiny-0.json");
+  ASSERT_TRUE(std::filesystem::exists(socket));
+
+  // Beside it: a folder whose worker was killed before it could bind, one where somebody has put a file, and one that
+  // is another data folder's.
+  const std::filesystem::path folder = std::filesystem::path(socket).parent_path();
+  const std::string name = folder.filename(), owner = name.substr(0, name.rfind('-') + 1);
+  const std::filesystem::path empty = folder.parent_path() / (owner + "0000000000000001");
+  const std::filesystem::path used = folder.parent_path() / (owner + "0000000000000002");
+  const std::filesystem::path others = folder.parent_path() / "tessera-0123abcd-0000000000000003";
+  for (const std::filesystem::path& made : {empty, used, others}) std::filesystem::create_directory(made);
+  std::ofstream(used / "notes") << "mine";
+
+  StartServer();
+  Generate();
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  EXPECT_FALSE(std::filesystem::exists(empty));
+  EXPECT_TRUE(std::filesystem::exists(used / "notes"));
+  EXPECT_TRUE(std::filesystem::exists(others));
+  for (const std::filesystem::path& made : {used, others}) std::filesystem::remove_all(made);
+  StopServer();
+}
+
 TEST_F(AdoptionTest, AWorkerIsKnownByItsStartTimeProgramAndSocket) {
   StartServer();
   Generate();
@@ -236,25 +276,20 @@ TEST_F(AdoptionTest, AWorkerIsKnownByItsStartTimeProgramAndSocket) {
   const WorkerIdentity worker = {.pid = entry.at("pid").to_number<pid_t>(),
                                  .start_time = entry.at("start_time").to_number<uint64_t>(),
                                  .socket = std::string(entry.at("socket").as_string())};
-  const auto is_worker = [](const WorkerIdentity& identity, const std::string& executable) {
-    const absl::StatusOr<int> process = OpenWorker(identity, executable);
-    if (process.ok()) close(*process);
-    return process.ok();
-  };
-  EXPECT_TRUE(is_worker(worker, FAKE_WORKER));
-  EXPECT_FALSE(is_worker(worker, TESSERA_EXECUTABLE));
+  EXPECT_TRUE(IsWorker(worker, FAKE_WORKER));
+  EXPECT_FALSE(IsWorker(worker, TESSERA_EXECUTABLE));
   WorkerIdentity other = worker;
   ++other.start_time;
-  EXPECT_FALSE(is_worker(other, FAKE_WORKER));
+  EXPECT_FALSE(IsWorker(other, FAKE_WORKER));
   other = worker;
   other.socket += "x";
-  EXPECT_FALSE(is_worker(other, FAKE_WORKER));
+  EXPECT_FALSE(IsWorker(other, FAKE_WORKER));
   other = worker;
   other.pid = getpid();
-  EXPECT_FALSE(is_worker(other, FAKE_WORKER));
+  EXPECT_FALSE(IsWorker(other, FAKE_WORKER));
   for (const pid_t pid : {0, 1, -1, -worker.pid}) {
     other.pid = pid;
-    EXPECT_FALSE(is_worker(other, FAKE_WORKER)) << pid;
+    EXPECT_FALSE(IsWorker(other, FAKE_WORKER)) << pid;
   }
   StopServer();
 }
