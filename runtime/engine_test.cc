@@ -34,7 +34,11 @@ Pixels Decode(Engine& engine, uint64_t job) {
 
 class EngineTest : public testing::Test {
  protected:
-  void Load() { ASSERT_TRUE(engine_.Load({.model = kEmoji}).ok()); }
+  void Load() {
+    const absl::StatusOr<Loaded> loaded = engine_.Load({.model = kEmoji});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_FALSE(loaded->room.has_value()) << "the host's memory is nobody's own";
+  }
   std::string StartError(const JobParameters& parameters) {
     const absl::StatusOr<JobStarted> started = engine_.StartJob(1, parameters);
     EXPECT_EQ(started.status().code(), absl::StatusCode::kInvalidArgument) << started.status();

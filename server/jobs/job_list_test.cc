@@ -88,7 +88,7 @@ TEST_F(JobListTest, HasOfAStateWhatAListOfAllShowsInIt) {
 
 TEST_F(JobListTest, ShowsAFinishedJobWhoseImageRowIsDamagedAsFailedInEveryList) {
   const auto finish = [&] {
-    const JobRecord job = Submit();
+    JobRecord job = Submit();
     const absl::StatusOr<ClaimedTask> claimed = store_->Claim(job.tasks[0].id);
     EXPECT_TRUE(claimed.ok()) << claimed.status();
     EXPECT_TRUE(store_->Finish(claimed->claim, "bytes", {.width = 8, .height = 8, .layout = "serial"}).ok());

@@ -1,4 +1,5 @@
 // Both ends of the control protocol together: what one says is what the other hears.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -18,12 +19,14 @@
 namespace tessera {
 namespace {
 
+using ::testing::HasSubstr;
+
 // Keeps what it hears and answers as it was told to.
 struct Worker final : CommandHandler {
   absl::StatusOr<ModelDescription> Describe(const std::string&) override { return description; }
   absl::StatusOr<Loaded> Load(const LoadParameters& parameters) override {
     load = parameters;
-    return Loaded{};
+    return loaded;
   }
   absl::StatusOr<JobStarted> StartJob(uint64_t, const JobParameters& parameters) override {
     job = parameters;
@@ -44,6 +47,7 @@ struct Worker final : CommandHandler {
   ModelDescription description;
   JobStarted started;
   LatentValues latents;
+  Loaded loaded;
   LoadParameters load;
   JobParameters job;
 };
@@ -169,6 +173,18 @@ TEST_F(ControlProtocolTest, CarriesEveryParameterOfLoading) {
     EXPECT_EQ(worker_.load.prompt_cache_bytes, uint64_t{1} << 40);
     ASSERT_TRUE(client_->Load({.autoencoder = placement}).ok());
     EXPECT_EQ(worker_.load.autoencoder, placement);
+  }
+}
+
+TEST_F(ControlProtocolTest, CarriesTheRoomOfADeviceAndRefusesMoreOfItFreeThanThereIs) {
+  EXPECT_EQ(client_->Load({})->room, std::nullopt);
+  worker_.loaded.room = {.most = uint64_t{1} << 40, .free = 0};
+  EXPECT_EQ(client_->Load({})->room, worker_.loaded.room);
+  for (const DeviceRoom room : {DeviceRoom{.most = 5, .free = 6}, DeviceRoom{}}) {
+    worker_.loaded.room = room;
+    const absl::StatusOr<Loaded> loaded = client_->Load({});
+    EXPECT_EQ(loaded.status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("without a legal size of its memory"));
   }
 }
 
