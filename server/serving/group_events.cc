@@ -108,8 +108,9 @@ void DurableImageService::GiveUp(const std::vector<TaskId>& tasks, const absl::S
   std::vector<Verdict> verdicts;
   Persist([&] {
     absl::StatusOr<std::vector<Verdict>> judged = store_->GroupDied(attempts, std::string(reason.message()));
-    if (judged.ok()) verdicts = *std::move(judged);
-    return judged.status();
+    if (!judged.ok()) return judged.status();
+    verdicts = *std::move(judged);
+    return absl::OkStatus();
   });
   for (const Verdict& verdict : verdicts) {
     const std::unique_lock lock(mutex_);

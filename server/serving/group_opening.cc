@@ -72,7 +72,7 @@ absl::Status GroupRunner::CheckLayout() {
 absl::Status GroupRunner::Open() {
   if (absl::Status checked = CheckLayout(); !checked.ok()) return checked;
   if (std::exchange(may_adopt_, false)) {
-    const absl::Status adopted = Adopt();
+    absl::Status adopted = Adopt();
     if (adopted.ok()) return adopted;
     if (Stopping()) return absl::CancelledError("the server ends");
     if (adopted.code() != absl::StatusCode::kNotFound) {

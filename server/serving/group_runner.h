@@ -6,7 +6,6 @@
 // the owner are made on the runner's thread.
 #pragma once
 
-#include <compare>
 #include <condition_variable>
 #include <cstdint>
 #include <future>
@@ -17,6 +16,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -132,7 +132,9 @@ class GroupRunner {
   struct BatchShape {
     int32_t height = 0, width = 0;
     size_t tasks = 0;
-    auto operator<=>(const BatchShape&) const = default;
+    bool operator<(const BatchShape& other) const {
+      return std::tie(height, width, tasks) < std::tie(other.height, other.width, other.tasks);
+    }
   };
 
   void Run();

@@ -93,9 +93,9 @@ class KeySharesTest : public ::testing::Test {
       for (const Key& key : {one_, other_}) key_of[Submit(key, body)] = key.name;
     }
     server_.Write("gate", "");
-    for (const auto& [job, name] : key_of) {
-      const Key& key = name == one_.name ? one_ : other_;
-      WaitUntil("the jobs end", [&] { return StatusOf(key, job) == "done"; });
+    for (const auto& job : key_of) {
+      const Key& key = job.second == one_.name ? one_ : other_;
+      WaitUntil("the jobs end", [&] { return StatusOf(key, job.first) == "done"; });
     }
     std::map<std::string, int> counted;
     size_t images = 0;
