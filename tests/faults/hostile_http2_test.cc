@@ -181,5 +181,21 @@ TEST_F(HostileHttp2Test, ConnectionsThatComeAndGoUnusedTakeNoPlace) {
   ExpectAlive("a thousand connections");
 }
 
+TEST_F(HostileHttp2Test, APeerThatAgreesToNothingAndReadsNothingHoldsNobodyUp) {
+  const std::string nothing(5, '\0');  // an empty message
+  // It lets the server send as much as it likes.
+  std::string frames = absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+                                    Frame(kSettings, 0, 0, absl::StrCat(BigEndian(4, 2), BigEndian(0x7fffffff, 4))),
+                                    Frame(kWindow, 0, 0, BigEndian(0x7fffffff - 65535, 4)));
+  for (uint32_t stream = 1; stream < 6000; stream += 2) {
+    frames += Frame(kHeaders, kEndHeaders, stream, Call()) + Frame(kData, kEndStream, stream, nothing);
+  }
+  for (int round = 0; round < 10; ++round) {
+    HttpTestClient connection(server_.grpc_port(), absl::Seconds(60));
+    EXPECT_TRUE(connection.Send(frames));
+    ExpectAlive("3000 calls whose answers are not read");
+  }
+}
+
 }  // namespace
 }  // namespace tessera
