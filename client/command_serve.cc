@@ -55,7 +55,7 @@ void Log(const std::string& text) {
   std::fwrite(bytes.data(), 1, bytes.size(), stderr);
 }
 
-// Every connection is a file. gRPC stops listening for good when it cannot open another one.
+// Every connection is a file. When it cannot open another one gRPC accepts none until its server listens anew.
 void RaiseFileLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -171,7 +171,7 @@ class Serve {
         ServerEdges::Start(config, service,
                            {.call = [](const std::string& line) { std::fputs((line + "\n").c_str(), stderr); },
                             .shares = [&service](const ApiKeys::Shares& shares) { service.SetShares(shares); },
-                            .reloaded = Log});
+                            .log = Log});
     if (!edges.ok()) return Fail(Stage::kOptions, edges.status());
     PrintJsonLine({{"event", "listening"},
                    {"http", (*edges)->http_port()},

@@ -72,7 +72,8 @@ class Edges final : public ServerEdges {
                                        .port = config_.grpc.port,
                                        .behind_proxy = config_.behind_proxy,
                                        .limits = RequestLimitsOf(config_),
-                                       .record = [this](const CallRecord& record) { Record(record); }},
+                                       .record = [this](const CallRecord& record) { Record(record); },
+                                       .log = reports_.log},
                                       service_, gate_);
       if (!server.ok()) return server.status();
       grpc_ = *std::move(server);
@@ -124,11 +125,11 @@ class Edges final : public ServerEdges {
 
 absl::StatusOr<std::unique_ptr<ServerEdges>> ServerEdges::Start(const ServerConfig& config, ImageService& service,
                                                                 EdgeReports reports) {
-  const auto reporting = [reloaded = reports.reloaded](const std::string& what) {
-    return [reloaded, what](const absl::Status& status) {
-      if (!reloaded) return;
-      reloaded(status.ok() ? absl::StrCat(what, " were read again")
-                           : absl::StrCat(what, " stay as they were: ", status.message()));
+  const auto reporting = [log = reports.log](const std::string& what) {
+    return [log, what](const absl::Status& status) {
+      if (!log) return;
+      log(status.ok() ? absl::StrCat(what, " were read again")
+                      : absl::StrCat(what, " stay as they were: ", status.message()));
     };
   };
   std::unique_ptr<ApiKeys> keys;

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/grpc/image_service_calls.h"
+#include "server/grpc/listener_check.h"
 #include "server/grpc/reflection_calls.h"
 #include "server/service/task_pool.h"
 
@@ -22,30 +23,36 @@ namespace {
 constexpr int kMaxMessageBytes = 1 << 20;
 constexpr int kMaxMetadataBytes = 16 << 10;
 constexpr auto kHealthPeriod = std::chrono::milliseconds(250);
+// Of the listener: how often it is asked, how long an answer may take, and how many in a row may be missing.
+constexpr auto kWatchPeriod = std::chrono::seconds(2);
+constexpr absl::Duration kAnswerPatience = absl::Seconds(5);
+constexpr int kSilences = 2;
+constexpr absl::Duration kRetirePatience = absl::Seconds(5);
 constexpr char kServiceName[] = "tessera.v1.ImageService";
 
 bool IsLoopback(const std::string& address) {
   return address == "localhost" || address == "::1" || absl::StartsWith(address, "127.");
 }
 
-class Server final : public GrpcServer {
+// From one listening to the end of the last call that came by it.
+class Server final {
  public:
   Server(const GrpcServerOptions& options, ImageService& service, CallGate& gate)
       : service_(service),
         pool_(std::make_unique<TaskPool>(options.task_threads)),
         calls_(MakeImageServiceCalls(service, gate, *pool_, options.limits, options.record)) {}
 
-  ~Server() override {
+  ~Server() {
     Drain(absl::ZeroDuration());
     pool_.reset();
   }
 
-  absl::Status Listen(const GrpcServerOptions& options) {
+  absl::Status Listen(const GrpcServerOptions& options, uint16_t wanted_port) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     const bool is_ipv6 = absl::StrContains(options.address, ':');
     int port = 0;
-    builder.AddListeningPort(absl::StrCat(is_ipv6 ? "[" : "", options.address, is_ipv6 ? "]" : "", ":", options.port),
+    builder.AddListeningPort(absl::StrCat(is_ipv6 ? "[" : "", options.address, is_ipv6 ? "]" : "", ":", wanted_port),
                              grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(calls_.get());
     if (IsLoopback(options.address)) builder.RegisterService(reflection_.get());
@@ -59,16 +66,16 @@ class Server final : public GrpcServer {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port == 0) {
-      return absl::UnavailableError(absl::StrCat("cannot listen for gRPC on ", options.address, ":", options.port));
+      return absl::UnavailableError(absl::StrCat("cannot listen for gRPC on ", options.address, ":", wanted_port));
     }
     port_ = static_cast<uint16_t>(port);
     health_ = std::thread([this] { TellHealth(); });
     return absl::OkStatus();
   }
 
-  uint16_t port() const override { return port_; }
+  uint16_t port() const { return port_; }
 
-  void Drain(absl::Duration patience) override {
+  void Drain(absl::Duration patience) {
     if (server_ == nullptr) return;
     {
       const std::lock_guard lock(mutex_);
@@ -113,6 +120,79 @@ class Server final : public GrpcServer {
   std::thread health_;
 };
 
+// Listens again when the listener has fallen silent.
+class WatchedServer final : public GrpcServer {
+ public:
+  WatchedServer(const GrpcServerOptions& options, ImageService& service, CallGate& gate)
+      : options_(options), service_(service), gate_(gate) {}
+  ~WatchedServer() override { Drain(absl::ZeroDuration()); }
+
+  absl::Status Listen() {
+    if (absl::Status listening = ListenOn(options_.port); !listening.ok()) return listening;
+    port_ = server_->port();
+    watch_ = std::thread([this] { Watch(); });
+    return absl::OkStatus();
+  }
+
+  uint16_t port() const override { return port_; }
+
+  void Drain(absl::Duration patience) override {
+    {
+      const std::lock_guard lock(mutex_);
+      draining_ = true;
+    }
+    changed_.notify_all();
+    if (watch_.joinable()) watch_.join();
+    if (server_ != nullptr) server_->Drain(patience);
+  }
+
+ private:
+  absl::Status ListenOn(uint16_t port) {
+    auto server = std::make_unique<Server>(options_, service_, gate_);
+    if (absl::Status listening = server->Listen(options_, port); !listening.ok()) return listening;
+    server_ = std::move(server);
+    return absl::OkStatus();
+  }
+
+  bool Draining() {
+    const std::lock_guard lock(mutex_);
+    return draining_;
+  }
+
+  void Watch() {
+    int silent = 0;
+    while (true) {
+      {
+        std::unique_lock lock(mutex_);
+        if (changed_.wait_for(lock, kWatchPeriod, [this] { return draining_; })) return;
+      }
+      if (server_ != nullptr) {
+        const ListenerState state =
+            AskListener(options_.address, port_, kAnswerPatience, [this] { return Draining(); });
+        if (state == ListenerState::kAccepts) silent = 0;
+        if (state != ListenerState::kSilent || ++silent < kSilences) continue;
+        // It listens no more from here on; the calls that came by it have a while.
+        server_->Drain(kRetirePatience);
+        server_.reset();
+      }
+      if (!ListenOn(port_).ok()) continue;
+      silent = 0;
+      if (options_.log) options_.log("the gRPC listener accepted no more connections: it listens again");
+    }
+  }
+
+  const GrpcServerOptions options_;
+  ImageService& service_;
+  CallGate& gate_;
+  uint16_t port_ = 0;
+  std::unique_ptr<Server> server_;  // of the watch while that runs; none while the port cannot be had
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool draining_ = false;  // guarded by mutex_
+  std::thread watch_;
+};
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& options, ImageService& service,
@@ -123,8 +203,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOp
         "; beyond loopback legal is only behind a proxy that ends HTTP/2 (behind_proxy: true), the nearest "
         "is 127.0.0.1"));
   }
-  auto server = std::make_unique<Server>(options, service, gate);
-  absl::Status status = server->Listen(options);
+  auto server = std::make_unique<WatchedServer>(options, service, gate);
+  absl::Status status = server->Listen();
   if (!status.ok()) return status;
   return server;
 }

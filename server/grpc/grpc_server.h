@@ -1,11 +1,14 @@
 // The public API over gRPC: tessera.v1.ImageService, grpc.health.v1 and, on loopback, reflection. Same admission and
 // errors as HTTP.
 //
+// The server listens anew, on the same port, when gRPC has stopped to accept connections (listener_check.h).
+//
 // Debian's gRPC lacks fixes against hostile peers, so it listens on loopback, or beyond it only where the
 // configuration says that a proxy stands in front (behind_proxy).
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -24,6 +27,7 @@ struct GrpcServerOptions {
   bool behind_proxy = false;
   RequestLimits limits;
   CallRecorder record;
+  std::function<void(const std::string& message)> log;  // that it had to listen again; may be empty
   int task_threads = 4;
 };
 

@@ -2,9 +2,14 @@
 // the same process still answers a real client.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
+#include <sys/resource.h>
 
 #include <chrono>
+#include <filesystem>
+#include <memory>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tessera/v1/image_service.grpc.pb.h"
 #include "tests/faults/test_server.h"
@@ -195,6 +200,24 @@ TEST_F(HostileHttp2Test, APeerThatAgreesToNothingAndReadsNothingHoldsNobodyUp) {
     EXPECT_TRUE(connection.Send(frames));
     ExpectAlive("3000 calls whose answers are not read");
   }
+}
+
+TEST_F(HostileHttp2Test, AListenerWithoutDescriptorsIsBackWhenThereAreSome) {
+  const auto open_files = [this] {
+    std::error_code error;
+    const std::filesystem::directory_iterator files(absl::StrCat("/proc/", server_.process().pid(), "/fd"), error);
+    return static_cast<size_t>(std::distance(files, std::filesystem::directory_iterator()));
+  };
+  const size_t most = open_files() + 40;
+  const rlimit limit = {.rlim_cur = most, .rlim_max = most};
+  ASSERT_EQ(prlimit(server_.process().pid(), RLIMIT_NOFILE, &limit, nullptr), 0);
+  std::vector<std::unique_ptr<HttpTestClient>> connections;
+  for (int i = 0; i < 100; ++i) connections.push_back(std::make_unique<HttpTestClient>(server_.grpc_port()));
+  ASSERT_TRUE(WaitUntil("no descriptor is left", [&] { return open_files() == most; }));
+  connections.clear();
+  WaitUntil("it listens again",
+            [&] { return absl::StrContains(server_.process().errors(), "the gRPC listener accepted no more"); });
+  ExpectAlive("descriptors ran out");
 }
 
 }  // namespace
