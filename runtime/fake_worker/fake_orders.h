@@ -19,9 +19,11 @@
 //   mute-if-lingering       the same where it was told to outlive its controller
 //   no-device               refuses to load: the device is not there
 //   no-room                 one rank refuses to load: there is no memory for more than a block at a time
-//   memory=BYTES            a device other than the CPU has so many beside the weights, and memory-free=BYTES of them
-//   free salt=N                  other pixels for the same request drift=N                 other latents from step N
-//   on; drift-of-WORD for jobs with that prompt layout-drift=N          the same in a group of several ranks
+//   memory=BYTES            a device other than the CPU has so many beside the weights
+//   memory-free=BYTES       so many of them are free; without it all are
+//   salt=N                  other pixels for the same request
+//   drift=N                 other latents from step N on; drift-of-WORD for jobs with that prompt
+//   layout-drift=N          the same in a group of several ranks
 //   batch-drift             another prediction beside other jobs
 //   gate=FILE               the first step of a job whose prompt holds "gated" waits until FILE exists
 //   loads=FILE              a line more in this file whenever it loads

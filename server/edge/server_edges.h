@@ -18,8 +18,8 @@ namespace tessera {
 struct EdgeReports {
   std::function<void(const std::string& line)> call;   // one line of JSON for each call of HTTP or gRPC
   std::function<void(const ApiKeys::Shares&)> shares;  // of the keys, at the start and when they were read again
-  std::function<void(const std::string& message)>
-      log;  // keys or certificates were read again, or a listener listens again
+  // Keys or certificates were read again, or could not be; a listener listens anew.
+  std::function<void(const std::string& message)> log;
 };
 
 class ServerEdges {

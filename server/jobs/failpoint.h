@@ -13,6 +13,11 @@ namespace tessera {
 // Called with the name of the failpoint that is reached, from any thread.
 using AtPoint = std::function<void(absl::string_view)>;
 
+// `at_point` may be empty.
+inline void Reach(const AtPoint& at_point, absl::string_view point) {
+  if (at_point) at_point(point);
+}
+
 // Of the job store, and of the groups' records.
 absl::Span<const absl::string_view> Failpoints();
 

@@ -71,12 +71,9 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const JobStoreOptions& 
   if (!damaged.ok()) return damaged.status();
   const absl::StatusOr<StateCounts> counts = CountStates(**writer, now + options.retention);
   if (!counts.ok()) return counts.status();
-  const auto reach = [&options](absl::string_view point) {
-    if (options.at_point) options.at_point(point);
-  };
-  reach("recover.before_commit");
+  Reach(options.at_point, "recover.before_commit");
   if (absl::Status committed = (*writer)->Execute("COMMIT"); !committed.ok()) return committed;
-  reach("recover.after_commit");
+  Reach(options.at_point, "recover.after_commit");
   absl::StatusOr<std::unique_ptr<SqliteDatabase>> reader = SqliteDatabase::Open(file);
   if (!reader.ok()) return reader.status();
 

@@ -79,10 +79,6 @@ class JobStore::Impl {
     return call(*reader_);
   }
 
-  void Reach(absl::string_view point) const {
-    if (options_.at_point) options_.at_point(point);
-  }
-
   // Files that could not be removed are removed later.
   void RemoveFiles(const JobRecord& job) {
     for (const TaskRecord& task : job.tasks) {

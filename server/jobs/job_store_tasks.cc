@@ -87,9 +87,9 @@ absl::Status JobStore::Finish(const TaskAttempt& attempt, const std::string& fil
   if (absl::Status legible = ParseStoredImage(move.image).status(); !legible.ok()) {
     return absl::InvalidArgumentError("the image's origin is out of range");
   }
-  impl_->Reach("finish.before_file");
+  Reach(impl_->options_.at_point, "finish.before_file");
   if (absl::Status status = impl_->options_.files->Write(image.file, file); !status.ok()) return status;
-  impl_->Reach("finish.after_file");
+  Reach(impl_->options_.at_point, "finish.after_file");
   absl::Status status = impl_->End("finish", attempt, move);
   if (absl::IsFailedPrecondition(status) || absl::IsNotFound(status)) impl_->RemoveFile(image.file);
   return status;
@@ -175,7 +175,7 @@ absl::StatusOr<SweepReport> JobStore::Sweep(int64_t limit) {
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
-  impl_->Reach("sweep.before_files");
+  Reach(impl_->options_.at_point, "sweep.before_files");
   for (const JobRecord& job : expired) impl_->RemoveFiles(job);
   report.jobs = static_cast<int64_t>(expired.size());
 

@@ -122,11 +122,11 @@ void GroupRunner::KeepRecord(bool loaded) {
                               .workers = group_->Identities(),
                               .loaded = loaded,
                               .room = room_};
-  if (options_.at_point) options_.at_point("record.before");
+  Reach(options_.at_point, "record.before");
   if (absl::Status kept = record_.Keep(record); !kept.ok()) {
     log_(absl::StrCat("group ", options_.name, ": ", std::string(kept.message())));
   }
-  if (options_.at_point) options_.at_point("record.after");
+  Reach(options_.at_point, "record.after");
 }
 
 absl::Status GroupRunner::WarmUp() {

@@ -5,13 +5,14 @@
 #include <sys/resource.h>
 
 #include <chrono>
-#include <filesystem>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tessera/v1/image_service.grpc.pb.h"
+#include "tests/faults/holdings.h"
 #include "tests/faults/test_server.h"
 
 namespace tessera {
@@ -204,11 +205,10 @@ TEST_F(HostileHttp2Test, APeerThatAgreesToNothingAndReadsNothingHoldsNobodyUp) {
 
 TEST_F(HostileHttp2Test, AListenerWithoutDescriptorsIsBackWhenThereAreSome) {
   const auto open_files = [this] {
-    std::error_code error;
-    const std::filesystem::directory_iterator files(absl::StrCat("/proc/", server_.process().pid(), "/fd"), error);
-    return static_cast<size_t>(std::distance(files, std::filesystem::directory_iterator()));
+    const std::optional<Holdings> holdings = HoldingsOf(server_.process().pid());
+    return holdings.has_value() ? static_cast<rlim_t>(holdings->descriptors) : 0;
   };
-  const size_t most = open_files() + 40;
+  const rlim_t most = open_files() + 40;
   const rlimit limit = {.rlim_cur = most, .rlim_max = most};
   ASSERT_EQ(prlimit(server_.process().pid(), RLIMIT_NOFILE, &limit, nullptr), 0);
   std::vector<std::unique_ptr<HttpTestClient>> connections;
