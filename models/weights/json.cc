@@ -2,7 +2,6 @@
 
 #include <rapidjson/error/en.h>
 #include <rapidjson/memorystream.h>
-#include <rapidjson/reader.h>
 
 #include <algorithm>
 #include <charconv>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "models/weights/rapidjson_reader.h"
 
 namespace tessera {
 
@@ -266,7 +266,7 @@ absl::StatusOr<Json> ParseJson(std::string_view text, const std::string& what, s
   constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag |
                               rapidjson::kParseNanAndInfFlag | rapidjson::kParseNumbersAsStringsFlag;
   rapidjson::MemoryStream stream(text.data(), text.size());
-  rapidjson::Reader reader;
+  JsonReader reader;
   JsonBuilder builder(stream);
   const rapidjson::ParseResult result = reader.Parse<kFlags>(stream, builder);
   const auto error = [&](size_t offset, const std::string& message) {

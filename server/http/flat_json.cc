@@ -2,11 +2,15 @@
 
 #include <rapidjson/error/en.h>
 #include <rapidjson/memorystream.h>
-#include <rapidjson/reader.h>
 
+#include <charconv>
+#include <cmath>
 #include <set>
+#include <system_error>
 
+#include "absl/strings/charconv.h"
 #include "absl/strings/str_cat.h"
+#include "models/weights/rapidjson_reader.h"
 #include "server/generation_request.h"
 
 namespace tessera {
@@ -20,12 +24,25 @@ class Collector {
  public:
   bool Null() { return Add(nullptr); }
   bool Bool(bool value) { return Add(value); }
-  bool Int(int value) { return Add(int64_t{value}); }
-  bool Uint(unsigned value) { return Add(int64_t{value}); }
-  bool Int64(int64_t value) { return Add(value); }
-  bool Uint64(uint64_t value) { return value <= INT64_MAX ? Add(static_cast<int64_t>(value)) : Add(value); }
-  bool Double(double value) { return Add(value); }
-  bool RawNumber(const char*, rapidjson::SizeType, bool) { return false; }
+  // Numbers come as text, because RapidJSON's own conversion is undefined for a zero with an exponent.
+  bool RawNumber(const char* text, rapidjson::SizeType length, bool) {
+    const char* const end = text + length;
+    int64_t integer = 0;
+    if (IsWhole(std::from_chars(text, end, integer), end)) return Add(integer);
+    uint64_t natural = 0;
+    if (IsWhole(std::from_chars(text, end, natural), end)) return Add(natural);
+    double number = 0;
+    const absl::from_chars_result result = absl::from_chars(text, end, number);
+    // A number too small for a double becomes the nearest one.
+    number_too_big_ = result.ptr != end || (result.ec != std::errc() && std::abs(number) > 1);
+    return !number_too_big_ && Add(number);
+  }
+  // Not called, because numbers are asked for as text.
+  bool Int(int) { return false; }
+  bool Uint(unsigned) { return false; }
+  bool Int64(int64_t) { return false; }
+  bool Uint64(uint64_t) { return false; }
+  bool Double(double) { return false; }
   bool String(const char* text, rapidjson::SizeType length, bool) { return Add(std::string(text, length)); }
 
   bool StartObject() {
@@ -58,11 +75,15 @@ class Collector {
 
   std::vector<JsonMember>& members() { return members_; }
   const std::string& refusal() const { return refusal_; }
+  bool number_too_big() const { return number_too_big_; }
 
  private:
   bool Refuse(std::string refusal) {
     refusal_ = std::move(refusal);
     return false;
+  }
+  static bool IsWhole(const std::from_chars_result& result, const char* end) {
+    return result.ec == std::errc() && result.ptr == end;
   }
   bool RefuseNoObject() { return Refuse("it is not an object"); }
 
@@ -84,6 +105,7 @@ class Collector {
   std::set<std::string> names_;
   std::string name_;
   std::string refusal_;
+  bool number_too_big_ = false;
   bool in_object_ = false, in_list_ = false;
 };
 
@@ -91,22 +113,24 @@ class Collector {
 
 absl::StatusOr<std::vector<JsonMember>> ReadFlatJson(absl::string_view text) {
   constexpr unsigned kFlags =
-      rapidjson::kParseFullPrecisionFlag | rapidjson::kParseValidateEncodingFlag | rapidjson::kParseIterativeFlag;
+      rapidjson::kParseNumbersAsStringsFlag | rapidjson::kParseValidateEncodingFlag | rapidjson::kParseIterativeFlag;
   // The reader would take it for the end of the text.
   if (const size_t nul = text.find('\0'); nul != absl::string_view::npos) {
     return absl::InvalidArgumentError(absl::StrCat("the body is not valid JSON at byte ", nul, ": a NUL byte"));
   }
   rapidjson::MemoryStream stream(text.data(), text.size());
   rapidjson::EncodedInputStream<rapidjson::UTF8<>, rapidjson::MemoryStream> input(stream);
-  rapidjson::Reader reader;
+  JsonReader reader;
   Collector collector;
   const rapidjson::ParseResult result = reader.Parse<kFlags>(input, collector);
   if (!collector.refusal().empty()) {
     return absl::InvalidArgumentError(absl::StrCat("the JSON body is refused: ", collector.refusal()));
   }
   if (result.IsError()) {
-    return absl::InvalidArgumentError(absl::StrCat("the body is not valid JSON at byte ", result.Offset(), ": ",
-                                                   rapidjson::GetParseError_En(result.Code())));
+    const char* const reason = collector.number_too_big() ? "The number is too large for a double."
+                                                          : rapidjson::GetParseError_En(result.Code());
+    return absl::InvalidArgumentError(
+        absl::StrCat("the body is not valid JSON at byte ", result.Offset(), ": ", reason));
   }
   return std::move(collector.members());
 }

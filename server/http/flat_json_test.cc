@@ -37,6 +37,21 @@ TEST(FlatJsonTest, WholeNumbersKeepTheirTypeToTheEndsOfTheirRange) {
   EXPECT_TRUE(std::holds_alternative<double>(scalar("1.0")));
 }
 
+TEST(FlatJsonTest, ZerosAndTheEndsOfTheExponentsRangeAreRead) {
+  const auto number = [](const std::string& text) {
+    const auto members = ReadFlatJson("{\"a\":" + text + "}");
+    return members.ok() ? std::get<double>(std::get<JsonScalar>((*members)[0].value)) : -1;
+  };
+  for (const char* zero : {"0e40", "0E0", "0.0", "-0.0", "-0e-40", "0.000e99", "1e-400", "1e-99999999999"}) {
+    EXPECT_EQ(number(zero), 0) << zero;
+  }
+  EXPECT_EQ(number("5e-324"), 5e-324);
+  EXPECT_EQ(number("1.7976931348623157e308"), 1.7976931348623157e308);
+  for (const char* large : {"1.7976931348623159e308", "-1.7976931348623159e308", "1e309"}) {
+    EXPECT_THAT(ErrorOf(absl::StrFormat(R"({"a":%s})", large)), HasSubstr("not valid JSON at byte 5")) << large;
+  }
+}
+
 TEST(FlatJsonTest, MoreMembersOrValuesThanAnyRequestHasAreRefused) {
   std::string members = "{\"a\":1", list = "{\"a\":[1";
   for (int i = 0; i < 300; ++i) members += absl::StrFormat(",\"a%d\":1", i);
