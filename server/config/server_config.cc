@@ -3,7 +3,6 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <exception>
 #include <iterator>
 #include <set>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/utf8.h"
+#include "server/config/yaml_document.h"
 #include "server/config/yaml_reader.h"
 #include "server/generation_request.h"
 #include "server/small_file.h"
@@ -230,18 +230,12 @@ absl::StatusOr<ServerConfig> ReadServerConfig(absl::string_view yaml) {
   if (const size_t wrong = FirstInvalidUtf8(yaml); wrong < yaml.size()) {
     return absl::InvalidArgumentError(absl::StrCat("the configuration is not UTF-8 text at byte ", wrong));
   }
+  const absl::StatusOr<YAML::Node> document = ReadYamlDocument(std::string(yaml));
+  if (!document.ok()) return document.status();
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
-    if (documents.size() > 1) {
-      return absl::InvalidArgumentError("the configuration has more than one YAML document; legal is one");
-    }
-    return ReadDocument(documents.empty() ? YAML::Node(YAML::NodeType::Null) : documents.front());
+    return ReadDocument(*document);
   } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("the configuration is not readable as YAML at line ",
-                                                   error.mark.line + 1, ": ",
-                                                   ReplaceInvalidUtf8(absl::string_view(error.msg).substr(0, 200))));
-  } catch (const std::exception& error) {
-    return absl::InvalidArgumentError("the configuration is not readable as YAML");
+    return absl::InvalidArgumentError(absl::StrCat("the configuration is not readable at line ", error.mark.line + 1));
   }
 }
 

@@ -132,6 +132,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"a: [", "not readable as YAML"}, BadConfig{"a: b: c", "not readable as YAML"},
         BadConfig{"x: &a [*a]", "'x' is unknown"}, BadConfig{"--- {groups: 1}\n--- b", "more than one YAML document"}));
 
+TEST(ServerConfigTest, ACommaAtTheBeginOfADocumentIsRefused) {
+  // The parser finds documents without end in it.
+  EXPECT_THAT(ErrorOf(",groups: [{model: emoji}]"), HasSubstr("more than one YAML document"));
+  EXPECT_THAT(ErrorOf("groups: [{model: emoji}]\n---\n,"), HasSubstr("more than one YAML document"));
+}
+
 TEST(ServerConfigTest, DeepNestingIsRefusedNotFollowed) {
   EXPECT_NE(ErrorOf("a: " + std::string(100000, '[')), "");
   EXPECT_NE(ErrorOf("a: " + std::string(100000, '{')), "");
