@@ -1,7 +1,13 @@
 // Peers that break rules, run out of patience or know old crashes by name: each costs its own connection at most.
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +31,37 @@ std::string Post(const std::string& headers, const std::string& rest) {
   return absl::StrCat("POST /v1/images/generations HTTP/1.1\r\n", kHost, "Content-Type: application/json\r\n", headers,
                       "\r\n", rest);
 }
+
+constexpr char kGet[] = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+// Keeps every request under way until it is told to answer.
+class HeldReplies final : public HttpHandler {
+ public:
+  void Handle(HttpRequest, std::shared_ptr<HttpReply> reply) override {
+    const std::lock_guard lock(mutex_);
+    replies_.push_back(std::move(reply));
+    changed_.notify_all();
+  }
+  bool AnswersAtOnce(const HttpRequest&) const override { return true; }
+  HttpResponse Refusal(int status, const std::string&, const std::string&) override {
+    return {.status = status, .headers = {}, .body = ""};
+  }
+
+  bool WaitFor(size_t requests) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(60), [&] { return replies_.size() >= requests; });
+  }
+  void AnswerAll() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& reply : replies_) reply->Send({.status = 200, .headers = {}, .body = "{}"});
+    replies_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::shared_ptr<HttpReply>> replies_;
+};
 
 class HostilePeerTest : public ::testing::Test {
  protected:
@@ -230,14 +267,68 @@ TEST(HostilePeerTimeTest, AClientThatTakesNothingIsGivenUp) {
   EXPECT_EQ(api.server().connections(), 0u);
 }
 
-TEST(HostilePeerLimitTest, ConnectionsBeyondTheLimitAreClosedAndOthersServed) {
-  ApiFixture api({.server = {.limits = {.connections = 2}}});
-  HttpTestClient first(api.port()), second(api.port());
-  ASSERT_EQ(first.Call("GET", "/livez").status, 200);
-  ASSERT_EQ(second.Call("GET", "/livez").status, 200);
-  HttpTestClient third(api.port());
+TEST(HostilePeerLimitTest, ConnectionsBeyondTheLimitAreClosedWhereAllHaveARequestUnderWay) {
+  HeldReplies held;
+  const auto server = HttpServer::Start({.limits = {.connections = 2}}, held);
+  ASSERT_TRUE(server.ok()) << server.status();
+  HttpTestClient first((*server)->port()), second((*server)->port());
+  first.Send(kGet);
+  second.Send(kGet);
+  ASSERT_TRUE(held.WaitFor(2));
+  HttpTestClient third((*server)->port());
   EXPECT_TRUE(third.WaitForEnd());
+  EXPECT_EQ((*server)->counts().refused, 1u);
+  held.AnswerAll();
+  EXPECT_EQ(first.ReadResponse().status, 200);
+  EXPECT_EQ(second.ReadResponse().status, 200);
+}
+
+TEST(HostilePeerLimitTest, WhereThereIsNoRoomTheConnectionThatIsIdleLongestGivesWay) {
+  // One thread, so that the connections become idle in the order of their calls.
+  ApiFixture api({.service = {.paused = true}, .server = {.limits = {.connections = 3}, .connection_threads = 1}});
+  HttpTestClient busy(api.port()), first(api.port()), second(api.port());
+  const std::string body = R"({"prompt":"a","stream":true})";
+  busy.Send(Post(absl::StrCat("Content-Length: ", body.size(), "\r\n"), body));
+  ASSERT_TRUE(api.service().WaitForWatches(1, absl::Seconds(60)));
+  for (HttpTestClient* client : {&second, &first}) ASSERT_EQ(client->Call("GET", "/livez").status, 200);
+  HttpTestClient third(api.port());
+  EXPECT_EQ(third.Call("GET", "/livez").status, 200);
+  EXPECT_TRUE(second.WaitForEnd());
   EXPECT_EQ(first.Call("GET", "/livez").status, 200);
+  api.service().AllowSteps(4);
+  EXPECT_THAT(busy.ReadUntil("image_generation.completed"), HasSubstr("200 OK"));
+  EXPECT_EQ(api.server().counts().closed_idle, 1u);
+}
+
+TEST(HostilePeerLimitTest, PeersThatNeverFinishARequestGiveWayToThoseWhoDo) {
+  ApiFixture api({.server = {.limits = {.connections = 4}}});
+  std::vector<std::unique_ptr<HttpTestClient>> slow;
+  for (const char* begun : {"", "GET", "GET / HTTP/1.1\r\nHost: localhost\r\n"}) {
+    slow.push_back(std::make_unique<HttpTestClient>(api.port()));
+    slow.back()->Send(begun);
+  }
+  slow.push_back(std::make_unique<HttpTestClient>(api.port()));
+  slow.back()->Send(Post("Content-Length: 1000\r\n", "{"));
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(HttpTestClient(api.port()).Call("GET", "/livez").status, 200);
+}
+
+TEST(HostilePeerLimitTest, ConnectionsLeaveTheDescriptorsAboveTheirsToOthers) {
+  const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(next, 0);
+  close(next);
+  // Each connection of this test takes two numbers: the client is in the same process.
+  const int highest = next + 40;
+  ApiFixture api({.server = {.limits = {.highest_descriptor = [highest] { return highest; }}}});
+  std::vector<std::unique_ptr<HttpTestClient>> idle;
+  for (int i = 0; i < 100; ++i) {
+    idle.push_back(std::make_unique<HttpTestClient>(api.port()));
+    EXPECT_EQ(idle.back()->Call("GET", "/livez").status, 200) << i;
+  }
+  HttpTestClient client(api.port());
+  EXPECT_EQ(client.Call("GET", "/livez").status, 200);
+  EXPECT_GT(api.server().counts().closed_idle, 70u);
+  EXPECT_LE(api.server().connections(), 21u);
+  EXPECT_EQ(client.Call("GET", "/livez").status, 200);
 }
 
 TEST(HostilePeerLimitTest, EqualIdempotencyKeysAtOnceMakeOneJob) {
@@ -331,6 +422,29 @@ TEST(HostilePeerLimitTest, DrainingLetsARequestUnderWayFinish) {
   EXPECT_EQ(response.Header("connection"), "close");
   EXPECT_TRUE(client.WaitForEnd());
   client.Close();
+  drain.join();
+}
+
+TEST(HostilePeerLimitTest, EveryAnswerAfterTheDrainBeganSaysThatItsConnectionCloses) {
+  HeldReplies held;
+  const auto server = HttpServer::Start({}, held);
+  ASSERT_TRUE(server.ok()) << server.status();
+  constexpr size_t kEach = 32;
+  std::vector<std::unique_ptr<HttpTestClient>> idle, busy;
+  for (size_t i = 0; i < kEach; ++i) {
+    for (auto* clients : {&idle, &busy}) clients->push_back(std::make_unique<HttpTestClient>((*server)->port()));
+    busy.back()->Send(kGet);
+  }
+  ASSERT_TRUE(held.WaitFor(kEach));
+  std::thread drain([&] { (*server)->Drain(absl::Seconds(60)); });
+  // Whichever of the idle ones is closed first: from then on the drain is known outside.
+  EXPECT_TRUE(idle[kEach / 2]->WaitForEnd());
+  held.AnswerAll();
+  for (const auto& client : busy) {
+    EXPECT_EQ(client->ReadResponse().Header("connection"), "close");
+    EXPECT_TRUE(client->WaitForEnd());
+    client->Close();
+  }
   drain.join();
 }
 

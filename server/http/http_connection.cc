@@ -92,12 +92,24 @@ class ConnectionOn final : public HttpConnection,
   }
   void Drain() override {
     Post([](ConnectionOn& self) {
-      self.draining_ = true;
       if (self.state_ == State::kIdle) self.End();
     });
   }
   void Close() override {
     Post([](ConnectionOn& self) { self.End(); });
+  }
+
+  std::optional<std::chrono::steady_clock::time_point> idle_since() const override {
+    const int64_t since = idle_since_;
+    if (since == kBusy || making_room_) return std::nullopt;
+    return std::chrono::steady_clock::time_point(std::chrono::steady_clock::duration(since));
+  }
+  void CloseIfIdle() override {
+    making_room_ = true;
+    Post([](ConnectionOn& self) {
+      self.making_room_ = false;
+      if (self.idle_since_ != kBusy) self.End();
+    });
   }
 
   void PostSend(uint64_t serial, HttpResponse response) override {
@@ -143,6 +155,7 @@ class ConnectionOn final : public HttpConnection,
   size_t pending_bytes() const override { return pending_ + queued_; }
 
  private:
+  static constexpr int64_t kBusy = 0;
   enum class State : uint8_t { kStarting, kIdle, kReading, kHandling, kLingering, kEnded };
 
   template <typename Task>
@@ -165,6 +178,8 @@ class ConnectionOn final : public HttpConnection,
     const tcp::endpoint peer = Socket().remote_endpoint(error);
     return error ? "" : peer.address().to_string();
   }
+
+  static int64_t SteadyTicks() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
   bool IsCurrent(uint64_t serial) const { return state_ == State::kHandling && serial == serial_ && !reply_complete_; }
 
@@ -198,7 +213,9 @@ class ConnectionOn final : public HttpConnection,
   }
 
   void BecomeIdle(absl::Duration patience) {
+    if (host_->draining()) return End();
     state_ = State::kIdle;
+    idle_since_ = SteadyTicks();
     reader_.Reset();
     Arm(deadline_, patience);
     Advance();
@@ -232,6 +249,7 @@ class ConnectionOn final : public HttpConnection,
     if (input_.empty()) return ReadMore();
     if (state_ == State::kIdle) {
       state_ = State::kReading;
+      idle_since_ = SteadyTicks();
       Arm(deadline_, host_->limits.header_time);
     }
     const bool had_header = reader_.has_header();
@@ -254,6 +272,7 @@ class ConnectionOn final : public HttpConnection,
   void Dispatch() {
     deadline_.cancel();
     state_ = State::kHandling;
+    idle_since_ = kBusy;
     ++serial_;
     streaming_ = reply_complete_ = false;
     keep_alive_ = reader_.keep_alive();
@@ -277,6 +296,7 @@ class ConnectionOn final : public HttpConnection,
   void Refuse(int status, const std::string& reason) {
     deadline_.cancel();
     state_ = State::kHandling;
+    idle_since_ = kBusy;
     ++serial_;
     streaming_ = reply_complete_ = false;
     keep_alive_ = is_head_ = false;
@@ -284,7 +304,7 @@ class ConnectionOn final : public HttpConnection,
   }
 
   void SendResponse(HttpResponse response) {
-    keep_alive_ = keep_alive_ && !draining_;
+    keep_alive_ = keep_alive_ && !host_->draining();
     QueueWrite(ResponseHead(response, BodyFraming::kLength, keep_alive_));
     if (!is_head_ && response.status != 204 && response.status != 304) QueueWrite(std::move(response.body));
     CompleteReply();
@@ -293,7 +313,7 @@ class ConnectionOn final : public HttpConnection,
   void StartStreaming(HttpResponse head, HttpReply::Heartbeat heartbeat) {
     streaming_ = true;
     heartbeat_ = std::move(heartbeat);
-    keep_alive_ = keep_alive_ && !draining_ && can_chunk_;
+    keep_alive_ = keep_alive_ && !host_->draining() && can_chunk_;
     QueueWrite(ResponseHead(head, can_chunk_ ? BodyFraming::kChunked : BodyFraming::kUntilClose, keep_alive_));
     WritePart(std::move(head.body));
     ArmHeartbeat();
@@ -363,8 +383,9 @@ class ConnectionOn final : public HttpConnection,
   }
 
   void OnAllWritten() {
-    if (keep_alive_ && !draining_) return BecomeIdle(host_->limits.idle_time);
+    if (keep_alive_ && !host_->draining()) return BecomeIdle(host_->limits.idle_time);
     state_ = State::kLingering;
+    idle_since_ = SteadyTicks();
     input_.clear();
     Arm(deadline_, kLingeringTime);
     if constexpr (kTls) {
@@ -398,7 +419,8 @@ class ConnectionOn final : public HttpConnection,
   RequestReader reader_;
 
   State state_ = State::kStarting;
-  bool draining_ = false;
+  std::atomic<int64_t> idle_since_ = SteadyTicks();  // of the steady clock; kBusy while a request is under way
+  std::atomic<bool> making_room_ = false;
   bool read_pending_ = false;
   std::array<char, kReadBytes> read_buffer_;
   std::string input_;  // read and not yet consumed

@@ -8,9 +8,11 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "server/http/http_server.h"
 
@@ -34,6 +36,11 @@ class HttpConnectionHost {
     stopped_ = true;
   }
 
+  // No connection keeps alive from here on. Set once for all of them, before the first is told to drain: an answer that
+  // is written after any peer saw the drain says that its connection closes.
+  void Drain() { draining_ = true; }
+  bool draining() const { return draining_; }
+
   const HttpLimits limits;
   HttpHandler& handler;
   boost::asio::io_context context;
@@ -42,14 +49,20 @@ class HttpConnectionHost {
  private:
   std::mutex mutex_;
   bool stopped_ = false;
+  std::atomic<bool> draining_ = false;
 };
 
 class HttpConnection {
  public:
   virtual ~HttpConnection() = default;
   virtual void Start() = 0;
-  virtual void Drain() = 0;  // closes once no request is under way
+  virtual void Drain() = 0;  // of a host that drains: closes if no request is under way, else behind its answer
   virtual void Close() = 0;  // at once
+
+  // Since when it has waited for the whole of a request, or lingers behind its last answer; nothing while a request is
+  // under way or it is being closed to make room.
+  virtual std::optional<std::chrono::steady_clock::time_point> idle_since() const = 0;
+  virtual void CloseIfIdle() = 0;  // to make room for another
 
   // `socket` runs on a strand. `tls` is null for plain HTTP. `ended` is called once, on the strand.
   static std::shared_ptr<HttpConnection> Create(std::shared_ptr<HttpConnectionHost> host,

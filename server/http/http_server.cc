@@ -4,6 +4,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <condition_variable>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -19,7 +20,8 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr auto kAcceptRetry = std::chrono::milliseconds(100);  // after running out of descriptors
+// After running out of descriptors, unless a connection ends first.
+constexpr auto kAcceptRetry = std::chrono::milliseconds(100);
 
 class Listener final : public HttpServer {
  public:
@@ -77,7 +79,15 @@ class Listener final : public HttpServer {
     return connections_.size();
   }
 
+  HttpConnectionCounts counts() const override {
+    const std::lock_guard lock(mutex_);
+    HttpConnectionCounts counts = counts_;
+    counts.open = connections_.size();
+    return counts;
+  }
+
   void Drain(absl::Duration patience) override {
+    host_->Drain();
     asio::post(strand_, [this] { StopAccepting(); });
     for (const auto& connection : Connections()) connection->Drain();
     if (!WaitForConnections(patience)) CloseAll();
@@ -95,18 +105,33 @@ class Listener final : public HttpServer {
     if (stopped_) return;
     acceptor_.async_accept(asio::make_strand(host_->context), [this](error_code error, tcp::socket socket) {
       if (stopped_) return;
-      if (!error) {
-        Admit(std::move(socket));
+      if (error) {
+        if (error == asio::error::no_descriptors) MakeRoom();
+      } else if (Admit(std::move(socket))) {
         return Accept();
       }
-      retry_.expires_after(kAcceptRetry);
-      retry_.async_wait([this](error_code cancelled) {
-        if (!cancelled) Accept();
-      });
+      AcceptLater();
     });
   }
 
-  void Admit(tcp::socket socket) {
+  // Once a connection has ended, or after a while.
+  void AcceptLater() {
+    waits_for_room_ = true;
+    retry_.expires_after(kAcceptRetry);
+    retry_.async_wait([this](error_code cancelled) {
+      if (!cancelled) AcceptAgain();
+    });
+  }
+  void AcceptAgain() {
+    if (!std::exchange(waits_for_room_, false)) return;
+    retry_.cancel();
+    Accept();
+  }
+
+  // Whether there is a descriptor for the next one without one of those that are open being closed first.
+  bool Admit(tcp::socket socket) {
+    const auto& highest = options_.limits.highest_descriptor;
+    const bool beyond = highest && socket.native_handle() > highest();
     error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     std::shared_ptr<asio::ssl::context> tls;
@@ -114,16 +139,45 @@ class Listener final : public HttpServer {
     std::shared_ptr<HttpConnection> connection;
     {
       const std::lock_guard lock(mutex_);
+      if (closing_ || host_->draining()) return true;
+      const bool full = beyond || connections_.size() >= options_.limits.connections;
       // Closing at once is all that costs nothing; it also tells a load balancer to go elsewhere.
-      if (closing_ || connections_.size() >= options_.limits.connections) return;
+      if (full && !CloseLongestIdle()) {
+        ++counts_.refused;
+        return true;
+      }
       connection = HttpConnection::Create(host_, std::move(socket), std::move(tls),
                                           [this](HttpConnection* ended) { Forget(ended); });
       connections_.insert(connection);
+      ++counts_.accepted;
     }
     connection->Start();
+    return !beyond;
+  }
+
+  void MakeRoom() {
+    const std::lock_guard lock(mutex_);
+    (void)CloseLongestIdle();
+  }
+
+  // Under the lock; false where a request is under way on every connection.
+  bool CloseLongestIdle() {
+    std::shared_ptr<HttpConnection> longest;
+    std::optional<std::chrono::steady_clock::time_point> since;
+    for (const auto& connection : connections_) {
+      const auto idle = connection->idle_since();
+      if (!idle.has_value() || (since.has_value() && *idle >= *since)) continue;
+      longest = connection;
+      since = idle;
+    }
+    if (longest == nullptr) return false;
+    ++counts_.closed_idle;
+    longest->CloseIfIdle();
+    return true;
   }
 
   void Forget(HttpConnection* ended) {
+    asio::post(strand_, [this] { AcceptAgain(); });
     const std::lock_guard lock(mutex_);
     std::erase_if(connections_, [&](const auto& connection) { return connection.get() == ended; });
     ended_.notify_all();
@@ -159,12 +213,14 @@ class Listener final : public HttpServer {
   asio::steady_timer retry_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   uint16_t port_ = 0;
-  bool stopped_ = false;  // on the strand
+  bool stopped_ = false;         // on the strand
+  bool waits_for_room_ = false;  // on the strand
 
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::set<std::shared_ptr<HttpConnection>> connections_;
   bool closing_ = false;
+  HttpConnectionCounts counts_;  // but for those that are open
 
   std::vector<std::thread> threads_;
 };

@@ -1,10 +1,13 @@
 // An HTTP/1.1 listener: connections, framing, limits and timeouts. What a request means is its handler's business.
 //
-// Bounded in every direction: connections, header and body bytes, bytes on the wire for one body, time for every
-// phase. Owns its threads; a handler and a reply may be used from any.
+// Bounded in every direction: connections and their descriptors, header and body bytes, bytes on the wire for one body,
+// time for every phase. Where there is no room for a new connection, the one that has waited for a request longest is
+// closed; where a request is under way on all of them, the new one is. Owns its threads; a handler and a reply may be
+// used from any.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -17,6 +20,9 @@ namespace tessera {
 
 struct HttpLimits {
   size_t connections = 1024;
+  // Asked for each new connection, whose number needs room where it is higher: what lies above is kept for other files
+  // of the process. Null: none is.
+  std::function<int()> highest_descriptor;
   size_t header_bytes = 16 << 10;
   size_t body_bytes = 1 << 20;
   // A stream whose client does not take what is written is closed when this much waits.
@@ -36,6 +42,14 @@ struct HttpServerOptions {
   int handler_threads = 8;
 };
 
+// Of one listener, since it began.
+struct HttpConnectionCounts {
+  size_t open = 0;
+  uint64_t accepted = 0;
+  uint64_t closed_idle = 0;  // to make room for another
+  uint64_t refused = 0;      // for want of room
+};
+
 class HttpServer {
  public:
   virtual ~HttpServer() = default;  // closes every connection
@@ -46,6 +60,7 @@ class HttpServer {
 
   virtual uint16_t port() const = 0;
   virtual size_t connections() const = 0;
+  virtual HttpConnectionCounts counts() const = 0;
 
   // Accepts nothing more, closes idle connections, lets requests under way finish until `patience` is over, and closes
   // the rest.
