@@ -50,6 +50,7 @@ class Doctor {
     Tell(CheckDataFolder(config.data_folder));
     bool in_use = false;
     Tell(CheckJobStore(config.data_folder, in_use));
+    Tell(CheckPrivacy(config.data_folder));
     Tell(CheckListener("http", config.http, in_use));
     Tell(CheckListener("grpc", config.grpc, in_use));
     Tell(CheckListener("admin", config.admin, in_use));

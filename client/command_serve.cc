@@ -130,6 +130,7 @@ class Serve {
                                              .certify = *certify,
                                              .ready_when_durable = config.ready_when == "durable",
                                              .retention = config.retention,
+                                             .retention_bytes = config.retention_bytes,
                                              .max_queued_jobs = config.limits.queued_jobs,
                                              .max_expected_wait = absl::Seconds(config.limits.queued_device_seconds),
                                              .host_memory = MemoryOfHost,

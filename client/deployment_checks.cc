@@ -23,7 +23,9 @@
 #include "server/generation_request.h"
 #include "server/http/tls_certificates.h"
 #include "server/image/atomic_file.h"
+#include "server/jobs/result_files.h"
 #include "server/jobs/store_report.h"
+#include "server/private_files.h"
 #include "server/service/api_keys.h"
 #include "server/worker_process.h"
 
@@ -109,10 +111,10 @@ Finding CheckDataFolder(const std::string& folder) {
 
 Finding CheckJobStore(const std::string& data_folder, bool& in_use) {
   const std::string what = "job store";
-  const absl::StatusOr<StoreReport> report = InspectJobStore(data_folder + "/jobs.sqlite");
+  DiskResultFiles images(data_folder + "/images");
+  const absl::StatusOr<StoreReport> report = InspectJobStore(data_folder + "/jobs.sqlite", images);
   if (absl::IsNotFound(report.status())) return {.what = what, .found = "there is none yet; the server makes it"};
-  if (!report.ok())
-    return Failed(what, report.status(), "restore the data folder from a copy, or begin with a new one");
+  if (!report.ok()) return Failed(what, report.status(), kStoreAdvice);
   in_use = report->in_use;
   std::string found = in_use ? "in use by a server that runs; images:" : "images:";
   for (int state = 0; state < kTaskStates; ++state) {
@@ -120,6 +122,16 @@ Finding CheckJobStore(const std::string& data_folder, bool& in_use) {
                     std::string(TaskStateName(static_cast<TaskState>(state))));
   }
   return {.what = what, .found = found};
+}
+
+Finding CheckPrivacy(const std::string& data_folder) {
+  const std::string what = "privacy";
+  const Readers readers = ReadersOfDataFolder(data_folder);
+  if (readers == Readers::kOwner) return {.what = what, .found = "no other user can read prompts and pictures"};
+  return {Health::kWarning, what,
+          absl::StrCat(readers == Readers::kGroup ? "the users of its group" : "every user of this machine",
+                       " can read prompts and pictures in '", data_folder, "'"),
+          absl::StrCat("chmod -R go-rwx '", data_folder, "'")};
 }
 
 Finding CheckListener(const std::string& name, const ListenConfig& listener, bool in_use) {

@@ -177,6 +177,7 @@ absl::StatusOr<ServerConfig> ReadDocument(const YAML::Node& node) {
   document.ReadName("ready_when", {"groups", "durable"}, config.ready_when);
   document.Read("data_folder", config.data_folder);
   document.Read("retention", config.retention);
+  document.ReadInteger("retention_bytes", 0, int64_t{1} << 60, config.retention_bytes);
   document.Read("drain_time", config.drain_time);
   document.Read("heartbeat", config.heartbeat);
   document.Take("groups");
@@ -295,6 +296,7 @@ std::string ServerConfigText(const ServerConfig& config) {
   Write(out, "ready_when", config.ready_when);
   Write(out, "data_folder", config.data_folder);
   Write(out, "retention", config.retention);
+  Write(out, "retention_bytes", config.retention_bytes);
   Write(out, "drain_time", config.drain_time);
   Write(out, "heartbeat", config.heartbeat);
   out << YAML::EndMap;

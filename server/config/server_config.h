@@ -84,6 +84,7 @@ struct ServerConfig {
   std::string ready_when = "groups";  // groups: every model has a warm group; durable: jobs can be accepted
   std::string data_folder = "tessera-data";
   absl::Duration retention = absl::Hours(24);  // of ended jobs and their images
+  int64_t retention_bytes = 0;                 // of those images; the oldest jobs go first; 0: no bound
   absl::Duration drain_time = absl::Seconds(60);
   absl::Duration heartbeat = absl::Seconds(15);  // of event streams
 

@@ -15,6 +15,7 @@
 #include "models/weights/sha256.h"
 #include "server/guard/subject_json.h"
 #include "server/image/atomic_file.h"
+#include "server/private_files.h"
 #include "server/small_file.h"
 
 namespace tessera {
@@ -176,13 +177,8 @@ absl::StatusOr<Certificate> CertificateFolder::Find(const CertificateSubject& su
 }
 
 absl::Status CertificateFolder::Keep(const Certificate& certificate) const {
-  std::error_code error;
-  std::filesystem::create_directories(path_, error);
-  if (error) {
-    return absl::UnavailableError(
-        absl::StrCat("the folder of certificates '", path_, "' cannot be made: ", error.message()));
-  }
-  return WriteFileAtomically(FileOf(certificate.subject), CertificateText(certificate));
+  if (absl::Status made = MakePrivateFolder(path_); !made.ok()) return made;
+  return WriteFileAtomically(FileOf(certificate.subject), CertificateText(certificate), {.owner_only = true});
 }
 
 absl::Status CertificateFolder::Revoke(const CertificateSubject& subject) const {

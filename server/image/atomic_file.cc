@@ -73,7 +73,7 @@ absl::Status FailureFromErrno(int error, const std::string& path, const std::str
       return Failure(Code::kResourceExhausted, path, "the file is larger than the file size limit allows");
     case EMFILE:
     case ENFILE:
-      return Failure(Code::kResourceExhausted, path, "too many files are open");
+      return Failure(Code::kUnavailable, path, "too many files are open");
     case EISDIR:
       return Failure(Code::kFailedPrecondition, path, "a folder of that name exists");
     case EEXIST:
@@ -147,9 +147,11 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes
 
   const absl::StatusOr<std::string> temporary = RandomName(path);
   if (!temporary.ok()) return temporary.status();
-  FileDescriptor file(::openat(folder.get(), temporary->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  FileDescriptor file(::openat(folder.get(), temporary->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                               options.owner_only ? 0600 : 0666));
   if (file.get() < 0) return FailureFromErrno(errno, path, parts.folder);
-  int error = WriteAndSync(file, bytes);
+  int error = options.owner_only && ::fchmod(file.get(), 0600) != 0 ? errno : 0;
+  if (error == 0) error = WriteAndSync(file, bytes);
   if (error == 0) error = MoveIntoPlace(folder.get(), *temporary, parts.name, options.overwrite);
   if (error != 0) {
     ::unlinkat(folder.get(), temporary->c_str(), 0);

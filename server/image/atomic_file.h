@@ -9,7 +9,8 @@
 namespace tessera {
 
 struct WriteFileOptions {
-  bool overwrite = true;  // false: kAlreadyExists where the path exists, decided at the moment of the move
+  bool overwrite = true;    // false: kAlreadyExists where the path exists, decided at the moment of the move
+  bool owner_only = false;  // the file has mode 0600 whatever the umask
 };
 
 // Writes `bytes` to a hidden temporary file in the folder of `path`, syncs it, moves it to `path` and syncs the folder.

@@ -30,8 +30,8 @@ absl::Status ApplyInSavepoint(SqliteDatabase& database, const GroupCommit::Chang
 
 }  // namespace
 
-GroupCommit::GroupCommit(std::unique_ptr<SqliteDatabase> database, AtPoint at_point)
-    : database_(std::move(database)), at_point_(std::move(at_point)), writer_([this] { Write(); }) {}
+GroupCommit::GroupCommit(std::unique_ptr<SqliteDatabase> database, CommitHooks hooks)
+    : database_(std::move(database)), hooks_(std::move(hooks)), writer_([this] { Write(); }) {}
 
 GroupCommit::~GroupCommit() {
   {
@@ -90,13 +90,14 @@ absl::Status GroupCommit::SetSyncing(bool syncing) {
 }
 
 void GroupCommit::Reach(const Change& change, absl::string_view where) const {
-  if (at_point_) at_point_(absl::StrCat(change.name, where));
+  if (hooks_.at_point) hooks_.at_point(absl::StrCat(change.name, where));
 }
 
 absl::StatusOr<std::vector<absl::Status>> GroupCommit::WriteTogether(const std::vector<Change>& changes) {
   std::vector<absl::Status> results;
-  absl::Status failure = SetSyncing(
-      std::ranges::any_of(changes, [](const Change& change) { return change.durability == Durability::kSynced; }));
+  absl::Status failure = hooks_.may_write ? hooks_.may_write() : absl::OkStatus();
+  failure.Update(SetSyncing(
+      std::ranges::any_of(changes, [](const Change& change) { return change.durability == Durability::kSynced; })));
   if (failure.ok()) failure = Do(*database_, "BEGIN IMMEDIATE");
   for (size_t i = 0; failure.ok() && i < changes.size(); ++i) {
     Reach(changes[i], ".begin");
@@ -108,7 +109,6 @@ absl::StatusOr<std::vector<absl::Status>> GroupCommit::WriteTogether(const std::
     for (const Change& change : changes) Reach(change, ".before_commit");
     failure = Do(*database_, "COMMIT");
   }
-  can_write_ = failure.ok();
   if (failure.ok()) return results;
   // Some failures have ended the transaction already.
   if (database_->InTransaction()) database_->Execute("ROLLBACK").IgnoreError();
@@ -131,6 +131,7 @@ void GroupCommit::WriteAll(std::vector<Change> changes) {
   }
   for (size_t i = 0; i < changes.size(); ++i) {
     if ((*results)[i].ok()) Reach(changes[i], ".after_commit");
+    if (hooks_.failed && IsStorageFailure((*results)[i])) hooks_.failed((*results)[i]);
     changes[i].done(std::move((*results)[i]));
   }
 }

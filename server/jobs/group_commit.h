@@ -11,7 +11,6 @@
 // made once more, each in a transaction of its own, so that a change that cannot be made (a damaged page) fails alone.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -27,6 +26,13 @@
 
 namespace tessera {
 
+// What stands beside the database: each may be empty, and is called by whoever writes.
+struct CommitHooks {
+  AtPoint at_point;
+  std::function<absl::Status()> may_write;          // before a transaction: an error is that of all its changes
+  std::function<void(const absl::Status&)> failed;  // the storage has refused a change for good
+};
+
 enum class Durability : uint8_t { kSynced, kWithTheNextSync };
 
 class GroupCommit final {
@@ -38,8 +44,7 @@ class GroupCommit final {
     Durability durability = Durability::kSynced;
   };
 
-  // `at_point` may be empty.
-  GroupCommit(std::unique_ptr<SqliteDatabase> database, AtPoint at_point);
+  GroupCommit(std::unique_ptr<SqliteDatabase> database, CommitHooks hooks);
   ~GroupCommit();  // makes the changes that wait
 
   GroupCommit(const GroupCommit&) = delete;
@@ -52,9 +57,6 @@ class GroupCommit final {
   absl::Status Run(const char* name, std::function<absl::Status(SqliteDatabase&)> apply,
                    Durability durability = Durability::kSynced);
 
-  // Whether the last transaction was committed.
-  bool can_write() const { return can_write_; }
-
  private:
   void Write();
   void WriteAll(std::vector<Change> changes);
@@ -64,9 +66,8 @@ class GroupCommit final {
   void Reach(const Change& change, absl::string_view where) const;
 
   const std::unique_ptr<SqliteDatabase> database_;
-  const AtPoint at_point_;
+  const CommitHooks hooks_;
   bool syncing_ = true;  // of whoever writes
-  std::atomic<bool> can_write_ = true;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -315,6 +315,14 @@ absl::StatusOr<std::vector<uint64_t>> ListExpired(SqliteDatabase& database, absl
   return Numbers(std::move(select));
 }
 
+absl::StatusOr<std::vector<uint64_t>> ListEnded(SqliteDatabase& database, int64_t limit) {
+  absl::StatusOr<SqliteStatement> select =
+      database.Prepare("SELECT number FROM jobs WHERE expires IS NOT NULL ORDER BY expires LIMIT ?");
+  if (!select.ok()) return select.status();
+  select->Bind(1, limit);
+  return Numbers(std::move(select));
+}
+
 absl::Status DeleteJob(SqliteDatabase& database, const JobRecord& job, StateCounts& counts) {
   const absl::StatusOr<RecordId> id = ParseJobId(job.id);
   if (!id.ok()) return id.status();
@@ -345,18 +353,20 @@ absl::StatusOr<int64_t> QueueRunning(SqliteDatabase& database) {
   return tasks;
 }
 
-absl::StatusOr<int64_t> FailDamagedImages(SqliteDatabase& database, absl::Time expires) {
+absl::StatusOr<FinishedImages> FailDamagedImages(SqliteDatabase& database, absl::Time expires) {
   absl::StatusOr<SqliteStatement> select = database.Prepare("SELECT number, job, image FROM tasks WHERE state = 2");
   if (!select.ok()) return select.status();
+  FinishedImages finished;
   std::vector<std::pair<int64_t, absl::Status>> damaged;
   std::vector<uint64_t> jobs;
   while (true) {
     const absl::StatusOr<bool> row = select->Step();
     if (!row.ok()) return row.status();
     if (!*row) break;
-    const absl::Status status = ParseStoredImage(select->Bytes(2)).status();
-    if (!absl::IsDataLoss(status)) continue;
-    damaged.emplace_back(select->Int(0), status);
+    const absl::StatusOr<StoredImage> image = ParseStoredImage(select->Bytes(2));
+    if (image.ok()) finished.bytes += static_cast<int64_t>(image->bytes);
+    if (!absl::IsDataLoss(image.status())) continue;
+    damaged.emplace_back(select->Int(0), image.status());
     jobs.push_back(static_cast<uint64_t>(select->Int(1)));
   }
   for (const auto& [task, error] : damaged) {
@@ -367,7 +377,8 @@ absl::StatusOr<int64_t> FailDamagedImages(SqliteDatabase& database, absl::Time e
     if (absl::Status status = update->Run(); !status.ok()) return status;
   }
   if (absl::Status status = UpdateJobStates(database, jobs, expires); !status.ok()) return status;
-  return static_cast<int64_t>(damaged.size());
+  finished.damaged = static_cast<int64_t>(damaged.size());
+  return finished;
 }
 
 absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database, absl::Time expires) {

@@ -83,6 +83,9 @@ absl::StatusOr<std::vector<uint64_t>> ListJobs(SqliteDatabase& database, const s
 // Ended jobs whose retention ended by then.
 absl::StatusOr<std::vector<uint64_t>> ListExpired(SqliteDatabase& database, absl::Time now, int64_t limit);
 
+// Ended jobs in the order in which they expire, which is that of their ends.
+absl::StatusOr<std::vector<uint64_t>> ListEnded(SqliteDatabase& database, int64_t limit);
+
 // Removes the job with its tasks and its key; counts them. Its files are the caller's.
 absl::Status DeleteJob(SqliteDatabase& database, const JobRecord& job, StateCounts& counts);
 
@@ -90,8 +93,12 @@ absl::Status DeleteJob(SqliteDatabase& database, const JobRecord& job, StateCoun
 absl::StatusOr<int64_t> QueueRunning(SqliteDatabase& database);
 
 // Makes finished tasks whose image's row cannot be read failed ones, as ReadJob shows them, so that lists of a state
-// agree with it; the number of tasks. Their jobs expire at `expires`. What a newer program wrote stays as it is.
-absl::StatusOr<int64_t> FailDamagedImages(SqliteDatabase& database, absl::Time expires);
+// agree with it. Their jobs expire at `expires`. What a newer program wrote stays as it is.
+struct FinishedImages {
+  int64_t damaged = 0;  // tasks
+  int64_t bytes = 0;    // of the files of the others
+};
+absl::StatusOr<FinishedImages> FailDamagedImages(SqliteDatabase& database, absl::Time expires);
 
 // Makes states that are no states failed ones first; their jobs expire at `expires`.
 absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database, absl::Time expires);

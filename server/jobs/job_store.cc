@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <future>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -11,12 +12,15 @@
 #include "server/digest.h"
 #include "server/jobs/job_store_impl.h"
 #include "server/jobs/schema.h"
+#include "server/jobs/store_report.h"
 #include "server/jobs/stored_job.h"
+#include "server/private_files.h"
 
 namespace tessera {
 namespace {
 
 constexpr int32_t kMaxPage = 1000;
+constexpr char kTrialFile[] = "trial";
 
 absl::Status CheckNewJob(const NewJob& job) {
   if (job.idempotency && (job.idempotency->key.empty() || job.idempotency->key.size() > kMaxIdempotencyKeyBytes)) {
@@ -42,6 +46,10 @@ absl::StatusOr<std::optional<JobRecord>> ReadSubmission(SqliteDatabase& database
   return ReadJob(database, (*known)->job);
 }
 
+absl::Status WithAdvice(const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(status.message(), "; ", kStoreAdvice));
+}
+
 }  // namespace
 
 JobStore::JobStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -55,20 +63,29 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const JobStoreOptions& 
     if (!taken.ok()) return taken.status();
     lock = *std::move(taken);
   }
+  if (absl::Status ready = options.files->Open(); !ready.ok()) return ready;
+  if (options.vfs.empty()) {
+    if (absl::Status missing = CheckNothingIsMissing(options.path, *options.files); !missing.ok())
+      return WithAdvice(missing);
+    if (absl::Status made = MakePrivateFile(options.path); !made.ok()) return made;
+  }
   const SqliteDatabase::Options file = {.path = options.path, .vfs = options.vfs};
   absl::StatusOr<std::unique_ptr<SqliteDatabase>> writer = SqliteDatabase::Open(file);
-  if (!writer.ok()) return writer.status();
+  absl::Status sound = writer.ok() ? (*writer)->Check() : writer.status();
+  if (!sound.ok()) return absl::IsDataLoss(sound) ? WithAdvice(sound) : sound;
   if (absl::Status status = MigrateSchema(**writer, kSchemaVersion); !status.ok()) return status;
   const absl::StatusOr<uint64_t> next = NextNumber(**writer);
   if (!next.ok()) return next.status();
+  if (absl::Status known = CheckImagesAreKnown(*next, options.path, *options.files); !known.ok())
+    return WithAdvice(known);
   const absl::StatusOr<absl::Time> newest = NewestTime(**writer);
   if (!newest.ok()) return newest.status();
   const absl::Time now = std::max(options.clock->Now(), *newest);
   if (absl::Status begun = (*writer)->Execute("BEGIN IMMEDIATE"); !begun.ok()) return begun;
   const absl::StatusOr<int64_t> given_back = QueueRunning(**writer);
   if (!given_back.ok()) return given_back.status();
-  const absl::StatusOr<int64_t> damaged = FailDamagedImages(**writer, now + options.retention);
-  if (!damaged.ok()) return damaged.status();
+  const absl::StatusOr<FinishedImages> finished = FailDamagedImages(**writer, now + options.retention);
+  if (!finished.ok()) return finished.status();
   const absl::StatusOr<StateCounts> counts = CountStates(**writer, now + options.retention);
   if (!counts.ok()) return counts.status();
   Reach(options.at_point, "recover.before_commit");
@@ -79,7 +96,8 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const JobStoreOptions& 
 
   auto impl = std::make_unique<Impl>(options, std::move(lock), *std::move(writer), *std::move(reader), now, *next);
   impl->given_back_ = *given_back;
-  impl->damaged_ = *damaged;
+  impl->damaged_ = finished->damaged;
+  impl->result_bytes_ = finished->bytes;
   impl->Count(*counts);
   return std::unique_ptr<JobStore>(new JobStore(std::move(impl)));
 }
@@ -261,12 +279,34 @@ std::array<int64_t, kTaskStates> JobStore::Counts() const {
   return counts;
 }
 
-bool JobStore::can_write() const { return impl_->commit_.can_write(); }
+int64_t JobStore::result_bytes() const { return impl_->result_bytes_; }
+
+bool JobStore::has_too_many_bytes() const {
+  const int64_t bytes = impl_->result_bytes_, bound = impl_->options_.retention_bytes;
+  return bound > 0 && bytes > bound && bytes != impl_->bytes_after_sweep_;
+}
+
+StorageTrouble JobStore::trouble() const { return impl_->health_.trouble(); }
+
+absl::Status JobStore::CheckPlace() { return impl_->CheckPlace(); }
 
 absl::Status JobStore::TryWrite() {
-  return impl_->commit_.Run("try_write", [](SqliteDatabase& database) {
+  const std::lock_guard lock(impl_->trial_mutex_);
+  const int64_t failures = impl_->health_.failures();
+  absl::Status tried = impl_->commit_.Run("try_write", [](SqliteDatabase& database) {
     return database.Execute(absl::StrCat("PRAGMA user_version=", kSchemaVersion).c_str());
   });
+  if (const uint64_t needed = impl_->health_.needed_bytes(); tried.ok() && needed > 0) {
+    std::string bytes(needed, '\0');
+    std::mt19937 random;  // of zeros some disks need no room
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    tried = impl_->WriteFile(kTrialFile, bytes);
+    impl_->RemoveFile(kTrialFile);
+  }
+  if (!tried.ok()) return tried;
+  impl_->health_.Recover(failures);
+  const StorageTrouble left = impl_->health_.trouble();
+  return left.state == StorageState::kDamaged ? left.failure : absl::OkStatus();
 }
 
 }  // namespace tessera

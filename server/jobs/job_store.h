@@ -12,7 +12,8 @@
 //
 // Thread-safe. Errors: NOT_FOUND for what does not exist or belongs to another tenant; FAILED_PRECONDITION for an
 // illegal move or an old attempt; RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for another failure of it: nothing
-// was changed then, and the store goes on; DATA_LOSS for what is there but damaged.
+// was changed then, and the store goes on; DATA_LOSS for what is there but damaged. What the disk does is one state,
+// trouble(), of the database and the result files together (storage_health.h).
 #pragma once
 
 #include <array>
@@ -33,6 +34,7 @@
 #include "server/jobs/failpoint.h"
 #include "server/jobs/job_record.h"
 #include "server/jobs/result_files.h"
+#include "server/jobs/storage_health.h"
 #include "server/jobs/task_state.h"
 
 namespace tessera {
@@ -43,9 +45,11 @@ struct JobStoreOptions {
   const Clock* clock = nullptr;                // must outlive the store
   std::string vfs;                             // SQLite's name of its file layer; empty: the system's own
   absl::Duration retention = absl::Hours(24);  // of an ended job, its images and its idempotency key
+  int64_t retention_bytes = 0;                 // of the images of all ended jobs; 0: no bound
   uint64_t max_image_bytes = uint64_t{1} << 30;
-  absl::Duration patience;  // with another process that has the store and may be just ending
-  AtPoint at_point;         // may be empty
+  absl::Duration patience;             // with another process that has the store and may be just ending
+  AtPoint at_point;                    // may be empty
+  StorageHealth::OnChange on_storage;  // may be empty; must not call the store
 };
 
 struct SubmittedJob {
@@ -66,6 +70,7 @@ struct JobRecordPage {
 
 struct SweepReport {
   int64_t jobs = 0;     // whose retention had ended
+  int64_t oldest = 0;   // that went before their time, for the bytes of their images
   int64_t orphans = 0;  // files that belonged to no task
 };
 
@@ -81,7 +86,8 @@ class JobStore {
   static constexpr int kSchemaVersion = 3;
 
   // Creates the database, or brings an older schema up to date, and queues again what was running. FAILED_PRECONDITION
-  // for a schema that is newer than this program, DATA_LOSS for a file that is no database of this kind.
+  // for a schema that is newer than this program, and for an empty database beside images that it knows nothing of;
+  // DATA_LOSS for a file that is no database of this kind, or a damaged one: it is checked before anything is changed.
   static absl::StatusOr<std::unique_ptr<JobStore>> Open(const JobStoreOptions& options);
   ~JobStore();  // waits for the calls under way
 
@@ -131,8 +137,14 @@ class JobStore {
   // The image's file, checked against its digest: DATA_LOSS if it is not what was written.
   absl::StatusOr<std::string> ReadImage(const std::string& tenant, const std::string& image);
 
-  // Forgets jobs whose retention has ended, at most `limit`, and files that belong to no task.
+  // Forgets jobs whose retention has ended, at most `limit`, and files that belong to no task. While the images have
+  // more bytes than they may, the oldest ended jobs go as well, at most `limit`, but not the last one.
   absl::StatusOr<SweepReport> Sweep(int64_t limit);
+
+  // Bytes of the files of all finished images.
+  int64_t result_bytes() const;
+  // Whether a Sweep would make room, as far as is known.
+  bool has_too_many_bytes() const;
 
   // The time of rows.
   absl::Time Now() const;
@@ -140,9 +152,15 @@ class JobStore {
   // Tasks in each state, by number of the state. Changes only with their moves.
   std::array<int64_t, kTaskStates> Counts() const;
 
-  // False from a change that the disk did not take to the next that it took. Waits for nothing.
-  bool can_write() const;
-  // A change of nothing, made durable as any other.
+  // What keeps the disk from taking changes and results. Waits for nothing.
+  StorageTrouble trouble() const;
+  bool can_write() const { return trouble().state == StorageState::kOk; }
+
+  // Looks whether the store's files are where they were opened. Waits for no lock of the store.
+  absl::Status CheckPlace();
+
+  // A change of nothing, made durable as any other, and where results had no room, a file as large. The end of a
+  // trouble if both succeed, but of damage.
   absl::Status TryWrite();
 
  private:

@@ -19,6 +19,8 @@
 #include "server/jobs/job_store.h"
 #include "server/jobs/process_lock.h"
 #include "server/jobs/sqlite.h"
+#include "server/jobs/storage_health.h"
+#include "server/jobs/storage_place.h"
 
 namespace tessera {
 
@@ -27,6 +29,8 @@ inline constexpr char kTemporaryMark[] = ".tessera-";
 
 // Of one attempt, so that an old one can never replace what a newer one wrote.
 std::string ResultFileName(const TaskAttempt& attempt);
+// Whether it is one of those.
+bool IsResultFileName(const std::string& file);
 
 class JobStore::Impl {
  public:
@@ -34,11 +38,15 @@ class JobStore::Impl {
        std::unique_ptr<SqliteDatabase> reader, absl::Time now, uint64_t next_number)
       : options_(options),
         lock_(std::move(lock)),
+        place_(PlaceOf(options)),
         opened_(now),
         opened_elapsed_(options.clock->Elapsed()),
+        health_(*options.clock, options.on_storage),
         reader_(std::move(reader)),
         next_number_(next_number),
-        commit_(std::move(writer), options.at_point) {}
+        commit_(std::move(writer), {.at_point = options.at_point,
+                                    .may_write = [this] { return CheckPlace(); },
+                                    .failed = [this](const absl::Status& failure) { OnDatabaseFailure(failure); }}) {}
 
   absl::Time Now() const { return opened_ + (options_.clock->Elapsed() - opened_elapsed_); }
   absl::Duration Elapsed() const { return options_.clock->Elapsed(); }
@@ -76,7 +84,38 @@ class JobStore::Impl {
   template <typename Call>
   auto Read(Call call) {
     const std::lock_guard lock(read_mutex_);
-    return call(*reader_);
+    auto result = call(*reader_);
+    if constexpr (requires { result.status(); }) {
+      if (absl::IsDataLoss(result.status())) OnDatabaseFailure(result.status());
+    }
+    return result;
+  }
+
+  absl::Status CheckPlace() {
+    absl::Status place = place_.Check();
+    place.Update(options_.files->CheckPlace());
+    if (!place.ok()) health_.Fail(StorageState::kMoved, place);
+    return place;
+  }
+
+  // Of a change, or of a read that has found damage. What is ours alone, such as a row that is not what was written, is
+  // no failure of the storage.
+  void OnDatabaseFailure(const absl::Status& failure) {
+    if (!IsStorageFailure(failure) || absl::IsInternal(failure)) return;
+    health_.Fail(StateAfter(failure), failure);
+  }
+
+  static StorageState StateAfter(const absl::Status& failure) {
+    if (absl::IsDataLoss(failure)) return StorageState::kDamaged;
+    return absl::IsResourceExhausted(failure) ? StorageState::kFull : StorageState::kFailing;
+  }
+
+  // A result's file, and what its failure says of the disk.
+  absl::Status WriteFile(const std::string& name, const std::string& bytes) {
+    if (absl::Status place = CheckPlace(); !place.ok()) return place;
+    absl::Status written = options_.files->Write(name, bytes);
+    if (!written.ok()) health_.Fail(StateAfter(written), written, bytes.size());
+    return written;
   }
 
   // Files that could not be removed are removed later.
@@ -94,10 +133,22 @@ class JobStore::Impl {
   // False for a file that belongs to no task that runs or is done.
   bool IsWanted(const std::string& file);
 
+  // The files that are open; another layer's files are in no folder.
+  static StoragePlace PlaceOf(const JobStoreOptions& options) {
+    StoragePlace place;
+    if (!options.vfs.empty()) return place;
+    for (const char* suffix : {"", "-wal"}) place.Remember(options.path + suffix);
+    return place;
+  }
+
   const JobStoreOptions options_;
   const ProcessLock lock_;
+  const StoragePlace place_;
   const absl::Time opened_;
   const absl::Duration opened_elapsed_;
+
+  StorageHealth health_;
+  std::mutex trial_mutex_;  // one trial of the disk at a time
 
   std::mutex read_mutex_;
   const std::unique_ptr<SqliteDatabase> reader_;  // guarded by read_mutex_
@@ -106,6 +157,8 @@ class JobStore::Impl {
   int64_t given_back_ = 0;
   int64_t damaged_ = 0;  // finished tasks, found when the store was opened
   std::array<std::atomic<int64_t>, kTaskStates> counts_{};
+  std::atomic<int64_t> result_bytes_ = 0;
+  std::atomic<int64_t> bytes_after_sweep_ = -1;  // that a sweep could not make fewer
 
   std::mutex left_over_mutex_;
   std::vector<std::string> left_over_;  // guarded by left_over_mutex_

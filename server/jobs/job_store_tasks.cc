@@ -25,11 +25,19 @@ std::optional<TaskAttempt> AttemptOf(const std::string& file) {
   return attempt;
 }
 
+int64_t ImageBytesOf(const JobRecord& job) {
+  int64_t bytes = 0;
+  for (const TaskRecord& task : job.tasks) bytes += task.image ? static_cast<int64_t>(task.image->bytes) : 0;
+  return bytes;
+}
+
 }  // namespace
 
 std::string ResultFileName(const TaskAttempt& attempt) {
   return absl::StrCat(absl::Hex(attempt.task % 256, absl::kZeroPad2), "/", attempt.task, "-", attempt.attempt);
 }
+
+bool IsResultFileName(const std::string& file) { return AttemptOf(file).has_value(); }
 
 bool JobStore::Impl::IsWanted(const std::string& file) {
   const std::optional<TaskAttempt> attempt = AttemptOf(file);
@@ -79,8 +87,9 @@ absl::Status JobStore::Finish(const TaskAttempt& attempt, const std::string& fil
                                                    impl_->options_.max_image_bytes, " are kept"));
   }
   // Nobody's file is written, let alone replaced, for an attempt that was given up.
-  absl::Status runs = impl_->Read([&](SqliteDatabase& database) { return FindAttempt(database, attempt).status(); });
-  if (!runs.ok()) return runs;
+  const absl::StatusOr<TaskRow> runs =
+      impl_->Read([&](SqliteDatabase& database) { return FindAttempt(database, attempt); });
+  if (!runs.ok()) return runs.status();
   StoredImage image{.origin = origin, .file = ResultFileName(attempt), .bytes = file.size(), .digest = Sha256Of(file)};
   TaskMove move = impl_->MoveTo(TaskState::kDone);
   move.image = SerializeImage(image);
@@ -88,9 +97,10 @@ absl::Status JobStore::Finish(const TaskAttempt& attempt, const std::string& fil
     return absl::InvalidArgumentError("the image's origin is out of range");
   }
   Reach(impl_->options_.at_point, "finish.before_file");
-  if (absl::Status status = impl_->options_.files->Write(image.file, file); !status.ok()) return status;
+  if (absl::Status status = impl_->WriteFile(image.file, file); !status.ok()) return status;
   Reach(impl_->options_.at_point, "finish.after_file");
   absl::Status status = impl_->End("finish", attempt, move);
+  if (status.ok()) impl_->result_bytes_ += static_cast<int64_t>(file.size());
   if (absl::IsFailedPrecondition(status) || absl::IsNotFound(status)) impl_->RemoveFile(image.file);
   return status;
 }
@@ -161,23 +171,44 @@ absl::StatusOr<std::vector<Verdict>> JobStore::GroupDied(absl::Span<const TaskAt
 
 absl::StatusOr<SweepReport> JobStore::Sweep(int64_t limit) {
   SweepReport report;
-  std::vector<JobRecord> expired;
-  absl::Status status = impl_->Change("sweep", [&](SqliteDatabase& database, StateCounts& counts) {
-    expired.clear();
-    const absl::StatusOr<std::vector<uint64_t>> numbers = ListExpired(database, impl_->Now(), limit);
-    if (!numbers.ok()) return numbers.status();
-    for (uint64_t number : *numbers) {
+  std::vector<JobRecord> gone;
+  int64_t gone_bytes = 0;
+  const auto sweep = [&](SqliteDatabase& database, StateCounts& counts) {
+    report = {};
+    gone.clear();
+    gone_bytes = 0;
+    const auto remove = [&](uint64_t number) {
       absl::StatusOr<JobRecord> job = ReadJob(database, number);
       if (!job.ok()) return job.status();
-      if (absl::Status removed = DeleteJob(database, *job, counts); !removed.ok()) return removed;
-      expired.push_back(*std::move(job));
+      gone_bytes += ImageBytesOf(*job);
+      gone.push_back(*std::move(job));
+      return DeleteJob(database, gone.back(), counts);
+    };
+    const absl::StatusOr<std::vector<uint64_t>> expired = ListExpired(database, impl_->Now(), limit);
+    if (!expired.ok()) return expired.status();
+    for (uint64_t number : *expired) {
+      if (absl::Status removed = remove(number); !removed.ok()) return removed;
+      ++report.jobs;
+    }
+    const int64_t bound = impl_->options_.retention_bytes;
+    const auto is_too_much = [&] { return bound > 0 && impl_->result_bytes_ - gone_bytes > bound; };
+    if (!is_too_much()) return absl::OkStatus();
+    const absl::StatusOr<std::vector<uint64_t>> oldest = ListEnded(database, limit + 1);
+    if (!oldest.ok()) return oldest.status();
+    for (size_t i = 0; i + 1 < oldest->size() && is_too_much(); ++i) {
+      if (absl::Status removed = remove((*oldest)[i]); !removed.ok()) return removed;
+      ++report.oldest;
     }
     return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
+  };
+  if (absl::Status status = impl_->Change("sweep", sweep); !status.ok()) {
+    impl_->bytes_after_sweep_ = impl_->result_bytes_.load();
+    return status;
+  }
+  impl_->result_bytes_ -= gone_bytes;
+  impl_->bytes_after_sweep_ = report.oldest > 0 ? -1 : impl_->result_bytes_.load();
   Reach(impl_->options_.at_point, "sweep.before_files");
-  for (const JobRecord& job : expired) impl_->RemoveFiles(job);
-  report.jobs = static_cast<int64_t>(expired.size());
+  for (const JobRecord& job : gone) impl_->RemoveFiles(job);
 
   std::vector<std::string> candidates;
   if (!impl_->orphans_known_.exchange(true)) {

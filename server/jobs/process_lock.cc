@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "runtime/steady_time.h"
+#include "server/private_files.h"
 
 namespace tessera {
 namespace {
@@ -20,8 +21,9 @@ constexpr absl::Duration kPause = absl::Milliseconds(20);
 }  // namespace
 
 absl::StatusOr<ProcessLock> ProcessLock::Take(const std::string& path, absl::Duration patience) {
+  if (absl::Status made = MakePrivateFile(path); !made.ok()) return made;
   ProcessLock lock;
-  lock.file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  lock.file_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (lock.file_ < 0) {
     return absl::UnavailableError(absl::StrCat("cannot open \"", path, "\": ", std::strerror(errno)));
   }

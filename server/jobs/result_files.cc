@@ -1,11 +1,5 @@
 #include "server/jobs/result_files.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -13,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/image/atomic_file.h"
+#include "server/private_files.h"
 
 namespace tessera {
 namespace {
@@ -21,32 +16,28 @@ namespace fs = std::filesystem;
 
 constexpr char kUnavailable[] = "the disk of the results reports an error: ";
 
-// The folder's own entry in its parent must be durable before a file in it can be.
-absl::Status MakeFolder(const fs::path& folder) {
-  if (::mkdir(folder.c_str(), 0777) != 0) {
-    if (errno == EEXIST) return absl::OkStatus();
-    if (errno == ENOSPC || errno == EDQUOT) return absl::ResourceExhaustedError("the disk of the results is full");
-    return absl::UnavailableError(absl::StrCat(kUnavailable, std::strerror(errno)));
-  }
-  const int parent = ::open(folder.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (parent < 0) return absl::UnavailableError(absl::StrCat(kUnavailable, std::strerror(errno)));
-  const int result = ::fsync(parent);
-  const int error = errno;
-  ::close(parent);
-  if (result != 0 && error != EINVAL) return absl::UnavailableError(absl::StrCat(kUnavailable, std::strerror(error)));
-  return absl::OkStatus();
+// The names are the store's own: whatever keeps such a file from being written is the disk's doing.
+absl::Status AsDiskFailure(const absl::Status& status) {
+  if (status.ok() || status.code() == absl::StatusCode::kResourceExhausted) return status;
+  return absl::UnavailableError(status.message());
 }
 
 }  // namespace
 
 DiskResultFiles::DiskResultFiles(std::string folder) : folder_(std::move(folder)) {}
 
+absl::Status DiskResultFiles::Open() {
+  if (absl::Status made = MakePrivateFolder(folder_); !made.ok()) return made;
+  place_ = StoragePlace();
+  place_.Remember(folder_);
+  return absl::OkStatus();
+}
+
 absl::Status DiskResultFiles::Write(const std::string& name, const std::string& bytes) {
+  if (absl::Status place = CheckPlace(); !place.ok()) return place;
   const fs::path path = fs::path(folder_) / name;
-  absl::Status status = MakeFolder(folder_);
-  status.Update(MakeFolder(path.parent_path()));
-  status.Update(WriteFileAtomically(path.string(), bytes));
-  return status;
+  if (absl::Status made = MakePrivateFolder(path.parent_path()); !made.ok()) return made;
+  return AsDiskFailure(WriteFileAtomically(path.string(), bytes, {.owner_only = true}));
 }
 
 absl::StatusOr<std::string> DiskResultFiles::Read(const std::string& name, uint64_t limit) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace tessera {
 namespace {
@@ -16,8 +17,6 @@ constexpr int kBusyMilliseconds = 10000;
 absl::StatusCode CodeOf(int result) {
   switch (result & 0xff) {
     case SQLITE_FULL:
-    case SQLITE_NOMEM:
-    case SQLITE_TOOBIG:
       return absl::StatusCode::kResourceExhausted;
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
@@ -27,6 +26,7 @@ absl::StatusCode CodeOf(int result) {
     case SQLITE_MISUSE:
     case SQLITE_ERROR:
     case SQLITE_RANGE:
+    case SQLITE_TOOBIG:
       return absl::StatusCode::kInternal;
     default:
       return absl::StatusCode::kUnavailable;
@@ -165,6 +165,16 @@ absl::StatusOr<SqliteStatement> SqliteDatabase::Prepare(const char* sql) {
 absl::Status SqliteDatabase::Execute(const char* sql) {
   const int result = sqlite3_exec(database_, sql, nullptr, nullptr, nullptr);
   return result == SQLITE_OK ? absl::OkStatus() : ToStatus(sqlite3_extended_errcode(database_), database_);
+}
+
+absl::Status SqliteDatabase::Check() {
+  absl::StatusOr<SqliteStatement> check = Prepare("PRAGMA quick_check(1)");
+  if (!check.ok()) return check.status();
+  if (const absl::StatusOr<bool> row = check->Step(); !row.ok()) return row.status();
+  const absl::string_view found = check->Bytes(0);
+  if (found == "ok") return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("the job store's database is damaged: ", absl::StrReplaceAll(found, {{"\n", " "}})));
 }
 
 bool SqliteDatabase::InTransaction() const { return sqlite3_get_autocommit(database_) == 0; }

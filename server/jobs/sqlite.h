@@ -66,6 +66,9 @@ class SqliteDatabase final {
   // One statement or several without parameters and rows.
   absl::Status Execute(const char* sql);
 
+  // PRAGMA quick_check: DATA_LOSS with the first thing that is wrong. Reads the whole file.
+  absl::Status Check();
+
   bool InTransaction() const;
   int64_t Changes() const;  // rows that the last statement changed
 

@@ -1,26 +1,59 @@
 #include "server/jobs/store_report.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/jobs/job_rows.h"
+#include "server/jobs/job_store_impl.h"
 #include "server/jobs/process_lock.h"
 #include "server/jobs/sqlite.h"
 
 namespace tessera {
 
-absl::StatusOr<StoreReport> InspectJobStore(const std::string& path) {
+namespace {
+
+absl::Status CheckNoImages(const std::string& path, ResultFiles& files) {
+  const absl::StatusOr<std::vector<std::string>> names = files.List();
+  if (!names.ok()) return names.status();
+  if (std::ranges::none_of(*names, IsResultFileName)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("there are images, but \"", path, "\", which knows whose they are, is missing or empty"));
+}
+
+}  // namespace
+
+absl::Status CheckNothingIsMissing(const std::string& path, ResultFiles& files) {
+  const auto has_bytes = [](const std::string& file) {
+    std::error_code error;
+    const auto bytes = std::filesystem::file_size(file, error);
+    return !error && bytes > 0;
+  };
+  if (has_bytes(path)) return absl::OkStatus();
+  if (has_bytes(path + "-wal")) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("\"", path, "\" is missing or empty, but its log, which has -wal behind the name, is not"));
+  }
+  return CheckNoImages(path, files);
+}
+
+absl::Status CheckImagesAreKnown(uint64_t next, const std::string& path, ResultFiles& files) {
+  return next == 1 ? CheckNoImages(path, files) : absl::OkStatus();
+}
+
+absl::StatusOr<StoreReport> InspectJobStore(const std::string& path, ResultFiles& files) {
+  if (absl::Status missing = CheckNothingIsMissing(path, files); !missing.ok()) return missing;
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return absl::NotFoundError("there is no job store yet");
   StoreReport report{.in_use = ProcessLock::IsTaken(path + ".lock")};
   const absl::StatusOr<std::unique_ptr<SqliteDatabase>> database = SqliteDatabase::Open({.path = path});
   if (!database.ok()) return database.status();
-  absl::StatusOr<SqliteStatement> check = (*database)->Prepare("PRAGMA quick_check(1)");
-  if (!check.ok()) return check.status();
-  if (const absl::StatusOr<bool> row = check->Step(); !row.ok()) return row.status();
-  if (const absl::string_view found = check->Bytes(0); found != "ok") {
-    return absl::DataLossError(absl::StrCat("the database is damaged: ", found));
-  }
+  if (absl::Status sound = (*database)->Check(); !sound.ok()) return sound;
+  const absl::StatusOr<uint64_t> next = NextNumber(**database);
+  // That of a database without tables cannot be asked for.
+  if (absl::Status known = CheckImagesAreKnown(next.ok() ? *next : 1, path, files); !known.ok()) return known;
   absl::StatusOr<SqliteStatement> counts =
       (*database)->Prepare("SELECT state, COUNT(*) FROM tasks WHERE state BETWEEN 0 AND 5 GROUP BY state");
   if (!counts.ok()) return counts.status();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/jobs/result_files.h"
 #include "server/jobs/task_state.h"
 
 namespace tessera {
@@ -15,7 +16,17 @@ struct StoreReport {
   std::array<int64_t, kTaskStates> images = {};  // by state
 };
 
-// NOT_FOUND where there is none; DATA_LOSS for a damaged one.
-absl::StatusOr<StoreReport> InspectJobStore(const std::string& path);
+// NOT_FOUND where there is none; DATA_LOSS for a damaged one, FAILED_PRECONDITION where it is not the one of `files`.
+absl::StatusOr<StoreReport> InspectJobStore(const std::string& path, ResultFiles& files);
+
+// What to do with a store that is damaged or not whole.
+inline constexpr char kStoreAdvice[] = "restore the data folder from a copy, or begin with a new one";
+
+// FAILED_PRECONDITION where the database is missing or has no bytes, but its log or images are there: SQLite would
+// throw the log away, and images without their rows would be swept.
+absl::Status CheckNothingIsMissing(const std::string& path, ResultFiles& files);
+
+// The same of a database in which no job ever was: `next` is NextNumber().
+absl::Status CheckImagesAreKnown(uint64_t next, const std::string& path, ResultFiles& files);
 
 }  // namespace tessera

@@ -54,6 +54,9 @@ struct ServerInfo {
   double queued_device_seconds = 0;
   absl::Duration oldest_wait;
   bool draining = false;
+  std::string storage = "ok";   // what the disk of jobs and images does: a name of kStorageStates
+  int64_t unstored_images = 0;  // that have left their workers and wait for it; they count as running
+  int64_t result_bytes = 0;     // of the images that are kept
   std::vector<GroupInfo> groups;
 };
 

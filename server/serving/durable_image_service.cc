@@ -13,6 +13,7 @@
 #include "server/digest.h"
 #include "server/jobs/clock.h"
 #include "server/jobs/job_store.h"
+#include "server/private_files.h"
 #include "server/scheduling/cost_model.h"
 #include "server/service/task_pool.h"
 #include "server/serving/group_record.h"
@@ -29,9 +30,6 @@ constexpr int32_t kMaxRows = 8;  // of one batch
 constexpr absl::Duration kStorePatience = absl::Seconds(2);
 constexpr absl::Duration kDescribePatience = absl::Seconds(60);
 constexpr absl::Duration kProbePatience = absl::Seconds(60);
-constexpr absl::Duration kTick = absl::Milliseconds(250);
-constexpr absl::Duration kSweepInterval = absl::Minutes(1);
-constexpr int64_t kSweepLimit = 1000;
 
 absl::StatusOr<ModelDescription> Describe(const std::string& folder, const WorkerGroupOptions& options) {
   absl::StatusOr<std::unique_ptr<WorkerGroup>> group = WorkerGroup::Start(options);
@@ -155,21 +153,24 @@ absl::Status DurableImageService::AddGroups() {
 }
 
 absl::Status DurableImageService::Open() {
-  std::error_code error;
-  std::filesystem::create_directories(options_.data_folder, error);
-  if (error) {
-    return absl::UnavailableError(
-        absl::StrCat("the data folder '", options_.data_folder, "' cannot be made: ", error.message()));
+  if (absl::Status made = MakePrivateFolder(options_.data_folder); !made.ok()) return made;
+  if (ReadersOfDataFolder(options_.data_folder) != Readers::kOwner) {
+    options_.log(
+        "other users of this machine can read prompts and pictures in the data folder; `tessera doctor` says how "
+        "to end that");
   }
   owner_ = OwnerOf(options_.data_folder);
   if (absl::Status added = AddGroups(); !added.ok()) return added;
-  absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open({.path = options_.data_folder + "/jobs.sqlite",
-                                                                    .files = &files_,
-                                                                    .clock = &clock_,
-                                                                    .vfs = options_.vfs,
-                                                                    .retention = options_.retention,
-                                                                    .patience = kStorePatience,
-                                                                    .at_point = options_.at_point});
+  absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(
+      {.path = options_.data_folder + "/jobs.sqlite",
+       .files = options_.results == nullptr ? &files_ : options_.results,
+       .clock = &clock_,
+       .vfs = options_.vfs,
+       .retention = options_.retention,
+       .retention_bytes = options_.retention_bytes,
+       .patience = kStorePatience,
+       .at_point = options_.at_point,
+       .on_storage = [log = options_.log](const StorageTrouble& trouble) { log(StorageLogText(trouble)); }});
   if (!store.ok()) return store.status();
   store_ = *std::move(store);
   RemoveLeftovers();
@@ -234,7 +235,8 @@ std::optional<absl::Duration> DurableImageService::ExpectedWait(TaskId task) con
   return wait == absl::InfiniteDuration() ? std::nullopt : wait;
 }
 
-Job DurableImageService::JobOf(const JobRecord& record) {
+Job DurableImageService::JobOf(const JobRecord& stored) {
+  const JobRecord record = lost_.empty() ? stored : WithLost(stored);
   Job job = {.id = record.id,
              .request = record.request,
              .state = StateOf(record),
@@ -292,7 +294,11 @@ absl::StatusOr<JobPage> DurableImageService::List(const Caller& caller, const Li
   if (!records.ok()) return StorageErrorForCaller(records.status());
   JobPage page = {.next = records->next};
   const std::lock_guard lock(mutex_);
-  for (const JobRecord& record : records->jobs) page.jobs.push_back(JobOf(record));
+  for (const JobRecord& record : records->jobs) {
+    Job job = JobOf(record);
+    // One that could not be kept may be in another state than the store's.
+    if (!options.state.has_value() || job.state == *options.state) page.jobs.push_back(std::move(job));
+  }
   return page;
 }
 
@@ -367,7 +373,10 @@ ServerInfo DurableImageService::Info() {
   for (const std::unique_ptr<GroupRunner>& runner : runners_) info.groups.push_back(runner->Info());
   const std::lock_guard lock(mutex_);
   info.queued_jobs = scheduler_.waiting();
-  info.running_jobs = scheduler_.resident();
+  info.running_jobs = RunningJobs();
+  info.unstored_images = static_cast<int64_t>(unstored_.size());
+  info.result_bytes = store_->result_bytes();
+  info.storage = std::string(kStorageStates.at(static_cast<size_t>(store_->trouble().state)));
   info.queued_device_seconds = scheduler_.queued_device_seconds();
   info.draining = draining_;
   const absl::Time now = Now();
@@ -377,7 +386,7 @@ ServerInfo DurableImageService::Info() {
 
 absl::Status DurableImageService::Ready() {
   if (draining_) return absl::UnavailableError("the server is ending");
-  if (!store_->can_write()) return absl::UnavailableError("the job store waits for its disk");
+  if (absl::Status storage = StorageErrorForCaller(store_->trouble().state); !storage.ok()) return storage;
   if (options_.ready_when_durable) return absl::OkStatus();
   for (const ServedModel& model : models_) {
     if (!IsReady(model)) return absl::UnavailableError(absl::StrCat("no group of model ", model.id, " is ready"));
@@ -410,50 +419,9 @@ void DurableImageService::TellQueuePositions() {
   }
 }
 
-void DurableImageService::KeepHouse() {
-  absl::Time swept = absl::InfinitePast();
-  int64_t ticks = 0;
-  while (true) {
-    std::vector<TaskId> expired;
-    std::vector<std::pair<TaskId, absl::Status>> too_large;
-    {
-      std::unique_lock lock(mutex_);
-      if (changed_.wait_for(lock, absl::ToChronoMilliseconds(kTick), [this] { return stopping_; })) return;
-      expired = scheduler_.TakeExpired(Now());
-      too_large = scheduler_.TakeTooLarge();
-      if (++ticks % 4 == 0) TellQueuePositions();
-    }
-    for (const TaskId task : expired) {
-      FailWaiting(task, absl::DeadlineExceededError("the deadline of the job passed before it began"));
-    }
-    for (const auto& [task, reason] : too_large) FailWaiting(task, reason);
-    if (!store_->can_write()) store_->TryWrite().IgnoreError();  // and jobs are welcome again
-    if (Now() - swept > kSweepInterval) {
-      swept = Now();
-      const absl::StatusOr<SweepReport> report = store_->Sweep(kSweepLimit);
-      if (!report.ok()) {
-        options_.log(absl::StrCat("old jobs were not removed: ", std::string(report.status().message())));
-      } else if (report->jobs == kSweepLimit) {
-        swept = absl::InfinitePast();  // there are more
-      }
-    }
-  }
-}
-
 void DurableImageService::SetShares(const std::map<std::string, double>& shares) {
   const std::lock_guard lock(mutex_);
   scheduler_.SetWeights(shares);
-}
-
-void DurableImageService::Drain(absl::Duration patience) {
-  std::unique_lock lock(mutex_);
-  draining_ = true;
-  for (const GroupRunnerOptions& group : groups_) scheduler_.Drain(group.id);
-  Changed();
-  changed_.wait_for(lock, absl::ToChronoMilliseconds(patience),
-                    [this] { return scheduler_.resident() == 0 && pending_images_ == 0; });
-  let_go_ = true;
-  live_.LetGo(Draining());
 }
 
 }  // namespace tessera

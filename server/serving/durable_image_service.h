@@ -52,15 +52,18 @@ struct DurableServiceOptions {
   CertifyPolicy certify = CertifyPolicy::kAuto;
   bool ready_when_durable = false;  // ready while jobs can be accepted, warm groups or not
   absl::Duration retention = absl::Hours(24);
+  int64_t retention_bytes = 0;  // of the images of ended jobs; the oldest jobs go first; 0: no bound
   int64_t max_queued_jobs = 10000;
   absl::Duration max_expected_wait = absl::ZeroDuration();  // until a new job would start; zero: no bound
   absl::Duration first_back_off = absl::Seconds(1);         // before a group that died starts again; it doubles
   ProgressBounds progress;
-  std::string vfs;                              // SQLite's name of the job store's file layer; empty: the system's own
-  std::function<HostMemory()> host_memory;      // for groups on the CPU; null: not known, nothing is refused for it
-  AtPoint at_point;                             // of the job store and of the groups' records; may be empty
-  TraceFile* trace = nullptr;                   // outlives the service
-  std::function<void(const std::string&)> log;  // what operators should know, one line each
+  std::string vfs;                 // SQLite's name of the job store's file layer; empty: the system's own
+  ResultFiles* results = nullptr;  // in place of files in data_folder; outlives the service
+  absl::Duration disk_patience = absl::Seconds(5);  // with a disk that takes nothing, before those who wait are told
+  std::function<HostMemory()> host_memory;          // for groups on the CPU; null: not known, nothing is refused for it
+  AtPoint at_point;                                 // of the job store and of the groups' records; may be empty
+  TraceFile* trace = nullptr;                       // outlives the service
+  std::function<void(const std::string&)> log;      // what operators should know, one line each
 };
 
 class DurableImageService final : public ImageService, private GroupOwner {
@@ -150,13 +153,21 @@ class DurableImageService final : public ImageService, private GroupOwner {
   bool IsReady(const ServedModel& model) const;                   // a group of it is
   std::optional<absl::Duration> ExpectedWait(TaskId task) const;  // absent also while no group of its model is ready
   Job JobOf(const JobRecord& record);
+  // The record with what the store could not keep.
+  JobRecord WithLost(const JobRecord& record) const;
+  int64_t RunningJobs() const;
 
-  // Does `write` until it succeeds, is refused, or the process ends: what happened is told to the disk even when that
-  // is full for a while. False: it will be told by the next process.
-  bool Persist(const std::function<absl::Status()>& write);
+  // Does `write` until it succeeds or is refused: what happened to the tasks is told to the disk even when that is full
+  // for a while. CANCELLED when the process ends first: it will be told by the next one.
+  absl::Status Persist(const std::vector<TaskId>& tasks, const std::function<absl::Status()>& write);
   void Finish(Finished finished);
   void FailTask(const TaskAttempt& attempt, const absl::Status& error);
   void FailWaiting(TaskId task, const absl::Status& error);
+  // What became of the task cannot be kept, now or later: for this process it has failed.
+  void Lose(TaskId task, const absl::Status& error);
+  // Callers that wait for what the disk does not take are told so.
+  void LetGoOfStuck();
+  absl::Status CheckStorage();  // OK, or what callers are told; tries the disk where it was in trouble
   // The service has no more to do with the task.
   void Forget(TaskId task, const std::string& outcome);
   void EnqueueAgain(LiveTask& task);
@@ -188,7 +199,13 @@ class DurableImageService final : public ImageService, private GroupOwner {
   QueueTrace trace_;
   uint64_t generation_ = 0;  // of what there is to plan
   std::map<GroupId, uint64_t> planned_;
-  size_t pending_images_ = 0;
+  // What the pool still has to keep or to tell the store: whether its worker has let go of it.
+  std::map<TaskId, bool> unstored_;
+  struct LostTask {
+    absl::Status error;
+    absl::Time ended;
+  };
+  std::map<TaskId, LostTask> lost_;
   bool let_go_ = false;  // whoever watches: the patience of the drain is over
   bool stopping_ = false;
 

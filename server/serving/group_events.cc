@@ -8,17 +8,24 @@
 #include "absl/time/clock.h"
 #include "server/image_metadata.h"
 #include "server/serving/durable_image_service.h"
+#include "server/serving/storage_error.h"
 
 namespace tessera {
 namespace {
 
-constexpr size_t kMaxPendingImages = 64;  // decoded and not yet on the disk: then groups wait
-constexpr absl::Duration kDiskPause = absl::Seconds(1);
+constexpr size_t kMaxUnstored = 64;  // decoded and not yet on the disk: then groups wait
+constexpr absl::Duration kStorePause =
+    absl::Seconds(1);  // before a job is claimed again from a store that cannot write
 constexpr int kPreviewQuality = 85;
 
 std::string DeviceOf(const GroupRunnerOptions& group, int rank) {
   const std::string device = DeviceOfRank(group.load.device, rank, group.layout.ranks());
   return device == "cuda" ? "cuda:0" : device;
+}
+
+// The task was cancelled, or others have it, or the next process will tell.
+bool IsOthersBusiness(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsNotFound(status) || absl::IsCancelled(status);
 }
 
 bool IsOnHost(const GroupRunnerOptions& group) { return DeviceOf(group, 0) == "cpu"; }
@@ -65,15 +72,21 @@ void DurableImageService::OnReady(GroupId id, const std::optional<DeviceRoom>& r
 }
 
 void DurableImageService::OnDied(GroupId group, const absl::Status& reason, bool guard) {
-  std::vector<TaskId> tasks;
+  std::vector<TaskId> tasks, told;
   bool ending = false;
   {
     const std::lock_guard lock(mutex_);
     tasks = scheduler_.OnGroupDied(group);
     ending = stopping_;
+    for (const TaskId id : tasks) {
+      const auto [unstored, is_new] = unstored_.emplace(id, true);
+      unstored->second = true;
+      if (is_new) told.push_back(id);
+    }
   }
   GiveUp(tasks, reason, /*blame=*/!guard && !ending);
   const std::lock_guard lock(mutex_);
+  for (const TaskId id : told) unstored_.erase(id);
   for (const TaskId id : tasks) {
     LiveTask* task = live_.Find(id);
     if (task != nullptr && std::exchange(task->again, false)) EnqueueAgain(*task);
@@ -90,6 +103,7 @@ void DurableImageService::OnRefused(GroupId group) {
 // What ran is queued again in the store, or quarantined; what is to run again is marked.
 void DurableImageService::GiveUp(const std::vector<TaskId>& tasks, const absl::Status& reason, bool blame) {
   std::vector<TaskAttempt> attempts;
+  std::vector<TaskId> judged_tasks;
   {
     const std::lock_guard lock(mutex_);
     for (const TaskId id : tasks) {
@@ -97,21 +111,23 @@ void DurableImageService::GiveUp(const std::vector<TaskId>& tasks, const absl::S
       if (task == nullptr || task->decoded) continue;
       task->again = true;
       task->steps_done = task->previews = 0;
-      if (task->attempt.has_value()) attempts.push_back(*std::exchange(task->attempt, std::nullopt));
+      if (!task->attempt.has_value()) continue;
+      attempts.push_back(*std::exchange(task->attempt, std::nullopt));
+      judged_tasks.push_back(id);
     }
   }
   if (attempts.empty()) return;
-  if (!blame) {
-    Persist([&] { return store_->GiveBack(attempts); });
-    return;
-  }
   std::vector<Verdict> verdicts;
-  Persist([&] {
+  const absl::Status kept = Persist(judged_tasks, [&] {
+    if (!blame) return store_->GiveBack(attempts);
     absl::StatusOr<std::vector<Verdict>> judged = store_->GroupDied(attempts, std::string(reason.message()));
     if (!judged.ok()) return judged.status();
     verdicts = *std::move(judged);
     return absl::OkStatus();
   });
+  if (!kept.ok() && !absl::IsCancelled(kept)) {
+    for (const TaskId id : judged_tasks) Lose(id, kept);
+  }
   for (const Verdict& verdict : verdicts) {
     const std::unique_lock lock(mutex_);
     LiveTask* task = live_.Find(verdict.attempt.task);
@@ -146,20 +162,27 @@ void DurableImageService::WaitForWork(GroupId group, absl::Duration patience) {
 
 absl::StatusOr<RunnableTask> DurableImageService::Claim(GroupId group, TaskId id) {
   const absl::StatusOr<ClaimedTask> claimed = store_->Claim(id);
-  const bool disk = claimed.status().code() == absl::StatusCode::kUnavailable ||
-                    claimed.status().code() == absl::StatusCode::kResourceExhausted;
-  if (disk) absl::SleepFor(kDiskPause);  // or it would be tried in a circle
+  const bool disk = IsStorageTrouble(claimed.status());
+  if (disk) absl::SleepFor(kStorePause);  // or it would be tried in a circle
   const std::lock_guard lock(mutex_);
   LiveTask* task = live_.Find(id);
   if (!claimed.ok()) {
-    if (task != nullptr && disk) task->again = true;
-    if (task != nullptr && !disk) TellEnded(id, absl::IsDataLoss(claimed.status()) ? "failed" : "cancelled");
+    if (task != nullptr && disk) task->again = task->stuck = true;
+    if (disk) return claimed.status();
+    const bool cancelled = absl::IsFailedPrecondition(claimed.status()) || absl::IsNotFound(claimed.status());
+    // The store has failed a damaged row itself, unless it cannot.
+    if (!cancelled && (!absl::IsDataLoss(claimed.status()) || !store_->can_write())) {
+      Lose(id, claimed.status());
+    } else if (task != nullptr) {
+      TellEnded(id, cancelled ? "cancelled" : "failed");
+    }
     return claimed.status();
   }
   if (task == nullptr) return absl::CancelledError("it was cancelled");
   task->attempt = claimed->claim;
   task->parameters = std::make_shared<JobParameters>(claimed->parameters);
   task->group = group;
+  task->stuck = false;
   metrics_.Observe(ImageStage::kQueue, Now() - task->plan.enqueued);
   trace_.OnClaimed(task->image);
   return RunnableTask{.image = task->image,
@@ -212,12 +235,12 @@ void DurableImageService::OnPreview(GroupId, TaskId id, const Image& image) {
 void DurableImageService::OnDecoded(GroupId group, TaskId id, Image image, const JobStarted& started, double seconds) {
   metrics_.Observe(ImageStage::kDecode, absl::Seconds(seconds));
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return stopping_ || pending_images_ < kMaxPendingImages; });
+  changed_.wait(lock, [this] { return stopping_ || unstored_.size() < kMaxUnstored; });
   LiveTask* task = live_.Find(id);
   if (task == nullptr || !task->attempt.has_value() || task->cancelled) return;
   task->decoded = true;
   const GroupRunnerOptions& runner = groups_[static_cast<size_t>(group - 1)];
-  ++pending_images_;
+  unstored_.emplace(id, false);
   auto finished = std::make_shared<Finished>(Finished{.attempt = *task->attempt,
                                                       .task = *task,
                                                       .image = std::move(image),
@@ -226,23 +249,12 @@ void DurableImageService::OnDecoded(GroupId group, TaskId id, Image image, const
                                                       .load = runner.load,
                                                       .model = FindServed(runner.model_name)});
   pool_->Post([this, finished] {
+    const TaskId stored = finished->attempt.task;
     Finish(std::move(*finished));
     const std::lock_guard done(mutex_);
-    --pending_images_;
+    unstored_.erase(stored);
     changed_.notify_all();
   });
-}
-
-bool DurableImageService::Persist(const std::function<absl::Status()>& write) {
-  for (bool told = false;; told = true) {
-    const absl::Status status = write();
-    const bool disk =
-        status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kResourceExhausted;
-    if (!disk) return status.ok();
-    if (!told) options_.log(absl::StrCat("the job store waits for its disk: ", std::string(status.message())));
-    std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, absl::ToChronoMilliseconds(kDiskPause), [this] { return stopping_; })) return false;
-  }
 }
 
 void DurableImageService::Finish(Finished finished) {
@@ -264,22 +276,28 @@ void DurableImageService::Finish(Finished finished) {
                               .lossless = lossless,
                               .warnings = finished.started.warnings};
   const absl::Time encoded = trace_.Now();
-  const bool kept = Persist([&] { return store_->Finish(finished.attempt, *file, origin); });
+  const absl::Status kept =
+      Persist({finished.attempt.task}, [&] { return store_->Finish(finished.attempt, *file, origin); });
   trace_.OnImageEncoded(finished.task.image, begun, encoded);
-  if (!kept) return ForgetIfCancelled(finished.attempt.task);
+  if (IsOthersBusiness(kept)) return ForgetIfCancelled(finished.attempt.task);
+  if (!kept.ok()) return FailTask(finished.attempt, kept);
   const std::lock_guard lock(mutex_);
   metrics_.Observe(ImageStage::kImage, Now() - finished.task.plan.enqueued);
   TellEnded(finished.attempt.task, "done");
 }
 
 void DurableImageService::FailTask(const TaskAttempt& attempt, const absl::Status& error) {
-  if (!Persist([&] { return store_->Fail(attempt, error); })) return ForgetIfCancelled(attempt.task);
+  const absl::Status kept = Persist({attempt.task}, [&] { return store_->Fail(attempt, error); });
+  if (IsOthersBusiness(kept)) return ForgetIfCancelled(attempt.task);
+  if (!kept.ok()) return Lose(attempt.task, error);
   const std::lock_guard lock(mutex_);
   TellEnded(attempt.task, "failed");
 }
 
 void DurableImageService::FailWaiting(TaskId task, const absl::Status& error) {
-  if (!Persist([&] { return store_->FailQueued(task, error); })) return;
+  const absl::Status kept = Persist({task}, [&] { return store_->FailQueued(task, error); });
+  if (IsOthersBusiness(kept)) return;
+  if (!kept.ok()) return Lose(task, error);
   const std::lock_guard lock(mutex_);
   TellEnded(task, "failed");
 }
@@ -297,7 +315,7 @@ void DurableImageService::TellEnded(TaskId id, const std::string& outcome) {
   Forget(id, outcome);
   if (!live_.IsWatched(job)) return;
   const absl::StatusOr<JobRecord> record = store_->Get(tenant, job);
-  if (!record.ok()) return;
+  if (!record.ok()) return live_.LetGo(job, StorageErrorForCaller(record.status()));
   const Job now = JobOf(*record);
   if (IsEnded(now.state)) return live_.TellEnd(job, now);
   for (const FinishedImage& image : now.images) live_.Tell(job, ImageEvent{image});
@@ -308,8 +326,15 @@ void DurableImageService::OnFailed(GroupId, TaskId id, const absl::Status& error
   {
     const std::lock_guard lock(mutex_);
     if (const LiveTask* task = live_.Find(id); task != nullptr) attempt = task->attempt;
+    if (attempt.has_value()) unstored_.emplace(id, false);
   }
-  if (attempt.has_value()) pool_->Post([this, attempt = *attempt, error] { FailTask(attempt, error); });
+  if (!attempt.has_value()) return;
+  pool_->Post([this, attempt = *attempt, error] {
+    FailTask(attempt, error);
+    const std::lock_guard done(mutex_);
+    unstored_.erase(attempt.task);
+    changed_.notify_all();
+  });
 }
 
 void DurableImageService::OnBatchDiffers(GroupId group, const std::vector<TaskId>& tasks) {
@@ -329,6 +354,7 @@ void DurableImageService::OnBatchFailed(GroupId, const std::vector<TaskId>& task
 void DurableImageService::OnEnded(GroupId group, TaskId id) {
   const std::lock_guard lock(mutex_);
   scheduler_.OnEnded(group, id, Now());
+  if (const auto unstored = unstored_.find(id); unstored != unstored_.end()) unstored->second = true;
   LiveTask* task = live_.Find(id);
   if (task != nullptr && std::exchange(task->again, false)) EnqueueAgain(*task);
   const bool never_ran = task != nullptr && !task->attempt.has_value() && !scheduler_.QueuePosition(id).has_value();

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/guard/subject_json.h"
 #include "server/image/atomic_file.h"
+#include "server/private_files.h"
 #include "server/small_file.h"
 
 namespace tessera {
@@ -105,10 +106,8 @@ absl::StatusOr<GroupRecord> GroupRecordFile::Find() const {
 
 absl::Status GroupRecordFile::Keep(const GroupRecord& record) const {
   if (folder_.empty()) return absl::FailedPreconditionError("there is no folder for the record of the group");
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  if (error) return absl::UnavailableError(absl::StrCat("the record of the group cannot be kept: ", error.message()));
-  return WriteFileAtomically(path_, GroupRecordText(record));
+  if (absl::Status made = MakePrivateFolder(folder_); !made.ok()) return made;
+  return WriteFileAtomically(path_, GroupRecordText(record), {.owner_only = true});
 }
 
 void GroupRecordFile::Remove() const {

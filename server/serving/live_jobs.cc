@@ -76,6 +76,19 @@ void LiveJobs::LetGo(const absl::Status& reason) {
   watches_.clear();
 }
 
+void LiveJobs::LetGo(const std::string& job, const absl::Status& reason) {
+  Tell(job, LetGoEvent{reason});
+  watches_.erase(job);
+}
+
+std::vector<std::string> LiveJobs::Stuck() const {
+  std::vector<std::string> jobs = Watched();
+  std::erase_if(jobs, [this](const std::string& job) {
+    return std::ranges::none_of(TasksOf(job), [this](TaskId task) { return tasks_.at(task).stuck; });
+  });
+  return jobs;
+}
+
 void LiveJobs::TellEnd(const std::string& job, const Job& ended) {
   for (const FinishedImage& image : ended.images) Tell(job, ImageEvent{image});
   Tell(job, EndedEvent{ended});

@@ -38,6 +38,8 @@ struct LiveTask {
   bool cancelled = false;
   // To be enqueued again when the worker has let go of it.
   bool again = false;
+  // What has become of it, or its start, waits for the disk.
+  bool stuck = false;
 };
 
 struct Subscription {
@@ -65,6 +67,10 @@ class LiveJobs {
   void Tell(const std::string& job, const JobEvent& event);
   // Nobody is told anything of any job any more.
   void LetGo(const absl::Status& reason);
+  // The same of one job, until somebody subscribes to it again.
+  void LetGo(const std::string& job, const absl::Status& reason);
+  // Of the watched jobs those of which something waits for the disk.
+  std::vector<std::string> Stuck() const;
   // The end: nobody is told anything of the job any more.
   void TellEnd(const std::string& job, const Job& ended);
 

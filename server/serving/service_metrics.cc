@@ -6,6 +6,8 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include "server/jobs/storage_health.h"
+
 namespace tessera {
 namespace {
 
@@ -87,6 +89,15 @@ std::string ServiceMetrics::Text(const ServerInfo& info) const {
   set("tessera_oldest_wait_seconds", "How long the job at the head of the queue has waited.",
       absl::ToDoubleSeconds(info.oldest_wait));
   set("tessera_draining", "1 while no more jobs are accepted.", info.draining ? 1 : 0);
+  set("tessera_unstored_images", "Images that have left their workers and are not on the disk yet.",
+      static_cast<double>(info.unstored_images));
+  set("tessera_result_bytes", "Of the files of all finished images that are kept.",
+      static_cast<double>(info.result_bytes));
+  auto& storage =
+      Gauges(now, "tessera_storage_state", "1 for the state that the disk of jobs and images is in, 0 for the others.");
+  for (const absl::string_view state : kStorageStates) {
+    storage.Add({{"state", std::string(state)}}).Set(info.storage == state ? 1 : 0);
+  }
   auto& ready = Gauges(now, "tessera_group_ready", "1 for a group that has its model loaded and its workers alive.");
   auto& states = Gauges(now, "tessera_group_state", "1 for the state that a group is in, 0 for the others.");
   auto& restarts = prometheus::BuildCounter()

@@ -1,5 +1,6 @@
 #include "server/serving/storage_error.h"
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "server/service/service_error.h"
 
@@ -8,13 +9,46 @@ namespace {
 
 constexpr absl::Duration kRetry = absl::Seconds(5);
 
+absl::Status ForCaller(const char* code, absl::string_view text) {
+  return WithRetryAfter(WithErrorCode(absl::UnavailableError(text), code), kRetry);
+}
+
 }  // namespace
 
+bool IsStorageTrouble(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
+}
+
 absl::Status StorageErrorForCaller(const absl::Status& status) {
-  const bool full = status.code() == absl::StatusCode::kResourceExhausted;
-  if (!full && status.code() != absl::StatusCode::kUnavailable) return status;
-  return WithRetryAfter(
-      WithErrorCode(absl::UnavailableError(status.message()), full ? "storage_full" : "storage_unavailable"), kRetry);
+  if (!IsStorageTrouble(status)) return status;
+  return StorageErrorForCaller(absl::IsResourceExhausted(status) ? StorageState::kFull : StorageState::kFailing);
+}
+
+absl::Status StorageErrorForCaller(StorageState state) {
+  switch (state) {
+    case StorageState::kOk:
+      return absl::OkStatus();
+    case StorageState::kFull:
+      return ForCaller("storage_full", "the disk of the server is full");
+    case StorageState::kFailing:
+      return ForCaller("storage_unavailable", "the disk of the server reports errors");
+    case StorageState::kMoved:
+      return ForCaller("storage_unavailable", "the data folder of the server is not where it was");
+    case StorageState::kDamaged:
+      return ForCaller("storage_unavailable", "the database of the server is damaged");
+  }
+  return ForCaller("storage_unavailable", "the disk of the server reports errors");
+}
+
+std::string StorageLogText(const StorageTrouble& trouble) {
+  if (trouble.state == StorageState::kOk) {
+    return absl::StrCat("storage: ok again after ",
+                        absl::FormatDuration(absl::Trunc(trouble.duration, absl::Milliseconds(1))),
+                        "; jobs are accepted");
+  }
+  return absl::StrCat("storage: ", std::string(kStorageStates.at(static_cast<size_t>(trouble.state))), ": ",
+                      std::string(trouble.failure.message()), "; no jobs are accepted",
+                      trouble.state == StorageState::kDamaged ? " by this process any more" : " and results wait");
 }
 
 }  // namespace tessera

@@ -1,12 +1,24 @@
-// What a caller is told when the disk under the job store fails: UNAVAILABLE, to be tried again. Other errors stay as
-// they are.
+// What callers and operators are told when the disk under the job store fails. Callers get UNAVAILABLE, to be tried
+// again, and nothing of names or of what the system said.
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
+#include "server/jobs/storage_health.h"
 
 namespace tessera {
 
-// `status` is one of JobStore's.
+// Whether a change that was refused with `status` may be made later: the disk is in trouble, not the change.
+bool IsStorageTrouble(const absl::Status& status);
+
+// `status` is one of JobStore's; other errors than the disk's stay as they are.
 absl::Status StorageErrorForCaller(const absl::Status& status);
+
+// Of a trouble that lasts.
+absl::Status StorageErrorForCaller(StorageState state);
+
+// The line of the log for its beginning, its change or its end.
+std::string StorageLogText(const StorageTrouble& trouble);
 
 }  // namespace tessera

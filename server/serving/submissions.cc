@@ -29,7 +29,8 @@ absl::StatusOr<Submitted> DurableImageService::Submit(const Caller& caller, cons
 
 absl::StatusOr<Submitted> DurableImageService::Accept(const Caller& caller, const JobRequest& request,
                                                       const std::optional<IdempotencyKey>& idempotency) {
-  const absl::StatusOr<uint64_t> ticket = Admit(caller, request);
+  const absl::Status storage = CheckStorage();
+  const absl::StatusOr<uint64_t> ticket = storage.ok() ? Admit(caller, request) : storage;
   if (ticket.ok()) return Keep(caller, request, idempotency, *ticket);
   if (idempotency.has_value()) {
     absl::StatusOr<std::optional<Submitted>> known = FindSubmission(caller, *idempotency);

@@ -1,6 +1,7 @@
 #include "server/trace/trace_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -49,8 +50,13 @@ absl::Time TraceFile::Now() const { return started_ + (clock_.Elapsed() - starte
 
 absl::Status TraceFile::Open() {
   file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
-  if (file_ < 0) {
-    return absl::UnavailableError(absl::StrCat("the trace '", path_, "' cannot be written: ", std::strerror(errno)));
+  struct stat about = {};
+  const bool regular = file_ >= 0 && fstat(file_, &about) == 0 && S_ISREG(about.st_mode);
+  // One that was there may have let others read it.
+  if (file_ < 0 || (regular && fchmod(file_, 0600) != 0)) {
+    const std::string reason = std::strerror(errno);
+    if (file_ >= 0) close(std::exchange(file_, -1));
+    return absl::UnavailableError(absl::StrCat("the trace '", path_, "' cannot be written: ", reason));
   }
   bytes_ = 0;
   WriteBytes(kFirstLine);

@@ -48,9 +48,9 @@ TEST_F(DoctorTest, FindsNothingWrongWhereAServerCanStart) {
   const Result result = Doctor(kAnyPorts + Group(", layout: \"cfg=2\""));
   EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
   EXPECT_THAT(result.output, Not(HasSubstr("FAILED")));
-  for (const char* what :
-       {"configuration", "clock", "data folder", "job store", "listener http", "listener grpc", "listener admin",
-        "keys file", "TLS", "open files", "worker program", "model tiny", "layout of tiny", "threads", "memory"}) {
+  for (const char* what : {"configuration", "clock", "data folder", "job store", "privacy", "listener http",
+                           "listener grpc", "listener admin", "keys file", "TLS", "open files", "worker program",
+                           "model tiny", "layout of tiny", "threads", "memory"}) {
     EXPECT_THAT(result.output, ContainsRegex(absl::StrCat("(ok|warning) +", what))) << what;
   }
   EXPECT_FALSE(std::filesystem::exists(WorkFolder() + "/tessera-data")) << "it looks and makes nothing";
@@ -110,6 +110,28 @@ TEST_F(DoctorTest, FindsDataThatCannotBeUsed) {
   std::filesystem::create_directory(WorkFolder() + "/data");
   Write("data/jobs.sqlite", std::string(8192, 'x'));
   ExpectFailure(absl::StrCat("data_folder: data\n", kAnyPorts, Group()), "job store", "");
+}
+
+TEST_F(DoctorTest, FindsImagesWhoseDatabaseIsGone) {
+  std::filesystem::create_directories(WorkFolder() + "/data/images/01");
+  Write("data/images/01/1-1", "a picture");
+  ExpectFailure(absl::StrCat("data_folder: data\n", kAnyPorts, Group()), "job store", "is missing or empty");
+}
+
+TEST_F(DoctorTest, FindsPromptsAndPicturesThatOthersCanRead) {
+  const auto set_mode = [&](const std::string& name, int mode) {
+    std::filesystem::permissions(WorkFolder() + "/" + name, static_cast<std::filesystem::perms>(mode));
+  };
+  std::filesystem::create_directories(WorkFolder() + "/data/images");
+  set_mode("data", 0755);
+  set_mode("data/images", 0755);
+  const std::string config = absl::StrCat("data_folder: data\n", kAnyPorts, Group());
+  const Result open = Doctor(config);
+  EXPECT_EQ(open.exit_code, 0) << "a warning";
+  EXPECT_THAT(open.output, ContainsRegex("warning +privacy +every user of this machine can read prompts and pictures "
+                                         "in 'data' → chmod -R go-rwx 'data'"));
+  set_mode("data", 0700);
+  EXPECT_THAT(Doctor(config).output, ContainsRegex("ok +privacy"));
 }
 
 TEST_F(DoctorTest, FindsAPortThatIsTaken) {

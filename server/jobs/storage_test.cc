@@ -1,0 +1,376 @@
+// The job store on a disk that is full, damaged, gone or read by others.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "server/jobs/job_store.h"
+#include "server/jobs/sqlite.h"
+#include "server/jobs/store_report.h"
+#include "tests/jobs/fake_clock.h"
+#include "tests/jobs/faulty_disk.h"
+#include "tests/jobs/job_workload.h"
+#include "tests/jobs/small_files.h"
+#include "tests/test_folder.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr char kTenant[] = "alice";
+constexpr uint64_t kPage = 4096;
+
+class StorageTest : public testing::Test {
+ protected:
+  // On the disk of the machine.
+  JobStoreOptions OnDisk() {
+    return {.path = folder_ / "data/jobs.sqlite", .files = &disk_files_, .clock = &clock_, .on_storage = Hear()};
+  }
+  // In memory, with files that have as much room as they are told.
+  JobStoreOptions InMemory() {
+    return {.path = "jobs", .files = &small_files_, .clock = &clock_, .vfs = disk_.vfs(), .on_storage = Hear()};
+  }
+
+  StorageHealth::OnChange Hear() {
+    return [this](const StorageTrouble& trouble) {
+      heard_.push_back(std::string(kStorageStates.at(static_cast<size_t>(trouble.state))));
+    };
+  }
+
+  absl::Status Open(const JobStoreOptions& options) {
+    store_.reset();
+    fs::create_directories(folder_ / "data");
+    absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(options);
+    if (!store.ok()) return store.status();
+    store_ = *std::move(store);
+    return store_->Recover([](const QueuedTask&) {}).status();
+  }
+
+  absl::StatusOr<SubmittedJob> Submit() { return store_->Submit({.tenant = kTenant, .request = SmallRequest(1)}); }
+
+  // A task that runs.
+  TaskAttempt Run() {
+    const absl::StatusOr<SubmittedJob> job = Submit();
+    EXPECT_TRUE(job.ok()) << job.status();
+    const absl::StatusOr<ClaimedTask> claimed = store_->Claim(job->job.tasks[0].id);
+    EXPECT_TRUE(claimed.ok()) << claimed.status();
+    return claimed->claim;
+  }
+
+  absl::Status Finish(const TaskAttempt& attempt, size_t bytes = 1000) {
+    return store_->Finish(attempt, std::string(bytes, 'x'), {.width = 64, .height = 64, .layout = "serial"});
+  }
+
+  void ExpectDone(const TaskAttempt& attempt) {
+    EXPECT_EQ(store_->Counts()[static_cast<size_t>(TaskState::kDone)], 1) << attempt.task;
+  }
+
+  // Jobs that are there, oldest first.
+  std::vector<uint64_t> Jobs() {
+    std::vector<uint64_t> jobs;
+    const absl::StatusOr<JobRecordPage> page = store_->List(kTenant, 1000, "");
+    EXPECT_TRUE(page.ok()) << page.status();
+    if (!page.ok()) return jobs;
+    for (const JobRecord& job : page->jobs) jobs.push_back(job.tasks[0].id);
+    std::ranges::reverse(jobs);
+    return jobs;
+  }
+
+  // Overwrites the first page of a table or an index. Behind the store's back, or of one that has not read it.
+  void DamageRootOf(const std::string& name, std::string& bytes, const std::string& vfs, const std::string& path) {
+    absl::StatusOr<std::unique_ptr<SqliteDatabase>> database = SqliteDatabase::Open({.path = path, .vfs = vfs});
+    ASSERT_TRUE(database.ok()) << database.status();
+    ASSERT_TRUE((*database)->Execute("PRAGMA wal_checkpoint(TRUNCATE)").ok());
+    absl::StatusOr<SqliteStatement> root = (*database)->Prepare("SELECT rootpage FROM sqlite_schema WHERE name = ?");
+    ASSERT_TRUE(root.ok()) << root.status();
+    ASSERT_TRUE(*root->BindText(1, name).Step());
+    const auto page = static_cast<size_t>(root->Int(0));
+    ASSERT_GE(bytes.size(), page * kPage);
+    std::fill_n(bytes.begin() + static_cast<ptrdiff_t>((page - 1) * kPage), kPage, '\xA5');
+  }
+
+  TestFolder folder_;
+  FakeClock clock_;
+  FaultyDisk disk_;
+  DiskResultFiles disk_files_{folder_ / "data/images"};
+  SmallFiles small_files_{disk_.files()};
+  std::vector<std::string> heard_;
+  std::unique_ptr<JobStore> store_;
+};
+
+TEST_F(StorageTest, AResultWithoutRoomIsATroubleThatChangesOfTheDatabaseDoNotEnd) {
+  ASSERT_TRUE(Open(InMemory()).ok());
+  const TaskAttempt attempt = Run();
+  small_files_.SetRoom(0);
+  EXPECT_EQ(Finish(attempt).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(store_->trouble().state, StorageState::kFull);
+  ASSERT_TRUE(Submit().ok()) << "the database has room";
+  EXPECT_EQ(store_->trouble().state, StorageState::kFull);
+  clock_.Advance(absl::Seconds(7));
+  EXPECT_EQ(store_->trouble().duration, absl::Seconds(7));
+  EXPECT_EQ(store_->TryWrite().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(store_->can_write());
+  small_files_.SetRoom(UINT64_MAX);
+  EXPECT_TRUE(store_->TryWrite().ok());
+  EXPECT_TRUE(store_->can_write());
+  EXPECT_TRUE(Finish(attempt).ok());
+  ExpectDone(attempt);
+  EXPECT_THAT(heard_, ElementsAre("full", "ok")) << "once each";
+  EXPECT_THAT(*small_files_.List(), testing::SizeIs(1)) << "nothing is left of the trials";
+}
+
+TEST_F(StorageTest, RoomForLessThanTheResultThatFailedIsNoRoom) {
+  constexpr size_t kLarge = 300'000;
+  ASSERT_TRUE(Open(InMemory()).ok());
+  const TaskAttempt large = Run(), small = Run();
+  small_files_.SetRoom(200'000);
+  EXPECT_FALSE(Finish(large, kLarge).ok());
+  EXPECT_TRUE(Finish(small, 1000).ok()) << "it has room";
+  EXPECT_FALSE(store_->TryWrite().ok());
+  EXPECT_FALSE(store_->can_write());
+  small_files_.SetRoom(kLarge);
+  EXPECT_TRUE(store_->TryWrite().ok());
+  EXPECT_TRUE(Finish(large, kLarge).ok());
+  EXPECT_THAT(heard_, ElementsAre("full", "ok"));
+}
+
+TEST_F(StorageTest, AFullDatabaseIsNotOverWhileResultsHaveNoRoom) {
+  ASSERT_TRUE(Open(InMemory()).ok());
+  disk_.Plan(DiskFault::kFull, 0);
+  EXPECT_FALSE(Submit().ok());
+  disk_.Plan(DiskFault::kNone, 0);
+  small_files_.SetRoom(1000);
+  EXPECT_FALSE(store_->TryWrite().ok()) << "what is left is the log's";
+  small_files_.SetRoom(UINT64_MAX);
+  EXPECT_TRUE(store_->TryWrite().ok());
+  EXPECT_THAT(heard_, ElementsAre("full", "ok"));
+}
+
+TEST_F(StorageTest, ATroubleIsAsGraveAsTheGravestThingItBrought) {
+  StorageHealth health(clock_, Hear());
+  health.Fail(StorageState::kFailing, absl::UnavailableError("a"));
+  health.Fail(StorageState::kFull, absl::ResourceExhaustedError("b"));
+  EXPECT_EQ(health.trouble().failure, absl::UnavailableError("a"));
+  const int64_t before = health.failures();
+  health.Fail(StorageState::kFailing, absl::UnavailableError("c"));
+  health.Recover(before);
+  EXPECT_EQ(health.trouble().state, StorageState::kFailing) << "a trial that was overtaken ends nothing";
+  health.Recover(health.failures());
+  EXPECT_EQ(health.trouble().state, StorageState::kOk);
+  health.Fail(StorageState::kDamaged, absl::DataLossError("d"));
+  health.Recover(health.failures());
+  EXPECT_EQ(health.trouble().state, StorageState::kDamaged) << "which no trial ends";
+  EXPECT_THAT(heard_, ElementsAre("failing", "ok", "damaged"));
+}
+
+TEST_F(StorageTest, WhateverKeepsAResultFromBeingWrittenIsTheDisksDoing) {
+  ASSERT_TRUE(Open(OnDisk()).ok());
+  const TaskAttempt attempt = Run();
+  // A file where its folder belongs: root is not stopped by modes.
+  const std::string in_the_way = absl::StrCat(folder_ / "data/images/", attempt.task < 16 ? "0" : "", attempt.task);
+  folder_.Write(absl::StrCat("data/images/", attempt.task < 16 ? "0" : "", attempt.task), "");
+  EXPECT_EQ(Finish(attempt).code(), absl::StatusCode::kUnavailable) << "to be made again";
+  EXPECT_EQ(store_->trouble().state, StorageState::kFailing);
+  fs::remove(in_the_way);
+  EXPECT_TRUE(store_->TryWrite().ok());
+  EXPECT_TRUE(Finish(attempt).ok());
+}
+
+TEST_F(StorageTest, ADamagedPageIsFoundBeforeAnythingIsChanged) {
+  for (const char* name : {"jobs", "tasks", "jobs_by_expiry", "idempotency"}) {
+    ASSERT_TRUE(Open(InMemory()).ok());
+    ASSERT_TRUE(Finish(Run()).ok());
+    store_.reset();
+    std::string& bytes = *disk_.BytesOf("jobs");
+    const std::string sound = bytes;
+    DamageRootOf(name, bytes, disk_.vfs(), "jobs");
+    const std::string damaged = bytes;
+    const absl::Status opened = Open(InMemory());
+    EXPECT_EQ(opened.code(), absl::StatusCode::kDataLoss) << name << ": " << opened;
+    EXPECT_THAT(std::string(opened.message()), HasSubstr("restore the data folder")) << name;
+    EXPECT_EQ(bytes, damaged) << name;
+    bytes = sound;
+  }
+}
+
+TEST_F(StorageTest, DamageThatAChangeMeetsStaysUntilTheProcessEnds) {
+  ASSERT_TRUE(Open(InMemory()).ok());
+  ASSERT_TRUE(Finish(Run()).ok());
+  const TaskAttempt attempt = Run();
+  store_.reset();
+  ASSERT_TRUE(Open(InMemory()).ok());
+  const absl::StatusOr<ClaimedTask> claimed = store_->Claim(attempt.task);
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  // No end of a job was kept since it was opened: the page of this index is not in memory yet.
+  DamageRootOf("jobs_by_expiry", *disk_.BytesOf("jobs"), disk_.vfs(), "jobs");
+  EXPECT_EQ(Finish(claimed->claim).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(store_->trouble().state, StorageState::kDamaged);
+  EXPECT_EQ(store_->TryWrite().code(), absl::StatusCode::kDataLoss);
+  EXPECT_FALSE(store_->can_write());
+  EXPECT_THAT(heard_, ElementsAre("damaged"));
+}
+
+TEST_F(StorageTest, AnEmptyDatabaseBesideImagesIsNotANewOne) {
+  ASSERT_TRUE(Open(OnDisk()).ok());
+  ASSERT_TRUE(Finish(Run()).ok());
+  store_.reset();
+  const std::string path = folder_ / "data/jobs.sqlite";
+  fs::rename(path, folder_ / "kept");
+  const auto expect_refusal = [&](const char* how) {
+    const absl::Status opened = Open(OnDisk());
+    EXPECT_EQ(opened.code(), absl::StatusCode::kFailedPrecondition) << how << ": " << opened;
+    EXPECT_THAT(std::string(opened.message()), HasSubstr("restore the data folder")) << how;
+    EXPECT_EQ(InspectJobStore(path, disk_files_).status().code(), absl::StatusCode::kFailedPrecondition) << how;
+    EXPECT_THAT(*disk_files_.List(), testing::SizeIs(1)) << how;
+  };
+  expect_refusal("it is gone");
+  EXPECT_FALSE(fs::exists(path)) << "none was made";
+  folder_.Write("data/jobs.sqlite", "");
+  expect_refusal("it has no bytes");
+  fs::remove(path);
+  {
+    TestFolder other;
+    fs::create_directory(other / "data");
+    DiskResultFiles files(other / "images");
+    JobStoreOptions options = OnDisk();
+    options.path = other / "jobs.sqlite";
+    options.files = &files;
+    ASSERT_TRUE(JobStore::Open(options).ok()) << "a new one, without images";
+    fs::copy(other / "jobs.sqlite", path);
+  }
+  expect_refusal("no job was ever in it");
+  fs::rename(folder_ / "kept", path);
+  EXPECT_TRUE(Open(OnDisk()).ok());
+  EXPECT_THAT(Jobs(), testing::SizeIs(1));
+}
+
+TEST_F(StorageTest, TheLogOfADatabaseThatIsGoneIsKept) {
+  ASSERT_TRUE(Open(OnDisk()).ok());
+  ASSERT_TRUE(Submit().ok());
+  const std::string path = folder_ / "data/jobs.sqlite";
+  fs::copy(path + "-wal", folder_ / "log");
+  store_.reset();
+  fs::remove(path);
+  fs::rename(folder_ / "log", path + "-wal");
+  const absl::Status opened = Open(OnDisk());
+  EXPECT_EQ(opened.code(), absl::StatusCode::kFailedPrecondition) << opened;
+  EXPECT_THAT(std::string(opened.message()), HasSubstr("-wal"));
+  EXPECT_GT(fs::file_size(path + "-wal"), 0u);
+}
+
+TEST_F(StorageTest, NothingIsAcknowledgedIntoFilesThatTheirNamesNoLongerLeadTo) {
+  struct Case {
+    const char* what;
+    const char* moved;      // below the folder
+    const char* made = "";  // in its place
+  };
+  for (const Case& each : {Case{"removed", "data"},
+                           {"covered by another disk", "data", "data/images"},
+                           {"the database alone", "data/jobs.sqlite"},
+                           {"its log", "data/jobs.sqlite-wal"},
+                           {"the images", "data/images"},
+                           {"other images", "data/images", "data/images"}}) {
+    heard_.clear();
+    ASSERT_TRUE(Open(OnDisk()).ok());
+    const TaskAttempt attempt = Run();
+    fs::rename(folder_ / each.moved, folder_ / "elsewhere");
+    if (*each.made != '\0') fs::create_directories(folder_ / each.made);
+    EXPECT_EQ(Submit().status().code(), absl::StatusCode::kUnavailable) << each.what;
+    EXPECT_EQ(Finish(attempt).code(), absl::StatusCode::kUnavailable) << each.what;
+    EXPECT_EQ(store_->CheckPlace().code(), absl::StatusCode::kUnavailable) << each.what;
+    EXPECT_EQ(store_->TryWrite().code(), absl::StatusCode::kUnavailable) << each.what;
+    EXPECT_EQ(store_->trouble().state, StorageState::kMoved) << each.what;
+    if (*each.made != '\0') fs::remove_all(folder_ / each.moved);
+    fs::rename(folder_ / "elsewhere", folder_ / each.moved);
+    EXPECT_TRUE(store_->TryWrite().ok()) << each.what;
+    EXPECT_TRUE(Finish(attempt).ok()) << each.what;
+    EXPECT_THAT(heard_, ElementsAre("moved", "ok")) << each.what;
+    store_.reset();
+    fs::remove_all(folder_ / "data");
+  }
+}
+
+TEST_F(StorageTest, ALookFindsThatTheFolderIsGoneBeforeAnybodyWrites) {
+  ASSERT_TRUE(Open(OnDisk()).ok());
+  EXPECT_TRUE(store_->CheckPlace().ok());
+  fs::rename(folder_ / "data", folder_ / "elsewhere");
+  EXPECT_FALSE(store_->CheckPlace().ok());
+  EXPECT_FALSE(store_->can_write());
+}
+
+TEST_F(StorageTest, WhatIsKeptIsReadByItsOwnerAloneWhateverTheUmask) {
+  const mode_t before = umask(0);
+  ASSERT_TRUE(Open(OnDisk()).ok());
+  ASSERT_TRUE(Finish(Run()).ok());
+  umask(before);
+  int files = 0;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder_ / "data")) {
+    const fs::perms expected =
+        entry.is_directory() ? fs::perms::owner_all : fs::perms::owner_read | fs::perms::owner_write;
+    EXPECT_EQ(entry.status().permissions(), expected) << entry.path();
+    files += entry.is_regular_file();
+  }
+  EXPECT_GE(files, 4) << "database, log, lock and image";
+}
+
+TEST_F(StorageTest, TheOldestEndedJobsGoWhenTheirImagesHaveMoreBytesThanTheyMay) {
+  JobStoreOptions options = InMemory();
+  options.retention_bytes = 2500;
+  ASSERT_TRUE(Open(options).ok());
+  const TaskAttempt running = Run();
+  std::vector<uint64_t> done;
+  for (int i = 0; i < 4; ++i) {
+    clock_.Advance(absl::Seconds(1));
+    const TaskAttempt attempt = Run();
+    ASSERT_TRUE(Finish(attempt).ok());
+    done.push_back(attempt.task);
+  }
+  EXPECT_EQ(store_->result_bytes(), 4000);
+  EXPECT_TRUE(store_->has_too_many_bytes());
+  const absl::StatusOr<SweepReport> report = store_->Sweep(1000);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->oldest, 2);
+  EXPECT_EQ(report->jobs, 0);
+  EXPECT_THAT(Jobs(), ElementsAre(running.task, done[2], done[3])) << "what runs is left alone, however old";
+  EXPECT_THAT(*small_files_.List(), testing::SizeIs(2));
+  EXPECT_EQ(store_->result_bytes(), 2000);
+  EXPECT_FALSE(store_->has_too_many_bytes());
+
+  ASSERT_TRUE(Open(options).ok());
+  EXPECT_EQ(store_->result_bytes(), 2000) << "counted again from the rows";
+}
+
+TEST_F(StorageTest, TheLastEndedJobStaysHoweverLargeItIs) {
+  JobStoreOptions options = InMemory();
+  options.retention_bytes = 10;
+  ASSERT_TRUE(Open(options).ok());
+  ASSERT_TRUE(Finish(Run()).ok());
+  clock_.Advance(absl::Seconds(1));
+  const TaskAttempt last = Run();
+  ASSERT_TRUE(Finish(last).ok());
+  ASSERT_TRUE(store_->Sweep(1000).ok());
+  EXPECT_THAT(Jobs(), ElementsAre(last.task));
+  ASSERT_TRUE(store_->Sweep(1000).ok());
+  EXPECT_FALSE(store_->has_too_many_bytes()) << "or it would be swept for ever";
+}
+
+TEST_F(StorageTest, WithoutABoundImagesMayHaveAnyNumberOfBytes) {
+  ASSERT_TRUE(Open(InMemory()).ok());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Finish(Run(), 1'000'000).ok());
+  EXPECT_FALSE(store_->has_too_many_bytes());
+  EXPECT_EQ(store_->Sweep(1000)->oldest, 0);
+  EXPECT_EQ(store_->result_bytes(), 3'000'000);
+  clock_.Advance(absl::Hours(25));
+  EXPECT_EQ(store_->Sweep(1000)->jobs, 3);
+  EXPECT_EQ(store_->result_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,23 @@
+// Folders and files that their owner alone may read, whatever the umask: prompts and pictures of all callers are kept
+// in them. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace tessera {
+
+// Makes the folder with mode 0700, and those above it that are missing as any other; its name is durable then. One that
+// is there stays as it is. RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for whatever else.
+absl::Status MakePrivateFolder(const std::string& path);
+
+// Makes an empty file with mode 0600; one that is there stays as it is. Errors as above.
+absl::Status MakePrivateFile(const std::string& path);
+
+// Who besides its owner can read what a server keeps in this folder.
+enum class Readers : uint8_t { kOwner, kGroup, kEveryone };
+Readers ReadersOfDataFolder(const std::string& folder);
+
+}  // namespace tessera

@@ -1,0 +1,111 @@
+// A server that has been in use for a while, on a disk that becomes full: its database still finds room in the log that
+// it has, its results find none.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/faults/test_server.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+// Of 1,000 pages, from which on it is written from its beginning again.
+constexpr uint64_t kLogInUse = 4'000'000;
+constexpr char kSmall[] = R"(, "num_inference_steps": 1)";
+
+class FullDiskTest : public ::testing::Test {
+ protected:
+  FullDiskTest()
+      : server_({.worker = FAKE_WORKER,
+                 .orders = "step-time=0",
+                 .fake_workers = true,
+                 .groups = {"{model: nowhere}"},
+                 .settings = "drain_time: 10m\n",
+                 .admin = "{port: 0}"}) {
+    server_.options().environment = {
+        {"LD_PRELOAD", FULL_DISK_LIBRARY}, {"FULL_DISK", server_.folder() + "/full"}, {"FULL_DISK_FOLDER", data()}};
+  }
+
+  std::string data() const { return server_.folder() + "/data-fake"; }
+  void Fill() const { server_.Write("full", ""); }
+  void MakeRoom() const { fs::remove(server_.folder() + "/full"); }
+
+  // Jobs until the database writes into its log again and again.
+  void UseLog() {
+    const auto log_bytes = [&] {
+      std::error_code error;
+      const auto bytes = fs::file_size(data() + "/jobs.sqlite-wal", error);
+      return error ? 0 : bytes;
+    };
+    std::string last;
+    while (log_bytes() < kLogInUse && !HasFailure()) last = server_.Submit("x", absl::StrCat(kSmall, R"(, "n": 10)"));
+    EXPECT_EQ(server_.Ended(last), "done");
+  }
+
+  boost::json::object Info() {
+    const TestResponse response = server_.Call("GET", "/v1/server");
+    return response.status == 200 ? boost::json::parse(response.body).as_object()
+                                  : boost::json::object{{"running_jobs", -1}, {"queued_jobs", -1}};
+  }
+
+  void ExpectFull(const std::string& stuck) {
+    WaitUntil("not ready", [&] { return server_.Call("GET", "/readyz").status == 503; });
+    for (const char* path : {"/v1/jobs", "/v1/images/generations"}) {
+      const TestResponse refused = server_.Call("POST", path, R"({"prompt": "x", "size": "64x64"})");
+      EXPECT_EQ(refused.status, 503) << path;
+      EXPECT_THAT(refused.body, HasSubstr(R"("code":"storage_full")")) << path;
+      EXPECT_EQ(refused.Header("Retry-After"), "5") << path;
+    }
+    EXPECT_EQ(server_.StatusOf(stuck), "running");
+    WaitUntil("only what is stuck runs", [&] { return Info().at("running_jobs") == 1; });
+    EXPECT_EQ(Info().at("queued_jobs"), 0);
+    HttpTestClient admin(server_.admin_port());
+    EXPECT_THAT(admin.Call("GET", "/metrics", "", {}).body, HasSubstr("tessera_storage_state{state=\"full\"} 1"));
+  }
+
+  TestServer server_;
+};
+
+int LinesWith(const std::string& text, const std::string& lines) {
+  int count = 0;
+  for (const auto line : absl::StrSplit(lines, '\n')) count += absl::StrContains(line, text);
+  return count;
+}
+
+TEST_F(FullDiskTest, IsNoticedByAServerInUseWhichLosesNothingAndEndsWhenItIsTold) {
+  ASSERT_TRUE(server_.Start());
+  server_.WaitUntilReady();
+  UseLog();
+  Fill();
+  const std::string first = server_.Submit("x", kSmall);  // the log has room for it
+  ExpectFull(first);
+  MakeRoom();
+  server_.WaitUntilReady();
+  EXPECT_EQ(server_.Ended(first), "done");
+
+  Fill();
+  const std::string second = server_.Submit("x", kSmall);
+  ExpectFull(second);
+  server_.process().Signal(SIGTERM);
+  EXPECT_EQ(server_.process().Wait(), 0) << "long before its drain time is over";
+  const std::string log = server_.process().errors();
+  EXPECT_EQ(LinesWith("storage: full: ", log), 2) << "one for each time: " << log;
+  EXPECT_EQ(LinesWith("data-fake/images/", log), 2) << "a result had no room, the log of the database had: " << log;
+  EXPECT_EQ(LinesWith("storage: ok again", log), 1) << log;
+
+  MakeRoom();
+  ASSERT_TRUE(server_.Start());
+  EXPECT_EQ(server_.Ended(second), "done");
+  EXPECT_EQ(server_.Terminate(), 0);
+}
+
+}  // namespace
+}  // namespace tessera

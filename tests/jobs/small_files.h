@@ -1,0 +1,37 @@
+// Result files on a disk with room for files of so many bytes, each, whatever else it takes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/jobs/result_files.h"
+
+namespace tessera {
+
+// Thread-safe, as what it stands before.
+class SmallFiles final : public ResultFiles {
+ public:
+  explicit SmallFiles(ResultFiles& files) : files_(files) {}
+
+  void SetRoom(uint64_t bytes) { room_ = bytes; }
+
+  absl::Status Open() override { return files_.Open(); }
+  absl::Status CheckPlace() const override { return files_.CheckPlace(); }
+  absl::Status Write(const std::string& name, const std::string& bytes) override {
+    if (bytes.size() > room_) return absl::ResourceExhaustedError("the disk is full");
+    return files_.Write(name, bytes);
+  }
+  absl::StatusOr<std::string> Read(const std::string& name, uint64_t limit) override {
+    return files_.Read(name, limit);
+  }
+  absl::Status Remove(const std::string& name) override { return files_.Remove(name); }
+  absl::StatusOr<std::vector<std::string>> List() override { return files_.List(); }
+
+ private:
+  ResultFiles& files_;
+  std::atomic<uint64_t> room_ = UINT64_MAX;
+};
+
+}  // namespace tessera
