@@ -44,8 +44,7 @@ absl::Status MakePrivateFolder(const std::string& path) {
   std::error_code error;
   int made = ::mkdir(folder.c_str(), 0700);
   if (made != 0 && errno == ENOENT) {
-    fs::create_directories(above, error);
-    if (error) return Failure(above, error.value());
+    if (absl::Status made_above = MakePrivateFolder(above.string()); !made_above.ok()) return made_above;
     made = ::mkdir(folder.c_str(), 0700);
   }
   if (made != 0) {

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// Makes the folder with mode 0700, and those above it that are missing as any other; its name is durable then. One that
-// is there stays as it is. RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for whatever else.
+// Makes the folder, and those above it that are missing, with mode 0700; their names are durable then. One that is
+// there stays as it is. RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for whatever else.
 absl::Status MakePrivateFolder(const std::string& path);
 
 // Makes an empty file with mode 0600; one that is there stays as it is. Errors as above.

@@ -54,11 +54,12 @@ TEST(PrivateFiles, ThatAreThereStayAsTheyAre) {
   EXPECT_EQ(MakePrivateFolder(folder / "data/file").code(), absl::StatusCode::kUnavailable) << "no folder";
 }
 
-TEST(PrivateFiles, FoldersAboveAreMadeAsAnyOther) {
+TEST(PrivateFiles, FoldersAboveThatAreMissingAreMadeAlike) {
   TestFolder folder;
   const Umask umask(0022);
   ASSERT_TRUE(MakePrivateFolder(folder / "a/b/data/").ok());
-  EXPECT_EQ(ModeOf(folder / "a/b"), 0755);
+  EXPECT_EQ(ModeOf(folder / "a"), 0700);
+  EXPECT_EQ(ModeOf(folder / "a/b"), 0700);
   EXPECT_EQ(ModeOf(folder / "a/b/data"), 0700);
 }
 

@@ -35,6 +35,7 @@ hosts: [images.example]
 public_url: https://images.example/
 limits: {images_per_request: 4, queued_device_seconds: 1.5, idle_time: 5m}
 retention: 48h
+retention_bytes: 1000000000000
 certify: require
 groups:
   - {model: flux, aliases: [gpt-image-1], layout: "cfg=2,ulysses=2", devices: [cuda:0, cuda:1, cuda:2, cuda:3], dtype: bf16, count: 2}
@@ -48,6 +49,7 @@ groups:
   EXPECT_EQ(config->limits.queued_device_seconds, 1.5);
   EXPECT_EQ(config->limits.idle_time, absl::Minutes(5));
   EXPECT_EQ(config->retention, absl::Hours(48));
+  EXPECT_EQ(config->retention_bytes, 1000000000000);
   EXPECT_THAT(config->groups[0].devices, ElementsAre("cuda:0", "cuda:1", "cuda:2", "cuda:3"));
   EXPECT_EQ(config->groups[0].layout, "cfg=2,ulysses=2");
   EXPECT_EQ(config->groups[0].count, 2);
@@ -58,6 +60,7 @@ TEST(ServerConfigTest, WhatIsPrintedReadsBackAsTheSame) {
 listen: {http: {port: 1}, grpc: off}
 origins: ["https://a.example"]
 limits: {header_time: 1500ms}
+retention_bytes: 5
 groups: [{model: "a: \"b\" # c", aliases: [x, y], count: 3}, {model: d}]
 )");
   ASSERT_TRUE(config.ok()) << config.status();
@@ -125,8 +128,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"hosts: images.example", "hosts is not a list"},
         BadConfig{"origins: [images.example]", "legal are origins"}, BadConfig{"public_url: images.example", "a URL"},
         BadConfig{"retention: 24", "duration above 0 with its unit"}, BadConfig{"retention: -1h", "duration above 0"},
-        BadConfig{"retention: inf", "duration above 0"}, BadConfig{"certify: never", "legal are auto, require, off"},
-        BadConfig{"limits: 3", "limits is not a mapping"}, BadConfig{"limits: {connections: 1e3}", "a whole number"},
+        BadConfig{"retention: inf", "duration above 0"}, BadConfig{"retention_bytes: -1", "retention_bytes"},
+        BadConfig{"certify: never", "legal are auto, require, off"}, BadConfig{"limits: 3", "limits is not a mapping"},
+        BadConfig{"limits: {connections: 1e3}", "a whole number"},
         BadConfig{"limits: {queued_device_seconds: .nan}", "a number from 0"},
         BadConfig{"data_folder: ''", "data_folder is empty"}, BadConfig{"? [a]\n: b", "a key that is no text"},
         BadConfig{"a: [", "not readable as YAML"}, BadConfig{"a: b: c", "not readable as YAML"},

@@ -137,7 +137,7 @@ class JobStore::Impl {
   static StoragePlace PlaceOf(const JobStoreOptions& options) {
     StoragePlace place;
     if (!options.vfs.empty()) return place;
-    for (const char* suffix : {"", "-wal"}) place.Remember(options.path + suffix);
+    for (const char* suffix : {"", "-wal", ".lock"}) place.Remember(options.path + suffix);
     return place;
   }
 

@@ -2,6 +2,7 @@
 
 #include <sqlite3.h>
 
+#include <cerrno>
 #include <utility>
 
 #include "absl/strings/cord.h"
@@ -56,7 +57,23 @@ const char* TextOf(int result) {
   }
 }
 
+// Whether the last operation of the file or of its log that failed had no room: a quota or a bound of files is as full
+// as a disk, but SQLite calls only that one so.
+bool HadNoRoom(sqlite3* database) {
+  sqlite3_file* files[2] = {};
+  sqlite3_file_control(database, "main", SQLITE_FCNTL_FILE_POINTER, &files[0]);
+  sqlite3_file_control(database, "main", SQLITE_FCNTL_JOURNAL_POINTER, &files[1]);
+  for (sqlite3_file* file : files) {
+    int error = 0;
+    if (file == nullptr || file->pMethods == nullptr) continue;
+    file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &error);
+    if (error == ENOSPC || error == EDQUOT || error == EFBIG) return true;
+  }
+  return false;
+}
+
 absl::Status ToStatus(int result, sqlite3* database) {
+  if ((result & 0xff) == SQLITE_IOERR && database != nullptr && HadNoRoom(database)) result = SQLITE_FULL;
   absl::Status status(CodeOf(result), absl::StrCat(TextOf(result), " (", sqlite3_errstr(result), ", ", result, ")"));
   if (status.code() == absl::StatusCode::kInternal && database != nullptr) {
     status = absl::InternalError(absl::StrCat(status.message(), ": ", sqlite3_errmsg(database)));

@@ -1,6 +1,8 @@
 // The job store on a disk that is full, damaged, gone or read by others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -183,6 +185,22 @@ TEST_F(StorageTest, WhateverKeepsAResultFromBeingWrittenIsTheDisksDoing) {
   EXPECT_TRUE(Finish(attempt).ok());
 }
 
+TEST_F(StorageTest, AFileThatMayNotGrowIsAFullDiskForTheDatabaseToo) {
+  ASSERT_TRUE(Open(OnDisk()).ok());
+  rlimit unlimited = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit limited = {.rlim_cur = 1, .rlim_max = unlimited.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limited), 0);
+  const absl::Status refused = Submit().status(), tried = store_->TryWrite();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  signal(SIGXFSZ, handler);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  EXPECT_EQ(tried.code(), absl::StatusCode::kResourceExhausted) << tried;
+  EXPECT_TRUE(store_->TryWrite().ok());
+  EXPECT_THAT(heard_, ElementsAre("full", "ok"));
+}
+
 TEST_F(StorageTest, ADamagedPageIsFoundBeforeAnythingIsChanged) {
   for (const char* name : {"jobs", "tasks", "jobs_by_expiry", "idempotency"}) {
     ASSERT_TRUE(Open(InMemory()).ok());
@@ -275,6 +293,7 @@ TEST_F(StorageTest, NothingIsAcknowledgedIntoFilesThatTheirNamesNoLongerLeadTo) 
                            {"covered by another disk", "data", "data/images"},
                            {"the database alone", "data/jobs.sqlite"},
                            {"its log", "data/jobs.sqlite-wal"},
+                           {"its lock, which would let another server in", "data/jobs.sqlite.lock"},
                            {"the images", "data/images"},
                            {"other images", "data/images", "data/images"}}) {
     heard_.clear();

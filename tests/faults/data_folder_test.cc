@@ -83,6 +83,18 @@ TEST_F(DataFolderTest, WithImagesAndNoDatabaseIsNotANewOne) {
   EXPECT_FALSE(fs::exists(data() + "/jobs.sqlite"));
 }
 
+TEST_F(DataFolderTest, HoldsNoMoreBytesOfImagesThanItMayButTheLastJob) {
+  server_.options().settings += "retention_bytes: 1\n";
+  Start();
+  const std::string first = server_.Submit("apple");
+  WaitUntil("its end", [&] { return server_.StatusOf(first) == "done" || server_.StatusOf(first) == "HTTP 404"; });
+  const std::string second = server_.Submit("pear");
+  WaitUntil("the first one is gone", [&] { return server_.StatusOf(first) == "HTTP 404"; });
+  EXPECT_EQ(server_.StatusOf(second), "done");
+  EXPECT_EQ(server_.ImageBytes(server_.Get(second)).substr(1, 3), "PNG");
+  EXPECT_EQ(server_.Terminate(), 0);
+}
+
 TEST_F(DataFolderTest, IsReadByNobodyElseWhateverTheUmask) {
   server_.options().arguments = {"--trace", server_.folder() + "/trace.json"};
   server_.Write("trace.json", "of before");  // which everybody could read

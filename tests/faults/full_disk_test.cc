@@ -25,11 +25,11 @@ class FullDiskTest : public ::testing::Test {
  protected:
   FullDiskTest()
       : server_({.worker = FAKE_WORKER,
-                 .orders = "step-time=0",
                  .fake_workers = true,
                  .groups = {"{model: nowhere}"},
                  .settings = "drain_time: 10m\n",
                  .admin = "{port: 0}"}) {
+    server_.options().orders = absl::StrCat("step-time=0 gate=", server_.folder(), "/gate");
     server_.options().environment = {
         {"LD_PRELOAD", FULL_DISK_LIBRARY}, {"FULL_DISK", server_.folder() + "/full"}, {"FULL_DISK_FOLDER", data()}};
   }
@@ -56,7 +56,8 @@ class FullDiskTest : public ::testing::Test {
                                   : boost::json::object{{"running_jobs", -1}, {"queued_jobs", -1}};
   }
 
-  void ExpectFull(const std::string& stuck) {
+  // While so many images are stuck, of which one is this job's.
+  void ExpectFull(const std::string& stuck, int images) {
     WaitUntil("not ready", [&] { return server_.Call("GET", "/readyz").status == 503; });
     for (const char* path : {"/v1/jobs", "/v1/images/generations"}) {
       const TestResponse refused = server_.Call("POST", path, R"({"prompt": "x", "size": "64x64"})");
@@ -65,7 +66,7 @@ class FullDiskTest : public ::testing::Test {
       EXPECT_EQ(refused.Header("Retry-After"), "5") << path;
     }
     EXPECT_EQ(server_.StatusOf(stuck), "running");
-    WaitUntil("only what is stuck runs", [&] { return Info().at("running_jobs") == 1; });
+    WaitUntil("only what is stuck runs", [&] { return Info().at("running_jobs") == images; });
     EXPECT_EQ(Info().at("queued_jobs"), 0);
     HttpTestClient admin(server_.admin_port());
     EXPECT_THAT(admin.Call("GET", "/metrics", "", {}).body, HasSubstr("tessera_storage_state{state=\"full\"} 1"));
@@ -86,14 +87,29 @@ TEST_F(FullDiskTest, IsNoticedByAServerInUseWhichLosesNothingAndEndsWhenItIsTold
   UseLog();
   Fill();
   const std::string first = server_.Submit("x", kSmall);  // the log has room for it
-  ExpectFull(first);
+  ExpectFull(first, 1);
   MakeRoom();
   server_.WaitUntilReady();
   EXPECT_EQ(server_.Ended(first), "done");
 
+  const std::string second = server_.Submit("gated", kSmall);
+  HttpTestClient caller(server_.port());
+  const std::string body = absl::StrCat(R"({"prompt": "gated", "size": "64x64")", kSmall, "}");
+  caller.Send(
+      absl::StrCat("POST /v1/images/generations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                   "Content-Length: ",
+                   body.size(), "\r\n\r\n", body));
+  WaitUntil("both are accepted", [&] {
+    const boost::json::object info = Info();
+    return info.at("running_jobs").to_number<int>() + info.at("queued_jobs").to_number<int>() == 2;
+  });
   Fill();
-  const std::string second = server_.Submit("x", kSmall);
-  ExpectFull(second);
+  server_.Write("gate", "");
+  ExpectFull(second, 2);
+  const TestResponse told = caller.ReadResponse();
+  EXPECT_EQ(told.status, 503) << "it does not wait for ever";
+  EXPECT_THAT(told.body, HasSubstr(R"("code":"storage_full")"));
+  WaitUntil("its job is cancelled", [&] { return Info().at("running_jobs") == 1; });
   server_.process().Signal(SIGTERM);
   EXPECT_EQ(server_.process().Wait(), 0) << "long before its drain time is over";
   const std::string log = server_.process().errors();
