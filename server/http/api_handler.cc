@@ -1,6 +1,7 @@
 #include "server/http/api_handler.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -49,6 +50,18 @@ bool CheckBody(const ApiRoute& route, const ApiCall& call) {
   SendPlainError(*call.reply, 415,
                  absl::StrCat("the Content-Type is ", QuotedValue(type), "; legal is 'application/json'"));
   return false;
+}
+
+// What OpenAI's clients ask for under paths that name an image here, and nobody makes.
+std::optional<std::string> NotMadeHere(const HttpRequest& request) {
+  if (request.method != "POST") return std::nullopt;
+  for (const auto& [path, what] :
+       {std::pair("/v1/images/edits", "edit images"), {"/v1/images/variations", "make variations of images"}}) {
+    if (request.Path() == path) {
+      return absl::StrCat("this server does not ", what, "; POST /v1/images/generations makes images from text");
+    }
+  }
+  return std::nullopt;
 }
 
 absl::Status CheckQuery(const ApiRoute& route, const HttpRequest& request) {
@@ -115,6 +128,9 @@ void ApiHandler::Route(ApiCall call) {
                              .body = ""});
   }
   if (match.route == nullptr) {
+    if (const auto reason = NotMadeHere(call.request); reason.has_value()) {
+      return SendPlainError(*call.reply, 404, *reason);
+    }
     return SendPlainError(*call.reply, 405, absl::StrCat("this path takes ", allowed), {{"Allow", allowed}});
   }
   call.reply->record().route = match.route->pattern;

@@ -18,6 +18,7 @@ namespace {
 
 constexpr size_t kMaxMembers = 256;
 constexpr size_t kMaxListLength = 4096;
+constexpr size_t kMaxShownName = 64;
 
 // RapidJSON's handler: every call returns whether to go on.
 class Collector {
@@ -46,8 +47,10 @@ class Collector {
   bool String(const char* text, rapidjson::SizeType length, bool) { return Add(std::string(text, length)); }
 
   bool StartObject() {
-    if (in_object_)
-      return Refuse(absl::StrCat("member ", QuotedValue(name_), " holds an object, which no field takes"));
+    if (in_object_) {
+      holds_object_ = true;
+      return false;
+    }
     in_object_ = true;
     return true;
   }
@@ -76,6 +79,8 @@ class Collector {
   std::vector<JsonMember>& members() { return members_; }
   const std::string& refusal() const { return refusal_; }
   bool number_too_big() const { return number_too_big_; }
+  // The member that ended the reading by holding an object; null: none did.
+  const std::string* object_member() const { return holds_object_ ? &name_ : nullptr; }
 
  private:
   bool Refuse(std::string refusal) {
@@ -106,7 +111,7 @@ class Collector {
   std::string name_;
   std::string refusal_;
   bool number_too_big_ = false;
-  bool in_object_ = false, in_list_ = false;
+  bool in_object_ = false, in_list_ = false, holds_object_ = false;
 };
 
 }  // namespace
@@ -123,6 +128,10 @@ absl::StatusOr<std::vector<JsonMember>> ReadFlatJson(absl::string_view text) {
   JsonReader reader;
   Collector collector;
   const rapidjson::ParseResult result = reader.Parse<kFlags>(input, collector);
+  if (const std::string* member = collector.object_member(); member != nullptr) {
+    return FieldError(member->size() <= kMaxShownName ? *member : QuotedValue(*member),
+                      " holds an object, which no field takes");
+  }
   if (!collector.refusal().empty()) {
     return absl::InvalidArgumentError(absl::StrCat("the JSON body is refused: ", collector.refusal()));
   }

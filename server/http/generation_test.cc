@@ -91,6 +91,22 @@ TEST(GenerationTest, AnErrorNamesTheFieldInTheFormOfOpenAi) {
   EXPECT_EQ(response.Header("x-should-retry"), "false");
 }
 
+TEST(GenerationTest, ThePathsOfOpenAisOtherImageCallsSayThatNobodyMakesThat) {
+  ApiFixture api;
+  for (const auto& [path, words] : {std::pair("/v1/images/edits", "does not edit images"),
+                                    {"/v1/images/variations", "does not make variations of images"}}) {
+    const TestResponse response =
+        api.Call("POST", path, "--a\r\n\r\n--a--", {{"Content-Type", "multipart/form-data; boundary=a"}});
+    EXPECT_EQ(response.status, 404);
+    EXPECT_THAT(response.body, HasSubstr(words));
+    EXPECT_THAT(response.body, HasSubstr("POST /v1/images/generations"));
+    EXPECT_EQ(response.Header("x-should-retry"), "false");
+  }
+  // An image may be called so.
+  EXPECT_THAT(api.Call("GET", "/v1/images/edits").body, ::testing::Not(HasSubstr("does not edit")));
+  EXPECT_EQ(api.Call("PUT", "/v1/images/edits", "{}").status, 405);
+}
+
 TEST(GenerationTest, AStreamBringsPartialImagesThenTheImageInOrder) {
   ApiFixture api;
   const TestResponse response =

@@ -1,18 +1,80 @@
 #include "server/http/image_request_json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "server/http/flat_json.h"
 
 namespace tessera {
 namespace {
 
 constexpr size_t kMaxShownName = 64;
+
+// Fields of OpenAI's clients for what is not made here.
+struct NotMade {
+  const char* field;
+  const char* reason;
+};
+constexpr NotMade kNotMade[] = {
+    {"frame_count", "this server makes still pictures"},
+    {"frame_duration_ms", "this server makes still pictures"},
+    {"svg", "this server makes pictures of pixels"},
+    {"image", "this server makes pictures from text alone"},
+    {"images", "this server makes pictures from text alone"},
+    {"mask", "this server makes pictures from text alone"},
+    {"input_fidelity", "this server makes pictures from text alone"},
+};
+
+bool IsNotMade(absl::string_view name) {
+  return std::any_of(std::begin(kNotMade), std::end(kNotMade),
+                     [&](const NotMade& other) { return name == other.field; });
+}
+
+// What other programs call a field of ours, where the spelling leads nowhere or astray.
+constexpr std::pair<const char*, const char*> kOtherNames[] = {
+    {"steps", "num_inference_steps"},
+    {"step", "num_inference_steps"},
+    {"num_steps", "num_inference_steps"},
+    {"sampling_steps", "num_inference_steps"},
+    {"guidance", "guidance_scale"},
+    {"cfg", "guidance_scale"},
+    {"cfg_scale", "guidance_scale"},
+    {"width", "size"},
+    {"height", "size"},
+    {"count", "n"},
+    {"num_images", "n"},
+    {"num_images_per_prompt", "n"},
+    {"batch_size", "n"},
+    {"scheduler", "sampler"},
+    {"sampler_name", "sampler"},
+    {"sampler_index", "sampler"},
+    {"format", "output_format"},
+};
+
+// INVALID_ARGUMENT for a field that no body has.
+absl::Status UnknownField(const std::string& name, BodyKind kind) {
+  for (const NotMade& other : kNotMade) {
+    if (name == other.field) {
+      return FieldError(name, absl::StrCat(" is unknown: ", other.reason, "; leave it out"));
+    }
+  }
+  const std::string shown = name.size() <= kMaxShownName ? name : QuotedValue(name);
+  const std::vector<std::string> fields = GenerationFields(kind);
+  for (const auto& [other, field] : kOtherNames) {
+    if (name == other) {
+      return FieldError(shown, absl::StrCat(": field ", QuotedValue(name), " is unknown; legal are ",
+                                            absl::StrJoin(fields, ", "), "; did you mean '", field, "'?"));
+    }
+  }
+  return FieldError(shown, absl::StrCat(": ", CheckName("field", name, fields).message()));
+}
 
 absl::Status WrongType(const JsonMember& member, absl::string_view legal) {
   return FieldError(member.name, absl::StrCat(" is ", JsonTypeName(member), "; legal is ", legal));
@@ -123,6 +185,7 @@ void VisitFields(GenerationBody& body, BodyKind kind, const Visit& visit) {
   visit("n", request.n);
   visit("size", request.size);
   visit("quality", request.quality);
+  visit("complexity", request.complexity);
   visit("seed", request.seed);
   visit("num_inference_steps", generation.steps);
   visit("guidance_scale", generation.guidance_scale);
@@ -134,6 +197,7 @@ void VisitFields(GenerationBody& body, BodyKind kind, const Visit& visit) {
   visit("style", request.style);
   visit("moderation", request.moderation);
   visit("user", request.user);
+  visit("safety_identifier", request.safety_identifier);
   visit("partial_images", request.partial_images);
   visit("priority", request.priority);
   visit("deadline_ms", request.deadline_ms);
@@ -176,7 +240,10 @@ std::vector<std::string> GenerationFields(BodyKind kind) {
 
 absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKind kind) {
   absl::StatusOr<std::vector<JsonMember>> members = ReadFlatJson(json);
-  if (!members.ok()) return members.status();
+  if (!members.ok()) {
+    const std::string member = ErrorField(members.status());
+    return IsNotMade(member) ? UnknownField(member, kind) : members.status();
+  }
   GenerationBody body;
   bool has_prompt = false;
   for (const JsonMember& member : *members) {
@@ -188,8 +255,8 @@ absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKi
       if (!IsNull(member)) status = Read(member, value);
     });
     if (!known) {
-      const std::string shown = member.name.size() <= kMaxShownName ? member.name : QuotedValue(member.name);
-      return FieldError(shown, absl::StrCat(": ", CheckName("field", member.name, GenerationFields(kind)).message()));
+      if (IsNull(member) && IsNotMade(member.name)) continue;
+      return UnknownField(member.name, kind);
     }
     if (!status.ok()) return status;
     if (member.name == "prompt" && !IsNull(member)) has_prompt = true;

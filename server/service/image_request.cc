@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -91,19 +92,47 @@ absl::Status CheckWord(absl::string_view field, const std::string& value, absl::
   return value.empty() ? absl::OkStatus() : CheckName(field, value, legal);
 }
 
-// A preset is a part of the model's own number of steps, so that it suits models of 4 steps and of 50.
-absl::StatusOr<std::optional<int64_t>> StepsOfQuality(const std::string& quality, const ModelDescription& model) {
-  const absl::Status status = CheckWord("quality", quality, {"auto", "low", "medium", "high", "standard", "hd"});
-  if (!status.ok()) return status;
-  const int64_t usual = model.default_steps;
-  if (quality == "low") return std::max<int64_t>(1, (usual + 1) / 2);
-  if (quality == "high" || quality == "hd") return std::min<int64_t>(2 * usual, model.max_steps);
+// How often the model's own number of steps, in halves; 0: it is left alone.
+struct QualityPreset {
+  const char* name;
+  int64_t halves;
+};
+constexpr QualityPreset kQualities[] = {{"auto", 0},  {"low", 1}, {"medium", 0},   {"high", 4},
+                                        {"xhigh", 6}, {"max", 8}, {"standard", 0}, {"hd", 4}};
+
+// A preset is a part of the model's own number of steps, so that it suits models of 4 steps and of 50. It asks for no
+// more than is allowed.
+absl::StatusOr<std::optional<int64_t>> StepsOfQuality(const std::string& quality, const ModelDescription& model,
+                                                      const RequestLimits& limits) {
+  std::vector<std::string> names;
+  for (const QualityPreset& preset : kQualities) {
+    if (quality != preset.name) {
+      names.emplace_back(preset.name);
+      continue;
+    }
+    if (preset.halves == 0) return std::nullopt;
+    const int64_t most = std::min<int64_t>(model.max_steps, limits.max_steps);
+    return std::clamp<int64_t>((model.default_steps * preset.halves + 1) / 2, 1, std::max<int64_t>(most, 1));
+  }
+  if (absl::Status status = CheckWord("quality", quality, names); !status.ok()) return status;
   return std::nullopt;
+}
+
+absl::Status CheckFormat(const std::string& format) {
+  for (const char* other : {"gif", "svg"}) {
+    if (format == other) {
+      return FieldError("output_format",
+                        absl::StrCat(" is '", format,
+                                     "'; this server makes still pictures of pixels, so legal are png, "
+                                     "jpeg, webp"));
+    }
+  }
+  return CheckWord("output_format", format, {"png", "jpeg", "webp"});
 }
 
 absl::StatusOr<OutputOptions> ReadOutput(const ImageRequest& request) {
   OutputOptions output;
-  absl::Status status = CheckWord("output_format", request.output_format, {"png", "jpeg", "webp"});
+  absl::Status status = CheckFormat(request.output_format);
   if (request.output_format == "jpeg") output.format = ImageFormat::kJpeg;
   if (request.output_format == "webp") output.format = ImageFormat::kWebp;
   if (request.output_compression.has_value()) {
@@ -129,12 +158,12 @@ absl::StatusOr<OutputOptions> ReadOutput(const ImageRequest& request) {
   return output;
 }
 
-absl::Status CheckUser(const std::string& user) {
+absl::Status CheckUser(absl::string_view field, const std::string& user) {
   if (user.size() > kMaxUserBytes) {
-    return FieldError("user", absl::StrCat(" has ", user.size(), " bytes; legal is at most ", kMaxUserBytes));
+    return FieldError(field, absl::StrCat(" has ", user.size(), " bytes; legal is at most ", kMaxUserBytes));
   }
   if (user.find('\0') != std::string::npos || FirstInvalidUtf8(user) < user.size()) {
-    return FieldError("user", " is not UTF-8 text without NUL");
+    return FieldError(field, " is not UTF-8 text without NUL");
   }
   return absl::OkStatus();
 }
@@ -152,6 +181,11 @@ absl::StatusOr<const ServedModel*> FindModel(absl::string_view name, absl::Span<
     legal.push_back(model.id);
     legal.insert(legal.end(), model.aliases.begin(), model.aliases.end());
   }
+  if (IsOpenAiImageModel(name)) {
+    const auto model = std::find_if(models.begin(), models.end(),
+                                    [](const ServedModel& served) { return served.answers_to_openai_names; });
+    if (model != models.end()) return &*model;
+  }
   const absl::Status unknown = CheckName("model", name, legal);
   absl::Status status(absl::StatusCode::kNotFound, unknown.message());
   unknown.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { status.SetPayload(url, payload); });
@@ -168,7 +202,7 @@ absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, abs
   }
   const absl::StatusOr<SizeText> size = ReadSize(request.size);
   if (!size.ok()) return size.status();
-  const absl::StatusOr<std::optional<int64_t>> preset = StepsOfQuality(request.quality, description);
+  const absl::StatusOr<std::optional<int64_t>> preset = StepsOfQuality(request.quality, description, limits);
   if (!preset.ok()) return preset.status();
   const absl::StatusOr<OutputOptions> output = ReadOutput(request);
   if (!output.ok()) return output.status();
@@ -181,7 +215,9 @@ absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, abs
   if (request.deadline_ms) status.Update(CheckBetween("deadline_ms", *request.deadline_ms, 1, kMaxPatienceMs));
   status.Update(CheckWord("style", request.style, {"vivid", "natural"}));
   status.Update(CheckWord("moderation", request.moderation, {"auto", "low"}));
-  status.Update(CheckUser(request.user));
+  status.Update(CheckWord("complexity", request.complexity, {"low", "medium", "high"}));
+  status.Update(CheckUser("user", request.user));
+  status.Update(CheckUser("safety_identifier", request.safety_identifier));
   if (!status.ok()) return status;
 
   GenerationRequest generation = request.generation;
@@ -209,8 +245,15 @@ absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, abs
   job.partial_images = static_cast<int32_t>(partial_images);
   job.priority = static_cast<int32_t>(priority);
   if (request.deadline_ms) job.patience = absl::Milliseconds(*request.deadline_ms);
-  job.user = request.user;
+  job.user = request.safety_identifier.empty() ? request.user : request.safety_identifier;
   return job;
+}
+
+bool IsOpenAiImageModel(absl::string_view name) {
+  for (const absl::string_view family : {"gpt-image-", "chatgpt-image-", "dall-e-"}) {
+    if (absl::StartsWith(name, family) && name.size() <= kMaxModelNameBytes) return true;
+  }
+  return false;
 }
 
 uint64_t RandomSeed() {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "server/generation_request.h"
 #include "server/service/image_service.h"
@@ -38,12 +39,14 @@ struct ImageRequest {
   std::optional<int64_t> n;
   std::string size;           // "auto" or "WIDTHxHEIGHT"
   std::string quality;        // a preset of steps; num_inference_steps wins over it
+  std::string complexity;     // checked, without effect
   std::string output_format;  // png, jpeg, webp
   std::optional<int64_t> output_compression;
   std::string background;  // "transparent" is refused: pictures have no alpha channel
   std::string style;       // checked, without effect
   std::string moderation;  // checked, without effect
   std::string user;
+  std::string safety_identifier;  // what newer clients call the user; wins over it unless empty
   std::optional<int64_t> partial_images;
   std::optional<int64_t> priority;
   std::optional<int64_t> deadline_ms;
@@ -53,8 +56,13 @@ struct ImageRequest {
 absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, absl::Span<const ServedModel> models,
                                                 const RequestLimits& limits, uint64_t random_seed);
 
-// The model with this id or alias, the first for an empty name; NOT_FOUND lists the legal ones.
+// The model with this id or alias, the first for an empty name, else the one that answers to OpenAI's names where this
+// is one of them; NOT_FOUND lists the legal ones.
 absl::StatusOr<const ServedModel*> FindModel(absl::string_view name, absl::Span<const ServedModel> models);
+
+// Whether OpenAI's clients offer images of a model of this name, or may tomorrow: their names begin with gpt-image-,
+// chatgpt-image- or dall-e-.
+bool IsOpenAiImageModel(absl::string_view name);
 
 // Below 2^48: JSON readers that know only doubles keep it exactly, and the seeds that count up from it.
 uint64_t RandomSeed();

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "server/service/fake_image_service.h"
 
@@ -63,6 +67,49 @@ TEST(ImageRequestTest, CompressionIsTheQualityOfLossyFormatsAndNothingOfPng) {
   EXPECT_EQ(Validated(request)->output.quality, std::nullopt);
 }
 
+TEST(ImageRequestTest, QualityIsAPresetOfStepsWithinWhatIsAllowed) {
+  const std::map<std::string, int32_t> steps = {{"", 4},     {"auto", 4}, {"low", 2},    {"medium", 4}, {"standard", 4},
+                                                {"high", 8}, {"hd", 8},   {"xhigh", 12}, {"max", 16}};
+  for (const auto& [quality, expected] : steps) {
+    ImageRequest request = Request();
+    request.quality = quality;
+    const absl::StatusOr<JobRequest> job = Validated(request);
+    ASSERT_TRUE(job.ok()) << quality << job.status();
+    EXPECT_EQ(job->parameters.steps, expected) << quality;
+    // Who asks for more than there is gets what there is.
+    EXPECT_EQ(Validated(request, {.max_steps = 10})->parameters.steps, std::min(expected, 10)) << quality;
+  }
+}
+
+TEST(ImageRequestTest, TheUserIsWhoTheSafetyIdentifierSaysUnlessItIsEmpty) {
+  ImageRequest request = Request();
+  request.user = "a";
+  EXPECT_EQ(Validated(request)->user, "a");
+  request.safety_identifier = "b";
+  EXPECT_EQ(Validated(request)->user, "b");
+  request.safety_identifier = std::string(kMaxUserBytes + 1, 'b');
+  EXPECT_EQ(ErrorField(Validated(request).status()), "safety_identifier");
+}
+
+TEST(ImageRequestTest, NamesOfOpenAisModelsAreTheDefaultModelsUnlessAnotherHasThem) {
+  ServedModel first = FakeModel("first"), second = FakeModel("second");
+  second.aliases = {"dall-e-3"};
+  const auto found = [&](const std::string& name) -> std::string {
+    const std::vector<ServedModel> models = {first, second};
+    const absl::StatusOr<const ServedModel*> model = FindModel(name, models);
+    return model.ok() ? (*model)->id : absl::StatusCodeToString(model.status().code());
+  };
+  EXPECT_EQ(found("gpt-image-1"), "NOT_FOUND");
+  first.answers_to_openai_names = true;
+  for (const char* name : {"gpt-image-1", "gpt-image-2.5-flare-2026-09-08", "chatgpt-image-latest", "dall-e-2"}) {
+    EXPECT_EQ(found(name), "first") << name;
+  }
+  EXPECT_EQ(found("dall-e-3"), "second");
+  for (const char* name : {"gpt-5", "gpt-image", "my-gpt-image-1", "sora-2", "GPT-IMAGE-1"}) {
+    EXPECT_EQ(found(name), "NOT_FOUND") << name;
+  }
+}
+
 TEST(ImageRequestTest, RandomSeedsLeaveRoomForThoseThatCountUp) {
   for (int i = 0; i < 1000; ++i) EXPECT_LT(RandomSeed(), uint64_t{1} << 48);
   EXPECT_NE(RandomSeed(), RandomSeed());
@@ -83,6 +130,9 @@ TEST(ImageRequestTest, TheDigestDiffersWithEveryField) {
       [](ImageRequest& r) { r.style = "auto"; },
       [](ImageRequest& r) { r.moderation = "auto"; },
       [](ImageRequest& r) { r.user = "auto"; },
+      [](ImageRequest& r) { r.complexity = "low"; },
+      [](ImageRequest& r) { r.safety_identifier = "auto"; },
+      [](ImageRequest& r) { r.safety_identifier = "low"; },
       [](ImageRequest& r) { r.partial_images = 1; },
       [](ImageRequest& r) { r.priority = 1; },
       [](ImageRequest& r) { r.deadline_ms = 1; },

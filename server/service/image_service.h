@@ -26,6 +26,8 @@ namespace tessera {
 struct ServedModel {
   std::string id;                    // what requests call it
   std::vector<std::string> aliases;  // what they may call it too
+  // And by any name of OpenAI's image models that nobody else has, so that their clients need not name another.
+  bool answers_to_openai_names = false;
   ModelDescription description;
   absl::Time added = absl::UnixEpoch();
   bool ready = false;  // some group has it loaded and warm

@@ -1,4 +1,5 @@
 #include <string>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -48,6 +49,11 @@ std::string RequestDigest(const ImageRequest& request) {
       absl::StrJoin(generation.skip_layers, ","), generation.skip_layer_scale, generation.skip_layer_start,
       generation.skip_layer_stop, generation.original_width, generation.original_height, generation.crop_top,
       generation.crop_left);
+  // Fields that came later stand there only where they are given: what was digested before them keeps its digest.
+  for (const auto& [name, value] :
+       {std::pair("complexity", request.complexity), {"safety_identifier", request.safety_identifier}}) {
+    if (!value.empty()) add(std::string(name), value);
+  }
   return absl::BytesToHexString(Sha256Of(canonical.text()));
 }
 
