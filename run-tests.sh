@@ -41,7 +41,7 @@ if ((long)); then
   done
   scripts/tidy.sh "build/$preset" --all || status=$?
   run "$preset" --repeat until-fail:3 --schedule-random
-  scripts/client-tests.sh --preset "$preset" || status=$?
+  scripts/client-tests.sh --preset "$preset" --newest || status=$?
   [[ $preset != release ]] || scripts/soak.sh 10 || status=$?
 else
   run "$preset"

@@ -1,31 +1,54 @@
 #!/usr/bin/env bash
-# Real clients against the server's edges: the openai package, grpcio, the example in Python, schemathesis over the OpenAPI
-# document, without keys, with one, and without the one that is asked for.
+# Real clients against the server's edges: the openai package in its versions of both generations, grpcio, the example in
+# Python, schemathesis over the OpenAPI document, without keys, with one, and without the one that is asked for. Each
+# package in a virtual environment of its own under .deps/.
 # Needs a build and, for the first run, Python's package index.
 #
-#   scripts/client-tests.sh [--preset NAME]
+#   scripts/client-tests.sh [--preset NAME] [--newest]
+#     --newest  also the openai package that the index has today, in an environment that is thrown away
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-preset=release
-if [[ ${1:-} == --preset ]]; then preset=${2:?--preset needs a name}; fi
+preset=release newest=0
+while (($#)); do
+  case $1 in
+    --preset) preset=${2:?--preset needs a name}; shift 2 ;;
+    --newest) newest=1; shift ;;
+    *) echo "client-tests.sh: unknown argument $1; valid are --preset NAME and --newest" >&2; exit 2 ;;
+  esac
+done
 build=${TESSERA_BUILD:-build/$preset}
 tessera=$build/bin/tessera
 [[ -x $tessera ]] || { echo "$tessera is missing: scripts/setup.sh --preset $preset tessera builds it" >&2; exit 1; }
 
+# environment NAME PINS PACKAGE…: .deps/NAME with these packages, made anew where the pins have changed.
+environment() {
+  local folder=.deps/$1 pins=$2
+  shift 2
+  [[ $(cat "$folder/.pins" 2>/dev/null) != "$pins" ]] || return 0
+  rm -rf "$folder"
+  python3 -m venv "$folder"
+  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+  echo "$pins" >"$folder/.pins"
+}
+
+environment client-tests "$(sha256sum <scripts/client-test-requirements.txt)" -r scripts/client-test-requirements.txt
 python=.deps/client-tests/bin/python
-pins=$(sha256sum <scripts/client-test-requirements.txt)
-if [[ $(cat .deps/client-tests/.pins 2>/dev/null) != "$pins" ]]; then
-  rm -rf .deps/client-tests
-  python3 -m venv .deps/client-tests
-  "$python" -m pip install --quiet --disable-pip-version-check -r scripts/client-test-requirements.txt
-  echo "$pins" >.deps/client-tests/.pins
-fi
 
 work=$(mktemp -d)
 trap 'kill "${server_pid:-}" 2>/dev/null || true; rm -rf "$work"' EXIT
 "$python" -m grpc_tools.protoc --proto_path=proto --python_out="$work" --grpc_python_out="$work" \
   tessera/v1/image_service.proto
 "$python" tests/server/client_tests.py "$tessera" "$work"
+
+for version in 1.109.1 3.54.0; do
+  environment "openai-$version" "$version" "openai==$version"
+  ".deps/openai-$version/bin/python" tests/server/openai_tests.py "$tessera"
+done
+if ((newest)); then
+  python3 -m venv "$work/newest"
+  "$work/newest/bin/python" -m pip install --quiet --disable-pip-version-check openai
+  "$work/newest/bin/python" tests/server/openai_tests.py "$tessera"
+fi
 
 "$tessera" keys client-tests >"$work/key"
 secret=$(sed -n 's/^ *\(sk-tessera-\)/\1/p' "$work/key")

@@ -5,10 +5,7 @@
     tessera_example.py ADDRESS cancel PROMPT          leaves a job with the server and cancels it when it has begun
 
 ADDRESS is HOST:PORT of the server's gRPC listener. An API key is read from the environment: TESSERA_API_KEY. The stubs
-are made with
-
-    pip install grpcio grpcio-tools
-    python -m grpc_tools.protoc --proto_path=proto --python_out=. --grpc_python_out=. tessera/v1/image_service.proto
+are made of proto/tessera/v1/image_service.proto; "Python over gRPC" in docs/clients.md has the commands.
 """
 import os
 import sys
