@@ -17,6 +17,7 @@
 #include "client/command.h"
 #include "client/command_line.h"
 #include "client/json_line.h"
+#include "client/option_text.h"
 #include "client/reporter.h"
 #include "client/served_group.h"
 #include "client/supervised_server.h"
@@ -24,6 +25,8 @@
 #include "runtime/fake_worker/fake_orders.h"
 #include "server/config/server_config.h"
 #include "server/edge/server_edges.h"
+#include "server/generation_request.h"
+#include "server/log_line.h"
 #include "server/serving/durable_image_service.h"
 #include "server/supervision/supervisor.h"
 #include "server/trace/trace_file.h"
@@ -37,6 +40,8 @@ constexpr absl::Duration kAnswerPatience = absl::Seconds(5);
 
 struct ServeOptions {
   std::string config;
+  std::string model, host, port, keys_file, log_level;  // in place of the configuration's
+  bool allow_anonymous = false;
   std::string model_folders;
   std::string fake_orders;
   std::string trace;
@@ -47,20 +52,24 @@ struct ServeOptions {
 };
 
 // One line of JSON on standard error, whoever writes it.
-void Log(const std::string& text) {
-  const boost::json::object line = {{"time", absl::FormatTime(absl::RFC3339_full, absl::Now(), absl::UTCTimeZone())},
-                                    {"event", "log"},
-                                    {"text", JsonText(text)}};
-  const std::string bytes = boost::json::serialize(line) + "\n";
+void WriteLine(const LogLine& line) {
+  const std::string bytes = LogText(line, absl::Now()) + "\n";
   std::fwrite(bytes.data(), 1, bytes.size(), stderr);
 }
 
+EventLog LogFrom(LogLevel least) {
+  return [least](const LogLine& line) {
+    if (line.level >= least) WriteLine(line);
+  };
+}
+
 // Every connection is a file. When it cannot open another one gRPC accepts none until its server listens anew.
-void RaiseFileLimit() {
+void RaiseFileLimit(const EventLog& log) {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
-  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) Log("the number of open files stays at the limit that was inherited");
+  if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+  log({LogLevel::kWarning, "the number of open files stays at the limit that was inherited"});
 }
 
 // What the fake workers do unless they are told otherwise.
@@ -94,17 +103,13 @@ class Serve {
       : options_(options), interrupts_(interrupts), reporter_(MakeReporter({.quiet = true})) {}
 
   ExitCode Run() {
-    ServerConfig config;
-    if (!options_.config.empty()) {
-      absl::StatusOr<ServerConfig> loaded = LoadServerConfig(options_.config);
-      if (!loaded.ok()) return Fail(Stage::kOptions, loaded.status());
-      config = *std::move(loaded);
-    } else if (options_.fake_workers) {
-      config.groups = {GroupConfig{.model = "fake", .aliases = {"gpt-image-1", "dall-e-3"}}};
-    } else {
-      config.groups = {GroupConfig{}};  // the embedded model
-    }
+    absl::StatusOr<ServerConfig> read = ReadConfig();
+    if (!read.ok()) return Fail(Stage::kOptions, read.status());
+    ServerConfig config = *std::move(read);
+    log_ = LogFrom(LogLevelOf(config.log_level));
     if (options_.fake_workers) {
+      if (IsDefaultGroup(config.groups))
+        config.groups = {GroupConfig{.model = "fake", .aliases = {"gpt-image-1", "dall-e-3"}}};
       if (absl::Status used = UseFakeWorkers(options_.fake_orders); !used.ok()) return Fail(Stage::kOptions, used);
       config.data_folder = FakeDataFolder(config.data_folder);
     } else if (!options_.fake_orders.empty()) {
@@ -120,7 +125,7 @@ class Serve {
       if (!message->has_value()) return Supervise();
       if (absl::Status status = TakePorts(**message, config); !status.ok()) return Fail(Stage::kJob, status);
     }
-    RaiseFileLimit();
+    RaiseFileLimit(log_);
     // Each arena that malloc makes for threads keeps its own peak; nothing here computes so much as to need many.
     mallopt(M_ARENA_MAX, 2);
 
@@ -134,7 +139,8 @@ class Serve {
                                              .max_queued_jobs = config.limits.queued_jobs,
                                              .max_expected_wait = absl::Seconds(config.limits.queued_device_seconds),
                                              .host_memory = MemoryOfHost,
-                                             .log = Log};
+                                             .openai_names = config.openai_names,
+                                             .log = log_};
     if (!options_.die_at.empty()) {
       absl::StatusOr<AtPoint> at_point = DieAt(options_.die_at);
       if (!at_point.ok()) return Fail(Stage::kOptions, at_point.status());
@@ -142,7 +148,7 @@ class Serve {
     }
     std::unique_ptr<TraceFile> trace;
     if (!options_.trace.empty()) {
-      absl::StatusOr<std::unique_ptr<TraceFile>> created = TraceFile::Create(options_.trace, Log);
+      absl::StatusOr<std::unique_ptr<TraceFile>> created = TraceFile::Create(options_.trace, log_);
       if (!created.ok()) return Fail(Stage::kOptions, created.status());
       trace = *std::move(created);
       service_options.trace = trace.get();
@@ -162,17 +168,44 @@ class Serve {
     return ReportError(*reporter_, interrupts_, stage, status);
   }
 
+  // The file, or the defaults, with what the command line says instead.
+  absl::StatusOr<ServerConfig> ReadConfig() const {
+    absl::StatusOr<ServerConfig> config =
+        options_.config.empty() ? ReadServerConfig("") : LoadServerConfig(options_.config);
+    if (!config.ok()) return config;
+    if (!options_.model.empty()) config->groups = {GroupConfig{.model = options_.model}};
+    if (!options_.host.empty()) config->http.address = options_.host;
+    if (!options_.port.empty()) {
+      const absl::StatusOr<int64_t> port = ParseInteger("port", options_.port);
+      if (!port.ok()) return port.status();
+      if (*port < 0 || *port > 65535) {
+        return FieldError("port", absl::StrCat(" is ", *port, "; valid values are 0 to 65535"));
+      }
+      config->http.port = static_cast<uint16_t>(*port);
+      if (*port == 0 && options_.config.empty()) config->grpc.port = config->admin.port = 0;
+    }
+    config->http.enabled = config->http.enabled || !options_.host.empty() || !options_.port.empty();
+    if (!options_.keys_file.empty()) config->keys_file = options_.keys_file;
+    config->allow_anonymous = config->allow_anonymous || options_.allow_anonymous;
+    if (!options_.log_level.empty()) {
+      if (absl::Status known = CheckName("log level", options_.log_level, LogLevelNames()); !known.ok()) return known;
+      config->log_level = options_.log_level;
+    }
+    if (absl::Status legal = CheckServerConfig(*config); !legal.ok()) return legal;
+    return config;
+  }
+
   ExitCode Supervise() {
-    const absl::StatusOr<int> code = SuperviseServer(interrupts_, Log);
+    const absl::StatusOr<int> code = SuperviseServer(interrupts_, log_);
     return code.ok() ? static_cast<ExitCode>(*code) : Fail(Stage::kJob, code.status());
   }
 
   ExitCode ServeUntilInterrupted(const ServerConfig& config, DurableImageService& service) {
     absl::StatusOr<std::unique_ptr<ServerEdges>> edges =
         ServerEdges::Start(config, service,
-                           {.call = [](const std::string& line) { std::fputs((line + "\n").c_str(), stderr); },
+                           {.call = log_,
                             .shares = [&service](const ApiKeys::Shares& shares) { service.SetShares(shares); },
-                            .log = Log});
+                            .log = log_});
     if (!edges.ok()) return Fail(Stage::kOptions, edges.status());
     PrintJsonLine({{"event", "listening"},
                    {"http", (*edges)->http_port()},
@@ -183,16 +216,17 @@ class Serve {
       const Interrupts::Reaction reaction(interrupts_, [&] { interrupted.set_value(); });
       interrupted.get_future().wait();
     }
-    Log("draining: no more jobs are accepted");
+    log_("draining: no more jobs are accepted");
     service.Drain(config.drain_time);
     (*edges)->Drain(std::min(config.drain_time, kAnswerPatience));
-    Log("ended");
+    log_("ended");
     return ExitCode::kOk;
   }
 
   const ServeOptions& options_;
   Interrupts& interrupts_;
   const std::unique_ptr<Reporter> reporter_;
+  EventLog log_ = LogFrom(LogLevel::kInfo);
 };
 
 }  // namespace
@@ -201,6 +235,22 @@ CommandRun AddServe(CLI::App& app) {
   auto options = std::make_shared<ServeOptions>();
   AddText(app, {"-c,--config", "Configuration, see docs/serve.md (default: the embedded model on loopback)", "FILE"},
           options->config);
+  AddText(app,
+          {"--model", "Serve this model on this machine's CPU, without a configuration", "FOLDER|NAME",
+           /*required=*/false, /*may_be_empty=*/false, "--config"},
+          options->model);
+  AddText(app, {"--host", "Address of HTTP, in place of the configuration's (default: 127.0.0.1)", "ADDRESS"},
+          options->host);
+  AddText(app,
+          {"--port",
+           "Port of HTTP, in place of the configuration's; 0: any, without one of gRPC and admin too (default: 8080)",
+           "PORT"},
+          options->port);
+  AddText(app, {"--keys-file", "API keys, see `tessera keys`, in place of the configuration's", "FILE"},
+          options->keys_file);
+  AddFlag(app, "--allow-anonymous", "Serve without keys also those who are not on this machine",
+          options->allow_anonymous);
+  AddText(app, {"--log-level", "Least level of log lines: debug, info, warning, error", "LEVEL"}, options->log_level);
   AddText(app, {"--models-dir", "Further folders with models, separated by colons", "FOLDERS"}, options->model_folders);
   AddFlag(app, "--print-config", "Print the whole configuration with its defaults, and end", options->print_config);
   AddFlag(app, "--no-supervisor", "Serve in this process itself, which a crash ends", options->no_supervisor);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "runtime/utf8.h"
+#include "server/plain_json.h"
 
 namespace tessera {
 
@@ -16,7 +17,7 @@ inline boost::json::string JsonText(const std::string& text) {
 
 // One line, written at once.
 inline void PrintJsonLine(const boost::json::object& object) {
-  const std::string line = boost::json::serialize(object) + "\n";
+  const std::string line = PlainJson(object) + "\n";
   std::fwrite(line.data(), 1, line.size(), stdout);
   std::fflush(stdout);
 }

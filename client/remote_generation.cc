@@ -18,6 +18,7 @@
 #include "client/reporter.h"
 #include "runtime/steady_time.h"
 #include "server/digest.h"
+#include "server/plain_json.h"
 #include "server/service/image_request.h"
 
 namespace tessera {
@@ -86,7 +87,7 @@ absl::StatusOr<std::string> BodyOf(const GenerationRequest& request, const Remot
   status.Update(PutNumber(body, "skip_layer_start", request.skip_layer_start));
   status.Update(PutNumber(body, "skip_layer_stop", request.skip_layer_stop));
   if (!status.ok()) return status;
-  return boost::json::serialize(body);
+  return PlainJson(body);
 }
 
 Stage StageOf(const absl::Status& refused) {

@@ -37,7 +37,7 @@ std::optional<Ports> PortsIn(const std::string& line) {
 
 }  // namespace
 
-absl::StatusOr<int> SuperviseServer(Interrupts& interrupts, std::function<void(const std::string& text)> log) {
+absl::StatusOr<int> SuperviseServer(Interrupts& interrupts, EventLog log) {
   Ports ports = {};
   Supervisor supervisor({.message = [&] { return absl::StrJoin(ports, " "); },
                          .said =

@@ -13,6 +13,7 @@
 #include "server/config/yaml_document.h"
 #include "server/config/yaml_reader.h"
 #include "server/generation_request.h"
+#include "server/log_line.h"
 #include "server/small_file.h"
 
 namespace tessera {
@@ -107,7 +108,8 @@ absl::Status ReadGroup(const YAML::Node& node, const std::string& path, GroupCon
 
 void ReadGroups(YamlMapping& document, std::vector<GroupConfig>& groups) {
   const YAML::Node node = document.Take("groups");
-  if (!node.IsDefined() || !node.IsSequence() || node.size() == 0) {
+  if (!node.IsDefined()) return groups.push_back(GroupConfig());
+  if (!node.IsSequence() || node.size() == 0) {
     return document.Fail("groups", "is missing or empty; legal is a list such as [{model: emoji}]");
   }
   if (node.size() > static_cast<size_t>(kMaxGroups)) {
@@ -175,6 +177,8 @@ absl::StatusOr<ServerConfig> ReadDocument(const YAML::Node& node) {
   ReadLimits(document, config.limits);
   document.ReadName("certify", {"auto", "require", "off"}, config.certify);
   document.ReadName("ready_when", {"groups", "durable"}, config.ready_when);
+  document.Read("openai_names", config.openai_names);
+  document.ReadName("log_level", LogLevelNames(), config.log_level);
   document.Read("data_folder", config.data_folder);
   document.Read("retention", config.retention);
   document.ReadInteger("retention_bytes", 0, int64_t{1} << 60, config.retention_bytes);
@@ -217,7 +221,31 @@ void Write(YAML::Emitter& out, const char* key, const ListenConfig& listener) {
   out << YAML::EndMap;
 }
 
+void WriteGroups(YAML::Emitter& out, const std::vector<GroupConfig>& groups) {
+  out << YAML::Key << "groups" << YAML::Value << YAML::BeginSeq;
+  for (const GroupConfig& group : groups) {
+    out << YAML::BeginMap;
+    Write(out, "model", group.model);
+    Write(out, "name", group.name);
+    Write(out, "aliases", group.aliases);
+    Write(out, "layout", group.layout);
+    Write(out, "devices", group.devices);
+    Write(out, "dtype", group.dtype);
+    Write(out, "count", group.count);
+    Write(out, "threads", group.threads);
+    Write(out, "text_encoders", group.text_encoders);
+    Write(out, "autoencoder", group.autoencoder);
+    WriteFlag(out, "stream_blocks", group.stream_blocks);
+    out << YAML::EndMap;
+  }
+  out << YAML::EndSeq;
+}
+
 }  // namespace
+
+bool IsDefaultGroup(const std::vector<GroupConfig>& groups) {
+  return groups == std::vector<GroupConfig>{GroupConfig()};
+}
 
 bool IsLoopbackAddress(absl::string_view address) {
   return address == "localhost" || address == "::1" || absl::StartsWith(address, "127.");
@@ -238,6 +266,12 @@ absl::StatusOr<ServerConfig> ReadServerConfig(absl::string_view yaml) {
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(absl::StrCat("the configuration is not readable at line ", error.mark.line + 1));
   }
+}
+
+absl::Status CheckServerConfig(const ServerConfig& config) {
+  YamlMapping document(YAML::Node(YAML::NodeType::Null), "");
+  CheckExposure(document, config);
+  return document.Finish();
 }
 
 absl::StatusOr<ServerConfig> LoadServerConfig(const std::string& path) {
@@ -275,25 +309,12 @@ std::string ServerConfigText(const ServerConfig& config) {
   Write(out, "body_time", config.limits.body_time);
   Write(out, "idle_time", config.limits.idle_time);
   Write(out, "write_time", config.limits.write_time);
-  out << YAML::EndMap << YAML::Key << "groups" << YAML::Value << YAML::BeginSeq;
-  for (const GroupConfig& group : config.groups) {
-    out << YAML::BeginMap;
-    Write(out, "model", group.model);
-    Write(out, "name", group.name);
-    Write(out, "aliases", group.aliases);
-    Write(out, "layout", group.layout);
-    Write(out, "devices", group.devices);
-    Write(out, "dtype", group.dtype);
-    Write(out, "count", group.count);
-    Write(out, "threads", group.threads);
-    Write(out, "text_encoders", group.text_encoders);
-    Write(out, "autoencoder", group.autoencoder);
-    WriteFlag(out, "stream_blocks", group.stream_blocks);
-    out << YAML::EndMap;
-  }
-  out << YAML::EndSeq;
+  out << YAML::EndMap;
+  if (!IsDefaultGroup(config.groups)) WriteGroups(out, config.groups);
   Write(out, "certify", config.certify);
   Write(out, "ready_when", config.ready_when);
+  WriteFlag(out, "openai_names", config.openai_names);
+  Write(out, "log_level", config.log_level);
   Write(out, "data_folder", config.data_folder);
   Write(out, "retention", config.retention);
   Write(out, "retention_bytes", config.retention_bytes);

@@ -1,5 +1,5 @@
-// tessera.yaml: how `tessera serve` is set up. Every key has a default but `groups`; unknown keys and keys given twice
-// are refused, with the line, the legal keys and the nearest one.
+// tessera.yaml: how `tessera serve` is set up. Every key has a default; unknown keys and keys given twice are refused,
+// with the line, the legal keys and the nearest one.
 //
 // Reading checks what can be checked without looking at a disk, a model or a device. Pure functions.
 #pragma once
@@ -33,7 +33,7 @@ struct TlsConfig {
 
 // count replicas of one layout of one model.
 struct GroupConfig {
-  std::string model;                 // folder or known name
+  std::string model;                 // folder or known name; empty: the default model
   std::string name;                  // what requests call it; empty: as the folder is called
   std::vector<std::string> aliases;  // what they may call it too
   std::string layout = "auto";
@@ -79,9 +79,11 @@ struct ServerConfig {
   };
   Limits limits;
 
-  std::vector<GroupConfig> groups;
+  std::vector<GroupConfig> groups;    // without the key: one of the default model on this machine
   std::string certify = "auto";       // auto, require, off
   std::string ready_when = "groups";  // groups: every model has a warm group; durable: jobs can be accepted
+  bool openai_names = true;           // the first model answers to the names of OpenAI's image models
+  std::string log_level = "info";     // debug, info, warning, error: lines below it are not written
   std::string data_folder = "tessera-data";
   absl::Duration retention = absl::Hours(24);  // of ended jobs and their images
   int64_t retention_bytes = 0;                 // of those images; the oldest jobs go first; 0: no bound
@@ -94,10 +96,17 @@ struct ServerConfig {
 // INVALID_ARGUMENT with the line, the key, the value and what is legal.
 absl::StatusOr<ServerConfig> ReadServerConfig(absl::string_view yaml);
 
-// The same of a file; NOT_FOUND where it cannot be opened.
+// What only makes sense together: the errors of ReadServerConfig for a configuration that was changed afterwards,
+// without a line.
+absl::Status CheckServerConfig(const ServerConfig& config);
+
+// ReadServerConfig of a file; NOT_FOUND where it cannot be opened.
 absl::StatusOr<ServerConfig> LoadServerConfig(const std::string& path);
 
-// Every key with its value, as YAML that reads back as `config`.
+// Whether it is what stands for the missing key.
+bool IsDefaultGroup(const std::vector<GroupConfig>& groups);
+
+// Every key with its value, as YAML that reads back as `config`; no `groups` where it is the default.
 std::string ServerConfigText(const ServerConfig& config);
 
 // Whether only this machine reaches the address.

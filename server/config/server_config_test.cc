@@ -69,6 +69,29 @@ groups: [{model: "a: \"b\" # c", aliases: [x, y], count: 3}, {model: d}]
   EXPECT_EQ(*again, *config);
 }
 
+TEST(ServerConfigTest, WithoutGroupsThereIsOneOfTheDefaultModelOnThisMachine) {
+  for (const char* yaml : {"", "# nothing\n", "listen: {http: {port: 8000}}\n"}) {
+    SCOPED_TRACE(yaml);
+    const absl::StatusOr<ServerConfig> config = ReadServerConfig(yaml);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_TRUE(IsDefaultGroup(config->groups));
+    EXPECT_EQ(config->groups[0].model, "");
+    EXPECT_THAT(config->groups[0].devices, ElementsAre("cpu"));
+    const absl::StatusOr<ServerConfig> again = ReadServerConfig(ServerConfigText(*config));
+    ASSERT_TRUE(again.ok()) << again.status() << ServerConfigText(*config);
+    EXPECT_EQ(*again, *config);
+  }
+}
+
+TEST(ServerConfigTest, AChangedConfigurationIsHeldToWhatAFileIs) {
+  ServerConfig config = *ReadServerConfig("");
+  EXPECT_TRUE(CheckServerConfig(config).ok());
+  config.http.address = "0.0.0.0";
+  EXPECT_THAT(std::string(CheckServerConfig(config).message()), HasSubstr("without API keys"));
+  config.allow_anonymous = true;
+  EXPECT_TRUE(CheckServerConfig(config).ok());
+}
+
 TEST(ServerConfigTest, AnUnknownKeyIsRefusedWithItsLineAndTheNearestLegalOne) {
   EXPECT_THAT(ErrorOf("groups: [{model: emoji}]\nretantion: 1h\n"),
               AllOf(HasSubstr("'retantion'"), HasSubstr("did you mean 'retention'?"), HasSubstr("line 2")));
@@ -129,7 +152,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"origins: [images.example]", "legal are origins"}, BadConfig{"public_url: images.example", "a URL"},
         BadConfig{"retention: 24", "duration above 0 with its unit"}, BadConfig{"retention: -1h", "duration above 0"},
         BadConfig{"retention: inf", "duration above 0"}, BadConfig{"retention_bytes: -1", "retention_bytes"},
-        BadConfig{"certify: never", "legal are auto, require, off"}, BadConfig{"limits: 3", "limits is not a mapping"},
+        BadConfig{"certify: never", "legal are auto, require, off"},
+        BadConfig{"log_level: loud", "legal are debug, info, warning, error"},
+        BadConfig{"openai_names: 1", "true and false"}, BadConfig{"limits: 3", "limits is not a mapping"},
         BadConfig{"limits: {connections: 1e3}", "a whole number"},
         BadConfig{"limits: {queued_device_seconds: .nan}", "a number from 0"},
         BadConfig{"data_folder: ''", "data_folder is empty"}, BadConfig{"? [a]\n: b", "a key that is no text"},

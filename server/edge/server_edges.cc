@@ -1,14 +1,22 @@
 #include "server/edge/server_edges.h"
 
+#include <algorithm>
+#include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/edge/connection_metrics.h"
+#include "server/edge/descriptor_shares.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/admin_handler.h"
 #include "server/http/api_handler.h"
 #include "server/http/http_server.h"
+#include "server/service/call_log.h"
 #include "server/service/call_metrics.h"
+#include "server/service/process_metrics.h"
 
 namespace tessera {
 namespace {
@@ -51,20 +59,27 @@ class Edges final : public ServerEdges {
         gate_(std::move(keys)),
         api_(service, gate_, ApiOptionsOf(config)),
         admin_handler_(
-            service, HostRulesOf(config, config.admin), [this] { return metrics_.Text(); },
+            service, HostRulesOf(config, config.admin), [this] { return MetricsText(); },
             [this](const CallRecord& record) { Record(record); }) {}
 
   absl::Status Listen(std::shared_ptr<TlsCertificates> tls) {
     if (config_.http.enabled) {
       HttpServerOptions options = HttpOptionsOf(config_, config_.http);
+      options.limits.highest_descriptor = [] { return SharesOf(MostDescriptors()).http; };
       options.tls = std::move(tls);
       auto server = HttpServer::Start(options, api_);
       if (!server.ok()) return server.status();
+      const std::lock_guard lock(listeners_mutex_);
       http_ = *std::move(server);
     }
     if (config_.admin.enabled) {
-      auto server = HttpServer::Start(HttpOptionsOf(config_, config_.admin), admin_handler_);
+      HttpServerOptions options = HttpOptionsOf(config_, config_.admin);
+      const auto most = static_cast<size_t>(SharesOf(MostDescriptors()).admin_connections);
+      options.limits.connections = std::min(options.limits.connections, most);
+      options.limits.highest_descriptor = [] { return SharesOf(MostDescriptors()).admin; };
+      auto server = HttpServer::Start(options, admin_handler_);
       if (!server.ok()) return server.status();
+      const std::lock_guard lock(listeners_mutex_);
       admin_ = *std::move(server);
     }
     if (config_.grpc.enabled) {
@@ -104,18 +119,31 @@ class Edges final : public ServerEdges {
     return options;
   }
 
+  std::string MetricsText() const {
+    std::vector<std::pair<std::string, HttpConnectionCounts>> listeners;
+    {
+      const std::lock_guard lock(listeners_mutex_);
+      if (http_ != nullptr) listeners.emplace_back("http", http_->counts());
+      if (admin_ != nullptr) listeners.emplace_back("admin", admin_->counts());
+    }
+    return absl::StrCat(metrics_.Text(), ConnectionMetricsText(listeners), ProcessMetricsText(),
+                        BuildInfoText(service_.Info().version));
+  }
+
   void Record(const CallRecord& record) {
     metrics_.Record(record);
-    if (reports_.call) reports_.call(CallLogLine(record, absl::Now()));
+    if (reports_.call) reports_.call(call_log_.LineOf(record));
   }
 
   const ServerConfig config_;
   ImageService& service_;
   const EdgeReports reports_;
   CallMetrics metrics_;
+  CallLog call_log_;
   CallGate gate_;
   ApiHandler api_;
   AdminHandler admin_handler_;
+  mutable std::mutex listeners_mutex_;  // a scrape may come while the listeners start
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> admin_;
   std::unique_ptr<GrpcServer> grpc_;
@@ -128,8 +156,8 @@ absl::StatusOr<std::unique_ptr<ServerEdges>> ServerEdges::Start(const ServerConf
   const auto reporting = [log = reports.log](const std::string& what) {
     return [log, what](const absl::Status& status) {
       if (!log) return;
-      log(status.ok() ? absl::StrCat(what, " were read again")
-                      : absl::StrCat(what, " stay as they were: ", status.message()));
+      if (status.ok()) return log(absl::StrCat(what, " were read again"));
+      log({LogLevel::kError, absl::StrCat(what, " stay as they were: ", std::string(status.message()))});
     };
   };
   std::unique_ptr<ApiKeys> keys;

@@ -10,16 +10,17 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/config/server_config.h"
+#include "server/log_line.h"
 #include "server/service/api_keys.h"
 #include "server/service/image_service.h"
 
 namespace tessera {
 
 struct EdgeReports {
-  std::function<void(const std::string& line)> call;   // one line of JSON for each call of HTTP or gRPC
+  EventLog call;                                       // each call of HTTP or gRPC
   std::function<void(const ApiKeys::Shares&)> shares;  // of the keys, at the start and when they were read again
   // Keys or certificates were read again, or could not be; a listener listens anew.
-  std::function<void(const std::string& message)> log;
+  EventLog log;
 };
 
 class ServerEdges {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/http/http_test_client.h"
+#include "server/log_line.h"
 #include "server/service/fake_image_service.h"
 
 namespace tessera {
@@ -30,9 +31,9 @@ TEST(ServerEdgesTest, EveryListenerOfTheConfigurationAnswersAndCallsAreLoggedAnd
   FakeImageService service;
   std::mutex mutex;
   std::vector<std::string> lines;
-  auto edges = ServerEdges::Start(AnyPorts(), service, {.call = [&](const std::string& line) {
+  auto edges = ServerEdges::Start(AnyPorts(), service, {.call = [&](const LogLine& line) {
                                     const std::lock_guard lock(mutex);
-                                    lines.push_back(line);
+                                    lines.push_back(LogText(line, absl::Now()));
                                   }});
   ASSERT_TRUE(edges.ok()) << edges.status();
   EXPECT_NE((*edges)->grpc_port(), 0);
@@ -59,9 +60,9 @@ TEST(ServerEdgesTest, CallsThatCannotBeReadAndThoseOfAdminAreLoggedAndCountedToo
   FakeImageService service;
   std::mutex mutex;
   std::vector<boost::json::object> lines;
-  auto edges = ServerEdges::Start(AnyPorts(), service, {.call = [&](const std::string& line) {
+  auto edges = ServerEdges::Start(AnyPorts(), service, {.call = [&](const LogLine& line) {
                                     const std::lock_guard lock(mutex);
-                                    lines.push_back(boost::json::parse(line).as_object());
+                                    lines.push_back(line.fields);
                                   }});
   ASSERT_TRUE(edges.ok()) << edges.status();
   struct Case {
@@ -103,6 +104,23 @@ TEST(ServerEdgesTest, CallsThatCannotBeReadAndThoseOfAdminAreLoggedAndCountedToo
     return Text(line, "request_id") == "scrape-1" && Text(line, "protocol") == "admin" &&
            Text(line, "route") == "/metrics";
   }));
+}
+
+TEST(ServerEdgesTest, ConnectionsTheProcessAndTheBuildAreAmongTheMetrics) {
+  FakeImageService service;
+  auto edges = ServerEdges::Start(AnyPorts(), service, {});
+  ASSERT_TRUE(edges.ok()) << edges.status();
+  HttpTestClient one((*edges)->http_port()), two((*edges)->http_port()), admin((*edges)->admin_port());
+  for (HttpTestClient* client : {&one, &two}) ASSERT_EQ(client->Call("GET", "/livez").status, 200);
+  const std::string metrics = admin.Call("GET", "/metrics").body;
+  for (const char* line :
+       {"\ntessera_connections{listener=\"http\"} 2\n", "\ntessera_connections{listener=\"admin\"} 1\n",
+        "\ntessera_connections_accepted_total{listener=\"http\"} 2\n",
+        "\ntessera_connections_closed_idle_total{listener=\"http\"} 0\n",
+        "\ntessera_connections_refused_total{listener=\"admin\"} 0\n", "\nprocess_open_fds ",
+        "\ntessera_build_info{version=\"", "\nprocess_resident_memory_bytes ", "\nprocess_cpu_seconds_total "}) {
+    EXPECT_TRUE(absl::StrContains(metrics, line)) << line << metrics;
+  }
 }
 
 TEST(ServerEdgesTest, AListenerThatIsOffHasNoPort) {

@@ -1,5 +1,8 @@
 #include "server/http/http_server.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
@@ -99,19 +102,36 @@ class Listener final : public HttpServer {
     error_code ignored;
     acceptor_.close(ignored);
     retry_.cancel();
+    waiting_.reset();
   }
 
   void Accept() {
     if (stopped_) return;
     acceptor_.async_accept(asio::make_strand(host_->context), [this](error_code error, tcp::socket socket) {
       if (stopped_) return;
-      if (error) {
-        if (error == asio::error::no_descriptors) MakeRoom();
-      } else if (Admit(std::move(socket))) {
-        return Accept();
-      }
+      if (!error) return Take(std::move(socket));
+      if (error == asio::error::no_descriptors) (void)MakeRoom();
       AcceptLater();
     });
+  }
+
+  // One with a descriptor beyond the bound waits until another has been closed, and takes its place.
+  void Take(tcp::socket socket) {
+    if (!IsBeyond(socket)) {
+      Admit(std::move(socket));
+      return Accept();
+    }
+    if (!MakeRoom()) {
+      CountRefused();
+      return Accept();
+    }
+    waiting_ = std::move(socket);
+    AcceptLater();
+  }
+
+  bool IsBeyond(tcp::socket& socket) const {
+    const auto& highest = options_.limits.highest_descriptor;
+    return highest && socket.native_handle() > highest();
   }
 
   // Once a connection has ended, or after a while.
@@ -123,15 +143,25 @@ class Listener final : public HttpServer {
     });
   }
   void AcceptAgain() {
-    if (!std::exchange(waits_for_room_, false)) return;
+    if (!std::exchange(waits_for_room_, false) || stopped_) return;
     retry_.cancel();
-    Accept();
+    if (!waiting_.has_value()) return Accept();
+    tcp::socket socket = *std::exchange(waiting_, std::nullopt);
+    TakeLowestDescriptor(socket);
+    Take(std::move(socket));
   }
 
-  // Whether there is a descriptor for the next one without one of those that are open being closed first.
-  bool Admit(tcp::socket socket) {
-    const auto& highest = options_.limits.highest_descriptor;
-    const bool beyond = highest && socket.native_handle() > highest();
+  void TakeLowestDescriptor(tcp::socket& socket) const {
+    const int lowest = fcntl(socket.native_handle(), F_DUPFD_CLOEXEC, 0);
+    if (lowest < 0) return;
+    error_code error;
+    const tcp protocol = acceptor_.local_endpoint(error).protocol();
+    close(socket.release(error));
+    socket.assign(protocol, lowest, error);
+    if (error) close(lowest);
+  }
+
+  void Admit(tcp::socket socket) {
     error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     std::shared_ptr<asio::ssl::context> tls;
@@ -139,12 +169,11 @@ class Listener final : public HttpServer {
     std::shared_ptr<HttpConnection> connection;
     {
       const std::lock_guard lock(mutex_);
-      if (closing_ || host_->draining()) return true;
-      const bool full = beyond || connections_.size() >= options_.limits.connections;
+      if (closing_ || host_->draining()) return;
       // Closing at once is all that costs nothing; it also tells a load balancer to go elsewhere.
-      if (full && !CloseLongestIdle()) {
+      if (connections_.size() >= options_.limits.connections && !CloseLongestIdle()) {
         ++counts_.refused;
-        return true;
+        return;
       }
       connection = HttpConnection::Create(host_, std::move(socket), std::move(tls),
                                           [this](HttpConnection* ended) { Forget(ended); });
@@ -152,12 +181,16 @@ class Listener final : public HttpServer {
       ++counts_.accepted;
     }
     connection->Start();
-    return !beyond;
   }
 
-  void MakeRoom() {
+  void CountRefused() {
     const std::lock_guard lock(mutex_);
-    (void)CloseLongestIdle();
+    ++counts_.refused;
+  }
+
+  bool MakeRoom() {
+    const std::lock_guard lock(mutex_);
+    return CloseLongestIdle();
   }
 
   // Under the lock; false where a request is under way on every connection.
@@ -213,8 +246,10 @@ class Listener final : public HttpServer {
   asio::steady_timer retry_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   uint16_t port_ = 0;
-  bool stopped_ = false;         // on the strand
-  bool waits_for_room_ = false;  // on the strand
+  bool stopped_ = false;  // on the strand
+  // On the strand.
+  bool waits_for_room_ = false;
+  std::optional<tcp::socket> waiting_;  // for its place
 
   mutable std::mutex mutex_;
   std::condition_variable ended_;

@@ -5,13 +5,13 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "server/plain_json.h"
 
 namespace tessera {
 namespace {
 
 using boost::json::array;
 using boost::json::object;
-using boost::json::serialize;
 using boost::json::value;
 
 template <typename T>
@@ -117,6 +117,7 @@ void AddAnswer(object& result, const AnswerContext& context) {
   result["quality"] = quality.empty() ? "auto" : quality;
   result["job"] = job.id;
   result["model"] = job.request.model;
+  if (!job.request.user.empty()) result["safety_identifier"] = job.request.user;
 }
 
 void AddPicture(object& result, const AnswerContext& context, const FinishedImage& image, const std::string& file) {
@@ -134,18 +135,18 @@ std::string ImageUrl(const std::string& base_url, const std::string& image) {
   return absl::StrCat(base_url, "/v1/images/", image);
 }
 
-std::string JobJson(const Job& job, const std::string& base_url) { return serialize(JobObject(job, base_url)); }
+std::string JobJson(const Job& job, const std::string& base_url) { return PlainJson(JobObject(job, base_url)); }
 
 std::string JobPageJson(const JobPage& page, const std::string& base_url) {
   array jobs;
   for (const Job& job : page.jobs) jobs.push_back(JobObject(job, base_url));
-  return serialize(object{{"object", "list"},
+  return PlainJson(object{{"object", "list"},
                           {"data", std::move(jobs)},
                           {"has_more", !page.next.empty()},
                           {"next", page.next.empty() ? value() : value(page.next)}});
 }
 
-std::string ModelJson(const ServedModel& model, absl::string_view name) { return serialize(ModelObject(model, name)); }
+std::string ModelJson(const ServedModel& model, absl::string_view name) { return PlainJson(ModelObject(model, name)); }
 
 std::string ModelListJson(const std::vector<ServedModel>& models) {
   array all;
@@ -153,7 +154,7 @@ std::string ModelListJson(const std::vector<ServedModel>& models) {
     all.push_back(ModelObject(model, model.id));
     for (const std::string& alias : model.aliases) all.push_back(ModelObject(model, alias));
   }
-  return serialize(object{{"object", "list"}, {"data", std::move(all)}});
+  return PlainJson(object{{"object", "list"}, {"data", std::move(all)}});
 }
 
 std::string ServerInfoJson(const ServerInfo& info) {
@@ -169,7 +170,7 @@ std::string ServerInfoJson(const ServerInfo& info) {
                             {"certificate", group.certificate},
                             {"restarts", group.restarts}});
   }
-  return serialize(object{{"version", info.version},
+  return PlainJson(object{{"version", info.version},
                           {"started_at", absl::ToUnixSeconds(info.started)},
                           {"queued_jobs", info.queued_jobs},
                           {"running_jobs", info.running_jobs},
@@ -190,7 +191,7 @@ std::string GenerationJson(const AnswerContext& context, const Job& done, const 
   AddAnswer(result, context);
   result["lossless"] = done.lossless;
   result["warnings"] = Texts(done.warnings);
-  return serialize(result);
+  return PlainJson(result);
 }
 
 std::string ServerSentEvent(absl::string_view name, absl::string_view data) {
@@ -207,7 +208,7 @@ std::string PartialImageJson(const AnswerContext& context, const PreviewEvent& p
   // A preview may be smaller than the image.
   result["size"] = SizeText(preview.width, preview.height);
   result["output_format"] = OutputFormatName(preview.format);
-  return serialize(result);
+  return PlainJson(result);
 }
 
 std::string CompletedJson(const AnswerContext& context, const FinishedImage& image, const std::string& file) {
@@ -221,7 +222,7 @@ std::string CompletedJson(const AnswerContext& context, const FinishedImage& ima
                            {"input_tokens", 0},
                            {"output_tokens", 0},
                            {"input_tokens_details", object{{"image_tokens", 0}, {"text_tokens", 0}}}};
-  return serialize(result);
+  return PlainJson(result);
 }
 
 std::string ErrorEvent(const HttpError& error) {
@@ -234,23 +235,23 @@ std::string JobEventText(const JobEvent& event, const std::string& base_url) {
 
     std::string operator()(const QueuedEvent& queued) const {
       return ServerSentEvent("queued",
-                             serialize(object{{"queue_position", queued.position},
+                             PlainJson(object{{"queue_position", queued.position},
                                               {"expected_wait_seconds", SecondsOrNull(queued.expected_wait)}}));
     }
     std::string operator()(const StartedEvent&) const { return ServerSentEvent("started", "{}"); }
     std::string operator()(const StepEvent& step) const {
       return ServerSentEvent(
-          "step", serialize(object{{"image_index", step.image}, {"step", step.step}, {"steps", step.steps}}));
+          "step", PlainJson(object{{"image_index", step.image}, {"step", step.step}, {"steps", step.steps}}));
     }
     std::string operator()(const PreviewEvent& preview) const {
-      return ServerSentEvent("preview", serialize(object{{"image_index", preview.image},
+      return ServerSentEvent("preview", PlainJson(object{{"image_index", preview.image},
                                                          {"partial_image_index", preview.preview},
                                                          {"size", SizeText(preview.width, preview.height)},
                                                          {"output_format", OutputFormatName(preview.format)},
                                                          {"b64_json", absl::Base64Escape(*preview.bytes)}}));
     }
     std::string operator()(const ImageEvent& image) const {
-      return ServerSentEvent("image", serialize(ImageObject(image.image, base_url)));
+      return ServerSentEvent("image", PlainJson(ImageObject(image.image, base_url)));
     }
     std::string operator()(const EndedEvent& ended) const {
       return ServerSentEvent(JobStateName(ended.job.state), JobJson(ended.job, base_url));

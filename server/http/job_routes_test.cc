@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "server/http/admin_handler.h"
 #include "server/http/api_fixture.h"
+#include "server/service/call_log.h"
 #include "server/service/call_metrics.h"
 
 namespace tessera {
@@ -223,7 +224,7 @@ TEST(JobRoutesTest, TheRecordOfACallNamesRouteStatusAndJobButNoPrompt) {
   EXPECT_EQ(records[0].tenant, "anonymous");
   EXPECT_EQ(records[1].status, 404);
   for (const CallRecord& record : records) {
-    EXPECT_THAT(CallLogLine(record, absl::UnixEpoch()), ::testing::Not(HasSubstr("secret")));
+    EXPECT_THAT(LogText(CallLog().LineOf(record), absl::UnixEpoch()), ::testing::Not(HasSubstr("secret")));
   }
 }
 

@@ -27,7 +27,4 @@ struct CallRecord {
 
 using CallRecorder = std::function<void(const CallRecord&)>;
 
-// One line of JSON.
-std::string CallLogLine(const CallRecord& record, absl::Time now);
-
 }  // namespace tessera

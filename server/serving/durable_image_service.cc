@@ -115,7 +115,11 @@ absl::Status DurableImageService::AddGroups() {
                           absl::StrCat("model ", group.name, ": ", std::string(layout.status().message())));
     }
     if (FindServed(group.name) == nullptr) {
-      models_.push_back({.id = group.name, .aliases = group.aliases, .description = description, .added = started_});
+      models_.push_back({.id = group.name,
+                         .aliases = group.aliases,
+                         .answers_to_openai_names = options_.openai_names && models_.empty(),
+                         .description = description,
+                         .added = started_});
       scheduler_.SetModel(group.name, CostOf(description, static_cast<int32_t>(ElementBytes(group.load.dtype))));
     }
     GroupRunnerOptions runner = {.model_name = group.name,
@@ -155,9 +159,9 @@ absl::Status DurableImageService::AddGroups() {
 absl::Status DurableImageService::Open() {
   if (absl::Status made = MakePrivateFolder(options_.data_folder); !made.ok()) return made;
   if (ReadersOfDataFolder(options_.data_folder) != Readers::kOwner) {
-    options_.log(
-        "other users of this machine can read prompts and pictures in the data folder; `tessera doctor` says how "
-        "to end that");
+    options_.log({LogLevel::kWarning,
+                  "other users of this machine can read prompts and pictures in the data folder; `tessera doctor` says "
+                  "how to end that"});
   }
   owner_ = OwnerOf(options_.data_folder);
   if (absl::Status added = AddGroups(); !added.ok()) return added;
@@ -170,7 +174,7 @@ absl::Status DurableImageService::Open() {
        .retention_bytes = options_.retention_bytes,
        .patience = kStorePatience,
        .at_point = options_.at_point,
-       .on_storage = [log = options_.log](const StorageTrouble& trouble) { log(StorageLogText(trouble)); }});
+       .on_storage = [log = options_.log](const StorageTrouble& trouble) { log(StorageLogLine(trouble)); }});
   if (!store.ok()) return store.status();
   store_ = *std::move(store);
   RemoveLeftovers();
@@ -186,6 +190,10 @@ absl::Status DurableImageService::Open() {
       Enqueue(queued, /*ticket=*/0);
     } else {
       orphans.emplace_back(queued.id, fits);
+      options_.log(
+          {LogLevel::kWarning,
+           absl::StrCat("image ", queued.index, " of job ", queued.job, " is given up: ", std::string(fits.message())),
+           {{"job", queued.job}, {"image_index", queued.index}, {"tenant", queued.tenant}, {"model", request.model}}});
     }
   });
   if (!recovery.ok()) return recovery.status();

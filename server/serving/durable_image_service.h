@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "server/jobs/clock.h"
 #include "server/jobs/job_store.h"
+#include "server/log_line.h"
 #include "server/scheduling/request_scheduler.h"
 #include "server/service/image_service.h"
 #include "server/service/task_pool.h"
@@ -63,7 +64,8 @@ struct DurableServiceOptions {
   std::function<HostMemory()> host_memory;          // for groups on the CPU; null: not known, nothing is refused for it
   AtPoint at_point;                                 // of the job store and of the groups' records; may be empty
   TraceFile* trace = nullptr;                       // outlives the service
-  std::function<void(const std::string&)> log;      // what operators should know, one line each
+  bool openai_names = true;                         // the first model answers to the names of OpenAI's image models
+  EventLog log;                                     // what operators should know
 };
 
 class DurableImageService final : public ImageService, private GroupOwner {
@@ -173,8 +175,9 @@ class DurableImageService final : public ImageService, private GroupOwner {
   void EnqueueAgain(LiveTask& task);
   // The store did not take what became of the task; one that was cancelled is over with that.
   void ForgetIfCancelled(TaskId task);
-  // The task has ended in the store: watchers are told.
-  void TellEnded(TaskId task, const std::string& outcome);
+  // The task has ended in the store: watchers are told, and the log where it failed.
+  void TellEnded(TaskId task, const std::string& outcome, const absl::Status& error = absl::OkStatus());
+  void LogFailure(const LiveTask& task, const std::string& outcome, const absl::Status& error) const;
   void GiveUp(const std::vector<TaskId>& tasks, const absl::Status& reason, bool blame);
   void TellQueuePositions();
   void KeepHouse();

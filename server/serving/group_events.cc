@@ -135,7 +135,7 @@ void DurableImageService::GiveUp(const std::vector<TaskId>& tasks, const absl::S
     if (verdict.state == TaskState::kQueued) {
       task->plan.alone = verdict.blame.alone;
     } else {
-      TellEnded(verdict.attempt.task, verdict.state == TaskState::kQuarantined ? "quarantined" : "cancelled");
+      TellEnded(verdict.attempt.task, verdict.state == TaskState::kQuarantined ? "quarantined" : "cancelled", reason);
     }
   }
 }
@@ -174,7 +174,7 @@ absl::StatusOr<RunnableTask> DurableImageService::Claim(GroupId group, TaskId id
     if (!cancelled && (!absl::IsDataLoss(claimed.status()) || !store_->can_write())) {
       Lose(id, claimed.status());
     } else if (task != nullptr) {
-      TellEnded(id, cancelled ? "cancelled" : "failed");
+      TellEnded(id, cancelled ? "cancelled" : "failed", claimed.status());
     }
     return claimed.status();
   }
@@ -291,7 +291,7 @@ void DurableImageService::FailTask(const TaskAttempt& attempt, const absl::Statu
   if (IsOthersBusiness(kept)) return ForgetIfCancelled(attempt.task);
   if (!kept.ok()) return Lose(attempt.task, error);
   const std::lock_guard lock(mutex_);
-  TellEnded(attempt.task, "failed");
+  TellEnded(attempt.task, "failed", error);
 }
 
 void DurableImageService::FailWaiting(TaskId task, const absl::Status& error) {
@@ -299,7 +299,7 @@ void DurableImageService::FailWaiting(TaskId task, const absl::Status& error) {
   if (IsOthersBusiness(kept)) return;
   if (!kept.ok()) return Lose(task, error);
   const std::lock_guard lock(mutex_);
-  TellEnded(task, "failed");
+  TellEnded(task, "failed", error);
 }
 
 void DurableImageService::ForgetIfCancelled(TaskId id) {
@@ -307,9 +307,31 @@ void DurableImageService::ForgetIfCancelled(TaskId id) {
   if (const LiveTask* task = live_.Find(id); task != nullptr && task->cancelled) Forget(id, "cancelled");
 }
 
-void DurableImageService::TellEnded(TaskId id, const std::string& outcome) {
+// A caller who left a job is told only when he asks; an operator here.
+void DurableImageService::LogFailure(const LiveTask& task, const std::string& outcome,
+                                     const absl::Status& error) const {
+  const bool defect = outcome == "quarantined" || absl::IsInternal(error) || absl::IsUnknown(error) ||
+                      absl::IsDataLoss(error) || absl::IsUnavailable(error);
+  const std::string reason(error.message());
+  LogLine line(defect ? LogLevel::kError : LogLevel::kWarning,
+               absl::StrCat("image ", task.image.index, " of job ", task.image.job, " is ", outcome, ": ", reason),
+               {{"job", task.image.job},
+                {"image_index", task.image.index},
+                {"outcome", outcome},
+                {"error", absl::StatusCodeToString(error.code())},
+                {"reason", reason},
+                {"tenant", task.plan.key},
+                {"model", task.plan.shape.model},
+                {"traceparent", task.image.trace_parent}});
+  if (task.group != 0) line.fields["group"] = groups_[static_cast<size_t>(task.group - 1)].name;
+  line.event = "image_failed";
+  options_.log(line);
+}
+
+void DurableImageService::TellEnded(TaskId id, const std::string& outcome, const absl::Status& error) {
   const LiveTask* task = live_.Find(id);
   if (task == nullptr) return;
+  if (!task->cancelled && (outcome == "failed" || outcome == "quarantined")) LogFailure(*task, outcome, error);
   if (!task->cancelled) metrics_.CountImage(outcome);  // or it is counted already
   const std::string job = task->image.job, tenant = task->plan.key;
   Forget(id, outcome);

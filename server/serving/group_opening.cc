@@ -19,8 +19,9 @@ constexpr absl::Duration kAdoptionPatience = absl::Seconds(5);
 void GroupRunner::GiveUpLayout(const std::string& reason) {
   if (layout() == Layout()) return;
   const absl::Status revoked = CertificateFolder(options_.certificates).Revoke(subject_);
-  log_(absl::StrCat("group ", options_.name, ": layout ", subject_.layout, " is given up, one rank goes on: ", reason,
-                    revoked.ok() ? "" : absl::StrCat("; ", std::string(revoked.message()))));
+  log_({LogLevel::kError,
+        absl::StrCat("group ", options_.name, ": layout ", subject_.layout, " is given up, one rank goes on: ", reason,
+                     revoked.ok() ? "" : absl::StrCat("; ", std::string(revoked.message())))});
   std::lock_guard<std::mutex> lock(mutex_);
   layout_ = Layout();
 }
@@ -62,7 +63,10 @@ absl::Status GroupRunner::CheckLayout() {
   const VerificationHost host = {.open = open,
                                  .tell = [this](const std::string& text) { SetState("certifying", text); }};
   const absl::StatusOr<bool> certified =
-      Certify(request, *subject, options_.certify, CertificateFolder(options_.certificates), host, log_);
+      Certify(request, *subject, options_.certify, CertificateFolder(options_.certificates), host,
+              [this](const std::string& warning) {
+                log_({LogLevel::kWarning, warning});
+              });
   if (!certified.ok()) return certified.status();
   std::lock_guard<std::mutex> lock(mutex_);
   certified_ = *certified;

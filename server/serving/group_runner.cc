@@ -14,11 +14,15 @@ constexpr absl::Duration kHealthy = absl::Minutes(5);
 
 }  // namespace
 
-GroupRunner::GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner,
-                         std::function<void(const std::string&)> log)
+GroupRunner::GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner, EventLog log)
     : options_(options),
       owner_(owner),
-      log_(std::move(log)),
+      log_([log = std::move(log), name = options.name, model = options.model_name](LogLine line) {
+        line.event = "group";
+        line.fields["group"] = name;
+        line.fields["model"] = model;
+        log(line);
+      }),
       layout_(options.layout),
       record_(options.records, options.name),
       trace_(options.trace, options.name, options.layout.ranks()),
@@ -53,7 +57,12 @@ void GroupRunner::SetState(const std::string& state, const std::string& reason) 
     state_ = state;
     reason_ = reason;
   }
-  log_(absl::StrCat("group ", options_.name, ": ", state, reason.empty() ? "" : ": ", reason));
+  const LogLevel level = state == "refused"                        ? LogLevel::kError
+                         : state == kRestarting && !reason.empty() ? LogLevel::kWarning
+                                                                   : LogLevel::kInfo;
+  log_({level,
+        absl::StrCat("group ", options_.name, ": ", state, reason.empty() ? "" : ": ", reason),
+        {{"state", state}, {"reason", reason}}});
 }
 
 std::string GroupRunner::State() const {

@@ -27,6 +27,7 @@
 #include "server/jobs/failpoint.h"
 #include "server/jobs/job_record.h"
 #include "server/layout_choice.h"
+#include "server/log_line.h"
 #include "server/scheduling/request_scheduler.h"
 #include "server/service/image_service.h"
 #include "server/serving/group_record.h"
@@ -97,7 +98,7 @@ struct GroupRunnerOptions {
 class GroupRunner {
  public:
   // `owner` outlives the runner. `log` is told what operators should know.
-  GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner, std::function<void(const std::string&)> log);
+  GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner, EventLog log);
   ~GroupRunner();  // as Stop
 
   // Kills the workers and ends the thread. Thread-safe, as the next ones are.
@@ -174,7 +175,7 @@ class GroupRunner {
 
   const GroupRunnerOptions options_;
   GroupOwner& owner_;
-  const std::function<void(const std::string&)> log_;
+  const EventLog log_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

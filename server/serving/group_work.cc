@@ -121,8 +121,9 @@ absl::StatusOr<bool> GroupRunner::MayShare(std::vector<TaskId>& tasks) {
     proven_batches_.insert(shape);
     return true;
   }
-  log_(absl::StrCat("group ", options_.name, ": ", tasks.size(), " images of ", shape.width, "x", shape.height,
-                    " change each other by ", distance, " in a batch; images of this size are made one by one"));
+  log_(LogLine(LogLevel::kWarning, absl::StrCat("group ", options_.name, ": ", tasks.size(), " images of ", shape.width,
+                                                "x", shape.height, " change each other by ", distance,
+                                                " in a batch; images of this size are made one by one")));
   owner_.OnBatchDiffers(options_.id, tasks);
   return false;
 }

@@ -40,15 +40,21 @@ absl::Status StorageErrorForCaller(StorageState state) {
   return ForCaller("storage_unavailable", "the disk of the server reports errors");
 }
 
-std::string StorageLogText(const StorageTrouble& trouble) {
+LogLine StorageLogLine(const StorageTrouble& trouble) {
+  const std::string state(kStorageStates.at(static_cast<size_t>(trouble.state)));
+  LogLine line(LogLevel::kError, "", {{"state", state}});
+  line.event = "storage";
   if (trouble.state == StorageState::kOk) {
-    return absl::StrCat("storage: ok again after ",
-                        absl::FormatDuration(absl::Trunc(trouble.duration, absl::Milliseconds(1))),
-                        "; jobs are accepted");
+    line.level = LogLevel::kInfo;
+    line.text = absl::StrCat("storage: ok again after ",
+                             absl::FormatDuration(absl::Trunc(trouble.duration, absl::Milliseconds(1))),
+                             "; jobs are accepted");
+    line.fields["seconds"] = absl::ToDoubleSeconds(trouble.duration);
+    return line;
   }
-  return absl::StrCat("storage: ", std::string(kStorageStates.at(static_cast<size_t>(trouble.state))), ": ",
-                      std::string(trouble.failure.message()), "; no jobs are accepted",
-                      trouble.state == StorageState::kDamaged ? " by this process any more" : " and results wait");
+  line.text = absl::StrCat("storage: ", state, ": ", std::string(trouble.failure.message()), "; no jobs are accepted",
+                           trouble.state == StorageState::kDamaged ? " by this process any more" : " and results wait");
+  return line;
 }
 
 }  // namespace tessera

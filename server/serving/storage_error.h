@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "server/jobs/storage_health.h"
+#include "server/log_line.h"
 
 namespace tessera {
 
@@ -19,6 +20,6 @@ absl::Status StorageErrorForCaller(const absl::Status& status);
 absl::Status StorageErrorForCaller(StorageState state);
 
 // The line of the log for its beginning, its change or its end.
-std::string StorageLogText(const StorageTrouble& trouble);
+LogLine StorageLogLine(const StorageTrouble& trouble);
 
 }  // namespace tessera

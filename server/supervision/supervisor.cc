@@ -152,8 +152,8 @@ absl::StatusOr<int> Supervisor::Run() {
       return absl::InternalError(absl::StrCat(what, " before it served"));
     }
     const absl::Duration pause = PauseBeforeRestart(crashes);
-    options_.log(absl::StrCat(what, "; it is started again",
-                              pause > absl::ZeroDuration() ? absl::StrCat(" in ", absl::FormatDuration(pause)) : ""));
+    const std::string when = pause > absl::ZeroDuration() ? absl::StrCat(" in ", absl::FormatDuration(pause)) : "";
+    options_.log({LogLevel::kError, absl::StrCat(what, "; it is started again", when), {{"signal", signal}}});
     absl::SleepFor(pause);
   }
 }

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/log_line.h"
 
 namespace tessera {
 
@@ -26,7 +27,7 @@ struct SupervisorOptions {
   std::function<std::string()> message;
   // A line of the child's standard output, without its end.
   std::function<void(const std::string& line)> said;
-  std::function<void(const std::string& text)> log;
+  EventLog log;
 };
 
 class Supervisor {

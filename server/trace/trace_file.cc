@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/utf8.h"
+#include "server/plain_json.h"
 #include "server/service/call_ids.h"
 
 namespace tessera {
@@ -87,14 +88,14 @@ void TraceFile::WriteBytes(const std::string& bytes) {
 
 void TraceFile::Write(const boost::json::object& event) {
   if (file_ < 0) return;
-  const std::string line = boost::json::serialize(event);
+  const std::string line = PlainJson(event);
   if (bytes_ + line.size() + sizeof(kLastLine) > max_bytes_) {
     Close();
     if (rename(path_.c_str(), (path_ + ".1").c_str()) != 0) {
       log_(absl::StrCat("the trace '", path_, "' begins again: ", std::strerror(errno)));
     }
     if (absl::Status opened = Open(); !opened.ok()) return log_(std::string(opened.message()));
-    for (const boost::json::object& name : names_) WriteBytes(Line(boost::json::serialize(name)));
+    for (const boost::json::object& name : names_) WriteBytes(Line(PlainJson(name)));
   }
   if (file_ >= 0) WriteBytes(Line(line));
 }

@@ -1,6 +1,7 @@
 // `tessera serve --fake-workers`: the whole server over workers that need no model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <filesystem>
 #include <fstream>
@@ -66,6 +67,32 @@ TEST_F(FakeWorkersTest, EveryNthJobKillsItsWorkersAndIsMadeByTheNextOnes) {
   TestServer& server = Start("step-time=0 die-every=2", {"{model: nowhere, layout: \"cfg=2\"}"});
   for (int i = 0; i < 2; ++i) EXPECT_EQ(server.Ended(server.Submit("apple")), "done");
   EXPECT_EQ(server.Group().at("restarts").to_number<int>(), 1);
+}
+
+TEST_F(FakeWorkersTest, AModelAndAPortAreEnoughWithoutAConfiguration) {
+  const TestFolder folder;
+  ChildOptions child = Command({"--fake-workers", "--fake-orders", "step-time=0", "--model", "elsewhere/sd3", "--host",
+                                "127.0.0.1", "--port", "0"});
+  child.folder = folder.path();
+  ChildProcess process(child);
+  ASSERT_TRUE(process.WaitForOutput("\n")) << process.errors();
+  const auto port = static_cast<uint16_t>(boost::json::parse(process.output()).at("http").as_int64());
+  EXPECT_THAT(HttpTestClient(port).Call("GET", "/v1/models").body, HasSubstr(R"("id":"sd3")"));
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+}
+
+TEST_F(FakeWorkersTest, WhatTheCommandLineChangesIsHeldToTheRulesOfTheConfiguration) {
+  const auto refused = [&](const std::vector<std::string>& arguments) {
+    ChildProcess process(Command(arguments));
+    EXPECT_NE(process.Wait(), 0);
+    return process.errors();
+  };
+  EXPECT_THAT(refused({"--host", "0.0.0.0", "--port", "0"}), HasSubstr("without API keys"));
+  EXPECT_THAT(refused({"--port", "65536"}), HasSubstr("port is 65536; valid values are 0 to 65535"));
+  EXPECT_THAT(refused({"--port", "eighty"}), HasSubstr("port"));
+  EXPECT_THAT(refused({"--log-level", "loud"}), HasSubstr("debug, info, warning, error"));
+  EXPECT_THAT(refused({"--model", "emoji", "--config", "tessera.yaml"}), HasSubstr("--config"));
 }
 
 TEST_F(FakeWorkersTest, PromptsAskForTrouble) {

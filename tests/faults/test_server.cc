@@ -73,7 +73,8 @@ std::unique_ptr<ChildProcess> TestServer::Launch() {
                         .folder = folder_.path(),
                         .environment = {{"PATH", "/usr/bin:/bin"},
                                         {"TESSERA_FAKE_WORKER", options_.orders},
-                                        {"XDG_RUNTIME_DIR", folder_ / "sockets"}}};
+                                        {"XDG_RUNTIME_DIR", folder_ / "sockets"}},
+                        .open_files = options_.open_files};
   child.environment.insert(options_.environment.begin(), options_.environment.end());
   if (options_.fake_workers) {
     child.arguments.push_back("--fake-workers");

@@ -70,6 +70,10 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
       const rlimit limit = {options.largest_file, options.largest_file};
       setrlimit(RLIMIT_FSIZE, &limit);
     }
+    if (options.open_files > 0) {
+      const rlimit limit = {options.open_files, options.open_files};
+      setrlimit(RLIMIT_NOFILE, &limit);
+    }
     dup2(pipe_ends[1], 1);
     dup2(errors_file_, 2);
     close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);  // sockets of a server in the test's own process

@@ -16,6 +16,7 @@ struct ChildOptions {
   std::string folder;                              // where it runs
   std::map<std::string, std::string> environment;  // all of it
   size_t largest_file = 0;                         // bytes it may write to one file; 0: any number
+  size_t open_files = 0;                           // that it may have, as `ulimit -n` says; 0: as many as this process
 };
 
 class ChildProcess {

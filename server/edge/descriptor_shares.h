@@ -1,0 +1,23 @@
+// How the descriptors that a process may have open are shared out among its listeners, so that connections can use up
+// neither what the server needs for its files and workers nor what an operator needs to look at it. Pure.
+//
+// The kernel gives every new descriptor the lowest free number. A listener that keeps none above its share therefore
+// leaves all those above to others, whatever they are used for.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera {
+
+// The highest number that a connection of each listener may keep. Between the two lie as many as admin may have
+// connections, and above both what is for files, pictures on their way to the disk, and workers that start.
+struct DescriptorShares {
+  int http = 0;
+  int admin = 0;
+  int admin_connections = 0;
+};
+
+// Of a process that may have `most` open.
+DescriptorShares SharesOf(int64_t most);
+
+}  // namespace tessera

@@ -1,0 +1,86 @@
+// A server that may have 64 files open, and peers that open more connections than that and say nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "tests/faults/test_server.h"
+
+namespace tessera {
+namespace {
+
+using Connections = std::vector<std::unique_ptr<HttpTestClient>>;
+
+class FewDescriptorsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(server_.Start());
+    server_.WaitUntilReady();
+  }
+
+  static void Open(uint16_t port, Connections& connections) {
+    for (int i = 0; i < 100; ++i) connections.push_back(std::make_unique<HttpTestClient>(port));
+  }
+
+  TestResponse Admin(const std::string& path) { return HttpTestClient(server_.admin_port()).Call("GET", path); }
+
+  // A figure of /metrics; -1: it is not there.
+  double Figure(const std::string& name) {
+    const std::string metrics = "\n" + Admin("/metrics").body;
+    const size_t at = metrics.find(absl::StrCat("\n", name, " "));
+    double value = -1;
+    if (at == std::string::npos) return value;
+    const size_t begin = at + name.size() + 2;
+    EXPECT_TRUE(absl::SimpleAtod(metrics.substr(begin, metrics.find('\n', begin) - begin), &value));
+    return value;
+  }
+
+  void ExpectServed() {
+    EXPECT_EQ(Admin("/livez").status, 200);
+    EXPECT_EQ(Admin("/readyz").status, 200);
+    EXPECT_EQ(Figure("process_max_fds"), 64);
+    EXPECT_LT(Figure("process_open_fds"), 64);
+    EXPECT_EQ(server_.Call("GET", "/v1/models").status, 200);
+    EXPECT_EQ(server_.Ended(server_.Submit("apple")), "done");
+  }
+
+  TestServer server_ = TestServer({.worker = FAKE_WORKER,
+                                   .orders = "step-time=0",
+                                   .fake_workers = true,
+                                   .groups = {"{model: nowhere}"},
+                                   .grpc = "{port: 0}",
+                                   .admin = "{port: 0}",
+                                   .open_files = 64});
+};
+
+TEST_F(FewDescriptorsTest, IdleConnectionsToHttpSilenceNeitherTheApiNorAdmin) {
+  Connections idle;
+  Open(server_.port(), idle);
+  ExpectServed();
+  EXPECT_GT(Figure("tessera_connections_closed_idle_total{listener=\"http\"}"), 50);
+}
+
+TEST_F(FewDescriptorsTest, IdleConnectionsToAdminSilenceNeitherTheApiNorAdmin) {
+  Connections idle;
+  Open(server_.admin_port(), idle);
+  ExpectServed();
+  EXPECT_GT(Figure("tessera_connections_closed_idle_total{listener=\"admin\"}"), 50);
+}
+
+TEST_F(FewDescriptorsTest, AWorkerThatDiesIsReplacedBesideIdleConnections) {
+  Connections idle;
+  Open(server_.port(), idle);
+  Open(server_.admin_port(), idle);
+  for (const pid_t worker : server_.Workers()) kill(worker, SIGKILL);
+  WaitUntil("another worker", [this] { return server_.Group().at("restarts").to_number<int>() == 1; });
+  server_.WaitUntilReady();
+  ExpectServed();
+}
+
+}  // namespace
+}  // namespace tessera
