@@ -33,6 +33,7 @@ std::optional<AddedToken> ReadToken(const Json* value) {
     token.strips_right = flag("rstrip");
     token.single_word = flag("single_word");
     token.normalized = flag("normalized");
+    token.special = flag("special");
   }
   if (token.text.empty()) return std::nullopt;
   return token;
@@ -82,11 +83,13 @@ size_t SkipWhiteSpace(std::string_view text, size_t begin) {
 }  // namespace
 
 absl::StatusOr<TokenNames> TokenNames::Parse(std::string_view config_json, const std::optional<std::string>& map_json,
+                                             const std::optional<std::string>& added_json,
                                              const std::string& component) {
   absl::StatusOr<ConfigReader> config =
       ConfigReader::FromText(config_json, absl::StrCat(component, "/tokenizer_config.json"));
   if (!config.ok()) return config.status();
   TokenNames names(*std::move(config));
+  names.stated_by_ = absl::StrCat(names.config_.name(), ": added_tokens_decoder");
   names.ReadStated();
   if (map_json) {
     const absl::StatusOr<ConfigReader> map =
@@ -95,7 +98,43 @@ absl::StatusOr<TokenNames> TokenNames::Parse(std::string_view config_json, const
     if (names.stated_.empty()) names.files_.push_back(map->json());
   }
   names.files_.push_back(names.config_.json());
+  if (added_json) {
+    absl::Status status = names.ReadAddedFile(*added_json, absl::StrCat(component, "/added_tokens.json"));
+    if (!status.ok()) return status;
+  }
   return names;
+}
+
+// An object that gives every token its id.
+absl::Status TokenNames::ReadAddedFile(const std::string& json, const std::string& name) {
+  const absl::StatusOr<Json> added = ParseJson(json, name);
+  if (!added.ok()) return added.status();
+  if (!added->is_object() || added->members().size() > kMostStated) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " is ", added->Describe(), "; it is an object of at most ",
+                                                   kMostStated, " members that gives every token its id"));
+  }
+  const bool may_add = config_.json().Find("added_tokens_decoder") == nullptr;
+  if (may_add) stated_by_ = name;
+  const std::set<std::string> named = NamedTokens();
+  std::set<int64_t> ids;
+  for (const JsonMember& member : added->members()) {
+    const std::optional<int64_t> id = member.value.AsInt();
+    if (member.key.empty() || !id || *id < 0 || *id > std::numeric_limits<int32_t>::max() || !ids.insert(*id).second) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": the id of ", Quote(member.key), " is ",
+                                                     member.value.Describe(), "; every token has an id of its own"));
+    }
+    const auto stated = stated_.find(member.key);
+    if (may_add) {
+      const bool special = named.contains(member.key);
+      stated_.emplace(member.key,
+                      AddedToken{.text = member.key, .id = *id, .normalized = !special, .special = special});
+    } else if (stated == stated_.end() || stated->second.id != *id) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, " gives ", Quote(member.key), " the id ", *id, ", which the added_tokens_decoder of ", config_.name(),
+          stated == stated_.end() ? " does not have" : " gives another one", "; make the two files agree"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 void TokenNames::ReadStated() {
@@ -127,6 +166,8 @@ int64_t TokenNames::ModelMaxLength() {
   return length < 0x1p62 ? static_cast<int64_t>(length) : std::numeric_limits<int64_t>::max();
 }
 
+bool TokenNames::SplitsSpecialTokens() { return config_.Bool("split_special_tokens", false); }
+
 std::string TokenNames::Token(std::string_view key, std::string_view fallback) const {
   for (const Json& file : files_) {
     if (std::optional<AddedToken> token = ReadToken(file.Find(key))) return token->text;
@@ -137,9 +178,26 @@ std::string TokenNames::Token(std::string_view key, std::string_view fallback) c
 std::set<std::string> TokenNames::AdditionalTokens() const {
   std::set<std::string> tokens;
   for (const Json& file : files_) {
-    const Json* list = file.Find("additional_special_tokens");
-    for (const Json& item : list != nullptr ? list->items() : std::span<const Json>()) {
-      if (std::optional<AddedToken> token = ReadToken(&item)) tokens.insert(std::move(token->text));
+    for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
+      const Json* list = file.Find(key);
+      if (list == nullptr) continue;
+      for (const Json& item : list->items()) {
+        if (std::optional<AddedToken> token = ReadToken(&item)) tokens.insert(std::move(token->text));
+      }
+      for (const JsonMember& member : list->members()) {
+        if (std::optional<AddedToken> token = ReadToken(&member.value)) tokens.insert(std::move(token->text));
+      }
+    }
+  }
+  return tokens;
+}
+
+std::set<std::string> TokenNames::NamedTokens() const {
+  std::set<std::string> tokens = AdditionalTokens();
+  for (const Json& file : files_) {
+    for (const JsonMember& member : file.members()) {
+      if (!member.key.ends_with("_token")) continue;
+      if (std::optional<AddedToken> token = ReadToken(&member.value)) tokens.insert(std::move(token->text));
     }
   }
   return tokens;
@@ -159,10 +217,16 @@ absl::StatusOr<std::vector<AddedToken>> TokenNames::Resolve(
       token = AddedToken{.text = std::string(field.fallback)};
       if (!field.required && !stated_.contains(token->text) && !find(token->text)) continue;
     }
+    token->special = true;
     tokens.insert_or_assign(token->text, *token);
   }
-  for (const std::string& text : AdditionalTokens()) tokens.emplace(text, AddedToken{.text = text});
-  for (const auto& [text, token] : stated_) tokens.insert_or_assign(text, token);
+  for (const std::string& text : AdditionalTokens()) tokens.emplace(text, AddedToken{.text = text, .special = true});
+  for (const auto& [text, token] : stated_) {
+    AddedToken& known = tokens[text];
+    const bool special = known.special || token.special;
+    known = token;
+    known.special = special;
+  }
 
   std::vector<AddedToken> result;
   for (auto& [text, token] : tokens) {
@@ -173,8 +237,8 @@ absl::StatusOr<std::vector<AddedToken>> TokenNames::Resolve(
                                                      vocabulary_name, " and has no id of its own"));
     }
     if (id && is_stated && *id != token.id) {
-      return absl::InvalidArgumentError(absl::StrCat(config_.name(), ": added_tokens_decoder gives ", Quote(text),
-                                                     " the id ", token.id, "; in ", vocabulary_name, " it is ", *id));
+      return absl::InvalidArgumentError(absl::StrCat(stated_by_, " gives ", Quote(text), " the id ", token.id, "; in ",
+                                                     vocabulary_name, " it is ", *id));
     }
     if (id) token.id = *id;
     result.push_back(token);
@@ -182,7 +246,8 @@ absl::StatusOr<std::vector<AddedToken>> TokenNames::Resolve(
   return result;
 }
 
-AddedTokenFinder::AddedTokenFinder(const std::vector<AddedToken>& tokens) {
+AddedTokenFinder::AddedTokenFinder(const std::vector<AddedToken>& tokens, bool splits_special)
+    : splits_special_(splits_special) {
   std::set<size_t, std::greater<>> lengths;
   for (const AddedToken& token : tokens) {
     tokens_.emplace(token.text, token);
@@ -213,6 +278,7 @@ std::vector<AddedTokenFinder::Match> AddedTokenFinder::Find(std::string_view utf
     }
     size_t begin = i;
     i += token->text.size();
+    if (splits_special_ && token->special) continue;
     if (token->single_word && !StandsAlone(utf8, begin, i)) continue;
     if (token->strips_left) begin = SkipWhiteSpaceBack(utf8, free_begin, begin);
     if (token->strips_right) i = SkipWhiteSpace(utf8, i);

@@ -27,25 +27,31 @@ struct AddedToken {
   bool strips_right = false;  // and behind it
   bool single_word = false;   // not found inside a word
   bool normalized = false;    // looked for in the normalized text, not in the original
+  bool special = false;       // a mark and no text: not found where special tokens are split like text
 };
 
-// tokenizer_config.json and special_tokens_map.json. As in the reference, the second is heeded only if the first has no
-// added_tokens_decoder, and then comes before it.
+// tokenizer_config.json, special_tokens_map.json and added_tokens.json. As in the reference, the second is heeded only
+// if the first has no added_tokens_decoder, and then comes before it. The third must not contradict the first.
 class TokenNames {
  public:
   // `component` is the folder's name in the model; errors begin with it.
   static absl::StatusOr<TokenNames> Parse(std::string_view config_json, const std::optional<std::string>& map_json,
-                                          const std::string& component);
+                                          const std::optional<std::string>& added_json, const std::string& component);
 
   ConfigReader& config() { return config_; }
   // Of the field model_max_length. Python writes "no limit" as an integer of 31 digits.
   int64_t ModelMaxLength();
+  // Of the field split_special_tokens: special tokens are not looked for in texts.
+  bool SplitsSpecialTokens();
 
   // The text of the token that a field names, e.g. pad_token.
   std::string Token(std::string_view key, std::string_view fallback) const;
   std::set<std::string> AdditionalTokens() const;
-  // By text: the tokens whose ids the config states itself (added_tokens_decoder).
+  // By text: the tokens whose ids the files state themselves (added_tokens_decoder, added_tokens.json).
   const std::map<std::string, AddedToken>& stated() const { return stated_; }
+  const std::string& stated_by() const { return stated_by_; }
+  // The texts that fields whose names end in "_token" have, and AdditionalTokens.
+  std::set<std::string> NamedTokens() const;
 
   struct Field {
     std::string_view key;
@@ -61,18 +67,22 @@ class TokenNames {
  private:
   explicit TokenNames(ConfigReader config) : config_(std::move(config)) {}
   void ReadStated();
+  absl::Status ReadAddedFile(const std::string& json, const std::string& name);
 
   ConfigReader config_;
   std::vector<Json> files_;  // those that are heeded, the first that names a token wins
   std::map<std::string, AddedToken> stated_;
+  std::string stated_by_;  // which file and field, for errors
 };
 
 // Immutable and thread-safe.
 class AddedTokenFinder {
  public:
   AddedTokenFinder() = default;
-  // No text is empty.
-  explicit AddedTokenFinder(const std::vector<AddedToken>& tokens);
+  // No text is empty. With `splits_special`, special tokens that are found are text like any other.
+  explicit AddedTokenFinder(const std::vector<AddedToken>& tokens, bool splits_special = false);
+
+  bool empty() const { return lengths_.empty(); }
 
   struct Match {
     size_t begin, end;  // swallowed white space included
@@ -87,6 +97,7 @@ class AddedTokenFinder {
   TokenTable<AddedToken> tokens_;
   std::vector<size_t> lengths_;  // of the tokens, each once, longest first
   std::array<bool, 256> begins_token_{};
+  bool splits_special_ = false;
 };
 
 }  // namespace tessera

@@ -14,7 +14,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "models/tokenizers/token_table.h"
+#include "models/tokenizers/bert_text.h"
+#include "models/tokenizers/word_pieces.h"
 #include "models/tokenizers/word_tokenizer.h"
 
 namespace tessera {
@@ -24,6 +25,7 @@ struct BertTokenizerFiles {
   std::string vocab_txt;
   std::string tokenizer_config_json;
   std::optional<std::string> special_tokens_map_json;
+  std::optional<std::string> added_tokens_json;
 };
 
 class BertTokenizer final : public WordTokenizer {
@@ -34,19 +36,15 @@ class BertTokenizer final : public WordTokenizer {
   static absl::StatusOr<BertTokenizer> Parse(const BertTokenizerFiles& files, const std::string& component);
 
  private:
-  BertTokenizer() = default;
+  BertTokenizer();
 
   absl::Status ReadVocabulary(std::string_view text, const std::string& name);
   // Cleaned and, as the files say it, Chinese characters between spaces, accents stripped, lowered.
   NormalizedText Normalize(std::string_view utf8, size_t origin) const override;
   void SplitWords(const NormalizedText& text, size_t begin, size_t end, std::vector<PieceId>& pieces) const override;
-  void SplitWord(const NormalizedText& text, size_t begin, size_t end, std::vector<PieceId>& pieces) const;
 
-  TokenTable<int64_t> ids_;
-  size_t longest_piece_ = 0;  // bytes
-  bool lowers_ = true;
-  bool strips_accents_ = true;
-  bool spaces_chinese_ = true;
+  WordPieces pieces_;
+  BertCleaning cleaning_;
 };
 
 }  // namespace tessera

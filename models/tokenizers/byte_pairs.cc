@@ -1,13 +1,12 @@
 #include "models/tokenizers/byte_pairs.h"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
-#include <queue>
-#include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "models/tokenizers/byte_characters.h"
 #include "models/tokenizers/tokenizer_folder.h"
+#include "models/tokenizers/unicode_text.h"
 #include "models/weights/json.h"
 
 namespace tessera {
@@ -16,39 +15,6 @@ namespace {
 constexpr char kEndOfWord[] = "</w>";
 constexpr std::string_view kVersionLine = "#version";
 constexpr int32_t kNone = -1;
-
-// Bytes that are written as the character of the same number; the others get the characters from U+0100 on.
-bool IsPrintable(int byte) { return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE; }
-
-std::array<std::string, 256> ByteTexts() {
-  std::array<std::string, 256> texts;
-  int next = 0x100;
-  for (int byte = 0; byte < 256; ++byte) {
-    const int code = IsPrintable(byte) ? byte : next++;
-    if (code < 0x80) {
-      texts[byte] = std::string(1, static_cast<char>(code));
-    } else {
-      texts[byte] = {static_cast<char>(0xC0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3F))};
-    }
-  }
-  return texts;
-}
-
-uint64_t PairKey(int32_t left, int32_t right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
-
-struct Symbol {
-  int32_t id;
-  int32_t begin;
-  int32_t previous, next;  // kNone at the ends
-  bool joined = false;     // has become part of the one before
-};
-
-struct Candidate {
-  int32_t rank, left, joined_id;
-  bool operator>(const Candidate& other) const { return std::tie(rank, left) > std::tie(other.rank, other.left); }
-};
 
 }  // namespace
 
@@ -89,10 +55,12 @@ absl::Status BytePairs::ReadVocabulary(std::string_view text, const std::string&
     const auto found = ids_.find(token);
     return found == ids_.end() ? kNone : found->second;
   };
-  const std::array<std::string, 256> bytes = ByteTexts();
-  for (size_t byte = 0; byte < bytes.size(); ++byte) {
-    inner_ids_[byte] = find(bytes[byte]);
-    last_ids_[byte] = find(bytes[byte] + kEndOfWord);
+  constexpr std::array<char32_t, 256> kCharacters = ByteCharacters();
+  for (size_t byte = 0; byte < kCharacters.size(); ++byte) {
+    NormalizedText character;
+    character.Append({kCharacters[byte], 0});
+    inner_ids_[byte] = find(character.text);
+    last_ids_[byte] = find(character.text + kEndOfWord);
   }
   return absl::OkStatus();
 }
@@ -118,8 +86,7 @@ absl::Status BytePairs::ReadMerges(std::string_view text, const std::string& nam
     joined += right;
     const auto id = ids_.find(joined);
     if (id == ids_.end()) return error("makes ", Quote(joined), ", which ", vocabulary_name, " does not have");
-    const Merge merge{.rank = line_number, .joined_id = id->second};
-    if (!merges_.emplace(PairKey(ids_.find(left)->second, ids_.find(right)->second), merge).second) {
+    if (!merges_.Add(ids_.find(left)->second, ids_.find(right)->second, line_number, id->second)) {
       return error("repeats the merge ", Quote(line), " of a line above");
     }
   }
@@ -132,47 +99,14 @@ std::optional<int64_t> BytePairs::Find(std::string_view token) const {
   return found->second;
 }
 
-const BytePairs::Merge* BytePairs::FindMerge(int32_t left, int32_t right) const {
-  const auto found = merges_.find(PairKey(left, right));
-  return found == merges_.end() ? nullptr : &found->second;
-}
-
-void BytePairs::Encode(std::string_view word, int64_t unknown_id, std::vector<Piece>& pieces) const {
-  const auto size = static_cast<int32_t>(word.size());
-  std::vector<Symbol> symbols(word.size());
-  for (int32_t i = 0; i < size; ++i) {
+void BytePairs::Encode(std::string_view word, int64_t unknown_id, std::vector<PairMerges::Piece>& pieces) const {
+  pieces.clear();
+  for (size_t i = 0; i < word.size(); ++i) {
     const auto byte = static_cast<unsigned char>(word[i]);
-    const bool last = i + 1 == size;
-    const int32_t id = last ? last_ids_[byte] : inner_ids_[byte];
-    symbols[i] = {.id = id == kNone ? static_cast<int32_t>(unknown_id) : id,
-                  .begin = i,
-                  .previous = i - 1,
-                  .next = last ? kNone : i + 1};
+    const int32_t id = i + 1 == word.size() ? last_ids_[byte] : inner_ids_[byte];
+    pieces.push_back({.id = id == kNone ? static_cast<int32_t>(unknown_id) : id, .begin = static_cast<int32_t>(i)});
   }
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
-  const auto offer = [&](int32_t left) {
-    const Merge* const merge = FindMerge(symbols[left].id, symbols[symbols[left].next].id);
-    if (merge != nullptr) queue.push({.rank = merge->rank, .left = left, .joined_id = merge->joined_id});
-  };
-  for (int32_t i = 0; i + 1 < size; ++i) offer(i);
-  while (!queue.empty()) {
-    const Candidate candidate = queue.top();
-    queue.pop();
-    Symbol& left = symbols[candidate.left];
-    if (left.joined || left.next == kNone) continue;
-    Symbol& right = symbols[left.next];
-    const Merge* const merge = FindMerge(left.id, right.id);
-    if (merge == nullptr || merge->rank != candidate.rank) continue;  // one of the two has changed since
-    left.id = candidate.joined_id;
-    left.next = right.next;
-    right.joined = true;
-    if (right.next != kNone) symbols[right.next].previous = candidate.left;
-    if (left.previous != kNone) offer(left.previous);
-    if (left.next != kNone) offer(candidate.left);
-  }
-  for (const Symbol& symbol : symbols) {
-    if (!symbol.joined) pieces.push_back({.id = symbol.id, .begin = static_cast<size_t>(symbol.begin)});
-  }
+  merges_.Join(pieces);
 }
 
 }  // namespace tessera

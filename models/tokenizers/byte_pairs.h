@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "models/tokenizers/pair_merges.h"
 #include "models/tokenizers/token_table.h"
 
 namespace tessera {
@@ -29,26 +29,17 @@ class BytePairs {
   int64_t size() const { return static_cast<int64_t>(ids_.size()); }
   std::optional<int64_t> Find(std::string_view token) const;
 
-  struct Piece {
-    int64_t id;
-    size_t begin;  // the first byte of the word that it stands for
-  };
-  // Appends the pieces of a word, which is not empty. Bytes without a token are `unknown_id`. n log n in the bytes.
-  void Encode(std::string_view word, int64_t unknown_id, std::vector<Piece>& pieces) const;
+  // The pieces of a word, each with the first byte that it stands for. Bytes without a token are `unknown_id`. n log n
+  // in the bytes.
+  void Encode(std::string_view word, int64_t unknown_id, std::vector<PairMerges::Piece>& pieces) const;
 
  private:
-  struct Merge {
-    int32_t rank;
-    int32_t joined_id;
-  };
-
   BytePairs() = default;
   absl::Status ReadVocabulary(std::string_view json, const std::string& name);
   absl::Status ReadMerges(std::string_view text, const std::string& name, const std::string& vocabulary_name);
-  const Merge* FindMerge(int32_t left, int32_t right) const;
 
   TokenTable<int32_t> ids_;
-  absl::flat_hash_map<uint64_t, Merge> merges_;  // by the ids of the left and the right token
+  PairMerges merges_;
   // Ids of single bytes inside a word and at its end; -1 if the vocabulary lacks them.
   std::array<int32_t, 256> inner_ids_{};
   std::array<int32_t, 256> last_ids_{};

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "models/tokenizers/newer_characters.h"
 #include "models/tokenizers/tokenizer_folder.h"
 
 namespace tessera {
@@ -25,7 +26,11 @@ CharClass ClassOf(UChar32 c) {
   if (IsWhiteSpace(static_cast<char32_t>(c))) return CharClass::kSpace;
   const uint32_t mask = U_GET_GC_MASK(c);
   if ((mask & U_GC_L_MASK) != 0) return CharClass::kLetter;
-  return (mask & U_GC_N_MASK) != 0 ? CharClass::kNumber : CharClass::kOther;
+  if ((mask & U_GC_N_MASK) != 0) return CharClass::kNumber;
+  if (mask != U_GC_CN_MASK) return CharClass::kOther;
+  const auto code = static_cast<char32_t>(c);
+  if (IsNewerCharacter(code, 'L')) return CharClass::kLetter;
+  return IsNewerCharacter(code, 'N') ? CharClass::kNumber : CharClass::kOther;
 }
 
 size_t LengthOfFirst(std::string_view text, std::span<const std::string_view> beginnings) {
@@ -50,6 +55,9 @@ absl::StatusOr<ClipTokenizer> ClipTokenizer::Load(const std::string& path) {
   absl::StatusOr<std::optional<std::string>> map = folder.ReadIfThere("special_tokens_map.json");
   if (!map.ok()) return map.status();
   files.special_tokens_map_json = *std::move(map);
+  absl::StatusOr<std::optional<std::string>> added = folder.ReadIfThere("added_tokens.json");
+  if (!added.ok()) return added.status();
+  files.added_tokens_json = *std::move(added);
   return Parse(files, folder.component());
 }
 
@@ -57,7 +65,7 @@ absl::StatusOr<ClipTokenizer> ClipTokenizer::Parse(const ClipTokenizerFiles& fil
   absl::StatusOr<BytePairs> pairs = BytePairs::Parse(files.vocab_json, files.merges_txt, component);
   if (!pairs.ok()) return pairs.status();
   absl::StatusOr<TokenNames> names =
-      TokenNames::Parse(files.tokenizer_config_json, files.special_tokens_map_json, component);
+      TokenNames::Parse(files.tokenizer_config_json, files.special_tokens_map_json, files.added_tokens_json, component);
   if (!names.ok()) return names.status();
 
   ClipTokenizer tokenizer(*std::move(pairs));
@@ -90,16 +98,15 @@ NormalizedText ClipTokenizer::Normalize(std::string_view utf8, size_t origin) co
 void ClipTokenizer::SplitWords(const NormalizedText& text, size_t begin, size_t end,
                                std::vector<PieceId>& pieces) const {
   const std::string_view bytes = std::string_view(text.text).substr(0, end);
-  std::vector<BytePairs::Piece> word_pieces;
+  std::vector<PairMerges::Piece> word_pieces;
   const auto class_at = [bytes](size_t& position) {
     UChar32 c;
     U8_NEXT(reinterpret_cast<const uint8_t*>(bytes.data()), position, bytes.size(), c);
     return ClassOf(c);
   };
   const auto encode = [&](size_t word_end) {
-    word_pieces.clear();
     pairs_.Encode(bytes.substr(begin, word_end - begin), unknown_id(), word_pieces);
-    for (const BytePairs::Piece& piece : word_pieces) pieces.push_back({piece.id, text.origins[begin + piece.begin]});
+    for (const PairMerges::Piece& piece : word_pieces) pieces.push_back({piece.id, text.origins[begin + piece.begin]});
     begin = word_end;
   };
   while (begin < end) {

@@ -25,6 +25,7 @@ struct ClipTokenizerFiles {
   std::string merges_txt;
   std::string tokenizer_config_json;
   std::optional<std::string> special_tokens_map_json;
+  std::optional<std::string> added_tokens_json;
 };
 
 class ClipTokenizer final : public WordTokenizer {

@@ -1,11 +1,11 @@
 #include "models/tokenizers/sentencepiece_model.h"
 
 #include <algorithm>
-#include <bit>
 #include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -14,8 +14,6 @@
 
 namespace tessera {
 namespace {
-
-static_assert(std::endian::native == std::endian::little);
 
 constexpr int64_t kUnigram = 1;
 constexpr size_t kMostPieces = 1 << 22;
@@ -123,24 +121,10 @@ bool ReadTrainerSpec(std::string_view bytes, TrainerSpec* spec) {
   return reader.ok();
 }
 
-// Length of the trie in bytes, the trie, the replacements.
-bool ReadCharsMap(std::string_view bytes, NormalizationRules* rules) {
-  if (bytes.empty()) return true;
-  uint32_t trie_bytes;
-  if (bytes.size() < sizeof(trie_bytes)) return false;
-  std::memcpy(&trie_bytes, bytes.data(), sizeof(trie_bytes));
-  bytes.remove_prefix(sizeof(trie_bytes));
-  if (trie_bytes >= bytes.size() || trie_bytes == 0 || trie_bytes % sizeof(uint32_t) != 0) return false;
-  rules->trie.resize(trie_bytes / sizeof(uint32_t));
-  std::memcpy(rules->trie.data(), bytes.data(), trie_bytes);
-  rules->replacements = bytes.substr(trie_bytes);
-  return rules->replacements.back() == '\0';
-}
-
 bool ReadNormalizerSpec(std::string_view bytes, NormalizationRules* rules) {
   MessageReader reader(bytes);
   while (reader.Next()) {
-    if (reader.IsBytes(2) && !ReadCharsMap(reader.bytes(), rules)) return false;
+    if (reader.IsBytes(2) && !rules->ReadCharsMap(reader.bytes())) return false;
     if (reader.IsNumber(3)) rules->add_dummy_prefix = reader.number() != 0;
     if (reader.IsNumber(4)) rules->remove_extra_whitespaces = reader.number() != 0;
     if (reader.IsNumber(5)) rules->escape_whitespaces = reader.number() != 0;
@@ -191,8 +175,11 @@ absl::Status SentencePieceModel::Index(const std::string& name) {
       return absl::InvalidArgumentError(absl::StrCat(name, " has the piece ", Quote(text), " twice"));
     }
   }
-  std::copy_if(all_sorted_ids_.begin(), all_sorted_ids_.end(), std::back_inserter(sorted_ids_),
-               [this](int32_t id) { return IsText(pieces_[id].type); });
+  std::vector<std::pair<std::string, int32_t>> texts;
+  for (const int32_t id : all_sorted_ids_) {
+    if (IsText(pieces_[id].type)) texts.emplace_back(pieces_[id].text, id);
+  }
+  text_pieces_ = PrefixIndex(std::move(texts));
 
   int64_t unknown = 0;
   lowest_score_ = FLT_MAX;
@@ -228,28 +215,6 @@ std::optional<int64_t> SentencePieceModel::Find(std::string_view text) const {
                                       [this](int32_t id, std::string_view key) { return pieces_[id].text < key; });
   if (found == all_sorted_ids_.end() || pieces_[*found].text != text) return std::nullopt;
   return *found;
-}
-
-bool SentencePieceModel::PrefixSearch::Advance(char byte) {
-  const auto begin = model_.sorted_ids_.begin();
-  // Byte at the current depth; texts that end here come first. std::string orders by unsigned bytes.
-  const auto at_depth = [this](int32_t id) {
-    const std::string& text = model_.pieces_[id].text;
-    return depth_ < text.size() ? static_cast<int>(static_cast<unsigned char>(text[depth_])) : -1;
-  };
-  const int wanted = static_cast<unsigned char>(byte);
-  const auto low = std::partition_point(begin + low_, begin + high_, [&](int32_t id) { return at_depth(id) < wanted; });
-  const auto high = std::partition_point(low, begin + high_, [&](int32_t id) { return at_depth(id) == wanted; });
-  low_ = low - begin;
-  high_ = high - begin;
-  ++depth_;
-  return low_ < high_;
-}
-
-std::optional<int64_t> SentencePieceModel::PrefixSearch::Match() const {
-  if (low_ == high_) return std::nullopt;
-  const int32_t id = model_.sorted_ids_[low_];  // the shortest comes first
-  return model_.pieces_[id].text.size() == depth_ ? std::make_optional<int64_t>(id) : std::nullopt;
 }
 
 }  // namespace tessera

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "models/tokenizers/normalization_rules.h"
+#include "models/tokenizers/prefix_index.h"
 
 namespace tessera {
 
@@ -22,15 +24,6 @@ struct SentencePiece {
   std::string text;
   float score = 0;
   PieceType type = PieceType::kNormal;
-};
-
-// How text is normalized: the longest rule that matches is applied, then white space is treated.
-struct NormalizationRules {
-  std::vector<uint32_t> trie;  // double array of Darts-clone; the values are positions in `replacements`
-  std::string replacements;    // each ends with a zero byte
-  bool add_dummy_prefix = true;
-  bool remove_extra_whitespaces = true;
-  bool escape_whitespaces = true;
 };
 
 class SentencePieceModel {
@@ -54,29 +47,16 @@ class SentencePieceModel {
   float lowest_score() const { return lowest_score_; }    // of the normal pieces
   float highest_score() const { return highest_score_; }  // of the normal pieces, at least the smallest float above 0
 
-  // The pieces that text can be made of (not unknown, control or byte), narrowed byte by byte to those that begin with
-  // a given text. Ids sorted by text.
-  class PrefixSearch {
-   public:
-    explicit PrefixSearch(const SentencePieceModel& model) : model_(model), low_(0), high_(model.sorted_ids_.size()) {}
-    // False if no piece begins with the bytes so far and this one.
-    bool Advance(char byte);
-    // Id of the piece that consists of the bytes so far, if there is one.
-    std::optional<int64_t> Match() const;
-
-   private:
-    const SentencePieceModel& model_;
-    size_t low_, high_;
-    size_t depth_ = 0;
-  };
+  // The pieces that text can be made of (not unknown, control or byte).
+  const PrefixIndex& text_pieces() const { return text_pieces_; }
 
  private:
   SentencePieceModel() = default;
   absl::Status Index(const std::string& name);
 
   std::vector<SentencePiece> pieces_;
-  std::vector<int32_t> sorted_ids_;
   std::vector<int32_t> all_sorted_ids_;
+  PrefixIndex text_pieces_;
   std::array<int64_t, 256> byte_ids_{};
   NormalizationRules rules_;
   int64_t unknown_id_ = 0;

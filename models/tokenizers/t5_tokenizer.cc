@@ -52,14 +52,17 @@ absl::StatusOr<T5Tokenizer> T5Tokenizer::Load(const std::string& path) {
   if (!config_json.ok()) return config_json.status();
   const absl::StatusOr<std::optional<std::string>> map_json = folder.ReadIfThere("special_tokens_map.json");
   if (!map_json.ok()) return map_json.status();
-  absl::StatusOr<TokenNames> names = TokenNames::Parse(*config_json, *map_json, folder.component());
+  const absl::StatusOr<std::optional<std::string>> added_json = folder.ReadIfThere("added_tokens.json");
+  if (!added_json.ok()) return added_json.status();
+  absl::StatusOr<TokenNames> names = TokenNames::Parse(*config_json, *map_json, *added_json, folder.component());
   if (!names.ok()) return names.status();
 
   T5Tokenizer tokenizer(*std::move(model));
   ConfigReader& config = names->config();
   config.Choice("tokenizer_class", "T5Tokenizer",
                 {"T5Tokenizer", "T5TokenizerFast", "MT5Tokenizer", "MT5TokenizerFast"});
-  tokenizer.model_max_length_ = names->ModelMaxLength();
+  tokenizer.TakeLengths(*names);
+  const bool splits_special = names->SplitsSpecialTokens();
 
   const int64_t pieces = tokenizer.model_.size();
   std::set<std::string> texts = names->AdditionalTokens();
@@ -68,16 +71,18 @@ absl::StatusOr<T5Tokenizer> T5Tokenizer::Load(const std::string& path) {
   const std::string pad = names->Token("pad_token", "<pad>");
   const std::string end = names->Token("eos_token", "</s>");
   texts.insert({pad, end, names->Token("unk_token", "<unk>")});
+  const std::set<std::string> named = texts;
   for (const auto& [text, token] : names->stated()) texts.insert(text);
   if (absl::Status status = config.status(); !status.ok()) return status;
 
   tokenizer.vocabulary_size_ = pieces + sentinels;
   std::vector<AddedToken> tokens;
   for (const std::string& text : texts) {
-    AddedToken token{.text = text};
+    AddedToken token{.text = text, .special = true};
     std::optional<int64_t> id = tokenizer.model_.Find(text);
     if (const auto found = names->stated().find(text); found != names->stated().end()) {
       token = found->second;
+      token.special = token.special || named.contains(text);
       id = token.id;
     } else if (const auto number = SentinelNumber(text); !id && number && *number < sentinels) {
       id = pieces + sentinels - 1 - *number;
@@ -89,14 +94,14 @@ absl::StatusOr<T5Tokenizer> T5Tokenizer::Load(const std::string& path) {
     token.id = *id;
     tokenizer.vocabulary_size_ = std::max(tokenizer.vocabulary_size_, *id + 1);
     if (text == pad) tokenizer.pad_id_ = *id;
-    if (text == end) tokenizer.end_id_ = *id;
+    if (text == end) tokenizer.after_ = {*id};
     tokens.push_back(std::move(token));
   }
-  tokenizer.finder_ = AddedTokenFinder(tokens);
+  tokenizer.finder_ = AddedTokenFinder(tokens, splits_special);
   return tokenizer;
 }
 
-std::vector<PieceId> T5Tokenizer::Split(std::string_view utf8) const {
+absl::StatusOr<std::vector<PieceId>> T5Tokenizer::Split(std::string_view utf8) const {
   std::vector<PieceId> pieces;
   size_t plain_begin = 0;
   const auto encode_plain = [&](size_t plain_end) {

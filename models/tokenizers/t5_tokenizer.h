@@ -34,7 +34,7 @@ class T5Tokenizer final : public Tokenizer {
 
  private:
   explicit T5Tokenizer(SentencePieceModel model) : model_(std::move(model)) {}
-  std::vector<PieceId> Split(std::string_view utf8) const override;
+  absl::StatusOr<std::vector<PieceId>> Split(std::string_view utf8) const override;
 
   SentencePieceModel model_;
   AddedTokenFinder finder_;

@@ -10,20 +10,22 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "models/tokenizers/newer_characters.h"
 
 namespace tessera {
 namespace {
 
-constexpr char32_t kFirstWithDecomposition = 0xC0;
+constexpr char32_t kFirstWithDecomposition = 0xA0;
 constexpr char32_t kFirstWithCombiningClass = 0x300;
 constexpr char32_t kCapitalIWithDot = 0x130;  // the one character whose lower case is two: i and U+0307
 constexpr char32_t kDotAbove = 0x307;
-// The longest canonical decomposition has four characters.
-constexpr int kMaxDecompositionUnits = 16;
+// The longest decomposition, that of U+FDFA, has 18 characters.
+constexpr int kMaxDecompositionUnits = 32;
 
-const UNormalizer2* Normalizer() {
+const UNormalizer2* Normalizer(Decomposition kind) {
   UErrorCode error = U_ZERO_ERROR;
-  return unorm2_getNFCInstance(&error);  // ICU's own, never freed; its data is linked in, so this cannot fail
+  // ICU's own, never freed; its data is linked in, so this cannot fail.
+  return kind == Decomposition::kCanonical ? unorm2_getNFCInstance(&error) : unorm2_getNFKCInstance(&error);
 }
 
 uint8_t CombiningClass(char32_t code) {
@@ -63,8 +65,8 @@ std::vector<TracedChar> TraceText(std::string_view utf8, size_t origin) {
   return text;
 }
 
-std::vector<TracedChar> Decompose(const std::vector<TracedChar>& text) {
-  const UNormalizer2* const normalizer = Normalizer();
+std::vector<TracedChar> Decompose(const std::vector<TracedChar>& text, Decomposition kind) {
+  const UNormalizer2* const normalizer = Normalizer(kind);
   std::vector<TracedChar> result;
   result.reserve(text.size());
   for (const TracedChar& c : text) {
@@ -96,7 +98,7 @@ std::vector<TracedChar> Decompose(const std::vector<TracedChar>& text) {
 }
 
 std::vector<TracedChar> Compose(std::vector<TracedChar> text) {
-  const UNormalizer2* const normalizer = Normalizer();
+  const UNormalizer2* const normalizer = Normalizer(Decomposition::kCanonical);
   size_t size = 0;           // of what is composed; it is written over what was read
   size_t next_to_start = 0;  // 1 + the index of the last character that others can join; 0 if there is none
   uint8_t last_class = 0;
@@ -125,7 +127,8 @@ std::vector<TracedChar> LowerCase(const std::vector<TracedChar>& text) {
   std::vector<TracedChar> result;
   result.reserve(text.size());
   for (const TracedChar& c : text) {
-    result.push_back({static_cast<char32_t>(u_tolower(static_cast<UChar32>(c.code))), c.origin});
+    const auto lower = static_cast<char32_t>(u_tolower(static_cast<UChar32>(c.code)));
+    result.push_back({lower == c.code ? NewerLowerCase(c.code) : lower, c.origin});
     if (c.code == kCapitalIWithDot) result.push_back({kDotAbove, c.origin});
   }
   return result;

@@ -24,8 +24,9 @@ struct TracedChar {
 // `utf8` is well-formed; its first byte has the offset `origin`.
 std::vector<TracedChar> TraceText(std::string_view utf8, size_t origin);
 
-// Canonical decomposition (NFD).
-std::vector<TracedChar> Decompose(const std::vector<TracedChar>& text);
+enum class Decomposition { kCanonical, kCompatibility };
+// Canonical (NFD) or compatibility (NFKD) decomposition.
+std::vector<TracedChar> Decompose(const std::vector<TracedChar>& text, Decomposition kind = Decomposition::kCanonical);
 // Canonical composition of decomposed text (NFC).
 std::vector<TracedChar> Compose(std::vector<TracedChar> text);
 // Every character by itself: a sigma at the end of a word is like every other.

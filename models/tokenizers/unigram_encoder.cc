@@ -17,32 +17,9 @@ size_t CharacterLength(char first) {
   return ones < 2 || ones > 4 ? 1 : static_cast<size_t>(ones);
 }
 
-// Longest rule that matches the beginning of the text: its length (0 if none does) and the position of its replacement.
-// Positions outside the arrays, which only a damaged file has, end the search.
-std::pair<size_t, size_t> LongestRule(const NormalizationRules& rules, std::string_view text) {
-  const std::vector<uint32_t>& units = rules.trie;
-  std::pair<size_t, size_t> longest = {0, 0};
-  if (units.empty()) return longest;
-  const auto offset = [](uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); };
-  uint32_t position = offset(units[0]);
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    position ^= byte;
-    if (position >= units.size()) break;
-    const uint32_t unit = units[position];
-    if ((unit & ((1u << 31) | 0xFF)) != byte) break;
-    position ^= offset(unit);
-    if (position >= units.size()) break;
-    const bool has_value = ((unit >> 8) & 1) != 0;
-    const uint32_t value = units[position] & ~(1u << 31);
-    if (has_value && value < rules.replacements.size()) longest = {i + 1, value};
-  }
-  return longest;
-}
-
 // Longest user-defined piece at the beginning of the text: such pieces are not normalized.
 size_t UserDefinedLength(const SentencePieceModel& model, std::string_view text) {
-  SentencePieceModel::PrefixSearch search(model);
+  PrefixIndex::Search search(model.text_pieces());
   size_t longest = 0;
   for (size_t i = 0; i < text.size() && search.Advance(text[i]); ++i) {
     const std::optional<int64_t> id = search.Match();
@@ -106,8 +83,8 @@ class Normalizer {
     if (model_.has_user_defined()) {
       if (const size_t length = UserDefinedLength(model_, text)) return {text.substr(0, length), length};
     }
-    if (const auto [length, value] = LongestRule(rules_, text); length > 0) {
-      return {rules_.replacements.c_str() + value, length};
+    if (const NormalizationRules::Match rule = rules_.Longest(text); rule.length > 0) {
+      return {rule.replacement, rule.length};
     }
     const size_t length = std::min(CharacterLength(text.front()), text.size());
     return {text.substr(0, length), length};
@@ -137,7 +114,7 @@ std::vector<Node> BestPaths(const SentencePieceModel& model, std::string_view te
       Node& node = nodes[end];
       if (node.id < 0 || score > node.score) node = {static_cast<float>(score), begin, id};
     };
-    SentencePieceModel::PrefixSearch search(model);
+    PrefixIndex::Search search(model.text_pieces());
     for (size_t end = begin; end < text.size() && search.Advance(text[end]);) {
       ++end;
       const std::optional<int64_t> id = search.Match();

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/status/statusor.h"
-
 namespace tessera {
 
 absl::Status WordTokenizer::TakeTokens(TokenNames& names, const SpecialTokenFields& fields,
                                        const std::function<std::optional<int64_t>(const std::string&)>& find,
                                        const std::string& vocabulary_name) {
-  model_max_length_ = names.ModelMaxLength();
+  TakeLengths(names);
+  const bool splits_special = names.SplitsSpecialTokens();
   if (absl::Status status = names.config().status(); !status.ok()) return status;
   // In the order in which the reference reads them, see TokenNames::Resolve.
   std::vector<TokenNames::Field> order = {fields.start, fields.end, fields.unknown, fields.pad};
@@ -23,20 +22,20 @@ absl::Status WordTokenizer::TakeTokens(TokenNames& names, const SpecialTokenFiel
     const auto is = [&](const TokenNames::Field& field) {
       return token.text == names.Token(field.key, field.fallback);
     };
-    if (is(fields.start)) start_id_ = token.id;
-    if (is(fields.end)) end_id_ = token.id;
+    if (is(fields.start)) before_ = {token.id};
+    if (is(fields.end)) after_ = {token.id};
     if (is(fields.unknown)) unknown_id_ = token.id;
     if (is(fields.pad)) pad_id_ = token.id;
     vocabulary_size_ = std::max(vocabulary_size_, token.id + 1);
     if (token.normalized) token.text = Normalize(token.text, 0).text;
     if (!token.text.empty()) (token.normalized ? in_normalized : in_original).push_back(std::move(token));
   }
-  original_finder_ = AddedTokenFinder(in_original);
-  normalized_finder_ = AddedTokenFinder(in_normalized);
+  original_finder_ = AddedTokenFinder(in_original, splits_special);
+  normalized_finder_ = AddedTokenFinder(in_normalized, splits_special);
   return absl::OkStatus();
 }
 
-std::vector<PieceId> WordTokenizer::Split(std::string_view utf8) const {
+absl::StatusOr<std::vector<PieceId>> WordTokenizer::Split(std::string_view utf8) const {
   std::vector<PieceId> pieces;
   size_t part_begin = 0;
   const auto split_part = [&](size_t part_end) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "models/tokenizers/added_tokens.h"
 #include "models/tokenizers/tokenizer.h"
 #include "models/tokenizers/unicode_text.h"
@@ -24,7 +25,7 @@ class WordTokenizer : public Tokenizer {
     TokenNames::Field start, end, unknown, pad;
     std::optional<TokenNames::Field> mask;
   };
-  // Sets the ids of special tokens and the maximum length, raises vocabulary_size_ to the ids of added tokens.
+  // Sets the ids of special tokens and what is said of lengths, raises vocabulary_size_ to the ids of added tokens.
   // Normalize works already. Errors as of `names`, whose config has been read apart from that.
   absl::Status TakeTokens(TokenNames& names, const SpecialTokenFields& fields,
                           const std::function<std::optional<int64_t>(const std::string&)>& find,
@@ -33,7 +34,7 @@ class WordTokenizer : public Tokenizer {
   int64_t unknown_id() const { return unknown_id_; }
 
  private:
-  std::vector<PieceId> Split(std::string_view utf8) const override;
+  absl::StatusOr<std::vector<PieceId>> Split(std::string_view utf8) const override;
 
   // Of a part of the text, whose first byte has the offset `origin` in the whole.
   virtual NormalizedText Normalize(std::string_view utf8, size_t origin) const = 0;

@@ -1,4 +1,5 @@
 // Cases of one component: tokenizer, text encoder, autoencoder.
+#include <algorithm>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,40 @@
 #include "tests/golden_runner/golden_component.h"
 
 namespace tessera::golden {
+namespace {
+
+std::vector<int64_t> Numbers(const Json* list) {
+  std::vector<int64_t> values;
+  for (const Json& item : list ? list->items() : std::span<const Json>()) values.push_back(item.AsInt().value_or(-1));
+  return values;
+}
+
+// A row has the ids cut to the length where that changes them, or the ids cut and padded.
+absl::Status CompareRow(const Tokenizer& tokenizer, const Json& row, int64_t max_length, Report& report) {
+  const std::string& prompt = *row.Find("prompt")->AsString();
+  const std::vector<int64_t> ids = Numbers(row.Find("ids"));
+  const absl::StatusOr<TokenIds> whole = tokenizer.Encode(prompt, int64_t{1} << 30);
+  if (!whole.ok()) return whole.status();
+  report.Add(absl::StrCat("ids of ", Quote(prompt)), whole->ids == ids ? 0 : 1, 0);
+  absl::StatusOr<TokenIds> truncated = tokenizer.Encode(prompt, max_length);
+  if (!truncated.ok()) return truncated.status();
+  std::vector<int64_t>& cut = truncated->ids;
+  if (const Json* padded = row.Find("padded")) {
+    const auto padding = static_cast<size_t>(max_length) - cut.size();
+    const auto ones = static_cast<int64_t>(cut.size());
+    cut.insert(tokenizer.pads_left() ? cut.begin() : cut.end(), padding, tokenizer.pad_id());
+    report.Add(absl::StrCat("padded ids of ", Quote(prompt)), cut == Numbers(padded) ? 0 : 1, 0);
+    const std::vector<int64_t> mask = Numbers(row.Find("mask"));
+    report.Add(absl::StrCat("mask of ", Quote(prompt)), std::count(mask.begin(), mask.end(), 1) == ones ? 0 : 1, 0);
+    return absl::OkStatus();
+  }
+  const Json* expected = row.Find("truncated_ids");
+  report.Add(absl::StrCat("truncated ids of ", Quote(prompt)), cut == (expected ? Numbers(expected) : ids) ? 0 : 1, 0);
+  report.Add("pad id", tokenizer.pad_id() == row.Find("pad_id")->AsInt() ? 0 : 1, 0);
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<Report> RunTokenizer(const Case& test_case) {
   const absl::StatusOr<std::string> text = ReadWholeFile(test_case.Path(test_case.file), test_case.file, kMaxJsonBytes);
@@ -24,27 +59,12 @@ absl::StatusOr<Report> RunTokenizer(const Case& test_case) {
   tokenizer->UseUnknownToken();  // as transformers 5, which recorded `ids`
 
   Report report;
-  const int64_t max_length = test_case.Int("max_length", 0);
+  const Json* recorded_length = content->Find("max_length");
+  const int64_t max_length = test_case.Int("max_length", recorded_length ? recorded_length->AsInt().value_or(0) : 0);
   const Json* rows = content->Find("rows");
-  const auto numbers = [](const Json* list) {
-    std::vector<int64_t> values;
-    if (list != nullptr) {
-      for (const Json& item : list->items()) values.push_back(item.AsInt().value_or(-1));
-    }
-    return values;
-  };
   for (const Json& row : rows ? rows->items() : std::span<const Json>()) {
-    const std::string& prompt = *row.Find("prompt")->AsString();
-    const std::vector<int64_t> ids = numbers(row.Find("ids"));
-    const absl::StatusOr<TokenIds> whole = tokenizer->Encode(prompt, int64_t{1} << 30);
-    if (!whole.ok()) return whole.status();
-    report.Add(absl::StrCat("ids of ", Quote(prompt)), whole->ids == ids ? 0 : 1, 0);
-    const Json* cut = row.Find("truncated_ids");
-    const absl::StatusOr<TokenIds> truncated = tokenizer->Encode(prompt, max_length);
-    if (!truncated.ok()) return truncated.status();
-    report.Add(absl::StrCat("truncated ids of ", Quote(prompt)), truncated->ids == (cut ? numbers(cut) : ids) ? 0 : 1,
-               0);
-    report.Add("pad id", tokenizer->pad_id() == row.Find("pad_id")->AsInt() ? 0 : 1, 0);
+    const absl::Status compared = CompareRow(*tokenizer, row, max_length, report);
+    if (!compared.ok()) return compared;
   }
   return report;
 }

@@ -1,5 +1,7 @@
 #include "tests/golden_runner/golden_case.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +23,24 @@ constexpr Kind kKinds[] = {
     {"gradient", RunGradient},   {"legacy_config", RunLegacyConfig}, {"vae", RunAutoencoder},
     {"pipeline", RunPipeline},   {"function", RunFunction},          {"scheduler", RunScheduler},
 };
+
+// Cases of a folder without a manifest: each of its folders that has an ids.json is a saved tokenizer.
+absl::StatusOr<std::vector<Case>> SavedTokenizers(const std::string& root) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
+    if (std::filesystem::exists(entry.path() / "ids.json")) names.push_back(entry.path().filename().string());
+  }
+  if (names.empty()) return absl::NotFoundError("there is neither a cases.json nor a folder with an ids.json");
+  std::sort(names.begin(), names.end());
+  std::vector<Case> cases;
+  for (const std::string& name : names) {
+    const absl::StatusOr<Json> arguments = ParseJson(absl::StrCat("{\"folder\": ", Quote(name), "}"), name);
+    if (!arguments.ok()) return arguments.status();
+    cases.push_back({.root = root, .file = name + "/ids.json", .kind = "tokenizer", .arguments = *arguments});
+  }
+  return cases;
+}
 
 }  // namespace
 
@@ -52,6 +72,7 @@ double Case::Tolerance(const char* name) const {
 
 absl::StatusOr<std::vector<Case>> ReadCases(const std::string& root) {
   const absl::StatusOr<std::string> text = ReadWholeFile(root + "/cases.json", "cases.json", kMaxJsonBytes);
+  if (absl::IsNotFound(text.status())) return SavedTokenizers(root);
   if (!text.ok()) return text.status();
   const absl::StatusOr<Json> manifest = ParseJson(*text, "cases.json");
   if (!manifest.ok()) return manifest.status();

@@ -32,6 +32,7 @@ struct Case {
   double Tolerance(const char* name) const;  // 0, that is exact, where the manifest gives none
 };
 
+// Of cases.json; without one, a case of kind tokenizer for each folder that has an ids.json.
 absl::StatusOr<std::vector<Case>> ReadCases(const std::string& root);
 
 // The tensors of a safetensors file, as stored.

@@ -1,4 +1,7 @@
 // Whole trajectories: prompts to images, with the recorded initial latents and noise.
+#include <stdlib.h>
+
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -221,6 +224,47 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
   return report;
 }
 
+// The pipeline's folder with other tokenizers in it, made of links in a temporary folder; the folder itself where the
+// case names no other tokenizers.
+class PipelineFolder {
+ public:
+  static absl::StatusOr<std::unique_ptr<PipelineFolder>> Make(const Case& test_case) {
+    namespace fs = std::filesystem;
+    auto folder = std::make_unique<PipelineFolder>();
+    const fs::path original = fs::absolute(test_case.Path(test_case.Text("folder")));
+    folder->path_ = original.string();
+    const Json* others = test_case.arguments.Find("tokenizers");
+    if (others == nullptr) return folder;
+    std::string name = (fs::temp_directory_path() / "tessera-golden-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) return absl::InternalError("no temporary folder can be made");
+    folder->temporary_ = folder->path_ = name;
+    for (const auto& entry : fs::directory_iterator(original)) {
+      const std::string component = entry.path().filename().string();
+      if (others->Find(component) == nullptr) fs::create_symlink(entry.path(), fs::path(name) / component);
+    }
+    for (const JsonMember& other : others->members()) {
+      const fs::path saved = fs::absolute(test_case.Path(*other.value.AsString()));
+      if (!fs::exists(original / other.key) || !fs::exists(saved / "tokenizer.json")) {
+        return absl::NotFoundError(
+            absl::StrCat(other.key, ": there is nothing to replace, or nothing to replace it by"));
+      }
+      fs::create_symlink(saved, fs::path(name) / other.key);
+    }
+    return folder;
+  }
+  PipelineFolder() = default;
+  ~PipelineFolder() {
+    if (!temporary_.empty()) std::filesystem::remove_all(temporary_);
+  }
+  PipelineFolder(const PipelineFolder&) = delete;
+  PipelineFolder& operator=(const PipelineFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_, temporary_;
+};
+
 }  // namespace
 
 absl::StatusOr<Report> RunPipeline(const Case& test_case) {
@@ -228,7 +272,9 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
   if (!entry.ok()) return absl::UnimplementedError(test_case.Text("pipeline"));
   absl::StatusOr<Tensors> gold = ReadTensors(test_case.Path(test_case.file));
   if (!gold.ok()) return gold.status();
-  absl::StatusOr<ModelFolder> folder = ModelFolder::Open(test_case.Path(test_case.Text("folder")));
+  const absl::StatusOr<std::unique_ptr<PipelineFolder>> files = PipelineFolder::Make(test_case);
+  if (!files.ok()) return files.status();
+  absl::StatusOr<ModelFolder> folder = ModelFolder::Open((*files)->path());
   if (!folder.ok()) return folder.status();
   if (test_case.Bool("drop_t5", false)) folder = folder->Without("text_encoder_3");
   absl::StatusOr<FamilyDescription> description = (*entry)->describe(*folder);

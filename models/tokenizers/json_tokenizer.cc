@@ -1,0 +1,371 @@
+#include "models/tokenizers/json_tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "models/tokenizers/token_frame.h"
+#include "models/tokenizers/tokenizer_folder.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMostAdded = 100000;
+
+// The fields of a configuration that name a token, with what a class has where none is named.
+struct NamedToken {
+  std::string_view field;
+  std::string_view bert, clip, gemma, qwen2, t5;
+};
+constexpr NamedToken kNamedTokens[] = {
+    {"bos_token", "", "<|startoftext|>", "<bos>", "", ""},
+    {"cls_token", "[CLS]", "", "", "", ""},
+    {"eos_token", "", "<|endoftext|>", "<eos>", "<|endoftext|>", "</s>"},
+    {"mask_token", "[MASK]", "", "<mask>", "", ""},
+    {"pad_token", "[PAD]", "<|endoftext|>", "<pad>", "<|endoftext|>", "<pad>"},
+    {"sep_token", "[SEP]", "", "", "", ""},
+    {"unk_token", "[UNK]", "<|endoftext|>", "<unk>", "<|endoftext|>", "<unk>"},
+};
+
+std::string_view DefaultToken(const NamedToken& token, TokenizerKind kind) {
+  switch (kind) {
+    case TokenizerKind::kBert:
+      return token.bert;
+    case TokenizerKind::kClip:
+      return token.clip;
+    case TokenizerKind::kGemma:
+      return token.gemma;
+    case TokenizerKind::kQwen2:
+      return token.qwen2;
+    case TokenizerKind::kT5:
+      return token.t5;
+    case TokenizerKind::kOther:
+      return "";
+  }
+  return "";
+}
+
+// Classes that a configuration may name beside those that belong to no model.
+bool IsClassOf(const std::string& name, TokenizerKind kind) {
+  constexpr std::string_view kNeutral[] = {"", "PreTrainedTokenizerFast", "TokenizersBackend"};
+  if (std::find(std::begin(kNeutral), std::end(kNeutral), name) != std::end(kNeutral)) return true;
+  const std::string plain = name.ends_with("Fast") ? name.substr(0, name.size() - 4) : name;
+  switch (kind) {
+    case TokenizerKind::kBert:
+      return plain == "BertTokenizer";
+    case TokenizerKind::kClip:
+      return plain == "CLIPTokenizer";
+    case TokenizerKind::kGemma:
+      return plain == "GemmaTokenizer";
+    case TokenizerKind::kQwen2:
+      return plain == "Qwen2Tokenizer";
+    case TokenizerKind::kT5:
+      return plain == "T5Tokenizer" || plain == "MT5Tokenizer";
+    case TokenizerKind::kOther:
+      return true;
+  }
+  return false;
+}
+
+absl::StatusOr<std::vector<AddedToken>> ReadAdded(const ConfigReader& file) {
+  std::vector<AddedToken> tokens;
+  const Json* const list = file.json().Find("added_tokens");
+  const std::span<const Json> items = list == nullptr ? std::span<const Json>() : list->items();
+  if (items.size() > kMostAdded) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.name(), ": added_tokens has more than ", kMostAdded, " tokens"));
+  }
+  for (const Json& item : items) {
+    const std::string name = absl::StrCat(file.name(), ": added_tokens[", tokens.size(), "]");
+    absl::StatusOr<ConfigReader> fields = ConfigReader::FromJson(item, name);
+    if (!fields.ok()) return fields.status();
+    AddedToken token;
+    token.text = fields->RequiredString("content");
+    token.id = fields->RequiredInt("id", 0, std::numeric_limits<int32_t>::max());
+    token.strips_left = fields->RequiredBool("lstrip");
+    token.strips_right = fields->RequiredBool("rstrip");
+    token.single_word = fields->RequiredBool("single_word");
+    token.normalized = fields->RequiredBool("normalized");
+    token.special = fields->RequiredBool("special");
+    if (absl::Status status = fields->status(); !status.ok()) return status;
+    if (token.text.empty()) return absl::InvalidArgumentError(absl::StrCat(name, ": the content is empty"));
+    tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+// Gives every token its id as the reference does: that of the vocabulary, or the next that is free. `by` names the
+// file that states the ids, for errors.
+class IdGiver {
+ public:
+  explicit IdGiver(const PieceModel& model)
+      : model_(model), next_(static_cast<int64_t>(model.vocabulary().size())), file_size_(model.size()) {}
+
+  absl::Status Check(const AddedToken& token, const std::string& by) {
+    const auto found = model_.vocabulary().find(token.text);
+    const bool known = found != model_.vocabulary().end();
+    if (!known) next_ = std::max(next_, file_size_);
+    const int64_t id = known ? found->second : next_++;
+    if (id == token.id) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(by, " gives ", Quote(token.text), " the id ", token.id, "; ",
+                     known ? absl::StrCat("in the vocabulary it is ", id) : absl::StrCat("the next free id is ", id)));
+  }
+
+ private:
+  const PieceModel& model_;
+  int64_t next_;
+  int64_t file_size_;
+};
+
+absl::StatusOr<std::string> Direction(const ConfigReader& file, const char* key) {
+  const Json* const json = file.json().Find(key);
+  if (json == nullptr || json->is_null()) return std::string();
+  absl::StatusOr<ConfigReader> fields = ConfigReader::FromJson(*json, absl::StrCat(file.name(), ": ", key));
+  if (!fields.ok()) return fields.status();
+  // What else stands here is given anew with every text.
+  std::string direction = fields->Choice("direction", "Right", {"Right", "Left"});
+  if (absl::Status status = fields->status(); !status.ok()) return status;
+  return direction;
+}
+
+// The configuration repeats what a BERT normalizer does.
+void CheckCleaning(const BertCleaning& cleaning, ConfigReader& config) {
+  const std::pair<const char*, bool> kFields[] = {{"do_lower_case", cleaning.lowers},
+                                                  {"strip_accents", cleaning.strips_accents},
+                                                  {"tokenize_chinese_chars", cleaning.spaces_chinese}};
+  for (const auto& [key, value] : kFields) {
+    if (config.Bool(key, value) != value) config.AddError(key, "tokenizer.json says otherwise; make the two agree");
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> JsonTokenizer::LoadIfThere(TokenizerKind kind, const std::string& path) {
+  const TokenizerFolder folder(path);
+  absl::StatusOr<std::optional<std::string>> json = folder.ReadIfThere("tokenizer.json");
+  if (!json.ok()) return json.status();
+  if (!*json) return nullptr;
+  absl::StatusOr<std::optional<std::string>> config = folder.ReadIfThere("tokenizer_config.json");
+  if (!config.ok()) return config.status();
+  absl::StatusOr<std::optional<std::string>> map = folder.ReadIfThere("special_tokens_map.json");
+  if (!map.ok()) return map.status();
+  absl::StatusOr<std::optional<std::string>> added = folder.ReadIfThere("added_tokens.json");
+  if (!added.ok()) return added.status();
+  absl::StatusOr<JsonTokenizer> tokenizer = Parse(kind,
+                                                  {.tokenizer_json = **std::move(json),
+                                                   .tokenizer_config_json = config->value_or("{}"),
+                                                   .special_tokens_map_json = *std::move(map),
+                                                   .added_tokens_json = *std::move(added)},
+                                                  folder.component());
+  if (!tokenizer.ok()) return tokenizer.status();
+  return std::make_unique<JsonTokenizer>(*std::move(tokenizer));
+}
+
+absl::StatusOr<JsonTokenizer> JsonTokenizer::Parse(TokenizerKind kind, const JsonTokenizerFiles& files,
+                                                   const std::string& component) {
+  absl::StatusOr<ConfigReader> file =
+      ConfigReader::FromText(files.tokenizer_json, absl::StrCat(component, "/tokenizer.json"));
+  if (!file.ok()) return file.status();
+  absl::StatusOr<TokenNames> names =
+      TokenNames::Parse(files.tokenizer_config_json, files.special_tokens_map_json, files.added_tokens_json, component);
+  if (!names.ok()) return names.status();
+  file->Choice("version", "1.0", {"1.0"});
+  // Ids do not depend on the decoder.
+  file->Ignore(
+      {"added_tokens", "decoder", "model", "normalizer", "padding", "post_processor", "pre_tokenizer", "truncation"});
+  if (absl::Status status = file->status(); !status.ok()) return status;
+  if (const std::vector<std::string> unknown = file->UnknownFields(); !unknown.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file->name(), ": the field ", Quote(unknown.front()), " is not supported"));
+  }
+  JsonTokenizer tokenizer;
+  if (absl::Status status = tokenizer.ReadParts(*file); !status.ok()) return status;
+  ConfigReader& config = names->config();
+  if (!IsClassOf(config.String("tokenizer_class", ""), kind)) {
+    config.AddError("tokenizer_class", "model_index.json names the tokenizer of another model");
+  }
+  if (tokenizer.normalizer_.bert_cleaning()) CheckCleaning(*tokenizer.normalizer_.bert_cleaning(), config);
+  tokenizer.TakeLengths(*names);
+  const bool splits_special = names->SplitsSpecialTokens();
+  if (absl::Status status = config.status(); !status.ok()) return status;
+  if (absl::Status status = tokenizer.TakeSides(*file, config, kind == TokenizerKind::kGemma); !status.ok())
+    return status;
+  if (kind == TokenizerKind::kT5) tokenizer.model_->UseBytes();
+  absl::StatusOr<std::vector<AddedToken>> tokens = tokenizer.TakeTokens(kind, *file, *names);
+  if (!tokens.ok()) return tokens.status();
+  if (absl::Status status = tokenizer.BuildFinders(*tokens, splits_special, file->name()); !status.ok()) return status;
+  return tokenizer;
+}
+
+absl::Status JsonTokenizer::ReadParts(const ConfigReader& file) {
+  const auto name = [&](const char* part) { return absl::StrCat(file.name(), ": ", part); };
+  absl::StatusOr<TextNormalizer> normalizer = TextNormalizer::Read(file.json().Find("normalizer"), name("normalizer"));
+  if (!normalizer.ok()) return normalizer.status();
+  normalizer_ = *std::move(normalizer);
+  absl::StatusOr<TextSplitter> splitter = TextSplitter::Read(file.json().Find("pre_tokenizer"), name("pre_tokenizer"));
+  if (!splitter.ok()) return splitter.status();
+  splitter_ = *std::move(splitter);
+  absl::StatusOr<std::unique_ptr<PieceModel>> model = PieceModel::Read(file.json().Find("model"), name("model"));
+  if (!model.ok()) return model.status();
+  model_ = *std::move(model);
+  absl::StatusOr<TokenFrame> frame = ReadTokenFrame(file.json().Find("post_processor"), name("post_processor"));
+  if (!frame.ok()) return frame.status();
+  before_ = std::move(frame->before);
+  after_ = std::move(frame->after);
+  return absl::OkStatus();
+}
+
+absl::Status JsonTokenizer::TakeSides(const ConfigReader& file, const ConfigReader& config, bool pads_left_by_class) {
+  const absl::StatusOr<std::string> padding = Direction(file, "padding"), truncation = Direction(file, "truncation");
+  if (!padding.ok()) return padding.status();
+  if (!truncation.ok()) return truncation.status();
+  if (!config.Has("padding_side")) pads_left_ = padding->empty() ? pads_left_by_class : *padding == "Left";
+  if (!config.Has("truncation_side")) cuts_left_ = *truncation == "Left";
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<AddedToken>> JsonTokenizer::TakeTokens(TokenizerKind kind, const ConfigReader& file,
+                                                                  TokenNames& names) {
+  absl::StatusOr<std::vector<AddedToken>> listed = ReadAdded(file);
+  if (!listed.ok()) return listed.status();
+  std::map<std::string, AddedToken> tokens;
+  IdGiver ids(*model_);
+  for (const AddedToken& token : *listed) {
+    if (!tokens.emplace(token.text, token).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file.name(), ": added_tokens has ", Quote(token.text), " more than once"));
+    }
+    if (absl::Status status = ids.Check(token, absl::StrCat(file.name(), ": added_tokens")); !status.ok())
+      return status;
+  }
+  // In the order of their ids, as the reference adds what tokenizer.json lacks.
+  std::map<int64_t, const AddedToken*> stated;
+  for (const auto& [text, token] : names.stated()) stated.emplace(token.id, &token);
+  for (const auto& [id, token] : stated) {
+    const auto found = tokens.find(token->text);
+    if (found != tokens.end() && found->second.id != id) {
+      return absl::InvalidArgumentError(absl::StrCat(names.stated_by(), " gives ", Quote(token->text), " the id ", id,
+                                                     "; in ", file.name(), " it is ", found->second.id));
+    }
+    if (found != tokens.end()) continue;
+    if (absl::Status status = ids.Check(*token, names.stated_by()); !status.ok()) return status;
+    tokens.emplace(token->text, *token);
+  }
+  const auto name_token = [&](const std::string& text, bool required) -> absl::Status {
+    const auto found = model_->vocabulary().find(text);
+    if (tokens.contains(text)) {
+      tokens[text].special = true;
+    } else if (found != model_->vocabulary().end()) {
+      tokens.emplace(text, AddedToken{.text = text, .id = found->second, .special = true});
+    } else if (required) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(names.config().name(), ": the token ", Quote(text), " is not in ", file.name()));
+    }
+    return absl::OkStatus();
+  };
+  for (const std::string& text : names.NamedTokens()) {
+    if (absl::Status status = name_token(text, /*required=*/true); !status.ok()) return status;
+  }
+  for (const NamedToken& named : kNamedTokens) {
+    const std::string text = names.Token(named.field, DefaultToken(named, kind));
+    if (text.empty()) continue;
+    if (absl::Status status = name_token(text, /*required=*/false); !status.ok()) return status;
+    if (named.field == "pad_token" && tokens.contains(text)) pad_id_ = tokens[text].id;
+  }
+  std::vector<AddedToken> result;
+  vocabulary_size_ = model_->size();
+  for (const auto& [text, token] : tokens) {
+    vocabulary_size_ = std::max(vocabulary_size_, token.id + 1);
+    result.push_back(token);
+  }
+  for (const std::vector<int64_t>* frame : {&before_, &after_}) {
+    for (const int64_t id : *frame) {
+      if (id < vocabulary_size_) continue;
+      return absl::InvalidArgumentError(absl::StrCat(file.name(), ": post_processor has the id ", id,
+                                                     "; valid values are 0 to ", vocabulary_size_ - 1));
+    }
+  }
+  return result;
+}
+
+absl::Status JsonTokenizer::BuildFinders(const std::vector<AddedToken>& tokens, bool splits_special,
+                                         const std::string& name) {
+  std::vector<AddedToken> in_original, in_normalized;
+  std::set<std::string> texts;
+  for (AddedToken token : tokens) {
+    if (!token.normalized) {
+      in_original.push_back(std::move(token));
+      continue;
+    }
+    std::vector<TracedChar> text = TraceText(token.text, 0);
+    if (absl::Status status = normalizer_.Run(text); !status.ok()) return status;
+    NormalizedText normalized;
+    for (const TracedChar& c : text) normalized.Append(c);
+    if (normalized.text.empty() || !texts.insert(normalized.text).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": the added token ", Quote(token.text),
+                       normalized.text.empty() ? " is empty" : " is that of another token", " once it is normalized"));
+    }
+    token.text = normalized.text;
+    in_normalized.push_back(std::move(token));
+  }
+  original_finder_ = AddedTokenFinder(in_original, splits_special);
+  normalized_finder_ = AddedTokenFinder(in_normalized, splits_special);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<PieceId>> JsonTokenizer::Split(std::string_view utf8) const {
+  std::vector<PieceId> tokens;
+  size_t begin = 0;
+  for (const AddedTokenFinder::Match& match : original_finder_.Find(utf8)) {
+    absl::Status status = SplitPart(utf8.substr(begin, match.begin - begin), begin, tokens);
+    if (!status.ok()) return status;
+    tokens.push_back({match.id, match.begin});
+    begin = match.end;
+  }
+  if (absl::Status status = SplitPart(utf8.substr(begin), begin, tokens); !status.ok()) return status;
+  return tokens;
+}
+
+absl::Status JsonTokenizer::SplitPart(std::string_view utf8, size_t origin, std::vector<PieceId>& tokens) const {
+  std::vector<TracedChar> text = TraceText(utf8, origin);
+  if (text.empty()) return absl::OkStatus();
+  if (absl::Status status = normalizer_.Run(text); !status.ok()) return status;
+  if (normalized_finder_.empty()) return EncodeText(std::move(text), tokens);
+  NormalizedText bytes;
+  std::vector<size_t> characters;  // for every byte, which character it belongs to
+  for (size_t i = 0; i < text.size(); ++i) {
+    bytes.Append(text[i]);
+    characters.resize(bytes.text.size(), i);
+  }
+  characters.push_back(text.size());
+  size_t begin = 0;
+  for (const AddedTokenFinder::Match& match : normalized_finder_.Find(bytes.text)) {
+    const auto from = text.begin() + static_cast<std::ptrdiff_t>(characters[begin]);
+    const auto to = text.begin() + static_cast<std::ptrdiff_t>(characters[match.begin]);
+    if (absl::Status status = EncodeText({from, to}, tokens); !status.ok()) return status;
+    tokens.push_back({match.id, bytes.origins[match.begin]});
+    begin = match.end;
+  }
+  return EncodeText({text.begin() + static_cast<std::ptrdiff_t>(characters[begin]), text.end()}, tokens);
+}
+
+absl::Status JsonTokenizer::EncodeText(std::vector<TracedChar> text, std::vector<PieceId>& tokens) const {
+  const absl::StatusOr<TextPieces> pieces = splitter_.Run(std::move(text));
+  if (!pieces.ok()) return pieces.status();
+  NormalizedText piece;
+  for (size_t i = 0; i < pieces->ends.size(); ++i) {
+    piece.text.clear();
+    piece.origins.clear();
+    for (const TracedChar& c : (*pieces)[i]) piece.Append(c);
+    model_->Encode(piece, tokens);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera

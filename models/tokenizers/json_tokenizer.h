@@ -1,0 +1,67 @@
+// A tokenizer as the tokenizers library writes it: tokenizer.json, with what tokenizer_config.json and, of older
+// versions, special_tokens_map.json and added_tokens.json say besides.
+//
+// A text is searched for added tokens; what lies between them is normalized, searched for the tokens that are looked
+// for in normalized text, cut into pieces, and each piece is spelled by the model. Every part is read from the file,
+// and one that is not supported is refused by name. Immutable; Encode may be called from any number of threads.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "models/tokenizers/added_tokens.h"
+#include "models/tokenizers/piece_model.h"
+#include "models/tokenizers/text_normalizer.h"
+#include "models/tokenizers/text_splitter.h"
+#include "models/tokenizers/tokenizer.h"
+
+namespace tessera {
+
+// Which tokens a class of tokenizers has, and on which side it pads, unless its files say otherwise.
+enum class TokenizerKind { kBert, kClip, kGemma, kOther, kQwen2, kT5 };
+
+// The bytes of a tokenizer's files.
+struct JsonTokenizerFiles {
+  std::string tokenizer_json;
+  std::string tokenizer_config_json;
+  std::optional<std::string> special_tokens_map_json;
+  std::optional<std::string> added_tokens_json;
+};
+
+class JsonTokenizer final : public Tokenizer {
+ public:
+  // Null if the folder has no tokenizer.json. Errors name the files relative to the model, e.g.
+  // tokenizer/tokenizer.json.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> LoadIfThere(TokenizerKind kind, const std::string& path);
+  // `component` is the folder's name in those errors.
+  static absl::StatusOr<JsonTokenizer> Parse(TokenizerKind kind, const JsonTokenizerFiles& files,
+                                             const std::string& component);
+
+  void UseUnknownToken() override { model_->UseUnknownToken(); }
+
+ private:
+  JsonTokenizer() = default;
+
+  absl::Status ReadParts(const ConfigReader& file);
+  // Padding and truncation as the file has them, where the configuration does not say it; then as the class has it.
+  absl::Status TakeSides(const ConfigReader& file, const ConfigReader& config, bool pads_left_by_class);
+  // The added tokens, all of which have their ids; sets the ids of padding and the size of the vocabulary.
+  absl::StatusOr<std::vector<AddedToken>> TakeTokens(TokenizerKind kind, const ConfigReader& file, TokenNames& names);
+  absl::Status BuildFinders(const std::vector<AddedToken>& tokens, bool splits_special, const std::string& name);
+  absl::StatusOr<std::vector<PieceId>> Split(std::string_view utf8) const override;
+  // What lies between two added tokens; its first byte has the offset `origin` in the text.
+  absl::Status SplitPart(std::string_view utf8, size_t origin, std::vector<PieceId>& tokens) const;
+  absl::Status EncodeText(std::vector<TracedChar> text, std::vector<PieceId>& tokens) const;
+
+  TextNormalizer normalizer_;
+  TextSplitter splitter_;
+  std::unique_ptr<PieceModel> model_;
+  AddedTokenFinder original_finder_, normalized_finder_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+// Sentencepiece's normalization of text: rules that are looked up in a trie, and what becomes of white space.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+struct NormalizationRules {
+  std::vector<uint32_t> trie;  // double array of Darts-clone; the values are positions in `replacements`
+  std::string replacements;    // each ends with a zero byte
+  bool add_dummy_prefix = true;
+  bool remove_extra_whitespaces = true;
+  bool escape_whitespaces = true;
+
+  // Takes trie and replacements from a precompiled_charsmap: the trie's length in bytes, the trie, the replacements.
+  // False if it is damaged.
+  [[nodiscard]] bool ReadCharsMap(std::string_view bytes);
+
+  struct Match {
+    size_t length = 0;  // of the text that is replaced; 0 if no rule matches
+    std::string_view replacement;
+  };
+  // The rule that matches the beginning of the text: the longest, or the shortest.
+  Match Longest(std::string_view text) const { return Find(text, /*shortest=*/false); }
+  Match Shortest(std::string_view text) const { return Find(text, /*shortest=*/true); }
+
+ private:
+  Match Find(std::string_view text, bool shortest) const;
+};
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// Which pairs of tokens a byte pair encoding joins, and in which order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace tessera {
+
+class PairMerges {
+ public:
+  // False if the pair was there; then it has the new rank.
+  bool Add(int32_t left, int32_t right, int32_t rank, int32_t joined_id);
+
+  struct Piece {
+    int32_t id;
+    int32_t begin;  // what it stands for, in the caller's counting
+  };
+  // Joins the pair of the lowest rank, the leftmost first, until none is left. n log n.
+  void Join(std::vector<Piece>& pieces) const;
+
+ private:
+  struct Merge {
+    int32_t rank;
+    int32_t joined_id;
+  };
+  const Merge* Find(int32_t left, int32_t right) const;
+
+  absl::flat_hash_map<uint64_t, Merge> merges_;  // by the ids of the left and the right token
+};
+
+}  // namespace tessera

@@ -1,0 +1,16 @@
+// Oniguruma's regular expressions, read and written anew for ICU.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace tessera {
+
+// The same expression for ICU, in ASCII. Read are literals, ".", alternatives, groups, (?:…), (?i:…), (?=…), (?!…),
+// (?>…), classes, the quantifiers, \s \S \d \D \w \W, \p{…} of general categories and common scripts, escapes of single
+// characters. InvalidArgument names what else the expression has, and where.
+absl::StatusOr<std::string> TranslateExpression(std::string_view expression);
+
+}  // namespace tessera

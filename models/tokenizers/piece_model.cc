@@ -1,0 +1,32 @@
+#include "models/tokenizers/piece_model.h"
+
+#include <algorithm>
+
+#include "models/tokenizers/bpe_model.h"
+#include "models/tokenizers/tokenizer_parts.h"
+#include "models/tokenizers/unigram_model.h"
+#include "models/tokenizers/word_piece_model.h"
+
+namespace tessera {
+
+absl::StatusOr<std::unique_ptr<PieceModel>> PieceModel::Read(const Json* json, const std::string& name) {
+  absl::StatusOr<std::vector<TokenizerPart>> parts = ReadParts(json, name, "");
+  if (!parts.ok()) return parts.status();
+  if (parts->size() != 1) return absl::InvalidArgumentError(name + ": there is no model");
+  TokenizerPart& part = parts->front();
+  absl::StatusOr<std::unique_ptr<PieceModel>> model = UnknownPart(part, {"BPE", "Unigram", "WordPiece"});
+  if (part.type == "BPE") model = ReadBpeModel(part);
+  if (part.type == "Unigram") model = ReadUnigramModel(part);
+  if (part.type == "WordPiece") model = ReadWordPieceModel(part);
+  if (!model.ok()) return model;
+  if (absl::Status status = part.Finish(); !status.ok()) return status;
+  return model;
+}
+
+int64_t PieceModel::size() const {
+  int64_t size = 0;
+  for (const auto& [text, id] : vocabulary()) size = std::max(size, int64_t{id} + 1);
+  return size;
+}
+
+}  // namespace tessera

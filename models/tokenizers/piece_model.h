@@ -1,0 +1,43 @@
+// The model of a tokenizer.json: how a piece of text that the pre-tokenizer made becomes tokens. Immutable; Encode may
+// be called from any number of threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "models/tokenizers/token_table.h"
+#include "models/tokenizers/tokenizer.h"
+#include "models/tokenizers/unicode_text.h"
+#include "models/weights/json.h"
+
+namespace tessera {
+
+class PieceModel {
+ public:
+  virtual ~PieceModel() = default;
+
+  // BPE, Unigram or WordPiece. InvalidArgument, beginning with `name`: another type, an option that is not supported, a
+  // vocabulary that contradicts itself.
+  static absl::StatusOr<std::unique_ptr<PieceModel>> Read(const Json* json, const std::string& name);
+
+  // The texts that have an id, and the first id that no text has.
+  virtual const TokenTable<int32_t>& vocabulary() const = 0;
+  int64_t size() const;
+
+  // Appends the tokens of a piece, which is not empty.
+  virtual void Encode(const NormalizedText& piece, std::vector<PieceId>& tokens) const = 0;
+
+  // As Tokenizer has it.
+  virtual void UseUnknownToken() {}
+  // From now on unknown characters are spelled as bytes if the vocabulary has all of them.
+  virtual void UseBytes() {}
+
+  virtual std::string_view unknown_token() const = 0;  // "" if there is none
+};
+
+}  // namespace tessera

@@ -1,0 +1,37 @@
+// The normalizer of a tokenizer.json: steps that each rewrite the text. Immutable; Run may be called from any number of
+// threads.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "models/tokenizers/bert_text.h"
+#include "models/tokenizers/unicode_text.h"
+#include "models/weights/json.h"
+
+namespace tessera {
+
+class TextNormalizer {
+ public:
+  TextNormalizer() = default;  // changes nothing
+
+  // `json` may be null. InvalidArgument, naming the part: a type or an option that is not supported, bad fields.
+  static absl::StatusOr<TextNormalizer> Read(const Json* json, const std::string& name);
+
+  // InvalidArgument: a text that grows beyond a bound which is linear in its length.
+  absl::Status Run(std::vector<TracedChar>& text) const;
+
+  // What the BERT normalizer among the steps does, if there is one.
+  const std::optional<BertCleaning>& bert_cleaning() const { return bert_cleaning_; }
+
+ private:
+  using Step = std::function<absl::Status(std::vector<TracedChar>&)>;
+  std::vector<Step> steps_;
+  std::optional<BertCleaning> bert_cleaning_;
+};
+
+}  // namespace tessera

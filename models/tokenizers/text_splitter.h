@@ -1,0 +1,43 @@
+// The pre-tokenizer of a tokenizer.json: steps that each cut the pieces of a text into smaller ones, and may rewrite
+// them. Immutable; Run may be called from any number of threads.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "models/tokenizers/unicode_text.h"
+#include "models/weights/json.h"
+
+namespace tessera {
+
+// Pieces one after another, none of them empty.
+struct TextPieces {
+  std::vector<TracedChar> text;
+  std::vector<size_t> ends;
+
+  void Append(std::span<const TracedChar> piece);
+  // piece i
+  std::span<const TracedChar> operator[](size_t i) const;
+};
+
+class TextSplitter {
+ public:
+  TextSplitter() = default;  // leaves everything in one piece
+
+  // `json` may be null. InvalidArgument, naming the part: a type or an option that is not supported, bad fields.
+  static absl::StatusOr<TextSplitter> Read(const Json* json, const std::string& name);
+
+  // InvalidArgument: a pattern that needs too many steps.
+  absl::StatusOr<TextPieces> Run(std::vector<TracedChar> text) const;
+
+ private:
+  using Step = std::function<absl::StatusOr<TextPieces>(const TextPieces&)>;
+  std::vector<Step> steps_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,99 @@
+#include "models/tokenizers/token_frame.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "models/tokenizers/tokenizer_parts.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMostTokens = 64;  // of a frame
+
+// A field that is [TEXT, ID].
+absl::StatusOr<int64_t> ReadPair(TokenizerPart& part, const char* key) {
+  const Json* const pair = part.fields.json().Find(key);
+  part.fields.Ignore({key});
+  const std::optional<int64_t> id =
+      pair != nullptr && pair->items().size() == 2 ? pair->items()[1].AsInt() : std::nullopt;
+  if (!id || *id < 0) return part.Refuse(absl::StrCat("the field \"", key, "\" is a list of a token and its id"));
+  return *id;
+}
+
+// Start token, text, end token.
+absl::StatusOr<TokenFrame> ReadStartAndEnd(TokenizerPart& part) {
+  part.fields.Ignore({"trim_offsets", "add_prefix_space"});
+  const absl::StatusOr<int64_t> start = ReadPair(part, "cls"), end = ReadPair(part, "sep");
+  if (!start.ok()) return start.status();
+  if (!end.ok()) return end.status();
+  return TokenFrame{.before = {*start}, .after = {*end}};
+}
+
+// Tokens of {"id": TEXT, …} by the template's own table of tokens.
+absl::Status AppendTokens(TokenizerPart& part, const Json& piece, std::vector<int64_t>& tokens) {
+  const Json* const text = piece.Find("id");
+  const Json* const table = part.fields.json().Find("special_tokens");
+  const Json* const entry =
+      text == nullptr || text->AsString() == nullptr || table == nullptr ? nullptr : table->Find(*text->AsString());
+  const Json* const ids = entry == nullptr ? nullptr : entry->Find("ids");
+  if (ids == nullptr) return part.Refuse("the template has a token without ids in \"special_tokens\"");
+  for (const Json& id : ids->items()) {
+    if (id.AsInt().value_or(-1) < 0) return part.Refuse("an id of \"special_tokens\" is not a whole number from 0 on");
+    tokens.push_back(*id.AsInt());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TokenFrame> ReadTemplate(TokenizerPart& part) {
+  const Json* const pieces = part.fields.json().Find("single");
+  part.fields.Ignore({"single", "pair", "special_tokens"});
+  TokenFrame frame;
+  int texts = 0;
+  for (const Json& piece : pieces == nullptr ? std::span<const Json>() : pieces->items()) {
+    const Json* const sequence = piece.Find("Sequence");
+    const Json* const token = piece.Find("SpecialToken");
+    if (sequence != nullptr && sequence->Find("id") != nullptr && sequence->Find("id")->AsString() != nullptr &&
+        *sequence->Find("id")->AsString() == "A") {
+      ++texts;
+    } else if (token != nullptr) {
+      absl::Status status = AppendTokens(part, *token, texts == 0 ? frame.before : frame.after);
+      if (!status.ok()) return status;
+    } else {
+      return part.Refuse("the template \"single\" has a piece that is neither the text A nor a token");
+    }
+  }
+  if (texts != 1)
+    return part.Refuse(absl::StrCat("the template \"single\" has the text ", texts, " times; it has it once"));
+  return frame;
+}
+
+}  // namespace
+
+absl::StatusOr<TokenFrame> ReadTokenFrame(const Json* json, const std::string& name) {
+  absl::StatusOr<std::vector<TokenizerPart>> parts = ReadParts(json, name, "processors");
+  if (!parts.ok()) return parts.status();
+  TokenFrame frame;
+  for (TokenizerPart& part : *parts) {
+    absl::StatusOr<TokenFrame> outer = TokenFrame{};
+    if (part.type == "BertProcessing" || part.type == "RobertaProcessing") {
+      outer = ReadStartAndEnd(part);
+    } else if (part.type == "TemplateProcessing") {
+      outer = ReadTemplate(part);
+    } else if (part.type == "ByteLevel") {
+      part.fields.Ignore({"add_prefix_space", "trim_offsets", "use_regex"});  // of offsets, which nobody asks for
+    } else {
+      return UnknownPart(part, {"BertProcessing", "ByteLevel", "RobertaProcessing", "Sequence", "TemplateProcessing"});
+    }
+    if (!outer.ok()) return outer.status();
+    if (absl::Status status = part.Finish(); !status.ok()) return status;
+    frame.before.insert(frame.before.begin(), outer->before.begin(), outer->before.end());
+    frame.after.insert(frame.after.end(), outer->after.begin(), outer->after.end());
+    if (frame.before.size() + frame.after.size() > kMostTokens) {
+      return part.Refuse(absl::StrCat("a text has more than ", kMostTokens, " tokens around it"));
+    }
+  }
+  return frame;
+}
+
+}  // namespace tessera

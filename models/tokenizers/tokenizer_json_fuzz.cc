@@ -1,0 +1,19 @@
+// Any bytes as tokenizer.json, of every class.
+#include <cstdint>
+#include <string>
+
+#include "models/tokenizers/fuzz_tokens.h"
+#include "models/tokenizers/json_tokenizer.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using tessera::TokenizerKind;
+  const std::string bytes(data, data + size);
+  for (const TokenizerKind kind :
+       {TokenizerKind::kBert, TokenizerKind::kClip, TokenizerKind::kOther, TokenizerKind::kT5}) {
+    const auto tokenizer =
+        tessera::JsonTokenizer::Parse(kind, {.tokenizer_json = bytes, .tokenizer_config_json = "{}"}, "fuzz");
+    if (tokenizer.ok())
+      tessera::CheckTokens(*tokenizer, " A photo, of\u732B \u00E9e\u0301 it's<mark> 12\r\n\u2581aab!");
+  }
+  return 0;
+}
