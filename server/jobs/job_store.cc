@@ -20,7 +20,6 @@ namespace tessera {
 namespace {
 
 constexpr int32_t kMaxPage = 1000;
-constexpr char kTrialFile[] = "trial";
 
 absl::Status CheckNewJob(const NewJob& job) {
   if (job.idempotency && (job.idempotency->key.empty() || job.idempotency->key.size() > kMaxIdempotencyKeyBytes)) {
@@ -263,7 +262,11 @@ absl::StatusOr<std::string> JobStore::ReadImage(const std::string& tenant, const
   for (const TaskRecord& task : job->tasks) {
     if (!task.image || task.image->id != image) continue;
     absl::StatusOr<std::string> file = impl_->options_.files->Read(task.image->file, impl_->options_.max_image_bytes);
-    if (absl::IsNotFound(file.status())) return absl::DataLossError("the image's file is gone");
+    if (absl::IsNotFound(file.status())) {
+      // Or only its folder is, and comes back.
+      if (absl::Status place = impl_->CheckPlace(); !place.ok()) return place;
+      return absl::DataLossError("the image's file is gone");
+    }
     if (!file.ok()) return file;
     if (file->size() != task.image->bytes || Sha256Of(*file) != task.image->digest) {
       return absl::DataLossError("the image's file is damaged: it is not what was written");

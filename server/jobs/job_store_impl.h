@@ -29,8 +29,9 @@ inline constexpr char kTemporaryMark[] = ".tessera-";
 
 // Of one attempt, so that an old one can never replace what a newer one wrote.
 std::string ResultFileName(const TaskAttempt& attempt);
-// Whether it is one of those.
-bool IsResultFileName(const std::string& file);
+
+// Of what is written to learn whether there is room again.
+inline constexpr char kTrialFile[] = "trial";
 
 class JobStore::Impl {
  public:

@@ -37,8 +37,6 @@ std::string ResultFileName(const TaskAttempt& attempt) {
   return absl::StrCat(absl::Hex(attempt.task % 256, absl::kZeroPad2), "/", attempt.task, "-", attempt.attempt);
 }
 
-bool IsResultFileName(const std::string& file) { return AttemptOf(file).has_value(); }
-
 bool JobStore::Impl::IsWanted(const std::string& file) {
   const std::optional<TaskAttempt> attempt = AttemptOf(file);
   if (!attempt) return false;

@@ -249,6 +249,11 @@ TEST_F(StorageTest, AnEmptyDatabaseBesideImagesIsNotANewOne) {
     EXPECT_THAT(*disk_files_.List(), testing::SizeIs(1)) << how;
   };
   expect_refusal("it is gone");
+  fs::rename(folder_ / "data/images", folder_ / "images");
+  folder_.Write("data/images/holiday.png", "a picture of another program, which a sweep would remove");
+  expect_refusal("the images are others'");
+  fs::remove_all(folder_ / "data/images");
+  fs::rename(folder_ / "images", folder_ / "data/images");
   EXPECT_FALSE(fs::exists(path)) << "none was made";
   folder_.Write("data/jobs.sqlite", "");
   expect_refusal("it has no bytes");
@@ -318,10 +323,13 @@ TEST_F(StorageTest, NothingIsAcknowledgedIntoFilesThatTheirNamesNoLongerLeadTo) 
 
 TEST_F(StorageTest, ALookFindsThatTheFolderIsGoneBeforeAnybodyWrites) {
   ASSERT_TRUE(Open(OnDisk()).ok());
+  ASSERT_TRUE(Finish(Run()).ok());
+  const std::string image = store_->List(kTenant, 1, "").value().jobs[0].tasks[0].image->id;
   EXPECT_TRUE(store_->CheckPlace().ok());
   fs::rename(folder_ / "data", folder_ / "elsewhere");
   EXPECT_FALSE(store_->CheckPlace().ok());
   EXPECT_FALSE(store_->can_write());
+  EXPECT_EQ(store_->ReadImage(kTenant, image).status().code(), absl::StatusCode::kUnavailable) << "it is not lost";
 }
 
 TEST_F(StorageTest, WhatIsKeptIsReadByItsOwnerAloneWhateverTheUmask) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/jobs/job_rows.h"
 #include "server/jobs/job_store_impl.h"
@@ -18,7 +19,10 @@ namespace {
 absl::Status CheckNoImages(const std::string& path, ResultFiles& files) {
   const absl::StatusOr<std::vector<std::string>> names = files.List();
   if (!names.ok()) return names.status();
-  if (std::ranges::none_of(*names, IsResultFileName)) return absl::OkStatus();
+  const auto may_go = [](const std::string& name) {
+    return name == kTrialFile || absl::StrContains(name, kTemporaryMark);
+  };
+  if (std::ranges::all_of(*names, may_go)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("there are images, but \"", path, "\", which knows whose they are, is missing or empty"));
 }

@@ -24,6 +24,11 @@ absl::Status StorageErrorForCaller(const absl::Status& status) {
   return StorageErrorForCaller(absl::IsResourceExhausted(status) ? StorageState::kFull : StorageState::kFailing);
 }
 
+absl::Status StorageErrorForCaller(const absl::Status& status, StorageState state) {
+  return IsStorageTrouble(status) && state != StorageState::kOk ? StorageErrorForCaller(state)
+                                                                : StorageErrorForCaller(status);
+}
+
 absl::Status StorageErrorForCaller(StorageState state) {
   switch (state) {
     case StorageState::kOk:

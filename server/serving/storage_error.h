@@ -16,6 +16,9 @@ bool IsStorageTrouble(const absl::Status& status);
 // `status` is one of JobStore's; other errors than the disk's stay as they are.
 absl::Status StorageErrorForCaller(const absl::Status& status);
 
+// The same of a failed change where it has brought the disk into a state, which says more.
+absl::Status StorageErrorForCaller(const absl::Status& status, StorageState state);
+
 // Of a trouble that lasts.
 absl::Status StorageErrorForCaller(StorageState state);
 

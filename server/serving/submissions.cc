@@ -71,7 +71,7 @@ absl::StatusOr<Submitted> DurableImageService::Keep(const Caller& caller, const 
       {.tenant = caller.tenant, .request = request, .idempotency = idempotency, .trace_parent = caller.trace_parent});
   const std::lock_guard lock(mutex_);
   if (!submitted.ok() || submitted->existed) scheduler_.Release(ticket);
-  if (!submitted.ok()) return StorageErrorForCaller(submitted.status());
+  if (!submitted.ok()) return StorageErrorForCaller(submitted.status(), store_->trouble().state);
   const JobRecord& record = submitted->job;
   if (!submitted->existed) {
     for (const TaskRecord& task : record.tasks) {

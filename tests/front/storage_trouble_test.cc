@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
@@ -93,6 +94,24 @@ class StorageTroubleTest : public ::testing::Test {
     return lines;
   }
 
+  // What whoever waits for the job is told instead of its end.
+  absl::Status WaitUntilLetGo(const std::string& job) {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<absl::Status> reason;
+    const auto watch = service_->Watch(caller_, job, [&](const JobEvent& event) {
+      const auto* let_go = std::get_if<LetGoEvent>(&event);
+      if (let_go == nullptr) return;
+      const std::lock_guard lock(mutex);
+      reason = let_go->reason;
+      changed.notify_all();
+    });
+    EXPECT_TRUE(watch.ok()) << watch.status();
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(changed.wait_for(lock, absl::ToChronoSeconds(kSoon), [&] { return reason.has_value(); }));
+    return reason.value_or(absl::OkStatus());
+  }
+
   void ExpectOneTruth(const std::string& state, const std::string& code) {
     EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
     EXPECT_EQ(ErrorCode(service_->Ready()), code);
@@ -167,25 +186,27 @@ TEST_F(StorageTroubleTest, WhoWaitsForAnImageThatHasNoRoomIsToldAfterAWhile) {
   Start({.results = &small_, .disk_patience = absl::Milliseconds(1)});
   small_.SetRoom(0);
   const std::string job = Accepted();
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::optional<absl::Status> reason;
-  const auto watch = service_->Watch(caller_, job, [&](const JobEvent& event) {
-    const auto* let_go = std::get_if<LetGoEvent>(&event);
-    if (let_go == nullptr) return;
-    const std::lock_guard lock(mutex);
-    reason = let_go->reason;
-    changed.notify_all();
-  });
-  ASSERT_TRUE(watch.ok()) << watch.status();
-  std::unique_lock lock(mutex);
-  ASSERT_TRUE(changed.wait_for(lock, absl::ToChronoSeconds(kSoon), [&] { return reason.has_value(); }));
-  EXPECT_EQ(ErrorCode(*reason), "storage_full");
-  lock.unlock();
+  EXPECT_EQ(ErrorCode(WaitUntilLetGo(job)), "storage_full");
   // Nobody comes back for it: its place is free at once, and the disk need not be.
   ASSERT_TRUE(service_->Cancel(caller_, job).ok());
   WaitUntil("it is let go", [&] { return service_->Info().running_jobs == 0; });
   EXPECT_EQ(StateOf(job), JobState::kCancelled);
+}
+
+TEST_F(StorageTroubleTest, WhoWaitsForAJobWhoseStartHasNoRoomIsToldToo) {
+  std::atomic<bool> fills = true;
+  const auto at_point = [&](absl::string_view point) {
+    if (point == "claim.begin" && fills.exchange(false)) disk_.Plan(DiskFault::kFull, 0);
+  };
+  Start({.vfs = disk_.vfs(), .disk_patience = absl::Milliseconds(1), .at_point = at_point});
+  const std::string job = Accepted();
+  EXPECT_EQ(ErrorCode(WaitUntilLetGo(job)), "storage_full");
+  EXPECT_EQ(StateOf(job), JobState::kQueued);
+  ExpectOneTruth("full", "storage_full");
+  disk_.Plan(DiskFault::kNone, 0);
+  ExpectRecovery();
+  WaitUntil("the image", [&] { return StateOf(job) == JobState::kDone; });
+  service_.reset();  // before its disk
 }
 
 TEST_F(StorageTroubleTest, TheEndDoesNotWaitForImagesThatCannotBeStored) {
