@@ -47,8 +47,8 @@ void DurableImageService::KeepHouse() {
       swept = Now();
       const absl::StatusOr<SweepReport> report = store_->Sweep(kSweepLimit);
       if (!report.ok()) {
-        options_.log({LogLevel::kWarning,
-                      absl::StrCat("old jobs were not removed: ", std::string(report.status().message()))});
+        options_.log(
+            {LogLevel::kWarning, absl::StrCat("old jobs were not removed: ", std::string(report.status().message()))});
       } else if (report->jobs == kSweepLimit || report->oldest == kSweepLimit) {
         swept = absl::InfinitePast();  // there are more
       }
@@ -104,11 +104,9 @@ void DurableImageService::Lose(TaskId id, const absl::Status& error) {
   if (task == nullptr) return;
   task->again = false;
   lost_[id] = {.error = error, .ended = Now()};
-  options_.log({LogLevel::kError,
-                absl::StrCat("an image of ", task->image.job,
-                             " failed, which the job store cannot keep: ", std::string(error.message())),
-                {{"job", task->image.job}}});
-  TellEnded(id, "failed", error);
+  TellEnded(
+      id, "failed",
+      absl::Status(error.code(), absl::StrCat(error.message(), "; the job store cannot keep that it has failed")));
 }
 
 void DurableImageService::LetGoOfStuck() {

@@ -51,9 +51,9 @@ LogLine StorageLogLine(const StorageTrouble& trouble) {
   line.event = "storage";
   if (trouble.state == StorageState::kOk) {
     line.level = LogLevel::kInfo;
-    line.text = absl::StrCat("storage: ok again after ",
-                             absl::FormatDuration(absl::Trunc(trouble.duration, absl::Milliseconds(1))),
-                             "; jobs are accepted");
+    line.text =
+        absl::StrCat("storage: ok again after ",
+                     absl::FormatDuration(absl::Trunc(trouble.duration, absl::Milliseconds(1))), "; jobs are accepted");
     line.fields["seconds"] = absl::ToDoubleSeconds(trouble.duration);
     return line;
   }
