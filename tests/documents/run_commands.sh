@@ -1,19 +1,50 @@
 #!/bin/sh
 # run_commands.sh TESSERA ROOT DOCUMENT…: runs every command that a document shows, as a reader would: in order, in one
-# empty folder for each document. A command is an indented line that begins with "tessera" or "mkdir". A model that a
-# clone does not have is written PATH/TO/…; a tiny one of the same layout takes its place. A server is started on ports that
-# are free and ended with SIGTERM once it listens.
+# empty folder for each document. A command is an indented line that begins with "tessera", "mkdir" or "curl". A model that
+# a clone does not have is written PATH/TO/…; a tiny one of the same layout takes its place. A server is started on ports
+# that are free and ended with SIGTERM once it listens; one that is started with "&" stays until the next one, and calls of
+# curl go to it (it is started again if need be), but for those that name a JOB, an IMAGE or a $SECRET of the reader's. A
+# file NAME.png at the end of a line has to be a picture then.
 set -eu
 tessera=$1 root=$2
 shift 2
 count=0
-stays=
+server=
+kept=
+
+fail() {
+  [ ! -f "$folder/log" ] || cat "$folder/log"
+  echo "FAILED: $1"
+  exit 1
+}
+
+# start_server LINE: until it listens.
+start_server() {
+  rm -f "$folder/listening"
+  (cd "$folder" && eval "exec $1" >listening 2>log) </dev/null &
+  server=$!
+  tries=0
+  until grep -q listening "$folder/listening" 2>/dev/null; do
+    tries=$((tries + 1))
+    kill -0 $server 2>/dev/null && [ $tries -lt 600 ] || fail "$1"
+    sleep 0.1
+  done
+  url=http://localhost:$(sed 's/.*"http":\([0-9]*\).*/\1/' "$folder/listening")
+}
+
+end_server() {
+  [ -n "$server" ] || return 0
+  kill -TERM "$server"
+  wait "$server" || fail "the end of a server of $document"
+  server=
+}
+
 for document in "$@"; do
   folder=$(mktemp -d)
-  trap '[ -z "$stays" ] || kill -KILL "$stays"; rm -rf "$folder"' EXIT
+  trap '[ -z "$server" ] || kill -KILL "$server"; rm -rf "$folder"' EXIT
   ln -s "$root/assets" "$folder/assets"
-  grep -E '^    (tessera|mkdir) ' "$root/$document" |
-    sed -E "s|PATH/TO/FLUX[^ ]*|$root/tests/golden/pipelines/flux_dev|; s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |" >"$folder/commands"
+  sed -e :a -e '/\\$/N; s/\\\n *//; ta' "$root/$document" | grep -E '^    (tessera|mkdir|curl) ' | grep -vE '^    curl .*(JOB|IMAGE|SECRET)' |
+    sed -E "s|PATH/TO/FLUX[^ ]*|$root/tests/golden/pipelines/flux_dev|; s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |; s|^ *curl -s |curl -sS --fail |" >"$folder/commands"
   [ -s "$folder/commands" ] || { echo "$document shows no command"; exit 1; }
   printf '%s\n' 'listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}' 'groups: [{model: emoji}]' \
     >"$folder/tessera.yaml"
@@ -25,36 +56,33 @@ for document in "$@"; do
       *) serves=0 ;;
     esac
     if [ $serves = 1 ]; then
-      keeps=0
-      case $line in *' &') keeps=1 ;; esac
-      line=$(echo "$line" | sed 's/ &$//; s/ --config tessera.yaml//; s/" serve/" serve --config tessera.yaml/')
-      rm -f "$folder/listening"
-      (cd "$folder" && eval "exec $line" >listening 2>log) </dev/null &
-      server=$!
-      tries=0
-      until grep -q listening "$folder/listening" 2>/dev/null; do
-        tries=$((tries + 1))
-        kill -0 $server 2>/dev/null && [ $tries -lt 600 ] || { cat "$folder/log"; echo "FAILED: $line"; exit 1; }
-        sleep 0.1
-      done
-      if [ $keeps = 1 ]; then
-        stays=$server
-        url=http://localhost:$(sed 's/.*"http":\([0-9]*\).*/\1/' "$folder/listening")
-      else
-        kill -TERM $server
-        wait $server || { cat "$folder/log"; echo "FAILED: $line"; exit 1; }
-      fi
+      end_server
+      command=$(echo "$line" | sed 's/ *#.*//; s/ &$//')
+      case $command in
+        *--model*) command=$(echo "$command" | sed 's/ --port [0-9]*//; s/" serve/" serve --port 0/') ;;
+        *) command=$(echo "$command" | sed 's/ --config tessera.yaml//; s/" serve/" serve --config tessera.yaml/') ;;
+      esac
+      start_server "$command"
+      case $line in
+        *' &') kept=$command ;;
+        *) end_server ;;
+      esac
     else
-      if [ -n "$stays" ]; then line=$(echo "$line" | sed "s|http://localhost:8080|$url|"); fi
-      (cd "$folder" && eval "$line") </dev/null || { echo "FAILED: $line"; exit 1; }
+      case $line in
+        *' localhost:8080'* | *http://localhost:8080*)
+          [ -n "$server" ] || { [ -n "$kept" ] && start_server "$kept"; } || fail "$line: no server was left running"
+          line=$(echo "$line" | sed "s|http://localhost:8080|$url|; s| localhost:8080| $url|") ;;
+      esac
+      (cd "$folder" && eval "$line") </dev/null || fail "$line"
+      case $line in
+        *.png)
+          head -c 8 "$folder/${line##*[ /]}" | od -An -c | grep -q 'P   N   G' || fail "$line: it makes no picture" ;;
+      esac
     fi
     count=$((count + 1))
   done <"$folder/commands"
-  if [ -n "$stays" ]; then
-    kill -TERM "$stays"
-    wait "$stays" || { cat "$folder/log"; echo "FAILED: the server of $document"; exit 1; }
-    stays=
-  fi
+  end_server
+  kept=
   rm -rf "$folder"
 done
 echo "$count commands of $# documents ran"
