@@ -87,6 +87,11 @@ void PrintModel(const std::string& path, const ModelDescription& model) {
   std::printf("transformer %d blocks, %d heads\n\n", model.blocks, model.heads);
   uint64_t parameters = 0, bytes = 0;
   for (const ModelComponent& part : model.components) {
+    if (part.dtype.empty()) {  // without weights: a tokenizer
+      std::printf("  %-16s %-32s read from %s\n", part.name.c_str(), part.class_name.c_str(),
+                  absl::StrJoin(part.files, ", ").c_str());
+      continue;
+    }
     std::printf("  %-16s %-32s %14lu parameters  %-5s %s\n", part.name.c_str(), part.class_name.c_str(),
                 part.parameters, part.dtype.c_str(), ByteText(part.bytes).c_str());
     parameters += part.parameters;

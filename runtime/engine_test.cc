@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
 
 namespace tessera {
 namespace {
@@ -61,6 +62,19 @@ TEST_F(EngineTest, DescribesTheEmbeddedModelWithoutLoadingIt) {
   for (const ModelComponent& component : description->components) parameters += component.parameters;
   EXPECT_EQ(parameters, 9'065'760u + 505'600u + 954'567u);  // the model card's figures
   EXPECT_THAT(description->warnings, testing::IsEmpty());
+}
+
+TEST_F(EngineTest, DescribesFromWhichFilesTokenizersAreRead) {
+  const absl::StatusOr<ModelDescription> description = engine_.Describe("tests/golden/pipelines/hunyuan11");
+  ASSERT_TRUE(description.ok()) << description.status();
+  std::map<std::string, std::vector<std::string>> files;
+  for (const ModelComponent& component : description->components) {
+    if (component.name.starts_with("tokenizer")) files[component.class_name] = component.files;
+  }
+  EXPECT_THAT(files["BertTokenizer"],
+              testing::ElementsAre("vocab.txt", "tokenizer_config.json", "special_tokens_map.json"));
+  EXPECT_THAT(files["T5Tokenizer"],
+              testing::ElementsAre("spiece.model", "tokenizer_config.json", "special_tokens_map.json"));
 }
 
 TEST_F(EngineTest, MakesTheSameImageTwiceAndAPreviewChangesNothing) {

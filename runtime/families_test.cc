@@ -213,10 +213,11 @@ TEST(PromptCacheTest, KeepsTheMostRecentlyUsedWithinItsBound) {
   EXPECT_NE(cache.Find("c"), nullptr);
 }
 
-// A copy of a golden model that a test may spoil; the weights stay behind, which describing does not read.
+// A copy of a golden model that a test may spoil; the weights stay behind unless they are linked, as describing does
+// not read them.
 class SpoiledModel {
  public:
-  explicit SpoiledModel(const std::string& name) {
+  explicit SpoiledModel(const std::string& name) : name_(name) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(kPipelines + name)) {
       if (!entry.is_regular_file() || entry.path().extension() == ".safetensors") continue;
       std::ifstream in(entry.path(), std::ios::binary);
@@ -234,6 +235,16 @@ class SpoiledModel {
     return *this;
   }
 
+  // With its weights: a link to each file of them.
+  void Link(const std::string& component) {
+    const std::filesystem::path original = std::filesystem::absolute(kPipelines + name_) / component;
+    for (const auto& entry : std::filesystem::directory_iterator(original)) {
+      if (entry.path().extension() != ".safetensors") continue;
+      std::filesystem::create_symlink(entry.path(), folder_ / (component + "/" + entry.path().filename().string()));
+    }
+  }
+  const std::string& path() const { return folder_.path(); }
+
   std::string Error() const {
     const absl::StatusOr<FamilyDescription> description = Describe(folder_.path());
     EXPECT_FALSE(description.ok());
@@ -241,6 +252,7 @@ class SpoiledModel {
   }
 
  private:
+  std::string name_;
   TestFolder folder_;
 };
 
@@ -274,6 +286,18 @@ TEST(BadModelTest, ATokenizerOfAnotherModelIsRefused) {
               AllOf(HasSubstr("tokenizer"), HasSubstr("vocab_size"), HasSubstr("1000")));
 }
 
+TEST(BadModelTest, ATokenizersLengthAndPaddingThatCannotBeAreRefused) {
+  EXPECT_THAT(SpoiledModel("flux_dev")
+                  .Replace("tokenizer/tokenizer_config.json", "\"model_max_length\": 77", "\"model_max_length\": 78")
+                  .Error(),
+              AllOf(HasSubstr("tokenizer/tokenizer_config.json"), HasSubstr("model_max_length"), HasSubstr("2 to 77")));
+  for (const char* name : {"flux_dev", "sd3", "hunyuan11", "pixart_alpha"}) {
+    EXPECT_THAT(
+        SpoiledModel(name).Replace("tokenizer/tokenizer_config.json", "{", "{\"padding_side\": \"left\",").Error(),
+        AllOf(HasSubstr("tokenizer/tokenizer_config.json"), HasSubstr("padding_side")));
+  }
+}
+
 TEST(BadModelTest, WidthsThatDoNotFitAreRefusedByField) {
   EXPECT_THAT(
       SpoiledModel("sd3").Replace("vae/config.json", "\"latent_channels\": 16", "\"latent_channels\": 4").Error(),
@@ -298,6 +322,25 @@ TEST(BadModelTest, WidthsThatDoNotFitAreRefusedByField) {
                   .Replace("transformer/config.json", "\"joint_attention_dim\": 32", "\"joint_attention_dim\": 48")
                   .Error(),
               AllOf(HasSubstr("joint_attention_dim is 48"), HasSubstr("text_encoder_2")));
+}
+
+TEST(PromptLengthTest, IsThatOfClipsTokenizer) {
+  SpoiledModel model("sd3");
+  for (const char* encoder : {"text_encoder", "text_encoder_2", "text_encoder_3", "transformer", "vae"})
+    model.Link(encoder);
+  OneRank rank;
+  for (const int64_t length : {77, 10}) {
+    if (length != 77)
+      model.Replace("tokenizer/tokenizer_config.json", "\"model_max_length\": 77", "\"model_max_length\": 10");
+    const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(model.path());
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    const absl::StatusOr<std::unique_ptr<Family>> family = (*FindFamily(folder->class_name()))->load(*folder, {});
+    ASSERT_TRUE(family.ok()) << family.status();
+    const absl::StatusOr<EncodedPrompt> encoded =
+        (*family)->Encode({.prompt = "a cat", .max_sequence_length = 16, .guidance_scale = 1}, rank.context);
+    ASSERT_TRUE(encoded.ok()) << encoded.status();
+    EXPECT_EQ(encoded->guidance.branches[0].row.text.size(0), length + 16);  // both CLIPs' tokens, and T5's after them
+  }
 }
 
 TEST(BadPromptTest, LayersThatAreNotThereAreRefused) {

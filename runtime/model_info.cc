@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "models/component.h"
+#include "models/tokenizers/tokenizer.h"
 
 namespace tessera {
 namespace {
@@ -41,7 +42,14 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelFolder& folder, std::s
   info.digest = *std::move(digest);
   for (const auto& [name, component] : folder.components()) {
     const absl::StatusOr<std::string> path = folder.ComponentPath(name);
-    if (!path.ok() || !WeightFolder::HasWeights(*path)) continue;
+    if (!path.ok()) continue;
+    if (!WeightFolder::HasWeights(*path)) {
+      std::vector<std::string> files = TokenizerFiles(component.class_name, *path);
+      if (!files.empty()) {
+        info.components.push_back({.name = name, .class_name = component.class_name, .files = std::move(files)});
+      }
+      continue;
+    }
     const absl::StatusOr<WeightFolder> weights = folder.Weights(name);
     if (!weights.ok()) return weights.status();
     info.components.push_back(DescribeComponent(name, component.class_name, *weights));

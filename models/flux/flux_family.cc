@@ -93,7 +93,7 @@ class FluxFamily final : public LatentFamily {
     absl::StatusOr<EncodedText> clip = EncodeText(kClip,
                                                   {.text = texts.first,
                                                    .field = field,
-                                                   .max_length = text(kClip).config().positions(),
+                                                   .max_length = text(kClip).full_length(),
                                                    .padding = TextPadding::kAttended},
                                                   context, encoded);
     if (!clip.ok()) return clip.status();

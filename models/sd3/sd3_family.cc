@@ -128,7 +128,7 @@ class Sd3Family final : public LatentFamily {
       return EncodeText(stage,
                         {.text = prompt,
                          .field = field,
-                         .max_length = text(stage).config().positions(),
+                         .max_length = text(kClipL).full_length(),  // of both, as the reference has it
                          .padding = TextPadding::kAttended,
                          .layers_skipped = 1 + clip_skip},
                         context, encoded);
@@ -140,7 +140,7 @@ class Sd3Family final : public LatentFamily {
     if (!l.ok()) return l.status();
     absl::StatusOr<EncodedText> g = clip(kClipG, or_first(texts.second));
     if (!g.ok()) return g.status();
-    const at::Tensor both = at::cat({l->hidden, g->hidden}, 1);  // [77, widths]
+    const at::Tensor both = at::cat({l->hidden, g->hidden}, 1);  // [tokens, widths]
     const at::Tensor padded = at::constant_pad_nd(both, {0, config_.text_width - both.size(1)});
     encoded.prompt_tokens = l->tokens;
     // Without T5 its tokens are zeros, and attended all the same.

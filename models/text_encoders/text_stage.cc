@@ -1,6 +1,7 @@
 #include "models/text_encoders/text_stage.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace tessera {
@@ -13,6 +14,16 @@ int64_t Bytes(const std::string& key, const EncodedText& text) {
   }
   for (const std::string& warning : text.warnings) bytes += static_cast<int64_t>(warning.size());
   return bytes;
+}
+
+absl::Status CheckPadding(const Tokenizer& tokenizer, const std::string& component) {
+  if (tokenizer.pads_left()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        component, "/tokenizer_config.json: field \"padding_side\" is \"left\"; the valid value is \"right\""));
+  }
+  if (tokenizer.pad_id() >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(component, "/tokenizer_config.json: there is no \"pad_token\", and prompts are padded; add it"));
 }
 
 }  // namespace
@@ -55,6 +66,15 @@ absl::StatusOr<TextStageConfig> ReadTextStage(const ModelFolder& folder, const s
         tokenizer, " makes ids up to ", stage.tokenizer->vocabulary_size() - 1, ", and ", encoder,
         "/config.json has a vocab_size of ", stage.config.vocabulary(), "; the two do not belong together"));
   }
+  if (absl::Status padding = CheckPadding(*stage.tokenizer, tokenizer); !padding.ok()) return padding;
+  const int64_t stated = stage.tokenizer->model_max_length();
+  const bool is_bounded = stated < std::numeric_limits<int64_t>::max();
+  if (is_bounded && encoder_class.starts_with("CLIP") && stated > stage.config.positions()) {
+    return absl::InvalidArgumentError(absl::StrCat(tokenizer, "/tokenizer_config.json: field \"model_max_length\" is ",
+                                                   stated, "; valid values are 2 to ", stage.config.positions(),
+                                                   ", the positions of ", encoder));
+  }
+  stage.full_length = std::min(stated, stage.config.positions());
   return stage;
 }
 

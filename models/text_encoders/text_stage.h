@@ -68,10 +68,12 @@ struct TextStageConfig {
   std::string encoder;  // component
   TextEncoderConfig config;
   std::shared_ptr<Tokenizer> tokenizer;
+  int64_t full_length = 0;  // tokens: the tokenizer's model_max_length, at most the encoder's positions
 };
 
 // Reads `encoder`'s configuration and `tokenizer`'s files. InvalidArgument also where the tokenizer makes ids that the
-// encoder has no embedding for.
+// encoder has no embedding for, names no padding token or pads on the left, and where CLIP's has a model_max_length
+// beyond the encoder's positions.
 absl::StatusOr<TextStageConfig> ReadTextStage(const ModelFolder& folder, const std::string& tokenizer,
                                               const std::string& encoder, std::vector<std::string>& warnings);
 
@@ -83,6 +85,7 @@ class TextStage {
 
   absl::Status Open() { return encoder_.Open(); }
   const TextEncoderConfig& config() const { return config_.config; }
+  int64_t full_length() const { return config_.full_length; }
   int64_t weight_bytes() const { return encoder_.weight_bytes(); }
 
   // `cached` becomes false if the encoder had to run.

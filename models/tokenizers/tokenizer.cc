@@ -1,5 +1,8 @@
 #include "models/tokenizers/tokenizer.h"
 
+#include <algorithm>
+#include <array>
+#include <filesystem>
 #include <span>
 #include <utility>
 
@@ -28,23 +31,24 @@ struct TokenizerClass {
   std::string_view name;
   TokenizerKind kind;
   absl::StatusOr<std::unique_ptr<Tokenizer>> (*load)(const std::string& folder);  // null: only from a tokenizer.json
+  std::array<std::string_view, 2> vocabulary;                                     // the files that are `load`'s own
 };
 
 constexpr TokenizerClass kClasses[] = {
-    {"BertTokenizer", TokenizerKind::kBert, LoadAs<BertTokenizer>},
-    {"BertTokenizerFast", TokenizerKind::kBert, LoadAs<BertTokenizer>},
-    {"CLIPTokenizer", TokenizerKind::kClip, LoadAs<ClipTokenizer>},
-    {"CLIPTokenizerFast", TokenizerKind::kClip, LoadAs<ClipTokenizer>},
-    {"GemmaTokenizer", TokenizerKind::kGemma, nullptr},
-    {"GemmaTokenizerFast", TokenizerKind::kGemma, nullptr},
-    {"MT5Tokenizer", TokenizerKind::kT5, LoadAs<T5Tokenizer>},
-    {"MT5TokenizerFast", TokenizerKind::kT5, LoadAs<T5Tokenizer>},
-    {"PreTrainedTokenizerFast", TokenizerKind::kOther, nullptr},
-    {"Qwen2Tokenizer", TokenizerKind::kQwen2, nullptr},
-    {"Qwen2TokenizerFast", TokenizerKind::kQwen2, nullptr},
-    {"T5Tokenizer", TokenizerKind::kT5, LoadAs<T5Tokenizer>},
-    {"T5TokenizerFast", TokenizerKind::kT5, LoadAs<T5Tokenizer>},
-    {"TokenizersBackend", TokenizerKind::kOther, nullptr},
+    {"BertTokenizer", TokenizerKind::kBert, LoadAs<BertTokenizer>, {"vocab.txt"}},
+    {"BertTokenizerFast", TokenizerKind::kBert, LoadAs<BertTokenizer>, {"vocab.txt"}},
+    {"CLIPTokenizer", TokenizerKind::kClip, LoadAs<ClipTokenizer>, {"vocab.json", "merges.txt"}},
+    {"CLIPTokenizerFast", TokenizerKind::kClip, LoadAs<ClipTokenizer>, {"vocab.json", "merges.txt"}},
+    {"GemmaTokenizer", TokenizerKind::kGemma, nullptr, {}},
+    {"GemmaTokenizerFast", TokenizerKind::kGemma, nullptr, {}},
+    {"MT5Tokenizer", TokenizerKind::kT5, LoadAs<T5Tokenizer>, {"spiece.model"}},
+    {"MT5TokenizerFast", TokenizerKind::kT5, LoadAs<T5Tokenizer>, {"spiece.model"}},
+    {"PreTrainedTokenizerFast", TokenizerKind::kOther, nullptr, {}},
+    {"Qwen2Tokenizer", TokenizerKind::kQwen2, nullptr, {}},
+    {"Qwen2TokenizerFast", TokenizerKind::kQwen2, nullptr, {}},
+    {"T5Tokenizer", TokenizerKind::kT5, LoadAs<T5Tokenizer>, {"spiece.model"}},
+    {"T5TokenizerFast", TokenizerKind::kT5, LoadAs<T5Tokenizer>, {"spiece.model"}},
+    {"TokenizersBackend", TokenizerKind::kOther, nullptr, {}},
 };
 
 }  // namespace
@@ -89,6 +93,19 @@ void Tokenizer::TakeLengths(TokenNames& names) {
   model_max_length_ = names.ModelMaxLength();
   pads_left_ = names.config().Choice("padding_side", "right", {"right", "left"}) == "left";
   cuts_left_ = names.config().Choice("truncation_side", "right", {"right", "left"}) == "left";
+}
+
+std::vector<std::string> TokenizerFiles(std::string_view class_name, const std::string& folder) {
+  const auto entry =
+      std::find_if(std::begin(kClasses), std::end(kClasses),
+                   [class_name](const TokenizerClass& candidate) { return candidate.name == class_name; });
+  if (entry == std::end(kClasses)) return {};
+  const auto exists = [&](const std::string& file) { return std::filesystem::exists(absl::StrCat(folder, "/", file)); };
+  std::vector<std::string> wanted = {"tokenizer.json"};
+  if (!exists("tokenizer.json")) wanted.assign(entry->vocabulary.begin(), entry->vocabulary.end());
+  wanted.insert(wanted.end(), {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"});
+  std::erase_if(wanted, [&](const std::string& file) { return file.empty() || !exists(file); });
+  return wanted;
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(std::string_view class_name, const std::string& folder) {

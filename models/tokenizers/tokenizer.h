@@ -76,4 +76,7 @@ class Tokenizer {
 // else the files of its class. InvalidArgument: an unknown class (the error lists the known ones), bad files.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(std::string_view class_name, const std::string& folder);
 
+// The files of the folder that LoadTokenizer reads; none of an unknown class.
+std::vector<std::string> TokenizerFiles(std::string_view class_name, const std::string& folder);
+
 }  // namespace tessera

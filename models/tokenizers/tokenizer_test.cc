@@ -39,10 +39,32 @@ TEST(Tokenizer, AnUnknownClassIsRefusedWithAListOfTheKnownOnes) {
                     HasSubstr("T5TokenizerFast")));
 }
 
+TEST(Tokenizer, TellsWhichFilesItReads) {
+  const auto files = [](std::string_view class_name, const std::string& folder) {
+    return TokenizerFiles(class_name, "tests/golden/" + folder);
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(files("CLIPTokenizer", "pipelines/sd3/tokenizer"),
+              ElementsAre("vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json"));
+  EXPECT_THAT(files("BertTokenizer", "pipelines/hunyuan11/tokenizer"),
+              ElementsAre("vocab.txt", "tokenizer_config.json", "special_tokens_map.json"));
+  EXPECT_THAT(files("MT5Tokenizer", "saved_tokenizers/hunyuan11.tokenizer_2"),
+              ElementsAre("tokenizer.json", "tokenizer_config.json"));
+  EXPECT_THAT(files("AutoencoderKL", "pipelines/sd3/vae"), testing::IsEmpty());
+}
+
+TEST(Tokenizer, AClassThatOnlyTokenizerJsonHoldsIsNotReadFromOtherFiles) {
+  EXPECT_THAT(
+      std::string(LoadTokenizer("Qwen2Tokenizer", std::string(kPipelines) + "sd3/tokenizer").status().message()),
+      HasSubstr("tokenizer/tokenizer.json: there is no such file"));
+}
+
 TEST(Tokenizer, EncodesTheSameFromManyThreads) {
   for (const auto& [class_name, folder, golden] :
        {std::tuple("CLIPTokenizer", "sd3/tokenizer", "sd3.tokenizer"),
-        std::tuple("BertTokenizer", "hunyuan11/tokenizer", "hunyuan11.tokenizer")}) {
+        std::tuple("BertTokenizer", "hunyuan11/tokenizer", "hunyuan11.tokenizer"),
+        std::tuple("CLIPTokenizer", "../saved_tokenizers/flux_dev.tokenizer", "flux_dev.tokenizer"),
+        std::tuple("T5Tokenizer", "../saved_tokenizers/flux_dev.tokenizer_2", "flux_dev.tokenizer_2")}) {
     const std::unique_ptr<Tokenizer> tokenizer = LoadGolden(class_name, folder);
     const std::vector<GoldenRow> rows = ReadGoldenTokens(golden).rows;
     std::vector<int> wrong(4);
