@@ -16,12 +16,16 @@ void Require(bool condition) {
 
 }  // namespace
 
-bool LinearRegex::CharSet::Contains(char32_t c) const {
+bool LinearRegex::CharSet::Holds(char32_t c) const {
   bool found = std::any_of(ranges.begin(), ranges.end(),
                            [c](const auto& range) { return c >= range.first && c <= range.second; });
   found = found || (space && IsSpace(c)) || (not_space && !IsSpace(c)) || (digit && IsDigit(c)) ||
           (not_digit && !IsDigit(c)) || (word && IsWord(c)) || (not_word && !IsWord(c));
   return found != negated;
+}
+
+void LinearRegex::CharSet::Tabulate() {
+  for (char32_t c = 0; c < latin1.size(); ++c) latin1[c] = Holds(c);
 }
 
 // Recursive descent over the pattern. A repetition compiles its operand again by parsing it again.
@@ -34,7 +38,10 @@ class RegexCompiler {
     Require(position_ == pattern_.size());
     Emit(LinearRegex::Op::kMatch);
     std::vector<bool> seen(regex_.program_.size());
+    regex_.first_sets_.emplace_back();
     CollectFirstSets(0, &seen);
+    for (LinearRegex::CharSet& set : regex_.first_sets_) set.Tabulate();
+    for (LinearRegex::CharSet& set : regex_.sets_) set.Tabulate();
   }
 
  private:
@@ -205,7 +212,7 @@ class RegexCompiler {
     const LinearRegex::Instruction instruction = regex_.program_[at];
     switch (instruction.op) {
       case LinearRegex::Op::kSet:
-        regex_.first_sets_.push_back(instruction.first);
+        AddFirstSet(regex_.sets_[instruction.first]);
         return;
       case LinearRegex::Op::kSplit:
         CollectFirstSets(instruction.first, seen);
@@ -219,6 +226,19 @@ class RegexCompiler {
         return;
       default:
         CollectFirstSets(at + 1, seen);
+    }
+  }
+
+  void AddFirstSet(const LinearRegex::CharSet& set) {
+    if (set.negated) return regex_.first_sets_.push_back(set);
+    LinearRegex::CharSet& all = regex_.first_sets_.front();
+    for (const auto flag :
+         {&LinearRegex::CharSet::space, &LinearRegex::CharSet::not_space, &LinearRegex::CharSet::digit,
+          &LinearRegex::CharSet::not_digit, &LinearRegex::CharSet::word, &LinearRegex::CharSet::not_word}) {
+      all.*flag = all.*flag || set.*flag;
+    }
+    for (const auto& range : set.ranges) {
+      if (std::find(all.ranges.begin(), all.ranges.end(), range) == all.ranges.end()) all.ranges.push_back(range);
     }
   }
 
@@ -257,6 +277,11 @@ class RegexThreads {
     }
   }
 
+  void Clear() {
+    threads.clear();
+    std::fill(last_seen_.begin(), last_seen_.end(), kNever);
+  }
+
   std::vector<Thread> threads;
 
  private:
@@ -280,38 +305,62 @@ class RegexThreads {
   std::vector<size_t> last_seen_;
 };
 
+// Searches one text, again and again from later places.
+class RegexSearch {
+ public:
+  RegexSearch(const LinearRegex& regex, std::u32string_view text) : regex_(regex), text_(text) {}
+
+  std::optional<std::pair<size_t, size_t>> Find(size_t from) {
+    from = NextBegin(from);
+    if (from >= text_.size()) return std::nullopt;  // where most searches end, before anything is allocated
+    if (!even_) even_.emplace(regex_, text_), odd_.emplace(regex_, text_);
+    even_->Clear();
+    odd_->Clear();
+    RegexThreads* current = &*even_;
+    RegexThreads* next = &*odd_;
+    std::optional<std::pair<size_t, size_t>> match;
+    for (size_t position = from; position <= text_.size(); ++position) {
+      if (current->threads.empty()) {
+        if (match) break;
+        position = NextBegin(position);
+        if (position == text_.size()) break;
+      }
+      if (!match) current->Add(0, position, position);
+      next->threads.clear();
+      for (const RegexThreads::Thread& thread : current->threads) {
+        const LinearRegex::Instruction& instruction = regex_.program_[thread.at];
+        if (instruction.op == LinearRegex::Op::kMatch) {
+          match = {thread.begin, position};
+          break;  // the threads behind it are less preferred
+        }
+        if (position < text_.size() && regex_.sets_[instruction.first].Contains(text_[position])) {
+          next->Add(thread.at + 1, thread.begin, position + 1);
+        }
+      }
+      std::swap(current, next);
+    }
+    return match;
+  }
+
+ private:
+  // The first place from `position` on at which a match can begin; the end where there is none.
+  size_t NextBegin(size_t position) const {
+    const auto can_begin = [&](const LinearRegex::CharSet& set) { return set.Contains(text_[position]); };
+    while (position < text_.size() && std::none_of(regex_.first_sets_.begin(), regex_.first_sets_.end(), can_begin)) {
+      ++position;
+    }
+    return position;
+  }
+
+  const LinearRegex& regex_;
+  const std::u32string_view text_;
+  std::optional<RegexThreads> even_, odd_;
+};
+
 LinearRegex::LinearRegex(std::u32string_view pattern) { RegexCompiler(pattern, this).Compile(); }
 
 std::optional<std::pair<size_t, size_t>> LinearRegex::Find(std::u32string_view text, size_t from) const {
-  RegexThreads even(*this, text);
-  RegexThreads odd(*this, text);
-  RegexThreads* current = &even;
-  RegexThreads* next = &odd;
-  std::optional<std::pair<size_t, size_t>> match;
-  for (size_t position = from; position <= text.size(); ++position) {
-    if (current->threads.empty()) {
-      if (match) break;
-      const auto can_begin = [&](char32_t c) {
-        return std::any_of(first_sets_.begin(), first_sets_.end(), [&](int32_t set) { return sets_[set].Contains(c); });
-      };
-      while (position < text.size() && !can_begin(text[position])) ++position;
-      if (position == text.size()) break;
-    }
-    if (!match) current->Add(0, position, position);
-    next->threads.clear();
-    for (const RegexThreads::Thread& thread : current->threads) {
-      const Instruction& instruction = program_[thread.at];
-      if (instruction.op == Op::kMatch) {
-        match = {thread.begin, position};
-        break;  // the threads behind it are less preferred
-      }
-      if (position < text.size() && sets_[instruction.first].Contains(text[position])) {
-        next->Add(thread.at + 1, thread.begin, position + 1);
-      }
-    }
-    std::swap(current, next);
-  }
-  return match;
+  return RegexSearch(*this, text).Find(from);
 }
 
 std::u32string LinearRegex::ReplaceAll(std::u32string_view text, std::u32string_view replacement) const {
@@ -322,7 +371,8 @@ std::u32string LinearRegex::ReplaceEach(std::u32string_view text,
                                         const std::function<std::u32string(std::u32string_view)>& replace) const {
   std::u32string result;
   size_t done = 0;
-  while (const auto match = Find(text, done)) {
+  RegexSearch search(*this, text);
+  while (const auto match = search.Find(done)) {
     result.append(text, done, match->first - done);
     result += replace(text.substr(match->first, match->second - match->first));
     done = match->second;

@@ -7,6 +7,7 @@
 // A pattern is part of the program, so a bad one aborts in the constructor. Immutable and thread-safe afterwards.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -33,9 +34,15 @@ class LinearRegex {
  private:
   friend class RegexCompiler;
   friend class RegexThreads;
+  friend class RegexSearch;
 
   struct CharSet {
-    bool Contains(char32_t c) const;
+    // Latin-1 is looked up in a table, which Tabulate fills.
+    bool Contains(char32_t c) const { return c < latin1.size() ? latin1[c] : Holds(c); }
+    bool Holds(char32_t c) const;
+    void Tabulate();
+
+    std::array<bool, 256> latin1{};
     bool negated = false;
     bool space = false, not_space = false, digit = false, not_digit = false, word = false, not_word = false;
     std::vector<std::pair<char32_t, char32_t>> ranges;
@@ -49,7 +56,7 @@ class LinearRegex {
 
   std::vector<Instruction> program_;
   std::vector<CharSet> sets_;
-  std::vector<int32_t> first_sets_;  // sets one of which every match begins with
+  std::vector<CharSet> first_sets_;  // one of which every match begins with; those that are not negated are one
 };
 
 }  // namespace tessera::caption

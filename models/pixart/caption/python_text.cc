@@ -7,6 +7,7 @@
 #include <unicode/utf8.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 namespace tessera::caption {
@@ -31,6 +32,28 @@ std::u32string Normalize(const icu::Normalizer2* (*form)(UErrorCode&), std::u32s
   if (U_FAILURE(error)) return std::u32string(text);
   const icu::UnicodeString normalized = normalizer->normalize(ToIcu(text), error);
   return U_FAILURE(error) ? std::u32string(text) : FromIcu(normalized);
+}
+
+bool IsDecimalDigit(UChar32 c) { return u_charType(c) == U_DECIMAL_DIGIT_NUMBER; }
+
+bool IsLetterOrNumber(UChar32 c) {
+  return (U_GET_GC_MASK(c) & (U_GC_L_MASK | U_GC_N_MASK)) != 0 ||
+         u_getIntPropertyValue(c, UCHAR_NUMERIC_TYPE) != U_NT_NONE;
+}
+
+struct CharacterClass {
+  bool digit = false;
+  bool word = false;
+};
+
+// Of the characters of the basic plane. The patterns ask again and again for the same few, and ICU takes its time.
+const std::array<CharacterClass, 0x10000>& BasicPlane() {
+  static const auto* table = [] {
+    auto* classes = new std::array<CharacterClass, 0x10000>;
+    for (UChar32 c = 0; c < 0x10000; ++c) (*classes)[c] = {.digit = IsDecimalDigit(c), .word = IsLetterOrNumber(c)};
+    return classes;
+  }();
+  return *table;
 }
 
 bool IsAscii(std::u32string_view text) {
@@ -98,14 +121,13 @@ bool IsSpace(char32_t c) {
 }
 
 bool IsDigit(char32_t c) {
-  return c < 0x80 ? IsAsciiDigit(c) : u_charType(static_cast<UChar32>(c)) == U_DECIMAL_DIGIT_NUMBER;
+  if (c < 0x80) return IsAsciiDigit(c);
+  return c < 0x10000 ? BasicPlane()[c].digit : IsDecimalDigit(static_cast<UChar32>(c));
 }
 
 bool IsWord(char32_t c) {
   if (c < 0x80) return IsAsciiLetter(c) || IsAsciiDigit(c) || c == '_';
-  const auto point = static_cast<UChar32>(c);
-  return (U_GET_GC_MASK(point) & (U_GC_L_MASK | U_GC_N_MASK)) != 0 ||
-         u_getIntPropertyValue(point, UCHAR_NUMERIC_TYPE) != U_NT_NONE;
+  return c < 0x10000 ? BasicPlane()[c].word : IsLetterOrNumber(static_cast<UChar32>(c));
 }
 
 std::u32string_view Strip(std::u32string_view text) {
