@@ -4,8 +4,9 @@
 #   ./run-tests.sh [--long] [--no-torch]
 #     --no-torch  only the front end and all else that needs no LibTorch
 #     --long      afterwards also what takes longer: AddressSanitizer and ThreadSanitizer builds, libFuzzer,
-#                 clang-tidy over the files that include LibTorch, every test three times in random order, real
-#                 clients of other makers against the server, and a server under mixed load for ten minutes
+#                 clang-tidy over the files that include LibTorch, every test three times in random order, goldens,
+#                 layouts, batches and soak with each instruction set, real clients of other makers against the
+#                 server, and a server under mixed load for ten minutes
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -28,6 +29,14 @@ run() {
   ctest --preset "$@" -j "$jobs" </dev/null || status=$?
 }
 
+# What decides the bits of a picture; and what of it every run repeats as on another processor.
+goldens='golden|golden_embedded_model|.*batch_contract.*'
+numerics="$goldens|golden_.*|kernels_.*_test|layouts_test|pipefusion_test|row_split_test|.*batch.*|soak_test|server_kills_test"
+with_instruction_set() {
+  echo "Tests of the $preset build with the instruction set $1"
+  scripts/with-instruction-set.sh "$1" ctest --preset "$preset" -R "^($2)\$" -j "$jobs" </dev/null || status=$?
+}
+
 scripts/setup.sh --checks --preset "$preset"
 # The parsers of outside bytes meet their corpus under AddressSanitizer in every run.
 scripts/setup.sh --checks --preset debug fuzz_targets
@@ -41,9 +50,18 @@ if ((long)); then
   done
   scripts/tidy.sh "build/$preset" --all || status=$?
   run "$preset" --repeat until-fail:3 --schedule-random
+  if [[ $preset == release ]]; then
+    for set in $(scripts/with-instruction-set.sh --list); do with_instruction_set "$set" "$numerics"; done
+  fi
   scripts/client-tests.sh --preset "$preset" --newest || status=$?
   [[ $preset != release ]] || scripts/soak.sh 10 || status=$?
 else
   run "$preset"
+  if [[ $preset == release ]]; then
+    sets=$(scripts/with-instruction-set.sh --list)
+    # AVX2, or where that is what this processor has, less.
+    [[ $sets == *avx2* ]] && other=avx2 || other=reference
+    with_instruction_set "$other" "$goldens"
+  fi
 fi
 exit "$status"

@@ -68,6 +68,7 @@ struct ModelDescription {
   int32_t blocks = 0;
   TransformerShape transformer;
   std::string libraries;              // that the worker computes with, and how: part of what a certificate is about
+  std::string instruction_set;        // of the processor that the worker computes with (kernels/cpu/isa.h)
   std::vector<std::string> warnings;  // unknown fields of configuration files, and the like
 };
 

@@ -293,6 +293,7 @@ void ToWire(const ModelDescription& description, internal::ModelDescription* wir
   for (const std::string& sampler : description.samplers) wire->add_samplers(ReplaceInvalidUtf8(sampler));
   wire->set_max_steps(description.max_steps);
   wire->set_libraries(ReplaceInvalidUtf8(description.libraries));
+  wire->set_instruction_set(ReplaceInvalidUtf8(description.instruction_set));
   wire->set_heads(description.heads);
   wire->set_blocks(description.blocks);
   const TransformerShape& shape = description.transformer;

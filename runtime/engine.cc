@@ -16,6 +16,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/cpu/isa.h"
 #include "models/load_plan.h"
 #include "models/machine_memory.h"
 #include "models/precision.h"
@@ -161,7 +162,9 @@ absl::StatusOr<ModelDescription> Engine::Describe(const std::string& model) {
   if (!sampler.ok()) return sampler.status();
   absl::StatusOr<ModelDescription> model_description = DescribeModel(*folder, (*entry)->family, *description, *sampler);
   if (model_description.ok()) {
-    model_description->libraries = absl::StrCat("LibTorch ", TORCH_VERSION, ", ", at::get_cpu_capability());
+    model_description->instruction_set = cpu::InstructionSetName();
+    model_description->libraries = absl::StrCat("LibTorch ", TORCH_VERSION, ", ", at::get_cpu_capability(), ", ",
+                                                model_description->instruction_set);
   }
   return model_description;
 }

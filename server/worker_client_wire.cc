@@ -162,6 +162,7 @@ absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire
   description.samplers = ToVector(wire.samplers());
   description.heads = wire.heads();
   description.libraries = wire.libraries();
+  description.instruction_set = wire.instruction_set();
   description.blocks = wire.blocks();
   if (wire.has_transformer()) {
     absl::StatusOr<TransformerShape> shape = FromWire(wire.transformer(), wire.blocks());

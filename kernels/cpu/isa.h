@@ -2,6 +2,8 @@
 // is chosen at run time; tests pass the lower ones explicitly.
 #pragma once
 
+#include <string_view>
+
 namespace tessera::cpu {
 
 enum class Isa {
@@ -11,7 +13,13 @@ enum class Isa {
   kAmx,       // the same, AVX-512 BF16, and AMX tiles for bf16
 };
 
-// The widest set this processor and its kernel allow. Asks the kernel for the tile registers once per process.
+// The widest set that this processor and its kernel allow, and that is no wider than the one that the environment's
+// TESSERA_INSTRUCTION_SET names, where it names one. Asks the kernel for the tile registers once per process. Throws
+// std::invalid_argument for a name that is none of those below.
 Isa BestIsa();
+
+// Its name: "baseline", "avx2", "avx512", "avx512_bf16" or "amx". AVX-512 BF16 makes no difference to the operators
+// here, but to oneDNN's products of bf16.
+std::string_view InstructionSetName();
 
 }  // namespace tessera::cpu

@@ -73,6 +73,7 @@ class FakeHandler final : public CommandHandler {
     description.pipeline = "FakePipeline";
     description.family = "fake";
     description.libraries = "none";
+    description.instruction_set = "baseline";
     description.digest = "0123456789abcdef";
     description.components = {{.name = "transformer",
                                .class_name = "Gradient",
