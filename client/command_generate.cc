@@ -150,8 +150,8 @@ class Generation {
 
   // That every image can be written, before the weights are loaded.
   std::optional<ExitCode> CheckOutput(const OutputFiles& files, JobParameters job, int64_t count) {
-    absl::StatusOr<std::string> text =
-        FormatParameters(MetadataOf(job, job.sampler, ModelName(placement_.model), description_, placement_));
+    absl::StatusOr<std::string> text = FormatParameters(
+        MetadataOf(job, job.sampler, ModelName(placement_.model), description_, placement_, standing_.layout));
     if (!text.ok()) return Fail(Stage::kOptions, text.status());
     if (absl::Status status = CheckEncodable(files.format(), job.width, job.height, *text); !status.ok()) {
       return Fail(Stage::kOptions, status);
@@ -196,8 +196,8 @@ class Generation {
     if (!picture.ok()) return Fail(Stage::kJob, picture.status());
     trace_.OnDecoded();
 
-    absl::StatusOr<std::string> text = FormatParameters(
-        MetadataOf(job, picture->started.sampler, ModelName(placement_.model), description_, placement_));
+    absl::StatusOr<std::string> text = FormatParameters(MetadataOf(
+        job, picture->started.sampler, ModelName(placement_.model), description_, placement_, standing_.layout));
     if (!text.ok()) return Fail(Stage::kJob, text.status());
     absl::StatusOr<OutputFiles::Written> written = files.Write(*name, picture->image, *text);
     if (!written.ok()) return Fail(Stage::kOutput, written.status());

@@ -149,6 +149,8 @@ absl::Status InspectImage(const InspectOptions& options) {
                                         {"noise", JsonText(parsed->noise)},
                                         {"dtype", JsonText(parsed->dtype)},
                                         {"device", JsonText(parsed->device)},
+                                        {"layout", JsonText(parsed->layout)},
+                                        {"instruction_set", JsonText(parsed->instruction_set)},
                                         {"text_encoders", JsonText(parsed->text_encoders)},
                                         {"autoencoder", JsonText(parsed->autoencoder)},
                                         {"options", PromptOptionsJson(parsed->options)},

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -72,29 +73,23 @@ class Replay {
     if (placement_options.autoencoder.empty()) placement_options.autoencoder = metadata->autoencoder;
     absl::StatusOr<LoadParameters> placement = Placement(placement_options, "");
     if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
-    absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
-    if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
-    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*session_options, interrupts_);
-    if (!session.ok()) return Fail(Stage::kModel, session.status());
-    session_ = *std::move(session);
+    if (absl::Status started = StartSession(); !started.ok()) return Fail(Stage::kModel, started);
 
     absl::StatusOr<ModelDescription> description = FindMadeBy(*metadata, placement->model);
     if (!description.ok()) return Fail(Stage::kModel, description.status());
     absl::StatusOr<JobParameters> job = Validate(RequestOf(*metadata), *description);
     if (!job.ok()) return Fail(Stage::kOptions, job.status());
     for (const std::string& warning : UnusedParameters(*job, *description)) reporter_->OnWarning(warning);
-    const absl::StatusOr<LayoutStanding> standing =
-        MoveToLayout(options_.model, *description, *placement, interrupts_, *reporter_, session_);
-    if (!standing.ok()) return Fail(Stage::kOptions, standing.status());
-    absl::StatusOr<Loaded> loaded = session_->Load(*placement);
-    if (!loaded.ok()) return Fail(Stage::kModel, loaded.status());
+    LayoutStanding standing;
+    absl::StatusOr<Loaded> loaded = LoadOnRecordedLayout(metadata->layout, *description, *placement, standing);
+    if (!loaded.ok()) return Fail(load_stage_, loaded.status());
     reporter_->OnLoaded({.model = placement->model,
                          .pipeline = description->pipeline,
                          .digest = description->digest,
                          .dtype = placement->dtype,
                          .device = placement->device,
-                         .layout = LayoutText(standing->layout),
-                         .certified = standing->certified,
+                         .layout = LayoutText(standing.layout),
+                         .certified = standing.certified,
                          .text_encoders = PlacementName(placement->text_encoders),
                          .autoencoder = PlacementName(placement->autoencoder),
                          .loaded = *loaded});
@@ -107,8 +102,9 @@ class Replay {
     if (absl::Status status = session_->Close(); !status.ok()) return Fail(Stage::kJob, status);
 
     // What a lossy format did to the first image it does to the second.
-    absl::StatusOr<std::string> text = FormatParameters(
-        MetadataOf(*job, picture->started.sampler, ModelName(placement->model), *description, *placement));
+    const ImageParameters made_again = MetadataOf(*job, picture->started.sampler, ModelName(placement->model),
+                                                  *description, *placement, standing.layout);
+    absl::StatusOr<std::string> text = FormatParameters(made_again);
     if (!text.ok()) return Fail(Stage::kJob, text.status());
     absl::StatusOr<std::string> again_bytes = EncodeImage(picture->image, original->format, {.parameters = *text});
     if (!again_bytes.ok()) return Fail(Stage::kJob, again_bytes.status());
@@ -121,7 +117,8 @@ class Replay {
       absl::StatusOr<OutputFiles::Written> written = files->Write(*name, picture->image, *text);
       if (!written.ok()) return Fail(Stage::kOutput, written.status());
     }
-    return Tell(original->image, again->image, *original_bytes == *again_bytes, peak_memory);
+    return Tell({.original = *metadata, .again = made_again, .same_bytes = *original_bytes == *again_bytes},
+                original->image, again->image, peak_memory);
   }
 
  private:
@@ -131,6 +128,43 @@ class Replay {
 
   absl::Status Named(const absl::Status& status) const {
     return absl::Status(status.code(), absl::StrCat("'", options_.image, "': ", std::string(status.message())));
+  }
+
+  absl::Status StartSession() {
+    const absl::StatusOr<WorkerSession::Options> options = SessionOptions(options_.model);
+    if (!options.ok()) return options.status();
+    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*options, interrupts_);
+    if (session.ok()) session_ = *std::move(session);
+    return session.status();
+  }
+
+  absl::StatusOr<Loaded> LoadOn(const ModelOptions& options, const ModelDescription& description,
+                                const LoadParameters& placement, LayoutStanding& standing) {
+    load_stage_ = Stage::kOptions;
+    absl::StatusOr<LayoutStanding> moved =
+        MoveToLayout(options, description, placement, interrupts_, *reporter_, session_);
+    if (!moved.ok()) return moved.status();
+    standing = *std::move(moved);
+    load_stage_ = Stage::kModel;
+    return session_->Load(placement);
+  }
+
+  // Loads the model on the layout that the user asks for, else on the recorded one, and where that is not possible here
+  // on one rank, with a warning.
+  absl::StatusOr<Loaded> LoadOnRecordedLayout(const std::string& recorded, const ModelDescription& description,
+                                              const LoadParameters& placement, LayoutStanding& standing) {
+    ModelOptions options = options_.model;
+    if (!options.layout.empty() || !options.ranks.empty() || recorded.empty()) {
+      return LoadOn(options, description, placement, standing);
+    }
+    options.layout = recorded;
+    absl::StatusOr<Loaded> loaded = LoadOn(options, description, placement, standing);
+    if (loaded.ok() || interrupts_.requested() || recorded == LayoutText(Layout())) return loaded;
+    reporter_->OnWarning(absl::StrCat(
+        "the image was made on layout ", QuotedValue(recorded),
+        ", which is not possible here, so one rank makes it again: ", std::string(loaded.status().message())));
+    if (absl::Status started = StartSession(); !started.ok()) return started;
+    return LoadOn(options_.model, description, placement, standing);
   }
 
   // The model that made the image, by the name and digest that were recorded; one named by the user is taken as it is.
@@ -164,21 +198,34 @@ class Replay {
                                             metadata.model_digest, "; name the model's folder with --model"));
   }
 
-  ExitCode Tell(const Image& original, const Image& again, bool same_bytes, uint64_t peak_memory) {
+  struct Making {
+    ImageParameters original;
+    ImageParameters again;
+    bool same_bytes = false;
+  };
+
+  ExitCode Tell(const Making& making, const Image& original, const Image& again, uint64_t peak_memory) {
     const ImageComparison comparison = CompareImages(original, again);
     if (options_.json) {
       PrintJsonLine({{"event", "replay"},
                      {"identical", comparison.identical()},
-                     {"same_bytes", same_bytes},
+                     {"same_bytes", making.same_bytes},
                      {"same_size", comparison.same_size},
                      {"pixels", comparison.pixels},
                      {"different_pixels", comparison.different_pixels},
                      {"largest_difference", comparison.largest_difference},
                      {"mean_difference", comparison.mean_difference},
-                     {"mean_squared_difference", comparison.mean_squared_difference}});
+                     {"mean_squared_difference", comparison.mean_squared_difference},
+                     {"layout", JsonText(making.again.layout)},
+                     {"recorded_layout", JsonText(making.original.layout)},
+                     {"instruction_set", JsonText(making.again.instruction_set)},
+                     {"recorded_instruction_set", JsonText(making.original.instruction_set)}});
     }
     reporter_->OnDone(1, 0, peak_memory);
-    if (!options_.json) std::puts(Verdict(original, again, comparison, same_bytes).c_str());
+    if (!options_.json) {
+      std::printf("%s\n%s\n", Verdict(original, again, comparison, making.same_bytes).c_str(),
+                  MakingText(making).c_str());
+    }
     return comparison.identical() ? ExitCode::kOk : ExitCode::kDiffers;
   }
 
@@ -197,10 +244,34 @@ class Replay {
                       : "identical: every pixel; the file differs in its other parts";
   }
 
+  // What decides the last bits beside the request: "layout cfg=2, instruction set avx2".
+  static std::string ConditionsOf(const ImageParameters& parameters) {
+    if (parameters.layout.empty()) return "a layout and an instruction set that the file does not name";
+    return absl::StrCat("layout ", Shown(parameters.layout),
+                        parameters.instruction_set.empty() ? "" : ", instruction set ",
+                        Shown(parameters.instruction_set));
+  }
+
+  // A file may say anything.
+  static std::string Shown(const std::string& recorded) {
+    constexpr size_t kLongest = 100;
+    const bool plain = recorded.size() <= kLongest && std::ranges::all_of(recorded, [](unsigned char c) {
+                         return absl::ascii_isalnum(c) || c == '=' || c == ',' || c == '_';
+                       });
+    return plain ? recorded : QuotedValue(recorded);
+  }
+
+  static std::string MakingText(const Making& making) {
+    const std::string original = ConditionsOf(making.original), again = ConditionsOf(making.again);
+    if (original == again) return absl::StrCat("made both times with ", again);
+    return absl::StrCat("made first with ", original, "; made again with ", again);
+  }
+
   const ReplayOptions& options_;
   Interrupts& interrupts_;
   const std::unique_ptr<Reporter> reporter_;
   std::unique_ptr<WorkerSession> session_;
+  Stage load_stage_ = Stage::kOptions;  // which LoadOn reached
 };
 
 }  // namespace

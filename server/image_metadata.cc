@@ -30,7 +30,7 @@ void SetOptions(const PromptOptions& options, GenerationRequest& request) {
 }  // namespace
 
 ImageParameters MetadataOf(const JobParameters& job, const std::string& sampler, const std::string& model_name,
-                           const ModelDescription& model, const LoadParameters& placement) {
+                           const ModelDescription& model, const LoadParameters& placement, const Layout& layout) {
   ImageParameters metadata;
   metadata.prompt = job.prompt;
   metadata.negative_prompt = job.negative_prompt;
@@ -45,6 +45,8 @@ ImageParameters MetadataOf(const JobParameters& job, const std::string& sampler,
   metadata.noise = job.noise;
   metadata.dtype = placement.dtype;
   metadata.device = placement.device;
+  metadata.layout = LayoutText(layout);
+  if (placement.device == "cpu") metadata.instruction_set = model.instruction_set;
   const LoadParameters usual;
   if (placement.text_encoders != usual.text_encoders) metadata.text_encoders = PlacementName(placement.text_encoders);
   if (placement.autoencoder != usual.autoencoder) metadata.autoencoder = PlacementName(placement.autoencoder);

@@ -47,6 +47,8 @@ constexpr char kOriginalSize[] = "Original size";
 constexpr char kCropTopLeft[] = "Crop top left";
 constexpr char kTextEncoders[] = "Text encoders";
 constexpr char kAutoencoder[] = "VAE";
+constexpr char kLayout[] = "Layout";
+constexpr char kInstructionSet[] = "Instruction set";
 constexpr std::string_view kFieldNames[] = {kSteps,
                                             kSampler,
                                             kGuidanceScale,
@@ -78,7 +80,9 @@ constexpr std::string_view kFieldNames[] = {kSteps,
                                             kOriginalSize,
                                             kCropTopLeft,
                                             kTextEncoders,
-                                            kAutoencoder};
+                                            kAutoencoder,
+                                            kLayout,
+                                            kInstructionSet};
 constexpr size_t kModelHashDigits = 10;
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
@@ -385,6 +389,8 @@ absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters) 
   AddText(kDevice, parameters.device, pairs);
   AddText(kTextEncoders, parameters.text_encoders, pairs);
   AddText(kAutoencoder, parameters.autoencoder, pairs);
+  AddText(kLayout, parameters.layout, pairs);
+  AddText(kInstructionSet, parameters.instruction_set, pairs);
   AddBool(kCleanCaption, parameters.clean_caption, pairs);
   AddBool(kResolutionBinning, parameters.resolution_binning, pairs);
   if (parameters.max_sequence_length) {
@@ -436,6 +442,8 @@ absl::StatusOr<ImageParameters> ParseParameters(std::string_view text) {
   parameters.noise = reader.TakeText(kNoise);
   parameters.dtype = reader.TakeText(kDtype);
   parameters.device = reader.TakeText(kDevice);
+  parameters.layout = reader.TakeText(kLayout);
+  parameters.instruction_set = reader.TakeText(kInstructionSet);
   parameters.text_encoders = reader.TakeText(kTextEncoders);
   parameters.autoencoder = reader.TakeText(kAutoencoder);
   parameters.clean_caption = reader.TakeBool(kCleanCaption);

@@ -40,8 +40,10 @@ struct ImageParameters {
   std::string noise;
   std::string dtype;
   std::string device;
-  std::string text_encoders;  // their placement
-  std::string autoencoder;    // its placement
+  std::string layout;           // of the ranks that made it: "cfg=2", "serial"
+  std::string instruction_set;  // that the ranks computed with on a CPU
+  std::string text_encoders;    // their placement
+  std::string autoencoder;      // its placement
   std::optional<bool> clean_caption;
   std::optional<bool> resolution_binning;
   std::optional<int> max_sequence_length;

@@ -31,6 +31,8 @@ ImageParameters Typical() {
           .noise = "tessera",
           .dtype = "fp32",
           .device = "cpu",
+          .layout = "cfg=2,ulysses=2",
+          .instruction_set = "avx2",
           .clean_caption = true,
           .resolution_binning = false,
           .max_sequence_length = 120,
@@ -50,8 +52,9 @@ TEST(ParametersTextTest, TextHasTheFormThatImageBrowsersRead) {
             "a red apple\n"
             "Negative prompt: blurry\n"
             "Steps: 20, Sampler: dpmsolver++, CFG scale: 4.5, Seed: 1, Size: 512x256, Model: emoji, "
-            "Model hash: 0123456789, Noise: tessera, Dtype: fp32, Device: cpu, Clean caption: true, "
-            "Resolution binning: false, Max sequence length: 120, Version: tessera 0.1.0");
+            "Model hash: 0123456789, Noise: tessera, Dtype: fp32, Device: cpu, Layout: \"cfg=2,ulysses=2\", "
+            "Instruction set: avx2, Clean caption: true, Resolution binning: false, Max sequence length: 120, Version: "
+            "tessera 0.1.0");
 }
 
 TEST(ParametersTextTest, AbsentFieldsLeaveNoTrace) {

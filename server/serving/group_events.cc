@@ -260,10 +260,9 @@ void DurableImageService::OnDecoded(GroupId group, TaskId id, Image image, const
 void DurableImageService::Finish(Finished finished) {
   const absl::Time begun = trace_.Now();
   const JobParameters& parameters = *finished.task.parameters;
-  ImageParameters metadata =
-      MetadataOf(parameters, finished.started.sampler, finished.model->id, finished.model->description, finished.load);
+  ImageParameters metadata = MetadataOf(parameters, finished.started.sampler, finished.model->id,
+                                        finished.model->description, finished.load, finished.layout);
   const bool lossless = IsLossless(finished.layout, parameters.steps);
-  if (!lossless) metadata.extra["Layout"] = LayoutText(finished.layout);
   const absl::StatusOr<std::string> text = FormatParameters(metadata);
   absl::StatusOr<std::string> file = EncodeOutput(finished.image, finished.task.output, text.value_or(""));
   // Only JPEG has a bound for what it carries beside its pixels.

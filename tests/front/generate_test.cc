@@ -77,6 +77,8 @@ TEST_F(GenerateTest, RecordsEveryParameterInTheImage) {
                                     .noise = "torch-cpu",
                                     .dtype = "bf16",
                                     .device = "cpu",
+                                    .layout = "serial",
+                                    .instruction_set = "baseline",
                                     .clean_caption = false,
                                     .resolution_binning = false,
                                     .max_sequence_length = 20,

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "server/image/parameters_text.h"
 #include "tests/front/command_line_fixture.h"
 
 namespace tessera {
@@ -31,13 +32,18 @@ class LayoutCommandTest : public CommandLineTest {
   }
 };
 
-TEST_F(LayoutCommandTest, EveryLayoutMakesTheSameFile) {
+TEST_F(LayoutCommandTest, EveryLayoutMakesTheSamePictureAndIsNamedInIt) {
   ASSERT_EQ(Generate({}).exit_code, 0);
-  const std::string serial = Read("x.png");
+  const DecodedImage serial = ReadImage("x.png");
+  EXPECT_THAT(serial.parameters, HasSubstr("Layout: serial, Instruction set: baseline,"));
   for (const char* layout : {"cfg=2", "ring=3", "cfg=2,ulysses=2"}) {
     const Result result = Generate({"--layout", layout, "--certify", "off"});
     ASSERT_EQ(result.exit_code, 0) << result.errors;
-    EXPECT_EQ(Read("x.png"), serial) << layout;
+    const DecodedImage image = ReadImage("x.png");
+    EXPECT_EQ(image.image.rgb, serial.image.rgb) << layout;
+    const absl::StatusOr<ImageParameters> parameters = ParseParameters(image.parameters);
+    ASSERT_TRUE(parameters.ok()) << parameters.status();
+    EXPECT_EQ(parameters->layout, layout);
   }
 }
 

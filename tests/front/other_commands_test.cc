@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "server/service/api_keys.h"
 #include "tests/front/command_line_fixture.h"
 
@@ -61,6 +62,72 @@ TEST_F(ReplayTest, FindsTheModelByItsRecordedNameAmongTheKnownOnes) {
   ASSERT_EQ(Run({"generate", "x", "-m", ModelsFolder() + "/other", "-o", "a.png"}).exit_code, 0);
   EXPECT_EQ(Run({"replay", "a.png"}).exit_code, 3);
   EXPECT_EQ(Run({"replay", "a.png", "--models-dir", ModelsFolder()}).exit_code, 0);
+}
+
+// The same file as `name`, with one text of its parameters replaced.
+void RewriteParameters(const DecodedImage& image, const std::string& from, const std::string& to, std::string* bytes) {
+  std::string text = image.parameters;
+  ASSERT_NE(text.find(from), std::string::npos) << text;
+  text.replace(text.find(from), from.size(), to);
+  const absl::StatusOr<std::string> written = EncodeImage(image.image, image.format, {.parameters = text});
+  ASSERT_TRUE(written.ok()) << written.status();
+  *bytes = *written;
+}
+
+TEST_F(ReplayTest, UsesTheRecordedLayoutAndNamesItInTheVerdict) {
+  ASSERT_EQ(Run({"generate", "x", "--layout", "cfg=2", "--certify", "off", "-o", "a.png"}).exit_code, 0);
+  const Result again = Run({"replay", "a.png", "--certify", "off"});
+  EXPECT_EQ(again.exit_code, 0) << again.errors;
+  EXPECT_THAT(again.output, HasSubstr("identical: every byte of the file\n"
+                                      "made both times with layout cfg=2, instruction set baseline\n"));
+  const Result serial = Run({"replay", "a.png", "--layout", "serial"});
+  EXPECT_EQ(serial.exit_code, 0) << serial.errors;
+  EXPECT_THAT(serial.output,
+              HasSubstr("identical: every pixel; the file differs in its other parts\n"
+                        "made first with layout cfg=2, instruction set baseline; made again with layout serial, "
+                        "instruction set baseline\n"));
+}
+
+TEST_F(ReplayTest, ARecordedLayoutThatIsNotPossibleHereIsReplacedByOneRankWithAWarning) {
+  MakeImage("a.png");
+  std::string bytes;
+  for (const char* layout : {"ulysses=7", "no-layout", "\"\\u001b[31mred\""}) {
+    RewriteParameters(ReadImage("a.png"), "Layout: serial", absl::StrCat("Layout: ", layout), &bytes);
+    Write("b.png", bytes);
+    const Result result = Run({"replay", "b.png", "--certify", "off"});
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_THAT(result.errors, HasSubstr("which is not possible here, so one rank makes it again")) << layout;
+    EXPECT_THAT(result.output, HasSubstr("made again with layout serial")) << layout;
+    EXPECT_EQ((result.output + result.errors).find('\x1b'), std::string::npos) << layout;
+  }
+}
+
+TEST_F(ReplayTest, AnotherInstructionSetIsNamedInTheVerdict) {
+  MakeImage("a.png");
+  std::string bytes;
+  RewriteParameters(ReadImage("a.png"), "Instruction set: baseline", "Instruction set: avx2", &bytes);
+  Write("b.png", bytes);
+  const Result result = Run({"replay", "b.png"}, "salt=1");
+  EXPECT_EQ(result.exit_code, 7) << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("made first with layout serial, instruction set avx2; made again with layout "
+                                       "serial, instruction set baseline\n"));
+  const std::vector<boost::json::object> events = Events(Run({"replay", "b.png", "--json"}).output);
+  ASSERT_GE(events.size(), 2u);
+  const boost::json::object& verdict = events[events.size() - 2];
+  EXPECT_EQ(verdict.at("layout"), "serial");
+  EXPECT_EQ(verdict.at("recorded_layout"), "serial");
+  EXPECT_EQ(verdict.at("instruction_set"), "baseline");
+  EXPECT_EQ(verdict.at("recorded_instruction_set"), "avx2");
+}
+
+TEST_F(ReplayTest, AFileFromBeforeLayoutsWereRecordedIsReplayedOnOneRank) {
+  MakeImage("a.png");
+  std::string bytes;
+  RewriteParameters(ReadImage("a.png"), "Layout: serial, Instruction set: baseline, ", "", &bytes);
+  Write("b.png", bytes);
+  const Result result = Run({"replay", "b.png"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("made first with a layout and an instruction set that the file does not name"));
 }
 
 TEST_F(ReplayTest, RefusesFilesThatTellNothingOfTheirMaking) {
