@@ -212,7 +212,8 @@ class DurableImageService final : public ImageService, private GroupOwner {
   bool let_go_ = false;  // whoever watches: the patience of the drain is over
   bool stopping_ = false;
 
-  std::atomic<bool> draining_ = false;  // changed under mutex_
+  std::atomic<bool> draining_ = false;         // changed under mutex_
+  std::atomic<int64_t> writes_under_way_ = 0;  // of Persist, those that are tried again and again included
   std::vector<std::unique_ptr<GroupRunner>> runners_;
   std::thread housekeeper_;
 };

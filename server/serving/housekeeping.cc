@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/steady_time.h"
 #include "server/serving/durable_image_service.h"
@@ -40,8 +41,9 @@ void DurableImageService::KeepHouse() {
     }
     // Which may wait for the disk.
     for (const auto& [task, reason] : too_large) pool_->Post([this, task, reason] { FailWaiting(task, reason); });
-    store_->CheckPlace().IgnoreError();                          // which tells the store
-    if (!store_->can_write()) store_->TryWrite().IgnoreError();  // and jobs are welcome again
+    store_->CheckPlace().IgnoreError();  // which tells the store
+    // And jobs are welcome again; not while what failed is still tried: a trial need not meet what keeps it.
+    if (!store_->can_write() && writes_under_way_ == 0) store_->TryWrite().IgnoreError();
     LetGoOfStuck();
     if (Now() - swept > kSweepInterval || store_->has_too_many_bytes()) {
       swept = Now();
@@ -75,8 +77,8 @@ void DurableImageService::Drain(absl::Duration patience) {
 // Whether the trouble is over is found out by trying: the next look of the housekeeper may be a moment away.
 absl::Status DurableImageService::CheckStorage() {
   if (draining_ || store_->can_write()) return absl::OkStatus();
-  const absl::Status tried = store_->TryWrite();
-  return tried.ok() ? absl::OkStatus() : StorageErrorForCaller(store_->trouble().state);
+  if (writes_under_way_ == 0 && store_->TryWrite().ok()) return absl::OkStatus();
+  return StorageErrorForCaller(store_->trouble().state);
 }
 
 absl::Status DurableImageService::Persist(const std::vector<TaskId>& tasks,
@@ -86,6 +88,8 @@ absl::Status DurableImageService::Persist(const std::vector<TaskId>& tasks,
       if (LiveTask* task = live_.Find(id); task != nullptr) task->stuck = stuck;
     }
   };
+  ++writes_under_way_;
+  const absl::Cleanup end = [this] { --writes_under_way_; };
   while (true) {
     absl::Status status = write();
     std::unique_lock lock(mutex_);

@@ -223,6 +223,18 @@ TEST_F(StorageTroubleTest, TheEndDoesNotWaitForImagesThatCannotBeStored) {
   WaitUntil("it is made again", [&] { return StateOf(job) == JobState::kDone; });
 }
 
+TEST_F(StorageTroubleTest, ATroubleThatATrialDoesNotMeetLastsAsLongAsAResultMeetsIt) {
+  std::atomic<int> tries = 0;
+  Start({.at_point = [&](absl::string_view point) { tries += point == "finish.before_file" ? 1 : 0; }});
+  fs::create_directories(folder_ / "data/images/01/1-1");  // where the file of the first result belongs
+  const std::string job = Accepted();
+  WaitUntil("it is tried again", [&] { return tries >= 3; });
+  ExpectOneTruth("failing", "storage_unavailable");
+  fs::remove(folder_ / "data/images/01/1-1");
+  ExpectRecovery();
+  WaitUntil("the image", [&] { return StateOf(job) == JobState::kDone; });
+}
+
 TEST_F(StorageTroubleTest, ADeadWorkersJobThatTheStoreCannotTakeBackRuns) {
   Start({.vfs = disk_.vfs()}, absl::StrCat("step2-of-gated=die gate=", folder_ / "gate"));
   const std::string job = Accepted("gated");
