@@ -1,11 +1,11 @@
 // Whether files that are open, or in use, are still those that their names lead to: a folder can be removed, moved or
 // covered by another disk, and what is then written into the open files is gone with the process.
 //
-// Thread-safe after the last Remember.
+// Holds what it compares with open, so that no number of it is used again. Thread-safe after the last Remember.
 #pragma once
 
-#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +14,14 @@ namespace tessera {
 
 class StoragePlace final {
  public:
+  StoragePlace() = default;
+  StoragePlace(StoragePlace&& other) noexcept : known_(std::exchange(other.known_, {})) {}
+  StoragePlace& operator=(StoragePlace&& other) noexcept {
+    std::swap(known_, other.known_);
+    return *this;
+  }
+  ~StoragePlace();
+
   // What lies there now is what has to lie there. Nothing for a name that leads nowhere.
   void Remember(const std::string& path);
 
@@ -23,7 +31,7 @@ class StoragePlace final {
  private:
   struct Known {
     std::string path;
-    uint64_t device = 0, inode = 0;
+    int descriptor = -1;
   };
   std::vector<Known> known_;
 };
