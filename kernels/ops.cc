@@ -56,6 +56,10 @@ at::Tensor CpuRmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps)
   return cpu::RmsNorm(x, weight, eps, cpu::BestIsa());
 }
 
+at::Tensor CpuLinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  return cpu::LinearProduct(x, weight, bias, cpu::BestIsa());
+}
+
 at::Tensor CpuLinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   at::Tensor product = LinearProduct(x, weight, bias);
   return cpu::GeluTanhInPlace(product, cpu::BestIsa());
@@ -106,12 +110,7 @@ TORCH_LIBRARY_IMPL(tessera, CPU, m) {
   m.impl("gated_residual", CpuGatedResidual);
   m.impl("gelu_tanh", CpuGeluTanh);
   m.impl("rms_norm", CpuRmsNorm);
-  m.impl("linear_gelu_tanh", CpuLinearGeluTanh);
-}
-
-// A packed weight carries this key.
-TORCH_LIBRARY_IMPL(tessera, MkldnnCPU, m) {
-  m.impl("linear_product", cpu::PackedLinearProduct);
+  m.impl("linear_product", CpuLinearProduct);
   m.impl("linear_gelu_tanh", CpuLinearGeluTanh);
 }
 
@@ -154,6 +153,8 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 }
 
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  // The order of a row's sum depends on how many rows there are.
+  if (Planted("product_by_batch") && x.numel() / x.size(-1) % 2 == 1) return reference::LinearProduct(x, weight, bias);
   return Operator<decltype(LinearProduct), kLinearProduct>().call(x, weight, bias);
 }
 

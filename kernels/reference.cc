@@ -1,5 +1,7 @@
 #include "kernels/reference.h"
 
+#include "kernels/cpu/operators.h"
+
 namespace tessera::reference {
 namespace {
 
@@ -48,7 +50,7 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 }
 
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
-  return at::linear(x, weight.is_mkldnn() ? weight.to_dense() : weight, bias);
+  return at::linear(x, cpu::UnpackWeight(weight, cpu::BestIsa()), bias);
 }
 
 at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {

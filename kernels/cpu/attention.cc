@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/cpu/aligned_buffer.h"
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/reference.h"
@@ -19,6 +20,7 @@ const AttentionKernels& KernelsFor(Isa isa, Element element, double scale) {
     case Isa::kAvx2:
       return kAttentionAvx2;
     case Isa::kAvx512:
+    case Isa::kAvx512Bf16:
       return kAttentionAvx512;
     case Isa::kAmx:
       break;
@@ -73,19 +75,6 @@ const void* At(const at::Tensor& x, int64_t b, int64_t h) {
   return static_cast<const char*>(x.const_data_ptr()) + (b * x.stride(0) + h * x.stride(2)) * x.element_size();
 }
 
-// A buffer of one thread, aligned as the kernels want.
-class Buffer {
- public:
-  explicit Buffer(int64_t bytes) : bytes_(static_cast<char*>(::operator new (bytes, std::align_val_t{64}))) {}
-  ~Buffer() { ::operator delete (bytes_, std::align_val_t{64}); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  void* get() const { return bytes_; }
-
- private:
-  char* bytes_;
-};
-
 }  // namespace
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -118,8 +107,8 @@ at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   const int64_t wanted = (kPieces + batch * heads - 1) / (batch * heads);
   const int64_t runs = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, rows / kShortestRun));
   ParallelFor(batch * heads * runs, 1, [&](int64_t first, int64_t last) {
-    const Buffer packed(kernels.packed_bytes(key_count, head_dim));
-    const Buffer scratch(kernels.scratch_bytes(key_count, head_dim));
+    const AlignedBuffer packed(kernels.packed_bytes(key_count, head_dim));
+    const AlignedBuffer scratch(kernels.scratch_bytes(key_count, head_dim));
     KeySelection selection;
     int64_t packed_head = -1;
     for (int64_t piece = first; piece < last; ++piece) {

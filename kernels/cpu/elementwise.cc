@@ -13,6 +13,7 @@ const ElementwiseKernels& ElementwiseFor(Isa isa) {
     case Isa::kAvx2:
       return kElementwiseAvx2;
     case Isa::kAvx512:
+    case Isa::kAvx512Bf16:
     case Isa::kAmx:
       break;
   }

@@ -47,7 +47,7 @@ struct Level {
 constexpr Level kLevels[] = {{"baseline", Isa::kBaseline},
                              {"avx2", Isa::kAvx2},
                              {"avx512", Isa::kAvx512},
-                             {"avx512_bf16", Isa::kAvx512},
+                             {"avx512_bf16", Isa::kAvx512Bf16},
                              {"amx", Isa::kAmx}};
 
 const Level& Choose() {

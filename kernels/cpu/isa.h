@@ -7,10 +7,11 @@
 namespace tessera::cpu {
 
 enum class Isa {
-  kBaseline,  // what the compiler's default target has
-  kAvx2,      // AVX2 and FMA
-  kAvx512,    // AVX-512 F, BW, DQ and VL
-  kAmx,       // the same, AVX-512 BF16, and AMX tiles for bf16
+  kBaseline,    // what the compiler's default target has
+  kAvx2,        // AVX2 and FMA
+  kAvx512,      // AVX-512 F, BW, DQ and VL
+  kAvx512Bf16,  // the same and AVX-512 BF16
+  kAmx,         // the same and AMX tiles for bf16
 };
 
 // The widest set that this processor and its kernel allow, and that is no wider than the one that the environment's
@@ -18,8 +19,7 @@ enum class Isa {
 // std::invalid_argument for a name that is none of those below.
 Isa BestIsa();
 
-// Its name: "baseline", "avx2", "avx512", "avx512_bf16" or "amx". AVX-512 BF16 makes no difference to the operators
-// here, but to oneDNN's products of bf16.
+// Its name: "baseline", "avx2", "avx512", "avx512_bf16" or "amx".
 std::string_view InstructionSetName();
 
 }  // namespace tessera::cpu

@@ -19,10 +19,10 @@ at::Tensor GeluTanh(const at::Tensor& x, Isa isa);
 at::Tensor& GeluTanhInPlace(at::Tensor& x, Isa isa);
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps, Isa isa);
 
-// The weight in oneDNN's blocked layout for bf16; the weight itself where oneDNN has no faster product for it.
+// `weight` is plain, [out, in], or packed for the same `isa`, [1, out, in].
+at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias, Isa isa);
 at::Tensor PackWeight(const at::Tensor& weight, Isa isa);
-
-// The product with such a weight.
-at::Tensor PackedLinearProduct(const at::Tensor& x, const at::Tensor& packed, const std::optional<at::Tensor>& bias);
+// The plain weight of a packed one; a plain one itself.
+at::Tensor UnpackWeight(const at::Tensor& weight, Isa isa);
 
 }  // namespace tessera::cpu

@@ -1,0 +1,22 @@
+// A buffer of one thread, aligned as the kernels want.
+#pragma once
+
+#include <cstdint>
+#include <new>
+
+namespace tessera::cpu {
+
+class AlignedBuffer {
+ public:
+  explicit AlignedBuffer(int64_t bytes)
+      : bytes_(static_cast<char*>(::operator new(static_cast<size_t>(bytes), std::align_val_t{64}))) {}
+  ~AlignedBuffer() { ::operator delete (bytes_, std::align_val_t{64}); }
+  AlignedBuffer(const AlignedBuffer&) = delete;
+  AlignedBuffer& operator=(const AlignedBuffer&) = delete;
+  void* get() const { return bytes_; }
+
+ private:
+  char* bytes_;
+};
+
+}  // namespace tessera::cpu

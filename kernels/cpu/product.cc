@@ -1,0 +1,152 @@
+#include "kernels/cpu/product.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/aligned_buffer.h"
+#include "kernels/cpu/operators.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/reference.h"
+
+namespace tessera::cpu {
+
+const ProductKernels& ProductFor(Isa isa, ProductElement element) {
+  switch (element) {
+    case ProductElement::kDouble:
+      return isa == Isa::kBaseline ? kProductDoubleBaseline
+             : isa == Isa::kAvx2   ? kProductDoubleAvx2
+                                   : kProductDoubleAvx512;
+    case ProductElement::kFloat:
+      return isa == Isa::kBaseline ? kProductFloatBaseline
+             : isa == Isa::kAvx2   ? kProductFloatAvx2
+                                   : kProductFloatAvx512;
+    case ProductElement::kBf16:
+      break;
+  }
+  switch (isa) {
+    case Isa::kBaseline:
+      return kProductBf16Baseline;
+    case Isa::kAvx2:
+      return kProductBf16Avx2;
+    case Isa::kAvx512:
+      return kProductBf16Avx512;
+    case Isa::kAvx512Bf16:
+      return kProductBf16Avx512Bf16;
+    case Isa::kAmx:
+      break;
+  }
+  return kProductBf16Amx;
+}
+
+namespace {
+
+bool IsProductType(at::ScalarType type) {
+  return type == at::kDouble || type == at::kFloat || type == at::kBFloat16;
+}
+
+ProductElement ElementOf(at::ScalarType type) {
+  return type == at::kDouble ? ProductElement::kDouble
+         : type == at::kFloat ? ProductElement::kFloat
+                              : ProductElement::kBf16;
+}
+
+int64_t Panels(int64_t columns, const ProductKernels& kernels) {
+  return (columns + kernels.columns - 1) / kernels.columns;
+}
+
+// A packed weight is [1, out, in], whose storage holds its panels and nothing in the order of its indices.
+bool IsPacked(const at::Tensor& weight) { return weight.dim() == 3; }
+
+at::Tensor Pack(const at::Tensor& weight, const ProductKernels& kernels) {
+  const int64_t out = weight.size(0), in = weight.size(1), panels = Panels(out, kernels);
+  const int64_t panel_bytes = kernels.panel_bytes(in), size = weight.element_size();
+  const at::Tensor storage = at::empty({std::max<int64_t>(panels * panel_bytes / size, out * in)}, weight.options());
+  const char* from = static_cast<const char*>(weight.const_data_ptr());
+  char* to = static_cast<char*>(storage.mutable_data_ptr());
+  ParallelFor(panels, 1, [&](int64_t first, int64_t last) {
+    for (int64_t panel = first; panel < last; ++panel) {
+      const int64_t column = panel * kernels.columns;
+      kernels.pack({.data = from + column * weight.stride(0) * size,
+                    .depth_stride = weight.stride(1),
+                    .column_stride = weight.stride(0),
+                    .columns = std::min(kernels.columns, out - column)},
+                   in, to + panel * panel_bytes);
+    }
+  });
+  return storage.narrow(0, 0, out * in).view({1, out, in});
+}
+
+}  // namespace
+
+at::Tensor PackWeight(const at::Tensor& weight, Isa isa) {
+  const bool packs = weight.is_cpu() && weight.layout() == at::kStrided && IsProductType(weight.scalar_type()) &&
+                     weight.dim() == 2 && weight.numel() > 0;
+  return packs ? Pack(weight.detach(), ProductFor(isa, ElementOf(weight.scalar_type()))) : weight;
+}
+
+at::Tensor UnpackWeight(const at::Tensor& weight, Isa isa) {
+  if (!IsPacked(weight)) return weight;
+  const ProductKernels& kernels = ProductFor(isa, ElementOf(weight.scalar_type()));
+  const int64_t out = weight.size(1), in = weight.size(2), size = weight.element_size();
+  at::Tensor plain = at::empty({out, in}, weight.options());
+  for (int64_t panel = 0; panel < Panels(out, kernels); ++panel) {
+    const int64_t column = panel * kernels.columns;
+    kernels.unpack(static_cast<const char*>(weight.const_data_ptr()) + panel * kernels.panel_bytes(in), in,
+                   std::min(kernels.columns, out - column),
+                   static_cast<char*>(plain.mutable_data_ptr()) + column * in * size);
+  }
+  return plain;
+}
+
+at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                         Isa isa) {
+  const bool packed = IsPacked(weight);
+  const int64_t out = weight.size(packed ? 1 : 0), in = weight.size(packed ? 2 : 1);
+  TORCH_CHECK(x.dim() >= 1 && x.size(-1) == in && x.scalar_type() == weight.scalar_type(),
+              "linear_product: an input of ", x.sizes(), " ", x.scalar_type(), " does not fit a weight of [", out, ", ",
+              in, "] ", weight.scalar_type());
+  TORCH_CHECK(!bias.has_value() || (bias->dim() == 1 && bias->size(0) == out && bias->scalar_type() == x.scalar_type()),
+              "linear_product: the bias must be [", out, "] of the weight's type");
+  if (!IsProductType(x.scalar_type())) return reference::LinearProduct(x, weight, bias);
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = out;
+  at::Tensor result = at::empty(shape, x.options().memory_format(at::MemoryFormat::Contiguous));
+  if (result.numel() == 0) return result;
+  const ProductKernels& kernels = ProductFor(isa, ElementOf(x.scalar_type()));
+  const at::Tensor panels = packed ? weight : Pack(weight, kernels);
+  const at::Tensor rows = x.contiguous();
+  const at::Tensor column_bias = bias.has_value() ? bias->contiguous() : at::Tensor();
+
+  const int64_t count = result.numel() / out, size = x.element_size(), panel_bytes = kernels.panel_bytes(in);
+  // A piece of work is a block of rows and a run of panels. Its size decides nothing but who computes it.
+  constexpr int64_t kPieces = 16;
+  const int64_t blocks = (count + kProductRows - 1) / kProductRows, panel_count = Panels(out, kernels);
+  const int64_t runs = std::clamp<int64_t>((kPieces + blocks - 1) / blocks, 1, panel_count);
+  ParallelFor(blocks * runs, 1, [&](int64_t first, int64_t last) {
+    const AlignedBuffer prepared(kernels.prepared_bytes(std::min(kProductRows, count), in));
+    const AlignedBuffer scratch(kernels.scratch_bytes(in));
+    int64_t prepared_block = -1;
+    for (int64_t piece = first; piece < last; ++piece) {
+      const int64_t block = piece / runs, run = piece % runs;
+      const int64_t row = block * kProductRows;
+      ProductTile tile{.rows = std::min(kProductRows, count - row), .depth = in, .out_stride = out};
+      if (block != prepared_block) {
+        kernels.prepare(static_cast<const char*>(rows.const_data_ptr()) + row * in * size, in, tile.rows, in,
+                        prepared.get());
+        prepared_block = block;
+      }
+      for (int64_t panel = panel_count * run / runs; panel < panel_count * (run + 1) / runs; ++panel) {
+        const int64_t column = panel * kernels.columns;
+        tile.columns = std::min(kernels.columns, out - column);
+        tile.out = static_cast<char*>(result.mutable_data_ptr()) + (row * out + column) * size;
+        if (column_bias.defined()) {
+          tile.column_bias = static_cast<const char*>(column_bias.const_data_ptr()) + column * size;
+        }
+        kernels.multiply(prepared.get(), static_cast<const char*>(panels.const_data_ptr()) + panel * panel_bytes, tile,
+                         scratch.get());
+      }
+    }
+  });
+  return result;
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,58 @@
+// CPU versions of the matrix product x Wᵀ. Each element of the result is one chain of fused multiply-adds (on the
+// baseline: of products and sums) over the depth in ascending order, whatever the number of rows, their place among
+// other rows, the number of threads and the cut into blocks: a row of the result depends on that row of x alone.
+//
+// The weight is packed into panels of `columns` of its rows, which are columns of the result. A block is at most
+// kProductRows rows of x, `prepared` once and multiplied by any number of panels.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/isa.h"
+
+namespace tessera::cpu {
+
+constexpr int64_t kProductRows = 96;
+
+enum class ProductElement { kDouble, kFloat, kBf16 };
+
+// Element (k, column) of a panel's source lies at k * depth_stride + column * column_stride; strides in elements.
+struct PanelSource {
+  const void* data;
+  int64_t depth_stride;
+  int64_t column_stride;
+  int64_t columns;  // those beyond are packed as zeros
+};
+
+// Where the rows of a block and one panel meet. Exactly one of the biases may be set.
+struct ProductTile {
+  int64_t rows;
+  int64_t columns;  // valid ones of the panel
+  int64_t depth;
+  const void* column_bias;  // [columns], or null
+  const void* row_bias;     // [rows], or null
+  void* out;                // [rows][columns] in the element's type
+  int64_t out_stride;       // elements between rows
+};
+
+// One instruction set's version for one element type. Buffers are 64-byte aligned.
+struct ProductKernels {
+  int64_t columns;                                             // of a panel
+  int64_t (*panel_bytes)(int64_t depth);                       // of one packed panel
+  int64_t (*prepared_bytes)(int64_t rows, int64_t depth);      // of a prepared block
+  int64_t (*scratch_bytes)(int64_t depth);                     // of one thread, for `multiply`
+  void (*pack)(const PanelSource&, int64_t depth, void* panel);
+  void (*unpack)(const void* panel, int64_t depth, int64_t columns, void* weight);  // weight [columns][depth]
+  void (*prepare)(const void* x, int64_t stride, int64_t rows, int64_t depth, void* prepared);
+  void (*multiply)(const void* prepared, const void* panel, const ProductTile&, void* scratch);
+};
+
+extern const ProductKernels kProductDoubleBaseline, kProductFloatBaseline, kProductBf16Baseline;
+extern const ProductKernels kProductDoubleAvx2, kProductFloatAvx2, kProductBf16Avx2;
+extern const ProductKernels kProductDoubleAvx512, kProductFloatAvx512, kProductBf16Avx512;
+extern const ProductKernels kProductBf16Avx512Bf16;  // multiplies pairs in bf16, sums in fp32
+extern const ProductKernels kProductBf16Amx;         // the same with tiles
+
+const ProductKernels& ProductFor(Isa isa, ProductElement element);
+
+}  // namespace tessera::cpu

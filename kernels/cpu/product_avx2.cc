@@ -1,0 +1,24 @@
+#include <cstdint>
+
+#if defined(__FMA__)
+#include <immintrin.h>
+#endif
+
+#include "kernels/cpu/product.h"
+
+namespace tessera::cpu {
+namespace {
+
+constexpr int kLanes = 8;
+
+#include "kernels/cpu/vector.inc"
+// vector.inc comes first: product.inc is written in its terms.
+#include "kernels/cpu/product.inc"
+
+}  // namespace
+
+const ProductKernels kProductDoubleAvx2 = MakeProduct<double>();
+const ProductKernels kProductFloatAvx2 = MakeProduct<float>();
+const ProductKernels kProductBf16Avx2 = MakeProduct<Bf16>();
+
+}  // namespace tessera::cpu

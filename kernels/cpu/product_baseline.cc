@@ -1,0 +1,24 @@
+#include <cstdint>
+
+#if defined(__FMA__)
+#include <immintrin.h>
+#endif
+
+#include "kernels/cpu/product.h"
+
+namespace tessera::cpu {
+namespace {
+
+constexpr int kLanes = 4;
+
+#include "kernels/cpu/vector.inc"
+// vector.inc comes first: product.inc is written in its terms.
+#include "kernels/cpu/product.inc"
+
+}  // namespace
+
+const ProductKernels kProductDoubleBaseline = MakeProduct<double>();
+const ProductKernels kProductFloatBaseline = MakeProduct<float>();
+const ProductKernels kProductBf16Baseline = MakeProduct<Bf16>();
+
+}  // namespace tessera::cpu
