@@ -16,6 +16,15 @@ constexpr char kLayerNormModulate[] = "tessera::layer_norm_modulate";
 constexpr char kGatedResidual[] = "tessera::gated_residual";
 constexpr char kGeluTanh[] = "tessera::gelu_tanh";
 constexpr char kRmsNorm[] = "tessera::rms_norm";
+constexpr char kSilu[] = "tessera::silu";
+constexpr char kGelu[] = "tessera::gelu";
+constexpr char kSigmoid[] = "tessera::sigmoid";
+constexpr char kCos[] = "tessera::cos";
+constexpr char kSin[] = "tessera::sin";
+constexpr char kChannelAffine[] = "tessera::channel_affine";
+constexpr char kGroupMoments[] = "tessera::group_moments";
+constexpr char kConv2d[] = "tessera::conv2d";
+constexpr char kMergeAttention[] = "tessera::merge_attention";
 constexpr char kLinearProduct[] = "tessera::linear_product";
 constexpr char kLinearGeluTanh[] = "tessera::linear_gelu_tanh";
 
@@ -28,18 +37,31 @@ const c10::TypedOperatorHandle<Signature>& Operator() {
 bool RequiresGrad(const at::Tensor& x) { return x.requires_grad(); }
 bool RequiresGrad(const std::optional<at::Tensor>& x) { return x.has_value() && x->requires_grad(); }
 bool RequiresGrad(double) { return false; }
+bool RequiresGrad(at::IntArrayRef) { return false; }
 
 at::Tensor CpuAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                         const std::optional<at::Tensor>& key_bias, double scale) {
   return cpu::Attention(q, k, v, key_bias, scale, cpu::BestIsa());
 }
 
-// ATen's kernel, which never holds the scores as a whole.
 std::tuple<at::Tensor, at::Tensor> CpuAttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                        double scale) {
-  auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(q.transpose(1, 2), k.transpose(1, 2),
-                                                                    v.transpose(1, 2), 0.0, false, std::nullopt, scale);
-  return {out.transpose(1, 2), lse.transpose(1, 2)};
+  return cpu::AttentionWithLse(q, k, v, scale, cpu::BestIsa());
+}
+
+at::Tensor CpuSilu(const at::Tensor& x) { return cpu::Silu(x, cpu::BestIsa()); }
+
+at::Tensor CpuChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at::Tensor& offset, bool silu) {
+  return cpu::ChannelAffine(x, factor, offset, silu, cpu::BestIsa());
+}
+
+std::tuple<at::Tensor, at::Tensor> CpuGroupMoments(const at::Tensor& x, int64_t groups) {
+  return cpu::GroupMoments(x, groups, cpu::BestIsa());
+}
+
+at::Tensor CpuConv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride,
+                     at::IntArrayRef padding) {
+  return cpu::Conv2d(x, weight, bias, stride, padding, cpu::BestIsa());
 }
 
 at::Tensor CpuLayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps) {
@@ -87,6 +109,15 @@ TORCH_LIBRARY(tessera, m) {
   m.def("layer_norm_modulate(Tensor x, Tensor shift, Tensor scale, float eps) -> Tensor");
   m.def("gated_residual(Tensor x, Tensor gate, Tensor y) -> Tensor");
   m.def("gelu_tanh(Tensor x) -> Tensor");
+  m.def("silu(Tensor x) -> Tensor");
+  m.def("gelu(Tensor x) -> Tensor");
+  m.def("sigmoid(Tensor x) -> Tensor");
+  m.def("cos(Tensor x) -> Tensor");
+  m.def("sin(Tensor x) -> Tensor");
+  m.def("channel_affine(Tensor x, Tensor factor, Tensor offset, bool silu) -> Tensor");
+  m.def("group_moments(Tensor x, int groups) -> (Tensor, Tensor)");
+  m.def("conv2d(Tensor x, Tensor weight, Tensor bias, int stride, int[] padding) -> Tensor");
+  m.def("merge_attention(Tensor read, Tensor lse, Tensor other_read, Tensor other_lse) -> (Tensor, Tensor)");
   m.def("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor");
   m.def("linear_product(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
   m.def("linear_gelu_tanh(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
@@ -98,6 +129,15 @@ TORCH_LIBRARY_IMPL(tessera, CompositeExplicitAutograd, m) {
   m.impl("layer_norm_modulate", reference::LayerNormModulate);
   m.impl("gated_residual", reference::GatedResidual);
   m.impl("gelu_tanh", reference::GeluTanh);
+  m.impl("silu", reference::Silu);
+  m.impl("gelu", reference::Gelu);
+  m.impl("sigmoid", reference::Sigmoid);
+  m.impl("cos", reference::Cos);
+  m.impl("sin", reference::Sin);
+  m.impl("channel_affine", reference::ChannelAffine);
+  m.impl("group_moments", reference::GroupMoments);
+  m.impl("conv2d", reference::Conv2d);
+  m.impl("merge_attention", reference::MergeAttention);
   m.impl("rms_norm", reference::RmsNorm);
   m.impl("linear_product", reference::LinearProduct);
   m.impl("linear_gelu_tanh", reference::LinearGeluTanh);
@@ -109,6 +149,15 @@ TORCH_LIBRARY_IMPL(tessera, CPU, m) {
   m.impl("layer_norm_modulate", CpuLayerNormModulate);
   m.impl("gated_residual", CpuGatedResidual);
   m.impl("gelu_tanh", CpuGeluTanh);
+  m.impl("silu", CpuSilu);
+  m.impl("channel_affine", CpuChannelAffine);
+  m.impl("group_moments", CpuGroupMoments);
+  m.impl("conv2d", CpuConv2d);
+  m.impl("gelu", cpu::Gelu);
+  m.impl("sigmoid", cpu::Sigmoid);
+  m.impl("cos", cpu::Cos);
+  m.impl("sin", cpu::Sin);
+  m.impl("merge_attention", cpu::MergeAttention);
   m.impl("rms_norm", CpuRmsNorm);
   m.impl("linear_product", CpuLinearProduct);
   m.impl("linear_gelu_tanh", CpuLinearGeluTanh);
@@ -120,6 +169,15 @@ TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
   m.impl("layer_norm_modulate", Differentiable<reference::LayerNormModulate, kLayerNormModulate>::Call);
   m.impl("gated_residual", Differentiable<reference::GatedResidual, kGatedResidual>::Call);
   m.impl("gelu_tanh", Differentiable<reference::GeluTanh, kGeluTanh>::Call);
+  m.impl("silu", Differentiable<reference::Silu, kSilu>::Call);
+  m.impl("gelu", Differentiable<reference::Gelu, kGelu>::Call);
+  m.impl("sigmoid", Differentiable<reference::Sigmoid, kSigmoid>::Call);
+  m.impl("cos", Differentiable<reference::Cos, kCos>::Call);
+  m.impl("sin", Differentiable<reference::Sin, kSin>::Call);
+  m.impl("channel_affine", Differentiable<reference::ChannelAffine, kChannelAffine>::Call);
+  m.impl("group_moments", Differentiable<reference::GroupMoments, kGroupMoments>::Call);
+  m.impl("conv2d", Differentiable<reference::Conv2d, kConv2d>::Call);
+  m.impl("merge_attention", Differentiable<reference::MergeAttention, kMergeAttention>::Call);
   m.impl("rms_norm", Differentiable<reference::RmsNorm, kRmsNorm>::Call);
   m.impl("linear_product", Differentiable<reference::LinearProduct, kLinearProduct>::Call);
   m.impl("linear_gelu_tanh", Differentiable<reference::LinearGeluTanh, kLinearGeluTanh>::Call);
@@ -147,6 +205,30 @@ at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::
 }
 
 at::Tensor GeluTanh(const at::Tensor& x) { return Operator<decltype(GeluTanh), kGeluTanh>().call(x); }
+
+at::Tensor Silu(const at::Tensor& x) { return Operator<decltype(Silu), kSilu>().call(x); }
+at::Tensor Gelu(const at::Tensor& x) { return Operator<decltype(Gelu), kGelu>().call(x); }
+at::Tensor Sigmoid(const at::Tensor& x) { return Operator<decltype(Sigmoid), kSigmoid>().call(x); }
+at::Tensor Cos(const at::Tensor& x) { return Operator<decltype(Cos), kCos>().call(x); }
+at::Tensor Sin(const at::Tensor& x) { return Operator<decltype(Sin), kSin>().call(x); }
+
+at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at::Tensor& offset, bool silu) {
+  return Operator<decltype(ChannelAffine), kChannelAffine>().call(x, factor, offset, silu);
+}
+
+std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t groups) {
+  return Operator<decltype(GroupMoments), kGroupMoments>().call(x, groups);
+}
+
+at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride,
+                  at::IntArrayRef padding) {
+  return Operator<decltype(Conv2d), kConv2d>().call(x, weight, bias, stride, padding);
+}
+
+std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const at::Tensor& lse,
+                                                  const at::Tensor& other_read, const at::Tensor& other_lse) {
+  return Operator<decltype(MergeAttention), kMergeAttention>().call(read, lse, other_read, other_lse);
+}
 
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return Operator<decltype(RmsNorm), kRmsNorm>().call(x, weight, eps);

@@ -4,6 +4,10 @@
 //
 // Shapes: b batch, n tokens, t key tokens, h heads, d head_dim, c channels. All tensors of a call share one dtype
 // (fp64, fp32 or bf16) unless said otherwise; statistics and sums are kept in max(fp32, dtype).
+//
+// On the CPU the part of a result that belongs to one image is a function of that image's part of the inputs alone, bit
+// for bit, whatever shares the batch and on whatever number of threads. kernels/batch_contract_test.cc holds every
+// operator to it.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -23,6 +27,10 @@ at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                     double scale);
 
+// Two results of AttentionWithLse over different keys as the one over both.
+std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const at::Tensor& lse,
+                                                  const at::Tensor& other_read, const at::Tensor& other_lse);
+
 // LayerNorm over the last dimension without affine parameters, then y * (1 + scale) + shift.
 // x [b, n, c]; shift, scale [b, c].
 at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps);
@@ -32,6 +40,26 @@ at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::
 
 // GELU, tanh approximation, of x [..., c].
 at::Tensor GeluTanh(const at::Tensor& x);
+
+// x / (1 + e^-x), GELU with the error function, 1 / (1 + e^-x), cosine and sine of each element.
+at::Tensor Silu(const at::Tensor& x);
+at::Tensor Gelu(const at::Tensor& x);
+at::Tensor Sigmoid(const at::Tensor& x);
+at::Tensor Cos(const at::Tensor& x);
+at::Tensor Sin(const at::Tensor& x);
+
+// x * factor + offset, and SiLU of it where `silu` says so.  x [b, c, h, w]; factor, offset [b, c] in
+// max(fp32, dtype of x), where the arithmetic is done too.
+at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at::Tensor& offset, bool silu);
+
+// Mean of each group of channels of x [b, c, h, w], and the sum of the squared differences from it, both [b, groups] in
+// fp64. Has no gradient.
+std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t groups);
+
+// Convolution of x [b, c, h, w] with weight [out, c, kernel, kernel] and bias [out]; `padding` are the rows of zeros
+// above and below and the columns left and right.
+at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride,
+                  at::IntArrayRef padding);
 
 // x * rsqrt(mean(x²) + eps) * weight over the last dimension (RMSNorm).  x [..., c]; weight [c].
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);

@@ -43,6 +43,45 @@ at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::
 
 at::Tensor GeluTanh(const at::Tensor& x) { return at::gelu(x, "tanh"); }
 
+at::Tensor Silu(const at::Tensor& x) { return at::silu(x); }
+at::Tensor Gelu(const at::Tensor& x) { return at::gelu(x); }
+at::Tensor Sigmoid(const at::Tensor& x) { return at::sigmoid(x); }
+at::Tensor Cos(const at::Tensor& x) { return at::cos(x); }
+at::Tensor Sin(const at::Tensor& x) { return at::sin(x); }
+
+at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at::Tensor& offset, bool silu) {
+  const auto per_channel = [&](const at::Tensor& vector) { return Widen(vector).unsqueeze(-1).unsqueeze(-1); };
+  const at::Tensor y = Widen(x) * per_channel(factor) + per_channel(offset);
+  return (silu ? at::silu(y) : y).to(x.scalar_type());
+}
+
+std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t groups) {
+  if (x.numel() == 0) {
+    const at::Tensor none = at::zeros({x.size(0), groups}, x.options().dtype(at::kDouble));
+    return {none, none.clone()};
+  }
+  const at::Tensor values = Widen(x).reshape({x.size(0), groups, -1});
+  const auto [variance, mean] = at::var_mean(values, at::IntArrayRef{2}, /*correction=*/0);
+  return {mean.to(at::kDouble), variance.to(at::kDouble) * static_cast<double>(values.size(2))};
+}
+
+at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride,
+                  at::IntArrayRef padding) {
+  if (padding[0] == padding[1] && padding[2] == padding[3]) {
+    return at::conv2d(x, weight, bias, stride, at::IntArrayRef{padding[0], padding[2]});
+  }
+  return at::conv2d(at::constant_pad_nd(x, {padding[2], padding[3], padding[0], padding[1]}), weight, bias, stride);
+}
+
+std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const at::Tensor& lse,
+                                                  const at::Tensor& other_read, const at::Tensor& other_lse) {
+  const at::Tensor merged = at::logaddexp(lse, other_lse);
+  const auto weighted = [&](const at::Tensor& x, const at::Tensor& own) {
+    return x.to(lse.scalar_type()) * at::exp(own - merged).unsqueeze(-1);
+  };
+  return {weighted(read, lse) + weighted(other_read, other_lse), merged};
+}
+
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const at::Tensor wide = Widen(x);
   const at::Tensor mean_square = wide.square().mean(-1, /*keepdim=*/true);

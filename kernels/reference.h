@@ -16,6 +16,17 @@ std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const a
 at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps);
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y);
 at::Tensor GeluTanh(const at::Tensor& x);
+at::Tensor Silu(const at::Tensor& x);
+at::Tensor Gelu(const at::Tensor& x);
+at::Tensor Sigmoid(const at::Tensor& x);
+at::Tensor Cos(const at::Tensor& x);
+at::Tensor Sin(const at::Tensor& x);
+at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at::Tensor& offset, bool silu);
+std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t groups);
+at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride,
+                  at::IntArrayRef padding);
+std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const at::Tensor& lse,
+                                                  const at::Tensor& other_read, const at::Tensor& other_lse);
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);

@@ -23,6 +23,8 @@ struct AttentionHead {
   const int32_t* keys = nullptr;  // indices of the keys that take part
   const float* bias = nullptr;    // per key of `keys`, or null
   int64_t key_count = 0;          // of `keys`, at least 1
+  float* lse = nullptr;           // of the first row; null where it is not wanted, as kAttentionAmx takes it to be
+  int64_t lse_stride = 0;         // between rows
 };
 
 // A version of attention. The caller packs a head's keys and values into `packed` once, then attends any row ranges.

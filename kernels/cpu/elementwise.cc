@@ -1,5 +1,9 @@
 #include "kernels/cpu/elementwise.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/reference.h"
@@ -84,11 +88,37 @@ at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::
   return out;
 }
 
+namespace {
+
+// The sum over the last dimension in one fixed order, which at::mean does not promise.
+at::Tensor RmsNormOfDoubles(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const at::Tensor in = x.contiguous(), factors = weight.contiguous();
+  at::Tensor out = at::empty_like(in);
+  const int64_t channels = x.size(-1), rows = in.numel() / channels;
+  const double* from = in.const_data_ptr<double>();
+  const double* factor = factors.const_data_ptr<double>();
+  double* to = out.mutable_data_ptr<double>();
+  ParallelFor(rows, std::max<int64_t>(1, kGrainElements / channels), [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      const double* value = from + row * channels;
+      double squares = 0;
+      for (int64_t c = 0; c < channels; ++c) squares += value[c] * value[c];
+      const double reciprocal = 1 / std::sqrt(squares / static_cast<double>(channels) + eps);
+      for (int64_t c = 0; c < channels; ++c) to[row * channels + c] = value[c] * reciprocal * factor[c];
+    }
+  });
+  return out;
+}
+
+}  // namespace
+
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps, Isa isa) {
-  if (!IsNarrow(x) || x.dim() < 2 || x.numel() == 0 || weight.dim() != 1 || weight.size(0) != x.size(-1) ||
+  if (x.dim() < 1 || x.numel() == 0 || weight.dim() != 1 || weight.size(0) != x.size(-1) ||
       weight.scalar_type() != x.scalar_type()) {
     return reference::RmsNorm(x, weight, eps);
   }
+  if (x.scalar_type() == at::kDouble) return RmsNormOfDoubles(x, weight, eps);
+  if (!IsNarrow(x) || x.dim() < 2) return reference::RmsNorm(x, weight, eps);
   const at::Tensor in = x.contiguous();
   const at::Tensor row_weight = weight.contiguous();
   at::Tensor out = at::empty_like(in);
@@ -101,19 +131,52 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps, Is
 
 namespace {
 
-void GeluTanhInto(const at::Tensor& in, const at::Tensor& out, Isa isa) {
+// Elementwise functions of LibTorch take the last elements of a call, and those at the seams between threads, by another
+// way than the rest, which rounds differently. Here each call sees a fixed number of elements, all by the same way.
+constexpr int64_t kSpan = 8192;
+constexpr int64_t kWholeVectors = 64;  // a multiple of every vector's lanes and of LibTorch's unrolling
+
+template <typename Function>
+at::Tensor BySpans(const at::Tensor& x, const Function& function) {
+  const at::Tensor in = x.contiguous();
+  at::Tensor out = at::empty_like(in);
+  const int64_t count = in.numel(), size = in.element_size();
+  const char* from = static_cast<const char*>(in.const_data_ptr());
+  char* to = static_cast<char*>(out.mutable_data_ptr());
+  ParallelFor((count + kSpan - 1) / kSpan, 1, [&](int64_t first, int64_t last) {
+    for (int64_t span = first; span < last; ++span) {
+      const int64_t begin = span * kSpan, length = std::min(kSpan, count - begin);
+      const int64_t padded = (length + kWholeVectors - 1) / kWholeVectors * kWholeVectors;
+      const at::Tensor values = at::zeros({padded}, in.options());
+      std::memcpy(values.mutable_data_ptr(), from + begin * size, static_cast<size_t>(length * size));
+      const at::Tensor results = function(values);
+      std::memcpy(to + begin * size, results.const_data_ptr(), static_cast<size_t>(length * size));
+    }
+  });
+  return out;
+}
+
+// Runs body(count, from, to) on runs of the elements of two contiguous tensors.
+template <typename Body>
+void ForSpans(const at::Tensor& in, const at::Tensor& out, const Body& body) {
   const char* from = static_cast<const char*>(in.const_data_ptr());
   char* to = static_cast<char*>(out.mutable_data_ptr());
   const int64_t size = in.element_size();
   ParallelFor(in.numel(), kGrainElements, [&](int64_t first, int64_t last) {
-    ElementwiseFor(isa).gelu_tanh(ElementOf(in), last - first, from + first * size, to + first * size);
+    body(last - first, from + first * size, to + first * size);
+  });
+}
+
+void GeluTanhInto(const at::Tensor& in, const at::Tensor& out, Isa isa) {
+  ForSpans(in, out, [&](int64_t count, const char* from, char* to) {
+    ElementwiseFor(isa).gelu_tanh(ElementOf(in), count, from, to);
   });
 }
 
 }  // namespace
 
 at::Tensor GeluTanh(const at::Tensor& x, Isa isa) {
-  if (!IsNarrow(x)) return reference::GeluTanh(x);
+  if (!IsNarrow(x)) return BySpans(x, [](const at::Tensor& span) { return at::gelu(span, "tanh"); });
   const at::Tensor in = x.contiguous();
   at::Tensor out = at::empty_like(in);
   GeluTanhInto(in, out, isa);
@@ -121,9 +184,125 @@ at::Tensor GeluTanh(const at::Tensor& x, Isa isa) {
 }
 
 at::Tensor& GeluTanhInPlace(at::Tensor& x, Isa isa) {
-  if (!IsNarrow(x) || !x.is_contiguous()) return at::gelu_(x, "tanh");
+  if (!IsNarrow(x) || !x.is_contiguous()) return x = GeluTanh(x, isa);
   GeluTanhInto(x, x, isa);
   return x;
+}
+
+at::Tensor Silu(const at::Tensor& x, Isa isa) {
+  if (!IsNarrow(x)) return BySpans(x, [](const at::Tensor& span) { return at::silu(span); });
+  const at::Tensor in = x.contiguous();
+  at::Tensor out = at::empty_like(in);
+  ForSpans(in, out, [&](int64_t count, const char* from, char* to) {
+    ElementwiseFor(isa).silu(ElementOf(in), count, from, to);
+  });
+  return out;
+}
+
+at::Tensor Gelu(const at::Tensor& x) {
+  return BySpans(x, [](const at::Tensor& span) { return at::gelu(span); });
+}
+at::Tensor Sigmoid(const at::Tensor& x) {
+  return BySpans(x, [](const at::Tensor& span) { return at::sigmoid(span); });
+}
+at::Tensor Cos(const at::Tensor& x) {
+  return BySpans(x, [](const at::Tensor& span) { return at::cos(span); });
+}
+at::Tensor Sin(const at::Tensor& x) {
+  return BySpans(x, [](const at::Tensor& span) { return at::sin(span); });
+}
+
+at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at::Tensor& offset, bool silu, Isa isa) {
+  const at::ScalarType island = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  if ((!IsNarrow(x) && x.scalar_type() != at::kDouble) || x.dim() != 4 || x.numel() == 0) {
+    return reference::ChannelAffine(x, factor, offset, silu);
+  }
+  const int64_t channels = x.size(1), planes = x.size(0) * channels, pixels = x.size(2) * x.size(3);
+  TORCH_CHECK(factor.numel() == planes && offset.numel() == planes,
+              "channel_affine: factor and offset must be [batch, channels]");
+  // A band of rows of a larger image is read where it lies.
+  const bool runs = x.stride(3) == 1 && x.stride(2) == x.size(3);
+  const at::Tensor in = runs ? x : x.contiguous();
+  const at::Tensor factors = factor.to(island).contiguous(), offsets = offset.to(island).contiguous();
+  at::Tensor out = at::empty(x.sizes(), x.options().memory_format(at::MemoryFormat::Contiguous));
+  const int64_t size = x.element_size();
+  ParallelFor(planes, std::max<int64_t>(1, kGrainElements / pixels), [&](int64_t first, int64_t last) {
+    for (int64_t plane = first; plane < last; ++plane) {
+      const char* from = static_cast<const char*>(in.const_data_ptr()) +
+                         (plane / channels * in.stride(0) + plane % channels * in.stride(1)) * size;
+      char* to = static_cast<char*>(out.mutable_data_ptr()) + plane * pixels * size;
+      if (island == at::kFloat) {
+        ElementwiseFor(isa).affine(ElementOf(x), pixels, factors.const_data_ptr<float>()[plane],
+                                   offsets.const_data_ptr<float>()[plane], silu, from, to);
+        continue;
+      }
+      const double a = factors.const_data_ptr<double>()[plane], b = offsets.const_data_ptr<double>()[plane];
+      for (int64_t i = 0; i < pixels; ++i) {
+        const double y = reinterpret_cast<const double*>(from)[i] * a + b;
+        reinterpret_cast<double*>(to)[i] = silu ? y / (1 + std::exp(-y)) : y;
+      }
+    }
+  });
+  return out;
+}
+
+namespace {
+
+// Of a part of the values: their number, mean and sum of squared differences from the mean.
+struct Moments {
+  double count = 0, mean = 0, squares = 0;
+
+  // Chan et al., 1979.
+  void Merge(const Moments& other) {
+    const double sum = count + other.count, delta = other.mean - mean;
+    mean += delta * (other.count / sum);
+    squares += other.squares + delta * delta * (count * other.count / sum);
+    count = sum;
+  }
+};
+
+Moments MomentsOf(const at::Tensor& x, const char* from, int64_t count, Isa isa) {
+  if (x.scalar_type() != at::kDouble) {
+    float mean = 0, squares = 0;
+    ElementwiseFor(isa).moments(ElementOf(x), count, from, &mean, &squares);
+    return {static_cast<double>(count), mean, squares};
+  }
+  Moments moments{.count = static_cast<double>(count)};
+  const double* values = reinterpret_cast<const double*>(from);
+  for (int64_t i = 0; i < count; ++i) moments.mean += values[i];
+  moments.mean /= moments.count;
+  for (int64_t i = 0; i < count; ++i) {
+    moments.squares += (values[i] - moments.mean) * (values[i] - moments.mean);
+  }
+  return moments;
+}
+
+}  // namespace
+
+std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t groups, Isa isa) {
+  TORCH_CHECK(x.dim() == 4 && x.size(1) % groups == 0 && (IsNarrow(x) || x.scalar_type() == at::kDouble),
+              "group_moments: ", x.sizes(), " ", x.scalar_type(), " has no ", groups, " groups of channels");
+  const bool runs = x.stride(3) == 1 && x.stride(2) == x.size(3);
+  const at::Tensor in = runs ? x : x.contiguous();
+  const int64_t b = x.size(0), per_group = x.size(1) / groups, pixels = x.size(2) * x.size(3), size = x.element_size();
+  at::Tensor means = at::zeros({b, groups}, x.options().dtype(at::kDouble)), squares = at::zeros_like(means);
+  if (x.numel() == 0) return {means, squares};
+  constexpr int64_t kPart = 4096;  // stays in the cache for its second reading
+  ParallelFor(b * groups, 1, [&](int64_t first, int64_t last) {
+    for (int64_t group = first; group < last; ++group) {
+      Moments all;
+      for (int64_t c = 0; c < per_group; ++c) {
+        const char* plane = static_cast<const char*>(in.const_data_ptr()) +
+                            (group / groups * in.stride(0) + (group % groups * per_group + c) * in.stride(1)) * size;
+        for (int64_t i = 0; i < pixels; i += kPart) {
+          all.Merge(MomentsOf(in, plane + i * size, std::min(kPart, pixels - i), isa));
+        }
+      }
+      means.mutable_data_ptr<double>()[group] = all.mean;
+      squares.mutable_data_ptr<double>()[group] = all.squares;
+    }
+  });
+  return {means, squares};
 }
 
 }  // namespace tessera::cpu

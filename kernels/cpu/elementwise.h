@@ -30,6 +30,12 @@ struct ElementwiseKernels {
   void (*rms_norm)(Element, const Rows&, const void* x, const void* weight, float eps, void* out);
   // x * (1 + tanh(sqrt(2/π) (x + 0.044715 x³))) / 2 of `count` elements
   void (*gelu_tanh)(Element, int64_t count, const void* x, void* out);
+  // x / (1 + e^-x) of `count` elements
+  void (*silu)(Element, int64_t count, const void* x, void* out);
+  // x * factor + offset of `count` elements, and its silu
+  void (*affine)(Element, int64_t count, float factor, float offset, bool silu, const void* x, void* out);
+  // The mean of `count` elements, and the sum of their squared differences from it
+  void (*moments)(Element, int64_t count, const void* x, float* mean, float* squares);
   // The largest sum of squares of `count` vectors, `stride` elements apart; not a number if any is.
   float (*largest_square)(Element, int64_t count, int64_t stride, int64_t channels, const void* x);
 };

@@ -18,6 +18,9 @@ const ElementwiseKernels kElementwiseAvx2 = {
     .gated_residual = GatedResidual,
     .rms_norm = RmsNorm,
     .gelu_tanh = GeluTanh,
+    .silu = Silu,
+    .affine = Affine,
+    .moments = Moments,
     .largest_square = LargestSquare,
 };
 

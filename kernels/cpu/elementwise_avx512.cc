@@ -22,6 +22,9 @@ const ElementwiseKernels kElementwiseAvx512 = {
     .gated_residual = GatedResidual,
     .rms_norm = RmsNorm,
     .gelu_tanh = GeluTanh,
+    .silu = Silu,
+    .affine = Affine,
+    .moments = Moments,
     .largest_square = LargestSquare,
 };
 

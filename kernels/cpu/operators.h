@@ -1,10 +1,15 @@
-// The operators of kernels/ops.h on CPU tensors. fp64 and unusual layouts take the reference composition; fp32 and
-// bf16 take the version for `isa`.
+// The operators of kernels/ops.h on CPU tensors. fp32 and bf16 take the version for `isa`; fp64 takes one for all, but
+// for its products; unusual layouts take the reference composition.
+//
+// Of every operator the part of the result that belongs to one image depends on that image's part of the inputs alone,
+// bit for bit: not on the rest of the batch, nor on the number of threads. Work is split over threads by rows, never
+// inside a sum.
 #pragma once
 
 #include <ATen/ATen.h>
 
 #include <optional>
+#include <tuple>
 
 #include "kernels/cpu/isa.h"
 
@@ -12,11 +17,25 @@ namespace tessera::cpu {
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const std::optional<at::Tensor>& key_bias, double scale, Isa isa);
+std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                    double scale, Isa isa);
+// `read` and `other_read` may be of any type, the logarithms are of one, which is the result's too.
+std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const at::Tensor& lse,
+                                                  const at::Tensor& other_read, const at::Tensor& other_lse);
 at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps,
                              Isa isa);
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y, Isa isa);
 at::Tensor GeluTanh(const at::Tensor& x, Isa isa);
 at::Tensor& GeluTanhInPlace(at::Tensor& x, Isa isa);
+at::Tensor Silu(const at::Tensor& x, Isa isa);
+at::Tensor Gelu(const at::Tensor& x);
+at::Tensor Sigmoid(const at::Tensor& x);
+at::Tensor Cos(const at::Tensor& x);
+at::Tensor Sin(const at::Tensor& x);
+at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at::Tensor& offset, bool silu, Isa isa);
+std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t groups, Isa isa);
+at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride,
+                  at::IntArrayRef padding, Isa isa);
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps, Isa isa);
 
 // `weight` is plain, [out, in], or packed for the same `isa`, [1, out, in].

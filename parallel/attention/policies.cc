@@ -49,16 +49,13 @@ at::Tensor RingReader::Read(const Qkv& qkv) {
     }
     if (rows[static_cast<size_t>(owner)] > 0 && qkv.q.size(1) > 0) {
       const auto [read, lse] = AttentionWithLse(qkv.q, keys_values[0], keys_values[1], qkv.scale);
-      const at::Tensor wide = read.to(lse.scalar_type()), weight = lse.unsqueeze(-1);
       if (!sum.defined()) {
-        sum = wide;
-        sum_lse = weight;
+        sum = read.to(lse.scalar_type());
+        sum_lse = lse;
       } else if (Planted("ring_merge_unscaled")) {
-        sum = sum + wide;
+        sum = sum + read.to(lse.scalar_type());
       } else {
-        const at::Tensor merged = at::logaddexp(sum_lse, weight);
-        sum = sum * at::exp(sum_lse - merged) + wide * at::exp(weight - merged);
-        sum_lse = merged;
+        std::tie(sum, sum_lse) = MergeAttention(sum, sum_lse, read, lse);
       }
     }
     if (last) break;

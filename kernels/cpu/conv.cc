@@ -1,0 +1,138 @@
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/aligned_buffer.h"
+#include "kernels/cpu/operators.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/product.h"
+#include "kernels/reference.h"
+
+namespace tessera::cpu {
+namespace {
+
+// The images and the window that slides over them.
+struct Window {
+  int64_t channels, height, width;      // of the input
+  int64_t kernel_height, kernel_width;
+  int64_t stride, top, left;            // rows and columns of zeros before the image
+  int64_t out_height, out_width;
+  int64_t depth() const { return channels * kernel_height * kernel_width; }
+};
+
+// columns[k][pixel] = what the output's pixels [first, first + count) read with element k of the weight.
+template <typename T>
+void GatherPixels(const Window& window, const T* image, int64_t first, int64_t count, T* columns) {
+  for (int64_t done = 0; done < count;) {
+    const int64_t y = (first + done) / window.out_width, x = (first + done) % window.out_width;
+    const int64_t run = std::min(count - done, window.out_width - x);  // pixels of one row of the output
+    T* to = columns + done;
+    for (int64_t c = 0; c < window.channels; ++c) {
+      for (int64_t ky = 0; ky < window.kernel_height; ++ky) {
+        const int64_t row = y * window.stride + ky - window.top;
+        const bool inside = row >= 0 && row < window.height;
+        const T* from = image + (c * window.height + row) * window.width;
+        for (int64_t kx = 0; kx < window.kernel_width; ++kx, to += count) {
+          const int64_t column = x * window.stride + kx - window.left;
+          if (!inside) {
+            std::fill(to, to + run, T{});
+          } else if (window.stride == 1 && column >= 0 && column + run <= window.width) {
+            std::memcpy(to, from + column, static_cast<size_t>(run) * sizeof(T));
+          } else {
+            for (int64_t i = 0; i < run; ++i) {
+              const int64_t at = column + i * window.stride;
+              to[i] = at >= 0 && at < window.width ? from[at] : T{};
+            }
+          }
+        }
+      }
+    }
+    done += run;
+  }
+}
+
+void Gather(int64_t size, const Window& window, const char* image, int64_t first, int64_t count, void* columns) {
+  const auto gather = [&]<typename T>(T* to) {
+    GatherPixels(window, reinterpret_cast<const T*>(image), first, count, to);
+  };
+  if (size == 8) {
+    gather(static_cast<uint64_t*>(columns));
+  } else if (size == 4) {
+    gather(static_cast<uint32_t*>(columns));
+  } else {
+    gather(static_cast<uint16_t*>(columns));
+  }
+}
+
+}  // namespace
+
+// The product of the weight, whose rows are output channels, with panels of pixels.
+at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride,
+                  at::IntArrayRef padding, Isa isa) {
+  const at::ScalarType type = x.scalar_type();
+  if (type != at::kDouble && type != at::kFloat && type != at::kBFloat16) {
+    return reference::Conv2d(x, weight, bias, stride, padding);
+  }
+  TORCH_CHECK(x.dim() == 4 && weight.dim() == 4 && x.size(1) == weight.size(1) && weight.scalar_type() == type &&
+                  bias.dim() == 1 && bias.size(0) == weight.size(0) && bias.scalar_type() == type &&
+                  padding.size() == 4 && stride >= 1,
+              "conv2d: an image of ", x.sizes(), " does not fit a weight of ", weight.sizes());
+  Window window{.channels = x.size(1),
+                .height = x.size(2),
+                .width = x.size(3),
+                .kernel_height = weight.size(2),
+                .kernel_width = weight.size(3),
+                .stride = stride,
+                .top = padding[0],
+                .left = padding[2]};
+  window.out_height = (window.height + padding[0] + padding[1] - window.kernel_height) / stride + 1;
+  window.out_width = (window.width + padding[2] + padding[3] - window.kernel_width) / stride + 1;
+  const int64_t b = x.size(0), out = weight.size(0), depth = window.depth(), size = x.element_size();
+  const int64_t pixels = window.out_height * window.out_width;
+  at::Tensor result = at::empty({b, out, window.out_height, window.out_width}, x.options());
+  if (result.numel() == 0) return result;
+
+  const at::Tensor images = x.contiguous(), rows = weight.contiguous(), biases = bias.contiguous();
+  const ProductKernels& kernels =
+      ProductFor(isa, type == at::kDouble ? ProductElement::kDouble
+                                          : (type == at::kFloat ? ProductElement::kFloat : ProductElement::kBf16));
+  const int64_t blocks = (out + kProductRows - 1) / kProductRows;
+  const int64_t block_bytes = (kernels.prepared_bytes(kProductRows, depth) + 63) / 64 * 64;
+  const AlignedBuffer prepared(blocks * block_bytes);
+  const auto block_at = [&](int64_t block) { return static_cast<char*>(prepared.get()) + block * block_bytes; };
+  const auto rows_of = [&](int64_t block) { return std::min(kProductRows, out - block * kProductRows); };
+  for (int64_t block = 0; block < blocks; ++block) {
+    kernels.prepare(static_cast<const char*>(rows.const_data_ptr()) + block * kProductRows * depth * size, depth,
+                    rows_of(block), depth, block_at(block));
+  }
+  const int64_t panels = (pixels + kernels.columns - 1) / kernels.columns;
+  ParallelFor(b * panels, 1, [&](int64_t first, int64_t last) {
+    const AlignedBuffer columns(depth * kernels.columns * size);
+    const AlignedBuffer panel(kernels.panel_bytes(depth));
+    const AlignedBuffer scratch(kernels.scratch_bytes(depth));
+    for (int64_t piece = first; piece < last; ++piece) {
+      const int64_t image = piece / panels, pixel = piece % panels * kernels.columns;
+      const int64_t count = std::min(kernels.columns, pixels - pixel);
+      Gather(size, window,
+             static_cast<const char*>(images.const_data_ptr()) +
+                 image * window.channels * window.height * window.width * size,
+             pixel, count, columns.get());
+      kernels.pack({.data = columns.get(), .depth_stride = count, .column_stride = 1, .columns = count}, depth,
+                   panel.get());
+      for (int64_t block = 0; block < blocks; ++block) {
+        const int64_t channel = block * kProductRows;
+        kernels.multiply(
+            block_at(block), panel.get(),
+            {.rows = rows_of(block),
+             .columns = count,
+             .depth = depth,
+             .row_bias = static_cast<const char*>(biases.const_data_ptr()) + channel * size,
+             .out = static_cast<char*>(result.mutable_data_ptr()) + ((image * out + channel) * pixels + pixel) * size,
+             .out_stride = pixels},
+            scratch.get());
+      }
+    }
+  });
+  return result;
+}
+
+}  // namespace tessera::cpu
