@@ -1,9 +1,20 @@
 #include "models/guidance.h"
 
+#include "kernels/ops.h"
 #include "kernels/planted.h"
 #include "models/family.h"
 
 namespace tessera {
+
+namespace {
+
+// The sample's standard deviation over the whole image, as at::std, whose sum depends on the number of threads.
+at::Tensor Deviation(const at::Tensor& x) {
+  const auto [mean, squares] = GroupMoments(x.reshape({1, 1, 1, -1}), /*groups=*/1);
+  return (squares / static_cast<double>(x.numel() - 1)).sqrt().to(x.scalar_type()).squeeze();
+}
+
+}  // namespace
 
 GuidanceWeights ClassifierFreeGuidance(double scale) {
   if (Planted("guidance")) return {.negative = -scale, .positive = 1 + scale};
@@ -11,7 +22,7 @@ GuidanceWeights ClassifierFreeGuidance(double scale) {
 }
 
 at::Tensor RescaleGuidance(const at::Tensor& guided, const at::Tensor& conditional, double amount) {
-  return guided * (at::std(conditional) / at::std(guided) * amount + (1 - amount));
+  return guided * (Deviation(conditional) / Deviation(guided) * amount + (1 - amount));
 }
 
 std::optional<double> GuidanceBranch::WeightAt(int step, int steps) const {

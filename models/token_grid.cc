@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/ops.h"
 #include "kernels/planted.h"
 
 namespace tessera {
@@ -14,7 +15,7 @@ at::Tensor AxisTable(int64_t n, int64_t dim, double base, double scale) {
   const at::Tensor frequencies = at::pow(at::scalar_tensor(10000.0, at::kDouble), -k / (static_cast<double>(dim) / 4));
   const at::Tensor positions = at::arange(n, at::kDouble) / (static_cast<double>(n) / base) / scale;
   const at::Tensor angles = at::outer(positions, frequencies);
-  return at::cat({at::sin(angles), at::cos(angles)}, 1);
+  return at::cat({Sin(angles), Cos(angles)}, 1);
 }
 
 }  // namespace

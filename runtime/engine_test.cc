@@ -132,7 +132,7 @@ TEST_F(EngineTest, PredictsBesideOtherJobsWhatItPredictsAlone) {
   const absl::StatusOr<LatentValues> beside = engine_.Predict(1, latents, {2});
   ASSERT_TRUE(alone.ok() && beside.ok()) << alone.status() << beside.status();
   ASSERT_EQ(alone->values.size(), beside->values.size());
-  for (size_t i = 0; i < alone->values.size(); ++i) EXPECT_NEAR(alone->values[i], beside->values[i], 1e-12) << i;
+  for (size_t i = 0; i < alone->values.size(); ++i) EXPECT_EQ(alone->values[i], beside->values[i]) << i;
   EXPECT_NE(engine_.Predict(2, latents, {})->values, alone->values);
   EXPECT_EQ(engine_.Latents(1)->values, latents.values);
   EXPECT_EQ(engine_.Predict(1, latents, {3}).status().code(), absl::StatusCode::kNotFound);

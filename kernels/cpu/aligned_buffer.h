@@ -9,7 +9,7 @@ namespace tessera::cpu {
 class AlignedBuffer {
  public:
   explicit AlignedBuffer(int64_t bytes)
-      : bytes_(static_cast<char*>(::operator new(static_cast<size_t>(bytes), std::align_val_t{64}))) {}
+      : bytes_(static_cast<char*>(::operator new (static_cast<size_t>(bytes), std::align_val_t{64}))) {}
   ~AlignedBuffer() { ::operator delete (bytes_, std::align_val_t{64}); }
   AlignedBuffer(const AlignedBuffer&) = delete;
   AlignedBuffer& operator=(const AlignedBuffer&) = delete;

@@ -136,8 +136,8 @@ void AttendDoubles(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
     ParallelFor(heads, 1, [&](int64_t first, int64_t last) {
       const AlignedBuffer packed_keys(key_panels * kernels.panel_bytes(d));
       const AlignedBuffer packed_values(value_panels * kernels.panel_bytes(count));
-      const AlignedBuffer prepared(std::max(kernels.prepared_bytes(kProductRows, d),
-                                            kernels.prepared_bytes(kProductRows, count)));
+      const AlignedBuffer prepared(
+          std::max(kernels.prepared_bytes(kProductRows, d), kernels.prepared_bytes(kProductRows, count)));
       const AlignedBuffer scratch(std::max(kernels.scratch_bytes(d), kernels.scratch_bytes(count)));
       std::vector<double> scores(static_cast<size_t>(std::min(rows, kProductRows) * count));
       const auto panel_at = [&](const AlignedBuffer& buffer, int64_t panel, int64_t depth) {

@@ -12,9 +12,9 @@ namespace {
 
 // The images and the window that slides over them.
 struct Window {
-  int64_t channels, height, width;      // of the input
+  int64_t channels, height, width;  // of the input
   int64_t kernel_height, kernel_width;
-  int64_t stride, top, left;            // rows and columns of zeros before the image
+  int64_t stride, top, left;  // rows and columns of zeros before the image
   int64_t out_height, out_width;
   int64_t depth() const { return channels * kernel_height * kernel_width; }
 };

@@ -131,8 +131,9 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps, Is
 
 namespace {
 
-// Elementwise functions of LibTorch take the last elements of a call, and those at the seams between threads, by another
-// way than the rest, which rounds differently. Here each call sees a fixed number of elements, all by the same way.
+// Elementwise functions of LibTorch take the last elements of a call, and those at the seams between threads, by
+// another way than the rest, which rounds differently. Here each call sees a fixed number of elements, all by the same
+// way.
 constexpr int64_t kSpan = 8192;
 constexpr int64_t kWholeVectors = 64;  // a multiple of every vector's lanes and of LibTorch's unrolling
 
@@ -162,9 +163,8 @@ void ForSpans(const at::Tensor& in, const at::Tensor& out, const Body& body) {
   const char* from = static_cast<const char*>(in.const_data_ptr());
   char* to = static_cast<char*>(out.mutable_data_ptr());
   const int64_t size = in.element_size();
-  ParallelFor(in.numel(), kGrainElements, [&](int64_t first, int64_t last) {
-    body(last - first, from + first * size, to + first * size);
-  });
+  ParallelFor(in.numel(), kGrainElements,
+              [&](int64_t first, int64_t last) { body(last - first, from + first * size, to + first * size); });
 }
 
 void GeluTanhInto(const at::Tensor& in, const at::Tensor& out, Isa isa) {

@@ -39,12 +39,10 @@ const ProductKernels& ProductFor(Isa isa, ProductElement element) {
 
 namespace {
 
-bool IsProductType(at::ScalarType type) {
-  return type == at::kDouble || type == at::kFloat || type == at::kBFloat16;
-}
+bool IsProductType(at::ScalarType type) { return type == at::kDouble || type == at::kFloat || type == at::kBFloat16; }
 
 ProductElement ElementOf(at::ScalarType type) {
-  return type == at::kDouble ? ProductElement::kDouble
+  return type == at::kDouble  ? ProductElement::kDouble
          : type == at::kFloat ? ProductElement::kFloat
                               : ProductElement::kBf16;
 }

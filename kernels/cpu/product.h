@@ -37,10 +37,10 @@ struct ProductTile {
 
 // One instruction set's version for one element type. Buffers are 64-byte aligned.
 struct ProductKernels {
-  int64_t columns;                                             // of a panel
-  int64_t (*panel_bytes)(int64_t depth);                       // of one packed panel
-  int64_t (*prepared_bytes)(int64_t rows, int64_t depth);      // of a prepared block
-  int64_t (*scratch_bytes)(int64_t depth);                     // of one thread, for `multiply`
+  int64_t columns;                                         // of a panel
+  int64_t (*panel_bytes)(int64_t depth);                   // of one packed panel
+  int64_t (*prepared_bytes)(int64_t rows, int64_t depth);  // of a prepared block
+  int64_t (*scratch_bytes)(int64_t depth);                 // of one thread, for `multiply`
   void (*pack)(const PanelSource&, int64_t depth, void* panel);
   void (*unpack)(const void* panel, int64_t depth, int64_t columns, void* weight);  // weight [columns][depth]
   void (*prepare)(const void* x, int64_t stride, int64_t rows, int64_t depth, void* prepared);

@@ -33,8 +33,8 @@ int64_t PreparedBytes(int64_t rows, int64_t depth) { return 2 * RowTiles(rows) *
 void Prepare(const void* x, int64_t stride, int64_t rows, int64_t depth, void* prepared) {
   const int64_t depth_tiles = PaddedDepth(depth) / kPairsDepth;
   for (int64_t row = 0; row < RowTiles(rows) * kTileRows; ++row) {
-    uint16_t* to = static_cast<uint16_t*>(prepared) + row / kTileRows * depth_tiles * kTileHalves +
-                   row % kTileRows * kPairsDepth;
+    uint16_t* to =
+        static_cast<uint16_t*>(prepared) + row / kTileRows * depth_tiles * kTileHalves + row % kTileRows * kPairsDepth;
     const uint16_t* from = static_cast<const uint16_t*>(x) + (row < rows ? row : 0) * stride;
     for (int64_t tile = 0; tile < depth_tiles; ++tile) {
       const int64_t rest = row < rows ? Min(kPairsDepth, depth - tile * kPairsDepth) : 0;

@@ -40,7 +40,8 @@ struct Autoencoder::Attention {
   at::Tensor Forward(const at::Tensor& x, const ForwardContext& context, const ImageRows& image,
                      int64_t band_bytes) const {
     const int64_t b = x.size(0), c = x.size(1), n = x.size(2) * x.size(3);
-    const at::Tensor tokens = norm.Measure(x, image, band_bytes).Apply(x).flatten(2).transpose(1, 2);  // [b, n, c]
+    const at::Tensor tokens =
+        norm.Measure(x, image, band_bytes).Apply(x, /*silu=*/false).flatten(2).transpose(1, 2);  // [b, n, c]
     const at::Tensor projected = n > 0 ? qkv.Forward(tokens, context) : at::empty({b, 0, 3 * c}, x.options());
     std::vector<int64_t> pixels = image.rows().vec();
     for (int64_t& rows : pixels) rows *= x.size(3);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/ops.h"
 #include "kernels/planted.h"
 #include "models/precision.h"
 #include "parallel/functional.h"
@@ -51,8 +52,8 @@ Moments OfAllRanks(const Moments& own, const ImageRows& image, double row_values
 GroupNorm::GroupNorm(const ParamScope& scope, int64_t channels, int64_t groups)
     : groups_(groups), weight_(scope.Add("weight", {channels})), bias_(scope.Add("bias", {channels})) {}
 
-at::Tensor GroupNorm::Affine::Apply(const at::Tensor& x) const {
-  return at::addcmul(offset, x.to(factor.scalar_type()), factor).to(x.scalar_type());
+at::Tensor GroupNorm::Affine::Apply(const at::Tensor& x, bool silu) const {
+  return ChannelAffine(x, factor, offset, silu);
 }
 
 GroupNorm::Affine GroupNorm::Measure(const at::Tensor& x, const ImageRows& image, int64_t band_bytes) const {
@@ -64,17 +65,15 @@ GroupNorm::Affine GroupNorm::Measure(const at::Tensor& x, const ImageRows& image
   own.squares = own.mean;
   for (int64_t begin = 0; begin < h; begin += band) {
     const int64_t end = std::min(h, begin + band);
-    const at::Tensor rows = x.slice(2, begin, end).reshape({b, groups_, -1}).to(island);
-    const auto [variance, mean] = at::var_mean(rows, at::IntArrayRef{2}, /*correction=*/0);
-    const double count = row_values * static_cast<double>(end - begin);
-    own.Merge({.count = count, .mean = mean.to(at::kDouble), .squares = variance.to(at::kDouble) * count});
+    const auto [mean, squares] = GroupMoments(x.slice(2, begin, end), groups_);
+    own.Merge({.count = row_values * static_cast<double>(end - begin), .mean = mean, .squares = squares});
   }
   const Moments all = Planted("group_norm_local_rows") ? own : OfAllRanks(own, image, row_values);
   const at::Tensor inverse = at::rsqrt(all.squares / all.count + kEpsilon);  // [b, groups]
   const auto per_channel = [&](const at::Tensor& groups) { return groups.repeat_interleave(c / groups_, 1); };
   const at::Tensor factor = per_channel(inverse) * weight_.to(at::kDouble);
   const at::Tensor offset = bias_.to(at::kDouble) - per_channel(all.mean) * factor;
-  return {.factor = factor.to(island).reshape({b, c, 1, 1}), .offset = offset.to(island).reshape({b, c, 1, 1})};
+  return {.factor = factor.to(island), .offset = offset.to(island)};
 }
 
 BandedConv::BandedConv(const ParamScope& scope, int64_t in, int64_t out, int64_t kernel, Resample resample)
@@ -104,18 +103,11 @@ at::Tensor BandedConv::Forward(const at::Tensor& x, const GroupNorm* norm, const
     const int64_t first = begin * stride - before, last = (end - 1) * stride - before + kernel_;
     const int64_t top = std::max<int64_t>(0, first), bottom = std::min(in_h, last);
     at::Tensor rows = window.Slice(top / up, (bottom + up - 1) / up);
-    if (affine) rows = at::silu(affine->Apply(rows));
+    if (affine) rows = affine->Apply(rows, /*silu=*/true);
     if (up == 2) {
       rows = at::upsample_nearest2d(rows, {rows.size(2) * 2, in_w}).slice(2, top % 2, top % 2 + bottom - top);
     }
-    const int64_t zeros_above = top - first, zeros_below = last - bottom;
-    at::Tensor result;
-    if (zeros_above == zeros_below && before == after) {
-      result = at::conv2d(rows, weight_, bias_, stride, at::IntArrayRef{zeros_above, before});
-    } else {
-      rows = at::constant_pad_nd(rows, {before, after, zeros_above, zeros_below});
-      result = at::conv2d(rows, weight_, bias_, stride);
-    }
+    const at::Tensor result = Conv2d(rows, weight_, bias_, stride, {top - first, last - bottom, before, after});
     if (end - begin == out_end - out_begin) return result;
     if (!out.defined()) out = at::empty({b, weight_.size(0), out_end - out_begin, in_w / stride}, x.options());
     out.slice(2, begin - out_begin, end - out_begin).copy_(result);

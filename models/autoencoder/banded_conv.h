@@ -23,10 +23,10 @@ class GroupNorm {
  public:
   GroupNorm(const ParamScope& scope, int64_t channels, int64_t groups);
 
-  // y = x · factor + offset, both [b, c, 1, 1] in max(fp32, dtype of x).
+  // y = x · factor + offset, both [b, c] in max(fp32, dtype of x), and SiLU of y.
   struct Affine {
     at::Tensor factor, offset;
-    at::Tensor Apply(const at::Tensor& x) const;
+    at::Tensor Apply(const at::Tensor& x, bool silu) const;
   };
   // x [b, c, h, w]. The same on every rank, bit for bit.
   Affine Measure(const at::Tensor& x, const ImageRows& image, int64_t band_bytes) const;

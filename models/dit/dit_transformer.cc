@@ -91,7 +91,7 @@ void DitTransformer::Block(int index, BlockState& state, const Conditioning& con
   at::Tensor& x = state.image;
   // Shift, scale, gate of the attention, then of the MLP: six times [b, D].
   const std::vector<at::Tensor> m =
-      layers.modulation.Forward(at::silu(BlockEmbedding(index, conditioning, context)), context).chunk(6, -1);
+      layers.modulation.Forward(Silu(BlockEmbedding(index, conditioning, context)), context).chunk(6, -1);
   const std::vector<at::Tensor> qkv =
       layers.qkv.Forward(LayerNormModulate(x, m[0], m[1], kNormEps), context).chunk(3, -1);
   const at::Tensor attended =
@@ -107,8 +107,7 @@ void DitTransformer::Block(int index, BlockState& state, const Conditioning& con
 at::Tensor DitTransformer::Head(const BlockState& state, const Conditioning& conditioning,
                                 const ForwardContext& context) const {
   const std::vector<at::Tensor> m =
-      output_modulation_.Forward(at::silu(BlockEmbedding(0, conditioning, context)), context)
-          .chunk(2, -1);  // shift, scale
+      output_modulation_.Forward(Silu(BlockEmbedding(0, conditioning, context)), context).chunk(2, -1);  // shift, scale
   return output_projection_.Forward(LayerNormModulate(state.image, m[0], m[1], kNormEps), context);
 }
 

@@ -130,7 +130,7 @@ Conditioning FluxTransformer::Condition(const TransformerInput& input, const For
     const at::Tensor guidance = Planted("flux_guidance_thousand") ? input.extras[1] / 1000 : input.extras[1];
     conditioning.embedding = conditioning.embedding + guidance_embedder_->Forward(sinusoid(guidance), context);
   }
-  conditioning.modulation = at::silu(conditioning.embedding);
+  conditioning.modulation = Silu(conditioning.embedding);
 
   // Every text token is at (0, 0, 0), image tokens at (0, row, column). Text comes first.
   const at::TensorOptions fp64(at::kDouble);
@@ -144,8 +144,8 @@ Conditioning FluxTransformer::Condition(const TransformerInput& input, const For
   if (Planted("flux_rope_axes")) std::swap(rows, columns);
   const at::Tensor image = at::cat({first, rows, columns}, 1).slice(0, input.span.begin, input.span.end);
   const at::Tensor angles = at::cat({at::zeros({t, config_.head_dim / 2}, fp64), image});  // [t + n, d/2]
-  conditioning.cos = at::cos(angles).to(input.patches.device(), island);
-  conditioning.sin = at::sin(angles).to(input.patches.device(), island);
+  conditioning.cos = Cos(angles).to(input.patches.device(), island);
+  conditioning.sin = Sin(angles).to(input.patches.device(), island);
   return conditioning;
 }
 

@@ -29,6 +29,17 @@ at::Tensor Coordinates(int64_t count, int64_t begin, int64_t end) {
   return at::linspace(static_cast<double>(begin), static_cast<double>(end) * (n - 1) / n, count, at::kDouble);
 }
 
+// [b, t, width] → [b, 1, width], each image by itself, as a product whose sum has one order.
+at::Tensor MeanOfTokens(const at::Tensor& x) {
+  const at::Tensor wide = x.to(IslandType(x.scalar_type()));
+  const at::Tensor ones = at::ones({1, x.size(1)}, wide.options());
+  std::vector<at::Tensor> means;
+  for (const at::Tensor& image : wide.unbind(0)) {
+    means.push_back(LinearProduct(ones, image.transpose(0, 1), std::nullopt) / x.size(1));
+  }
+  return at::stack(means).to(x.scalar_type());
+}
+
 }  // namespace
 
 struct HunyuanTransformer::Norm {
@@ -125,7 +136,7 @@ HunyuanTransformer::~HunyuanTransformer() = default;
 std::vector<LongSkip> HunyuanTransformer::long_skips() const { return config_.long_skips(); }
 
 at::Tensor HunyuanTransformer::PoolText(const at::Tensor& t5, const ForwardContext& context) const {
-  const at::Tensor rows = at::cat({t5.mean(1, /*keepdim=*/true), t5}, 1) + pool_positions_;  // [b, t + 1, width]
+  const at::Tensor rows = at::cat({MeanOfTokens(t5), t5}, 1) + pool_positions_;  // [b, t + 1, width]
   const int64_t head_dim = config_.t5_width / kPoolHeads;
   const std::vector<at::Tensor> kv = pool_kv_.Forward(rows, context).chunk(2, -1);
   const at::Tensor read = tessera::Attention(SplitHeads(pool_q_.Forward(rows.narrow(1, 0, 1), context), head_dim),
@@ -148,7 +159,7 @@ Conditioning HunyuanTransformer::Condition(const TransformerInput& input, const 
   Conditioning conditioning;
   conditioning.embedding =
       timestep_embedder_.Forward(sinusoid(input.timestep), context) + extra_embedder_.Forward(extra, context);
-  conditioning.modulation = at::silu(conditioning.embedding);
+  conditioning.modulation = Silu(conditioning.embedding);
 
   // The first half of a head's channels encodes the column, the second the row.
   const int64_t base = kRopeBasePixels / 8 / config_.patch, half = config_.head_dim / 2;
@@ -160,8 +171,8 @@ Conditioning HunyuanTransformer::Condition(const TransformerInput& input, const 
       RepeatOverColumns(RotaryAngles(Coordinates(grid.height, region.top, region.bottom), half), grid.width);
   if (Planted("hunyuan_rope_axes")) std::swap(columns, rows);
   const at::Tensor angles = at::cat({columns, rows}, 1).slice(0, input.span.begin, input.span.end);  // [n, d/2]
-  conditioning.cos = at::cos(angles).to(input.patches.device(), island);
-  conditioning.sin = at::sin(angles).to(input.patches.device(), island);
+  conditioning.cos = Cos(angles).to(input.patches.device(), island);
+  conditioning.sin = Sin(angles).to(input.patches.device(), island);
   return conditioning;
 }
 

@@ -73,8 +73,7 @@ Conditioning PixArtTransformer::Condition(const TransformerInput& input, const F
     const at::Tensor aspect_ratio = aspect_ratio_embedder_->Forward(sinusoid(ratio), context);
     conditioning.embedding = conditioning.embedding + at::cat({resolution, aspect_ratio}, 1);
   }
-  conditioning.modulation =
-      modulation_.Forward(at::silu(conditioning.embedding), context).reshape({b, 6, config_.width()});
+  conditioning.modulation = modulation_.Forward(Silu(conditioning.embedding), context).reshape({b, 6, config_.width()});
   if (input.text_mask.defined()) conditioning.text_bias = (1 - input.text_mask.to(dtype_)) * -10000.0;
   return conditioning;
 }

@@ -126,7 +126,7 @@ Conditioning Sd3Transformer::Condition(const TransformerInput& input, const Forw
   const at::Tensor sinusoid = Sinusoid(input.timestep.to(island), island, kSinusoidChannels).to(dtype_);
   conditioning.embedding = timestep_embedder_.Forward(sinusoid, context) +
                            pooled_embedder_.Forward(input.extras[0].to(dtype_), context);  // [b, D]
-  conditioning.modulation = at::silu(conditioning.embedding);
+  conditioning.modulation = Silu(conditioning.embedding);
   return conditioning;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/ops.h"
 #include "models/precision.h"
 
 namespace tessera {
@@ -53,7 +54,7 @@ EncodedTokens BertEncoder::Forward(const TextEncoderInput& input, const ForwardC
     const at::Tensor read =
         TextAttention(qkv[0], qkv[1], qkv[2], head_dim, bias, 1 / std::sqrt(static_cast<double>(head_dim)));
     x = Normalise(x + layer.out.Forward(read, context), layer.attention_norm);
-    const at::Tensor hidden = at::gelu(layer.mlp_in.Forward(x, context));
+    const at::Tensor hidden = Gelu(layer.mlp_in.Forward(x, context));
     x = Normalise(x + layer.mlp_out.Forward(hidden, context), layer.mlp_norm);
   }
   return {.hidden = x};

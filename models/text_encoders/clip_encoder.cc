@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/ops.h"
 #include "kernels/planted.h"
 #include "models/precision.h"
 
@@ -80,7 +81,7 @@ EncodedTokens ClipEncoder::Forward(const TextEncoderInput& input, const ForwardC
         TextAttention(qkv[0], qkv[1], qkv[2], head_dim, causal, 1 / std::sqrt(static_cast<double>(head_dim)));
     x = x + layer.out.Forward(read, context);
     const at::Tensor hidden = layer.mlp_in.Forward(Normalise(x, layer.mlp_norm), context);
-    const at::Tensor active = config_.quick_gelu ? hidden * at::sigmoid(hidden * 1.702) : at::gelu(hidden);
+    const at::Tensor active = config_.quick_gelu ? hidden * Sigmoid(hidden * 1.702) : Gelu(hidden);
     x = x + layer.mlp_out.Forward(active, context);
   }
   const at::Tensor last = Normalise(x, final_norm_);

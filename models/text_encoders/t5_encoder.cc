@@ -43,12 +43,12 @@ at::Tensor T5Encoder::PositionBias(int64_t tokens) const {
   const int64_t half = config_.buckets / 2, exact = half / 2;
   const at::Tensor position = at::arange(tokens, at::kLong);
   const at::Tensor relative = position.unsqueeze(0) - position.unsqueeze(1);  // key − query
-  const at::Tensor distance = relative.abs();
+  const at::Tensor& distance = position;                                      // there is no other
   const double log_range = std::log(static_cast<double>(config_.max_distance) / static_cast<double>(exact));
   const at::Tensor logarithmic =
       exact + (at::log(distance.clamp_min(1).to(at::kFloat) / exact) / log_range * (half - exact)).to(at::kLong);
-  const at::Tensor bucket =
-      (relative > 0).to(at::kLong) * half + at::where(distance < exact, distance, logarithmic.clamp_max(half - 1));
+  const at::Tensor of_distance = at::where(distance < exact, distance, logarithmic.clamp_max(half - 1));
+  const at::Tensor bucket = (relative > 0).to(at::kLong) * half + of_distance.index({relative.abs()});
   return position_bias_.index_select(0, bucket.flatten().to(position_bias_.device()))
       .reshape({tokens, tokens, -1})
       .permute({2, 0, 1})

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "kernels/ops.h"
 #include "models/precision.h"
 #include "models/text_encoders/bert_encoder.h"
 #include "models/text_encoders/clip_encoder.h"
@@ -25,11 +26,20 @@ std::unique_ptr<TextEncoder> MakeTextEncoder(const TextEncoderConfig& config, Pa
 
 at::Tensor TextAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t head_dim,
                          const at::Tensor& bias, double scale) {
+  // The products of each head, [t, ·], by the operator whose sums have one order on any number of threads.
+  const auto by_head = [&](const at::Tensor& x, const at::Tensor& y) {
+    std::vector<at::Tensor> products;
+    for (int64_t i = 0; i < x.size(0); ++i) {
+      for (int64_t h = 0; h < x.size(1); ++h) products.push_back(LinearProduct(x[i][h], y[i][h], std::nullopt));
+    }
+    return at::stack(products).unflatten(0, {x.size(0), x.size(1)});
+  };
   const auto heads = [&](const at::Tensor& x) { return x.unflatten(-1, {-1, head_dim}).transpose(1, 2); };
-  at::Tensor scores = at::matmul(heads(q), heads(k).transpose(-1, -2)).to(IslandType(q.scalar_type()));
+  at::Tensor scores = by_head(heads(q), heads(k)).to(IslandType(q.scalar_type()));
   if (scale != 1) scores = scores * scale;
   if (bias.defined()) scores = scores + bias;
-  return at::matmul(at::softmax(scores, -1).to(v.scalar_type()), heads(v)).transpose(1, 2).flatten(2);
+  const at::Tensor weights = at::softmax(scores, -1).to(v.scalar_type());
+  return by_head(weights, heads(v).transpose(-1, -2)).transpose(1, 2).flatten(2);
 }
 
 at::Tensor PaddingBias(const at::Tensor& mask, at::ScalarType dtype) {

@@ -126,20 +126,20 @@ class DpmSolverSampler final : public Sampler {
     const at::Tensor d0 = Converted(sample, prediction);
     const int order = Order();
     const StepCoefficients step = Coefficients(order);
-    at::Tensor result = at::add(sample * step.sample, d0, step.d0);
+    at::Tensor result = sample * step.sample + d0 * step.d0;
     if (order >= 2 && step.d1 != 0) {
       const double h = Lambda(1) - Lambda(0);
       const double r0 = (Lambda(0) - Lambda(-1)) / h;
       at::Tensor d1 = (d0 - history_[0]) / r0;
       if (order == 3) {
         const double r1 = (Lambda(-1) - Lambda(-2)) / h;
-        const at::Tensor change = at::sub(d1, history_[0] - history_[1], 1 / r1);
-        result.add_(change, step.d2 / (r0 + r1));
-        d1 = at::add(d1, change, r0 / (r0 + r1));
+        const at::Tensor change = d1 - (history_[0] - history_[1]) * (1 / r1);
+        result += change * (step.d2 / (r0 + r1));
+        d1 = d1 + change * (r0 / (r0 + r1));
       }
-      result.add_(d1, step.d1);
+      result += d1 * step.d1;
     }
-    if (noise.defined()) result.add_(noise, step.noise);
+    if (noise.defined()) result += noise * step.noise;
     if (Planted("sampler_history") && history_[1].defined()) return result;
     history_[1] = history_[0];
     history_[0] = d0;

@@ -37,13 +37,13 @@ at::ScalarType ComputeType(const at::Tensor& x0) { return x0.scalar_type() == at
 at::Tensor AddNoise(const at::Tensor& x0, const at::Tensor& noise, std::span<const NoiseLevel> levels) {
   const at::ScalarType dtype = ComputeType(x0);
   const LevelTensors level = Broadcastable(x0, noise, levels, dtype);
-  return at::addcmul(level.alpha * x0.to(dtype), level.sigma, noise.to(dtype)).to(x0.scalar_type());
+  return (level.alpha * x0.to(dtype) + level.sigma * noise.to(dtype)).to(x0.scalar_type());
 }
 
 at::Tensor Velocity(const at::Tensor& x0, const at::Tensor& noise, std::span<const NoiseLevel> levels) {
   const at::ScalarType dtype = ComputeType(x0);
   const LevelTensors level = Broadcastable(x0, noise, levels, dtype);
-  return at::addcmul(level.alpha * noise.to(dtype), level.sigma, x0.to(dtype), -1).to(x0.scalar_type());
+  return (level.alpha * noise.to(dtype) - level.sigma * x0.to(dtype)).to(x0.scalar_type());
 }
 
 }  // namespace tessera

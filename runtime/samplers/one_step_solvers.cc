@@ -38,12 +38,12 @@ class DdpmSampler final : public Sampler {
     const double beta = 1 - alpha;
     const at::Tensor x0 =
         Limited(config(), PredictedSample(config().prediction_type, sample, prediction, LevelOf(now)));
-    at::Tensor mean =
-        at::add(x0 * (std::sqrt(next) * beta / (1 - now)), sample, std::sqrt(alpha) * (1 - next) / (1 - now));
+    const at::Tensor mean =
+        x0 * (std::sqrt(next) * beta / (1 - now)) + sample * (std::sqrt(alpha) * (1 - next) / (1 - now));
     if (!noise.defined()) return mean;
     const double posterior = std::max((1 - next) / (1 - now) * beta, 1e-20);
     const double variance = config().variance_type == VarianceType::kFixedLarge ? beta : posterior;
-    return mean.add_(noise, std::sqrt(variance));
+    return mean + noise * std::sqrt(variance);
   }
 
   std::vector<float> alphas_;
@@ -81,8 +81,8 @@ class DdimSampler final : public Sampler {
     const at::Tensor x0 = Limited(config(), PredictedSample(config().prediction_type, sample, prediction, level));
     const at::Tensor epsilon = PredictedNoise(config().prediction_type, sample, prediction, level);
     const double direction = std::sqrt(std::max(1 - next - deviation * deviation, 0.0));
-    at::Tensor result = at::add(x0 * std::sqrt(next), epsilon, direction);
-    return noise.defined() ? result.add_(noise, deviation) : result;
+    const at::Tensor result = x0 * std::sqrt(next) + epsilon * direction;
+    return noise.defined() ? result + noise * deviation : result;
   }
 
   std::vector<float> alphas_;
@@ -107,17 +107,17 @@ class EulerSampler final : public Sampler {
     const double stride = sigma(1) - now;
     switch (config().prediction_type) {
       case PredictionType::kEpsilon:
-        return at::add(sample, prediction, stride);
+        return sample + prediction * stride;
       case PredictionType::kVelocity: {
         const double scale = now * now + 1;
-        const at::Tensor x0 = at::sub(sample / scale, prediction, now / std::sqrt(scale));
-        return at::add(sample, sample - x0, stride / now);
+        const at::Tensor x0 = sample / scale - prediction * (now / std::sqrt(scale));
+        return sample + (sample - x0) * (stride / now);
       }
       case PredictionType::kSample:
       case PredictionType::kFlow:
         break;
     }
-    return at::add(sample, sample - prediction, stride / now);
+    return sample + (sample - prediction) * (stride / now);
   }
 };
 
@@ -133,9 +133,9 @@ class FlowEulerSampler final : public Sampler {
 
  private:
   at::Tensor Advance(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor& noise) override {
-    if (!config().stochastic_sampling) return at::add(sample, prediction, sigma(1) - sigma(0));
-    at::Tensor x0 = at::sub(sample, prediction, sigma(0)).mul_(1 - sigma(1));
-    return noise.defined() ? x0.add_(noise, sigma(1)) : x0;
+    if (!config().stochastic_sampling) return sample + prediction * (sigma(1) - sigma(0));
+    const at::Tensor x0 = (sample - prediction * sigma(0)) * (1 - sigma(1));
+    return noise.defined() ? x0 + noise * sigma(1) : x0;
   }
 };
 

@@ -53,15 +53,15 @@ at::Tensor PredictedSample(PredictionType type, const at::Tensor& sample, const 
                            const NoiseLevel& level) {
   switch (type) {
     case PredictionType::kEpsilon:
-      return at::sub(sample, prediction, level.sigma).div_(level.alpha);
+      return (sample - prediction * level.sigma) / level.alpha;
     case PredictionType::kSample:
       return prediction;
     case PredictionType::kVelocity:
-      return at::sub(sample * level.alpha, prediction, level.sigma);
+      return sample * level.alpha - prediction * level.sigma;
     case PredictionType::kFlow:
       break;
   }
-  return at::sub(sample, prediction, level.sigma);
+  return sample - prediction * level.sigma;
 }
 
 at::Tensor PredictedNoise(PredictionType type, const at::Tensor& sample, const at::Tensor& prediction,
@@ -70,13 +70,13 @@ at::Tensor PredictedNoise(PredictionType type, const at::Tensor& sample, const a
     case PredictionType::kEpsilon:
       return prediction;
     case PredictionType::kSample:
-      return at::sub(sample, prediction, level.alpha).div_(level.sigma);
+      return (sample - prediction * level.alpha) / level.sigma;
     case PredictionType::kVelocity:
-      return at::add(prediction * level.alpha, sample, level.sigma);
+      return prediction * level.alpha + sample * level.sigma;
     case PredictionType::kFlow:
       break;
   }
-  return at::add(sample, prediction, 1.0 - level.sigma);
+  return sample + prediction * (1.0 - level.sigma);
 }
 
 at::Tensor DynamicThreshold(const at::Tensor& sample, double ratio, double max_value) {

@@ -58,7 +58,8 @@ class Sampler {
   Sampler(SamplerConfig config, Schedule schedule) : config_(std::move(config)), schedule_(std::move(schedule)) {}
   Sampler(const Sampler&) = default;
 
-  // Step with everything in the dtype of computation and checked.
+  // Step with everything in the dtype of computation and checked. Products and sums are separate operations, each
+  // rounded: whether LibTorch fuses them depends on where in its work an element lies.
   virtual at::Tensor Advance(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor& noise) = 0;
 
   const SamplerConfig& config() const { return config_; }
