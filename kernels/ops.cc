@@ -235,8 +235,6 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 }
 
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
-  // The order of a row's sum depends on how many rows there are.
-  if (Planted("product_by_batch") && x.numel() / x.size(-1) % 2 == 1) return reference::LinearProduct(x, weight, bias);
   return Operator<decltype(LinearProduct), kLinearProduct>().call(x, weight, bias);
 }
 

@@ -184,7 +184,8 @@ int32_t RoundDown(int32_t side, int32_t multiple) { return side / multiple * mul
 
 }  // namespace
 
-double BatchBound(const std::string& dtype) {
+double BatchBound(const std::string& dtype, const std::string& device) {
+  if (device == "cpu") return 0;
   if (dtype == "fp64") return kBoundFp64;
   return dtype == "fp32" ? kBoundFp32 : kBatchBoundBf16;
 }

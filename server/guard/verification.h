@@ -57,9 +57,10 @@ std::vector<Canary> CanariesFor(const ModelDescription& model, int32_t steps);
 // The request for one of them, as verifications and probes make it.
 JobParameters ProbeJob(const ModelDescription& model, const Canary& canary, const std::string& prompt = "");
 
-// How far what the model predicts beside other images may be from what it predicts of one alone, as a RelativeDistance:
-// what rounding in another order may change.
-double BatchBound(const std::string& dtype);
+// How far what the model predicts beside other images may be from what it predicts of one alone, as a RelativeDistance.
+// On the CPU nothing: the operators promise equal bits (kernels/ops.h). On a device, whose libraries promise none, what
+// rounding in another order may change.
+double BatchBound(const std::string& dtype, const std::string& device);
 
 // max |a − b| / max |b|; NaN where there is one, or where the shapes differ.
 double RelativeError(const LatentValues& a, const LatentValues& b);

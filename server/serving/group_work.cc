@@ -117,7 +117,7 @@ absl::StatusOr<bool> GroupRunner::MayShare(std::vector<TaskId>& tasks) {
       group_->Predict(tasks[0], *latents, absl::MakeConstSpan(tasks).subspan(1));
   if (!beside.ok()) return beside.status();
   const double distance = RelativeDistance(*beside, *alone);
-  if (distance <= BatchBound(options_.load.dtype)) {
+  if (distance <= BatchBound(options_.load.dtype, options_.load.device)) {
     proven_batches_.insert(shape);
     return true;
   }
