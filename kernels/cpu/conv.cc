@@ -13,6 +13,7 @@ namespace {
 // The images and the window that slides over them.
 struct Window {
   int64_t channels, height, width;  // of the input
+  int64_t plane_stride;             // elements between channels
   int64_t kernel_height, kernel_width;
   int64_t stride, top, left;  // rows and columns of zeros before the image
   int64_t out_height, out_width;
@@ -30,7 +31,7 @@ void GatherPixels(const Window& window, const T* image, int64_t first, int64_t c
       for (int64_t ky = 0; ky < window.kernel_height; ++ky) {
         const int64_t row = y * window.stride + ky - window.top;
         const bool inside = row >= 0 && row < window.height;
-        const T* from = image + (c * window.height + row) * window.width;
+        const T* from = image + c * window.plane_stride + row * window.width;
         for (int64_t kx = 0; kx < window.kernel_width; ++kx, to += count) {
           const int64_t column = x * window.stride + kx - window.left;
           if (!inside) {
@@ -76,9 +77,13 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
                   bias.dim() == 1 && bias.size(0) == weight.size(0) && bias.scalar_type() == type &&
                   padding.size() == 4 && stride >= 1,
               "conv2d: an image of ", x.sizes(), " does not fit a weight of ", weight.sizes());
+  // Rows of a larger image are read where they lie.
+  const bool runs = x.stride(3) == 1 && x.stride(2) == x.size(3);
+  const at::Tensor images = runs ? x : x.contiguous();
   Window window{.channels = x.size(1),
                 .height = x.size(2),
                 .width = x.size(3),
+                .plane_stride = images.stride(1),
                 .kernel_height = weight.size(2),
                 .kernel_width = weight.size(3),
                 .stride = stride,
@@ -91,7 +96,7 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   at::Tensor result = at::empty({b, out, window.out_height, window.out_width}, x.options());
   if (result.numel() == 0) return result;
 
-  const at::Tensor images = x.contiguous(), rows = weight.contiguous(), biases = bias.contiguous();
+  const at::Tensor rows = weight.contiguous(), biases = bias.contiguous();
   const ProductKernels& kernels =
       ProductFor(isa, type == at::kDouble ? ProductElement::kDouble
                                           : (type == at::kFloat ? ProductElement::kFloat : ProductElement::kBf16));
@@ -112,10 +117,8 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
     for (int64_t piece = first; piece < last; ++piece) {
       const int64_t image = piece / panels, pixel = piece % panels * kernels.columns;
       const int64_t count = std::min(kernels.columns, pixels - pixel);
-      Gather(size, window,
-             static_cast<const char*>(images.const_data_ptr()) +
-                 image * window.channels * window.height * window.width * size,
-             pixel, count, columns.get());
+      Gather(size, window, static_cast<const char*>(images.const_data_ptr()) + image * images.stride(0) * size, pixel,
+             count, columns.get());
       kernels.pack({.data = columns.get(), .depth_stride = count, .column_stride = 1, .columns = count}, depth,
                    panel.get());
       for (int64_t block = 0; block < blocks; ++block) {
