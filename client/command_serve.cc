@@ -63,7 +63,7 @@ EventLog LogFrom(LogLevel least) {
   };
 }
 
-// Every connection is a file. When it cannot open another one gRPC accepts none until its server listens anew.
+// Every connection is a file.
 void RaiseFileLimit(const EventLog& log) {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

@@ -9,9 +9,12 @@
 
 namespace tessera {
 
-// The highest number that a connection of each listener may keep. Between the two lie as many as admin may have
-// connections, and above both what is for files, pictures on their way to the disk, and workers that start.
+// The highest number that a connection of each listener may keep. What lies between those of gRPC and HTTP is for HTTP
+// whatever gRPC's clients do, which are closed for being idle but not for others; HTTP makes room for gRPC. Above
+// HTTP's lie as many as admin may have connections, and above all what is for files, pictures on their way to the disk,
+// and workers that start.
 struct DescriptorShares {
+  int grpc = 0;
   int http = 0;
   int admin = 0;
   int admin_connections = 0;

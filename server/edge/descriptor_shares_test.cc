@@ -14,7 +14,8 @@ TEST(DescriptorSharesTest, AdminHasSomeThatHttpHasNotAndTheServerSomeThatNeither
     EXPECT_GE(shares.admin_connections, 4);
     EXPECT_GE(shares.admin - shares.http, shares.admin_connections);
     EXPECT_GE(most - 1 - shares.admin, 12);
-    EXPECT_GT(shares.http, 0);
+    EXPECT_GE(shares.http - shares.grpc, 6);
+    EXPECT_GT(shares.grpc, 0);
   }
 }
 

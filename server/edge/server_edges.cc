@@ -88,7 +88,10 @@ class Edges final : public ServerEdges {
                                        .behind_proxy = config_.behind_proxy,
                                        .limits = RequestLimitsOf(config_),
                                        .record = [this](const CallRecord& record) { Record(record); },
-                                       .log = reports_.log},
+                                       .highest_descriptor = [] { return SharesOf(MostDescriptors()).grpc; },
+                                       .make_room = [this] { return http_ != nullptr && http_->MakeRoom(); },
+                                       .idle_time = config_.limits.idle_time,
+                                       .handshake_time = config_.limits.header_time},
                                       service_, gate_);
       if (!server.ok()) return server.status();
       grpc_ = *std::move(server);

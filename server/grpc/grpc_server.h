@@ -1,7 +1,8 @@
 // The public API over gRPC: tessera.v1.ImageService, grpc.health.v1 and, on loopback, reflection. Same admission and
 // errors as HTTP.
 //
-// The server listens anew, on the same port, when gRPC has stopped to accept connections (listener_check.h).
+// Connections are accepted here (connection_acceptor.h) and handed to gRPC, which would accept none any more after it
+// had met a lack of descriptors once.
 //
 // Debian's gRPC lacks fixes against hostile peers, so it listens on loopback, or beyond it only where the
 // configuration says that a proxy stands in front (behind_proxy).
@@ -27,7 +28,10 @@ struct GrpcServerOptions {
   bool behind_proxy = false;
   RequestLimits limits;
   CallRecorder record;
-  std::function<void(const std::string& message)> log;  // that it had to listen again; may be empty
+  std::function<int()> highest_descriptor;            // as HttpLimits has it; may be null
+  std::function<bool()> make_room;                    // for a connection beyond it, by closing others; may be null
+  absl::Duration idle_time = absl::Seconds(75);       // without a call, after which a connection is closed
+  absl::Duration handshake_time = absl::Seconds(10);  // to the end of HTTP/2's first words
   int task_threads = 4;
 };
 

@@ -89,6 +89,11 @@ class Listener final : public HttpServer {
     return counts;
   }
 
+  bool MakeRoom() override {
+    const std::lock_guard lock(mutex_);
+    return CloseLongestIdle();
+  }
+
   void Drain(absl::Duration patience) override {
     host_->Drain();
     asio::post(strand_, [this] { StopAccepting(); });
@@ -186,11 +191,6 @@ class Listener final : public HttpServer {
   void CountRefused() {
     const std::lock_guard lock(mutex_);
     ++counts_.refused;
-  }
-
-  bool MakeRoom() {
-    const std::lock_guard lock(mutex_);
-    return CloseLongestIdle();
   }
 
   // Under the lock; false where a request is under way on every connection.

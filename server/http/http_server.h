@@ -62,6 +62,10 @@ class HttpServer {
   virtual size_t connections() const = 0;
   virtual HttpConnectionCounts counts() const = 0;
 
+  // Begins to close the connection that has waited for a request longest; false where there is none. For others that
+  // need its descriptor.
+  virtual bool MakeRoom() = 0;
+
   // Accepts nothing more, closes idle connections, lets requests under way finish until `patience` is over, and closes
   // the rest.
   virtual void Drain(absl::Duration patience) = 0;

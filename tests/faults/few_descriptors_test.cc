@@ -72,6 +72,21 @@ TEST_F(FewDescriptorsTest, IdleConnectionsToAdminSilenceNeitherTheApiNorAdmin) {
   EXPECT_GT(Figure("tessera_connections_closed_idle_total{listener=\"admin\"}"), 50);
 }
 
+TEST_F(FewDescriptorsTest, IdleConnectionsToGrpcSilenceNeitherTheApiNorAdmin) {
+  Connections idle;
+  Open(server_.grpc_port(), idle);
+  ExpectServed();
+}
+
+TEST_F(FewDescriptorsTest, IdleConnectionsToHttpMakeRoomForThoseToGrpc) {
+  Connections idle;
+  Open(server_.port(), idle);
+  // The server says the first word of HTTP/2: its settings, a frame of the type 4.
+  HttpTestClient grpc(server_.grpc_port());
+  grpc.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string("\0\0\0\4\0\0\0\0\0", 9));
+  EXPECT_THAT(grpc.ReadUntil("\4"), ::testing::HasSubstr("\4"));
+}
+
 TEST_F(FewDescriptorsTest, AWorkerThatDiesIsReplacedBesideIdleConnections) {
   Connections idle;
   Open(server_.port(), idle);
