@@ -75,9 +75,7 @@ class FamilyTest : public testing::TestWithParam<const char*> {
     return encoded.ok() ? std::move(encoded->guidance) : Guidance{};
   }
 
-  DenoiseJob Job(const PromptRequest& request, uint64_t seed, int steps) {
-    return Job(Encoded(request), seed, steps);
-  }
+  DenoiseJob Job(const PromptRequest& request, uint64_t seed, int steps) { return Job(Encoded(request), seed, steps); }
 
   DenoiseJob Job(Guidance guidance, uint64_t seed, int steps) {
     DenoiseJob job{.geometry = family_->Geometry(height_, width_), .guidance = std::move(guidance)};

@@ -91,6 +91,15 @@ TEST(GenerationTest, AnErrorNamesTheFieldInTheFormOfOpenAi) {
   EXPECT_EQ(response.Header("x-should-retry"), "false");
 }
 
+TEST(GenerationTest, NumbersInAnswersAreWrittenAsPeopleWriteThem) {
+  ApiFixture api({.service = {.paused = true}});
+  EXPECT_THAT(api.Call("GET", "/v1/models").body, HasSubstr("\"default_guidance_scale\":4.5,"));
+  EXPECT_THAT(api.Call("GET", "/v1/server").body, HasSubstr("\"queued_device_seconds\":0.0"));
+  const TestResponse job = api.Call("POST", "/v1/jobs", R"({"prompt":"a","guidance_scale":0})");
+  ASSERT_EQ(job.status, 202) << job.body;
+  EXPECT_THAT(job.body, HasSubstr("\"guidance_scale\":0.0,"));
+}
+
 TEST(GenerationTest, ThePathsOfOpenAisOtherImageCallsSayThatNobodyMakesThat) {
   ApiFixture api;
   for (const auto& [path, words] : {std::pair("/v1/images/edits", "does not edit images"),
