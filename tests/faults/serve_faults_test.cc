@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/faults/test_server.h"
+#include "tests/picture_of.h"
 
 namespace tessera {
 namespace {
@@ -39,7 +40,7 @@ class ServeFaultsTest : public ::testing::Test {
     quiet.WaitUntilReady();
     const std::string job = quiet.Submit(prompt);
     EXPECT_EQ(quiet.Ended(job), "done");
-    return quiet.ImageBytes(quiet.Get(job));
+    return PictureOf(quiet.ImageBytes(quiet.Get(job)));
   }
 
   std::unique_ptr<TestServer> server_;
@@ -56,7 +57,7 @@ TEST_F(ServeFaultsTest, AJobWhoseWorkerIsKilledIsMadeByTheNextOneAndItsWatcherSe
     WaitUntil("restarted", [&] { return server.Group().at("restarts").to_number<int>() == 1; });
     server.Write("gate", "");
     EXPECT_THAT(watcher.ReadUntil("event: done"), AllOf(HasSubstr("event: image"), HasSubstr("event: done")));
-    EXPECT_EQ(server.ImageBytes(server.Get(job)), Undisturbed("gated apple")) << layout;
+    EXPECT_EQ(PictureOf(server.ImageBytes(server.Get(job))), Undisturbed("gated apple")) << layout;
   }
 }
 
@@ -87,8 +88,8 @@ TEST_F(ServeFaultsTest, AKilledServerLosesNoJob) {
   server.Write("gate", "");
   ASSERT_TRUE(server.Start());
   for (const std::string& job : jobs) EXPECT_EQ(server.Ended(job), "done");
-  EXPECT_EQ(server.ImageBytes(server.Get(jobs[0])), Undisturbed("gated apple"));
-  EXPECT_EQ(server.ImageBytes(server.Get(done)), Undisturbed("pear"));
+  EXPECT_EQ(PictureOf(server.ImageBytes(server.Get(jobs[0]))), Undisturbed("gated apple"));
+  EXPECT_EQ(PictureOf(server.ImageBytes(server.Get(done))), Undisturbed("pear"));
 }
 
 TEST_F(ServeFaultsTest, NoJobIsAcceptedBehindMoreWorkThanTheConfigurationAllows) {
@@ -140,7 +141,7 @@ TEST_F(ServeFaultsTest, APoisonJobFailsAloneAndTheOthersAreMade) {
   EXPECT_THAT(boost::json::serialize(server.Get(poison).at("error")),
               AllOf(HasSubstr("was killed by signal 9"), Not(HasSubstr(server.folder()))));
   for (const std::string& job : good) EXPECT_EQ(server.Ended(job), "done");
-  EXPECT_EQ(server.ImageBytes(server.Get(good[0])), Undisturbed("gated apple"));
+  EXPECT_EQ(PictureOf(server.ImageBytes(server.Get(good[0]))), Undisturbed("gated apple"));
 }
 
 TEST_F(ServeFaultsTest, AStepThatFailsCostsNoNeighbourAStep) {

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "server/service/service_error.h"
 #include "tests/jobs/faulty_disk.h"
+#include "tests/picture_of.h"
 #include "tests/test_folder.h"
 
 namespace tessera {
@@ -143,15 +144,16 @@ TEST_F(DurableImageServiceTest, TellsEverythingThatHappensToAJobInOrder) {
   }
 }
 
-TEST_F(DurableImageServiceTest, EveryLayoutMakesTheSameFile) {
+TEST_F(DurableImageServiceTest, EveryLayoutMakesTheSamePicture) {
   std::string serial;
   for (const char* layout : {"", "cfg=2", "ring=3"}) {
     layout_ = {.layout = layout};
     Start();
     const Job job = WaitForEnd(Submit(Request(3)));
     ASSERT_EQ(job.state, JobState::kDone) << job.error;
-    if (serial.empty()) serial = FileOf(job);
-    EXPECT_EQ(FileOf(job), serial) << layout;
+    if (serial.empty()) serial = PictureOf(FileOf(job));
+    EXPECT_EQ(PictureOf(FileOf(job)), serial) << layout;
+    EXPECT_EQ(ParseParameters(DecodeImage(FileOf(job))->parameters)->layout, job.layout);
     service_.reset();
   }
 }

@@ -1,0 +1,25 @@
+// For tests: what a picture is, whoever made it.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/image/image_file.h"
+#include "server/image/parameters_text.h"
+
+namespace tessera {
+
+// Pixels and parameters of a file, but for the layout that made it, which is told in it; what is no picture is itself.
+inline std::string PictureOf(const std::string& file) {
+  const absl::StatusOr<DecodedImage> decoded = DecodeImage(file);
+  if (!decoded.ok()) return file;
+  absl::StatusOr<ImageParameters> parameters = ParseParameters(decoded->parameters);
+  if (!parameters.ok()) return file;
+  parameters->layout.clear();
+  const absl::StatusOr<std::string> text = FormatParameters(*parameters);
+  if (!text.ok()) return file;
+  return absl::StrCat(decoded->image.width, "x", decoded->image.height, " ", *text, " ",
+                      std::string(decoded->image.rgb.begin(), decoded->image.rgb.end()));
+}
+
+}  // namespace tessera
