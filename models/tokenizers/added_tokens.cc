@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "models/tokenizers/newer_characters.h"
 #include "models/tokenizers/unicode_text.h"
 
 namespace tessera {
@@ -42,7 +43,9 @@ std::optional<AddedToken> ReadToken(const Json* value) {
 // What regular expressions call a word character.
 bool IsWordCharacter(UChar32 c) {
   constexpr uint32_t kMask = U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK;
-  return u_isUAlphabetic(c) || (U_GET_GC_MASK(c) & kMask) != 0 || u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL);
+  if (u_isUAlphabetic(c) || (U_GET_GC_MASK(c) & kMask) != 0 || u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL)) return true;
+  const auto is_newer = [c](char category) { return IsNewerCharacter(static_cast<char32_t>(c), category); };
+  return is_newer('L') || is_newer('M') || is_newer('N');
 }
 
 UChar32 CharacterBefore(std::string_view text, size_t position, size_t* begin) {

@@ -98,17 +98,15 @@ absl::StatusOr<std::vector<AddedToken>> ReadAdded(const ConfigReader& file) {
   return tokens;
 }
 
-// Gives every token its id as the reference does: that of the vocabulary, or the next that is free. `by` names the
-// file that states the ids, for errors.
+// Gives every token its id as the reference does: that of the vocabulary, or the next beyond its number of entries.
+// `by` names the file that states the ids, for errors.
 class IdGiver {
  public:
-  explicit IdGiver(const PieceModel& model)
-      : model_(model), next_(static_cast<int64_t>(model.vocabulary().size())), file_size_(model.size()) {}
+  explicit IdGiver(const PieceModel& model) : model_(model), next_(model.entries()) {}
 
   absl::Status Check(const AddedToken& token, const std::string& by) {
     const auto found = model_.vocabulary().find(token.text);
     const bool known = found != model_.vocabulary().end();
-    if (!known) next_ = std::max(next_, file_size_);
     const int64_t id = known ? found->second : next_++;
     if (id == token.id) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -119,7 +117,6 @@ class IdGiver {
  private:
   const PieceModel& model_;
   int64_t next_;
-  int64_t file_size_;
 };
 
 absl::StatusOr<std::string> Direction(const ConfigReader& file, const char* key) {

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -32,21 +31,29 @@ constexpr std::array<std::string_view, 57> kProperties = {
     "Sc",         "Sk",         "Sm",       "So",       "Tamil", "Thai",      "Z"};
 constexpr std::array<std::string_view, 4> kSeparators = {"Zl", "Zp", "Zs", "White_Space"};
 
-// What \s, \d and \w stand for, in and out of a class.
-std::optional<std::string_view> ShortClass(char letter) {
-  switch (letter) {
+std::string Number(char32_t code) { return absl::StrCat("\\x{", absl::Hex(static_cast<uint32_t>(code)), "}"); }
+
+// A class of what the expression has between brackets, and of newer characters of some categories.
+std::string WithNewer(bool negated, const std::string& inside, std::string_view categories) {
+  std::string set = absl::StrCat(negated ? "[^" : "[", inside);
+  for (const char category : categories) {
+    for (const CharacterRange& range : NewerCharacters(category)) {
+      absl::StrAppend(&set, Number(range.first), "-", Number(range.last));
+    }
+  }
+  return set + "]";
+}
+
+// What \s, \d and \w stand for, in and out of a class; nothing of any other letter.
+std::optional<std::string> ShortClass(char letter) {
+  const bool negated = absl::ascii_isupper(static_cast<unsigned char>(letter));
+  switch (absl::ascii_tolower(static_cast<unsigned char>(letter))) {
     case 's':
-      return "\\p{White_Space}";
-    case 'S':
-      return "\\P{White_Space}";
+      return WithNewer(negated, "\\p{White_Space}", "");
     case 'd':
-      return "\\p{Nd}";
-    case 'D':
-      return "\\P{Nd}";
+      return WithNewer(negated, "\\p{Nd}", "N");  // all newer numbers are digits
     case 'w':
-      return "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]";
-    case 'W':
-      return "[^\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]";
+      return WithNewer(negated, "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}", "LMN");
     default:
       return std::nullopt;
   }
@@ -82,8 +89,6 @@ class Translator {
     error_ = absl::InvalidArgumentError(absl::StrCat("the expression ", Quote(text_), " has ", what, " at byte ",
                                                      position_, ", which is not supported"));
   }
-  static std::string Number(char32_t code) { return absl::StrCat("\\x{", absl::Hex(static_cast<uint32_t>(code)), "}"); }
-
   char32_t Character() {
     UChar32 c;
     auto i = static_cast<int64_t>(position_);
@@ -185,15 +190,7 @@ class Translator {
       return Refuse(absl::StrCat("the property ", Quote(name)));
     }
     position_ = end + 1;
-    const std::span<const CharacterRange> newer =
-        name.size() == 1 ? NewerCharacters(name.front()) : std::span<const CharacterRange>();
-    if (newer.empty()) {
-      absl::StrAppend(&result_, negated ? "\\P{" : "\\p{", name, "}");
-      return;
-    }
-    absl::StrAppend(&result_, negated ? "[^" : "[", "\\p{", name, "}");
-    for (const CharacterRange& range : newer) absl::StrAppend(&result_, Number(range.first), "-", Number(range.last));
-    result_ += ']';
+    absl::StrAppend(&result_, WithNewer(negated, absl::StrCat("\\p{", name, "}"), name.size() == 1 ? name : ""));
   }
 
   // \xHH, \x{H…} and \uHHHH.

@@ -45,6 +45,8 @@ TEST(PatternSyntax, KnowsLettersThatAreNewerThanItsLibrary) {
   EXPECT_EQ(Matches("\\p{L}+", "\U00013D06a"), "\U00013D06a|");
   EXPECT_EQ(Matches("[^\\p{L}]+", "\U00013D06!"), "!|");
   EXPECT_EQ(Matches("\\P{N}+", "\U00010D41a"), "a|");
+  EXPECT_EQ(Matches("\\w+", "\U00013D06\U00010D41 a"), "\U00013D06\U00010D41|a|");
+  EXPECT_EQ(Matches("[^\\d]+", "\U00010D41a"), "a|");
 }
 
 TEST(PatternSyntax, NamesWhatItDoesNotRead) {

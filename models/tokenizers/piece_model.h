@@ -25,9 +25,10 @@ class PieceModel {
   // vocabulary that contradicts itself.
   static absl::StatusOr<std::unique_ptr<PieceModel>> Read(const Json* json, const std::string& name);
 
-  // The texts that have an id, and the first id that no text has.
   virtual const TokenTable<int32_t>& vocabulary() const = 0;
-  int64_t size() const;
+  int64_t size() const;  // ids are below this
+  // Of the vocabulary in the file, which may have a text twice or leave out ids.
+  virtual int64_t entries() const { return static_cast<int64_t>(vocabulary().size()); }
 
   // Appends the tokens of a piece, which is not empty.
   virtual void Encode(const NormalizedText& piece, std::vector<PieceId>& tokens) const = 0;

@@ -43,10 +43,20 @@ Text ToNfc(const Text& text) { return Compose(Decompose(text)); }
 Text ToNfkd(const Text& text) { return Decompose(text, Decomposition::kCompatibility); }
 Text ToNfkc(const Text& text) { return Compose(Decompose(text, Decomposition::kCompatibility)); }
 
+// The reference's table of marks is that of Unicode 9.
+bool IsMark(char32_t code) {
+  constexpr uint8_t kUnicodeVersion = 9;
+  if (code == 0x1CF2 || code == 0x1CF3) return true;  // letters since
+  if (code == 0x111C9) return false;                  // punctuation then
+  if ((U_GET_GC_MASK(static_cast<UChar32>(code)) & U_GC_M_MASK) == 0) return false;
+  UVersionInfo age;
+  u_charAge(static_cast<UChar32>(code), age);
+  return age[0] <= kUnicodeVersion;
+}
+
 Text WithoutMarks(const Text& text) {
   Text result = text;
-  std::erase_if(result,
-                [](const TracedChar& c) { return (U_GET_GC_MASK(static_cast<UChar32>(c.code)) & U_GC_M_MASK) != 0; });
+  std::erase_if(result, [](const TracedChar& c) { return IsMark(c.code); });
   return result;
 }
 

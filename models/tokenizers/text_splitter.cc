@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "models/tokenizers/bert_text.h"
 #include "models/tokenizers/byte_characters.h"
+#include "models/tokenizers/newer_characters.h"
 #include "models/tokenizers/text_pattern.h"
 #include "models/tokenizers/tokenizer_parts.h"
 
@@ -227,7 +228,11 @@ absl::Status ReadDelimiter(TokenizerPart& part, std::vector<Step>& steps) {
 }
 
 absl::Status ReadDigits(TokenizerPart& part, std::vector<Step>& steps) {
-  const auto is_number = [](char32_t code) { return (U_GET_GC_MASK(static_cast<UChar32>(code)) & U_GC_N_MASK) != 0; };
+  const auto is_number = [](char32_t code) {
+    // The reference asks another table here than for patterns, which has these of Unicode 17 too.
+    if ((code >= 0x11DE0 && code <= 0x11DE9) || (code >= 0x16FF4 && code <= 0x16FF6)) return true;
+    return (U_GET_GC_MASK(static_cast<UChar32>(code)) & U_GC_N_MASK) != 0 || IsNewerCharacter(code, 'N');
+  };
   const bool single = part.fields.RequiredBool("individual_digits");
   steps.push_back(SplitAt(is_number, single ? Behavior::kIsolated : Behavior::kContiguous));
   return absl::OkStatus();

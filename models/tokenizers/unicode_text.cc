@@ -28,8 +28,20 @@ const UNormalizer2* Normalizer(Decomposition kind) {
   return kind == Decomposition::kCanonical ? unorm2_getNFCInstance(&error) : unorm2_getNFKCInstance(&error);
 }
 
+// The reference's tables: combining classes are of Unicode 9, compatibility decompositions of Unicode 12.0.
+constexpr UVersionInfo kClasses = {9, 255, 255, 255};
+constexpr UVersionInfo kDecompositions = {12, 0, 255, 255};
+
+bool IsNewerThan(const UVersionInfo& version, char32_t code) {
+  UVersionInfo age;
+  u_charAge(static_cast<UChar32>(code), age);
+  return std::lexicographical_compare(std::begin(version), std::end(version), std::begin(age), std::end(age));
+}
+
 uint8_t CombiningClass(char32_t code) {
-  return code < kFirstWithCombiningClass ? 0 : u_getCombiningClass(static_cast<UChar32>(code));
+  if (code < kFirstWithCombiningClass) return 0;
+  const uint8_t combining_class = u_getCombiningClass(static_cast<UChar32>(code));
+  return combining_class != 0 && IsNewerThan(kClasses, code) ? 0 : combining_class;
 }
 
 }  // namespace
@@ -76,7 +88,8 @@ std::vector<TracedChar> Decompose(const std::vector<TracedChar>& text, Decomposi
         c.code < kFirstWithDecomposition
             ? -1
             : unorm2_getDecomposition(normalizer, static_cast<UChar32>(c.code), units, kMaxDecompositionUnits, &error);
-    if (count < 0 || U_FAILURE(error)) {
+    const bool unknown = kind == Decomposition::kCompatibility && IsNewerThan(kDecompositions, c.code);
+    if (count < 0 || U_FAILURE(error) || unknown) {
       result.push_back(c);
       continue;
     }

@@ -69,6 +69,19 @@ TEST(UnicodeText, NormalizesMixedTextAsIcuDoes) {
   }
 }
 
+TEST(UnicodeText, CompatibilityDecompositionsAreThoseOfTheReference) {
+  const auto decompose = [](const std::u32string& text) {
+    return Codes(Decompose(Traced(text), Decomposition::kCompatibility));
+  };
+  EXPECT_EQ(decompose(U"\uFB01 \u2460\u00BD"), U"fi 11\u20442");
+  EXPECT_EQ(decompose(U"\u32FE\u32FF"), U"\u30F2\u32FF");  // the second came with Unicode 12.1
+}
+
+TEST(UnicodeText, MarksThatAreNewerThanTheReferencesTableKeepTheirPlace) {
+  EXPECT_EQ(Codes(Decompose(Traced(U"a\u0301\u0323"))), U"a\u0323\u0301");
+  EXPECT_EQ(Codes(Decompose(Traced(U"a\u0301\u1ABF"))), U"a\u0301\u1ABF");  // of Unicode 13
+}
+
 TEST(UnicodeText, AComposedCharacterStemsFromItsFirstPart) {
   const std::vector<TracedChar> text = Compose(Decompose(TraceText("ae\u0301x", 10)));
   EXPECT_EQ(Codes(text), U"a\u00E9x");

@@ -45,17 +45,18 @@ class UnigramModel final : public PieceModel {
     unknown_token_ = *list->items()[unknown_id_].items()[0].AsString();
     unknown_score_ = lowest - kUnknownPenalty;
     texts_ = PrefixIndex({ids_.begin(), ids_.end()});
-    if (part.fields.Bool("byte_fallback", false)) FindBytes();
+    if (part.fields.Bool("byte_fallback", false)) byte_ids_ = FindBytes();
     return absl::OkStatus();
   }
 
   const TokenTable<int32_t>& vocabulary() const override { return ids_; }
+  int64_t entries() const override { return static_cast<int64_t>(scores_.size()); }
   std::string_view unknown_token() const override { return unknown_token_; }
   void UseUnknownToken() override { byte_ids_.fill(std::nullopt); }
   void UseBytes() override {
-    FindBytes();
     const auto is_there = [](const std::optional<int32_t>& id) { return id.has_value(); };
-    if (!std::all_of(byte_ids_.begin(), byte_ids_.end(), is_there)) UseUnknownToken();
+    const std::array<std::optional<int32_t>, 256> bytes = FindBytes();
+    if (std::all_of(bytes.begin(), bytes.end(), is_there)) byte_ids_ = bytes;
   }
 
   void Encode(const NormalizedText& piece, std::vector<PieceId>& tokens) const override {
@@ -80,11 +81,13 @@ class UnigramModel final : public PieceModel {
     int32_t id = -1;  // of the token of the best path that ends here; -1 as long as none does
   };
 
-  void FindBytes() {
-    for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
+  std::array<std::optional<int32_t>, 256> FindBytes() const {
+    std::array<std::optional<int32_t>, 256> bytes;
+    for (size_t byte = 0; byte < bytes.size(); ++byte) {
       const auto found = ids_.find(absl::StrFormat("<0x%02X>", byte));
-      if (found != ids_.end()) byte_ids_[byte] = found->second;
+      if (found != ids_.end()) bytes[byte] = found->second;
     }
+    return bytes;
   }
 
   std::vector<Node> BestPaths(std::string_view text) const {
