@@ -31,7 +31,7 @@ run() {
 
 # What decides the bits of a picture; and what of it every run repeats as on another processor.
 goldens='golden|golden_embedded_model|.*batch_contract.*'
-numerics="$goldens|golden_.*|kernels_.*_test|layouts_test|pipefusion_test|row_split_test|.*batch.*|soak_test|server_kills_test"
+numerics="$goldens|golden_.*|kernels_.*_test|layouts_test|pipefusion_test|row_split_test|runtime_test|.*batch.*|soak_test|server_kills_test"
 with_instruction_set() {
   echo "Tests of the $preset build with the instruction set $1"
   scripts/with-instruction-set.sh "$1" ctest --preset "$preset" -R "^($2)\$" -j "$jobs" </dev/null || status=$?
