@@ -101,6 +101,7 @@ class Generation {
     absl::StatusOr<JobParameters> job = Validate(*request, description_);
     if (!job.ok()) return Fail(Stage::kOptions, job.status());
     for (const std::string& warning : UnusedParameters(*job, description_)) reporter_->OnWarning(warning);
+    for (const std::string& warning : SizeWarnings(*job, description_)) reporter_->OnWarning(warning);
     if (std::optional<ExitCode> failed = CheckOutput(*files, *job, request->count)) return *failed;
 
     absl::StatusOr<LayoutStanding> standing =

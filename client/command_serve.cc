@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <future>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,23 +12,26 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "client/command.h"
 #include "client/command_line.h"
 #include "client/json_line.h"
+#include "client/model_location.h"
 #include "client/option_text.h"
 #include "client/reporter.h"
 #include "client/served_group.h"
+#include "client/server_signals.h"
 #include "client/supervised_server.h"
 #include "models/machine_memory.h"
 #include "runtime/fake_worker/fake_orders.h"
+#include "server/config/config_change.h"
 #include "server/config/server_config.h"
 #include "server/edge/server_edges.h"
 #include "server/generation_request.h"
 #include "server/log_line.h"
 #include "server/serving/durable_image_service.h"
-#include "server/supervision/supervisor.h"
 #include "server/trace/trace_file.h"
 #include "server/worker_process.h"
 
@@ -92,6 +95,12 @@ std::string FakeDataFolder(absl::string_view data_folder) {
   return absl::StrCat(data_folder, "-fake");
 }
 
+ServiceLimits ServiceLimitsOf(const ServerConfig::Limits& limits) {
+  return {.max_queued_jobs = limits.queued_jobs,
+          .max_expected_wait = absl::Seconds(limits.queued_device_seconds),
+          .max_job_time = absl::Seconds(limits.max_job_seconds)};
+}
+
 HostMemory MemoryOfHost() {
   return {.total = static_cast<double>(ReadTotalMemory()),
           .available = static_cast<double>(ReadMachineMemory().available())};
@@ -103,9 +112,17 @@ class Serve {
       : options_(options), interrupts_(interrupts), reporter_(MakeReporter({.quiet = true})) {}
 
   ExitCode Run() {
-    absl::StatusOr<ServerConfig> read = ReadConfig();
+    IgnoreOtherSignals();
+    std::optional<SupervisorMessage> message;
+    if (!options_.no_supervisor) {
+      absl::StatusOr<std::optional<SupervisorMessage>> told = ReadSupervisorMessage();
+      if (!told.ok()) return Fail(Stage::kJob, told.status());
+      message = *std::move(told);
+    }
+    absl::StatusOr<ServerConfig> read = message.has_value() ? message->config : ReadConfig();
     if (!read.ok()) return Fail(Stage::kOptions, read.status());
     ServerConfig config = *std::move(read);
+    config_ = config;
     log_ = LogFrom(LogLevelOf(config.log_level));
     if (options_.fake_workers) {
       if (IsDefaultGroup(config.groups))
@@ -119,12 +136,10 @@ class Serve {
       std::fputs(ServerConfigText(config).c_str(), stdout);
       return ExitCode::kOk;
     }
-    if (!options_.no_supervisor) {
-      const absl::StatusOr<std::optional<std::string>> message = MessageOfSupervisor();
-      if (!message.ok()) return Fail(Stage::kJob, message.status());
-      if (!message->has_value()) return Supervise();
-      if (absl::Status status = TakePorts(**message, config); !status.ok()) return Fail(Stage::kJob, status);
-    }
+    if (!options_.no_supervisor && !message.has_value()) return Supervise();
+    supervised_ = message.has_value();
+    if (supervised_) message->TakePorts(config);
+    ServerSignals signals(interrupts_);
     RaiseFileLimit(log_);
     // Each arena that malloc makes for threads keeps its own peak; nothing here computes so much as to need many.
     mallopt(M_ARENA_MAX, 2);
@@ -133,11 +148,11 @@ class Serve {
     if (!certify.ok()) return Fail(Stage::kOptions, certify.status());
     DurableServiceOptions service_options = {.data_folder = config.data_folder,
                                              .certify = *certify,
+                                             .may_start_without_models = supervised_ && message->IsAfterAnother(),
                                              .ready_when_durable = config.ready_when == "durable",
                                              .retention = config.retention,
                                              .retention_bytes = config.retention_bytes,
-                                             .max_queued_jobs = config.limits.queued_jobs,
-                                             .max_expected_wait = absl::Seconds(config.limits.queued_device_seconds),
+                                             .limits = ServiceLimitsOf(config.limits),
                                              .host_memory = MemoryOfHost,
                                              .openai_names = config.openai_names,
                                              .log = log_};
@@ -153,14 +168,12 @@ class Serve {
       trace = *std::move(created);
       service_options.trace = trace.get();
     }
-    for (const GroupConfig& group : config.groups) {
-      absl::StatusOr<ServedGroupOptions> served = ServedGroupOf(group, options_.model_folders, options_.fake_workers);
-      if (!served.ok()) return Fail(Stage::kOptions, served.status());
-      service_options.groups.push_back(*std::move(served));
-    }
+    absl::StatusOr<std::vector<ServedGroupOptions>> groups = GroupsOf(config, service_options.may_start_without_models);
+    if (!groups.ok()) return Fail(Stage::kOptions, groups.status());
+    service_options.groups = *std::move(groups);
     absl::StatusOr<std::unique_ptr<DurableImageService>> service = DurableImageService::Start(service_options);
     if (!service.ok()) return Fail(Stage::kModel, service.status());
-    return ServeUntilInterrupted(config, **service);
+    return ServeUntilEnd(config, **service, signals);
   }
 
  private:
@@ -195,12 +208,68 @@ class Serve {
     return config;
   }
 
+  // A model that is not there now is looked for again later, unless there is none at all.
+  absl::StatusOr<std::vector<ServedGroupOptions>> GroupsOf(const ServerConfig& config, bool may_all_miss) const {
+    std::vector<ServedGroupOptions> groups;
+    absl::Status missing;
+    bool found = false;
+    for (const GroupConfig& group : config.groups) {
+      absl::StatusOr<ServedGroupOptions> served = ServedGroupOf(group, options_.model_folders, options_.fake_workers);
+      found = found || served.ok();
+      if (absl::IsNotFound(served.status())) {
+        missing.Update(served.status());
+        served = ServedGroupOf(group, options_.model_folders, /*any_model=*/true);
+      }
+      if (!served.ok()) return served.status();
+      if (!options_.fake_workers) {
+        served->find_model = [model = group.model, folders = options_.model_folders] {
+          return FindModel(model, folders);
+        };
+      }
+      groups.push_back(*std::move(served));
+    }
+    if (!found && !may_all_miss) return missing;
+    return groups;
+  }
+
   ExitCode Supervise() {
-    const absl::StatusOr<int> code = SuperviseServer(interrupts_, log_);
+    const absl::StatusOr<int> code = SuperviseServer(interrupts_, ServerConfigText(config_), log_);
     return code.ok() ? static_cast<ExitCode>(*code) : Fail(Stage::kJob, code.status());
   }
 
-  ExitCode ServeUntilInterrupted(const ServerConfig& config, DurableImageService& service) {
+  // What SIGHUP asks for. Whatever is wrong, the server goes on as it was.
+  void Reload(DurableImageService& service, ServerEdges& edges) {
+    const auto refuse = [&](const absl::Status& status) {
+      log_({LogLevel::kError,
+            absl::StrCat("SIGHUP: the configuration stays as it was: ", std::string(status.message()))});
+    };
+    if (options_.config.empty()) {
+      return log_({LogLevel::kWarning, "SIGHUP: there is no configuration file to read again"});
+    }
+    std::error_code error;
+    if (std::filesystem::file_size(options_.config, error) == 0 && !error) {
+      return refuse(absl::InvalidArgumentError("the file is empty, as one that is being written"));
+    }
+    const absl::StatusOr<ServerConfig> wanted = ReadConfig();
+    if (!wanted.ok()) return refuse(wanted.status());
+    const absl::StatusOr<ConfigChange> change = ChangeOf(config_, *wanted);
+    if (!change.ok()) return refuse(change.status());
+    const absl::StatusOr<std::vector<ServedGroupOptions>> groups = GroupsOf(change->config, /*may_all_miss=*/false);
+    if (!groups.ok()) return refuse(groups.status());
+    if (absl::Status loaded = edges.Reload(change->config); !loaded.ok()) return refuse(loaded);
+    config_ = change->config;
+    service.SetLimits(ServiceLimitsOf(config_.limits));
+    service.SetGroups(*groups);
+    if (supervised_) TellSupervisor(ServerConfigText(config_));
+    const std::string later = change->needs_restart.empty() ? ""
+                                                            : absl::StrCat("; takes effect at the next start: ",
+                                                                           absl::StrJoin(change->needs_restart, ", "));
+    log_(absl::StrCat("SIGHUP: the configuration was read again: ",
+                      change->changed.empty() ? "nothing has changed" : absl::StrJoin(change->changed, ", "),
+                      config_.keys_file.empty() ? "" : "; so were the API keys", later));
+  }
+
+  ExitCode ServeUntilEnd(const ServerConfig& config, DurableImageService& service, ServerSignals& signals) {
     absl::StatusOr<std::unique_ptr<ServerEdges>> edges =
         ServerEdges::Start(config, service,
                            {.call = log_,
@@ -211,14 +280,10 @@ class Serve {
                    {"http", (*edges)->http_port()},
                    {"grpc", (*edges)->grpc_port()},
                    {"admin", (*edges)->admin_port()}});
-    std::promise<void> interrupted;
-    {
-      const Interrupts::Reaction reaction(interrupts_, [&] { interrupted.set_value(); });
-      interrupted.get_future().wait();
-    }
+    while (signals.Wait() == ServerSignals::Signal::kReload) Reload(service, **edges);
     log_("draining: no more jobs are accepted");
-    service.Drain(config.drain_time);
-    (*edges)->Drain(std::min(config.drain_time, kAnswerPatience));
+    service.Drain(config_.drain_time);
+    (*edges)->Drain(std::min(config_.drain_time, kAnswerPatience));
     log_("ended");
     return ExitCode::kOk;
   }
@@ -227,6 +292,8 @@ class Serve {
   Interrupts& interrupts_;
   const std::unique_ptr<Reporter> reporter_;
   EventLog log_ = LogFrom(LogLevel::kInfo);
+  ServerConfig config_;  // as it was written, so far as it is in use
+  bool supervised_ = false;
 };
 
 }  // namespace
@@ -265,7 +332,8 @@ CommandRun AddServe(CLI::App& app) {
           options->die_at);
   SetFooter(app,
             "\nThe first SIGTERM or Ctrl-C stops accepting jobs, lets those that run end, and gives the others back to "
-            "the queue; the second ends at once. Nothing accepted is lost either way.");
+            "the queue; the second ends at once. Nothing accepted is lost either way. SIGHUP reads keys, groups and "
+            "limits again.");
   return [options](Interrupts& interrupts) { return Serve(*options, interrupts).Run(); };
 }
 

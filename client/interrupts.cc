@@ -39,11 +39,31 @@ void Interrupts::Run() {
     signalfd_siginfo arrival;
     if (read(arrivals, &arrival, sizeof(arrival)) != sizeof(arrival)) break;
     std::lock_guard<std::mutex> lock(mutex_);
+    const bool hang_up = arrival.ssi_signo == SIGHUP;
+    if (hang_up && hang_up_) {
+      hang_up_();
+      continue;
+    }
+    hung_up_ = hang_up && !requested_;
     if (requested_) _exit(static_cast<int>(ExitCode::kInterrupted));
     requested_ = true;
     if (react_) react_();
   }
   close(arrivals);
+}
+
+Interrupts::HangUps::HangUps(Interrupts& interrupts, std::function<void()> react) : interrupts_(interrupts) {
+  std::lock_guard<std::mutex> lock(interrupts_.mutex_);
+  if (std::exchange(interrupts_.hung_up_, false)) {
+    interrupts_.requested_ = false;
+    react();
+  }
+  interrupts_.hang_up_ = std::move(react);
+}
+
+Interrupts::HangUps::~HangUps() {
+  std::lock_guard<std::mutex> lock(interrupts_.mutex_);
+  interrupts_.hang_up_ = nullptr;
 }
 
 Interrupts::Reaction::Reaction(Interrupts& interrupts, std::function<void()> react) : interrupts_(interrupts) {

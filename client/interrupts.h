@@ -17,6 +17,17 @@ class Interrupts {
 
   bool requested() const;
 
+  // While it lives, SIGHUP is no interruption but calls `react` on another thread; at once if it has come already. One
+  // at a time.
+  class HangUps {
+   public:
+    HangUps(Interrupts& interrupts, std::function<void()> react);
+    ~HangUps();
+
+   private:
+    Interrupts& interrupts_;
+  };
+
   // While a Reaction lives, the first interruption calls `react` on another thread; at once if it has come already.
   // One at a time.
   class Reaction {
@@ -36,7 +47,8 @@ class Interrupts {
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   bool requested_ = false;
-  std::function<void()> react_;
+  bool hung_up_ = false;  // which is all that has requested it
+  std::function<void()> react_, hang_up_;
   std::thread thread_;
 };
 

@@ -18,6 +18,9 @@
 namespace tessera {
 namespace {
 
+// Times the pixels of a model's own size: twice its sides still look well.
+constexpr int64_t kFarBeyond = 4;
+
 constexpr size_t kMaxQuotedBytes = 60;
 constexpr char kFieldUrl[] = "tessera/field";
 
@@ -361,6 +364,13 @@ std::vector<std::string> UnusedParameters(const JobParameters& job, const ModelD
     unused.push_back("the negative prompt is not used: it needs a true CFG scale above 1");
   }
   return unused;
+}
+
+std::vector<std::string> SizeWarnings(const JobParameters& job, const ModelDescription& model) {
+  const int64_t own = int64_t{model.default_width} * model.default_height;
+  if (own == 0 || int64_t{job.width} * job.height <= kFarBeyond * own) return {};
+  return {absl::StrCat("size: ", job.width, "x", job.height, " is far beyond the ", model.default_width, "x",
+                       model.default_height, " that the model was made for; expect a poor picture and a long time")};
 }
 
 std::string PlacementName(ComponentPlacement placement) {

@@ -56,6 +56,9 @@ absl::StatusOr<JobParameters> Validate(const GenerationRequest& request, const M
 // What in legal parameters has no effect on the image, each as one sentence for the user.
 std::vector<std::string> UnusedParameters(const JobParameters& job, const ModelDescription& model);
 
+// A sentence for the user where the image is far larger than those that the model makes well.
+std::vector<std::string> SizeWarnings(const JobParameters& job, const ModelDescription& model);
+
 // Where and in which precision a model is to run.
 struct PlacementRequest {
   std::string dtype = "fp32";

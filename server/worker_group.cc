@@ -14,6 +14,7 @@
 #include "parallel/host/mesh_groups.h"
 #include "parallel/mesh.h"
 #include "runtime/steady_time.h"
+#include "server/last_output.h"
 
 namespace tessera {
 namespace {
@@ -127,7 +128,7 @@ absl::Status WorkerGroup::Connect(absl::Duration patience) {
       const std::string output(absl::StripAsciiWhitespace(worker.process->LastOutput()));
       return absl::UnavailableError(absl::StrCat(ranks() > 1 ? absl::StrCat(Name(rank), ": ") : "",
                                                  std::string(socket.status().message()),
-                                                 output.empty() ? "" : absl::StrCat("; its last messages: ", output)));
+                                                 output.empty() ? "" : absl::StrCat(kLastOutput, output)));
     }
     worker.client =
         std::make_unique<WorkerClient>(WorkerClient::Options{.socket = *socket,
@@ -174,6 +175,8 @@ void WorkerGroup::Kill() {
   for (const Worker& worker : workers_) worker.process->Kill();
 }
 
+void WorkerGroup::End(const std::string& reason) { Fail(absl::UnavailableError(reason)).IgnoreError(); }
+
 uint64_t WorkerGroup::PeakMemoryBytes() const {
   uint64_t bytes = 0;
   for (const Worker& worker : workers_) bytes += worker.process->PeakMemoryBytes();
@@ -206,8 +209,7 @@ std::string WorkerGroup::Ending(int rank) {
   std::string text = absl::StrCat(Name(rank), " closed its control channel");
   if (process.WaitForExit(kExitPatience)) {
     const std::string output(absl::StripAsciiWhitespace(process.LastOutput()));
-    text = absl::StrCat(Name(rank), " ", process.StateText(),
-                        output.empty() ? "" : absl::StrCat("; its last messages: ", output));
+    text = absl::StrCat(Name(rank), " ", process.StateText(), output.empty() ? "" : absl::StrCat(kLastOutput, output));
   }
   if (ending_) return text;
   return std::string(Fail(absl::UnavailableError(text)).message());

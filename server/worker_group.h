@@ -3,7 +3,7 @@
 //
 // When a rank dies, stands still, or fails at what the others can do, the whole group ends: its memory is poisoned, so
 // that no rank waits for another in vain, and every process is killed. Every later call fails with the reason, which
-// names the rank. Used by one thread, but for Kill and PeakMemoryBytes.
+// names the rank. Used by one thread, but for Kill, End and PeakMemoryBytes.
 #pragma once
 
 #include <atomic>
@@ -102,6 +102,10 @@ class WorkerGroup {
 
   // Kills every worker without waiting. Thread-safe.
   void Kill();
+
+  // Ends the group without waiting: every call, the one under way too, fails with the reason. Thread-safe, once it is
+  // connected.
+  void End(const std::string& reason);
 
  private:
   struct Worker {

@@ -68,6 +68,7 @@ void ReadLimits(YamlMapping& document, ServerConfig::Limits& limits) {
   mapping.ReadInteger("steps_per_image", 1, 100000, limits.steps_per_image);
   mapping.ReadInteger("queued_jobs", 1, 100000000, limits.queued_jobs);
   mapping.ReadNumber("queued_device_seconds", 0, 1e12, limits.queued_device_seconds);
+  mapping.ReadNumber("max_job_seconds", 0, 1e12, limits.max_job_seconds);
   mapping.ReadInteger("connections", 1, 1000000, limits.connections);
   mapping.ReadInteger("header_bytes", 1024, 1 << 20, limits.header_bytes);
   mapping.ReadInteger("body_bytes", 1024, 1 << 28, limits.body_bytes);
@@ -302,6 +303,7 @@ std::string ServerConfigText(const ServerConfig& config) {
   Write(out, "steps_per_image", config.limits.steps_per_image);
   Write(out, "queued_jobs", config.limits.queued_jobs);
   out << YAML::Key << "queued_device_seconds" << YAML::Value << config.limits.queued_device_seconds;
+  out << YAML::Key << "max_job_seconds" << YAML::Value << config.limits.max_job_seconds;
   Write(out, "connections", config.limits.connections);
   Write(out, "header_bytes", config.limits.header_bytes);
   Write(out, "body_bytes", config.limits.body_bytes);

@@ -67,6 +67,7 @@ struct ServerConfig {
     int64_t steps_per_image = 1000;
     int64_t queued_jobs = 10000;
     double queued_device_seconds = 0;  // 0: no bound
+    double max_job_seconds = 3600;     // predicted, of one job; 0: no bound
     int64_t connections = 1024;
     int64_t header_bytes = 16 << 10;
     int64_t body_bytes = 1 << 20;

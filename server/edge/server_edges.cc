@@ -50,6 +50,21 @@ HttpServerOptions HttpOptionsOf(const ServerConfig& config, const ListenConfig& 
   return options;
 }
 
+// Says of what is read again whether it was.
+std::function<void(const absl::Status&)> Reporting(const EdgeReports& reports, const std::string& what) {
+  return [log = reports.log, what](const absl::Status& status) {
+    if (!log) return;
+    if (status.ok()) return log(absl::StrCat(what, " were read again"));
+    log({LogLevel::kError, absl::StrCat(what, " stay as they were: ", std::string(status.message()))});
+  };
+}
+
+// Null where there is no file.
+absl::StatusOr<std::unique_ptr<ApiKeys>> LoadKeys(const std::string& file, const EdgeReports& reports) {
+  if (file.empty()) return nullptr;
+  return ApiKeys::Load(file, Reporting(reports, "the API keys"), reports.shares);
+}
+
 class Edges final : public ServerEdges {
  public:
   Edges(const ServerConfig& config, ImageService& service, std::unique_ptr<ApiKeys> keys, EdgeReports reports)
@@ -60,7 +75,9 @@ class Edges final : public ServerEdges {
         api_(service, gate_, ApiOptionsOf(config)),
         admin_handler_(
             service, HostRulesOf(config, config.admin), [this] { return MetricsText(); },
-            [this](const CallRecord& record) { Record(record); }) {}
+            [this](const CallRecord& record) { Record(record); }) {
+    gate_.SetLimits(RequestLimitsOf(config_));
+  }
 
   absl::Status Listen(std::shared_ptr<TlsCertificates> tls) {
     if (config_.http.enabled) {
@@ -86,7 +103,6 @@ class Edges final : public ServerEdges {
       auto server = GrpcServer::Start({.address = config_.grpc.address,
                                        .port = config_.grpc.port,
                                        .behind_proxy = config_.behind_proxy,
-                                       .limits = RequestLimitsOf(config_),
                                        .record = [this](const CallRecord& record) { Record(record); },
                                        .highest_descriptor = [] { return SharesOf(MostDescriptors()).grpc; },
                                        .make_room = [this] { return http_ != nullptr && http_->MakeRoom(); },
@@ -103,6 +119,15 @@ class Edges final : public ServerEdges {
   uint16_t grpc_port() const override { return grpc_ == nullptr ? 0 : grpc_->port(); }
   uint16_t admin_port() const override { return admin_ == nullptr ? 0 : admin_->port(); }
 
+  absl::Status Reload(const ServerConfig& config) override {
+    absl::StatusOr<std::unique_ptr<ApiKeys>> keys = LoadKeys(config.keys_file, reports_);
+    if (!keys.ok()) return keys.status();
+    if (*keys == nullptr && reports_.shares) reports_.shares({});
+    gate_.SetKeys(*std::move(keys));
+    gate_.SetLimits(RequestLimitsOf(config));
+    return absl::OkStatus();
+  }
+
   void Drain(absl::Duration patience) override {
     std::thread grpc([this, patience] {
       if (grpc_ != nullptr) grpc_->Drain(patience);
@@ -114,7 +139,6 @@ class Edges final : public ServerEdges {
  private:
   ApiOptions ApiOptionsOf(const ServerConfig& config) {
     ApiOptions options;
-    options.limits = RequestLimitsOf(config);
     options.hosts = HostRulesOf(config, config.http);
     options.public_url = config.public_url;
     options.heartbeat = config.heartbeat;
@@ -156,28 +180,17 @@ class Edges final : public ServerEdges {
 
 absl::StatusOr<std::unique_ptr<ServerEdges>> ServerEdges::Start(const ServerConfig& config, ImageService& service,
                                                                 EdgeReports reports) {
-  const auto reporting = [log = reports.log](const std::string& what) {
-    return [log, what](const absl::Status& status) {
-      if (!log) return;
-      if (status.ok()) return log(absl::StrCat(what, " were read again"));
-      log({LogLevel::kError, absl::StrCat(what, " stay as they were: ", std::string(status.message()))});
-    };
-  };
-  std::unique_ptr<ApiKeys> keys;
-  if (!config.keys_file.empty()) {
-    auto loaded = ApiKeys::Load(config.keys_file, reporting("the API keys"), reports.shares);
-    if (!loaded.ok()) return loaded.status();
-    keys = *std::move(loaded);
-  }
+  absl::StatusOr<std::unique_ptr<ApiKeys>> keys = LoadKeys(config.keys_file, reports);
+  if (!keys.ok()) return keys.status();
   std::shared_ptr<TlsCertificates> tls;
   if (!config.tls.certificate_chain.empty()) {
     auto loaded = TlsCertificates::Load(
         {.certificate_chain = config.tls.certificate_chain, .private_key = config.tls.private_key},
-        reporting("the TLS certificates"));
+        Reporting(reports, "the TLS certificates"));
     if (!loaded.ok()) return loaded.status();
     tls = *std::move(loaded);
   }
-  auto edges = std::make_unique<Edges>(config, service, std::move(keys), std::move(reports));
+  auto edges = std::make_unique<Edges>(config, service, *std::move(keys), std::move(reports));
   absl::Status status = edges->Listen(std::move(tls));
   if (!status.ok()) return status;
   return edges;

@@ -37,6 +37,10 @@ class ServerEdges {
   virtual uint16_t grpc_port() const = 0;
   virtual uint16_t admin_port() const = 0;
 
+  // From the next call on: the keys file, read anew, and the limits of requests, as the configuration has them. An
+  // error of the keys file has changed nothing.
+  virtual absl::Status Reload(const ServerConfig& config) = 0;
+
   // HTTP and gRPC take no more calls and let those under way finish until `patience` is over; admin goes on.
   virtual void Drain(absl::Duration patience) = 0;
 };

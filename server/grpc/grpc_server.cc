@@ -37,7 +37,7 @@ class Server final : public GrpcServer {
       : options_(options),
         service_(service),
         pool_(std::make_unique<TaskPool>(options.task_threads)),
-        calls_(MakeImageServiceCalls(service, gate, *pool_, options.limits, options.record)) {}
+        calls_(MakeImageServiceCalls(service, gate, *pool_, options.record)) {}
 
   ~Server() override {
     Drain(absl::ZeroDuration());

@@ -17,7 +17,6 @@
 #include "absl/time/time.h"
 #include "server/service/call_gate.h"
 #include "server/service/call_record.h"
-#include "server/service/image_request.h"
 #include "server/service/image_service.h"
 
 namespace tessera {
@@ -26,7 +25,6 @@ struct GrpcServerOptions {
   std::string address = "127.0.0.1";
   uint16_t port = 0;  // 0: any free one
   bool behind_proxy = false;
-  RequestLimits limits;
   CallRecorder record;
   std::function<int()> highest_descriptor;            // as HttpLimits has it; may be null
   std::function<bool()> make_room;                    // for a connection beyond it, by closing others; may be null

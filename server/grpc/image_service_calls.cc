@@ -32,7 +32,6 @@ struct CallContext {
   ImageService& service;
   CallGate& gate;
   TaskPool& pool;
-  const RequestLimits limits;
   const CallRecorder record;
 };
 
@@ -333,9 +332,8 @@ class Calls final : public v1::ImageService::CallbackService {
                                    v1::Job* response) override {
     return Answer<v1::Job>(
         context, "Submit", response, [this, request](const Caller& caller) -> absl::StatusOr<v1::Job> {
-          absl::StatusOr<Submitted> submitted =
-              SubmitImageRequest(call_.service, call_.gate, call_.limits, caller, FromProto(request->image()),
-                                 OptionalKey(request->idempotency_key()));
+          absl::StatusOr<Submitted> submitted = SubmitImageRequest(
+              call_.service, call_.gate, caller, FromProto(request->image()), OptionalKey(request->idempotency_key()));
           if (!submitted.ok()) return submitted.status();
           return ToProto(submitted->job);
         });
@@ -389,7 +387,7 @@ class Calls final : public v1::ImageService::CallbackService {
                                           [this](const Caller&) -> absl::StatusOr<v1::ListModelsResponse> {
                                             v1::ListModelsResponse message;
                                             for (const ServedModel& model : call_.service.ListModels()) {
-                                              *message.add_models() = ToProto(model);
+                                              if (model.unreadable.ok()) *message.add_models() = ToProto(model);
                                             }
                                             return message;
                                           });
@@ -417,7 +415,7 @@ class Calls final : public v1::ImageService::CallbackService {
   absl::StatusOr<EventStream::Subject> BeginGenerating(const Caller& caller, const v1::GenerateRequest& request) {
     const std::optional<std::string> key = OptionalKey(request.idempotency_key());
     absl::StatusOr<Submitted> submitted =
-        SubmitImageRequest(call_.service, call_.gate, call_.limits, caller, FromProto(request.image()), key);
+        SubmitImageRequest(call_.service, call_.gate, caller, FromProto(request.image()), key);
     if (!submitted.ok()) return submitted.status();
     EventStream::Subject subject = {.job = submitted->job.id,
                                     .first = v1::JobEvent(),
@@ -434,8 +432,8 @@ class Calls final : public v1::ImageService::CallbackService {
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeImageServiceCalls(ImageService& service, CallGate& gate, TaskPool& pool,
-                                                     const RequestLimits& limits, CallRecorder record) {
-  return std::make_unique<Calls>(CallContext{service, gate, pool, limits, std::move(record)});
+                                                     CallRecorder record) {
+  return std::make_unique<Calls>(CallContext{service, gate, pool, std::move(record)});
 }
 
 }  // namespace tessera

@@ -8,7 +8,6 @@
 
 #include "server/service/call_gate.h"
 #include "server/service/call_record.h"
-#include "server/service/image_request.h"
 #include "server/service/image_service.h"
 #include "server/service/task_pool.h"
 
@@ -16,6 +15,6 @@ namespace tessera {
 
 // All must outlive the service returned, and the pool its calls. `record` may be null.
 std::unique_ptr<grpc::Service> MakeImageServiceCalls(ImageService& service, CallGate& gate, TaskPool& pool,
-                                                     const RequestLimits& limits, CallRecorder record);
+                                                     CallRecorder record);
 
 }  // namespace tessera

@@ -13,14 +13,12 @@
 #include "server/http/http_message.h"
 #include "server/service/call_gate.h"
 #include "server/service/call_record.h"
-#include "server/service/image_request.h"
 #include "server/service/image_service.h"
 #include "server/service/task_pool.h"
 
 namespace tessera {
 
 struct ApiOptions {
-  RequestLimits limits;
   HostRules hosts;
   std::string public_url;  // before links; empty: as the caller's Host header says
   absl::Duration heartbeat = absl::Seconds(15);

@@ -115,7 +115,7 @@ absl::StatusOr<AcceptedSubmission> AcceptSubmission(const ApiContext& context, c
   absl::StatusOr<GenerationBody> body = ReadGenerationBody(call.request.body, kind);
   if (!body.ok()) return body.status();
   absl::StatusOr<Submitted> submitted =
-      SubmitImageRequest(context.service, context.gate, context.options.limits, call.caller, body->request, key);
+      SubmitImageRequest(context.service, context.gate, call.caller, body->request, key);
   if (!submitted.ok()) return submitted.status();
   call.reply->record().job = submitted->job.id;
   return AcceptedSubmission{

@@ -13,13 +13,17 @@ std::vector<ApiRoute> ReadRoutes(const ApiContext& context) {
   const auto add = [&](const char* pattern, bool needs_key, std::function<void(ApiCall)> handle) {
     routes.push_back({.method = "GET", .pattern = pattern, .needs_key = needs_key, .handle = std::move(handle)});
   };
-  add("/v1/models", true,
-      [context](const ApiCall& call) { call.reply->SendJson(200, ModelListJson(context.service.ListModels())); });
+  add("/v1/models", true, [context](const ApiCall& call) {
+    std::vector<ServedModel> models = context.service.ListModels();
+    std::erase_if(models, [](const ServedModel& model) { return !model.unreadable.ok(); });
+    call.reply->SendJson(200, ModelListJson(models));
+  });
   add("/v1/models/{id...}", true, [context](const ApiCall& call) {
     const std::string& name = call.parameters[0];
     const std::vector<ServedModel> models = context.service.ListModels();
     const absl::StatusOr<const ServedModel*> model = FindModel(name, models);
     if (!model.ok()) return call.reply->SendError(model.status());
+    if (!(*model)->unreadable.ok()) return call.reply->SendError((*model)->unreadable);
     call.reply->SendJson(200, ModelJson(**model, name));
   });
   add("/v1/images/{id}", true, [context](const ApiCall& call) {

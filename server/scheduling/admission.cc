@@ -72,6 +72,17 @@ absl::Status RequestScheduler::CheckFits(const ShapeClass& shape) const {
       " beside the weights; the largest group of this model has ", GibText(largest), ": ask for a smaller image"));
 }
 
+absl::Duration RequestScheduler::LeastJobTime(const ShapeClass& shape, int32_t steps, int32_t tasks) const {
+  const ModelCost& cost = impl_->CostOfModel(shape.model);
+  const double flops = tasks * (steps * StepFlops(cost, shape) + DecodeFlops(cost, shape));
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [id, group] : impl_->groups) {
+    if (group.description.model != shape.model || !impl_->Fits(group, shape, 1)) continue;
+    least = std::min(least, Impl::LeastSeconds(group, shape, flops));
+  }
+  return std::isinf(least) ? absl::ZeroDuration() : absl::Seconds(least);
+}
+
 Admission RequestScheduler::Admit(const std::string& key, const ShapeClass& shape, int32_t steps, int32_t tasks,
                                   const KeyBounds& bounds) {
   Impl& impl = *impl_;

@@ -1,5 +1,6 @@
 #include "server/scheduling/learned_speed.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace tessera {
@@ -9,6 +10,10 @@ namespace {
 constexpr double kNewest = 0.1;
 // Classes remembered; more would let requests of ever new sizes fill the memory.
 constexpr size_t kMaxClasses = 1024;
+// The first steps of a class may have to wait for what is made once, such as packed weights and chosen kernels.
+constexpr int kOftenEnough = 3;
+// A small image uses a device so much worse than a large one, at most.
+constexpr double kBetterUse = 8;
 
 }  // namespace
 
@@ -16,18 +21,28 @@ void LearnedSpeed::Observe(const ShapeClass& shape, double flops, double seconds
   const double observed = seconds / flops;
   if (!std::isfinite(observed) || observed <= 0) return;
   overall_ = seen_ ? overall_ + kNewest * (observed - overall_) : observed;
+  fastest_ = seen_ ? std::min(fastest_, observed) : observed;
   seen_ = true;
   const auto known = of_class_.find(shape);
   if (known != of_class_.end()) {
-    known->second += kNewest * (observed - known->second);
+    Class& seen = known->second;
+    seen.mean += kNewest * (observed - seen.mean);
+    seen.fastest = std::min(seen.fastest, observed);
+    seen.steps = std::min(seen.steps + 1, kOftenEnough);
   } else if (of_class_.size() < kMaxClasses) {
-    of_class_.emplace(shape, observed);
+    of_class_.emplace(shape, Class{.mean = observed, .fastest = observed, .steps = 1});
   }
 }
 
 double LearnedSpeed::SecondsPerFlop(const ShapeClass& shape) const {
   const auto known = of_class_.find(shape);
-  return known != of_class_.end() ? known->second : overall_;
+  return known != of_class_.end() ? known->second.mean : overall_;
+}
+
+double LearnedSpeed::LeastSecondsPerFlop(const ShapeClass& shape, double unseen) const {
+  const auto known = of_class_.find(shape);
+  if (known != of_class_.end() && known->second.steps >= kOftenEnough) return known->second.fastest;
+  return seen_ ? std::min(fastest_ / kBetterUse, initial_) : unseen;
 }
 
 }  // namespace tessera

@@ -63,6 +63,11 @@ void RequestScheduler::SetWeights(const std::map<std::string, double>& weights) 
   }
 }
 
+void RequestScheduler::SetBounds(int64_t max_waiting, absl::Duration max_expected_wait) {
+  impl_->options.max_waiting = max_waiting;
+  impl_->options.max_expected_wait = max_expected_wait;
+}
+
 void RequestScheduler::AddGroup(const GroupDescription& group) {
   const double speed = impl_->options.initial_flops_per_second * std::max(1, group.ranks);
   impl_->groups.insert_or_assign(group.id, ScheduledGroup{.description = group, .speed = LearnedSpeed(1 / speed)});
@@ -71,6 +76,11 @@ void RequestScheduler::AddGroup(const GroupDescription& group) {
 void RequestScheduler::RemoveGroup(GroupId id) {
   const ScheduledGroup* group = impl_->FindGroup(id);
   if (group != nullptr && group->residents.empty() && !group->ready) impl_->groups.erase(id);
+}
+
+bool RequestScheduler::IsEmpty(GroupId id) const {
+  const ScheduledGroup* group = impl_->FindGroup(id);
+  return group == nullptr || group->residents.empty();
 }
 
 absl::Status RequestScheduler::Enqueue(const SchedulerTask& spec, absl::Time now, uint64_t ticket) {
@@ -154,7 +164,46 @@ std::vector<std::pair<TaskId, absl::Status>> RequestScheduler::TakeTooLarge() {
   return taken;
 }
 
+std::vector<TaskId> RequestScheduler::TakeModel(const std::string& model) {
+  std::vector<TaskId> taken;
+  const auto queue = impl_->waiting.find(model);
+  if (queue == impl_->waiting.end()) return taken;
+  queue->second.VisitClasses([&](const WaitingClass&, const WaitingTasks::Ordered& tasks) {
+    for (const WaitingTask& task : tasks) taken.push_back(task.id);
+  });
+  for (const TaskId id : taken) {
+    impl_->RemoveWaiting(*impl_->Find(id));
+    impl_->Forget(id);
+  }
+  return taken;
+}
+
 std::vector<TaskId> RequestScheduler::TakeOverdue() { return std::exchange(impl_->overdue, {}); }
+
+void RequestScheduler::EndOverdue(absl::Time now) {
+  for (const auto& [id, group] : impl_->groups) impl_->EndOverdue(group, now);
+}
+
+bool RequestScheduler::IsAbandoned(GroupId id) const {
+  const ScheduledGroup* group = impl_->FindGroup(id);
+  return group != nullptr && !group->retired && !group->residents.empty() &&
+         std::ranges::all_of(group->residents, [&](TaskId task) { return impl_->Find(task)->cancelled; });
+}
+
+absl::Duration RequestScheduler::LeastTimeInFlight(GroupId id) const {
+  const ScheduledGroup* group = impl_->FindGroup(id);
+  double seconds = 0;
+  if (group == nullptr) return absl::ZeroDuration();
+  for (const StepInFlight& step : group->in_flight) seconds += Impl::LeastSeconds(*group, step.shape, step.flops);
+  return absl::Seconds(seconds);
+}
+
+void RequestScheduler::Retire(GroupId id) {
+  ScheduledGroup* group = impl_->FindGroup(id);
+  if (group == nullptr || !group->ready) return;
+  impl_->LetGo(*group);
+  group->retired = true;
+}
 
 void RequestScheduler::OnStarted(GroupId group, TaskId id) {
   ScheduledTask* task = impl_->Find(id);
@@ -203,7 +252,7 @@ void RequestScheduler::OnGroupReady(GroupId id, absl::Time) {
   ScheduledGroup* group = impl_->FindGroup(id);
   if (group == nullptr) return;
   group->ready = true;
-  group->draining = false;
+  group->draining = group->retired = false;
   group->apart.clear();
 }
 
@@ -211,7 +260,7 @@ std::vector<TaskId> RequestScheduler::OnGroupDied(GroupId id) {
   ScheduledGroup* group = impl_->FindGroup(id);
   if (group == nullptr) return {};
   impl_->LetGo(*group);
-  group->ready = false;
+  group->ready = group->retired = false;
   group->in_flight.clear();
   std::vector<TaskId> residents = std::exchange(group->residents, {});
   for (TaskId task : residents) {

@@ -87,6 +87,9 @@ struct GroupDescription {
   double memory_bytes = 0;  // of one rank beside the weights, at most ever; 0: not known, nothing is refused for it
   double free_bytes = 0;    // of one rank, for batches of several; 0: not known
   GroupShare share;
+  // Of all ranks together, which no group of its kind surpasses: what it may do for all that is known before its first
+  // step.
+  double most_flops_per_second = 2e15;
 };
 
 // What to tell a group's workers, in this order.
@@ -119,15 +122,23 @@ class RequestScheduler {
   // Each > 0; keys that are not named have 1. What was charged to a key before stays as it was.
   void SetWeights(const std::map<std::string, double>& weights);
 
+  // Of admission, as in SchedulerOptions.
+  void SetBounds(int64_t max_waiting, absl::Duration max_expected_wait);
+
   // Groups that the configuration promises but that are not up yet: admission counts on them.
   void AddGroup(const GroupDescription& group);
-  void RemoveGroup(GroupId group);  // not ready
+  void RemoveGroup(GroupId group);    // not ready
+  bool IsEmpty(GroupId group) const;  // no task is in its workers; one that is not known has none
   // As in GroupDescription.
   void SetMemory(GroupId group, double bytes);
   void SetFreeMemory(GroupId group, double bytes);
 
   // FAILED_PRECONDITION or INVALID_ARGUMENT where no group could ever run it, as Admit says it.
   absl::Status CheckFits(const ShapeClass& shape) const;
+
+  // What so many such images take a group at the least, one after another: by the fastest group of the model that has
+  // room for them, and by LearnedSpeed::LeastSecondsPerFlop. Zero where no group has.
+  absl::Duration LeastJobTime(const ShapeClass& shape, int32_t steps, int32_t tasks) const;
 
   // Decides at once, changes nothing but the ticket. Messages are fit for callers.
   Admission Admit(const std::string& key, const ShapeClass& shape, int32_t steps, int32_t tasks,
@@ -145,8 +156,19 @@ class RequestScheduler {
   std::vector<TaskId> TakeExpired(absl::Time now);
   // Waiting tasks that fit no group of their model since its memory is known, with the reason, forgotten now.
   std::vector<std::pair<TaskId, absl::Status>> TakeTooLarge();
-  // Running tasks that were ended by a plan because their deadline had passed, since the last call.
+  // Waiting tasks of the model, forgotten now.
+  std::vector<TaskId> TakeModel(const std::string& model);
+  // Running tasks that are to end because their deadline had passed at a plan or at EndOverdue, since the last call.
   std::vector<TaskId> TakeOverdue();
+
+  // Running tasks whose deadline has passed are to end with the next plan of their group.
+  void EndOverdue(absl::Time now);
+  // Whether the group works for nobody: it has tasks, and all of them are to end.
+  bool IsAbandoned(GroupId group) const;
+  // What its unanswered steps take together, at the least; zero where it has none.
+  absl::Duration LeastTimeInFlight(GroupId group) const;
+  // It gets no more plans until it is ready again: it is about to be ended with all that is in it.
+  void Retire(GroupId group);
 
   // Empty for a group that is not ready or has nothing to do; no more than `end` for one that has kMaxStepsInFlight
   // steps unanswered.

@@ -58,6 +58,7 @@ struct ScheduledGroup {
   LearnedSpeed speed;
   bool ready = false;
   bool draining = false;
+  bool retired = false;
   std::vector<TaskId> residents;  // in the order of their starts
   std::deque<StepInFlight> in_flight;
   std::optional<TaskId> holds;  // the waiting task for which it starts nothing else
@@ -114,11 +115,13 @@ class RequestScheduler::Impl {
   bool IsLargeForSmaller(const ScheduledGroup& group, const ShapeClass& shape) const;
   bool Suits(const ScheduledGroup& group, const ScheduledTask& task) const;
   double Seconds(const ScheduledGroup& group, const ScheduledTask& task) const;
+  static double LeastSeconds(const ScheduledGroup& group, const ShapeClass& shape, double flops);
   std::optional<TaskId> Pick(const ScheduledGroup& group, const ShapeClass* only) const;
   std::optional<TaskId> PickAmong(const ScheduledGroup& group,
                                   absl::FunctionRef<bool(const WaitingClass&)> class_passes) const;
   std::vector<TaskId> InPhase(const ScheduledGroup& group, TaskPhase phase) const;
   std::vector<TaskId> Batch(const ScheduledGroup& group) const;  // starting and active
+  void EndOverdue(const ScheduledGroup& group, absl::Time now);
   void EndLeaving(ScheduledGroup& group, absl::Time now, StepPlan& plan);
   void ResumeParked(ScheduledGroup& group);
   bool MayBeOvertaken(const ScheduledGroup& group, const ScheduledTask& task, double seconds) const;

@@ -36,13 +36,17 @@ double RequestScheduler::Impl::Seconds(const ScheduledGroup& group, const Schedu
   return task.RemainingFlops() * group.speed.SecondsPerFlop(task.spec.shape);
 }
 
+double RequestScheduler::Impl::LeastSeconds(const ScheduledGroup& group, const ShapeClass& shape, double flops) {
+  return flops * group.speed.LeastSecondsPerFlop(shape, 1 / group.description.most_flops_per_second);
+}
+
 bool RequestScheduler::Impl::Suits(const ScheduledGroup& group, const ScheduledTask& task) const {
   if (!IsLargeFor(group, task.spec.shape)) return true;
   const auto large = [&](const WaitingClass& of) { return IsLargeFor(group, of.shape); };
   const auto queue = waiting.find(group.description.model);
   const double here = Seconds(group, task);
   for (const auto& [id, other] : groups) {
-    if (!other.ready || other.draining || other.description.model != group.description.model ||
+    if (!other.ready || other.draining || other.retired || other.description.model != group.description.model ||
         other.description.ranks <= group.description.ranks || !Fits(other, task.spec.shape, 1)) {
       continue;
     }
@@ -104,15 +108,20 @@ std::vector<TaskId> RequestScheduler::Impl::Batch(const ScheduledGroup& group) c
   return found;
 }
 
-void RequestScheduler::Impl::EndLeaving(ScheduledGroup& group, absl::Time now, StepPlan& plan) {
+void RequestScheduler::Impl::EndOverdue(const ScheduledGroup& group, absl::Time now) {
   for (TaskId id : group.residents) {
     ScheduledTask& task = *Find(id);
-    if (task.phase == TaskPhase::kDecoding || task.phase == TaskPhase::kLeaving) continue;
-    if (!task.cancelled && task.spec.deadline && *task.spec.deadline <= now) {
-      task.cancelled = true;
-      overdue.push_back(id);
-    }
-    if (!task.cancelled) continue;
+    if (task.cancelled || !task.spec.deadline || *task.spec.deadline > now) continue;
+    task.cancelled = true;
+    overdue.push_back(id);
+  }
+}
+
+void RequestScheduler::Impl::EndLeaving(ScheduledGroup& group, absl::Time now, StepPlan& plan) {
+  EndOverdue(group, now);
+  for (TaskId id : group.residents) {
+    ScheduledTask& task = *Find(id);
+    if (task.phase == TaskPhase::kDecoding || task.phase == TaskPhase::kLeaving || !task.cancelled) continue;
     task.phase = TaskPhase::kLeaving;
     plan.end.push_back(id);
   }
@@ -255,7 +264,7 @@ void RequestScheduler::Impl::IssueStep(ScheduledGroup& group, StepPlan& plan) {
 StepPlan RequestScheduler::Next(GroupId id, absl::Time now) {
   StepPlan plan;
   ScheduledGroup* group = impl_->FindGroup(id);
-  if (group == nullptr || !group->ready) return plan;
+  if (group == nullptr || !group->ready || group->retired) return plan;
   impl_->EndLeaving(*group, now, plan);
   if (group->in_flight.size() >= kMaxStepsInFlight) return plan;
   impl_->FillBatch(*group, now, plan);

@@ -16,12 +16,32 @@ constexpr size_t kMaxSecretBytes = 512;
 }  // namespace
 
 CallGate::CallGate(std::unique_ptr<ApiKeys> keys, std::function<absl::Time()> now)
-    : keys_(std::move(keys)), now_(std::move(now)) {}
+    : now_(std::move(now)), keys_(std::move(keys)) {}
+
+void CallGate::SetKeys(std::unique_ptr<ApiKeys> keys) {
+  const std::lock_guard lock(mutex_);
+  keys_ = std::move(keys);
+}
+
+void CallGate::SetLimits(const RequestLimits& limits) {
+  const std::lock_guard lock(mutex_);
+  limits_ = limits;
+}
+
+RequestLimits CallGate::limits() const {
+  const std::lock_guard lock(mutex_);
+  return limits_;
+}
 
 absl::StatusOr<Caller> CallGate::Authenticate(const std::optional<std::string>& authorization) {
   Caller caller;
   caller.tenant = "anonymous";
-  if (keys_ == nullptr) return caller;
+  std::shared_ptr<ApiKeys> keys;
+  {
+    const std::lock_guard lock(mutex_);
+    keys = keys_;
+  }
+  if (keys == nullptr) return caller;
   if (!authorization.has_value()) {
     return WithErrorCode(
         absl::UnauthenticatedError("an API key is needed: send the header \"Authorization: Bearer KEY\""),
@@ -32,7 +52,7 @@ absl::StatusOr<Caller> CallGate::Authenticate(const std::optional<std::string>& 
   if (absl::StartsWithIgnoreCase(secret, kScheme)) {
     secret = absl::StripAsciiWhitespace(secret.substr(kScheme.size()));
     if (secret.size() <= kMaxSecretBytes) {
-      if (const std::optional<ApiKey> key = keys_->Find(secret)) {
+      if (const std::optional<ApiKey> key = keys->Find(secret)) {
         caller.tenant = key->name;
         caller.limits = key->limits;
         return caller;

@@ -1,4 +1,4 @@
-// Who may call, and how often: the same for every edge. Thread-safe.
+// Who may call, how often, and how much a request may ask for: the same for every edge. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/service/api_keys.h"
+#include "server/service/image_request.h"
 #include "server/service/job.h"
 
 namespace tessera {
@@ -20,6 +21,11 @@ class CallGate {
  public:
   // Without `keys` everybody is the tenant "anonymous", without limits.
   explicit CallGate(std::unique_ptr<ApiKeys> keys, std::function<absl::Time()> now = absl::Now);
+
+  // From the next call on.
+  void SetKeys(std::unique_ptr<ApiKeys> keys);
+  void SetLimits(const RequestLimits& limits);
+  RequestLimits limits() const;
 
   // The caller that "Bearer SECRET", the value of an Authorization header, stands for; UNAUTHENTICATED.
   absl::StatusOr<Caller> Authenticate(const std::optional<std::string>& authorization);
@@ -34,9 +40,11 @@ class CallGate {
     absl::Time filled = absl::InfinitePast();
   };
 
-  const std::unique_ptr<ApiKeys> keys_;
   const std::function<absl::Time()> now_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  std::shared_ptr<ApiKeys> keys_;
+  RequestLimits limits_;
   std::map<std::string, Bucket> buckets_;  // by tenant
 };
 

@@ -196,6 +196,7 @@ absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, abs
                                                 const RequestLimits& limits, uint64_t random_seed) {
   const absl::StatusOr<const ServedModel*> model = FindModel(request.model, models);
   if (!model.ok()) return model.status();
+  if (!(*model)->unreadable.ok()) return (*model)->unreadable;
   const ModelDescription& description = (*model)->description;
   if (request.generation.prompt.empty()) {
     return FieldError("prompt", " is empty; legal is a text of 1 to " + std::to_string(kMaxPromptBytes) + " bytes");

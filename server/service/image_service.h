@@ -31,6 +31,8 @@ struct ServedModel {
   ModelDescription description;
   absl::Time added = absl::UnixEpoch();
   bool ready = false;  // some group has it loaded and warm
+  // Why it cannot be read at present: then it has no description, and requests for it get this error. OK of others.
+  absl::Status unreadable;
 };
 
 inline constexpr std::array<absl::string_view, 7> kGroupStates = {"starting", "loading",    "certifying", "ready",

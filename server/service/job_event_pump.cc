@@ -9,7 +9,8 @@ namespace {
 // Whether `later` makes `earlier` worthless to somebody who has seen neither.
 bool Overtakes(const JobEvent& later, const JobEvent& earlier) {
   if (later.index() != earlier.index()) return false;
-  if (std::holds_alternative<QueuedEvent>(later) || std::holds_alternative<StepEvent>(later)) return true;
+  if (std::holds_alternative<QueuedEvent>(later)) return true;
+  if (const auto* step = std::get_if<StepEvent>(&later)) return step->image == std::get<StepEvent>(earlier).image;
   const auto* preview = std::get_if<PreviewEvent>(&later);
   return preview != nullptr && preview->image == std::get<PreviewEvent>(earlier).image;
 }

@@ -125,6 +125,24 @@ TEST(JobEventPumpTest, ASlowSinkMissesWhatWasOvertakenAndNothingElse) {
   EXPECT_EQ(service.watches_ended, 1);
 }
 
+TEST(JobEventPumpTest, AStepOfOneImageDoesNotOvertakeThoseOfAnother) {
+  ScriptedService service;
+  Sink sink;
+  {
+    TaskPool pool(2);
+    auto pump = JobEventPump::Start(service, pool, {}, "job", [&](const JobEvent& event) { sink(event); });
+    ASSERT_TRUE(pump.ok()) << pump.status();
+    service.tell(StartedEvent{});
+    sink.WaitFor(1);
+    for (int step = 1; step <= 3; ++step) {
+      for (int image = 0; image < 3; ++image) service.tell(StepEvent{.image = image, .step = step});
+    }
+    service.tell(EndedEvent{});
+    sink.Open();
+  }
+  EXPECT_THAT(sink.WaitFor(5), ElementsAre("started", "step 0.3", "step 1.3", "step 2.3", "ended"));
+}
+
 TEST(JobEventPumpTest, NothingIsToldAfterStop) {
   ScriptedService service;
   Sink sink;

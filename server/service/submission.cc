@@ -15,8 +15,8 @@ absl::Status CheckIdempotencyKey(const std::string& key) {
                                                     kMaxIdempotencyKeyBytes, " printable ASCII characters"));
 }
 
-absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& gate, const RequestLimits& limits,
-                                             const Caller& caller, const ImageRequest& request,
+absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& gate, const Caller& caller,
+                                             const ImageRequest& request,
                                              const std::optional<std::string>& idempotency_key) {
   std::optional<IdempotencyKey> idempotency;
   if (idempotency_key.has_value()) {
@@ -28,7 +28,7 @@ absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& ga
     if (known->has_value()) return **std::move(known);
   }
   const std::vector<ServedModel> models = service.ListModels();
-  const absl::StatusOr<JobRequest> job = ValidateImageRequest(request, models, limits, RandomSeed());
+  const absl::StatusOr<JobRequest> job = ValidateImageRequest(request, models, gate.limits(), RandomSeed());
   if (!job.ok()) return job.status();
   absl::Status counted = gate.CountSubmission(caller);
   if (!counted.ok()) {

@@ -19,8 +19,8 @@ absl::Status CheckIdempotencyKey(const std::string& key);
 
 // `idempotency_key`, where there is one, is checked. What was accepted under it before is given back, whatever bounds
 // have been reached since, and counts against none.
-absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& gate, const RequestLimits& limits,
-                                             const Caller& caller, const ImageRequest& request,
+absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& gate, const Caller& caller,
+                                             const ImageRequest& request,
                                              const std::optional<std::string>& idempotency_key);
 
 }  // namespace tessera

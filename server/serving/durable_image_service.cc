@@ -11,8 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/steady_time.h"
 #include "server/digest.h"
+#include "server/generation_request.h"
 #include "server/jobs/clock.h"
 #include "server/jobs/job_store.h"
+#include "server/last_output.h"
 #include "server/private_files.h"
 #include "server/scheduling/cost_model.h"
 #include "server/service/task_pool.h"
@@ -26,19 +28,8 @@ namespace tessera {
 namespace {
 
 constexpr int kPoolThreads = 4;
-constexpr int32_t kMaxRows = 8;  // of one batch
 constexpr absl::Duration kStorePatience = absl::Seconds(2);
-constexpr absl::Duration kDescribePatience = absl::Seconds(60);
 constexpr absl::Duration kProbePatience = absl::Seconds(60);
-
-absl::StatusOr<ModelDescription> Describe(const std::string& folder, const WorkerGroupOptions& options) {
-  absl::StatusOr<std::unique_ptr<WorkerGroup>> group = WorkerGroup::Start(options);
-  if (!group.ok()) return group.status();
-  if (absl::Status connected = (*group)->Connect(kDescribePatience); !connected.ok()) return connected;
-  absl::StatusOr<ModelDescription> description = (*group)->Describe(folder);
-  if (description.ok()) (*group)->Shutdown().IgnoreError();
-  return description;
-}
 
 // Of a folder that exists.
 std::string OwnerOf(const std::string& data_folder) {
@@ -79,81 +70,22 @@ DurableImageService::DurableImageService(const DurableServiceOptions& options)
     : options_(options),
       files_(options.data_folder + "/images"),
       started_(clock_.Now()),
-      scheduler_({.max_waiting = options.max_queued_jobs, .max_expected_wait = options.max_expected_wait}),
+      limits_(options.limits),
+      scheduler_(
+          {.max_waiting = options.limits.max_queued_jobs, .max_expected_wait = options.limits.max_expected_wait}),
       trace_(options.trace) {}
 
 DurableImageService::~DurableImageService() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
+    if (describing_ != nullptr) describing_->Kill();
     changed_.notify_all();
   }
+  if (group_watch_.joinable()) group_watch_.join();
   for (const std::unique_ptr<GroupRunner>& runner : runners_) runner->Stop();
   if (housekeeper_.joinable()) housekeeper_.join();
   pool_.reset();  // finishes what is decoded
-}
-
-absl::Status DurableImageService::AddGroups() {
-  int64_t replicas = 0;
-  for (const ServedGroupOptions& group : options_.groups) replicas += group.count;
-  std::map<std::string, ModelDescription> described;  // by folder
-  std::vector<GroupDescription> descriptions;
-  for (const ServedGroupOptions& group : options_.groups) {
-    if (!described.contains(group.load.model)) {
-      absl::StatusOr<ModelDescription> description =
-          Describe(group.load.model, {.progress = options_.progress, .owner = owner_});
-      if (!description.ok()) {
-        return absl::Status(description.status().code(),
-                            absl::StrCat("model ", group.name, ": ", std::string(description.status().message())));
-      }
-      described[group.load.model] = *std::move(description);
-    }
-    const ModelDescription& description = described.at(group.load.model);
-    const absl::StatusOr<Layout> layout = ChooseLayout(group.layout, LayoutModelOf(description, group.load.dtype));
-    if (!layout.ok()) {
-      return absl::Status(layout.status().code(),
-                          absl::StrCat("model ", group.name, ": ", std::string(layout.status().message())));
-    }
-    if (FindServed(group.name) == nullptr) {
-      models_.push_back({.id = group.name,
-                         .aliases = group.aliases,
-                         .answers_to_openai_names = options_.openai_names && models_.empty(),
-                         .description = description,
-                         .added = started_});
-      scheduler_.SetModel(group.name, CostOf(description, static_cast<int32_t>(ElementBytes(group.load.dtype))));
-    }
-    GroupRunnerOptions runner = {.model_name = group.name,
-                                 .model = description,
-                                 .load = group.load,
-                                 .layout = *layout,
-                                 .certify = options_.certify,
-                                 .certificates = options_.data_folder + "/certificates",
-                                 .records = RecordsFolder(),
-                                 .owner = owner_,
-                                 .first_back_off = options_.first_back_off,
-                                 .progress = options_.progress,
-                                 .at_point = options_.at_point,
-                                 .trace = options_.trace};
-    if (runner.load.threads == 0) {
-      runner.load.threads = std::max<int32_t>(
-          1, static_cast<int32_t>(std::thread::hardware_concurrency() / std::max<int64_t>(replicas, 1)));
-    }
-    for (int64_t replica = 0; replica < group.count; ++replica) {
-      runner.id = static_cast<GroupId>(groups_.size()) + 1;
-      runner.name = absl::StrCat(group.name, "-", groups_.size());
-      groups_.push_back(runner);
-      const MeshShape& mesh = layout->mesh;
-      descriptions.push_back(
-          {.id = runner.id,
-           .model = group.name,
-           .ranks = layout->ranks(),
-           .max_rows = kMaxRows,
-           .share = {.sequence = mesh.ring * mesh.ulysses, .tensor = mesh.tensor, .cfg = mesh.cfg, .pipe = mesh.pipe}});
-    }
-  }
-  ShareMemory(descriptions);
-  for (const GroupDescription& group : descriptions) scheduler_.AddGroup(group);
-  return absl::OkStatus();
 }
 
 absl::Status DurableImageService::Open() {
@@ -182,9 +114,14 @@ absl::Status DurableImageService::Open() {
       orphans;  // of models that are no longer served or have too little room
   const absl::StatusOr<Recovery> recovery = store_->Recover([&](const QueuedTask& queued) {
     const JobRequest& request = *queued.request;
-    const ServedModel* model = FindServed(request.model);
+    const std::shared_ptr<const ServedModel> model = FindServed(request.model);
+    if (model != nullptr && !model->unreadable.ok()) {
+      auto kept = std::make_shared<const JobRequest>(request);
+      kept_tasks_.emplace(model->id, KeptTask{queued, kept})->second.task.request = kept.get();
+      return;
+    }
     const absl::Status fits = model == nullptr
-                                  ? absl::FailedPreconditionError("the model is no longer served")
+                                  ? NotServed()
                                   : scheduler_.CheckFits(ShapeOf(model->id, model->description, request.parameters));
     if (fits.ok()) {
       Enqueue(queued, /*ticket=*/0);
@@ -201,11 +138,12 @@ absl::Status DurableImageService::Open() {
   options_.log(absl::StrCat("recovered ", recovery->queued, " queued images, of which ", recovery->given_back,
                             " were running; ", recovery->damaged, " were damaged"));
   pool_ = std::make_unique<TaskPool>(kPoolThreads);
-  GroupOwner& owner = *this;
-  for (const GroupRunnerOptions& group : groups_) {
-    runners_.push_back(std::make_unique<GroupRunner>(group, owner, options_.log));
+  {
+    const std::lock_guard lock(mutex_);
+    StartRunners();
   }
   housekeeper_ = std::thread([this] { KeepHouse(); });
+  group_watch_ = std::thread([this] { WatchGroups(); });
   return absl::OkStatus();
 }
 
@@ -218,22 +156,27 @@ void DurableImageService::RemoveLeftovers() const {
   });
 }
 
-const ServedModel* DurableImageService::FindServed(const std::string& id) const {
-  const auto found = std::ranges::find(models_, id, &ServedModel::id);
-  return found == models_.end() ? nullptr : &*found;
+std::shared_ptr<const ServedModel> DurableImageService::FindServed(const std::string& id) const {
+  const auto found = std::ranges::find_if(models_, [&](const auto& model) { return model->id == id; });
+  return found == models_.end() ? nullptr : *found;
 }
 
 void DurableImageService::Enqueue(const QueuedTask& queued, uint64_t ticket) {
   const JobRequest& request = *queued.request;
-  const SchedulerTask plan = {
-      .id = queued.id,
-      .key = queued.tenant,
-      .shape = ShapeOf(request.model, FindServed(request.model)->description, request.parameters),
-      .steps = request.parameters.steps,
-      .priority = request.priority,
-      .enqueued = queued.created,
-      .deadline = queued.deadline,
-      .alone = queued.blame.alone};
+  const std::shared_ptr<const ServedModel> model = FindServed(request.model);
+  if (model == nullptr || !model->unreadable.ok()) {  // since the job was admitted
+    scheduler_.Release(ticket);
+    pool_->Post([this, task = queued.id] { FailWaiting(task, NotServed()); });
+    return;
+  }
+  const SchedulerTask plan = {.id = queued.id,
+                              .key = queued.tenant,
+                              .shape = ShapeOf(request.model, model->description, request.parameters),
+                              .steps = request.parameters.steps,
+                              .priority = request.priority,
+                              .enqueued = queued.created,
+                              .deadline = queued.deadline,
+                              .alone = queued.blame.alone};
   trace_.OnQueued(live_.Add(queued, plan).image, queued.created);
   scheduler_.Enqueue(plan, Now(), ticket).IgnoreError();  // ids are never used twice
 }
@@ -284,6 +227,10 @@ Job DurableImageService::JobOf(const JobRecord& stored) {
     for (const std::string& warning : origin.warnings) {
       if (std::ranges::find(job.warnings, warning) == job.warnings.end()) job.warnings.push_back(warning);
     }
+  }
+  if (const auto model = FindServed(record.request.model); model != nullptr) {
+    std::vector<std::string> warnings = SizeWarnings(record.request.parameters, model->description);
+    job.warnings.insert(job.warnings.begin(), warnings.begin(), warnings.end());
   }
   if (job.state != JobState::kQueued) job.queue_position.reset();
   return job;
@@ -364,22 +311,40 @@ absl::StatusOr<ImageBytes> DurableImageService::ReadImage(const Caller& caller, 
 }
 
 std::vector<ServedModel> DurableImageService::ListModels() {
-  std::vector<ServedModel> models = models_;
-  for (ServedModel& model : models) model.ready = IsReady(model);
+  const std::lock_guard lock(mutex_);
+  std::vector<ServedModel> models;
+  for (const auto& model : models_) {
+    models.push_back(*model);
+    models.back().answers_to_openai_names = options_.openai_names && models.size() == 1;
+    models.back().ready = IsReady(*model);
+  }
   return models;
 }
 
 bool DurableImageService::IsReady(const ServedModel& model) const {
   for (size_t i = 0; i < runners_.size(); ++i) {
-    if (groups_[i].model_name == model.id && runners_[i]->is_ready()) return true;
+    if (groups_[i].model_name == model.id && !replicas_[i].leaving && runners_[i]->is_ready()) return true;
   }
   return false;
 }
 
 ServerInfo DurableImageService::Info() {
   ServerInfo info = {.version = TESSERA_VERSION, .started = started_};
-  for (const std::unique_ptr<GroupRunner>& runner : runners_) info.groups.push_back(runner->Info());
   const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < runners_.size(); ++i) {
+    if (!replicas_[i].ended) info.groups.push_back(runners_[i]->Info());
+  }
+  for (const Unreadable& group : unreadable_) {
+    for (int64_t replica = 0; replica < group.options.count; ++replica) {
+      info.groups.push_back({.name = absl::StrCat(group.options.name, "-", group.number + replica),
+                             .model = group.options.name,
+                             .dtype = group.options.load.dtype,
+                             .devices = {group.options.load.device},
+                             .state = "refused",
+                             .reason = WithoutLastOutput(group.reason.message()),
+                             .certificate = "not needed"});
+    }
+  }
   info.queued_jobs = scheduler_.waiting();
   info.running_jobs = RunningJobs();
   info.unstored_images = static_cast<int64_t>(unstored_.size());
@@ -396,15 +361,23 @@ absl::Status DurableImageService::Ready() {
   if (draining_) return absl::UnavailableError("the server is ending");
   if (absl::Status storage = StorageErrorForCaller(store_->trouble().state); !storage.ok()) return storage;
   if (options_.ready_when_durable) return absl::OkStatus();
-  for (const ServedModel& model : models_) {
-    if (!IsReady(model)) return absl::UnavailableError(absl::StrCat("no group of model ", model.id, " is ready"));
+  const std::lock_guard lock(mutex_);
+  for (const auto& model : models_) {
+    if (!IsReady(*model)) return absl::UnavailableError(absl::StrCat("no group of model ", model->id, " is ready"));
   }
   return absl::OkStatus();
 }
 
 absl::Status DurableImageService::Probe() {
   const absl::Duration deadline = SteadyNow() + kProbePatience;
-  for (const std::unique_ptr<GroupRunner>& runner : runners_) {
+  std::vector<GroupRunner*> runners;
+  {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < runners_.size(); ++i) {
+      if (!replicas_[i].leaving) runners.push_back(runners_[i].get());
+    }
+  }
+  for (GroupRunner* runner : runners) {
     if (absl::Status answered = runner->Probe(deadline - SteadyNow()); !answered.ok()) return answered;
   }
   return absl::OkStatus();

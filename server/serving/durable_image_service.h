@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,7 +34,9 @@ namespace tessera {
 
 // count equal replicas.
 struct ServedGroupOptions {
-  std::string name;                  // of the model, as requests call it
+  std::string name;  // of the model, as requests call it
+  // Where the folder of the model is now, as `load` has it; null: where `load` says. Asked whenever it is looked for.
+  std::function<absl::StatusOr<std::string>()> find_model = nullptr;
   std::vector<std::string> aliases;  // what they may call it too
   LoadParameters load;               // with the model's folder; threads are those of all ranks together, 0: its share
   std::vector<std::string> devices;  // one a rank where there are several
@@ -47,16 +50,25 @@ struct HostMemory {
   double available = 0;  // of it, now
 };
 
+// Of what is accepted; what was accepted before is made whatever they become.
+struct ServiceLimits {
+  int64_t max_queued_jobs = 10000;
+  absl::Duration max_expected_wait = absl::ZeroDuration();  // until a new job would start; zero: no bound
+  absl::Duration max_job_time = absl::ZeroDuration();       // predicted, of one job on one group; zero: no bound
+
+  bool operator==(const ServiceLimits&) const = default;
+};
+
 struct DurableServiceOptions {
   std::string data_folder;  // made if need be
   std::vector<ServedGroupOptions> groups;
   CertifyPolicy certify = CertifyPolicy::kAuto;
-  bool ready_when_durable = false;  // ready while jobs can be accepted, warm groups or not
+  bool may_start_without_models = false;  // where none of them can be read at present
+  bool ready_when_durable = false;        // ready while jobs can be accepted, warm groups or not
   absl::Duration retention = absl::Hours(24);
   int64_t retention_bytes = 0;  // of the images of ended jobs; the oldest jobs go first; 0: no bound
-  int64_t max_queued_jobs = 10000;
-  absl::Duration max_expected_wait = absl::ZeroDuration();  // until a new job would start; zero: no bound
-  absl::Duration first_back_off = absl::Seconds(1);         // before a group that died starts again; it doubles
+  ServiceLimits limits;
+  absl::Duration first_back_off = absl::Seconds(1);  // before a group that died starts again; it doubles
   ProgressBounds progress;
   std::string vfs;                 // SQLite's name of the job store's file layer; empty: the system's own
   ResultFiles* results = nullptr;  // in place of files in data_folder; outlives the service
@@ -70,8 +82,9 @@ struct DurableServiceOptions {
 
 class DurableImageService final : public ImageService, private GroupOwner {
  public:
-  // Describes every model, opens the job store, and lets the groups start on threads of their own. Errors: models that
-  // cannot be read, layouts that cannot be, a data folder that cannot be used or is another process's.
+  // Describes every model, opens the job store, and lets the groups start on threads of their own. A model that cannot
+  // be read, or a layout that cannot be, is tried again later, as long as there is another one. Errors: there is none,
+  // a data folder that cannot be used or is another process's.
   static absl::StatusOr<std::unique_ptr<DurableImageService>> Start(const DurableServiceOptions& options);
   ~DurableImageService() override;  // kills the groups; what runs is queued again by the next process
 
@@ -95,6 +108,13 @@ class DurableImageService final : public ImageService, private GroupOwner {
   // Of the work while several keys want some, by tenant; one that is not named has 1.
   void SetShares(const std::map<std::string, double>& shares);
 
+  // For jobs from now on.
+  void SetLimits(const ServiceLimits& limits);
+
+  // Serves these groups from now on; returns before it does. Those that are served already go on, and try at once where
+  // they could not start. Others finish what runs in them and end; what waits for a model that is gone fails.
+  void SetGroups(const std::vector<ServedGroupOptions>& groups);
+
   // Accepts no more jobs, and lets those that run end until `patience` is over; the others are given back to the queue.
   void Drain(absl::Duration patience);
 
@@ -108,7 +128,34 @@ class DurableImageService final : public ImageService, private GroupOwner {
     JobStarted started;
     Layout layout;
     LoadParameters load;
-    const ServedModel* model = nullptr;
+    std::shared_ptr<const ServedModel> model;
+  };
+
+  // One replica of a group that was installed. It stays here when it has ended.
+  struct Replica {
+    ServedGroupOptions options;
+    GroupDescription description;
+    std::shared_ptr<const ServedModel> model;
+    bool refused = false;  // the scheduler does not know it
+    bool leaving = false;  // it starts nothing more
+    bool ended = false;
+  };
+  // What is needed to start a group.
+  struct Described {
+    ServedGroupOptions options;  // with the model's folder
+    ModelDescription model;
+    Layout layout;
+  };
+  // Groups that cannot be installed at present.
+  struct Unreadable {
+    ServedGroupOptions options;
+    size_t number = 0;  // of the first replica, in its name
+    absl::Status reason;
+    absl::Duration pause, next;  // of the steady clock
+  };
+  struct KeptTask {
+    QueuedTask task;
+    std::shared_ptr<const JobRequest> request;
   };
 
   explicit DurableImageService(const DurableServiceOptions& options);
@@ -116,7 +163,7 @@ class DurableImageService final : public ImageService, private GroupOwner {
 
   // GroupOwner.
   void OnReady(GroupId group, const std::optional<DeviceRoom>& room) override;
-  void OnDied(GroupId group, const absl::Status& reason, bool guard) override;
+  void OnDied(GroupId group, const absl::Status& reason, bool blameless) override;
   void OnRefused(GroupId group) override;
   StepPlan Next(GroupId group) override;
   void WaitForWork(GroupId group, absl::Duration patience) override;
@@ -131,28 +178,54 @@ class DurableImageService final : public ImageService, private GroupOwner {
   void OnEnded(GroupId group, TaskId task) override;
 
   absl::Time Now() const { return store_->Now(); }
+
+  // served_groups.cc
+  // Of the groups of the options, before there is anything else.
   absl::Status AddGroups();
+  // Asks the model's files, with a worker of its own.
+  absl::StatusOr<Described> DescribeGroup(const ServedGroupOptions& group);
+  absl::StatusOr<ModelDescription> DescribeModel(const std::string& folder);
+  // With the lock, as the next ones.
+  void Install(const Described& group, size_t number, int64_t replicas);  // of all groups, which share the threads
+  void ShowReadable(const Described& group);
+  void ShowUnreadable(const Unreadable& group);
+  void LogRefused(const std::string& model, size_t number, const absl::Status& reason) const;
+  void StartRunners();
+  void PutModel(ServedModel model);
+
+  // group_changes.cc
+  // On a thread of its own: brings the groups to what is wanted, and tries again what could not be read.
+  void WatchGroups();
+  void TakeGroups(const std::vector<ServedGroupOptions>& groups);  // with the lock, as the next one
+  std::vector<TaskId> TakeUnserved();
+  void EnqueueKept(const std::string& model);
+  void TryUnreadable();
+  void EndLeaving();
+  void FailUnserved(const std::vector<TaskId>& tasks);
   std::string RecordsFolder() const { return options_.data_folder + "/workers"; }
   // What workers of servers before have left that were killed with them.
   void RemoveLeftovers() const;
   // Shares the machine's memory among the groups that are on its CPU.
-  void ShareMemory(std::vector<GroupDescription>& groups) const;
+  void ShareMemory();
   // The ranks of all groups that are on one of this group's devices: the most of them.
   int64_t RanksBeside(const GroupRunnerOptions& group) const;
   void Enqueue(const QueuedTask& queued, uint64_t ticket);
-  static absl::Status Draining();  // what callers are told who come too late
+  static absl::Status Draining();   // what callers are told who come too late
+  static absl::Status NotServed();  // of a job that waits for a model that is gone
   absl::StatusOr<Submitted> Accept(const Caller& caller, const JobRequest& request,
                                    const std::optional<IdempotencyKey>& idempotency);
   // Whether a new job may be kept: the scheduler's ticket for it.
   absl::StatusOr<uint64_t> Admit(const Caller& caller, const JobRequest& request);
+  // INVALID_ARGUMENT where it would take a group longer than a job may.
+  absl::Status CheckJobTime(const JobRequest& request, const ServedModel& model) const;
   absl::StatusOr<Submitted> Keep(const Caller& caller, const JobRequest& request,
                                  const std::optional<IdempotencyKey>& idempotency, uint64_t ticket);
   void Changed() {
     ++generation_;
     changed_.notify_all();
   }
-  const ServedModel* FindServed(const std::string& id) const;
-  bool IsReady(const ServedModel& model) const;                   // a group of it is
+  std::shared_ptr<const ServedModel> FindServed(const std::string& id) const;  // with the lock
+  bool IsReady(const ServedModel& model) const;                                // a group of it is
   std::optional<absl::Duration> ExpectedWait(TaskId task) const;  // absent also while no group of its model is ready
   Job JobOf(const JobRecord& record);
   // The record with what the store could not keep.
@@ -180,6 +253,10 @@ class DurableImageService final : public ImageService, private GroupOwner {
   void LogFailure(const LiveTask& task, const std::string& outcome, const absl::Status& error) const;
   void GiveUp(const std::vector<TaskId>& tasks, const absl::Status& reason, bool blame);
   void TellQueuePositions();
+  // With the lock, as the next one. Those that the scheduler ended because their deadline had passed while they ran.
+  void FailOverdue();
+  // Groups that work for nobody and would do so for longer than their workers take to start are started again.
+  void ReplaceAbandoned();
   void KeepHouse();
 
   const DurableServiceOptions options_;
@@ -188,8 +265,6 @@ class DurableImageService final : public ImageService, private GroupOwner {
   const absl::Time started_;
   std::string owner_;  // of workers: names the data folder, also where others have folders of that path
   std::unique_ptr<JobStore> store_;
-  std::vector<ServedModel> models_;
-  std::vector<GroupRunnerOptions> groups_;  // group i has id i + 1
   ServiceMetrics metrics_;
   std::unique_ptr<TaskPool> pool_;
 
@@ -197,6 +272,17 @@ class DurableImageService final : public ImageService, private GroupOwner {
   std::recursive_mutex mutex_;
   std::condition_variable_any changed_;
   // Guarded by mutex_.
+  std::vector<std::shared_ptr<const ServedModel>> models_;
+  // Group i has id i + 1; nothing is ever taken out of these three.
+  std::deque<GroupRunnerOptions> groups_;
+  std::deque<Replica> replicas_;
+  std::deque<std::unique_ptr<GroupRunner>> runners_;
+  std::vector<Unreadable> unreadable_;
+  std::multimap<std::string, KeptTask> kept_tasks_;  // by model, until it can be read
+  std::optional<std::vector<ServedGroupOptions>> wanted_groups_;
+  std::shared_ptr<WorkerGroup> describing_;
+  size_t next_number_ = 0;
+  ServiceLimits limits_;
   RequestScheduler scheduler_;
   LiveJobs live_;
   QueueTrace trace_;
@@ -214,8 +300,7 @@ class DurableImageService final : public ImageService, private GroupOwner {
 
   std::atomic<bool> draining_ = false;         // changed under mutex_
   std::atomic<int64_t> writes_under_way_ = 0;  // of Persist, those that are tried again and again included
-  std::vector<std::unique_ptr<GroupRunner>> runners_;
-  std::thread housekeeper_;
+  std::thread housekeeper_, group_watch_;
 };
 
 }  // namespace tessera

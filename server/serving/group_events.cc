@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/image_metadata.h"
+#include "server/last_output.h"
 #include "server/serving/durable_image_service.h"
 #include "server/serving/storage_error.h"
 
@@ -33,22 +34,27 @@ bool IsOnHost(const GroupRunnerOptions& group) { return DeviceOf(group, 0) == "c
 }  // namespace
 
 // Other processes may end and other groups rest: a single image may count on all that their weights leave.
-void DurableImageService::ShareMemory(std::vector<GroupDescription>& groups) const {
+void DurableImageService::ShareMemory() {
   if (!options_.host_memory) return;
   double room = options_.host_memory().total;
-  for (const GroupRunnerOptions& group : groups_) {
-    if (!IsOnHost(group) || group.load.stream_blocks) continue;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const GroupRunnerOptions& group = groups_[i];
+    if (replicas_[i].ended || !IsOnHost(group) || group.load.stream_blocks) continue;
     room -= static_cast<double>(WeightBytes(group.model, group.load.dtype));
   }
   if (room <= 0) return;  // loading will say so
-  for (size_t i = 0; i < groups.size(); ++i) {
-    if (IsOnHost(groups_[i])) groups[i].memory_bytes = room / groups[i].ranks;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    if (!IsOnHost(groups_[i])) continue;
+    replicas_[i].description.memory_bytes = room / replicas_[i].description.ranks;
+    scheduler_.SetMemory(groups_[i].id, replicas_[i].description.memory_bytes);
   }
 }
 
 int64_t DurableImageService::RanksBeside(const GroupRunnerOptions& group) const {
   std::map<std::string, int64_t> ranks;
-  for (const GroupRunnerOptions& other : groups_) {
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    if (replicas_[i].ended) continue;
+    const GroupRunnerOptions& other = groups_[i];
     for (int rank = 0; rank < other.layout.ranks(); ++rank) ++ranks[DeviceOf(other, rank)];
   }
   int64_t most = 1;
@@ -59,6 +65,8 @@ int64_t DurableImageService::RanksBeside(const GroupRunnerOptions& group) const 
 void DurableImageService::OnReady(GroupId id, const std::optional<DeviceRoom>& room) {
   const std::lock_guard lock(mutex_);
   const GroupRunnerOptions& group = groups_[static_cast<size_t>(id - 1)];
+  Replica& replica = replicas_[static_cast<size_t>(id - 1)];
+  if (std::exchange(replica.refused, false)) scheduler_.AddGroup(replica.description);
   const auto ranks = static_cast<double>(RanksBeside(group));
   if (options_.host_memory && IsOnHost(group)) {
     scheduler_.SetFreeMemory(id, options_.host_memory().available / ranks);
@@ -67,11 +75,11 @@ void DurableImageService::OnReady(GroupId id, const std::optional<DeviceRoom>& r
     scheduler_.SetFreeMemory(id, static_cast<double>(room->free) / ranks);
   }
   scheduler_.OnGroupReady(id, Now());
-  if (draining_) scheduler_.Drain(id);
+  if (draining_ || replica.leaving) scheduler_.Drain(id);
   Changed();
 }
 
-void DurableImageService::OnDied(GroupId group, const absl::Status& reason, bool guard) {
+void DurableImageService::OnDied(GroupId group, const absl::Status& reason, bool blameless) {
   std::vector<TaskId> tasks, told;
   bool ending = false;
   {
@@ -84,7 +92,7 @@ void DurableImageService::OnDied(GroupId group, const absl::Status& reason, bool
       if (is_new) told.push_back(id);
     }
   }
-  GiveUp(tasks, reason, /*blame=*/!guard && !ending);
+  GiveUp(tasks, reason, /*blame=*/!blameless && !ending);
   const std::lock_guard lock(mutex_);
   for (const TaskId id : told) unstored_.erase(id);
   for (const TaskId id : tasks) {
@@ -94,9 +102,10 @@ void DurableImageService::OnDied(GroupId group, const absl::Status& reason, bool
   Changed();
 }
 
-// What waits for it alone stays in the queue: it can be made once the configuration is mended.
+// What waits for it alone stays in the queue: it can be made once the group can start.
 void DurableImageService::OnRefused(GroupId group) {
   const std::lock_guard lock(mutex_);
+  replicas_[static_cast<size_t>(group - 1)].refused = true;
   scheduler_.RemoveGroup(group);
 }
 
@@ -108,7 +117,11 @@ void DurableImageService::GiveUp(const std::vector<TaskId>& tasks, const absl::S
     const std::lock_guard lock(mutex_);
     for (const TaskId id : tasks) {
       LiveTask* task = live_.Find(id);
-      if (task == nullptr || task->decoded) continue;
+      if (task == nullptr || task->decoded || task->overdue) continue;
+      if (task->cancelled) {
+        Forget(id, "cancelled");
+        continue;
+      }
       task->again = true;
       task->steps_done = task->previews = 0;
       if (!task->attempt.has_value()) continue;
@@ -120,7 +133,7 @@ void DurableImageService::GiveUp(const std::vector<TaskId>& tasks, const absl::S
   std::vector<Verdict> verdicts;
   const absl::Status kept = Persist(judged_tasks, [&] {
     if (!blame) return store_->GiveBack(attempts);
-    absl::StatusOr<std::vector<Verdict>> judged = store_->GroupDied(attempts, std::string(reason.message()));
+    absl::StatusOr<std::vector<Verdict>> judged = store_->GroupDied(attempts, WithoutLastOutput(reason.message()));
     if (!judged.ok()) return judged.status();
     verdicts = *std::move(judged);
     return absl::OkStatus();
@@ -144,13 +157,7 @@ StepPlan DurableImageService::Next(GroupId group) {
   const std::lock_guard lock(mutex_);
   planned_[group] = generation_;
   StepPlan plan = scheduler_.Next(group, Now());
-  for (const TaskId id : scheduler_.TakeOverdue()) {
-    const LiveTask* task = live_.Find(id);
-    if (task == nullptr || !task->attempt.has_value()) continue;
-    pool_->Post([this, attempt = *task->attempt] {
-      FailTask(attempt, absl::DeadlineExceededError("the deadline of the job passed while it ran"));
-    });
-  }
+  FailOverdue();
   return plan;
 }
 
@@ -247,7 +254,7 @@ void DurableImageService::OnDecoded(GroupId group, TaskId id, Image image, const
                                                       .started = started,
                                                       .layout = runners_[static_cast<size_t>(group - 1)]->layout(),
                                                       .load = runner.load,
-                                                      .model = FindServed(runner.model_name)});
+                                                      .model = replicas_[static_cast<size_t>(group - 1)].model});
   pool_->Post([this, finished] {
     const TaskId stored = finished->attempt.task;
     Finish(std::move(*finished));
@@ -350,8 +357,8 @@ void DurableImageService::OnFailed(GroupId, TaskId id, const absl::Status& error
     if (attempt.has_value()) unstored_.emplace(id, false);
   }
   if (!attempt.has_value()) return;
-  pool_->Post([this, attempt = *attempt, error] {
-    FailTask(attempt, error);
+  pool_->Post([this, attempt = *attempt, told = absl::Status(error.code(), WithoutLastOutput(error.message()))] {
+    FailTask(attempt, told);
     const std::lock_guard done(mutex_);
     unstored_.erase(attempt.task);
     changed_.notify_all();

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/steady_time.h"
 #include "server/serving/group_runner.h"
 #include "server/worker_process.h"
 
@@ -86,12 +87,17 @@ absl::Status GroupRunner::Open() {
     Use(nullptr).IgnoreError();
   }
   SetState("loading");
+  const absl::Duration began = SteadyNow();
   const absl::StatusOr<std::shared_ptr<WorkerGroup>> group = OpenGroup(ServingOptions());
   if (!group.ok()) return group.status();
   const absl::StatusOr<Loaded> loaded = (*group)->Load(options_.load);
   if (!loaded.ok()) return loaded.status();
   room_ = loaded->room;
   if (absl::Status warm = WarmUp(); !warm.ok()) return warm;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    reload_time_ = SteadyNow() - began;
+  }
   KeepRecord(/*loaded=*/true);
   return absl::OkStatus();
 }

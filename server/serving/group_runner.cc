@@ -5,12 +5,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/steady_time.h"
+#include "server/last_output.h"
 
 namespace tessera {
 namespace {
 
 // A group that has made an image, or stood ready for so long, starts again at once when it dies.
 constexpr absl::Duration kHealthy = absl::Minutes(5);
+// Starts that fail because a worker dies or hangs, in a row, until the group takes no more jobs.
+constexpr int kUnluckyStarts = 3;
+
+// Whether somebody has to change something before it can start: its files, its layout or its device.
+bool NeedsAChange(const absl::Status& start) {
+  return start.code() != absl::StatusCode::kUnavailable && start.code() != absl::StatusCode::kDeadlineExceeded;
+}
 
 }  // namespace
 
@@ -47,7 +55,13 @@ bool GroupRunner::Stopping() const {
 
 void GroupRunner::Sleep(absl::Duration duration) {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait_for(lock, absl::ToChronoMilliseconds(duration), [this] { return stopping_; });
+  changed_.wait_for(lock, absl::ToChronoMilliseconds(duration), [this] { return stopping_ || try_now_; });
+}
+
+void GroupRunner::TryNow() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  try_now_ = true;
+  changed_.notify_all();
 }
 
 void GroupRunner::SetState(const std::string& state, const std::string& reason) {
@@ -55,7 +69,7 @@ void GroupRunner::SetState(const std::string& state, const std::string& reason) 
   {
     std::lock_guard<std::mutex> lock(mutex_);
     state_ = state;
-    reason_ = reason;
+    reason_ = WithoutLastOutput(reason);
   }
   const LogLevel level = state == "refused"                        ? LogLevel::kError
                          : state == kRestarting && !reason.empty() ? LogLevel::kWarning
@@ -90,30 +104,58 @@ bool GroupRunner::is_ready() const {
   return State() == kReady;
 }
 
-bool GroupRunner::is_refused() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return state_ == "refused";
-}
-
 Layout GroupRunner::layout() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return layout_;
 }
 
+void GroupRunner::Replace(const std::string& reason) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ != kReady || group_ == nullptr) return;
+  replaced_ = true;
+  group_->End(reason);
+}
+
+absl::Duration GroupRunner::SinceLastAnswer() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return SteadyNow() - answered_;
+}
+
+absl::Duration GroupRunner::ReloadTime() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return reload_time_;
+}
+
+void GroupRunner::Answered() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  answered_ = SteadyNow();
+}
+
 void GroupRunner::Run() {
   absl::Duration back_off = options_.first_back_off;
+  int failed_starts = 0;  // in a row
   while (!Stopping()) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      try_now_ = false;
+    }
     absl::Status status = Open();
     const absl::Duration opened = SteadyNow();
     const bool ready = status.ok();
+    bool replaced = false;
     if (ready) {
+      Answered();
       SetState(kReady);
       owner_.OnReady(options_.id, room_);
       status = Work();
       if (!Stopping()) SetState(kRestarting, std::string(status.message()));
       const bool guard = status.code() == absl::StatusCode::kDataLoss;
       if (guard) GiveUpLayout(std::string(status.message()));
-      owner_.OnDied(options_.id, status, guard);
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        replaced = std::exchange(replaced_, false);
+      }
+      owner_.OnDied(options_.id, status, guard || replaced);
     }
     std::shared_ptr<WorkerGroup> ended;
     {
@@ -128,14 +170,13 @@ void GroupRunner::Run() {
     flights_.clear();
     proven_batches_.clear();
     if (Stopping()) break;
-    if (!ready && (status.code() == absl::StatusCode::kFailedPrecondition ||
-                   status.code() == absl::StatusCode::kInvalidArgument)) {
-      owner_.OnRefused(options_.id);
-      SetState("refused", std::string(status.message()));
-      break;
+    failed_starts = ready ? 0 : failed_starts + 1;
+    if (!ready) {
+      const bool refused = NeedsAChange(status) || failed_starts >= kUnluckyStarts;
+      if (refused) owner_.OnRefused(options_.id);
+      SetState(refused ? "refused" : kRestarting, std::string(status.message()));
     }
-    if (!ready) SetState(kRestarting, std::string(status.message()));
-    if (std::exchange(has_made_images_, false) || (ready && SteadyNow() - opened > kHealthy)) {
+    if (std::exchange(has_made_images_, false) || replaced || (ready && SteadyNow() - opened > kHealthy)) {
       back_off = options_.first_back_off;
     } else {
       Sleep(back_off);
@@ -144,7 +185,7 @@ void GroupRunner::Run() {
     std::lock_guard<std::mutex> lock(mutex_);
     ++restarts_;
   }
-  if (!is_refused()) SetState("stopped");
+  SetState("stopped");
 }
 
 }  // namespace tessera

@@ -49,9 +49,10 @@ class GroupOwner {
 
   // `room`: of its rank with the least, absent as in Loaded.
   virtual void OnReady(GroupId group, const std::optional<DeviceRoom>& room) = 0;
-  // The group has died with all that was in it. `guard`: it was stopped because its results could not be trusted.
-  virtual void OnDied(GroupId group, const absl::Status& reason, bool guard) = 0;
-  // The group will never be ready (again).
+  // The group has died with all that was in it. `blameless`: no job is the cause, because it was stopped for results
+  // that could not be trusted, or was replaced.
+  virtual void OnDied(GroupId group, const absl::Status& reason, bool blameless) = 0;
+  // The group cannot start, and takes no tasks until it is ready. It goes on trying.
   virtual void OnRefused(GroupId group) = 0;
 
   virtual StepPlan Next(GroupId group) = 0;
@@ -106,9 +107,18 @@ class GroupRunner {
 
   GroupInfo Info() const;
   bool is_ready() const;
-  bool is_refused() const;  // for good: the layout or the model cannot be served
   // The one of the options, until the guard has stopped it: then one rank goes on.
   Layout layout() const;
+
+  // Ends its workers with all that is in them, and starts new ones at once. Nothing is done to a group that is not
+  // ready.
+  void Replace(const std::string& reason);
+  // One that could not start tries again at once instead of after its pause.
+  void TryNow();
+  // For how long it has been waiting for the answer to what it asked its workers last.
+  absl::Duration SinceLastAnswer() const;
+  // What replacing it takes, by its last start.
+  absl::Duration ReloadTime() const;
 
   // One real step of the smallest image, between the steps of the jobs. UNAVAILABLE where the group is not ready
   // or the step fails, DEADLINE_EXCEEDED where there is no answer in time.
@@ -149,6 +159,7 @@ class GroupRunner {
   absl::Status Adopt();
   void KeepRecord(bool loaded);
   absl::Status Work();
+  void Answered();  // by its workers
   absl::Status Start(TaskId task);
   // Leaves out tasks that fail before.
   absl::Status SendStep(std::vector<TaskId>& tasks);
@@ -186,6 +197,10 @@ class GroupRunner {
   Layout layout_;
   bool certified_ = false;
   int64_t restarts_ = 0;
+  bool try_now_ = false;
+  bool replaced_ = false;                           // the workers were ended by Replace
+  absl::Duration reload_time_ = absl::Seconds(10);  // until it was measured
+  absl::Duration answered_;                         // on the steady clock
   std::vector<std::shared_ptr<std::promise<absl::Status>>> probes_;
 
   // Of the thread.

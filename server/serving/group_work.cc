@@ -20,6 +20,7 @@ bool IsDead(const absl::Status& status, WorkerGroup& group) {
 
 absl::Status GroupRunner::Work() {
   while (!Stopping()) {
+    Answered();
     // Workers may die while nobody asks them anything: no task is given to a group that is known to be dead.
     if (absl::Status health = group_->health(); !health.ok()) return health;
     if (absl::Status answered = AnswerProbes(); !answered.ok()) return answered;
@@ -67,6 +68,7 @@ absl::Status GroupRunner::Start(TaskId task) {
   }
   const absl::Time sent = trace_.Now();
   const absl::StatusOr<JobStarted> started = group_->StartJob(task, claimed->parameters);
+  Answered();
   if (!started.ok()) {
     if (IsDead(started.status(), *group_)) return started.status();
     owner_.OnFailed(options_.id, task, started.status());
@@ -136,12 +138,14 @@ bool GroupRunner::EndsGroup(const absl::Status& step) {
 // The seconds that it took.
 absl::StatusOr<double> GroupRunner::WaitFor(const Flight& flight) {
   absl::StatusOr<Stepped> stepped = group_->WaitForStep(flight.sequence);
+  Answered();
   if (!stepped.ok()) return stepped.status();
   double seconds = stepped->seconds;
   for (const TaskId task : flight.apart) {
     const absl::StatusOr<uint64_t> sequence = group_->SendStep({task});
     if (!sequence.ok()) return sequence.status();
     stepped = group_->WaitForStep(*sequence);
+    Answered();
     if (!stepped.ok()) return stepped.status();
     seconds += stepped->seconds;
   }
@@ -196,6 +200,7 @@ absl::Status GroupRunner::ShowPreviews(const std::vector<TaskId>& tasks) {
     if (!std::ranges::binary_search(running.task.preview_after, running.sent)) continue;
     const absl::Time sent = trace_.Now();
     const absl::StatusOr<DecodedPicture> picture = group_->Decode(task, running.started);
+    Answered();
     if (!picture.ok() && IsDead(picture.status(), *group_)) return picture.status();
     trace_.OnDecoded(task, "preview", sent);
     if (picture.ok()) owner_.OnPreview(options_.id, task, picture->image);
@@ -206,6 +211,7 @@ absl::Status GroupRunner::ShowPreviews(const std::vector<TaskId>& tasks) {
 absl::Status GroupRunner::Decode(TaskId task) {
   const absl::Time sent = trace_.Now();
   absl::StatusOr<DecodedPicture> picture = group_->Decode(task, running_.at(task).started);
+  Answered();
   if (!picture.ok()) {
     if (IsDead(picture.status(), *group_)) return picture.status();
     owner_.OnFailed(options_.id, task, picture.status());
@@ -220,7 +226,9 @@ absl::Status GroupRunner::Decode(TaskId task) {
 absl::Status GroupRunner::End(TaskId task) {
   trace_.OnEnded(task);
   if (running_.erase(task) > 0) {
-    if (absl::Status ended = group_->EndJob(task); !ended.ok()) return ended;
+    const absl::Status ended = group_->EndJob(task);
+    Answered();
+    if (!ended.ok()) return ended;
   }
   owner_.OnEnded(options_.id, task);
   return absl::OkStatus();

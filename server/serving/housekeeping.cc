@@ -32,6 +32,9 @@ void DurableImageService::KeepHouse() {
     {
       std::unique_lock lock(mutex_);
       if (changed_.wait_for(lock, absl::ToChronoMilliseconds(kTick), [this] { return stopping_; })) return;
+      scheduler_.EndOverdue(Now());
+      FailOverdue();
+      ReplaceAbandoned();
       expired = scheduler_.TakeExpired(Now());
       too_large = scheduler_.TakeTooLarge();
       if (++ticks % 4 == 0) TellQueuePositions();

@@ -36,6 +36,8 @@ struct LiveTask {
   bool decoded = false;
   // It has ended in the store, and is forgotten when the worker and the disk have let go of it.
   bool cancelled = false;
+  // Its deadline has passed while it ran: it is on its way to fail.
+  bool overdue = false;
   // To be enqueued again when the worker has let go of it.
   bool again = false;
   // What has become of it, or its start, waits for the disk.

@@ -1,8 +1,11 @@
 // How a request becomes a job that is kept, or is refused.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/generation_request.h"
 #include "server/scheduling/cost_model.h"
 #include "server/service/service_error.h"
 #include "server/serving/durable_image_service.h"
@@ -19,6 +22,8 @@ absl::Status DurableImageService::Draining() {
   return WithRetryAfter(
       WithErrorCode(absl::UnavailableError("the server is ending and accepts no more jobs"), "draining"), kComeAgain);
 }
+
+absl::Status DurableImageService::NotServed() { return absl::FailedPreconditionError("the model is no longer served"); }
 
 absl::StatusOr<Submitted> DurableImageService::Submit(const Caller& caller, const JobRequest& request,
                                                       const std::optional<IdempotencyKey>& idempotency) {
@@ -48,10 +53,12 @@ void DurableImageService::CountRejection(const absl::Status& refused) {
 }
 
 absl::StatusOr<uint64_t> DurableImageService::Admit(const Caller& caller, const JobRequest& request) {
-  const ServedModel* model = FindServed(request.model);
-  if (model == nullptr) return absl::NotFoundError(absl::StrCat("there is no model ", request.model));
   const std::lock_guard lock(mutex_);
   if (draining_) return Draining();
+  const std::shared_ptr<const ServedModel> model = FindServed(request.model);
+  if (model == nullptr) return absl::NotFoundError(absl::StrCat("there is no model ", request.model));
+  if (!model->unreadable.ok()) return model->unreadable;
+  if (absl::Status in_time = CheckJobTime(request, *model); !in_time.ok()) return in_time;
   const Admission admission = scheduler_.Admit(
       caller.tenant, ShapeOf(model->id, model->description, request.parameters), request.parameters.steps,
       request.count,
@@ -63,6 +70,28 @@ absl::StatusOr<uint64_t> DurableImageService::Admit(const Caller& caller, const 
   }
   return WithRetryAfter(WithErrorCode(admission.status, admission.key_is_full ? "key_queue_full" : "queue_full"),
                         std::clamp(admission.expected_wait, absl::Seconds(1), absl::Hours(1)));
+}
+
+absl::Status DurableImageService::CheckJobTime(const JobRequest& request, const ServedModel& model) const {
+  if (limits_.max_job_time == absl::ZeroDuration()) return absl::OkStatus();
+  const JobParameters& job = request.parameters;
+  const absl::Duration least =
+      scheduler_.LeastJobTime(ShapeOf(model.id, model.description, job), job.steps, request.count);
+  if (least <= limits_.max_job_time) return absl::OkStatus();
+  const bool too_wide = !SizeWarnings(job, model.description).empty();
+  const std::string rest = absl::StrFormat(
+      ": %d of %dx%d with %d steps would take at least %.0f s; valid are jobs of at most %.0f s "
+      "(limits.max_job_seconds): "
+      "ask for a smaller image, fewer steps or fewer images",
+      request.count, job.width, job.height, job.steps, std::ceil(absl::ToDoubleSeconds(least)),
+      absl::ToDoubleSeconds(limits_.max_job_time));
+  return FieldError(too_wide ? "size" : request.count > 1 ? "n" : "num_inference_steps", rest);
+}
+
+void DurableImageService::SetLimits(const ServiceLimits& limits) {
+  const std::lock_guard lock(mutex_);
+  limits_ = limits;
+  scheduler_.SetBounds(limits.max_queued_jobs, limits.max_expected_wait);
 }
 
 absl::StatusOr<Submitted> DurableImageService::Keep(const Caller& caller, const JobRequest& request,

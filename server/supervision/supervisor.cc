@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@
 namespace tessera {
 namespace {
 
-// "PID MESSAGE" of the supervisor, in the child's environment.
+// "PID DESCRIPTOR" in the child's environment: the supervisor, and the file with its message.
 constexpr char kVariable[] = "TESSERA_SUPERVISOR";
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
@@ -51,11 +52,44 @@ std::vector<char*> Pointers(std::vector<std::string>& words) {
   return pointers;
 }
 
+// A file without a name that holds it.
+absl::StatusOr<int> FileWith(const std::string& text) {
+  const int file = memfd_create("tessera-message", MFD_CLOEXEC);
+  if (file < 0) return SystemError("the server cannot be started", errno);
+  for (size_t written = 0; written < text.size();) {
+    const ssize_t more = write(file, text.data() + written, text.size() - written);
+    if (more < 0 && errno == EINTR) continue;
+    if (more <= 0) {
+      const int error = errno;
+      close(file);
+      return SystemError("the server cannot be started", error);
+    }
+    written += static_cast<size_t>(more);
+  }
+  return file;
+}
+
+// All of a file, from its beginning; nothing where it cannot be read.
+std::optional<std::string> TextOf(int file) {
+  std::string text;
+  char buffer[4096];
+  while (true) {
+    const ssize_t got = pread(file, buffer, sizeof(buffer), static_cast<off_t>(text.size()));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return std::nullopt;
+    if (got == 0) return text;
+    text.append(buffer, static_cast<size_t>(got));
+  }
+}
+
 // This program with its own arguments, and `output` as its standard output.
 absl::StatusOr<pid_t> Spawn(const std::string& message, int output) {
   absl::StatusOr<std::vector<std::string>> arguments = OwnArguments();
   if (!arguments.ok()) return arguments.status();
-  std::vector<std::string> environment = {absl::StrCat(kVariable, "=", getpid(), " ", message)};
+  const absl::StatusOr<int> file = FileWith(message);
+  if (!file.ok()) return file.status();
+  const absl::Cleanup close_file = [&] { close(*file); };
+  std::vector<std::string> environment = {absl::StrCat(kVariable, "=", getpid(), " ", *file)};
   for (char** variable = environ; *variable != nullptr; ++variable) environment.emplace_back(*variable);
 
   posix_spawnattr_t attributes;
@@ -66,12 +100,14 @@ absl::StatusOr<pid_t> Spawn(const std::string& message, int output) {
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&files);
   };
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGHUP);  // which would end a child that does not ask for it yet
+  posix_spawnattr_setsigmask(&attributes, &blocked);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
   posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&files, *file, *file);  // which only keeps it open
   pid_t child = 0;
   const int error = posix_spawn(&child, "/proc/self/exe", &files, &attributes, Pointers(*arguments).data(),
                                 Pointers(environment).data());
@@ -92,6 +128,12 @@ void Supervisor::Stop(int signal) {
   if (child_ != 0) kill(child_, signal);
 }
 
+void Supervisor::HangUp() {
+  const std::lock_guard lock(mutex_);
+  hang_up_ = child_ == 0;
+  if (child_ != 0) kill(child_, SIGHUP);
+}
+
 absl::StatusOr<int> Supervisor::RunOnce() {
   int output[2];
   if (pipe2(output, O_CLOEXEC) != 0) return SystemError("the server cannot be started", errno);
@@ -103,6 +145,7 @@ absl::StatusOr<int> Supervisor::RunOnce() {
     if (!child.ok()) return child.status();
     child_ = *child;
     if (stop_ != 0) kill(child_, stop_);
+    if (std::exchange(hang_up_, false)) kill(child_, SIGHUP);
   }
   spoke_ = false;
   // Only the child has the other end, so this ends with it.
@@ -168,7 +211,12 @@ absl::StatusOr<std::optional<std::string>> MessageOfSupervisor() {
   if (!absl::SimpleAtoi(parts.first, &supervisor) || supervisor != getppid()) {
     return absl::UnavailableError("the process that is to watch over the server has ended");
   }
-  return parts.second;
+  int file = -1;
+  std::optional<std::string> text;
+  if (absl::SimpleAtoi(parts.second, &file)) text = TextOf(file);
+  if (!text.has_value()) return absl::InternalError("what the watching process has to say cannot be read");
+  close(file);
+  return text;
 }
 
 }  // namespace tessera

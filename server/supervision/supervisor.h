@@ -23,7 +23,7 @@ namespace tessera {
 absl::Duration PauseBeforeRestart(int crashes);
 
 struct SupervisorOptions {
-  // What the child is to know, as it stands when it is started.
+  // What the child is to know, as it stands when it is started; of any length.
   std::function<std::string()> message;
   // A line of the child's standard output, without its end.
   std::function<void(const std::string& line)> said;
@@ -43,6 +43,9 @@ class Supervisor {
 
   // From any thread: the child gets `signal`, and is not started again.
   void Stop(int signal);
+  // From any thread: the child gets SIGHUP; where there is none, the next one. It arrives blocked, as a child is
+  // started, and waits for whoever asks for it.
+  void HangUp();
 
  private:
   absl::StatusOr<int> RunOnce();  // status of its end, as of waitpid
@@ -54,6 +57,7 @@ class Supervisor {
   // Guarded by mutex_.
   pid_t child_ = 0;  // 0: none
   int stop_ = 0;     // the signal; 0: none
+  bool hang_up_ = false;
 };
 
 // In a child: what the supervisor wanted it to know; nothing in a process that has no supervisor. From here on it ends

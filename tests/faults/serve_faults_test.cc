@@ -215,8 +215,12 @@ TEST_F(ServeFaultsTest, JobsOfAModelThatIsNoLongerServedFailAndItsImagesStay) {
 }
 
 TEST_F(ServeFaultsTest, AModelThatIsGoneIsNamedAtTheStart) {
-  TestServer server({.worker = FAKE_WORKER, .groups = {"{model: TINY}", "{model: TINY-gone}"}});
+  TestServer server({.worker = FAKE_WORKER, .groups = {"{model: TINY-gone}"}});
   EXPECT_THAT(server.ErrorsOfStart(), HasSubstr("tiny-gone"));
+  TestServer beside({.worker = FAKE_WORKER, .groups = {"{model: TINY}", "{model: TINY-gone}"}});
+  ASSERT_TRUE(beside.Start());
+  EXPECT_THAT(beside.process().errors(), HasSubstr("tiny-gone"));
+  EXPECT_EQ(beside.Ended(beside.Submit("apple")), "done");
 }
 
 TEST_F(ServeFaultsTest, AModelThatNoGroupCanLoadTakesNoJobs) {

@@ -277,7 +277,7 @@ TEST_F(DurableImageServiceTest, OneIdempotencyKeyIsOneJob) {
 }
 
 TEST_F(DurableImageServiceTest, WhatWasAcceptedUnderAKeyIsGivenBackWhateverBoundIsReached) {
-  Start("load=hang", {.max_queued_jobs = 2});
+  Start("load=hang", {.limits = {.max_queued_jobs = 2}});
   const IdempotencyKey key = {.key = "k", .digest = "d"};
   const auto first = service_->Submit(caller_, Request(1), key);
   ASSERT_TRUE(first.ok()) << first.status();
@@ -307,7 +307,7 @@ TEST_F(DurableImageServiceTest, WhatWasAcceptedUnderAKeyIsGivenBackWhateverBound
 }
 
 TEST_F(DurableImageServiceTest, AFullQueueRefusesWithTheTimeToComeAgain) {
-  Start("load=hang", {.max_queued_jobs = 3});
+  Start("load=hang", {.limits = {.max_queued_jobs = 3}});
   for (uint64_t seed = 1; seed <= 3; ++seed) Submit(Request(seed));
   const absl::Status refused = service_->Submit(caller_, Request(4), std::nullopt).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
@@ -365,7 +365,7 @@ TEST_F(DurableImageServiceTest, AKeyMayHaveSoMuchWorkQueuedAndNoMore) {
 }
 
 TEST_F(DurableImageServiceTest, NoJobIsAcceptedBehindMoreThanTheExpectedWait) {
-  Start("load=hang", {.max_expected_wait = absl::Nanoseconds(1)});
+  Start("load=hang", {.limits = {.max_expected_wait = absl::Nanoseconds(1)}});
   Submit(Request(1));
   const absl::Status refused = service_->Submit(caller_, Request(2), std::nullopt).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);

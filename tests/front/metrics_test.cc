@@ -49,7 +49,7 @@ class MetricsTest : public ::testing::Test {
     absl::StatusOr<std::unique_ptr<DurableImageService>> service =
         DurableImageService::Start({.data_folder = folder_ / "data",
                                     .groups = {{.name = "tiny", .load = {.model = folder_ / "tiny"}}},
-                                    .max_queued_jobs = 2,
+                                    .limits = {.max_queued_jobs = 2},
                                     .first_back_off = absl::Milliseconds(1),
                                     .vfs = disk_.vfs(),
                                     .log = [](const std::string&) {}});

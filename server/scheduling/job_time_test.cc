@@ -1,0 +1,130 @@
+// How long a job takes at the least, and which groups work for nobody.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/scheduling/learned_speed.h"
+#include "tests/scheduling/scheduler_simulation.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr GroupId kGroup = 1;
+const ShapeClass kSmall = {.model = "m", .height = 8, .width = 8};    // a step: 64 operations
+const ShapeClass kLarge = {.model = "m", .height = 64, .width = 64};  // a step: 4096
+
+TEST(LeastSecondsPerFlopTest, IsWhatNothingSurpassesUntilAStepWasSeen) {
+  EXPECT_EQ(LearnedSpeed(1).LeastSecondsPerFlop(kSmall, 0.001), 0.001);
+}
+
+TEST(LeastSecondsPerFlopTest, IsTheFastestStepOfAClassThatWasSeenOftenEnough) {
+  LearnedSpeed speed(1);
+  speed.Observe(kSmall, 1, 100);  // everything is made for the first time
+  speed.Observe(kSmall, 1, 20);
+  EXPECT_LE(speed.LeastSecondsPerFlop(kSmall, 0.001), 1);
+  speed.Observe(kSmall, 1, 30);
+  EXPECT_EQ(speed.LeastSecondsPerFlop(kSmall, 0.001), 20);
+  speed.Observe(kSmall, 1, 5000);  // the machine slept
+  EXPECT_EQ(speed.LeastSecondsPerFlop(kSmall, 0.001), 20);
+}
+
+TEST(LeastSecondsPerFlopTest, TrustsALargeImageToUseTheDeviceBetter) {
+  LearnedSpeed speed(1);
+  for (int step = 0; step < 3; ++step) speed.Observe(kSmall, 1, 0.8);
+  EXPECT_EQ(speed.LeastSecondsPerFlop(kLarge, 0.001), 0.1);
+}
+
+TEST(LeastSecondsPerFlopTest, OfAnUnseenClassIsNeverSlowerThanWhatIsAssumedAtTheStart) {
+  LearnedSpeed speed(1);
+  for (int step = 0; step < 3; ++step) speed.Observe(kSmall, 1, 1000);
+  EXPECT_EQ(speed.LeastSecondsPerFlop(kLarge, 0.001), 1);
+  for (int step = 0; step < 3; ++step) speed.Observe(kLarge, 1, 7);
+  EXPECT_EQ(speed.LeastSecondsPerFlop(kLarge, 0.001), 7);
+}
+
+class JobTimeTest : public testing::Test {
+ protected:
+  JobTimeTest() {
+    scheduler_.SetModel("m", UnitCost());
+    scheduler_.AddGroup({.id = kGroup, .model = "m", .max_rows = 2, .most_flops_per_second = 640});
+    scheduler_.OnGroupReady(kGroup, now_);
+  }
+
+  SchedulerTask Task(TaskId id) {
+    SchedulerTask task = SmallTask(id, "key", 100);
+    task.enqueued = now_;
+    return task;
+  }
+
+  // Two tasks that run, each with its next two steps on the way.
+  void RunTwo(const SchedulerTask& first, const SchedulerTask& second) {
+    for (const SchedulerTask& task : {first, second}) ASSERT_TRUE(scheduler_.Enqueue(task, now_).ok());
+    for (const TaskId task : scheduler_.Next(kGroup, now_).start) scheduler_.OnStarted(kGroup, task);
+    ASSERT_THAT(scheduler_.Next(kGroup, now_).step, ElementsAre(1, 2));
+    ASSERT_THAT(scheduler_.Next(kGroup, now_).step, ElementsAre(1, 2));
+  }
+
+  void TearDown() override { EXPECT_TRUE(scheduler_.CheckInvariants().ok()) << scheduler_.CheckInvariants(); }
+
+  RequestScheduler scheduler_{{.initial_flops_per_second = 1}};
+  absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
+};
+
+TEST_F(JobTimeTest, IsThatOfAllStepsOfAllImages) {
+  EXPECT_EQ(scheduler_.LeastJobTime(kSmall, 10, 3), absl::Seconds(3));
+  EXPECT_EQ(scheduler_.LeastJobTime(kLarge, 10, 3), absl::Seconds(192));
+}
+
+TEST_F(JobTimeTest, IsThatOfTheFastestGroupOfTheModelThatHasRoom) {
+  scheduler_.AddGroup({.id = 2, .model = "m", .most_flops_per_second = 6400});
+  scheduler_.AddGroup({.id = 3, .model = "other", .most_flops_per_second = 1e9});
+  EXPECT_EQ(scheduler_.LeastJobTime(kSmall, 10, 3), absl::Milliseconds(300));
+  EXPECT_EQ(scheduler_.LeastJobTime({.model = "nobody's", .height = 8, .width = 8}, 10, 3), absl::ZeroDuration());
+}
+
+TEST_F(JobTimeTest, IsLearned) {
+  ASSERT_NO_FATAL_FAILURE(RunTwo(Task(1), Task(2)));
+  for (int step = 0; step < 3; ++step) {
+    scheduler_.OnStepped(kGroup, 256);  // of 128 operations
+    scheduler_.Next(kGroup, now_);
+  }
+  EXPECT_EQ(scheduler_.LeastJobTime(kSmall, 10, 3), absl::Seconds(3840));
+}
+
+TEST_F(JobTimeTest, AGroupIsAbandonedOnlyOnceAllThatItHasIsToEnd) {
+  EXPECT_FALSE(scheduler_.IsAbandoned(kGroup)) << "it rests";
+  SchedulerTask late = Task(2);
+  late.deadline = now_ + absl::Seconds(5);
+  ASSERT_NO_FATAL_FAILURE(RunTwo(Task(1), late));
+  EXPECT_FALSE(scheduler_.IsAbandoned(kGroup));
+  EXPECT_FALSE(scheduler_.Cancel(1));
+  EXPECT_FALSE(scheduler_.IsAbandoned(kGroup)) << "the other one is wanted";
+  scheduler_.EndOverdue(now_ + absl::Seconds(4));
+  EXPECT_THAT(scheduler_.TakeOverdue(), IsEmpty());
+  EXPECT_FALSE(scheduler_.IsAbandoned(kGroup));
+  scheduler_.EndOverdue(now_ + absl::Seconds(5));
+  EXPECT_THAT(scheduler_.TakeOverdue(), ElementsAre(2));
+  EXPECT_TRUE(scheduler_.IsAbandoned(kGroup));
+  EXPECT_EQ(scheduler_.LeastTimeInFlight(kGroup), absl::Seconds(256.0 / 640)) << "two steps of two images";
+}
+
+TEST_F(JobTimeTest, ARetiredGroupGetsNothingMoreUntilItIsReadyAgain) {
+  ASSERT_NO_FATAL_FAILURE(RunTwo(Task(1), Task(2)));
+  scheduler_.Cancel(1);
+  scheduler_.Cancel(2);
+  ASSERT_TRUE(scheduler_.Enqueue(Task(3), now_).ok());
+  scheduler_.Retire(kGroup);
+  EXPECT_FALSE(scheduler_.IsAbandoned(kGroup)) << "it is being ended already";
+  EXPECT_TRUE(scheduler_.Next(kGroup, now_).empty());
+  scheduler_.OnStepped(kGroup, 1);
+  EXPECT_TRUE(scheduler_.Next(kGroup, now_).empty());
+  EXPECT_THAT(scheduler_.OnGroupDied(kGroup), ElementsAre(1, 2));
+  EXPECT_EQ(scheduler_.LeastTimeInFlight(kGroup), absl::ZeroDuration());
+  scheduler_.OnGroupReady(kGroup, now_);
+  EXPECT_THAT(scheduler_.Next(kGroup, now_).start, ElementsAre(3));
+}
+
+}  // namespace
+}  // namespace tessera
