@@ -1,4 +1,10 @@
 // Small functions: prompt cleaning, tables of sizes, conversion to 8 bit.
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "models/hunyuandit/image_sizes.h"
 #include "models/pixart/caption_cleaning.h"
@@ -11,22 +17,53 @@
 namespace tessera::golden {
 namespace {
 
-absl::StatusOr<Report> RunCaptions(const Json& rows) {
+// What a case of a known function must have; the runner reports what is thrown as that case's failure.
+const Json& Field(const Json& object, const std::string& name) {
+  const Json* field = object.Find(name);
+  if (field == nullptr) throw std::runtime_error(absl::StrCat("the case has no field ", Quote(name)));
+  return *field;
+}
+
+const std::string& Text(const Json& object, const char* name) {
+  const std::string* text = Field(object, name).AsString();
+  if (text == nullptr) throw std::runtime_error(absl::StrCat("the case's field ", Quote(name), " is not a text"));
+  return *text;
+}
+
+double Number(const Json& object, const char* name) {
+  const std::optional<double> number = Field(object, name).AsNumber();
+  if (!number) throw std::runtime_error(absl::StrCat("the case's field ", Quote(name), " is not a number"));
+  return *number;
+}
+
+int64_t Int(const Json& object, const char* name) { return static_cast<int64_t>(Number(object, name)); }
+
+int64_t At(const Json& list, size_t index) {
+  if (index >= list.items().size()) throw std::runtime_error("the case has a list that is too short");
+  return static_cast<int64_t>(list.items()[index].AsNumber().value_or(-1));
+}
+
+absl::StatusOr<Json> ReadContent(const Case& test_case) {
+  const absl::StatusOr<std::string> text = ReadWholeFile(test_case.Path(test_case.file), test_case.file, kMaxJsonBytes);
+  if (!text.ok()) return text.status();
+  return ParseJson(*text, test_case.file);
+}
+
+absl::StatusOr<Report> RunCaptions(const Case& test_case) {
+  const absl::StatusOr<Json> rows = ReadContent(test_case);
+  if (!rows.ok()) return rows.status();
   Report report;
-  for (const Json& row : rows.items()) {
-    const std::string& prompt = *row.Find("prompt")->AsString();
-    report.Add("cleaned " + Quote(prompt), CleanCaption(prompt) == *row.Find("cleaned")->AsString() ? 0 : 1, 0);
-    report.Add("plain " + Quote(prompt), PlainCaption(prompt) == *row.Find("plain")->AsString() ? 0 : 1, 0);
+  for (const Json& row : rows->items()) {
+    const std::string& prompt = Text(row, "prompt");
+    report.Add("cleaned " + Quote(prompt), CleanCaption(prompt) == Text(row, "cleaned") ? 0 : 1, 0);
+    report.Add("plain " + Quote(prompt), PlainCaption(prompt) == Text(row, "plain") ? 0 : 1, 0);
   }
   return report;
 }
 
-int64_t At(const Json& list, size_t index) {
-  const Json& item = list.items()[index];
-  return static_cast<int64_t>(item.AsNumber().value_or(-1));
-}
-
-absl::StatusOr<Report> RunSizes(const Json& content) {
+absl::StatusOr<Report> RunSizes(const Case& test_case) {
+  const absl::StatusOr<Json> content = ReadContent(test_case);
+  if (!content.ok()) return content.status();
   Report report;
   const auto exact = [&](const std::string& what, int64_t actual, int64_t expected) {
     report.Add(what, actual == expected ? 0 : 1, 0);
@@ -35,20 +72,21 @@ absl::StatusOr<Report> RunSizes(const Json& content) {
                                                          {"ASPECT_RATIO_512_BIN", 64},
                                                          {"ASPECT_RATIO_1024_BIN", 128},
                                                          {"ASPECT_RATIO_2048_BIN", 256}};
-  for (const Json& row : content.Find("classified")->items()) {
-    const int64_t height = *row.Find("height")->AsInt(), width = *row.Find("width")->AsInt();
+  for (const Json& row : Field(*content, "classified").items()) {
+    const int64_t height = Int(row, "height"), width = Int(row, "width");
     for (const auto& [name, sample_size] : kTables) {
       const BinnedImageSize size = ClassifySize(height, width, *BinTable(PixArtVariant::kSigma, sample_size));
-      exact(absl::StrCat(name, " height of ", height, "x", width), size.height, At(*row.Find(name), 0));
-      exact(absl::StrCat(name, " width of ", height, "x", width), size.width, At(*row.Find(name), 1));
+      exact(absl::StrCat(name, " height of ", height, "x", width), size.height, At(Field(row, name), 0));
+      exact(absl::StrCat(name, " width of ", height, "x", width), size.width, At(Field(row, name), 1));
     }
     const HunyuanSize size = HunyuanStandardSize(height, width);
-    exact("Hunyuan width", size.width, At(*row.Find("hunyuan_width_height"), 0));
-    exact("Hunyuan height", size.height, At(*row.Find("hunyuan_width_height"), 1));
+    exact("Hunyuan width", size.width, At(Field(row, "hunyuan_width_height"), 0));
+    exact("Hunyuan height", size.height, At(Field(row, "hunyuan_width_height"), 1));
   }
-  for (const Json& row : content.Find("hunyuan_rope_regions")->items()) {
-    const Json &grid = *row.Find("grid"), &region = *row.Find("region");
-    const HunyuanRopeRegion actual = HunyuanRopeRegionFor(At(grid, 0), At(grid, 1), *row.Find("base")->AsInt());
+  for (const Json& row : Field(*content, "hunyuan_rope_regions").items()) {
+    const Json &grid = Field(row, "grid"), &region = Field(row, "region");
+    if (region.items().size() != 2) throw std::runtime_error("a region of the case is not two corners");
+    const HunyuanRopeRegion actual = HunyuanRopeRegionFor(At(grid, 0), At(grid, 1), Int(row, "base"));
     const std::string what = absl::StrCat("RoPE region of ", At(grid, 0), "x", At(grid, 1));
     exact(what, actual.top, At(region.items()[0], 0));
     exact(what, actual.left, At(region.items()[0], 1));
@@ -56,9 +94,9 @@ absl::StatusOr<Report> RunSizes(const Json& content) {
     exact(what, actual.right, At(region.items()[1], 1));
   }
   const SamplerConfig flux = DefaultSamplerConfig(SamplerClass::kFlowEuler);
-  for (const Json& row : content.Find("flux_mu")->items()) {
-    const int64_t tokens = *row.Find("tokens")->AsInt();
-    const double expected = *row.Find("mu")->AsNumber();
+  for (const Json& row : Field(*content, "flux_mu").items()) {
+    const int64_t tokens = Int(row, "tokens");
+    const double expected = Number(row, "mu");
     report.Add(absl::StrCat("mu of ", tokens), std::abs(DynamicShiftMu(flux, tokens) - expected) / expected, 1e-14);
   }
   return report;
@@ -80,18 +118,21 @@ absl::StatusOr<Report> RunImages(const Case& test_case) {
   return report;
 }
 
+// By the name that a case gives to what it is about.
+constexpr std::pair<std::string_view, absl::StatusOr<Report> (*)(const Case&)> kFunctions[] = {
+    {"PixArtAlphaPipeline._text_preprocessing", RunCaptions},
+    {"classify_height_width_bin, map_to_standard_shapes, get_resize_crop_region_for_grid, calculate_shift", RunSizes},
+    {"PixArtImageProcessor.resize_and_crop_tensor, postprocess", RunImages},
+};
+
 }  // namespace
 
 absl::StatusOr<Report> RunFunction(const Case& test_case) {
   const std::string name = test_case.Text("function");
-  if (test_case.file.ends_with(".safetensors")) return RunImages(test_case);
-  const absl::StatusOr<std::string> text = ReadWholeFile(test_case.Path(test_case.file), test_case.file, kMaxJsonBytes);
-  if (!text.ok()) return text.status();
-  const absl::StatusOr<Json> content = ParseJson(*text, test_case.file);
-  if (!content.ok()) return content.status();
-  if (name.find("_text_preprocessing") != std::string::npos) return RunCaptions(*content);
-  if (content->Find("classified") != nullptr) return RunSizes(*content);
-  return absl::UnimplementedError(name);
+  for (const auto& [known, run] : kFunctions) {
+    if (name == known) return run(test_case);
+  }
+  return absl::UnimplementedError(absl::StrCat("function ", Quote(name)));
 }
 
 }  // namespace tessera::golden
