@@ -6,7 +6,7 @@
 #     --long      afterwards also what takes longer: AddressSanitizer and ThreadSanitizer builds, libFuzzer,
 #                 clang-tidy over the files that include LibTorch, every test three times in random order, goldens,
 #                 layouts, batches and soak with each instruction set, real clients of other makers against the
-#                 server, and a server under mixed load for ten minutes
+#                 server, the conversion of foreign weights, and a server under mixed load for ten minutes
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -54,6 +54,7 @@ if ((long)); then
     for set in $(scripts/with-instruction-set.sh --list); do with_instruction_set "$set" "$numerics"; done
   fi
   scripts/client-tests.sh --preset "$preset" --newest || status=$?
+  [[ $preset != release ]] || scripts/convert-tests.sh || status=$?
   [[ $preset != release ]] || scripts/soak.sh 10 || status=$?
 else
   run "$preset"

@@ -15,8 +15,8 @@ struct FamilyDescription {
   int64_t min_size = 1, max_size = 0;  // pixels a side
   int64_t default_height = 0, default_width = 0;
   int64_t default_steps = 0;
-  double default_guidance_scale = 1;
-  bool can_bin = false;  // the family has a table of sizes for this model
+  double default_guidance_scale = 1;  // 0: the model takes none
+  bool can_bin = false;               // the family has a table of sizes for this model
   bool default_resolution_binning = false;
   bool default_clean_caption = false;
   int64_t default_max_sequence_length = 0;

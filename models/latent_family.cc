@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "models/precision.h"
 
 namespace tessera {
@@ -107,6 +109,29 @@ void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t 
   description.min_size = description.size_multiple;
   description.max_size = max_side / description.size_multiple * description.size_multiple;
   description.default_height = description.default_width = default_latent_side * autoencoder.factor();
+}
+
+void WarnOfExtraTensors(const ModelFolder& folder, const Component<Transformer>::Make& make_transformer,
+                        const std::vector<TextStageConfig>& texts, const AutoencoderConfig& autoencoder,
+                        FamilyDescription& description) {
+  constexpr size_t kNamed = 3;
+  const auto warn = [&](const std::string& component, const auto& make) {
+    const absl::StatusOr<WeightFolder> weights = folder.Weights(component);
+    if (!weights.ok()) return;  // Load says it
+    ParamTable table(at::kFloat, at::kMeta);
+    make(table);
+    const std::vector<std::string> extra = ExtraTensors(*weights, table);
+    if (extra.empty()) return;
+    const auto named = extra.begin() + static_cast<std::ptrdiff_t>(std::min(extra.size(), kNamed));
+    description.warnings.push_back(absl::StrCat(
+        component, ": ", extra.size(), " tensors of its files belong to none of its parameters and are not used: ",
+        absl::StrJoin(extra.begin(), named, ", "), extra.size() > kNamed ? ", …" : ""));
+  };
+  warn("transformer", make_transformer);
+  for (const TextStageConfig& text : texts) {
+    warn(text.encoder, [&](ParamTable& table) { MakeTextEncoder(text.config, table); });
+  }
+  warn("vae", [&](ParamTable& table) { const Autoencoder made(autoencoder, table); });
 }
 
 void DescribeBlockCosts(double mlp_ratio, int64_t latent_side, int64_t patch, int64_t text_tokens,

@@ -69,6 +69,12 @@ absl::StatusOr<std::unique_ptr<Family>> OpenFamily(const ModelFolder& folder, co
 void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,
                    FamilyDescription& description);
 
+// Warns of tensors in the weight files that belong to no parameter, a sentence for each component that has some. Reads
+// headers alone.
+void WarnOfExtraTensors(const ModelFolder& folder, const Component<Transformer>::Make& make_transformer,
+                        const std::vector<TextStageConfig>& texts, const AutoencoderConfig& autoencoder,
+                        FamilyDescription& description);
+
 // What each block of `description.exchange` costs for an image of `latent_side` latents a side, `patch` a token, and
 // with so many text tokens, those of a prompt of the default length. `mlp_ratio` as in BlockCost.
 void DescribeBlockCosts(double mlp_ratio, int64_t latent_side, int64_t patch, int64_t text_tokens,

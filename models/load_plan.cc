@@ -45,6 +45,14 @@ bool IsTextEncoder(const std::string& name) {
   return name == "text_encoder" || name == "text_encoder_2" || name == "text_encoder_3";
 }
 
+// Of the model that a text encoder is a part of, where its file holds all of it: never read.
+bool IsOfALargerModel(const std::string& tensor) {
+  for (const char* scope : {"decoder.", "lm_head.", "vision_model.", "visual_projection."}) {
+    if (tensor.starts_with(scope)) return true;
+  }
+  return false;
+}
+
 ComponentPlacement PlacementOf(const std::string& name, const LoadRequest& request) {
   if (IsTextEncoder(name)) return request.text_encoders;
   return name == "vae" ? request.autoencoder : ComponentPlacement::kRank0;
@@ -274,6 +282,7 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
     PlannedComponent& component = components.emplace_back(PlannedComponent{.name = name});
     std::map<std::string, int64_t> blocks;  // parameters of each; "": of none
     for (const auto& [tensor_name, location] : weights->tensors()) {
+      if (IsTextEncoder(name) && IsOfALargerModel(tensor_name)) continue;
       const StoredTensor& tensor = location.tensor;
       component.parameters = Sum(component.parameters, tensor.elements());
       component.largest_parameters = std::max(component.largest_parameters, tensor.elements());

@@ -111,6 +111,24 @@ TEST(LoadPlan, CountsTheTensorsOfEveryComponentThatHasWeights) {
   }
 }
 
+// A full T5 or CLIP in place of its encoder takes no more: the rest is never read.
+TEST(LoadPlan, TheRestOfALargerModelInATextEncodersFileDoesNotCount) {
+  const TestFolder folder;
+  folder.Write("model_index.json", R"({"_class_name": "P", "text_encoder": ["t", "T"], "vae": ["d", "V"]})");
+  const auto file = [](const std::string& name) {
+    return SafetensorsBytes("{\"encoder.w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"" + name +
+                                "\":{\"dtype\":\"F32\",\"shape\":[7],\"data_offsets\":[4,32]}}",
+                            std::string(32, '\0'));
+  };
+  for (const char* name : {"decoder.block.0.w", "lm_head.weight", "vision_model.w", "visual_projection.weight"}) {
+    folder.Write("text_encoder/model.safetensors", file(name));
+    folder.Write("vae/diffusion_pytorch_model.safetensors", file("decoder.w"));
+    const LoadPlan plan = PlanFor(folder.path(), {});
+    EXPECT_EQ(Component(plan, "text_encoder").parameters, 1) << name;
+    EXPECT_EQ(Component(plan, "vae").parameters, 8);
+  }
+}
+
 TEST(LoadPlan, OnTheHostEverythingStaysAndTheLargestTensorIsThereTwice) {
   for (const int64_t size : {2, 4, 8}) {
     const LoadPlan plan = PlanFor("tests/golden/pipelines/flux_dev", {.bytes_per_weight = size});

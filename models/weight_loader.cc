@@ -26,6 +26,20 @@ std::string Section(const char* title, const std::vector<std::string>& lines) {
   return text;
 }
 
+using Names = std::set<std::string, std::less<>>;
+
+Names KnownNames(const ParamTable& table) {
+  Names known(table.ignored().begin(), table.ignored().end());
+  for (const Param& param : table.params()) {
+    known.insert(param.spec.name);
+    known.insert(param.spec.aliases.begin(), param.spec.aliases.end());
+  }
+  return known;
+}
+
+// "encoder" of "encoder.block.0.weight".
+std::string OuterScope(const std::string& name) { return name.substr(0, name.find('.')); }
+
 // Where each parameter lies in the folder: its own name, or else an alias.
 const WeightFolder::Location* Locate(const WeightFolder& folder, const ParamSpec& spec) {
   if (const auto it = folder.tensors().find(spec.name); it != folder.tensors().end()) return &it->second;
@@ -119,12 +133,18 @@ std::optional<at::ScalarType> TorchType(StoredType type) {
   }
 }
 
+std::vector<std::string> ExtraTensors(const WeightFolder& folder, const ParamTable& table) {
+  const Names known = KnownNames(table);
+  std::vector<std::string> extra;
+  for (const auto& [name, unused] : folder.tensors()) {
+    if (!known.contains(name)) extra.push_back(name);
+  }
+  return extra;
+}
+
 absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component) {
   std::vector<std::string> missing, unexpected, misshapen;
-  std::set<std::string, std::less<>> known(table.ignored().begin(), table.ignored().end());
   for (const Param& param : table.params()) {
-    known.insert(param.spec.name);
-    known.insert(param.spec.aliases.begin(), param.spec.aliases.end());
     const WeightFolder::Location* location = Locate(folder, param.spec);
     if (location == nullptr) {
       missing.push_back(absl::StrCat(param.spec.name, " ", Shape(param.spec.shape)));
@@ -137,8 +157,14 @@ absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, c
                                        "; weights must be F64, F32, F16 or BF16"));
     }
   }
-  for (const auto& [name, location] : folder.tensors()) {
-    if (!known.contains(name)) unexpected.push_back(absl::StrCat(name, " ", Shape(location.tensor.shape)));
+  // Beside a misfit all that is extra may explain it. Alone it is another part of a larger model, unless it lies among
+  // this one's parameters, as a block or a norm does that the configuration does not have.
+  const bool fits = missing.empty() && misshapen.empty();
+  Names scopes;
+  for (const std::string& name : KnownNames(table)) scopes.insert(OuterScope(name));
+  for (const std::string& name : ExtraTensors(folder, table)) {
+    if (fits && !scopes.contains(OuterScope(name))) continue;
+    unexpected.push_back(absl::StrCat(name, " ", Shape(folder.tensors().find(name)->second.tensor.shape)));
   }
   if (missing.empty() && unexpected.empty() && misshapen.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(component, ": the weights do not fit config.json",

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "models/param_table.h"
@@ -13,8 +14,13 @@ namespace tessera {
 // The same type in LibTorch; nothing for the types it lacks or that no model here has.
 std::optional<at::ScalarType> TorchType(StoredType type);
 
-// InvalidArgument lists ALL tensors that are missing, unexpected or misshapen. Reads none of them, and the table may be
-// on the meta device.
+// The names of the folder's tensors that are nothing in the table, as where the file of a text encoder holds the larger
+// model that it is a part of.
+std::vector<std::string> ExtraTensors(const WeightFolder& folder, const ParamTable& table);
+
+// InvalidArgument lists ALL tensors that are missing or misshapen, and then what is extra. Where nothing else is wrong
+// what is extra is not read, and no error unless its outermost scope ("encoder" of "encoder.block.0.weight") is one of
+// the table's. Reads no tensor, and the table may be on the meta device.
 absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component);
 
 // CheckWeights, and then reads of each tensor this rank's part once, straight into its place where the stored type and

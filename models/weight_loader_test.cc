@@ -90,6 +90,39 @@ TEST_F(WeightLoaderTest, ReportsAllMissingUnexpectedAndMisshapenTensorsInOneErro
                     HasSubstr("three: [1] in the file, [2] by the configuration")));
 }
 
+TEST_F(WeightLoaderTest, PassesOverTheRestOfALargerModelAndNamesIt) {
+  ParamTable table(at::kFloat, at::kCPU);
+  table.Add({.name = "encoder.block.0.weight", .shape = {1}});
+  table.IgnoreInFile("buffer");
+  ASSERT_TRUE(LoadFrom({{"encoder.block.0.weight", "F32", "[1]", Floats({7})},
+                        {"decoder.block.0.weight", "F32", "[1]", Floats({1})},
+                        {"lm_head.weight", "I32", "[1]", Floats({1})},
+                        {"buffer", "F32", "[1]", Floats({1})}},
+                       table)
+                  .ok());
+  EXPECT_EQ(table.params()[0].Value().item<float>(), 7);
+  const absl::StatusOr<WeightFolder> folder = WeightFolder::Open(folder_.string(), "part");
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_THAT(ExtraTensors(*folder, table), testing::ElementsAre("decoder.block.0.weight", "lm_head.weight"));
+}
+
+TEST_F(WeightLoaderTest, RefusesABlockMoreThanTheConfigurationHas) {
+  ParamTable table(at::kFloat, at::kCPU);
+  table.Add({.name = "block.0.weight", .shape = {1}});
+  const absl::Status status =
+      LoadFrom({{"block.0.weight", "F32", "[1]", Floats({7})}, {"block.1.weight", "F32", "[1]", Floats({1})}}, table);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("unexpected (1):\n    block.1.weight [1]"));
+}
+
+TEST_F(WeightLoaderTest, RefusesANormThatTheConfigurationDoesNotHave) {
+  ParamTable table(at::kFloat, at::kCPU);
+  table.Add({.name = "block.0.weight", .shape = {1}});
+  const absl::Status status = LoadFrom(
+      {{"block.0.weight", "F32", "[1]", Floats({7})}, {"block.0.norm_q.weight", "F32", "[1]", Floats({1})}}, table);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("unexpected (1):\n    block.0.norm_q.weight [1]"));
+}
+
 TEST_F(WeightLoaderTest, AcceptsAliasesAndIgnoredNames) {
   ParamTable table(at::kFloat, at::kCPU);
   table.Add({.name = "new", .shape = {1}, .aliases = {"old"}});

@@ -297,6 +297,12 @@ absl::StatusOr<JobStarted> Engine::Start(uint64_t id, const JobParameters& param
   if (!model_->description.binning_keeps_size) {
     job.height = generated.height;
     job.width = generated.width;
+    if (generated.height != parameters.height || generated.width != parameters.width) {
+      encoded->warnings.push_back(absl::StrCat("the size ", parameters.width, "x", parameters.height, " became ",
+                                               generated.width, "x", generated.height,
+                                               ", the nearest of the model's table; turn resolution binning off to "
+                                               "keep the size"));
+    }
   }
   job.denoise.id = id;
   job.denoise.geometry = family.Geometry(generated.height, generated.width);

@@ -3,14 +3,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <map>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "tests/test_folder.h"
 
 namespace tessera {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr char kEmoji[] = "assets/emoji";
 
@@ -54,7 +63,7 @@ TEST_F(EngineTest, DescribesTheEmbeddedModelWithoutLoadingIt) {
   EXPECT_EQ(description->pipeline, "PixArtSigmaPipeline");
   EXPECT_EQ(description->size_multiple, 8);
   EXPECT_EQ(description->default_height, 64);
-  EXPECT_EQ(description->default_max_sequence_length, 24);
+  EXPECT_EQ(description->default_max_sequence_length, 300);  // the pipeline's; the tokenizer says 24
   EXPECT_EQ(description->default_sampler, "dpm++2");
   EXPECT_FALSE(description->can_bin);
   EXPECT_EQ(description->digest.size(), 64);
@@ -75,6 +84,76 @@ TEST_F(EngineTest, DescribesFromWhichFilesTokenizersAreRead) {
               testing::ElementsAre("vocab.txt", "tokenizer_config.json", "special_tokens_map.json"));
   EXPECT_THAT(files["T5Tokenizer"],
               testing::ElementsAre("spiece.model", "tokenizer_config.json", "special_tokens_map.json"));
+}
+
+// A copy of a golden pipeline of which a test changes one file.
+class CopiedPipeline {
+ public:
+  explicit CopiedPipeline(const std::string& name) {
+    std::filesystem::copy("tests/golden/pipelines/" + name, path(), std::filesystem::copy_options::recursive);
+  }
+
+  std::string path() const { return folder_ / "model"; }
+
+  // `pattern` occurs in the file.
+  void Replace(const std::string& file, const std::string& pattern, const std::string& replacement) const {
+    std::stringstream text;
+    text << std::ifstream(path() + "/" + file).rdbuf();
+    const std::string changed = std::regex_replace(text.str(), std::regex(pattern), replacement);
+    EXPECT_NE(changed, text.str()) << file;
+    folder_.Write("model/" + file, changed);
+  }
+
+ private:
+  TestFolder folder_;
+};
+
+TEST_F(EngineTest, ThePromptOfPixArtHasThePipelinesLengthWhateverTheTokenizerSays) {
+  for (const auto& [name, tokens] : {std::pair("pixart_alpha", 120), std::pair("pixart_sigma", 300)}) {
+    for (const std::string limit : {"7", "512", "1000000000000000019884624838656"}) {
+      const CopiedPipeline model(name);
+      model.Replace("tokenizer/tokenizer_config.json", "\"model_max_length\": [0-9]+",
+                    "\"model_max_length\" : " + limit);
+      const absl::StatusOr<ModelDescription> description = engine_.Describe(model.path());
+      ASSERT_TRUE(description.ok()) << description.status();
+      EXPECT_EQ(description->default_max_sequence_length, tokens) << name << " with " << limit;
+    }
+  }
+}
+
+TEST_F(EngineTest, TheDefaultSizeOfHunyuanDiTIsTheOneThatComesOut) {
+  const CopiedPipeline model("hunyuan12");
+  model.Replace("transformer/config.json", "\"sample_size\": [0-9]+", "\"sample_size\": 32");
+  const absl::StatusOr<ModelDescription> description = engine_.Describe(model.path());
+  ASSERT_TRUE(description.ok()) << description.status();
+  EXPECT_EQ(description->default_width, 1024);
+  EXPECT_EQ(description->default_height, 1024);
+}
+
+TEST_F(EngineTest, SaysWhereASizeIsMovedToTheModelsTable) {
+  ASSERT_TRUE(engine_.Load({.model = "tests/golden/pipelines/hunyuan12"}).ok());
+  JobParameters job = Apple();
+  job.resolution_binning = true;
+  job.width = 640;
+  job.height = 512;
+  absl::StatusOr<JobStarted> started = engine_.StartJob(1, job);
+  ASSERT_TRUE(started.ok()) << started.status();
+  EXPECT_EQ(started->width, 1024);
+  EXPECT_EQ(started->height, 768);
+  EXPECT_THAT(started->warnings, testing::Contains(HasSubstr("the size 640x512 became 1024x768")));
+
+  // A size of the table stays, and so does every size without binning.
+  job.width = 1024;
+  job.height = 768;
+  started = engine_.StartJob(2, job);
+  ASSERT_TRUE(started.ok()) << started.status();
+  EXPECT_THAT(started->warnings, Not(testing::Contains(HasSubstr("the size"))));
+  job.resolution_binning = false;
+  job.width = job.height = 64;
+  started = engine_.StartJob(3, job);
+  ASSERT_TRUE(started.ok()) << started.status();
+  EXPECT_EQ(started->width, 64);
+  EXPECT_THAT(started->warnings, Not(testing::Contains(HasSubstr("the size"))));
 }
 
 TEST_F(EngineTest, MakesTheSameImageTwiceAndAPreviewChangesNothing) {
@@ -166,6 +245,7 @@ TEST_F(EngineTest, RefusesParametersByFieldValueAndWhatIsLegal) {
 TEST_F(EngineTest, SaysWhatWasCutFromALongPrompt) {
   Load();
   JobParameters parameters = Apple();
+  parameters.max_sequence_length = 24;
   for (int i = 0; i < 40; ++i) parameters.prompt += " and a red apple";
   const absl::StatusOr<JobStarted> started = engine_.StartJob(1, parameters);
   ASSERT_TRUE(started.ok()) << started.status();

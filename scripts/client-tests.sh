@@ -20,18 +20,7 @@ build=${TESSERA_BUILD:-build/$preset}
 tessera=$build/bin/tessera
 [[ -x $tessera ]] || { echo "$tessera is missing: scripts/setup.sh --preset $preset tessera builds it" >&2; exit 1; }
 
-# environment NAME PINS PACKAGE…: .deps/NAME with these packages, made anew where the pins have changed.
-environment() {
-  local folder=.deps/$1 pins=$2
-  shift 2
-  [[ $(cat "$folder/.pins" 2>/dev/null) != "$pins" ]] || return 0
-  rm -rf "$folder"
-  python3 -m venv "$folder"
-  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
-  echo "$pins" >"$folder/.pins"
-}
-
-environment client-tests "$(sha256sum <scripts/client-test-requirements.txt)" -r scripts/client-test-requirements.txt
+scripts/python-environment.sh client-tests "$(sha256sum <scripts/client-test-requirements.txt)" -r scripts/client-test-requirements.txt
 python=.deps/client-tests/bin/python
 
 work=$(mktemp -d)
@@ -41,7 +30,7 @@ trap 'kill "${server_pid:-}" 2>/dev/null || true; rm -rf "$work"' EXIT
 "$python" tests/server/client_tests.py "$tessera" "$work"
 
 for version in 1.109.1 3.54.0; do
-  environment "openai-$version" "$version" "openai==$version"
+  scripts/python-environment.sh "openai-$version" "$version" "openai==$version"
   ".deps/openai-$version/bin/python" tests/server/openai_tests.py "$tessera"
 done
 if ((newest)); then

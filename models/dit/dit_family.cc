@@ -59,13 +59,15 @@ absl::StatusOr<DitConfigs> ReadConfigs(const ModelFolder& folder) {
   return configs;
 }
 
+Component<Transformer>::Make MakeTransformer(const DitConfig& config) {
+  return [config](ParamTable& table) { return std::make_unique<DitTransformer>(config, table); };
+}
+
 class DitFamily final : public LatentFamily {
  public:
   DitFamily(const ModelFolder& folder, const DitConfigs& configs, const LoadOptions& options)
       : LatentFamily(folder, options, configs.autoencoder, configs.transformer.patch, {},
-                     [config = configs.transformer](ParamTable& table) {
-                       return std::make_unique<DitTransformer>(config, table);
-                     }),
+                     MakeTransformer(configs.transformer)),
         classes_(configs.transformer.classes),
         labels_(configs.labels) {}
 
@@ -127,6 +129,7 @@ absl::StatusOr<FamilyDescription> DescribeDit(const ModelFolder& folder) {
                           .long_skips = {}};
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, /*text_tokens=*/0, description);
   description.warnings = configs->warnings;
+  WarnOfExtraTensors(folder, MakeTransformer(configs->transformer), {}, configs->autoencoder, description);
   return description;
 }
 

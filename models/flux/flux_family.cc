@@ -14,6 +14,10 @@ namespace {
 constexpr int64_t kSteps = 28;
 constexpr double kGuidanceScale = 3.5;
 constexpr int64_t kMaxTokens = 512;
+// Of FLUX.1-schnell, by its model card: distilled to few steps, without a guidance scale. It is told by its
+// configuration, which has no embedding of one.
+constexpr int64_t kDistilledSteps = 4;
+constexpr int64_t kDistilledTokens = 256;
 constexpr int64_t kDefaultLatentSide = 128;
 constexpr int64_t kMaxSide = 8192;
 constexpr int64_t kPatch = 2;  // latents that are packed into a token, a side
@@ -50,13 +54,15 @@ absl::StatusOr<FluxConfigs> ReadConfigs(const ModelFolder& folder) {
   return configs;
 }
 
+Component<Transformer>::Make MakeTransformer(const FluxConfig& config) {
+  return [config](ParamTable& table) { return std::make_unique<FluxTransformer>(config, table); };
+}
+
 class FluxFamily final : public LatentFamily {
  public:
   FluxFamily(const ModelFolder& folder, const FluxConfigs& configs, const LoadOptions& options)
       : LatentFamily(folder, options, configs.autoencoder, kPatch, {configs.clip, configs.t5},
-                     [config = configs.transformer](ParamTable& table) {
-                       return std::make_unique<FluxTransformer>(config, table);
-                     }),
+                     MakeTransformer(configs.transformer)),
         config_(configs.transformer) {}
 
   bool masks_padding() const override { return false; }
@@ -124,9 +130,10 @@ absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder) {
   if (!configs.ok()) return configs.status();
   FamilyDescription description;
   DescribeSizes(configs->autoencoder, kPatch, kDefaultLatentSide, kMaxSide, description);
-  description.default_steps = kSteps;
-  description.default_guidance_scale = kGuidanceScale;
-  description.default_max_sequence_length = kMaxTokens;
+  const bool distilled = !configs->transformer.guidance;
+  description.default_steps = distilled ? kDistilledSteps : kSteps;
+  description.default_guidance_scale = distilled ? 0 : kGuidanceScale;
+  description.default_max_sequence_length = distilled ? kDistilledTokens : kMaxTokens;
   description.max_sequence_length = kMaxTokens;
   description.heads = configs->transformer.heads;
   description.blocks = configs->transformer.double_blocks + configs->transformer.single_blocks;
@@ -140,8 +147,10 @@ absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder) {
   blocks.resize(static_cast<size_t>(transformer.double_blocks), {.kind = BlockKind::kJoint});
   blocks.resize(static_cast<size_t>(description.blocks), {.kind = BlockKind::kFused});
   description.options = {prompt_option::kPrompt2, prompt_option::kTrueCfgScale};
-  DescribeBlockCosts(/*mlp_ratio=*/4, kDefaultLatentSide, kPatch, kMaxTokens, description);
+  DescribeBlockCosts(/*mlp_ratio=*/4, kDefaultLatentSide, kPatch, description.default_max_sequence_length, description);
   description.warnings = configs->warnings;
+  WarnOfExtraTensors(folder, MakeTransformer(configs->transformer), {configs->clip, configs->t5}, configs->autoencoder,
+                     description);
   return description;
 }
 

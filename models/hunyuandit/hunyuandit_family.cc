@@ -57,13 +57,15 @@ absl::StatusOr<HunyuanConfigs> ReadConfigs(const ModelFolder& folder) {
   return configs;
 }
 
+Component<Transformer>::Make MakeTransformer(const HunyuanConfig& config) {
+  return [config](ParamTable& table) { return std::make_unique<HunyuanTransformer>(config, table); };
+}
+
 class HunyuanFamily final : public LatentFamily {
  public:
   HunyuanFamily(const ModelFolder& folder, const HunyuanConfigs& configs, const LoadOptions& options)
       : LatentFamily(folder, options, configs.autoencoder, configs.transformer.patch, {configs.bert, configs.t5},
-                     [config = configs.transformer](ParamTable& table) {
-                       return std::make_unique<HunyuanTransformer>(config, table);
-                     }),
+                     MakeTransformer(configs.transformer)),
         config_(configs.transformer) {}
 
   ImageSize BinnedSize(ImageSize requested) const override {
@@ -137,6 +139,10 @@ absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) 
   description.size_multiple = std::lcm(kSizeMultiple, description.size_multiple);
   description.min_size = description.size_multiple;
   description.max_size = kMaxSide / description.size_multiple * description.size_multiple;
+  // Binning is on by default, so nothing but a standard shape comes out.
+  const HunyuanSize usual = HunyuanStandardSize(description.default_height, description.default_width);
+  description.default_height = usual.height;
+  description.default_width = usual.width;
   description.default_steps = kSteps;
   description.default_guidance_scale = kGuidanceScale;
   description.can_bin = true;
@@ -157,9 +163,11 @@ absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) 
   description.options = {prompt_option::kGuidanceRescale};
   if (configs->transformer.style_and_size) description.options.push_back(prompt_option::kOriginalSize);
   DescribeBlockCosts(static_cast<double>(transformer.hidden) / static_cast<double>(transformer.width()),
-                     transformer.sample_size, transformer.patch, transformer.bert_tokens + transformer.t5_tokens,
-                     description);
+                     usual.height / configs->autoencoder.factor(), transformer.patch,
+                     transformer.bert_tokens + transformer.t5_tokens, description);
   description.warnings = configs->warnings;
+  WarnOfExtraTensors(folder, MakeTransformer(configs->transformer), {configs->bert, configs->t5}, configs->autoencoder,
+                     description);
   return description;
 }
 

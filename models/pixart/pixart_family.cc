@@ -1,6 +1,5 @@
 #include "models/pixart/pixart_family.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "models/guidance.h"
@@ -13,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// The reference pipelines' defaults.
+// The reference pipelines' defaults. The lengths are those pipelines', whatever the tokenizer's own limit is.
 constexpr int64_t kSteps = 20;
 constexpr double kGuidanceScale = 4.5;
 constexpr int64_t kAlphaTokens = 120, kSigmaTokens = 300;
@@ -48,13 +47,15 @@ absl::StatusOr<PixArtConfigs> ReadConfigs(const ModelFolder& folder) {
   return configs;
 }
 
+Component<Transformer>::Make MakeTransformer(const PixArtConfig& config) {
+  return [config](ParamTable& table) { return std::make_unique<PixArtTransformer>(config, table); };
+}
+
 class PixArtFamily final : public LatentFamily {
  public:
   PixArtFamily(const ModelFolder& folder, const PixArtConfigs& configs, const LoadOptions& options)
       : LatentFamily(folder, options, configs.autoencoder, configs.transformer.patch, {configs.text},
-                     [config = configs.transformer](ParamTable& table) {
-                       return std::make_unique<PixArtTransformer>(config, table);
-                     }),
+                     MakeTransformer(configs.transformer)),
         config_(configs.transformer),
         variant_(configs.variant) {}
 
@@ -117,9 +118,7 @@ absl::StatusOr<FamilyDescription> DescribePixArt(const ModelFolder& folder) {
   description.can_bin = BinTable(configs->variant, configs->transformer.sample_size).has_value();
   description.default_resolution_binning = description.can_bin;
   description.default_clean_caption = true;
-  description.default_max_sequence_length =
-      std::min(configs->variant == PixArtVariant::kSigma ? kSigmaTokens : kAlphaTokens,
-               configs->text.tokenizer->model_max_length());
+  description.default_max_sequence_length = configs->variant == PixArtVariant::kSigma ? kSigmaTokens : kAlphaTokens;
   description.max_sequence_length = kMaxTokens;
   description.heads = configs->transformer.heads;
   description.blocks = configs->transformer.layers;
@@ -134,6 +133,7 @@ absl::StatusOr<FamilyDescription> DescribePixArt(const ModelFolder& folder) {
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch,
                      description.default_max_sequence_length, description);
   description.warnings = configs->warnings;
+  WarnOfExtraTensors(folder, MakeTransformer(configs->transformer), {configs->text}, configs->autoencoder, description);
   return description;
 }
 

@@ -65,13 +65,15 @@ absl::StatusOr<Sd3Configs> ReadConfigs(const ModelFolder& folder) {
   return configs;
 }
 
+Component<Transformer>::Make MakeTransformer(const Sd3Config& config) {
+  return [config](ParamTable& table) { return std::make_unique<Sd3Transformer>(config, table); };
+}
+
 class Sd3Family final : public LatentFamily {
  public:
   Sd3Family(const ModelFolder& folder, const Sd3Configs& configs, const LoadOptions& options)
       : LatentFamily(folder, options, configs.autoencoder, configs.transformer.patch, configs.texts,
-                     [config = configs.transformer](ParamTable& table) {
-                       return std::make_unique<Sd3Transformer>(config, table);
-                     }),
+                     MakeTransformer(configs.transformer)),
         config_(configs.transformer),
         has_t5_(configs.texts.size() > kT5) {}
 
@@ -188,11 +190,12 @@ absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
                                            .second_attention = transformer.dual_layers.contains(i),
                                            .text_ends = i + 1 == transformer.layers});
   }
-  description.options = {prompt_option::kPrompt2, prompt_option::kPrompt3, prompt_option::kClipSkip,
-                         prompt_option::kSkipLayers};
+  description.options = {prompt_option::kPrompt2, prompt_option::kClipSkip, prompt_option::kSkipLayers};
+  if (configs->texts.size() > kT5) description.options.insert(description.options.begin() + 1, prompt_option::kPrompt3);
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, kClipTokens + kDefaultTokens,
                      description);
   description.warnings = configs->warnings;
+  WarnOfExtraTensors(folder, MakeTransformer(configs->transformer), configs->texts, configs->autoencoder, description);
   return description;
 }
 

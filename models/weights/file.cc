@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "models/weights/foreign_weights.h"
+#include "models/weights/hub_name.h"
 
 namespace tessera {
 
@@ -18,7 +20,17 @@ absl::StatusOr<ReadOnlyFile> ReadOnlyFile::Open(const std::string& path, const s
   }
   // Without O_NONBLOCK opening a pipe would wait for a writer.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", name));
+  if (fd < 0) {
+    const int reason = errno;
+    struct stat link;
+    if (reason == ENOENT && lstat(path.c_str(), &link) == 0 && S_ISLNK(link.st_mode)) {
+      return absl::NotFoundError(
+          absl::StrCat("cannot open ", name,
+                       ": it is a link to a file that is not there, as a download into the hub's cache leaves it ",
+                       "that was cut short; complete it with: ", HubDownloadCommand(path)));
+    }
+    return absl::ErrnoToStatus(reason, absl::StrCat("cannot open ", name));
+  }
   ReadOnlyFile file(fd, 0, name);
   struct stat info;
   if (fstat(fd, &info) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot examine ", name));
@@ -75,6 +87,7 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, const std::st
   std::string text(file->size(), '\0');
   const absl::Status status = file->Read(0, std::as_writable_bytes(std::span(text)));
   if (!status.ok()) return status;
+  if (IsGitLfsPointer(text)) return GitLfsPointerError(name);
   return text;
 }
 

@@ -9,7 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "models/weights/file.h"
-#include "models/weights/safetensors.h"
+#include "models/weights/foreign_weights.h"
+#include "models/weights/hub_name.h"
 #include "models/weights/sha256.h"
 
 namespace tessera {
@@ -34,25 +35,8 @@ bool Exists(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-bool IsCheckpointName(const fs::path& path) {
-  for (const char* extension : {".safetensors", ".sft", ".ckpt", ".pt", ".pth", ".bin", ".gguf"}) {
-    if (path.extension() == extension) return true;
-  }
-  return false;
-}
-
-// The pipeline class of a single-file checkpoint, from the names of its tensors; empty if they tell nothing.
-std::string GuessPipelineClass(const fs::path& file) {
-  const absl::StatusOr<SafetensorsFile> checkpoint = SafetensorsFile::Open(file.string(), file.filename().string());
-  if (!checkpoint.ok()) return "";
-  for (const StoredTensor& tensor : checkpoint->tensors()) {
-    if (tensor.name.find("joint_blocks.") != std::string::npos) return "StableDiffusion3Pipeline";
-    if (tensor.name.find("double_blocks.") != std::string::npos) return "FluxPipeline";
-  }
-  return "";
-}
-
-absl::Status SingleFileError(const fs::path& file) {
+// Of a file that the user named as a model.
+absl::Status FileError(const fs::path& file) {
   for (fs::path model : {file.parent_path(), file.parent_path().parent_path()}) {
     if (model.empty()) model = ".";
     if (Exists(model / kIndexName)) {
@@ -60,13 +44,7 @@ absl::Status SingleFileError(const fs::path& file) {
           absl::StrCat(QuotePath(file), " is one file of a model; the model is the folder ", QuotePath(model)));
     }
   }
-  const std::string guess = GuessPipelineClass(file);
-  return absl::FailedPreconditionError(absl::StrCat(
-      QuotePath(file), " is a single-file checkpoint; a folder in the diffusers layout is needed. ",
-      "Convert it once in Python with diffusers: ", guess.empty() ? "XPipeline" : guess, ".from_single_file(",
-      QuotePath(file), ").save_pretrained(", QuotePath(fs::path(file).replace_extension()), ")",
-      guess.empty() ? ", where XPipeline is the model's class, for example StableDiffusion3Pipeline or FluxPipeline"
-                    : ""));
+  return SingleFileError(file.string());
 }
 
 absl::Status NoIndexError(const fs::path& path) {
@@ -82,10 +60,10 @@ absl::Status NoIndexError(const fs::path& path) {
   std::error_code error;
   std::vector<fs::path> checkpoints;
   for (fs::directory_iterator entry(path, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    if (IsCheckpointName(entry->path())) checkpoints.push_back(entry->path());
+    if (IsCheckpointName(entry->path().string())) checkpoints.push_back(entry->path());
   }
   if (!checkpoints.empty()) {
-    const absl::Status conversion = SingleFileError(*std::min_element(checkpoints.begin(), checkpoints.end()));
+    const absl::Status conversion = FileError(*std::min_element(checkpoints.begin(), checkpoints.end()));
     return absl::FailedPreconditionError(absl::StrCat(
         shown, " has no model_index.json, but ", checkpoints.size(),
         checkpoints.size() == 1 ? " checkpoint file: " : " checkpoint files: ", std::string(conversion.message())));
@@ -143,7 +121,7 @@ absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path) {
   }
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot examine model ", QuotePath(path)));
   if (found.type() != fs::file_type::directory) {
-    if (found.type() == fs::file_type::regular && IsCheckpointName(path)) return SingleFileError(path);
+    if (found.type() == fs::file_type::regular && IsCheckpointName(path)) return FileError(path);
     return absl::FailedPreconditionError(
         absl::StrCat(QuotePath(path), " is not a folder; a model is a folder with a model_index.json"));
   }
@@ -161,7 +139,9 @@ absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path) {
   if (!missing.empty()) {
     return absl::NotFoundError(absl::StrCat("model ", QuotePath(path), " has no folder for ",
                                             missing.size() == 1 ? "component " : "components ",
-                                            absl::StrJoin(missing, ", "), ", which its model_index.json lists"));
+                                            absl::StrJoin(missing, ", "), ", which its model_index.json lists",
+                                            HubNameOfPath(path) ? "; complete the download with: " : "",
+                                            HubNameOfPath(path) ? HubDownloadCommand(path) : ""));
   }
   return ModelFolder(path, *std::move(index));
 }

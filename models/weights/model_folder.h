@@ -31,8 +31,8 @@ absl::StatusOr<ModelIndex> ParseModelIndex(std::string_view text, const std::str
 // Immutable; thread-safe. Holds no open files.
 class ModelFolder {
  public:
-  // Checks that every component listed has a folder. Errors name the user's own path, or names relative to it, and for
-  // a single-file checkpoint the Python call that converts it.
+  // Checks that every component listed has a folder. Errors name the user's own path, or names relative to it, and say
+  // of what is no such folder what it is, with the command that makes one of it.
   static absl::StatusOr<ModelFolder> Open(const std::string& path);
 
   const std::string& path() const { return path_; }

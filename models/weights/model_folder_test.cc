@@ -18,6 +18,10 @@ using ::testing::HasSubstr;
 using ::testing::Key;
 using ::testing::Not;
 
+constexpr char kGitLfsPointer[] =
+    "version https://git-lfs.github.com/spec/v1\n"
+    "oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n";
+
 std::string ErrorOf(const std::string& path) {
   const absl::StatusOr<ModelFolder> model = ModelFolder::Open(path);
   EXPECT_FALSE(model.ok()) << path;
@@ -141,30 +145,95 @@ TEST(ModelFolderTest, AFileThatIsNoModelIsRefused) {
   EXPECT_THAT(ErrorOf(folder.Write("photo.jpg", "x")), HasSubstr("is not a folder"));
 }
 
-TEST(ModelFolderTest, ASingleFileCheckpointIsRecognisedWithTheCallThatConvertsIt) {
+TEST(ModelFolderTest, ASingleFileCheckpointIsRecognisedWithTheCommandThatConvertsIt) {
   const TestFolder folder;
-  for (const std::string name : {"m.safetensors", "m.ckpt", "m.pt", "m.gguf"}) {
+  for (const std::string name : {"m.safetensors", "m.ckpt", "m.pt", "m.bin"}) {
     const std::string path = folder.Write(name, "x");
-    EXPECT_THAT(ErrorOf(path), AllOf(HasSubstr("single-file checkpoint"),
-                                     HasSubstr("XPipeline.from_single_file(\"" + path + "\").save_pretrained(\"" +
-                                               (folder / "m") + "\")")));
+    EXPECT_THAT(ErrorOf(path), AllOf(HasSubstr("is a single-file checkpoint, and a model is a folder"),
+                                     HasSubstr("python3 scripts/convert-model.py " + path + " " + (folder / "m") +
+                                               " --base MODEL, where MODEL is the folder")));
   }
 }
 
-TEST(ModelFolderTest, TheConversionNamesTheClassWhereTheTensorsTellIt) {
+TEST(ModelFolderTest, ASingleFileIsCalledByWhatItIs) {
   const TestFolder folder;
-  EXPECT_THAT(ErrorOf(folder.Write("a.safetensors", OneTensor("model.diffusion_model.joint_blocks.0.x"))),
-              HasSubstr("StableDiffusion3Pipeline.from_single_file("));
-  EXPECT_THAT(ErrorOf(folder.Write("b.safetensors", OneTensor("double_blocks.0.img_attn.proj.weight"))),
-              HasSubstr(" FluxPipeline.from_single_file("));
+  const auto header = [](const std::string& tensor, const std::string& type, const std::string& rest = "") {
+    return SafetensorsBytes(
+        "{\"" + tensor + "\":{\"dtype\":\"" + type + "\",\"shape\":[1],\"data_offsets\":[0,1]}" + rest + "}", "x");
+  };
+  const std::string scale = ",\"b.scale_weight\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[1,1]}";
+  const std::string lora = OneTensor("transformer.blocks.0.attn.to_q.lora_A.weight");
+  const struct {
+    std::string name, bytes, what;
+  } kCases[] = {
+      {"a.safetensors", OneTensor("model.diffusion_model.joint_blocks.0.x"), "checkpoint of Stable Diffusion 3, and"},
+      {"b.safetensors", OneTensor("double_blocks.0.img_attn.proj.weight"), "checkpoint of FLUX, and"},
+      {"c.safetensors", header("double_blocks.0.x", "F8_E4M3"), "checkpoint of FLUX with weights in fp8, and"},
+      {"d.safetensors", header("double_blocks.0.x", "F8_E4M3", scale), "with weights in fp8 with scales, and"},
+      {"e.safetensors", lora, "is a LoRA"},
+      {"f.gguf", "GGUF\3", "is a GGUF file"},
+      {"named-otherwise.safetensors", "GGUF\3", "is a GGUF file"},
+  };
+  for (const auto& [name, bytes, what] : kCases) {
+    const std::string path = folder.Write(name, bytes);
+    EXPECT_THAT(ErrorOf(path), AllOf(HasSubstr(what), HasSubstr("python3 scripts/convert-model.py " + path))) << name;
+  }
+  EXPECT_THAT(ErrorOf(folder.Write("g.safetensors", kGitLfsPointer)),
+              AllOf(HasSubstr("git-lfs pointer"), HasSubstr("git lfs pull"), Not(HasSubstr("convert"))));
+}
+
+TEST(ModelFolderTest, ACommandFitsIntoAShellWhateverThePathIs) {
+  const TestFolder folder;
+  EXPECT_THAT(ErrorOf(folder.Write("it's $HOME `x`.ckpt", "x")),
+              HasSubstr("convert-model.py '" + (folder / "it'\\''s $HOME `x`.ckpt' '") +
+                        (folder / "it'\\''s $HOME `x`' --base MODEL")));
 }
 
 TEST(ModelFolderTest, AFolderOfSingleFileCheckpointsIsRecognised) {
   const TestFolder folder;
   folder.Write("sd3.safetensors", OneTensor("joint_blocks.0.x"));
-  EXPECT_THAT(ErrorOf(folder.path()),
-              AllOf(HasSubstr("no model_index.json"),
-                    HasSubstr("StableDiffusion3Pipeline.from_single_file(\"" + (folder / "sd3.safetensors") + "\")")));
+  EXPECT_THAT(ErrorOf(folder.path()), AllOf(HasSubstr("no model_index.json"), HasSubstr("Stable Diffusion 3"),
+                                            HasSubstr("convert-model.py " + (folder / "sd3.safetensors"))));
+}
+
+TEST(ModelFolderTest, AFileThatGitLeftInPlaceOfALargeOneIsRecognisedWhereverItLies) {
+  for (const std::string file :
+       {"model_index.json", "transformer/config.json", "transformer/diffusion_pytorch_model.safetensors"}) {
+    const TestFolder folder;
+    WriteModel(folder);
+    folder.Write(file, kGitLfsPointer);
+    const absl::StatusOr<ModelFolder> model = ModelFolder::Open(folder.path());
+    absl::Status status = model.status();
+    if (model.ok()) status.Update(model->Config("transformer").status());
+    if (model.ok()) status.Update(model->Weights("transformer").status());
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << file;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(file + " is a git-lfs pointer"), HasSubstr("git lfs pull")));
+  }
+}
+
+TEST(ModelFolderTest, ALinkOfTheHubsCacheToNowhereIsRecognisedWithTheCommandThatCompletesTheDownload) {
+  for (const std::string file :
+       {"model_index.json", "transformer/config.json", "transformer/diffusion_pytorch_model.safetensors"}) {
+    const TestFolder cache;
+    const std::string snapshot = "models--org--a.model/snapshots/0a1b/";
+    cache.Write(snapshot + "model_index.json", R"({"_class_name": "P", "transformer": ["diffusers", "T"]})");
+    cache.Write(snapshot + "transformer/config.json", "{}");
+    cache.Write(snapshot + "transformer/diffusion_pytorch_model.safetensors", OneTensor("a"));
+    std::filesystem::remove(cache / snapshot + file);
+    std::filesystem::create_symlink("../../blobs/gone", cache / snapshot + file);
+    const absl::StatusOr<ModelFolder> model = ModelFolder::Open(cache / snapshot);
+    absl::Status status = model.status();
+    if (model.ok()) status.Update(model->Config("transformer").status());
+    if (model.ok()) status.Update(model->Weights("transformer").status());
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << file;
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(file + ": it is a link to a file that is not there"),
+                                                     HasSubstr("hf download org/a.model")));
+  }
+  const TestFolder cache;
+  cache.Write("models--org--a.model/snapshots/0a1b/model_index.json", R"({"_class_name": "P", "vae": ["d", "V"]})");
+  EXPECT_THAT(ErrorOf(cache / "models--org--a.model/snapshots/0a1b"),
+              AllOf(HasSubstr("component vae"), HasSubstr("hf download org/a.model")));
 }
 
 TEST(ModelFolderTest, AFileOfAModelPointsToTheModel) {

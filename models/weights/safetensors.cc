@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "models/weights/foreign_weights.h"
 #include "models/weights/json.h"
 #include "models/weights/sha256.h"
 
@@ -16,6 +17,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kLengthBytes = 8;
+constexpr uint64_t kMaxGitLfsPointerBytes = 1024;  // by its specification
 constexpr std::string_view kMetadataKey = "__metadata__";
 
 struct TypeEntry {
@@ -210,6 +212,11 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path, c
   std::string prefix(std::min<uint64_t>(kLengthBytes, file->size()), '\0');
   if (absl::Status status = file->Read(0, std::as_writable_bytes(std::span(prefix))); !status.ok()) return status;
   const absl::StatusOr<uint64_t> length = ParseSafetensorsHeaderLength(prefix, file->size(), name);
+  if (!length.ok() && file->size() <= kMaxGitLfsPointerBytes) {
+    std::string whole(file->size(), '\0');
+    const absl::Status read = file->Read(0, std::as_writable_bytes(std::span(whole)));
+    if (read.ok() && IsGitLfsPointer(whole)) return GitLfsPointerError(name);
+  }
   if (!length.ok()) return length.status();
   std::string text(*length, '\0');
   if (absl::Status status = file->Read(kLengthBytes, std::as_writable_bytes(std::span(text))); !status.ok()) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "models/weights/file.h"
+#include "models/weights/foreign_weights.h"
 #include "models/weights/json.h"
 
 namespace tessera {
@@ -61,9 +62,10 @@ std::optional<WeightsFile> ChooseFile(const FileNames& names) {
 }
 
 absl::Status NothingToRead(const FileNames& names, const std::string& name) {
-  std::vector<std::string> safetensors, pickled;
+  std::vector<std::string> safetensors, pickled, packed;
   for (const std::string& file : names) {
     if (file.ends_with(kExtension)) safetensors.push_back(Quote(file));
+    if (file.ends_with(".gguf")) packed.push_back(Quote(file));
     for (const char* extension : {".bin", ".pt", ".pth", ".ckpt"}) {
       if (file.ends_with(extension)) pickled.push_back(Quote(file));
     }
@@ -74,11 +76,9 @@ absl::Status NothingToRead(const FileNames& names, const std::string& name) {
         "; legal are diffusion_pytorch_model.safetensors and model.safetensors, their fp16 and bf16 variants, and ",
         "shards together with their *.safetensors.index.json"));
   }
+  if (!packed.empty()) return GgufWeightsError(name, absl::StrJoin(packed, ", "));
   if (!pickled.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        name, " has weights only as PyTorch pickles (", absl::StrJoin(pickled, ", "),
-        "), which can run code when they are read; safetensors are needed. Convert the model once in Python with ",
-        "DiffusionPipeline.from_pretrained(\"MODEL\").save_pretrained(\"NEW_FOLDER\", safe_serialization=True)"));
+    return PickledWeightsError(name, absl::StrJoin(pickled, ", "));
   }
   return absl::NotFoundError(absl::StrCat(
       name, " has no weights; diffusion_pytorch_model.safetensors or model.safetensors, or an index, is expected"));
@@ -154,6 +154,7 @@ absl::StatusOr<WeightFolder> WeightFolder::Open(const std::string& folder, const
       problems.emplace_back(file.status().message());
       continue;
     }
+    if (absl::Status plain = CheckNotQuantized(file->tensors(), name); !plain.ok()) return plain;
     for (const StoredTensor& tensor : file->tensors()) {
       const auto [other, added] = result.tensors_.emplace(tensor.name, Location{result.files_.size(), tensor});
       if (!added) {

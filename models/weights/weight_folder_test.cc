@@ -139,7 +139,39 @@ TEST(WeightFolderTest, PicklesAloneAreRefusedWithTheConversion) {
   const TestFolder folder;
   folder.Write("diffusion_pytorch_model.bin", "PK");
   EXPECT_THAT(ErrorOf(folder), AllOf(HasSubstr("\"diffusion_pytorch_model.bin\""), HasSubstr("safetensors are needed"),
-                                     HasSubstr("save_pretrained(\"NEW_FOLDER\", safe_serialization=True)")));
+                                     HasSubstr("python3 scripts/convert-model.py MODEL NEW_FOLDER")));
+}
+
+TEST(WeightFolderTest, AGgufFileAloneIsRefusedWithTheConversion) {
+  const TestFolder folder;
+  folder.Write("flux-q4.gguf", "GGUF");
+  EXPECT_THAT(ErrorOf(folder),
+              AllOf(HasSubstr("\"flux-q4.gguf\""), HasSubstr("GGUF"),
+                    HasSubstr("python3 scripts/convert-model.py MODEL/transformer/FILE.gguf NEW_FOLDER --base MODEL")));
+}
+
+TEST(WeightFolderTest, QuantizedWeightsAreRefusedByTheNameOfTheirForm) {
+  const auto entry = [](const std::string& name, const std::string& type) {
+    return "\"" + name + "\":{\"dtype\":\"" + type + "\",\"shape\":[0],\"data_offsets\":[0,0]}";
+  };
+  const struct {
+    std::string entries, form;
+  } kCases[] = {
+      {entry("a.weight", "U8") + "," + entry("a.weight.quant_state.bitsandbytes__nf4", "U8"), "nf4 (bitsandbytes)"},
+      {entry("a.weight", "U8") + "," + entry("a.weight.quant_state.bitsandbytes__fp4", "U8"), "fp4 (bitsandbytes)"},
+      {entry("a.weight", "I8") + "," + entry("a.SCB", "F32"), "int8 (bitsandbytes)"},
+      {entry("a.weight", "I8"), "int8"},
+      {entry("a.weight", "F8_E4M3"), "fp8"},
+      {entry("a.weight", "F8_E5M2") + "," + entry("a.scale_weight", "F32"), "fp8 with scales"},
+      {entry("a.weight", "F8_E4M3") + "," + entry("a.weight_scale", "F32"), "fp8 with scales"},
+  };
+  for (const auto& [entries, form] : kCases) {
+    const TestFolder folder;
+    folder.Write("model.safetensors", SafetensorsBytes("{" + entries + "}", ""));
+    EXPECT_EQ(WeightFolder::Open(folder.path(), "transformer").status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(ErrorOf(folder), AllOf(HasSubstr("transformer has weights in " + form + ", and F64"),
+                                       HasSubstr("python3 scripts/convert-model.py MODEL NEW_FOLDER")));
+  }
 }
 
 TEST(WeightFolderTest, PicklesBesideSafetensorsDoNotMatter) {

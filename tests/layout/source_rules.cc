@@ -66,6 +66,8 @@ const std::set<std::pair<std::string, std::string>>& Exceptions() {
       {"server", "parallel/host/segment.h"},
       // What workers record and the front end compares.
       {"server", "runtime/step_record.h"},
+      // Names of models on the hub.
+      {"client", "models/weights/hub_name.h"},
       // Digests.
       {"server", "models/weights/sha256.h"},
       // How JSON from outside is read.

@@ -1,0 +1,144 @@
+#include "models/weights/foreign_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "models/weights/file.h"
+#include "models/weights/json.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kGgufMagic[] = "GGUF";
+constexpr char kGitLfsBeginning[] = "version https://git-lfs.github.com/spec/";
+
+// Never cut: the user may copy it.
+std::string QuotePath(const fs::path& path) { return Quote(path.string(), std::string::npos); }
+
+// As a shell reads it; the word FILE for what would not fit into a line.
+std::string ShellWord(const fs::path& path) {
+  const std::string text = path.string();
+  const auto is_plain = [](unsigned char c) {
+    return absl::ascii_isalnum(c) || std::strchr("_./+:=@%,-", c) != nullptr;
+  };
+  if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return absl::ascii_iscntrl(c); })) return "FILE";
+  if (!text.empty() && text[0] != '-' && std::all_of(text.begin(), text.end(), is_plain)) return text;
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
+}
+
+// "python3 scripts/convert-model.py …": a command for a shell, from `input` to a new folder.
+std::string ConvertCommand(const std::string& input, const std::string& output, bool needs_base) {
+  return absl::StrCat("python3 scripts/convert-model.py ", input, " ", output, needs_base ? " --base MODEL" : "");
+}
+
+std::string FirstBytes(const std::string& path) {
+  const absl::StatusOr<ReadOnlyFile> file = ReadOnlyFile::Open(path, path);
+  if (!file.ok()) return "";
+  std::string bytes(std::min<uint64_t>(file->size(), sizeof(kGitLfsBeginning)), '\0');
+  return file->Read(0, std::as_writable_bytes(std::span(bytes))).ok() ? bytes : "";
+}
+
+bool AnyName(std::span<const StoredTensor> tensors, std::initializer_list<std::string_view> parts) {
+  return std::any_of(tensors.begin(), tensors.end(), [&](const StoredTensor& tensor) {
+    return std::any_of(parts.begin(), parts.end(),
+                       [&](std::string_view part) { return tensor.name.find(part) != std::string::npos; });
+  });
+}
+
+bool AnyType(std::span<const StoredTensor> tensors, std::initializer_list<StoredType> types) {
+  return std::any_of(tensors.begin(), tensors.end(), [&](const StoredTensor& tensor) {
+    return std::find(types.begin(), types.end(), tensor.type) != types.end();
+  });
+}
+
+bool IsLora(std::span<const StoredTensor> tensors) {
+  return AnyName(tensors, {".lora_A.", ".lora_B.", ".lora_up.", ".lora_down.", "lora.up.", "lora.down.", ".lora.A",
+                           "lora_unet_", "lora_transformer_", ".lokr_w1", ".hada_w1"});
+}
+
+// How the weights are packed; empty: not at all.
+std::string QuantizationOf(std::span<const StoredTensor> tensors) {
+  if (AnyName(tensors, {".quant_state.bitsandbytes__nf4"})) return "nf4 (bitsandbytes)";
+  if (AnyName(tensors, {".quant_state.bitsandbytes__fp4"})) return "fp4 (bitsandbytes)";
+  if (AnyType(tensors, {StoredType::kI8}) && AnyName(tensors, {".SCB"})) return "int8 (bitsandbytes)";
+  if (AnyType(tensors, {StoredType::kF8E4M3, StoredType::kF8E5M2})) {
+    return AnyName(tensors, {"scale_weight", "weight_scale", "scaled_fp8"}) ? "fp8 with scales" : "fp8";
+  }
+  return AnyType(tensors, {StoredType::kI8}) ? "int8" : "";
+}
+
+// What a transformer's single file is of, as a sentence calls it; empty if its tensors do not tell.
+std::string FamilyOf(std::span<const StoredTensor> tensors) {
+  if (AnyName(tensors, {"joint_blocks."})) return " of Stable Diffusion 3";
+  return AnyName(tensors, {"double_blocks."}) ? " of FLUX" : "";
+}
+
+}  // namespace
+
+bool IsCheckpointName(std::string_view file) {
+  const fs::path path(file);
+  for (const char* extension : {".safetensors", ".sft", ".ckpt", ".pt", ".pth", ".bin", ".gguf"}) {
+    if (path.extension() == extension) return true;
+  }
+  return false;
+}
+
+absl::Status SingleFileError(const std::string& path) {
+  const std::string begins = FirstBytes(path), shown = QuotePath(path);
+  if (IsGitLfsPointer(begins)) return GitLfsPointerError(shown);
+  const std::string command = ConvertCommand(ShellWord(path), ShellWord(fs::path(path).replace_extension()), true);
+  const auto say = [&](const std::string& what) {
+    return absl::FailedPreconditionError(absl::StrCat(shown, " is ", what, ": ", command,
+                                                      ", where MODEL is the folder, in the diffusers layout, of the "
+                                                      "model that it was made from"));
+  };
+  if (begins.starts_with(kGgufMagic) || fs::path(path).extension() == ".gguf") {
+    return say("a GGUF file, whose weights are quantized, and a model is a folder; make one of it with");
+  }
+  const absl::StatusOr<SafetensorsFile> checkpoint = SafetensorsFile::Open(path, shown);
+  const std::span<const StoredTensor> tensors =
+      checkpoint.ok() ? std::span<const StoredTensor>(checkpoint->tensors()) : std::span<const StoredTensor>();
+  if (IsLora(tensors)) return say("a LoRA, which changes a model and is none; make a changed model with");
+  const std::string quantization = QuantizationOf(tensors);
+  return say(absl::StrCat("a single-file checkpoint", FamilyOf(tensors),
+                          quantization.empty() ? "" : absl::StrCat(" with weights in ", quantization),
+                          ", and a model is a folder; make one of it with"));
+}
+
+absl::Status CheckNotQuantized(std::span<const StoredTensor> tensors, const std::string& name) {
+  const std::string quantization = QuantizationOf(tensors);
+  if (quantization.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      name, " has weights in ", quantization, ", and F64, F32, F16 or BF16 are read; unpack those of MODEL with: ",
+      ConvertCommand("MODEL", "NEW_FOLDER", false)));
+}
+
+absl::Status PickledWeightsError(const std::string& name, const std::string& files) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      name, " has weights only as PyTorch pickles (", files,
+      "), which can run code when they are read; safetensors are needed, which is what this makes of MODEL: ",
+      ConvertCommand("MODEL", "NEW_FOLDER", false)));
+}
+
+absl::Status GgufWeightsError(const std::string& name, const std::string& files) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(name, " has weights only in GGUF (", files,
+                   "), whose weights are quantized; safetensors are needed, which is what this makes of them: ",
+                   ConvertCommand(absl::StrCat("MODEL/", name, "/FILE.gguf"), "NEW_FOLDER", true)));
+}
+
+bool IsGitLfsPointer(std::string_view first_bytes) { return first_bytes.starts_with(kGitLfsBeginning); }
+
+absl::Status GitLfsPointerError(const std::string& name) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      name,
+      " is a git-lfs pointer in place of the file; fetch the files of the model with, in its folder: git lfs pull"));
+}
+
+}  // namespace tessera
