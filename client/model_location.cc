@@ -8,6 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/hub_cache.h"
+#include "models/weights/hub_name.h"
 #include "server/generation_request.h"
 
 namespace tessera {
@@ -40,8 +42,25 @@ std::optional<fs::path> EmbeddedModel() {
   return std::nullopt;
 }
 
+// Without a slash at its end.
+fs::path Absolute(const std::string& path) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(path, error).lexically_normal();
+  return absolute.has_filename() ? absolute : absolute.parent_path();
+}
+
+// A folder of the hub's cache stands for its snapshot.
+fs::path ModelAt(const fs::path& path) {
+  if (IsModel(path)) return path;
+  const std::optional<std::string> name = ReadHubName(path.filename().string());
+  if (!name) return path;
+  absl::StatusOr<std::string> snapshot = SnapshotIn(path.string(), *name);
+  return snapshot.ok() ? fs::path(*snapshot) : path;
+}
+
 void AddModelsOf(const std::string& folders, std::vector<KnownModel>& models) {
-  const auto add = [&models](const fs::path& path) {
+  const auto add = [&models](const fs::path& folder) {
+    const fs::path path = ModelAt(folder);
     const bool known = std::any_of(models.begin(), models.end(), [&](const KnownModel& m) { return m.path == path; });
     if (!known && IsModel(path)) models.push_back({.name = ModelName(path.string()), .path = path.string()});
   };
@@ -61,10 +80,8 @@ void AddModelsOf(const std::string& folders, std::vector<KnownModel>& models) {
 }  // namespace
 
 std::string ModelName(const std::string& path) {
-  std::error_code error;
-  fs::path absolute = fs::absolute(path, error).lexically_normal();
-  if (!absolute.has_filename()) absolute = absolute.parent_path();
-  return absolute.filename().string();
+  const fs::path absolute = Absolute(path);
+  return HubNameOfSnapshot(absolute.string()).value_or(absolute.filename().string());
 }
 
 std::vector<KnownModel> KnownModels(const std::string& folders) {
@@ -74,13 +91,27 @@ std::vector<KnownModel> KnownModels(const std::string& folders) {
   }
   AddModelsOf(Environment("TESSERA_MODELS"), models);
   AddModelsOf(folders, models);
+  AddModelsOf(HubCacheFolder(), models);
   return models;
+}
+
+std::string MissingModelFolder(const std::string& folders) {
+  const std::vector<std::string> list = absl::StrSplit(folders, ':', absl::SkipEmpty());
+  for (const std::string& folder : list) {
+    std::error_code error;
+    if (!fs::is_directory(folder, error)) return folder;
+  }
+  return "";
 }
 
 absl::StatusOr<std::string> FindModel(const std::string& wanted, const std::string& folders) {
   const std::string asked = wanted.empty() ? Environment("TESSERA_MODEL") : wanted;
   std::error_code error;
-  if (!asked.empty() && fs::exists(asked, error)) return asked;
+  if (!asked.empty() && fs::exists(asked, error)) {
+    const std::optional<std::string> name = ReadHubName(Absolute(asked).filename().string());
+    if (!name || IsModel(asked) || !fs::is_directory(asked, error)) return asked;
+    return SnapshotIn(asked, *name);
+  }
   const std::vector<KnownModel> models = KnownModels(folders);
   std::vector<std::string> names;
   for (const KnownModel& model : models) {
@@ -90,6 +121,7 @@ absl::StatusOr<std::string> FindModel(const std::string& wanted, const std::stri
   if (asked.empty()) {
     return absl::NotFoundError("model: the embedded one is not installed; name a model folder with --model");
   }
+  if (const std::optional<std::string> name = ReadHubName(asked)) return FindInHubCache(*name);
   if (names.empty() || asked.find('/') != std::string::npos) {
     return absl::NotFoundError(absl::StrCat("model '", asked, "' does not exist; legal is a model folder"));
   }
