@@ -18,6 +18,7 @@
 #include "server/generation_request.h"
 #include "server/image_metadata.h"
 #include "server/service/submission.h"
+#include "server/unused_parameters.h"
 
 namespace tessera {
 namespace {
@@ -100,7 +101,7 @@ class Generation {
     for (const std::string& warning : description_.warnings) reporter_->OnWarning(warning);
     absl::StatusOr<JobParameters> job = Validate(*request, description_);
     if (!job.ok()) return Fail(Stage::kOptions, job.status());
-    for (const std::string& warning : UnusedParameters(*job, description_)) reporter_->OnWarning(warning);
+    for (const std::string& warning : DropUnusedParameters(*job, description_)) reporter_->OnWarning(warning);
     for (const std::string& warning : SizeWarnings(*job, description_)) reporter_->OnWarning(warning);
     if (std::optional<ExitCode> failed = CheckOutput(*files, *job, request->count)) return *failed;
 

@@ -17,6 +17,7 @@
 #include "client/reporter.h"
 #include "server/image/image_file.h"
 #include "server/image/parameters_text.h"
+#include "server/unused_parameters.h"
 
 namespace tessera {
 namespace {
@@ -31,6 +32,10 @@ struct InspectOptions {
 
 json::value JsonTextOrNull(const std::optional<std::string>& text) {
   return text.has_value() ? json::value(JsonText(*text)) : json::value(nullptr);
+}
+
+json::value JsonNumberOrNull(const std::optional<double>& number) {
+  return number.has_value() ? json::value(*number) : json::value(nullptr);
 }
 
 json::array JsonTexts(const std::vector<std::string>& texts) {
@@ -100,7 +105,11 @@ void PrintModel(const std::string& path, const ModelDescription& model) {
   std::printf("  %-16s %-32s %14lu parameters  %-5s %s\n\n", "total", "", parameters, "", ByteText(bytes).c_str());
   std::printf("size        %dx%d; legal %s\n", model.default_width, model.default_height, SizeRule(model).c_str());
   std::printf("steps       %d; legal is 1 to %d\n", model.default_steps, model.max_steps);
-  std::printf("guidance    %g\n", model.default_guidance_scale);
+  if (TakesGuidance(model)) {
+    std::printf("guidance    %g\n", model.default_guidance_scale);
+  } else {
+    std::puts("guidance    none: this model takes no guidance scale");
+  }
   std::printf("sampler     %s; legal are %s\n", model.default_sampler.c_str(),
               absl::StrJoin(model.samplers, ", ").c_str());
   if (model.max_sequence_length > 0) {
@@ -140,7 +149,7 @@ absl::Status InspectImage(const InspectOptions& options) {
                                         {"negative_prompt", JsonTextOrNull(parsed->negative_prompt)},
                                         {"steps", parsed->steps},
                                         {"sampler", JsonText(parsed->sampler)},
-                                        {"guidance", parsed->guidance_scale},
+                                        {"guidance", JsonNumberOrNull(parsed->guidance_scale)},
                                         {"seed", parsed->seed},
                                         {"width", parsed->width},
                                         {"height", parsed->height},

@@ -22,6 +22,7 @@
 #include "server/generation_request.h"
 #include "server/image/parameters_text.h"
 #include "server/image_metadata.h"
+#include "server/unused_parameters.h"
 
 namespace tessera {
 namespace {
@@ -79,7 +80,7 @@ class Replay {
     if (!description.ok()) return Fail(Stage::kModel, description.status());
     absl::StatusOr<JobParameters> job = Validate(RequestOf(*metadata), *description);
     if (!job.ok()) return Fail(Stage::kOptions, job.status());
-    for (const std::string& warning : UnusedParameters(*job, *description)) reporter_->OnWarning(warning);
+    for (const std::string& warning : DropUnusedParameters(*job, *description)) reporter_->OnWarning(warning);
     LayoutStanding standing;
     absl::StatusOr<Loaded> loaded = LoadOnRecordedLayout(metadata->layout, *description, *placement, standing);
     if (!loaded.ok()) return Fail(load_stage_, loaded.status());

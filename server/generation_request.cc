@@ -4,7 +4,6 @@
 #include <cctype>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -14,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "runtime/utf8.h"
+#include "server/nearest_name.h"
 
 namespace tessera {
 namespace {
@@ -23,24 +23,6 @@ constexpr int64_t kFarBeyond = 4;
 
 constexpr size_t kMaxQuotedBytes = 60;
 constexpr char kFieldUrl[] = "tessera/field";
-
-// Insertions, deletions, substitutions and swaps of neighbours that lead from `a` to `b` (optimal string alignment).
-size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
-  std::iota(last.begin(), last.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        row[j] = std::min(row[j], before_last[j - 2] + 1);
-      }
-    }
-    std::swap(before_last, last);
-    std::swap(last, row);
-  }
-  return last[b.size()];
-}
 
 absl::Status CheckRange(absl::string_view field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return absl::OkStatus();
@@ -281,24 +263,9 @@ absl::Status FieldError(absl::string_view field, absl::string_view rest) {
 
 absl::Status CheckName(absl::string_view field, absl::string_view value, absl::Span<const std::string> legal) {
   if (std::find(legal.begin(), legal.end(), value) != legal.end()) return absl::OkStatus();
-  const std::string spelt = absl::AsciiStrToLower(value.substr(0, kMaxQuotedBytes));
-  const std::string* nearest = nullptr;
-  size_t least = std::numeric_limits<size_t>::max();
-  size_t most_in_front = 0;
-  for (const std::string& name : legal) {
-    const std::string lower = absl::AsciiStrToLower(name);
-    const size_t distance = EditDistance(spelt, lower);
-    const size_t in_front = std::mismatch(spelt.begin(), spelt.end(), lower.begin(), lower.end()).first - spelt.begin();
-    // More than half of the letters wrong is another word.
-    if (distance * 2 > std::max(name.size(), spelt.size())) continue;
-    if (distance < least || (distance == least && in_front > most_in_front)) {
-      least = distance;
-      most_in_front = in_front;
-      nearest = &name;
-    }
-  }
+  const std::string nearest = NearestName(value, legal);
   return FieldError(field, absl::StrCat(" ", QuotedValue(value), " is unknown; legal are ", absl::StrJoin(legal, ", "),
-                                        nearest == nullptr ? "" : absl::StrCat("; did you mean '", *nearest, "'?")));
+                                        nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?")));
 }
 
 absl::StatusOr<JobParameters> Validate(const GenerationRequest& request, const ModelDescription& model) {
@@ -351,19 +318,6 @@ absl::StatusOr<JobParameters> Validate(const GenerationRequest& request, const M
   job.noise = request.noise;
   job.max_sequence_length = static_cast<int32_t>(tokens);
   return job;
-}
-
-std::vector<std::string> UnusedParameters(const JobParameters& job, const ModelDescription& model) {
-  std::vector<std::string> unused;
-  const bool has_true_cfg = Reads(model, prompt_option::kTrueCfgScale);
-  if (job.options.true_cfg_scale > 1 && !job.negative_prompt.has_value()) {
-    unused.push_back(absl::StrCat("true CFG scale ", job.options.true_cfg_scale,
-                                  " is not used: it needs a negative prompt, which may be empty"));
-  }
-  if (has_true_cfg && job.options.true_cfg_scale <= 1 && job.negative_prompt.has_value()) {
-    unused.push_back("the negative prompt is not used: it needs a true CFG scale above 1");
-  }
-  return unused;
 }
 
 std::vector<std::string> SizeWarnings(const JobParameters& job, const ModelDescription& model) {

@@ -50,11 +50,8 @@ struct GenerationRequest {
   std::optional<int64_t> original_width, original_height, crop_top, crop_left;
 };
 
-// The parameters of the first image.
+// The parameters of the first image. What of them has no effect on it: server/unused_parameters.h.
 absl::StatusOr<JobParameters> Validate(const GenerationRequest& request, const ModelDescription& model);
-
-// What in legal parameters has no effect on the image, each as one sentence for the user.
-std::vector<std::string> UnusedParameters(const JobParameters& job, const ModelDescription& model);
 
 // A sentence for the user where the image is far larger than those that the model makes well.
 std::vector<std::string> SizeWarnings(const JobParameters& job, const ModelDescription& model);

@@ -299,26 +299,6 @@ TEST(GenerationRequestTest, AcceptsTheEndsOfTheRangesOfOptions) {
             "");
 }
 
-// What UnusedParameters says of a legal request, or "".
-std::string UnusedOf(const GenerationRequest& request) {
-  const std::vector<std::string> unused = UnusedParameters(Validate(request, Model()).value(), Model());
-  EXPECT_LE(unused.size(), 1u);
-  return unused.empty() ? "" : unused[0];
-}
-
-TEST(GenerationRequestTest, SaysThatTrueGuidanceAndANegativePromptNeedEachOther) {
-  EXPECT_THAT(UnusedOf({.true_cfg_scale = 4}), HasSubstr("true CFG scale 4 is not used: it needs a negative prompt"));
-  EXPECT_THAT(UnusedOf({.negative_prompt = "b"}), HasSubstr("the negative prompt is not used"));
-  EXPECT_EQ(UnusedOf({.negative_prompt = "", .true_cfg_scale = 4}), "");
-  EXPECT_EQ(UnusedOf({}), "");
-}
-
-TEST(GenerationRequestTest, SaysNothingOfANegativePromptForAModelWithoutTrueGuidance) {
-  ModelDescription model = Model();
-  model.options.clear();
-  EXPECT_TRUE(UnusedParameters(Validate({.negative_prompt = "b"}, model).value(), model).empty());
-}
-
 std::string ErrorOf(const PlacementRequest& request) {
   const absl::StatusOr<LoadParameters> placement = Validate(request, "model");
   return placement.ok() ? "" : std::string(placement.status().message());

@@ -1,6 +1,7 @@
 #include "server/image_metadata.h"
 
 #include "runtime/utf8.h"
+#include "server/unused_parameters.h"
 
 namespace tessera {
 namespace {
@@ -29,14 +30,16 @@ void SetOptions(const PromptOptions& options, GenerationRequest& request) {
 
 }  // namespace
 
-ImageParameters MetadataOf(const JobParameters& job, const std::string& sampler, const std::string& model_name,
+ImageParameters MetadataOf(const JobParameters& asked, const std::string& sampler, const std::string& model_name,
                            const ModelDescription& model, const LoadParameters& placement, const Layout& layout) {
+  JobParameters job = asked;
+  DropUnusedParameters(job, model);
   ImageParameters metadata;
   metadata.prompt = job.prompt;
   metadata.negative_prompt = job.negative_prompt;
   metadata.steps = job.steps;
   metadata.sampler = sampler;
-  metadata.guidance_scale = job.guidance_scale;
+  if (TakesGuidance(model)) metadata.guidance_scale = job.guidance_scale;
   metadata.seed = job.seed;
   metadata.width = job.width;
   metadata.height = job.height;
@@ -50,7 +53,7 @@ ImageParameters MetadataOf(const JobParameters& job, const std::string& sampler,
   const LoadParameters usual;
   if (placement.text_encoders != usual.text_encoders) metadata.text_encoders = PlacementName(placement.text_encoders);
   if (placement.autoencoder != usual.autoencoder) metadata.autoencoder = PlacementName(placement.autoencoder);
-  metadata.clean_caption = job.clean_caption;
+  if (model.default_clean_caption) metadata.clean_caption = job.clean_caption;
   metadata.resolution_binning = job.resolution_binning;
   if (job.max_sequence_length > 0) metadata.max_sequence_length = job.max_sequence_length;
   metadata.options = job.options;

@@ -230,9 +230,11 @@ std::vector<Canary> CanariesFor(const ModelDescription& model, int32_t steps) {
   return canaries;
 }
 
+std::string ProbePrompt(const ModelDescription& model) { return model.max_sequence_length > 0 ? kPrompt : kClass; }
+
 JobParameters ProbeJob(const ModelDescription& model, const Canary& canary, const std::string& prompt) {
   JobParameters job;
-  job.prompt = !prompt.empty() ? prompt : model.max_sequence_length > 0 ? kPrompt : kClass;
+  job.prompt = !prompt.empty() ? prompt : ProbePrompt(model);
   job.height = canary.height;
   job.width = canary.width;
   job.steps = canary.steps;

@@ -54,6 +54,9 @@ absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, co
 // The sizes that are tried: an even and an uneven one, no larger than they need to be.
 std::vector<Canary> CanariesFor(const ModelDescription& model, int32_t steps);
 
+// What a model is asked for where it does not matter what: a text, or a class where the model reads no text.
+std::string ProbePrompt(const ModelDescription& model);
+
 // The request for one of them, as verifications and probes make it.
 JobParameters ProbeJob(const ModelDescription& model, const Canary& canary, const std::string& prompt = "");
 

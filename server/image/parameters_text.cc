@@ -359,7 +359,7 @@ std::vector<std::pair<std::string, std::string>> OptionPairs(const PromptOptions
 
 absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters) {
   const PromptOptions& options = parameters.options;
-  for (const auto& [key, number] : {std::pair{kGuidanceScale, parameters.guidance_scale},
+  for (const auto& [key, number] : {std::pair{kGuidanceScale, parameters.guidance_scale.value_or(0)},
                                     {kTrueCfgScale, options.true_cfg_scale},
                                     {kGuidanceRescale, options.guidance_rescale},
                                     {kSkipLayerScale, options.skip_layers.scale},
@@ -379,7 +379,7 @@ absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters) 
   Pairs pairs;
   pairs.emplace_back(kSteps, absl::StrCat(parameters.steps));
   AddText(kSampler, parameters.sampler, pairs);
-  pairs.emplace_back(kGuidanceScale, ShortestDigits(parameters.guidance_scale));
+  if (parameters.guidance_scale) pairs.emplace_back(kGuidanceScale, ShortestDigits(*parameters.guidance_scale));
   pairs.emplace_back(kSeed, absl::StrCat(parameters.seed));
   pairs.emplace_back(kSize, absl::StrCat(parameters.width, "x", parameters.height));
   AddText(kModel, parameters.model, pairs);
@@ -431,10 +431,12 @@ absl::StatusOr<ImageParameters> ParseParameters(std::string_view text) {
   parameters.negative_prompt = reader.Take(kExactNegativePrompt);
   if (!parameters.negative_prompt.has_value()) parameters.negative_prompt = std::move(prompts.negative);
   if (reader.TakeBool(kHasNegativePrompt) == false) parameters.negative_prompt.reset();
-  for (const char* key : {kSteps, kGuidanceScale, kSeed, kSize}) reader.Require(key);
+  for (const char* key : {kSteps, kSeed, kSize}) reader.Require(key);
   reader.TakeNumber(kSteps, "a whole number", parameters.steps);
   parameters.sampler = reader.TakeText(kSampler);
-  reader.TakeNumber(kGuidanceScale, "a finite number", parameters.guidance_scale);
+  if (reader.Has(kGuidanceScale)) {
+    reader.TakeNumber(kGuidanceScale, "a finite number", parameters.guidance_scale.emplace());
+  }
   reader.TakeNumber(kSeed, "a whole number from 0 to 18446744073709551615", parameters.seed);
   reader.TakeSize(kSize, parameters.width, parameters.height);
   parameters.model = reader.TakeText(kModel);

@@ -31,7 +31,7 @@ struct ImageParameters {
   std::optional<std::string> negative_prompt;
   int steps = 0;
   std::string sampler;
-  double guidance_scale = 0.0;
+  std::optional<double> guidance_scale;  // absent for a model that takes none
   uint64_t seed = 0;
   int width = 0;
   int height = 0;
@@ -62,7 +62,7 @@ std::vector<std::pair<std::string, std::string>> OptionPairs(const PromptOptions
 // extra key that is malformed or the name of a field.
 [[nodiscard]] absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters);
 
-// Also reads what other programs wrote, as long as steps, guidance scale, seed and size are there; unknown pairs go to
+// Also reads what other programs wrote, as long as steps, seed and size are there; unknown pairs go to
 // `extra`. kInvalidArgument names the pair that is missing, repeated or malformed.
 [[nodiscard]] absl::StatusOr<ImageParameters> ParseParameters(std::string_view text);
 

@@ -60,6 +60,10 @@ TEST(ParametersTextTest, TextHasTheFormThatImageBrowsersRead) {
 TEST(ParametersTextTest, AbsentFieldsLeaveNoTrace) {
   const ImageParameters bare = {.prompt = "cat", .steps = 4, .guidance_scale = 7, .seed = 9, .width = 8, .height = 8};
   EXPECT_EQ(FormatParameters(bare).value(), "cat\nSteps: 4, CFG scale: 7, Seed: 9, Size: 8x8");
+  ImageParameters unguided = bare;
+  unguided.guidance_scale.reset();
+  EXPECT_EQ(FormatParameters(unguided).value(), "cat\nSteps: 4, Seed: 9, Size: 8x8");
+  EXPECT_EQ(ParseParameters("cat\nSteps: 4, Seed: 9, Size: 8x8").value(), unguided);
 }
 
 TEST(ParametersTextTest, NegativePromptThatIsEmptyDiffersFromNone) {
@@ -243,7 +247,7 @@ TEST(ParametersTextTest, AnyFiniteGuidanceScaleRoundTrips) {
   ImageParameters parameters = Typical();
   for (int i = 0; i < 5000 && !HasFailure(); ++i) {
     parameters.guidance_scale = std::bit_cast<double>(random());
-    if (std::isfinite(parameters.guidance_scale)) ExpectRoundTrip(parameters);
+    if (std::isfinite(*parameters.guidance_scale)) ExpectRoundTrip(parameters);
   }
 }
 
@@ -304,7 +308,7 @@ TEST(ParametersTextTest, NumbersThatAreNotFiniteAreRefused) {
     for (int i = 0; i < 6; ++i) {
       ImageParameters parameters = Typical();
       SkipLayerGuidance& skip_layers = parameters.options.skip_layers;
-      double* const numbers[] = {&parameters.guidance_scale,
+      double* const numbers[] = {&parameters.guidance_scale.emplace(),
                                  &parameters.options.true_cfg_scale,
                                  &parameters.options.guidance_rescale,
                                  &skip_layers.scale,

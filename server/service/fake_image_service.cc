@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/digest.h"
 #include "server/service/service_error.h"
+#include "server/unused_parameters.h"
 
 namespace tessera {
 namespace {
@@ -151,7 +152,10 @@ absl::StatusOr<Submitted> FakeImageService::Submit(const Caller& caller, const J
   job.created = options_.now();
   job.steps_total = request.parameters.steps * request.count;
   job.layout = "serial";
-  if (absl::StrContains(request.parameters.prompt, "[warn]")) job.warnings = {"the prompt asks for a warning"};
+  for (const ServedModel& model : options_.models) {
+    if (model.id == request.model) job.warnings = DropUnusedParameters(job.request.parameters, model.description);
+  }
+  if (absl::StrContains(request.parameters.prompt, "[warn]")) job.warnings.push_back("the prompt asks for a warning");
   jobs_[job.id] = record;
   order_.push_back(record);
   if (idempotency.has_value()) {

@@ -22,6 +22,7 @@
 #include "server/serving/live_jobs.h"
 #include "server/serving/service_metrics.h"
 #include "server/serving/storage_error.h"
+#include "server/unused_parameters.h"
 #include "server/worker_process.h"
 
 namespace tessera {
@@ -196,6 +197,9 @@ Job DurableImageService::JobOf(const JobRecord& stored) {
              .steps_done = live_.StepsDone(record.id),
              .steps_total = record.request.parameters.steps * static_cast<int32_t>(record.tasks.size()),
              .error = ErrorOf(record)};
+  if (const ServedModel* model = FindServed(job.request.model); model != nullptr) {
+    job.warnings = DropUnusedParameters(job.request.parameters, model->description);
+  }
   for (const TaskRecord& task : record.tasks) {
     if (task.started.has_value()) job.started = std::min(job.started.value_or(*task.started), *task.started);
     if (IsEnded(job.state) && task.ended.has_value()) {

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/image/image_file.h"
 #include "server/service/service_error.h"
 #include "tests/jobs/faulty_disk.h"
 #include "tests/picture_of.h"
@@ -156,6 +157,17 @@ TEST_F(DurableImageServiceTest, EveryLayoutMakesTheSamePicture) {
     EXPECT_EQ(ParseParameters(DecodeImage(FileOf(job))->parameters)->layout, job.layout);
     service_.reset();
   }
+}
+
+TEST_F(DurableImageServiceTest, WhatHasNoEffectIsSaidAndNeitherShownNorRecorded) {
+  Start();
+  JobRequest request = Request();
+  request.parameters.negative_prompt = "leaf";
+  const Job job = WaitForEnd(Submit(request));
+  EXPECT_THAT(job.warnings,
+              ::testing::ElementsAre("the negative prompt is not used: it needs a true CFG scale above 1"));
+  EXPECT_EQ(job.request.parameters.negative_prompt, std::nullopt);
+  EXPECT_EQ(DecodeImage(FileOf(job))->parameters.find("leaf"), std::string::npos);
 }
 
 TEST_F(DurableImageServiceTest, WhatWasAcceptedBeforeTheServiceEndedIsMadeByTheNextOne) {

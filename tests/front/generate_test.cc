@@ -39,6 +39,8 @@ TEST_F(GenerateTest, RecordsEveryParameterInTheImage) {
                  "red, apple",
                  "--negative",
                  "blurry",
+                 "--true-cfg",
+                 "2",
                  "--seed",
                  "18446744073709551615",
                  "--steps",
@@ -82,9 +84,24 @@ TEST_F(GenerateTest, RecordsEveryParameterInTheImage) {
                                     .clean_caption = false,
                                     .resolution_binning = false,
                                     .max_sequence_length = 20,
+                                    .options = {.true_cfg_scale = 2},
                                     .version = parameters->version};
   EXPECT_EQ(*parameters, expected);
   EXPECT_THAT(parameters->version, HasSubstr("tessera "));
+}
+
+TEST_F(GenerateTest, SaysWhatHasNoEffectAndDoesNotRecordIt) {
+  const Result result =
+      Run({"generate", "x", "--negative", "leaf", "--skip-layers", "1", "--skip-layer-stop", "0.01", "-o", "a.png"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.errors,
+              AllOf(HasSubstr("warning: the negative prompt is not used: it needs a true CFG scale above 1"),
+                    HasSubstr("warning: skip-layer guidance is not used: none of the 6 steps lies between")));
+  const std::string text = ReadImage("a.png").parameters;
+  EXPECT_THAT(text, AllOf(Not(HasSubstr("egative")), Not(HasSubstr("Skip layer"))));
+  const Result again = Run({"replay", "a.png"});
+  EXPECT_EQ(again.exit_code, 0) << again.errors;
+  EXPECT_THAT(again.errors, Not(HasSubstr("not used")));
 }
 
 TEST_F(GenerateTest, LeavesASwitchThatIsNotGivenToTheModel) {
