@@ -15,11 +15,11 @@
 #include "client/reporter.h"
 #include "runtime/steady_time.h"
 #include "server/generation_request.h"
+#include "server/guard/verification.h"
 
 namespace tessera {
 namespace {
 
-constexpr char kPrompt[] = "a red apple on a wooden table";
 constexpr int64_t kMaxRepeats = 1000;
 constexpr int64_t kMaxBatch = 64;
 
@@ -62,7 +62,7 @@ class Bench {
       : options_(options), interrupts_(interrupts), reporter_(MakeReporter({.json = options.json, .quiet = true})) {}
 
   ExitCode Run() {
-    GenerationRequest request = {.prompt = kPrompt, .seed = 1};
+    GenerationRequest request = {.seed = 1};
     Counts counts;
     if (absl::Status status = ReadOptions(request, counts); !status.ok()) return Fail(Stage::kOptions, status);
     absl::StatusOr<LoadParameters> placement = Placement(options_.model, "");
@@ -79,6 +79,7 @@ class Bench {
     if (!session.ok()) return Fail(Stage::kModel, session.status());
     absl::StatusOr<ModelDescription> description = (*session)->Describe(*model);
     if (!description.ok()) return Fail(Stage::kModel, description.status());
+    request.prompt = ProbePrompt(*description);
     absl::StatusOr<JobParameters> job = Validate(request, *description);
     if (!job.ok()) return Fail(Stage::kOptions, job.status());
     const absl::StatusOr<LayoutStanding> standing =

@@ -9,6 +9,7 @@
 #include "client/command_line.h"
 #include "client/deployment_checks.h"
 #include "client/json_line.h"
+#include "client/model_options.h"
 #include "client/served_group.h"
 #include "client/worker_session.h"
 #include "server/guard/certify.h"
@@ -159,7 +160,7 @@ CommandRun AddDoctor(CLI::App& app) {
   auto options = std::make_shared<DoctorOptions>();
   AddText(app, {"-c,--config", "Configuration of the server (default: the embedded model on loopback)", "FILE"},
           options->config);
-  AddText(app, {"--models-dir", "Further folders with models, separated by colons", "FOLDERS"}, options->model_folders);
+  AddModelFoldersOption(app, options->model_folders);
   AddFlag(app, "--json", "One JSON object for each line", options->json);
   return [options](Interrupts& interrupts) { return Doctor(*options, interrupts).Run(); };
 }

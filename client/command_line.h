@@ -17,6 +17,7 @@ struct TextOption {
   bool required = false;
   bool may_be_empty = false;       // else an empty value, a mistake of a script, is refused
   const char* excludes = nullptr;  // the name of one declared before that cannot be given as well
+  std::string (*problem)(const std::string& value) = nullptr;  // what is wrong with a value; empty: nothing
 };
 
 // The values must live as long as `app`. Those that are not typed stay as they are.

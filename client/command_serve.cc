@@ -19,6 +19,7 @@
 #include "client/command_line.h"
 #include "client/json_line.h"
 #include "client/model_location.h"
+#include "client/model_options.h"
 #include "client/option_text.h"
 #include "client/reporter.h"
 #include "client/served_group.h"
@@ -318,7 +319,7 @@ CommandRun AddServe(CLI::App& app) {
   AddFlag(app, "--allow-anonymous", "Serve without keys also those who are not on this machine",
           options->allow_anonymous);
   AddText(app, {"--log-level", "Least level of log lines: debug, info, warning, error", "LEVEL"}, options->log_level);
-  AddText(app, {"--models-dir", "Further folders with models, separated by colons", "FOLDERS"}, options->model_folders);
+  AddModelFoldersOption(app, options->model_folders);
   AddFlag(app, "--print-config", "Print the whole configuration with its defaults, and end", options->print_config);
   AddFlag(app, "--no-supervisor", "Serve in this process itself, which a crash ends", options->no_supervisor);
   AddFlag(app, "--fake-workers", "Workers that need no model and make pictures of nothing, for those who write clients",

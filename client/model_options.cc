@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/model_location.h"
 #include "client/option_text.h"
 #include "server/generation_request.h"
 
@@ -17,7 +18,16 @@ void AddModelOption(CLI::App& app, ModelOptions& options) {
 }
 
 void AddModelFoldersOption(CLI::App& app, std::string& folders) {
-  AddText(app, {"--models-dir", "Further folders with models, separated by colons", "FOLDERS"}, folders);
+  const auto problem = [](const std::string& typed) -> std::string {
+    const std::string missing = MissingModelFolder(typed);
+    return missing.empty() ? "" : absl::StrCat("there is no folder ", QuotedValue(missing));
+  };
+  AddText(app,
+          {.names = "--models-dir",
+           .help = "Further folders with models, separated by colons",
+           .type = "FOLDERS",
+           .problem = problem},
+          folders);
 }
 
 void AddDeviceOptions(CLI::App& app, ModelOptions& options) {

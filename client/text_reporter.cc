@@ -1,7 +1,9 @@
 #include "client/text_reporter.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -12,7 +14,22 @@
 namespace tessera {
 namespace {
 
-constexpr int kBarCells = 24;
+constexpr int kMostBarCells = 24, kLeastBarCells = 8;
+constexpr int kUsualColumns = 80;
+
+// Of the terminal behind standard error, which may change while a command runs.
+int TerminalColumns() {
+  winsize size;
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsualColumns;
+}
+
+// "[####....] " of at most `room` characters; empty where there is no room for a bar.
+std::string Bar(const Progress& progress, int room) {
+  const int cells = std::min(room - 3, kMostBarCells);
+  if (cells < kLeastBarCells) return "";
+  const int filled = progress.steps > 0 ? cells * progress.step / progress.steps : 0;
+  return absl::StrCat("[", std::string(filled, '#'), std::string(cells - filled, '.'), "] ");
+}
 
 // ", Clip skip 1": what was set, without the prompts, which may be long.
 std::string OptionText(PromptOptions options) {
@@ -29,6 +46,30 @@ std::string DurationText(double seconds) {
   if (whole >= 3600) return absl::StrFormat("%dh%02dm", whole / 3600, whole % 3600 / 60);
   if (whole >= 60) return absl::StrFormat("%dm%02ds", whole / 60, whole % 60);
   return absl::StrCat(whole, "s");
+}
+
+std::string ProgressText(const Progress& progress, int columns) {
+  const std::string image =
+      progress.images > 1 ? absl::StrCat("image ", progress.image + 1, "/", progress.images, " ") : "";
+  const bool decodes = progress.steps > 0 && progress.step >= progress.steps;
+  const std::string step = decodes ? "decoding the image" : absl::StrCat("step ", progress.step, "/", progress.steps);
+  std::string seconds, left;
+  const double steps_left = static_cast<double>(progress.images - progress.image) * progress.steps - progress.step;
+  if (progress.step_seconds > 0 && steps_left > 0) {
+    seconds = absl::StrFormat(", %.2f s/step", progress.step_seconds);
+    left = absl::StrCat(", ", DurationText(steps_left * progress.step_seconds), " left");
+  }
+  const int room = columns - 1;  // in the last column some terminals begin a new line
+  // The first of these that leaves room for a bar, or, without a bar, the first that fits.
+  const std::string texts[] = {step + seconds + left, step + left, step};
+  for (const std::string& text : texts) {
+    const std::string bar = Bar(progress, room - static_cast<int>(image.size() + text.size()));
+    if (!bar.empty()) return absl::StrCat(image, bar, text);
+  }
+  for (const std::string& text : {absl::StrCat(image, step), step}) {
+    if (static_cast<int>(text.size()) <= room) return text;
+  }
+  return step.substr(0, static_cast<size_t>(std::max(room, 0)));
 }
 
 TextReporter::TextReporter(const ReporterOptions& options)
@@ -48,17 +89,12 @@ void TextReporter::OnStarted(int64_t image, const JobParameters& job, const JobS
 void TextReporter::OnStep(int64_t image, int32_t steps, const Stepped& stepped) {
   if (!has_bar_) return;
   if (stepped.completed > 0) step_seconds_ = stepped.seconds;
-  const int filled = steps > 0 ? kBarCells * stepped.completed / steps : 0;
-  std::string line;
-  if (options_.images > 1) absl::StrAppend(&line, "image ", image + 1, "/", options_.images, " ");
-  absl::StrAppend(&line, "[", std::string(filled, '#'), std::string(kBarCells - filled, '.'), "] step ",
-                  stepped.completed, "/", steps);
-  if (step_seconds_ > 0) {
-    const double steps_left = (options_.images - image) * static_cast<double>(steps) - stepped.completed;
-    absl::StrAppend(&line, absl::StrFormat(", %.2f s/step, ", step_seconds_), DurationText(steps_left * step_seconds_),
-                    " left");
-  }
-  DrawBar(line);
+  DrawBar(ProgressText({.image = image,
+                        .images = options_.images,
+                        .step = stepped.completed,
+                        .steps = steps,
+                        .step_seconds = step_seconds_},
+                       TerminalColumns()));
 }
 
 void TextReporter::OnPreview(int64_t, int32_t, const std::string&) {}
@@ -95,7 +131,9 @@ void TextReporter::OnError(const absl::Status& status, ExitCode) {
 }
 
 void TextReporter::DrawBar(const std::string& text) {
-  std::fprintf(stderr, "\r\033[K%s", text.c_str());
+  // A line that is longer than the terminal is wide could not be drawn over.
+  const std::string line = text.substr(0, static_cast<size_t>(TerminalColumns() - 1));
+  std::fprintf(stderr, "\r\033[K%s", line.c_str());
   std::fflush(stderr);
   drawn_ = true;
 }

@@ -33,6 +33,17 @@ class TextReporter final : public Reporter {
   double step_seconds_ = 0;  // of the last step
 };
 
+// How far one image of several is.
+struct Progress {
+  int64_t image = 0, images = 1;
+  int32_t step = 0, steps = 0;
+  double step_seconds = 0;  // of the last step; 0: not known
+};
+
+// One line of fewer than `columns` characters, with as much as fits: a bar, the step, its seconds and what is left.
+// After the last step the image is being decoded.
+std::string ProgressText(const Progress& progress, int columns);
+
 // "1h02m", "3m05s", "12s": how long is left, rounded up.
 std::string DurationText(double seconds);
 

@@ -200,6 +200,24 @@ TEST_F(ModelsTest, ListsTheModelsOfTheFoldersNamed) {
   EXPECT_THAT(names, ElementsAre("tiny"));
 }
 
+TEST_F(ModelsTest, EveryCommandRefusesAFolderOfModelsThatIsNotThere) {
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{{"models"},
+                                                                                       {"generate", "x"},
+                                                                                       {"inspect"},
+                                                                                       {"bench"},
+                                                                                       {"replay", "a.png"},
+                                                                                       {"verify", "--layout", "cfg=2"},
+                                                                                       {"layouts", "--ranks", "2"},
+                                                                                       {"serve"},
+                                                                                       {"doctor"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"--models-dir", ModelsFolder() + ":absent"});
+    const Result result = Run(arguments);
+    EXPECT_EQ(result.exit_code, 2) << command[0];
+    EXPECT_THAT(result.errors, HasSubstr("there is no folder 'absent'")) << command[0];
+  }
+}
+
 using BenchTest = CommandLineTest;
 
 TEST_F(BenchTest, GivesTheWorkersOwnTimesAndItsPeakMemory) {
@@ -304,6 +322,29 @@ TEST_F(HelpTest, GivesTheVersion) {
 TEST_F(HelpTest, EndsWithCode2WithoutACommand) {
   EXPECT_EQ(Run({}).exit_code, 2);
   EXPECT_EQ(Run({"paint"}).exit_code, 2);
+}
+
+TEST_F(HelpTest, NamesWhatIsUnknownAndWhatMayBeMeant) {
+  const struct {
+    std::vector<std::string> arguments;
+    std::string says;
+  } kCases[] = {
+      {{"genrate", "x"}, "tessera: unknown command 'genrate'; did you mean 'generate'?\n"},
+      {{"xyzzy"}, "tessera: unknown command 'xyzzy'\n"},
+      {{"generate", "x", "--stpes", "4"}, "tessera generate: unknown option '--stpes'; did you mean '--steps'?\n"},
+      // What follows an unknown option is taken for the prompt, which is then there twice.
+      {{"generate", "--gidance", "4", "red apple"}, "unknown option '--gidance'; did you mean '--guidance'?\n"},
+      {{"generate", "x", "--seeed=4"}, "unknown option '--seeed'; did you mean '--seed'?\n"},
+      {{"bench", "--no-such-thing-at-all"}, "tessera bench: unknown option '--no-such-thing-at-all'\n"},
+      {{"replay", "--imagefile"}, "unknown option '--imagefile'"},
+      {{"generate", "red", "apple"}, "there is 'apple'; a text of several words goes between quotation marks"},
+  };
+  for (const auto& [arguments, says] : kCases) {
+    const Result result = Run(arguments);
+    EXPECT_EQ(result.exit_code, 2) << says;
+    EXPECT_THAT(result.errors, HasSubstr(says));
+    EXPECT_EQ(result.output, "");
+  }
 }
 
 }  // namespace

@@ -1,0 +1,172 @@
+// Real models on the command line: what is told of them, and what they take.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/image/image_file.h"
+#include "tests/front/child_process.h"
+#include "tests/safetensors_bytes.h"
+#include "tests/test_folder.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ModelsOnTheCommandLineTest : public ::testing::Test {
+ protected:
+  struct Result {
+    int exit_code = -1;
+    std::string output, errors;
+  };
+
+  Result Run(std::vector<std::string> arguments) const {
+    ChildOptions options;
+    arguments.insert(arguments.begin(), TESSERA_EXECUTABLE);
+    options.arguments = std::move(arguments);
+    options.folder = fs::current_path();
+    options.environment = {
+        {"PATH", "/usr/bin:/bin"}, {"TESSERA_WORKER", TESSERA_WORKER_EXECUTABLE}, {"XDG_RUNTIME_DIR", folder_.path()}};
+    ChildProcess child(options);
+    const int exit_code = child.Wait();
+    return {.exit_code = exit_code, .output = child.output(), .errors = child.errors()};
+  }
+
+  boost::json::value Inspect(const std::string& model) const {
+    const Result result = Run({"inspect", model, "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return result.exit_code == 0 ? boost::json::parse(result.output) : nullptr;
+  }
+
+  // A picture of two steps; `more` are further options.
+  Result Generate(const std::string& model, const std::vector<std::string>& more, const std::string& name) const {
+    std::vector<std::string> arguments = {"generate",  "a cat",     "--model",  model,         "--seed=1",
+                                          "--steps=2", "--size=64", "--output", folder_ / name};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Run(arguments);
+  }
+
+  DecodedImage Picture(const std::string& name) const {
+    absl::StatusOr<DecodedImage> image = DecodeImage(Read(folder_ / name));
+    EXPECT_TRUE(image.ok()) << image.status();
+    return image.ok() ? *std::move(image) : DecodedImage();
+  }
+
+  static std::string Read(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+
+  // A copy of a golden pipeline that can be changed.
+  std::string Copy(const std::string& pipeline) const {
+    fs::copy("tests/golden/pipelines/" + pipeline, folder_ / pipeline, fs::copy_options::recursive);
+    return folder_ / pipeline;
+  }
+
+  const TestFolder folder_;
+};
+
+TEST_F(ModelsOnTheCommandLineTest, ADistilledModelHasItsOwnDefaults) {
+  const boost::json::value model = Inspect("tests/golden/pipelines/flux_schnell");
+  EXPECT_EQ(model.at("default_steps"), 4);
+  EXPECT_EQ(model.at("default_guidance").to_number<double>(), 0);
+  EXPECT_EQ(model.at("default_max_sequence_length"), 256);
+  EXPECT_THAT(Run({"inspect", "tests/golden/pipelines/flux_schnell"}).output, HasSubstr("guidance    none"));
+  EXPECT_EQ(Inspect("tests/golden/pipelines/flux_dev").at("default_steps"), 28);
+}
+
+TEST_F(ModelsOnTheCommandLineTest, GuidanceOfAModelThatTakesNoneIsSaidAndNotRecorded) {
+  const std::string model = "tests/golden/pipelines/flux_schnell";
+  const Result guided = Generate(model, {"--guidance", "7"}, "guided.png"), plain = Generate(model, {}, "plain.png");
+  EXPECT_THAT(guided.errors, HasSubstr("warning: guidance 7 is not used: this model takes no guidance scale"));
+  EXPECT_THAT(plain.errors, Not(HasSubstr("not used")));
+  EXPECT_EQ(Picture("guided.png").image.rgb, Picture("plain.png").image.rgb);
+  EXPECT_THAT(Picture("guided.png").parameters, AllOf(HasSubstr("Steps: 2"), Not(HasSubstr("CFG scale"))));
+  const Result again = Run({"replay", folder_ / "guided.png", "--model", model});
+  EXPECT_EQ(again.exit_code, 0) << again.errors;
+  EXPECT_THAT(again.errors, Not(HasSubstr("not used")));
+}
+
+TEST_F(ModelsOnTheCommandLineTest, BenchMeasuresAModelOfClasses) {
+  const Result result = Run({"bench", "--model", "tests/golden/pipelines/dit", "--steps=1", "--repeat=1", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_GT(boost::json::parse(result.output).at("images_per_minute").to_number<double>(), 0);
+}
+
+TEST_F(ModelsOnTheCommandLineTest, AThirdPromptNeedsAThirdTextEncoder) {
+  const std::string model = Copy("sd3");
+  const std::string index = Read(model + "/model_index.json");
+  const std::regex third("\"(text_encoder_3|tokenizer_3)\": \\[[^\\]]*\\]");
+  folder_.Write("sd3/model_index.json", std::regex_replace(index, third, "\"$1\": [null, null]"));
+  const Result result = Generate(model, {"--prompt-3", "a dog"}, "a.png");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.errors, HasSubstr("prompt 3 is 'a dog'; this model does not read it"));
+  const Result plain = Generate(model, {}, "a.png");
+  EXPECT_EQ(plain.exit_code, 0) << plain.errors;
+}
+
+TEST_F(ModelsOnTheCommandLineTest, TheRestOfALargerModelInAFileIsNamedAndChangesNothing) {
+  const std::string model = Copy("pixart_sigma");
+  std::string file;
+  for (const fs::directory_entry& entry : fs::directory_iterator(model + "/text_encoder")) {
+    if (entry.path().extension() == ".safetensors") file = entry.path();
+  }
+  ASSERT_FALSE(file.empty());
+  // A full T5 has a decoder and a head.
+  std::string bytes = Read(file);
+  size_t length = 0;
+  for (size_t i = 8; i-- > 0;) length = length << 8 | static_cast<unsigned char>(bytes[i]);
+  std::string header = bytes.substr(8, length), data = bytes.substr(8 + length);
+  header.erase(header.rfind('}'));
+  for (const char* name : {"decoder.block.0.layer.0.layer_norm.weight", "lm_head.weight"}) {
+    header += ",\"" + std::string(name) + "\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" +
+              std::to_string(data.size()) + "," + std::to_string(data.size() + 4) + "]}";
+    data += std::string(4, '\0');
+  }
+  std::ofstream(file, std::ios::binary) << SafetensorsBytes(header + "}", data);
+
+  const std::vector<std::string> options = {"--no-binning"};
+  const Result full = Generate(model, options, "full.png");
+  EXPECT_EQ(full.exit_code, 0) << full.errors;
+  EXPECT_THAT(full.errors,
+              HasSubstr("warning: text_encoder: 2 tensors of its files belong to none of its parameters and "
+                        "are not used: decoder.block.0.layer.0.layer_norm.weight, lm_head.weight"));
+  const Result plain = Generate("tests/golden/pipelines/pixart_sigma", options, "plain.png");
+  EXPECT_THAT(plain.errors, Not(HasSubstr("warning")));
+  EXPECT_EQ(Picture("full.png").image.rgb, Picture("plain.png").image.rgb);
+}
+
+TEST_F(ModelsOnTheCommandLineTest, ANameOfTheHubFindsTheModelInItsCache) {
+  fs::create_directories(folder_ / ".cache/huggingface/hub/models--org--tiny/snapshots");
+  fs::create_directory_symlink(fs::current_path() / "tests/golden/pipelines/dit",
+                               folder_ / ".cache/huggingface/hub/models--org--tiny/snapshots/0a1b");
+  ChildOptions options;
+  options.arguments = {TESSERA_EXECUTABLE, "generate",  "1",  "--model",
+                       "org/tiny",         "--steps=1", "-o", folder_ / "a.png"};
+  options.folder = fs::current_path();
+  options.environment = {{"PATH", "/usr/bin:/bin"},
+                         {"HOME", folder_.path()},
+                         {"TESSERA_WORKER", TESSERA_WORKER_EXECUTABLE},
+                         {"XDG_RUNTIME_DIR", folder_.path()}};
+  ChildProcess generate(options);
+  EXPECT_EQ(generate.Wait(), 0) << generate.errors();
+  EXPECT_THAT(Picture("a.png").parameters, HasSubstr("Model: org/tiny"));
+  options.arguments = {TESSERA_EXECUTABLE, "replay", folder_ / "a.png"};
+  ChildProcess replay(options);
+  EXPECT_EQ(replay.Wait(), 0) << replay.errors();
+}
+
+}  // namespace
+}  // namespace tessera
