@@ -13,8 +13,8 @@ namespace tessera {
 inline constexpr char kProgramVersion[] = "tessera " TESSERA_VERSION;
 
 // `asked` as it was sent, but for what of it has no effect (server/unused_parameters.h), which is not recorded;
-// `sampler` as the worker named it. The model is recorded by name and digest, not by path. What decides the last bits of
-// an image, beside its request, is the layout that made it and, on a CPU, the instruction set.
+// `sampler` as the worker named it. The model is recorded by name and digest, not by path. What decides the last bits
+// of an image, beside its request, is the layout that made it and, on a CPU, the instruction set.
 ImageParameters MetadataOf(const JobParameters& asked, const std::string& sampler, const std::string& model_name,
                            const ModelDescription& model, const LoadParameters& placement, const Layout& layout);
 
