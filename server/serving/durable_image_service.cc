@@ -197,7 +197,7 @@ Job DurableImageService::JobOf(const JobRecord& stored) {
              .steps_done = live_.StepsDone(record.id),
              .steps_total = record.request.parameters.steps * static_cast<int32_t>(record.tasks.size()),
              .error = ErrorOf(record)};
-  if (const ServedModel* model = FindServed(job.request.model); model != nullptr) {
+  if (const auto model = FindServed(job.request.model); model != nullptr) {
     job.warnings = DropUnusedParameters(job.request.parameters, model->description);
   }
   for (const TaskRecord& task : record.tasks) {
