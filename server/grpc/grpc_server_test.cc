@@ -161,6 +161,26 @@ TEST_F(GrpcServerTest, AFailedJobEndsItsGenerateWithItsError) {
   EXPECT_THAT(status.error_message(), HasSubstr("the prompt asks for a failure"));
 }
 
+TEST_F(GrpcServerTest, WhatOnlyTheModelRefusesIsAnInvalidArgumentWithItsField) {
+  StartWith();
+  grpc::ClientContext context;
+  SetDeadline(context);
+  const auto reader = stub_->Generate(&context, Request("[misfit]"));
+  v1::JobEvent event;
+  v1::Job ended;
+  while (reader->Read(&event)) {
+    if (event.has_ended()) ended = event.ended();
+  }
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(), "num_inference_steps is 7; the model takes fewer");
+  const auto field = context.GetServerTrailingMetadata().find("tessera-field");
+  ASSERT_NE(field, context.GetServerTrailingMetadata().end());
+  EXPECT_EQ(std::string(field->second.data(), field->second.size()), "num_inference_steps");
+  EXPECT_EQ(ended.error().code(), static_cast<int>(grpc::StatusCode::INVALID_ARGUMENT));
+  EXPECT_EQ(ended.error().message(), status.error_message());
+}
+
 TEST_F(GrpcServerTest, ACallWithoutAKnownKeyIsRecordedUnderItsRequestId) {
   const TestFolder folder;
   auto keys = ApiKeys::Load(folder.Write("keys.txt", NewApiKey("alice")->line + "\n"), nullptr);

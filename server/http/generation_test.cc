@@ -186,6 +186,15 @@ TEST(GenerationTest, AFailedJobIsAnErrorThatClientsDoNotRetry) {
   EXPECT_THAT(response.body, HasSubstr("the prompt asks for a failure"));
 }
 
+TEST(GenerationTest, WhatOnlyTheModelRefusesIsAnErrorOfTheRequest) {
+  ApiFixture api;
+  const TestResponse response = api.Call("POST", "/v1/images/generations", R"({"prompt":"[misfit]"})");
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(response.Header("x-should-retry"), "false");
+  EXPECT_EQ(response.body, R"({"error":{"message":"num_inference_steps is 7; the model takes fewer",)"
+                           R"("type":"invalid_request_error","param":"num_inference_steps","code":"invalid_value"}})");
+}
+
 TEST(GenerationTest, AJobThatKilledItsWorkersIsAFailedJobLikeAnyOther) {
   ApiFixture api;
   const TestResponse response = api.Call("POST", "/v1/images/generations", R"({"prompt":"[die]"})");
@@ -196,7 +205,7 @@ TEST(GenerationTest, AJobThatKilledItsWorkersIsAFailedJobLikeAnyOther) {
   EXPECT_THAT(response.body, HasSubstr("the worker ended 3 times"));
 }
 
-TEST(GenerationTest, HowAJobFailedInsideIsNoErrorOfTheRequest) {
+TEST(GenerationTest, OnlyWhatTheModelRefusesOfAFailedJobIsAnErrorOfTheRequest) {
   std::map<int, std::vector<absl::StatusCode>> by_status;
   for (int code = 1; code <= 16; ++code) {
     const HttpError error = HttpErrorOfFailedJob(absl::Status(static_cast<absl::StatusCode>(code), "x"));
@@ -204,10 +213,11 @@ TEST(GenerationTest, HowAJobFailedInsideIsNoErrorOfTheRequest) {
     EXPECT_FALSE(error.retry_after.has_value()) << code;
     by_status[error.status].push_back(static_cast<absl::StatusCode>(code));
   }
+  EXPECT_THAT(by_status[400], ElementsAre(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(by_status[409], ElementsAre(absl::StatusCode::kCancelled));
   EXPECT_THAT(by_status[504], ElementsAre(absl::StatusCode::kDeadlineExceeded));
-  EXPECT_EQ(by_status[500].size(), 14u);
-  EXPECT_EQ(by_status.size(), 3u);
+  EXPECT_EQ(by_status[500].size(), 13u);
+  EXPECT_EQ(by_status.size(), 4u);
 }
 
 TEST(GenerationTest, AFullQueueSaysWhenToTryAgain) {

@@ -422,6 +422,9 @@ void FakeImageService::Run(std::unique_lock<std::recursive_mutex>& lock, const s
       if (absl::StrContains(parameters.prompt, "[fail]") && step == std::min(2, parameters.steps)) {
         return End(*record, JobState::kFailed, absl::InternalError("the prompt asks for a failure"));
       }
+      if (absl::StrContains(parameters.prompt, "[misfit]")) {
+        return End(*record, JobState::kFailed, absl::InvalidArgumentError("steps is 7; the model takes fewer"));
+      }
       if (absl::StrContains(parameters.prompt, "[die]")) {
         return End(*record, JobState::kFailed, absl::AbortedError("the worker ended 3 times"));
       }

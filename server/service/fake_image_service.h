@@ -2,7 +2,8 @@
 // and events; their pictures are small gradients of the seed. Nothing outlives the object.
 //
 // Words in a prompt ask for trouble: "[refuse]" is refused with a time to retry after, "[fail]" fails at its second
-// step, "[die]" as if its workers had died of it, "[warn]" carries a warning.
+// step, "[misfit]" as if the model refused its steps, "[die]" as if its workers had died of it, "[warn]" carries a
+// warning.
 #pragma once
 
 #include <condition_variable>

@@ -27,6 +27,7 @@ constexpr std::pair<const char*, const char*> kApiNames[] = {
     {"count", "n"},
     {"guidance", "guidance_scale"},
     {"maximum sequence length", "max_sequence_length"},
+    {"max sequence length", "max_sequence_length"},
     {"resolution binning", "resolution_binning"},
     {"prompt 2", "prompt_2"},
     {"prompt 3", "prompt_3"},
@@ -57,6 +58,23 @@ absl::Status InApiNames(const absl::Status& status) {
     return FieldError(api_name, rest);
   }
   return status;
+}
+
+// The longest name of a field, the validator's or the API's, that a sentence begins with; empty: none.
+absl::string_view FieldAtStartOf(absl::string_view sentence) {
+  absl::string_view found;
+  const auto consider = [&](absl::string_view name) {
+    const bool begins = absl::StartsWith(sentence, name) && sentence.size() > name.size();
+    if (begins && (sentence[name.size()] == ' ' || sentence[name.size()] == ':') && name.size() > found.size()) {
+      found = name;
+    }
+  };
+  for (const auto& [name, api_name] : kApiNames) {
+    consider(name);
+    consider(api_name);
+  }
+  for (const char* name : {"prompt", "sampler", "seed"}) consider(name);
+  return found;
 }
 
 struct SizeText {
@@ -169,6 +187,12 @@ absl::Status CheckUser(absl::string_view field, const std::string& user) {
 }
 
 }  // namespace
+
+absl::Status RefusalOfModel(const absl::Status& status) {
+  const absl::string_view field = FieldAtStartOf(status.message());
+  if (field.empty()) return absl::InvalidArgumentError(status.message());
+  return InApiNames(FieldError(field, status.message().substr(field.size())));
+}
 
 absl::StatusOr<const ServedModel*> FindModel(absl::string_view name, absl::Span<const ServedModel> models) {
   if (models.empty()) return absl::UnavailableError("this server serves no model");

@@ -6,6 +6,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "server/service/image_request.h"
 
 namespace tessera {
 namespace {
@@ -42,6 +43,8 @@ absl::Status ErrorOfFailedJob(const absl::Status& error) {
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kCancelled:
       return error;
+    case absl::StatusCode::kInvalidArgument:
+      return RefusalOfModel(error);
     default:
       return WithErrorCode(absl::InternalError(error.message()), "job_failed");
   }

@@ -69,7 +69,7 @@ class GroupOwner {
   virtual void OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) = 0;
   virtual void OnPreview(GroupId group, TaskId task, const Image& image) = 0;
   virtual void OnDecoded(GroupId group, TaskId task, Image image, const JobStarted& started, double seconds) = 0;
-  // The request itself cannot be fulfilled.
+  // The task has failed by itself; INVALID_ARGUMENT: the model refuses its request.
   virtual void OnFailed(GroupId group, TaskId task, const absl::Status& error) = 0;
   // A step of several tasks failed, and nobody knows whose fault it is.
   virtual void OnBatchFailed(GroupId group, const std::vector<TaskId>& tasks, const absl::Status& error) = 0;

@@ -16,6 +16,11 @@ bool IsDead(const absl::Status& status, WorkerGroup& group) {
   return status.code() == absl::StatusCode::kUnavailable || !group.health().ok();
 }
 
+// Of a task that was started. Its request was found sound then, so that what is refused later is no mistake of its.
+absl::Status AfterStart(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) ? absl::InternalError(status.message()) : status;
+}
+
 }  // namespace
 
 absl::Status GroupRunner::Work() {
@@ -182,9 +187,9 @@ absl::Status GroupRunner::WaitForStep() {
   std::erase_if(failed, [this](TaskId task) { return !running_.contains(task); });
   const std::vector<TaskId> tasks(failed.begin(), failed.end());
   if (tasks.size() == 1) {
-    owner_.OnFailed(options_.id, tasks[0], stepped.status());
+    owner_.OnFailed(options_.id, tasks[0], AfterStart(stepped.status()));
   } else {
-    owner_.OnBatchFailed(options_.id, tasks, stepped.status());
+    owner_.OnBatchFailed(options_.id, tasks, AfterStart(stepped.status()));
   }
   for (const TaskId task : tasks) {
     if (absl::Status ended = End(task); !ended.ok()) return ended;
@@ -214,7 +219,7 @@ absl::Status GroupRunner::Decode(TaskId task) {
   Answered();
   if (!picture.ok()) {
     if (IsDead(picture.status(), *group_)) return picture.status();
-    owner_.OnFailed(options_.id, task, picture.status());
+    owner_.OnFailed(options_.id, task, AfterStart(picture.status()));
   } else {
     has_made_images_ = true;
     trace_.OnDecoded(task, "decode", sent);

@@ -38,6 +38,52 @@ TEST(ErrorClassesTest, AJobOfAModelThatIsNoLongerServedIsAFailedJob) {
   ExpectAFailedJob(server.Call("POST", "/v1/images/generations", body, "key"), "the model is no longer served");
 }
 
+TEST(ErrorClassesTest, WhatTheWorkerRefusesWhenAJobStartsIsAnErrorOfTheRequest) {
+  TestServer server({.worker = FAKE_WORKER, .orders = "start-of-hemlock=error", .groups = {"{model: TINY}"}});
+  ASSERT_TRUE(server.Start());
+  const std::string body = R"({"prompt": "hemlock", "size": "64x64"})";
+  const std::string error =
+      R"({"message":"start fails as it was told to","type":"invalid_request_error","param":null,"code":"invalid_value"})";
+  const TestResponse response = server.Call("POST", "/v1/images/generations", body, "key");
+  EXPECT_EQ(response.status, 400) << response.body;
+  EXPECT_EQ(response.Header("x-should-retry"), "false");
+  EXPECT_EQ(response.body, absl::StrCat(R"({"error":)", error, "}"));
+  const std::string job = server.Submit("hemlock");
+  EXPECT_EQ(server.Ended(job), "failed");
+  EXPECT_EQ(boost::json::serialize(server.Get(job).at("error")), error);
+  EXPECT_THAT(server.process().errors(), HasSubstr(R"("error":"INVALID_ARGUMENT")"));
+  // The record says it, and not only the process that saw it.
+  server.Kill();
+  ASSERT_TRUE(server.Start());
+  EXPECT_EQ(boost::json::serialize(server.Get(job).at("error")), error);
+  EXPECT_EQ(server.Call("POST", "/v1/images/generations", body, "key").status, 400);
+}
+
+TEST(ErrorClassesTest, WhatTheWorkerRefusesLaterIsAFailedJob) {
+  TestServer server(
+      {.worker = FAKE_WORKER, .orders = "step3-of-hemlock=error error-every=2", .groups = {"{model: TINY}"}});
+  ASSERT_TRUE(server.Start());
+  ExpectAFailedJob(server.Call("POST", "/v1/images/generations", R"({"prompt": "hemlock", "size": "64x64"})"),
+                   "step3 fails as it was told to");
+  ExpectAFailedJob(server.Call("POST", "/v1/images/generations", R"({"prompt": "pear", "size": "64x64"})"),
+                   "the fake worker was told so");
+}
+
+#ifdef HAS_REAL_WORKER
+TEST(ErrorClassesTest, MoreStepsThanTheSamplerHasNoiseLevelsAreAnErrorOfTheRequest) {
+  TestServer server({.worker = REAL_WORKER, .groups = {"{model: emoji, layout: \"cfg=2\", threads: 1}"}});
+  ASSERT_TRUE(server.Start());
+  const TestResponse response = server.Call("POST", "/v1/images/generations",
+                                            R"({"prompt": "pear", "size": "64x64", "num_inference_steps": 1000})");
+  EXPECT_EQ(response.status, 400) << response.body;
+  EXPECT_THAT(response.body, HasSubstr(R"("param":"num_inference_steps")"));
+  EXPECT_THAT(response.body, HasSubstr("num_inference_steps is 1000; the noise levels of steps"));
+  EXPECT_THAT(response.body, HasSubstr("coincide; take fewer steps"));
+  EXPECT_EQ(server.Ended(server.Submit("pear")), "done") << "with the same workers";
+  EXPECT_EQ(boost::json::value_to<int64_t>(server.Group().at("restarts")), 0);
+}
+#endif
+
 TEST(ErrorClassesTest, TheBoundsOfAKeyHaveACodeOfTheirOwn) {
   TestServer server({.worker = FAKE_WORKER, .orders = "load=hang", .groups = {"{model: TINY}"}});
   server.options().settings = absl::StrCat("keys_file: ", server.folder(), "/keys.txt\nlimits: {queued_jobs: 3}\n");
