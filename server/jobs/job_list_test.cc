@@ -66,7 +66,7 @@ TEST_F(JobListTest, HasOfAStateWhatAListOfAllShowsInIt) {
       for (int step = 0; step < 10; ++step) ASSERT_TRUE(workload.Step());
       const std::vector<JobRecord> all = ListAll(1000, std::nullopt);
       for (size_t i = 1; i < all.size(); ++i) {
-        ASSERT_LT(ParseJobId(all[i].id)->number, ParseJobId(all[i - 1].id)->number);
+        ASSERT_LT(all[i].tasks[0].id, all[i - 1].tasks[0].id);
       }
       ASSERT_EQ(ListAll(3, std::nullopt).size(), all.size());
       for (const JobState state :

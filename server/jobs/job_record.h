@@ -10,8 +10,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "server/jobs/task_state.h"
@@ -63,7 +61,7 @@ struct TaskRecord {
 };
 
 struct JobRecord {
-  std::string id;  // unguessable: "job-12-5b…"
+  std::string id;  // of record_ids.h
   std::string tenant;
   JobRequest request;
   std::string trace_parent;
@@ -105,18 +103,5 @@ struct ClaimedTask {
   TaskAttempt claim;
   JobParameters parameters;  // with this task's own seed
 };
-
-// Ids in text. The number finds the row; the token, 128 random bits, is what makes the id unguessable.
-struct RecordId {
-  uint64_t number = 0;
-  std::string token;  // 32 digits of lower-case hex
-};
-
-std::string JobIdText(const RecordId& id);    // job-<number>-<token>
-std::string ImageIdText(const RecordId& id);  // img-<number>-<token>
-
-// NOT_FOUND for anything else, so that a malformed id and a strange one look the same.
-absl::StatusOr<RecordId> ParseJobId(absl::string_view text);
-absl::StatusOr<RecordId> ParseImageId(absl::string_view text);
 
 }  // namespace tessera

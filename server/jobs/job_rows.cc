@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "server/digest.h"
 #include "server/jobs/stored_job.h"
@@ -229,7 +228,7 @@ absl::StatusOr<std::string> ReadRequest(SqliteDatabase& database, uint64_t job) 
   return std::string(request);
 }
 
-absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, uint64_t job) {
+absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids, uint64_t job) {
   absl::StatusOr<SqliteStatement> select = database.Prepare(
       "SELECT j.token, j.tenant, j.created, j.deadline, j.expires, j.request, j.checksum, t.number, t.state, "
       "t.attempt, t.strikes, t.alone, t.started, t.ended, t.error_code, t.error, t.image FROM jobs j JOIN tasks t ON "
@@ -246,7 +245,7 @@ absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, uint64_t job) {
     if (!*row) break;
     if (record.tasks.empty()) {
       token = std::string(select->Bytes(0));
-      record.id = JobIdText({.number = job, .token = token});
+      record.id = ids.JobId(job, token);
       record.tenant = std::string(select->Bytes(1));
       record.created = absl::FromUnixMicros(select->Int(2));
       record.deadline = TimeOf(select->OptionalInt(3));
@@ -274,7 +273,7 @@ absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, uint64_t job) {
     if (task.state == TaskState::kDone) {
       absl::StatusOr<StoredImage> image = ParseStoredImage(select->Bytes(16));
       if (image.ok()) {
-        image->id = ImageIdOf(token, task.id);
+        image->id = ids.ImageId(task.id, token);
         task.image = *std::move(image);
       } else {
         task.state = TaskState::kFailed;
@@ -288,10 +287,11 @@ absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, uint64_t job) {
   return record;
 }
 
-absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const std::string& tenant, const std::string& id) {
-  const absl::StatusOr<RecordId> parsed = ParseJobId(id);
-  if (!parsed.ok()) return parsed.status();
-  absl::StatusOr<JobRecord> job = ReadJob(database, parsed->number);
+absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids, const std::string& tenant,
+                                  const std::string& id) {
+  const absl::StatusOr<uint64_t> number = ids.JobNumber(id);
+  if (!number.ok()) return number.status();
+  absl::StatusOr<JobRecord> job = ReadJob(database, ids, *number);
   if (!job.ok()) return job;
   if (job->tenant != tenant || job->id != id) return absl::NotFoundError("there is no such job");
   return job;
@@ -324,8 +324,7 @@ absl::StatusOr<std::vector<uint64_t>> ListEnded(SqliteDatabase& database, int64_
 }
 
 absl::Status DeleteJob(SqliteDatabase& database, const JobRecord& job, StateCounts& counts) {
-  const absl::StatusOr<RecordId> id = ParseJobId(job.id);
-  if (!id.ok()) return id.status();
+  const uint64_t number = job.tasks[0].id - static_cast<uint64_t>(job.tasks[0].index);
   for (const TaskRecord& task : job.tasks) {
     const absl::StatusOr<TaskRow> row = FindTask(database, task.id);
     if (!row.ok()) return row.status();
@@ -337,7 +336,7 @@ absl::Status DeleteJob(SqliteDatabase& database, const JobRecord& job, StateCoun
   for (const char* sql : {"DELETE FROM idempotency WHERE job = ?", "DELETE FROM jobs WHERE number = ?"}) {
     absl::StatusOr<SqliteStatement> remove = database.Prepare(sql);
     if (!remove.ok()) return remove.status();
-    if (absl::Status status = remove->Bind(1, static_cast<int64_t>(id->number)).Run(); !status.ok()) return status;
+    if (absl::Status status = remove->Bind(1, static_cast<int64_t>(number)).Run(); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -440,10 +439,15 @@ absl::StatusOr<absl::Time> NewestTime(SqliteDatabase& database) {
   return TimeOf(*newest).value_or(absl::InfinitePast());
 }
 
-std::string ImageIdOf(const std::string& job_token, uint64_t task) {
-  return ImageIdText(
-      {.number = task,
-       .token = absl::BytesToHexString(Sha256Of(absl::StrCat("image ", task, " of ", job_token))).substr(0, 32)});
+absl::StatusOr<RecordIds> ReadRecordIds(SqliteDatabase& database) {
+  absl::StatusOr<SqliteStatement> select = database.Prepare("SELECT secret, first_hidden FROM record_ids");
+  if (!select.ok()) return select.status();
+  const absl::StatusOr<bool> row = select->Step();
+  if (!row.ok()) return row.status();
+  if (!*row || select->Bytes(0).size() != kRecordIdSecretBytes || select->Int(1) < 1) {
+    return absl::DataLossError("the job store's database is damaged: the secret of its ids is gone");
+  }
+  return RecordIds(std::string(select->Bytes(0)), static_cast<uint64_t>(select->Int(1)));
 }
 
 }  // namespace tessera

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/jobs/job_record.h"
+#include "server/jobs/record_ids.h"
 #include "server/jobs/sqlite.h"
 
 namespace tessera {
@@ -71,10 +72,11 @@ absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskM
 absl::StatusOr<std::string> ReadRequest(SqliteDatabase& database, uint64_t job);
 
 // Job and tasks as they are in one snapshot. A damaged row is shown as a failed one.
-absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, uint64_t job);
+absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids, uint64_t job);
 
 // NOT_FOUND also for a job of another tenant, and for a wrong token.
-absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const std::string& tenant, const std::string& id);
+absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids, const std::string& tenant,
+                                  const std::string& id);
 
 // Numbers of a tenant's jobs below `before`, newest first; without a state those of all. Visits no others.
 absl::StatusOr<std::vector<uint64_t>> ListJobs(SqliteDatabase& database, const std::string& tenant,
@@ -117,7 +119,7 @@ absl::StatusOr<uint64_t> NextNumber(SqliteDatabase& database);
 // When the newest job was submitted.
 absl::StatusOr<absl::Time> NewestTime(SqliteDatabase& database);
 
-// The id under which an image of a job is fetched.
-std::string ImageIdOf(const std::string& job_token, uint64_t task);
+// DATA_LOSS: what the ids are made with is gone.
+absl::StatusOr<RecordIds> ReadRecordIds(SqliteDatabase& database);
 
 }  // namespace tessera

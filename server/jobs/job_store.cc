@@ -6,8 +6,6 @@
 #include <random>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "server/digest.h"
 #include "server/jobs/job_store_impl.h"
@@ -33,8 +31,9 @@ std::string HashOfKey(const std::string& tenant, const std::string& key) {
   return Sha256Of(absl::StrCat(tenant.size(), " ", tenant, key));
 }
 
-absl::StatusOr<std::optional<JobRecord>> ReadSubmission(SqliteDatabase& database, const std::string& tenant,
-                                                        const std::string& key_hash, const std::string& digest) {
+absl::StatusOr<std::optional<JobRecord>> ReadSubmission(SqliteDatabase& database, const RecordIds& ids,
+                                                        const std::string& tenant, const std::string& key_hash,
+                                                        const std::string& digest) {
   const absl::StatusOr<std::optional<KnownKey>> known = FindIdempotencyKey(database, tenant, key_hash);
   if (!known.ok()) return known.status();
   if (!known->has_value()) return std::nullopt;
@@ -42,7 +41,7 @@ absl::StatusOr<std::optional<JobRecord>> ReadSubmission(SqliteDatabase& database
     return absl::AlreadyExistsError(
         "this idempotency key was used before with another request; use a new key for a new request");
   }
-  return ReadJob(database, (*known)->job);
+  return ReadJob(database, ids, (*known)->job);
 }
 
 absl::Status WithAdvice(const absl::Status& status) {
@@ -73,6 +72,8 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const JobStoreOptions& 
   absl::Status sound = writer.ok() ? (*writer)->Check() : writer.status();
   if (!sound.ok()) return absl::IsDataLoss(sound) ? WithAdvice(sound) : sound;
   if (absl::Status status = MigrateSchema(**writer, kSchemaVersion); !status.ok()) return status;
+  absl::StatusOr<RecordIds> ids = ReadRecordIds(**writer);
+  if (!ids.ok()) return absl::IsDataLoss(ids.status()) ? WithAdvice(ids.status()) : ids.status();
   const absl::StatusOr<uint64_t> next = NextNumber(**writer);
   if (!next.ok()) return next.status();
   if (absl::Status known = CheckImagesAreKnown(*next, options.path, *options.files); !known.ok())
@@ -93,7 +94,8 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const JobStoreOptions& 
   absl::StatusOr<std::unique_ptr<SqliteDatabase>> reader = SqliteDatabase::Open(file);
   if (!reader.ok()) return reader.status();
 
-  auto impl = std::make_unique<Impl>(options, std::move(lock), *std::move(writer), *std::move(reader), now, *next);
+  auto impl = std::make_unique<Impl>(options, std::move(lock), *std::move(writer), *std::move(reader), *std::move(ids),
+                                     now, *next);
   impl->given_back_ = *given_back;
   impl->damaged_ = finished->damaged;
   impl->result_bytes_ = finished->bytes;
@@ -141,7 +143,7 @@ void JobStore::SubmitAsync(NewJob job, std::function<void(absl::StatusOr<Submitt
     JobRow& row = submission->row;
     if (!submission->key_hash.empty()) {
       absl::StatusOr<std::optional<JobRecord>> earlier =
-          ReadSubmission(database, row.tenant, submission->key_hash, submission->key_digest);
+          ReadSubmission(database, impl->ids_, row.tenant, submission->key_hash, submission->key_digest);
       if (!earlier.ok()) return earlier.status();
       if (earlier->has_value()) {
         submission->result = {.job = **std::move(earlier), .existed = true};
@@ -161,7 +163,7 @@ void JobStore::SubmitAsync(NewJob job, std::function<void(absl::StatusOr<Submitt
     if (!submission->result.existed) {
       const JobRow& row = submission->row;
       JobRecord& record = submission->result.job;
-      record.id = JobIdText({.number = row.number, .token = row.token});
+      record.id = impl->ids_.JobId(row.number, row.token);
       record.tenant = row.tenant;
       record.request = std::move(submission->request);
       record.trace_parent = std::move(submission->trace_parent);
@@ -185,7 +187,7 @@ absl::StatusOr<SubmittedJob> JobStore::Submit(const NewJob& job) {
 absl::StatusOr<std::optional<JobRecord>> JobStore::FindSubmission(const std::string& tenant,
                                                                   const IdempotencyKey& key) const {
   absl::StatusOr<std::optional<JobRecord>> job = impl_->Read([&](SqliteDatabase& database) {
-    return ReadSubmission(database, tenant, HashOfKey(tenant, key.key), key.digest);
+    return ReadSubmission(database, impl_->ids_, tenant, HashOfKey(tenant, key.key), key.digest);
   });
   if (absl::IsNotFound(job.status())) return std::nullopt;  // deleted in between
   return job;
@@ -194,7 +196,7 @@ absl::StatusOr<std::optional<JobRecord>> JobStore::FindSubmission(const std::str
 absl::StatusOr<JobRecord> JobStore::Cancel(const std::string& tenant, const std::string& job) {
   JobRecord record;
   absl::Status status = impl_->Change("cancel", [&](SqliteDatabase& database, StateCounts& counts) {
-    const absl::StatusOr<JobRecord> before = ReadJob(database, tenant, job);
+    const absl::StatusOr<JobRecord> before = ReadJob(database, impl_->ids_, tenant, job);
     if (!before.ok()) return before.status();
     for (const TaskRecord& task : before->tasks) {
       if (IsEnded(task.state)) continue;
@@ -204,7 +206,7 @@ absl::StatusOr<JobRecord> JobStore::Cancel(const std::string& tenant, const std:
       move.blame = row->blame;
       if (absl::Status moved = MoveTask(database, *row, move, counts); !moved.ok()) return moved;
     }
-    absl::StatusOr<JobRecord> after = ReadJob(database, tenant, job);
+    absl::StatusOr<JobRecord> after = ReadJob(database, impl_->ids_, tenant, job);
     if (!after.ok()) return after.status();
     record = *std::move(after);
     return absl::OkStatus();
@@ -214,7 +216,7 @@ absl::StatusOr<JobRecord> JobStore::Cancel(const std::string& tenant, const std:
 }
 
 absl::StatusOr<JobRecord> JobStore::Get(const std::string& tenant, const std::string& job) {
-  return impl_->Read([&](SqliteDatabase& database) { return ReadJob(database, tenant, job); });
+  return impl_->Read([&](SqliteDatabase& database) { return ReadJob(database, impl_->ids_, tenant, job); });
 }
 
 absl::StatusOr<JobRecordPage> JobStore::List(const std::string& tenant, int32_t limit, const std::string& after,
@@ -224,17 +226,16 @@ absl::StatusOr<JobRecordPage> JobStore::List(const std::string& tenant, int32_t 
   }
   uint64_t before = uint64_t{INT64_MAX};
   if (!after.empty()) {
-    const bool number = after.size() < 20 && std::all_of(after.begin(), after.end(), absl::ascii_isdigit);
-    if (!number || !absl::SimpleAtoi(after, &before) || before == 0 || before > uint64_t{INT64_MAX}) {
-      return absl::InvalidArgumentError("after is not what an earlier page gave as its next");
-    }
+    const absl::StatusOr<uint64_t> number = impl_->ids_.PageNumber(after);
+    if (!number.ok()) return absl::InvalidArgumentError("after is not what an earlier page gave as its next");
+    before = *number;
   }
   return impl_->Read([&](SqliteDatabase& database) -> absl::StatusOr<JobRecordPage> {
     const absl::StatusOr<std::vector<uint64_t>> numbers = ListJobs(database, tenant, state, before, limit + 1);
     if (!numbers.ok()) return numbers.status();
     JobRecordPage page;
     for (size_t i = 0; i < numbers->size() && static_cast<int32_t>(i) < limit; ++i) {
-      absl::StatusOr<JobRecord> job = ReadJob(database, (*numbers)[i]);
+      absl::StatusOr<JobRecord> job = ReadJob(database, impl_->ids_, (*numbers)[i]);
       if (absl::IsNotFound(job.status())) continue;  // deleted in between
       if (!job.ok()) return job.status();
       // It may have moved on in between, and a damaged one shows as failed.
@@ -242,18 +243,18 @@ absl::StatusOr<JobRecordPage> JobStore::List(const std::string& tenant, int32_t 
       page.jobs.push_back(*std::move(job));
     }
     if (static_cast<int32_t>(numbers->size()) > limit)
-      page.next = absl::StrCat((*numbers)[static_cast<size_t>(limit) - 1]);
+      page.next = impl_->ids_.PageId((*numbers)[static_cast<size_t>(limit) - 1]);
     return page;
   });
 }
 
 absl::StatusOr<std::string> JobStore::ReadImage(const std::string& tenant, const std::string& image) {
-  const absl::StatusOr<RecordId> id = ParseImageId(image);
-  if (!id.ok()) return id.status();
+  const absl::StatusOr<uint64_t> number = impl_->ids_.ImageNumber(image);
+  if (!number.ok()) return number.status();
   const absl::StatusOr<JobRecord> job = impl_->Read([&](SqliteDatabase& database) -> absl::StatusOr<JobRecord> {
-    const absl::StatusOr<TaskRow> task = FindTask(database, id->number);
+    const absl::StatusOr<TaskRow> task = FindTask(database, *number);
     if (!task.ok()) return task.status();
-    return ReadJob(database, task->job);
+    return ReadJob(database, impl_->ids_, task->job);
   });
   const auto unknown = [] { return absl::NotFoundError("there is no such image"); };
   if (absl::IsNotFound(job.status())) return unknown();

@@ -36,7 +36,7 @@ inline constexpr char kTrialFile[] = "trial";
 class JobStore::Impl {
  public:
   Impl(const JobStoreOptions& options, ProcessLock lock, std::unique_ptr<SqliteDatabase> writer,
-       std::unique_ptr<SqliteDatabase> reader, absl::Time now, uint64_t next_number)
+       std::unique_ptr<SqliteDatabase> reader, RecordIds ids, absl::Time now, uint64_t next_number)
       : options_(options),
         lock_(std::move(lock)),
         place_(PlaceOf(options)),
@@ -44,6 +44,7 @@ class JobStore::Impl {
         opened_elapsed_(options.clock->Elapsed()),
         health_(*options.clock, options.on_storage),
         reader_(std::move(reader)),
+        ids_(std::move(ids)),
         next_number_(next_number),
         commit_(std::move(writer), {.at_point = options.at_point,
                                     .may_write = [this] { return CheckPlace(); },
@@ -154,6 +155,7 @@ class JobStore::Impl {
   std::mutex read_mutex_;
   const std::unique_ptr<SqliteDatabase> reader_;  // guarded by read_mutex_
 
+  const RecordIds ids_;
   uint64_t next_number_;  // of whoever writes
   int64_t given_back_ = 0;
   int64_t damaged_ = 0;  // finished tasks, found when the store was opened

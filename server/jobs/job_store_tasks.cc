@@ -176,7 +176,7 @@ absl::StatusOr<SweepReport> JobStore::Sweep(int64_t limit) {
     gone.clear();
     gone_bytes = 0;
     const auto remove = [&](uint64_t number) {
-      absl::StatusOr<JobRecord> job = ReadJob(database, number);
+      absl::StatusOr<JobRecord> job = ReadJob(database, impl_->ids_, number);
       if (!job.ok()) return job.status();
       gone_bytes += ImageBytesOf(*job);
       gone.push_back(*std::move(job));

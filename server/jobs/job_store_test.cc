@@ -388,7 +388,7 @@ TEST_F(JobStoreTest, ListsTheNewestFirstPageByPage) {
 }
 
 TEST_F(JobStoreTest, RefusesAPageThatNoneGave) {
-  for (const char* after : {"x", "-1", "0", "99999999999999999999", "1; DROP TABLE jobs"}) {
+  for (const char* after : {"x", "-1", "0", "1", "99999999999999999999", "1; DROP TABLE jobs"}) {
     EXPECT_EQ(store_->List(kTenant, 2, after).status().code(), absl::StatusCode::kInvalidArgument) << after;
   }
 }

@@ -63,7 +63,7 @@ class BatchQueue {
   std::deque<Batch*> empty_, full_;  // guarded by mutex_
 };
 
-void Fill(const QueueEntry& entry, const Row* before, Row& row) {
+void Fill(const QueueEntry& entry, const RecordIds& ids, const Row* before, Row& row) {
   row.task = entry.task;
   if (before != nullptr && before->task.job == entry.task.job) {
     row.stored = before->stored;
@@ -71,17 +71,17 @@ void Fill(const QueueEntry& entry, const Row* before, Row& row) {
     row.stored = entry.request.ok() ? ParseStoredJob(entry.job.request) : entry.request;
   }
   if (!row.stored.ok()) return;
-  row.job = JobIdText({.number = entry.job.number, .token = entry.job.token});
+  row.job = ids.JobId(entry.job.number, entry.job.token);
   row.tenant = entry.job.tenant;
   row.created = entry.job.created;
   row.deadline = entry.job.deadline;
 }
 
 // The last batch is one that is not full.
-absl::Status ReadQueue(SqliteDatabase& database, BatchQueue& batches) {
+absl::Status ReadQueue(SqliteDatabase& database, const RecordIds& ids, BatchQueue& batches) {
   Batch* batch = batches.TakeEmpty();
   absl::Status status = VisitQueue(database, [&](const QueueEntry& entry) {
-    Fill(entry, batch->used == 0 ? nullptr : &batch->rows[batch->used - 1], batch->rows[batch->used]);
+    Fill(entry, ids, batch->used == 0 ? nullptr : &batch->rows[batch->used - 1], batch->rows[batch->used]);
     if (++batch->used < batch->rows.size()) return;
     batches.PutFull(batch);
     batch = batches.TakeEmpty();
@@ -102,8 +102,9 @@ absl::StatusOr<Recovery> JobStore::Recover(absl::FunctionRef<void(const QueuedTa
 
   BatchQueue batches;
   absl::Status status;
-  std::thread reader(
-      [&] { status = impl_->Read([&](SqliteDatabase& database) { return ReadQueue(database, batches); }); });
+  std::thread reader([&] {
+    status = impl_->Read([&](SqliteDatabase& database) { return ReadQueue(database, impl_->ids_, batches); });
+  });
   std::vector<std::pair<uint64_t, absl::Status>> damaged;
   for (bool last = false; !last;) {
     Batch* batch = batches.TakeFull();

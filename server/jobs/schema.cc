@@ -4,6 +4,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "server/digest.h"
+#include "server/jobs/job_rows.h"
+#include "server/jobs/job_store.h"
+#include "server/jobs/record_ids.h"
 
 namespace tessera {
 namespace {
@@ -56,7 +60,11 @@ constexpr const char* kSteps[] = {
          WHERE number IN (SELECT job FROM tasks WHERE state <> 0);
        CREATE INDEX jobs_by_state ON jobs(tenant, state, number);
        DROP INDEX jobs_by_tenant)",
+    R"(CREATE TABLE record_ids(        -- one row; MakeRecordIds fills it
+         secret BLOB NOT NULL,
+         first_hidden INTEGER NOT NULL))",  // jobs below it keep the ids that were given out for them
 };
+constexpr int kStepOfRecordIds = 3;
 
 absl::StatusOr<int64_t> ReadNumber(SqliteDatabase& database, const char* sql) {
   absl::StatusOr<SqliteStatement> statement = database.Prepare(sql);
@@ -66,9 +74,19 @@ absl::StatusOr<int64_t> ReadNumber(SqliteDatabase& database, const char* sql) {
   return *row ? statement->Int(0) : 0;
 }
 
+absl::Status MakeRecordIds(SqliteDatabase& database) {
+  const absl::StatusOr<uint64_t> next = NextNumber(database);
+  if (!next.ok()) return next.status();
+  absl::StatusOr<SqliteStatement> insert = database.Prepare("INSERT INTO record_ids(secret, first_hidden) VALUES(?,?)");
+  if (!insert.ok()) return insert.status();
+  return insert->BindBlob(1, RandomBytes(kRecordIdSecretBytes)).Bind(2, static_cast<int64_t>(*next)).Run();
+}
+
 absl::Status Advance(SqliteDatabase& database, int64_t version, int target) {
   for (int64_t step = version; step < target; ++step) {
     if (absl::Status status = database.Execute(kSteps[step]); !status.ok()) return status;
+    if (step != kStepOfRecordIds) continue;
+    if (absl::Status status = MakeRecordIds(database); !status.ok()) return status;
   }
   return database.Execute(absl::StrCat("PRAGMA user_version=", target).c_str());
 }
@@ -76,7 +94,7 @@ absl::Status Advance(SqliteDatabase& database, int64_t version, int target) {
 }  // namespace
 
 absl::Status MigrateSchema(SqliteDatabase& database, int target) {
-  static_assert(sizeof(kSteps) / sizeof(kSteps[0]) == 3);
+  static_assert(sizeof(kSteps) / sizeof(kSteps[0]) == JobStore::kSchemaVersion);
   const absl::StatusOr<int64_t> version = ReadNumber(database, "PRAGMA user_version");
   if (!version.ok()) return version.status();
   if (*version == target) return absl::OkStatus();

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/jobs/job_record.h"
+#include "server/jobs/job_rows.h"
 #include "server/jobs/job_store.h"
 #include "server/jobs/sqlite.h"
 #include "tests/jobs/fake_clock.h"
@@ -94,6 +95,73 @@ TEST(JobStoreSchema, GivesEachJobTheStateOfItsTasks) {
   while (*select->Step()) found[select->Int(0)] = static_cast<JobState>(select->Int(1));
   EXPECT_EQ(found, expected);
   EXPECT_EQ(found.size(), 6u + 36u + 216u);
+}
+
+TEST(JobStoreSchema, LetsIdsOfBeforeStandAndHidesTheNumbersOfLaterOnes) {
+  FaultyDisk disk;
+  FakeClock clock;
+  {
+    absl::StatusOr<std::unique_ptr<SqliteDatabase>> database =
+        SqliteDatabase::Open({.path = "jobs", .vfs = disk.vfs()});
+    ASSERT_TRUE(database.ok()) << database.status();
+    ASSERT_EQ((*database)->Execute(kVersion1), absl::OkStatus());
+    ASSERT_EQ(MigrateSchema(**database, 3), absl::OkStatus());
+  }
+  const std::string old = "job-1-00112233445566778899aabbccddeeff";
+  std::vector<std::string> later;
+  for (int opened = 0; opened < 3; ++opened) {
+    absl::StatusOr<std::unique_ptr<JobStore>> store =
+        JobStore::Open({.path = "jobs", .files = &disk.files(), .clock = &clock, .vfs = disk.vfs()});
+    ASSERT_TRUE(store.ok()) << store.status();
+    const absl::StatusOr<JobRecord> job = (*store)->Get("alice", old);
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->id, old);
+    if (opened == 0) {
+      const absl::StatusOr<ClaimedTask> claimed = (*store)->Claim(1);
+      ASSERT_TRUE(claimed.ok()) << claimed.status();
+      ASSERT_EQ((*store)->Finish(claimed->claim, "bytes", {.width = 8, .height = 8, .layout = "serial"}),
+                absl::OkStatus());
+    }
+    const std::string image = (*store)->Get("alice", old)->tasks[0].image->id;
+    EXPECT_EQ(image.substr(0, 6), "img-1-");
+    EXPECT_EQ((*store)->ReadImage("alice", image).value_or(""), "bytes");
+    EXPECT_EQ((*store)->Get("alice", "job-1-00112233445566778899aabbccddeef0").status().code(),
+              absl::StatusCode::kNotFound);
+    EXPECT_EQ((*store)->Get("bob", old).status().code(), absl::StatusCode::kNotFound);
+    for (const std::string& id : later) {
+      EXPECT_EQ((*store)->Get("alice", id)->id, id) << "it is the same with the next process";
+      std::string other = id;
+      other[19] = other[19] == '0' ? '1' : '0';  // the number's last digit
+      EXPECT_EQ((*store)->Get("alice", other).status().code(), absl::StatusCode::kNotFound);
+    }
+    const absl::StatusOr<SubmittedJob> submitted = (*store)->Submit({.tenant = "alice", .request = job->request});
+    ASSERT_TRUE(submitted.ok()) << submitted.status();
+    later.push_back(submitted->job.id);
+    EXPECT_EQ(later.back().size(), 52u) << later.back();
+    EXPECT_EQ(later.back().rfind('-'), 3u) << "no number of its own";
+    const absl::StatusOr<JobRecordPage> page = (*store)->List("alice", 1, "");
+    ASSERT_TRUE(page.ok()) << page.status();
+    EXPECT_EQ(page->jobs[0].id, later.back());
+    const std::string next = (*store)->List("alice", 1, page->next)->jobs[0].id;
+    EXPECT_EQ(next, opened == 0 ? old : later[later.size() - 2]);
+  }
+}
+
+TEST(JobStoreSchema, OfTwoStoresHidesTheSameNumbersOtherwise) {
+  std::string pages[2];
+  for (std::string& page : pages) {
+    FaultyDisk disk;
+    absl::StatusOr<std::unique_ptr<SqliteDatabase>> database =
+        SqliteDatabase::Open({.path = "jobs", .vfs = disk.vfs()});
+    ASSERT_TRUE(database.ok()) << database.status();
+    ASSERT_EQ(MigrateSchema(**database, JobStore::kSchemaVersion), absl::OkStatus());
+    const absl::StatusOr<RecordIds> ids = ReadRecordIds(**database);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    page = ids->PageId(1);
+    ASSERT_EQ((*database)->Execute("DELETE FROM record_ids"), absl::OkStatus());
+    EXPECT_EQ(ReadRecordIds(**database).status().code(), absl::StatusCode::kDataLoss);
+  }
+  EXPECT_NE(pages[0], pages[1]);
 }
 
 absl::Status OpenAfter(const char* sql) {

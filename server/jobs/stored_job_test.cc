@@ -99,21 +99,6 @@ TEST(StoredJob, RefusesAFileOutsideTheResults) {
   }
 }
 
-TEST(RecordIds, AreReadBackAndNothingElseIs) {
-  const RecordId id{.number = 12, .token = "00112233445566778899aabbccddeeff"};
-  const std::string text = JobIdText(id);
-  ASSERT_TRUE(ParseJobId(text).ok());
-  EXPECT_EQ(ParseJobId(text)->number, 12u);
-  for (const std::string& bad :
-       {std::string(), std::string("job-"), "x" + text, text + "0", text.substr(0, 20),
-        std::string("job-012-00112233445566778899aabbccddeeff"),
-        std::string("job-99999999999999999999-00112233445566778899aabbccddeeff"),
-        std::string("job--1-00112233445566778899aabbccddeeff"), std::string("job-12-00112233445566778899AABBCCDDEEFF"),
-        std::string("job-12-../../../../../../../etc/passwd0"), ImageIdText(id)}) {
-    EXPECT_EQ(ParseJobId(bad).status().code(), absl::StatusCode::kNotFound) << bad;
-  }
-}
-
 TEST(TaskStates, MoveAsTheMachineSaysAndNotOtherwise) {
   // Rows: from; columns: to. Order of the enumeration.
   const bool legal[kTaskStates][kTaskStates] = {
