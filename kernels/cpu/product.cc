@@ -119,7 +119,7 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
   constexpr int64_t kPieces = 16;
   // Blocks of about one size, of whole tiles of rows.
   constexpr int64_t kTileRows = 32;
-  const int64_t fewest = (count + kProductRows - 1) / kProductRows;
+  const int64_t most_rows = kernels.most_rows(in), fewest = (count + most_rows - 1) / most_rows;
   const int64_t block_rows = ((count + fewest - 1) / fewest + kTileRows - 1) / kTileRows * kTileRows;
   const int64_t blocks = (count + block_rows - 1) / block_rows, panel_count = Panels(out, kernels);
   const int64_t runs = std::clamp<int64_t>((kPieces + blocks - 1) / blocks, 1, panel_count);

@@ -3,7 +3,7 @@
 // other rows, the number of threads and the cut into blocks: a row of the result depends on that row of x alone.
 //
 // The weight is packed into panels of `columns` of its rows, which are columns of the result. A block is at most
-// kProductRows rows of x, `prepared` once and multiplied by any number of panels.
+// most_rows(depth) rows of x, `prepared` once and multiplied by any number of panels.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,7 @@ struct ProductTile {
 // One instruction set's version for one element type. Buffers are 64-byte aligned.
 struct ProductKernels {
   int64_t columns;                                         // of a panel
+  int64_t (*most_rows)(int64_t depth);                     // of a block, at least kProductRows
   int64_t (*panel_bytes)(int64_t depth);                   // of one packed panel
   int64_t (*prepared_bytes)(int64_t rows, int64_t depth);  // of a prepared block
   int64_t (*scratch_bytes)(int64_t depth);                 // of one thread, for `multiply`

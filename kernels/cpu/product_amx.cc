@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileHalves = 512;
-constexpr int64_t kDepthStep = 4096;
+constexpr int64_t kDepthStep = 384;             // of a panel, so that it stays in the first-level cache
 constexpr int64_t kPanelStride = 4 * kColumns;  // bytes between pairs
 
 struct alignas(64) TileConfig {
@@ -44,13 +44,19 @@ void Prepare(const void* x, int64_t stride, int64_t rows, int64_t depth, void* p
   }
 }
 
-// A third of the 32 lines of a panel that one product of tiles reads: three pairs of row tiles bring all of the next.
-constexpr int64_t kAheadLines = 11;
-inline void PrefetchPart(const char* from) {
-  for (int i = 0; i < kAheadLines; ++i) __builtin_prefetch(from + i * 64, 0, 2);
+// As many rows as leave room in the second-level cache, so that a panel, which comes from farther away, serves many.
+int64_t MostRows(int64_t depth) {
+  constexpr int64_t kBytes = int64_t{1} << 20, kMost = 512;
+  const int64_t rows = kBytes / (2 * PaddedDepth(depth)) / (2 * kTileRows) * (2 * kTileRows);
+  return rows < kProductRows ? kProductRows : Min(rows, kMost);
 }
 
-int64_t ScratchBytes(int64_t) { return 4 * kProductRows * kColumns; }
+int64_t ScratchBytes(int64_t depth) { return 4 * MostRows(depth) * kColumns; }
+
+// Asks for lines of what will be multiplied next.
+inline void Prefetch(const char* from, int64_t lines) {
+  for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(from + i * 64, 0, 2);
+}
 
 void Multiply(const void* prepared, const void* panel, const ProductTile& tile, void* scratch) {
   const int64_t depth_tiles = PaddedDepth(tile.depth) / kPairsDepth, row_tiles = RowTiles(tile.rows);
@@ -59,6 +65,9 @@ void Multiply(const void* prepared, const void* panel, const ProductTile& tile, 
   float* sums = static_cast<float*>(scratch);
   const TileConfig config;
   _tile_loadconfig(&config);
+  // Of the 32 lines of a panel that a product of tiles reads, each pair of row tiles brings its share of the next
+  // panel.
+  const int64_t row_pairs = (row_tiles + 1) / 2, ahead_lines = (32 + row_pairs - 1) / row_pairs;
   constexpr int64_t kStep = kDepthStep / kPairsDepth;
   for (int64_t step = 0; step < depth_tiles || step == 0; step += kStep) {
     const int64_t end = Min(depth_tiles, step + kStep);
@@ -82,15 +91,15 @@ void Multiply(const void* prepared, const void* panel, const ProductTile& tile, 
         }
       }
       const char* ahead = reinterpret_cast<const char*>(weights + end * kPairsDepth * kColumns) +
-                          row / 2 * kAheadLines * 64 * (end - step);
+                          row / 2 * ahead_lines * 64 * (end - step);
       if (lower) {
         for (int64_t depth = step; depth < end; ++depth) {
           const uint16_t* pairs = weights + depth * kPairsDepth * kColumns;
           _tile_loadd(4, upper_x + depth * kTileHalves, 64);
           _tile_loadd(6, pairs, kPanelStride);
           _tile_loadd(7, pairs + 32, kPanelStride);
-          PrefetchPart(ahead);
-          ahead += kAheadLines * 64;
+          Prefetch(ahead, ahead_lines);
+          ahead += ahead_lines * 64;
           _tile_loadd(5, lower_x + depth * kTileHalves, 64);
           _tile_dpbf16ps(0, 4, 6);
           _tile_dpbf16ps(1, 4, 7);
@@ -122,6 +131,7 @@ void Multiply(const void* prepared, const void* panel, const ProductTile& tile, 
 
 const ProductKernels kProductBf16Amx = {
     .columns = kColumns,
+    .most_rows = MostRows,
     .panel_bytes = PanelBytes,
     .prepared_bytes = PreparedBytes,
     .scratch_bytes = ScratchBytes,

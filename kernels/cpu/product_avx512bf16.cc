@@ -76,6 +76,7 @@ void Multiply(const void* prepared, const void* panel, const ProductTile& tile, 
 
 const ProductKernels kProductBf16Avx512Bf16 = {
     .columns = kColumns,
+    .most_rows = [](int64_t) { return kProductRows; },
     .panel_bytes = PanelBytes,
     .prepared_bytes = PreparedBytes,
     .scratch_bytes = ScratchBytes,
