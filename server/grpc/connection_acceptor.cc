@@ -19,8 +19,9 @@ namespace tessera {
 namespace {
 
 constexpr int kRetryMilliseconds = 100;  // after running out of descriptors
-// For what was told to close.
-constexpr int kRoomTries = 20;
+// For what was told to close. Others accept meanwhile and may take the room, so that more is asked for.
+constexpr int kRoomTries = 100;
+constexpr int kTriesForOne = 4;
 constexpr int kRoomMilliseconds = 5;
 
 struct Endpoint {
@@ -92,17 +93,16 @@ void ConnectionAcceptor::Start(std::function<void(int descriptor)> take) {
 
 int ConnectionAcceptor::WithinBound(int connection) const {
   if (!options_.highest_descriptor || connection <= options_.highest_descriptor()) return connection;
-  if (options_.make_room && options_.make_room()) {
-    for (int i = 0; i < kRoomTries; ++i) {
-      const int lowest = fcntl(connection, F_DUPFD_CLOEXEC, 0);
-      if (lowest >= 0 && lowest <= options_.highest_descriptor()) {
-        close(connection);
-        return lowest;
-      }
-      if (lowest >= 0) close(lowest);
-      pollfd ending = {.fd = wake_, .events = POLLIN, .revents = 0};
-      if (poll(&ending, 1, kRoomMilliseconds) > 0) break;
+  for (int i = 0; i < kRoomTries && options_.make_room; ++i) {
+    if (i % kTriesForOne == 0 && !options_.make_room() && i == 0) break;
+    const int lowest = fcntl(connection, F_DUPFD_CLOEXEC, 0);
+    if (lowest >= 0 && lowest <= options_.highest_descriptor()) {
+      close(connection);
+      return lowest;
     }
+    if (lowest >= 0) close(lowest);
+    pollfd ending = {.fd = wake_, .events = POLLIN, .revents = 0};
+    if (poll(&ending, 1, kRoomMilliseconds) > 0) break;
   }
   close(connection);
   return -1;
