@@ -175,7 +175,7 @@ TEST_F(MetricsTest, AreExactAfterARun) {
   WaitUntil("the one that waited", [&] { return StateOf(fig) == JobState::kDone; });
   EXPECT_EQ(Call("me", "POST", "/v1/images/generations", Body("apple")).status, 200);
   EXPECT_EQ(Call("me", "POST", "/v1/images/generations", Body("apple")).status, 200);
-  EXPECT_EQ(Call("me", "POST", "/v1/images/generations", Body("pear")).status, 500);
+  EXPECT_EQ(Call("me", "POST", "/v1/images/generations", Body("pear")).status, 400);
   const std::string lemon = Submit("lemon");
   WaitUntil("quarantined", [&] { return StateOf(lemon) == JobState::kFailed; });
   WaitUntil("started again", [&] {
