@@ -22,6 +22,8 @@
 namespace tessera::cpu {
 namespace {
 
+#include "kernels/cpu/tile_config.inc"
+
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kTileFloats = 256;
@@ -78,14 +80,6 @@ inline Scratch Carve(const Shape& shape, void* buffer) {
   s.largest = s.bias + kKeyBlock;
   return s;
 }
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
 
 // Asks for a row of `count` elements to be brought into the second-level cache, for reading or for writing: the
 // hardware foresees no strides of this size.

@@ -11,19 +11,12 @@ namespace tessera::cpu {
 namespace {
 
 #include "kernels/cpu/product_pairs.inc"
+#include "kernels/cpu/tile_config.inc"
 
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileHalves = 512;
 constexpr int64_t kDepthStep = 384;             // of a panel, so that it stays in the first-level cache
 constexpr int64_t kPanelStride = 4 * kColumns;  // bytes between pairs
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
 
 inline int64_t RowTiles(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 
