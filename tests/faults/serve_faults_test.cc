@@ -129,7 +129,8 @@ TEST_F(ServeFaultsTest, TerminationFinishesWhatRunsAndKeepsWhatWaits) {
   EXPECT_EQ(server.process().Wait(), 0) << server.process().errors();
   ASSERT_TRUE(server.Start());
   EXPECT_EQ(server.StatusOf(running), "done") << "it was finished before the end";
-  server.WaitUntilReady();  // what is killed between a socket folder and its worker leaves the folder to the next server
+  // What is killed between a socket folder and its worker leaves the folder to the next server.
+  server.WaitUntilReady();
 }
 
 TEST_F(ServeFaultsTest, APoisonJobFailsAloneAndTheOthersAreMade) {
