@@ -48,6 +48,8 @@ TEST(RequestReaderTest, PiecesOfAnySizeAreReadAsTheWhole) {
       {"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1;x=y\r\nc\r\n0\r\nT: u\r\n\r\nGET /b "
        "HTTP/1.1\r\n\r\n",
        "POST /a 2 headers, body 'abc'\nGET /b 0 headers, body ''\n"},
+      {"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /b HTTP/1.1\r\n\r\n",
+       "POST /a 1 headers, body ''\nGET /b 0 headers, body ''\n"},
       {"POST /a HTTP/1.1\r\nContent-Length: 65\r\n\r\n", "413 the body of the request is too large\n"},
       {absl::StrCat("POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n41\r\n", std::string(65, 'a'),
                     "\r\n0\r\n\r\n"),
