@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "server/http/http_server.h"
 
 namespace tessera {
@@ -77,10 +78,12 @@ RequestReader::Progress RequestReader::Read(std::string& input) {
 RequestReader::Progress RequestReader::Parse(const std::string& input, size_t& taken) {
   http::request_parser<http::string_body>& request = parser_->request;
   while (true) {
-    // The least that is still to come of a chunked body is its last chunk and the empty line. Beast 1.81 holds an
-    // assertion of that length against whoever shows it less of a last chunk that it has seen the beginning of.
-    constexpr size_t kLeastOfChunks = 5;  // 0, CR LF, CR LF
-    if (request.is_header_done() && request.chunked() && input.size() - taken < kLeastOfChunks) return Progress::kMore;
+    // A body whose first chunk is the last one has five bytes at the least. Beast 1.81 asserts that they are there once
+    // it has seen the first three.
+    const absl::string_view rest = absl::string_view(input).substr(taken);
+    constexpr size_t kLeastOfLastChunk = 5;  // 0, CR LF, CR LF
+    const bool begins_last_chunk = rest.size() < kLeastOfLastChunk && absl::StartsWith(rest, "0\r\n");
+    if (begins_last_chunk && request.is_header_done() && request.chunked()) return Progress::kMore;
     boost::system::error_code error;
     const size_t consumed = request.put(boost::asio::const_buffer(input.data() + taken, input.size() - taken), error);
     taken += consumed;
