@@ -133,7 +133,8 @@ class ServerKillsTest : public ::testing::Test {
     for (int i = 0; i < kJobsBetweenKills; ++i) ASSERT_NO_FATAL_FAILURE(Submit(server));
     if (absl::StartsWith(point, "fail.")) Submit(server, kFailing);
     if (absl::StartsWith(point, "fail_queued.")) Submit(server, kTooLate);
-    if (absl::StartsWith(point, "group_died.")) {
+    // Groups whose workers die again and again before they have worked are not started again at once.
+    if (absl::StartsWith(point, "group_died.") && IsWorking(server)) {
       for (const pid_t worker : server.Workers()) kill(worker, SIGKILL);
     }
   }
