@@ -22,40 +22,53 @@ for argument in "$@"; do
 done
 jobs=${TESSERA_JOBS:-$(nproc)}
 
-# Everything is run, also after a failure.
+# stage TITLE COMMAND…: everything is run, also after a failure; what each stage took is said at the end.
 status=0
-run() {
-  echo "Tests of the $1 build"
-  ctest --preset "$@" -j "$jobs" </dev/null || status=$?
+stages=()
+stage() {
+  local title=$1 start=$SECONDS result=passed
+  shift
+  echo "$title"
+  "$@" </dev/null || { status=$? result=FAILED; }
+  stages+=("$(printf '%6d s  %-6s  %s' "$((SECONDS - start))" "$result" "$title")")
 }
+summary() { ((${#stages[@]} == 0)) || printf '%s\n' "Stages:" "${stages[@]}" "$(printf '%6d s  in all' "$SECONDS")"; }
+trap summary EXIT
+
+# A build that fails ends the run.
+build() {
+  stage "Build of $1" scripts/setup.sh --checks --preset "$@"
+  [[ ${stages[-1]} != *FAILED* ]] || exit "$status"
+}
+run() { stage "Tests of the $1 build" ctest --preset "$@" -j "$jobs"; }
 
 # What decides the bits of a picture; and what of it every run repeats as on another processor.
 goldens='golden|golden_embedded_model|.*batch_contract.*'
 numerics="$goldens|golden_.*|kernels_.*_test|layouts_test|pipefusion_test|row_split_test|runtime_test|.*batch.*|soak_test|server_kills_test"
 with_instruction_set() {
-  echo "Tests of the $preset build with the instruction set $1"
-  scripts/with-instruction-set.sh "$1" ctest --preset "$preset" -R "^($2)\$" -j "$jobs" </dev/null || status=$?
+  stage "Tests of the $preset build with the instruction set $1" \
+    scripts/with-instruction-set.sh "$1" ctest --preset "$preset" -R "^($2)\$" -j "$jobs"
 }
 
-scripts/setup.sh --checks --preset "$preset"
+build "$preset"
 # The parsers of outside bytes meet their corpus under AddressSanitizer in every run.
-scripts/setup.sh --checks --preset debug fuzz_targets
+build debug fuzz_targets
 run debug -R '_fuzz$'
 if ((long)); then
-  scripts/setup.sh --checks --preset fuzz fuzz_targets
+  build fuzz fuzz_targets
   run fuzz
   for extra in debug tsan; do
-    scripts/setup.sh --checks --preset "$extra"
+    build "$extra"
     run "$extra"
   done
-  scripts/tidy.sh "build/$preset" --all || status=$?
+  stage "clang-tidy over every file" scripts/tidy.sh "build/$preset" --all
   run "$preset" --repeat until-fail:3 --schedule-random
+  stage "Clients of other makers" scripts/client-tests.sh --preset "$preset" --newest
   if [[ $preset == release ]]; then
     for set in $(scripts/with-instruction-set.sh --list); do with_instruction_set "$set" "$numerics"; done
+    stage "Conversion of foreign weights" scripts/convert-tests.sh
+    stage "Ten minutes of mixed load" scripts/soak.sh 10
   fi
-  scripts/client-tests.sh --preset "$preset" --newest || status=$?
-  [[ $preset != release ]] || scripts/convert-tests.sh || status=$?
-  [[ $preset != release ]] || scripts/soak.sh 10 || status=$?
 else
   run "$preset"
   if [[ $preset == release ]]; then
