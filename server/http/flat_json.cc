@@ -76,7 +76,7 @@ class Collector {
     return true;
   }
 
-  std::vector<JsonMember>& members() { return members_; }
+  std::vector<FlatJsonMember>& members() { return members_; }
   const std::string& refusal() const { return refusal_; }
   bool number_too_big() const { return number_too_big_; }
   // The member that ended the reading by holding an object; null: none did.
@@ -106,7 +106,7 @@ class Collector {
     return true;
   }
 
-  std::vector<JsonMember> members_;
+  std::vector<FlatJsonMember> members_;
   std::set<std::string> names_;
   std::string name_;
   std::string refusal_;
@@ -116,7 +116,7 @@ class Collector {
 
 }  // namespace
 
-absl::StatusOr<std::vector<JsonMember>> ReadFlatJson(absl::string_view text) {
+absl::StatusOr<std::vector<FlatJsonMember>> ReadFlatJson(absl::string_view text) {
   constexpr unsigned kFlags =
       rapidjson::kParseNumbersAsStringsFlag | rapidjson::kParseValidateEncodingFlag | rapidjson::kParseIterativeFlag;
   // The reader would take it for the end of the text.
@@ -144,7 +144,7 @@ absl::StatusOr<std::vector<JsonMember>> ReadFlatJson(absl::string_view text) {
   return std::move(collector.members());
 }
 
-std::string JsonTypeName(const JsonMember& member) {
+std::string JsonTypeName(const FlatJsonMember& member) {
   const auto* scalar = std::get_if<JsonScalar>(&member.value);
   if (scalar == nullptr) return "a list";
   switch (scalar->index()) {

@@ -16,16 +16,16 @@ namespace tessera {
 // Whole numbers within 64 bits keep their type; a double is finite.
 using JsonScalar = std::variant<std::nullptr_t, bool, int64_t, uint64_t, double, std::string>;
 
-struct JsonMember {
+struct FlatJsonMember {
   std::string name;
   std::variant<JsonScalar, std::vector<JsonScalar>> value;
 };
 
 // INVALID_ARGUMENT, with the offset or the member in question, for what is not valid JSON in UTF-8, not an object, has
 // a member twice, or holds an object or a list of lists.
-absl::StatusOr<std::vector<JsonMember>> ReadFlatJson(absl::string_view text);
+absl::StatusOr<std::vector<FlatJsonMember>> ReadFlatJson(absl::string_view text);
 
 // "a string", "a whole number", "null": for messages.
-std::string JsonTypeName(const JsonMember& member);
+std::string JsonTypeName(const FlatJsonMember& member);
 
 }  // namespace tessera

@@ -76,14 +76,14 @@ absl::Status UnknownField(const std::string& name, BodyKind kind) {
   return FieldError(shown, absl::StrCat(": ", CheckName("field", name, fields).message()));
 }
 
-absl::Status WrongType(const JsonMember& member, absl::string_view legal) {
+absl::Status WrongType(const FlatJsonMember& member, absl::string_view legal) {
   return FieldError(member.name, absl::StrCat(" is ", JsonTypeName(member), "; legal is ", legal));
 }
 
 // A scalar other than null, or nothing.
-const JsonScalar* ScalarOf(const JsonMember& member) { return std::get_if<JsonScalar>(&member.value); }
+const JsonScalar* ScalarOf(const FlatJsonMember& member) { return std::get_if<JsonScalar>(&member.value); }
 
-absl::Status Read(const JsonMember& member, std::string& value) {
+absl::Status Read(const FlatJsonMember& member, std::string& value) {
   const JsonScalar* scalar = ScalarOf(member);
   const std::string* text = scalar == nullptr ? nullptr : std::get_if<std::string>(scalar);
   if (text == nullptr) return WrongType(member, "a string");
@@ -91,9 +91,11 @@ absl::Status Read(const JsonMember& member, std::string& value) {
   return absl::OkStatus();
 }
 
-absl::Status Read(const JsonMember& member, std::optional<std::string>& value) { return Read(member, value.emplace()); }
+absl::Status Read(const FlatJsonMember& member, std::optional<std::string>& value) {
+  return Read(member, value.emplace());
+}
 
-absl::Status Read(const JsonMember& member, bool& value) {
+absl::Status Read(const FlatJsonMember& member, bool& value) {
   const JsonScalar* scalar = ScalarOf(member);
   const bool* flag = scalar == nullptr ? nullptr : std::get_if<bool>(scalar);
   if (flag == nullptr) return WrongType(member, "true or false");
@@ -101,7 +103,7 @@ absl::Status Read(const JsonMember& member, bool& value) {
   return absl::OkStatus();
 }
 
-absl::Status Read(const JsonMember& member, std::optional<bool>& value) { return Read(member, value.emplace()); }
+absl::Status Read(const FlatJsonMember& member, std::optional<bool>& value) { return Read(member, value.emplace()); }
 
 // 20.0 is a whole number, as JSON Schema has it.
 std::optional<int64_t> WholeNumber(const JsonScalar& scalar) {
@@ -113,7 +115,7 @@ std::optional<int64_t> WholeNumber(const JsonScalar& scalar) {
   return static_cast<int64_t>(*number);
 }
 
-absl::Status Read(const JsonMember& member, std::optional<int64_t>& value) {
+absl::Status Read(const FlatJsonMember& member, std::optional<int64_t>& value) {
   const JsonScalar* scalar = ScalarOf(member);
   if (scalar != nullptr) value = WholeNumber(*scalar);
   if (value.has_value()) return absl::OkStatus();
@@ -127,7 +129,7 @@ absl::Status Read(const JsonMember& member, std::optional<int64_t>& value) {
   return WrongType(member, "a whole number");
 }
 
-absl::Status Read(const JsonMember& member, std::optional<uint64_t>& value) {
+absl::Status Read(const FlatJsonMember& member, std::optional<uint64_t>& value) {
   const JsonScalar* scalar = ScalarOf(member);
   if (scalar != nullptr && std::holds_alternative<uint64_t>(*scalar)) {
     value = std::get<uint64_t>(*scalar);
@@ -145,7 +147,7 @@ absl::Status Read(const JsonMember& member, std::optional<uint64_t>& value) {
   return absl::OkStatus();
 }
 
-absl::Status Read(const JsonMember& member, std::optional<double>& value) {
+absl::Status Read(const FlatJsonMember& member, std::optional<double>& value) {
   const JsonScalar* scalar = ScalarOf(member);
   if (scalar != nullptr) {
     if (const auto* number = std::get_if<double>(scalar)) value = *number;
@@ -155,7 +157,7 @@ absl::Status Read(const JsonMember& member, std::optional<double>& value) {
   return value.has_value() ? absl::OkStatus() : WrongType(member, "a number");
 }
 
-absl::Status Read(const JsonMember& member, std::vector<int64_t>& value) {
+absl::Status Read(const FlatJsonMember& member, std::vector<int64_t>& value) {
   const auto* list = std::get_if<std::vector<JsonScalar>>(&member.value);
   if (list == nullptr) return WrongType(member, "a list of whole numbers");
   for (const JsonScalar& scalar : *list) {
@@ -166,7 +168,7 @@ absl::Status Read(const JsonMember& member, std::vector<int64_t>& value) {
   return absl::OkStatus();
 }
 
-absl::Status Read(const JsonMember& member, ResponseFormat& value) {
+absl::Status Read(const FlatJsonMember& member, ResponseFormat& value) {
   std::string text;
   absl::Status status = Read(member, text);
   if (status.ok()) status = CheckName(member.name, text, {"b64_json", "url"});
@@ -224,7 +226,7 @@ void VisitFields(GenerationBody& body, BodyKind kind, const Visit& visit) {
   visit("stream", body.stream);
 }
 
-bool IsNull(const JsonMember& member) {
+bool IsNull(const FlatJsonMember& member) {
   const JsonScalar* scalar = ScalarOf(member);
   return scalar != nullptr && std::holds_alternative<std::nullptr_t>(*scalar);
 }
@@ -239,14 +241,14 @@ std::vector<std::string> GenerationFields(BodyKind kind) {
 }
 
 absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKind kind) {
-  absl::StatusOr<std::vector<JsonMember>> members = ReadFlatJson(json);
+  absl::StatusOr<std::vector<FlatJsonMember>> members = ReadFlatJson(json);
   if (!members.ok()) {
     const std::string member = ErrorField(members.status());
     return IsNotMade(member) ? UnknownField(member, kind) : members.status();
   }
   GenerationBody body;
   bool has_prompt = false;
-  for (const JsonMember& member : *members) {
+  for (const FlatJsonMember& member : *members) {
     bool known = false;
     absl::Status status;
     VisitFields(body, kind, [&](absl::string_view name, auto& value) {
