@@ -68,7 +68,7 @@ set_target_properties(tessera_api_proto PROPERTIES EXPORT_NAME api_proto)
 set_target_properties(tessera_digest PROPERTIES EXPORT_NAME digest)
 install(TARGETS tessera_image_client tessera_api_proto tessera_digest EXPORT TesseraTargets
   ARCHIVE DESTINATION lib COMPONENT client INCLUDES DESTINATION include)
-install(FILES ${PROJECT_SOURCE_DIR}/client/library/image_client.h DESTINATION include/tessera COMPONENT client)
+install(FILES ${PROJECT_SOURCE_DIR}/client/sdk/include/tessera/image_client.h DESTINATION include/tessera COMPONENT client)
 install(FILES ${PROJECT_BINARY_DIR}/proto/tessera/v1/image_service.pb.h
   ${PROJECT_BINARY_DIR}/proto/tessera/v1/image_service.grpc.pb.h DESTINATION include/tessera/v1 COMPONENT client)
 install(FILES ${PROJECT_SOURCE_DIR}/proto/tessera/v1/image_service.proto

@@ -3,8 +3,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/library.h>
 
+#include "base/planted.h"
 #include "kernels/cpu/operators.h"
-#include "kernels/planted.h"
 #include "kernels/reference.h"
 
 namespace tessera {

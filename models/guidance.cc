@@ -1,8 +1,8 @@
 #include "models/guidance.h"
 
+#include "base/planted.h"
 #include "kernels/ops.h"
-#include "kernels/planted.h"
-#include "models/family.h"
+#include "models/families/family.h"
 
 namespace tessera {
 

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/planted.h"
 #include "kernels/ops.h"
-#include "kernels/planted.h"
 
 namespace tessera {
 namespace {

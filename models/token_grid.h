@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 
-#include "parallel/token_span.h"
+#include "parallel/plan/token_span.h"
 
 namespace tessera {
 

@@ -12,7 +12,7 @@
 
 #include "models/token_grid.h"
 #include "parallel/forward_context.h"
-#include "parallel/long_skip.h"
+#include "parallel/plan/long_skip.h"
 
 namespace tessera {
 

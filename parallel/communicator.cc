@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "kernels/planted.h"
+#include "base/planted.h"
 
 namespace tessera {
 namespace {

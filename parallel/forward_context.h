@@ -5,7 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "parallel/communicator.h"
-#include "parallel/token_layout.h"
+#include "parallel/plan/token_layout.h"
 
 namespace tessera {
 

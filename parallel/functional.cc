@@ -6,7 +6,7 @@
 #include <functional>
 #include <numeric>
 
-#include "kernels/planted.h"
+#include "base/planted.h"
 
 namespace tessera {
 namespace {

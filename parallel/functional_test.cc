@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-#include "kernels/planted.h"
+#include "base/planted.h"
 #include "parallel/host/thread_ranks.h"
 
 namespace tessera {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/planted.h"
+#include "base/planted.h"
 
 namespace tessera {
 namespace {

@@ -37,7 +37,7 @@ pch=$build/CMakeFiles/tessera_torch_pch.dir/cmake_pch.hxx
 if [[ -e $pch ]]; then cp "$pch" "$clean/torch_pch.hxx"; fi
 sed "s| -Winvalid-pch -include [^ ]*/cmake_pch.hxx| -include $clean/torch_pch.hxx|" \
   "$build/compile_commands.json" >"$clean/compile_commands.json"
-shared=$(find client server runtime parallel models kernels tests -name '*.h' -print0 | sort -z | xargs -0 cat .clang-tidy scripts/tidy.sh | sha256sum)
+shared=$(find base bench client control kernels models parallel runtime server tests -name '*.h' -print0 | sort -z | xargs -0 cat .clang-tidy scripts/tidy.sh | sha256sum)
 stale=()
 for file in "${files[@]}"; do
   stamp=$clean/${file//\//,}

@@ -6,7 +6,7 @@
 
 #include "models/autoencoder/autoencoder_config.h"
 #include "models/autoencoder/banded_conv.h"
-#include "models/linear.h"
+#include "models/layers/linear.h"
 
 namespace tessera {
 

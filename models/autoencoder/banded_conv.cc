@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "base/planted.h"
 #include "kernels/ops.h"
-#include "kernels/planted.h"
 #include "models/precision.h"
 #include "parallel/functional.h"
 

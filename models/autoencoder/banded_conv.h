@@ -10,7 +10,7 @@
 
 #include <optional>
 
-#include "models/param_table.h"
+#include "models/loading/param_table.h"
 #include "parallel/image_rows.h"
 
 namespace tessera {

@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "kernels/planted.h"
+#include "base/planted.h"
 #include "models/autoencoder/autoencoder.h"
-#include "models/weight_loader.h"
+#include "models/loading/weight_loader.h"
 #include "models/weights/model_folder.h"
 #include "parallel/host/thread_ranks.h"
 

@@ -7,8 +7,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "models/dit/dit_transformer.h"
+#include "models/families/latent_family.h"
 #include "models/guidance.h"
-#include "models/latent_family.h"
 
 namespace tessera {
 namespace {

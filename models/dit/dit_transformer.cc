@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "kernels/ops.h"
-#include "models/heads.h"
+#include "models/layers/heads.h"
 #include "models/precision.h"
 
 // Shapes: b batch, n image tokens of the span, D width, h heads (of this rank), d head_dim.

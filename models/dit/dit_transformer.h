@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "models/dit/dit_config.h"
-#include "models/embedding.h"
-#include "models/linear.h"
-#include "models/patch_embed.h"
+#include "models/layers/embedding.h"
+#include "models/layers/linear.h"
+#include "models/layers/patch_embed.h"
 #include "models/transformer.h"
 
 namespace tessera {

@@ -2,9 +2,9 @@
 
 #include <utility>
 
+#include "models/families/latent_family.h"
 #include "models/flux/flux_transformer.h"
 #include "models/guidance.h"
-#include "models/latent_family.h"
 #include "models/precision.h"
 
 namespace tessera {

@@ -2,11 +2,11 @@
 
 #include <cmath>
 
+#include "base/planted.h"
 #include "kernels/ops.h"
-#include "kernels/planted.h"
-#include "models/heads.h"
+#include "models/layers/heads.h"
+#include "models/layers/rotary.h"
 #include "models/precision.h"
-#include "models/rotary.h"
 
 // Shapes: b batch, n image tokens of the span, t text tokens, D width, h heads (of this rank), d head_dim.
 

@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "models/embedding.h"
 #include "models/flux/flux_config.h"
-#include "models/linear.h"
+#include "models/layers/embedding.h"
+#include "models/layers/linear.h"
 #include "models/transformer.h"
 
 namespace tessera {

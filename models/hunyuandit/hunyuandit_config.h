@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "models/weights/json.h"
-#include "parallel/long_skip.h"
+#include "base/json.h"
+#include "parallel/plan/long_skip.h"
 
 namespace tessera {
 

@@ -3,10 +3,10 @@
 #include <numeric>
 #include <utility>
 
+#include "models/families/latent_family.h"
 #include "models/guidance.h"
 #include "models/hunyuandit/hunyuandit_transformer.h"
 #include "models/hunyuandit/image_sizes.h"
-#include "models/latent_family.h"
 #include "models/precision.h"
 
 namespace tessera {

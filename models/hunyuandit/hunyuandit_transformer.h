@@ -6,10 +6,10 @@
 #include <optional>
 #include <vector>
 
-#include "models/embedding.h"
 #include "models/hunyuandit/hunyuandit_config.h"
-#include "models/linear.h"
-#include "models/patch_embed.h"
+#include "models/layers/embedding.h"
+#include "models/layers/linear.h"
+#include "models/layers/patch_embed.h"
 #include "models/transformer.h"
 
 namespace tessera {

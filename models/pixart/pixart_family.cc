@@ -2,9 +2,9 @@
 
 #include <utility>
 
+#include "models/captions/caption_cleaning.h"
+#include "models/families/latent_family.h"
 #include "models/guidance.h"
-#include "models/latent_family.h"
-#include "models/pixart/caption_cleaning.h"
 #include "models/pixart/pixart_transformer.h"
 #include "models/pixart/resolution_bins.h"
 #include "models/precision.h"

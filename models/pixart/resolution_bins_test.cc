@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "models/weights/file.h"
-#include "models/weights/json.h"
+#include "base/file.h"
+#include "base/json.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "absl/status/statusor.h"
-#include "models/weights/json.h"
+#include "base/json.h"
 
 namespace tessera {
 

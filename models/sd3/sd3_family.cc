@@ -4,8 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "models/families/latent_family.h"
 #include "models/guidance.h"
-#include "models/latent_family.h"
 #include "models/sd3/sd3_transformer.h"
 
 namespace tessera {

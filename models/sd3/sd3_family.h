@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "models/family.h"
+#include "models/families/family.h"
 
 namespace tessera {
 

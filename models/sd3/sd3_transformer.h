@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "models/embedding.h"
-#include "models/linear.h"
-#include "models/patch_embed.h"
+#include "models/layers/embedding.h"
+#include "models/layers/linear.h"
+#include "models/layers/patch_embed.h"
 #include "models/sd3/sd3_config.h"
 #include "models/transformer.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "models/weights/json.h"
+#include "base/json.h"
 
 namespace tessera {
 

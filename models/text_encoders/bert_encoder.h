@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "models/linear.h"
+#include "models/layers/linear.h"
 #include "models/text_encoders/text_encoder.h"
 
 namespace tessera {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/planted.h"
 #include "kernels/ops.h"
-#include "kernels/planted.h"
 #include "models/precision.h"
 
 namespace tessera {

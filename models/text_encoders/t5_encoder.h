@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "models/linear.h"
+#include "models/layers/linear.h"
 #include "models/text_encoders/text_encoder.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "models/param_table.h"
+#include "models/loading/param_table.h"
 #include "models/text_encoders/text_encoder_config.h"
 #include "parallel/forward_context.h"
 

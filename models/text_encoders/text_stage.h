@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "models/component.h"
-#include "models/family.h"
+#include "models/families/family.h"
+#include "models/loading/component.h"
 #include "models/text_encoders/text_encoder.h"
 #include "models/tokenizers/tokenizer.h"
 

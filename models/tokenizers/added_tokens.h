@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/json.h"
 #include "models/tokenizers/token_table.h"
-#include "models/weights/json.h"
 
 namespace tessera {
 

@@ -4,10 +4,10 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "models/tokenizers/byte_characters.h"
 #include "models/tokenizers/tokenizer_folder.h"
 #include "models/tokenizers/unicode_text.h"
-#include "models/weights/json.h"
 
 namespace tessera {
 namespace {

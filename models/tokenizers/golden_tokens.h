@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "models/tokenizers/tokenizer.h"
-#include "models/weights/file.h"
-#include "models/weights/json.h"
 
 namespace tessera {
 

@@ -11,8 +11,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "models/tokenizers/newer_characters.h"
-#include "models/weights/json.h"
 
 namespace tessera {
 namespace {

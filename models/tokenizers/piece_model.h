@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/json.h"
 #include "models/tokenizers/token_table.h"
 #include "models/tokenizers/tokenizer.h"
 #include "models/tokenizers/unicode_text.h"
-#include "models/weights/json.h"
 
 namespace tessera {
 

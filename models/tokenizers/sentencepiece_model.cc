@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "models/weights/json.h"
+#include "base/json.h"
 
 namespace tessera {
 namespace {

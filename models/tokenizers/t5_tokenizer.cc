@@ -8,9 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "models/tokenizers/tokenizer_folder.h"
 #include "models/tokenizers/unigram_encoder.h"
-#include "models/weights/json.h"
 
 namespace tessera {
 namespace {

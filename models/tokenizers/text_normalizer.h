@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/json.h"
 #include "models/tokenizers/bert_text.h"
 #include "models/tokenizers/unicode_text.h"
-#include "models/weights/json.h"
 
 namespace tessera {
 

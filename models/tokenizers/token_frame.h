@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "models/weights/json.h"
+#include "base/json.h"
 
 namespace tessera {
 

@@ -9,13 +9,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "models/tokenizers/bert_tokenizer.h"
 #include "models/tokenizers/clip_tokenizer.h"
 #include "models/tokenizers/json_tokenizer.h"
 #include "models/tokenizers/t5_tokenizer.h"
 #include "models/tokenizers/tokenizer_folder.h"
 #include "models/tokenizers/unicode_text.h"
-#include "models/weights/json.h"
 
 namespace tessera {
 namespace {

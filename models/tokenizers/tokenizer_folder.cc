@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "models/weights/file.h"
+#include "base/file.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "models/weights/json.h"
+#include "base/json.h"
 
 namespace tessera {
 

@@ -5,9 +5,9 @@
 
 #include <random>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "models/tokenizers/sentencepiece_library.h"
-#include "models/weights/file.h"
-#include "models/weights/json.h"
 
 namespace tessera {
 namespace {

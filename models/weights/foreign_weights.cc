@@ -7,8 +7,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "models/weights/file.h"
-#include "models/weights/json.h"
+#include "base/file.h"
+#include "base/git_lfs.h"
+#include "base/json.h"
 
 namespace tessera {
 namespace {
@@ -16,7 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kGgufMagic[] = "GGUF";
-constexpr char kGitLfsBeginning[] = "version https://git-lfs.github.com/spec/";
 
 // Never cut: the user may copy it.
 std::string QuotePath(const fs::path& path) { return Quote(path.string(), std::string::npos); }
@@ -40,7 +40,7 @@ std::string ConvertCommand(const std::string& input, const std::string& output, 
 std::string FirstBytes(const std::string& path) {
   const absl::StatusOr<ReadOnlyFile> file = ReadOnlyFile::Open(path, path);
   if (!file.ok()) return "";
-  std::string bytes(std::min<uint64_t>(file->size(), sizeof(kGitLfsBeginning)), '\0');
+  std::string bytes(std::min<uint64_t>(file->size(), kGitLfsBeginning.size()), '\0');
   return file->Read(0, std::as_writable_bytes(std::span(bytes))).ok() ? bytes : "";
 }
 
@@ -131,14 +131,6 @@ absl::Status GgufWeightsError(const std::string& name, const std::string& files)
       absl::StrCat(name, " has weights only in GGUF (", files,
                    "), whose weights are quantized; safetensors are needed, which is what this makes of them: ",
                    ConvertCommand(absl::StrCat("MODEL/", name, "/FILE.gguf"), "NEW_FOLDER", true)));
-}
-
-bool IsGitLfsPointer(std::string_view first_bytes) { return first_bytes.starts_with(kGitLfsBeginning); }
-
-absl::Status GitLfsPointerError(const std::string& name) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      name,
-      " is a git-lfs pointer in place of the file; fetch the files of the model with, in its folder: git lfs pull"));
 }
 
 }  // namespace tessera

@@ -26,8 +26,4 @@ absl::Status CheckNotQuantized(std::span<const StoredTensor> tensors, const std:
 absl::Status PickledWeightsError(const std::string& name, const std::string& files);
 absl::Status GgufWeightsError(const std::string& name, const std::string& files);
 
-// Whether a file that begins so is what git has in place of a large one, and the error about it.
-bool IsGitLfsPointer(std::string_view first_bytes);
-absl::Status GitLfsPointerError(const std::string& name);
-
 }  // namespace tessera

@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "models/weights/file.h"
+#include "base/file.h"
+#include "base/hub_name.h"
+#include "base/sha256.h"
 #include "models/weights/foreign_weights.h"
-#include "models/weights/hub_name.h"
-#include "models/weights/sha256.h"
 
 namespace tessera {
 

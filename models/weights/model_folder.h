@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "models/weights/json.h"
+#include "base/json.h"
 #include "models/weights/weight_folder.h"
 
 namespace tessera {

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <string>
 
-#include "tests/safetensors_bytes.h"
-#include "tests/test_folder.h"
+#include "tests/support/safetensors_bytes.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera {
 namespace {

@@ -8,16 +8,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "models/weights/foreign_weights.h"
-#include "models/weights/json.h"
-#include "models/weights/sha256.h"
+#include "base/git_lfs.h"
+#include "base/json.h"
+#include "base/sha256.h"
 
 namespace tessera {
 
 namespace {
 
 constexpr size_t kLengthBytes = 8;
-constexpr uint64_t kMaxGitLfsPointerBytes = 1024;  // by its specification
 constexpr std::string_view kMetadataKey = "__metadata__";
 
 struct TypeEntry {

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "models/weights/file.h"
+#include "base/file.h"
 
 namespace tessera {
 

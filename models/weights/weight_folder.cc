@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "models/weights/file.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "models/weights/foreign_weights.h"
-#include "models/weights/json.h"
 
 namespace tessera {
 

@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/sha256.h"
 #include "models/weights/safetensors.h"
-#include "models/weights/sha256.h"
 
 namespace tessera {
 

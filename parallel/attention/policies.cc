@@ -1,7 +1,7 @@
 #include "parallel/attention/policies.h"
 
+#include "base/planted.h"
 #include "kernels/ops.h"
-#include "kernels/planted.h"
 #include "parallel/functional.h"
 
 namespace tessera {

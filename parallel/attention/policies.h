@@ -10,7 +10,7 @@
 
 #include "parallel/communicator.h"
 #include "parallel/forward_context.h"
-#include "parallel/token_layout.h"
+#include "parallel/plan/token_layout.h"
 
 namespace tessera {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/planted.h"
+#include "base/planted.h"
 
 namespace tessera {
 namespace {

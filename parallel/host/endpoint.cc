@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/planted.h"
+#include "base/planted.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

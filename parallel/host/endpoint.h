@@ -16,8 +16,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "parallel/collective.h"
-#include "parallel/host/segment.h"
 #include "parallel/host/strided_bytes.h"
+#include "parallel/segment/segment.h"
 
 namespace tessera {
 

@@ -14,7 +14,7 @@
 
 #include "parallel/communicator.h"
 #include "parallel/host/endpoint.h"
-#include "parallel/host/segment.h"
+#include "parallel/segment/segment.h"
 
 namespace tessera {
 

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "parallel/host/host_communicator.h"
-#include "parallel/host/mesh_groups.h"
 #include "parallel/rank_groups.h"
+#include "parallel/segment/mesh_groups.h"
 
 namespace tessera {
 

@@ -10,7 +10,7 @@
 
 #include "parallel/communicator.h"
 #include "parallel/host/host_communicator.h"
-#include "parallel/host/segment.h"
+#include "parallel/segment/segment.h"
 
 namespace tessera {
 

@@ -24,11 +24,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "parallel/host/segment.h"
-#include "runtime/control_channel.h"
-#include "runtime/fake_worker/fake_orders.h"
-#include "runtime/steady_time.h"
-#include "runtime/worker_version.h"
+#include "base/steady_time.h"
+#include "control/control_channel.h"
+#include "control/fake_orders.h"
+#include "control/worker_version.h"
+#include "parallel/segment/segment.h"
 
 namespace tessera {
 namespace {

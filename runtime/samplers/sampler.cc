@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/planted.h"
+#include "base/planted.h"
 #include "runtime/samplers/solvers.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/weights/file.h"
+#include "base/file.h"
 
 namespace tessera {
 namespace {

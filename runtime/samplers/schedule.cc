@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/planted.h"
+#include "base/planted.h"
 #include "runtime/samplers/noise_table.h"
 
 namespace tessera {

@@ -9,12 +9,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "runtime/utf8.h"
+#include "base/log_line.h"
+#include "base/small_file.h"
+#include "base/utf8.h"
+#include "server/api/generation_request.h"
 #include "server/config/yaml_document.h"
 #include "server/config/yaml_reader.h"
-#include "server/generation_request.h"
-#include "server/log_line.h"
-#include "server/small_file.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "runtime/utf8.h"
+#include "base/utf8.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "server/generation_request.h"
+#include "server/api/generation_request.h"
 
 namespace tessera {
 

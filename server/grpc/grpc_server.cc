@@ -14,10 +14,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/task_pool.h"
 #include "server/grpc/connection_acceptor.h"
 #include "server/grpc/image_service_calls.h"
 #include "server/grpc/reflection_calls.h"
-#include "server/service/task_pool.h"
 
 namespace tessera {
 namespace {

@@ -15,9 +15,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/service/call_gate.h"
-#include "server/service/call_record.h"
-#include "server/service/image_service.h"
+#include "server/api/image_service.h"
+#include "server/calls/call_gate.h"
+#include "server/calls/call_record.h"
 
 namespace tessera {
 

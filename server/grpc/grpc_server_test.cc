@@ -18,9 +18,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
-#include "server/service/fake_image_service.h"
 #include "tessera/v1/image_service.grpc.pb.h"
-#include "tests/test_folder.h"
+#include "tests/support/fake_image_service.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera {
 namespace {

@@ -12,13 +12,13 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/steady_time.h"
-#include "runtime/utf8.h"
+#include "base/steady_time.h"
+#include "base/utf8.h"
+#include "server/api/job_event_pump.h"
+#include "server/api/service_error.h"
+#include "server/api/submission.h"
+#include "server/calls/call_ids.h"
 #include "server/grpc/proto_values.h"
-#include "server/service/call_ids.h"
-#include "server/service/job_event_pump.h"
-#include "server/service/service_error.h"
-#include "server/service/submission.h"
 #include "tessera/v1/image_service.grpc.pb.h"
 
 namespace tessera {

@@ -6,10 +6,10 @@
 
 #include <memory>
 
-#include "server/service/call_gate.h"
-#include "server/service/call_record.h"
-#include "server/service/image_service.h"
-#include "server/service/task_pool.h"
+#include "base/task_pool.h"
+#include "server/api/image_service.h"
+#include "server/calls/call_gate.h"
+#include "server/calls/call_record.h"
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "server/grpc/proto_values.h"
-#include "server/service/fake_image_service.h"
+#include "tests/support/fake_image_service.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);

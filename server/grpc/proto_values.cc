@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "server/service/service_error.h"
+#include "server/api/service_error.h"
 
 namespace tessera {
 namespace {

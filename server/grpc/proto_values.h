@@ -2,8 +2,8 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "server/service/image_request.h"
-#include "server/service/image_service.h"
+#include "server/api/image_request.h"
+#include "server/api/image_service.h"
 #include "tessera/v1/image_service.pb.h"
 
 namespace tessera {

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/steady_time.h"
+#include "base/steady_time.h"
+#include "server/calls/call_ids.h"
 #include "server/http/error_response.h"
-#include "server/service/call_ids.h"
 
 namespace tessera {
 namespace {

@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
+#include "server/api/image_service.h"
+#include "server/calls/call_record.h"
 #include "server/http/call_checks.h"
 #include "server/http/http_message.h"
-#include "server/service/call_record.h"
-#include "server/service/image_service.h"
 
 namespace tessera {
 

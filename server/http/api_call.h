@@ -9,12 +9,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/task_pool.h"
+#include "server/api/image_service.h"
+#include "server/calls/call_gate.h"
+#include "server/calls/call_record.h"
 #include "server/http/call_checks.h"
 #include "server/http/http_message.h"
-#include "server/service/call_gate.h"
-#include "server/service/call_record.h"
-#include "server/service/image_service.h"
-#include "server/service/task_pool.h"
 
 namespace tessera {
 

@@ -8,9 +8,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/calls/call_ids.h"
 #include "server/http/api_routes.h"
 #include "server/http/error_response.h"
-#include "server/service/call_ids.h"
 
 namespace tessera {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "server/http/api_fixture.h"
 #include "tests/http/bad_bodies.h"
+#include "tests/support/api_fixture.h"
 
 namespace tessera {
 namespace {

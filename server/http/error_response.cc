@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/utf8.h"
-#include "server/generation_request.h"
-#include "server/service/service_error.h"
+#include "base/utf8.h"
+#include "server/api/generation_request.h"
+#include "server/api/service_error.h"
 
 namespace tessera {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "absl/strings/charconv.h"
 #include "absl/strings/str_cat.h"
-#include "models/weights/rapidjson_reader.h"
-#include "server/generation_request.h"
+#include "base/rapidjson_reader.h"
+#include "server/api/generation_request.h"
 
 namespace tessera {
 namespace {

@@ -3,10 +3,10 @@
 #include <cstdlib>
 #include <string>
 
-#include "runtime/utf8.h"
+#include "base/utf8.h"
 #include "server/http/error_response.h"
 #include "server/http/image_request_json.h"
-#include "server/service/fake_image_service.h"
+#include "tests/support/fake_image_service.h"
 
 namespace {
 

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/api/job_event_pump.h"
+#include "server/api/submission.h"
 #include "server/http/api_routes.h"
 #include "server/http/error_response.h"
 #include "server/http/job_json.h"
-#include "server/service/job_event_pump.h"
-#include "server/service/submission.h"
 
 namespace tessera {
 namespace {

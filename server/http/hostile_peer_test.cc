@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "server/http/api_fixture.h"
+#include "tests/support/api_fixture.h"
 
 namespace tessera {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "server/service/image_request.h"
+#include "server/api/image_request.h"
 
 namespace tessera {
 

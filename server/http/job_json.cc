@@ -5,7 +5,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "server/plain_json.h"
+#include "base/plain_json.h"
 
 namespace tessera {
 namespace {

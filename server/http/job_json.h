@@ -5,9 +5,9 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "server/api/image_service.h"
 #include "server/http/error_response.h"
 #include "server/http/image_request_json.h"
-#include "server/service/image_service.h"
 
 namespace tessera {
 

@@ -6,9 +6,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "server/api/job_event_pump.h"
 #include "server/http/api_routes.h"
 #include "server/http/job_json.h"
-#include "server/service/job_event_pump.h"
 
 namespace tessera {
 namespace {

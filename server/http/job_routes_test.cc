@@ -9,10 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "server/calls/call_log.h"
+#include "server/calls/call_metrics.h"
 #include "server/http/admin_handler.h"
-#include "server/http/api_fixture.h"
-#include "server/service/call_log.h"
-#include "server/service/call_metrics.h"
+#include "tests/support/api_fixture.h"
 
 namespace tessera {
 namespace {

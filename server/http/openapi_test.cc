@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "server/http/api_fixture.h"
 #include "server/http/image_request_json.h"
+#include "tests/support/api_fixture.h"
 
 namespace tessera {
 namespace {

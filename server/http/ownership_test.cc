@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "server/http/api_fixture.h"
+#include "tests/support/api_fixture.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 #include "server/http/api_handler.h"
 #include "server/http/http_server.h"
 #include "server/http/request_reader.h"
-#include "server/service/fake_image_service.h"
+#include "tests/support/fake_image_service.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/service/file_identity.h"
+#include "base/file_identity.h"
 
 namespace tessera {
 namespace {

@@ -10,8 +10,8 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "server/digest.h"
-#include "server/http/api_fixture.h"
+#include "base/digest.h"
+#include "tests/support/api_fixture.h"
 #include "tests/tls/self_signed.h"
 
 namespace tessera {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
-#include "runtime/utf8.h"
+#include "base/utf8.h"
 
 namespace tessera {
 namespace {

@@ -7,23 +7,16 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "control/image.h"
 
 namespace tessera {
 
 inline constexpr int kMaxImageSide = 32768;
 inline constexpr int64_t kMaxImagePixels = int64_t{1} << 29;
 inline constexpr size_t kMaxParametersBytes = size_t{4} << 20;
-
-// rgb holds height rows of width pixels of three bytes, without gaps.
-struct Image {
-  int width = 0;
-  int height = 0;
-  std::vector<uint8_t> rgb;
-};
 
 enum class ImageFormat : uint8_t { kPng, kJpeg, kWebp };
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "server/image/character_sets.h"
-#include "tests/test_folder.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera {
 namespace {

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "models/prompt_options.h"
+#include "control/prompt_options.h"
 
 namespace tessera {
 

@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "server/api/job.h"
 #include "server/jobs/task_state.h"
-#include "server/service/job.h"
 
 namespace tessera {
 

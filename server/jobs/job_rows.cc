@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/digest.h"
+#include "base/digest.h"
 #include "server/jobs/stored_job.h"
 
 namespace tessera {

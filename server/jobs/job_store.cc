@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/digest.h"
+#include "base/digest.h"
+#include "base/private_files.h"
 #include "server/jobs/job_store_impl.h"
 #include "server/jobs/schema.h"
 #include "server/jobs/store_report.h"
 #include "server/jobs/stored_job.h"
-#include "server/private_files.h"
 
 namespace tessera {
 namespace {

@@ -30,7 +30,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "server/jobs/clock.h"
+#include "base/clock.h"
 #include "server/jobs/failpoint.h"
 #include "server/jobs/job_record.h"
 #include "server/jobs/result_files.h"

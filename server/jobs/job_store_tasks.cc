@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "server/digest.h"
+#include "base/digest.h"
 #include "server/jobs/job_store.h"
 #include "server/jobs/job_store_impl.h"
 #include "server/jobs/stored_job.h"

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "runtime/steady_time.h"
-#include "server/private_files.h"
+#include "base/private_files.h"
+#include "base/steady_time.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "server/digest.h"
+#include "base/digest.h"
 
 namespace tessera {
 namespace {

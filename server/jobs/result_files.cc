@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/image/atomic_file.h"
-#include "server/private_files.h"
+#include "base/atomic_file.h"
+#include "base/private_files.h"
 
 namespace tessera {
 namespace {

@@ -16,7 +16,7 @@
 #include "tests/jobs/faulty_disk.h"
 #include "tests/jobs/job_workload.h"
 #include "tests/jobs/small_files.h"
-#include "tests/test_folder.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera {
 namespace {

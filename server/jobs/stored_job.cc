@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/utf8.h"
-#include "server/generation_request.h"
+#include "base/utf8.h"
+#include "server/api/generation_request.h"
 #include "tessera/internal/stored_job.pb.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include <string>
 #include <tuple>
 
-#include "runtime/commands.h"
+#include "control/commands.h"
 
 namespace tessera {
 

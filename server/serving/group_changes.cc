@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/steady_time.h"
+#include "base/steady_time.h"
 #include "server/serving/durable_image_service.h"
 
 namespace tessera {

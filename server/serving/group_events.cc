@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/image_metadata.h"
-#include "server/last_output.h"
+#include "server/api/image_metadata.h"
 #include "server/serving/durable_image_service.h"
 #include "server/serving/storage_error.h"
+#include "server/workers/last_output.h"
 
 namespace tessera {
 namespace {

@@ -2,9 +2,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/steady_time.h"
+#include "base/steady_time.h"
 #include "server/serving/group_runner.h"
-#include "server/worker_process.h"
+#include "server/workers/worker_process.h"
 
 namespace tessera {
 namespace {

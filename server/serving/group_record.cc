@@ -9,10 +9,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "server/guard/subject_json.h"
-#include "server/image/atomic_file.h"
-#include "server/private_files.h"
-#include "server/small_file.h"
+#include "base/atomic_file.h"
+#include "base/private_files.h"
+#include "base/small_file.h"
+#include "server/verification/subject_json.h"
 
 namespace tessera {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "runtime/commands.h"
-#include "server/guard/certificate.h"
-#include "server/worker_identity.h"
+#include "control/commands.h"
+#include "server/verification/certificate.h"
+#include "server/workers/worker_identity.h"
 
 namespace tessera {
 

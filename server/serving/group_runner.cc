@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/steady_time.h"
-#include "server/last_output.h"
+#include "base/steady_time.h"
+#include "server/workers/last_output.h"
 
 namespace tessera {
 namespace {

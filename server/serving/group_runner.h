@@ -22,17 +22,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/guard/certify.h"
+#include "base/log_line.h"
+#include "server/api/image_service.h"
 #include "server/image/image_file.h"
 #include "server/jobs/failpoint.h"
 #include "server/jobs/job_record.h"
-#include "server/layout_choice.h"
-#include "server/log_line.h"
 #include "server/scheduling/request_scheduler.h"
-#include "server/service/image_service.h"
 #include "server/serving/group_record.h"
 #include "server/trace/group_trace.h"
-#include "server/worker_group.h"
+#include "server/verification/certify.h"
+#include "server/workers/layout_choice.h"
+#include "server/workers/worker_group.h"
 
 namespace tessera {
 

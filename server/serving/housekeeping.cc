@@ -4,7 +4,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "runtime/steady_time.h"
+#include "base/steady_time.h"
 #include "server/serving/durable_image_service.h"
 #include "server/serving/storage_error.h"
 

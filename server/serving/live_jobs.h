@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/api/image_service.h"
 #include "server/jobs/job_record.h"
 #include "server/scheduling/request_scheduler.h"
-#include "server/service/image_service.h"
 #include "server/trace/trace_file.h"
 
 namespace tessera {

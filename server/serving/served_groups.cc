@@ -5,9 +5,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "runtime/steady_time.h"
+#include "base/steady_time.h"
+#include "server/api/service_error.h"
 #include "server/scheduling/cost_model.h"
-#include "server/service/service_error.h"
 #include "server/serving/durable_image_service.h"
 
 namespace tessera {

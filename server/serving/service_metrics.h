@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "server/service/image_service.h"
+#include "server/api/image_service.h"
 
 namespace tessera {
 

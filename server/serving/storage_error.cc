@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "server/service/service_error.h"
+#include "server/api/service_error.h"
 
 namespace tessera {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "base/log_line.h"
 #include "server/jobs/storage_health.h"
-#include "server/log_line.h"
 
 namespace tessera {
 

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "server/generation_request.h"
+#include "server/api/generation_request.h"
+#include "server/api/service_error.h"
 #include "server/scheduling/cost_model.h"
-#include "server/service/service_error.h"
 #include "server/serving/durable_image_service.h"
 #include "server/serving/storage_error.h"
 

@@ -21,7 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "runtime/steady_time.h"
+#include "base/steady_time.h"
 
 namespace tessera {
 namespace {

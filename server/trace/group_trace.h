@@ -11,7 +11,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "runtime/commands.h"
+#include "control/commands.h"
 #include "server/trace/trace_file.h"
 
 namespace tessera {

@@ -9,9 +9,9 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/utf8.h"
-#include "server/plain_json.h"
-#include "server/service/call_ids.h"
+#include "base/plain_json.h"
+#include "base/utf8.h"
+#include "server/calls/call_ids.h"
 
 namespace tessera {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/jobs/clock.h"
+#include "base/clock.h"
 
 namespace tessera {
 

@@ -10,7 +10,7 @@
 
 #include "server/trace/group_trace.h"
 #include "server/trace/queue_trace.h"
-#include "tests/test_folder.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera {
 namespace {

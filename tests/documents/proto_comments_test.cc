@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/test_folder.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "server/service/api_keys.h"
+#include "server/calls/api_keys.h"
 #include "tests/faults/test_server.h"
 
 namespace tessera {

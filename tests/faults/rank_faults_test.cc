@@ -21,9 +21,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/worker_group.h"
+#include "server/workers/worker_group.h"
 #include "tests/front/child_process.h"
-#include "tests/test_folder.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera {
 namespace {

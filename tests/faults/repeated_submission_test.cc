@@ -5,7 +5,7 @@
 #include <signal.h>
 
 #include "absl/strings/str_cat.h"
-#include "server/service/api_keys.h"
+#include "server/calls/api_keys.h"
 #include "tests/faults/test_server.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/faults/test_server.h"
-#include "tests/picture_of.h"
+#include "tests/support/picture_of.h"
 
 namespace tessera {
 namespace {

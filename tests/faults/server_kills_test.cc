@@ -23,7 +23,7 @@
 #include "server/image/image_file.h"
 #include "server/jobs/failpoint.h"
 #include "tests/faults/test_server.h"
-#include "tests/picture_of.h"
+#include "tests/support/picture_of.h"
 
 namespace tessera {
 namespace {

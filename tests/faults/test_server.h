@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "server/http/http_test_client.h"
 #include "tests/front/child_process.h"
-#include "tests/test_folder.h"
+#include "tests/support/http_test_client.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera {
 

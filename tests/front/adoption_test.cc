@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
-#include "server/http/http_test_client.h"
-#include "server/worker_identity.h"
+#include "server/workers/worker_identity.h"
 #include "tests/front/command_line_fixture.h"
+#include "tests/support/http_test_client.h"
 
 namespace tessera {
 namespace {

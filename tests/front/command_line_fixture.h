@@ -10,7 +10,7 @@
 
 #include "server/image/image_file.h"
 #include "tests/front/child_process.h"
-#include "tests/test_folder.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera {
 

@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "absl/time/clock.h"
-#include "runtime/control_channel.h"
-#include "server/worker_client.h"
-#include "tests/test_folder.h"
+#include "control/control_channel.h"
+#include "control/worker_client.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/deployment_checks.h"
+#include "client/cli/serve/deployment_checks.h"
 #include "tests/front/command_line_fixture.h"
 #include "tests/tls/self_signed.h"
 

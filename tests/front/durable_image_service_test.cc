@@ -13,11 +13,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/api/service_error.h"
 #include "server/image/image_file.h"
-#include "server/service/service_error.h"
 #include "tests/jobs/faulty_disk.h"
-#include "tests/picture_of.h"
-#include "tests/test_folder.h"
+#include "tests/support/picture_of.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tests/front/child_process.h"
-#include "tests/test_folder.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera {
 namespace {

@@ -13,14 +13,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "runtime/steady_time.h"
-#include "server/edge/server_edges.h"
-#include "server/http/http_test_client.h"
+#include "base/steady_time.h"
+#include "server/calls/api_keys.h"
+#include "server/listeners/server_edges.h"
 #include "server/scheduling/cost_model.h"
-#include "server/service/api_keys.h"
 #include "server/serving/durable_image_service.h"
 #include "tests/jobs/faulty_disk.h"
-#include "tests/test_folder.h"
+#include "tests/support/http_test_client.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "server/service/api_keys.h"
+#include "server/calls/api_keys.h"
 #include "tests/front/command_line_fixture.h"
 
 namespace tessera {

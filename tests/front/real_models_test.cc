@@ -13,8 +13,8 @@
 
 #include "server/image/image_file.h"
 #include "tests/front/child_process.h"
-#include "tests/safetensors_bytes.h"
-#include "tests/test_folder.h"
+#include "tests/support/safetensors_bytes.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera {
 namespace {

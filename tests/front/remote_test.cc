@@ -8,11 +8,11 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "client/remote/event_stream.h"
-#include "client/remote/server_url.h"
-#include "server/http/api_fixture.h"
+#include "client/cli/remote/event_stream.h"
+#include "client/cli/remote/server_url.h"
 #include "server/http/tls_certificates.h"
 #include "tests/front/command_line_fixture.h"
+#include "tests/support/api_fixture.h"
 #include "tests/tls/self_signed.h"
 
 namespace tessera {

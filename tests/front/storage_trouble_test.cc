@@ -14,12 +14,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/api/service_error.h"
 #include "server/jobs/sqlite.h"
-#include "server/service/service_error.h"
 #include "server/serving/durable_image_service.h"
 #include "tests/jobs/faulty_disk.h"
 #include "tests/jobs/small_files.h"
-#include "tests/test_folder.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera {
 namespace {

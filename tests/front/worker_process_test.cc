@@ -1,4 +1,4 @@
-#include "server/worker_process.h"
+#include "server/workers/worker_process.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

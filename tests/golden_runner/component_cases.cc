@@ -3,10 +3,10 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "models/autoencoder/autoencoder.h"
 #include "models/text_encoders/text_encoder.h"
 #include "models/tokenizers/tokenizer.h"
-#include "models/weights/file.h"
 #include "tests/golden_runner/golden_component.h"
 
 namespace tessera::golden {

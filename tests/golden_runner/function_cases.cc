@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "models/captions/caption_cleaning.h"
 #include "models/hunyuandit/image_sizes.h"
-#include "models/pixart/caption_cleaning.h"
 #include "models/pixart/resolution_bins.h"
-#include "models/weights/file.h"
-#include "runtime/image_output.h"
+#include "runtime/engine/image_output.h"
 #include "runtime/samplers/schedule.h"
 #include "tests/golden_runner/golden_case.h"
 

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "models/weight_loader.h"
-#include "models/weights/file.h"
+#include "base/file.h"
+#include "models/loading/weight_loader.h"
 #include "models/weights/safetensors.h"
 
 namespace tessera::golden {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "models/weights/json.h"
-#include "parallel/layout.h"
+#include "base/json.h"
+#include "parallel/plan/layout.h"
 #include "runtime/samplers/sampler_config.h"
 
 namespace tessera::golden {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "models/weight_loader.h"
+#include "models/loading/weight_loader.h"
 #include "parallel/rank_groups.h"
 #include "tests/golden_runner/golden_case.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 #include "tests/golden_runner/golden_case.h"
 
 namespace tessera::golden {

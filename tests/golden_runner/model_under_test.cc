@@ -1,9 +1,9 @@
 #include "tests/golden_runner/model_under_test.h"
 
 #include "models/dit/dit_transformer.h"
-#include "models/embedding.h"
 #include "models/flux/flux_transformer.h"
 #include "models/hunyuandit/hunyuandit_transformer.h"
+#include "models/layers/embedding.h"
 #include "models/pixart/pixart_transformer.h"
 #include "models/precision.h"
 #include "models/sd3/sd3_transformer.h"

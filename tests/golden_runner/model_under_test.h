@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/param_table.h"
+#include "models/loading/param_table.h"
 #include "models/transformer.h"
 #include "tests/golden_runner/golden_case.h"
 

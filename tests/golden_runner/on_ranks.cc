@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "parallel/host/mesh_communicators.h"
 #include "parallel/host/thread_ranks.h"
-#include "runtime/mesh_forward.h"
+#include "runtime/denoising/mesh_forward.h"
 
 namespace tessera::golden {
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "models/param_table.h"
+#include "models/loading/param_table.h"
 #include "parallel/rank_groups.h"
 #include "tests/golden_runner/golden_case.h"
 

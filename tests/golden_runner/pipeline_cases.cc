@@ -6,12 +6,12 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "models/families.h"
-#include "models/pixart/caption_cleaning.h"
+#include "models/captions/caption_cleaning.h"
+#include "models/families/families.h"
 #include "models/tokenizers/tokenizer.h"
-#include "runtime/denoiser.h"
-#include "runtime/image_output.h"
-#include "runtime/prompt_broadcast.h"
+#include "runtime/denoising/denoiser.h"
+#include "runtime/engine/image_output.h"
+#include "runtime/engine/prompt_broadcast.h"
 #include "tests/golden_runner/golden_case.h"
 #include "tests/golden_runner/on_ranks.h"
 

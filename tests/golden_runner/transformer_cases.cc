@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "models/weights/file.h"
-#include "runtime/mesh_forward.h"
+#include "base/file.h"
+#include "runtime/denoising/mesh_forward.h"
 #include "tests/golden_runner/block_state_bytes.h"
 #include "tests/golden_runner/golden_component.h"
 #include "tests/golden_runner/model_under_test.h"

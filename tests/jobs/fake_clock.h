@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/time/time.h"
-#include "server/jobs/clock.h"
+#include "base/clock.h"
 
 namespace tessera {
 

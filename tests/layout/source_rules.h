@@ -1,4 +1,4 @@
-// Rules about the source tree that no compiler checks: which folder may include which, who may include LibTorch and
+// Rules about the source tree that no compiler checks: which room may include which, who may include LibTorch and
 // gRPC, how long a file may be, and that no file names a place on somebody's machine.
 #pragma once
 
@@ -21,6 +21,8 @@ SourceTree ReadSourceTree(const std::filesystem::path& root);
 // the front end by a detour either.
 std::vector<std::string> CheckIncludes(const SourceTree& tree);
 std::vector<std::string> CheckLengths(const SourceTree& tree);
+// Of the rooms that have folders: how many files lie beside these.
+std::vector<std::string> CheckTopLevels(const SourceTree& tree);
 std::vector<std::string> CheckMachinePaths(const SourceTree& tree);
 
 }  // namespace tessera::layout

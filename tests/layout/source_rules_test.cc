@@ -27,38 +27,61 @@ TEST(Repository, FollowsTheDirectionsOfItsFolders) { EXPECT_THAT(CheckIncludes(R
 
 TEST(Repository, HasNoFileThatShouldBeTwo) { EXPECT_THAT(CheckLengths(Repository()), IsEmpty()); }
 
+TEST(Repository, HasFewFilesBesideTheFoldersOfARoom) { EXPECT_THAT(CheckTopLevels(Repository()), IsEmpty()); }
+
 TEST(Repository, NamesNoPlaceOnSomebodysMachine) { EXPECT_THAT(CheckMachinePaths(Repository()), IsEmpty()); }
 
 // A rule that reports nothing proves nothing: each is shown a tree that breaks it.
 
 TEST(IncludeRules, ReportTheFrontEndReachingIntoTheWorker) {
-  const SourceTree tree = {{"server/a.cc", {"#include <string>", "#include \"runtime/engine.h\""}}};
-  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("server/a.cc:2: server/ must not include runtime/engine.h")));
+  const SourceTree tree = {{"server/a.cc", {"#include <string>", "#include \"runtime/engine/engine.h\""}}};
+  EXPECT_THAT(CheckIncludes(tree),
+              ElementsAre(HasSubstr("server/a.cc:2: server/ must not include runtime/engine/engine.h")));
 }
 
 TEST(IncludeRules, ReportTheServerReachingUpToTheClient) {
-  const SourceTree tree = {{"server/a.h", {"  #  include \"client/main.h\""}}};
-  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("server/ must not include client/main.h")));
+  const SourceTree tree = {{"server/a.h", {"  #  include \"client/cli/main.h\""}}};
+  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("server/ must not include client/cli/main.h")));
 }
 
 TEST(IncludeRules, ReportParallelCodeThatKnowsModels) {
-  const SourceTree tree = {{"parallel/a.cc", {"#include \"models/linear.h\""}}};
-  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("parallel/ must not include models/linear.h")));
+  const SourceTree tree = {{"parallel/a.cc", {"#include \"models/layers/linear.h\""}}};
+  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("parallel/ must not include models/layers/linear.h")));
 }
 
 TEST(IncludeRules, ReportModelsThatKnowTheRuntime) {
-  const SourceTree tree = {{"models/pixart/a.cc", {"#include \"runtime/denoiser.h\""}}};
-  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("models/ must not include runtime/denoiser.h")));
+  const SourceTree tree = {{"models/pixart/a.cc", {"#include \"runtime/denoising/denoiser.h\""}}};
+  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("models/ must not include runtime/denoising/denoiser.h")));
 }
 
 TEST(IncludeRules, ReportKernelsThatKnowParallelCode) {
-  const SourceTree tree = {{"kernels/a.cc", {"#include \"parallel/mesh.h\""}}};
-  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("kernels/ must not include parallel/mesh.h")));
+  const SourceTree tree = {{"kernels/a.cc", {"#include \"parallel/plan/mesh.h\""}}};
+  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("kernels/ must not include parallel/plan/mesh.h")));
 }
 
 TEST(IncludeRules, ReportProductCodeThatIncludesTests) {
   const SourceTree tree = {{"models/a.cc", {"#include \"tests/golden/case.h\""}}};
   EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("models/ must not include tests/golden/case.h")));
+}
+
+TEST(IncludeRules, ReportTheControlRoomThatKnowsEitherProgram) {
+  for (const std::string header :
+       {"server/image/png.h", "runtime/engine/engine.h", "models/a.h", "parallel/host/a.h"}) {
+    const SourceTree tree = {{"control/a.h", {"#include \"" + header + "\""}}};
+    EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("control/ must not include " + header)));
+  }
+}
+
+TEST(IncludeRules, ReportTheGroundFloorThatKnowsARoomAboveIt) {
+  const SourceTree tree = {{"base/a.cc", {"#include \"control/commands.h\"", "#include \"parallel/plan/mesh.h\""}}};
+  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("base/ must not include control/commands.h"),
+                                               HasSubstr("base/ must not include parallel/plan/mesh.h")));
+}
+
+TEST(IncludeRules, ReportTheFrontEndThatReachesTensorsInParallelCode) {
+  const SourceTree tree = {
+      {"server/a.cc", {"#include \"parallel/plan/mesh.h\"", "#include \"parallel/communicator.h\""}}};
+  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("server/ must not include parallel/communicator.h")));
 }
 
 TEST(IncludeRules, ReportLibTorchInTheFrontEnd) {
@@ -67,22 +90,22 @@ TEST(IncludeRules, ReportLibTorchInTheFrontEnd) {
 }
 
 TEST(IncludeRules, ReportLibTorchThatComesByADetour) {
-  const SourceTree tree = {{"server/a.cc", {"#include \"runtime/commands.h\""}},
-                           {"runtime/commands.h", {"#include \"models/tensor.h\""}},
+  const SourceTree tree = {{"server/a.cc", {"#include \"control/commands.h\""}},
+                           {"control/commands.h", {"#include \"models/tensor.h\""}},
                            {"models/tensor.h", {"#include <c10/core/Device.h>"}}};
   EXPECT_THAT(CheckIncludes(tree),
-              ElementsAre(HasSubstr("server/a.cc → runtime/commands.h → models/tensor.h → c10/core/Device.h")));
+              ElementsAre(HasSubstr("server/a.cc → control/commands.h → models/tensor.h → c10/core/Device.h")));
 }
 
 TEST(IncludeRules, ReportLibTorchBesideGrpcInTheControlChannel) {
   const SourceTree tree = {
-      {"runtime/control_channel.cc", {"#include <grpcpp/grpcpp.h>", "#include <torch/library.h>"}}};
-  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("runtime/control_channel.cc → torch/library.h")));
+      {"control/control_channel.cc", {"#include <grpcpp/grpcpp.h>", "#include <torch/library.h>"}}};
+  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("control/control_channel.cc → torch/library.h")));
 }
 
 TEST(IncludeRules, ReportGrpcElsewhereInTheWorker) {
-  const SourceTree tree = {{"runtime/engine.cc", {"#include \"tessera/internal/control.grpc.pb.h\""}}};
-  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("only runtime/control_channel.* includes gRPC")));
+  const SourceTree tree = {{"runtime/engine/engine.cc", {"#include \"tessera/internal/control.grpc.pb.h\""}}};
+  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("only control/control_channel.* includes gRPC")));
 }
 
 TEST(IncludeRules, ReportTheHeaderThatIncludesAllOfLibTorch) {
@@ -98,18 +121,27 @@ TEST(IncludeRules, ReportPathsRelativeToTheFile) {
 TEST(IncludeRules, AllowWhatTheDirectionsAllow) {
   const SourceTree tree = {
       {"client/a.cc", {"#include \"server/supervisor.h\"", "#include <grpcpp/grpcpp.h>"}},
-      {"server/supervisor.h", {"#include \"runtime/commands.h\"", "#include \"tessera/internal/control.pb.h\""}},
-      {"runtime/commands.h", {"#include <string>"}},
-      {"runtime/engine.cc", {"#include \"models/linear.h\"", "#include <ATen/ATen.h>"}},
-      {"models/linear_test.cc", {"#include \"tests/golden_runner/golden_case.h\""}},
-      {"models/linear.h", {"#include \"parallel/functional.h\"", "#include \"kernels/ops.h\""}},
-      {"tests/parallel/a_test.cc", {"#include \"models/linear.h\"", "#include \"parallel/functional.h\""}}};
+      {"server/supervisor.h", {"#include \"control/commands.h\"", "#include \"tessera/internal/control.pb.h\""}},
+      {"control/commands.h", {"#include <string>"}},
+      {"runtime/engine/engine.cc", {"#include \"models/layers/linear.h\"", "#include <ATen/ATen.h>"}},
+      {"models/layers/linear_test.cc", {"#include \"tests/golden_runner/golden_case.h\""}},
+      {"models/layers/linear.h", {"#include \"parallel/functional.h\"", "#include \"kernels/ops.h\""}},
+      {"tests/parallel/a_test.cc", {"#include \"models/layers/linear.h\"", "#include \"parallel/functional.h\""}}};
   EXPECT_THAT(CheckIncludes(tree), IsEmpty());
 }
 
 TEST(LengthRule, ReportsTheFirstLineTooMany) {
   EXPECT_THAT(CheckLengths({{"models/a.cc", Lines(500)}}), IsEmpty());
   EXPECT_THAT(CheckLengths({{"models/a.cc", Lines(501)}}), ElementsAre(HasSubstr("models/a.cc:501")));
+}
+
+TEST(TopLevelRule, ReportsTheFirstFileTooMany) {
+  SourceTree tree;
+  for (int i = 0; i < 12; ++i) tree["models/" + std::to_string(i) + ".h"] = {};
+  tree["models/flux/a.h"] = {};
+  EXPECT_THAT(CheckTopLevels(tree), IsEmpty());
+  tree["models/more.h"] = {};
+  EXPECT_THAT(CheckTopLevels(tree), ElementsAre(HasSubstr("models/ has 13 files")));
 }
 
 // The places are put together here, or this file would break the rule itself.

@@ -1,5 +1,5 @@
 // The golden runner, with the bug that the environment variable TESSERA_PLANTED_BUG names.
-#include "kernels/planted.h"
+#include "base/planted.h"
 
 #include <cstdlib>
 #include <cstring>

@@ -1,0 +1,165 @@
+#include "base/atomic_file.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+class FileDescriptor final {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  ~FileDescriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  int get() const { return fd_; }
+
+  // Some file systems report a failed write only here. Returns 0 or -1 with errno.
+  int Close() {
+    const int result = ::close(fd_);
+    fd_ = -1;
+    return result;
+  }
+
+ private:
+  int fd_;
+};
+
+struct PathParts {
+  std::string folder;  // never empty
+  std::string name;
+};
+
+PathParts SplitPath(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return {.folder = ".", .name = path};
+  return {.folder = slash == 0 ? "/" : path.substr(0, slash), .name = path.substr(slash + 1)};
+}
+
+absl::Status Failure(absl::StatusCode code, const std::string& path, const std::string& reason) {
+  return absl::Status(code, absl::StrCat("cannot write \"", path, "\": ", reason));
+}
+
+absl::Status FailureFromErrno(int error, const std::string& path, const std::string& folder) {
+  using Code = absl::StatusCode;
+  switch (error) {
+    case ENOENT:
+      return Failure(Code::kNotFound, path, absl::StrCat("the folder \"", folder, "\" does not exist"));
+    case ENOTDIR:
+      return Failure(Code::kFailedPrecondition, path, absl::StrCat("\"", folder, "\" is not a folder"));
+    case EACCES:
+    case EPERM:
+      return Failure(Code::kPermissionDenied, path, absl::StrCat("no permission to write in \"", folder, "\""));
+    case EROFS:
+      return Failure(Code::kPermissionDenied, path, "the file system is read-only");
+    case ENOSPC:
+      return Failure(Code::kResourceExhausted, path, "the disk is full");
+    case EDQUOT:
+      return Failure(Code::kResourceExhausted, path, "the disk quota is used up");
+    case EFBIG:
+      return Failure(Code::kResourceExhausted, path, "the file is larger than the file size limit allows");
+    case EMFILE:
+    case ENFILE:
+      return Failure(Code::kUnavailable, path, "too many files are open");
+    case EISDIR:
+      return Failure(Code::kFailedPrecondition, path, "a folder of that name exists");
+    case EEXIST:
+      return Failure(Code::kAlreadyExists, path, "the file exists already");
+    case ENAMETOOLONG:
+      return Failure(Code::kInvalidArgument, path, "the name is too long");
+    case ELOOP:
+      return Failure(Code::kFailedPrecondition, path, "too many symbolic links on the way");
+    default:
+      return Failure(Code::kUnavailable, path, std::strerror(error));
+  }
+}
+
+absl::Status CheckTarget(int folder_fd, const PathParts& parts, const std::string& path) {
+  struct stat target;
+  // A dangling link is no obstacle: the move replaces the link.
+  if (::fstatat(folder_fd, parts.name.c_str(), &target, 0) != 0) {
+    return errno == ENOENT ? absl::OkStatus() : FailureFromErrno(errno, path, parts.folder);
+  }
+  if (S_ISDIR(target.st_mode)) return FailureFromErrno(EISDIR, path, parts.folder);
+  if (!S_ISREG(target.st_mode)) {
+    return Failure(absl::StatusCode::kFailedPrecondition, path, "it is a device or pipe, not a regular file");
+  }
+  return absl::OkStatus();
+}
+
+// Returns 0 or the errno of the failure.
+int WriteAndSync(FileDescriptor& file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  if (::fsync(file.get()) != 0) return errno;
+  return file.Close() != 0 ? errno : 0;
+}
+
+// Returns 0 or the errno of the failure.
+int MoveIntoPlace(int folder_fd, const std::string& from, const std::string& to, bool overwrite) {
+  if (overwrite) return ::renameat(folder_fd, from.c_str(), folder_fd, to.c_str()) == 0 ? 0 : errno;
+  if (::renameat2(folder_fd, from.c_str(), folder_fd, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return errno;
+  // File systems without that flag (NFS among them) have links, which never replace either.
+  if (::linkat(folder_fd, from.c_str(), folder_fd, to.c_str(), 0) != 0) return errno;
+  ::unlinkat(folder_fd, from.c_str(), 0);
+  return 0;
+}
+
+absl::StatusOr<std::string> RandomName(const std::string& path) {
+  uint64_t number = 0;
+  if (::getrandom(&number, sizeof(number), 0) != static_cast<ssize_t>(sizeof(number))) {
+    return Failure(absl::StatusCode::kUnavailable, path, "the system gives no random numbers");
+  }
+  return absl::StrCat(".tessera-", absl::Hex(number, absl::kZeroPad16), ".tmp");
+}
+
+}  // namespace
+
+absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes, const WriteFileOptions& options) {
+  const PathParts parts = SplitPath(path);
+  if (parts.name.empty() || parts.name == "." || parts.name == "..") {
+    return Failure(absl::StatusCode::kInvalidArgument, path, "the path names no file");
+  }
+  if (path.find('\0') != std::string::npos) {
+    return Failure(absl::StatusCode::kInvalidArgument, path.c_str(), "the path contains a NUL character");
+  }
+  const FileDescriptor folder(::open(parts.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() < 0) return FailureFromErrno(errno, path, parts.folder);
+  if (absl::Status target = CheckTarget(folder.get(), parts, path); !target.ok()) return target;
+
+  const absl::StatusOr<std::string> temporary = RandomName(path);
+  if (!temporary.ok()) return temporary.status();
+  FileDescriptor file(::openat(folder.get(), temporary->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                               options.owner_only ? 0600 : 0666));
+  if (file.get() < 0) return FailureFromErrno(errno, path, parts.folder);
+  int error = options.owner_only && ::fchmod(file.get(), 0600) != 0 ? errno : 0;
+  if (error == 0) error = WriteAndSync(file, bytes);
+  if (error == 0) error = MoveIntoPlace(folder.get(), *temporary, parts.name, options.overwrite);
+  if (error != 0) {
+    ::unlinkat(folder.get(), temporary->c_str(), 0);
+    return FailureFromErrno(error, path, parts.folder);
+  }
+  // EINVAL: the file system has no sync of folders.
+  if (::fsync(folder.get()) != 0 && errno != EINVAL) return FailureFromErrno(errno, path, parts.folder);
+  return absl::OkStatus();
+}
+
+}  // namespace tessera

@@ -1,0 +1,12 @@
+#include "base/clock.h"
+
+#include "absl/time/clock.h"
+#include "base/steady_time.h"
+
+namespace tessera {
+
+absl::Time SystemClock::Now() const { return absl::Now(); }
+
+absl::Duration SystemClock::Elapsed() const { return SteadyNow(); }
+
+}  // namespace tessera

@@ -1,0 +1,170 @@
+#include "base/machine_memory.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr size_t kMaxFileBytes = 64 << 10;  // the files read here have a few kilobytes
+// Version 1 writes "no limit" as 2^63 - 1 rounded down to a page; no machine has that much.
+constexpr int64_t kNoLimit = int64_t{1} << 62;
+
+// Empty if it cannot be read. Such files tell no size beforehand.
+std::string ReadText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxFileBytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  return text;
+}
+
+std::optional<int64_t> ParseBytes(std::string_view text) {
+  int64_t value = 0;
+  if (!absl::SimpleAtoi(absl::string_view(text.data(), text.size()), &value) || value < 0) return std::nullopt;
+  return value;
+}
+
+std::optional<int64_t> ReadBytes(const std::string& path) { return ParseBytes(ReadText(path)); }
+
+// The words of the line that begins with `label`, which may itself have several words, without the label.
+std::vector<std::string> WordsAfter(const std::string& text, std::string_view label) {
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (absl::ConsumePrefix(&line, absl::string_view(label.data(), label.size())) &&
+        (line.empty() || line[0] == ' ' || line[0] == '\t')) {
+      return absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    }
+  }
+  return {};
+}
+
+// "MemAvailable:  123 kB"
+std::optional<int64_t> ReadKilobytes(const std::string& path, std::string_view label) {
+  const std::vector<std::string> words = WordsAfter(ReadText(path), label);
+  if (words.size() != 2 || words[1] != "kB") return std::nullopt;
+  std::optional<int64_t> bytes = ParseBytes(words[0]);
+  if (bytes && __builtin_mul_overflow(*bytes, int64_t{1024}, &*bytes)) return std::nullopt;
+  return bytes;
+}
+
+std::optional<int64_t> Least(std::optional<int64_t> a, std::optional<int64_t> b) {
+  return a && b ? std::min(*a, *b) : a ? a : b;
+}
+
+// The names of one version's files.
+struct GroupFiles {
+  const char* mount;
+  std::vector<const char*> limits;
+  const char* usage;
+  const char* inactive;  // in memory.stat
+};
+
+GroupFiles FilesOfVersion(int version) {
+  if (version == 1) {
+    return {"/sys/fs/cgroup/memory", {"memory.limit_in_bytes"}, "memory.usage_in_bytes", "total_inactive_file"};
+  }
+  return {"/sys/fs/cgroup", {"memory.max", "memory.high"}, "memory.current", "inactive_file"};
+}
+
+std::optional<int64_t> LimitOfGroup(const std::string& folder, const GroupFiles& files) {
+  std::optional<int64_t> limit;
+  for (const char* name : files.limits) limit = Least(limit, ReadBytes(absl::StrCat(folder, "/", name)));
+  return limit && *limit < kNoLimit ? limit : std::nullopt;
+}
+
+std::optional<int64_t> LeftInGroup(const std::string& folder, const GroupFiles& files) {
+  const std::optional<int64_t> limit = LimitOfGroup(folder, files);
+  if (!limit) return std::nullopt;
+  const int64_t usage = ReadBytes(absl::StrCat(folder, "/", files.usage)).value_or(0);
+  const std::vector<std::string> words = WordsAfter(ReadText(absl::StrCat(folder, "/memory.stat")), files.inactive);
+  const int64_t inactive = words.size() == 1 ? ParseBytes(words[0]).value_or(0) : 0;
+  const int64_t in_use = usage - std::min(usage, inactive);
+  return *limit - std::min(*limit, in_use);
+}
+
+using ReadGroup = std::optional<int64_t> (*)(const std::string& folder, const GroupFiles& files);
+
+// The least from the group at `path` up to the one that is mounted. A container often sees its own group mounted at the
+// top while `path` is the host's name for it: folders that are not there limit nothing.
+std::optional<int64_t> LeastOfGroups(const std::string& root, absl::string_view path, const GroupFiles& files,
+                                     ReadGroup read) {
+  std::vector<std::string> parts = absl::StrSplit(path, '/', absl::SkipEmpty());
+  // A group outside of what this process may see is shown as /../name.
+  if (std::find(parts.begin(), parts.end(), "..") != parts.end()) parts.clear();
+  std::optional<int64_t> least;
+  for (;;) {
+    std::string folder = absl::StrCat(root, files.mount);
+    if (!parts.empty()) absl::StrAppend(&folder, "/", absl::StrJoin(parts, "/"));
+    least = Least(least, read(folder, files));
+    if (parts.empty()) return least;
+    parts.pop_back();
+  }
+}
+
+// Lines of /proc/self/cgroup: "0::/path" in version 2, "4:cpu,memory:/path" in version 1. Both may be there.
+std::optional<int64_t> ReadControlGroup(const std::string& root, ReadGroup read) {
+  const std::string text = ReadText(root + "/proc/self/cgroup");
+  std::optional<int64_t> least;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    const std::vector<absl::string_view> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (fields.size() != 3) continue;
+    const std::vector<absl::string_view> controllers = absl::StrSplit(fields[1], ',');
+    if (fields[0] == "0" && fields[1].empty()) {
+      least = Least(least, LeastOfGroups(root, fields[2], FilesOfVersion(2), read));
+    } else if (std::find(controllers.begin(), controllers.end(), "memory") != controllers.end()) {
+      least = Least(least, LeastOfGroups(root, fields[2], FilesOfVersion(1), read));
+    }
+  }
+  return least;
+}
+
+std::optional<int64_t> ReadAddressSpace(const std::string& root) {
+  // "Max address space  soft  hard  bytes"
+  const std::vector<std::string> words = WordsAfter(ReadText(root + "/proc/self/limits"), "Max address space");
+  const std::optional<int64_t> limit = words.empty() ? std::nullopt : ParseBytes(words[0]);
+  if (!limit) return std::nullopt;
+  const int64_t used = ReadKilobytes(root + "/proc/self/status", "VmSize:").value_or(0);
+  return *limit - std::min(*limit, used);
+}
+
+}  // namespace
+
+MachineMemory MachineMemory::Without(int64_t bytes) const {
+  MachineMemory rest = *this;
+  for (std::optional<int64_t>* limit : {&rest.machine, &rest.control_group}) {
+    if (limit->has_value()) *limit = std::max<int64_t>(**limit - bytes, 0);
+  }
+  return rest;
+}
+
+int64_t MachineMemory::available() const { return Least(machine, Least(control_group, address_space)).value_or(kMost); }
+
+std::string MachineMemory::available_in() const {
+  const int64_t least = available();
+  if (control_group == least) return "the control group (container) of this process";
+  if (address_space == least) return "the limit of address space (ulimit -v)";
+  return "this machine";
+}
+
+MachineMemory ReadMachineMemory(const std::string& root) {
+  return {.machine = ReadKilobytes(root + "/proc/meminfo", "MemAvailable:"),
+          .control_group = ReadControlGroup(root, LeftInGroup),
+          .address_space = ReadAddressSpace(root)};
+}
+
+int64_t ReadTotalMemory(const std::string& root) {
+  return Least(ReadKilobytes(root + "/proc/meminfo", "MemTotal:"), ReadControlGroup(root, LimitOfGroup))
+      .value_or(kMost);
+}
+
+}  // namespace tessera

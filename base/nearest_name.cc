@@ -1,0 +1,56 @@
+#include "base/nearest_name.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMaxTypedBytes = 60;  // more of a name is not compared
+
+// Insertions, deletions, substitutions and swaps of neighbours that lead from `a` to `b` (optimal string alignment).
+size_t EditDistance(absl::string_view a, absl::string_view b) {
+  std::vector<size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  std::iota(last.begin(), last.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
+      }
+    }
+    std::swap(before_last, last);
+    std::swap(last, row);
+  }
+  return last[b.size()];
+}
+
+}  // namespace
+
+std::string NearestName(absl::string_view typed, absl::Span<const std::string> names) {
+  const std::string spelt = absl::AsciiStrToLower(typed.substr(0, kMaxTypedBytes));
+  std::string nearest;
+  size_t least = std::numeric_limits<size_t>::max();
+  size_t most_in_front = 0;
+  for (const std::string& name : names) {
+    const std::string lower = absl::AsciiStrToLower(name);
+    const size_t distance = EditDistance(spelt, lower);
+    const size_t in_front = std::mismatch(spelt.begin(), spelt.end(), lower.begin(), lower.end()).first - spelt.begin();
+    // More than half of the letters wrong is another word.
+    if (distance * 2 > std::max(name.size(), spelt.size())) continue;
+    if (distance < least || (distance == least && in_front > most_in_front)) {
+      least = distance;
+      most_in_front = in_front;
+      nearest = name;
+    }
+  }
+  return nearest;
+}
+
+}  // namespace tessera

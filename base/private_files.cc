@@ -1,0 +1,84 @@
+#include "base/private_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::Status Failure(const std::string& path, int error) {
+  if (error == ENOSPC || error == EDQUOT) {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot make \"", path, "\": the disk is full"));
+  }
+  return absl::UnavailableError(absl::StrCat("cannot make \"", path, "\": ", std::strerror(error)));
+}
+
+mode_t ModeOf(const fs::path& path) {
+  struct stat about = {};
+  return stat(path.c_str(), &about) == 0 ? about.st_mode : 0;
+}
+
+// Whom the bits let in: those of others are asked for first.
+Readers ReadersBy(mode_t mode, mode_t everyone, mode_t group) {
+  if ((mode & everyone) == everyone) return Readers::kEveryone;
+  return (mode & group) == group ? Readers::kGroup : Readers::kOwner;
+}
+
+}  // namespace
+
+absl::Status MakePrivateFolder(const std::string& path) {
+  fs::path folder(path);
+  if (!folder.has_filename()) folder = folder.parent_path();  // of "data/"
+  const fs::path above = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
+  std::error_code error;
+  int made = ::mkdir(folder.c_str(), 0700);
+  if (made != 0 && errno == ENOENT) {
+    if (absl::Status made_above = MakePrivateFolder(above.string()); !made_above.ok()) return made_above;
+    made = ::mkdir(folder.c_str(), 0700);
+  }
+  if (made != 0) {
+    if (errno != EEXIST) return Failure(path, errno);
+    return fs::is_directory(folder, error) ? absl::OkStatus() : Failure(path, ENOTDIR);
+  }
+  if (::chmod(folder.c_str(), 0700) != 0) return Failure(path, errno);  // the umask may have taken bits away
+  // The folder's own entry in its parent must be durable before a file in it can be.
+  const int parent = ::open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (parent < 0) return Failure(path, errno);
+  const int result = ::fsync(parent);
+  const int sync_error = errno;
+  ::close(parent);
+  return result != 0 && sync_error != EINVAL ? Failure(path, sync_error) : absl::OkStatus();
+}
+
+absl::Status MakePrivateFile(const std::string& path) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0) return errno == EEXIST ? absl::OkStatus() : Failure(path, errno);
+  const int result = ::fchmod(file, 0600);
+  const int error = errno;
+  ::close(file);
+  return result == 0 ? absl::OkStatus() : Failure(path, error);
+}
+
+Readers ReadersOfDataFolder(const std::string& folder) {
+  const Readers enter = ReadersBy(ModeOf(folder), S_IXOTH, S_IXGRP);
+  if (enter == Readers::kOwner) return Readers::kOwner;
+  Readers inside = Readers::kOwner;
+  for (const char* name : {"jobs.sqlite", "jobs.sqlite-wal"}) {
+    inside = std::max(inside, ReadersBy(ModeOf(fs::path(folder) / name), S_IROTH, S_IRGRP));
+  }
+  inside = std::max(inside, ReadersBy(ModeOf(fs::path(folder) / "images"), S_IROTH | S_IXOTH, S_IRGRP | S_IXGRP));
+  return std::min(enter, inside);
+}
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+#include "base/sha256.h"
+
+#include <openssl/evp.h>
+
+#include <cstdint>
+
+#include "absl/strings/escaping.h"
+
+namespace tessera {
+
+Sha256::Sha256() : context_(EVP_MD_CTX_new()) { EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr); }
+
+void Sha256::Free::operator()(evp_md_ctx_st* context) const { EVP_MD_CTX_free(context); }
+
+void Sha256::Update(std::string_view bytes) { EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()); }
+
+void Sha256::UpdatePart(std::string_view bytes) {
+  char length[8];
+  for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(uint64_t{bytes.size()} >> (8 * i));
+  Update({length, sizeof(length)});
+  Update(bytes);
+}
+
+std::string Sha256::Finish() {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned length = 0;
+  EVP_DigestFinal_ex(context_.get(), digest, &length);
+  return absl::BytesToHexString({reinterpret_cast<const char*>(digest), length});
+}
+
+}  // namespace tessera

@@ -1,0 +1,45 @@
+#include "base/task_pool.h"
+
+#include <utility>
+
+namespace tessera {
+
+TaskPool::TaskPool(int threads) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
+}
+
+TaskPool::~TaskPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void TaskPool::Post(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_one();
+}
+
+void TaskPool::Work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return !tasks_.empty() || (ending_ && busy_ == 0); });
+    if (tasks_.empty()) break;
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    ++busy_;
+    lock.unlock();
+    task();
+    task = nullptr;  // what it holds may be the last of its kind, and may post
+    lock.lock();
+    --busy_;
+  }
+  changed_.notify_all();
+}
+
+}  // namespace tessera

@@ -1,0 +1,239 @@
+// Speed of layouts of two ranks against one, each rank a thread of its own core with single-threaded operators: a
+// denoise of a DiT of 1,024 tokens with random weights in fp32 and two guidance branches, as `bench_layouts [steps
+// [blocks [layout …]]]`. The measure is what two processes that multiply matrices by themselves reach against one, in
+// the same run: cores share clock and memory, and two of them are not twice one. Then what one rank's calls on axes of
+// size 1 cost it.
+#include <ATen/Parallel.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "models/dit/dit_transformer.h"
+#include "models/loading/param_table.h"
+#include "models/token_grid.h"
+#include "parallel/host/mesh_communicators.h"
+#include "parallel/host/thread_ranks.h"
+#include "parallel/plan/layout.h"
+#include "runtime/denoising/denoiser.h"
+#include "runtime/denoising/mesh_forward.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kSide = 64, kPatch = 2, kChannels = 4;  // 32 x 32 tokens
+constexpr int64_t kHeads = 8, kHeadDim = 72;
+constexpr int kRounds = 3;
+
+double Seconds(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+void Pin(int core) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(core % static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), &cores);
+  if (sched_setaffinity(0, sizeof(cores), &cores) != 0) std::perror("sched_setaffinity");
+}
+
+double Best(const std::function<double()>& measure) {
+  double best = measure();
+  for (int i = 1; i < kRounds; ++i) best = std::min(best, measure());
+  return best;
+}
+
+void MultiplyMatrices() {
+  at::set_num_threads(1);
+  const at::Tensor a = at::randn({1024, 1024}), b = at::randn({1024, 1024});
+  for (int i = 0; i < 100; ++i) at::mm(a, b);
+}
+
+// Seconds until so many processes have multiplied, each on its core. Forked before this process has any thread.
+double SecondsOfProcesses(int processes) {
+  const Clock::time_point begin = Clock::now();
+  std::vector<pid_t> children;
+  for (int core = 0; core < processes; ++core) {
+    const pid_t child = fork();
+    if (child == 0) {
+      Pin(core);
+      MultiplyMatrices();
+      std::_Exit(0);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+  return Seconds(begin);
+}
+
+// A DiT and nothing else.
+class BenchFamily final : public Family {
+ public:
+  BenchFamily(int blocks, const WeightShare& share)
+      : table_(at::kFloat, at::kCPU, share),
+        transformer_({.heads = kHeads,
+                      .head_dim = kHeadDim,
+                      .layers = blocks,
+                      .in_channels = kChannels,
+                      .out_channels = kChannels,
+                      .patch = kPatch,
+                      .sample_size = kSide,
+                      .classes = 1},
+                     table_) {
+    for (const Param& param : table_.params()) param.Value().normal_(0, 0.02);
+  }
+
+  const Transformer& transformer() const override { return transformer_; }
+  at::ScalarType dtype() const override { return at::kFloat; }
+  at::Device device() const override { return at::kCPU; }
+  int64_t weight_bytes() const override { return table_.bytes(); }
+  ImageSize BinnedSize(ImageSize requested) const override { return requested; }
+  LatentGeometry Geometry(int64_t height, int64_t width) const override {
+    return {.channels = kChannels, .height = height, .width = width, .grid = {height / kPatch, width / kPatch}};
+  }
+  bool masks_padding() const override { return true; }
+  absl::StatusOr<EncodedPrompt> Encode(const PromptRequest&, const ForwardContext&) override {
+    return absl::UnimplementedError("there is no text");
+  }
+  at::Tensor ToPatches(const at::Tensor& latents) const override { return Patchify(latents, kPatch); }
+  at::Tensor ToPrediction(const at::Tensor& output, const LatentGeometry& geometry) const override {
+    return Unpatchify(output, geometry.grid, kPatch);
+  }
+  absl::StatusOr<at::Tensor> Decode(const at::Tensor&, const ForwardContext&) override {
+    return absl::UnimplementedError("there is no autoencoder");
+  }
+
+ private:
+  ParamTable table_;
+  DitTransformer transformer_;
+};
+
+DenoiseJob GuidedJob(const Family& family, int steps) {
+  DenoiseJob job{.geometry = family.Geometry(kSide, kSide)};
+  for (const double weight : {-3.0, 4.0}) {
+    const ConditioningRow row{.text = {}, .extras = {at::scalar_tensor(weight > 0 ? 0 : 1, at::kLong)}};
+    job.guidance.branches.push_back({.row = row, .terms = {{.weight = weight}}, .skipped_blocks = {}});
+  }
+  job.sampler = *Sampler::Create(DefaultSamplerConfig(SamplerClass::kDdim), steps);
+  job.noise = MakeTesseraNoise(1);
+  DrawInitialLatents(job, family);
+  return job;
+}
+
+double SecondsOfDenoise(const Layout& layout, int steps, int blocks) {
+  const Mesh mesh = *Mesh::Create(layout.mesh, layout.ranks());
+  const std::vector<int> bounds =
+      StageBounds(std::vector<double>(static_cast<size_t>(blocks), 1), mesh.size(Axis::kPipe));
+  ThreadRanksOptions options{.groups = MeshGroups(mesh), .slot_bytes = 1 << 20};
+  options.communicator.deadline = options.deadline = std::chrono::hours(1);
+  double seconds = 0;
+  RunRanks(
+      layout.ranks(),
+      [&](ThreadRank& thread) {
+        const c10::InferenceMode no_gradients;
+        Pin(thread.rank());
+        const MeshCommunicators communicators(thread.shared_segment(), thread.rank(), options.communicator);
+        const RankGroups groups = communicators.groups();
+        const BenchFamily family(blocks, ShareOf(mesh, thread.rank(), bounds));
+        Denoiser denoiser(family, groups, {.stage_bounds = bounds, .patches = layout.patches, .warmup = layout.warmup});
+        const auto denoise = [&](int count) {
+          DenoiseJob job = GuidedJob(family, count);
+          DenoiseJob* batch[] = {&job};
+          while (!job.done()) denoiser.Step(batch);
+          denoiser.Flush();
+        };
+        denoise(2);  // buffers, kernels' first calls
+        thread.world().Barrier();
+        const Clock::time_point begin = Clock::now();
+        denoise(steps);
+        thread.world().Barrier();
+        if (thread.rank() == 0) seconds = Seconds(begin);
+      },
+      options);
+  return seconds;
+}
+
+int64_t Calls(const Communicator& group) {
+  int64_t calls = 0;
+  for (int i = 0; i < kCollectives; ++i) calls += group.count(static_cast<Collective>(i)).calls;
+  return calls;
+}
+
+// Seconds of the dearest call on a group of one, with a tensor as the model has it.
+double SecondsOfNoOp() {
+  constexpr int kCalls = 100000;
+  const c10::InferenceMode no_gradients;
+  SingleRank one;
+  at::Tensor state = at::zeros({1, (kSide / kPatch) * (kSide / kPatch), kHeads * kHeadDim});
+  const std::vector<int64_t> rows = {state.size(1)};
+  double dearest = 0;
+  for (const std::function<void()>& call :
+       std::vector<std::function<void()>>{[&] { one.AllReduceSum(state); }, [&] { one.AllGather(state, rows, 1); },
+                                          [&] { one.Broadcast(state, 0); }}) {
+    const auto measure = [&] {
+      const Clock::time_point begin = Clock::now();
+      for (int i = 0; i < kCalls; ++i) call();
+      return Seconds(begin) / kCalls;
+    };
+    dearest = std::max(dearest, Best(measure));
+  }
+  return dearest;
+}
+
+// Of one rank's step of that model.
+double CallsOfAStep(int blocks) {
+  constexpr int kSteps = 4;
+  const c10::InferenceMode no_gradients;
+  SingleRank one;
+  const RankGroups groups = RankGroups::Alone(one);
+  const BenchFamily family(blocks, {});
+  Denoiser denoiser(family, groups);
+  DenoiseJob job = GuidedJob(family, kSteps);
+  DenoiseJob* batch[] = {&job};
+  while (!job.done()) denoiser.Step(batch);
+  denoiser.Flush();
+  return static_cast<double>(Calls(one)) / kSteps;
+}
+
+int Main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const int steps = argc > 1 ? std::atoi(argv[1]) : 20, blocks = argc > 2 ? std::atoi(argv[2]) : 8;
+  if (steps < 1 || blocks < 2) {
+    std::fprintf(stderr, "bench_layouts [steps [blocks [layout …]]]: at least 1 and 2\n");
+    return 2;
+  }
+  std::vector<std::string> layouts(argv + std::min(argc, 3), argv + argc);
+  if (layouts.empty()) layouts = {"cfg=2", "ulysses=2", "ring=2", "pipe=2", "pipe=2,patches=2,warmup=1"};
+  for (const std::string& layout : layouts) {
+    if (const absl::Status legal = ParseLayout(layout).status(); !legal.ok()) {
+      std::fprintf(stderr, "%s\n", std::string(legal.message()).c_str());
+      return 2;
+    }
+  }
+  const double one_process = Best([] { return SecondsOfProcesses(1); });
+  const double two_processes = Best([] { return SecondsOfProcesses(2); });
+  const double reference = 2 * one_process / two_processes;
+  std::printf("two matmul processes: %.2f times one\n", reference);
+  const double serial = Best([&] { return SecondsOfDenoise({}, steps, blocks); });
+  std::printf("%-28s %8.3f s\n", "serial", serial);
+  for (const std::string& text : layouts) {
+    const double seconds = Best([&] { return SecondsOfDenoise(*ParseLayout(text), steps, blocks); });
+    std::printf("%-28s %8.3f s  %.2f times serial, %5.1f %% of the processes'\n", text.c_str(), seconds,
+                serial / seconds, 100 * serial / seconds / reference);
+  }
+  const double calls = CallsOfAStep(blocks), no_op = SecondsOfNoOp(), step = serial / steps;
+  std::printf("axes of size 1: %.1f calls a step of at most %.0f ns each, %.4f %% of a step\n", calls, 1e9 * no_op,
+              100 * calls * no_op / step);
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) { return tessera::Main(argc, argv); }

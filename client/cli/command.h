@@ -1,0 +1,32 @@
+// The commands of `tessera`, one file each. main.cc has the table.
+#pragma once
+
+#include <functional>
+
+#include "client/cli/exit_code.h"
+#include "client/cli/session/interrupts.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tessera {
+
+// Runs a command after its options have been parsed.
+using CommandRun = std::function<ExitCode(Interrupts&)>;
+
+// Each adds the options of one command to `app` and returns what runs it; the values live in what is returned.
+CommandRun AddGenerate(CLI::App& app);
+CommandRun AddInspect(CLI::App& app);
+CommandRun AddReplay(CLI::App& app);
+CommandRun AddModels(CLI::App& app);
+CommandRun AddBench(CLI::App& app);
+CommandRun AddVerify(CLI::App& app);
+CommandRun AddLayouts(CLI::App& app);
+CommandRun AddServe(CLI::App& app);
+CommandRun AddDoctor(CLI::App& app);
+CommandRun AddKeys(CLI::App& app);
+CommandRun AddJobs(CLI::App& app);
+CommandRun AddCancel(CLI::App& app);
+
+}  // namespace tessera

@@ -1,0 +1,126 @@
+#include "client/cli/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/nearest_name.h"
+#include "server/api/generation_request.h"
+#include "server/api/image_metadata.h"
+
+namespace tessera {
+namespace {
+
+template <typename Value>
+void Declare(CLI::App& app, const TextOption& text, Value& value) {
+  const auto take = [&value](const CLI::results_t& typed) {
+    value = typed[0];
+    return true;
+  };
+  CLI::Option* option = app.add_option(text.names, take, text.help);
+  option->type_name(text.type == nullptr ? "TEXT" : text.type)->required(text.required);
+  if (text.excludes != nullptr) option->excludes(app.get_option(text.excludes));
+  if (!text.may_be_empty) {
+    option->check(CLI::Validator([](std::string& typed) { return typed.empty() ? "the value is empty" : ""; }, ""));
+  }
+  if (text.problem != nullptr) {
+    option->check(CLI::Validator([problem = text.problem](std::string& typed) { return problem(typed); }, ""));
+  }
+}
+
+// "; did you mean 'generate'?", or nothing.
+std::string Suggestion(const std::string& typed, const std::vector<std::string>& names) {
+  const std::string nearest = NearestName(typed, names);
+  return nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?");
+}
+
+// What is wrong with the command that was typed; empty: it is one, or none.
+std::string UnknownCommand(absl::Span<const Command> commands, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return "";
+  std::vector<std::string> names;
+  for (const Command& command : commands) names.emplace_back(command.name);
+  if (std::find(names.begin(), names.end(), argv[1]) != names.end()) return "";
+  return absl::StrCat("unknown command ", QuotedValue(argv[1]), Suggestion(argv[1], names));
+}
+
+// What of the typed arguments `app` does not know: an option before anything else, since what follows one that is
+// unknown is taken for something else. Empty: it knows all.
+std::string UnknownArgument(const CLI::App& app) {
+  const std::vector<std::string> extras = app.remaining();
+  for (const std::string& extra : extras) {
+    if (extra.size() < 2 || extra[0] != '-' || extra == "--") continue;
+    std::vector<std::string> names;
+    for (const CLI::Option* option : app.get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+      for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+    }
+    const std::string name = extra.substr(0, extra.find('='));
+    return absl::StrCat("unknown option ", QuotedValue(name), Suggestion(name, names));
+  }
+  if (extras.empty()) return "";
+  return absl::StrCat("nothing is expected after what was read, but there is ", QuotedValue(extras[0]),
+                      "; a text of several words goes between quotation marks");
+}
+
+}  // namespace
+
+void AddText(CLI::App& app, const TextOption& option, std::string& value) { Declare(app, option, value); }
+void AddText(CLI::App& app, const TextOption& option, std::optional<std::string>& value) {
+  Declare(app, option, value);
+}
+
+void AddFlag(CLI::App& app, const char* names, const char* help, bool& value) {
+  app.add_flag_callback(
+      names, [&value] { value = true; }, help);
+}
+
+void AddSwitch(CLI::App& app, const char* name, const char* help, std::optional<bool>& value) {
+  CLI::Option* on = app.add_flag_callback(
+      std::string("--") + name, [&value] { value = true; }, help);
+  app.add_flag_callback(
+         std::string("--no-") + name, [&value] { value = false; }, "The opposite")
+      ->excludes(on);
+}
+
+void SetFooter(CLI::App& app, const char* text) { app.footer(text); }
+
+ExitCode RunCommandLine(absl::Span<const Command> commands, const char* footer, int argc, char** argv,
+                        Interrupts& interrupts) {
+  CLI::App app("Tessera makes images from text with diffusion transformers.", "tessera");
+  app.set_version_flag("--version", kProgramVersion);
+  app.footer(footer);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  std::map<const CLI::App*, CommandRun> runs;
+  for (const Command& command : commands) {
+    CLI::App* sub = app.add_subcommand(command.name, command.summary);
+    runs[sub] = command.add(*sub);
+  }
+  const auto refuse = [](const std::string& command, const std::string& problem) {
+    std::fprintf(stderr, "%s: %s\nRun with --help for more information.\n", command.c_str(), problem.c_str());
+    return ExitCode::kUsage;
+  };
+  if (const std::string unknown = UnknownCommand(commands, argc, argv); !unknown.empty()) {
+    return refuse("tessera", unknown);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // Zero for --help and --version, which CLI11 treats as errors too.
+    if (error.get_exit_code() == 0) return app.exit(error) == 0 ? ExitCode::kOk : ExitCode::kUsage;
+    const std::vector<CLI::App*> typed = app.get_subcommands();
+    const CLI::App& command = typed.empty() ? app : *typed.front();
+    if (const std::string unknown = UnknownArgument(command); !unknown.empty()) {
+      return refuse(typed.empty() ? "tessera" : absl::StrCat("tessera ", command.get_name()), unknown);
+    }
+    app.exit(error);
+    return ExitCode::kUsage;
+  }
+  return runs.at(app.get_subcommands().front())(interrupts);
+}
+
+}  // namespace tessera

@@ -1,0 +1,212 @@
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
+#include "client/cli/command.h"
+#include "client/cli/models/model_location.h"
+#include "client/cli/models/model_options.h"
+#include "client/cli/option_text.h"
+#include "client/cli/output/json_line.h"
+#include "client/cli/output/reporter.h"
+#include "client/cli/session/layout_session.h"
+#include "server/api/generation_request.h"
+#include "server/verification/verification.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMaxRepeats = 1000;
+constexpr int64_t kMaxBatch = 64;
+
+struct BenchOptions {
+  ModelOptions model;
+  std::string size, steps, repeat, batch;
+  bool json = false;
+};
+
+struct Counts {
+  int64_t repeats = 3;
+  int64_t batch = 1;  // images that are stepped together
+};
+
+struct Figures {
+  double load_seconds = 0;
+  std::vector<double> text_seconds, step_seconds, decode_seconds;
+  Counts counts;
+  double seconds = 0;  // of all images
+  uint64_t weight_bytes = 0;
+  uint64_t peak_memory_bytes = 0;
+  std::string layout;
+  JobParameters job;
+
+  int64_t images() const { return counts.repeats * counts.batch; }
+  double images_per_minute() const { return 60 * static_cast<double>(images()) / seconds; }
+};
+
+double Least(const std::vector<double>& values) { return *std::min_element(values.begin(), values.end()); }
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+class Bench {
+ public:
+  Bench(const BenchOptions& options, Interrupts& interrupts)
+      : options_(options), interrupts_(interrupts), reporter_(MakeReporter({.json = options.json, .quiet = true})) {}
+
+  ExitCode Run() {
+    GenerationRequest request = {.seed = 1};
+    Counts counts;
+    if (absl::Status status = ReadOptions(request, counts); !status.ok()) return Fail(Stage::kOptions, status);
+    absl::StatusOr<LoadParameters> placement = Placement(options_.model, "");
+    if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
+    absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
+    if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
+    absl::StatusOr<std::string> model = FindModel(options_.model.model, options_.model.model_folders);
+    if (!model.ok()) return Fail(Stage::kModel, model.status());
+    placement->model = *model;
+    // The text encoders are to be timed, not the cache, unless the user wants that.
+    if (options_.model.prompt_cache.empty()) placement->prompt_cache_bytes = 0;
+
+    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*session_options, interrupts_);
+    if (!session.ok()) return Fail(Stage::kModel, session.status());
+    absl::StatusOr<ModelDescription> description = (*session)->Describe(*model);
+    if (!description.ok()) return Fail(Stage::kModel, description.status());
+    request.prompt = ProbePrompt(*description);
+    absl::StatusOr<JobParameters> job = Validate(request, *description);
+    if (!job.ok()) return Fail(Stage::kOptions, job.status());
+    const absl::StatusOr<LayoutStanding> standing =
+        MoveToLayout(options_.model, *description, *placement, interrupts_, *reporter_, *session);
+    if (!standing.ok()) return Fail(Stage::kOptions, standing.status());
+    absl::StatusOr<Loaded> loaded = (*session)->Load(*placement);
+    if (!loaded.ok()) return Fail(Stage::kModel, loaded.status());
+
+    Figures figures = {.load_seconds = loaded->seconds,
+                       .counts = counts,
+                       .weight_bytes = loaded->weight_bytes,
+                       .layout = LayoutText((*session)->group().layout()),
+                       .job = *job};
+    std::vector<JobParameters> jobs(static_cast<size_t>(counts.batch), *job);
+    for (size_t i = 0; i < jobs.size(); ++i) jobs[i].seed += i;
+    // One round that does not count: first touches of memory and first choices of kernels.
+    for (int64_t round = -1; round < counts.repeats; ++round) {
+      std::vector<double> steps;
+      WorkerSession::Listener listener;
+      listener.stepped = [&](const Stepped& stepped) { steps.push_back(stepped.seconds); };
+      const absl::Duration start = SteadyNow();
+      absl::StatusOr<std::vector<WorkerSession::Picture>> pictures = (*session)->MakeImages(jobs, listener);
+      if (!pictures.ok()) return Fail(Stage::kJob, pictures.status());
+      if (round < 0) continue;
+      figures.seconds += absl::ToDoubleSeconds(SteadyNow() - start);
+      for (const WorkerSession::Picture& picture : *pictures) {
+        figures.text_seconds.push_back(picture.started.seconds);
+        figures.decode_seconds.push_back(picture.decode_seconds);
+      }
+      figures.step_seconds.insert(figures.step_seconds.end(), steps.begin(), steps.end());
+    }
+    figures.peak_memory_bytes = (*session)->PeakMemoryBytes();
+    if (absl::Status status = (*session)->Close(); !status.ok()) return Fail(Stage::kJob, status);
+    options_.json ? PrintJson(figures, *placement) : Print(figures, *placement);
+    return ExitCode::kOk;
+  }
+
+ private:
+  ExitCode Fail(Stage stage, const absl::Status& status) const {
+    return ReportError(*reporter_, interrupts_, stage, status);
+  }
+
+  absl::Status ReadOptions(GenerationRequest& request, Counts& counts) const {
+    if (!options_.size.empty()) {
+      absl::StatusOr<TypedSize> size = ParseSize("size", options_.size);
+      if (!size.ok()) return size.status();
+      request.width = size->width;
+      request.height = size->height;
+    }
+    if (!options_.steps.empty()) {
+      absl::StatusOr<int64_t> steps = ParseInteger("steps", options_.steps);
+      if (!steps.ok()) return steps.status();
+      request.steps = *steps;
+    }
+    if (absl::Status read = ReadCount("repeat", options_.repeat, kMaxRepeats, counts.repeats); !read.ok()) return read;
+    return ReadCount("batch", options_.batch, kMaxBatch, counts.batch);
+  }
+
+  static absl::Status ReadCount(const std::string& name, const std::string& text, int64_t most, int64_t& count) {
+    if (text.empty()) return absl::OkStatus();
+    const absl::StatusOr<int64_t> read = ParseInteger(name, text);
+    if (!read.ok()) return read.status();
+    count = *read;
+    if (count >= 1 && count <= most) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(name, " is ", count, "; legal is 1 to ", most));
+  }
+
+  static void Print(const Figures& figures, const LoadParameters& placement) {
+    std::printf("model          %s, %s on %s, %dx%d, %d steps, %lld images in batches of %lld\n",
+                placement.model.c_str(), placement.dtype.c_str(), placement.device.c_str(), figures.job.width,
+                figures.job.height, figures.job.steps, static_cast<long long>(figures.images()),
+                static_cast<long long>(figures.counts.batch));
+    std::printf("layout         %s\n", figures.layout.c_str());
+    std::printf("load           %.3f s\n", figures.load_seconds);
+    std::printf("text encoding  %.4f s\n", Median(figures.text_seconds));
+    std::printf("step           %.4f s least, %.4f s median\n", Least(figures.step_seconds),
+                Median(figures.step_seconds));
+    std::printf("decode         %.4f s\n", Median(figures.decode_seconds));
+    std::printf("images/minute  %.2f\n", figures.images_per_minute());
+    std::printf("weights        %.1f MiB\n", static_cast<double>(figures.weight_bytes) / (1 << 20));
+    std::printf("peak memory    %.1f MiB (of the workers, in main memory)\n",
+                static_cast<double>(figures.peak_memory_bytes) / (1 << 20));
+  }
+
+  static void PrintJson(const Figures& figures, const LoadParameters& placement) {
+    PrintJsonLine({{"event", "bench"},
+                   {"model", JsonText(placement.model)},
+                   {"dtype", placement.dtype},
+                   {"device", placement.device},
+                   {"layout", figures.layout},
+                   {"width", figures.job.width},
+                   {"height", figures.job.height},
+                   {"steps", figures.job.steps},
+                   {"images", figures.images()},
+                   {"batch", figures.counts.batch},
+                   {"load_seconds", figures.load_seconds},
+                   {"text_seconds", Median(figures.text_seconds)},
+                   {"step_seconds_least", Least(figures.step_seconds)},
+                   {"step_seconds_median", Median(figures.step_seconds)},
+                   {"decode_seconds", Median(figures.decode_seconds)},
+                   {"images_per_minute", figures.images_per_minute()},
+                   {"weight_bytes", figures.weight_bytes},
+                   {"peak_memory_bytes", figures.peak_memory_bytes}});
+  }
+
+  const BenchOptions& options_;
+  Interrupts& interrupts_;
+  const std::unique_ptr<Reporter> reporter_;
+};
+
+}  // namespace
+
+CommandRun AddBench(CLI::App& app) {
+  auto options = std::make_shared<BenchOptions>();
+  AddModelOption(app, options->model);
+  AddText(app, {"-s,--size", "Size in pixels: WIDTHxHEIGHT (default: the model's)", "WxH"}, options->size);
+  AddText(app, {"--steps", "Denoising steps (default: the model's)", "N"}, options->steps);
+  AddPlacementOptions(app, options->model);
+  AddLayoutOptions(app, options->model);
+  AddCertifyOption(app, options->model);
+  AddText(app, {"--repeat", "Images (or batches) to time, after one that does not count (default: 3)", "N"},
+          options->repeat);
+  AddText(app, {"--batch", "Images that are stepped together (default: 1)", "N"}, options->batch);
+  AddFlag(app, "--json", "One JSON object", options->json);
+  AddWorkerOptions(app, options->model);
+  SetFooter(app, "\nPrompts are encoded for every image unless --prompt-cache is given.");
+  return [options](Interrupts& interrupts) { return Bench(*options, interrupts).Run(); };
+}
+
+}  // namespace tessera

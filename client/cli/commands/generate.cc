@@ -1,0 +1,322 @@
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/steady_time.h"
+#include "client/cli/command.h"
+#include "client/cli/commands/remote_generation.h"
+#include "client/cli/generation_options.h"
+#include "client/cli/models/model_location.h"
+#include "client/cli/models/model_options.h"
+#include "client/cli/option_text.h"
+#include "client/cli/output/generation_trace.h"
+#include "client/cli/output/output_files.h"
+#include "client/cli/output/reporter.h"
+#include "client/cli/session/layout_session.h"
+#include "server/api/generation_request.h"
+#include "server/api/image_metadata.h"
+#include "server/api/submission.h"
+#include "server/api/unused_parameters.h"
+
+namespace tessera {
+namespace {
+
+struct GenerateOptions {
+  ModelOptions model;
+  GenerationOptions generation;
+  std::string preview;
+  std::string trace;
+  std::string output = kDefaultNamePattern;
+  bool overwrite = false;
+  bool json = false;
+  bool quiet = false;
+  RemoteServerOptions server;
+  std::string idempotency_key;
+};
+
+// Of the options that say how this machine makes an image, the first that was typed; empty: none.
+std::string LocalOption(const GenerateOptions& options) {
+  const ModelOptions& model = options.model;
+  for (const auto& [name, typed] :
+       {std::pair("--models-dir", &model.model_folders), std::pair("--dtype", &model.dtype),
+        std::pair("--device", &model.device), std::pair("--threads", &model.threads),
+        std::pair("--text-encoders", &model.text_encoders), std::pair("--vae", &model.autoencoder),
+        std::pair("--prompt-cache", &model.prompt_cache), std::pair("--layout", &model.layout),
+        std::pair("--ranks", &model.ranks), std::pair("--certify", &model.certify),
+        std::pair("--command-timeout", &model.command_timeout), std::pair("--trace", &options.trace)}) {
+    if (!typed->empty()) return name;
+  }
+  if (model.stream_blocks) return "--stream-blocks";
+  return model.verbose ? "--verbose" : "";
+}
+
+absl::StatusOr<int32_t> PreviewInterval(const std::string& text) {
+  if (text.empty()) return 0;
+  absl::StatusOr<int64_t> steps = ParseInteger("preview", text);
+  if (!steps.ok()) return steps.status();
+  if (*steps < 1 || *steps > 1000000) {
+    return absl::InvalidArgumentError(absl::StrCat("preview is ", *steps, "; legal is every 1 to 1000000 steps"));
+  }
+  return static_cast<int32_t>(*steps);
+}
+
+class Generation {
+ public:
+  Generation(const GenerateOptions& options, Interrupts& interrupts) : options_(options), interrupts_(interrupts) {}
+
+  ExitCode Run() {
+    const absl::Duration start = SteadyNow();
+    absl::StatusOr<GenerationRequest> request = RequestOf(options_.generation);
+    reporter_ =
+        MakeReporter({.json = options_.json, .quiet = options_.quiet, .images = request.ok() ? request->count : 1});
+    if (!request.ok()) return Fail(Stage::kOptions, request.status());
+    absl::StatusOr<int32_t> preview_every = PreviewInterval(options_.preview);
+    if (!preview_every.ok()) return Fail(Stage::kOptions, preview_every.status());
+    preview_every_ = *preview_every;
+    absl::StatusOr<OutputFiles> files = OutputFiles::Create(options_.output, options_.overwrite);
+    if (!files.ok()) return Fail(Stage::kOptions, files.status());
+    absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
+    if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
+    absl::StatusOr<LoadParameters> placement = Placement(options_.model, "");
+    if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
+    absl::StatusOr<std::string> model = FindModel(options_.model.model, options_.model.model_folders);
+    if (!model.ok()) return Fail(Stage::kModel, model.status());
+    placement_ = *placement;
+    placement_.model = *model;
+    // The folder's name may depend on what only the model's defaults tell; then it is checked below.
+    if (std::filesystem::path(options_.output).parent_path().string().find('{') == std::string::npos) {
+      if (absl::Status status = OutputFiles::CheckFolder(options_.output); !status.ok()) {
+        return Fail(Stage::kOutput, status);
+      }
+    }
+
+    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*session_options, interrupts_);
+    if (!session.ok()) return Fail(Stage::kModel, session.status());
+    session_ = *std::move(session);
+    absl::StatusOr<ModelDescription> description = session_->Describe(placement_.model);
+    if (!description.ok()) return Fail(Stage::kModel, description.status());
+    description_ = *std::move(description);
+    for (const std::string& warning : description_.warnings) reporter_->OnWarning(warning);
+    absl::StatusOr<JobParameters> job = Validate(*request, description_);
+    if (!job.ok()) return Fail(Stage::kOptions, job.status());
+    for (const std::string& warning : DropUnusedParameters(*job, description_)) reporter_->OnWarning(warning);
+    for (const std::string& warning : SizeWarnings(*job, description_)) reporter_->OnWarning(warning);
+    if (std::optional<ExitCode> failed = CheckOutput(*files, *job, request->count)) return *failed;
+
+    absl::StatusOr<LayoutStanding> standing =
+        MoveToLayout(options_.model, description_, placement_, interrupts_, *reporter_, session_);
+    if (!standing.ok()) return Fail(Stage::kOptions, standing.status());
+    standing_ = *std::move(standing);
+    const auto warn = [this](const std::string& text) { reporter_->OnWarning(text); };
+    if (absl::Status traced = trace_.Open(options_.trace, standing_.layout.ranks(), warn); !traced.ok()) {
+      return Fail(Stage::kOutput, traced);
+    }
+    absl::StatusOr<Loaded> loaded = Load();
+    if (!loaded.ok()) return Fail(Stage::kModel, loaded.status());
+    reporter_->OnLoaded({.model = placement_.model,
+                         .pipeline = description_.pipeline,
+                         .digest = description_.digest,
+                         .dtype = placement_.dtype,
+                         .device = placement_.device,
+                         .layout = LayoutText(standing_.layout),
+                         .certified = standing_.certified,
+                         .text_encoders = PlacementName(placement_.text_encoders),
+                         .autoencoder = PlacementName(placement_.autoencoder),
+                         .loaded = *loaded});
+    for (int64_t image = 0; image < request->count; ++image) {
+      if (std::optional<ExitCode> failed = MakeImage(*files, *job, image)) return *failed;
+      ++job->seed;
+    }
+    const uint64_t peak_memory = session_->PeakMemoryBytes();
+    if (absl::Status status = session_->Close(); !status.ok()) return Fail(Stage::kJob, status);
+    reporter_->OnDone(request->count, absl::ToDoubleSeconds(SteadyNow() - start), peak_memory);
+    return ExitCode::kOk;
+  }
+
+ private:
+  ExitCode Fail(Stage stage, const absl::Status& status) const {
+    return ReportError(*reporter_, interrupts_, stage, status);
+  }
+
+  absl::StatusOr<std::string> NameFor(const OutputFiles& files, const JobParameters& job, int64_t image) const {
+    return files.NameFor({.index = image,
+                          .seed = job.seed,
+                          .prompt = job.prompt,
+                          .width = job.width,
+                          .height = job.height,
+                          .model = ModelName(placement_.model),
+                          .steps = job.steps});
+  }
+
+  // That every image can be written, before the weights are loaded.
+  std::optional<ExitCode> CheckOutput(const OutputFiles& files, JobParameters job, int64_t count) {
+    absl::StatusOr<std::string> text = FormatParameters(
+        MetadataOf(job, job.sampler, ModelName(placement_.model), description_, placement_, standing_.layout));
+    if (!text.ok()) return Fail(Stage::kOptions, text.status());
+    if (absl::Status status = CheckEncodable(files.format(), job.width, job.height, *text); !status.ok()) {
+      return Fail(Stage::kOptions, status);
+    }
+    for (int64_t image = 0; image < count; ++image, ++job.seed) {
+      absl::StatusOr<std::string> name = NameFor(files, job, image);
+      if (!name.ok()) return Fail(Stage::kOptions, name.status());
+      if (absl::Status status = OutputFiles::CheckFolder(*name); !status.ok()) return Fail(Stage::kOutput, status);
+    }
+    return std::nullopt;
+  }
+
+  std::optional<ExitCode> MakeImage(const OutputFiles& files, const JobParameters& job, int64_t image) {
+    const absl::Duration start = SteadyNow();
+    absl::StatusOr<std::string> name = NameFor(files, job, image);
+    if (!name.ok()) return Fail(Stage::kOptions, name.status());
+    PreviewFile preview(*name);
+    WorkerSession::Listener listener;
+    listener.started = [&](const JobStarted& started) {
+      trace_.OnStarted(started);
+      reporter_->OnStarted(image, job, started);
+    };
+    listener.stepped = [&](const Stepped& stepped) {
+      trace_.OnStepped();
+      reporter_->OnStep(image, job.steps, stepped);
+    };
+    listener.preview_every = preview_every_;
+    listener.preview = [&](int32_t step, const Image& pixels) {
+      trace_.OnPreview();
+      if (absl::Status status = preview.Write(pixels); !status.ok()) {
+        reporter_->OnWarning(absl::StrCat("no preview: ", std::string(status.message())));
+      } else {
+        reporter_->OnPreview(image, step, preview.path());
+      }
+    };
+    trace_.OnImage(image);
+    absl::StatusOr<WorkerSession::Picture> picture = session_->MakeImage(job, listener);
+    if (picture.status().code() == absl::StatusCode::kDataLoss && standing_.layout.ranks() > 1) {
+      if (absl::Status fallen = FallBack(picture.status()); !fallen.ok()) return Fail(Stage::kJob, fallen);
+      picture = session_->MakeImage(job, listener);
+    }
+    if (!picture.ok()) return Fail(Stage::kJob, picture.status());
+    trace_.OnDecoded();
+
+    absl::StatusOr<std::string> text = FormatParameters(MetadataOf(
+        job, picture->started.sampler, ModelName(placement_.model), description_, placement_, standing_.layout));
+    if (!text.ok()) return Fail(Stage::kJob, text.status());
+    absl::StatusOr<OutputFiles::Written> written = files.Write(*name, picture->image, *text);
+    if (!written.ok()) return Fail(Stage::kOutput, written.status());
+    trace_.OnWritten();
+    reporter_->OnImage({.image = image,
+                        .seed = job.seed,
+                        .steps = job.steps,
+                        .width = picture->image.width,
+                        .height = picture->image.height,
+                        .path = written->path,
+                        .lossless = IsLossless(standing_.layout, job.steps),
+                        .bytes = written->bytes,
+                        .cached = picture->started.cached,
+                        .options = job.options,
+                        .seconds = absl::ToDoubleSeconds(SteadyNow() - start),
+                        .decode_seconds = picture->decode_seconds});
+    return std::nullopt;
+  }
+
+  absl::StatusOr<Loaded> Load() {
+    trace_.OnWorkers(session_->group().Pids());
+    trace_.OnState("loading");
+    absl::StatusOr<Loaded> loaded = session_->Load(placement_);
+    trace_.OnState("ready");
+    return loaded;
+  }
+
+  // After the guard has stopped a job: the layout loses its certificate, and one rank goes on.
+  absl::Status FallBack(const absl::Status& reason) {
+    reporter_->OnWarning(absl::StrCat("layout ", LayoutText(standing_.layout), " is given up: ",
+                                      std::string(reason.message()), "; one rank makes the image again"));
+    const CertificateFolder folder(CertificateFolder::DefaultPath());
+    if (absl::Status revoked = folder.Revoke(standing_.subject); !revoked.ok()) {
+      reporter_->OnWarning(std::string(revoked.message()));
+    }
+    absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
+    if (!session_options.ok()) return session_options.status();
+    session_.reset();
+    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*session_options, interrupts_);
+    if (!session.ok()) return session.status();
+    session_ = *std::move(session);
+    standing_ = {};
+    return Load().status();
+  }
+
+  const GenerateOptions& options_;
+  Interrupts& interrupts_;
+  std::unique_ptr<Reporter> reporter_;
+  int32_t preview_every_ = 0;
+  LoadParameters placement_;
+  ModelDescription description_;
+  LayoutStanding standing_;
+  GenerationTrace trace_;
+  std::unique_ptr<WorkerSession> session_;
+};
+
+absl::Status CheckRemote(const GenerateOptions& options) {
+  if (options.server.url.empty()) {
+    return absl::InvalidArgumentError(
+        "--api-key-file, --server-ca and --idempotency-key are for --server, which is not given");
+  }
+  if (const std::string local = LocalOption(options); !local.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(local, " cannot be given with --server, which decides that itself"));
+  }
+  return options.idempotency_key.empty() ? absl::OkStatus() : CheckIdempotencyKey(options.idempotency_key);
+}
+
+ExitCode Generate(const GenerateOptions& options, Interrupts& interrupts) {
+  if (options.server.url.empty() && options.server.api_key_file.empty() && options.server.ca_file.empty() &&
+      options.idempotency_key.empty()) {
+    return Generation(options, interrupts).Run();
+  }
+  absl::Status status = CheckRemote(options);
+  const absl::StatusOr<int32_t> preview_every = PreviewInterval(options.preview);
+  status.Update(preview_every.status());
+  if (!status.ok()) {
+    return ReportError(*MakeReporter({.json = options.json}), interrupts, Stage::kOptions, status);
+  }
+  return GenerateRemotely({.server = options.server,
+                           .model = options.model.model,
+                           .generation = options.generation,
+                           .idempotency_key = options.idempotency_key,
+                           .preview_every = *preview_every,
+                           .output = options.output,
+                           .overwrite = options.overwrite,
+                           .json = options.json,
+                           .quiet = options.quiet},
+                          interrupts);
+}
+
+}  // namespace
+
+CommandRun AddGenerate(CLI::App& app) {
+  auto options = std::make_shared<GenerateOptions>();
+  AddModelOption(app, options->model);
+  AddGenerationOptions(app, options->generation);
+  AddPlacementOptions(app, options->model);
+  AddLayoutOptions(app, options->model);
+  AddCertifyOption(app, options->model);
+  AddText(app,
+          {"-o,--output",
+           "Name pattern ending in .png, .jpg or .webp, with {index} {seed} {prompt} {width} {height} {model} {steps} "
+           "(default: {prompt}-{seed}.png)",
+           "PATTERN"},
+          options->output);
+  AddFlag(app, "--overwrite", "Replace files that exist (default: a new name)", options->overwrite);
+  AddText(app, {"--preview", "Write NAME.preview.png every so many steps", "N"}, options->preview);
+  AddText(app, {"--trace", "Write a timeline that Perfetto opens, see docs/command-line.md", "FILE"}, options->trace);
+  AddFlag(app, "--json", "Tell events as JSON lines on standard output", options->json);
+  AddFlag(app, "-q,--quiet", "Print nothing but the names of the images", options->quiet);
+  AddWorkerOptions(app, options->model);
+  AddServerOptions(app, options->server, /*required=*/false);
+  AddText(app,
+          {"--idempotency-key",
+           "With --server: the same command under the same key gets the same job (default: a new one)", "KEY"},
+          options->idempotency_key);
+  return [options](Interrupts& interrupts) { return Generate(*options, interrupts); };
+}
+
+}  // namespace tessera

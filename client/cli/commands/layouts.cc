@@ -1,0 +1,271 @@
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/byte_text.h"
+#include "client/cli/command.h"
+#include "client/cli/models/model_location.h"
+#include "client/cli/models/model_options.h"
+#include "client/cli/option_text.h"
+#include "client/cli/output/json_line.h"
+#include "client/cli/output/reporter.h"
+#include "server/api/generation_request.h"
+#include "server/verification/certificate.h"
+#include "server/verification/verification.h"
+#include "server/workers/layout_figures.h"
+#include "server/workers/worker_process.h"
+
+namespace tessera {
+namespace {
+
+namespace json = boost::json;
+
+struct LayoutsOptions {
+  ModelOptions model;
+  std::string size;
+  bool json = false;
+};
+
+// What is known of whether a layout makes the images of one rank.
+enum class Proof { kNotNeeded, kPassed, kFailed, kNone, kUnreadable };
+
+const char* ProofName(Proof proof) {
+  switch (proof) {
+    case Proof::kNotNeeded:
+      return "not needed";
+    case Proof::kPassed:
+      return "passed";
+    case Proof::kFailed:
+      return "failed";
+    case Proof::kNone:
+      return "none";
+    case Proof::kUnreadable:
+      return "unreadable";
+  }
+  return "";
+}
+
+bool IsCertified(Proof proof) { return proof == Proof::kNotNeeded || proof == Proof::kPassed; }
+
+struct ListedLayout {
+  JudgedLayout judged;
+  Proof proof = Proof::kNone;
+  // Of a legal one.
+  RankWeights weights;
+  std::optional<SentBytes> sent;  // none: not known
+};
+
+// What the figures are for.
+struct ListedFor {
+  std::string path;
+  ModelDescription model;
+  LoadParameters load;
+  int ranks = 1;
+  int32_t width = 0, height = 0;
+  std::optional<ForwardPass> pass;  // none: what ranks send is not known
+};
+
+json::value BytesByGroup(const ExchangedBytes& bytes) {
+  return json::object{{"cfg", bytes.cfg},   {"pipe", bytes.pipe},       {"sequence", bytes.sequence},
+                      {"ring", bytes.ring}, {"ulysses", bytes.ulysses}, {"tensor", bytes.tensor}};
+}
+
+json::object LayoutJson(const ListedLayout& layout, const ListedFor& about) {
+  json::object object = {{"layout", LayoutText(layout.judged.layout)},
+                         {"legal", layout.judged.verdict.ok()},
+                         {"reason", nullptr},
+                         {"certified", IsCertified(layout.proof)},
+                         {"certificate", ProofName(layout.proof)},
+                         {"sent_bytes_least", nullptr},
+                         {"sent_bytes_most", nullptr},
+                         {"sent_bytes_by_group", nullptr},
+                         {"weight_bytes_first_rank", nullptr},
+                         {"weight_bytes_other_ranks", nullptr}};
+  if (!layout.judged.verdict.ok()) {
+    object["reason"] = JsonText(std::string(layout.judged.verdict.message()));
+    return object;
+  }
+  object["weight_bytes_first_rank"] = layout.weights.first;
+  if (about.ranks > 1) object["weight_bytes_other_ranks"] = layout.weights.others;
+  if (layout.sent.has_value()) {
+    object["sent_bytes_least"] = layout.sent->least.total();
+    object["sent_bytes_most"] = layout.sent->most.total();
+    object["sent_bytes_by_group"] = BytesByGroup(layout.sent->most);
+  }
+  return object;
+}
+
+void PrintJson(const std::vector<ListedLayout>& layouts, const ListedFor& about) {
+  json::array listed;
+  for (const ListedLayout& layout : layouts) listed.push_back(LayoutJson(layout, about));
+  json::object object = {{"event", "layouts"},        {"model", JsonText(about.path)}, {"ranks", about.ranks},
+                         {"dtype", about.load.dtype}, {"device", about.load.device},   {"width", about.width},
+                         {"height", about.height},    {"image_tokens", nullptr},       {"text_tokens", nullptr},
+                         {"rows", nullptr},           {"layouts", std::move(listed)}};
+  if (about.pass.has_value()) {
+    object["image_tokens"] = about.pass->image_tokens;
+    object["text_tokens"] = about.model.transformer.text_tokens;
+    object["rows"] = about.pass->text_tokens.size();
+  }
+  PrintJsonLine(object);
+}
+
+std::string Sent(const std::optional<SentBytes>& sent) {
+  if (!sent.has_value()) return "?";
+  const auto least = static_cast<uint64_t>(sent->least.total()), most = static_cast<uint64_t>(sent->most.total());
+  return least == most ? ByteText(most) : absl::StrCat(ByteText(least), " to ", ByteText(most));
+}
+
+void PrintTable(const std::vector<ListedLayout>& layouts, const ListedFor& about) {
+  std::printf("%s: %d blocks, %d heads, %s on %s\n", about.path.c_str(), about.model.blocks, about.model.heads,
+              about.load.dtype.c_str(), about.load.device.c_str());
+  if (about.pass.has_value()) {
+    const size_t rows = about.pass->text_tokens.size();
+    std::printf(
+        "a step of %dx%d: %ld image tokens, %d text tokens, %zu %s\n", about.width, about.height,
+        about.pass->image_tokens, about.model.transformer.text_tokens, rows,
+        rows == 1 ? "row (guidance has one branch: no work for a second rank of cfg)" : "rows (guidance branches)");
+  }
+  size_t widest = 6;
+  for (const ListedLayout& layout : layouts) widest = std::max(widest, LayoutText(layout.judged.layout).size());
+  const int width = static_cast<int>(widest);
+  std::printf("\n%-*s  %-11s  %-24s  %s\n", width, "layout", "certificate", "a rank sends each step",
+              about.ranks == 1 ? "weights" : "weights: first rank, others");
+  size_t illegal = 0;
+  for (const ListedLayout& layout : layouts) {
+    if (!layout.judged.verdict.ok()) {
+      ++illegal;
+      continue;
+    }
+    std::printf("%-*s  %-11s  %-24s  %s%s\n", width, LayoutText(layout.judged.layout).c_str(), ProofName(layout.proof),
+                Sent(layout.sent).c_str(), ByteText(layout.weights.first).c_str(),
+                about.ranks == 1 ? "" : absl::StrCat(", ", ByteText(layout.weights.others)).c_str());
+  }
+  if (illegal == 0) return;
+  std::printf("\nnot legal for this model:\n");
+  for (const ListedLayout& layout : layouts) {
+    if (layout.judged.verdict.ok()) continue;
+    std::printf("%-*s  %s\n", width, LayoutText(layout.judged.layout).c_str(),
+                std::string(layout.judged.verdict.message()).c_str());
+  }
+}
+
+class Layouts {
+ public:
+  Layouts(const LayoutsOptions& options, Interrupts& interrupts)
+      : options_(options), interrupts_(interrupts), reporter_(MakeReporter({.json = options.json, .quiet = true})) {}
+
+  ExitCode Run() {
+    const absl::StatusOr<LayoutRequest> asked = RequestedLayout(options_.model);
+    if (!asked.ok()) return Fail(Stage::kOptions, asked.status());
+    const absl::StatusOr<LoadParameters> placement = Placement(options_.model, "");
+    if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
+    GenerationRequest sized;
+    sized.resolution_binning = false;
+    if (!options_.size.empty()) {
+      const absl::StatusOr<TypedSize> size = ParseSize("size", options_.size);
+      if (!size.ok()) return Fail(Stage::kOptions, size.status());
+      sized.width = size->width;
+      sized.height = size->height;
+    }
+    const absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
+    if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
+    const absl::StatusOr<std::string> path = FindModel(options_.model.model, options_.model.model_folders);
+    if (!path.ok()) return Fail(Stage::kModel, path.status());
+
+    ListedFor about = {.path = *path, .model = {}, .load = *placement, .ranks = *asked->ranks, .pass = {}};
+    absl::StatusOr<ModelDescription> described = WorkerSession::DescribeAlone(*session_options, interrupts_, *path);
+    if (!described.ok()) return Fail(Stage::kModel, described.status());
+    about.model = *std::move(described);
+    if (absl::Status legal = SetSize(sized, about); !legal.ok()) return Fail(Stage::kOptions, legal);
+    const absl::StatusOr<std::vector<ListedLayout>> layouts = List(about);
+    if (!layouts.ok()) return Fail(Stage::kModel, layouts.status());
+    if (options_.json) {
+      PrintJson(*layouts, about);
+    } else {
+      PrintTable(*layouts, about);
+    }
+    return ExitCode::kOk;
+  }
+
+ private:
+  ExitCode Fail(Stage stage, const absl::Status& status) const {
+    return ReportError(*reporter_, interrupts_, stage, status);
+  }
+
+  static absl::Status SetSize(const GenerationRequest& sized, ListedFor& about) {
+    about.width = about.model.default_width;
+    about.height = about.model.default_height;
+    if (sized.width.has_value()) {
+      const absl::StatusOr<JobParameters> job = Validate(sized, about.model);
+      if (!job.ok()) return job.status();
+      about.width = job->width;
+      about.height = job->height;
+    }
+    if (!about.model.transformer.known()) return absl::OkStatus();
+    absl::StatusOr<ForwardPass> pass = DefaultPass(about.model, about.height, about.width, about.load.dtype);
+    if (!pass.ok()) return pass.status();
+    about.pass = *std::move(pass);
+    return absl::OkStatus();
+  }
+
+  static absl::StatusOr<std::vector<ListedLayout>> List(const ListedFor& about) {
+    absl::StatusOr<CertificateSubject> subject =
+        SubjectOf({.model = about.model, .load = about.load, .layout = {}, .prompt = ""}, WorkerProgram());
+    if (!subject.ok()) return subject.status();
+    const CertificateFolder folder(CertificateFolder::DefaultPath());
+    std::vector<ListedLayout> layouts;
+    for (const JudgedLayout& judged : JudgeLayouts(about.ranks, LayoutModelOf(about.model, about.load.dtype))) {
+      ListedLayout listed = {.judged = judged, .weights = {}, .sent = {}};
+      if (judged.verdict.ok()) {
+        subject->layout = LayoutText(judged.layout);
+        listed.proof = ProofOf(judged.layout, *subject, folder);
+        listed.weights = WeightsOf(judged.layout, about.model, about.load.dtype);
+        if (about.pass.has_value()) {
+          absl::StatusOr<SentBytes> sent = BytesSent(judged.layout, about.model.transformer, *about.pass);
+          if (!sent.ok()) return sent.status();
+          listed.sent = *std::move(sent);
+        }
+      }
+      layouts.push_back(std::move(listed));
+    }
+    return layouts;
+  }
+
+  static Proof ProofOf(const Layout& layout, const CertificateSubject& subject, const CertificateFolder& folder) {
+    if (layout == Layout()) return Proof::kNotNeeded;
+    const absl::StatusOr<Certificate> certificate = folder.Find(subject);
+    if (certificate.ok()) return certificate->passed() ? Proof::kPassed : Proof::kFailed;
+    return absl::IsNotFound(certificate.status()) ? Proof::kNone : Proof::kUnreadable;
+  }
+
+  const LayoutsOptions& options_;
+  Interrupts& interrupts_;
+  const std::unique_ptr<Reporter> reporter_;
+};
+
+}  // namespace
+
+CommandRun AddLayouts(CLI::App& app) {
+  auto options = std::make_shared<LayoutsOptions>();
+  AddModelOption(app, options->model);
+  AddText(app,
+          {.names = "--ranks", .help = "Worker processes that share an image, 1 to 8", .type = "N", .required = true},
+          options->model.ranks);
+  AddDeviceOptions(app, options->model);
+  AddText(app, {"-s,--size", "WIDTHxHEIGHT of the image that ranks exchange bytes for (default: the model's)", "SIZE"},
+          options->size);
+  AddFlag(app, "--json", "One JSON object", options->json);
+  AddWorkerOptions(app, options->model);
+  SetFooter(
+      app,
+      "\nWhat ranks send is exact for a prompt of the default length and the default guidance; weights are estimates.");
+  return [options](Interrupts& interrupts) { return Layouts(*options, interrupts).Run(); };
+}
+
+}  // namespace tessera

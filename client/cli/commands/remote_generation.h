@@ -1,0 +1,33 @@
+// `tessera generate --server`: a job on a server, followed until its images are files here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "client/cli/command_line.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/generation_options.h"
+#include "client/cli/remote/remote_server.h"
+#include "client/cli/session/interrupts.h"
+
+namespace tessera {
+
+// --server, --api-key-file and --server-ca.
+void AddServerOptions(CLI::App& app, RemoteServerOptions& options, bool required);
+
+struct RemoteGenerationOptions {
+  RemoteServerOptions server;
+  std::string model;  // empty: the server's own
+  GenerationOptions generation;
+  std::string idempotency_key;  // empty: one of this command's own
+  int32_t preview_every = 0;    // steps; 0: none
+  std::string output;
+  bool overwrite = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+// An interruption cancels the job on the server; images that are there already stay.
+ExitCode GenerateRemotely(const RemoteGenerationOptions& options, Interrupts& interrupts);
+
+}  // namespace tessera

@@ -1,0 +1,296 @@
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/command.h"
+#include "client/cli/file_bytes.h"
+#include "client/cli/models/model_location.h"
+#include "client/cli/models/model_options.h"
+#include "client/cli/output/image_comparison.h"
+#include "client/cli/output/json_line.h"
+#include "client/cli/output/output_files.h"
+#include "client/cli/output/reporter.h"
+#include "client/cli/session/layout_session.h"
+#include "server/api/generation_request.h"
+#include "server/api/image_metadata.h"
+#include "server/api/unused_parameters.h"
+#include "server/image/parameters_text.h"
+
+namespace tessera {
+namespace {
+
+struct ReplayOptions {
+  std::string image;
+  ModelOptions model;
+  std::string output;
+  bool overwrite = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+// The text keeps only the beginning of a digest.
+bool SameDigest(const std::string& recorded, const std::string& found) {
+  return recorded.empty() || absl::StartsWith(found, recorded) || absl::StartsWith(recorded, found);
+}
+
+class Replay {
+ public:
+  Replay(const ReplayOptions& options, Interrupts& interrupts)
+      : options_(options),
+        interrupts_(interrupts),
+        reporter_(MakeReporter({.json = options.json, .quiet = options.quiet})) {}
+
+  ExitCode Run() {
+    absl::StatusOr<std::string> original_bytes = ReadFileBytes(options_.image);
+    if (!original_bytes.ok()) return Fail(Stage::kOptions, original_bytes.status());
+    absl::StatusOr<DecodedImage> original = DecodeImage(*original_bytes);
+    if (!original.ok()) return Fail(Stage::kOptions, Named(original.status()));
+    if (original->parameters.empty()) {
+      return Fail(Stage::kOptions,
+                  absl::InvalidArgumentError(absl::StrCat("'", options_.image, "' carries no parameters")));
+    }
+    absl::StatusOr<ImageParameters> metadata = ParseParameters(original->parameters);
+    if (!metadata.ok()) return Fail(Stage::kOptions, Named(metadata.status()));
+    if (!options_.output.empty()) {
+      absl::StatusOr<OutputFiles> files = OutputFiles::Create(options_.output, options_.overwrite);
+      if (!files.ok()) return Fail(Stage::kOptions, files.status());
+      if (absl::Status status = OutputFiles::CheckFolder(options_.output); !status.ok()) {
+        return Fail(Stage::kOutput, status);
+      }
+    }
+
+    ModelOptions placement_options = options_.model;
+    if (placement_options.dtype.empty()) placement_options.dtype = metadata->dtype;
+    if (placement_options.device.empty()) placement_options.device = metadata->device;
+    if (placement_options.text_encoders.empty()) placement_options.text_encoders = metadata->text_encoders;
+    if (placement_options.autoencoder.empty()) placement_options.autoencoder = metadata->autoencoder;
+    absl::StatusOr<LoadParameters> placement = Placement(placement_options, "");
+    if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
+    if (absl::Status started = StartSession(); !started.ok()) return Fail(Stage::kModel, started);
+
+    absl::StatusOr<ModelDescription> description = FindMadeBy(*metadata, placement->model);
+    if (!description.ok()) return Fail(Stage::kModel, description.status());
+    absl::StatusOr<JobParameters> job = Validate(RequestOf(*metadata), *description);
+    if (!job.ok()) return Fail(Stage::kOptions, job.status());
+    for (const std::string& warning : DropUnusedParameters(*job, *description)) reporter_->OnWarning(warning);
+    LayoutStanding standing;
+    absl::StatusOr<Loaded> loaded = LoadOnRecordedLayout(metadata->layout, *description, *placement, standing);
+    if (!loaded.ok()) return Fail(load_stage_, loaded.status());
+    reporter_->OnLoaded({.model = placement->model,
+                         .pipeline = description->pipeline,
+                         .digest = description->digest,
+                         .dtype = placement->dtype,
+                         .device = placement->device,
+                         .layout = LayoutText(standing.layout),
+                         .certified = standing.certified,
+                         .text_encoders = PlacementName(placement->text_encoders),
+                         .autoencoder = PlacementName(placement->autoencoder),
+                         .loaded = *loaded});
+    WorkerSession::Listener listener;
+    listener.started = [&](const JobStarted& started) { reporter_->OnStarted(0, *job, started); };
+    listener.stepped = [&](const Stepped& stepped) { reporter_->OnStep(0, job->steps, stepped); };
+    absl::StatusOr<WorkerSession::Picture> picture = session_->MakeImage(*job, listener);
+    if (!picture.ok()) return Fail(Stage::kJob, picture.status());
+    const uint64_t peak_memory = session_->PeakMemoryBytes();
+    if (absl::Status status = session_->Close(); !status.ok()) return Fail(Stage::kJob, status);
+
+    // What a lossy format did to the first image it does to the second.
+    const ImageParameters made_again = MetadataOf(*job, picture->started.sampler, ModelName(placement->model),
+                                                  *description, *placement, standing.layout);
+    absl::StatusOr<std::string> text = FormatParameters(made_again);
+    if (!text.ok()) return Fail(Stage::kJob, text.status());
+    absl::StatusOr<std::string> again_bytes = EncodeImage(picture->image, original->format, {.parameters = *text});
+    if (!again_bytes.ok()) return Fail(Stage::kJob, again_bytes.status());
+    absl::StatusOr<DecodedImage> again = DecodeImage(*again_bytes);
+    if (!again.ok()) return Fail(Stage::kJob, again.status());
+    if (!options_.output.empty()) {
+      absl::StatusOr<OutputFiles> files = OutputFiles::Create(options_.output, options_.overwrite);
+      absl::StatusOr<std::string> name = files->NameFor({.seed = job->seed, .prompt = job->prompt});
+      if (!name.ok()) return Fail(Stage::kOptions, name.status());
+      absl::StatusOr<OutputFiles::Written> written = files->Write(*name, picture->image, *text);
+      if (!written.ok()) return Fail(Stage::kOutput, written.status());
+    }
+    return Tell({.original = *metadata, .again = made_again, .same_bytes = *original_bytes == *again_bytes},
+                original->image, again->image, peak_memory);
+  }
+
+ private:
+  ExitCode Fail(Stage stage, const absl::Status& status) const {
+    return ReportError(*reporter_, interrupts_, stage, status);
+  }
+
+  absl::Status Named(const absl::Status& status) const {
+    return absl::Status(status.code(), absl::StrCat("'", options_.image, "': ", std::string(status.message())));
+  }
+
+  absl::Status StartSession() {
+    const absl::StatusOr<WorkerSession::Options> options = SessionOptions(options_.model);
+    if (!options.ok()) return options.status();
+    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*options, interrupts_);
+    if (session.ok()) session_ = *std::move(session);
+    return session.status();
+  }
+
+  absl::StatusOr<Loaded> LoadOn(const ModelOptions& options, const ModelDescription& description,
+                                const LoadParameters& placement, LayoutStanding& standing) {
+    load_stage_ = Stage::kOptions;
+    absl::StatusOr<LayoutStanding> moved =
+        MoveToLayout(options, description, placement, interrupts_, *reporter_, session_);
+    if (!moved.ok()) return moved.status();
+    standing = *std::move(moved);
+    load_stage_ = Stage::kModel;
+    return session_->Load(placement);
+  }
+
+  // Loads the model on the layout that the user asks for, else on the recorded one, and where that is not possible here
+  // on one rank, with a warning.
+  absl::StatusOr<Loaded> LoadOnRecordedLayout(const std::string& recorded, const ModelDescription& description,
+                                              const LoadParameters& placement, LayoutStanding& standing) {
+    ModelOptions options = options_.model;
+    if (!options.layout.empty() || !options.ranks.empty() || recorded.empty()) {
+      return LoadOn(options, description, placement, standing);
+    }
+    options.layout = recorded;
+    absl::StatusOr<Loaded> loaded = LoadOn(options, description, placement, standing);
+    if (loaded.ok() || interrupts_.requested() || recorded == LayoutText(Layout())) return loaded;
+    reporter_->OnWarning(absl::StrCat(
+        "the image was made on layout ", QuotedValue(recorded),
+        ", which is not possible here, so one rank makes it again: ", std::string(loaded.status().message())));
+    if (absl::Status started = StartSession(); !started.ok()) return started;
+    return LoadOn(options_.model, description, placement, standing);
+  }
+
+  // The model that made the image, by the name and digest that were recorded; one named by the user is taken as it is.
+  absl::StatusOr<ModelDescription> FindMadeBy(const ImageParameters& metadata, std::string& path) {
+    if (!options_.model.model.empty()) {
+      absl::StatusOr<std::string> found = FindModel(options_.model.model, options_.model.model_folders);
+      if (!found.ok()) return found.status();
+      path = *found;
+      absl::StatusOr<ModelDescription> description = session_->Describe(path);
+      if (description.ok() && !SameDigest(metadata.model_digest, description->digest)) {
+        reporter_->OnWarning(absl::StrCat("the image was made by a model with digest ", metadata.model_digest,
+                                          ", this one has ", description->digest));
+      }
+      return description;
+    }
+    std::vector<std::string> candidates;
+    if (absl::StatusOr<std::string> chosen = FindModel("", options_.model.model_folders); chosen.ok()) {
+      if (metadata.model.empty() || ModelName(*chosen) == metadata.model) candidates.push_back(*chosen);
+    }
+    for (const KnownModel& model : KnownModels(options_.model.model_folders)) {
+      if (model.name == metadata.model) candidates.push_back(model.path);
+    }
+    for (const std::string& candidate : candidates) {
+      absl::StatusOr<ModelDescription> description = session_->Describe(candidate);
+      if (description.status().code() == absl::StatusCode::kUnavailable) return description;
+      if (!description.ok() || !SameDigest(metadata.model_digest, description->digest)) continue;
+      path = candidate;
+      return description;
+    }
+    return absl::NotFoundError(absl::StrCat("no known model is named '", metadata.model, "' and has digest ",
+                                            metadata.model_digest, "; name the model's folder with --model"));
+  }
+
+  struct Making {
+    ImageParameters original;
+    ImageParameters again;
+    bool same_bytes = false;
+  };
+
+  ExitCode Tell(const Making& making, const Image& original, const Image& again, uint64_t peak_memory) {
+    const ImageComparison comparison = CompareImages(original, again);
+    if (options_.json) {
+      PrintJsonLine({{"event", "replay"},
+                     {"identical", comparison.identical()},
+                     {"same_bytes", making.same_bytes},
+                     {"same_size", comparison.same_size},
+                     {"pixels", comparison.pixels},
+                     {"different_pixels", comparison.different_pixels},
+                     {"largest_difference", comparison.largest_difference},
+                     {"mean_difference", comparison.mean_difference},
+                     {"mean_squared_difference", comparison.mean_squared_difference},
+                     {"layout", JsonText(making.again.layout)},
+                     {"recorded_layout", JsonText(making.original.layout)},
+                     {"instruction_set", JsonText(making.again.instruction_set)},
+                     {"recorded_instruction_set", JsonText(making.original.instruction_set)}});
+    }
+    reporter_->OnDone(1, 0, peak_memory);
+    if (!options_.json) {
+      std::printf("%s\n%s\n", Verdict(original, again, comparison, making.same_bytes).c_str(),
+                  MakingText(making).c_str());
+    }
+    return comparison.identical() ? ExitCode::kOk : ExitCode::kDiffers;
+  }
+
+  static std::string Verdict(const Image& original, const Image& again, const ImageComparison& comparison,
+                             bool same_bytes) {
+    if (!comparison.same_size) {
+      return absl::StrFormat("differs: the file is %dx%d, the image made again %dx%d", original.width, original.height,
+                             again.width, again.height);
+    }
+    if (!comparison.identical()) {
+      return absl::StrFormat("differs: %d of %d pixels, by at most %d of 255, %.4f on average",
+                             comparison.different_pixels, comparison.pixels, comparison.largest_difference,
+                             comparison.mean_difference);
+    }
+    return same_bytes ? "identical: every byte of the file"
+                      : "identical: every pixel; the file differs in its other parts";
+  }
+
+  // What decides the last bits beside the request: "layout cfg=2, instruction set avx2".
+  static std::string ConditionsOf(const ImageParameters& parameters) {
+    if (parameters.layout.empty()) return "a layout and an instruction set that the file does not name";
+    return absl::StrCat("layout ", Shown(parameters.layout),
+                        parameters.instruction_set.empty() ? "" : ", instruction set ",
+                        Shown(parameters.instruction_set));
+  }
+
+  // A file may say anything.
+  static std::string Shown(const std::string& recorded) {
+    constexpr size_t kLongest = 100;
+    const bool plain = recorded.size() <= kLongest && std::ranges::all_of(recorded, [](unsigned char c) {
+                         return absl::ascii_isalnum(c) || c == '=' || c == ',' || c == '_';
+                       });
+    return plain ? recorded : QuotedValue(recorded);
+  }
+
+  static std::string MakingText(const Making& making) {
+    const std::string original = ConditionsOf(making.original), again = ConditionsOf(making.again);
+    if (original == again) return absl::StrCat("made both times with ", again);
+    return absl::StrCat("made first with ", original, "; made again with ", again);
+  }
+
+  const ReplayOptions& options_;
+  Interrupts& interrupts_;
+  const std::unique_ptr<Reporter> reporter_;
+  std::unique_ptr<WorkerSession> session_;
+  Stage load_stage_ = Stage::kOptions;  // which LoadOn reached
+};
+
+}  // namespace
+
+CommandRun AddReplay(CLI::App& app) {
+  auto options = std::make_shared<ReplayOptions>();
+  AddText(app, {.names = "image", .help = "PNG, JPEG or WebP file made by tessera", .required = true}, options->image);
+  AddModelOption(app, options->model);
+  AddPlacementOptions(app, options->model);
+  AddLayoutOptions(app, options->model);
+  AddCertifyOption(app, options->model);
+  AddText(app, {"-o,--output", "Also write the image made again", "PATTERN"}, options->output);
+  AddFlag(app, "--overwrite", "Replace a file that exists (default: a new name)", options->overwrite);
+  AddFlag(app, "--json", "Tell events as JSON lines on standard output", options->json);
+  AddFlag(app, "-q,--quiet", "Print nothing but the verdict", options->quiet);
+  AddWorkerOptions(app, options->model);
+  SetFooter(app, "\nExit code 0: every pixel is the same; 7: the image differs.");
+  return [options](Interrupts& interrupts) { return Replay(*options, interrupts).Run(); };
+}
+
+}  // namespace tessera

@@ -1,0 +1,169 @@
+#include <boost/json.hpp>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/command.h"
+#include "client/cli/models/model_location.h"
+#include "client/cli/models/model_options.h"
+#include "client/cli/option_text.h"
+#include "client/cli/output/json_line.h"
+#include "client/cli/output/reporter.h"
+#include "client/cli/session/layout_session.h"
+#include "server/workers/worker_process.h"
+
+namespace tessera {
+namespace {
+
+namespace json = boost::json;
+
+struct VerifyOptions {
+  ModelOptions model;
+  std::string prompt, steps, record;
+  bool json = false;
+  bool quiet = false;
+};
+
+constexpr int64_t kMaxSteps = 1000;
+
+class Verify {
+ public:
+  Verify(const VerifyOptions& options, Interrupts& interrupts)
+      : options_(options),
+        interrupts_(interrupts),
+        reporter_(MakeReporter({.json = options.json, .quiet = options.quiet})) {}
+
+  ExitCode Run() {
+    VerificationRequest request = {.prompt = options_.prompt, .record = options_.record};
+    if (!options_.steps.empty()) {
+      const absl::StatusOr<int64_t> steps = ParseInteger("steps", options_.steps);
+      if (!steps.ok()) return Fail(Stage::kOptions, steps.status());
+      if (*steps < 3 || *steps > kMaxSteps) {
+        return Fail(Stage::kOptions,
+                    absl::InvalidArgumentError(absl::StrCat("steps is ", *steps, "; legal is 3 to ", kMaxSteps)));
+      }
+      request.steps = static_cast<int32_t>(*steps);
+    }
+    const absl::StatusOr<LayoutRequest> asked = RequestedLayout(options_.model);
+    if (!asked.ok()) return Fail(Stage::kOptions, asked.status());
+    absl::StatusOr<LoadParameters> placement = Placement(options_.model, "");
+    if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
+    const absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
+    if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
+    const absl::StatusOr<std::string> model = FindModel(options_.model.model, options_.model.model_folders);
+    if (!model.ok()) return Fail(Stage::kModel, model.status());
+    request.load = *placement;
+    request.load.model = *model;
+    absl::StatusOr<ModelDescription> described = WorkerSession::DescribeAlone(*session_options, interrupts_, *model);
+    if (!described.ok()) return Fail(Stage::kModel, described.status());
+    request.model = *std::move(described);
+    const absl::StatusOr<Layout> layout = ChooseLayout(*asked, LayoutModelOf(request.model, request.load.dtype));
+    if (!layout.ok()) return Fail(Stage::kOptions, layout.status());
+    request.layout = *layout;
+
+    const absl::StatusOr<CertificateSubject> subject = SubjectOf(request, WorkerProgram());
+    if (!subject.ok()) return Fail(Stage::kModel, subject.status());
+    const absl::StatusOr<Verification> verification =
+        VerifyLayout(request, *subject, HostOf(*session_options, interrupts_, *reporter_));
+    if (!verification.ok()) return Fail(Stage::kJob, verification.status());
+    const Certificate& certificate = verification->certificate;
+    const CertificateFolder folder(CertificateFolder::DefaultPath());
+    if (absl::Status kept = folder.Keep(certificate); !kept.ok()) return Fail(Stage::kOutput, kept);
+    Tell(*verification, folder.FileOf(*subject), *model);
+    return certificate.passed() ? ExitCode::kOk : ExitCode::kDiffers;
+  }
+
+ private:
+  ExitCode Fail(Stage stage, const absl::Status& status) const {
+    return ReportError(*reporter_, interrupts_, stage, status);
+  }
+
+  static std::string RecordText(const RecordComparison& records) {
+    if (!records.parting.has_value()) {
+      return absl::StrFormat("no state of %d after any block is farther than %.2g", records.states, records.farthest);
+    }
+    const StatePlace& place = records.parting->place;
+    return absl::StrFormat("the runs part at step %d, block %d, rank %d: image %d, branch %d, %s tokens, %.2g apart",
+                           place.step + 1, place.block, records.parting->rank, place.job, place.branch,
+                           place.text ? "text" : "image", records.parting->distance);
+  }
+
+  static json::value DistanceJson(double distance) {
+    if (std::isfinite(distance)) return distance;
+    return "inf";  // as certificates have it
+  }
+
+  static json::object RecordJson(const RecordComparison& records) {
+    json::object object = {
+        {"states", records.states}, {"farthest", DistanceJson(records.farthest)}, {"complete", records.complete}};
+    if (records.parting.has_value()) {
+      const StatePlace& place = records.parting->place;
+      object["parting"] = {{"step", place.step + 1},
+                           {"block", place.block},
+                           {"rank", records.parting->rank},
+                           {"image", place.job},
+                           {"branch", place.branch},
+                           {"tokens", place.text ? "text" : "image"},
+                           {"distance", DistanceJson(records.parting->distance)}};
+    }
+    return object;
+  }
+
+  void Tell(const Verification& verification, const std::string& file, const std::string& model) const {
+    const auto& [certificate, records] = verification;
+    if (options_.json) {
+      json::object object = json::parse(CertificateText(certificate)).as_object();
+      json::object event = {{"event", "verify"}, {"model", JsonText(model)}, {"certificate", JsonText(file)}};
+      for (auto& [name, value] : object) event[name] = value;
+      if (records.has_value()) event["record"] = RecordJson(*records);
+      PrintJsonLine(event);
+      return;
+    }
+    const CertificateSubject& subject = certificate.subject;
+    std::printf("%s: layout %s, %s on %s\n", certificate.passed() ? "passed" : "FAILED", subject.layout.c_str(),
+                subject.dtype.c_str(), subject.device.c_str());
+    for (const Canary& canary : certificate.canaries) {
+      const std::string psnr = canary.psnr.has_value() ? absl::StrFormat("images %.1f dB apart", *canary.psnr)
+                               : canary.passed()       ? "equal images"
+                                                       : "no image";
+      std::printf("  %dx%d, %d steps, %s: worst relative error %.2g (allowed %.2g) at step %d, %s\n", canary.width,
+                  canary.height, canary.steps, canary.sampler.c_str(), canary.worst_relative_error, canary.bound,
+                  canary.worst_step, psnr.c_str());
+      if (canary.drift.has_value()) {
+        std::printf("    stale steps drift by %.2g: this layout is not lossless\n", *canary.drift);
+      }
+    }
+    if (records.has_value()) std::printf("%s\n", RecordText(*records).c_str());
+    std::printf("certificate: %s\n", file.c_str());
+  }
+
+  const VerifyOptions& options_;
+  Interrupts& interrupts_;
+  const std::unique_ptr<Reporter> reporter_;
+};
+
+}  // namespace
+
+CommandRun AddVerify(CLI::App& app) {
+  auto options = std::make_shared<VerifyOptions>();
+  AddModelOption(app, options->model);
+  AddPlacementOptions(app, options->model);
+  AddLayoutOptions(app, options->model);
+  AddText(app, {"--prompt", "What the images show (default: one that every model understands)"}, options->prompt);
+  AddText(app, {"--steps", "Denoising steps of each image, at least 3 (default: 6)", "N"}, options->steps);
+  AddText(
+      app,
+      {"--record", "Keep digests of what every block computes in this new folder, and say where the runs part", "DIR"},
+      options->record);
+  AddFlag(app, "--json", "One JSON object", options->json);
+  AddFlag(app, "-q,--quiet", "Do not tell what is under way", options->quiet);
+  AddWorkerOptions(app, options->model);
+  SetFooter(app, "\nExit code 0: the layout makes the images of one rank; 7: it does not.");
+  return [options](Interrupts& interrupts) { return Verify(*options, interrupts).Run(); };
+}
+
+}  // namespace tessera

@@ -1,0 +1,50 @@
+// tessera: the command line.
+#include <signal.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "client/cli/command.h"
+#include "client/cli/command_line.h"
+
+namespace tessera {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"generate", "Make images from a prompt", AddGenerate},
+    {"inspect", "Show what a model or an image holds", AddInspect},
+    {"replay", "Make an image again from its own parameters and compare the two", AddReplay},
+    {"models", "List the models that are known by name", AddModels},
+    {"bench", "Measure how fast a model makes images on this machine", AddBench},
+    {"serve", "Serve models over HTTP and gRPC", AddServe},
+    {"doctor", "Look for what keeps a server from running well here", AddDoctor},
+    {"jobs", "List the jobs of a server", AddJobs},
+    {"cancel", "Cancel a job of a server", AddCancel},
+    {"keys", "Make an API key for a server", AddKeys},
+    {"verify", "Prove that a layout makes the images of one rank", AddVerify},
+    {"layouts", "List the layouts of a number of ranks: which are legal and certified, and what they cost", AddLayouts},
+};
+
+constexpr char kFooter[] =
+    "\nExit codes: 0 done, 1 internal error, 2 illegal option or value, 3 model cannot be read,\n"
+    "4 device or memory not available, 5 image cannot be written, 6 worker died or server not reached, 7 replay "
+    "differs, 8 doctor found a failure, 130 interrupted.";
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  // A file that grows beyond the process's limit is an error to report, like a full disk.
+  signal(SIGXFSZ, SIG_IGN);
+  try {
+    tessera::Interrupts interrupts;
+    return static_cast<int>(tessera::RunCommandLine(tessera::kCommands, tessera::kFooter, argc, argv, interrupts));
+  } catch (const std::bad_alloc&) {
+    std::fputs("tessera: out of memory\n", stderr);
+    return static_cast<int>(tessera::ExitCode::kDevice);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tessera: internal error: %s\n", error.what());
+    return static_cast<int>(tessera::ExitCode::kInternal);
+  }
+}

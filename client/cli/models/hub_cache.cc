@@ -1,0 +1,114 @@
+#include "client/cli/models/hub_cache.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "base/hub_name.h"
+#include "base/small_file.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kModelIndex[] = "model_index.json";
+constexpr size_t kMaxCommitBytes = 64;
+
+bool IsCommit(std::string_view text) {
+  const auto is_digit = [](char c) { return absl::ascii_isxdigit(static_cast<unsigned char>(c)); };
+  return !text.empty() && text.size() <= kMaxCommitBytes && std::all_of(text.begin(), text.end(), is_digit);
+}
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  std::string text = value == nullptr ? "" : value;
+  const char* home = std::getenv("HOME");
+  if ((text == "~" || text.starts_with("~/")) && home != nullptr) text.replace(0, 1, home);
+  return text;
+}
+
+std::string FolderName(const std::string& name) {
+  std::string folder = absl::StrCat(kHubFolderPrefix, name);
+  return folder.replace(folder.find('/'), 1, "--");
+}
+
+absl::Status Incomplete(const std::string& name, const std::string& lack) {
+  return absl::FailedPreconditionError(absl::StrCat("the hub's cache has ", name, " without ", lack,
+                                                    "; complete the download with: hf download ", name));
+}
+
+bool IsFile(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+bool IsFolder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+}  // namespace
+
+std::string HubCacheFolder() {
+  for (const char* variable : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
+    if (const std::string cache = Environment(variable); !cache.empty()) return cache;
+  }
+  for (const auto& [variable, below] : {std::pair("HF_HOME", "hub"), std::pair("XDG_CACHE_HOME", "huggingface/hub"),
+                                        std::pair("HOME", ".cache/huggingface/hub")}) {
+    if (const std::string folder = Environment(variable); !folder.empty()) return fs::path(folder) / below;
+  }
+  return "";
+}
+
+absl::StatusOr<std::string> SnapshotIn(const std::string& folder, const std::string& name) {
+  const fs::path snapshots = fs::path(folder) / "snapshots";
+  fs::path snapshot;
+  if (const fs::path ref = fs::path(folder) / "refs/main"; IsFile(ref)) {
+    const std::string text = ReadSmallFile(ref, kMaxCommitBytes).value_or("");
+    const std::string commit(absl::StripAsciiWhitespace(text));
+    if (!IsCommit(commit)) return Incomplete(name, "a refs/main that names a commit");
+    snapshot = snapshots / commit;
+  } else {
+    std::error_code error;
+    size_t count = 0;
+    for (fs::directory_iterator entry(snapshots, error), end; !error && entry != end; entry.increment(error)) {
+      if (!IsFolder(entry->path())) continue;
+      snapshot = entry->path();
+      ++count;
+    }
+    if (count > 1) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the hub's cache has ", count, " snapshots of ", name,
+                       " and does not say which is the newest; name one of the folders in its \"snapshots\""));
+    }
+  }
+  if (snapshot.empty() || !IsFolder(snapshot)) return Incomplete(name, "its snapshot");
+  if (!IsFile(snapshot / kModelIndex)) return Incomplete(name, "its model_index.json");
+  return snapshot.string();
+}
+
+absl::StatusOr<std::string> FindInHubCache(const std::string& name) {
+  const std::string cache = HubCacheFolder();
+  const fs::path folder = fs::path(cache) / FolderName(name);
+  if (cache.empty() || !IsFolder(folder)) {
+    return absl::NotFoundError(absl::StrCat("model '", name, "' is neither a folder nor in the hub's cache",
+                                            cache.empty() ? "" : absl::StrCat(" '", cache, "'"),
+                                            "; download it with: hf download ", name));
+  }
+  return SnapshotIn(folder, name);
+}
+
+std::optional<std::string> HubNameOfSnapshot(const std::string& path) {
+  const fs::path snapshots = fs::path(path).parent_path();
+  if (snapshots.filename() != "snapshots") return std::nullopt;
+  const std::string folder = snapshots.parent_path().filename().string();
+  return folder.starts_with(kHubFolderPrefix) ? ReadHubName(folder) : std::nullopt;
+}
+
+}  // namespace tessera

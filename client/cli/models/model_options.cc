@@ -1,0 +1,122 @@
+#include "client/cli/models/model_options.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/cli/models/model_location.h"
+#include "client/cli/option_text.h"
+#include "server/api/generation_request.h"
+
+namespace tessera {
+
+void AddModelOption(CLI::App& app, ModelOptions& options) {
+  AddText(app, {"-m,--model", "Model folder, or the name of a known model (default: the embedded one)", "MODEL"},
+          options.model);
+  AddModelFoldersOption(app, options.model_folders);
+}
+
+void AddModelFoldersOption(CLI::App& app, std::string& folders) {
+  const auto problem = [](const std::string& typed) -> std::string {
+    const std::string missing = MissingModelFolder(typed);
+    return missing.empty() ? "" : absl::StrCat("there is no folder ", QuotedValue(missing));
+  };
+  AddText(app,
+          {.names = "--models-dir",
+           .help = "Further folders with models, separated by colons",
+           .type = "FOLDERS",
+           .problem = problem},
+          folders);
+}
+
+void AddDeviceOptions(CLI::App& app, ModelOptions& options) {
+  AddText(app, {"--dtype", "fp64, fp32 or bf16 (default: fp32 on cpu, bf16 on cuda)", "NAME"}, options.dtype);
+  AddText(app, {"--device", "cpu, cuda or cuda:N (default: cpu)", "NAME"}, options.device);
+}
+
+void AddPlacementOptions(CLI::App& app, ModelOptions& options) {
+  AddDeviceOptions(app, options);
+  AddText(app, {"--threads", "CPU threads (default: all)", "N"}, options.threads);
+  AddText(app, {"--text-encoders", "Where the text encoders are: rank0, cpu or unload (default: rank0)", "NAME"},
+          options.text_encoders);
+  AddText(app, {"--vae", "Where the autoencoder is: rank0, cpu or unload (default: rank0)", "NAME"},
+          options.autoencoder);
+  AddText(app, {"--prompt-cache", "Memory for encoded prompts in MiB; 0: none (default: 256)", "MIB"},
+          options.prompt_cache);
+  AddFlag(app, "--stream-blocks",
+          "Read each block of the transformer from its files for every use: for models that do not fit",
+          options.stream_blocks);
+}
+
+void AddLayoutOptions(CLI::App& app, ModelOptions& options) {
+  AddText(
+      app,
+      {"--layout", "How ranks share an image, such as \"cfg=2,ulysses=2\", serial or auto (default: serial)", "TEXT"},
+      options.layout);
+  AddText(app, {"--ranks", "Worker processes, one a device; alone it means --layout auto", "N"}, options.ranks);
+}
+
+void AddCertifyOption(CLI::App& app, ModelOptions& options) {
+  AddText(app,
+          {"--certify",
+           "A layout without a certificate: auto verifies it first, require refuses it, off (default: auto)", "NAME"},
+          options.certify);
+}
+
+void AddWorkerOptions(CLI::App& app, ModelOptions& options) {
+  AddText(app, {"--command-timeout", "Seconds to wait for any one answer of the worker (default: 3600)", "SECONDS"},
+          options.command_timeout);
+  AddFlag(app, "-v,--verbose", "Show the worker's messages", options.verbose);
+}
+
+absl::StatusOr<LoadParameters> Placement(const ModelOptions& options, const std::string& path) {
+  PlacementRequest request;
+  if (!options.device.empty()) request.device = options.device;
+  request.dtype = !options.dtype.empty() ? options.dtype : absl::StartsWith(request.device, "cuda") ? "bf16" : "fp32";
+  if (!options.threads.empty()) {
+    absl::StatusOr<int64_t> threads = ParseInteger("threads", options.threads);
+    if (!threads.ok()) return threads.status();
+    request.threads = *threads;
+  }
+  if (!options.text_encoders.empty()) request.text_encoders = options.text_encoders;
+  if (!options.autoencoder.empty()) request.autoencoder = options.autoencoder;
+  if (!options.prompt_cache.empty()) {
+    absl::StatusOr<int64_t> mebibytes = ParseInteger("prompt cache (MiB)", options.prompt_cache);
+    if (!mebibytes.ok()) return mebibytes.status();
+    request.prompt_cache_mib = *mebibytes;
+  }
+  request.stream_blocks = options.stream_blocks;
+  absl::StatusOr<LoadParameters> placement = Validate(request, path);
+  if (!placement.ok()) return placement;
+  if (absl::Status layout = RequestedLayout(options).status(); !layout.ok()) return layout;
+  return placement;
+}
+
+absl::StatusOr<WorkerSession::Options> SessionOptions(const ModelOptions& options) {
+  WorkerSession::Options session = {.verbose = options.verbose};
+  if (!options.command_timeout.empty()) {
+    absl::StatusOr<double> seconds = ParseNumber("command timeout", options.command_timeout);
+    if (!seconds.ok()) return seconds.status();
+    // Written so that NaN is refused too.
+    if (!(*seconds > 0 && *seconds <= 1e6)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("command timeout is ", *seconds, "; legal is more than 0 and at most 1000000 seconds"));
+    }
+    session.command_timeout = absl::Seconds(*seconds);
+  }
+  return session;
+}
+
+absl::StatusOr<LayoutRequest> RequestedLayout(const ModelOptions& options) {
+  LayoutRequest request = {.layout = options.layout};
+  if (!options.ranks.empty()) {
+    absl::StatusOr<int64_t> ranks = ParseInteger("ranks", options.ranks);
+    if (!ranks.ok()) return ranks.status();
+    request.ranks = static_cast<int>(std::clamp<int64_t>(*ranks, -1, kMaxRanks + 1));
+  }
+  if (absl::StatusOr<std::optional<Layout>> layout = ReadLayout(request); !layout.ok()) return layout.status();
+  return request;
+}
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+// The timeline of `tessera generate`: its workers and the stages of each image. Without a file, nothing.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "control/commands.h"
+#include "server/trace/group_trace.h"
+#include "server/trace/trace_file.h"
+
+namespace tessera {
+
+class GenerationTrace {
+ public:
+  // `path` empty: no trace. `log` is told when it ends early.
+  absl::Status Open(const std::string& path, int ranks, std::function<void(const std::string&)> log);
+
+  void OnState(const std::string& state);
+  void OnWorkers(std::vector<pid_t> pids);
+  void OnImage(int64_t image);  // its prompt is sent
+  void OnStarted(const JobStarted& started);
+  void OnStepped();
+  void OnPreview();
+  void OnDecoded();
+  void OnWritten();
+
+ private:
+  static constexpr uint64_t kTask = 1;  // one image is made at a time
+
+  std::unique_ptr<TraceFile> file_;
+  std::optional<GroupTrace> group_;
+  TracedImage image_;
+  absl::Time begun_;  // of what is under way
+};
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+#include "client/cli/output/image_comparison.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+
+TEST(ImageComparisonTest, CountsAPixelOnceHoweverManyChannelsDiffer) {
+  const ImageComparison result = CompareImages({2, 1, {10, 20, 30, 40, 50, 60}}, {2, 1, {13, 15, 30, 40, 50, 60}});
+  EXPECT_FALSE(result.identical());
+  EXPECT_EQ(result.pixels, 2);
+  EXPECT_EQ(result.different_pixels, 1);
+  EXPECT_EQ(result.largest_difference, 5);
+  EXPECT_DOUBLE_EQ(result.mean_difference, 8.0 / 6);
+}
+
+TEST(ImageComparisonTest, FindsEqualImagesIdentical) {
+  EXPECT_TRUE(CompareImages({1, 1, {1, 2, 3}}, {1, 1, {1, 2, 3}}).identical());
+}
+
+TEST(ImageComparisonTest, NeverFindsImagesOfDifferentSizesIdentical) {
+  const ImageComparison result = CompareImages({2, 1, {0, 0, 0, 0, 0, 0}}, {1, 2, {0, 0, 0, 0, 0, 0}});
+  EXPECT_FALSE(result.identical());
+  EXPECT_EQ(result.different_pixels, 2);
+}
+
+}  // namespace
+}  // namespace tessera

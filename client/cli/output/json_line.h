@@ -1,0 +1,25 @@
+// JSON for programs that read our standard output.
+#pragma once
+
+#include <boost/json.hpp>
+#include <cstdio>
+#include <string>
+
+#include "base/plain_json.h"
+#include "base/utf8.h"
+
+namespace tessera {
+
+// Paths and messages may hold any bytes, JSON only UTF-8.
+inline boost::json::string JsonText(const std::string& text) {
+  return boost::json::string(ReplaceInvalidUtf8(text).c_str());
+}
+
+// One line, written at once.
+inline void PrintJsonLine(const boost::json::object& object) {
+  const std::string line = PlainJson(object) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace tessera

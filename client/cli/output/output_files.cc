@@ -1,0 +1,92 @@
+#include "client/cli/output/output_files.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/atomic_file.h"
+
+namespace tessera {
+namespace {
+
+std::string FolderOf(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+}  // namespace
+
+absl::StatusOr<OutputFiles> OutputFiles::Create(const std::string& pattern, bool overwrite) {
+  absl::StatusOr<ImageFormat> format = FormatFromPath(pattern);
+  if (!format.ok()) return format.status();
+  if (absl::Status status = ExpandPattern(pattern, {}).status(); !status.ok()) return status;
+  return OutputFiles(pattern, *format, overwrite);
+}
+
+absl::StatusOr<std::string> OutputFiles::NameFor(const NameValues& values) const {
+  absl::StatusOr<std::string> name = ExpandPattern(pattern_, values);
+  if (!name.ok() || overwrite_) return name;
+  return NextFreeName(*name);
+}
+
+absl::Status OutputFiles::CheckFolder(const std::string& path) {
+  const std::string folder = FolderOf(path);
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) {
+    const bool exists = std::filesystem::exists(folder, error);
+    return absl::NotFoundError(absl::StrCat("output folder '", folder,
+                                            exists ? "' is not a folder" : "' does not exist",
+                                            "; legal is a folder that exists and can be written"));
+  }
+  // Permission bits do not tell of read-only file systems; making a file does.
+  std::string probe = absl::StrCat(folder, "/.tessera-probe-XXXXXX");
+  const int file = mkostemp(probe.data(), 0);
+  if (file < 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("output folder '", folder, "' cannot be written: ", std::strerror(errno)));
+  }
+  unlink(probe.c_str());
+  close(file);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<OutputFiles::Written> OutputFiles::Write(const std::string& path, const Image& image,
+                                                        const std::string& parameters) const {
+  absl::StatusOr<std::string> bytes = EncodeImage(image, format_, {.parameters = parameters});
+  if (!bytes.ok()) return bytes.status();
+  return WriteEncoded(path, *bytes);
+}
+
+absl::StatusOr<OutputFiles::Written> OutputFiles::WriteEncoded(const std::string& path,
+                                                               const std::string& bytes) const {
+  std::string target = path;
+  absl::Status status = WriteFileAtomically(target, bytes, {.overwrite = overwrite_});
+  while (status.code() == absl::StatusCode::kAlreadyExists) {
+    target = NextFreeName(path);
+    status = WriteFileAtomically(target, bytes, {.overwrite = false});
+  }
+  if (!status.ok()) return status;
+  return Written{.path = target, .bytes = bytes.size()};
+}
+
+PreviewFile::PreviewFile(const std::string& image_path)
+    : path_(std::filesystem::path(image_path).replace_extension(".preview.png").string()) {}
+
+PreviewFile::~PreviewFile() {
+  if (written_) unlink(path_.c_str());
+}
+
+absl::Status PreviewFile::Write(const Image& image) {
+  absl::StatusOr<std::string> bytes = EncodeImage(image, ImageFormat::kPng, {});
+  if (!bytes.ok()) return bytes.status();
+  absl::Status status = WriteFileAtomically(path_, *bytes, {.overwrite = true});
+  written_ = written_ || status.ok();
+  return status;
+}
+
+}  // namespace tessera

@@ -1,0 +1,50 @@
+// Events for people: results on standard output, a progress bar on standard error where that is a terminal.
+#pragma once
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "client/cli/output/reporter.h"
+
+namespace tessera {
+
+class TextReporter final : public Reporter {
+ public:
+  explicit TextReporter(const ReporterOptions& options);
+  ~TextReporter() override;
+
+  void OnLoaded(const LoadedEvent& event) override;
+  void OnStarted(int64_t image, const JobParameters& job, const JobStarted& started) override;
+  void OnStep(int64_t image, int32_t steps, const Stepped& stepped) override;
+  void OnPreview(int64_t image, int32_t step, const std::string& path) override;
+  void OnImage(const PictureEvent& event) override;
+  void OnWarning(const std::string& message) override;
+  void OnActivity(const std::string& text) override;
+  void OnDone(int64_t images, double seconds, uint64_t peak_memory_bytes) override;
+  void OnError(const absl::Status& status, ExitCode code) override;
+
+ private:
+  void DrawBar(const std::string& text);
+  void ClearBar();
+
+  const ReporterOptions options_;
+  const bool has_bar_;
+  bool drawn_ = false;
+  double step_seconds_ = 0;  // of the last step
+};
+
+// How far one image of several is.
+struct Progress {
+  int64_t image = 0, images = 1;
+  int32_t step = 0, steps = 0;
+  double step_seconds = 0;  // of the last step; 0: not known
+};
+
+// One line of fewer than `columns` characters, with as much as fits: a bar, the step, its seconds and what is left.
+// After the last step the image is being decoded.
+std::string ProgressText(const Progress& progress, int columns);
+
+// "1h02m", "3m05s", "12s": how long is left, rounded up.
+std::string DurationText(double seconds);
+
+}  // namespace tessera

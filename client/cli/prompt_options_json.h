@@ -1,0 +1,12 @@
+// PromptOptions for programs: those that differ from their defaults, by the names that requests use.
+#pragma once
+
+#include <boost/json.hpp>
+
+#include "control/prompt_options.h"
+
+namespace tessera {
+
+boost::json::object PromptOptionsJson(const PromptOptions& options);
+
+}  // namespace tessera

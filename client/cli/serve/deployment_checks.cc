@@ -1,0 +1,275 @@
+#include "client/cli/serve/deployment_checks.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/timex.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/atomic_file.h"
+#include "base/machine_memory.h"
+#include "base/private_files.h"
+#include "control/worker_version.h"
+#include "server/api/generation_request.h"
+#include "server/calls/api_keys.h"
+#include "server/http/tls_certificates.h"
+#include "server/jobs/result_files.h"
+#include "server/jobs/store_report.h"
+#include "server/workers/worker_process.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMiB = 1 << 20, kGiB = 1 << 30;
+constexpr int64_t kLeastRoom = 100 * kMiB, kFairRoom = 2 * kGiB;
+// Of workers, the store, logs and libraries.
+constexpr int64_t kOtherFiles = 256;
+constexpr char kCudaPlugin[] = "libtessera_cuda.so";
+constexpr absl::Duration kSoon = absl::Hours(24 * 30);
+// Its libraries are read first, from a slow disk perhaps.
+constexpr absl::Duration kVersionPatience = absl::Seconds(60);
+constexpr size_t kMaxVersionBytes = 100;
+
+std::string GibText(int64_t bytes) { return absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / kGiB); }
+
+std::string DayText(absl::Time time) { return absl::FormatTime("%Y-%m-%d", time, absl::UTCTimeZone()); }
+
+Finding Failed(const std::string& what, const absl::Status& status, const std::string& advice) {
+  return {Health::kFailed, what, std::string(status.message()), advice};
+}
+
+// A secret in a file that others can read is none; OK where it is not there, too.
+bool OthersCanRead(const std::string& path) {
+  struct stat about;
+  return stat(path.c_str(), &about) == 0 && (about.st_mode & S_IROTH) != 0;
+}
+
+// Closed at the end.
+struct Socket {
+  int descriptor = -1;
+  ~Socket() {
+    if (descriptor >= 0) close(descriptor);
+  }
+};
+
+// 0, or the error with which the address cannot be bound.
+int BindError(const ListenConfig& listener) {
+  addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE, .ai_socktype = SOCK_STREAM};
+  addrinfo* found = nullptr;
+  if (getaddrinfo(listener.address.c_str(), absl::StrCat(listener.port).c_str(), &hints, &found) != 0) return EINVAL;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> address(found, &freeaddrinfo);
+  const Socket socket{::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const int yes = 1;
+  setsockopt(socket.descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  return bind(socket.descriptor, address->ai_addr, address->ai_addrlen) == 0 && listen(socket.descriptor, 1) == 0
+             ? 0
+             : errno;
+}
+
+}  // namespace
+
+Finding CheckDataFolder(const std::string& folder) {
+  const std::string what = "data folder";
+  std::error_code error;
+  if (!fs::exists(folder, error)) {
+    fs::path above = fs::absolute(folder, error).parent_path();
+    while (!above.empty() && !fs::exists(above, error) && above != above.parent_path()) above = above.parent_path();
+    if (access(above.c_str(), W_OK | X_OK) != 0) {
+      return {Health::kFailed, what, absl::StrCat("'", folder, "' is not there and cannot be made"),
+              "make it, or let data_folder name one that can be written"};
+    }
+    return {.what = what, .found = absl::StrCat("'", folder, "' is not there yet; the server makes it")};
+  }
+  const std::string probe = folder + "/.doctor";
+  const absl::Status written = WriteFileAtomically(probe, "a file that is written, synced and moved\n");
+  unlink(probe.c_str());
+  if (!written.ok()) return Failed(what, written, "give the server a folder that it may write, with room");
+  struct statvfs about;
+  if (statvfs(folder.c_str(), &about) != 0) {
+    return {Health::kWarning, what, absl::StrCat("its room is not known: ", std::strerror(errno)), "look at it"};
+  }
+  const int64_t room = static_cast<int64_t>(about.f_bavail) * static_cast<int64_t>(about.f_frsize);
+  const std::string found = absl::StrCat("'", folder, "' can be written and has room for ", GibText(room));
+  if (room < kLeastRoom) return {Health::kFailed, what, found, "make room: jobs and images are kept there"};
+  if (room < kFairRoom) return {Health::kWarning, what, found, "make room, or let retention be shorter"};
+  return {.what = what, .found = found};
+}
+
+Finding CheckJobStore(const std::string& data_folder, bool& in_use) {
+  const std::string what = "job store";
+  DiskResultFiles images(data_folder + "/images");
+  const absl::StatusOr<StoreReport> report = InspectJobStore(data_folder + "/jobs.sqlite", images);
+  if (absl::IsNotFound(report.status())) return {.what = what, .found = "there is none yet; the server makes it"};
+  if (!report.ok()) return Failed(what, report.status(), kStoreAdvice);
+  in_use = report->in_use;
+  std::string found = in_use ? "in use by a server that runs; images:" : "images:";
+  for (int state = 0; state < kTaskStates; ++state) {
+    absl::StrAppend(&found, state == 0 ? " " : ", ", report->images.at(static_cast<size_t>(state)), " ",
+                    std::string(TaskStateName(static_cast<TaskState>(state))));
+  }
+  return {.what = what, .found = found};
+}
+
+Finding CheckPrivacy(const std::string& data_folder) {
+  const std::string what = "privacy";
+  const Readers readers = ReadersOfDataFolder(data_folder);
+  if (readers == Readers::kOwner) return {.what = what, .found = "no other user can read prompts and pictures"};
+  return {Health::kWarning, what,
+          absl::StrCat(readers == Readers::kGroup ? "the users of its group" : "every user of this machine",
+                       " can read prompts and pictures in '", data_folder, "'"),
+          absl::StrCat("chmod -R go-rwx '", data_folder, "'")};
+}
+
+Finding CheckListener(const std::string& name, const ListenConfig& listener, bool in_use) {
+  const std::string what = absl::StrCat("listener ", name);
+  if (!listener.enabled) return {.what = what, .found = "off"};
+  const std::string place = absl::StrCat(listener.address, ", port ", listener.port);
+  const int error = BindError(listener);
+  if (error == 0) return {.what = what, .found = place + (listener.port == 0 ? ": any free one" : " is free")};
+  if (error == EADDRINUSE && in_use) {
+    return {.what = what, .found = place + " is taken, as it must be while the server of this data folder runs"};
+  }
+  return {Health::kFailed, what, absl::StrCat(place, ": ", std::strerror(error)),
+          error == EADDRINUSE ? "end what listens there, or let listen name another port"
+                              : "let listen name an address of this machine and a port that may be used"};
+}
+
+Finding CheckKeysFile(const std::string& path) {
+  const std::string what = "keys file";
+  if (path.empty()) return {.what = what, .found = "none: callers need no key"};
+  const auto keys = ApiKeys::Load(path, nullptr);
+  if (!keys.ok()) return Failed(what, keys.status(), "mend the file; `tessera keys` makes lines for it");
+  if (OthersCanRead(path)) {
+    return {Health::kWarning, what, "every user of this machine can read it", "chmod o-r the file"};
+  }
+  return {.what = what, .found = "can be read"};
+}
+
+std::vector<Finding> CheckTlsFiles(const TlsConfig& tls, absl::Time now) {
+  const std::string what = "TLS";
+  if (tls.certificate_chain.empty()) return {{.what = what, .found = "none: plain HTTP"}};
+  const auto certificates = TlsCertificates::Load(
+      {.certificate_chain = tls.certificate_chain, .private_key = tls.private_key}, [](const absl::Status&) {});
+  if (!certificates.ok()) return {Failed(what, certificates.status(), "let tls name a certificate chain and its key")};
+  std::vector<Finding> findings;
+  const absl::StatusOr<TlsCertificates::Validity> validity = (*certificates)->CurrentValidity();
+  if (!validity.ok()) {
+    findings.push_back(Failed(what, validity.status(), "get a certificate whose dates can be read"));
+  } else if (now < validity->begin || now >= validity->end) {
+    findings.push_back({Health::kFailed, what,
+                        absl::StrCat("the certificate is valid from ", DayText(validity->begin), " to ",
+                                     DayText(validity->end), ", not now"),
+                        "renew it, and look at the clock of this machine"});
+  } else if (now + kSoon >= validity->end) {
+    findings.push_back({Health::kWarning, what, absl::StrCat("the certificate ends on ", DayText(validity->end)),
+                        "renew it; new connections get the new one without a restart"});
+  } else {
+    findings.push_back(
+        {.what = what,
+         .found = absl::StrCat("certificate and key belong together, valid to ", DayText(validity->end))});
+  }
+  if (OthersCanRead(tls.private_key)) {
+    findings.push_back({Health::kWarning, what, "every user of this machine can read the private key", "chmod o-r it"});
+  }
+  return findings;
+}
+
+Finding CheckOpenFiles(int64_t connections) {
+  const std::string what = "open files";
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {Health::kWarning, what, "the limit is not known", "look at it"};
+  const int64_t needed = connections + kOtherFiles;
+  const std::string found =
+      absl::StrCat("at most ", limit.rlim_cur, "; ", connections, " connections need about ", needed);
+  if (limit.rlim_cur != RLIM_INFINITY && static_cast<int64_t>(limit.rlim_cur) < needed) {
+    return {Health::kWarning, what, found, "raise it (ulimit -n, LimitNOFILE), or lower limits.connections"};
+  }
+  return {.what = what, .found = found};
+}
+
+Finding CheckThreads(int64_t threads) {
+  const std::string what = "threads";
+  const int64_t processors = std::thread::hardware_concurrency();
+  const std::string found = absl::StrCat(threads, " asked for, ", processors, " processors");
+  if (threads > processors) {
+    return {Health::kWarning, what, found, "ask for fewer: threads that share a processor make every step slower"};
+  }
+  return {.what = what, .found = found};
+}
+
+Finding CheckMemory(int64_t bytes) {
+  const std::string what = "memory";
+  const MachineMemory memory = ReadMachineMemory();
+  const std::string found = absl::StrCat("weights need ", GibText(bytes), "; ", GibText(memory.available()),
+                                         " are free in ", memory.available_in());
+  if (bytes > memory.available()) {
+    return {Health::kWarning, what, found, "serve fewer groups, a smaller dtype, or text encoders with unload"};
+  }
+  return {.what = what, .found = found};
+}
+
+Finding CheckClock(absl::Time now) {
+  const std::string what = "clock";
+  const std::string found = absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", now, absl::UTCTimeZone());
+  if (now < absl::FromCivil(absl::CivilDay(2024, 1, 1), absl::UTCTimeZone())) {
+    return {Health::kFailed, what, found, "set it: certificates and retention go by it"};
+  }
+  timex state = {};
+  if (adjtimex(&state) == TIME_ERROR) {
+    return {Health::kWarning, what, found + ", which no time service sets",
+            "run one: certificates and retention go by it"};
+  }
+  return {.what = what, .found = found};
+}
+
+Finding CheckWorker() {
+  const std::string what = "worker program";
+  const std::string advice = "install the worker program of this tessera beside it";
+  const std::string program = WorkerExecutable();
+  const absl::StatusOr<std::unique_ptr<WorkerProcess>> worker =
+      WorkerProcess::Start({.executable = program, .arguments = {"--version"}});
+  if (!worker.ok()) return {Health::kFailed, what, std::string(worker.status().message()), advice};
+  if (!(*worker)->WaitForExit(kVersionPatience)) {
+    return {Health::kFailed, what, absl::StrCat(program, " does not say its version"), advice};
+  }
+  const std::string said(absl::StripAsciiWhitespace((*worker)->LastOutput()));
+  const std::string version = WorkerVersion();
+  if (said == version) return {.what = what, .found = absl::StrCat(program, ": ", version)};
+  // Of a program that is none, only the beginning.
+  return {Health::kFailed, what,
+          absl::StrCat(program, " is of another build: it says ", QuotedValue(said.substr(0, kMaxVersionBytes)),
+                       ", and this is ", version),
+          advice};
+}
+
+Finding CheckCuda(const std::string& worker) {
+  const std::string what = "cuda";
+  std::error_code error;
+  // An installed worker is a launcher in bin/ for a program in lib/tessera/.
+  const fs::path folder = fs::path(worker).parent_path();
+  if (!fs::exists(folder / kCudaPlugin, error) && !fs::exists(folder / "../lib/tessera" / kCudaPlugin, error)) {
+    return {Health::kFailed, what, absl::StrCat(kCudaPlugin, " is not installed beside the worker"),
+            "install a build with CUDA, or let devices be [cpu]"};
+  }
+  if (!fs::exists("/dev/nvidiactl", error)) {
+    return {Health::kFailed, what, "the plug-in is there, but no device of the NVIDIA driver is visible",
+            "install the driver, and let this process or container see its devices"};
+  }
+  return {.what = what, .found = "plug-in and driver are there"};
+}
+
+}  // namespace tessera

@@ -1,0 +1,341 @@
+#include <malloc.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "base/log_line.h"
+#include "base/machine_memory.h"
+#include "client/cli/command.h"
+#include "client/cli/command_line.h"
+#include "client/cli/models/model_location.h"
+#include "client/cli/models/model_options.h"
+#include "client/cli/option_text.h"
+#include "client/cli/output/json_line.h"
+#include "client/cli/output/reporter.h"
+#include "client/cli/serve/served_group.h"
+#include "client/cli/serve/server_signals.h"
+#include "client/cli/serve/supervised_server.h"
+#include "control/fake_orders.h"
+#include "server/api/generation_request.h"
+#include "server/config/config_change.h"
+#include "server/config/server_config.h"
+#include "server/listeners/server_edges.h"
+#include "server/serving/durable_image_service.h"
+#include "server/trace/trace_file.h"
+#include "server/workers/worker_process.h"
+
+namespace tessera {
+namespace {
+
+// For answers on their way when no job runs any more; whoever waits for a queued job would wait in vain.
+constexpr absl::Duration kAnswerPatience = absl::Seconds(5);
+
+struct ServeOptions {
+  std::string config;
+  std::string model, host, port, keys_file, log_level;  // in place of the configuration's
+  bool allow_anonymous = false;
+  std::string model_folders;
+  std::string fake_orders;
+  std::string trace;
+  std::string die_at;
+  bool print_config = false;
+  bool no_supervisor = false;
+  bool fake_workers = false;
+};
+
+// One line of JSON on standard error, whoever writes it.
+void WriteLine(const LogLine& line) {
+  const std::string bytes = LogText(line, absl::Now()) + "\n";
+  std::fwrite(bytes.data(), 1, bytes.size(), stderr);
+}
+
+EventLog LogFrom(LogLevel least) {
+  return [least](const LogLine& line) {
+    if (line.level >= least) WriteLine(line);
+  };
+}
+
+// Every connection is a file.
+void RaiseFileLimit(const EventLog& log) {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+  log({LogLevel::kWarning, "the number of open files stays at the limit that was inherited"});
+}
+
+// What the fake workers do unless they are told otherwise.
+constexpr char kFakeOrders[] = "any-model step-time=100 start-of-[warn]=warn step2-of-[fail]=error step2-of-[die]=die";
+
+// As if the user had chosen them; before any worker is started.
+absl::Status UseFakeWorkers(const std::string& orders) {
+  const char* inherited = std::getenv("TESSERA_FAKE_WORKER");
+  const std::string all = absl::StrCat(orders, " ", inherited == nullptr ? "" : inherited, " ", kFakeOrders);
+  if (absl::Status status = FakeOrders::Read(all, /*rank=*/0).status(); !status.ok()) return status;
+  setenv("TESSERA_WORKER", FakeWorkerExecutable().c_str(), /*overwrite=*/1);
+  setenv("TESSERA_FAKE_WORKER", all.c_str(), /*overwrite=*/1);
+  return absl::OkStatus();
+}
+
+// Pictures of fake workers never come among the jobs of real ones.
+std::string FakeDataFolder(absl::string_view data_folder) {
+  while (data_folder.size() > 1 && absl::ConsumeSuffix(&data_folder, "/")) {
+  }
+  return absl::StrCat(data_folder, "-fake");
+}
+
+ServiceLimits ServiceLimitsOf(const ServerConfig::Limits& limits) {
+  return {.max_queued_jobs = limits.queued_jobs,
+          .max_expected_wait = absl::Seconds(limits.queued_device_seconds),
+          .max_job_time = absl::Seconds(limits.max_job_seconds)};
+}
+
+HostMemory MemoryOfHost() {
+  return {.total = static_cast<double>(ReadTotalMemory()),
+          .available = static_cast<double>(ReadMachineMemory().available())};
+}
+
+class Serve {
+ public:
+  Serve(const ServeOptions& options, Interrupts& interrupts)
+      : options_(options), interrupts_(interrupts), reporter_(MakeReporter({.quiet = true})) {}
+
+  ExitCode Run() {
+    IgnoreOtherSignals();
+    std::optional<SupervisorMessage> message;
+    if (!options_.no_supervisor) {
+      absl::StatusOr<std::optional<SupervisorMessage>> told = ReadSupervisorMessage();
+      if (!told.ok()) return Fail(Stage::kJob, told.status());
+      message = *std::move(told);
+    }
+    absl::StatusOr<ServerConfig> read = message.has_value() ? message->config : ReadConfig();
+    if (!read.ok()) return Fail(Stage::kOptions, read.status());
+    ServerConfig config = *std::move(read);
+    config_ = config;
+    log_ = LogFrom(LogLevelOf(config.log_level));
+    if (options_.fake_workers) {
+      if (IsDefaultGroup(config.groups))
+        config.groups = {GroupConfig{.model = "fake", .aliases = {"gpt-image-1", "dall-e-3"}}};
+      if (absl::Status used = UseFakeWorkers(options_.fake_orders); !used.ok()) return Fail(Stage::kOptions, used);
+      config.data_folder = FakeDataFolder(config.data_folder);
+    } else if (!options_.fake_orders.empty()) {
+      return Fail(Stage::kOptions, absl::InvalidArgumentError("--fake-orders needs --fake-workers"));
+    }
+    if (options_.print_config) {
+      std::fputs(ServerConfigText(config).c_str(), stdout);
+      return ExitCode::kOk;
+    }
+    if (!options_.no_supervisor && !message.has_value()) return Supervise();
+    supervised_ = message.has_value();
+    if (supervised_) message->TakePorts(config);
+    ServerSignals signals(interrupts_);
+    RaiseFileLimit(log_);
+    // Each arena that malloc makes for threads keeps its own peak; nothing here computes so much as to need many.
+    mallopt(M_ARENA_MAX, 2);
+
+    const absl::StatusOr<CertifyPolicy> certify = ParseCertifyPolicy(config.certify);
+    if (!certify.ok()) return Fail(Stage::kOptions, certify.status());
+    DurableServiceOptions service_options = {.data_folder = config.data_folder,
+                                             .certify = *certify,
+                                             .may_start_without_models = supervised_ && message->IsAfterAnother(),
+                                             .ready_when_durable = config.ready_when == "durable",
+                                             .retention = config.retention,
+                                             .retention_bytes = config.retention_bytes,
+                                             .limits = ServiceLimitsOf(config.limits),
+                                             .host_memory = MemoryOfHost,
+                                             .openai_names = config.openai_names,
+                                             .log = log_};
+    if (!options_.die_at.empty()) {
+      absl::StatusOr<AtPoint> at_point = DieAt(options_.die_at);
+      if (!at_point.ok()) return Fail(Stage::kOptions, at_point.status());
+      service_options.at_point = *std::move(at_point);
+    }
+    std::unique_ptr<TraceFile> trace;
+    if (!options_.trace.empty()) {
+      absl::StatusOr<std::unique_ptr<TraceFile>> created = TraceFile::Create(options_.trace, log_);
+      if (!created.ok()) return Fail(Stage::kOptions, created.status());
+      trace = *std::move(created);
+      service_options.trace = trace.get();
+    }
+    absl::StatusOr<std::vector<ServedGroupOptions>> groups = GroupsOf(config, service_options.may_start_without_models);
+    if (!groups.ok()) return Fail(Stage::kOptions, groups.status());
+    service_options.groups = *std::move(groups);
+    absl::StatusOr<std::unique_ptr<DurableImageService>> service = DurableImageService::Start(service_options);
+    if (!service.ok()) return Fail(Stage::kModel, service.status());
+    return ServeUntilEnd(config, **service, signals);
+  }
+
+ private:
+  ExitCode Fail(Stage stage, const absl::Status& status) const {
+    return ReportError(*reporter_, interrupts_, stage, status);
+  }
+
+  // The file, or the defaults, with what the command line says instead.
+  absl::StatusOr<ServerConfig> ReadConfig() const {
+    absl::StatusOr<ServerConfig> config =
+        options_.config.empty() ? ReadServerConfig("") : LoadServerConfig(options_.config);
+    if (!config.ok()) return config;
+    if (!options_.model.empty()) config->groups = {GroupConfig{.model = options_.model}};
+    if (!options_.host.empty()) config->http.address = options_.host;
+    if (!options_.port.empty()) {
+      const absl::StatusOr<int64_t> port = ParseInteger("port", options_.port);
+      if (!port.ok()) return port.status();
+      if (*port < 0 || *port > 65535) {
+        return FieldError("port", absl::StrCat(" is ", *port, "; valid values are 0 to 65535"));
+      }
+      config->http.port = static_cast<uint16_t>(*port);
+      if (*port == 0 && options_.config.empty()) config->grpc.port = config->admin.port = 0;
+    }
+    config->http.enabled = config->http.enabled || !options_.host.empty() || !options_.port.empty();
+    if (!options_.keys_file.empty()) config->keys_file = options_.keys_file;
+    config->allow_anonymous = config->allow_anonymous || options_.allow_anonymous;
+    if (!options_.log_level.empty()) {
+      if (absl::Status known = CheckName("log level", options_.log_level, LogLevelNames()); !known.ok()) return known;
+      config->log_level = options_.log_level;
+    }
+    if (absl::Status legal = CheckServerConfig(*config); !legal.ok()) return legal;
+    return config;
+  }
+
+  // A model that is not there now is looked for again later, unless there is none at all.
+  absl::StatusOr<std::vector<ServedGroupOptions>> GroupsOf(const ServerConfig& config, bool may_all_miss) const {
+    std::vector<ServedGroupOptions> groups;
+    absl::Status missing;
+    bool found = false;
+    for (const GroupConfig& group : config.groups) {
+      absl::StatusOr<ServedGroupOptions> served = ServedGroupOf(group, options_.model_folders, options_.fake_workers);
+      found = found || served.ok();
+      if (absl::IsNotFound(served.status())) {
+        missing.Update(served.status());
+        served = ServedGroupOf(group, options_.model_folders, /*any_model=*/true);
+      }
+      if (!served.ok()) return served.status();
+      if (!options_.fake_workers) {
+        served->find_model = [model = group.model, folders = options_.model_folders] {
+          return FindModel(model, folders);
+        };
+      }
+      groups.push_back(*std::move(served));
+    }
+    if (!found && !may_all_miss) return missing;
+    return groups;
+  }
+
+  ExitCode Supervise() {
+    const absl::StatusOr<int> code = SuperviseServer(interrupts_, ServerConfigText(config_), log_);
+    return code.ok() ? static_cast<ExitCode>(*code) : Fail(Stage::kJob, code.status());
+  }
+
+  // What SIGHUP asks for. Whatever is wrong, the server goes on as it was.
+  void Reload(DurableImageService& service, ServerEdges& edges) {
+    const auto refuse = [&](const absl::Status& status) {
+      log_({LogLevel::kError,
+            absl::StrCat("SIGHUP: the configuration stays as it was: ", std::string(status.message()))});
+    };
+    if (options_.config.empty()) {
+      return log_({LogLevel::kWarning, "SIGHUP: there is no configuration file to read again"});
+    }
+    std::error_code error;
+    if (std::filesystem::file_size(options_.config, error) == 0 && !error) {
+      return refuse(absl::InvalidArgumentError("the file is empty, as one that is being written"));
+    }
+    const absl::StatusOr<ServerConfig> wanted = ReadConfig();
+    if (!wanted.ok()) return refuse(wanted.status());
+    const absl::StatusOr<ConfigChange> change = ChangeOf(config_, *wanted);
+    if (!change.ok()) return refuse(change.status());
+    const absl::StatusOr<std::vector<ServedGroupOptions>> groups = GroupsOf(change->config, /*may_all_miss=*/false);
+    if (!groups.ok()) return refuse(groups.status());
+    if (absl::Status loaded = edges.Reload(change->config); !loaded.ok()) return refuse(loaded);
+    config_ = change->config;
+    service.SetLimits(ServiceLimitsOf(config_.limits));
+    service.SetGroups(*groups);
+    if (supervised_) TellSupervisor(ServerConfigText(config_));
+    const std::string later = change->needs_restart.empty() ? ""
+                                                            : absl::StrCat("; takes effect at the next start: ",
+                                                                           absl::StrJoin(change->needs_restart, ", "));
+    log_(absl::StrCat("SIGHUP: the configuration was read again: ",
+                      change->changed.empty() ? "nothing has changed" : absl::StrJoin(change->changed, ", "),
+                      config_.keys_file.empty() ? "" : "; so were the API keys", later));
+  }
+
+  ExitCode ServeUntilEnd(const ServerConfig& config, DurableImageService& service, ServerSignals& signals) {
+    absl::StatusOr<std::unique_ptr<ServerEdges>> edges =
+        ServerEdges::Start(config, service,
+                           {.call = log_,
+                            .shares = [&service](const ApiKeys::Shares& shares) { service.SetShares(shares); },
+                            .log = log_});
+    if (!edges.ok()) return Fail(Stage::kOptions, edges.status());
+    PrintJsonLine({{"event", "listening"},
+                   {"http", (*edges)->http_port()},
+                   {"grpc", (*edges)->grpc_port()},
+                   {"admin", (*edges)->admin_port()}});
+    while (signals.Wait() == ServerSignals::Signal::kReload) Reload(service, **edges);
+    log_("draining: no more jobs are accepted");
+    service.Drain(config_.drain_time);
+    (*edges)->Drain(std::min(config_.drain_time, kAnswerPatience));
+    log_("ended");
+    return ExitCode::kOk;
+  }
+
+  const ServeOptions& options_;
+  Interrupts& interrupts_;
+  const std::unique_ptr<Reporter> reporter_;
+  EventLog log_ = LogFrom(LogLevel::kInfo);
+  ServerConfig config_;  // as it was written, so far as it is in use
+  bool supervised_ = false;
+};
+
+}  // namespace
+
+CommandRun AddServe(CLI::App& app) {
+  auto options = std::make_shared<ServeOptions>();
+  AddText(app, {"-c,--config", "Configuration, see docs/serve.md (default: the embedded model on loopback)", "FILE"},
+          options->config);
+  AddText(app,
+          {"--model", "Serve this model on this machine's CPU, without a configuration", "FOLDER|NAME",
+           /*required=*/false, /*may_be_empty=*/false, "--config"},
+          options->model);
+  AddText(app, {"--host", "Address of HTTP, in place of the configuration's (default: 127.0.0.1)", "ADDRESS"},
+          options->host);
+  AddText(app,
+          {"--port",
+           "Port of HTTP, in place of the configuration's; 0: any, without one of gRPC and admin too (default: 8080)",
+           "PORT"},
+          options->port);
+  AddText(app, {"--keys-file", "API keys, see `tessera keys`, in place of the configuration's", "FILE"},
+          options->keys_file);
+  AddFlag(app, "--allow-anonymous", "Serve without keys also those who are not on this machine",
+          options->allow_anonymous);
+  AddText(app, {"--log-level", "Least level of log lines: debug, info, warning, error", "LEVEL"}, options->log_level);
+  AddModelFoldersOption(app, options->model_folders);
+  AddFlag(app, "--print-config", "Print the whole configuration with its defaults, and end", options->print_config);
+  AddFlag(app, "--no-supervisor", "Serve in this process itself, which a crash ends", options->no_supervisor);
+  AddFlag(app, "--fake-workers", "Workers that need no model and make pictures of nothing, for those who write clients",
+          options->fake_workers);
+  AddText(app, {"--trace", "Write a timeline of jobs and groups, see docs/serve.md", "FILE"}, options->trace);
+  AddText(app, {"--fake-orders", "How long their work takes and what shall go wrong, see docs/serve.md", "ORDERS"},
+          options->fake_orders);
+  AddText(app,
+          {"--die-at", "For fault tests: kill -9 of the process that serves, the Nth time it reaches a failpoint",
+           "FAILPOINT[:N]"},
+          options->die_at);
+  SetFooter(app,
+            "\nThe first SIGTERM or Ctrl-C stops accepting jobs, lets those that run end, and gives the others back to "
+            "the queue; the second ends at once. Nothing accepted is lost either way. SIGHUP reads keys, groups and "
+            "limits again.");
+  return [options](Interrupts& interrupts) { return Serve(*options, interrupts).Run(); };
+}
+
+}  // namespace tessera

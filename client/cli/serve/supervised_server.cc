@@ -1,0 +1,105 @@
+#include "client/cli/serve/supervised_server.h"
+
+#include <signal.h>
+
+#include <boost/json.hpp>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/cli/output/json_line.h"
+#include "server/supervision/supervisor.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kConfig[] = "configuration";  // of the line for the supervisor
+
+using Ports = std::array<uint16_t, 3>;  // of http, grpc and admin; 0: not known
+
+// Of the line in which a server tells its ports; nothing for another line.
+std::optional<Ports> PortsIn(const std::string& line) {
+  boost::json::error_code error;
+  const boost::json::value value = boost::json::parse(line, error);
+  const boost::json::object* told = error ? nullptr : value.if_object();
+  if (told == nullptr) return std::nullopt;
+  Ports ports = {};
+  for (const auto& [name, port] : {std::pair("http", &ports[0]), {"grpc", &ports[1]}, {"admin", &ports[2]}}) {
+    const boost::json::value* number = told->if_contains(name);
+    if (number == nullptr) return std::nullopt;
+    *port = number->to_number<uint16_t>(error);
+    if (error) return std::nullopt;
+  }
+  return ports;
+}
+
+// Of the line in which a server tells its configuration; nothing for another line.
+std::optional<std::string> ConfigIn(const std::string& line) {
+  boost::json::error_code error;
+  const boost::json::value value = boost::json::parse(line, error);
+  const boost::json::object* told = error ? nullptr : value.if_object();
+  const boost::json::value* config = told == nullptr ? nullptr : told->if_contains(kConfig);
+  if (config == nullptr || !config->is_string()) return std::nullopt;
+  return std::string(config->get_string());
+}
+
+}  // namespace
+
+absl::StatusOr<int> SuperviseServer(Interrupts& interrupts, const std::string& config, EventLog log) {
+  Ports ports = {};
+  std::string text = config;
+  // One thread starts the children and hears them.
+  Supervisor supervisor({.message = [&] { return absl::StrCat(absl::StrJoin(ports, " "), "\n", text); },
+                         .said =
+                             [&](const std::string& line) {
+                               if (std::optional<std::string> told = ConfigIn(line); told.has_value()) {
+                                 text = *std::move(told);
+                                 return;
+                               }
+                               if (const std::optional<Ports> told = PortsIn(line); told.has_value()) {
+                                 if (std::exchange(ports, *told) == *told) return;
+                               }
+                               std::fputs((line + "\n").c_str(), stdout);
+                               std::fflush(stdout);
+                             },
+                         .log = std::move(log)});
+  const Interrupts::HangUps hang_ups(interrupts, [&] { supervisor.HangUp(); });
+  const Interrupts::Reaction reaction(interrupts, [&] { supervisor.Stop(SIGTERM); });
+  return supervisor.Run();
+}
+
+void SupervisorMessage::TakePorts(ServerConfig& config) const {
+  const std::array listeners = {&config.http, &config.grpc, &config.admin};
+  for (size_t i = 0; i < listeners.size(); ++i) {
+    if (ports[i] != 0) listeners[i]->port = ports[i];
+  }
+}
+
+absl::StatusOr<std::optional<SupervisorMessage>> ReadSupervisorMessage() {
+  const absl::StatusOr<std::optional<std::string>> told = MessageOfSupervisor();
+  if (!told.ok()) return told.status();
+  if (!told->has_value()) return std::nullopt;
+  const std::pair<std::string, std::string> parts = absl::StrSplit(**told, absl::MaxSplits('\n', 1));
+  const std::vector<std::string> words = absl::StrSplit(parts.first, ' ');
+  SupervisorMessage message;
+  if (words.size() != message.ports.size()) return absl::InvalidArgumentError("the supervisor names no ports");
+  for (size_t i = 0; i < message.ports.size(); ++i) {
+    uint32_t port = 0;
+    if (!absl::SimpleAtoi(words[i], &port) || port > 65535) {
+      return absl::InvalidArgumentError("the supervisor names a port that is none");
+    }
+    message.ports[i] = static_cast<uint16_t>(port);
+  }
+  absl::StatusOr<ServerConfig> config = ReadServerConfig(parts.second);
+  if (!config.ok()) return config.status();
+  message.config = *std::move(config);
+  return message;
+}
+
+void TellSupervisor(const std::string& config) { PrintJsonLine({{"event", "configuration"}, {kConfig, config}}); }
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+// A session on the layout that the user asked for, proven first where the user wants that.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/cli/models/model_options.h"
+#include "client/cli/output/reporter.h"
+#include "client/cli/session/interrupts.h"
+#include "client/cli/session/worker_session.h"
+#include "server/verification/certify.h"
+
+namespace tessera {
+
+// A verification in this process, whose groups are sessions of their own.
+VerificationHost HostOf(const WorkerSession::Options& options, Interrupts& interrupts, Reporter& reporter);
+
+struct LayoutStanding {
+  Layout layout;
+  bool certified = true;  // one rank needs no certificate
+  CertificateSubject subject;
+};
+
+// Replaces a session with one worker by one on the layout that the options choose for the model, where it is another.
+// `placement` names the model. FailedPrecondition for a layout that is not certified and may not be used.
+absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const ModelDescription& model,
+                                            const LoadParameters& placement, Interrupts& interrupts, Reporter& reporter,
+                                            std::unique_ptr<WorkerSession>& session);
+
+}  // namespace tessera

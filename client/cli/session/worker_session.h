@@ -1,0 +1,80 @@
+// The workers of one group for as long as one command needs them: processes and command log together.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/cli/session/interrupts.h"
+#include "server/workers/worker_group.h"
+
+namespace tessera {
+
+// Used by one thread. An interruption kills the workers; every method then returns CANCELLED.
+class WorkerSession {
+ public:
+  struct Options {
+    Layout layout;                                    // of the group
+    bool verbose = false;                             // show the workers' own messages
+    absl::Duration command_timeout = absl::Hours(1);  // for any one answer
+    ProgressBounds progress;
+  };
+
+  static absl::StatusOr<std::unique_ptr<WorkerSession>> Start(const Options& options, Interrupts& interrupts);
+
+  // A session for a description alone.
+  static absl::StatusOr<ModelDescription> DescribeAlone(const Options& options, Interrupts& interrupts,
+                                                        const std::string& model);
+
+  absl::StatusOr<ModelDescription> Describe(const std::string& model);
+  absl::StatusOr<Loaded> Load(const LoadParameters& parameters);
+
+  // What is told while an image is made. Any may be empty.
+  struct Listener {
+    std::function<void(const JobStarted&)> started;
+    std::function<void(const Stepped&)> stepped;
+    int32_t preview_every = 0;  // steps; 0: no previews
+    std::function<void(int32_t step, const Image&)> preview;
+  };
+
+  struct Picture {
+    Image image;
+    JobStarted started;
+    double decode_seconds = 0;
+  };
+
+  // One image from its prompt to its pixels. Errors say what was under way.
+  absl::StatusOr<Picture> MakeImage(const JobParameters& parameters, const Listener& listener);
+  // Images of one size and number of steps, each step of all of them together. Previews are of the first.
+  absl::StatusOr<std::vector<Picture>> MakeImages(absl::Span<const JobParameters> batch, const Listener& listener);
+
+  uint64_t PeakMemoryBytes() const { return group_->PeakMemoryBytes(); }
+
+  // For what Describe, Load and MakeImage do not offer; Explain makes its errors those of a session.
+  WorkerGroup& group() { return *group_; }
+
+  // CANCELLED where the user wanted it; names the activity where a worker has gone.
+  absl::Status Explain(const absl::Status& status, const std::string& activity) const;
+
+  // Ends the workers in good order.
+  absl::Status Close();
+
+ private:
+  WorkerSession(std::unique_ptr<WorkerGroup> group, Interrupts& interrupts);
+
+  absl::StatusOr<std::vector<Picture>> RunJobs(absl::Span<const uint64_t> jobs, absl::Span<const JobParameters> batch,
+                                               const Listener& listener);
+
+  Interrupts& interrupts_;
+  const std::unique_ptr<WorkerGroup> group_;
+  Interrupts::Reaction reaction_;
+  uint64_t last_job_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,89 @@
+#include "client/sdk/attempts.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/digest.h"
+#include "base/steady_time.h"
+
+namespace tessera {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestPause = absl::Seconds(5);
+
+// Names of trailing metadata, and of the payloads that keep it.
+constexpr char kField[] = "tessera-field";
+constexpr char kErrorCode[] = "tessera-error-code";
+constexpr char kRetryAfter[] = "retry-after-ms";
+
+std::optional<std::string> PayloadOf(const absl::Status& status, const char* name) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(name);
+  if (!payload.has_value()) return std::nullopt;
+  return std::string(*payload);
+}
+
+// Callers that failed together come back apart.
+absl::Duration BackOff(int failures) {
+  const absl::Duration longest = std::min(kFirstPause * (int64_t{1} << std::min(failures, 10)), kLongestPause);
+  const auto random = static_cast<unsigned char>(RandomBytes(1)[0]);
+  return longest * (0.5 + random / 512.0);
+}
+
+bool MayGetThroughLater(const absl::Status& failed) {
+  return failed.code() == absl::StatusCode::kUnavailable ||
+         (failed.code() == absl::StatusCode::kResourceExhausted && RefusalOf(failed).retry_after.has_value());
+}
+
+}  // namespace
+
+Refusal RefusalOf(const absl::Status& status) {
+  Refusal refusal = {.field = PayloadOf(status, kField).value_or(""),
+                     .code = PayloadOf(status, kErrorCode).value_or("")};
+  int64_t milliseconds = 0;
+  if (absl::SimpleAtoi(PayloadOf(status, kRetryAfter).value_or(""), &milliseconds) && milliseconds >= 0) {
+    refusal.retry_after = absl::Milliseconds(milliseconds);
+  }
+  return refusal;
+}
+
+absl::Status StatusOf(const grpc::Status& status, const grpc::ClientContext& context) {
+  if (status.ok()) return absl::OkStatus();
+  absl::Status result(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  for (const char* name : {kField, kErrorCode, kRetryAfter}) {
+    const auto found = context.GetServerTrailingMetadata().find(name);
+    if (found == context.GetServerTrailingMetadata().end()) continue;
+    result.SetPayload(name, absl::Cord(std::string(found->second.data(), found->second.size())));
+  }
+  return result;
+}
+
+absl::Status Attempts::Run(grpc::ClientContext& context, const std::function<grpc::Status()>& attempt) const {
+  if (deadline_ != absl::InfiniteDuration())
+    context.set_deadline(absl::ToChronoTime(absl::Now() + (deadline_ - SteadyNow())));
+  if (!key_.empty()) context.AddMetadata("authorization", absl::StrCat("Bearer ", key_));
+  const std::stop_callback cancel(stop_, [&context] { context.TryCancel(); });
+  return StatusOf(attempt(), context);
+}
+
+absl::Status Attempts::PauseAfter(const absl::Status& failed) {
+  if (stop_.stop_requested()) return absl::CancelledError("the caller has ended the call");
+  if (!MayGetThroughLater(failed) || failures_ >= retries_) return failed;
+  const absl::Duration pause =
+      std::max(BackOff(failures_++), RefusalOf(failed).retry_after.value_or(absl::ZeroDuration()));
+  // A server that asks for more time than the call has is told to the caller at once.
+  if (SteadyNow() + pause >= deadline_) return failed;
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::unique_lock lock(mutex);
+  stopped.wait_for(lock, stop_, absl::ToChronoNanoseconds(pause), [] { return false; });
+  return stop_.stop_requested() ? absl::CancelledError("the caller has ended the call") : absl::OkStatus();
+}
+
+}  // namespace tessera

@@ -1,0 +1,191 @@
+// What a front end may ask of a worker, as plain structs, and the interface that answers it.
+//
+// These mirror proto/tessera/internal/control.proto without including protobuf, so that code with LibTorch can use
+// them. control/control_channel.h turns the stream of commands into calls of a CommandHandler.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "control/placement.h"
+#include "control/prompt_options.h"
+#include "parallel/plan/layout_bytes.h"
+
+namespace tessera {
+
+// Under which a server has steps of its own made; its tasks count up from 1.
+inline constexpr uint64_t kProbeJob = ~uint64_t{0};
+
+// One part of a pipeline: transformer, text_encoder, vae, …
+struct ModelComponent {
+  std::string name;
+  std::string class_name;
+  uint64_t parameters = 0;
+  uint64_t bytes = 0;              // as stored
+  std::string dtype;               // as stored; "mixed" where there are several
+  std::vector<std::string> files;  // names relative to the model's folder
+};
+
+// What of a transformer decides what its ranks send each other, and which blocks make a pipeline stage.
+struct TransformerShape {
+  ExchangeModel exchange;           // without blocks where nothing of this is known
+  std::vector<double> block_flops;  // of each block, at the default size
+  int32_t token_side = 0;           // of an image token, in pixels
+  int32_t text_tokens = 0;          // of a prompt of the default length, as blocks see it
+
+  bool known() const { return !exchange.blocks.empty(); }
+};
+
+// All that a front end knows of a model.
+struct ModelDescription {
+  std::string pipeline;  // _class_name of model_index.json
+  std::string family;
+  std::string digest;  // sha-256 over configuration files and headers of weight files, hex
+  std::vector<ModelComponent> components;
+  int32_t size_multiple = 1;  // of height and width, unless resolution binning is on
+  int32_t min_size = 1;       // pixels, each side
+  int32_t max_size = 1;
+  int32_t default_height = 0;
+  int32_t default_width = 0;
+  int32_t default_steps = 0;
+  int32_t max_steps = 0;
+  double default_guidance_scale = 0;
+  bool default_resolution_binning = false;
+  bool can_bin = false;  // the model has a table of sizes
+  bool default_clean_caption = false;
+  int32_t default_max_sequence_length = 0;
+  int32_t max_sequence_length = 0;
+  std::vector<std::string> options;  // what of PromptOptions the model reads, by the names in control/prompt_options.h
+  std::string default_sampler;
+  std::vector<std::string> samplers;
+  int32_t heads = 0;
+  int32_t blocks = 0;
+  TransformerShape transformer;
+  std::string libraries;              // that the worker computes with, and how: part of what a certificate is about
+  std::string instruction_set;        // of the processor that the worker computes with (kernels/cpu/isa.h)
+  std::vector<std::string> warnings;  // unknown fields of configuration files, and the like
+};
+
+struct LoadParameters {
+  std::string model;           // folder
+  std::string dtype = "fp32";  // fp64, fp32, bf16
+  std::string device = "cpu";  // cpu, cuda, cuda:N
+  int32_t threads = 0;         // 0: all of the machine's
+  ComponentPlacement text_encoders = ComponentPlacement::kRank0;
+  ComponentPlacement autoencoder = ComponentPlacement::kRank0;
+  uint64_t prompt_cache_bytes = uint64_t{256} << 20;  // 0: prompts are encoded every time
+  bool stream_blocks = false;                         // the transformer's blocks are read from its files for each use
+  std::string record;  // a folder for what the blocks compute (control/step_record.h); empty: not kept
+};
+
+// Bytes of a device's own memory, beside the weights that a rank holds there.
+struct DeviceRoom {
+  uint64_t most = 0;  // where nobody else takes any of it
+  uint64_t free = 0;  // now; no more than `most`
+
+  bool operator==(const DeviceRoom&) const = default;
+};
+
+struct Loaded {
+  double seconds = 0;
+  uint64_t weight_bytes = 0;  // as served
+  // Absent in the host's memory, which the ranks share with everybody, and where the device does not say.
+  std::optional<DeviceRoom> room;
+};
+
+struct JobParameters {
+  std::string prompt;                          // valid UTF-8 without NUL
+  std::optional<std::string> negative_prompt;  // absent and empty differ where guidance is optional
+  PromptOptions options;
+  int32_t height = 0;  // pixels as the user gave them; resolution binning happens in the worker
+  int32_t width = 0;
+  int32_t steps = 0;
+  double guidance_scale = 0;
+  uint64_t seed = 0;
+  std::string sampler;            // one of ModelDescription::samplers; empty: the model's own
+  std::string noise = "tessera";  // tessera, torch-cpu
+  bool clean_caption = false;
+  bool resolution_binning = false;
+  int32_t max_sequence_length = 0;  // 0: the model's default
+};
+
+struct JobStarted {
+  int32_t height = 0;  // of the image that will come out
+  int32_t width = 0;
+  int32_t generated_height = 0;  // of the size that is denoised: differs under resolution binning
+  int32_t generated_width = 0;
+  std::string sampler;
+  int32_t prompt_tokens = 0;
+  int32_t max_sequence_length = 0;
+  double seconds = 0;                 // spent on the text encoders
+  bool cached = false;                // every prompt was in the cache
+  std::vector<std::string> warnings;  // a prompt cut at the maximum length, and the like
+};
+
+struct Stepped {
+  int32_t completed = 0;  // steps done by the first job of the batch
+  double seconds = 0;
+  uint64_t digest =
+      0;  // of the latents of the batch, which are the same on every rank; 0: not known on this one, or it is alone
+};
+
+// Latents or a prediction of one image, [channels, height, width], row-major.
+struct LatentValues {
+  std::vector<int64_t> shape;
+  std::vector<double> values;
+};
+
+struct Decoded {
+  int32_t height = 0;
+  int32_t width = 0;
+  double seconds = 0;
+};
+
+// Takes whole rows of 8-bit RGB, top to bottom without a gap; `first` is the index of the first of them. After an
+// error the image is of no more use: return that error from Decode.
+using RowSink = absl::FunctionRef<absl::Status(int32_t first, absl::Span<const uint8_t> rgb)>;
+
+// Does what the commands say, as one rank of a group that is given the same commands. Called from one thread, one
+// command at a time, in the order of the log. Messages of the errors returned are shown to users. May throw: the
+// control channel turns exceptions into errors (std::bad_alloc into RESOURCE_EXHAUSTED).
+class CommandHandler {
+ public:
+  virtual ~CommandHandler() = default;
+
+  // Reads configuration and headers of the weight files in folder `model`; needs no earlier Load.
+  virtual absl::StatusOr<ModelDescription> Describe(const std::string& model) = 0;
+
+  // At most one model is held; an earlier one, its jobs included, is dropped first. RESOURCE_EXHAUSTED, and no other
+  // error, says that the device or its memory is not available.
+  virtual absl::StatusOr<Loaded> Load(const LoadParameters& parameters) = 0;
+
+  // `job` is new and not 0. After an error the job does not exist.
+  virtual absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) = 0;
+
+  // One timestep for each of these distinct jobs; NOT_FOUND for a job that was never started or has ended,
+  // FAILED_PRECONDITION for one that has no steps left.
+  virtual absl::StatusOr<Stepped> Step(absl::Span<const uint64_t> jobs) = 0;
+
+  // The image as it stands (before the last step: a preview). The job stays as it is. Rank 0 alone passes rows.
+  virtual absl::StatusOr<Decoded> Decode(uint64_t job, RowSink rows) = 0;
+
+  // The latents as they are, on rank 0; the others may return no values.
+  virtual absl::StatusOr<LatentValues> Latents(uint64_t job) = 0;
+
+  // What the model predicts at the job's next step, guidance included, from these latents in place of the job's own,
+  // which stay as they are. Computed in one batch with the jobs `beside` it, at their latents. INVALID_ARGUMENT unless
+  // shapes agree.
+  virtual absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
+                                               absl::Span<const uint64_t> beside) = 0;
+
+  // Frees a job; an unknown one is no error.
+  virtual absl::Status EndJob(uint64_t job) = 0;
+};
+
+}  // namespace tessera

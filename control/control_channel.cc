@@ -1,0 +1,469 @@
+#include "control/control_channel.h"
+
+#include <grpc/support/log.h>
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "control/control_channel_wire.h"
+#include "control/socket_folder.h"
+#include "tessera/internal/control.grpc.pb.h"
+
+namespace tessera {
+namespace {
+
+using Stream = grpc::ServerReaderWriter<internal::Reply, internal::Command>;
+
+constexpr size_t kQueueLength = 64;
+constexpr size_t kMaxRowBytes = size_t{1} << 20;   // of one Rows message
+constexpr int kMaxCommandBytes = 160 << 20;        // of one encoded command: latents are the largest
+constexpr size_t kMaxPartBytes = size_t{1} << 20;  // of one TensorPart message
+
+absl::Status StatusOfException(const std::exception& error) {
+  const absl::string_view what = error.what();
+  // LibTorch's allocators report exhaustion as ordinary exceptions, and put a stack trace after the first line.
+  const std::string first_line(what.substr(0, what.find('\n')));
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr || absl::StrContains(what, "out of memory") ||
+      absl::StrContains(what, "can't allocate memory") || absl::StrContains(what, "not enough memory")) {
+    return absl::ResourceExhaustedError(absl::StrCat("out of memory: ", first_line));
+  }
+  return absl::InternalError(first_line);
+}
+
+// A connected controller. The thread that reads the stream pushes, the thread that executes pops and writes.
+class Controller {
+ public:
+  // `drops`: what was read but not yet begun when the stream ends is not carried out.
+  Controller(Stream* stream, bool drops) : stream_(stream), drops_(drops) {}
+
+  // Reading thread. Waits for room; false when the executing thread wants no more.
+  bool Push(internal::Command command) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return released_ || queue_.size() < kQueueLength; });
+    if (released_) return false;
+    queue_.push_back(std::move(command));
+    changed_.notify_all();
+    return true;
+  }
+
+  // Reading thread: no more will come. True if a command is being executed.
+  bool EndStream() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+    return busy_;
+  }
+
+  // Reading thread. False when the executing thread needs longer than `patience`.
+  bool WaitUntilReleased(absl::Duration patience) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_for(lock, absl::ToChronoMilliseconds(patience), [this] { return released_; });
+  }
+
+  // Reading thread: the stream belongs to the executing thread until this returns its verdict.
+  grpc::Status WaitUntilReleased() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return released_; });
+    return verdict_;
+  }
+
+  // Executing thread. Empty at the end of the stream.
+  std::optional<internal::Command> Pop() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    busy_ = false;
+    changed_.wait(lock, [this] { return ended_ || !queue_.empty(); });
+    if (ended_ && (drops_ || queue_.empty())) return std::nullopt;
+    busy_ = true;
+    internal::Command command = std::move(queue_.front());
+    queue_.pop_front();
+    changed_.notify_all();
+    return command;
+  }
+
+  bool Write(const internal::Reply& reply) { return stream_->Write(reply); }
+
+  // Executing thread: does not touch this object or the stream afterwards.
+  void Release(grpc::Status verdict) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    busy_ = false;
+    verdict_ = std::move(verdict);
+    released_ = true;
+    changed_.notify_all();  // under the lock: the reading thread may destroy this object right after
+  }
+
+ private:
+  Stream* const stream_;
+  const bool drops_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  std::deque<internal::Command> queue_;
+  bool ended_ = false;
+  bool busy_ = false;
+  bool released_ = false;
+  grpc::Status verdict_;
+};
+
+class WorkerService final : public internal::Worker::Service {
+ public:
+  WorkerService(const SocketFolder& folder, absl::Duration linger)
+      : folder_(folder), linger_(linger), ends_with_stream_(linger <= absl::ZeroDuration()) {}
+
+  grpc::Status Drive(grpc::ServerContext*, Stream* stream) override {
+    Controller controller(stream, ends_with_stream_);
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      // What one that has gone left behind is finished soon.
+      changed_.wait(lock, [this] { return controller_ == nullptr || !leaving_ || closed_; });
+      if (controller_ != nullptr || closed_) {
+        return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "this worker has a controller");
+      }
+      controller_ = &controller;
+      leaving_ = false;
+      changed_.notify_all();
+    }
+    if (ends_with_stream_) folder_.Remove();
+    internal::Command command;
+    for (uint64_t expected = 1; stream->Read(&command); ++expected) {
+      // Nothing counts after a wrong number, of which the executing thread tells when its turn comes.
+      const bool last = command.has_shutdown() || command.sequence() != expected;
+      if (!controller.Push(std::move(command)) || last) return controller.WaitUntilReleased();
+    }
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      leaving_ = true;
+    }
+    const bool busy = controller.EndStream();
+    // Within a command it may wait for another rank, which never comes.
+    if (ends_with_stream_ ? busy : !controller.WaitUntilReleased(linger_)) {
+      folder_.Remove();
+      _exit(0);
+    }
+    return controller.WaitUntilReleased();
+  }
+
+  // Executing thread. Null when none came in time.
+  Controller* WaitForController(absl::Duration patience) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait_for(lock, absl::ToChronoMilliseconds(patience), [this] { return controller_ != nullptr; });
+    if (controller_ == nullptr) closed_ = true;
+    return controller_;
+  }
+
+  // Executing thread: `controller` is invalid afterwards. `last`: no other one is taken.
+  void Release(Controller* controller, grpc::Status verdict, bool last) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    controller->Release(std::move(verdict));
+    controller_ = nullptr;
+    closed_ = closed_ || last;
+    changed_.notify_all();
+  }
+
+ private:
+  const SocketFolder& folder_;
+  const absl::Duration linger_;
+  const bool ends_with_stream_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  Controller* controller_ = nullptr;
+  bool leaving_ = false;  // the stream of that one has ended
+  bool closed_ = false;
+};
+
+// Of all controllers so far.
+struct Progress {
+  uint64_t commands = 0;
+  uint64_t failures = 0;
+};
+
+// Executes one controller's log. Keeps which jobs exist, so that a handler sees only commands that make sense.
+class LogExecutor {
+ public:
+  LogExecutor(CommandHandler& handler, Controller& controller, const ChannelOptions& options, Progress& progress)
+      : handler_(handler),
+        controller_(controller),
+        sends_results_(options.sends_results),
+        finishes_(options.linger > absl::ZeroDuration()),
+        progress_(progress) {}
+
+  // The jobs of a controller that has gone go with it.
+  ~LogExecutor() {
+    for (const auto& [job, size] : jobs_) {
+      Guarded([&, id = job] { return handler_.EndJob(id); }).IgnoreError();
+    }
+  }
+
+  struct Outcome {
+    bool shutdown = false;
+    grpc::Status verdict;
+  };
+
+  Outcome Run() {
+    for (uint64_t expected = 1;; ++expected) {
+      std::optional<internal::Command> command = controller_.Pop();
+      if (!command.has_value()) return {};
+      sequence_ = command->sequence();
+      if (sequence_ != expected) {
+        const std::string message = absl::StrCat("command ", sequence_, " came where ", expected, " was due");
+        Fail(absl::InvalidArgumentError(message));
+        return {.verdict = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, message)};
+      }
+      if (command->has_shutdown()) {
+        Send([](internal::Reply& reply) { reply.mutable_ended(); });
+        return {.shutdown = true};
+      }
+      if (command->has_resume()) {
+        Send([this](internal::Reply& reply) {
+          reply.mutable_resumed()->set_commands(progress_.commands);
+          reply.mutable_resumed()->set_failures(progress_.failures);
+        });
+        continue;
+      }
+      const absl::Status status = Guarded([&] { return Execute(*command); });
+      ++progress_.commands;
+      if (status.ok()) continue;
+      ++progress_.failures;
+      Fail(status);
+    }
+  }
+
+ private:
+  struct Size {
+    int32_t height = 0;
+    int32_t width = 0;
+  };
+
+  template <typename Call>
+  static absl::Status Guarded(Call call) {
+    try {
+      return call();
+    } catch (const std::exception& error) {
+      return StatusOfException(error);
+    }
+  }
+
+  // False when the controller has gone and the command need not be finished.
+  template <typename Fill>
+  bool Send(Fill fill) {
+    internal::Reply reply;
+    reply.set_sequence(sequence_);
+    fill(reply);
+    return controller_.Write(reply) || finishes_;
+  }
+
+  void Fail(const absl::Status& status) {
+    Send([&](internal::Reply& reply) { ToWire(status, reply.mutable_error()); });
+  }
+
+  absl::Status Execute(const internal::Command& command) {
+    switch (command.kind_case()) {
+      case internal::Command::kDescribe:
+        return Describe(command.describe());
+      case internal::Command::kLoad:
+        return Load(command.load());
+      case internal::Command::kStartJob:
+        return StartJob(command.start_job());
+      case internal::Command::kStep:
+        return Step(command.step());
+      case internal::Command::kDecode:
+        return Decode(command.decode().job());
+      case internal::Command::kEndJob:
+        return EndJob(command.end_job().job());
+      case internal::Command::kLatents:
+        return Latents(command.latents().job());
+      case internal::Command::kPredict:
+        return Predict(command.predict());
+      case internal::Command::kResume:
+      case internal::Command::kShutdown:
+      case internal::Command::KIND_NOT_SET:
+        break;
+    }
+    return absl::InvalidArgumentError("the command is of no known kind");
+  }
+
+  absl::Status Describe(const internal::Describe& command) {
+    absl::StatusOr<std::string> model = FromWire(command);
+    if (!model.ok()) return model.status();
+    absl::StatusOr<ModelDescription> description = handler_.Describe(*model);
+    if (!description.ok()) return description.status();
+    Send([&](internal::Reply& reply) { ToWire(*description, reply.mutable_description()); });
+    return absl::OkStatus();
+  }
+
+  absl::Status Load(const internal::Load& command) {
+    absl::StatusOr<LoadParameters> parameters = FromWire(command);
+    if (!parameters.ok()) return parameters.status();
+    jobs_.clear();
+    absl::StatusOr<Loaded> loaded = handler_.Load(*parameters);
+    if (!loaded.ok()) return loaded.status();
+    Send([&](internal::Reply& reply) { ToWire(*loaded, reply.mutable_loaded()); });
+    return absl::OkStatus();
+  }
+
+  absl::Status StartJob(const internal::StartJob& command) {
+    const uint64_t job = command.job();
+    if (job == 0) return absl::InvalidArgumentError("job 0 is not a legal number");
+    if (jobs_.count(job) != 0) return absl::AlreadyExistsError(absl::StrCat("job ", job, " has been started already"));
+    absl::StatusOr<JobParameters> parameters = FromWire(command.parameters());
+    if (!parameters.ok()) return parameters.status();
+    absl::StatusOr<JobStarted> started = handler_.StartJob(job, *parameters);
+    if (!started.ok()) return started.status();
+    if (started->height < 1 || started->width < 1) return absl::InternalError("the job was started without a size");
+    jobs_[job] = {.height = started->height, .width = started->width};
+    Send([&](internal::Reply& reply) { ToWire(*started, reply.mutable_started()); });
+    return absl::OkStatus();
+  }
+
+  absl::Status Step(const internal::Step& command) {
+    absl::StatusOr<std::vector<uint64_t>> jobs = FromWire(command);
+    if (!jobs.ok()) return jobs.status();
+    for (uint64_t job : *jobs) {
+      if (jobs_.count(job) == 0) return absl::NotFoundError(absl::StrCat("there is no job ", job));
+    }
+    absl::StatusOr<Stepped> stepped = handler_.Step(*jobs);
+    if (!stepped.ok()) return stepped.status();
+    Send([&](internal::Reply& reply) { ToWire(*stepped, reply.mutable_stepped()); });
+    return absl::OkStatus();
+  }
+
+  absl::Status Decode(uint64_t job) {
+    const auto found = jobs_.find(job);
+    if (found == jobs_.end()) return absl::NotFoundError(absl::StrCat("there is no job ", job));
+    const size_t row_bytes = static_cast<size_t>(found->second.width) * 3;
+    int32_t next = 0;
+    absl::StatusOr<Decoded> decoded = handler_.Decode(job, [&](int32_t first, absl::Span<const uint8_t> rgb) {
+      if (first != next || rgb.size() % row_bytes != 0 ||
+          rgb.size() / row_bytes > static_cast<size_t>(found->second.height - next)) {
+        return absl::InternalError("the decoder's rows do not follow each other");
+      }
+      const size_t chunk = std::max(kMaxRowBytes / row_bytes, size_t{1}) * row_bytes;
+      for (size_t at = 0; at < rgb.size(); at += chunk) {
+        const absl::Span<const uint8_t> part = rgb.subspan(at, chunk);
+        const bool sent = Send([&](internal::Reply& reply) {
+          reply.mutable_rows()->set_first(next);
+          reply.mutable_rows()->set_rgb(part.data(), part.size());
+        });
+        if (!sent) return absl::CancelledError("the controller has gone");
+        next += static_cast<int32_t>(part.size() / row_bytes);
+      }
+      return absl::OkStatus();
+    });
+    if (!decoded.ok()) return decoded.status();
+    if (next != (sends_results_ ? found->second.height : 0) || decoded->height != found->second.height ||
+        decoded->width != found->second.width) {
+      return absl::InternalError("the decoded image is not of the size that the job was started with");
+    }
+    Send([&](internal::Reply& reply) { ToWire(*decoded, reply.mutable_decoded()); });
+    return absl::OkStatus();
+  }
+
+  absl::Status Latents(uint64_t job) {
+    if (jobs_.count(job) == 0) return absl::NotFoundError(absl::StrCat("there is no job ", job));
+    return SendValues(handler_.Latents(job));
+  }
+
+  absl::Status Predict(const internal::Predict& command) {
+    const absl::StatusOr<std::vector<uint64_t>> batch = BatchOf(command);
+    if (!batch.ok()) return batch.status();
+    for (const uint64_t job : *batch) {
+      if (jobs_.count(job) == 0) return absl::NotFoundError(absl::StrCat("there is no job ", job));
+    }
+    absl::StatusOr<LatentValues> latents = FromWire(command);
+    if (!latents.ok()) return latents.status();
+    return SendValues(handler_.Predict(batch->front(), *latents, absl::MakeConstSpan(*batch).subspan(1)));
+  }
+
+  absl::Status SendValues(const absl::StatusOr<LatentValues>& latents) {
+    if (!latents.ok()) return latents.status();
+    if (sends_results_) {
+      const absl::string_view bytes(reinterpret_cast<const char*>(latents->values.data()),
+                                    latents->values.size() * sizeof(double));
+      for (size_t at = 0; at < bytes.size(); at += kMaxPartBytes) {
+        const absl::string_view part = bytes.substr(at, kMaxPartBytes);
+        const bool sent =
+            Send([&](internal::Reply& reply) { reply.mutable_part()->set_values(part.data(), part.size()); });
+        if (!sent) return absl::CancelledError("the controller has gone");
+      }
+    }
+    Send([&](internal::Reply& reply) {
+      reply.mutable_tensor()->mutable_shape()->Assign(latents->shape.begin(), latents->shape.end());
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status EndJob(uint64_t job) {
+    jobs_.erase(job);
+    if (absl::Status status = handler_.EndJob(job); !status.ok()) return status;
+    Send([](internal::Reply& reply) { reply.mutable_ended(); });
+    return absl::OkStatus();
+  }
+
+  CommandHandler& handler_;
+  Controller& controller_;
+  const bool sends_results_;
+  const bool finishes_;  // commands whose answer nobody waits for
+  Progress& progress_;
+  uint64_t sequence_ = 0;
+  std::map<uint64_t, Size> jobs_;
+};
+
+}  // namespace
+
+absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& options) {
+  // gRPC's own messages would mix with ours.
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+  absl::StatusOr<std::unique_ptr<SocketFolder>> folder = SocketFolder::Create(options.socket_path);
+  if (!folder.ok()) return folder.status();
+  TerminationThread termination(**folder);
+
+  const bool lingers = options.linger > absl::ZeroDuration();
+  if (lingers) signal(SIGPIPE, SIG_IGN);  // the reader of its output ends with the controller
+  WorkerService service(**folder, options.linger);
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("unix:" + options.socket_path, grpc::InsecureServerCredentials());
+  builder.SetMaxReceiveMessageSize(kMaxCommandBytes);
+  builder.RegisterService(&service);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) return absl::UnavailableError("cannot listen on the control channel's socket");
+
+  absl::Status status;
+  Progress progress;
+  absl::Duration patience = options.first_controller;
+  for (bool first = true;; first = false) {
+    Controller* controller = service.WaitForController(patience);
+    if (controller == nullptr) {
+      if (first) status = absl::DeadlineExceededError("no controller has connected");
+      break;
+    }
+    if (lingers) prctl(PR_SET_PDEATHSIG, 0);
+    LogExecutor::Outcome outcome = LogExecutor(handler, *controller, options, progress).Run();
+    const bool last = outcome.shutdown || !lingers;
+    service.Release(controller, outcome.verdict, last);
+    if (last) break;
+    patience = options.linger;
+  }
+  server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  return status;
+}
+
+}  // namespace tessera

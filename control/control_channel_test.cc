@@ -1,0 +1,435 @@
+#include "control/control_channel.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "tessera/internal/control.grpc.pb.h"
+#include "tests/support/test_folder.h"
+
+namespace tessera {
+namespace {
+
+using internal::Command;
+using internal::Reply;
+using ::testing::HasSubstr;
+
+// Answers everything, and writes down what it was asked.
+class RecordingHandler : public CommandHandler {
+ public:
+  absl::StatusOr<ModelDescription> Describe(const std::string& model) override {
+    Record("describe " + model);
+    if (model == "throws") throw std::runtime_error("bad\nsecond line");
+    if (model == "exhausted") throw std::bad_alloc();
+    if (model == "latin") return absl::InvalidArgumentError("tensor 'caf\xE9'");
+    return ModelDescription{.family = "caf\xE9", .size_multiple = 8};
+  }
+  absl::StatusOr<Loaded> Load(const LoadParameters& parameters) override {
+    Record("load " + parameters.model);
+    load_ = parameters;
+    return Loaded{};
+  }
+  absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override {
+    Record(absl::StrCat("start ", job));
+    job_ = parameters;
+    return JobStarted{.height = parameters.height, .width = parameters.width};
+  }
+  absl::StatusOr<Stepped> Step(absl::Span<const uint64_t> jobs) override {
+    Record(absl::StrCat("step ", jobs[0]));
+    return Stepped{.completed = 1};
+  }
+  absl::StatusOr<Decoded> Decode(uint64_t job, RowSink rows) override {
+    Record(absl::StrCat("decode ", job));
+    const std::vector<uint8_t> image(size_t{1000} * 700 * 3, 1);
+    if (absl::Status status = rows(0, image); !status.ok()) return status;
+    return Decoded{.height = 700, .width = 1000};
+  }
+  absl::StatusOr<LatentValues> Latents(uint64_t job) override {
+    Record(absl::StrCat("latents ", job));
+    return LatentValues{.shape = {1, 2, 2}, .values = {0.5, -1, 1e300, 4}};
+  }
+  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
+                                       absl::Span<const uint64_t> beside) override {
+    Record(absl::StrCat("predict ", job, " from ", absl::StrJoin(latents.values, " "), " beside ",
+                        absl::StrJoin(beside, " ")));
+    return latents;
+  }
+  absl::Status EndJob(uint64_t job) override {
+    Record(absl::StrCat("end ", job));
+    return absl::OkStatus();
+  }
+
+  std::vector<std::string> calls() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return calls_;
+  }
+
+  // What the last command said; read after it has been answered.
+  const LoadParameters& load() const { return load_; }
+  const JobParameters& job() const { return job_; }
+
+ private:
+  void Record(std::string call) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    calls_.push_back(std::move(call));
+  }
+
+  std::mutex mutex_;
+  std::vector<std::string> calls_;
+  LoadParameters load_;
+  JobParameters job_;
+};
+
+class Session;
+
+// A channel in a thread, with a folder of its own. It outlives its controllers, so that the test's process does too.
+class ControlChannelTest : public ::testing::Test {
+ protected:
+  ControlChannelTest() { Serve(absl::Seconds(60)); }
+
+  ~ControlChannelTest() override {
+    if (thread_.joinable()) Stop();
+    EXPECT_TRUE(std::filesystem::is_empty(parent_.path())) << "something was left behind";
+  }
+
+  void Serve(absl::Duration patience) {
+    thread_ = std::thread([this, patience] {
+      result_ = ServeControlChannel(
+          handler_, {.socket_path = socket_path(), .linger = absl::Seconds(60), .first_controller = patience});
+    });
+  }
+
+  absl::Status Join() {
+    thread_.join();
+    return result_;
+  }
+
+  void Stop();
+  std::string socket_path() const { return parent_ / "folder/socket"; }
+
+  RecordingHandler handler_;
+
+ private:
+  TestFolder parent_;
+  absl::Status result_;
+  std::thread thread_;
+};
+
+// A controller without manners.
+class Session {
+ public:
+  explicit Session(const std::string& socket_path) {
+    grpc::ChannelArguments arguments;
+    // Channels to one address share their connection unless they are told not to.
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);  // the server may not listen yet
+    channel_ = grpc::CreateCustomChannel("unix:" + socket_path, grpc::InsecureChannelCredentials(), arguments);
+    context_.set_wait_for_ready(true);
+    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    stream_ = internal::Worker::NewStub(channel_)->Drive(&context_);
+  }
+
+  ~Session() {
+    if (stream_ == nullptr) return;
+    context_.TryCancel();
+    stream_->Finish();
+  }
+
+  void Send(uint64_t sequence, Command command) {
+    command.set_sequence(sequence);
+    stream_->Write(command);
+  }
+
+  Reply Receive() {
+    Reply reply;
+    EXPECT_TRUE(stream_->Read(&reply));
+    return reply;
+  }
+
+  Reply Ask(Command command) {
+    Send(++sequence_, std::move(command));
+    return Receive();
+  }
+
+  grpc::Status Finish() {
+    Reply reply;
+    while (stream_->Read(&reply)) {
+    }
+    grpc::Status status = stream_->Finish();
+    stream_ = nullptr;
+    return status;
+  }
+
+ private:
+  std::shared_ptr<grpc::Channel> channel_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<Command, Reply>> stream_;
+  uint64_t sequence_ = 0;
+};
+
+Command DescribeCommand(const std::string& model) {
+  Command command;
+  command.mutable_describe()->set_model(model);
+  return command;
+}
+
+Command StartCommand(uint64_t job) {
+  Command command;
+  command.mutable_start_job()->set_job(job);
+  internal::JobParameters* parameters = command.mutable_start_job()->mutable_parameters();
+  parameters->set_height(700);
+  parameters->set_width(1000);
+  parameters->set_steps(2);
+  return command;
+}
+
+Command StepCommand(const std::vector<uint64_t>& jobs) {
+  Command command;
+  command.mutable_step()->mutable_jobs()->Assign(jobs.begin(), jobs.end());
+  return command;
+}
+
+Command ShutdownCommand() {
+  Command command;
+  command.mutable_shutdown();
+  return command;
+}
+
+absl::StatusCode CodeOf(const Reply& reply) {
+  return reply.has_error() ? static_cast<absl::StatusCode>(reply.error().code()) : absl::StatusCode::kOk;
+}
+
+// A new controller is refused until the jobs of the one before it have ended.
+void ControlChannelTest::Stop() {
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  bool taken = false;
+  while (!taken && absl::Now() < deadline) {
+    Session session(socket_path());
+    session.Send(1, ShutdownCommand());
+    taken = session.Finish().ok();
+  }
+  EXPECT_TRUE(taken);
+  EXPECT_TRUE(Join().ok());
+}
+
+TEST_F(ControlChannelTest, AnswersInTheOrderOfTheLogUnderTheNumbersOfTheLog) {
+  Session session(socket_path());
+  session.Send(1, StartCommand(5));
+  session.Send(2, StepCommand({5}));
+  session.Send(3, StepCommand({5}));
+  EXPECT_TRUE(session.Receive().has_started());
+  EXPECT_EQ(session.Receive().sequence(), 2u);
+  EXPECT_EQ(session.Receive().sequence(), 3u);
+}
+
+TEST_F(ControlChannelTest, EndsTheStreamOfAControllerThatSkipsANumber) {
+  Session session(socket_path());
+  session.Send(2, StartCommand(5));
+  const Reply reply = session.Receive();
+  EXPECT_EQ(CodeOf(reply), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(reply.error().message(), HasSubstr("command 2 came where 1 was due"));
+  EXPECT_EQ(session.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(handler_.calls().empty());
+}
+
+TEST_F(ControlChannelTest, RefusesACommandOfNoKindAndGoesOn) {
+  Session session(socket_path());
+  EXPECT_EQ(CodeOf(session.Ask({})), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(session.Ask(DescribeCommand("m")).has_description());
+}
+
+TEST_F(ControlChannelTest, RefusesASecondControllerWhileThereIsOne) {
+  Session session(socket_path());
+  session.Ask(DescribeCommand("m"));
+  EXPECT_EQ(Session(socket_path()).Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(ControlChannelTest, EndsTheJobsOfAControllerThatGoesAndTakesAnother) {
+  Session(socket_path()).Ask(StartCommand(5));
+  Stop();
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "end 5"));
+}
+
+TEST_F(ControlChannelTest, ReportsAnExceptionWithoutWhatFollowsItsFirstLine) {
+  const Reply reply = Session(socket_path()).Ask(DescribeCommand("throws"));
+  EXPECT_EQ(CodeOf(reply), absl::StatusCode::kInternal);
+  EXPECT_EQ(reply.error().message(), "bad");
+}
+
+TEST_F(ControlChannelTest, ReportsExhaustedMemoryAsSuch) {
+  const Reply reply = Session(socket_path()).Ask(DescribeCommand("exhausted"));
+  EXPECT_EQ(CodeOf(reply), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(reply.error().message(), HasSubstr("out of memory"));
+}
+
+TEST_F(ControlChannelTest, DeliversTextThatIsNotUtf8InReadableForm) {
+  Session session(socket_path());
+  EXPECT_EQ(session.Ask(DescribeCommand("latin")).error().message(), "tensor 'caf?'");
+  EXPECT_EQ(session.Ask(DescribeCommand("m")).description().family(), "caf?");
+}
+
+TEST_F(ControlChannelTest, TakesAModelsPathThatIsNotUtf8) {
+  EXPECT_TRUE(Session(socket_path()).Ask(DescribeCommand("caf\xE9")).has_description());
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("describe caf\xE9"));
+}
+
+TEST_F(ControlChannelTest, RefusesParametersOutOfRangeBeforeTheHandlerSeesThem) {
+  Session session(socket_path());
+  using Change = void (*)(internal::JobParameters&);
+  for (const Change change : std::initializer_list<Change>{
+           [](internal::JobParameters& p) { p.set_height(0); },
+           [](internal::JobParameters& p) { p.set_width(-8); },
+           [](internal::JobParameters& p) { p.set_width(1 << 30); },
+           [](internal::JobParameters& p) { p.set_steps(0); },
+           [](internal::JobParameters& p) { p.set_guidance_scale(std::nan("")); },
+           [](internal::JobParameters& p) { p.set_max_sequence_length(-1); },
+           [](internal::JobParameters& p) { p.set_prompt(std::string(1, '\0')); },
+           [](internal::JobParameters& p) { p.set_negative_prompt(std::string(300000, 'a')); },
+           [](internal::JobParameters& p) { p.mutable_options()->set_prompt_2(std::string(1, '\0')); },
+           [](internal::JobParameters& p) { p.mutable_options()->set_negative_prompt_3(std::string(300000, 'a')); },
+           [](internal::JobParameters& p) { p.mutable_options()->set_true_cfg_scale(std::nan("")); },
+           [](internal::JobParameters& p) { p.mutable_options()->set_true_cfg_scale(-1); },
+           [](internal::JobParameters& p) { p.mutable_options()->set_guidance_rescale(1.5); },
+           [](internal::JobParameters& p) { p.mutable_options()->set_clip_skip(-1); },
+           [](internal::JobParameters& p) { p.mutable_options()->set_clip_skip(1 << 30); },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_skip_layers()->add_layers(-1); },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_skip_layers()->add_layers(1024); },
+           [](internal::JobParameters& p) {
+             p.mutable_options()->mutable_skip_layers()->add_layers(3);
+             p.mutable_options()->mutable_skip_layers()->add_layers(3);
+           },
+           [](internal::JobParameters& p) {
+             p.mutable_options()->mutable_skip_layers()->mutable_layers()->Resize(1025, 0);
+           },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_skip_layers()->set_scale(INFINITY); },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_skip_layers()->set_stop(1.5); },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_skip_layers()->set_start(0.5); },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_original_size()->set_height(-1); },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_original_size()->set_width(1 << 17); },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_original_size()->set_crop_top(-1); },
+           [](internal::JobParameters& p) { p.mutable_options()->mutable_original_size()->set_crop_left(1 << 17); },
+       }) {
+    Command command = StartCommand(1);
+    change(*command.mutable_start_job()->mutable_parameters());
+    EXPECT_EQ(CodeOf(session.Ask(std::move(command))), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(CodeOf(session.Ask(StartCommand(0))), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(handler_.calls().empty());
+}
+
+TEST_F(ControlChannelTest, TellsAnEmptyNegativePromptFromNone) {
+  Session session(socket_path());
+  session.Ask(StartCommand(1));
+  EXPECT_EQ(handler_.job().negative_prompt, std::nullopt);
+  Command command = StartCommand(2);
+  command.mutable_start_job()->mutable_parameters()->set_negative_prompt("");
+  session.Ask(std::move(command));
+  EXPECT_EQ(handler_.job().negative_prompt, "");
+}
+
+TEST_F(ControlChannelTest, TakesTheDefaultsOfOptionsThatDoNotCome) {
+  Session session(socket_path());
+  EXPECT_TRUE(session.Ask(StartCommand(1)).has_started());
+  EXPECT_EQ(handler_.job().options, PromptOptions());
+}
+
+Command LoadCommand() {
+  Command command;
+  command.mutable_load()->set_model("m");
+  return command;
+}
+
+TEST_F(ControlChannelTest, RefusesAPlacementThatDoesNotExistAndACacheWithoutBound) {
+  Session session(socket_path());
+  using Change = void (*)(internal::Load&);
+  for (const Change change : std::initializer_list<Change>{
+           [](internal::Load& load) { load.set_text_encoders(static_cast<internal::Placement>(3)); },
+           [](internal::Load& load) { load.set_text_encoders(static_cast<internal::Placement>(-1)); },
+           [](internal::Load& load) { load.set_autoencoder(static_cast<internal::Placement>(1 << 20)); },
+           [](internal::Load& load) { load.set_prompt_cache_bytes((uint64_t{1} << 40) + 1); },
+       }) {
+    Command command = LoadCommand();
+    change(*command.mutable_load());
+    EXPECT_EQ(CodeOf(session.Ask(std::move(command))), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_TRUE(handler_.calls().empty());
+}
+
+TEST_F(ControlChannelTest, TakesEveryPlacement) {
+  Session session(socket_path());
+  for (const auto& [sent, taken] : {std::pair{internal::PLACEMENT_RANK0, ComponentPlacement::kRank0},
+                                    {internal::PLACEMENT_CPU, ComponentPlacement::kCpu},
+                                    {internal::PLACEMENT_UNLOADED, ComponentPlacement::kUnloaded}}) {
+    Command command = LoadCommand();
+    command.mutable_load()->set_autoencoder(sent);
+    EXPECT_TRUE(session.Ask(std::move(command)).has_loaded());
+    EXPECT_EQ(handler_.load().autoencoder, taken);
+    EXPECT_EQ(handler_.load().text_encoders, ComponentPlacement::kRank0);
+  }
+}
+
+TEST_F(ControlChannelTest, RefusesStepsOfJobsThatAreUnknownRepeatedOrNone) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  EXPECT_EQ(CodeOf(session.Ask(StartCommand(5))), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(CodeOf(session.Ask(StepCommand({6}))), absl::StatusCode::kNotFound);
+  EXPECT_EQ(CodeOf(session.Ask(StepCommand({5, 5}))), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(session.Ask(StepCommand({}))), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5"));
+}
+
+TEST_F(ControlChannelTest, SendsAnImageInWholeRowsOfAtMostAMebibyte) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  Command command;
+  command.mutable_decode()->set_job(5);
+  Reply reply = session.Ask(std::move(command));
+  int32_t rows = 0;
+  for (; reply.has_rows(); reply = session.Receive()) {
+    EXPECT_EQ(reply.rows().first(), rows);
+    EXPECT_LE(reply.rows().rgb().size(), size_t{1} << 20);
+    EXPECT_EQ(reply.rows().rgb().size() % 3000, 0u);
+    rows += static_cast<int32_t>(reply.rows().rgb().size() / 3000);
+  }
+  EXPECT_EQ(rows, 700);
+  EXPECT_TRUE(reply.has_decoded());
+}
+
+TEST_F(ControlChannelTest, KeepsTheSocketInAFolderThatOnlyItsOwnerCanEnter) {
+  Session session(socket_path());
+  session.Ask(DescribeCommand("m"));
+  struct stat about;
+  ASSERT_EQ(stat(socket_path().substr(0, socket_path().rfind('/')).c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0700u);
+}
+
+TEST_F(ControlChannelTest, GivesUpWhenNoControllerComes) {
+  Stop();
+  Serve(absl::Milliseconds(20));
+  EXPECT_EQ(Join().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(ControlChannelTest, RefusesAFolderThatExists) {
+  Session session(socket_path());
+  session.Ask(DescribeCommand("m"));
+  EXPECT_EQ(ServeControlChannel(handler_, {.socket_path = socket_path()}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(session.Ask(DescribeCommand("m")).has_description());
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,16 @@
+// A picture as pixels.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace tessera {
+
+// rgb holds height rows of width pixels of three bytes, without gaps.
+struct Image {
+  int width = 0;
+  int height = 0;
+  std::vector<uint8_t> rgb;
+};
+
+}  // namespace tessera

@@ -1,0 +1,66 @@
+#include "control/socket_folder.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+
+absl::StatusOr<std::unique_ptr<SocketFolder>> SocketFolder::Create(const std::string& socket_path) {
+  const size_t slash = socket_path.rfind('/');
+  if (slash == std::string::npos || slash == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("socket '", socket_path, "' is not in a folder of its own"));
+  }
+  if (socket_path.size() >= sizeof(sockaddr_un::sun_path)) {
+    return absl::InvalidArgumentError(absl::StrCat("the socket's path has ", socket_path.size(), " bytes, at most ",
+                                                   sizeof(sockaddr_un::sun_path) - 1, " are possible"));
+  }
+  const std::string folder = socket_path.substr(0, slash);
+  if (mkdir(folder.c_str(), 0700) != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot make the socket's folder: ", std::strerror(errno)));
+  }
+  return std::unique_ptr<SocketFolder>(new SocketFolder(socket_path, folder));
+}
+
+void SocketFolder::Remove() const {
+  unlink(socket_path_.c_str());
+  rmdir(folder_.c_str());
+}
+
+TerminationThread::TerminationThread(const SocketFolder& folder) : stop_(eventfd(0, EFD_CLOEXEC)) {
+  sigemptyset(&signals_);
+  sigaddset(&signals_, SIGTERM);
+  sigaddset(&signals_, SIGHUP);  // from the kernel, to a stopped process whose parent has ended
+  sigaddset(&signals_, SIGHUP);  // the kernel's to a stopped process whose parent has died
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+  termination_ = signalfd(-1, &signals_, SFD_CLOEXEC);
+  thread_ = std::thread([this, &folder] { Run(folder); });
+}
+
+TerminationThread::~TerminationThread() {
+  eventfd_write(stop_, 1);
+  thread_.join();
+  close(termination_);
+  close(stop_);
+}
+
+void TerminationThread::Run(const SocketFolder& folder) {
+  pollfd events[] = {{stop_, POLLIN, 0}, {termination_, POLLIN, 0}};
+  while (poll(events, 2, -1) < 0 && errno == EINTR) {
+  }
+  if (events[1].revents == 0) return;
+  folder.Remove();
+  signal(SIGTERM, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
+  raise(SIGTERM);
+}
+
+}  // namespace tessera

@@ -1,0 +1,295 @@
+#include "control/worker_client.h"
+
+#include <grpc/support/log.h>
+#include <grpcpp/create_channel_posix.h>
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "control/worker_client_wire.h"
+#include "tessera/internal/control.grpc.pb.h"
+
+namespace tessera {
+namespace {
+
+using internal::Command;
+using internal::Reply;
+
+constexpr int kMaxReplyBytes = 4 << 20;
+constexpr size_t kMaxRepliesUnread = 4096;
+constexpr size_t kMaxLatentBytes = size_t{1} << 27;
+
+std::shared_ptr<grpc::Channel> ChannelOn(int socket) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxReplyBytes);
+  return grpc::CreateCustomInsecureChannelFromFd("worker", socket, arguments);
+}
+
+}  // namespace
+
+// The stream, and a thread that reads it into the replies of each command.
+class WorkerClient::Connection {
+ public:
+  explicit Connection(Options options)
+      : sends_results(options.sends_results),
+        patience_(options.patience),
+        ending_(std::move(options.ending)),
+        stub_(internal::Worker::NewStub(ChannelOn(options.socket))),
+        stream_(stub_->Drive(&context_)),
+        reader_([this] { Read(); }) {}
+
+  ~Connection() {
+    context_.TryCancel();
+    reader_.join();
+  }
+
+  absl::StatusOr<uint64_t> Send(Command command) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      command.set_sequence(++last_sequence_);
+      waiting_[last_sequence_];
+    }
+    // A failed write means that the stream has ended, which the wait for the reply tells better.
+    stream_->Write(command);
+    return command.sequence();
+  }
+
+  // The next reply to command `sequence`; `last` tells which kind ends it, as does an error.
+  absl::StatusOr<Reply> Wait(uint64_t sequence, Reply::KindCase last) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto entry = waiting_.find(sequence);
+    if (entry == waiting_.end()) return absl::FailedPreconditionError(absl::StrCat("no command ", sequence, " waits"));
+    std::deque<Reply>& replies = entry->second;
+    changed_.wait_for(lock, absl::ToChronoMilliseconds(patience_), [&] { return ended_ || !replies.empty(); });
+    if (replies.empty() && ended_) return EndStatus();
+    if (replies.empty()) {
+      return absl::UnavailableError(absl::StrCat("the worker gave no answer within ", absl::FormatDuration(patience_)));
+    }
+    Reply reply = std::move(replies.front());
+    replies.pop_front();
+    if (reply.kind_case() == last || reply.has_error()) waiting_.erase(entry);
+    if (reply.has_error()) return FromWire(reply.error());
+    return reply;
+  }
+
+  // Sends a command that has one reply of kind `kind`, and waits for it.
+  absl::StatusOr<Reply> Call(Command command, Reply::KindCase kind) {
+    absl::StatusOr<uint64_t> sequence = Send(std::move(command));
+    if (!sequence.ok()) return sequence.status();
+    return WaitFor(*sequence, kind);
+  }
+
+  absl::StatusOr<Reply> WaitFor(uint64_t sequence, Reply::KindCase kind) {
+    absl::StatusOr<Reply> reply = Wait(sequence, kind);
+    if (reply.ok() && reply->kind_case() != kind) return ProtocolError("a reply of the wrong kind");
+    return reply;
+  }
+
+  // The parts of a tensor and its shape.
+  absl::StatusOr<LatentValues> CallForValues(Command command) {
+    absl::StatusOr<uint64_t> sequence = Send(std::move(command));
+    if (!sequence.ok()) return sequence.status();
+    std::string bytes;
+    while (true) {
+      absl::StatusOr<Reply> reply = Wait(*sequence, Reply::kTensor);
+      if (!reply.ok()) return reply.status();
+      if (reply->has_part() && bytes.size() + reply->part().values().size() <= kMaxLatentBytes) {
+        bytes += reply->part().values();
+        continue;
+      }
+      if (!reply->has_tensor()) return ProtocolError("a reply of the wrong kind");
+      LatentValues latents = {.shape = {reply->tensor().shape().begin(), reply->tensor().shape().end()}};
+      if (!sends_results && bytes.empty()) return latents;
+      size_t count = 1;
+      for (int64_t size : latents.shape) {
+        if (size < 1 || static_cast<uint64_t>(size) > kMaxLatentBytes / count) return ProtocolError("an illegal shape");
+        count *= static_cast<size_t>(size);
+      }
+      if (bytes.size() != count * sizeof(double)) return ProtocolError("a tensor of another size than its shape");
+      latents.values.resize(count);
+      std::memcpy(latents.values.data(), bytes.data(), bytes.size());
+      return latents;
+    }
+  }
+
+  int steps_in_flight = 0;
+  const bool sends_results;
+
+ private:
+  void Read() {
+    Reply reply;
+    absl::Status broken;
+    while (broken.ok() && stream_->Read(&reply)) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      const auto entry = waiting_.find(reply.sequence());
+      if (entry == waiting_.end()) {
+        broken = ProtocolError(absl::StrCat("a reply to command ", reply.sequence(), ", which does not wait for one"));
+      } else if (entry->second.size() >= kMaxRepliesUnread) {
+        broken = ProtocolError("more replies to one command than there can be");
+      } else {
+        entry->second.push_back(std::move(reply));
+        changed_.notify_all();
+      }
+    }
+    if (!broken.ok()) context_.TryCancel();
+    stream_->Finish();
+    std::lock_guard<std::mutex> lock(mutex_);
+    broken_ = std::move(broken);
+    ended_ = true;
+    changed_.notify_all();
+  }
+
+  // With mutex_ held.
+  absl::Status EndStatus() const {
+    if (!broken_.ok()) return broken_;
+    return absl::UnavailableError(ending_());
+  }
+
+  const absl::Duration patience_;
+  const std::function<std::string()> ending_;
+  const std::unique_ptr<internal::Worker::Stub> stub_;
+  grpc::ClientContext context_;
+  const std::unique_ptr<grpc::ClientReaderWriter<Command, Reply>> stream_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  uint64_t last_sequence_ = 0;
+  std::map<uint64_t, std::deque<Reply>> waiting_;  // commands that are not answered in full
+  bool ended_ = false;
+  absl::Status broken_;
+
+  std::thread reader_;
+};
+
+WorkerClient::WorkerClient(Options options) {
+  // gRPC's own messages would mix with ours.
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+  connection_ = std::make_unique<Connection>(std::move(options));
+}
+
+WorkerClient::~WorkerClient() = default;
+
+absl::StatusOr<ModelDescription> WorkerClient::Describe(const std::string& model) {
+  Command command;
+  command.mutable_describe()->set_model(model);
+  absl::StatusOr<Reply> reply = connection_->Call(std::move(command), Reply::kDescription);
+  if (!reply.ok()) return reply.status();
+  return FromWire(reply->description());
+}
+
+absl::StatusOr<Loaded> WorkerClient::Load(const LoadParameters& parameters) {
+  Command command;
+  ToWire(parameters, command.mutable_load());
+  absl::StatusOr<Reply> reply = connection_->Call(std::move(command), Reply::kLoaded);
+  if (!reply.ok()) return reply.status();
+  return FromWire(reply->loaded());
+}
+
+absl::StatusOr<JobStarted> WorkerClient::StartJob(uint64_t job, const JobParameters& parameters) {
+  Command command;
+  command.mutable_start_job()->set_job(job);
+  ToWire(parameters, command.mutable_start_job()->mutable_parameters());
+  absl::StatusOr<Reply> reply = connection_->Call(std::move(command), Reply::kStarted);
+  if (!reply.ok()) return reply.status();
+  return FromWire(reply->started());
+}
+
+absl::StatusOr<uint64_t> WorkerClient::SendStep(absl::Span<const uint64_t> jobs) {
+  if (connection_->steps_in_flight == kMaxStepsInFlight) {
+    return absl::FailedPreconditionError(absl::StrCat(kMaxStepsInFlight, " steps are under way already"));
+  }
+  Command command;
+  command.mutable_step()->mutable_jobs()->Assign(jobs.begin(), jobs.end());
+  absl::StatusOr<uint64_t> sequence = connection_->Send(std::move(command));
+  if (sequence.ok()) ++connection_->steps_in_flight;
+  return sequence;
+}
+
+absl::StatusOr<Stepped> WorkerClient::WaitForStep(uint64_t sequence) {
+  absl::StatusOr<Reply> reply = connection_->WaitFor(sequence, Reply::kStepped);
+  if (reply.status().code() != absl::StatusCode::kFailedPrecondition) --connection_->steps_in_flight;
+  if (!reply.ok()) return reply.status();
+  return Stepped{.completed = reply->stepped().completed(),
+                 .seconds = reply->stepped().seconds(),
+                 .digest = reply->stepped().digest()};
+}
+
+absl::StatusOr<DecodedPicture> WorkerClient::Decode(uint64_t job, const JobStarted& started) {
+  Command command;
+  command.mutable_decode()->set_job(job);
+  absl::StatusOr<uint64_t> sequence = connection_->Send(std::move(command));
+  if (!sequence.ok()) return sequence.status();
+  DecodedPicture picture;
+  Image& image = picture.image;
+  image.height = started.height;
+  image.width = started.width;
+  const size_t row_bytes = static_cast<size_t>(image.width) * 3;
+  const size_t all_bytes = row_bytes * image.height;
+  if (connection_->sends_results) image.rgb.reserve(all_bytes);
+  while (true) {
+    absl::StatusOr<Reply> reply = connection_->Wait(*sequence, Reply::kDecoded);
+    if (!reply.ok()) return reply.status();
+    if (reply->has_decoded()) {
+      if (image.rgb.size() != (connection_->sends_results ? all_bytes : 0) ||
+          reply->decoded().height() != image.height || reply->decoded().width() != image.width) {
+        return ProtocolError("an image of another size than announced");
+      }
+      picture.seconds = reply->decoded().seconds();
+      return picture;
+    }
+    const std::string& rgb = reply->rows().rgb();
+    if (!reply->has_rows() || rgb.empty() || rgb.size() % row_bytes != 0 || rgb.size() > all_bytes - image.rgb.size() ||
+        reply->rows().first() != static_cast<int64_t>(image.rgb.size() / row_bytes)) {
+      return ProtocolError("rows that do not follow each other");
+    }
+    image.rgb.insert(image.rgb.end(), rgb.begin(), rgb.end());
+  }
+}
+
+absl::StatusOr<LatentValues> WorkerClient::Latents(uint64_t job) {
+  Command command;
+  command.mutable_latents()->set_job(job);
+  return connection_->CallForValues(std::move(command));
+}
+
+absl::StatusOr<LatentValues> WorkerClient::Predict(uint64_t job, const LatentValues& latents,
+                                                   absl::Span<const uint64_t> beside) {
+  Command command;
+  internal::Predict& predict = *command.mutable_predict();
+  predict.set_job(job);
+  predict.mutable_shape()->Assign(latents.shape.begin(), latents.shape.end());
+  predict.set_values(latents.values.data(), latents.values.size() * sizeof(double));
+  predict.mutable_beside()->Assign(beside.begin(), beside.end());
+  return connection_->CallForValues(std::move(command));
+}
+
+absl::Status WorkerClient::EndJob(uint64_t job) {
+  Command command;
+  command.mutable_end_job()->set_job(job);
+  return connection_->Call(std::move(command), Reply::kEnded).status();
+}
+
+absl::StatusOr<WorkerProgress> WorkerClient::Resume() {
+  Command command;
+  command.mutable_resume();
+  absl::StatusOr<Reply> reply = connection_->Call(std::move(command), Reply::kResumed);
+  if (!reply.ok()) return reply.status();
+  return WorkerProgress{.commands = reply->resumed().commands(), .failures = reply->resumed().failures()};
+}
+
+absl::Status WorkerClient::Shutdown() {
+  Command command;
+  command.mutable_shutdown();
+  return connection_->Call(std::move(command), Reply::kEnded).status();
+}
+
+}  // namespace tessera

@@ -1,0 +1,76 @@
+// The front end's end of one worker's control channel: the command log of one rank.
+//
+// Commands get sequence numbers in the order in which they are sent; replies are matched to them. Every wait ends at
+// its deadline and when the worker is gone; who wants to stop one earlier kills the worker. Used by one thread.
+//
+// Errors: what the worker reports, with its code; UNAVAILABLE when the worker is gone, says things that the protocol
+// does not know, or does not answer in time, after which it is of no more use.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "control/commands.h"
+#include "control/image.h"
+
+namespace tessera {
+
+struct DecodedPicture {
+  Image image;
+  double seconds = 0;  // spent on decoding
+};
+
+// Of all controllers of a worker so far. Ranks for which it is equal have carried out the same log.
+struct WorkerProgress {
+  uint64_t commands = 0;
+  uint64_t failures = 0;
+
+  bool operator==(const WorkerProgress&) const = default;
+};
+
+class WorkerClient {
+ public:
+  struct Options {
+    int socket = -1;          // connected; owned by the client from here on
+    absl::Duration patience;  // for the answer to any one command
+    // Says how the worker ended, when its stream has: "the worker was killed by signal 9 (Killed)".
+    std::function<std::string()> ending;
+    bool sends_results = true;  // rank 0 of its group: pixels and tensors come from there
+  };
+
+  static constexpr int kMaxStepsInFlight = 2;
+
+  explicit WorkerClient(Options options);
+  ~WorkerClient();
+
+  absl::StatusOr<ModelDescription> Describe(const std::string& model);
+  absl::StatusOr<Loaded> Load(const LoadParameters& parameters);
+  absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters);
+
+  // Sends one step and returns its sequence number; FAILED_PRECONDITION with kMaxStepsInFlight unanswered already.
+  absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs);
+  absl::StatusOr<Stepped> WaitForStep(uint64_t sequence);
+
+  // `started` tells the size that is expected. The picture is empty where pixels come from another rank, and so are
+  // values.
+  absl::StatusOr<DecodedPicture> Decode(uint64_t job, const JobStarted& started);
+  absl::StatusOr<LatentValues> Latents(uint64_t job);
+  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
+                                       absl::Span<const uint64_t> beside = {});
+  absl::Status EndJob(uint64_t job);
+  // How far the worker has got with all controllers so far.
+  absl::StatusOr<WorkerProgress> Resume();
+  absl::Status Shutdown();
+
+ private:
+  class Connection;
+  std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace tessera

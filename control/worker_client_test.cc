@@ -1,0 +1,275 @@
+#include "control/worker_client.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tessera/internal/control.grpc.pb.h"
+#include "tests/support/test_folder.h"
+
+namespace tessera {
+namespace {
+
+using internal::Command;
+using internal::Reply;
+using ::testing::HasSubstr;
+using Stream = grpc::ServerReaderWriter<Reply, Command>;
+
+// A worker that follows a script instead of the protocol.
+class ScriptedWorker final : public internal::Worker::Service {
+ public:
+  explicit ScriptedWorker(std::function<void(Stream&)> script) : script_(std::move(script)) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix:" + path(), grpc::InsecureServerCredentials());
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+
+  ~ScriptedWorker() override {
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Wait();
+  }
+
+  int Connect() const {
+    sockaddr_un address = {.sun_family = AF_UNIX};
+    std::strcpy(address.sun_path, path().c_str());
+    const int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0) << std::strerror(errno);
+    return connection;
+  }
+
+  std::unique_ptr<WorkerClient> Client(absl::Duration patience = absl::Seconds(60)) const {
+    return std::make_unique<WorkerClient>(WorkerClient::Options{
+        .socket = Connect(), .patience = patience, .ending = [] { return std::string("the worker was told to go"); }});
+  }
+
+  grpc::Status Drive(grpc::ServerContext*, Stream* stream) override {
+    script_(*stream);
+    return grpc::Status::OK;
+  }
+
+ private:
+  std::string path() const { return folder_ / "socket"; }
+
+  const std::function<void(Stream&)> script_;
+  TestFolder folder_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+Reply SteppedReply(uint64_t sequence, int32_t completed) {
+  Reply reply;
+  reply.set_sequence(sequence);
+  reply.mutable_stepped()->set_completed(completed);
+  return reply;
+}
+
+Command ReadOne(Stream& stream) {
+  Command command;
+  stream.Read(&command);
+  return command;
+}
+
+// Reads until the client goes.
+void Drain(Stream& stream) {
+  Command command;
+  while (stream.Read(&command)) {
+  }
+}
+
+TEST(WorkerClientTest, NumbersCommandsFromOneInTheOrderInWhichTheyAreSent) {
+  std::vector<uint64_t> sequences;
+  ScriptedWorker worker([&](Stream& stream) {
+    for (int i = 0; i < 3; ++i) {
+      const Command command = ReadOne(stream);
+      sequences.push_back(command.sequence());
+      Reply reply;
+      reply.set_sequence(command.sequence());
+      reply.mutable_ended();
+      stream.Write(reply);
+    }
+  });
+  const auto client = worker.Client();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(client->EndJob(1).ok());
+  EXPECT_THAT(sequences, ::testing::ElementsAre(1, 2, 3));
+}
+
+TEST(WorkerClientTest, GivesEachStepItsOwnReplyWhenTheyComeInAnotherOrder) {
+  ScriptedWorker worker([](Stream& stream) {
+    const uint64_t first = ReadOne(stream).sequence();
+    const uint64_t second = ReadOne(stream).sequence();
+    stream.Write(SteppedReply(second, 22));
+    stream.Write(SteppedReply(first, 11));
+    Drain(stream);
+  });
+  const auto client = worker.Client();
+  const absl::StatusOr<uint64_t> first = client->SendStep({1});
+  const absl::StatusOr<uint64_t> second = client->SendStep({1});
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(client->WaitForStep(*first)->completed, 11);
+  EXPECT_EQ(client->WaitForStep(*second)->completed, 22);
+}
+
+TEST(WorkerClientTest, RefusesAThirdStepUntilOneOfTwoIsAnswered) {
+  ScriptedWorker worker([](Stream& stream) {
+    stream.Write(SteppedReply(ReadOne(stream).sequence(), 1));
+    Drain(stream);
+  });
+  const auto client = worker.Client();
+  const absl::StatusOr<uint64_t> first = client->SendStep({1});
+  ASSERT_TRUE(client->SendStep({1}).ok());
+  EXPECT_EQ(client->SendStep({1}).status().code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(client->WaitForStep(*first).ok());
+  EXPECT_TRUE(client->SendStep({1}).ok());
+}
+
+TEST(WorkerClientTest, GivesTheCodeAndMessageOfTheWorkersError) {
+  ScriptedWorker worker([](Stream& stream) {
+    Reply reply;
+    reply.set_sequence(ReadOne(stream).sequence());
+    reply.mutable_error()->set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
+    reply.mutable_error()->set_message("no memory");
+    stream.Write(reply);
+    Drain(stream);
+  });
+  EXPECT_EQ(worker.Client()->Load({.model = "m"}).status(), absl::ResourceExhaustedError("no memory"));
+}
+
+TEST(WorkerClientTest, TurnsAnErrorCodeThatDoesNotExistIntoUnknown) {
+  for (const int code : {0, -1, 17, 1 << 30}) {
+    ScriptedWorker worker([code](Stream& stream) {
+      Reply reply;
+      reply.set_sequence(ReadOne(stream).sequence());
+      reply.mutable_error()->set_code(code);
+      stream.Write(reply);
+      Drain(stream);
+    });
+    EXPECT_EQ(worker.Client()->Describe("m").status().code(), absl::StatusCode::kUnknown) << code;
+  }
+}
+
+TEST(WorkerClientTest, IsUnavailableAfterAReplyToACommandThatWasNeverSent) {
+  ScriptedWorker worker([](Stream& stream) {
+    ReadOne(stream);
+    stream.Write(SteppedReply(99, 1));
+    Drain(stream);
+  });
+  const absl::Status status = worker.Client()->EndJob(1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a reply to command 99"));
+}
+
+TEST(WorkerClientTest, IsUnavailableAfterAReplyOfTheWrongKind) {
+  ScriptedWorker worker([](Stream& stream) {
+    stream.Write(SteppedReply(ReadOne(stream).sequence(), 1));
+    Drain(stream);
+  });
+  const absl::Status status = worker.Client()->Load({.model = "m"}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("wrong kind"));
+}
+
+TEST(WorkerClientTest, SaysHowTheWorkerEndedWhenItsStreamHas) {
+  ScriptedWorker worker([](Stream& stream) { ReadOne(stream); });
+  EXPECT_EQ(worker.Client()->EndJob(1), absl::UnavailableError("the worker was told to go"));
+}
+
+TEST(WorkerClientTest, IsUnavailableWhenNoAnswerComesInTime) {
+  ScriptedWorker worker(Drain);
+  const absl::Status status = worker.Client(absl::Milliseconds(20))->EndJob(1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no answer within 20ms"));
+}
+
+internal::ModelDescription LegalDescription() {
+  internal::ModelDescription description;
+  description.set_size_multiple(16);
+  description.set_min_size(16);
+  description.set_max_size(1024);
+  description.set_max_steps(10);
+  description.set_max_sequence_length(512);
+  description.set_blocks(24);
+  return description;
+}
+
+absl::Status StatusOfDescription(const internal::ModelDescription& description) {
+  ScriptedWorker worker([&](Stream& stream) {
+    Reply reply;
+    reply.set_sequence(ReadOne(stream).sequence());
+    *reply.mutable_description() = description;
+    stream.Write(reply);
+    Drain(stream);
+  });
+  return worker.Client()->Describe("m").status();
+}
+
+TEST(WorkerClientTest, RefusesADescriptionThatNoModelCanHave) {
+  EXPECT_TRUE(StatusOfDescription(LegalDescription()).ok());
+  using Change = void (*)(internal::ModelDescription&);
+  for (const Change change : std::initializer_list<Change>{
+           [](internal::ModelDescription& d) { d.set_size_multiple(0); },
+           [](internal::ModelDescription& d) { d.set_min_size(0); },
+           [](internal::ModelDescription& d) { d.set_max_size(15); },
+           [](internal::ModelDescription& d) { d.set_max_size(1 << 20); },
+           [](internal::ModelDescription& d) { d.set_size_multiple(2048); },  // no multiple is in the range
+           [](internal::ModelDescription& d) { d.set_max_steps(0); },
+           [](internal::ModelDescription& d) { d.set_max_sequence_length(-1); },
+           [](internal::ModelDescription& d) { d.set_max_sequence_length(1 << 20); },
+           [](internal::ModelDescription& d) { d.set_blocks(-1); },
+           [](internal::ModelDescription& d) { d.set_blocks(1 << 20); },
+       }) {
+    internal::ModelDescription description = LegalDescription();
+    change(description);
+    EXPECT_EQ(StatusOfDescription(description).code(), absl::StatusCode::kUnavailable) << description.DebugString();
+  }
+}
+
+struct SentRows {
+  int32_t first;
+  size_t bytes;
+};
+
+// The status of decoding a 2 x 3 image from these rows and then `decoded`.
+absl::Status DecodeStatus(const std::vector<SentRows>& rows) {
+  ScriptedWorker worker([&](Stream& stream) {
+    Reply reply;
+    reply.set_sequence(ReadOne(stream).sequence());
+    for (const SentRows& sent : rows) {
+      reply.mutable_rows()->set_first(sent.first);
+      reply.mutable_rows()->set_rgb(std::string(sent.bytes, 'x'));
+      stream.Write(reply);
+    }
+    reply.mutable_decoded()->set_height(3);
+    reply.mutable_decoded()->set_width(2);
+    stream.Write(reply);
+    Drain(stream);
+  });
+  return worker.Client()->Decode(1, {.height = 3, .width = 2}).status();
+}
+
+TEST(WorkerClientTest, PutsRowsTogetherThatFollowEachOther) {
+  EXPECT_TRUE(DecodeStatus({{0, 18}}).ok());
+  EXPECT_TRUE(DecodeStatus({{0, 6}, {1, 12}}).ok());
+}
+
+TEST(WorkerClientTest, RefusesRowsThatOverlapOrAreMissingOrTooManyOrBroken) {
+  EXPECT_EQ(DecodeStatus({{0, 12}, {1, 6}}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(DecodeStatus({{0, 6}, {2, 6}}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(DecodeStatus({{0, 12}}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(DecodeStatus({{0, 24}}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(DecodeStatus({{0, 7}}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(DecodeStatus({{0, 0}}).code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,11 @@
+#include "control/worker_version.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+
+std::string WorkerVersion(const std::string& release) {
+  return absl::StrCat("tessera ", release, ", control protocol ", TESSERA_CONTROL_PROTOCOL);
+}
+
+}  // namespace tessera

@@ -1,0 +1,79 @@
+#include "models/captions/caption_cleaning.h"
+
+#include <gtest/gtest.h>
+
+#include <tuple>
+#include <vector>
+
+#include "base/file.h"
+#include "base/json.h"
+
+namespace tessera {
+namespace {
+
+Json ReadJson(const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadWholeFile(path, path, 1 << 20);
+  EXPECT_TRUE(text.ok()) << text.status();
+  absl::StatusOr<Json> json = ParseJson(*text, path);
+  EXPECT_TRUE(json.ok()) << json.status();
+  return *std::move(json);
+}
+
+std::string Text(const Json& row, const char* key) { return *row.Find(key)->AsString(); }
+
+TEST(CaptionCleaning, GivesTheGoldenTextOfEveryPrompt) {
+  const Json golden = ReadJson("tests/golden/functions/pixart_text_preprocessing.json");
+  ASSERT_EQ(golden.items().size(), 28u);
+  for (const Json& row : golden.items()) {
+    EXPECT_EQ(CleanCaption(Text(row, "prompt")), Text(row, "cleaned"));
+    EXPECT_EQ(PlainCaption(Text(row, "prompt")), Text(row, "plain"));
+  }
+}
+
+TEST(CaptionCleaning, CleansHostilePromptsAsTheReferenceDoes) {
+  const Json golden = ReadJson("tests/golden_text/pixart_captions.json");
+  const std::span<const Json> rows = golden.Find("rows")->items();
+  ASSERT_GE(rows.size(), 150u);
+  for (const Json& row : rows) {
+    EXPECT_EQ(CleanCaption(Text(row, "prompt")), Text(row, "cleaned")) << Quote(Text(row, "prompt"));
+  }
+}
+
+TEST(CaptionCleaning, ReplacesIllFormedUtf8) {
+  EXPECT_EQ(CleanCaption("a\xC3(b"), "a\uFFFD b");
+  EXPECT_EQ(PlainCaption(" A\xFF "), "a\uFFFD");
+}
+
+TEST(CaptionCleaning, KeepsTheTextWhoseMarkupTheReferenceRefuses) { EXPECT_EQ(CleanCaption("a <![x b"), "a <! x b"); }
+
+// Each of these makes a backtracking or restarting parser quadratic; the test's own time limit is the deadline.
+TEST(CaptionCleaning, TakesLinearTimeForHostileTexts) {
+  for (const std::string_view part : {"a",
+                                      "<a ",
+                                      "<a b='",
+                                      "<!--",
+                                      "</",
+                                      "&#1",
+                                      "&a",
+                                      ". ",
+                                      "a.com",
+                                      "-",
+                                      "\"'",
+                                      "1.1x1.1 ",
+                                      ".jpg",
+                                      "worldwide ",
+                                      "<![cdata[] ] ",
+                                      "<script></script x",
+                                      "\xC3\x83\xC2\xA9",
+                                      "%25",
+                                      "1:11 ",
+                                      "\xCC\x81",
+                                      "<b>"}) {
+    std::string text;
+    while (text.size() < 100000) text += part;
+    EXPECT_LE(CleanCaption(text).size(), 3 * text.size()) << part;
+  }
+}
+
+}  // namespace
+}  // namespace tessera

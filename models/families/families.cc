@@ -1,0 +1,36 @@
+#include "models/families/families.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "models/dit/dit_family.h"
+#include "models/flux/flux_family.h"
+#include "models/hunyuandit/hunyuandit_family.h"
+#include "models/pixart/pixart_family.h"
+#include "models/sd3/sd3_family.h"
+
+namespace tessera {
+namespace {
+
+constexpr FamilyEntry kFamilies[] = {
+    {"DiTPipeline", "dit", DescribeDit, LoadDit},
+    {"FluxPipeline", "flux", DescribeFlux, LoadFlux},
+    {"HunyuanDiTPipeline", "hunyuandit", DescribeHunyuanDiT, LoadHunyuanDiT},
+    {"PixArtAlphaPipeline", "pixart", DescribePixArt, LoadPixArt},
+    {"PixArtSigmaPipeline", "pixart", DescribePixArt, LoadPixArt},
+    {"StableDiffusion3Pipeline", "sd3", DescribeSd3, LoadSd3},
+};
+
+}  // namespace
+
+std::span<const FamilyEntry> Families() { return kFamilies; }
+
+absl::StatusOr<const FamilyEntry*> FindFamily(std::string_view pipeline) {
+  for (const FamilyEntry& entry : kFamilies) {
+    if (entry.pipeline == pipeline) return &entry;
+  }
+  const auto append_name = [](std::string* out, const FamilyEntry& entry) { out->append(entry.pipeline); };
+  return absl::InvalidArgumentError(absl::StrCat("model_index.json: _class_name is ", Quote(pipeline), "; known are ",
+                                                 absl::StrJoin(Families(), ", ", append_name)));
+}
+
+}  // namespace tessera

@@ -1,0 +1,134 @@
+// What the rest of the project knows of a model family: the glue between a user's request and its transformer.
+// Samplers, noise, batching, parallelism and the server know no family; a family is one folder and one line in
+// models/families/families.cc.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "control/placement.h"
+#include "control/prompt_options.h"
+#include "models/families/family_description.h"
+#include "models/loading/param_table.h"
+#include "models/transformer.h"
+#include "models/weights/model_folder.h"
+#include "parallel/forward_context.h"
+
+namespace tessera {
+
+struct PromptRequest {
+  std::string prompt;  // valid UTF-8
+  std::optional<std::string> negative_prompt;
+  PromptOptions options;
+  bool clean_caption = false;
+  int64_t max_sequence_length = 0;  // tokens, the end token included
+  double guidance_scale = 1;
+  int64_t height = 0;  // pixels that are generated
+  int64_t width = 0;
+};
+
+// One row of a batch: what the transformer is given besides latents and time.
+struct ConditioningRow {
+  at::Tensor text;                 // [t, text width]; t may differ between rows only where the family masks padding
+  std::vector<at::Tensor> extras;  // of the family's own shapes, the same in every row of a model
+};
+
+// Guidance is a weighted sum of predictions, one a branch, summed in this order. A branch's weight at a step is the sum
+// of its terms that are active there; without one the branch is not computed.
+struct GuidanceTerm {
+  double weight = 1;
+  // Active in step i of n if n · start < i < n · stop.
+  double start = -std::numeric_limits<double>::infinity();
+  double stop = std::numeric_limits<double>::infinity();
+};
+
+struct GuidanceBranch {
+  ConditioningRow row;
+  std::vector<GuidanceTerm> terms;
+  std::vector<int> skipped_blocks;  // left out of this branch's forward pass
+
+  std::optional<double> WeightAt(int step, int steps) const;
+};
+
+struct Guidance {
+  std::vector<GuidanceBranch> branches;
+  // Lin et al., 2023, section 3.4: the sum is scaled towards the standard deviation, over the whole image, of the
+  // prediction of branch `conditional`. 0: not at all.
+  double rescale = 0;
+  size_t conditional = 0;
+};
+
+struct EncodedPrompt {
+  Guidance guidance;
+  int64_t prompt_tokens = 0;          // of the positive prompt, after truncation
+  bool cached = false;                // no text encoder had to run
+  std::vector<std::string> warnings;  // for the user: what was cut off
+};
+
+// Where the sigmas of a rectified flow come from when the sampler takes given ones.
+enum class FlowSigmas {
+  kSampler,  // its own
+  kLinear,   // n of them from 1 down to 1/n, before the shift
+};
+
+// Latents of one image: [channels, height, width] and the tokens they become.
+struct LatentGeometry {
+  int64_t channels = 0, height = 0, width = 0;
+  TokenGrid grid;
+};
+
+// A loaded model, used by one thread at a time.
+class Family {
+ public:
+  virtual ~Family() = default;
+
+  virtual const Transformer& transformer() const = 0;
+  virtual at::ScalarType dtype() const = 0;
+  virtual at::Device device() const = 0;
+  virtual int64_t weight_bytes() const = 0;
+
+  // The size of the model's table nearest to the requested one; only where the description says can_bin.
+  virtual ImageSize BinnedSize(ImageSize requested) const = 0;
+
+  // Height and width are legal by the family's description.
+  virtual LatentGeometry Geometry(int64_t height, int64_t width) const = 0;
+
+  // Whether rows with texts of different lengths can share a batch: padding is then masked out.
+  virtual bool masks_padding() const = 0;
+  virtual FlowSigmas flow_sigmas() const { return FlowSigmas::kSampler; }
+
+  // Prompts → conditioning. InvalidArgument for a prompt that cannot be read, FailedPrecondition where another rank
+  // encodes.
+  virtual absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const ForwardContext& context) = 0;
+
+  // Latents [b, c, h, w] → the transformer's patches [b, n, features], and its output → what the sampler wants
+  // [b, c, h, w].
+  virtual at::Tensor ToPatches(const at::Tensor& latents) const = 0;
+  virtual at::Tensor ToPrediction(const at::Tensor& output, const LatentGeometry& geometry) const = 0;
+
+  // Latents [b, c, h, w], the same on every rank of context.world → image [b, 3, H, W], about [−1, 1], in
+  // max(fp32, dtype), on the first of them; on the others an image without rows. Errors: those of reading the
+  // autoencoder where it is not kept in memory.
+  virtual absl::StatusOr<at::Tensor> Decode(const at::Tensor& latents, const ForwardContext& context) = 0;
+};
+
+struct LoadOptions {
+  at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
+  ComponentPlacement text_encoders = ComponentPlacement::kRank0;
+  ComponentPlacement autoencoder = ComponentPlacement::kRank0;
+  int64_t prompt_cache_bytes = int64_t{256} << 20;
+  bool stream_blocks = false;   // the transformer's are read from its files for each use
+  WeightShare share;            // this rank's part of the transformer
+  bool encodes_prompts = true;  // else another rank does: Encode may not be called, text encoders' weights are not read
+  bool byte_fallback = true;    // as Tokenizer::UseUnknownToken says
+};
+
+}  // namespace tessera

@@ -1,0 +1,156 @@
+#include "models/families/latent_family.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "models/precision.h"
+
+namespace tessera {
+namespace {
+
+WeightShare ShareOf(const LoadOptions& options) {
+  return {.tensor = options.share.tensor,
+          .blocks = options.stream_blocks ? BlockShare{.begin = 0, .end = 0} : options.share.blocks};
+}
+
+}  // namespace
+
+absl::Status CheckEqual(const std::string& left, int64_t a, const std::string& right, int64_t b) {
+  if (a == b) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(left, " is ", a, " and ", right, " is ", b, "; they must be equal"));
+}
+
+LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options, const AutoencoderConfig& autoencoder,
+                           int64_t patch, std::vector<TextStageConfig> texts,
+                           Component<Transformer>::Make make_transformer)
+    : options_(options),
+      autoencoder_config_(autoencoder),
+      patch_(patch),
+      transformer_(folder, "transformer", make_transformer, options.dtype, options.device, ComponentPlacement::kRank0,
+                   ShareOf(options)),
+      autoencoder_(
+          folder, "vae", [autoencoder](ParamTable& table) { return std::make_unique<Autoencoder>(autoencoder, table); },
+          options.dtype, options.device, options.autoencoder) {
+  if (options.stream_blocks) {
+    const auto read_block = [folder, options, make_transformer](int index) {
+      WeightShare share = options.share;
+      share.blocks = {.begin = index, .end = index + 1};
+      Component<Transformer> block(folder, "transformer", make_transformer, options.dtype, options.device,
+                                   ComponentPlacement::kRank0, share);
+      if (const absl::Status opened = block.Open(); !opened.ok()) {
+        throw std::runtime_error(std::string(opened.message()));
+      }
+      return block.Take();
+    };
+    streamed_ = std::make_unique<StreamedTransformer>(transformer_, read_block);
+  }
+  const auto cache = std::make_shared<PromptCache>(options.prompt_cache_bytes);
+  for (TextStageConfig& text : texts) {
+    texts_.push_back(std::make_unique<TextStage>(folder, std::move(text), options, cache));
+  }
+}
+
+absl::Status LatentFamily::Open() {
+  if (options_.encodes_prompts) {
+    for (const std::unique_ptr<TextStage>& text : texts_) {
+      if (absl::Status opened = text->Open(); !opened.ok()) return opened;
+    }
+  }
+  if (streamed_ != nullptr) {
+    if (absl::Status complete = transformer_.Check(); !complete.ok()) return complete;
+  }
+  if (absl::Status opened = transformer_.Open(); !opened.ok()) return opened;
+  return autoencoder_.Open();
+}
+
+int64_t LatentFamily::weight_bytes() const {
+  int64_t bytes = transformer_.weight_bytes() + autoencoder_.weight_bytes();
+  for (const std::unique_ptr<TextStage>& text : texts_) bytes += text->weight_bytes();
+  return bytes;
+}
+
+LatentGeometry LatentFamily::Geometry(int64_t height, int64_t width) const {
+  const int64_t factor = autoencoder_config_.factor();
+  return {.channels = autoencoder_config_.latent_channels,
+          .height = height / factor,
+          .width = width / factor,
+          .grid = {.height = height / factor / patch_, .width = width / factor / patch_}};
+}
+
+at::Tensor LatentFamily::ToPatches(const at::Tensor& latents) const { return Patchify(latents, patch_); }
+
+at::Tensor LatentFamily::ToPrediction(const at::Tensor& output, const LatentGeometry& geometry) const {
+  return Unpatchify(output, geometry.grid, patch_).narrow(1, 0, geometry.channels);
+}
+
+absl::StatusOr<at::Tensor> LatentFamily::Decode(const at::Tensor& latents, const ForwardContext& context) {
+  absl::StatusOr<at::Tensor> image = autoencoder_.With([&](const Autoencoder& autoencoder) {
+    return autoencoder.Decode(latents.to(autoencoder_.device(), options_.dtype), context);
+  });
+  if (!image.ok()) return image.status();
+  return image->to(options_.device, IslandType(options_.dtype));
+}
+
+absl::StatusOr<EncodedText> LatentFamily::EncodeText(size_t index, const TextCall& call, const ForwardContext& context,
+                                                     EncodedPrompt& encoded) {
+  if (!options_.encodes_prompts) return absl::FailedPreconditionError("prompts are encoded by another rank");
+  absl::StatusOr<EncodedText> text = texts_[index]->Encode(call, context, encoded.cached);
+  if (text.ok()) encoded.warnings.insert(encoded.warnings.end(), text->warnings.begin(), text->warnings.end());
+  return text;
+}
+
+void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,
+                   FamilyDescription& description) {
+  description.token_side = description.size_multiple = autoencoder.factor() * patch;
+  description.min_size = description.size_multiple;
+  description.max_size = max_side / description.size_multiple * description.size_multiple;
+  description.default_height = description.default_width = default_latent_side * autoencoder.factor();
+}
+
+void WarnOfExtraTensors(const ModelFolder& folder, const Component<Transformer>::Make& make_transformer,
+                        const std::vector<TextStageConfig>& texts, const AutoencoderConfig& autoencoder,
+                        FamilyDescription& description) {
+  constexpr size_t kNamed = 3;
+  const auto warn = [&](const std::string& component, const auto& make) {
+    const absl::StatusOr<WeightFolder> weights = folder.Weights(component);
+    if (!weights.ok()) return;  // Load says it
+    ParamTable table(at::kFloat, at::kMeta);
+    make(table);
+    const std::vector<std::string> extra = ExtraTensors(*weights, table);
+    if (extra.empty()) return;
+    const auto named = extra.begin() + static_cast<std::ptrdiff_t>(std::min(extra.size(), kNamed));
+    description.warnings.push_back(absl::StrCat(
+        component, ": ", extra.size(), " tensors of its files belong to none of its parameters and are not used: ",
+        absl::StrJoin(extra.begin(), named, ", "), extra.size() > kNamed ? ", …" : ""));
+  };
+  warn("transformer", make_transformer);
+  for (const TextStageConfig& text : texts) {
+    warn(text.encoder, [&](ParamTable& table) { MakeTextEncoder(text.config, table); });
+  }
+  warn("vae", [&](ParamTable& table) { const Autoencoder made(autoencoder, table); });
+}
+
+void DescribeBlockCosts(double mlp_ratio, int64_t latent_side, int64_t patch, int64_t text_tokens,
+                        FamilyDescription& description) {
+  const ExchangeModel& model = description.exchange;
+  const int64_t side = latent_side / patch;
+  description.text_tokens = text_tokens;
+  for (int i = 0; i < static_cast<int>(model.blocks.size()); ++i) {
+    const BlockExchange& block = model.blocks[static_cast<size_t>(i)];
+    const BlockCost cost{.kind = block.kind,
+                         .width = model.width,
+                         .mlp_ratio = mlp_ratio,
+                         .long_skip = std::ranges::find(model.long_skips, i, &LongSkip::to) != model.long_skips.end()};
+    double flops = BlockFlops(cost, side * side, text_tokens);
+    if (block.second_attention) {
+      flops += BlockFlops({.kind = BlockKind::kImage, .width = model.width, .mlp_ratio = 0}, side * side, 0);
+    }
+    description.block_flops.push_back(flops);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,83 @@
+// What the families have in common: a transformer over patches of an autoencoder's latents, conditioned by the states
+// of text encoders.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/autoencoder/autoencoder.h"
+#include "models/families/family.h"
+#include "models/loading/component.h"
+#include "models/loading/streamed_transformer.h"
+#include "models/text_encoders/text_stage.h"
+
+namespace tessera {
+
+// InvalidArgument unless the two figures, each of a file and field that is named, are equal.
+absl::Status CheckEqual(const std::string& left, int64_t a, const std::string& right, int64_t b);
+
+class LatentFamily : public Family {
+ public:
+  const Transformer& transformer() const override { return streamed_ ? *streamed_ : transformer_.model(); }
+  at::ScalarType dtype() const override { return options_.dtype; }
+  at::Device device() const override { return options_.device; }
+  int64_t weight_bytes() const override;
+  ImageSize BinnedSize(ImageSize requested) const override { return requested; }
+  LatentGeometry Geometry(int64_t height, int64_t width) const override;
+  at::Tensor ToPatches(const at::Tensor& latents) const override;
+  // Drops the second half of the channels, the learned variance, where there is one: no sampler reads it.
+  at::Tensor ToPrediction(const at::Tensor& output, const LatentGeometry& geometry) const override;
+  absl::StatusOr<at::Tensor> Decode(const at::Tensor& latents, const ForwardContext& context) override;
+
+  // Loads everything that is to stay in memory and checks the rest.
+  absl::Status Open();
+
+ protected:
+  // `patch` latents a token and side; `texts` in the order of their component names.
+  LatentFamily(const ModelFolder& folder, const LoadOptions& options, const AutoencoderConfig& autoencoder,
+               int64_t patch, std::vector<TextStageConfig> texts, Component<Transformer>::Make make_transformer);
+
+  TextStage& text(size_t index) { return *texts_[index]; }
+  const LoadOptions& options() const { return options_; }
+
+  // Encodes with stage `index`, and adds to `encoded` what the user should know.
+  absl::StatusOr<EncodedText> EncodeText(size_t index, const TextCall& call, const ForwardContext& context,
+                                         EncodedPrompt& encoded);
+
+ private:
+  LoadOptions options_;
+  AutoencoderConfig autoencoder_config_;
+  int64_t patch_;
+  std::vector<std::unique_ptr<TextStage>> texts_;
+  Component<Transformer> transformer_;             // without blocks where these are streamed
+  std::unique_ptr<StreamedTransformer> streamed_;  // null: they are kept
+  Component<Autoencoder> autoencoder_;
+};
+
+// A family that has read its configurations, with its weights.
+template <class LoadedFamily, class Configs>
+absl::StatusOr<std::unique_ptr<Family>> OpenFamily(const ModelFolder& folder, const absl::StatusOr<Configs>& configs,
+                                                   const LoadOptions& options) {
+  if (!configs.ok()) return configs.status();
+  auto family = std::make_unique<LoadedFamily>(folder, *configs, options);
+  if (absl::Status opened = family->Open(); !opened.ok()) return opened;
+  return family;
+}
+
+// What every family's description says alike of its autoencoder and patches.
+void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,
+                   FamilyDescription& description);
+
+// Warns of tensors in the weight files that belong to no parameter, a sentence for each component that has some. Reads
+// headers alone.
+void WarnOfExtraTensors(const ModelFolder& folder, const Component<Transformer>::Make& make_transformer,
+                        const std::vector<TextStageConfig>& texts, const AutoencoderConfig& autoencoder,
+                        FamilyDescription& description);
+
+// What each block of `description.exchange` costs for an image of `latent_side` latents a side, `patch` a token, and
+// with so many text tokens, those of a prompt of the default length. `mlp_ratio` as in BlockCost.
+void DescribeBlockCosts(double mlp_ratio, int64_t latent_side, int64_t patch, int64_t text_tokens,
+                        FamilyDescription& description);
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+// The one matrix product of every model, and the first of the two doors for parallelism: its role says how the weight
+// is spread over the tensor axis.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/loading/param_table.h"
+#include "parallel/forward_context.h"
+
+namespace tessera {
+
+// One matrix of a (possibly packed) Linear: its name below the scope and its number of output features.
+struct LinearPart {
+  std::string name;
+  int64_t out;
+  std::vector<std::string> aliases = {};  // of the name
+};
+
+struct LinearOptions {
+  LinearRole role = LinearRole::kReplicated;
+  bool bias = true;
+  std::vector<int64_t> in_parts = {};  // as ParamSpec has it
+};
+
+// y = x Wᵀ + b.  Column: the rank holds rows of W and gets a slice of y. Row: the rank holds columns of W, takes a
+// slice of x, and the sum over the group comes before the bias, which is added once.
+class Linear {
+ public:
+  Linear(const ParamScope& scope, int64_t in, int64_t out, const LinearOptions& options = {});
+
+  // Several products of the same x in one: the parts' outputs lie one after another, each sharded for itself.
+  Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart>& parts, const LinearOptions& options = {});
+
+  // x [..., in] → [..., out].
+  at::Tensor Forward(const at::Tensor& x, const ForwardContext& context) const;
+
+  // GELU (tanh approximation) of Forward; not for the row role, whose sum comes later.
+  at::Tensor ForwardGeluTanh(const at::Tensor& x, const ForwardContext& context) const;
+
+ private:
+  LinearRole role_;
+  std::shared_ptr<at::Tensor> weight_;  // [out, in]; shared with the table, which may pack it
+  std::optional<at::Tensor> bias_;
+};
+
+}  // namespace tessera

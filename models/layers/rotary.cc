@@ -1,0 +1,26 @@
+#include "models/layers/rotary.h"
+
+#include <cmath>
+
+namespace tessera {
+
+at::Tensor RotaryAngles(const at::Tensor& positions, int64_t dim) {
+  const at::Tensor k = at::arange(0, dim, 2, positions.options());
+  const at::Tensor frequencies = 1.0 / at::pow(at::scalar_tensor(10000.0, positions.options()), k / dim);
+  return at::outer(positions, frequencies);
+}
+
+at::Tensor RepeatOverRows(const at::Tensor& of_columns, int64_t rows) { return of_columns.repeat({rows, 1}); }
+
+at::Tensor RepeatOverColumns(const at::Tensor& of_rows, int64_t columns) {
+  return of_rows.repeat_interleave(columns, 0);
+}
+
+at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const at::Tensor pairs = x.to(cos.scalar_type()).unflatten(-1, {-1, 2});  // [b, tokens, h, d/2, 2]
+  const at::Tensor even = pairs.select(-1, 0), odd = pairs.select(-1, 1);
+  const at::Tensor c = cos.unsqueeze(1), s = sin.unsqueeze(1);  // [tokens, 1, d/2]
+  return at::stack({even * c - odd * s, odd * c + even * s}, -1).flatten(-2).to(x.scalar_type());
+}
+
+}  // namespace tessera

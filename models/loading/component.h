@@ -1,0 +1,120 @@
+// One part of a model (a text encoder, the autoencoder, the transformer) with its weights, which are in memory always
+// or only while somebody uses them.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "control/placement.h"
+#include "models/loading/param_table.h"
+#include "models/loading/weight_loader.h"
+#include "models/loading/weight_memory.h"
+#include "models/weights/model_folder.h"
+
+namespace tessera {
+
+// Reads a component's config.json; fields that nobody reads become warnings.
+template <class Config, class Parse>
+absl::Status ReadConfig(const ModelFolder& folder, const std::string& component, const Parse& parse, Config& config,
+                        std::vector<std::string>& warnings) {
+  absl::StatusOr<ConfigReader> reader = folder.Config(component);
+  if (!reader.ok()) return reader.status();
+  absl::StatusOr<Config> parsed = parse(*reader);
+  if (!parsed.ok()) return parsed.status();
+  config = *std::move(parsed);
+  for (const std::string& field : reader->UnknownFields()) {
+    warnings.push_back(absl::StrCat(reader->name(), ": the field ", field, " is unknown and was not used"));
+  }
+  return absl::OkStatus();
+}
+
+// InvalidArgument unless model_index.json names one of these classes for the component.
+absl::Status CheckClass(const ModelFolder& folder, const std::string& component,
+                        std::initializer_list<std::string_view> known);
+
+// Used by one thread at a time.
+template <class Model>
+class Component {
+ public:
+  using Make = std::function<std::unique_ptr<Model>(ParamTable&)>;
+
+  // `share`: which part of the weights is this rank's.
+  Component(ModelFolder folder, std::string name, Make make, at::ScalarType dtype, at::Device device,
+            ComponentPlacement placement, WeightShare share = {})
+      : folder_(std::move(folder)),
+        name_(std::move(name)),
+        make_(std::move(make)),
+        dtype_(dtype),
+        device_(placement == ComponentPlacement::kRank0 ? device : at::Device(at::kCPU)),
+        placement_(placement),
+        share_(share) {
+    // Where the component is only there for a moment, that moment may as well be on the fast device.
+    if (placement == ComponentPlacement::kUnloaded) device_ = device;
+  }
+
+  at::Device device() const { return device_; }
+  int64_t weight_bytes() const { return bytes_; }  // of what is in memory
+
+  // Loads the weights, or where they are not to stay only checks that they fit.
+  absl::Status Open() { return placement_ == ComponentPlacement::kUnloaded ? Check() : Load(); }
+
+  // Checks that the files hold what the whole component needs, and reads none of it.
+  absl::Status Check() const {
+    absl::StatusOr<WeightFolder> weights = folder_.Weights(name_);
+    if (!weights.ok()) return weights.status();
+    ParamTable table(dtype_, at::kMeta);
+    make_(table);
+    return CheckWeights(*weights, table, name_);
+  }
+
+  // Calls `use` with the component in memory. Errors: those of reading its files, where it is not kept.
+  template <class Use>
+  auto With(const Use& use) -> absl::StatusOr<decltype(use(std::declval<const Model&>()))> {
+    if (model_ == nullptr) {
+      if (absl::Status loaded = Load(); !loaded.ok()) return loaded;
+    }
+    auto result = use(static_cast<const Model&>(*model_));
+    if (placement_ == ComponentPlacement::kUnloaded) {
+      model_.reset();
+      bytes_ = 0;
+    }
+    return result;
+  }
+
+  // The component, which is kept; and to take it away.
+  const Model& model() const { return *model_; }
+  std::unique_ptr<Model> Take() { return std::move(model_); }
+
+ private:
+  absl::Status Load() {
+    absl::StatusOr<WeightFolder> weights = folder_.Weights(name_);
+    if (!weights.ok()) return weights.status();
+    const WeightPages pages;
+    ParamTable table(dtype_, device_, share_);
+    std::unique_ptr<Model> model = make_(table);
+    bytes_ = table.bytes();
+    if (absl::Status loaded = LoadWeights(*weights, table, name_); !loaded.ok()) return loaded;
+    table.PackForInference();
+    model_ = std::move(model);
+    return absl::OkStatus();
+  }
+
+  ModelFolder folder_;
+  std::string name_;
+  Make make_;
+  at::ScalarType dtype_;
+  at::Device device_;
+  ComponentPlacement placement_;
+  WeightShare share_;
+  std::unique_ptr<Model> model_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,308 @@
+#include "models/loading/load_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kBufferBytes = int64_t{64} << 20;
+constexpr int64_t kWeightSizes[] = {8, 4, 2};
+
+// Of numbers that are not negative.
+int64_t Sum(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? kMost : sum;
+}
+
+int64_t Product(int64_t a, int64_t b) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? kMost : product;
+}
+
+constexpr char kTransformer[] = "transformer";
+
+// The block that a tensor of a transformer belongs to, its name up to the block's number; empty: to none.
+std::string BlockOf(const std::string& tensor) {
+  size_t begin = 0;
+  for (size_t end = tensor.find('.'); end != std::string::npos; end = tensor.find('.', begin)) {
+    const bool number = end > begin && tensor.find_first_not_of("0123456789", begin) >= end;
+    if (number) return tensor.substr(0, end);
+    begin = end + 1;
+  }
+  return "";
+}
+
+bool IsTextEncoder(const std::string& name) {
+  return name == "text_encoder" || name == "text_encoder_2" || name == "text_encoder_3";
+}
+
+// Of the model that a text encoder is a part of, where its file holds all of it: never read.
+bool IsOfALargerModel(const std::string& tensor) {
+  for (const char* scope : {"decoder.", "lm_head.", "vision_model.", "visual_projection."}) {
+    if (tensor.starts_with(scope)) return true;
+  }
+  return false;
+}
+
+ComponentPlacement PlacementOf(const std::string& name, const LoadRequest& request) {
+  if (IsTextEncoder(name)) return request.text_encoders;
+  return name == "vae" ? request.autoencoder : ComponentPlacement::kRank0;
+}
+
+MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind kind) {
+  MemoryNeed need;
+  int64_t most_beyond = -1;  // beyond what is resident; none if there is no component
+  for (const PlannedComponent& component : components) {
+    if (component.memory != kind) continue;
+    need.resident = Sum(need.resident, component.bytes - component.transient_bytes);
+    most_beyond = std::max(most_beyond, Sum(component.transient_bytes, component.largest_bytes));
+  }
+  // Files are read through buffers in main memory, wherever their tensors go.
+  if (kind == MemoryKind::kHost && !components.empty()) most_beyond = std::max<int64_t>(most_beyond, 0);
+  need.peak = most_beyond < 0 ? 0 : Sum(Sum(need.resident, most_beyond), kBufferBytes);
+  return need;
+}
+
+// The sizes of the components do not depend on the request; all else follows from both.
+LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& request) {
+  LoadPlan plan{.request = request, .components = std::move(components)};
+  for (PlannedComponent& component : plan.components) {
+    const ComponentPlacement placement = PlacementOf(component.name, request);
+    const bool transformer = component.name == kTransformer;
+    const int64_t parts = transformer ? request.transformer_parts : 1;
+    const bool streamed = transformer && request.stream_blocks && component.block_parameters > 0;
+    // With a block the frame is read once more.
+    const int64_t transient = streamed ? Sum(component.frame_parameters, component.block_parameters) : 0;
+    const int64_t parameters = streamed ? Sum(component.frame_parameters, transient)
+                                        : component.parameters / parts + (component.parameters % parts != 0);
+    component.bytes = Product(parameters, request.bytes_per_weight);
+    component.largest_bytes = Product(component.largest_parameters, request.bytes_per_weight);
+    component.memory =
+        request.on_device && placement != ComponentPlacement::kCpu ? MemoryKind::kDevice : MemoryKind::kHost;
+    component.transient_bytes =
+        placement == ComponentPlacement::kUnloaded ? component.bytes : Product(transient, request.bytes_per_weight);
+  }
+  plan.host = NeedOf(plan.components, MemoryKind::kHost);
+  plan.device = NeedOf(plan.components, MemoryKind::kDevice);
+  return plan;
+}
+
+struct Available {
+  int64_t host = 0;
+  std::optional<int64_t> device;
+
+  int64_t HostShortage(const LoadPlan& plan) const { return std::max<int64_t>(plan.host.peak - host, 0); }
+  int64_t DeviceShortage(const LoadPlan& plan) const {
+    return device ? std::max<int64_t>(plan.device.peak - *device, 0) : 0;
+  }
+  int64_t Shortage(const LoadPlan& plan) const { return Sum(HostShortage(plan), DeviceShortage(plan)); }
+};
+
+// What the user typed, or could type.
+
+const char* DtypeName(int64_t bytes_per_weight) {
+  return bytes_per_weight == 8 ? "fp64" : bytes_per_weight == 4 ? "fp32" : "bf16";
+}
+
+const char* PlacementName(ComponentPlacement placement) {
+  switch (placement) {
+    case ComponentPlacement::kRank0:
+      return "rank0";
+    case ComponentPlacement::kCpu:
+      return "cpu";
+    case ComponentPlacement::kUnloaded:
+      return "unload";
+  }
+  return "";
+}
+
+// The options that lead from one request to the other.
+std::vector<std::string> Options(const LoadRequest& from, const LoadRequest& to) {
+  std::vector<std::string> options;
+  if (to.text_encoders != from.text_encoders) {
+    options.push_back(absl::StrCat("--text-encoders ", PlacementName(to.text_encoders)));
+  }
+  if (to.autoencoder != from.autoencoder) {
+    options.push_back(absl::StrCat("--vae ", PlacementName(to.autoencoder)));
+  }
+  if (to.bytes_per_weight != from.bytes_per_weight) {
+    options.push_back(absl::StrCat("--dtype ", DtypeName(to.bytes_per_weight)));
+  }
+  if (to.stream_blocks && !from.stream_blocks) options.emplace_back("--stream-blocks");
+  return options;
+}
+
+// The placements that differ from `current` in what they take.
+std::vector<ComponentPlacement> Placements(ComponentPlacement current, bool on_device) {
+  std::vector<ComponentPlacement> placements = {current};
+  for (const ComponentPlacement other :
+       {ComponentPlacement::kUnloaded, ComponentPlacement::kCpu, ComponentPlacement::kRank0}) {
+    if (other != current && (on_device || other == ComponentPlacement::kUnloaded)) placements.push_back(other);
+  }
+  return placements;
+}
+
+// All plans for the same folder, those with the fewest changes first, and of these the ones that keep the dtype. Sizes
+// larger than the requested one are never of use.
+std::vector<LoadPlan> Alternatives(const LoadPlan& plan) {
+  const LoadRequest& request = plan.request;
+  std::vector<LoadPlan> alternatives;
+  for (const int64_t size : kWeightSizes) {
+    if (size > request.bytes_per_weight) continue;
+    for (const ComponentPlacement text_encoders : Placements(request.text_encoders, request.on_device)) {
+      for (const ComponentPlacement autoencoder : Placements(request.autoencoder, request.on_device)) {
+        LoadRequest other = request;
+        other.bytes_per_weight = size;
+        other.text_encoders = text_encoders;
+        other.autoencoder = autoencoder;
+        alternatives.push_back(Plan(plan.components, other));
+      }
+    }
+  }
+  std::stable_sort(alternatives.begin(), alternatives.end(), [&](const LoadPlan& a, const LoadPlan& b) {
+    return Options(request, a.request).size() < Options(request, b.request).size();
+  });
+  return alternatives;
+}
+
+// Whether `b` asks for all that `a` asks for, seen from `from`: then it is not worth naming beside `a`.
+bool Includes(const LoadRequest& from, const LoadRequest& a, const LoadRequest& b) {
+  const auto same = [](auto origin, auto first, auto second) { return first == origin || first == second; };
+  return b.bytes_per_weight <= a.bytes_per_weight && same(from.text_encoders, a.text_encoders, b.text_encoders) &&
+         same(from.autoencoder, a.autoencoder, b.autoencoder);
+}
+
+enum class Round { kDown, kNearest, kUp };
+
+std::string GiB(int64_t bytes, Round round = Round::kNearest) {
+  const double hundredths = static_cast<double>(bytes) * 100 / (int64_t{1} << 30);
+  const double whole = round == Round::kDown ? std::floor(hundredths)
+                       : round == Round::kUp ? std::ceil(hundredths)
+                                             : std::round(hundredths);
+  return absl::StrFormat("%.2f GiB", whole / 100);
+}
+
+std::string Need(const LoadPlan& plan) {
+  std::string text = absl::StrCat(GiB(plan.host.peak, Round::kUp), " of main memory");
+  if (plan.request.on_device) absl::StrAppend(&text, " and ", GiB(plan.device.peak, Round::kUp), " of device memory");
+  return text;
+}
+
+std::string Shortages(const LoadPlan& plan, const Available& available, const MachineMemory& host) {
+  std::string text;
+  if (available.HostShortage(plan) > 0) {
+    absl::StrAppend(&text, "; of main memory ", GiB(plan.host.peak, Round::kUp), " are needed, and ",
+                    host.available_in(), " has ", GiB(available.host, Round::kDown), " available");
+  }
+  if (available.DeviceShortage(plan) > 0) {
+    absl::StrAppend(&text, "; of device memory ", GiB(plan.device.peak, Round::kUp), " are needed, and the device has ",
+                    GiB(*available.device, Round::kDown), " available");
+  }
+  return text;
+}
+
+std::string Table(const LoadPlan& plan) {
+  size_t width = std::string("component").size();
+  for (const PlannedComponent& component : plan.components) width = std::max(width, component.name.size());
+  std::string table = absl::StrFormat("\n  %-*s  %12s  %12s  %s", static_cast<int>(width), "component", "parameters",
+                                      DtypeName(plan.request.bytes_per_weight), "in");
+  for (const PlannedComponent& component : plan.components) {
+    absl::StrAppendFormat(&table, "\n  %-*s  %10.1f M  %12s  %s%s", static_cast<int>(width), component.name,
+                          static_cast<double>(component.parameters) / 1e6, GiB(component.bytes),
+                          component.memory == MemoryKind::kDevice ? "device memory" : "main memory",
+                          component.transient_bytes == 0                 ? ""
+                          : component.transient_bytes == component.bytes ? " while in use"
+                                                                         : ", a block at a time");
+  }
+  for (const auto& [name, need] : {std::pair("main memory", plan.host), std::pair("device memory", plan.device)}) {
+    if (need.peak == 0) continue;
+    absl::StrAppend(&table, "\n  together in ", name, ": ", GiB(need.resident), " that stay, at most ",
+                    GiB(need.peak, Round::kUp), " at a time (what is being loaded, its largest tensor twice, buffers)");
+  }
+  return table;
+}
+
+std::string Advice(const LoadPlan& plan, const Available& available) {
+  const std::vector<LoadPlan> alternatives = Alternatives(plan);
+  std::vector<LoadPlan> fitting;
+  for (const LoadPlan& alternative : alternatives) {
+    if (available.Shortage(alternative) > 0) continue;
+    const bool included = std::any_of(fitting.begin(), fitting.end(), [&](const LoadPlan& smaller) {
+      return Includes(plan.request, smaller.request, alternative.request);
+    });
+    if (!included) fitting.push_back(alternative);
+  }
+  std::string advice;
+  for (const LoadPlan& alternative : fitting) {
+    absl::StrAppend(&advice, advice.empty() ? "\nit fits with" : "\nor with", " ",
+                    absl::StrJoin(Options(plan.request, alternative.request), " "), ": ", Need(alternative));
+  }
+  if (!advice.empty()) return advice;
+  const LoadPlan& least = *std::min_element(
+      alternatives.begin(), alternatives.end(),
+      [&](const LoadPlan& a, const LoadPlan& b) { return available.Shortage(a) < available.Shortage(b); });
+  const std::vector<std::string> options = Options(plan.request, least.request);
+  advice =
+      absl::StrCat("\nno choice of --dtype, --text-encoders and --vae is enough: ", Need(least), " are needed at least",
+                   options.empty() ? "" : absl::StrCat(", with ", absl::StrJoin(options, " ")));
+  LoadRequest streamed = least.request;
+  streamed.stream_blocks = true;
+  const LoadPlan last_resort = Plan(plan.components, streamed);
+  if (!plan.request.stream_blocks && available.Shortage(last_resort) == 0) {
+    absl::StrAppend(&advice, "\nit fits with ", absl::StrJoin(Options(plan.request, streamed), " "),
+                    ", which reads every block from its file at every step: ", Need(last_resort));
+  }
+  return advice;
+}
+
+}  // namespace
+
+absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& request) {
+  if (std::find(std::begin(kWeightSizes), std::end(kWeightSizes), request.bytes_per_weight) == std::end(kWeightSizes)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("bytes_per_weight is ", request.bytes_per_weight, "; legal are 8, 4 and 2"));
+  }
+  std::vector<PlannedComponent> components;
+  for (const auto& [name, unused] : folder.components()) {
+    if (!request.encodes_prompts && IsTextEncoder(name)) continue;
+    const absl::StatusOr<std::string> path = folder.ComponentPath(name);
+    if (!path.ok()) return path.status();
+    if (!WeightFolder::HasWeights(*path)) continue;
+    const absl::StatusOr<WeightFolder> weights = folder.Weights(name);
+    if (!weights.ok()) return weights.status();
+    PlannedComponent& component = components.emplace_back(PlannedComponent{.name = name});
+    std::map<std::string, int64_t> blocks;  // parameters of each; "": of none
+    for (const auto& [tensor_name, location] : weights->tensors()) {
+      if (IsTextEncoder(name) && IsOfALargerModel(tensor_name)) continue;
+      const StoredTensor& tensor = location.tensor;
+      component.parameters = Sum(component.parameters, tensor.elements());
+      component.largest_parameters = std::max(component.largest_parameters, tensor.elements());
+      component.stored_bytes = Sum(component.stored_bytes, static_cast<int64_t>(tensor.bytes()));
+      int64_t& block = blocks[BlockOf(tensor_name)];
+      block = Sum(block, tensor.elements());
+    }
+    for (const auto& [block, parameters] : blocks) {
+      int64_t& counted = block.empty() ? component.frame_parameters : component.block_parameters;
+      counted = std::max(counted, parameters);
+    }
+  }
+  return Plan(std::move(components), request);
+}
+
+absl::Status CheckFits(const LoadPlan& plan, const MachineMemory& host, std::optional<int64_t> device_available) {
+  const Available available{.host = host.available(), .device = device_available};
+  if (available.Shortage(plan) == 0) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("the model does not fit in memory", Shortages(plan, available, host),
+                                                   Table(plan), Advice(plan, available)));
+}
+
+}  // namespace tessera

@@ -1,0 +1,73 @@
+// What a model will take of the machine's memory, known before any of it is loaded: from the headers of its weight
+// files, of which not one tensor is read. Pure but for those headers; LibTorch-free; everything here is thread-safe.
+//
+// Counted are the weights as they are served, and what loading takes on top: the largest tensor of the component being
+// loaded a second time (it is converted, or put into another order) and 64 MiB of buffers. That is the bound which
+// loading keeps. Two things are not exact: tensors that a model ignores (position_ids) count like weights, and a
+// product that is packed from several tensors can be larger than the largest of them. What a run takes (activations,
+// latents, images, the cache of prompts) depends on its size and number of images, and is not in the plan.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/machine_memory.h"
+#include "control/placement.h"
+#include "models/weights/model_folder.h"
+
+namespace tessera {
+
+struct LoadRequest {
+  int64_t bytes_per_weight = 4;                                   // 8: fp64, 4: fp32, 2: bf16
+  bool on_device = false;                                         // rank 0 computes on a device with memory of its own
+  ComponentPlacement text_encoders = ComponentPlacement::kRank0;  // text_encoder, text_encoder_2, text_encoder_3
+  ComponentPlacement autoencoder = ComponentPlacement::kRank0;    // vae; every other component stays with rank 0
+  bool encodes_prompts = true;                                    // else another rank has the text encoders
+  int64_t transformer_parts = 1;                                  // this rank has one of so many, about equal
+  bool stream_blocks = false;                                     // the transformer's blocks are there one at a time
+};
+
+enum class MemoryKind { kHost, kDevice };
+
+struct PlannedComponent {
+  std::string name;
+  int64_t parameters = 0;          // elements of all its tensors
+  int64_t largest_parameters = 0;  // of its largest tensor
+  int64_t block_parameters = 0;    // of its largest block
+  int64_t frame_parameters = 0;    // of all that is in none of its blocks
+  int64_t stored_bytes = 0;        // of all its tensors, in its files
+  int64_t bytes = 0;               // as served, of all that stays or is there at a time
+  int64_t transient_bytes = 0;     // of them: there only while they are in use
+  int64_t largest_bytes = 0;       // of its largest tensor, as served
+  MemoryKind memory = MemoryKind::kHost;
+};
+
+// Bytes of one kind of memory. Numbers too large for 63 bits are the largest that fits.
+struct MemoryNeed {
+  int64_t resident = 0;  // once everything is loaded, without transient components
+  // The most at any time of loading, in whatever order, and of using transient components, of which there is one at a
+  // time.
+  int64_t peak = 0;
+};
+
+struct LoadPlan {
+  LoadRequest request;
+  std::vector<PlannedComponent> components;  // by name
+  MemoryNeed host;
+  MemoryNeed device;  // zero unless the request is for a device
+};
+
+// Plans every component of the folder that has weight files; the others, tokenizers for example, take nothing that
+// counts. InvalidArgument if bytes_per_weight is none of the above; else the errors of ModelFolder::Weights.
+absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& request);
+
+// OK if the peaks fit into what is available (of the device: if known), to the byte. Else ResourceExhausted, with a
+// table of the components, and every least change of --dtype, --text-encoders and --vae under which the same folder
+// fits; or, if there is none, how much is needed at least.
+absl::Status CheckFits(const LoadPlan& plan, const MachineMemory& host, std::optional<int64_t> device_available);
+
+}  // namespace tessera

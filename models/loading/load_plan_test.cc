@@ -1,0 +1,422 @@
+#include "models/loading/load_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "tests/support/safetensors_bytes.h"
+#include "tests/support/sparse_flux_folder.h"
+#include "tests/support/test_folder.h"
+
+namespace tessera {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+LoadPlan PlanFor(const std::string& path, const LoadRequest& request) {
+  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(path);
+  EXPECT_TRUE(folder.ok()) << folder.status();
+  if (!folder.ok()) return {};
+  const absl::StatusOr<LoadPlan> plan = PlanLoad(*folder, request);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.ok() ? *plan : LoadPlan{};
+}
+
+absl::Status Check(const LoadPlan& plan, int64_t host, std::optional<int64_t> device = std::nullopt) {
+  return CheckFits(plan, {.machine = host}, device);
+}
+
+// What a refusal advises: the options of each line "it fits with OPTIONS: …".
+std::vector<std::string> Advised(const absl::Status& refusal) {
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kResourceExhausted) << refusal;
+  std::vector<std::string> advised;
+  for (absl::string_view line : absl::StrSplit(refusal.message(), '\n')) {
+    if (absl::ConsumePrefix(&line, "it fits with ") || absl::ConsumePrefix(&line, "or with ")) {
+      advised.emplace_back(line.substr(0, line.find(':')));
+    }
+  }
+  return advised;
+}
+
+const PlannedComponent& Component(const LoadPlan& plan, const std::string& name) {
+  for (const PlannedComponent& component : plan.components) {
+    if (component.name == name) return component;
+  }
+  ADD_FAILURE() << "no component " << name;
+  static const PlannedComponent none;
+  return none;
+}
+
+// The figures were counted from the files' headers by another program.
+TEST(LoadPlan, CountsTheTensorsOfEveryComponentThatHasWeights) {
+  struct Expected {
+    const char* pipeline;
+    const char* component;
+    int64_t parameters, largest, stored_bytes;
+  };
+  const Expected all[] = {
+      {"dit", "transformer", 330208, 64064, 330208 * 4},
+      {"dit", "vae", 67231, 2304, 67231 * 4},
+      {"flux_dev", "text_encoder", 89088, 48448, 89088 * 2},
+      {"flux_dev", "text_encoder_2", 29184 + 7264, 15680, (29184 + 7264) * 2},
+      {"flux_dev", "transformer", 381760 + 107712, 24576, (381760 + 107712) * 2},
+      {"flux_dev", "vae", 72347, 4608, 72347 * 2},
+      {"hunyuan11", "text_encoder", 42592, 12928, 42592 * 2},
+      {"hunyuan11", "text_encoder_2", 41088, 20320, 41088 * 2},
+      {"hunyuan11", "transformer", 788580, 419840, 788580 * 2},
+      {"hunyuan11", "vae", 67231, 2304, 67231 * 2},
+      {"pixart_alpha", "text_encoder", 36448, 15680, 36448 * 4},
+      {"pixart_alpha", "transformer", 424384, 55296, 424384 * 4},
+      {"pixart_alpha", "vae", 67231, 2304, 67231 * 4},
+      {"sd35", "text_encoder", 90112, 48448, 90112 * 2},
+      {"sd35", "text_encoder_2", 163584, 72672, 163584 * 2},
+      {"sd35", "text_encoder_3", 109088, 47040, 109088 * 2},
+      {"sd35", "transformer", 542400, 36864, 542400 * 2},
+      {"sd35", "vae", 72347, 4608, 72347 * 2},
+  };
+  std::map<std::string, size_t> components;
+  for (const Expected& expected : all) {
+    ++components[expected.pipeline];
+    const LoadPlan plan = PlanFor(absl::StrCat("tests/golden/pipelines/", expected.pipeline), {.bytes_per_weight = 4});
+    const PlannedComponent& component = Component(plan, expected.component);
+    SCOPED_TRACE(absl::StrCat(expected.pipeline, "/", expected.component));
+    EXPECT_EQ(component.parameters, expected.parameters);
+    EXPECT_EQ(component.largest_parameters, expected.largest);
+    EXPECT_EQ(component.stored_bytes, expected.stored_bytes);
+    EXPECT_EQ(component.bytes, expected.parameters * 4);
+    EXPECT_EQ(component.largest_bytes, expected.largest * 4);
+  }
+  for (const auto& [pipeline, count] : components) {
+    EXPECT_EQ(PlanFor("tests/golden/pipelines/" + pipeline, {}).components.size(), count) << pipeline;
+  }
+}
+
+// A full T5 or CLIP in place of its encoder takes no more: the rest is never read.
+TEST(LoadPlan, TheRestOfALargerModelInATextEncodersFileDoesNotCount) {
+  const TestFolder folder;
+  folder.Write("model_index.json", R"({"_class_name": "P", "text_encoder": ["t", "T"], "vae": ["d", "V"]})");
+  const auto file = [](const std::string& name) {
+    return SafetensorsBytes("{\"encoder.w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"" + name +
+                                "\":{\"dtype\":\"F32\",\"shape\":[7],\"data_offsets\":[4,32]}}",
+                            std::string(32, '\0'));
+  };
+  for (const char* name : {"decoder.block.0.w", "lm_head.weight", "vision_model.w", "visual_projection.weight"}) {
+    folder.Write("text_encoder/model.safetensors", file(name));
+    folder.Write("vae/diffusion_pytorch_model.safetensors", file("decoder.w"));
+    const LoadPlan plan = PlanFor(folder.path(), {});
+    EXPECT_EQ(Component(plan, "text_encoder").parameters, 1) << name;
+    EXPECT_EQ(Component(plan, "vae").parameters, 8);
+  }
+}
+
+TEST(LoadPlan, OnTheHostEverythingStaysAndTheLargestTensorIsThereTwice) {
+  for (const int64_t size : {2, 4, 8}) {
+    const LoadPlan plan = PlanFor("tests/golden/pipelines/flux_dev", {.bytes_per_weight = size});
+    EXPECT_EQ(plan.host.resident, (89088 + 29184 + 7264 + 381760 + 107712 + 72347) * size);
+    EXPECT_EQ(plan.host.peak, plan.host.resident + 48448 * size + 64 * kMiB);
+    EXPECT_EQ(plan.device.resident, 0);
+    EXPECT_EQ(plan.device.peak, 0);
+  }
+}
+
+TEST(LoadPlan, OnADeviceTheHostHoldsTheBuffersOnly) {
+  const LoadPlan plan = PlanFor("tests/golden/pipelines/flux_dev", {.bytes_per_weight = 2, .on_device = true});
+  EXPECT_EQ(plan.device.resident, (89088 + 29184 + 7264 + 381760 + 107712 + 72347) * 2);
+  EXPECT_EQ(plan.device.peak, plan.device.resident + 48448 * 2 + 64 * kMiB);
+  EXPECT_EQ(plan.host.resident, 0);
+  EXPECT_EQ(plan.host.peak, 64 * kMiB);
+}
+
+TEST(LoadPlan, ComponentsPlacedOnTheCpuAreInMainMemory) {
+  const LoadPlan plan = PlanFor("tests/golden/pipelines/sd35", {.bytes_per_weight = 2,
+                                                                .on_device = true,
+                                                                .text_encoders = ComponentPlacement::kCpu,
+                                                                .autoencoder = ComponentPlacement::kCpu});
+  EXPECT_EQ(plan.device.resident, 542400 * 2);
+  EXPECT_EQ(plan.device.peak, (542400 + 36864) * 2 + 64 * kMiB);
+  EXPECT_EQ(plan.host.resident, (90112 + 163584 + 109088 + 72347) * 2);
+  EXPECT_EQ(plan.host.peak, plan.host.resident + 72672 * 2 + 64 * kMiB);
+  EXPECT_EQ(Component(plan, "text_encoder_3").memory, MemoryKind::kHost);
+  EXPECT_EQ(Component(plan, "transformer").memory, MemoryKind::kDevice);
+}
+
+TEST(LoadPlan, OfUnloadedComponentsOnlyTheLargestCounts) {
+  const LoadPlan plan = PlanFor("tests/golden/pipelines/sd35", {.bytes_per_weight = 4,
+                                                                .text_encoders = ComponentPlacement::kUnloaded,
+                                                                .autoencoder = ComponentPlacement::kUnloaded});
+  EXPECT_EQ(plan.host.resident, 542400 * 4);
+  EXPECT_EQ(plan.host.peak, (542400 + 163584 + 72672) * 4 + 64 * kMiB);
+  for (const char* name : {"text_encoder", "vae"}) {
+    EXPECT_EQ(Component(plan, name).transient_bytes, Component(plan, name).bytes) << name;
+  }
+  EXPECT_EQ(Component(plan, "transformer").transient_bytes, 0);
+}
+
+TEST(LoadPlan, ASmallUnloadedComponentHidesNotThatALargerTensorIsLoaded) {
+  // The transformer's largest tensor alone is larger than the autoencoder and its largest tensor.
+  const LoadPlan plan = PlanFor("tests/golden/pipelines/hunyuan11",
+                                {.bytes_per_weight = 4, .autoencoder = ComponentPlacement::kUnloaded});
+  EXPECT_EQ(plan.host.resident, (42592 + 41088 + 788580) * 4);
+  EXPECT_EQ(plan.host.peak, plan.host.resident + 419840 * 4 + 64 * kMiB);
+}
+
+TEST(LoadPlan, RefusesAWeightSizeThatIsNoDtype) {
+  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open("tests/golden/pipelines/dit");
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  for (const int64_t size : {int64_t{-2}, int64_t{0}, int64_t{1}, int64_t{3}, kMost}) {
+    EXPECT_EQ(PlanLoad(*folder, {.bytes_per_weight = size}).status(),
+              absl::InvalidArgumentError(absl::StrCat("bytes_per_weight is ", size, "; legal are 8, 4 and 2")));
+  }
+}
+
+TEST(LoadPlan, AnErrorOfAHeaderIsReported) {
+  TestFolder folder;
+  folder.Write("model_index.json", R"({"_class_name": "FluxPipeline", "vae": ["diffusers", "AutoencoderKL"]})");
+  folder.Write("vae/diffusion_pytorch_model.safetensors", OneTensor("a") + "more");
+  const absl::StatusOr<ModelFolder> model = ModelFolder::Open(folder.path());
+  ASSERT_TRUE(model.ok()) << model.status();
+  const absl::Status status = PlanLoad(*model, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("vae/diffusion_pytorch_model.safetensors"));
+}
+
+// The bytes of weights that black-forest-labs/FLUX.1-dev publishes: "total_size" of the two indices, and the sizes of
+// the two single files less their headers.
+constexpr int64_t kTransformerBytes = 23802816640, kT5Bytes = 9524621312, kClipBytes = 246120960, kVaeBytes = 167639366;
+constexpr int64_t kAllBytes = kTransformerBytes + kT5Bytes + kClipBytes + kVaeBytes;
+// Bytes of the largest tensors.
+constexpr int64_t kModulation = int64_t{6} * 3072 * 3072 * 2, kT5Embedding = int64_t{32128} * 4096 * 2,
+                  kConvolution = int64_t{512} * 512 * 9 * 2;
+
+class SparseFluxTest : public testing::Test {
+ protected:
+  void SetUp() override { WriteSparseFlux(folder_); }
+
+  LoadPlan Plan(const LoadRequest& request) const { return PlanFor(folder_.path(), request); }
+
+  TestFolder folder_;
+};
+
+// Bytes that this process has taken from files so far.
+int64_t BytesRead() {
+  std::ifstream file("/proc/self/io");
+  std::string label;
+  int64_t bytes = -1;
+  file >> label >> bytes;
+  EXPECT_EQ(label, "rchar:") << "the kernel does not count what is read";
+  return bytes;
+}
+
+TEST_F(SparseFluxTest, HasTheSizesOfTheRealOneAndTakesNoDisk) {
+  int64_t apparent = 0, on_disk = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_.path())) {
+    struct stat info;
+    ASSERT_EQ(stat(entry.path().c_str(), &info), 0);
+    if (!entry.is_regular_file()) continue;
+    apparent += info.st_size;
+    on_disk += info.st_blocks * 512;
+  }
+  EXPECT_GT(apparent, kAllBytes);
+  EXPECT_LT(apparent, kAllBytes + kMiB);
+  EXPECT_LT(on_disk, kMiB);
+}
+
+TEST_F(SparseFluxTest, IsPlannedFromItsHeadersAlone) {
+  const int64_t before = BytesRead();
+  const LoadPlan plan = Plan({.bytes_per_weight = 2});
+  const int64_t read = BytesRead() - before;
+  EXPECT_LT(read, kMiB);
+  EXPECT_EQ(Component(plan, "transformer").stored_bytes, kTransformerBytes);
+  EXPECT_EQ(Component(plan, "text_encoder_2").stored_bytes, kT5Bytes);
+  EXPECT_EQ(Component(plan, "text_encoder").stored_bytes, kClipBytes);
+  EXPECT_EQ(Component(plan, "vae").stored_bytes, kVaeBytes);
+  EXPECT_EQ(plan.components.size(), 4);
+  EXPECT_EQ(plan.host.resident, kAllBytes);
+  EXPECT_EQ(plan.host.peak, kAllBytes + kT5Embedding + 64 * kMiB);
+}
+
+TEST_F(SparseFluxTest, AReadOfATensorWouldBeNoticed) {
+  const absl::StatusOr<WeightFolder> weights = WeightFolder::Open(folder_ / "transformer", "transformer");
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  std::vector<std::byte> bytes(2 * kMiB);
+  const int64_t before = BytesRead();
+  ASSERT_TRUE(weights->Read(weights->tensors().at("context_embedder.weight"), 0, bytes).ok());
+  EXPECT_GE(BytesRead() - before, 2 * kMiB);
+}
+
+TEST_F(SparseFluxTest, FitsToTheByte) {
+  for (const int64_t size : {2, 4, 8}) {
+    const LoadPlan plan = Plan({.bytes_per_weight = size});
+    const int64_t needed = (kAllBytes + kT5Embedding) / 2 * size + 64 * kMiB;
+    EXPECT_EQ(Check(plan, needed), absl::OkStatus()) << size;
+    EXPECT_EQ(Check(plan, needed - 1).code(), absl::StatusCode::kResourceExhausted) << size;
+    EXPECT_EQ(CheckFits(plan, MachineMemory{}, std::nullopt), absl::OkStatus()) << size;
+  }
+}
+
+TEST_F(SparseFluxTest, FitsADeviceToTheByte) {
+  const LoadPlan plan = Plan({.bytes_per_weight = 2, .on_device = true, .text_encoders = ComponentPlacement::kCpu});
+  const int64_t device = kTransformerBytes + kVaeBytes + kModulation + 64 * kMiB;
+  const int64_t host = kT5Bytes + kClipBytes + kT5Embedding + 64 * kMiB;
+  EXPECT_EQ(Check(plan, host, device), absl::OkStatus());
+  EXPECT_EQ(Check(plan, host), absl::OkStatus());
+  EXPECT_EQ(Check(plan, host, device - 1).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Check(plan, host - 1, device).code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(SparseFluxTest, TheRefusalIsATable) {
+  EXPECT_EQ(
+      Check(Plan({.bytes_per_weight = 4}), 40 * kGiB),
+      absl::ResourceExhaustedError(
+          "the model does not fit in memory; of main memory 63.41 GiB are needed, and this machine has 40.00 GiB "
+          "available\n"
+          "  component         parameters          fp32  in\n"
+          "  text_encoder         123.1 M      0.46 GiB  main memory\n"
+          "  text_encoder_2      4762.3 M     17.74 GiB  main memory\n"
+          "  transformer        11901.4 M     44.34 GiB  main memory\n"
+          "  vae                   83.8 M      0.31 GiB  main memory\n"
+          "  together in main memory: 62.85 GiB that stay, at most 63.41 GiB at a time (what is being loaded, its "
+          "largest tensor twice, buffers)\n"
+          "it fits with --dtype bf16: 31.74 GiB of main memory"));
+}
+
+TEST_F(SparseFluxTest, TheLimitThatIsShortIsNamed) {
+  const LoadPlan plan = Plan({.bytes_per_weight = 2});
+  EXPECT_THAT(std::string(CheckFits(plan, {.machine = 64 * kGiB, .control_group = 8 * kGiB}, {}).message()),
+              HasSubstr("and the control group (container) of this process has 8.00 GiB available"));
+  const LoadPlan on_device = Plan({.bytes_per_weight = 2, .on_device = true});
+  EXPECT_THAT(std::string(Check(on_device, 64 * kGiB, 24 * kGiB).message()),
+              AllOf(HasSubstr("of device memory 31.74 GiB are needed, and the device has 24.00 GiB available"),
+                    Not(HasSubstr("; of main memory"))));
+}
+
+TEST_F(SparseFluxTest, ASmallerDtypeIsAdvisedWhereItIsEnough) {
+  const int64_t enough = kAllBytes + kT5Embedding + 64 * kMiB;
+  const LoadPlan plan = Plan({.bytes_per_weight = 4});
+  EXPECT_THAT(Advised(Check(plan, enough)), ElementsAre("--dtype bf16"));
+  EXPECT_THAT(Advised(Check(plan, enough - 1)), Not(testing::Contains("--dtype bf16")));
+}
+
+TEST_F(SparseFluxTest, OfTheSmallerDtypesTheLargestThatFitsIsAdvised) {
+  EXPECT_THAT(Advised(Check(Plan({.bytes_per_weight = 8}), 64 * kGiB)), ElementsAre("--dtype fp32"));
+  EXPECT_THAT(Advised(Check(Plan({.bytes_per_weight = 8}), 32 * kGiB)), ElementsAre("--dtype bf16"));
+}
+
+TEST_F(SparseFluxTest, UnloadingIsAdvisedWhereItIsEnough) {
+  const LoadPlan plan = Plan({.bytes_per_weight = 2});
+  // One text encoder at a time: the smaller one is saved.
+  const int64_t encoders_unloaded = kAllBytes - kClipBytes + kT5Embedding + 64 * kMiB;
+  EXPECT_THAT(Advised(Check(plan, encoders_unloaded)), ElementsAre("--text-encoders unload"));
+  // The autoencoder's time is another one than the text encoders'.
+  EXPECT_THAT(Advised(Check(plan, encoders_unloaded - 1)), ElementsAre("--text-encoders unload --vae unload"));
+  const int64_t both_unloaded = encoders_unloaded - kVaeBytes;
+  EXPECT_THAT(Advised(Check(plan, both_unloaded)), ElementsAre("--text-encoders unload --vae unload"));
+  EXPECT_THAT(Advised(Check(plan, both_unloaded - 1)),
+              ElementsAre(HasSubstr("--text-encoders unload --vae unload --stream-blocks, which reads every block")));
+}
+
+TEST_F(SparseFluxTest, AllLeastChangesAreAdvisedAndTheFewestFirst) {
+  const LoadPlan plan = Plan({.bytes_per_weight = 4});
+  const int64_t encoders_unloaded = (kAllBytes - kClipBytes + kT5Embedding) * 2 + 64 * kMiB;
+  EXPECT_THAT(Advised(Check(plan, encoders_unloaded)), ElementsAre("--text-encoders unload", "--dtype bf16"));
+  // --vae unload alone saves less.
+  EXPECT_THAT(Advised(Check(plan, encoders_unloaded - 1)),
+              ElementsAre("--dtype bf16", "--text-encoders unload --vae unload"));
+}
+
+TEST_F(SparseFluxTest, WhatIsChosenAlreadyIsNotAdvised) {
+  const LoadPlan plan = Plan({.bytes_per_weight = 4, .text_encoders = ComponentPlacement::kUnloaded});
+  EXPECT_THAT(Advised(Check(plan, 32 * kGiB)), ElementsAre("--dtype bf16"));
+}
+
+TEST_F(SparseFluxTest, TextEncodersMoveToTheCpuWhereTheDeviceIsShort) {
+  const LoadPlan plan = Plan({.bytes_per_weight = 2, .on_device = true});
+  EXPECT_THAT(Advised(Check(plan, 64 * kGiB, 24 * kGiB)), ElementsAre("--text-encoders cpu"));
+  const int64_t cpu_encoders = kTransformerBytes + kVaeBytes + kModulation + 64 * kMiB;
+  // The autoencoder and its largest tensor are more than the transformer's largest one, which loading needs twice.
+  ASSERT_GT(kVaeBytes + kConvolution, kModulation);
+  EXPECT_THAT(Advised(Check(plan, 64 * kGiB, cpu_encoders - 1)),
+              ElementsAre("--text-encoders cpu --vae unload", "--text-encoders cpu --vae cpu"));
+}
+
+TEST_F(SparseFluxTest, ComponentsMoveToTheDeviceWhereTheHostIsShort) {
+  const LoadPlan plan = Plan({.bytes_per_weight = 2, .on_device = true, .text_encoders = ComponentPlacement::kCpu});
+  EXPECT_THAT(Advised(Check(plan, kGiB, 80 * kGiB)), ElementsAre("--text-encoders unload", "--text-encoders rank0"));
+}
+
+TEST_F(SparseFluxTest, WhereNothingIsEnoughTheLeastNeedIsNamed) {
+  const std::string message(Check(Plan({.bytes_per_weight = 4}), 22 * kGiB).message());
+  // (11901408320 + 4762310656 + 131596288) * 2 bytes + 64 MiB
+  EXPECT_THAT(message,
+              HasSubstr("\nno choice of --dtype, --text-encoders and --vae is enough: 31.35 GiB of main memory "
+                        "are needed at least, with --text-encoders unload --vae unload --dtype bf16"));
+}
+
+TEST_F(SparseFluxTest, WhereNothingMakesItSmallerNoOptionIsNamed) {
+  const LoadPlan plan = Plan({.bytes_per_weight = 2,
+                              .text_encoders = ComponentPlacement::kUnloaded,
+                              .autoencoder = ComponentPlacement::kUnloaded});
+  EXPECT_THAT(std::string(Check(plan, 22 * kGiB).message()),
+              HasSubstr("is enough: 31.35 GiB of main memory are needed at least\n"));
+}
+
+TEST_F(SparseFluxTest, OfStreamedBlocksTheLargestCounts) {
+  constexpr int64_t kWidth = 3072, kHeadDim = 128;
+  // Two modulations, eight projections, four norms of heads, two MLPs.
+  constexpr int64_t kBlock = 2 * (6 * kWidth * kWidth + 6 * kWidth) + 8 * (kWidth * kWidth + kWidth) + 4 * kHeadDim +
+                             2 * (8 * kWidth * kWidth + 5 * kWidth);
+  const LoadPlan plan = Plan({.bytes_per_weight = 2,
+                              .text_encoders = ComponentPlacement::kUnloaded,
+                              .autoencoder = ComponentPlacement::kUnloaded,
+                              .stream_blocks = true});
+  const PlannedComponent& transformer = Component(plan, "transformer");
+  EXPECT_EQ(transformer.block_parameters, kBlock);
+  EXPECT_GT(transformer.frame_parameters, 0);
+  EXPECT_LT(transformer.frame_parameters, kBlock / 2);
+  EXPECT_EQ(transformer.transient_bytes, (transformer.frame_parameters + kBlock) * 2);
+  EXPECT_EQ(plan.host.resident, transformer.frame_parameters * 2);
+  // A text encoder is more than a block.
+  EXPECT_EQ(plan.host.peak, plan.host.resident + kT5Bytes + kT5Embedding + 64 * kMiB);
+}
+
+TEST_F(SparseFluxTest, StreamedBlocksAreTheLastResort) {
+  const std::string message(Check(Plan({.bytes_per_weight = 4}), 12 * kGiB).message());
+  EXPECT_THAT(message, HasSubstr("\nit fits with --text-encoders unload --vae unload --dtype bf16 --stream-blocks, "
+                                 "which reads every block from its file at every step: "));
+  EXPECT_THAT(std::string(Check(Plan({.bytes_per_weight = 4}), 32 * kGiB).message()),
+              Not(HasSubstr("--stream-blocks")));
+  EXPECT_THAT(std::string(Check(Plan({.bytes_per_weight = 4}), kGiB).message()), Not(HasSubstr("--stream-blocks")));
+  EXPECT_THAT(std::string(Check(Plan({.bytes_per_weight = 2, .stream_blocks = true}), kGiB).message()),
+              Not(HasSubstr("--stream-blocks")));
+}
+
+TEST(LoadPlan, SizesBeyondAllCountingAreRefused) {
+  LoadPlan plan{.request = {.bytes_per_weight = 8},
+                .components = {{.name = "transformer", .parameters = kMost, .largest_parameters = kMost},
+                               {.name = "vae", .parameters = kMost / 2, .largest_parameters = 1}},
+                .host = {.resident = kMost, .peak = kMost}};
+  EXPECT_THAT(std::string(Check(plan, kMost - 1).message()), HasSubstr("8589934592.00 GiB of main memory"));
+}
+
+}  // namespace
+}  // namespace tessera

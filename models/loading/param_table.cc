@@ -1,0 +1,74 @@
+#include "models/loading/param_table.h"
+
+#include <utility>
+
+#include "kernels/ops.h"
+
+namespace tessera {
+
+std::vector<int64_t> ParamTable::LocalShape(const ParamSpec& spec) const {
+  std::vector<int64_t> shape = spec.shape;
+  if (spec.role == LinearRole::kColumn) shape[0] = shard_.end(shape[0]) - shard_.begin(shape[0]);
+  if (spec.role == LinearRole::kRow) {
+    const std::vector<int64_t> whole = {shape[1]};
+    shape[1] = 0;
+    for (const int64_t part : spec.in_parts.empty() ? whole : spec.in_parts) {
+      shape[1] += shard_.end(part) - shard_.begin(part);
+    }
+  }
+  return shape;
+}
+
+at::Tensor ParamTable::Add(ParamSpec spec) {
+  std::vector<int64_t> shape = LocalShape(spec);
+  at::Tensor storage = at::empty(shape, Options());
+  List(std::move(spec), storage, 0, std::move(shape));
+  return storage;
+}
+
+void ParamTable::List(ParamSpec spec, const at::Tensor& storage, int64_t offset, std::vector<int64_t> shape) {
+  if (elsewhere_) {
+    for (std::string& alias : spec.aliases) ignored_.push_back(std::move(alias));
+    ignored_.push_back(std::move(spec.name));
+    return;
+  }
+  params_.push_back({.spec = std::move(spec), .storage = storage, .offset = offset, .shape = std::move(shape)});
+}
+
+at::Tensor ParamTable::AddPacked(std::vector<ParamSpec> specs) {
+  std::vector<int64_t> packed = LocalShape(specs.at(0));
+  packed[0] = 0;
+  for (const ParamSpec& spec : specs) packed[0] += LocalShape(spec)[0];
+  at::Tensor storage = at::empty(packed, Options());
+  int64_t offset = 0;
+  for (ParamSpec& spec : specs) {
+    std::vector<int64_t> shape = LocalShape(spec);
+    const int64_t rows = shape[0];
+    List(std::move(spec), storage, offset, std::move(shape));
+    offset += rows;
+  }
+  return storage;
+}
+
+std::shared_ptr<at::Tensor> ParamTable::AddProduct(std::vector<ParamSpec> specs) {
+  auto product = std::make_shared<at::Tensor>(AddPacked(std::move(specs)));
+  if (!elsewhere_) products_.push_back(product);
+  return product;
+}
+
+void ParamTable::PackForInference() {
+  for (const std::shared_ptr<at::Tensor>& product : products_) {
+    at::Tensor packed = PackWeight(*product);
+    if (packed.is_same(*product)) continue;
+    std::erase_if(params_, [&](const Param& param) { return param.storage.is_same(*product); });
+    *product = std::move(packed);
+  }
+}
+
+int64_t ParamTable::bytes() const {
+  int64_t total = 0;
+  for (const Param& param : params_) total += param.Value().nbytes();
+  return total;
+}
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+// Fills a component's parameters from its weight files.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "models/loading/param_table.h"
+#include "models/weights/weight_folder.h"
+
+namespace tessera {
+
+// The same type in LibTorch; nothing for the types it lacks or that no model here has.
+std::optional<at::ScalarType> TorchType(StoredType type);
+
+// The names of the folder's tensors that are nothing in the table, as where the file of a text encoder holds the larger
+// model that it is a part of.
+std::vector<std::string> ExtraTensors(const WeightFolder& folder, const ParamTable& table);
+
+// InvalidArgument lists ALL tensors that are missing or misshapen, and then what is extra. Where nothing else is wrong
+// what is extra is not read, and no error unless its outermost scope ("encoder" of "encoder.block.0.weight") is one of
+// the table's. Reads no tensor, and the table may be on the meta device.
+absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component);
+
+// CheckWeights, and then reads of each tensor this rank's part once, straight into its place where the stored type and
+// device are those of the table, else through a buffer of at most 16 MiB; fp16 and bf16 become fp32 without rounding.
+// DataLoss when a file ends early.
+absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component);
+
+}  // namespace tessera

@@ -1,0 +1,142 @@
+#include "models/loading/weight_loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "models/layers/linear.h"
+
+namespace tessera {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// A folder with one safetensors file of fp32 tensors: name, shape as JSON, values.
+class WeightLoaderTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::path(testing::TempDir()) /
+              ("weight_loader_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  struct Stored {
+    std::string name, dtype, shape;
+    std::string bytes;
+  };
+
+  static std::string Floats(const std::vector<float>& values) {
+    return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+  }
+
+  absl::Status LoadFrom(const std::vector<Stored>& tensors, const ParamTable& table) {
+    std::string header = "{", data;
+    for (const Stored& tensor : tensors) {
+      header += (header.size() > 1 ? ",\"" : "\"") + tensor.name + "\":{\"dtype\":\"" + tensor.dtype +
+                "\",\"shape\":" + tensor.shape + ",\"data_offsets\":[" + std::to_string(data.size()) + "," +
+                std::to_string(data.size() + tensor.bytes.size()) + "]}";
+      data += tensor.bytes;
+    }
+    header += "}";
+    const uint64_t length = header.size();
+    std::ofstream file(folder_ / "model.safetensors", std::ios::binary);
+    file.write(reinterpret_cast<const char*>(&length), 8);
+    file << header << data;
+    file.close();
+    const absl::StatusOr<WeightFolder> folder = WeightFolder::Open(folder_.string(), "part");
+    return folder.ok() ? LoadWeights(*folder, table, "part") : folder.status();
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(WeightLoaderTest, PutsEveryTensorInItsPlaceOfAPackedStorage) {
+  ParamTable table(at::kFloat, at::kCPU);
+  const Linear linear(ParamScope(table) / "a", 2, {{"q", 1}, {"k", 2}}, {.bias = false});
+  ASSERT_TRUE(
+      LoadFrom({{"a.k.weight", "F32", "[2,2]", Floats({3, 4, 5, 6})}, {"a.q.weight", "F32", "[1,2]", Floats({1, 2})}},
+               table)
+          .ok());
+  EXPECT_TRUE(at::equal(table.params()[0].storage, at::tensor({1.f, 2.f, 3.f, 4.f, 5.f, 6.f}).reshape({3, 2})));
+}
+
+TEST_F(WeightLoaderTest, WidensHalfPrecisionWithoutRounding) {
+  ParamTable table(at::kDouble, at::kCPU);
+  table.Add({.name = "h", .shape = {2}});
+  table.Add({.name = "b", .shape = {1}});
+  // fp16 0x3555 = 0.333251953125 and 0x0001 = 2^-24; bf16 0x3EAB = 0.333984375.
+  ASSERT_TRUE(LoadFrom({{"h", "F16", "[2]", std::string("\x55\x35\x01\x00", 4)},
+                        {"b", "BF16", "[1]", std::string("\xAB\x3E", 2)}},
+                       table)
+                  .ok());
+  EXPECT_TRUE(at::equal(table.params()[0].Value(), at::tensor({0.333251953125, 0x1p-24}, at::kDouble)));
+  EXPECT_TRUE(at::equal(table.params()[1].Value(), at::tensor({0.333984375}, at::kDouble)));
+}
+
+TEST_F(WeightLoaderTest, ReportsAllMissingUnexpectedAndMisshapenTensorsInOneError) {
+  ParamTable table(at::kFloat, at::kCPU);
+  for (const char* name : {"one", "two", "three"}) table.Add({.name = name, .shape = {2}});
+  const absl::Status status = LoadFrom(
+      {{"three", "F32", "[1]", Floats({1})}, {"four", "F32", "[1]", Floats({1})}, {"five", "F32", "[1]", Floats({1})}},
+      table);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("part"), HasSubstr("missing (2):\n    one [2]\n    two [2]"),
+                    HasSubstr("unexpected (2):\n    five [1]\n    four [1]"),
+                    HasSubstr("three: [1] in the file, [2] by the configuration")));
+}
+
+TEST_F(WeightLoaderTest, PassesOverTheRestOfALargerModelAndNamesIt) {
+  ParamTable table(at::kFloat, at::kCPU);
+  table.Add({.name = "encoder.block.0.weight", .shape = {1}});
+  table.IgnoreInFile("buffer");
+  ASSERT_TRUE(LoadFrom({{"encoder.block.0.weight", "F32", "[1]", Floats({7})},
+                        {"decoder.block.0.weight", "F32", "[1]", Floats({1})},
+                        {"lm_head.weight", "I32", "[1]", Floats({1})},
+                        {"buffer", "F32", "[1]", Floats({1})}},
+                       table)
+                  .ok());
+  EXPECT_EQ(table.params()[0].Value().item<float>(), 7);
+  const absl::StatusOr<WeightFolder> folder = WeightFolder::Open(folder_.string(), "part");
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_THAT(ExtraTensors(*folder, table), testing::ElementsAre("decoder.block.0.weight", "lm_head.weight"));
+}
+
+TEST_F(WeightLoaderTest, RefusesABlockMoreThanTheConfigurationHas) {
+  ParamTable table(at::kFloat, at::kCPU);
+  table.Add({.name = "block.0.weight", .shape = {1}});
+  const absl::Status status =
+      LoadFrom({{"block.0.weight", "F32", "[1]", Floats({7})}, {"block.1.weight", "F32", "[1]", Floats({1})}}, table);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("unexpected (1):\n    block.1.weight [1]"));
+}
+
+TEST_F(WeightLoaderTest, RefusesANormThatTheConfigurationDoesNotHave) {
+  ParamTable table(at::kFloat, at::kCPU);
+  table.Add({.name = "block.0.weight", .shape = {1}});
+  const absl::Status status = LoadFrom(
+      {{"block.0.weight", "F32", "[1]", Floats({7})}, {"block.0.norm_q.weight", "F32", "[1]", Floats({1})}}, table);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("unexpected (1):\n    block.0.norm_q.weight [1]"));
+}
+
+TEST_F(WeightLoaderTest, AcceptsAliasesAndIgnoredNames) {
+  ParamTable table(at::kFloat, at::kCPU);
+  table.Add({.name = "new", .shape = {1}, .aliases = {"old"}});
+  table.IgnoreInFile("buffer");
+  ASSERT_TRUE(LoadFrom({{"old", "F32", "[1]", Floats({7})}, {"buffer", "F32", "[1]", Floats({1})}}, table).ok());
+  EXPECT_EQ(table.params()[0].Value().item<float>(), 7);
+}
+
+TEST_F(WeightLoaderTest, RefusesWeightsThatAreIntegers) {
+  ParamTable table(at::kFloat, at::kCPU);
+  table.Add({.name = "w", .shape = {1}});
+  EXPECT_THAT(std::string(LoadFrom({{"w", "I32", "[1]", std::string(4, '\0')}}, table).message()),
+              HasSubstr("stored as I32"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,24 @@
+#include "models/loading/weight_memory.h"
+
+#include <malloc.h>
+
+#include <limits>
+
+namespace tessera {
+namespace {
+
+constexpr int kKeptBytes = 1 << 30;    // larger ones are mapped
+constexpr int kWeightBytes = 1 << 17;  // the C library's own threshold at start
+
+}  // namespace
+
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, kKeptBytes);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+}
+
+WeightPages::WeightPages() { mallopt(M_MMAP_THRESHOLD, kWeightBytes); }
+
+WeightPages::~WeightPages() { KeepFreedMemory(); }
+
+}  // namespace tessera

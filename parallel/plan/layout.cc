@@ -1,0 +1,222 @@
+#include "parallel/plan/layout.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMaxNearest = 5;
+
+std::vector<int> Divisors(int value) {
+  std::vector<int> divisors;
+  for (int d = 1; d <= value; ++d) {
+    if (value % d == 0) divisors.push_back(d);
+  }
+  return divisors;
+}
+
+std::vector<int> DivisorsFalling(int value) {
+  std::vector<int> divisors = Divisors(value);
+  std::ranges::reverse(divisors);
+  return divisors;
+}
+
+// Of `heads`, as far as a group has ranks.
+std::string LegalDegrees(int heads) {
+  std::vector<int> degrees = Divisors(heads);
+  std::erase_if(degrees, [](int degree) { return degree > kMaxRanks; });
+  return absl::StrJoin(degrees, ", ");
+}
+
+std::string Gibibytes(uint64_t bytes) {
+  return absl::StrCat(std::floor(static_cast<double>(bytes) * 100 / static_cast<double>(uint64_t{1} << 30)) / 100,
+                      " GiB");
+}
+
+// What is wrong with a layout, or nothing.
+std::string Fault(const Layout& layout, const LayoutModel& model, const LayoutPlace& place) {
+  const MeshShape& mesh = layout.mesh;
+  for (const Axis axis : kAllAxes) {
+    if (mesh[axis] < 1 || mesh[axis] > kMaxRanks) {
+      return absl::StrCat(std::string(AxisName(axis)), " is ", mesh[axis], "; legal is 1 to ", kMaxRanks);
+    }
+  }
+  if (layout.patches < 1 || layout.patches > kMaxPatches) {
+    return absl::StrCat("patches is ", layout.patches, "; legal is 1 to ", kMaxPatches);
+  }
+  if (layout.warmup && *layout.warmup < 1) {
+    return absl::StrCat("warmup is ", *layout.warmup, "; legal is 1 or more, or all");
+  }
+  const int64_t ranks = NumRanks(mesh);
+  if (ranks > kMaxRanks) return absl::StrCat("it needs ", ranks, " ranks; a group has ", kMaxRanks, " at most");
+  if (place.ranks && ranks != *place.ranks) {
+    return absl::StrCat("it needs ", ranks, ranks == 1 ? " rank" : " ranks", ", but there ",
+                        *place.ranks == 1 ? "is " : "are ", *place.ranks);
+  }
+  const int branches = std::min(model.max_cfg_branches, 2);
+  if (mesh.cfg > branches) {
+    return absl::StrCat("cfg is ", mesh.cfg, ", but ",
+                        branches == 2 ? "guidance has two branches to share; legal is 1, 2"
+                                      : "the model has one branch without guidance; legal is 1");
+  }
+  if (model.heads % mesh.tensor != 0) {
+    return absl::StrCat("tensor is ", mesh.tensor, ", which does not divide the model's ", model.heads,
+                        " heads; legal is ", LegalDegrees(model.heads));
+  }
+  if (model.mlp_width % mesh.tensor != 0) {
+    return absl::StrCat("tensor is ", mesh.tensor, ", which does not divide the ", model.mlp_width,
+                        " features of the model's MLP; legal is ",
+                        LegalDegrees(static_cast<int>(std::gcd(model.mlp_width, int64_t{model.heads}))));
+  }
+  if (model.heads % (mesh.ulysses * mesh.tensor) != 0) {
+    return absl::StrCat("ulysses is ", mesh.ulysses, ", which does not divide the ", model.heads / mesh.tensor,
+                        mesh.tensor == 1 ? " heads of the model" : " heads that tensor leaves to a rank", "; legal is ",
+                        LegalDegrees(model.heads / mesh.tensor), " (ring may have any degree)");
+  }
+  if (mesh.pipe > model.blocks) {
+    return absl::StrCat("pipe is ", mesh.pipe, ", but the model has ", model.blocks,
+                        model.blocks == 1 ? " block" : " blocks", "; legal is 1 to ", model.blocks);
+  }
+  const bool by_patch = layout.warmup && (!place.steps || *layout.warmup < *place.steps);
+  if (by_patch && layout.patches < mesh.pipe) {
+    return absl::StrCat("patches is ", layout.patches, ", fewer than the ", mesh.pipe,
+                        " stages, so that stages would stand idle; legal is ", mesh.pipe, " to ", kMaxPatches,
+                        ", or warmup=all");
+  }
+  const uint64_t bytes = WeightBytes(layout, model);
+  if (model.memory_bytes > 0 && bytes > model.memory_bytes) {
+    return absl::StrCat("a rank would hold ", Gibibytes(bytes), " of weights, and has ", Gibibytes(model.memory_bytes),
+                        " for them");
+  }
+  return "";
+}
+
+// The number of ranks that layouts near to `layout` have; its own sizes may be anything.
+int RanksToFill(const Layout& layout, const LayoutPlace& place) {
+  int64_t ranks = 1;
+  for (const Axis axis : kAllAxes) ranks *= std::clamp(layout.mesh[axis], 1, kMaxRanks);
+  return static_cast<int>(std::clamp<int64_t>(place.ranks.value_or(ranks), 1, kMaxRanks));
+}
+
+// The legal layout on `mesh` that keeps most of what was asked for beside the mesh.
+std::optional<Layout> Adapted(const MeshShape& mesh, const Layout& wanted, const LayoutModel& model,
+                              const LayoutPlace& place) {
+  std::vector<Layout> candidates;
+  if (mesh.pipe == 1 && wanted.mesh.pipe > 1) {
+    candidates = {Layout{.mesh = mesh}};
+  } else {
+    const int patches = std::clamp(wanted.patches, 1, kMaxPatches);
+    const std::optional<int> warmup = wanted.warmup ? std::optional(std::max(*wanted.warmup, 1)) : std::nullopt;
+    candidates = {Layout{mesh, patches, warmup}, Layout{mesh, std::max(patches, mesh.pipe), warmup}};
+  }
+  for (const Layout& candidate : candidates) {
+    if (Fault(candidate, model, place).empty()) return candidate;
+  }
+  return std::nullopt;
+}
+
+// How much changes: fields, then factors.
+std::pair<int, double> Distance(const Layout& a, const Layout& b) {
+  int fields = (a.patches != b.patches) + (a.warmup != b.warmup);
+  double factor = 1;
+  for (const Axis axis : kAllAxes) {
+    fields += a.mesh[axis] != b.mesh[axis];
+    factor *=
+        static_cast<double>(std::max(a.mesh[axis], b.mesh[axis])) / std::max(1, std::min(a.mesh[axis], b.mesh[axis]));
+  }
+  return {fields, factor};
+}
+
+}  // namespace
+
+bool IsLossless(const Layout& layout, int steps) { return layout.lossless() || *layout.warmup >= steps; }
+
+uint64_t WeightBytes(const Layout& layout, const LayoutModel& model) {
+  // A stage has whole blocks, and each block's matrices are shared out.
+  const uint64_t blocks = static_cast<uint64_t>(std::max(model.blocks, 1));
+  const uint64_t stages = static_cast<uint64_t>(layout.mesh.pipe);
+  const uint64_t of_largest = (blocks + stages - 1) / stages;
+  const uint64_t of_stage = model.block_bytes / blocks * of_largest + model.block_bytes % blocks * of_largest / blocks;
+  return model.other_bytes + of_stage / static_cast<uint64_t>(layout.mesh.tensor);
+}
+
+std::vector<Layout> NearestLayouts(const Layout& layout, const LayoutModel& model, const LayoutPlace& place) {
+  std::vector<Layout> nearest;
+  for (const Layout& candidate : AllLayouts(RanksToFill(layout, place))) {
+    if (const auto adapted = Adapted(candidate.mesh, layout, model, place)) nearest.push_back(*adapted);
+  }
+  std::ranges::stable_sort(nearest, {}, [&](const Layout& candidate) { return Distance(layout, candidate); });
+  if (nearest.size() > kMaxNearest) nearest.resize(kMaxNearest);
+  return nearest;
+}
+
+absl::Status CheckLayout(const Layout& layout, const LayoutModel& model, const LayoutPlace& place) {
+  const std::string fault = Fault(layout, model, place);
+  if (fault.empty()) return absl::OkStatus();
+  const int ranks = RanksToFill(layout, place);
+  const std::vector<Layout> nearest = NearestLayouts(layout, model, place);
+  const std::string with = absl::StrCat(" with ", ranks, ranks == 1 ? " rank" : " ranks");
+  return absl::InvalidArgumentError(
+      absl::StrCat("layout ", LayoutText(layout), ": ", fault, ". ",
+                   nearest.empty() ? absl::StrCat("No layout is legal", with)
+                                   : absl::StrCat("Nearest legal", with, ": ",
+                                                  absl::StrJoin(nearest, "; ", [](std::string* out, const Layout& l) {
+                                                    absl::StrAppend(out, LayoutText(l));
+                                                  }))));
+}
+
+absl::StatusOr<Layout> AutoLayout(int ranks, const LayoutModel& model) {
+  if (ranks < 1 || ranks > kMaxRanks) {
+    return absl::InvalidArgumentError(absl::StrCat("the number of ranks is ", ranks, "; legal is 1 to ", kMaxRanks,
+                                                   ", the nearest is ", std::clamp(ranks, 1, kMaxRanks)));
+  }
+  std::string fault;
+  // Memory may ask for so many stages that guidance must do without ranks of its own.
+  for (const int cfg : model.max_cfg_branches > 1 && ranks % 2 == 0 ? std::vector<int>{2, 1} : std::vector<int>{1}) {
+    for (const int pipe : Divisors(ranks / cfg)) {
+      const int rest = ranks / cfg / pipe;
+      const int ulysses = static_cast<int>(std::gcd(rest, model.heads));
+      const Layout layout = {.mesh = {.cfg = cfg, .pipe = pipe, .ring = rest / ulysses, .ulysses = ulysses}};
+      fault = Fault(layout, model, {});
+      if (fault.empty()) return layout;
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("no layout of ", ranks, " ranks is found for the model: with the most stages, ", fault));
+}
+
+std::vector<Layout> AllLayouts(int ranks) {
+  std::vector<Layout> layouts;
+  // The order in which ranks are best used, stages last.
+  for (const int cfg : DivisorsFalling(ranks)) {
+    for (const int ulysses : DivisorsFalling(ranks / cfg)) {
+      for (const int ring : DivisorsFalling(ranks / cfg / ulysses)) {
+        for (const int tensor : DivisorsFalling(ranks / cfg / ulysses / ring)) {
+          const int pipe = ranks / cfg / ulysses / ring / tensor;
+          layouts.push_back({.mesh = {.cfg = cfg, .pipe = pipe, .ring = ring, .ulysses = ulysses, .tensor = tensor}});
+        }
+      }
+    }
+  }
+  return layouts;
+}
+
+std::vector<JudgedLayout> JudgeLayouts(int ranks, const LayoutModel& model) {
+  std::vector<JudgedLayout> judged;
+  for (const Layout& layout : AllLayouts(ranks)) {
+    const std::string fault = Fault(layout, model, {.ranks = ranks});
+    judged.push_back({layout, fault.empty() ? absl::OkStatus() : absl::InvalidArgumentError(fault)});
+  }
+  return judged;
+}
+
+}  // namespace tessera

@@ -1,0 +1,64 @@
+// How many bytes each rank of a layout sends to other ranks for one forward pass, in closed form: from the shapes of a
+// model and the rows of tokens that ranks own. docs/parallelism.md derives the formulas; the communicators count the
+// same bytes (CommCount), and a test compares the two. Pure, free of LibTorch.
+//
+// The whole image goes through the pipeline's stages at once; patches are not covered.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "parallel/plan/long_skip.h"
+#include "parallel/plan/mesh.h"
+#include "parallel/plan/stage_balance.h"
+
+namespace tessera {
+
+// What a block adds to the exchanges of its kind.
+struct BlockExchange {
+  BlockKind kind = BlockKind::kImage;
+  bool second_attention = false;  // one more, over the image alone
+  bool text_ends = false;         // kJoint: nothing reads the text behind the block, so it has keys and values only
+};
+
+// What of a transformer decides how much its ranks exchange.
+struct ExchangeModel {
+  int64_t width = 0;                // of a token between blocks, and of all heads together
+  int64_t output_features = 0;      // of a token behind the head
+  int64_t prediction_features = 0;  // of these, what guidance and sampler read
+  std::vector<BlockExchange> blocks;
+  std::vector<LongSkip> long_skips;
+
+  // Whether text is spread over ranks like the image; else every rank has all of it.
+  bool joint_text() const;
+};
+
+// Rows of a batch (branches times jobs) that go through the transformer together.
+struct ForwardPass {
+  int64_t image_tokens = 0;          // of one row
+  std::vector<int64_t> text_tokens;  // of each row; those of one cfg rank are padded to their longest
+  int64_t element_bytes = 4;         // of the model's dtype
+  std::vector<int> skipped_blocks;   // rising
+};
+
+// Bytes that leave one rank, by the group they go to.
+struct ExchangedBytes {
+  int64_t cfg = 0;       // predictions
+  int64_t pipe = 0;      // states, long skips and the result; latents at a flush are not counted
+  int64_t sequence = 0;  // the result's tokens
+  int64_t ring = 0;      // keys and values
+  int64_t ulysses = 0;   // queries, keys and values; what was read
+  int64_t tensor = 0;    // sums of row products
+
+  int64_t total() const { return cfg + pipe + sequence + ring + ulysses + tensor; }
+  ExchangedBytes& operator+=(const ExchangedBytes& other);
+  bool operator==(const ExchangedBytes&) const = default;
+};
+
+// `stage_bounds`: stage s runs the blocks [stage_bounds[s], stage_bounds[s + 1]). The layout is legal for the model:
+// heads divide by ulysses times tensor. Sizes are those of models: sums fit into 63 bits.
+ExchangedBytes PassBytes(const ExchangeModel& model, const Mesh& mesh, std::span<const int> stage_bounds, int rank,
+                         const ForwardPass& pass);
+
+}  // namespace tessera

@@ -1,0 +1,19 @@
+// Any bytes as the text of a layout: what is accepted has a canonical text, and a bounded error refuses the rest.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "parallel/plan/layout.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto layout = tessera::ParseLayout(std::string(reinterpret_cast<const char*>(data), size));
+  if (!layout.ok()) {
+    if (layout.status().message().size() > 400) std::abort();
+    return 0;
+  }
+  const auto again = tessera::ParseLayout(tessera::LayoutText(*layout));
+  if (!again.ok() || *again != *layout) std::abort();
+  const tessera::LayoutModel model = {.heads = 6, .blocks = 3, .max_cfg_branches = 2};
+  if (tessera::CheckLayout(*layout, model).ok() && layout->ranks() > tessera::kMaxRanks) std::abort();
+  return 0;
+}

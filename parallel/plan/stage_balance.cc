@@ -1,0 +1,69 @@
+#include "parallel/plan/stage_balance.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+
+double BlockFlops(const BlockCost& block, int64_t image_tokens, int64_t text_tokens) {
+  const double image = static_cast<double>(image_tokens), text = static_cast<double>(text_tokens);
+  const double width = static_cast<double>(block.width), square = width * width;
+  const double mlp = 2 * block.mlp_ratio * square;  // weights: in and out
+  const double attention = 4 * square;              // weights: q, k, v, out
+  double weights = 0, pairs = 0;                    // weights times tokens
+  switch (block.kind) {
+    case BlockKind::kImage:
+      weights = image * (attention + mlp);
+      pairs = image * image;
+      break;
+    case BlockKind::kCross:
+      weights = image * (attention + mlp + 2 * square) + text * 2 * square;
+      pairs = image * (image + text);
+      break;
+    case BlockKind::kJoint:
+    case BlockKind::kFused:
+      weights = (image + text) * (attention + mlp);
+      pairs = (image + text) * (image + text);
+      break;
+  }
+  if (block.long_skip) weights += image * 2 * square;
+  return 2 * weights + 4 * width * pairs;
+}
+
+absl::StatusOr<std::vector<int>> BalanceStages(std::span<const double> costs, int stages) {
+  const int blocks = static_cast<int>(costs.size());
+  if (stages < 1 || stages > blocks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the number of stages is ", stages, "; legal is 1 to the number of blocks, ", blocks));
+  }
+  std::vector<double> before(blocks + 1, 0);  // cost of the blocks before each
+  for (int b = 0; b < blocks; ++b) {
+    if (!(costs[b] >= 0) || std::isinf(costs[b])) {
+      return absl::InvalidArgumentError(absl::StrCat("the cost of block ", b, " is ", costs[b]));
+    }
+    before[b + 1] = before[b] + costs[b];
+  }
+  // best[s][b]: the dearest of s runs over blocks b …
+  const double none = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<double>> best(stages + 1, std::vector<double>(blocks + 1, none));
+  best[0][blocks] = 0;
+  for (int s = 1; s <= stages; ++s) {
+    for (int b = 0; b < blocks; ++b) {
+      for (int end = b + 1; end <= blocks; ++end) {
+        best[s][b] = std::min(best[s][b], std::max(before[end] - before[b], best[s - 1][end]));
+      }
+    }
+  }
+  std::vector<int> bounds = {0};
+  for (int s = stages; s > 0; --s) {
+    int end = bounds.back() + 1;
+    while (std::max(before[end] - before[bounds.back()], best[s - 1][end]) > best[stages][0]) ++end;
+    bounds.push_back(end);
+  }
+  return bounds;
+}
+
+}  // namespace tessera

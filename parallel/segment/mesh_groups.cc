@@ -1,0 +1,27 @@
+#include "parallel/segment/mesh_groups.h"
+
+#include <initializer_list>
+#include <utility>
+
+namespace tessera {
+
+std::vector<HostGroup> MeshGroups(const Mesh& mesh) {
+  std::vector<HostGroup> groups;
+  const auto add = [&](const char* name, std::initializer_list<Axis> axes) {
+    for (int rank = 0; rank < mesh.world_size(); ++rank) {
+      std::vector<int> ranks = mesh.Group(rank, axes);
+      // Each group once: by its first rank.
+      if (ranks.size() > 1 && ranks.front() == rank) groups.push_back({.name = name, .ranks = std::move(ranks)});
+    }
+  };
+  add(MeshGroupName::kCfg, {Axis::kCfg});
+  add(MeshGroupName::kPipe, {Axis::kPipe});
+  add(MeshGroupName::kSequence, {Axis::kRing, Axis::kUlysses});
+  add(MeshGroupName::kRing, {Axis::kRing});
+  add(MeshGroupName::kUlysses, {Axis::kUlysses});
+  add(MeshGroupName::kTensor, {Axis::kTensor});
+  add(MeshGroupName::kWorld, {Axis::kCfg, Axis::kPipe, Axis::kRing, Axis::kUlysses, Axis::kTensor});
+  return groups;
+}
+
+}  // namespace tessera

@@ -1,0 +1,26 @@
+// The groups of ranks along the axes of a mesh, as a host segment holds them. Free of LibTorch: the process that starts
+// the ranks makes their segment.
+#pragma once
+
+#include <vector>
+
+#include "parallel/plan/mesh.h"
+#include "parallel/segment/segment.h"
+
+namespace tessera {
+
+// Their names. kSequence is ring x Ulysses, Ulysses inner.
+struct MeshGroupName {
+  static constexpr char kCfg[] = "cfg";
+  static constexpr char kPipe[] = "pipe";
+  static constexpr char kSequence[] = "sequence";
+  static constexpr char kRing[] = "ring";
+  static constexpr char kUlysses[] = "ulysses";
+  static constexpr char kTensor[] = "tensor";
+  static constexpr char kWorld[] = "world";  // every rank of the mesh
+};
+
+// The groups of more than one rank that a segment for this mesh needs.
+std::vector<HostGroup> MeshGroups(const Mesh& mesh);
+
+}  // namespace tessera

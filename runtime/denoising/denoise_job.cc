@@ -1,0 +1,28 @@
+#include "runtime/denoising/denoise_job.h"
+
+#include "models/precision.h"
+
+namespace tessera {
+
+absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config, int steps, const Family& family,
+                                                     const LatentGeometry& geometry) {
+  ScheduleOptions options;
+  if (config.use_dynamic_shifting) options.mu = DynamicShiftMu(config, geometry.grid.count());
+  if (config.sampler == SamplerClass::kFlowEuler && family.flow_sigmas() == FlowSigmas::kLinear && steps > 0) {
+    std::vector<double> sigmas(static_cast<size_t>(steps));
+    // numpy's linspace: start + i · step, with the last value exact.
+    const double last = 1.0 / steps, step = steps > 1 ? (last - 1.0) / (steps - 1) : 0;
+    for (int i = 0; i < steps; ++i) sigmas[i] = i * step + 1.0;
+    if (steps > 1) sigmas.back() = last;
+    options.sigmas = std::move(sigmas);
+  }
+  return Sampler::Create(config, steps, options);
+}
+
+void DrawInitialLatents(DenoiseJob& job, const Family& family) {
+  const LatentGeometry& g = job.geometry;
+  const at::Tensor noise = job.noise->Initial({g.channels, g.height, g.width}, IslandType(family.dtype()));
+  job.latents = (noise * job.sampler->init_noise_sigma()).to(family.device());
+}
+
+}  // namespace tessera

@@ -1,0 +1,40 @@
+// One image on its way through the denoiser.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "models/families/family.h"
+#include "runtime/denoising/noise_source.h"
+#include "runtime/samplers/sampler.h"
+
+namespace tessera {
+
+// Each job has its own step, sampler history and noise, so jobs that started at different times can share a batch.
+struct DenoiseJob {
+  bool done() const { return next_step >= sampler->num_steps(); }
+
+  uint64_t id = 0;  // in records of steps
+  LatentGeometry geometry;
+  Guidance guidance;
+  // Its own step is that of `latents`: on pipeline stages behind the first it stays at the start.
+  std::unique_ptr<Sampler> sampler;
+  std::unique_ptr<NoiseSource> noise;
+  at::Tensor latents;  // [channels, height, width] in max(fp32, model dtype), on the model's device
+
+  // Kept by the Denoiser.
+  int next_step = 0;      // that has not been begun
+  bool all_whole = true;  // no step went patch by patch, so the result is that of one rank
+  bool finite = true;     // the latents are
+};
+
+// The sampler of a job of that size, with the schedule that the family's reference pipeline asks for.
+absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config, int steps, const Family& family,
+                                                     const LatentGeometry& geometry);
+
+// Draws the job's initial latents: standard normal times the sampler's starting sigma.
+void DrawInitialLatents(DenoiseJob& job, const Family& family);
+
+}  // namespace tessera

@@ -1,0 +1,236 @@
+#include "runtime/denoising/denoise_stream.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/planted.h"
+#include "models/precision.h"
+
+namespace tessera {
+namespace {
+
+using Kind = StageOp::Kind;
+
+PipelinePlanner MakePlanner(const Pipeline& pipeline, int stage) {
+  absl::StatusOr<PipelinePlanner> planner = PipelinePlanner::Create(pipeline, stage);
+  TORCH_CHECK(planner.ok(), std::string(planner.status().message()));
+  return *std::move(planner);
+}
+
+// The longest text that runs with patch 0: all groups cut their image alike.
+int64_t TextWork(const Family& family, std::span<DenoiseJob* const> batch, std::span<const RowGroup> groups) {
+  int64_t longest = 0;
+  if (!family.transformer().joint_text()) return longest;
+  for (const RowGroup& group : groups) {
+    for (const GuidedRow& row : group.rows) {
+      const at::Tensor& text = batch[row.job]->guidance.branches[row.branch].row.text;
+      if (text.defined()) longest = std::max(longest, text.size(0));
+    }
+  }
+  return longest;
+}
+
+std::vector<TokenSpan> PatchesOf(const TokenCounts& counts) {
+  const absl::StatusOr<TokenLayout> tokens = TokenLayout::Create(counts);
+  TORCH_CHECK(tokens.ok(), std::string(tokens.status().message()));
+  std::vector<TokenSpan> patches;
+  for (int patch = 0; patch < counts.patches; ++patch) patches.push_back(tokens->Patch(patch));
+  return patches;
+}
+
+// Where the last stage's result is on stage 0.
+bool BringsResult(const StageOp& op, int stages) {
+  return op.kind == (stages == 1 ? Kind::kCompute : Kind::kReceiveResult);
+}
+
+}  // namespace
+
+GroupForward::GroupForward(const Family& family, std::span<DenoiseJob* const> batch, const RowGroup& group,
+                           const RankGroups& groups, const Pipeline& pipeline, int64_t text_work)
+    : family_(family), groups_(groups), shares_(EvenRows(static_cast<int64_t>(group.rows.size()), groups.cfg.size())) {
+  const auto mine = static_cast<size_t>(groups.cfg.rank());
+  int64_t first = 0;
+  for (size_t r = 0; r < mine; ++r) first += shares_[r];
+  const std::span<const GuidedRow> own(group.rows.begin() + first, static_cast<size_t>(shares_[mine]));
+  if (own.empty()) return;
+  std::vector<int64_t> index;
+  rows_.assign(own.begin(), own.end());
+  for (const GuidedRow& row : own) index.push_back(static_cast<int64_t>(row.job));
+  index_ = at::tensor(index, at::kLong).to(family.device());
+
+  const LatentGeometry& geometry = batch[0]->geometry;
+  ForwardRows rows{.input = StackConditioning(batch, own, IslandType(family.dtype())),
+                   .skipped_blocks = group.skipped_blocks,
+                   .text_work = text_work};
+  rows.input.grid = geometry.grid;
+  const at::Tensor none =
+      at::empty({static_cast<int64_t>(own.size()), geometry.channels, geometry.height, geometry.width},
+                at::TensorOptions(family.dtype()).device(at::kMeta));
+  std::vector<int64_t> shape = family.ToPatches(none).sizes().vec();
+  shape[1] = 0;
+  rows.input.patches = at::empty(shape, at::TensorOptions(family.dtype()).device(family.device()));
+  forward_ = std::make_unique<MeshForward>(family.transformer(), groups, pipeline, std::move(rows));
+}
+
+at::Tensor GroupForward::Timesteps(std::span<const double> of_jobs) const {
+  std::vector<double> timesteps;
+  for (const GuidedRow& row : rows_) timesteps.push_back(of_jobs[row.job]);
+  return at::tensor(timesteps, at::kDouble).to(family_.device());
+}
+
+at::Tensor GroupForward::RowsOf(const at::Tensor& of_jobs) const { return of_jobs.index_select(0, index_); }
+
+at::Tensor GroupForward::Predictions(const StageOp& op, const LatentGeometry& geometry) {
+  const at::ScalarType island = IslandType(family_.dtype());
+  // Every rank of the cfg axis has computed its share of the rows, and all of them combine all rows in one order.
+  const at::Tensor own = forward_ != nullptr ? family_.ToPrediction(forward_->Result(op).to(island), geometry)
+                                             : at::empty({0, geometry.channels, geometry.height, geometry.width},
+                                                         at::TensorOptions(island).device(family_.device()));
+  return groups_.cfg.AllGather(own, shares_);
+}
+
+DenoiseStream::DenoiseStream(const Family& family, const RankGroups& groups, std::span<DenoiseJob* const> batch,
+                             std::vector<RowGroup> row_groups, StreamOptions options)
+    : family_(family),
+      groups_(groups),
+      batch_(batch.begin(), batch.end()),
+      row_groups_(std::move(row_groups)),
+      options_(std::move(options)),
+      planner_(MakePlanner(options_.pipeline, groups.pipe.rank())) {
+  const int64_t text_work = TextWork(family, batch, row_groups_);
+  for (size_t g = 0; g < row_groups_.size(); ++g) {
+    forwards_.push_back(
+        std::make_unique<GroupForward>(family, batch, row_groups_[g], groups, options_.pipeline, text_work));
+    MeshForward* forward = forwards_.back()->forward();
+    if (forward == nullptr) continue;
+    forward->RecordTo(options_.recorder);
+    if (options_.stores == nullptr) continue;
+    while (options_.stores->size() <= g) options_.stores->push_back(std::make_unique<StaleStore>());
+    StaleStore* store = (*options_.stores)[g].get();
+    store->Begin(options_.epoch, forward->tokens(), groups.ring.rank());
+    forward->UseStale(store);
+  }
+  const std::vector<TokenSpan> patches = PatchesOf(
+      {.image = batch[0]->geometry.grid.count(), .patches = options_.pipeline.patches, .text_work = text_work});
+  for (DenoiseJob* job : batch_) {
+    next_steps_.push_back(job->next_step);
+    if (groups.pipe.rank() == 0) latents_.push_back(std::make_unique<PatchedLatents>(*job, patches));
+  }
+}
+
+bool DenoiseStream::Continues(std::span<DenoiseJob* const> batch, std::span<const RowGroup> row_groups) const {
+  if (!std::ranges::equal(batch, batch_) || !std::ranges::equal(row_groups, row_groups_)) return false;
+  // Another job may have come to the place of one that ended.
+  for (size_t j = 0; j < batch.size(); ++j) {
+    if (batch[j]->next_step != next_steps_[j]) return false;
+  }
+  return true;
+}
+
+void DenoiseStream::Step(bool whole) {
+  OpenStep& step = open_[steps_];
+  std::vector<double> timesteps;
+  bool barrier = false;
+  for (size_t j = 0; j < batch_.size(); ++j) {
+    DenoiseJob& job = *batch_[j];
+    step.of_jobs.push_back(job.next_step);
+    timesteps.push_back(job.sampler->timestep(job.next_step));
+    next_steps_[j] = ++job.next_step;
+    job.all_whole = job.all_whole && whole;
+    barrier = barrier || MovesWhole(job);
+  }
+  for (const auto& forward : forwards_) {
+    step.timesteps.push_back(forward->forward() != nullptr ? forward->Timesteps(timesteps) : at::Tensor());
+  }
+  step.strips.resize(row_groups_.size());
+  absl::StatusOr<std::vector<StageOp>> ops =
+      planner_.Step({.job = options_.epoch, .step = steps_, .whole = whole, .barrier = barrier});
+  TORCH_CHECK(ops.ok(), std::string(ops.status().message()));
+  ++steps_;
+  flushed_ = false;
+  Run(*ops);
+}
+
+void DenoiseStream::Flush() {
+  if (flushed_) return;
+  Run(planner_.Flush());
+  flushed_ = true;
+  for (const auto& latents : latents_) latents->Store();
+  if (groups_.pipe.size() == 1) return;
+  for (DenoiseJob* job : batch_) {
+    at::Tensor latents = job->latents.contiguous();
+    if (groups_.pipe.rank() > 0) latents = at::empty_like(latents);
+    groups_.pipe.Broadcast(latents, 0);
+    job->latents = latents;
+    job->finite = at::isfinite(latents).all().item<bool>();
+  }
+}
+
+void DenoiseStream::Run(const std::vector<StageOp>& ops) {
+  for (const StageOp& op : ops) {
+    if (op.kind == Kind::kCompute) {
+      Compute(op);
+    } else {
+      for (const auto& forward : forwards_) {
+        if (forward->forward() != nullptr) forward->forward()->Exchange(op);
+      }
+    }
+    if (groups_.pipe.rank() == 0 && BringsResult(op, groups_.pipe.size())) MoveLatents(op);
+  }
+}
+
+void DenoiseStream::Compute(const StageOp& op) {
+  at::Tensor patches;  // [jobs, n, features]
+  if (groups_.pipe.rank() == 0) {
+    std::vector<at::Tensor> scaled;
+    for (const auto& latents : latents_) scaled.push_back(latents->ScaledInput(op.patches));
+    patches = family_.ToPatches(at::cat(scaled)).to(family_.dtype());
+  }
+  const auto open = open_.find(op.step);
+  for (size_t g = 0; g < forwards_.size(); ++g) {
+    MeshForward* forward = forwards_[g]->forward();
+    if (forward == nullptr) continue;
+    if (options_.recorder != nullptr) options_.recorder->Begin(PlacesOf(forwards_[g]->rows(), open->second));
+    forward->Compute(op, open->second.timesteps[g], patches.defined() ? forwards_[g]->RowsOf(patches) : at::Tensor());
+  }
+  // Stage 0 has more to do when the predictions are back.
+  if (groups_.pipe.rank() > 0 && op.patches.end == options_.pipeline.patches) open_.erase(open);
+}
+
+std::vector<StatePlace> DenoiseStream::PlacesOf(std::span<const GuidedRow> rows, const OpenStep& step) const {
+  std::vector<StatePlace> places;
+  for (const GuidedRow& row : rows) {
+    places.push_back(
+        {.job = batch_[row.job]->id, .step = step.of_jobs[row.job], .branch = static_cast<int32_t>(row.branch)});
+  }
+  return places;
+}
+
+void DenoiseStream::MoveLatents(const StageOp& op) {
+  const LatentGeometry& image = batch_[0]->geometry;
+  const int patches = options_.pipeline.patches;
+  const bool last = op.patches.end == patches;
+  const auto open = open_.find(op.step);
+  std::vector<at::Tensor> predictions, of_image;  // by group
+  for (size_t g = 0; g < forwards_.size(); ++g) {
+    LatentGeometry geometry = image;
+    if (patches > 1) geometry = StripGeometry(image, latents_.front()->tokens(op.patches));
+    predictions.push_back(forwards_[g]->Predictions(op, geometry));
+    if (Planted("guidance_halves_swapped")) predictions[g] = predictions[g].flip(0);
+    std::vector<at::Tensor>& strips = open->second.strips[g];
+    strips.push_back(predictions[g]);
+    if (last) of_image.push_back(strips.size() == 1 ? strips.front() : at::cat(strips, 3));
+  }
+  for (size_t j = 0; j < batch_.size(); ++j) {
+    const int step = open->second.of_jobs[j];
+    if (!latents_[j]->whole()) {
+      latents_[j]->Move(op.patches, GuidedPrediction(batch_, j, step, row_groups_, predictions));
+    } else if (last) {
+      latents_[j]->Move({0, patches}, GuidedPrediction(batch_, j, step, row_groups_, of_image));
+    }
+  }
+  if (last) open_.erase(open);
+}
+
+}  // namespace tessera

@@ -1,0 +1,105 @@
+// A run of steps of the same jobs with the same guidance branches, on one rank: the operations of a pipeline plan,
+// done.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "models/families/family.h"
+#include "parallel/attention/stale_store.h"
+#include "parallel/plan/pipeline_plan.h"
+#include "parallel/rank_groups.h"
+#include "runtime/denoising/guided_rows.h"
+#include "runtime/denoising/mesh_forward.h"
+#include "runtime/denoising/patched_latents.h"
+
+namespace tessera {
+
+struct StreamOptions {
+  Pipeline pipeline;
+  int64_t epoch = 0;  // larger than that of every stream before
+  // For keys and values of the step before, made as needed, one for each group of rows; null: every step is whole.
+  std::vector<std::unique_ptr<StaleStore>>* stores = nullptr;
+  StepRecorder* recorder = nullptr;  // of what the blocks compute; null: it is not kept
+};
+
+// The work of the rows of one group that the cfg axis leaves to this rank.
+class GroupForward {
+ public:
+  GroupForward(const Family& family, std::span<DenoiseJob* const> batch, const RowGroup& group,
+               const RankGroups& groups, const Pipeline& pipeline, int64_t text_work);
+
+  // Null where the cfg axis leaves no row.
+  MeshForward* forward() { return forward_.get(); }
+
+  // This rank's.
+  std::span<const GuidedRow> rows() const { return rows_; }
+
+  // Of this rank's rows: [rows] in fp64, from that of each job.
+  at::Tensor Timesteps(std::span<const double> of_jobs) const;
+  // [rows, n, features] from [jobs, n, features].
+  at::Tensor RowsOf(const at::Tensor& of_jobs) const;
+
+  // On stage 0, after the operation that brought the result: the predictions of all rows of the group
+  // [rows, c, h, w], for images of that geometry.
+  at::Tensor Predictions(const StageOp& op, const LatentGeometry& geometry);
+
+ private:
+  const Family& family_;
+  const RankGroups& groups_;
+  std::vector<int64_t> shares_;  // rows by cfg rank
+  std::vector<GuidedRow> rows_;
+  at::Tensor index_;  // the jobs of rows_
+  std::unique_ptr<MeshForward> forward_;
+};
+
+class DenoiseStream {
+ public:
+  // What it is given outlives it, the jobs too.
+  DenoiseStream(const Family& family, const RankGroups& groups, std::span<DenoiseJob* const> batch,
+                std::vector<RowGroup> row_groups, StreamOptions options);
+
+  // Whether a step of this batch, of which these are the rows, is this stream's next.
+  bool Continues(std::span<DenoiseJob* const> batch, std::span<const RowGroup> row_groups) const;
+  int64_t steps() const { return steps_; }
+  // Whether the jobs have the latents after the last step, here.
+  bool has_latents() const { return flushed_ || (groups_.pipe.rank() == 0 && options_.pipeline.patches == 1); }
+
+  // Begins the next step of all jobs. The first one is whole.
+  void Step(bool whole);
+  // Ends what is under way, and puts latents and samplers back into the jobs, on every stage.
+  void Flush();
+
+ private:
+  // A step that is under way.
+  struct OpenStep {
+    std::vector<int> of_jobs;                     // its number in each job
+    std::vector<at::Tensor> timesteps;            // by group
+    std::vector<std::vector<at::Tensor>> strips;  // by group: predictions of the patches so far
+  };
+
+  void Run(const std::vector<StageOp>& ops);
+  void Compute(const StageOp& op);
+  void MoveLatents(const StageOp& op);
+  // Where in the run the rows are at this step.
+  std::vector<StatePlace> PlacesOf(std::span<const GuidedRow> rows, const OpenStep& step) const;
+
+  const Family& family_;
+  const RankGroups& groups_;
+  const std::vector<DenoiseJob*> batch_;
+  const std::vector<RowGroup> row_groups_;
+  const StreamOptions options_;
+  PipelinePlanner planner_;
+  std::vector<std::unique_ptr<GroupForward>> forwards_;   // by group
+  std::vector<std::unique_ptr<PatchedLatents>> latents_;  // by job; on stage 0
+  std::map<int, OpenStep> open_;                          // by step of the stream
+  std::vector<int> next_steps_;                           // by job
+  int steps_ = 0;                                         // begun
+  bool flushed_ = true;
+};
+
+}  // namespace tessera

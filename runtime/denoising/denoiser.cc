@@ -1,0 +1,108 @@
+#include "runtime/denoising/denoiser.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "base/planted.h"
+#include "models/precision.h"
+#include "runtime/denoising/guided_rows.h"
+#include "runtime/denoising/mesh_forward.h"
+
+namespace tessera {
+namespace {
+
+// A stream that is given up on its way out of a scope that it does not leave well.
+class DroppedUnlessDone {
+ public:
+  explicit DroppedUnlessDone(std::unique_ptr<DenoiseStream>& stream) : stream_(stream) {}
+  ~DroppedUnlessDone() {
+    if (!done_) stream_.reset();
+  }
+  void Done() { done_ = true; }
+
+ private:
+  std::unique_ptr<DenoiseStream>& stream_;
+  bool done_ = false;
+};
+
+}  // namespace
+
+Denoiser::Denoiser(const Family& family, const RankGroups& groups, DenoiserOptions options)
+    : family_(family), groups_(groups), options_(std::move(options)) {
+  if (options_.stage_bounds.empty()) options_.stage_bounds = {0, family.transformer().num_blocks()};
+  TORCH_CHECK(static_cast<int>(options_.stage_bounds.size()) == groups.pipe.size() + 1, "bounds of ",
+              options_.stage_bounds.size() - 1, " stages for a pipe of ", groups.pipe.size());
+  if (!options_.warmup) options_.patches = 1;
+}
+
+void Denoiser::Step(std::span<DenoiseJob* const> batch) {
+  const c10::InferenceMode no_gradients;
+  for (const DenoiseJob* job : batch) TORCH_CHECK(!job->done(), "a job has no steps left");
+  std::vector<RowGroup> groups = GroupRows(batch, family_.masks_padding());
+  DroppedUnlessDone guard(stream_);
+  if (stream_ == nullptr || !stream_->Continues(batch, groups)) {
+    if (stream_ != nullptr) stream_->Flush();
+    StreamOptions options{.pipeline = {.bounds = options_.stage_bounds,
+                                       .patches = options_.patches,
+                                       .skips = family_.transformer().long_skips()},
+                          .epoch = next_epoch_++,
+                          .stores = options_.patches > 1 ? &stores_ : nullptr,
+                          .recorder = options_.recorder};
+    if (Planted("noise_per_rank")) {
+      for (DenoiseJob* job : batch) job->noise = MakeTesseraNoise(static_cast<uint64_t>(groups_.sequence.rank()));
+    }
+    stream_.reset();
+    stream_ = std::make_unique<DenoiseStream>(family_, groups_, batch, std::move(groups), std::move(options));
+  }
+  bool whole = options_.patches == 1 || (stream_->steps() == 0 && !Planted("stale_store_across_requests"));
+  for (const DenoiseJob* job : batch) whole = whole || job->next_step < options_.warmup.value_or(0);
+  stream_->Step(whole);
+  guard.Done();
+  for (const DenoiseJob* job : batch) {
+    if (!job->finite) throw std::runtime_error("the latents are no longer finite");
+  }
+}
+
+void Denoiser::Flush() {
+  if (stream_ == nullptr) return;
+  const c10::InferenceMode no_gradients;
+  DroppedUnlessDone guard(stream_);
+  stream_->Flush();
+  guard.Done();
+}
+
+std::vector<at::Tensor> Denoiser::Predict(std::span<DenoiseJob* const> batch) {
+  Flush();
+  const c10::InferenceMode no_gradients;
+  const at::ScalarType island = IslandType(family_.dtype());
+  const LatentGeometry& geometry = batch[0]->geometry;
+  std::vector<at::Tensor> scaled;
+  for (const DenoiseJob* job : batch) scaled.push_back(job->sampler->ScaleInput(job->latents.unsqueeze(0)));
+  const at::Tensor patches = family_.ToPatches(at::cat(scaled)).to(family_.dtype());  // [jobs, n, features]
+  const std::vector<RowGroup> groups = GroupRows(batch, family_.masks_padding());
+  std::vector<at::Tensor> predictions;
+  for (const RowGroup& group : groups) {
+    TransformerInput input = StackConditioning(batch, group.rows, island);
+    std::vector<at::Tensor> rows;
+    std::vector<double> timesteps;
+    for (const GuidedRow& row : group.rows) {
+      rows.push_back(patches[static_cast<int64_t>(row.job)]);
+      timesteps.push_back(batch[row.job]->sampler->timestep(batch[row.job]->next_step));
+    }
+    input.patches = at::stack(rows);
+    input.grid = geometry.grid;
+    input.timestep = at::tensor(timesteps, at::kDouble).to(family_.device());
+    const at::Tensor output =
+        ForwardOnMesh(family_.transformer(), input, groups_, options_.stage_bounds, group.skipped_blocks);
+    predictions.push_back(family_.ToPrediction(output.to(island), geometry));
+  }
+  std::vector<at::Tensor> guided;
+  for (size_t j = 0; j < batch.size(); ++j) {
+    guided.push_back(GuidedPrediction(batch, j, batch[j]->next_step, groups, predictions));
+  }
+  return guided;
+}
+
+}  // namespace tessera

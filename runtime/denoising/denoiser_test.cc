@@ -1,0 +1,125 @@
+#include "runtime/denoising/denoiser.h"
+
+#include <gtest/gtest.h>
+
+#include "models/families/families.h"
+#include "models/weights/safetensors.h"
+#include "runtime/engine/image_output.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kEmoji[] = "assets/emoji";
+
+class DenoiserTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(kEmoji);
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    const absl::StatusOr<const FamilyEntry*> entry = FindFamily(folder->class_name());
+    ASSERT_TRUE(entry.ok());
+    absl::StatusOr<std::unique_ptr<Family>> loaded = (*entry)->load(*folder, {.dtype = at::kDouble});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    family_ = loaded->release();
+  }
+  static void TearDownTestSuite() {
+    delete family_;
+    family_ = nullptr;
+  }
+
+  DenoiseJob Job(const std::string& prompt, uint64_t seed, double guidance, const char* sampler, int steps) {
+    const PromptRequest request{.prompt = prompt,
+                                .negative_prompt = "blurred",
+                                .max_sequence_length = 24,
+                                .guidance_scale = guidance,
+                                .height = 48,
+                                .width = 64};
+    DenoiseJob job;
+    job.guidance = family_->Encode(request, context_)->guidance;
+    job.geometry = family_->Geometry(48, 64);
+    job.sampler = *Sampler::Create(*WithSampler(DefaultSamplerConfig(SamplerClass::kDpmSolver), sampler), steps, {});
+    job.noise = MakeTesseraNoise(seed);
+    DrawInitialLatents(job, *family_);
+    return job;
+  }
+
+  at::Tensor Run(DenoiseJob job) {
+    DenoiseJob* batch[] = {&job};
+    while (!job.sampler->done()) Denoiser(*family_, groups_).Step(batch);
+    return job.latents;
+  }
+
+  static double Relative(const at::Tensor& a, const at::Tensor& b) {
+    return ((a - b).abs().max() / b.abs().max()).item<double>();
+  }
+
+  static Family* family_;
+  c10::InferenceMode no_gradients_;
+  SingleRank group_;
+  RankGroups groups_ = RankGroups::Alone(group_);
+  LocalAttention attention_;
+  ForwardContext context_{.attention = attention_, .tensor = group_, .world = group_};
+};
+Family* DenoiserTest::family_ = nullptr;
+
+// Prompts of unequal length, jobs at different steps, a stochastic sampler beside a multistep one.
+TEST_F(DenoiserTest, AJobInABatchGivesWhatItGivesAlone) {
+  const auto first = [&] { return Job("red apple", 1, 4, "dpm++2", 4); };
+  const auto second = [&] { return Job("a very happy grinning face with big eyes", 2, 2.5, "ddpm", 6); };
+  const at::Tensor alone_first = Run(first()), alone_second = Run(second());
+
+  DenoiseJob a = first(), b = second();
+  Denoiser denoiser(*family_, groups_);
+  DenoiseJob* ahead[] = {&b};
+  denoiser.Step(ahead);
+  DenoiseJob* both[] = {&a, &b};
+  while (!a.sampler->done()) denoiser.Step(both);
+  while (!b.sampler->done()) denoiser.Step(ahead);
+  EXPECT_TRUE(at::equal(a.latents, alone_first));
+  EXPECT_TRUE(at::equal(b.latents, alone_second));
+}
+
+TEST_F(DenoiserTest, TheSameSeedGivesTheSameBitsAndAnotherSeedAnotherImage) {
+  const at::Tensor one = Run(Job("red apple", 7, 4, "ddpm", 3));
+  EXPECT_TRUE(at::equal(one, Run(Job("red apple", 7, 4, "ddpm", 3))));
+  EXPECT_GT(Relative(Run(Job("red apple", 8, 4, "ddpm", 3)), one), 0.1);
+}
+
+TEST_F(DenoiserTest, GuidanceOfOneIsTheConditionalPredictionAlone) {
+  DenoiseJob job = Job("red apple", 1, 1, "ddim", 4);
+  EXPECT_EQ(job.guidance.branches.size(), 1);
+  EXPECT_EQ(job.guidance.branches[0].WeightAt(0, 1), 1);
+}
+
+TEST_F(DenoiserTest, LatentsThatStopBeingFiniteAreAnErrorAndNoImage) {
+  DenoiseJob job = Job("red apple", 1, 4, "ddim", 4);
+  job.latents[0][0][0] = std::numeric_limits<double>::quiet_NaN();
+  DenoiseJob* batch[] = {&job};
+  EXPECT_THROW(Denoiser(*family_, groups_).Step(batch), std::runtime_error);
+}
+
+// The goldens' initial latents are torch.randn of a CPU generator, seeded as their generator's source says.
+TEST(NoiseSourceTest, TorchCpuDrawsWhatTheReferenceDraws) {
+  const absl::StatusOr<SafetensorsFile> gold =
+      SafetensorsFile::Open("tests/golden/trajectories/pixart_alpha.0.safetensors", "golden");
+  ASSERT_TRUE(gold.ok()) << gold.status();
+  const StoredTensor* latents = gold->Find("latents.initial");
+  ASSERT_NE(latents, nullptr);
+  const at::Tensor expected = at::empty(latents->shape, at::kFloat)[0];
+  ASSERT_TRUE(gold->Read(*latents, 0, {static_cast<std::byte*>(expected.data_ptr()), expected.nbytes()}).ok());
+  const at::Tensor drawn = MakeTorchCpuNoise(71968910150479045, at::kFloat)->Initial(expected.sizes(), at::kFloat);
+  EXPECT_TRUE(at::equal(drawn, expected));
+}
+
+// 2912 · (3813 / 2912) is a little less than 3813 in fp64.
+TEST(ImageOutputTest, ResizingNeverFallsShortOfTheCrop) {
+  EXPECT_EQ(ResizeAndCrop(at::zeros({1, 1, 3064, 2912}), 785, 3813).sizes(), at::IntArrayRef({1, 1, 785, 3813}));
+}
+
+TEST(NoiseSourceTest, TesseraNoiseIsRoundedOnceFromDouble) {
+  const at::Tensor wide = MakeTesseraNoise(5)->ForStep(3, {2, 3, 4}, at::kDouble);
+  EXPECT_TRUE(at::equal(MakeTesseraNoise(5)->ForStep(3, {2, 3, 4}, at::kFloat), wide.to(at::kFloat)));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,122 @@
+#include "runtime/denoising/patched_latents.h"
+
+#include <utility>
+
+#include "models/token_grid.h"
+
+namespace tessera {
+namespace {
+
+int64_t LatentsPerToken(const LatentGeometry& image) { return image.height / image.grid.height; }
+
+bool Finite(const at::Tensor& latents) { return at::isfinite(latents).all().item<bool>(); }
+
+}  // namespace
+
+LatentGeometry StripGeometry(const LatentGeometry& image, int64_t tokens) {
+  const int64_t side = LatentsPerToken(image);
+  return {.channels = image.channels, .height = side, .width = tokens * side, .grid = {.height = 1, .width = tokens}};
+}
+
+at::Tensor ToStrip(const at::Tensor& latents, const LatentGeometry& image) {
+  const int64_t side = LatentsPerToken(image);
+  return Unpack(Patchify(latents, side), {.height = 1, .width = image.grid.count()}, side);
+}
+
+at::Tensor FromStrip(const at::Tensor& strip, const LatentGeometry& image) {
+  const int64_t side = LatentsPerToken(image);
+  return Unpack(Patchify(strip, side), image.grid, side);
+}
+
+bool MovesWhole(const DenoiseJob& job) { return job.guidance.rescale > 0 || job.sampler->reads_whole_image(); }
+
+PatchedLatents::PatchedLatents(DenoiseJob& job, std::span<const TokenSpan> patches)
+    : job_(job),
+      patches_(patches.begin(), patches.end()),
+      side_(LatentsPerToken(job.geometry)),
+      whole_(patches.size() == 1 || MovesWhole(job)) {
+  if (whole_) return;
+  const at::Tensor strip = ToStrip(job.latents.unsqueeze(0), job.geometry);
+  for (int patch = 0; patch < static_cast<int>(patches_.size()); ++patch) {
+    Piece piece{.sampler = job.sampler->Clone(), .latents = Cut(strip, patch)};
+    for (at::Tensor* past : piece.sampler->history()) {
+      if (past->defined()) *past = Cut(ToStrip(*past, job.geometry), patch);
+    }
+    pieces_.push_back(std::move(piece));
+  }
+}
+
+int64_t PatchedLatents::tokens(PatchRange patches) const {
+  return patches_[static_cast<size_t>(patches.end) - 1].end - patches_[static_cast<size_t>(patches.begin)].begin;
+}
+
+at::Tensor PatchedLatents::Cut(const at::Tensor& strip, int patch) const {
+  const TokenSpan& tokens = patches_[static_cast<size_t>(patch)];
+  return strip.narrow(3, tokens.begin * side_, tokens.count() * side_).contiguous();
+}
+
+at::Tensor PatchedLatents::ScaledInput(PatchRange patches) const {
+  std::vector<at::Tensor> parts;
+  if (whole_) {
+    const at::Tensor scaled = job_.sampler->ScaleInput(job_.latents.unsqueeze(0));
+    if (patches_.size() == 1) return scaled;
+    const at::Tensor strip = ToStrip(scaled, job_.geometry);
+    for (int patch = patches.begin; patch < patches.end; ++patch) parts.push_back(Cut(strip, patch));
+  } else {
+    for (int patch = patches.begin; patch < patches.end; ++patch) {
+      const Piece& piece = pieces_[static_cast<size_t>(patch)];
+      parts.push_back(piece.sampler->ScaleInput(piece.latents));
+    }
+  }
+  return at::cat(parts, 3);
+}
+
+at::Tensor PatchedLatents::Noise(const Sampler& sampler) {
+  return job_.noise->ForStep(sampler.step(), job_.latents.sizes(), job_.latents.scalar_type())
+      .to(job_.latents.device())
+      .unsqueeze(0);
+}
+
+void PatchedLatents::Move(PatchRange patches, const at::Tensor& guided) {
+  if (whole_) {
+    const at::Tensor prediction =
+        patches_.size() == 1 ? guided.unsqueeze(0) : FromStrip(guided.unsqueeze(0), job_.geometry);
+    const at::Tensor noise = job_.sampler->needs_noise() ? Noise(*job_.sampler) : at::Tensor();
+    job_.latents = job_.sampler->Step(job_.latents.unsqueeze(0), prediction, noise).squeeze(0);
+    job_.finite = job_.finite && Finite(job_.latents);
+    return;
+  }
+  int64_t column = 0;
+  for (int patch = patches.begin; patch < patches.end; ++patch) {
+    Piece& piece = pieces_[static_cast<size_t>(patch)];
+    const int64_t width = piece.latents.size(3);
+    // Noise is drawn for the whole image, once a step.
+    if (patch == 0) {
+      noise_ = piece.sampler->needs_noise() ? ToStrip(Noise(*piece.sampler), job_.geometry) : at::Tensor();
+    }
+    const at::Tensor noise = noise_.defined() ? Cut(noise_, patch) : at::Tensor();
+    piece.latents = piece.sampler->Step(piece.latents, guided.unsqueeze(0).narrow(3, column, width), noise);
+    job_.finite = job_.finite && Finite(piece.latents);
+    column += width;
+  }
+}
+
+void PatchedLatents::Store() const {
+  if (whole_) return;
+  std::vector<at::Tensor> latents;
+  std::vector<std::vector<at::Tensor>> pasts;  // by tensor of the history
+  for (const Piece& piece : pieces_) {
+    latents.push_back(piece.latents);
+    const std::vector<at::Tensor*> history = piece.sampler->history();
+    pasts.resize(history.size());
+    for (size_t i = 0; i < history.size(); ++i) pasts[i].push_back(*history[i]);
+  }
+  job_.latents = FromStrip(at::cat(latents, 3), job_.geometry).squeeze(0);
+  job_.sampler = pieces_.front().sampler->Clone();
+  const std::vector<at::Tensor*> history = job_.sampler->history();
+  for (size_t i = 0; i < history.size(); ++i) {
+    if (history[i]->defined()) *history[i] = FromStrip(at::cat(pasts[i], 3), job_.geometry);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,90 @@
+#include "runtime/device/device.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "kernels/cuda/plugin.h"
+
+namespace tessera {
+namespace {
+
+// What the dynamic loader says of a plug-in, "FILE: PROBLEM", for a user: without folders.
+std::string LoadProblem(absl::string_view error, const std::filesystem::path& plugin) {
+  const size_t colon = error.find(": ");
+  if (colon == absl::string_view::npos) return "the CUDA plug-in cannot be loaded";
+  const std::string file = std::filesystem::path(std::string(error.substr(0, colon))).filename();
+  const absl::string_view problem = error.substr(colon + 2);
+  if (absl::StartsWith(problem, "cannot open shared object file") && file != plugin.filename()) {
+    return absl::StrCat("the CUDA plug-in needs ", file,
+                        ", which is not installed; it comes with LibTorch's CUDA libraries, as a Python environment "
+                        "with torch has them: point TESSERA_LIBTORCH at that");
+  }
+  if (absl::StrContains(problem, "undefined symbol") || absl::StrContains(problem, "version `")) {
+    return absl::StrCat("the CUDA plug-in and the installed LibTorch or CUDA libraries are of different versions: ",
+                        file, " misses parts of another");
+  }
+  return absl::StrCat("the CUDA plug-in cannot be loaded: ", file, " is damaged or not readable");
+}
+
+absl::Status OpenCudaPlugin(const std::string& name, int device, const std::string& plugin) {
+  const auto missing = [&](absl::string_view what) {
+    return absl::ResourceExhaustedError(absl::StrCat("device is ", name, "; ", what));
+  };
+  std::error_code error;
+  if (!std::filesystem::exists(plugin, error)) {
+    return missing(absl::StrCat("the CUDA plug-in (", kCudaPluginName,
+                                ") is not installed beside the worker: this build of Tessera is for the CPU only"));
+  }
+  // Never closed: LibTorch's CUDA kernels stay registered.
+  void* library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return missing(LoadProblem(dlerror(), plugin));
+  const auto open = reinterpret_cast<CudaPluginOpen>(dlsym(library, kCudaPluginOpenName));
+  if (open == nullptr) return missing("the CUDA plug-in is of another version than the worker");
+  char message[512] = "";
+  if (open(device, message, sizeof(message)) != 0) return missing(message);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<at::ScalarType> ParseDtype(const std::string& name) {
+  if (name == "fp32") return at::kFloat;
+  if (name == "bf16") return at::kBFloat16;
+  if (name == "fp64") return at::kDouble;
+  return absl::InvalidArgumentError(absl::StrCat("dtype is \"", name, "\"; legal are fp32, bf16 and fp64"));
+}
+
+std::string CudaPluginPath() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).replace_filename(kCudaPluginName);
+}
+
+absl::StatusOr<at::Device> OpenDevice(const std::string& name, const std::string& plugin) {
+  if (name == "cpu") return at::Device(at::kCPU);
+  int index = 0;
+  const bool numbered = absl::StartsWith(name, "cuda:") && absl::SimpleAtoi(name.substr(5), &index);
+  if (!(name == "cuda" || numbered) || index < 0 || index > 127) {
+    return absl::InvalidArgumentError(absl::StrCat("device is \"", name, "\"; legal are cpu, cuda and cuda:N"));
+  }
+  if (absl::Status opened = OpenCudaPlugin(name, index, plugin); !opened.ok()) return opened;
+  return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
+}
+
+std::optional<DeviceMemory> ReadDeviceMemory(at::Device device, const std::string& plugin) {
+  if (!device.is_cuda()) return std::nullopt;
+  void* library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (library == nullptr) return std::nullopt;
+  const auto read = reinterpret_cast<CudaPluginMemory>(dlsym(library, kCudaPluginMemoryName));
+  long long free = 0, total = 0;
+  const bool known = read != nullptr && read(device.index(), &free, &total) == 0;
+  dlclose(library);
+  if (!known) return std::nullopt;
+  return DeviceMemory{.total = total, .free = free};
+}
+
+}  // namespace tessera

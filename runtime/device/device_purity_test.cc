@@ -1,0 +1,91 @@
+// A generation on a device that is not the host: the same image comes out, and no operator is given a tensor of the
+// host among those of the device.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "models/families/families.h"
+#include "runtime/denoising/denoiser.h"
+#include "runtime/engine/image_output.h"
+#include "runtime/engine/model_info.h"
+#include "runtime/samplers/sampler_config.h"
+#include "tests/support/pretend_device.h"
+
+namespace tessera {
+namespace {
+
+// Pixels of two images that share a batch, [2, 24, 44, 3]. Prompts of unequal length, so that text is padded and
+// masked; samplers with history and with noise; a decoded size that is cropped.
+at::Tensor Generate(const std::string& model, at::ScalarType dtype, at::Device device) {
+  at::set_num_threads(1);  // the tensors are tiny
+  const c10::InferenceMode no_gradients;
+  SingleRank group;
+  LocalAttention attention;
+  const ForwardContext context{.attention = attention, .tensor = group, .world = group};
+  const ModelFolder folder = *ModelFolder::Open(model);
+  const FamilyEntry* entry = *FindFamily(folder.class_name());
+  const FamilyDescription description = *entry->describe(folder);
+  std::vector<std::string> warnings;
+  const SamplerConfig own = *ReadSamplerConfig(folder, warnings);
+  const std::unique_ptr<Family> family = *entry->load(folder, {.dtype = dtype, .device = device});
+  const bool one_size = description.min_size == description.max_size;
+  const int64_t height = one_size ? description.min_size : std::max<int64_t>(description.size_multiple, 32);
+  const int64_t width = one_size ? description.min_size : height + description.size_multiple;
+
+  std::vector<DenoiseJob> jobs(2);
+  std::vector<DenoiseJob*> batch;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const char* prompts[] = {"apple", "a red apple on a wooden table"};
+    const PromptRequest request{.prompt = description.max_sequence_length > 0 ? prompts[i] : "7",
+                                .max_sequence_length = description.default_max_sequence_length,
+                                .guidance_scale = 4.5,
+                                .height = height,
+                                .width = width};
+    jobs[i].guidance = family->Encode(request, context)->guidance;
+    jobs[i].geometry = family->Geometry(request.height, request.width);
+    const SamplerConfig sampler =
+        IsFlow(own) ? own : DefaultSamplerConfig(i == 0 ? SamplerClass::kDpmSolver : SamplerClass::kDdpm);
+    jobs[i].sampler = *MakeSampler(sampler, 2, *family, jobs[i].geometry);
+    jobs[i].noise = MakeTesseraNoise(i);
+    DrawInitialLatents(jobs[i], *family);
+    batch.push_back(&jobs[i]);
+  }
+  for (int step = 0; step < 2; ++step) Denoiser(*family, RankGroups::Alone(group)).Step(batch);
+  EXPECT_EQ(jobs[0].latents.device(), device);
+  const at::Tensor latents = at::stack({jobs[0].latents, jobs[1].latents});
+  return ToPixels(ResizeAndCrop(*family->Decode(latents, context), 24, 28)).cpu();
+}
+
+class DevicePurityTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(DevicePurityTest, ADeviceGetsTheImageOfTheHost) {
+  const int64_t calls = PretendDeviceCalls();
+  const at::Tensor on_device = Generate(GetParam(), at::kDouble, kPretendDevice);
+  EXPECT_GT(PretendDeviceCalls(), calls + 500);  // it did not fall back to the host unseen
+  EXPECT_TRUE(at::equal(on_device, Generate(GetParam(), at::kDouble, at::kCPU)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, DevicePurityTest,
+                         testing::Values("assets/emoji", "tests/golden/pipelines/dit",
+                                         "tests/golden/pipelines/flux_dev", "tests/golden/pipelines/hunyuan11",
+                                         "tests/golden/pipelines/pixart_alpha", "tests/golden/pipelines/sd35"),
+                         [](const auto& info) {
+                           const std::string path = info.param;
+                           return path.substr(path.rfind('/') + 1);
+                         });
+
+TEST(DevicePurityOperatorsTest, NarrowDtypesStayOnTheDevice) {
+  EXPECT_EQ(Generate("assets/emoji", at::kBFloat16, kPretendDevice).sizes(), at::IntArrayRef({2, 24, 28, 3}));
+}
+
+TEST(DevicePurityOperatorsTest, ATensorOfTheHostIsRefused) {
+  const at::Tensor x = at::ones({2, 3}).to(kPretendDevice);
+  EXPECT_THROW(at::index_select(x, 0, at::ones({1}, at::kLong)), c10::Error);
+  EXPECT_THROW(RmsNorm(x, at::ones({3}), 1e-6), c10::Error);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,96 @@
+#include "runtime/device/device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace tessera {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+std::string Fake(const std::string& kind) {
+  return std::string(TESSERA_FAKE_PLUGINS "/libfake_cuda_plugin") + kind + ".so";
+}
+
+// The message of a refusal, whose status must be the one of a device that is not available.
+std::string Refusal(const std::string& name, const std::string& plugin) {
+  const absl::StatusOr<at::Device> device = OpenDevice(name, plugin);
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kResourceExhausted) << device.status();
+  return std::string(device.status().message());
+}
+
+TEST(OpenDeviceTest, TheCpuNeedsNoPlugin) {
+  const absl::StatusOr<at::Device> device = OpenDevice("cpu", "missing");
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_TRUE(device->is_cpu());
+}
+
+TEST(OpenDeviceTest, UnknownNamesAreInvalidWithoutAPlugin) {
+  for (const char* name : {"", "gpu", "CUDA", "cuda:", "cuda:-1", "cuda:128", "cuda:1x", "cuda 0"}) {
+    const absl::Status status = OpenDevice(name, "missing").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("legal are cpu, cuda and cuda:N"));
+  }
+}
+
+TEST(OpenDeviceTest, ThePluginOpensTheDeviceOfThatNumber) {
+  EXPECT_EQ(*OpenDevice("cuda", Fake("")), at::Device(at::kCUDA, 0));
+  EXPECT_EQ(*OpenDevice("cuda:0", Fake("")), at::Device(at::kCUDA, 0));
+}
+
+TEST(OpenDeviceTest, ThePluginsReasonFollowsTheDevicesName) {
+  EXPECT_EQ(Refusal("cuda:7", Fake("")), "device is cuda:7; reason 7");
+}
+
+TEST(DeviceMemoryTest, ThePluginTellsWhatADeviceHasAndWhatIsFree) {
+  const absl::StatusOr<at::Device> device = OpenDevice("cuda", Fake(""));
+  ASSERT_TRUE(device.ok()) << device.status();
+  const std::optional<DeviceMemory> memory = ReadDeviceMemory(*device, Fake(""));
+  ASSERT_TRUE(memory.has_value());
+  EXPECT_EQ(memory->total, 8);
+  EXPECT_EQ(memory->free, 3);
+  EXPECT_FALSE(ReadDeviceMemory(at::Device(at::kCUDA, 1), Fake("")).has_value()) << "the plug-in cannot tell";
+  EXPECT_FALSE(ReadDeviceMemory(*device, "missing").has_value());
+  EXPECT_FALSE(ReadDeviceMemory(at::Device(at::kCPU), Fake("")).has_value());
+}
+
+TEST(OpenDeviceTest, AMissingPluginIsCalledMissing) {
+  EXPECT_THAT(Refusal("cuda", "/nonexistent/libtessera_cuda.so"),
+              AllOf(HasSubstr("plug-in (libtessera_cuda.so) is not installed"), Not(HasSubstr("nonexistent"))));
+}
+
+TEST(OpenDeviceTest, AMissingLibraryOfThePluginIsNamed) {
+  EXPECT_THAT(Refusal("cuda", Fake("_lonely")),
+              AllOf(HasSubstr("the CUDA plug-in needs libfake_cuda_dependency.so, which is not installed"),
+                    HasSubstr("TESSERA_LIBTORCH"), Not(HasSubstr("/"))));
+}
+
+TEST(OpenDeviceTest, APluginForAnotherLibTorchIsOfADifferentVersion) {
+  EXPECT_THAT(Refusal("cuda", Fake("_unresolved")), AllOf(HasSubstr("different versions"), Not(HasSubstr("/"))));
+}
+
+TEST(OpenDeviceTest, APluginWithoutTheFunctionIsOfAnotherVersion) {
+  EXPECT_EQ(Refusal("cuda", Fake("_renamed")),
+            "device is cuda; the CUDA plug-in is of another version than the worker");
+}
+
+TEST(OpenDeviceTest, AFileThatIsNoLibraryIsCalledDamaged) {
+  const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / "libtessera_cuda_damaged.so";
+  std::ofstream(file) << "no library";
+  EXPECT_THAT(Refusal("cuda", file), AllOf(HasSubstr("libtessera_cuda_damaged.so is damaged"), Not(HasSubstr("/"))));
+  std::filesystem::remove(file);
+}
+
+TEST(CudaPluginPathTest, ThePluginLiesBesideTheProgram) {
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
+  EXPECT_EQ(CudaPluginPath(), program.parent_path() / "libtessera_cuda.so");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,435 @@
+#include "runtime/engine/engine.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <malloc.h>
+#include <torch/headeronly/version.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/machine_memory.h"
+#include "kernels/cpu/isa.h"
+#include "models/loading/load_plan.h"
+#include "models/precision.h"
+#include "runtime/denoising/mesh_forward.h"
+#include "runtime/device/device.h"
+#include "runtime/engine/image_output.h"
+#include "runtime/engine/make_engine.h"
+#include "runtime/engine/model_info.h"
+#include "runtime/engine/prompt_broadcast.h"
+
+namespace tessera {
+namespace {
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// What LibTorch throws goes to the log in full, and to the user without its internals.
+absl::Status StatusOf(const c10::Error& error) {
+  std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) {
+    return absl::ResourceExhaustedError(
+        "out of memory on the device; use a smaller size, a smaller dtype or fewer images");
+  }
+  if (absl::StrContains(error.what_without_backtrace(), "can't allocate memory")) {
+    return absl::ResourceExhaustedError("out of memory; use a smaller size, a smaller dtype or fewer images");
+  }
+  return absl::InternalError("the tensor library reported an error; the worker's log has it");
+}
+
+// What the guard acts on, as on latents that differ between ranks.
+absl::Status NoLongerFinite() { return absl::DataLossError("the latents are no longer finite"); }
+
+// The front end watches the ranks and ends a group whose ranks no longer get on, so this is only the last resort.
+constexpr std::chrono::hours kCommunicatorDeadline(2);
+
+Mesh MeshOf(const Layout& layout) {
+  const absl::StatusOr<Mesh> mesh = Mesh::Create(layout.mesh, layout.ranks());
+  TORCH_CHECK(mesh.ok(), std::string(mesh.status().message()));
+  return *mesh;
+}
+
+// Differs whenever a single word does. 0 is never returned.
+uint64_t Digest(uint64_t digest, const at::Tensor& tensor) {
+  const at::Tensor bytes = tensor.contiguous().cpu().view(at::kByte).flatten();
+  const uint8_t* data = bytes.const_data_ptr<uint8_t>();
+  const auto size = static_cast<size_t>(bytes.numel());
+  for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, data + at, std::min(sizeof(word), size - at));
+    digest = (digest ^ word) * 0x9E3779B97F4A7C15;
+    digest ^= digest >> 29;
+  }
+  return digest == 0 ? 1 : digest;
+}
+
+LatentValues ToValues(const at::Tensor& tensor) {
+  const at::Tensor values = tensor.to(at::kCPU, at::kDouble).contiguous();
+  const double* data = values.const_data_ptr<double>();
+  return {.shape = values.sizes().vec(), .values = {data, data + values.numel()}};
+}
+
+// Legal by the model's description; the front end's validator has said so before, but its bytes are not believed.
+absl::Status CheckParameters(const JobParameters& parameters, const FamilyDescription& model) {
+  const auto refuse = [](const char* field, const auto& value, const std::string& legal) {
+    return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, "; ", legal));
+  };
+  const bool bin = parameters.resolution_binning;
+  if (bin && !model.can_bin) return refuse("resolution_binning", "true", "this model has no table of sizes");
+  for (const auto& [field, side] : {std::pair("height", parameters.height), std::pair("width", parameters.width)}) {
+    if (side < (bin ? 1 : model.min_size) || side > model.max_size) {
+      return refuse(field, side, absl::StrCat("legal is ", model.min_size, " to ", model.max_size));
+    }
+    if (!bin && side % model.size_multiple != 0) {
+      return refuse(field, side, absl::StrCat("it must be a multiple of ", model.size_multiple));
+    }
+  }
+  if (!std::isfinite(parameters.guidance_scale) || parameters.guidance_scale < 0) {
+    return refuse("guidance_scale", parameters.guidance_scale, "it must be a number of at least 0");
+  }
+  if (parameters.max_sequence_length < 0 || parameters.max_sequence_length > model.max_sequence_length) {
+    return refuse("max_sequence_length", parameters.max_sequence_length,
+                  absl::StrCat("legal is 1 to ", model.max_sequence_length));
+  }
+  if (parameters.noise != "tessera" && parameters.noise != "torch-cpu") {
+    return refuse("noise", absl::StrCat("\"", parameters.noise, "\""), "legal are tessera and torch-cpu");
+  }
+  return absl::OkStatus();
+}
+
+// What is free counts in any case: some of the weights may be in the host's memory.
+std::optional<DeviceRoom> RoomBeside(int64_t weights, at::Device device) {
+  const std::optional<DeviceMemory> memory = ReadDeviceMemory(device);
+  if (!memory) return std::nullopt;
+  return DeviceRoom{.most = static_cast<uint64_t>(std::max(memory->total - weights, memory->free)),
+                    .free = static_cast<uint64_t>(memory->free)};
+}
+
+}  // namespace
+
+Engine::Engine(const WorkerRank& place)
+    : place_(place),
+      mesh_(MeshOf(place.layout)),
+      communicators_(place.layout.ranks() == 1
+                         ? nullptr
+                         : std::make_unique<MeshCommunicators>(
+                               place.segment, place.rank, HostCommunicatorOptions{.deadline = kCommunicatorDeadline})),
+      groups_(communicators_ == nullptr ? RankGroups::Alone(one_) : communicators_->groups()) {}
+
+void Engine::Poison(const std::string& reason) {
+  if (communicators_ != nullptr) place_.segment->Poison(place_.rank, reason);
+}
+
+template <class Function>
+auto Engine::Guarded(const Function& function) -> decltype(function()) {
+  const c10::InferenceMode no_gradients;
+  try {
+    return function();
+  } catch (const CommError& error) {
+    return absl::AbortedError(error.what());
+  } catch (const c10::Error& error) {
+    absl::Status status = StatusOf(error);
+    Poison(std::string(status.message()));
+    return status;
+  } catch (const std::exception& error) {
+    Poison(error.what());
+    throw;
+  }
+}
+
+absl::StatusOr<ModelDescription> Engine::Describe(const std::string& model) {
+  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(model);
+  if (!folder.ok()) return folder.status();
+  const absl::StatusOr<const FamilyEntry*> entry = FindFamily(folder->class_name());
+  if (!entry.ok()) return entry.status();
+  absl::StatusOr<FamilyDescription> description = (*entry)->describe(*folder);
+  if (!description.ok()) return description.status();
+  const absl::StatusOr<SamplerConfig> sampler = ReadSamplerConfig(*folder, description->warnings);
+  if (!sampler.ok()) return sampler.status();
+  absl::StatusOr<ModelDescription> model_description = DescribeModel(*folder, (*entry)->family, *description, *sampler);
+  if (model_description.ok()) {
+    model_description->instruction_set = cpu::InstructionSetName();
+    model_description->libraries = absl::StrCat("LibTorch ", TORCH_VERSION, ", ", at::get_cpu_capability(), ", ",
+                                                model_description->instruction_set);
+  }
+  return model_description;
+}
+
+absl::Status Engine::CheckMemory(const ModelFolder& folder, const LoadParameters& parameters, int64_t bytes_per_weight,
+                                 at::Device device) {
+  LoadRequest request = {.bytes_per_weight = bytes_per_weight,
+                         .on_device = !device.is_cpu(),
+                         .text_encoders = parameters.text_encoders,
+                         .autoencoder = parameters.autoencoder,
+                         .encodes_prompts = place_.rank == 0,
+                         .transformer_parts = mesh_.size(Axis::kPipe) * mesh_.size(Axis::kTensor),
+                         .stream_blocks = parameters.stream_blocks};
+  const absl::StatusOr<LoadPlan> plan = PlanLoad(folder, request);
+  if (!plan.ok()) return plan.status();
+  // All ranks share the main memory and load at the same time, so the first one counts for all of them.
+  MachineMemory memory;
+  if (place_.rank == 0) {
+    request.encodes_prompts = false;
+    const absl::StatusOr<LoadPlan> other = PlanLoad(folder, request);
+    if (!other.ok()) return other.status();
+    memory = ReadMachineMemory().Without(other->host.peak * (mesh_.world_size() - 1));
+  }
+  const std::optional<DeviceMemory> on_device = ReadDeviceMemory(device);
+  const absl::Status fits =
+      CheckFits(*plan, memory, on_device ? std::optional<int64_t>(on_device->free) : std::nullopt);
+  const at::Tensor verdicts =
+      groups_.world.AllGather(at::full({1}, fits.ok() ? 1 : 0, at::kLong), std::vector<int64_t>(mesh_.world_size(), 1));
+  if (fits.ok() && !verdicts.all().item<bool>()) return absl::AbortedError("the model does not fit on another rank");
+  return fits;
+}
+
+absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
+  denoiser_.reset();
+  recorder_.reset();
+  jobs_.clear();
+  if (model_ != nullptr) {
+    model_.reset();
+    malloc_trim(0);  // the worker's allocator keeps what is freed, and the plan below asks what is left
+  }
+  const Stopwatch watch;
+  const absl::StatusOr<at::ScalarType> dtype = ParseDtype(parameters.dtype);
+  if (!dtype.ok()) return dtype.status();
+  const absl::StatusOr<at::Device> device = OpenDevice(parameters.device);
+  if (!device.ok()) return device.status();
+  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(parameters.model);
+  if (!folder.ok()) return folder.status();
+  const absl::StatusOr<const FamilyEntry*> entry = FindFamily(folder->class_name());
+  if (!entry.ok()) return entry.status();
+  const auto bytes_per_weight = static_cast<int64_t>(c10::elementSize(*dtype));
+  const absl::Status fits = Guarded([&] { return CheckMemory(*folder, parameters, bytes_per_weight, *device); });
+  if (!fits.ok()) return fits;
+  if (parameters.threads > 0) at::set_num_threads(parameters.threads);
+  return Guarded([&]() -> absl::StatusOr<Loaded> {
+    auto model = std::make_unique<Model>();
+    absl::StatusOr<FamilyDescription> description = (*entry)->describe(*folder);
+    if (!description.ok()) return description.status();
+    model->description = *std::move(description);
+    absl::StatusOr<SamplerConfig> sampler = ReadSamplerConfig(*folder, model->description.warnings);
+    if (!sampler.ok()) return sampler.status();
+    model->sampler = *std::move(sampler);
+    if (!parameters.record.empty()) {
+      absl::StatusOr<std::unique_ptr<StepRecordWriter>> writer =
+          StepRecordWriter::Create(parameters.record, place_.rank);
+      if (!writer.ok()) {
+        Poison(std::string(writer.status().message()));
+        return writer.status();
+      }
+      recorder_ = std::make_unique<StepRecorder>(*std::move(writer));
+    }
+    const std::vector<int> stage_bounds = StageBounds(model->description.block_flops, mesh_.size(Axis::kPipe));
+    absl::StatusOr<std::unique_ptr<Family>> family =
+        (*entry)->load(*folder, {.dtype = *dtype,
+                                 .device = *device,
+                                 .text_encoders = parameters.text_encoders,
+                                 .autoencoder = parameters.autoencoder,
+                                 .prompt_cache_bytes = static_cast<int64_t>(std::min<uint64_t>(
+                                     parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max())),
+                                 .stream_blocks = parameters.stream_blocks,
+                                 .share = ShareOf(mesh_, place_.rank, stage_bounds),
+                                 .encodes_prompts = place_.rank == 0});
+    if (!family.ok()) return family.status();
+    model->family = *std::move(family);
+    model_ = std::move(model);
+    denoiser_ = std::make_unique<Denoiser>(*model_->family, groups_,
+                                           DenoiserOptions{.stage_bounds = stage_bounds,
+                                                           .patches = place_.layout.patches,
+                                                           .warmup = place_.layout.warmup,
+                                                           .recorder = recorder_.get()});
+    const int64_t weights = model_->family->weight_bytes();
+    return Loaded{.seconds = watch.seconds(),
+                  .weight_bytes = static_cast<uint64_t>(weights),
+                  .room = RoomBeside(weights, *device)};
+  });
+}
+
+absl::StatusOr<JobStarted> Engine::StartJob(uint64_t job, const JobParameters& parameters) {
+  if (model_ == nullptr) return absl::FailedPreconditionError("no model is loaded");
+  if (jobs_.contains(job)) return absl::AlreadyExistsError(absl::StrCat("job ", job, " exists"));
+  if (absl::Status legal = CheckParameters(parameters, model_->description); !legal.ok()) return legal;
+  return Guarded([&] { return Start(job, parameters); });
+}
+
+absl::StatusOr<JobStarted> Engine::Start(uint64_t id, const JobParameters& parameters) {
+  Family& family = *model_->family;
+  const absl::StatusOr<SamplerConfig> sampler =
+      parameters.sampler.empty() ? model_->sampler : WithSampler(model_->sampler, parameters.sampler);
+  if (!sampler.ok()) return sampler.status();
+
+  ImageSize generated{.height = parameters.height, .width = parameters.width};
+  if (parameters.resolution_binning) generated = family.BinnedSize(generated);
+  PromptRequest prompt{.prompt = parameters.prompt,
+                       .negative_prompt = parameters.negative_prompt,
+                       .options = parameters.options,
+                       .clean_caption = parameters.clean_caption,
+                       .max_sequence_length = parameters.max_sequence_length > 0
+                                                  ? parameters.max_sequence_length
+                                                  : model_->description.default_max_sequence_length,
+                       .guidance_scale = parameters.guidance_scale,
+                       .height = generated.height,
+                       .width = generated.width};
+  const Stopwatch watch;
+  absl::StatusOr<EncodedPrompt> encoded = absl::UnknownError("encoded by rank 0");
+  if (place_.rank == 0) encoded = family.Encode(prompt, context_);
+  if (mesh_.world_size() > 1) encoded = BroadcastPrompt(std::move(encoded), groups_.world, family.device());
+  if (!encoded.ok()) return encoded.status();
+  const double encode_seconds = watch.seconds();
+
+  Job job{.height = parameters.height, .width = parameters.width};
+  if (!model_->description.binning_keeps_size) {
+    job.height = generated.height;
+    job.width = generated.width;
+    if (generated.height != parameters.height || generated.width != parameters.width) {
+      encoded->warnings.push_back(absl::StrCat("the size ", parameters.width, "x", parameters.height, " became ",
+                                               generated.width, "x", generated.height,
+                                               ", the nearest of the model's table; turn resolution binning off to "
+                                               "keep the size"));
+    }
+  }
+  job.denoise.id = id;
+  job.denoise.geometry = family.Geometry(generated.height, generated.width);
+  job.denoise.guidance = std::move(encoded->guidance);
+  absl::StatusOr<std::unique_ptr<Sampler>> made = MakeSampler(*sampler, parameters.steps, family, job.denoise.geometry);
+  if (!made.ok()) return made.status();
+  job.denoise.sampler = *std::move(made);
+  job.denoise.noise = parameters.noise == "torch-cpu" ? MakeTorchCpuNoise(parameters.seed, family.dtype())
+                                                      : MakeTesseraNoise(parameters.seed);
+  DrawInitialLatents(job.denoise, family);
+  const Job& started = jobs_.emplace(id, std::move(job)).first->second;
+  return JobStarted{.height = static_cast<int32_t>(started.height),
+                    .width = static_cast<int32_t>(started.width),
+                    .generated_height = static_cast<int32_t>(generated.height),
+                    .generated_width = static_cast<int32_t>(generated.width),
+                    .sampler = SamplerName(*sampler),
+                    .prompt_tokens = static_cast<int32_t>(encoded->prompt_tokens),
+                    .max_sequence_length = static_cast<int32_t>(prompt.max_sequence_length),
+                    .seconds = encode_seconds,
+                    .cached = encoded->cached,
+                    .warnings = std::move(encoded->warnings)};
+}
+
+absl::StatusOr<std::vector<DenoiseJob*>> Engine::BatchOf(absl::Span<const uint64_t> jobs) {
+  std::vector<DenoiseJob*> batch;
+  for (const uint64_t id : jobs) {
+    const auto it = jobs_.find(id);
+    if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("job ", id, " does not exist"));
+    DenoiseJob& job = it->second.denoise;
+    if (job.done()) {
+      return absl::FailedPreconditionError(absl::StrCat("job ", id, " has no steps left"));
+    }
+    if (!batch.empty() &&
+        (job.geometry.height != batch[0]->geometry.height || job.geometry.width != batch[0]->geometry.width)) {
+      return absl::InvalidArgumentError("the jobs of one batch differ in size");
+    }
+    batch.push_back(&job);
+  }
+  if (batch.empty()) return absl::InvalidArgumentError("a batch without jobs");
+  return batch;
+}
+
+absl::StatusOr<Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
+  const Stopwatch watch;
+  const absl::StatusOr<std::vector<DenoiseJob*>> found = BatchOf(jobs);
+  if (!found.ok()) return found.status();
+  const std::vector<DenoiseJob*>& batch = *found;
+  return Guarded([&]() -> absl::StatusOr<Stepped> {
+    try {
+      denoiser_->Step(batch);
+    } catch (const CommError&) {
+      throw;
+    } catch (const std::runtime_error&) {
+      if (std::ranges::all_of(batch, [](const DenoiseJob* job) { return job->finite; })) throw;
+      return NoLongerFinite();
+    }
+    uint64_t digest = 0;
+    if (mesh_.world_size() > 1 && denoiser_->has_latents()) {
+      for (const DenoiseJob* job : batch) digest = Digest(digest, job->latents);
+    }
+    return Stepped{.completed = batch[0]->next_step, .seconds = watch.seconds(), .digest = digest};
+  });
+}
+
+absl::StatusOr<Decoded> Engine::Decode(uint64_t job, RowSink rows) {
+  const Stopwatch watch;
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("job ", job, " does not exist"));
+  const Job& found = it->second;
+  return Guarded([&]() -> absl::StatusOr<Decoded> {
+    denoiser_->Flush();
+    if (!found.denoise.finite) return NoLongerFinite();
+    const absl::StatusOr<at::Tensor> image = model_->family->Decode(found.denoise.latents.unsqueeze(0), context_);
+    if (!image.ok()) {
+      Poison(std::string(image.status().message()));  // the other ranks may wait for this one's rows
+      return image.status();
+    }
+    if (place_.rank == 0) {
+      const at::Tensor pixels = ToPixels(ResizeAndCrop(*image, found.height, found.width)).squeeze(0).cpu();
+      const absl::Span<const uint8_t> rgb(pixels.const_data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel()));
+      if (absl::Status sent = rows(0, rgb); !sent.ok()) return sent;
+    }
+    return Decoded{.height = static_cast<int32_t>(found.height),
+                   .width = static_cast<int32_t>(found.width),
+                   .seconds = watch.seconds()};
+  });
+}
+
+absl::StatusOr<LatentValues> Engine::Latents(uint64_t job) {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("job ", job, " does not exist"));
+  return Guarded([&]() -> absl::StatusOr<LatentValues> {
+    denoiser_->Flush();
+    return ToValues(it->second.denoise.latents);
+  });
+}
+
+absl::StatusOr<LatentValues> Engine::Predict(uint64_t job, const LatentValues& latents,
+                                             absl::Span<const uint64_t> beside) {
+  std::vector<uint64_t> jobs = {job};
+  jobs.insert(jobs.end(), beside.begin(), beside.end());
+  const absl::StatusOr<std::vector<DenoiseJob*>> batch = BatchOf(jobs);
+  if (!batch.ok()) return batch.status();
+  DenoiseJob& denoise = *batch->front();
+  if (at::IntArrayRef(latents.shape) != denoise.latents.sizes()) {
+    return absl::InvalidArgumentError("the latents are not of the job's shape");
+  }
+  return Guarded([&]() -> absl::StatusOr<LatentValues> {
+    denoiser_->Flush();
+    const at::Tensor own = denoise.latents;
+    const absl::Cleanup restore = [&] { denoise.latents = own; };
+    denoise.latents = at::tensor(latents.values, at::kDouble).view(latents.shape).to(own.options());
+    const at::Tensor prediction = denoiser_->Predict(*batch)[0];
+    return ToValues(prediction.view(latents.shape));
+  });
+}
+
+absl::Status Engine::EndJob(uint64_t job) {
+  if (!jobs_.contains(job)) return absl::OkStatus();
+  const absl::Status flushed = Guarded([&] {
+    denoiser_->Flush();  // it may be in the batch under way
+    return absl::OkStatus();
+  });
+  jobs_.erase(job);
+  return flushed;
+}
+
+std::unique_ptr<CommandHandler> MakeEngine(const WorkerRank& place) { return std::make_unique<Engine>(place); }
+
+}  // namespace tessera

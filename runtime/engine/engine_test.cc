@@ -1,0 +1,272 @@
+#include "runtime/engine/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "tests/support/test_folder.h"
+
+namespace tessera {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr char kEmoji[] = "assets/emoji";
+
+JobParameters Apple() {
+  return {.prompt = "red apple", .height = 64, .width = 64, .steps = 3, .guidance_scale = 4, .seed = 1};
+}
+
+struct Pixels {
+  std::vector<uint8_t> rgb;
+  absl::StatusOr<Decoded> decoded = absl::UnknownError("not decoded");
+};
+
+Pixels Decode(Engine& engine, uint64_t job) {
+  Pixels pixels;
+  pixels.decoded = engine.Decode(job, [&](int32_t first, absl::Span<const uint8_t> rgb) {
+    EXPECT_EQ(first, 0);
+    pixels.rgb.assign(rgb.begin(), rgb.end());
+    return absl::OkStatus();
+  });
+  return pixels;
+}
+
+class EngineTest : public testing::Test {
+ protected:
+  void Load() {
+    const absl::StatusOr<Loaded> loaded = engine_.Load({.model = kEmoji});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_FALSE(loaded->room.has_value()) << "the host's memory is nobody's own";
+  }
+  std::string StartError(const JobParameters& parameters) {
+    const absl::StatusOr<JobStarted> started = engine_.StartJob(1, parameters);
+    EXPECT_EQ(started.status().code(), absl::StatusCode::kInvalidArgument) << started.status();
+    return std::string(started.status().message());
+  }
+  Engine engine_;
+};
+
+TEST_F(EngineTest, DescribesTheEmbeddedModelWithoutLoadingIt) {
+  const absl::StatusOr<ModelDescription> description = engine_.Describe(kEmoji);
+  ASSERT_TRUE(description.ok()) << description.status();
+  EXPECT_EQ(description->pipeline, "PixArtSigmaPipeline");
+  EXPECT_EQ(description->size_multiple, 8);
+  EXPECT_EQ(description->default_height, 64);
+  EXPECT_EQ(description->default_max_sequence_length, 300);  // the pipeline's; the tokenizer says 24
+  EXPECT_EQ(description->default_sampler, "dpm++2");
+  EXPECT_FALSE(description->can_bin);
+  EXPECT_EQ(description->digest.size(), 64);
+  uint64_t parameters = 0;
+  for (const ModelComponent& component : description->components) parameters += component.parameters;
+  EXPECT_EQ(parameters, 9'065'760u + 505'600u + 954'567u);  // the model card's figures
+  EXPECT_THAT(description->warnings, testing::IsEmpty());
+}
+
+TEST_F(EngineTest, DescribesFromWhichFilesTokenizersAreRead) {
+  const absl::StatusOr<ModelDescription> description = engine_.Describe("tests/golden/pipelines/hunyuan11");
+  ASSERT_TRUE(description.ok()) << description.status();
+  std::map<std::string, std::vector<std::string>> files;
+  for (const ModelComponent& component : description->components) {
+    if (component.name.starts_with("tokenizer")) files[component.class_name] = component.files;
+  }
+  EXPECT_THAT(files["BertTokenizer"],
+              testing::ElementsAre("vocab.txt", "tokenizer_config.json", "special_tokens_map.json"));
+  EXPECT_THAT(files["T5Tokenizer"],
+              testing::ElementsAre("spiece.model", "tokenizer_config.json", "special_tokens_map.json"));
+}
+
+// A copy of a golden pipeline of which a test changes one file.
+class CopiedPipeline {
+ public:
+  explicit CopiedPipeline(const std::string& name) {
+    std::filesystem::copy("tests/golden/pipelines/" + name, path(), std::filesystem::copy_options::recursive);
+  }
+
+  std::string path() const { return folder_ / "model"; }
+
+  // `pattern` occurs in the file.
+  void Replace(const std::string& file, const std::string& pattern, const std::string& replacement) const {
+    std::stringstream text;
+    text << std::ifstream(path() + "/" + file).rdbuf();
+    const std::string changed = std::regex_replace(text.str(), std::regex(pattern), replacement);
+    EXPECT_NE(changed, text.str()) << file;
+    folder_.Write("model/" + file, changed);
+  }
+
+ private:
+  TestFolder folder_;
+};
+
+TEST_F(EngineTest, ThePromptOfPixArtHasThePipelinesLengthWhateverTheTokenizerSays) {
+  for (const auto& [name, tokens] : {std::pair("pixart_alpha", 120), std::pair("pixart_sigma", 300)}) {
+    for (const std::string limit : {"7", "512", "1000000000000000019884624838656"}) {
+      const CopiedPipeline model(name);
+      model.Replace("tokenizer/tokenizer_config.json", "\"model_max_length\": [0-9]+",
+                    "\"model_max_length\" : " + limit);
+      const absl::StatusOr<ModelDescription> description = engine_.Describe(model.path());
+      ASSERT_TRUE(description.ok()) << description.status();
+      EXPECT_EQ(description->default_max_sequence_length, tokens) << name << " with " << limit;
+    }
+  }
+}
+
+TEST_F(EngineTest, TheDefaultSizeOfHunyuanDiTIsTheOneThatComesOut) {
+  const CopiedPipeline model("hunyuan12");
+  model.Replace("transformer/config.json", "\"sample_size\": [0-9]+", "\"sample_size\": 32");
+  const absl::StatusOr<ModelDescription> description = engine_.Describe(model.path());
+  ASSERT_TRUE(description.ok()) << description.status();
+  EXPECT_EQ(description->default_width, 1024);
+  EXPECT_EQ(description->default_height, 1024);
+}
+
+TEST_F(EngineTest, SaysWhereASizeIsMovedToTheModelsTable) {
+  ASSERT_TRUE(engine_.Load({.model = "tests/golden/pipelines/hunyuan12"}).ok());
+  JobParameters job = Apple();
+  job.resolution_binning = true;
+  job.width = 640;
+  job.height = 512;
+  absl::StatusOr<JobStarted> started = engine_.StartJob(1, job);
+  ASSERT_TRUE(started.ok()) << started.status();
+  EXPECT_EQ(started->width, 1024);
+  EXPECT_EQ(started->height, 768);
+  EXPECT_THAT(started->warnings, testing::Contains(HasSubstr("the size 640x512 became 1024x768")));
+
+  // A size of the table stays, and so does every size without binning.
+  job.width = 1024;
+  job.height = 768;
+  started = engine_.StartJob(2, job);
+  ASSERT_TRUE(started.ok()) << started.status();
+  EXPECT_THAT(started->warnings, Not(testing::Contains(HasSubstr("the size"))));
+  job.resolution_binning = false;
+  job.width = job.height = 64;
+  started = engine_.StartJob(3, job);
+  ASSERT_TRUE(started.ok()) << started.status();
+  EXPECT_EQ(started->width, 64);
+  EXPECT_THAT(started->warnings, Not(testing::Contains(HasSubstr("the size"))));
+}
+
+TEST_F(EngineTest, MakesTheSameImageTwiceAndAPreviewChangesNothing) {
+  Load();
+  std::vector<std::vector<uint8_t>> images;
+  for (const uint64_t job : {1, 2}) {
+    ASSERT_TRUE(engine_.StartJob(job, Apple()).ok());
+    for (int step = 1; step <= 3; ++step) {
+      const uint64_t jobs[] = {job};
+      const absl::StatusOr<Stepped> stepped = engine_.Step(jobs);
+      ASSERT_TRUE(stepped.ok()) << stepped.status();
+      EXPECT_EQ(stepped->completed, step);
+      if (job == 2) {
+        EXPECT_TRUE(Decode(engine_, job).decoded.ok());
+      }
+    }
+    const Pixels pixels = Decode(engine_, job);
+    ASSERT_TRUE(pixels.decoded.ok());
+    EXPECT_EQ(pixels.rgb.size(), 64u * 64 * 3);
+    images.push_back(pixels.rgb);
+  }
+  EXPECT_EQ(images[0], images[1]);
+}
+
+TEST_F(EngineTest, RefusesAStepThatIsNotThere) {
+  Load();
+  ASSERT_TRUE(engine_.StartJob(1, Apple()).ok());
+  const uint64_t known[] = {1}, unknown[] = {2};
+  EXPECT_EQ(engine_.Step(unknown).status().code(), absl::StatusCode::kNotFound);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(engine_.Step(known).ok());
+  EXPECT_EQ(engine_.Step(known).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(engine_.EndJob(1).ok());
+  EXPECT_EQ(engine_.Step(known).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(EngineTest, BatchesOnlyJobsOfOneSize) {
+  Load();
+  JobParameters other = Apple();
+  other.width = 48;
+  ASSERT_TRUE(engine_.StartJob(1, Apple()).ok());
+  ASSERT_TRUE(engine_.StartJob(2, other).ok());
+  const uint64_t jobs[] = {1, 2};
+  EXPECT_EQ(engine_.Step(jobs).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(EngineTest, PredictsBesideOtherJobsWhatItPredictsAlone) {
+  ASSERT_TRUE(engine_.Load({.model = kEmoji, .dtype = "fp64"}).ok());
+  JobParameters other = Apple();
+  other.prompt = "a blue fish";
+  other.seed = 9;
+  ASSERT_TRUE(engine_.StartJob(1, Apple()).ok());
+  ASSERT_TRUE(engine_.StartJob(2, other).ok());
+  const LatentValues latents = *engine_.Latents(1);
+  const absl::StatusOr<LatentValues> alone = engine_.Predict(1, latents, {});
+  const absl::StatusOr<LatentValues> beside = engine_.Predict(1, latents, {2});
+  ASSERT_TRUE(alone.ok() && beside.ok()) << alone.status() << beside.status();
+  ASSERT_EQ(alone->values.size(), beside->values.size());
+  for (size_t i = 0; i < alone->values.size(); ++i) EXPECT_EQ(alone->values[i], beside->values[i]) << i;
+  EXPECT_NE(engine_.Predict(2, latents, {})->values, alone->values);
+  EXPECT_EQ(engine_.Latents(1)->values, latents.values);
+  EXPECT_EQ(engine_.Predict(1, latents, {3}).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(EngineTest, RefusesParametersByFieldValueAndWhatIsLegal) {
+  Load();
+  JobParameters parameters = Apple();
+  parameters.height = 60;
+  EXPECT_THAT(StartError(parameters), AllOf(HasSubstr("height is 60"), HasSubstr("multiple of 8")));
+  parameters = Apple();
+  parameters.width = 1 << 30;
+  EXPECT_THAT(StartError(parameters), AllOf(HasSubstr("width is 1073741824"), HasSubstr("8192")));
+  parameters = Apple();
+  parameters.steps = 0;
+  EXPECT_THAT(StartError(parameters), HasSubstr("steps"));
+  parameters = Apple();
+  parameters.guidance_scale = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(StartError(parameters), HasSubstr("guidance_scale"));
+  parameters = Apple();
+  parameters.sampler = "magic";
+  EXPECT_THAT(StartError(parameters), AllOf(HasSubstr("magic"), HasSubstr("ddim")));
+  parameters = Apple();
+  parameters.noise = "white";
+  EXPECT_THAT(StartError(parameters), AllOf(HasSubstr("white"), HasSubstr("torch-cpu")));
+  parameters = Apple();
+  parameters.resolution_binning = true;
+  EXPECT_THAT(StartError(parameters), HasSubstr("resolution_binning"));
+}
+
+TEST_F(EngineTest, SaysWhatWasCutFromALongPrompt) {
+  Load();
+  JobParameters parameters = Apple();
+  parameters.max_sequence_length = 24;
+  for (int i = 0; i < 40; ++i) parameters.prompt += " and a red apple";
+  const absl::StatusOr<JobStarted> started = engine_.StartJob(1, parameters);
+  ASSERT_TRUE(started.ok()) << started.status();
+  ASSERT_EQ(started->warnings.size(), 1u);
+  EXPECT_THAT(started->warnings[0], AllOf(HasSubstr("cut to 24"), HasSubstr("red apple")));
+  EXPECT_EQ(started->prompt_tokens, 24);
+}
+
+TEST_F(EngineTest, RefusesUnknownDtypesDevicesAndMissingModels) {
+  EXPECT_THAT(std::string(engine_.Load({.model = kEmoji, .dtype = "fp8"}).status().message()), HasSubstr("bf16"));
+  EXPECT_THAT(std::string(engine_.Load({.model = kEmoji, .device = "tpu"}).status().message()), HasSubstr("cuda:N"));
+  EXPECT_FALSE(engine_.Load({.model = "assets/none"}).ok());
+  EXPECT_EQ(engine_.StartJob(1, Apple()).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(EngineTest, SaysWhichPartOfCudaIsMissing) {
+  const absl::Status status = engine_.Load({.model = kEmoji, .device = "cuda"}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              testing::AnyOf(HasSubstr("plug-in"), HasSubstr("driver"), HasSubstr("device")));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,435 @@
+// Every family of the goldens, through the same doors as a request.
+#include "models/families/families.h"
+
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "models/hunyuandit/hunyuandit_transformer.h"
+#include "models/text_encoders/text_stage.h"
+#include "runtime/denoising/denoiser.h"
+#include "runtime/engine/model_info.h"
+#include "tests/support/test_folder.h"
+
+namespace tessera {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr char kPipelines[] = "tests/golden/pipelines/";
+
+struct OneRank {
+  c10::InferenceMode no_gradients;
+  SingleRank group;
+  RankGroups groups = RankGroups::Alone(group);
+  LocalAttention attention;
+  ForwardContext context{.attention = attention, .tensor = group, .world = group};
+};
+
+absl::StatusOr<FamilyDescription> Describe(const std::string& path) {
+  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(path);
+  if (!folder.ok()) return folder.status();
+  const absl::StatusOr<const FamilyEntry*> entry = FindFamily(folder->class_name());
+  if (!entry.ok()) return entry.status();
+  return (*entry)->describe(*folder);
+}
+
+class FamilyTest : public testing::TestWithParam<const char*> {
+ protected:
+  void Open(const LoadOptions& options) {
+    const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(std::string(kPipelines) + GetParam());
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    const FamilyEntry* entry = *FindFamily(folder->class_name());
+    description_ = *entry->describe(*folder);
+    std::vector<std::string> warnings;
+    sampler_ = *ReadSamplerConfig(*folder, warnings);
+    absl::StatusOr<std::unique_ptr<Family>> family = entry->load(*folder, options);
+    ASSERT_TRUE(family.ok()) << family.status();
+    family_ = *std::move(family);
+    // Two grids of tokens' width apart, or the one size there is.
+    const bool one_size = description_.min_size == description_.max_size;
+    const int64_t unit = description_.size_multiple;
+    height_ = one_size ? description_.min_size : std::max<int64_t>(64 / unit, 2) * unit;
+    width_ = one_size ? description_.min_size : height_ + unit;
+  }
+
+  bool has_text() const { return description_.max_sequence_length > 0; }
+
+  PromptRequest Request(const std::string& prompt, double guidance) const {
+    PromptRequest request{.prompt = has_text() ? prompt : std::to_string(prompt.size()),
+                          .max_sequence_length = description_.default_max_sequence_length,
+                          .guidance_scale = guidance,
+                          .height = height_,
+                          .width = width_};
+    if (has_text()) request.negative_prompt = "a blurred one";
+    return request;
+  }
+
+  Guidance Encoded(const PromptRequest& request) {
+    absl::StatusOr<EncodedPrompt> encoded = family_->Encode(request, rank_.context);
+    EXPECT_TRUE(encoded.ok()) << encoded.status();
+    return encoded.ok() ? std::move(encoded->guidance) : Guidance{};
+  }
+
+  DenoiseJob Job(const PromptRequest& request, uint64_t seed, int steps) { return Job(Encoded(request), seed, steps); }
+
+  DenoiseJob Job(Guidance guidance, uint64_t seed, int steps) {
+    DenoiseJob job{.geometry = family_->Geometry(height_, width_), .guidance = std::move(guidance)};
+    job.sampler = *MakeSampler(sampler_, steps, *family_, job.geometry);
+    job.noise = MakeTesseraNoise(seed);
+    DrawInitialLatents(job, *family_);
+    return job;
+  }
+
+  void Step(std::vector<DenoiseJob*> batch) { Denoiser(*family_, rank_.groups).Step(batch); }
+
+  OneRank rank_;
+  FamilyDescription description_;
+  SamplerConfig sampler_;
+  std::unique_ptr<Family> family_;
+  int64_t height_ = 0, width_ = 0;
+};
+
+bool SameText(const Guidance& a, const Guidance& b) {
+  bool same = a.branches.size() == b.branches.size();
+  for (size_t i = 0; same && i < a.branches.size(); ++i) {
+    const ConditioningRow &left = a.branches[i].row, &right = b.branches[i].row;
+    same = left.text.defined() == right.text.defined() && (!left.text.defined() || at::equal(left.text, right.text)) &&
+           std::ranges::equal(left.extras, right.extras, at::equal);
+  }
+  return same;
+}
+
+// Whatever shares its batch, in whatever order jobs join and leave, on whatever number of threads: the same bytes.
+TEST_P(FamilyTest, APictureIsAFunctionOfItsRequestAlone) {
+  const int threads_before = at::get_num_threads();
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    at::set_num_threads(1);
+    ASSERT_NO_FATAL_FAILURE(Open({.dtype = dtype}));
+    PromptRequest other = Request("two cats on a red sofa in the evening", 1);
+    other.options.true_cfg_scale = 3;
+    if (has_text() && description_.max_sequence_length > 300) other.max_sequence_length = 37;
+    const PromptRequest requests[] = {Request("a cat", 4), other, Request("", 2.5), Request("a cat", 2)};
+    std::vector<Guidance> prompts;
+    for (const PromptRequest& request : requests) prompts.push_back(Encoded(request));
+    const auto jobs = [&] {
+      std::vector<DenoiseJob> made;
+      for (uint64_t i = 0; i < 8; ++i) made.push_back(Job(prompts[i % 4], i, 2 + static_cast<int>(i % 2)));
+      return made;
+    };
+    const auto pictures = [&](const std::vector<DenoiseJob>& of) {
+      std::vector<at::Tensor> made;
+      for (const DenoiseJob& job : of) made.push_back(*family_->Decode(job.latents.unsqueeze(0), rank_.context));
+      return made;
+    };
+    std::vector<DenoiseJob> alone = jobs();
+    for (DenoiseJob& job : alone) {
+      while (job.next_step < job.sampler->num_steps()) Step({&job});
+    }
+    const std::vector<at::Tensor> expected = pictures(alone);
+    for (const int threads : {1, 2, 3, 8}) {
+      at::set_num_threads(threads);
+      ASSERT_NO_FATAL_FAILURE(Open({.dtype = dtype}));  // and remembers no prompt
+      EXPECT_TRUE(SameText(Encoded(other), prompts[1])) << dtype << ", " << threads << " threads";
+      std::vector<DenoiseJob> together = jobs();
+      // Once all at a time, else one joins with each step and leaves when it is done.
+      const size_t at_once = threads == 1 ? together.size() : static_cast<size_t>(threads);
+      std::vector<DenoiseJob*> batch;
+      for (size_t joined = 0; joined < together.size() || !batch.empty();) {
+        for (size_t i = 0; i < at_once && joined < together.size(); ++i) batch.push_back(&together[joined++]);
+        Step(batch);
+        std::erase_if(batch, [](const DenoiseJob* job) { return job->next_step == job->sampler->num_steps(); });
+      }
+      const std::vector<at::Tensor> made = pictures(together);
+      for (size_t i = 0; i < made.size(); ++i) {
+        EXPECT_TRUE(at::equal(together[i].latents, alone[i].latents)) << dtype << ", job " << i << ", " << threads;
+        EXPECT_TRUE(at::equal(made[i], expected[i])) << dtype << ", picture " << i << ", " << threads << " threads";
+      }
+    }
+  }
+  at::set_num_threads(threads_before);
+}
+
+TEST_P(FamilyTest, ComponentsThatAreReadForEachUseMakeTheSameImage) {
+  ASSERT_NO_FATAL_FAILURE(Open({}));
+  const int64_t all = family_->weight_bytes();
+  DenoiseJob job = Job(Request("a cat", 4), 1, 2);
+  Step({&job});
+  const at::Tensor expected = *family_->Decode(job.latents.unsqueeze(0), rank_.context);
+  ASSERT_NO_FATAL_FAILURE(
+      Open({.text_encoders = ComponentPlacement::kUnloaded, .autoencoder = ComponentPlacement::kUnloaded}));
+  EXPECT_LT(family_->weight_bytes(), all);
+  const int64_t kept = family_->weight_bytes();
+  DenoiseJob again = Job(Request("a cat", 4), 1, 2);
+  Step({&again});
+  EXPECT_TRUE(at::equal(*family_->Decode(again.latents.unsqueeze(0), rank_.context), expected));
+  EXPECT_EQ(family_->weight_bytes(), kept);
+}
+
+TEST_P(FamilyTest, BlocksThatAreReadForEachUseMakeTheSameLatents) {
+  ASSERT_NO_FATAL_FAILURE(Open({}));
+  const int64_t all = family_->weight_bytes();
+  DenoiseJob job = Job(Request("a cat", 4), 1, 2);
+  Step({&job});
+  Step({&job});
+  ASSERT_NO_FATAL_FAILURE(Open({.stream_blocks = true}));
+  EXPECT_LT(family_->weight_bytes(), all);
+  const int64_t kept = family_->weight_bytes();
+  DenoiseJob again = Job(Request("a cat", 4), 1, 2);
+  Step({&again});
+  Step({&again});
+  EXPECT_TRUE(at::equal(again.latents, job.latents));
+  EXPECT_EQ(family_->weight_bytes(), kept);
+}
+
+TEST_P(FamilyTest, APromptThatWasEncodedBeforeNeedsNoEncoder) {
+  ASSERT_NO_FATAL_FAILURE(Open({}));
+  const EncodedPrompt first = *family_->Encode(Request("a cat", 4), rank_.context);
+  const EncodedPrompt second = *family_->Encode(Request("a cat", 4), rank_.context);
+  EXPECT_EQ(first.cached, !has_text());
+  EXPECT_TRUE(second.cached);
+  ASSERT_EQ(first.guidance.branches.size(), second.guidance.branches.size());
+  for (size_t i = 0; i < first.guidance.branches.size() && has_text(); ++i) {
+    EXPECT_TRUE(at::equal(first.guidance.branches[i].row.text, second.guidance.branches[i].row.text));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, FamilyTest,
+                         testing::Values("dit", "flux_dev", "flux_schnell", "hunyuan11", "hunyuan12", "pixart_alpha",
+                                         "pixart_sigma", "sd3", "sd35"),
+                         [](const auto& info) { return info.param; });
+
+TEST(HunyuanSkipTest, BlocksOfTheSecondHalfReadTheirMirrorsOfTheFirst) {
+  OneRank rank;
+  const HunyuanConfig config{.heads = 2,
+                             .head_dim = 4,
+                             .layers = 8,
+                             .channels = 4,
+                             .out_channels = 4,
+                             .patch = 1,
+                             .hidden = 8,
+                             .sample_size = 8,
+                             .bert_width = 8,
+                             .t5_width = 8,
+                             .pooled_width = 8,
+                             .bert_tokens = 3,
+                             .t5_tokens = 3};
+  ParamTable table(at::kDouble, at::kCPU);
+  const HunyuanTransformer transformer(config, table);
+  for (const Param& param : table.params()) param.storage.fill_(0.1);
+  TransformerInput input{.patches = at::ones({1, 4, 4}, at::kDouble),
+                         .grid = {.height = 2, .width = 2},
+                         .span = {.begin = 0, .end = 4},
+                         .timestep = at::ones({1}, at::kDouble),
+                         .text = at::ones({1, 3, 8}, at::kDouble),
+                         .extras = {at::ones({1, 3, 8}, at::kDouble), at::ones({1, 3}), at::ones({1, 3})}};
+  const Conditioning conditioning = transformer.Condition(input, rank.context);
+  BlockState state = transformer.Embed(input, rank.context);
+  const auto kept = [&] {
+    std::vector<int> blocks;
+    for (const auto& [block, skip] : state.skips) blocks.push_back(block);
+    return blocks;
+  };
+  const std::vector<std::vector<int>> after = {{0}, {0, 1}, {0, 1, 2}, {0, 1, 2}, {0, 1, 2}, {0, 1}, {0}, {}};
+  for (int i = 0; i < 8; ++i) {
+    transformer.Block(i, state, conditioning, rank.context);
+    EXPECT_EQ(kept(), after[static_cast<size_t>(i)]) << "after block " << i;
+  }
+}
+
+TEST(PromptCacheTest, KeepsTheMostRecentlyUsedWithinItsBound) {
+  const auto text = [](double value) { return EncodedText{.hidden = at::full({1000}, value, at::kFloat)}; };
+  PromptCache cache(10000);
+  cache.Put("a", text(1));
+  cache.Put("b", text(2));
+  ASSERT_NE(cache.Find("a"), nullptr);
+  cache.Put("c", text(3));
+  EXPECT_EQ(cache.Find("b"), nullptr);
+  ASSERT_NE(cache.Find("a"), nullptr);
+  EXPECT_EQ(cache.Find("a")->hidden[0].item<float>(), 1);
+  EXPECT_LE(cache.bytes(), 10000);
+  cache.Put("huge", EncodedText{.hidden = at::zeros({5000}, at::kFloat)});
+  EXPECT_EQ(cache.Find("huge"), nullptr);
+  EXPECT_NE(cache.Find("c"), nullptr);
+}
+
+// A copy of a golden model that a test may spoil; the weights stay behind unless they are linked, as describing does
+// not read them.
+class SpoiledModel {
+ public:
+  explicit SpoiledModel(const std::string& name) : name_(name) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(kPipelines + name)) {
+      if (!entry.is_regular_file() || entry.path().extension() == ".safetensors") continue;
+      std::ifstream in(entry.path(), std::ios::binary);
+      const std::string bytes((std::istreambuf_iterator<char>(in)), {});
+      folder_.Write(entry.path().lexically_relative(kPipelines + name), bytes);
+    }
+  }
+
+  SpoiledModel& Replace(const std::string& file, const std::string& from, const std::string& to) {
+    std::ifstream in(folder_ / file);
+    std::string text((std::istreambuf_iterator<char>(in)), {});
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << file << " has no " << from;
+    folder_.Write(file, text.replace(at, from.size(), to));
+    return *this;
+  }
+
+  // With its weights: a link to each file of them.
+  void Link(const std::string& component) {
+    const std::filesystem::path original = std::filesystem::absolute(kPipelines + name_) / component;
+    for (const auto& entry : std::filesystem::directory_iterator(original)) {
+      if (entry.path().extension() != ".safetensors") continue;
+      std::filesystem::create_symlink(entry.path(), folder_ / (component + "/" + entry.path().filename().string()));
+    }
+  }
+  const std::string& path() const { return folder_.path(); }
+
+  std::string Error() const {
+    const absl::StatusOr<FamilyDescription> description = Describe(folder_.path());
+    EXPECT_FALSE(description.ok());
+    return std::string(description.status().message());
+  }
+
+ private:
+  std::string name_;
+  TestFolder folder_;
+};
+
+TEST(BadModelTest, AnUnknownPipelineIsRefusedWithTheKnownOnes) {
+  EXPECT_THAT(SpoiledModel("flux_dev").Replace("model_index.json", "FluxPipeline", "KandinskyPipeline").Error(),
+              AllOf(HasSubstr("KandinskyPipeline"), HasSubstr("FluxPipeline"), HasSubstr("HunyuanDiTPipeline")));
+}
+
+TEST(BadModelTest, AComponentOfAnotherClassIsRefused) {
+  EXPECT_THAT(SpoiledModel("sd3").Replace("model_index.json", "SD3Transformer2DModel", "UNet2DConditionModel").Error(),
+              AllOf(HasSubstr("transformer"), HasSubstr("UNet2DConditionModel"), HasSubstr("SD3Transformer2DModel")));
+  EXPECT_THAT(SpoiledModel("hunyuan11").Replace("model_index.json", "\"BertModel\"", "\"XLMRobertaModel\"").Error(),
+              AllOf(HasSubstr("XLMRobertaModel"), HasSubstr("BertModel")));
+}
+
+TEST(BadModelTest, AMissingEncoderIsRefusedUnlessItIsOptional) {
+  EXPECT_THAT(SpoiledModel("flux_dev").Replace("model_index.json", "\"text_encoder_2\"", "\"text_encoder_9\"").Error(),
+              HasSubstr("text_encoder_"));
+  const absl::StatusOr<ModelFolder> sd3 = ModelFolder::Open(std::string(kPipelines) + "sd3");
+  ASSERT_TRUE(sd3.ok());
+  const FamilyEntry* entry = *FindFamily(sd3->class_name());
+  EXPECT_TRUE(entry->describe(sd3->Without("text_encoder_3")).ok());
+  EXPECT_THAT(std::string(entry->describe(sd3->Without("text_encoder_2")).status().message()),
+              HasSubstr("text_encoder_2"));
+}
+
+TEST(BadModelTest, ATokenizerOfAnotherModelIsRefused) {
+  EXPECT_THAT(SpoiledModel("flux_dev")
+                  .Replace("text_encoder/config.json", "\"vocab_size\": 1514", "\"vocab_size\": 1000")
+                  .Error(),
+              AllOf(HasSubstr("tokenizer"), HasSubstr("vocab_size"), HasSubstr("1000")));
+}
+
+TEST(BadModelTest, ATokenizersLengthAndPaddingThatCannotBeAreRefused) {
+  EXPECT_THAT(SpoiledModel("flux_dev")
+                  .Replace("tokenizer/tokenizer_config.json", "\"model_max_length\": 77", "\"model_max_length\": 78")
+                  .Error(),
+              AllOf(HasSubstr("tokenizer/tokenizer_config.json"), HasSubstr("model_max_length"), HasSubstr("2 to 77")));
+  for (const char* name : {"flux_dev", "sd3", "hunyuan11", "pixart_alpha"}) {
+    EXPECT_THAT(
+        SpoiledModel(name).Replace("tokenizer/tokenizer_config.json", "{", "{\"padding_side\": \"left\",").Error(),
+        AllOf(HasSubstr("tokenizer/tokenizer_config.json"), HasSubstr("padding_side")));
+  }
+}
+
+TEST(BadModelTest, WidthsThatDoNotFitAreRefusedByField) {
+  EXPECT_THAT(
+      SpoiledModel("sd3").Replace("vae/config.json", "\"latent_channels\": 16", "\"latent_channels\": 4").Error(),
+      AllOf(HasSubstr("latent_channels"), HasSubstr("in_channels is 16")));
+  EXPECT_THAT(SpoiledModel("hunyuan12")
+                  .Replace("transformer/config.json", "\"hidden_size\": 64", "\"hidden_size\": 72")
+                  .Error(),
+              AllOf(HasSubstr("hidden_size"), HasSubstr("72"), HasSubstr("= 64")));
+  EXPECT_THAT(
+      SpoiledModel("hunyuan12").Replace("transformer/config.json", "\"num_layers\": 4", "\"num_layers\": 5").Error(),
+      AllOf(HasSubstr("num_layers"), HasSubstr("even")));
+  EXPECT_THAT(
+      SpoiledModel("sd35")
+          .Replace("transformer/config.json", "\"caption_projection_dim\": 64", "\"caption_projection_dim\": 80")
+          .Error(),
+      AllOf(HasSubstr("caption_projection_dim"), HasSubstr("80")));
+  EXPECT_THAT(SpoiledModel("flux_dev")
+                  .Replace("transformer/config.json", "\"attention_head_dim\": 16", "\"attention_head_dim\": 24")
+                  .Error(),
+              AllOf(HasSubstr("axes_dims_rope"), HasSubstr("24")));
+  EXPECT_THAT(SpoiledModel("flux_dev")
+                  .Replace("transformer/config.json", "\"joint_attention_dim\": 32", "\"joint_attention_dim\": 48")
+                  .Error(),
+              AllOf(HasSubstr("joint_attention_dim is 48"), HasSubstr("text_encoder_2")));
+}
+
+TEST(PromptLengthTest, IsThatOfClipsTokenizer) {
+  SpoiledModel model("sd3");
+  for (const char* encoder : {"text_encoder", "text_encoder_2", "text_encoder_3", "transformer", "vae"})
+    model.Link(encoder);
+  OneRank rank;
+  for (const int64_t length : {77, 10}) {
+    if (length != 77)
+      model.Replace("tokenizer/tokenizer_config.json", "\"model_max_length\": 77", "\"model_max_length\": 10");
+    const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(model.path());
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    const absl::StatusOr<std::unique_ptr<Family>> family = (*FindFamily(folder->class_name()))->load(*folder, {});
+    ASSERT_TRUE(family.ok()) << family.status();
+    const absl::StatusOr<EncodedPrompt> encoded =
+        (*family)->Encode({.prompt = "a cat", .max_sequence_length = 16, .guidance_scale = 1}, rank.context);
+    ASSERT_TRUE(encoded.ok()) << encoded.status();
+    EXPECT_EQ(encoded->guidance.branches[0].row.text.size(0), length + 16);  // both CLIPs' tokens, and T5's after them
+  }
+}
+
+TEST(BadPromptTest, LayersThatAreNotThereAreRefused) {
+  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(std::string(kPipelines) + "sd35");
+  ASSERT_TRUE(folder.ok());
+  const absl::StatusOr<std::unique_ptr<Family>> family = (*FindFamily(folder->class_name()))->load(*folder, {});
+  ASSERT_TRUE(family.ok()) << family.status();
+  OneRank rank;
+  const auto encode = [&](const PromptOptions& options) {
+    return (*family)->Encode({.prompt = "a cat", .options = options, .max_sequence_length = 16, .guidance_scale = 4},
+                             rank.context);
+  };
+  EXPECT_THAT(std::string(encode({.clip_skip = 3}).status().message()), HasSubstr("0 to 2"));
+  EXPECT_THAT(std::string(encode({.skip_layers = {.layers = {3}}}).status().message()), HasSubstr("0 to 2"));
+  const absl::StatusOr<EncodedPrompt> none = encode({}), skipped = encode({.clip_skip = 1});
+  ASSERT_TRUE(none.ok() && skipped.ok());
+  // The negative prompt comes first, and no layer of it is skipped.
+  EXPECT_TRUE(at::equal(none->guidance.branches[0].row.text, skipped->guidance.branches[0].row.text));
+  EXPECT_FALSE(at::equal(none->guidance.branches[1].row.text, skipped->guidance.branches[1].row.text));
+  const absl::StatusOr<EncodedPrompt> guided = encode({.skip_layers = {.layers = {1}, .start = 0.1, .stop = 0.5}});
+  ASSERT_TRUE(guided.ok());
+  const std::vector<GuidanceBranch>& branches = guided->guidance.branches;
+  ASSERT_EQ(branches.size(), 3u);
+  // Strictly between the fractions: steps 2, 3 and 4 of 10.
+  EXPECT_EQ(branches[2].WeightAt(1, 10), std::nullopt);
+  EXPECT_EQ(branches[2].WeightAt(2, 10), -2.8);
+  EXPECT_EQ(branches[2].WeightAt(5, 10), std::nullopt);
+  EXPECT_EQ(branches[1].WeightAt(1, 10), 4);
+  EXPECT_DOUBLE_EQ(*branches[1].WeightAt(4, 10), 6.8);
+}
+
+TEST(BadPromptTest, AClassThatIsNotThereIsRefused) {
+  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(std::string(kPipelines) + "dit");
+  ASSERT_TRUE(folder.ok());
+  const absl::StatusOr<std::unique_ptr<Family>> family = (*FindFamily(folder->class_name()))->load(*folder, {});
+  ASSERT_TRUE(family.ok()) << family.status();
+  OneRank rank;
+  const auto encode = [&](const std::string& prompt) {
+    return (*family)->Encode({.prompt = prompt, .guidance_scale = 4}, rank.context).status();
+  };
+  for (const char* good : {"0", " 999 ", "class 7"}) EXPECT_TRUE(encode(good).ok()) << good;
+  for (const char* bad : {"1000", "-1", "", "class 1000", "7.5"}) {
+    EXPECT_THAT(std::string(encode(bad).message()), HasSubstr("0 to 999")) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,14 @@
+// The engine for those who must not include LibTorch.
+#pragma once
+
+#include <memory>
+
+#include "control/commands.h"
+#include "runtime/worker/worker_rank.h"
+
+namespace tessera {
+
+// `place.rank` lies within the layout, whose groups the segment has.
+std::unique_ptr<CommandHandler> MakeEngine(const WorkerRank& place);
+
+}  // namespace tessera

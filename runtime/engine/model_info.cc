@@ -1,0 +1,83 @@
+#include "runtime/engine/model_info.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "models/loading/component.h"
+#include "models/tokenizers/tokenizer.h"
+
+namespace tessera {
+namespace {
+
+ModelComponent DescribeComponent(const std::string& name, const std::string& class_name, const WeightFolder& weights) {
+  ModelComponent component{
+      .name = name, .class_name = class_name, .bytes = weights.total_bytes(), .files = weights.files()};
+  std::set<std::string> types;
+  for (const auto& [tensor, location] : weights.tensors()) {
+    component.parameters += static_cast<uint64_t>(location.tensor.elements());
+    types.insert(absl::AsciiStrToLower(StoredTypeName(location.tensor.type)));
+  }
+  component.dtype = types.size() == 1 ? *types.begin() : "mixed";
+  return component;
+}
+
+}  // namespace
+
+absl::StatusOr<SamplerConfig> ReadSamplerConfig(const ModelFolder& folder, std::vector<std::string>& warnings) {
+  SamplerConfig config;
+  const auto parse = [](ConfigReader& reader) { return ParseSamplerConfig(reader); };
+  if (absl::Status read = ReadConfig(folder, "scheduler", parse, config, warnings); !read.ok()) return read;
+  return config;
+}
+
+absl::StatusOr<ModelDescription> DescribeModel(const ModelFolder& folder, std::string_view family,
+                                               const FamilyDescription& description, const SamplerConfig& sampler) {
+  ModelDescription info;
+  info.pipeline = folder.class_name();
+  info.family = family;
+  absl::StatusOr<std::string> digest = folder.Digest();
+  if (!digest.ok()) return digest.status();
+  info.digest = *std::move(digest);
+  for (const auto& [name, component] : folder.components()) {
+    const absl::StatusOr<std::string> path = folder.ComponentPath(name);
+    if (!path.ok()) continue;
+    if (!WeightFolder::HasWeights(*path)) {
+      std::vector<std::string> files = TokenizerFiles(component.class_name, *path);
+      if (!files.empty()) {
+        info.components.push_back({.name = name, .class_name = component.class_name, .files = std::move(files)});
+      }
+      continue;
+    }
+    const absl::StatusOr<WeightFolder> weights = folder.Weights(name);
+    if (!weights.ok()) return weights.status();
+    info.components.push_back(DescribeComponent(name, component.class_name, *weights));
+  }
+  info.size_multiple = static_cast<int32_t>(description.size_multiple);
+  info.min_size = static_cast<int32_t>(std::max(description.min_size, description.size_multiple));
+  info.max_size = static_cast<int32_t>(description.max_size);
+  info.default_height = static_cast<int32_t>(description.default_height);
+  info.default_width = static_cast<int32_t>(description.default_width);
+  info.default_steps = static_cast<int32_t>(description.default_steps);
+  info.max_steps = static_cast<int32_t>(sampler.num_train_timesteps);
+  info.default_guidance_scale = description.default_guidance_scale;
+  info.default_resolution_binning = description.default_resolution_binning;
+  info.can_bin = description.can_bin;
+  info.default_clean_caption = description.default_clean_caption;
+  info.default_max_sequence_length = static_cast<int32_t>(description.default_max_sequence_length);
+  info.max_sequence_length = static_cast<int32_t>(description.max_sequence_length);
+  info.options = description.options;
+  info.default_sampler = SamplerName(sampler);
+  info.samplers = LegalSamplers(sampler);
+  info.heads = static_cast<int32_t>(description.heads);
+  info.blocks = static_cast<int32_t>(description.blocks);
+  info.transformer = {.exchange = description.exchange,
+                      .block_flops = description.block_flops,
+                      .token_side = static_cast<int32_t>(description.token_side),
+                      .text_tokens = static_cast<int32_t>(description.text_tokens)};
+  info.warnings = description.warnings;
+  return info;
+}
+
+}  // namespace tessera

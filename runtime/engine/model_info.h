@@ -1,0 +1,19 @@
+// What a front end is told of a model, from its files, without its weights. LibTorch-free.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "control/commands.h"
+#include "models/families/family_description.h"
+#include "models/weights/model_folder.h"
+#include "runtime/samplers/sampler_config.h"
+
+namespace tessera {
+
+// scheduler/scheduler_config.json of the model.
+absl::StatusOr<SamplerConfig> ReadSamplerConfig(const ModelFolder& folder, std::vector<std::string>& warnings);
+
+// Headers of all weight files are read and checked.
+absl::StatusOr<ModelDescription> DescribeModel(const ModelFolder& folder, std::string_view family,
+                                               const FamilyDescription& description, const SamplerConfig& sampler);
+
+}  // namespace tessera

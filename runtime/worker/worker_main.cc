@@ -1,0 +1,70 @@
+// tessera-worker: one rank. Started by tessera, driven through its socket; says nothing on standard output.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "control/control_channel.h"
+#include "control/worker_version.h"
+#include "models/loading/weight_memory.h"
+#include "runtime/engine/make_engine.h"
+#include "runtime/worker/heartbeat.h"
+
+namespace tessera {
+namespace {
+
+absl::StatusOr<WorkerRank> TakePlace(const std::string& layout, int rank, int segment) {
+  absl::StatusOr<Layout> parsed = ParseLayout(layout);
+  if (!parsed.ok()) return parsed.status();
+  if (rank >= parsed->ranks()) {
+    return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " of a layout of ", parsed->ranks()));
+  }
+  WorkerRank place = {.layout = *parsed, .rank = rank};
+  if (segment >= 0) {
+    absl::StatusOr<std::shared_ptr<HostSegment>> mapped = HostSegment::Map(segment);
+    if (!mapped.ok()) return mapped.status();
+    if ((*mapped)->ranks() != parsed->ranks()) {
+      return absl::InvalidArgumentError(absl::StrCat("a segment for ", (*mapped)->ranks(), " ranks"));
+    }
+    place.segment = *std::move(mapped);
+  } else if (parsed->ranks() > 1) {
+    return absl::InvalidArgumentError("several ranks need a segment");
+  }
+  return place;
+}
+
+int Main(int argc, char** argv) {
+  KeepFreedMemory();
+
+  CLI::App app("The process that holds a model for tessera. It is started by tessera and not meant to be run by hand.");
+  ChannelOptions options;
+  double linger = 0;
+  std::string layout = "serial";
+  int rank = 0, segment = -1;
+  app.add_option("--socket", options.socket_path, "Unix socket to listen on; its folder is made")->required();
+  app.add_option("--linger", linger, "Seconds to outlive the controller")->check(CLI::Range(0.0, 3600.0));
+  app.add_option("--layout", layout, "How the ranks of the group share an image");
+  app.add_option("--rank", rank, "Of this process in its group")->check(CLI::NonNegativeNumber);
+  app.add_option("--segment", segment, "Descriptor of the memory that the group shares")->check(CLI::NonNegativeNumber);
+  app.set_version_flag("--version", WorkerVersion());
+  CLI11_PARSE(app, argc, argv);
+  options.linger = absl::Seconds(linger);
+  options.sends_results = rank == 0;
+
+  const absl::StatusOr<WorkerRank> place = TakePlace(layout, rank, segment);
+  absl::Status served = place.status();
+  if (place.ok()) {
+    if (place->segment != nullptr) BeatWithEveryOperator(place->segment->Beats(rank));
+    const std::unique_ptr<CommandHandler> engine = MakeEngine(*place);
+    served = ServeControlChannel(*engine, options);
+  }
+  if (!served.ok()) std::fprintf(stderr, "tessera-worker: %s\n", std::string(served.message()).c_str());
+  return served.ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) { return tessera::Main(argc, argv); }

@@ -1,0 +1,81 @@
+// A request for images in the terms of the public API, as every edge reads it, and the one way from there to a
+// validated JobRequest. Fields and messages use the names of the API, which HTTP and gRPC share.
+//
+// Every error is INVALID_ARGUMENT (NOT_FOUND for a model), names the field, its value, what is legal and the nearest
+// legal choice; ErrorField (server/api/generation_request.h) tells the field. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "server/api/generation_request.h"
+#include "server/api/image_service.h"
+#include "server/api/job.h"
+
+namespace tessera {
+
+inline constexpr size_t kMaxUserBytes = 256;
+inline constexpr int64_t kMaxPatienceMs = int64_t{7} * 24 * 3600 * 1000;
+inline constexpr size_t kMaxModelNameBytes = 256;
+
+// What one server allows beyond what its models allow.
+struct RequestLimits {
+  int64_t max_images = 10;       // of one request
+  int64_t max_pixels = 1 << 24;  // of one image
+  int64_t max_steps = 1000;
+
+  bool operator==(const RequestLimits&) const = default;
+};
+
+// Empty texts and absent values are the defaults of the API, then of the model.
+struct ImageRequest {
+  std::string model;             // id or alias; empty: the first model
+  GenerationRequest generation;  // but for its seed, count, width and height, which are told below
+  std::optional<uint64_t> seed;  // absent: random
+  std::optional<int64_t> n;
+  std::string size;           // "auto" or "WIDTHxHEIGHT"
+  std::string quality;        // a preset of steps; num_inference_steps wins over it
+  std::string complexity;     // checked, without effect
+  std::string output_format;  // png, jpeg, webp
+  std::optional<int64_t> output_compression;
+  std::string background;  // "transparent" is refused: pictures have no alpha channel
+  std::string style;       // checked, without effect
+  std::string moderation;  // checked, without effect
+  std::string user;
+  std::string safety_identifier;  // what newer clients call the user; wins over it unless empty
+  std::optional<int64_t> partial_images;
+  std::optional<int64_t> priority;
+  std::optional<int64_t> deadline_ms;
+};
+
+// `random_seed` is used where the request names none.
+absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, absl::Span<const ServedModel> models,
+                                                const RequestLimits& limits, uint64_t random_seed);
+
+// The model with this id or alias, the first for an empty name, else the one that answers to OpenAI's names where this
+// is one of them; NOT_FOUND lists the legal ones.
+absl::StatusOr<const ServedModel*> FindModel(absl::string_view name, absl::Span<const ServedModel> models);
+
+// Whether OpenAI's clients offer images of a model of this name, or may tomorrow: their names begin with gpt-image-,
+// chatgpt-image- or dall-e-.
+bool IsOpenAiImageModel(absl::string_view name);
+
+// What a worker that has the model says against a request that was found sound before, in the names of the API. Where
+// its sentence begins with the name of a field, that is the error's field.
+absl::Status RefusalOfModel(const absl::Status& status);
+
+// Below 2^48: JSON readers that know only doubles keep it exactly, and the seeds that count up from it.
+uint64_t RandomSeed();
+
+// "png", "jpeg", "webp": as requests and answers spell it, and the media type.
+std::string OutputFormatName(ImageFormat format);
+std::string MediaType(ImageFormat format);
+
+// SHA-256 in hexadecimal over every field, for idempotency: what the caller sent, before a seed is chosen.
+std::string RequestDigest(const ImageRequest& request);
+
+}  // namespace tessera

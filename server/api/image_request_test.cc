@@ -1,0 +1,217 @@
+#include "server/api/image_request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/support/fake_image_service.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+ImageRequest Request() {
+  ImageRequest request;
+  request.generation.prompt = "a";
+  return request;
+}
+
+absl::StatusOr<JobRequest> Validated(const ImageRequest& request, const RequestLimits& limits = {}) {
+  return ValidateImageRequest(request, {FakeModel()}, limits, 123);
+}
+
+TEST(ImageRequestTest, WhatIsAbsentIsTheModels) {
+  const absl::StatusOr<JobRequest> job = Validated(Request());
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->model, "fake");
+  EXPECT_EQ(job->parameters.width, 64);
+  EXPECT_EQ(job->parameters.steps, 4);
+  EXPECT_EQ(job->parameters.seed, 123u);
+  EXPECT_EQ(job->count, 1);
+  EXPECT_EQ(job->output, OutputOptions());
+  EXPECT_EQ(job->patience, std::nullopt);
+}
+
+TEST(ImageRequestTest, TheServersOwnLimitsHoldBesideTheModels) {
+  ImageRequest request = Request();
+  request.n = 3;
+  EXPECT_THAT(std::string(Validated(request, {.max_images = 2}).status().message()), HasSubstr("legal is 1 to 2"));
+  request = Request();
+  request.size = "512x512";
+  const absl::Status pixels = Validated(request, {.max_pixels = 512 * 512 - 1}).status();
+  EXPECT_EQ(ErrorField(pixels), "size");
+  EXPECT_TRUE(Validated(request, {.max_pixels = 512 * 512}).ok());
+  request = Request();
+  request.generation.steps = 100;
+  EXPECT_EQ(ErrorField(Validated(request, {.max_steps = 99}).status()), "num_inference_steps");
+}
+
+TEST(ImageRequestTest, WhatTheModelRefusesNamesTheFieldThatItBeginsWith) {
+  const std::pair<const char*, std::pair<const char*, const char*>> cases[] = {
+      {"steps is 9; take fewer steps", {"num_inference_steps", "num_inference_steps is 9; take fewer steps"}},
+      {"height is 12; it must be even", {"size", "size: height is 12; it must be even"}},
+      {"skip layer start is 2", {"skip_layer_start", "skip_layer_start is 2"}},
+      {"skip_layers has 40", {"skip_layers", "skip_layers has 40"}},
+      {"prompt 2: it is too long", {"prompt_2", "prompt_2: it is too long"}},
+      {"prompt is 'x'", {"prompt", "prompt is 'x'"}},
+      {"stepsize is 9", {"", "stepsize is 9"}},
+      {"steps", {"", "steps"}},
+      {"the text has no steps", {"", "the text has no steps"}},
+      {"", {"", ""}},
+  };
+  for (const auto& [told, expected] : cases) {
+    const absl::Status status = RefusalOfModel(absl::InvalidArgumentError(told));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << told;
+    EXPECT_EQ(ErrorField(status), expected.first) << told;
+    EXPECT_EQ(status.message(), expected.second) << told;
+  }
+}
+
+TEST(ImageRequestTest, CompressionIsTheQualityOfLossyFormatsAndNothingOfPng) {
+  ImageRequest request = Request();
+  request.output_format = "jpeg";
+  EXPECT_EQ(Validated(request)->output.quality, std::nullopt);
+  request.output_compression = 0;
+  EXPECT_EQ(Validated(request)->output.quality, 1);
+  request.output_compression = 100;
+  EXPECT_EQ(Validated(request)->output.quality, 100);
+  request.output_format = "png";
+  EXPECT_EQ(Validated(request)->output.quality, std::nullopt);
+}
+
+TEST(ImageRequestTest, QualityIsAPresetOfStepsWithinWhatIsAllowed) {
+  const std::map<std::string, int32_t> steps = {{"", 4},     {"auto", 4}, {"low", 2},    {"medium", 4}, {"standard", 4},
+                                                {"high", 8}, {"hd", 8},   {"xhigh", 12}, {"max", 16}};
+  for (const auto& [quality, expected] : steps) {
+    ImageRequest request = Request();
+    request.quality = quality;
+    const absl::StatusOr<JobRequest> job = Validated(request);
+    ASSERT_TRUE(job.ok()) << quality << job.status();
+    EXPECT_EQ(job->parameters.steps, expected) << quality;
+    // Who asks for more than there is gets what there is.
+    EXPECT_EQ(Validated(request, {.max_steps = 10})->parameters.steps, std::min(expected, 10)) << quality;
+  }
+}
+
+TEST(ImageRequestTest, TheUserIsWhoTheSafetyIdentifierSaysUnlessItIsEmpty) {
+  ImageRequest request = Request();
+  request.user = "a";
+  EXPECT_EQ(Validated(request)->user, "a");
+  request.safety_identifier = "b";
+  EXPECT_EQ(Validated(request)->user, "b");
+  request.safety_identifier = std::string(kMaxUserBytes + 1, 'b');
+  EXPECT_EQ(ErrorField(Validated(request).status()), "safety_identifier");
+}
+
+TEST(ImageRequestTest, NamesOfOpenAisModelsAreTheDefaultModelsUnlessAnotherHasThem) {
+  ServedModel first = FakeModel("first"), second = FakeModel("second");
+  second.aliases = {"dall-e-3"};
+  const auto found = [&](const std::string& name) -> std::string {
+    const std::vector<ServedModel> models = {first, second};
+    const absl::StatusOr<const ServedModel*> model = FindModel(name, models);
+    return model.ok() ? (*model)->id : absl::StatusCodeToString(model.status().code());
+  };
+  EXPECT_EQ(found("gpt-image-1"), "NOT_FOUND");
+  first.answers_to_openai_names = true;
+  for (const char* name : {"gpt-image-1", "gpt-image-2.5-flare-2026-09-08", "chatgpt-image-latest", "dall-e-2"}) {
+    EXPECT_EQ(found(name), "first") << name;
+  }
+  EXPECT_EQ(found("dall-e-3"), "second");
+  for (const char* name : {"gpt-5", "gpt-image", "my-gpt-image-1", "sora-2", "GPT-IMAGE-1"}) {
+    EXPECT_EQ(found(name), "NOT_FOUND") << name;
+  }
+}
+
+TEST(ImageRequestTest, RandomSeedsLeaveRoomForThoseThatCountUp) {
+  for (int i = 0; i < 1000; ++i) EXPECT_LT(RandomSeed(), uint64_t{1} << 48);
+  EXPECT_NE(RandomSeed(), RandomSeed());
+}
+
+// One change for every field that a request has.
+TEST(ImageRequestTest, TheDigestDiffersWithEveryField) {
+  const std::vector<std::function<void(ImageRequest&)>> changes = {
+      [](ImageRequest& r) {},
+      [](ImageRequest& r) { r.model = "m"; },
+      [](ImageRequest& r) { r.seed = 0; },
+      [](ImageRequest& r) { r.n = 1; },
+      [](ImageRequest& r) { r.size = "auto"; },
+      [](ImageRequest& r) { r.quality = "auto"; },
+      [](ImageRequest& r) { r.output_format = "png"; },
+      [](ImageRequest& r) { r.output_compression = 1; },
+      [](ImageRequest& r) { r.background = "auto"; },
+      [](ImageRequest& r) { r.style = "auto"; },
+      [](ImageRequest& r) { r.moderation = "auto"; },
+      [](ImageRequest& r) { r.user = "auto"; },
+      [](ImageRequest& r) { r.complexity = "low"; },
+      [](ImageRequest& r) { r.safety_identifier = "auto"; },
+      [](ImageRequest& r) { r.safety_identifier = "low"; },
+      [](ImageRequest& r) { r.partial_images = 1; },
+      [](ImageRequest& r) { r.priority = 1; },
+      [](ImageRequest& r) { r.deadline_ms = 1; },
+      [](ImageRequest& r) { r.generation.prompt = "b"; },
+      [](ImageRequest& r) { r.generation.negative_prompt = ""; },
+      [](ImageRequest& r) { r.generation.prompt_2 = "b"; },
+      [](ImageRequest& r) { r.generation.prompt_3 = "b"; },
+      [](ImageRequest& r) { r.generation.negative_prompt_2 = "b"; },
+      [](ImageRequest& r) { r.generation.negative_prompt_3 = "b"; },
+      [](ImageRequest& r) { r.generation.steps = 1; },
+      [](ImageRequest& r) { r.generation.guidance_scale = 0; },
+      [](ImageRequest& r) { r.generation.sampler = "b"; },
+      [](ImageRequest& r) { r.generation.noise = "b"; },
+      [](ImageRequest& r) { r.generation.clean_caption = false; },
+      [](ImageRequest& r) { r.generation.resolution_binning = false; },
+      [](ImageRequest& r) { r.generation.max_sequence_length = 1; },
+      [](ImageRequest& r) { r.generation.true_cfg_scale = 0; },
+      [](ImageRequest& r) { r.generation.guidance_rescale = 0; },
+      [](ImageRequest& r) { r.generation.clip_skip = 0; },
+      [](ImageRequest& r) { r.generation.skip_layers = {1}; },
+      [](ImageRequest& r) { r.generation.skip_layer_scale = 0; },
+      [](ImageRequest& r) { r.generation.skip_layer_start = 0; },
+      [](ImageRequest& r) { r.generation.skip_layer_stop = 0; },
+      [](ImageRequest& r) { r.generation.original_width = 1; },
+      [](ImageRequest& r) { r.generation.original_height = 1; },
+      [](ImageRequest& r) { r.generation.crop_top = 1; },
+      [](ImageRequest& r) { r.generation.crop_left = 1; },
+      // Characters that move from one field into the next.
+      [](ImageRequest& r) { r.quality = "1:a;"; },
+      [](ImageRequest& r) { r.size = "1:a;"; },
+  };
+  std::set<std::string> digests;
+  for (const auto& change : changes) {
+    ImageRequest request = Request();
+    change(request);
+    EXPECT_EQ(RequestDigest(request), RequestDigest(request));
+    digests.insert(RequestDigest(request));
+  }
+  EXPECT_EQ(digests.size(), changes.size());
+}
+
+TEST(PreviewStepsTest, AreSpreadEvenlyAndNeverTheLast) {
+  EXPECT_THAT(PreviewSteps(20, 3), ElementsAre(5, 10, 15));
+  EXPECT_THAT(PreviewSteps(4, 3), ElementsAre(1, 2, 3));
+  EXPECT_THAT(PreviewSteps(3, 3), ElementsAre(1, 2));
+  EXPECT_THAT(PreviewSteps(1, 3), IsEmpty());
+  EXPECT_THAT(PreviewSteps(20, 0), IsEmpty());
+  for (int32_t steps = 1; steps < 60; ++steps) {
+    for (int32_t wanted = 0; wanted <= kMaxPartialImages; ++wanted) {
+      const std::vector<int32_t> after = PreviewSteps(steps, wanted);
+      EXPECT_EQ(after.size(), static_cast<size_t>(std::min(wanted, steps - 1)));
+      for (size_t i = 0; i < after.size(); ++i) {
+        EXPECT_GE(after[i], i == 0 ? 1 : after[i - 1] + 1);
+        EXPECT_LT(after[i], steps);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,40 @@
+#include "server/api/job.h"
+
+#include <algorithm>
+
+namespace tessera {
+
+absl::StatusOr<std::string> EncodeOutput(const Image& image, const OutputOptions& output,
+                                         const std::string& parameters) {
+  EncodeOptions options = {.parameters = parameters, .webp_lossless = !output.quality.has_value()};
+  options.quality = output.quality.value_or(options.quality);
+  return EncodeImage(image, output.format, options);
+}
+
+std::vector<int32_t> PreviewSteps(int32_t steps, int32_t partial_images) {
+  const int32_t count = std::min(partial_images, steps - 1);
+  std::vector<int32_t> after;
+  for (int32_t i = 1; i <= count; ++i) {
+    const auto even = static_cast<int32_t>(int64_t{steps} * i / (count + 1));
+    after.push_back(std::max(even, after.empty() ? 1 : after.back() + 1));
+  }
+  return after;
+}
+
+std::string JobStateName(JobState state) {
+  switch (state) {
+    case JobState::kQueued:
+      return "queued";
+    case JobState::kRunning:
+      return "running";
+    case JobState::kDone:
+      return "done";
+    case JobState::kFailed:
+      return "failed";
+    case JobState::kCancelled:
+      return "cancelled";
+  }
+  return "";
+}
+
+}  // namespace tessera

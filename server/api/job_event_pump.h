@@ -1,0 +1,45 @@
+// The events of one job, brought from whoever tells them to a sink that may take its time: on a task pool, one at a
+// time and in order. A slow sink misses steps and queue positions that later ones have overtaken, never an image or
+// the end, and of the previews that wait only the newest of each image is kept.
+//
+// Thread-safe. Ends by itself after the last event.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/task_pool.h"
+#include "server/api/image_service.h"
+
+namespace tessera {
+
+class JobEventPump : public std::enable_shared_from_this<JobEventPump> {
+ public:
+  using Sink = std::function<void(const JobEvent&)>;
+
+  // Service and pool must outlive the pump; the pool must end before the service.
+  static absl::StatusOr<std::shared_ptr<JobEventPump>> Start(ImageService& service, TaskPool& pool,
+                                                             const Caller& caller, const std::string& job, Sink sink);
+
+  // No call of the sink begins after this. What the sink holds is let go on the pool.
+  void Stop();
+
+ private:
+  explicit JobEventPump(TaskPool& pool, Sink sink);
+
+  void Add(const JobEvent& event);
+  void Deliver();
+
+  TaskPool& pool_;
+  std::mutex mutex_;
+  std::shared_ptr<Sink> sink_;  // null: stopped
+  std::unique_ptr<JobWatch> watch_;
+  std::deque<JobEvent> waiting_;
+  bool delivering_ = false;
+};
+
+}  // namespace tessera

@@ -1,0 +1,53 @@
+#include "server/api/service_error.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "server/api/image_request.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kRetryAfterUrl[] = "tessera/retry-after-ms";
+constexpr char kErrorCodeUrl[] = "tessera/error-code";
+
+}  // namespace
+
+absl::Status WithRetryAfter(absl::Status status, absl::Duration wait) {
+  status.SetPayload(kRetryAfterUrl, absl::Cord(absl::StrCat(absl::ToInt64Milliseconds(wait))));
+  return status;
+}
+
+std::optional<absl::Duration> RetryAfter(const absl::Status& status) {
+  const auto payload = status.GetPayload(kRetryAfterUrl);
+  int64_t milliseconds = 0;
+  if (!payload.has_value() || !absl::SimpleAtoi(std::string(*payload), &milliseconds)) return std::nullopt;
+  return absl::Milliseconds(milliseconds);
+}
+
+absl::Status WithErrorCode(absl::Status status, absl::string_view code) {
+  status.SetPayload(kErrorCodeUrl, absl::Cord(code));
+  return status;
+}
+
+std::string ErrorCode(const absl::Status& status) {
+  const auto payload = status.GetPayload(kErrorCodeUrl);
+  return payload.has_value() ? std::string(*payload) : "";
+}
+
+absl::Status ErrorOfFailedJob(const absl::Status& error) {
+  switch (error.code()) {
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kCancelled:
+      return error;
+    case absl::StatusCode::kInvalidArgument:
+      return RefusalOfModel(error);
+    default:
+      return WithErrorCode(absl::InternalError(error.message()), "job_failed");
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+#include "server/api/submission.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+
+absl::Status CheckIdempotencyKey(const std::string& key) {
+  const bool legal = !key.empty() && key.size() <= kMaxIdempotencyKeyBytes &&
+                     std::all_of(key.begin(), key.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  if (legal) return absl::OkStatus();
+  return FieldError("idempotency_key", absl::StrCat(" is ", QuotedValue(key), "; legal are 1 to ",
+                                                    kMaxIdempotencyKeyBytes, " printable ASCII characters"));
+}
+
+absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& gate, const Caller& caller,
+                                             const ImageRequest& request,
+                                             const std::optional<std::string>& idempotency_key) {
+  std::optional<IdempotencyKey> idempotency;
+  if (idempotency_key.has_value()) {
+    absl::Status legal = CheckIdempotencyKey(*idempotency_key);
+    if (!legal.ok()) return legal;
+    idempotency = {.key = *idempotency_key, .digest = RequestDigest(request)};
+    absl::StatusOr<std::optional<Submitted>> known = service.FindSubmission(caller, *idempotency);
+    if (!known.ok()) return known.status();
+    if (known->has_value()) return **std::move(known);
+  }
+  const std::vector<ServedModel> models = service.ListModels();
+  const absl::StatusOr<JobRequest> job = ValidateImageRequest(request, models, gate.limits(), RandomSeed());
+  if (!job.ok()) return job.status();
+  absl::Status counted = gate.CountSubmission(caller);
+  if (!counted.ok()) {
+    service.CountRejection(counted);
+    return counted;
+  }
+  return service.Submit(caller, *job, idempotency);
+}
+
+}  // namespace tessera

@@ -1,0 +1,195 @@
+#include "server/calls/api_keys.h"
+
+#include <openssl/crypto.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/digest.h"
+#include "server/api/generation_request.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kSaltBytes = 16;
+constexpr size_t kSecretBytes = 32;
+constexpr size_t kMaxFileBytes = 4 << 20;
+constexpr size_t kMaxNameBytes = 64;
+
+std::string HashOf(absl::string_view salt, absl::string_view secret) { return Sha256Of(absl::StrCat(salt, secret)); }
+
+bool IsHex(absl::string_view text, size_t bytes) {
+  return text.size() == 2 * bytes && std::all_of(text.begin(), text.end(), absl::ascii_isxdigit);
+}
+
+absl::Status CheckKeyName(const std::string& name) {
+  const bool legal = !name.empty() && name.size() <= kMaxNameBytes && std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
+  });
+  if (legal && name != "anonymous") return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the name ", QuotedValue(name),
+                                                 " of a key is not legal; legal are 1 to ", kMaxNameBytes,
+                                                 " of A-Z a-z 0-9 . _ - other than 'anonymous'"));
+}
+
+absl::StatusOr<ApiKey> ParseLine(const std::vector<std::string>& words) {
+  ApiKey key;
+  key.name = words[0];
+  absl::Status status = CheckKeyName(key.name);
+  if (!status.ok()) return status;
+  const std::vector<std::string> parts = absl::StrSplit(words.size() > 1 ? words[1] : "", ':');
+  if (parts.size() != 3 || parts[0] != "sha256" || !IsHex(parts[1], kSaltBytes) || !IsHex(parts[2], kSha256Bytes)) {
+    return absl::InvalidArgumentError(
+        "behind the name of a key stands its hash, sha256:SALT:HASH with 32 and 64 hexadecimal digits");
+  }
+  key.salt = absl::HexStringToBytes(parts[1]);
+  key.hash = absl::HexStringToBytes(parts[2]);
+  for (size_t i = 2; i < words.size(); ++i) {
+    status = ReadKeyTerm(words[i], key);
+    if (!status.ok()) return status;
+  }
+  return key;
+}
+
+// In as few digits as it takes.
+std::string NumberText(double number) {
+  char digits[32];
+  const std::to_chars_result end = std::to_chars(digits, digits + sizeof(digits), number);
+  return std::string(digits, end.ptr);
+}
+
+// The words that ReadKeyTerm reads back as the same, each behind a blank.
+std::string TermWords(const KeyLimits& limits, double share) {
+  std::string words;
+  if (limits.requests_per_minute != 0) absl::StrAppend(&words, " requests_per_minute=", limits.requests_per_minute);
+  if (limits.queued_jobs != 0) absl::StrAppend(&words, " queued_jobs=", limits.queued_jobs);
+  if (limits.queued_device_seconds != 0) {
+    absl::StrAppend(&words, " queued_device_seconds=", NumberText(limits.queued_device_seconds));
+  }
+  if (share != 1) absl::StrAppend(&words, " share=", NumberText(share));
+  return words;
+}
+
+}  // namespace
+
+absl::Status ReadKeyTerm(const std::string& word, ApiKey& key) {
+  const std::vector<std::string> sides = absl::StrSplit(word, absl::MaxSplits('=', 1));
+  if (sides.size() != 2) return absl::InvalidArgumentError(absl::StrCat(QuotedValue(word), " is not NAME=NUMBER"));
+  const std::string& name = sides[0];
+  absl::Status status =
+      CheckName("limit", name, {"requests_per_minute", "queued_jobs", "queued_device_seconds", "share"});
+  if (!status.ok()) return status;
+  double number = 0;
+  const bool is_number = absl::SimpleAtod(sides[1], &number);
+  if (name == "share") {
+    if (!is_number || !(number >= kLeastShare && number <= kMostShare)) {
+      return absl::InvalidArgumentError(absl::StrCat("share is ", QuotedValue(sides[1]), "; legal is a number from ",
+                                                     kLeastShare, " to ", kMostShare));
+    }
+    key.share = number;
+    return absl::OkStatus();
+  }
+  const bool is_legal = is_number && number > 0 && number <= 1e9;
+  const bool is_whole = is_legal && number == std::floor(number);
+  if (!is_legal || (name != "queued_device_seconds" && !is_whole)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, " is ", QuotedValue(sides[1]), "; legal is a number above 0 and up to 1e9; for no limit leave it out"));
+  }
+  if (name == "requests_per_minute") key.limits.requests_per_minute = static_cast<int64_t>(number);
+  if (name == "queued_jobs") key.limits.queued_jobs = static_cast<int64_t>(number);
+  if (name == "queued_device_seconds") key.limits.queued_device_seconds = number;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<ApiKey>> ParseApiKeys(absl::string_view text) {
+  std::vector<ApiKey> keys;
+  std::set<std::string> names;
+  int number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = line.substr(0, line.find('#'));
+    const std::vector<std::string> words = absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+    if (words.empty()) continue;
+    absl::StatusOr<ApiKey> key = ParseLine(words);
+    if (key.ok() && !names.insert(key->name).second) {
+      key = absl::InvalidArgumentError(absl::StrCat("the name '", key->name, "' is there twice"));
+    }
+    if (!key.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("line ", number, " of the keys: ", key.status().message()));
+    }
+    keys.push_back(*std::move(key));
+  }
+  return keys;
+}
+
+absl::StatusOr<NewKey> NewApiKey(const std::string& name, const KeyLimits& limits, double share) {
+  absl::Status status = CheckKeyName(name);
+  if (!status.ok()) return status;
+  const std::string secret = absl::StrCat("sk-tessera-", absl::BytesToHexString(RandomBytes(kSecretBytes)));
+  const std::string salt = RandomBytes(kSaltBytes);
+  return NewKey{.secret = secret,
+                .line = absl::StrCat(name, " sha256:", absl::BytesToHexString(salt), ":",
+                                     absl::BytesToHexString(HashOf(salt, secret)), TermWords(limits, share))};
+}
+
+ApiKeys::ApiKeys(std::string path, std::function<void(const absl::Status&)> report,
+                 std::function<void(const Shares&)> use_shares)
+    : path_(std::move(path)), report_(std::move(report)), use_shares_(std::move(use_shares)) {}
+
+absl::StatusOr<std::unique_ptr<ApiKeys>> ApiKeys::Load(const std::string& path,
+                                                       std::function<void(const absl::Status&)> report,
+                                                       std::function<void(const Shares&)> use_shares) {
+  std::unique_ptr<ApiKeys> keys(new ApiKeys(path, std::move(report), std::move(use_shares)));
+  absl::Status status = keys->Read();
+  if (!status.ok()) return status;
+  return keys;
+}
+
+absl::Status ApiKeys::Read() {
+  seen_ = IdentityOf(path_);
+  std::ifstream file(path_, std::ios::binary);
+  if (!file) return absl::NotFoundError("the file of API keys cannot be opened");
+  if (seen_.bytes > kMaxFileBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the file of API keys has ", seen_.bytes, " bytes; legal is at most ", kMaxFileBytes));
+  }
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  absl::StatusOr<std::vector<ApiKey>> keys = ParseApiKeys(text);
+  if (!keys.ok()) return keys.status();
+  keys_ = *std::move(keys);
+  if (use_shares_) {
+    Shares shares;
+    for (const ApiKey& key : keys_) shares[key.name] = key.share;
+    use_shares_(shares);
+  }
+  return absl::OkStatus();
+}
+
+std::optional<ApiKey> ApiKeys::Find(absl::string_view secret) {
+  const std::lock_guard lock(mutex_);
+  if (IdentityOf(path_) != seen_) {
+    const absl::Status status = Read();
+    if (report_) report_(status);
+  }
+  std::optional<ApiKey> found;
+  for (const ApiKey& key : keys_) {
+    const std::string hash = HashOf(key.salt, secret);
+    if (CRYPTO_memcmp(hash.data(), key.hash.data(), hash.size()) == 0) {
+      found = ApiKey{.name = key.name, .salt = "", .hash = "", .limits = key.limits, .share = key.share};
+    }
+  }
+  return found;
+}
+
+}  // namespace tessera

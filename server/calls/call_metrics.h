@@ -1,0 +1,26 @@
+// What the edges count, in Prometheus' terms. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "server/calls/call_record.h"
+
+namespace tessera {
+
+class CallMetrics {
+ public:
+  CallMetrics();
+  ~CallMetrics();
+
+  void Record(const CallRecord& call);
+
+  // Complete families in the text format.
+  std::string Text() const;
+
+ private:
+  struct Families;
+  const std::unique_ptr<Families> families_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,199 @@
+#include "server/listeners/server_edges.h"
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/calls/call_log.h"
+#include "server/calls/call_metrics.h"
+#include "server/calls/process_metrics.h"
+#include "server/grpc/grpc_server.h"
+#include "server/http/admin_handler.h"
+#include "server/http/api_handler.h"
+#include "server/http/http_server.h"
+#include "server/listeners/connection_metrics.h"
+#include "server/listeners/descriptor_shares.h"
+
+namespace tessera {
+namespace {
+
+HostRules HostRulesOf(const ServerConfig& config, const ListenConfig& listener) {
+  HostRules rules = {.hosts = config.hosts, .origins = config.origins};
+  // Pages that the server's own name serves, where a proxy ends TLS.
+  if (!config.public_url.empty()) rules.origins.push_back(config.public_url);
+  // Names protect those without keys from pages in their own browser, which reach only loopback.
+  if (rules.hosts.empty() && !IsLoopbackAddress(listener.address)) rules.hosts = {"*"};
+  return rules;
+}
+
+RequestLimits RequestLimitsOf(const ServerConfig& config) {
+  return {.max_images = config.limits.images_per_request,
+          .max_pixels = config.limits.pixels_per_image,
+          .max_steps = config.limits.steps_per_image};
+}
+
+HttpServerOptions HttpOptionsOf(const ServerConfig& config, const ListenConfig& listener) {
+  HttpServerOptions options;
+  options.address = listener.address;
+  options.port = listener.port;
+  options.limits.connections = static_cast<size_t>(config.limits.connections);
+  options.limits.header_bytes = static_cast<size_t>(config.limits.header_bytes);
+  options.limits.body_bytes = static_cast<size_t>(config.limits.body_bytes);
+  options.limits.header_time = config.limits.header_time;
+  options.limits.body_time = config.limits.body_time;
+  options.limits.idle_time = config.limits.idle_time;
+  options.limits.write_time = config.limits.write_time;
+  return options;
+}
+
+// Says of what is read again whether it was.
+std::function<void(const absl::Status&)> Reporting(const EdgeReports& reports, const std::string& what) {
+  return [log = reports.log, what](const absl::Status& status) {
+    if (!log) return;
+    if (status.ok()) return log(absl::StrCat(what, " were read again"));
+    log({LogLevel::kError, absl::StrCat(what, " stay as they were: ", std::string(status.message()))});
+  };
+}
+
+// Null where there is no file.
+absl::StatusOr<std::unique_ptr<ApiKeys>> LoadKeys(const std::string& file, const EdgeReports& reports) {
+  if (file.empty()) return nullptr;
+  return ApiKeys::Load(file, Reporting(reports, "the API keys"), reports.shares);
+}
+
+class Edges final : public ServerEdges {
+ public:
+  Edges(const ServerConfig& config, ImageService& service, std::unique_ptr<ApiKeys> keys, EdgeReports reports)
+      : config_(config),
+        service_(service),
+        reports_(std::move(reports)),
+        gate_(std::move(keys)),
+        api_(service, gate_, ApiOptionsOf(config)),
+        admin_handler_(
+            service, HostRulesOf(config, config.admin), [this] { return MetricsText(); },
+            [this](const CallRecord& record) { Record(record); }) {
+    gate_.SetLimits(RequestLimitsOf(config_));
+  }
+
+  absl::Status Listen(std::shared_ptr<TlsCertificates> tls) {
+    if (config_.http.enabled) {
+      HttpServerOptions options = HttpOptionsOf(config_, config_.http);
+      options.limits.highest_descriptor = [] { return SharesOf(MostDescriptors()).http; };
+      options.tls = std::move(tls);
+      auto server = HttpServer::Start(options, api_);
+      if (!server.ok()) return server.status();
+      const std::lock_guard lock(listeners_mutex_);
+      http_ = *std::move(server);
+    }
+    if (config_.admin.enabled) {
+      HttpServerOptions options = HttpOptionsOf(config_, config_.admin);
+      const auto most = static_cast<size_t>(SharesOf(MostDescriptors()).admin_connections);
+      options.limits.connections = std::min(options.limits.connections, most);
+      options.limits.highest_descriptor = [] { return SharesOf(MostDescriptors()).admin; };
+      auto server = HttpServer::Start(options, admin_handler_);
+      if (!server.ok()) return server.status();
+      const std::lock_guard lock(listeners_mutex_);
+      admin_ = *std::move(server);
+    }
+    if (config_.grpc.enabled) {
+      auto server = GrpcServer::Start({.address = config_.grpc.address,
+                                       .port = config_.grpc.port,
+                                       .behind_proxy = config_.behind_proxy,
+                                       .record = [this](const CallRecord& record) { Record(record); },
+                                       .highest_descriptor = [] { return SharesOf(MostDescriptors()).grpc; },
+                                       .make_room = [this] { return http_ != nullptr && http_->MakeRoom(); },
+                                       .idle_time = config_.limits.idle_time,
+                                       .handshake_time = config_.limits.header_time},
+                                      service_, gate_);
+      if (!server.ok()) return server.status();
+      grpc_ = *std::move(server);
+    }
+    return absl::OkStatus();
+  }
+
+  uint16_t http_port() const override { return http_ == nullptr ? 0 : http_->port(); }
+  uint16_t grpc_port() const override { return grpc_ == nullptr ? 0 : grpc_->port(); }
+  uint16_t admin_port() const override { return admin_ == nullptr ? 0 : admin_->port(); }
+
+  absl::Status Reload(const ServerConfig& config) override {
+    absl::StatusOr<std::unique_ptr<ApiKeys>> keys = LoadKeys(config.keys_file, reports_);
+    if (!keys.ok()) return keys.status();
+    if (*keys == nullptr && reports_.shares) reports_.shares({});
+    gate_.SetKeys(*std::move(keys));
+    gate_.SetLimits(RequestLimitsOf(config));
+    return absl::OkStatus();
+  }
+
+  void Drain(absl::Duration patience) override {
+    std::thread grpc([this, patience] {
+      if (grpc_ != nullptr) grpc_->Drain(patience);
+    });
+    if (http_ != nullptr) http_->Drain(patience);
+    grpc.join();
+  }
+
+ private:
+  ApiOptions ApiOptionsOf(const ServerConfig& config) {
+    ApiOptions options;
+    options.hosts = HostRulesOf(config, config.http);
+    options.public_url = config.public_url;
+    options.heartbeat = config.heartbeat;
+    options.record = [this](const CallRecord& record) { Record(record); };
+    return options;
+  }
+
+  std::string MetricsText() const {
+    std::vector<std::pair<std::string, HttpConnectionCounts>> listeners;
+    {
+      const std::lock_guard lock(listeners_mutex_);
+      if (http_ != nullptr) listeners.emplace_back("http", http_->counts());
+      if (admin_ != nullptr) listeners.emplace_back("admin", admin_->counts());
+    }
+    return absl::StrCat(metrics_.Text(), ConnectionMetricsText(listeners), ProcessMetricsText(),
+                        BuildInfoText(service_.Info().version));
+  }
+
+  void Record(const CallRecord& record) {
+    metrics_.Record(record);
+    if (reports_.call) reports_.call(call_log_.LineOf(record));
+  }
+
+  const ServerConfig config_;
+  ImageService& service_;
+  const EdgeReports reports_;
+  CallMetrics metrics_;
+  CallLog call_log_;
+  CallGate gate_;
+  ApiHandler api_;
+  AdminHandler admin_handler_;
+  mutable std::mutex listeners_mutex_;  // a scrape may come while the listeners start
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<HttpServer> admin_;
+  std::unique_ptr<GrpcServer> grpc_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServerEdges>> ServerEdges::Start(const ServerConfig& config, ImageService& service,
+                                                                EdgeReports reports) {
+  absl::StatusOr<std::unique_ptr<ApiKeys>> keys = LoadKeys(config.keys_file, reports);
+  if (!keys.ok()) return keys.status();
+  std::shared_ptr<TlsCertificates> tls;
+  if (!config.tls.certificate_chain.empty()) {
+    auto loaded = TlsCertificates::Load(
+        {.certificate_chain = config.tls.certificate_chain, .private_key = config.tls.private_key},
+        Reporting(reports, "the TLS certificates"));
+    if (!loaded.ok()) return loaded.status();
+    tls = *std::move(loaded);
+  }
+  auto edges = std::make_unique<Edges>(config, service, *std::move(keys), std::move(reports));
+  absl::Status status = edges->Listen(std::move(tls));
+  if (!status.ok()) return status;
+  return edges;
+}
+
+}  // namespace tessera

@@ -1,0 +1,166 @@
+#include "server/listeners/server_edges.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log_line.h"
+#include "tests/support/fake_image_service.h"
+#include "tests/support/http_test_client.h"
+
+namespace tessera {
+namespace {
+
+ServerConfig AnyPorts() {
+  absl::StatusOr<ServerConfig> config =
+      ReadServerConfig("listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}\ngroups: [{model: fake}]\n");
+  EXPECT_TRUE(config.ok()) << config.status();
+  return *config;
+}
+
+std::string Text(const boost::json::object& line, const char* name) { return std::string(line.at(name).as_string()); }
+
+TEST(ServerEdgesTest, EveryListenerOfTheConfigurationAnswersAndCallsAreLoggedAndCounted) {
+  FakeImageService service;
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  auto edges = ServerEdges::Start(AnyPorts(), service, {.call = [&](const LogLine& line) {
+                                    const std::lock_guard lock(mutex);
+                                    lines.push_back(LogText(line, absl::Now()));
+                                  }});
+  ASSERT_TRUE(edges.ok()) << edges.status();
+  EXPECT_NE((*edges)->grpc_port(), 0);
+  HttpTestClient client((*edges)->http_port());
+  EXPECT_EQ(client.Call("POST", "/v1/images/generations", R"({"prompt":"a"})").status, 200);
+  EXPECT_EQ(client.Call("GET", "/metrics").status, 404);
+  // A call is logged and counted behind its answer, which the client may have before.
+  const auto logged = [&] {
+    const std::lock_guard lock(mutex);
+    return std::ranges::any_of(
+        lines, [](const std::string& line) { return absl::StrContains(line, R"("route":"/v1/images/generations")"); });
+  };
+  const auto counted = [&] {
+    const TestResponse metrics = HttpTestClient((*edges)->admin_port()).Call("GET", "/metrics");
+    return absl::StrContains(metrics.body, "route=\"/v1/images/generations\",status=\"200\"} 1");
+  };
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (!(logged() && counted()) && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(logged());
+  EXPECT_TRUE(counted());
+}
+
+TEST(ServerEdgesTest, CallsThatCannotBeReadAndThoseOfAdminAreLoggedAndCountedToo) {
+  FakeImageService service;
+  std::mutex mutex;
+  std::vector<boost::json::object> lines;
+  auto edges = ServerEdges::Start(AnyPorts(), service, {.call = [&](const LogLine& line) {
+                                    const std::lock_guard lock(mutex);
+                                    lines.push_back(line.fields);
+                                  }});
+  ASSERT_TRUE(edges.ok()) << edges.status();
+  struct Case {
+    std::string request;
+    int status;
+    std::string error;
+  };
+  for (const Case& refused :
+       {Case{"GARBAGE\r\n\r\n", 400, "malformed_request"},
+        Case{"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n", 413, "body_too_large"},
+        Case{absl::StrCat("GET / HTTP/1.1\r\nHost: ", std::string(100'000, 'x'), "\r\n\r\n"), 431,
+             "header_too_large"}}) {
+    HttpTestClient client((*edges)->http_port());
+    client.Send(refused.request);
+    const TestResponse answer = client.ReadResponse();
+    EXPECT_EQ(answer.status, refused.status);
+    const auto logged = [&] {
+      const std::lock_guard lock(mutex);
+      return std::ranges::any_of(lines, [&](const boost::json::object& line) {
+        return Text(line, "request_id") == answer.Header("x-request-id") && Text(line, "error") == refused.error &&
+               Text(line, "peer") == "127.0.0.1" && line.at("status").to_number<int>() == refused.status;
+      });
+    };
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    while (!logged() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_TRUE(logged()) << refused.status;
+  }
+  HttpTestClient admin((*edges)->admin_port());
+  const TestResponse first = admin.Call("GET", "/metrics", "", {{"x-request-id", "scrape-1"}});
+  EXPECT_EQ(first.Header("x-request-id"), "scrape-1");
+  for (const char* status : {"400", "413", "431"}) {
+    EXPECT_TRUE(absl::StrContains(first.body, absl::StrCat("route=\"none\",status=\"", status, "\"} 1"))) << status;
+  }
+  // On one connection: the first call is recorded before the second is read.
+  EXPECT_TRUE(
+      absl::StrContains(admin.Call("GET", "/metrics").body, R"(protocol="admin",route="/metrics",status="200"} 1)"));
+  const std::lock_guard lock(mutex);
+  EXPECT_TRUE(std::ranges::any_of(lines, [&](const boost::json::object& line) {
+    return Text(line, "request_id") == "scrape-1" && Text(line, "protocol") == "admin" &&
+           Text(line, "route") == "/metrics";
+  }));
+}
+
+TEST(ServerEdgesTest, ConnectionsTheProcessAndTheBuildAreAmongTheMetrics) {
+  FakeImageService service;
+  auto edges = ServerEdges::Start(AnyPorts(), service, {});
+  ASSERT_TRUE(edges.ok()) << edges.status();
+  HttpTestClient one((*edges)->http_port()), two((*edges)->http_port()), admin((*edges)->admin_port());
+  for (HttpTestClient* client : {&one, &two}) ASSERT_EQ(client->Call("GET", "/livez").status, 200);
+  const std::string metrics = admin.Call("GET", "/metrics").body;
+  for (const char* line :
+       {"\ntessera_connections{listener=\"http\"} 2\n", "\ntessera_connections{listener=\"admin\"} 1\n",
+        "\ntessera_connections_accepted_total{listener=\"http\"} 2\n",
+        "\ntessera_connections_closed_idle_total{listener=\"http\"} 0\n",
+        "\ntessera_connections_refused_total{listener=\"admin\"} 0\n", "\nprocess_open_fds ",
+        "\ntessera_build_info{version=\"", "\nprocess_resident_memory_bytes ", "\nprocess_cpu_seconds_total "}) {
+    EXPECT_TRUE(absl::StrContains(metrics, line)) << line << metrics;
+  }
+}
+
+TEST(ServerEdgesTest, AListenerThatIsOffHasNoPort) {
+  FakeImageService service;
+  ServerConfig config = AnyPorts();
+  config.grpc.enabled = config.admin.enabled = false;
+  auto edges = ServerEdges::Start(config, service, {});
+  ASSERT_TRUE(edges.ok()) << edges.status();
+  EXPECT_EQ((*edges)->grpc_port(), 0);
+  EXPECT_EQ((*edges)->admin_port(), 0);
+}
+
+TEST(ServerEdgesTest, DrainingEndsTheApiAndLeavesAdmin) {
+  FakeImageService service;
+  auto edges = ServerEdges::Start(AnyPorts(), service, {});
+  ASSERT_TRUE(edges.ok()) << edges.status();
+  HttpTestClient idle((*edges)->http_port());
+  ASSERT_EQ(idle.Call("GET", "/livez").status, 200);
+  (*edges)->Drain(absl::Seconds(60));
+  EXPECT_TRUE(idle.WaitForEnd());
+  EXPECT_EQ(HttpTestClient((*edges)->admin_port()).Call("GET", "/livez").status, 200);
+}
+
+TEST(ServerEdgesTest, APortThatIsTakenAndAFileThatIsMissingAreErrors) {
+  FakeImageService service;
+  auto first = ServerEdges::Start(AnyPorts(), service, {});
+  ASSERT_TRUE(first.ok()) << first.status();
+  ServerConfig config = AnyPorts();
+  config.http.port = (*first)->http_port();
+  EXPECT_EQ(ServerEdges::Start(config, service, {}).status().code(), absl::StatusCode::kUnavailable);
+  config = AnyPorts();
+  config.grpc.port = (*first)->grpc_port();
+  EXPECT_EQ(ServerEdges::Start(config, service, {}).status().code(), absl::StatusCode::kUnavailable);
+  config = AnyPorts();
+  config.keys_file = "no-such-keys";
+  EXPECT_EQ(ServerEdges::Start(config, service, {}).status().code(), absl::StatusCode::kNotFound);
+  config = AnyPorts();
+  config.tls = {.certificate_chain = "no.pem", .private_key = "no.key"};
+  EXPECT_EQ(ServerEdges::Start(config, service, {}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,55 @@
+#include "server/verification/certify.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace tessera {
+namespace {
+
+absl::Status Refused(const CertificateSubject& subject, const std::string& why) {
+  return absl::FailedPreconditionError(absl::StrCat("layout ", subject.layout, " is not certified for this model in ",
+                                                    subject.dtype, " on ", subject.device, ": ", why));
+}
+
+}  // namespace
+
+absl::StatusOr<CertifyPolicy> ParseCertifyPolicy(const std::string& text) {
+  if (text.empty() || text == "auto") return CertifyPolicy::kAuto;
+  if (text == "require") return CertifyPolicy::kRequire;
+  if (text == "off") return CertifyPolicy::kOff;
+  return absl::InvalidArgumentError(absl::StrCat("certify is '", text, "'; legal are auto, require and off"));
+}
+
+std::string WorstText(const Certificate& certificate) {
+  const Canary& worst = certificate.worst();
+  return absl::StrFormat("worst relative error %.2g, allowed %.2g, after step %d of %dx%d", worst.worst_relative_error,
+                         worst.bound, worst.worst_step, worst.width, worst.height);
+}
+
+absl::StatusOr<bool> Certify(const VerificationRequest& request, const CertificateSubject& subject,
+                             CertifyPolicy policy, const CertificateFolder& folder, const VerificationHost& host,
+                             const std::function<void(const std::string&)>& warn) {
+  if (request.layout == Layout()) return true;  // one rank needs no certificate
+  absl::StatusOr<Certificate> certificate = folder.Find(subject);
+  if (!certificate.ok() && policy == CertifyPolicy::kAuto) {
+    if (certificate.status().code() != absl::StatusCode::kNotFound) {
+      warn(std::string(certificate.status().message()));
+    }
+    if (host.tell) host.tell(absl::StrCat("layout ", subject.layout, " has no certificate yet: verifying it"));
+    absl::StatusOr<Verification> verification = VerifyLayout(request, subject, host);
+    if (!verification.ok()) return verification.status();
+    certificate = std::move(verification->certificate);
+    // A layout that is proven serves, whether or not that can be remembered.
+    if (absl::Status kept = folder.Keep(*certificate); !kept.ok()) warn(std::string(kept.message()));
+  }
+  if (certificate.ok() && certificate->passed()) return true;
+  if (policy == CertifyPolicy::kOff) {
+    warn(absl::StrCat("layout ", subject.layout, " is not certified"));
+    return false;
+  }
+  if (certificate.ok()) return Refused(subject, absl::StrCat("it did not pass: ", WorstText(*certificate)));
+  return Refused(subject, absl::StrCat(std::string(certificate.status().message()),
+                                       "; `tessera verify` makes one, --certify auto verifies it now"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,331 @@
+#include "server/verification/verification.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/sha256.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kPrompt[] = "a red apple on a wooden table";
+constexpr char kClass[] = "1";  // for models that know classes and no text
+constexpr uint64_t kSeed = 20240229;
+constexpr int32_t kEvenSide = 256;  // pixels, where the model is free to choose
+constexpr double kBoundFp64 = 1e-12;
+constexpr double kBoundFp32 = 1e-5;
+constexpr double kOwnDistances = 2;
+constexpr double kBatchBoundBf16 = 1.0 / 64;  // two units in the last place
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// One canary's run on one group.
+struct Run {
+  std::vector<LatentValues> latents;      // before the first step and after each
+  std::vector<LatentValues> predictions;  // of each step, where forward passes are compared
+  Image image;
+};
+
+struct RunOptions {
+  bool forwards = false;                   // predict at every step, too …
+  const std::vector<Run>* from = nullptr;  // … from the latents of these runs; null: from its own
+  std::string record;                      // a folder for what blocks compute; empty: none
+};
+
+absl::Status RunOne(WorkerGroup& group, uint64_t id, const JobParameters& job, bool forwards, const Run* from,
+                    Run& run) {
+  absl::StatusOr<JobStarted> started = group.StartJob(id, job);
+  if (!started.ok()) return started.status();
+  absl::StatusOr<LatentValues> latents = group.Latents(id);
+  if (!latents.ok()) return latents.status();
+  run.latents.push_back(*std::move(latents));
+  for (int32_t step = 0; step < job.steps; ++step) {
+    if (forwards) {
+      absl::StatusOr<LatentValues> prediction =
+          group.Predict(id, from == nullptr ? run.latents.back() : from->latents[static_cast<size_t>(step)]);
+      if (!prediction.ok()) return prediction.status();
+      run.predictions.push_back(*std::move(prediction));
+    }
+    absl::StatusOr<uint64_t> sequence = group.SendStep({id});
+    if (!sequence.ok()) return sequence.status();
+    if (absl::StatusOr<Stepped> stepped = group.WaitForStep(*sequence); !stepped.ok()) return stepped.status();
+    latents = group.Latents(id);
+    if (!latents.ok()) return latents.status();
+    run.latents.push_back(*std::move(latents));
+  }
+  absl::StatusOr<DecodedPicture> picture = group.Decode(id, *started);
+  if (!picture.ok()) return picture.status();
+  run.image = std::move(picture->image);
+  return group.EndJob(id);
+}
+
+class Verifier {
+ public:
+  Verifier(const VerificationRequest& request, const VerificationHost& host, const std::vector<Canary>& canaries)
+      : request_(request), host_(host), canaries_(canaries) {}
+
+  // All canaries. DataLoss: the ranks were not of one mind, or the latents stopped being finite.
+  absl::StatusOr<std::vector<Run>> RunAll(const Layout& layout, const std::string& dtype, const RunOptions& options) {
+    Tell(absl::StrCat("running ", LayoutText(layout), " in ", dtype));
+    absl::StatusOr<std::shared_ptr<WorkerGroup>> group = host_.open(layout);
+    if (!group.ok()) return group.status();
+    LoadParameters load = request_.load;
+    load.dtype = dtype;
+    load.record = options.record;
+    // Sums are taken in another order with another number of threads, so one rank has as many as each rank of the
+    // layout: what differs then is the layout.
+    const int32_t all =
+        load.threads > 0 ? load.threads : static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
+    load.threads = std::max(1, all / request_.layout.ranks()) * layout.ranks();
+    if (absl::Status loaded = Load(**group, load, layout); !loaded.ok()) return loaded;
+    std::vector<Run> runs(canaries_.size());
+    for (size_t i = 0; i < canaries_.size(); ++i) {
+      const Run* from = options.from == nullptr ? nullptr : &(*options.from)[i];
+      const absl::Status status = RunOne(**group, i + 1, ProbeJob(request_.model, canaries_[i], request_.prompt),
+                                         options.forwards, from, runs[i]);
+      if (!status.ok()) return status;
+    }
+    if (absl::Status ended = (*group)->Shutdown(); !ended.ok()) return ended;
+    return runs;
+  }
+
+ private:
+  // One rank may have no room for what several have: then its blocks are there one at a time.
+  absl::Status Load(WorkerGroup& group, LoadParameters load, const Layout& layout) {
+    const absl::Status loaded = group.Load(load).status();
+    if (loaded.code() != absl::StatusCode::kResourceExhausted || layout.ranks() > 1 || load.stream_blocks) {
+      return loaded;
+    }
+    Tell("one rank has no room for the model: its blocks are read from their files for every step");
+    load.stream_blocks = true;
+    load.text_encoders = ComponentPlacement::kUnloaded;
+    load.autoencoder = ComponentPlacement::kUnloaded;
+    return group.Load(load).status();
+  }
+
+  void Tell(const std::string& text) {
+    if (host_.tell) host_.tell(text);
+  }
+
+  const VerificationRequest& request_;
+  const VerificationHost& host_;
+  const std::vector<Canary>& canaries_;
+};
+
+// Keeps the worst step, that which uses most of its bound.
+void Note(Canary& canary, size_t step, double error, double bound) {
+  const auto part = [](double error, double bound) {
+    if (error == 0) return 0.0;
+    const double part = error / bound;
+    return std::isnan(part) ? kInfinity : part;
+  };
+  if (step > 0 && part(error, bound) <= part(canary.worst_relative_error, canary.bound)) return;
+  canary.worst_relative_error = error;
+  canary.bound = bound;
+  canary.worst_step = static_cast<int32_t>(step);
+}
+
+// Whole trajectories. `exact`: the same in a wider dtype, where there is one.
+void CompareTrajectories(const Run& run, const Run& serial, const Run* exact, double bound, Canary& canary) {
+  double own = 0;
+  for (size_t step = 0; step < serial.latents.size(); ++step) {
+    if (exact != nullptr) own = std::max(own, RelativeError(serial.latents[step], exact->latents[step]));
+    Note(canary, step, RelativeError(run.latents[step], serial.latents[step]), std::max(bound, kOwnDistances * own));
+  }
+}
+
+// Single forward passes from the same latents.
+void CompareForwards(const Run& run, const Run& serial, const Run& exact, Canary& canary) {
+  for (size_t step = 0; step < serial.predictions.size(); ++step) {
+    Note(canary, step, RelativeDistance(run.predictions[step], exact.predictions[step]),
+         kOwnDistances * RelativeDistance(serial.predictions[step], exact.predictions[step]));
+  }
+  ++canary.worst_step;  // predictions are of steps, not of the states between them
+}
+
+std::optional<double> Psnr(const Image& a, const Image& b) {
+  if (a.rgb.size() != b.rgb.size()) return 0;
+  double sum = 0;
+  for (size_t i = 0; i < a.rgb.size(); ++i) {
+    const double difference = static_cast<double>(a.rgb[i]) - b.rgb[i];
+    sum += difference * difference;
+  }
+  if (sum == 0) return std::nullopt;
+  return 10 * std::log10(255.0 * 255.0 * static_cast<double>(a.rgb.size()) / sum);
+}
+
+struct RecordFolders {
+  std::string serial, layout;  // empty: no records
+};
+
+// Whole paths: ranks need not have this process's current folder.
+absl::StatusOr<RecordFolders> MakeRecordFolders(const std::string& folder) {
+  if (folder.empty()) return RecordFolders();
+  std::error_code error;
+  const std::string path = std::filesystem::absolute(folder, error);
+  RecordFolders folders = {.serial = path + "/serial", .layout = path + "/layout"};
+  for (const std::string& part : {folders.serial, folders.layout}) {
+    if (!error) std::filesystem::create_directories(part, error);
+  }
+  if (error) return absl::UnavailableError(absl::StrCat("cannot make the folder of the record: ", error.message()));
+  return folders;
+}
+
+int32_t RoundDown(int32_t side, int32_t multiple) { return side / multiple * multiple; }
+
+}  // namespace
+
+double BatchBound(const std::string& dtype, const std::string& device) {
+  if (device == "cpu") return 0;
+  if (dtype == "fp64") return kBoundFp64;
+  return dtype == "fp32" ? kBoundFp32 : kBatchBoundBf16;
+}
+
+double RelativeError(const LatentValues& a, const LatentValues& b) {
+  if (a.shape != b.shape || a.values.size() != b.values.size()) return NAN;
+  double difference = 0, largest = 0;
+  for (size_t i = 0; i < a.values.size(); ++i) {
+    const double apart = std::abs(a.values[i] - b.values[i]);
+    if (std::isnan(apart)) return NAN;
+    difference = std::max(difference, apart);
+    largest = std::max(largest, std::abs(b.values[i]));
+  }
+  return difference == 0 ? 0 : difference / largest;
+}
+
+double RelativeDistance(const LatentValues& a, const LatentValues& b) {
+  if (a.shape != b.shape || a.values.size() != b.values.size()) return NAN;
+  double difference = 0, length = 0;
+  for (size_t i = 0; i < a.values.size(); ++i) {
+    const double apart = a.values[i] - b.values[i];
+    difference += apart * apart;
+    length += b.values[i] * b.values[i];
+  }
+  return difference == 0 ? 0 : std::sqrt(difference / length);
+}
+
+std::vector<Canary> CanariesFor(const ModelDescription& model, int32_t steps) {
+  const int32_t multiple = model.size_multiple;
+  const int32_t least = (model.min_size + multiple - 1) / multiple * multiple;
+  const int32_t most = RoundDown(model.max_size, multiple);
+  const int32_t usual = std::min({kEvenSide, model.default_height, model.default_width});
+  const int32_t even = std::clamp(RoundDown(usual, 2 * multiple), least, most);
+  // An odd number of tokens on either side, and no square, where the model lets it be.
+  const int32_t height = std::clamp(even + multiple, least, most);
+  const int32_t width = std::clamp(even - multiple, least, most);
+  // The model's own sampler, and one that draws noise in every step.
+  std::string stochastic = model.default_sampler;
+  if (std::ranges::find(model.samplers, "ddpm") != model.samplers.end()) stochastic = "ddpm";
+  std::vector<Canary> canaries = {{.width = even, .height = even, .steps = steps, .sampler = model.default_sampler},
+                                  {.width = width, .height = height, .steps = steps, .sampler = stochastic}};
+  return canaries;
+}
+
+std::string ProbePrompt(const ModelDescription& model) { return model.max_sequence_length > 0 ? kPrompt : kClass; }
+
+JobParameters ProbeJob(const ModelDescription& model, const Canary& canary, const std::string& prompt) {
+  JobParameters job;
+  job.prompt = !prompt.empty() ? prompt : ProbePrompt(model);
+  job.height = canary.height;
+  job.width = canary.width;
+  job.steps = canary.steps;
+  job.guidance_scale = model.default_guidance_scale;
+  job.seed = kSeed;
+  job.sampler = canary.sampler;
+  job.clean_caption = model.default_clean_caption;
+  job.max_sequence_length = model.default_max_sequence_length;
+  return job;
+}
+
+absl::StatusOr<CertificateSubject> SubjectOf(const VerificationRequest& request, const std::string& worker) {
+  std::ifstream file(worker, std::ios::binary);
+  if (!file) return absl::UnavailableError("the worker program cannot be read");
+  Sha256 build;
+  std::vector<char> buffer(size_t{1} << 20);
+  while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || file.gcount() > 0) {
+    build.Update({buffer.data(), static_cast<size_t>(file.gcount())});
+  }
+  return CertificateSubject{.model_digest = request.model.digest,
+                            .layout = LayoutText(request.layout),
+                            .device = absl::StartsWith(request.load.device, "cuda") ? "cuda" : request.load.device,
+                            .dtype = request.load.dtype,
+                            .build = build.Finish(),
+                            .libraries = request.model.libraries};
+}
+
+absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, const CertificateSubject& subject,
+                                          const VerificationHost& host) {
+  const int32_t warmup = request.layout.warmup.value_or(0);
+  const int32_t steps = std::clamp(std::max(request.steps, warmup + 3), 3, std::max(request.model.max_steps, 3));
+  Certificate certificate = {.subject = subject, .canaries = CanariesFor(request.model, steps)};
+  certificate.lossless = request.layout.lossless();
+  std::vector<Canary>& canaries = certificate.canaries;
+  Verifier verifier(request, host, canaries);
+  Layout whole = request.layout;
+  whole.warmup.reset();  // all steps
+  const std::string& dtype = request.load.dtype;
+  const bool trajectories = dtype == "fp64" || dtype == "fp32";
+
+  // One rank in a wider dtype, which tells how much of a difference is rounding.
+  std::optional<std::vector<Run>> exact;
+  RunOptions options{.forwards = !trajectories};
+  if (dtype != "fp64") {
+    absl::StatusOr<std::vector<Run>> runs = verifier.RunAll(Layout(), trajectories ? "fp64" : "fp32", options);
+    // Without it fp32 has the fixed part of its bound.
+    if (!runs.ok() && !(trajectories && runs.status().code() == absl::StatusCode::kResourceExhausted)) {
+      return runs.status();
+    }
+    if (runs.ok()) exact = *std::move(runs);
+    if (!trajectories) options.from = &*exact;
+  }
+  const absl::StatusOr<RecordFolders> records = MakeRecordFolders(request.record);
+  if (!records.ok()) return records.status();
+  options.record = records->serial;
+  const absl::StatusOr<std::vector<Run>> serial = verifier.RunAll(Layout(), dtype, options);
+  if (!serial.ok()) return serial.status();
+  options.record = records->layout;
+  const absl::StatusOr<std::vector<Run>> runs = verifier.RunAll(whole, dtype, options);
+  const bool agreed = runs.status().code() != absl::StatusCode::kDataLoss;
+  if (!runs.ok() && agreed) return runs.status();
+  for (size_t i = 0; i < canaries.size(); ++i) {
+    if (!agreed) {
+      Note(canaries[i], 0, kInfinity, trajectories ? kBoundFp64 : 0);
+      continue;
+    }
+    const Run& run = (*runs)[i];
+    const Run* wide = exact.has_value() ? &(*exact)[i] : nullptr;
+    if (trajectories) {
+      CompareTrajectories(run, (*serial)[i], wide, dtype == "fp64" ? kBoundFp64 : kBoundFp32, canaries[i]);
+    } else {
+      CompareForwards(run, (*serial)[i], *wide, canaries[i]);
+    }
+    canaries[i].psnr = Psnr(run.image, (*serial)[i].image);
+  }
+  if (!certificate.lossless && certificate.passed()) {
+    const absl::StatusOr<std::vector<Run>> stale = verifier.RunAll(request.layout, dtype, {});
+    if (!stale.ok() && stale.status().code() != absl::StatusCode::kDataLoss) return stale.status();
+    for (size_t i = 0; i < canaries.size(); ++i) {
+      canaries[i].drift =
+          stale.ok() ? RelativeError((*stale)[i].latents.back(), (*serial)[i].latents.back()) : kInfinity;
+    }
+  }
+  Verification verification = {.certificate = std::move(certificate), .records = {}};
+  if (!request.record.empty()) {
+    absl::StatusOr<RecordComparison> compared =
+        CompareRecords(records->layout, records->serial, verification.certificate.worst().bound);
+    if (!compared.ok()) return compared.status();
+    verification.records = *std::move(compared);
+  }
+  return verification;
+}
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+#include "server/workers/layout_choice.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kAuto[] = "auto";
+
+bool IsAuto(const LayoutRequest& request) {
+  return request.layout == kAuto || (request.layout.empty() && request.ranks.has_value());
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<Layout>> ReadLayout(const LayoutRequest& request) {
+  if (request.ranks.has_value() && (*request.ranks < 1 || *request.ranks > kMaxRanks)) {
+    return absl::InvalidArgumentError(absl::StrCat("ranks is ", *request.ranks, "; legal is 1 to ", kMaxRanks,
+                                                   ", and the nearest is ", std::clamp(*request.ranks, 1, kMaxRanks)));
+  }
+  if (IsAuto(request)) {
+    if (request.ranks.has_value()) return std::nullopt;
+    return absl::InvalidArgumentError("layout is 'auto', which needs a number of ranks (--ranks)");
+  }
+  if (request.layout.empty()) return Layout();
+  absl::StatusOr<Layout> layout = ParseLayout(request.layout);
+  if (!layout.ok()) return layout.status();
+  return *layout;
+}
+
+int64_t ElementBytes(const std::string& dtype) { return dtype == "fp64" ? 8 : dtype == "fp32" ? 4 : 2; }
+
+LayoutModel LayoutModelOf(const ModelDescription& model, const std::string& dtype) {
+  LayoutModel numbers = {.heads = std::max(model.heads, 1), .blocks = std::max(model.blocks, 1), .max_cfg_branches = 2};
+  const auto bytes_per_weight = static_cast<uint64_t>(ElementBytes(dtype));
+  for (const ModelComponent& component : model.components) {
+    (component.name == "transformer" ? numbers.block_bytes : numbers.other_bytes) +=
+        component.parameters * bytes_per_weight;
+  }
+  return numbers;
+}
+
+uint64_t WeightBytes(const ModelDescription& model, const std::string& dtype) {
+  const LayoutModel numbers = LayoutModelOf(model, dtype);
+  return numbers.block_bytes + numbers.other_bytes;
+}
+
+absl::StatusOr<Layout> ChooseLayout(const LayoutRequest& request, const LayoutModel& model) {
+  const absl::StatusOr<std::optional<Layout>> read = ReadLayout(request);
+  if (!read.ok()) return read.status();
+  if (!read->has_value()) return AutoLayout(*request.ranks, model);
+  LayoutPlace place = {.ranks = request.ranks};
+  if (absl::Status legal = CheckLayout(**read, model, place); !legal.ok()) return legal;
+  return **read;
+}
+
+}  // namespace tessera

@@ -1,0 +1,37 @@
+// Which layout a model is to run on: what the user asked for, checked against what is known of the model before any of
+// its weights are read. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "control/commands.h"
+#include "parallel/plan/layout.h"
+
+namespace tessera {
+
+// As asked for. A layout without a number of ranks has as many as it names; a number without a layout is "auto".
+struct LayoutRequest {
+  std::string layout;        // a layout's text, "auto" or empty
+  std::optional<int> ranks;  // processes or devices
+};
+
+// InvalidArgument for a text that is no layout, or a number of ranks that no group can have. Needs no model; nullopt
+// where only the model decides.
+absl::StatusOr<std::optional<Layout>> ReadLayout(const LayoutRequest& request);
+
+// Bytes of one number as it is served: fp64, fp32 or bf16.
+int64_t ElementBytes(const std::string& dtype);
+
+// What decides a layout of `model`, served in `dtype` (fp64, fp32, bf16).
+LayoutModel LayoutModelOf(const ModelDescription& model, const std::string& dtype);
+
+// All its weights as served.
+uint64_t WeightBytes(const ModelDescription& model, const std::string& dtype);
+
+// The layout that was asked for, or the best one for that number of ranks. InvalidArgument with the reason and the
+// nearest legal layouts.
+absl::StatusOr<Layout> ChooseLayout(const LayoutRequest& request, const LayoutModel& model);
+
+}  // namespace tessera

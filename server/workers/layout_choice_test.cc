@@ -1,0 +1,56 @@
+#include "server/workers/layout_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+const LayoutModel kModel = {.heads = 4, .blocks = 6, .max_cfg_branches = 2};
+
+std::string Choice(const LayoutRequest& request) {
+  const absl::StatusOr<Layout> layout = ChooseLayout(request, kModel);
+  return layout.ok() ? LayoutText(*layout) : std::string(layout.status().message());
+}
+
+TEST(LayoutChoiceTest, NothingAskedForIsOneRank) { EXPECT_EQ(Choice({}), "serial"); }
+
+TEST(LayoutChoiceTest, ALayoutHasTheRanksItNames) {
+  EXPECT_EQ(Choice({.layout = "ulysses=2, cfg=2"}), "cfg=2,ulysses=2");
+  EXPECT_EQ(Choice({.layout = "cfg=2", .ranks = 2}), "cfg=2");
+}
+
+TEST(LayoutChoiceTest, ANumberOfRanksAloneMeansAuto) {
+  EXPECT_EQ(Choice({.ranks = 1}), "serial");
+  EXPECT_EQ(Choice({.ranks = 4}), "cfg=2,ulysses=2");
+  EXPECT_EQ(Choice({.layout = "auto", .ranks = 4}), "cfg=2,ulysses=2");
+}
+
+TEST(LayoutChoiceTest, RefusesWhatNoGroupCanBe) {
+  EXPECT_THAT(Choice({.ranks = 0}), HasSubstr("ranks is 0; legal is 1 to 8, and the nearest is 1"));
+  EXPECT_THAT(Choice({.ranks = 9}), HasSubstr("the nearest is 8"));
+  EXPECT_THAT(Choice({.layout = "auto"}), HasSubstr("needs a number of ranks"));
+  EXPECT_THAT(Choice({.layout = "ulyses=2"}), HasSubstr("ulyses"));
+  EXPECT_THAT(Choice({.layout = "ring=0"}), HasSubstr("ring"));
+}
+
+TEST(LayoutChoiceTest, RefusesWhatTheModelCannotDoAndNamesWhatItCan) {
+  EXPECT_THAT(Choice({.layout = "ulysses=3"}), HasSubstr("ring=3"));
+  EXPECT_THAT(Choice({.layout = "cfg=2", .ranks = 4}), HasSubstr("cfg=2,ulysses=2"));
+}
+
+TEST(LayoutChoiceTest, CountsTheTransformersWeightsApart) {
+  ModelDescription model = {.heads = 4, .blocks = 6};
+  model.components = {{.name = "transformer", .parameters = 100},
+                      {.name = "vae", .parameters = 30},
+                      {.name = "text_encoder", .parameters = 20}};
+  const LayoutModel numbers = LayoutModelOf(model, "bf16");
+  EXPECT_EQ(numbers.block_bytes, 200u);
+  EXPECT_EQ(numbers.other_bytes, 100u);
+  EXPECT_EQ(LayoutModelOf(model, "fp64").block_bytes, 800u);
+}
+
+}  // namespace
+}  // namespace tessera

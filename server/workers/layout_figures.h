@@ -1,0 +1,36 @@
+// What a layout costs a model: the bytes that its ranks send in a denoising step, and the weights that they hold.
+// Worked out from what is known of the model before any of its weights are read. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "control/commands.h"
+#include "parallel/plan/layout.h"
+#include "parallel/plan/layout_bytes.h"
+
+namespace tessera {
+
+// What goes through the transformer in a step of one image of `height` x `width` pixels: as many rows as guidance has
+// branches by default, with text of the default length. InvalidArgument for a size that no image can have;
+// FailedPrecondition where the shape of the model's transformer is not known.
+absl::StatusOr<ForwardPass> DefaultPass(const ModelDescription& model, int64_t height, int64_t width,
+                                        const std::string& dtype);
+
+// Of the ranks that send least and most in a pass.
+struct SentBytes {
+  ExchangedBytes least, most;
+};
+
+// For a layout that is legal for the model.
+absl::StatusOr<SentBytes> BytesSent(const Layout& layout, const TransformerShape& transformer, const ForwardPass& pass);
+
+// Estimates: blocks are taken to be alike and dealt out evenly. The text encoders are on the first rank, the
+// autoencoder is on all.
+struct RankWeights {
+  uint64_t first = 0, others = 0;  // bytes
+};
+RankWeights WeightsOf(const Layout& layout, const ModelDescription& model, const std::string& dtype);
+
+}  // namespace tessera

@@ -1,0 +1,422 @@
+#include "server/workers/worker_group.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <future>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "base/steady_time.h"
+#include "parallel/plan/mesh.h"
+#include "parallel/segment/mesh_groups.h"
+#include "server/workers/last_output.h"
+
+namespace tessera {
+namespace {
+
+// Between the end of a worker's stream and the end of its process.
+constexpr absl::Duration kExitPatience = absl::Seconds(2);
+constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
+// Somebody may stop a process for a moment, a debugger for example.
+constexpr absl::Duration kStoppedPatience = absl::Seconds(1);
+constexpr int kPausesInAStep = 10;
+// A worker finishes first what its last controller left, and ends by itself where it cannot.
+constexpr absl::Duration kResumePatience = absl::Seconds(30);
+
+// Clears the bound when the answer is there.
+class Due {
+ public:
+  Due(std::atomic<int64_t>& bound, absl::Duration duration) : bound_(bound) {
+    bound_ = absl::ToInt64Nanoseconds(duration);
+  }
+  ~Due() { bound_ = 0; }
+
+ private:
+  std::atomic<int64_t>& bound_;
+};
+
+LoadParameters OnRank(LoadParameters parameters, int rank, int ranks) {
+  if (ranks == 1) return parameters;
+  const auto all = parameters.threads > 0 ? parameters.threads
+                                          : static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
+  parameters.threads = std::max(1, all / ranks);
+  parameters.device = DeviceOfRank(parameters.device, rank, ranks);
+  return parameters;
+}
+
+// Where ranks tell different room, each has at least the least of it.
+std::optional<DeviceRoom> Least(const std::optional<DeviceRoom>& a, const std::optional<DeviceRoom>& b) {
+  if (!a.has_value() || !b.has_value()) return a.has_value() ? a : b;
+  return DeviceRoom{.most = std::min(a->most, b->most), .free = std::min(a->free, b->free)};
+}
+
+}  // namespace
+
+std::string DeviceOfRank(const std::string& devices, int rank, int ranks) {
+  const std::vector<std::string> names = absl::StrSplit(devices, ',');
+  const std::string& name = names[static_cast<size_t>(rank) % names.size()];
+  return name == "cuda" && ranks > 1 ? absl::StrCat("cuda:", rank) : name;
+}
+
+absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Start(const WorkerGroupOptions& options) {
+  const int ranks = options.layout.ranks();
+  absl::StatusOr<Mesh> mesh = Mesh::Create(options.layout.mesh, ranks);
+  if (!mesh.ok()) return mesh.status();
+  absl::StatusOr<std::shared_ptr<HostSegment>> segment =
+      HostSegment::CreateShared({.ranks = ranks, .groups = MeshGroups(*mesh)});
+  if (!segment.ok()) return segment.status();
+  std::unique_ptr<WorkerGroup> group(new WorkerGroup(options, *std::move(segment)));
+  for (int rank = 0; rank < ranks; ++rank) {
+    absl::StatusOr<std::unique_ptr<WorkerProcess>> process =
+        WorkerProcess::Start({.executable = WorkerExecutable(),
+                              .arguments = {"--layout", LayoutText(options.layout), "--rank", absl::StrCat(rank),
+                                            "--segment", absl::StrCat(WorkerProcess::kInheritedDescriptor)},
+                              .inherited = group->segment_->descriptor(),
+                              .show_output = options.show_output,
+                              .linger = options.linger,
+                              .owner = options.owner});
+    if (!process.ok()) return process.status();
+    group->workers_.push_back({.process = *std::move(process)});
+  }
+  return group;
+}
+
+absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Adopt(const WorkerGroupOptions& options,
+                                                                absl::Span<const WorkerIdentity> identities) {
+  std::unique_ptr<WorkerGroup> group(new WorkerGroup(options, nullptr));
+  absl::Status status;
+  for (const WorkerIdentity& identity : identities) {
+    absl::StatusOr<std::unique_ptr<WorkerProcess>> process = WorkerProcess::Adopt(identity);
+    status.Update(process.status());
+    if (process.ok()) group->workers_.push_back({.process = *std::move(process)});
+  }
+  if (status.ok() && group->ranks() != options.layout.ranks()) {
+    status = absl::FailedPreconditionError(absl::StrCat("a group of ", group->ranks(), " workers"));
+  }
+  if (!status.ok()) return absl::FailedPreconditionError(std::string(status.message()));
+  const absl::StatusOr<int> descriptor = group->workers_.front().process->OpenInherited();
+  if (!descriptor.ok()) return absl::FailedPreconditionError(std::string(descriptor.status().message()));
+  absl::StatusOr<std::shared_ptr<HostSegment>> segment = HostSegment::Map(*descriptor);
+  close(*descriptor);
+  if (!segment.ok() || (*segment)->ranks() != group->ranks() || (*segment)->IsPoisoned()) {
+    return absl::FailedPreconditionError("the workers' memory is of no use any more");
+  }
+  group->segment_ = *std::move(segment);
+  return group;
+}
+
+WorkerGroup::WorkerGroup(const WorkerGroupOptions& options, std::shared_ptr<HostSegment> segment)
+    : options_(options), segment_(std::move(segment)) {}
+
+WorkerGroup::~WorkerGroup() {
+  ending_ = true;
+  if (watch_.joinable()) watch_.join();
+  if (ranks() > 1) Kill();  // one after the other they would wait for each other
+}
+
+absl::Status WorkerGroup::Connect(absl::Duration patience) {
+  const absl::Duration deadline = SteadyNow() + patience;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    Worker& worker = workers_[static_cast<size_t>(rank)];
+    absl::StatusOr<int> socket = worker.process->Connect(deadline - SteadyNow());
+    if (!socket.ok()) {
+      const std::string output(absl::StripAsciiWhitespace(worker.process->LastOutput()));
+      return absl::UnavailableError(absl::StrCat(ranks() > 1 ? absl::StrCat(Name(rank), ": ") : "",
+                                                 std::string(socket.status().message()),
+                                                 output.empty() ? "" : absl::StrCat(kLastOutput, output)));
+    }
+    worker.client =
+        std::make_unique<WorkerClient>(WorkerClient::Options{.socket = *socket,
+                                                             .patience = options_.patience,
+                                                             .ending = [this, rank] { return Ending(rank); },
+                                                             .sends_results = rank == 0});
+  }
+  watch_ = std::thread([this] { Watch(); });
+  return absl::OkStatus();
+}
+
+std::vector<WorkerIdentity> WorkerGroup::Identities() const {
+  std::vector<WorkerIdentity> identities;
+  for (const Worker& worker : workers_) {
+    absl::StatusOr<WorkerIdentity> identity = worker.process->identity();
+    if (!identity.ok()) return {};
+    identities.push_back(*std::move(identity));
+  }
+  return identities;
+}
+
+std::vector<pid_t> WorkerGroup::Pids() const {
+  std::vector<pid_t> pids;
+  for (const Worker& worker : workers_) pids.push_back(worker.process->pid());
+  return pids;
+}
+
+absl::Status WorkerGroup::Resume() {
+  std::vector<absl::StatusOr<WorkerProgress>> answers;
+  const absl::StatusOr<WorkerProgress> resumed =
+      OnAll<WorkerProgress>(kResumePatience, answers, [](WorkerClient& client, int) { return client.Resume(); });
+  if (!resumed.ok()) return resumed.status();
+  for (const absl::StatusOr<WorkerProgress>& answer : answers) {
+    if (*answer != *resumed) return Fail(absl::DataLossError("the ranks were not left alike"));
+  }
+  return absl::OkStatus();
+}
+
+std::string WorkerGroup::Name(int rank) const {
+  return ranks() == 1 ? "the worker" : absl::StrCat("rank ", rank, " of ", ranks());
+}
+
+void WorkerGroup::Kill() {
+  for (const Worker& worker : workers_) worker.process->Kill();
+}
+
+void WorkerGroup::End(const std::string& reason) { Fail(absl::UnavailableError(reason)).IgnoreError(); }
+
+uint64_t WorkerGroup::PeakMemoryBytes() const {
+  uint64_t bytes = 0;
+  for (const Worker& worker : workers_) bytes += worker.process->PeakMemoryBytes();
+  return bytes;
+}
+
+absl::Status WorkerGroup::Fail(const absl::Status& reason) {
+  {
+    std::lock_guard<std::mutex> lock(failure_mutex_);
+    if (failure_.has_value()) return *failure_;
+    failure_ = reason;
+  }
+  segment_->Poison(-1, std::string(reason.message()));
+  Kill();
+  return reason;
+}
+
+absl::Status WorkerGroup::health() {
+  std::lock_guard<std::mutex> lock(failure_mutex_);
+  return failure_.value_or(absl::OkStatus());
+}
+
+// How a worker ended, with its last words.
+std::string WorkerGroup::Ending(int rank) {
+  {
+    std::lock_guard<std::mutex> lock(failure_mutex_);
+    if (failure_.has_value()) return std::string(failure_->message());
+  }
+  WorkerProcess& process = *workers_[static_cast<size_t>(rank)].process;
+  std::string text = absl::StrCat(Name(rank), " closed its control channel");
+  if (process.WaitForExit(kExitPatience)) {
+    const std::string output(absl::StripAsciiWhitespace(process.LastOutput()));
+    text = absl::StrCat(Name(rank), " ", process.StateText(), output.empty() ? "" : absl::StrCat(kLastOutput, output));
+  }
+  if (ending_) return text;
+  return std::string(Fail(absl::UnavailableError(text)).message());
+}
+
+void WorkerGroup::Watch() {
+  while (!ending_) {
+    const absl::Duration now = SteadyNow();
+    for (int rank = 0; rank < ranks(); ++rank) {
+      if (workers_[static_cast<size_t>(rank)].process->WaitForExit(absl::ZeroDuration()) && !ending_) Ending(rank);
+    }
+    CheckProgress(now);
+    absl::SleepFor(kWatchInterval);
+  }
+}
+
+void WorkerGroup::CheckProgress(absl::Duration now) {
+  const int64_t bound = bound_nanoseconds_;
+  uint64_t beats = 0;
+  bool stopped = false;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    beats += segment_->Beats(rank);
+    stopped = stopped || (bound != 0 && workers_[static_cast<size_t>(rank)].process->IsStopped());
+  }
+  if (bound == 0 || last_bound_ == 0 || beats != beats_) {
+    if (bound != 0 && last_bound_ == bound && bound == absl::ToInt64Nanoseconds(options_.progress.step)) {
+      longest_pause_ = std::max(longest_pause_, now - progress_at_);
+    }
+    progress_at_ = now;
+    beats_ = beats;
+  }
+  last_bound_ = bound;
+  if (bound == 0 || !stopped) stopped_since_ = now;
+  if (bound == 0) return;
+  absl::Duration limit = absl::Nanoseconds(bound);
+  if (limit == options_.progress.step) {
+    limit = std::max(limit, kPausesInAStep * longest_pause_);
+  }
+  if (now - stopped_since_ >= kStoppedPatience || now - progress_at_ >= limit) {
+    const absl::Duration pause = absl::Trunc(now - progress_at_, absl::Milliseconds(100));
+    Fail(absl::UnavailableError(absl::StrCat(Culprit(), ": no rank has got on for ", absl::FormatDuration(pause))))
+        .IgnoreError();
+  }
+}
+
+// Who keeps the others waiting.
+std::string WorkerGroup::Culprit() const {
+  std::vector<std::string> stopped, busy;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (workers_[static_cast<size_t>(rank)].process->IsStopped()) {
+      stopped.push_back(absl::StrCat(Name(rank), " was stopped by a signal"));
+    } else if (!segment_->IsInCall(rank)) {
+      busy.push_back(absl::StrCat(Name(rank), " hangs"));
+    }
+  }
+  if (!stopped.empty()) return absl::StrJoin(stopped, ", ");
+  if (!busy.empty()) return absl::StrJoin(busy, ", ");
+  return "every rank waits for another one";
+}
+
+absl::Status WorkerGroup::Agree(const std::vector<absl::Status>& answers) {
+  {
+    std::lock_guard<std::mutex> lock(failure_mutex_);
+    if (failure_.has_value()) return *failure_;
+  }
+  auto failed = std::find_if(answers.begin(), answers.end(), [](const auto& answer) { return !answer.ok(); });
+  if (failed == answers.end() || ranks() == 1) return answers.front();
+  if (const std::optional<HostPoison> poison = segment_->poison(); poison.has_value()) {
+    absl::StatusCode code = absl::StatusCode::kUnavailable;
+    std::string name = "a rank";
+    if (poison->rank >= 0 && poison->rank < ranks()) {
+      name = Name(poison->rank);
+      const absl::Status& own = answers[static_cast<size_t>(poison->rank)];
+      if (!own.ok() && own.code() != absl::StatusCode::kAborted) code = own.code();
+    }
+    return Fail(absl::Status(code, absl::StrCat(name, ": ", poison->reason)));
+  }
+  const bool alike =
+      std::all_of(answers.begin(), answers.end(), [&](const auto& answer) { return answer.code() == failed->code(); });
+  if (alike) return answers.front();
+  // A rank that gave up because of another one says ABORTED.
+  const auto cause = std::find_if(answers.begin(), answers.end(), [](const auto& answer) {
+    return !answer.ok() && answer.code() != absl::StatusCode::kAborted;
+  });
+  if (cause != answers.end()) failed = cause;
+  return Fail(absl::Status(failed->code(), absl::StrCat(Name(static_cast<int>(failed - answers.begin())), ": ",
+                                                        std::string(failed->message()))));
+}
+
+template <class Result>
+absl::StatusOr<Result> WorkerGroup::OnAll(absl::Duration bound, std::vector<absl::StatusOr<Result>>& answers,
+                                          const std::function<absl::StatusOr<Result>(WorkerClient&, int rank)>& call) {
+  const Due due(bound_nanoseconds_, bound);
+  answers.assign(workers_.size(), absl::UnknownError("not asked"));
+  const auto ask = [&](int rank) {
+    answers[static_cast<size_t>(rank)] = call(*workers_[static_cast<size_t>(rank)].client, rank);
+  };
+  std::vector<std::future<void>> others;
+  for (int rank = 1; rank < ranks(); ++rank) others.push_back(std::async(std::launch::async, ask, rank));
+  ask(0);
+  for (std::future<void>& other : others) other.wait();
+  std::vector<absl::Status> statuses;
+  for (const absl::StatusOr<Result>& answer : answers) statuses.push_back(answer.status());
+  if (absl::Status agreed = Agree(statuses); !agreed.ok()) return agreed;
+  return answers.front();
+}
+
+template <class Result>
+absl::StatusOr<Result> WorkerGroup::OnAll(absl::Duration bound,
+                                          const std::function<absl::StatusOr<Result>(WorkerClient&, int rank)>& call) {
+  std::vector<absl::StatusOr<Result>> answers;
+  return OnAll(bound, answers, call);
+}
+
+absl::StatusOr<ModelDescription> WorkerGroup::Describe(const std::string& model) {
+  return OnAll<ModelDescription>(options_.progress.loading,
+                                 [&](WorkerClient& client, int) { return client.Describe(model); });
+}
+
+absl::StatusOr<Loaded> WorkerGroup::Load(const LoadParameters& parameters) {
+  std::vector<absl::StatusOr<Loaded>> answers;
+  absl::StatusOr<Loaded> loaded =
+      OnAll<Loaded>(options_.progress.loading, answers,
+                    [&](WorkerClient& client, int rank) { return client.Load(OnRank(parameters, rank, ranks())); });
+  if (!loaded.ok()) return loaded;
+  for (size_t rank = 1; rank < answers.size(); ++rank) {
+    loaded->weight_bytes += answers[rank]->weight_bytes;
+    loaded->seconds = std::max(loaded->seconds, answers[rank]->seconds);
+    loaded->room = Least(loaded->room, answers[rank]->room);
+  }
+  return loaded;
+}
+
+absl::StatusOr<JobStarted> WorkerGroup::StartJob(uint64_t job, const JobParameters& parameters) {
+  stepped_ = false;
+  std::vector<absl::StatusOr<JobStarted>> answers;
+  absl::StatusOr<JobStarted> started = OnAll<JobStarted>(
+      options_.progress.other, answers, [&](WorkerClient& client, int) { return client.StartJob(job, parameters); });
+  if (!started.ok()) return started;
+  for (int rank = 1; rank < ranks(); ++rank) {
+    const JobStarted& other = *answers[static_cast<size_t>(rank)];
+    if (other.generated_height != started->generated_height || other.generated_width != started->generated_width ||
+        other.sampler != started->sampler || other.prompt_tokens != started->prompt_tokens) {
+      return Fail(absl::DataLossError(absl::StrCat(Name(rank), " understands the request otherwise than rank 0")));
+    }
+  }
+  return started;
+}
+
+absl::StatusOr<uint64_t> WorkerGroup::SendStep(absl::Span<const uint64_t> jobs) {
+  return OnAll<uint64_t>(options_.progress.other, [&](WorkerClient& client, int) { return client.SendStep(jobs); });
+}
+
+absl::StatusOr<Stepped> WorkerGroup::WaitForStep(uint64_t sequence) {
+  std::vector<absl::StatusOr<Stepped>> answers;
+  absl::StatusOr<Stepped> stepped =
+      OnAll<Stepped>(stepped_ ? options_.progress.step : options_.progress.other, answers,
+                     [&](WorkerClient& client, int) { return client.WaitForStep(sequence); });
+  if (!stepped.ok()) return stepped;
+  stepped_ = true;
+  for (int rank = 1; rank < ranks(); ++rank) {
+    const Stepped& other = *answers[static_cast<size_t>(rank)];
+    const bool known = stepped->digest != 0 && other.digest != 0;
+    if (other.completed != stepped->completed || (known && other.digest != stepped->digest)) {
+      return Fail(absl::DataLossError(absl::StrCat("after step ", stepped->completed, " the latents of ", Name(rank),
+                                                   " differ from those of rank 0")));
+    }
+    if (stepped->digest == 0) stepped->digest = other.digest;
+    stepped->seconds = std::max(stepped->seconds, other.seconds);
+  }
+  return stepped;
+}
+
+absl::StatusOr<DecodedPicture> WorkerGroup::Decode(uint64_t job, const JobStarted& started) {
+  return OnAll<DecodedPicture>(options_.progress.other,
+                               [&](WorkerClient& client, int) { return client.Decode(job, started); });
+}
+
+absl::StatusOr<LatentValues> WorkerGroup::Latents(uint64_t job) {
+  return OnAll<LatentValues>(options_.progress.other, [&](WorkerClient& client, int) { return client.Latents(job); });
+}
+
+absl::StatusOr<LatentValues> WorkerGroup::Predict(uint64_t job, const LatentValues& latents,
+                                                  absl::Span<const uint64_t> beside) {
+  return OnAll<LatentValues>(options_.progress.other,
+                             [&](WorkerClient& client, int) { return client.Predict(job, latents, beside); });
+}
+
+absl::Status WorkerGroup::EndJob(uint64_t job) {
+  return OnAll<bool>(options_.progress.other,
+                     [&](WorkerClient& client, int) -> absl::StatusOr<bool> {
+                       if (absl::Status status = client.EndJob(job); !status.ok()) return status;
+                       return true;
+                     })
+      .status();
+}
+
+absl::Status WorkerGroup::Shutdown() {
+  ending_ = true;
+  absl::Status status;
+  for (Worker& worker : workers_) status.Update(worker.client->Shutdown());
+  if (!status.ok()) return status;
+  for (Worker& worker : workers_) {
+    worker.client.reset();
+    worker.process->WaitForExit(kExitPatience);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera

@@ -1,0 +1,161 @@
+// The worker processes that make images together, one a rank, driven as one: every rank gets the same commands in the
+// same order, and what the group answers is what its ranks agree on.
+//
+// When a rank dies, stands still, or fails at what the others can do, the whole group ends: its memory is poisoned, so
+// that no rank waits for another in vain, and every process is killed. Every later call fails with the reason, which
+// names the rank. Used by one thread, but for Kill, End and PeakMemoryBytes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "control/worker_client.h"
+#include "parallel/plan/layout.h"
+#include "parallel/segment/segment.h"
+#include "server/workers/worker_process.h"
+
+namespace tessera {
+
+// How long the ranks of a group may show no progress while an answer is due. Every operator of the tensor library is
+// progress, so these bound single operators and reads of single tensors, not whole commands.
+struct ProgressBounds {
+  absl::Duration loading = absl::Minutes(10);
+  absl::Duration other = absl::Minutes(5);  // encoding, decoding, and the first step of a job
+  // Later steps: this, or ten times the longest pause seen in the steps so far if that is more.
+  absl::Duration step = absl::Seconds(10);
+};
+
+struct WorkerGroupOptions {
+  Layout layout;
+  bool show_output = false;                  // copy the workers' output to our standard error
+  absl::Duration patience = absl::Hours(1);  // for the answer to any one command
+  ProgressBounds progress;
+  absl::Duration linger;   // how long the workers outlive this process's sudden end; zero: they end with it
+  std::string owner = "";  // as in WorkerProcessOptions
+};
+
+// `devices` as LoadParameters has them: on "cuda" rank r of several is on device r, of several devices with commas
+// between them it has the r-th.
+std::string DeviceOfRank(const std::string& devices, int rank, int ranks);
+
+class WorkerGroup {
+ public:
+  static constexpr int kMaxStepsInFlight = WorkerClient::kMaxStepsInFlight;
+
+  // Starts the processes; Connect before anything else. RESOURCE_EXHAUSTED without shared memory for them.
+  static absl::StatusOr<std::unique_ptr<WorkerGroup>> Start(const WorkerGroupOptions& options);
+  // Takes over the workers of a group that a process before this one started with those options: Connect, then Resume.
+  // FAILED_PRECONDITION unless every rank is there; those that are there are then killed, and nothing else is.
+  static absl::StatusOr<std::unique_ptr<WorkerGroup>> Adopt(const WorkerGroupOptions& options,
+                                                            absl::Span<const WorkerIdentity> identities);
+  ~WorkerGroup();  // kills what still runs
+
+  WorkerGroup(const WorkerGroup&) = delete;
+  WorkerGroup& operator=(const WorkerGroup&) = delete;
+
+  // UNAVAILABLE when a worker ends first, DEADLINE_EXCEEDED.
+  absl::Status Connect(absl::Duration patience);
+
+  // Of every rank, for Adopt; empty where one has ended.
+  std::vector<WorkerIdentity> Identities() const;
+
+  // DATA_LOSS when the ranks of an adopted group were not left alike.
+  absl::Status Resume();
+
+  // As in WorkerClient. Errors that all ranks report alike leave the group as it was. Every other one ends it:
+  // UNAVAILABLE, or the code of the rank that failed; DATA_LOSS when ranks differ in what must be equal on all.
+  absl::StatusOr<ModelDescription> Describe(const std::string& model);
+  // Threads are those of all ranks together; devices are given to them as DeviceOfRank says. The weights are those of
+  // all ranks, the room is that of the rank with the least.
+  absl::StatusOr<Loaded> Load(const LoadParameters& parameters);
+  absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters);
+  absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs);
+  absl::StatusOr<Stepped> WaitForStep(uint64_t sequence);
+  absl::StatusOr<DecodedPicture> Decode(uint64_t job, const JobStarted& started);
+  absl::StatusOr<LatentValues> Latents(uint64_t job);
+  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
+                                       absl::Span<const uint64_t> beside = {});
+  absl::Status EndJob(uint64_t job);
+  absl::Status Shutdown();
+
+  // The reason why it has ended for good; OK while it has not.
+  absl::Status health();
+
+  int ranks() const { return static_cast<int>(workers_.size()); }
+  const Layout& layout() const { return options_.layout; }
+  pid_t pid(int rank) const { return workers_[static_cast<size_t>(rank)].process->pid(); }
+  std::vector<pid_t> Pids() const;  // by rank
+
+  // Of all ranks together; 0 when the system does not say.
+  uint64_t PeakMemoryBytes() const;
+
+  // Kills every worker without waiting. Thread-safe.
+  void Kill();
+
+  // Ends the group without waiting: every call, the one under way too, fails with the reason. Thread-safe, once it is
+  // connected.
+  void End(const std::string& reason);
+
+ private:
+  struct Worker {
+    std::unique_ptr<WorkerProcess> process;
+    std::unique_ptr<WorkerClient> client;
+  };
+
+  WorkerGroup(const WorkerGroupOptions& options, std::shared_ptr<HostSegment> segment);
+
+  // "the worker" where it is alone, else "rank 2 of 4".
+  std::string Name(int rank) const;
+
+  // Calls `call` for every rank at once, each within `bound` of progress, and makes one answer of theirs: the first
+  // rank's, if all are of one mind.
+  template <class Result>
+  absl::StatusOr<Result> OnAll(absl::Duration bound, std::vector<absl::StatusOr<Result>>& answers,
+                               const std::function<absl::StatusOr<Result>(WorkerClient&, int rank)>& call);
+  template <class Result>
+  absl::StatusOr<Result> OnAll(absl::Duration bound,
+                               const std::function<absl::StatusOr<Result>(WorkerClient&, int rank)>& call);
+  // The status of the group after its ranks have answered so.
+  absl::Status Agree(const std::vector<absl::Status>& answers);
+
+  // Ends the group. The first reason stays and is returned.
+  absl::Status Fail(const absl::Status& reason);
+  std::string Ending(int rank);
+
+  void Watch();
+  void CheckProgress(absl::Duration now);
+  std::string Culprit() const;
+
+  const WorkerGroupOptions options_;
+  std::shared_ptr<HostSegment> segment_;  // set before the watching thread starts
+  std::vector<Worker> workers_;
+
+  std::mutex failure_mutex_;
+  std::optional<absl::Status> failure_;  // guarded by failure_mutex_
+
+  // The watching thread, and what it watches for.
+  std::atomic<bool> ending_ = false;
+  std::atomic<int64_t> bound_nanoseconds_ = 0;  // 0: no answer is due
+  std::thread watch_;
+  // Of the watching thread.
+  absl::Duration progress_at_;
+  absl::Duration longest_pause_;  // in steps
+  uint64_t beats_ = 0;
+  int64_t last_bound_ = 0;
+  absl::Duration stopped_since_;
+
+  bool stepped_ = false;  // the job in hand has made a step
+};
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+// The whole HTTP edge over the fake service on a free port of this machine, for tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/http/api_handler.h"
+#include "server/http/http_server.h"
+#include "tests/support/fake_image_service.h"
+#include "tests/support/http_test_client.h"
+
+namespace tessera {
+
+struct ApiFixtureOptions {
+  FakeServiceOptions service;
+  HttpServerOptions server;
+  ApiOptions api;
+  std::unique_ptr<ApiKeys> keys;
+};
+
+class ApiFixture {
+ public:
+  explicit ApiFixture(ApiFixtureOptions options = {})
+      : service_(std::move(options.service)), gate_(std::move(options.keys)), handler_(service_, gate_, options.api) {
+    auto server = HttpServer::Start(options.server, handler_);
+    EXPECT_TRUE(server.ok()) << server.status();
+    if (server.ok()) server_ = *std::move(server);
+  }
+
+  uint16_t port() const { return server_ == nullptr ? 0 : server_->port(); }
+  FakeImageService& service() { return service_; }
+  HttpServer& server() { return *server_; }
+
+  TestResponse Call(const std::string& method, const std::string& target, const std::string& body = "",
+                    const std::vector<HttpHeader>& headers = {}) {
+    return HttpTestClient(port()).Call(method, target, body, headers);
+  }
+
+ private:
+  FakeImageService service_;
+  CallGate gate_;
+  ApiHandler handler_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,105 @@
+// The service without workers, for tests of the edges: they stop it where they like. Jobs go through the same states
+// and events; their pictures are small gradients of the seed. Nothing outlives the object.
+//
+// Words in a prompt ask for trouble: "[refuse]" is refused with a time to retry after, "[fail]" fails at its second
+// step, "[misfit]" as if the model refused its steps, "[die]" as if its workers had died of it, "[warn]" carries a
+// warning.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/api/image_service.h"
+
+namespace tessera {
+
+struct FakeServiceOptions {
+  std::vector<ServedModel> models;  // empty: FakeModel() alone
+  absl::Duration step_time;         // of every step
+  bool paused = false;              // steps are done only as far as AllowSteps lets them
+  int64_t max_queued = 1000;        // jobs that have not ended
+  absl::Duration retention = absl::Hours(24);
+  std::function<absl::Time()> now = absl::Now;
+  std::function<void()> before_submit;  // called by every Submit; may take its time
+};
+
+// What the fake serves unless told otherwise: 16 to 1024 pixels in multiples of 16, four steps.
+ServedModel FakeModel(const std::string& id = "fake");
+
+class FakeImageService final : public ImageService {
+ public:
+  explicit FakeImageService(FakeServiceOptions options = {});
+  ~FakeImageService() override;
+
+  absl::StatusOr<Submitted> Submit(const Caller& caller, const JobRequest& request,
+                                   const std::optional<IdempotencyKey>& idempotency) override;
+  absl::StatusOr<std::optional<Submitted>> FindSubmission(const Caller& caller,
+                                                          const IdempotencyKey& idempotency) override;
+  void CountRejection(const absl::Status& refused) override;
+  absl::StatusOr<Job> Get(const Caller& caller, absl::string_view job) override;
+  absl::StatusOr<JobPage> List(const Caller& caller, const ListOptions& options) override;
+  absl::StatusOr<Job> Cancel(const Caller& caller, absl::string_view job) override;
+  absl::StatusOr<std::unique_ptr<JobWatch>> Watch(const Caller& caller, absl::string_view job,
+                                                  Listener listener) override;
+  absl::StatusOr<ImageBytes> ReadImage(const Caller& caller, absl::string_view image) override;
+  std::vector<ServedModel> ListModels() override;
+  ServerInfo Info() override;
+  absl::Status Ready() override;
+  absl::Status Probe() override;
+  std::string MetricsText() override;
+
+  // With `paused`: this many more steps may be done.
+  void AllowSteps(int64_t steps);
+  void SetReady(absl::Status ready);
+
+  // Block until a job is in `state`, until so many jobs are, and until there are so many watches; false if that takes
+  // longer than `patience`.
+  bool WaitForState(absl::string_view job, JobState state, absl::Duration patience);
+  bool WaitForJobs(JobState state, size_t count, absl::Duration patience);
+  bool WaitForWatches(size_t count, absl::Duration patience);
+
+ private:
+  struct Record;
+  struct Subscription;
+  class Watching;
+
+  Record* Find(const Caller& caller, absl::string_view job);
+  Job Snapshot(const Record& record);
+  void Tell(Record& record, const JobEvent& event);
+  void TellQueuePositions();
+  void End(Record& record, JobState state, absl::Status error);
+  absl::Status CheckRoom(const Caller& caller);
+  size_t JobsInState(JobState state) const;
+  void Work();
+  void Run(std::unique_lock<std::recursive_mutex>& lock, const std::shared_ptr<Record>& record);
+  bool WaitForStep(std::unique_lock<std::recursive_mutex>& lock, const Record& record);
+  void FinishImage(Record& record, int32_t index);
+
+  const FakeServiceOptions options_;
+  const absl::Time started_;
+
+  // Recursive, because a listener may end its own watch.
+  std::recursive_mutex mutex_;
+  std::condition_variable_any changed_;
+  std::map<std::string, std::shared_ptr<Record>> jobs_;
+  std::vector<std::shared_ptr<Record>> order_;  // by submission
+  std::map<std::pair<std::string, std::string>, std::pair<std::string, std::string>> idempotency_;
+  std::map<std::string, std::pair<std::string, ImageBytes>> images_;  // by id: tenant and file
+  absl::Status ready_;
+  int64_t allowed_steps_ = 0;
+  int64_t rejected_ = 0;
+  size_t watches_ = 0;
+  bool stopping_ = false;
+
+  std::thread worker_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,183 @@
+// For tests of layouts: one golden model, three requests to it, and their latents on any layout. Ranks are threads.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "models/families/families.h"
+#include "parallel/host/mesh_communicators.h"
+#include "parallel/host/thread_ranks.h"
+#include "parallel/plan/layout.h"
+#include "runtime/denoising/denoiser.h"
+#include "runtime/denoising/mesh_forward.h"
+#include "runtime/engine/model_info.h"
+
+namespace tessera {
+
+// One golden model and requests to it: unequal prompts, with and without guidance, a grid of tokens that nothing
+// divides, and a sampler that draws noise in every step.
+class LayoutRuns {
+ public:
+  static constexpr int kSteps = 3;
+  static constexpr size_t kJobs = 3;
+
+  // One rank with its part of the model.
+  struct Rank {
+    int rank;
+    Communicator& world;
+    const RankGroups& groups;
+    Family& family;
+    Denoiser& denoiser;
+  };
+
+  // `model` is a folder of tests/golden/pipelines, or an absolute path.
+  explicit LayoutRuns(const std::string& model) {
+    absl::StatusOr<ModelFolder> folder = ModelFolder::Open(model[0] == '/' ? model : "tests/golden/pipelines/" + model);
+    TORCH_CHECK(folder.ok(), std::string(folder.status().message()));
+    entry_ = *FindFamily(folder->class_name());
+    folder_.emplace(*std::move(folder));
+    description_ = *entry_->describe(*folder_);
+    std::vector<std::string> warnings;
+    sampler_ = *ReadSamplerConfig(*folder_, warnings);
+    if (IsFlow(sampler_)) {
+      sampler_.stochastic_sampling = true;
+    } else {
+      sampler_ = *WithSampler(sampler_, "ddpm");
+    }
+    // Short, where the family can be told: padding would be most of the work.
+    max_sequence_length_ = description_.default_max_sequence_length;
+    if (entry_->family != "hunyuandit") max_sequence_length_ = std::min<int64_t>(max_sequence_length_, 37);
+    const bool one_size = description_.min_size == description_.max_size;
+    height_ = one_size ? description_.min_size : 3 * description_.size_multiple;
+    width_ = one_size ? description_.min_size : 5 * description_.size_multiple;
+  }
+
+  SamplerConfig& sampler() { return sampler_; }
+
+  // Request number `index`, with the noise of that seed.
+  DenoiseJob Job(Family& family, size_t index, int steps = kSteps) const {
+    const char* prompts[] = {"a cat", "two cats on a red sofa in the evening sun", ""};
+    const double guidance[] = {4, 1, 2.5};
+    const size_t i = index % kJobs;
+    const bool text = description_.max_sequence_length > 0;
+    PromptRequest request{.prompt = text ? prompts[i] : absl::StrCat(7 * i),
+                          .max_sequence_length = max_sequence_length_,
+                          .guidance_scale = guidance[i],
+                          .height = height_,
+                          .width = width_};
+    if (text) request.negative_prompt = "blurred";
+    request.options.true_cfg_scale = guidance[i];
+    SingleRank one;
+    LocalAttention attention;
+    absl::StatusOr<EncodedPrompt> encoded =
+        family.Encode(request, {.attention = attention, .tensor = one, .world = one});
+    TORCH_CHECK(encoded.ok(), std::string(encoded.status().message()));
+    DenoiseJob job{
+        .id = index + 1, .geometry = family.Geometry(height_, width_), .guidance = std::move(encoded->guidance)};
+    job.sampler = *MakeSampler(sampler_, steps, family, job.geometry);
+    job.noise = MakeTesseraNoise(index);
+    DrawInitialLatents(job, family);
+    return job;
+  }
+
+  // All three, and what a batch of them is.
+  std::vector<DenoiseJob> Jobs(Family& family, int steps = kSteps) const {
+    std::vector<DenoiseJob> jobs;
+    for (size_t i = 0; i < kJobs; ++i) jobs.push_back(Job(family, i, steps));
+    return jobs;
+  }
+  static std::vector<DenoiseJob*> Batch(std::vector<DenoiseJob>& jobs) {
+    std::vector<DenoiseJob*> batch;
+    for (DenoiseJob& job : jobs) batch.push_back(&job);
+    return batch;
+  }
+  static at::Tensor Latents(const std::vector<DenoiseJob>& jobs) {
+    std::vector<at::Tensor> latents;
+    for (const DenoiseJob& job : jobs) latents.push_back(job.latents);
+    return at::stack(latents);
+  }
+
+  // Runs `body` on every rank of the layout. What blocks compute is kept in `record`, where that is a folder.
+  void OnRanks(const Layout& layout, at::ScalarType dtype, const std::function<void(const Rank&)>& body,
+               const std::string& record = "") const {
+    const Mesh mesh = *Mesh::Create(layout.mesh, layout.ranks());
+    const std::vector<int> bounds = StageBounds(description_.block_flops, layout.mesh.pipe);
+    const ThreadRanksOptions options{.groups = MeshGroups(mesh)};
+    RunRanks(
+        layout.ranks(),
+        [&](ThreadRank& thread) {
+          const c10::InferenceMode no_gradients;
+          const int rank = thread.rank();
+          const MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
+          const RankGroups groups = communicators.groups();
+          const absl::StatusOr<std::unique_ptr<Family>> family =
+              entry_->load(*folder_, {.dtype = dtype, .share = ShareOf(mesh, rank, bounds)});
+          TORCH_CHECK(family.ok(), std::string(family.status().message()));
+          std::unique_ptr<StepRecorder> recorder;
+          if (!record.empty()) recorder = std::make_unique<StepRecorder>(*StepRecordWriter::Create(record, rank));
+          Denoiser denoiser(
+              **family, groups,
+              {.stage_bounds = bounds, .patches = layout.patches, .warmup = layout.warmup, .recorder = recorder.get()});
+          body({.rank = rank, .world = thread.world(), .groups = groups, .family = **family, .denoiser = denoiser});
+        },
+        options);
+  }
+
+  // The latents of all jobs after each step, [steps][jobs, c, h, w], as each rank has them.
+  std::vector<std::vector<at::Tensor>> Run(const Layout& layout, at::ScalarType dtype,
+                                           const std::string& record = "") const {
+    std::vector<std::vector<at::Tensor>> latents(static_cast<size_t>(layout.ranks()));
+    const auto body = [&](const Rank& rank) {
+      std::vector<DenoiseJob> jobs = Jobs(rank.family);
+      for (int step = 0; step < kSteps; ++step) {
+        rank.denoiser.Step(Batch(jobs));
+        rank.denoiser.Flush();
+        latents[static_cast<size_t>(rank.rank)].push_back(Latents(jobs));
+      }
+    };
+    OnRanks(layout, dtype, body, record);
+    return latents;
+  }
+
+  std::vector<at::Tensor> RunSerially(at::ScalarType dtype) const { return Run({}, dtype)[0]; }
+
+  // The worst relative difference, over all ranks and steps, from what one rank makes.
+  double WorstError(const Layout& layout, const std::vector<at::Tensor>& serial, at::ScalarType dtype) const {
+    double worst = -1;
+    for (const std::vector<at::Tensor>& latents : Run(layout, dtype)) {
+      for (int step = 0; step < kSteps; ++step) worst = std::max(worst, Relative(latents[step], serial[step]));
+    }
+    return worst;
+  }
+
+  static double Relative(const at::Tensor& actual, const at::Tensor& expected) {
+    return ((actual - expected).abs().max() / expected.abs().max()).item<double>();
+  }
+
+  // Of the texts the ones that are legal for the model.
+  std::vector<Layout> Legal(std::initializer_list<const char*> texts) const {
+    std::vector<Layout> legal;
+    for (const char* text : texts) {
+      const Layout layout = *ParseLayout(text);
+      const LayoutModel model{.heads = static_cast<int>(description_.heads),
+                              .blocks = static_cast<int>(description_.blocks),
+                              .max_cfg_branches = 2};
+      if (CheckLayout(layout, model).ok()) legal.push_back(layout);
+    }
+    return legal;
+  }
+
+ private:
+  const FamilyEntry* entry_ = nullptr;
+  std::optional<ModelFolder> folder_;
+  FamilyDescription description_;
+  SamplerConfig sampler_;
+  int64_t max_sequence_length_ = 0;
+  int64_t height_ = 0, width_ = 0;
+};
+
+}  // namespace tessera

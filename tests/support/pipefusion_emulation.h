@@ -1,0 +1,176 @@
+// PipeFusion without a pipeline, for tests: one process runs the patches of every step in their order through all
+// blocks, and keeps the keys and values of the step before in one tensor for each attention. Shares nothing with what
+// it is compared with but the plan's arithmetic (which tokens are a patch), the rows of guidance and the model itself.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "models/precision.h"
+#include "models/token_grid.h"
+#include "parallel/plan/token_layout.h"
+#include "runtime/denoising/guided_rows.h"
+
+namespace tessera {
+
+// Text rows, then image rows of which `span` are the pass's own; all others are as they were.
+class EmulatedAttention final : public AttentionContext {
+ public:
+  explicit EmulatedAttention(int64_t image_tokens) : image_tokens_(image_tokens) {}
+
+  void BeginPass(TokenSpan span) { span_ = span; }
+
+  at::Tensor Attend(int layer, const Qkv& qkv) override {
+    const at::Tensor k = Newest(k_[layer], qkv.k, qkv.keys), v = Newest(v_[layer], qkv.v, qkv.keys);
+    return Attention(qkv.q, k, v, std::nullopt, qkv.scale);
+  }
+
+ private:
+  struct Kept {
+    at::Tensor text, image;
+  };
+
+  at::Tensor Newest(Kept& kept, const at::Tensor& rows, TokenRows order) const {
+    const int64_t image = span_.count(), text = rows.size(1) - image;
+    const bool text_first = order == TokenRows::kTextThenImage;
+    if (!kept.image.defined())
+      kept.image = at::zeros({rows.size(0), image_tokens_, rows.size(2), rows.size(3)}, rows.options());
+    kept.image.narrow(1, span_.begin, image).copy_(rows.narrow(1, text_first ? text : 0, image));
+    if (text > 0) kept.text = rows.narrow(1, text_first ? 0 : image, text).clone();
+    return kept.text.defined() ? at::cat({kept.text, kept.image}, 1) : kept.image.clone();
+  }
+
+  const int64_t image_tokens_;
+  TokenSpan span_;
+  std::map<int, Kept> k_, v_;
+};
+
+// The latents of jobs that start together and stay together, [jobs, c, h, w] after their last step. The jobs are left
+// as they are, but for their noise.
+inline at::Tensor EmulatePipeFusion(const Family& family, std::span<DenoiseJob* const> batch, int patches, int warmup) {
+  const Transformer& transformer = family.transformer();
+  const LatentGeometry& geometry = batch[0]->geometry;
+  const TokenGrid& grid = geometry.grid;
+  const int64_t side = geometry.height / grid.height;
+  const std::vector<RowGroup> groups = GroupRows(batch, family.masks_padding());
+  const at::ScalarType island = IslandType(family.dtype());
+
+  std::vector<TransformerInput> inputs;
+  std::vector<EmulatedAttention> attentions(groups.size(), EmulatedAttention(grid.count()));
+  int64_t longest_text = 0;
+  for (const RowGroup& group : groups) {
+    inputs.push_back(StackConditioning(batch, group.rows, island));
+    inputs.back().grid = grid;
+    if (transformer.joint_text()) longest_text = std::max(longest_text, inputs.back().text.size(1));
+  }
+  const TokenLayout cut = *TokenLayout::Create({.image = grid.count(), .patches = patches, .text_work = longest_text});
+
+  // Jobs of which something is computed over the whole image move when the step's last prediction is known.
+  std::vector<bool> at_once;
+  for (const DenoiseJob* job : batch) {
+    at_once.push_back(job->guidance.rescale > 0 || job->sampler->reads_whole_image());
+  }
+  // A run of tokens as an image one token high.
+  const auto run = [&](const at::Tensor& whole, TokenSpan span) {
+    return Unpack(Patchify(whole, side).narrow(1, span.begin, span.count()), {1, span.count()}, side);
+  };
+  std::vector<std::vector<std::unique_ptr<Sampler>>> samplers(batch.size());  // by job and patch
+  std::vector<std::vector<at::Tensor>> latents(batch.size());
+  for (size_t j = 0; j < batch.size(); ++j) {
+    for (int patch = 0; patch < (at_once[j] ? 1 : patches); ++patch) {
+      samplers[j].push_back(batch[j]->sampler->Clone());
+      latents[j].push_back(
+          run(batch[j]->latents.unsqueeze(0), at_once[j] ? TokenSpan{0, grid.count()} : cut.Patch(patch)));
+    }
+  }
+
+  SingleRank one;
+  std::vector<at::Tensor> noise(batch.size());
+  std::vector<std::vector<at::Tensor>> of_step(groups.size());  // predictions so far
+  const auto unrun = [&](const at::Tensor& strip) { return Unpack(Patchify(strip, side), grid, side); };
+  const auto pass = [&](PatchRange range, int step) {
+    const TokenSpan span{cut.Patch(range.begin).begin, cut.Patch(range.end - 1).end};
+    std::vector<at::Tensor> scaled;
+    for (size_t j = 0; j < batch.size(); ++j) {
+      std::vector<at::Tensor> parts;
+      if (at_once[j]) {
+        const at::Tensor whole = samplers[j][0]->ScaleInput(latents[j][0]);
+        scaled.push_back(whole.narrow(3, span.begin * side, span.count() * side));
+        continue;
+      }
+      for (int p = range.begin; p < range.end; ++p) parts.push_back(samplers[j][p]->ScaleInput(latents[j][p]));
+      scaled.push_back(at::cat(parts, 3));
+    }
+    const at::Tensor tokens = family.ToPatches(at::cat(scaled)).to(family.dtype());
+    std::vector<at::Tensor> predictions;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      TransformerInput input = inputs[g];
+      std::vector<at::Tensor> rows;
+      std::vector<double> timesteps;
+      for (const GuidedRow& row : groups[g].rows) {
+        rows.push_back(tokens[static_cast<int64_t>(row.job)]);
+        timesteps.push_back(batch[row.job]->sampler->schedule().timesteps[step]);
+      }
+      input.patches = at::stack(rows);
+      input.span = span;
+      input.timestep = at::tensor(timesteps, at::kDouble);
+      if (transformer.joint_text() && range.begin > 0) input.text = input.text.narrow(1, 0, 0);
+      attentions[g].BeginPass(span);
+      const ForwardContext context{.attention = attentions[g], .tensor = one, .world = one};
+      const at::Tensor output = RunTransformer(transformer, input, context, groups[g].skipped_blocks);
+      predictions.push_back(family.ToPrediction(
+          output.to(island),
+          {.channels = geometry.channels, .height = side, .width = span.count() * side, .grid = {1, span.count()}}));
+      if (range.begin == 0) of_step[g].clear();
+      of_step[g].push_back(predictions[g]);
+    }
+    for (size_t j = 0; j < batch.size(); ++j) {
+      if (at_once[j]) {
+        if (range.end < patches) continue;
+        std::vector<at::Tensor> whole;
+        for (const std::vector<at::Tensor>& parts : of_step) whole.push_back(at::cat(parts, 3));
+        const at::Tensor guided = GuidedPrediction(batch, j, step, groups, whole).unsqueeze(0);
+        Sampler& sampler = *samplers[j][0];
+        at::Tensor drawn;
+        if (sampler.needs_noise()) {
+          drawn =
+              batch[j]->noise->ForStep(step, batch[j]->latents.sizes(), batch[j]->latents.scalar_type()).unsqueeze(0);
+        }
+        const at::Tensor moved = sampler.Step(unrun(latents[j][0]), unrun(guided), drawn);
+        latents[j][0] = run(moved, {0, grid.count()});
+        continue;
+      }
+      const at::Tensor guided = GuidedPrediction(batch, j, step, groups, predictions).unsqueeze(0);
+      const bool noisy = samplers[j][range.begin]->needs_noise();
+      if (range.begin == 0 && noisy) {
+        noise[j] = batch[j]->noise->ForStep(step, batch[j]->latents.sizes(), batch[j]->latents.scalar_type());
+      }
+      for (int p = range.begin; p < range.end; ++p) {
+        const TokenSpan own = cut.Patch(p);
+        const at::Tensor part = guided.narrow(3, (own.begin - span.begin) * side, own.count() * side);
+        latents[j][p] =
+            samplers[j][p]->Step(latents[j][p], part, noisy ? run(noise[j].unsqueeze(0), own) : at::Tensor());
+      }
+    }
+  };
+  for (int step = 0; step < batch[0]->sampler->num_steps(); ++step) {
+    if (step < warmup) {
+      pass({0, patches}, step);
+    } else {
+      for (int patch = 0; patch < patches; ++patch) pass({patch, patch + 1}, step);
+    }
+  }
+  std::vector<at::Tensor> result;
+  for (size_t j = 0; j < batch.size(); ++j) {
+    result.push_back(unrun(at::cat(latents[j], 3)));
+  }
+  return at::cat(result);
+}
+
+}  // namespace tessera

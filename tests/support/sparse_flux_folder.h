@@ -1,0 +1,180 @@
+// For tests: a model folder with the weights of FLUX.1-dev as its headers tell, 12 billion in the transformer alone,
+// and holes where their bytes would be. It takes less than a megabyte of the disk.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tests/support/safetensors_bytes.h"
+#include "tests/support/test_folder.h"
+
+namespace tessera {
+
+// Weight files of bf16 zeros that are nowhere on the disk.
+class SparseWeights {
+ public:
+  void Add(const std::string& name, std::vector<int64_t> shape) { tensors_.emplace_back(name, std::move(shape)); }
+  void AddLinear(const std::string& name, int64_t out, int64_t in) {
+    Add(name + ".weight", {out, in});
+    Add(name + ".bias", {out});
+  }
+  void AddNorm(const std::string& name, int64_t width) {
+    Add(name + ".weight", {width});
+    Add(name + ".bias", {width});
+  }
+
+  // With an index if there is more than one file, as diffusers and transformers do.
+  void Write(const TestFolder& folder, const std::string& stem, int64_t max_file_bytes) const {
+    std::vector<std::vector<size_t>> shards(1);
+    int64_t bytes = 0;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (bytes + Bytes(i) > max_file_bytes) {
+        shards.emplace_back();
+        bytes = 0;
+      }
+      bytes += Bytes(i);
+      shards.back().push_back(i);
+    }
+    std::vector<std::string> map;
+    for (size_t shard = 0; shard < shards.size(); ++shard) {
+      const std::string part = shards.size() == 1 ? "" : absl::StrCat("-", shard + 1, "-of-", shards.size());
+      const std::string path = stem + part + ".safetensors";
+      for (const size_t i : shards[shard]) {
+        map.push_back(
+            absl::StrCat("\"", tensors_[i].first, "\":\"", std::filesystem::path(path).filename().string(), "\""));
+      }
+      WriteFile(folder, path, shards[shard]);
+    }
+    if (shards.size() > 1) {
+      folder.Write(stem + ".safetensors.index.json", absl::StrCat("{\"weight_map\":{", absl::StrJoin(map, ","), "}}"));
+    }
+  }
+
+ private:
+  int64_t Bytes(size_t i) const {
+    int64_t bytes = 2;
+    for (const int64_t size : tensors_[i].second) bytes *= size;
+    return bytes;
+  }
+
+  void WriteFile(const TestFolder& folder, const std::string& path, const std::vector<size_t>& tensors) const {
+    std::vector<std::string> entries;
+    int64_t end = 0;
+    for (const size_t i : tensors) {
+      const int64_t begin = std::exchange(end, end + Bytes(i));
+      entries.push_back(absl::StrCat("\"", tensors_[i].first, "\":{\"dtype\":\"BF16\",\"shape\":[",
+                                     absl::StrJoin(tensors_[i].second, ","), "],\"data_offsets\":[", begin, ",", end,
+                                     "]}"));
+    }
+    const std::string header = SafetensorsBytes(absl::StrCat("{", absl::StrJoin(entries, ","), "}"), "");
+    const std::string file = folder.Write(path, header);
+    ASSERT_EQ(truncate(file.c_str(), static_cast<off_t>(header.size()) + end), 0) << file;
+  }
+
+  std::vector<std::pair<std::string, std::vector<int64_t>>> tensors_;
+};
+
+inline SparseWeights FluxTransformer() {
+  constexpr int64_t kWidth = 3072, kHeadDim = 128;
+  SparseWeights weights;
+  weights.AddLinear("x_embedder", kWidth, 64);
+  weights.AddLinear("context_embedder", kWidth, 4096);
+  for (const auto& [name, in] :
+       {std::pair("timestep_embedder", 256), {"guidance_embedder", 256}, {"text_embedder", 768}}) {
+    weights.AddLinear(absl::StrCat("time_text_embed.", name, ".linear_1"), kWidth, in);
+    weights.AddLinear(absl::StrCat("time_text_embed.", name, ".linear_2"), kWidth, kWidth);
+  }
+  for (int i = 0; i < 19; ++i) {
+    const std::string block = absl::StrCat("transformer_blocks.", i, ".");
+    for (const char* name : {"norm1", "norm1_context"}) weights.AddLinear(block + name + ".linear", 6 * kWidth, kWidth);
+    for (const char* name :
+         {"to_q", "to_k", "to_v", "add_q_proj", "add_k_proj", "add_v_proj", "to_out.0", "to_add_out"}) {
+      weights.AddLinear(block + "attn." + name, kWidth, kWidth);
+    }
+    for (const char* name : {"norm_q", "norm_k", "norm_added_q", "norm_added_k"}) {
+      weights.Add(block + "attn." + name + ".weight", {kHeadDim});
+    }
+    for (const char* name : {"ff", "ff_context"}) {
+      weights.AddLinear(block + name + ".net.0.proj", 4 * kWidth, kWidth);
+      weights.AddLinear(block + name + ".net.2", kWidth, 4 * kWidth);
+    }
+  }
+  for (int i = 0; i < 38; ++i) {
+    const std::string block = absl::StrCat("single_transformer_blocks.", i, ".");
+    weights.AddLinear(block + "norm.linear", 3 * kWidth, kWidth);
+    weights.AddLinear(block + "proj_mlp", 4 * kWidth, kWidth);
+    weights.AddLinear(block + "proj_out", kWidth, 5 * kWidth);
+    for (const char* name : {"to_q", "to_k", "to_v"}) weights.AddLinear(block + "attn." + name, kWidth, kWidth);
+    for (const char* name : {"norm_q", "norm_k"}) weights.Add(block + "attn." + name + ".weight", {kHeadDim});
+  }
+  weights.AddLinear("norm_out.linear", 2 * kWidth, kWidth);
+  weights.AddLinear("proj_out", 64, kWidth);
+  return weights;
+}
+
+inline SparseWeights T5Xxl() {
+  SparseWeights weights;
+  weights.Add("shared.weight", {32128, 4096});
+  for (int i = 0; i < 24; ++i) {
+    const std::string block = absl::StrCat("encoder.block.", i, ".layer.");
+    for (const char* name : {"q", "k", "v", "o"}) {
+      weights.Add(block + "0.SelfAttention." + name + ".weight", {4096, 4096});
+    }
+    if (i == 0) weights.Add(block + "0.SelfAttention.relative_attention_bias.weight", {32, 64});
+    for (const char* name : {"wi_0", "wi_1"})
+      weights.Add(block + "1.DenseReluDense." + name + ".weight", {10240, 4096});
+    weights.Add(block + "1.DenseReluDense.wo.weight", {4096, 10240});
+    for (const char* layer : {"0", "1"}) weights.Add(block + layer + ".layer_norm.weight", {4096});
+  }
+  weights.Add("encoder.final_layer_norm.weight", {4096});
+  return weights;
+}
+
+inline SparseWeights ClipLarge() {
+  SparseWeights weights;
+  weights.Add("text_model.embeddings.token_embedding.weight", {49408, 768});
+  weights.Add("text_model.embeddings.position_embedding.weight", {77, 768});
+  for (int i = 0; i < 12; ++i) {
+    const std::string layer = absl::StrCat("text_model.encoder.layers.", i, ".");
+    for (const char* name : {"q_proj", "k_proj", "v_proj", "out_proj"}) {
+      weights.AddLinear(layer + "self_attn." + name, 768, 768);
+    }
+    for (const char* name : {"layer_norm1", "layer_norm2"}) weights.AddNorm(layer + name, 768);
+    weights.AddLinear(layer + "mlp.fc1", 3072, 768);
+    weights.AddLinear(layer + "mlp.fc2", 768, 3072);
+  }
+  weights.AddNorm("text_model.final_layer_norm", 768);
+  return weights;
+}
+
+// The number of weights of FLUX.1's autoencoder, and its largest ones; not its layers.
+inline SparseWeights AutoencoderSized() {
+  SparseWeights weights;
+  for (int i = 0; i < 35; ++i) weights.Add(absl::StrCat("conv.", i, ".weight"), {512, 512, 3, 3});
+  weights.Add("rest", {83819683 - 35 * 512 * 512 * 9});
+  return weights;
+}
+
+// The configurations of the components are not there.
+inline void WriteSparseFlux(const TestFolder& folder) {
+  folder.Write("model_index.json", R"({"_class_name": "FluxPipeline",
+      "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"], "tokenizer": ["transformers", "CLIPTokenizer"],
+      "text_encoder": ["transformers", "CLIPTextModel"], "text_encoder_2": ["transformers", "T5EncoderModel"],
+      "transformer": ["diffusers", "FluxTransformer2DModel"], "vae": ["diffusers", "AutoencoderKL"]})");
+  for (const char* name : {"scheduler", "tokenizer"}) std::filesystem::create_directory(folder / name);
+  constexpr int64_t kShard = 9'990'000'000;
+  FluxTransformer().Write(folder, "transformer/diffusion_pytorch_model", kShard);
+  T5Xxl().Write(folder, "text_encoder_2/model", kShard / 2);
+  ClipLarge().Write(folder, "text_encoder/model", kShard);
+  AutoencoderSized().Write(folder, "vae/diffusion_pytorch_model", kShard);
+}
+
+}  // namespace tessera
