@@ -1,0 +1,28 @@
+// What a function does with the errors of the functions that it calls, in one line.
+#pragma once
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+// Returns the status of `expression`, an absl::Status, unless it is OK. In functions that return an absl::Status or an
+// absl::StatusOr.
+#define RETURN_IF_ERROR(expression)                                           \
+  do {                                                                        \
+    if (absl::Status returned_status = (expression); !returned_status.ok()) { \
+      return returned_status;                                                 \
+    }                                                                         \
+  } while (false)
+
+// Gives `target`, a variable or a declaration of one, the value of `expression`, an absl::StatusOr; returns its status
+// where it holds none. It is several statements, so it cannot be the body of an `if` without braces.
+#define ASSIGN_OR_RETURN(target, expression) \
+  TESSERA_ASSIGN_OR_RETURN(TESSERA_JOIN(status_or_, __LINE__), target, expression)
+
+#define TESSERA_ASSIGN_OR_RETURN(status_or, target, expression) \
+  auto status_or = (expression);                                \
+  if (!status_or.ok()) return std::move(status_or).status();    \
+  target = *std::move(status_or)
+#define TESSERA_JOIN(a, b) TESSERA_JOIN_NOW(a, b)
+#define TESSERA_JOIN_NOW(a, b) a##b
