@@ -195,6 +195,54 @@ TEST(ImageRequestTest, TheDigestDiffersWithEveryField) {
   EXPECT_EQ(digests.size(), changes.size());
 }
 
+// Digests lie in the job store beside their idempotency keys, so the same request has the same one in every version.
+TEST(ImageRequestTest, TheDigestIsThatOfEarlierVersions) {
+  ImageRequest request;
+  request.generation.prompt = "a red apple";
+  EXPECT_EQ(RequestDigest(request), "981e11c0116922ccee9aa656f77566959c57aacb62e4120de5c3290b2b7ecedc");
+  request = {.model = "flux",
+             .generation = {.prompt = "a",
+                            .negative_prompt = "",
+                            .prompt_2 = "b",
+                            .prompt_3 = "c",
+                            .negative_prompt_2 = "d",
+                            .negative_prompt_3 = "e",
+                            .steps = 27,
+                            .guidance_scale = 3.7,
+                            .sampler = "euler",
+                            .noise = "torch-cpu",
+                            .clean_caption = true,
+                            .resolution_binning = false,
+                            .max_sequence_length = 222,
+                            .true_cfg_scale = 4.25,
+                            .guidance_rescale = -0.0,
+                            .clip_skip = 2,
+                            .skip_layers = {9, 7, 0},
+                            .skip_layer_scale = 1.9,
+                            .skip_layer_start = 0.02,
+                            .skip_layer_stop = 0.4,
+                            .original_width = 1100,
+                            .original_height = 700,
+                            .crop_top = 11,
+                            .crop_left = 13},
+             .seed = 18446744073709551615u,
+             .n = 3,
+             .size = "1024x768",
+             .quality = "high",
+             .complexity = "low",
+             .output_format = "webp",
+             .output_compression = 83,
+             .background = "opaque",
+             .style = "vivid",
+             .moderation = "auto",
+             .user = "alice",
+             .safety_identifier = "bob",
+             .partial_images = 2,
+             .priority = -7,
+             .deadline_ms = 61234};
+  EXPECT_EQ(RequestDigest(request), "32bedfd1cf75726238ed86b3af90c1a4b24997f7c602dcbb204fb2664cad486d");
+}
+
 TEST(PreviewStepsTest, AreSpreadEvenlyAndNeverTheLast) {
   EXPECT_THAT(PreviewSteps(20, 3), ElementsAre(5, 10, 15));
   EXPECT_THAT(PreviewSteps(4, 3), ElementsAre(1, 2, 3));
