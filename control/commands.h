@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "control/job_parameters.h"
 #include "control/placement.h"
-#include "control/prompt_options.h"
 #include "parallel/plan/layout_bytes.h"
 
 namespace tessera {
@@ -97,22 +97,6 @@ struct Loaded {
   uint64_t weight_bytes = 0;  // as served
   // Absent in the host's memory, which the ranks share with everybody, and where the device does not say.
   std::optional<DeviceRoom> room;
-};
-
-struct JobParameters {
-  std::string prompt;                          // valid UTF-8 without NUL
-  std::optional<std::string> negative_prompt;  // absent and empty differ where guidance is optional
-  PromptOptions options;
-  int32_t height = 0;  // pixels as the user gave them; resolution binning happens in the worker
-  int32_t width = 0;
-  int32_t steps = 0;
-  double guidance_scale = 0;
-  uint64_t seed = 0;
-  std::string sampler;            // one of ModelDescription::samplers; empty: the model's own
-  std::string noise = "tessera";  // tessera, torch-cpu
-  bool clean_caption = false;
-  bool resolution_binning = false;
-  int32_t max_sequence_length = 0;  // 0: the model's default
 };
 
 struct JobStarted {

@@ -24,7 +24,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/status_macros.h"
 #include "control/control_channel_wire.h"
+#include "control/job_parameters_wire.h"
 #include "control/socket_folder.h"
 #include "tessera/internal/control.grpc.pb.h"
 
@@ -324,9 +326,9 @@ class LogExecutor {
     const uint64_t job = command.job();
     if (job == 0) return absl::InvalidArgumentError("job 0 is not a legal number");
     if (jobs_.count(job) != 0) return absl::AlreadyExistsError(absl::StrCat("job ", job, " has been started already"));
-    absl::StatusOr<JobParameters> parameters = FromWire(command.parameters());
-    if (!parameters.ok()) return parameters.status();
-    absl::StatusOr<JobStarted> started = handler_.StartJob(job, *parameters);
+    const JobParameters parameters = FromWire(command.parameters());
+    RETURN_IF_ERROR(CheckBounds(parameters));
+    absl::StatusOr<JobStarted> started = handler_.StartJob(job, parameters);
     if (!started.ok()) return started.status();
     if (started->height < 1 || started->width < 1) return absl::InternalError("the job was started without a size");
     jobs_[job] = {.height = started->height, .width = started->width};

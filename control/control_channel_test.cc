@@ -300,29 +300,27 @@ TEST_F(ControlChannelTest, RefusesParametersOutOfRangeBeforeTheHandlerSeesThem) 
            [](internal::JobParameters& p) { p.set_max_sequence_length(-1); },
            [](internal::JobParameters& p) { p.set_prompt(std::string(1, '\0')); },
            [](internal::JobParameters& p) { p.set_negative_prompt(std::string(300000, 'a')); },
-           [](internal::JobParameters& p) { p.mutable_options()->set_prompt_2(std::string(1, '\0')); },
-           [](internal::JobParameters& p) { p.mutable_options()->set_negative_prompt_3(std::string(300000, 'a')); },
-           [](internal::JobParameters& p) { p.mutable_options()->set_true_cfg_scale(std::nan("")); },
-           [](internal::JobParameters& p) { p.mutable_options()->set_true_cfg_scale(-1); },
-           [](internal::JobParameters& p) { p.mutable_options()->set_guidance_rescale(1.5); },
-           [](internal::JobParameters& p) { p.mutable_options()->set_clip_skip(-1); },
-           [](internal::JobParameters& p) { p.mutable_options()->set_clip_skip(1 << 30); },
-           [](internal::JobParameters& p) { p.mutable_options()->mutable_skip_layers()->add_layers(-1); },
-           [](internal::JobParameters& p) { p.mutable_options()->mutable_skip_layers()->add_layers(1024); },
+           [](internal::JobParameters& p) { p.set_prompt_2(std::string(1, '\0')); },
+           [](internal::JobParameters& p) { p.set_negative_prompt_3(std::string(300000, 'a')); },
+           [](internal::JobParameters& p) { p.set_true_cfg_scale(std::nan("")); },
+           [](internal::JobParameters& p) { p.set_true_cfg_scale(-1); },
+           [](internal::JobParameters& p) { p.set_guidance_rescale(1.5); },
+           [](internal::JobParameters& p) { p.set_clip_skip(-1); },
+           [](internal::JobParameters& p) { p.set_clip_skip(1 << 30); },
+           [](internal::JobParameters& p) { p.add_skip_layers(-1); },
+           [](internal::JobParameters& p) { p.add_skip_layers(1024); },
            [](internal::JobParameters& p) {
-             p.mutable_options()->mutable_skip_layers()->add_layers(3);
-             p.mutable_options()->mutable_skip_layers()->add_layers(3);
+             p.add_skip_layers(3);
+             p.add_skip_layers(3);
            },
-           [](internal::JobParameters& p) {
-             p.mutable_options()->mutable_skip_layers()->mutable_layers()->Resize(1025, 0);
-           },
-           [](internal::JobParameters& p) { p.mutable_options()->mutable_skip_layers()->set_scale(INFINITY); },
-           [](internal::JobParameters& p) { p.mutable_options()->mutable_skip_layers()->set_stop(1.5); },
-           [](internal::JobParameters& p) { p.mutable_options()->mutable_skip_layers()->set_start(0.5); },
-           [](internal::JobParameters& p) { p.mutable_options()->mutable_original_size()->set_height(-1); },
-           [](internal::JobParameters& p) { p.mutable_options()->mutable_original_size()->set_width(1 << 17); },
-           [](internal::JobParameters& p) { p.mutable_options()->mutable_original_size()->set_crop_top(-1); },
-           [](internal::JobParameters& p) { p.mutable_options()->mutable_original_size()->set_crop_left(1 << 17); },
+           [](internal::JobParameters& p) { p.mutable_skip_layers()->Resize(1025, 0); },
+           [](internal::JobParameters& p) { p.set_skip_layer_scale(INFINITY); },
+           [](internal::JobParameters& p) { p.set_skip_layer_stop(1.5); },
+           [](internal::JobParameters& p) { p.set_skip_layer_start(0.5); },
+           [](internal::JobParameters& p) { p.set_original_height(-1); },
+           [](internal::JobParameters& p) { p.set_original_width(1 << 17); },
+           [](internal::JobParameters& p) { p.set_crop_top(-1); },
+           [](internal::JobParameters& p) { p.set_crop_left(1 << 17); },
        }) {
     Command command = StartCommand(1);
     change(*command.mutable_start_job()->mutable_parameters());

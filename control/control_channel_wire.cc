@@ -1,9 +1,7 @@
 #include "control/control_channel_wire.h"
 
-#include <cmath>
 #include <cstring>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,12 +12,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMaxTextBytes = size_t{1} << 18;
-constexpr int32_t kMaxSide = 1 << 16;
-constexpr int32_t kMaxSteps = 1 << 20;
 constexpr int32_t kMaxThreads = 1 << 12;
-constexpr int32_t kMaxTokens = 1 << 16;
-constexpr int32_t kMaxLayers = 1024;
-constexpr double kMaxScale = 1000;
 constexpr uint64_t kMaxCacheBytes = uint64_t{1} << 40;
 constexpr int kMaxBatch = 1024;
 constexpr int64_t kMaxLatents = int64_t{1} << 24;  // values
@@ -39,12 +32,6 @@ absl::Status CheckText(absl::string_view field, absl::string_view text) {
   return absl::OkStatus();
 }
 
-// Written so that NaN is refused too.
-absl::Status CheckNumber(absl::string_view field, double value, double low, double high) {
-  if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ", legal is ", low, " to ", high));
-}
-
 absl::StatusOr<ComponentPlacement> FromWire(absl::string_view field, internal::Placement wire) {
   switch (wire) {
     case internal::PLACEMENT_RANK0:
@@ -56,68 +43,6 @@ absl::StatusOr<ComponentPlacement> FromWire(absl::string_view field, internal::P
     default:  // a number that another version may know
       return OutOfRange(field, wire, internal::Placement_MIN, internal::Placement_MAX);
   }
-}
-
-absl::StatusOr<SkipLayerGuidance> FromWire(const internal::SkipLayerGuidance& wire) {
-  if (wire.layers_size() > kMaxLayers) return OutOfRange("number of skip layers", wire.layers_size(), 0, kMaxLayers);
-  std::set<int32_t> distinct;
-  for (int32_t layer : wire.layers()) {
-    if (layer < 0 || layer >= kMaxLayers) return OutOfRange("skip layer", layer, 0, kMaxLayers - 1);
-    if (!distinct.insert(layer).second) {
-      return absl::InvalidArgumentError(absl::StrCat("skip layer ", layer, " occurs twice"));
-    }
-  }
-  absl::Status status = CheckNumber("skip layer scale", wire.scale(), 0, kMaxScale);
-  status.Update(CheckNumber("skip layer stop", wire.stop(), 0, 1));
-  status.Update(CheckNumber("skip layer start", wire.start(), 0, wire.stop()));
-  if (!status.ok()) return status;
-  return SkipLayerGuidance{.layers = {wire.layers().begin(), wire.layers().end()},
-                           .scale = wire.scale(),
-                           .start = wire.start(),
-                           .stop = wire.stop()};
-}
-
-absl::StatusOr<OriginalSize> FromWire(const internal::OriginalSize& wire) {
-  for (const auto& [field, value] : {std::pair{"original height", wire.height()},
-                                     {"original width", wire.width()},
-                                     {"crop top", wire.crop_top()},
-                                     {"crop left", wire.crop_left()}}) {
-    if (value < 0 || value > kMaxSide) return OutOfRange(field, value, 0, kMaxSide);
-  }
-  return OriginalSize{
-      .height = wire.height(), .width = wire.width(), .crop_top = wire.crop_top(), .crop_left = wire.crop_left()};
-}
-
-absl::StatusOr<PromptOptions> FromWire(const internal::PromptOptions& wire) {
-  PromptOptions options;
-  for (const auto& [field, text, option] :
-       {std::tuple{"prompt 2", &wire.prompt_2(), &options.prompt_2},
-        {"prompt 3", &wire.prompt_3(), &options.prompt_3},
-        {"negative prompt 2", &wire.negative_prompt_2(), &options.negative_prompt_2},
-        {"negative prompt 3", &wire.negative_prompt_3(), &options.negative_prompt_3}}) {
-    if (absl::Status status = CheckText(field, *text); !status.ok()) return status;
-    *option = *text;
-  }
-  absl::Status status = CheckNumber("true CFG scale", wire.true_cfg_scale(), 0, kMaxScale);
-  status.Update(CheckNumber("guidance rescale", wire.guidance_rescale(), 0, 1));
-  if (!status.ok()) return status;
-  if (wire.clip_skip() < 0 || wire.clip_skip() > kMaxLayers) {
-    return OutOfRange("clip skip", wire.clip_skip(), 0, kMaxLayers);
-  }
-  options.true_cfg_scale = wire.true_cfg_scale();
-  options.guidance_rescale = wire.guidance_rescale();
-  options.clip_skip = wire.clip_skip();
-  if (wire.has_skip_layers()) {
-    absl::StatusOr<SkipLayerGuidance> skip_layers = FromWire(wire.skip_layers());
-    if (!skip_layers.ok()) return skip_layers.status();
-    options.skip_layers = *std::move(skip_layers);
-  }
-  if (wire.has_original_size()) {
-    absl::StatusOr<OriginalSize> size = FromWire(wire.original_size());
-    if (!size.ok()) return size.status();
-    options.original_size = *size;
-  }
-  return options;
 }
 
 absl::StatusOr<std::vector<uint64_t>> CheckBatch(const std::vector<uint64_t>& jobs) {
@@ -188,43 +113,6 @@ absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire) {
                         .prompt_cache_bytes = wire.prompt_cache_bytes(),
                         .stream_blocks = wire.stream_blocks(),
                         .record = wire.record()};
-}
-
-absl::StatusOr<JobParameters> FromWire(const internal::JobParameters& wire) {
-  for (const auto& [field, text] : {std::pair{"prompt", &wire.prompt()},
-                                    {"negative prompt", &wire.negative_prompt()},
-                                    {"sampler", &wire.sampler()},
-                                    {"noise", &wire.noise()}}) {
-    if (absl::Status status = CheckText(field, *text); !status.ok()) return status;
-  }
-  if (wire.height() < 1 || wire.height() > kMaxSide) return OutOfRange("height", wire.height(), 1, kMaxSide);
-  if (wire.width() < 1 || wire.width() > kMaxSide) return OutOfRange("width", wire.width(), 1, kMaxSide);
-  if (wire.steps() < 1 || wire.steps() > kMaxSteps) return OutOfRange("steps", wire.steps(), 1, kMaxSteps);
-  if (wire.max_sequence_length() < 0 || wire.max_sequence_length() > kMaxTokens) {
-    return OutOfRange("max sequence length", wire.max_sequence_length(), 0, kMaxTokens);
-  }
-  if (!std::isfinite(wire.guidance_scale())) {
-    return absl::InvalidArgumentError(absl::StrCat("guidance is ", wire.guidance_scale(), ", not a finite number"));
-  }
-  JobParameters parameters;
-  parameters.prompt = wire.prompt();
-  if (wire.has_negative_prompt()) parameters.negative_prompt = wire.negative_prompt();
-  if (wire.has_options()) {
-    absl::StatusOr<PromptOptions> options = FromWire(wire.options());
-    if (!options.ok()) return options.status();
-    parameters.options = *std::move(options);
-  }
-  parameters.height = wire.height();
-  parameters.width = wire.width();
-  parameters.steps = wire.steps();
-  parameters.guidance_scale = wire.guidance_scale();
-  parameters.seed = wire.seed();
-  parameters.sampler = wire.sampler();
-  parameters.noise = wire.noise();
-  parameters.clean_caption = wire.clean_caption();
-  parameters.resolution_binning = wire.resolution_binning();
-  parameters.max_sequence_length = wire.max_sequence_length();
-  return parameters;
 }
 
 internal::BlockKind ToWire(BlockKind kind) {

@@ -15,7 +15,6 @@ namespace tessera {
 // Commands. Every field is checked to be within what any model could mean; INVALID_ARGUMENT names one that is not.
 absl::StatusOr<std::string> FromWire(const internal::Describe& wire);  // the model
 absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire);
-absl::StatusOr<JobParameters> FromWire(const internal::JobParameters& wire);
 absl::StatusOr<std::vector<uint64_t>> FromWire(const internal::Step& wire);    // the jobs, distinct
 absl::StatusOr<std::vector<uint64_t>> BatchOf(const internal::Predict& wire);  // likewise, the predicted one first
 absl::StatusOr<LatentValues> FromWire(const internal::Predict& wire);          // the latents

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,38 @@ struct PromptOptions {
 
   bool operator==(const PromptOptions&) const = default;
 };
+
+// What is valid for some model, both ends included: of a number, of each number of a list, of the bytes of a text. A
+// model's own bounds may be narrower.
+struct Bounds {
+  double low, high;
+};
+inline constexpr Bounds kUnbounded = {0, std::numeric_limits<double>::infinity()};
+inline constexpr Bounds kPromptBytes = {0, 32768};
+inline constexpr Bounds kNameBytes = {0, 256};
+inline constexpr Bounds kScales = {0, 1000};
+inline constexpr Bounds kParts = {0, 1};
+
+// Calls visit(id, bounds, fields...) for every option, with the field of each of `options`, which may be const. So one
+// walk reads, writes or compares.
+template <class Visit, class... Options>
+void VisitOptions(const Visit& visit, Options&... options) {
+  visit("prompt_2", kPromptBytes, options.prompt_2...);
+  visit("prompt_3", kPromptBytes, options.prompt_3...);
+  visit("negative_prompt_2", kPromptBytes, options.negative_prompt_2...);
+  visit("negative_prompt_3", kPromptBytes, options.negative_prompt_3...);
+  visit("true_cfg_scale", kScales, options.true_cfg_scale...);
+  visit("guidance_rescale", kParts, options.guidance_rescale...);
+  visit("clip_skip", Bounds{0, 64}, options.clip_skip...);
+  visit("skip_layers", Bounds{0, 1023}, options.skip_layers.layers...);
+  visit("skip_layer_scale", kScales, options.skip_layers.scale...);
+  visit("skip_layer_start", kParts, options.skip_layers.start...);
+  visit("skip_layer_stop", kParts, options.skip_layers.stop...);
+  visit("original_height", Bounds{0, 65536}, options.original_size.height...);
+  visit("original_width", Bounds{0, 65536}, options.original_size.width...);
+  visit("crop_top", Bounds{0, 65536}, options.original_size.crop_top...);
+  visit("crop_left", Bounds{0, 65536}, options.original_size.crop_left...);
+}
 
 // Names of the fields above as requests and messages spell them.
 namespace prompt_option {

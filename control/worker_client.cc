@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "control/job_parameters_wire.h"
 #include "control/worker_client_wire.h"
 #include "tessera/internal/control.grpc.pb.h"
 

@@ -90,26 +90,6 @@ internal::Placement ToWire(ComponentPlacement placement) {
   return internal::PLACEMENT_RANK0;
 }
 
-void ToWire(const PromptOptions& options, internal::PromptOptions* wire) {
-  wire->set_prompt_2(options.prompt_2);
-  wire->set_prompt_3(options.prompt_3);
-  wire->set_negative_prompt_2(options.negative_prompt_2);
-  wire->set_negative_prompt_3(options.negative_prompt_3);
-  wire->set_true_cfg_scale(options.true_cfg_scale);
-  wire->set_guidance_rescale(options.guidance_rescale);
-  wire->set_clip_skip(options.clip_skip);
-  internal::SkipLayerGuidance* skip_layers = wire->mutable_skip_layers();
-  skip_layers->mutable_layers()->Assign(options.skip_layers.layers.begin(), options.skip_layers.layers.end());
-  skip_layers->set_scale(options.skip_layers.scale);
-  skip_layers->set_start(options.skip_layers.start);
-  skip_layers->set_stop(options.skip_layers.stop);
-  internal::OriginalSize* size = wire->mutable_original_size();
-  size->set_height(options.original_size.height);
-  size->set_width(options.original_size.width);
-  size->set_crop_top(options.original_size.crop_top);
-  size->set_crop_left(options.original_size.crop_left);
-}
-
 }  // namespace
 
 absl::Status ProtocolError(absl::string_view what) {
@@ -211,22 +191,6 @@ void ToWire(const LoadParameters& parameters, internal::Load* wire) {
   wire->set_prompt_cache_bytes(parameters.prompt_cache_bytes);
   wire->set_stream_blocks(parameters.stream_blocks);
   wire->set_record(parameters.record);
-}
-
-void ToWire(const JobParameters& parameters, internal::JobParameters* wire) {
-  wire->set_prompt(parameters.prompt);
-  if (parameters.negative_prompt.has_value()) wire->set_negative_prompt(*parameters.negative_prompt);
-  ToWire(parameters.options, wire->mutable_options());
-  wire->set_height(parameters.height);
-  wire->set_width(parameters.width);
-  wire->set_steps(parameters.steps);
-  wire->set_guidance_scale(parameters.guidance_scale);
-  wire->set_seed(parameters.seed);
-  wire->set_sampler(parameters.sampler);
-  wire->set_noise(parameters.noise);
-  wire->set_clean_caption(parameters.clean_caption);
-  wire->set_resolution_binning(parameters.resolution_binning);
-  wire->set_max_sequence_length(parameters.max_sequence_length);
 }
 
 }  // namespace tessera

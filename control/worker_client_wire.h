@@ -19,6 +19,5 @@ absl::StatusOr<Loaded> FromWire(const internal::Loaded& wire);
 absl::StatusOr<JobStarted> FromWire(const internal::JobStarted& wire);
 
 void ToWire(const LoadParameters& parameters, internal::Load* wire);
-void ToWire(const JobParameters& parameters, internal::JobParameters* wire);
 
 }  // namespace tessera

@@ -5,7 +5,8 @@
 
 namespace tessera {
 
-// "tessera 0.1.0, control protocol 0123456789abcdef": the release, and a digest of control.proto.
+// "tessera 0.1.0, control protocol 0123456789abcdef": the release, and a digest of control.proto and
+// job_parameters.proto.
 std::string WorkerVersion(const std::string& release = TESSERA_VERSION);
 
 }  // namespace tessera

@@ -1,0 +1,15 @@
+// A job's parameters as the one message that travels to workers and lies in the job store
+// (proto/tessera/internal/job_parameters.proto).
+#pragma once
+
+#include "control/job_parameters.h"
+#include "tessera/internal/job_parameters.pb.h"
+
+namespace tessera {
+
+void ToWire(const JobParameters& job, internal::JobParameters* wire);
+
+// What is absent has its default. Nothing is checked: CheckBounds does.
+JobParameters FromWire(const internal::JobParameters& wire);
+
+}  // namespace tessera
