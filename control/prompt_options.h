@@ -65,8 +65,8 @@ void VisitOptions(const Visit& visit, Options&... options) {
   visit("skip_layer_scale", kScales, options.skip_layers.scale...);
   visit("skip_layer_start", kParts, options.skip_layers.start...);
   visit("skip_layer_stop", kParts, options.skip_layers.stop...);
-  visit("original_height", Bounds{0, 65536}, options.original_size.height...);
   visit("original_width", Bounds{0, 65536}, options.original_size.width...);
+  visit("original_height", Bounds{0, 65536}, options.original_size.height...);
   visit("crop_top", Bounds{0, 65536}, options.original_size.crop_top...);
   visit("crop_left", Bounds{0, 65536}, options.original_size.crop_left...);
 }

@@ -18,10 +18,6 @@
 
 namespace tessera {
 
-inline constexpr size_t kMaxUserBytes = 256;
-inline constexpr int64_t kMaxPatienceMs = int64_t{7} * 24 * 3600 * 1000;
-inline constexpr size_t kMaxModelNameBytes = 256;
-
 // What one server allows beyond what its models allow.
 struct RequestLimits {
   int64_t max_images = 10;       // of one request
@@ -29,27 +25,6 @@ struct RequestLimits {
   int64_t max_steps = 1000;
 
   bool operator==(const RequestLimits&) const = default;
-};
-
-// Empty texts and absent values are the defaults of the API, then of the model.
-struct ImageRequest {
-  std::string model;             // id or alias; empty: the first model
-  GenerationRequest generation;  // but for its seed, count, width and height, which are told below
-  std::optional<uint64_t> seed;  // absent: random
-  std::optional<int64_t> n;
-  std::string size;           // "auto" or "WIDTHxHEIGHT"
-  std::string quality;        // a preset of steps; num_inference_steps wins over it
-  std::string complexity;     // checked, without effect
-  std::string output_format;  // png, jpeg, webp
-  std::optional<int64_t> output_compression;
-  std::string background;  // "transparent" is refused: pictures have no alpha channel
-  std::string style;       // checked, without effect
-  std::string moderation;  // checked, without effect
-  std::string user;
-  std::string safety_identifier;  // what newer clients call the user; wins over it unless empty
-  std::optional<int64_t> partial_images;
-  std::optional<int64_t> priority;
-  std::optional<int64_t> deadline_ms;
 };
 
 // `random_seed` is used where the request names none.

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "control/commands.h"
+#include "server/api/request_limits.h"
 #include "server/image/image_file.h"
 
 namespace tessera {
@@ -45,10 +46,6 @@ struct OutputOptions {
 // The file of one image. `parameters` is what it carries of its making; empty: nothing.
 absl::StatusOr<std::string> EncodeOutput(const Image& image, const OutputOptions& output,
                                          const std::string& parameters = "");
-
-inline constexpr int32_t kMinPriority = -10;
-inline constexpr int32_t kMaxPriority = 10;
-inline constexpr int32_t kMaxPartialImages = 3;
 
 // A request that was validated against its model: nothing is left to be defaulted.
 struct JobRequest {

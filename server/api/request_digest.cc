@@ -1,14 +1,25 @@
+#include <algorithm>
 #include <string>
-#include <utility>
+#include <type_traits>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/digest.h"
 #include "server/api/image_request.h"
 
 namespace tessera {
 namespace {
+
+// The fields that version 0.1.0 had, in the order in which it digested them. Nothing is ever added here.
+constexpr char kFirstFields[] =
+    "model seed count size quality output_format output_compression background style moderation user"
+    " partial_images priority deadline_ms prompt negative_prompt prompt_2 prompt_3 negative_prompt_2"
+    " negative_prompt_3 steps guidance_scale sampler noise clean_caption resolution_binning"
+    " max_sequence_length true_cfg_scale guidance_rescale clip_skip skip_layers skip_layer_scale"
+    " skip_layer_start skip_layer_stop original_width original_height crop_top crop_left";
 
 // A text that differs wherever a field does: every value stands behind its length.
 class CanonicalText {
@@ -16,6 +27,7 @@ class CanonicalText {
   void Add(const std::string& value) { absl::StrAppend(&text_, value.size(), ":", value, ";"); }
   void Add(const std::optional<std::string>& value) { value ? Add(*value) : AddNothing(); }
   void Add(const std::optional<int64_t>& value) { value ? Add(absl::StrCat(*value)) : AddNothing(); }
+  void Add(const std::vector<int64_t>& values) { Add(absl::StrJoin(values, ",")); }
   void Add(const std::optional<uint64_t>& value) { value ? Add(absl::StrCat(*value)) : AddNothing(); }
   void Add(const std::optional<bool>& value) { value ? Add(std::string(*value ? "true" : "false")) : AddNothing(); }
   void Add(const std::optional<double>& value) {
@@ -36,23 +48,21 @@ class CanonicalText {
 }  // namespace
 
 std::string RequestDigest(const ImageRequest& request) {
-  const GenerationRequest& generation = request.generation;
   CanonicalText canonical;
-  const auto add = [&](const auto&... values) { (canonical.Add(values), ...); };
-  add(request.model, request.seed, request.n, request.size, request.quality, request.output_format,
-      request.output_compression, request.background, request.style, request.moderation, request.user,
-      request.partial_images, request.priority, request.deadline_ms);
-  add(generation.prompt, generation.negative_prompt, generation.prompt_2, generation.prompt_3,
-      generation.negative_prompt_2, generation.negative_prompt_3, generation.steps, generation.guidance_scale,
-      generation.sampler, generation.noise, generation.clean_caption, generation.resolution_binning,
-      generation.max_sequence_length, generation.true_cfg_scale, generation.guidance_rescale, generation.clip_skip,
-      absl::StrJoin(generation.skip_layers, ","), generation.skip_layer_scale, generation.skip_layer_start,
-      generation.skip_layer_stop, generation.original_width, generation.original_height, generation.crop_top,
-      generation.crop_left);
-  // Fields that came later stand there only where they are given: what was digested before them keeps its digest.
-  for (const auto& [name, value] :
-       {std::pair("complexity", request.complexity), {"safety_identifier", request.safety_identifier}}) {
-    if (!value.empty()) add(std::string(name), value);
+  const auto add = [&](const RequestField& field) {
+    VisitValue(field, request, [&](const auto& value) { canonical.Add(value); });
+  };
+  const std::vector<std::string> first = absl::StrSplit(kFirstFields, ' ');
+  for (const std::string& id : first) add(*FindField(id));
+  // Fields that came later stand behind, by name, and only where they are given: what was digested before them keeps
+  // its digest.
+  for (const RequestField& field : kRequestFields) {
+    if (field.half || std::ranges::count(first, field.id) > 0) continue;
+    VisitValue(field, request, [&](const auto& value) {
+      if (value == std::decay_t<decltype(value)>()) return;
+      canonical.Add(ApiName(field));
+      canonical.Add(value);
+    });
   }
   return absl::BytesToHexString(Sha256Of(canonical.text()));
 }

@@ -13,11 +13,13 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
+#include "server/grpc/proto_values.h"
 #include "tessera/v1/image_service.grpc.pb.h"
 #include "tests/support/fake_image_service.h"
 #include "tests/support/test_folder.h"
@@ -27,6 +29,45 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+TEST(GrpcRequestTest, TheMessageHasTheFieldsOfTheTableButThoseForOpenAisClients) {
+  const google::protobuf::Descriptor& message = *v1::ImageRequest::descriptor();
+  std::set<std::string> missing, known;
+  for (const RequestField& field : kRequestFields) {
+    if (field.half) continue;
+    known.insert(ApiName(field));
+    if (message.FindFieldByName(ApiName(field)) == nullptr) missing.insert(ApiName(field));
+  }
+  EXPECT_THAT(missing, ElementsAre("complexity", "moderation", "safety_identifier"));
+  for (int i = 0; i < message.field_count(); ++i) EXPECT_TRUE(known.contains(message.field(i)->name()));
+}
+
+TEST(GrpcRequestTest, EveryFieldIsRead) {
+  const google::protobuf::Descriptor& descriptor = *v1::ImageRequest::descriptor();
+  std::set<std::string> digests = {RequestDigest(FromProto(v1::ImageRequest()))};
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* field = descriptor.field(i);
+    v1::ImageRequest message;
+    const google::protobuf::Reflection& reflection = *message.GetReflection();
+    switch (field->cpp_type()) {
+      case google::protobuf::FieldDescriptor::CPPTYPE_STRING:
+        reflection.SetString(&message, field, "x");
+        break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_BOOL:
+        reflection.SetBool(&message, field, false);
+        break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE:
+        reflection.SetDouble(&message, field, 0);
+        break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_UINT64:
+        reflection.SetUInt64(&message, field, 0);
+        break;
+      default:
+        field->is_repeated() ? reflection.AddInt64(&message, field, 0) : reflection.SetInt64(&message, field, 0);
+    }
+    EXPECT_TRUE(digests.insert(RequestDigest(FromProto(message))).second) << field->name();
+  }
+}
 
 class GrpcServerTest : public ::testing::Test {
  protected:

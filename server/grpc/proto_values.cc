@@ -2,13 +2,40 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/api/service_error.h"
 
 namespace tessera {
 namespace {
+
+using google::protobuf::FieldDescriptor;
+
+struct Reader {
+  const google::protobuf::Reflection& reflection;
+  const v1::ImageRequest& message;
+
+  // Empty is the same as absent.
+  void Get(const FieldDescriptor* from, std::string& to) const {
+    std::string text = reflection.GetString(message, from);
+    if (!text.empty()) to = std::move(text);
+  }
+  void Get(const FieldDescriptor* from, std::optional<std::string>& to) const {
+    to = reflection.GetString(message, from);
+  }
+  void Get(const FieldDescriptor* from, std::optional<bool>& to) const { to = reflection.GetBool(message, from); }
+  void Get(const FieldDescriptor* from, std::optional<int64_t>& to) const { to = reflection.GetInt64(message, from); }
+  void Get(const FieldDescriptor* from, std::optional<uint64_t>& to) const { to = reflection.GetUInt64(message, from); }
+  void Get(const FieldDescriptor* from, std::optional<double>& to) const { to = reflection.GetDouble(message, from); }
+  void Get(const FieldDescriptor* from, std::vector<int64_t>& to) const {
+    for (int i = 0; i < reflection.FieldSize(message, from); ++i) {
+      to.push_back(reflection.GetRepeatedInt64(message, from, i));
+    }
+  }
+};
 
 v1::JobState StateToProto(JobState state) {
   switch (state) {
@@ -30,44 +57,13 @@ v1::JobState StateToProto(JobState state) {
 
 ImageRequest FromProto(const v1::ImageRequest& message) {
   ImageRequest request;
-  GenerationRequest& generation = request.generation;
-  request.model = message.model();
-  generation.prompt = message.prompt();
-  if (message.has_negative_prompt()) generation.negative_prompt = message.negative_prompt();
-  request.size = message.size();
-  if (message.has_n()) request.n = message.n();
-  if (message.has_seed()) request.seed = message.seed();
-  request.quality = message.quality();
-  if (message.has_num_inference_steps()) generation.steps = message.num_inference_steps();
-  if (message.has_guidance_scale()) generation.guidance_scale = message.guidance_scale();
-  if (message.has_true_cfg_scale()) generation.true_cfg_scale = message.true_cfg_scale();
-  generation.sampler = message.sampler();
-  request.output_format = message.output_format();
-  if (message.has_output_compression()) request.output_compression = message.output_compression();
-  request.background = message.background();
-  request.style = message.style();
-  request.user = message.user();
-  if (message.has_partial_images()) request.partial_images = message.partial_images();
-  if (message.has_priority()) request.priority = message.priority();
-  if (message.has_deadline_ms()) request.deadline_ms = message.deadline_ms();
-  generation.prompt_2 = message.prompt_2();
-  generation.prompt_3 = message.prompt_3();
-  generation.negative_prompt_2 = message.negative_prompt_2();
-  generation.negative_prompt_3 = message.negative_prompt_3();
-  if (message.has_guidance_rescale()) generation.guidance_rescale = message.guidance_rescale();
-  if (message.has_clip_skip()) generation.clip_skip = message.clip_skip();
-  generation.skip_layers.assign(message.skip_layers().begin(), message.skip_layers().end());
-  if (message.has_skip_layer_scale()) generation.skip_layer_scale = message.skip_layer_scale();
-  if (message.has_skip_layer_start()) generation.skip_layer_start = message.skip_layer_start();
-  if (message.has_skip_layer_stop()) generation.skip_layer_stop = message.skip_layer_stop();
-  if (message.has_original_width()) generation.original_width = message.original_width();
-  if (message.has_original_height()) generation.original_height = message.original_height();
-  if (message.has_crop_top()) generation.crop_top = message.crop_top();
-  if (message.has_crop_left()) generation.crop_left = message.crop_left();
-  if (message.has_clean_caption()) generation.clean_caption = message.clean_caption();
-  if (message.has_resolution_binning()) generation.resolution_binning = message.resolution_binning();
-  if (message.has_max_sequence_length()) generation.max_sequence_length = message.max_sequence_length();
-  if (!message.noise().empty()) generation.noise = message.noise();
+  const Reader reader{*message.GetReflection(), message};
+  for (const RequestField& field : kRequestFields) {
+    const FieldDescriptor* from = field.half ? nullptr : message.GetDescriptor()->FindFieldByName(ApiName(field));
+    if (from == nullptr) continue;  // what only HTTP has, for OpenAI's clients
+    if (from->has_presence() && !reader.reflection.HasField(message, from)) continue;
+    VisitValue(field, request, [&](auto& value) { reader.Get(from, value); });
+  }
   return request;
 }
 

@@ -176,51 +176,13 @@ absl::Status Read(const FlatJsonMember& member, ResponseFormat& value) {
   return status;
 }
 
-// The fields of the body, by name.
+// Calls visit(name, value) for every field of the body.
 template <typename Visit>
 void VisitFields(GenerationBody& body, BodyKind kind, const Visit& visit) {
-  ImageRequest& request = body.request;
-  GenerationRequest& generation = request.generation;
-  visit("prompt", generation.prompt);
-  visit("negative_prompt", generation.negative_prompt);
-  visit("model", request.model);
-  visit("n", request.n);
-  visit("size", request.size);
-  visit("quality", request.quality);
-  visit("complexity", request.complexity);
-  visit("seed", request.seed);
-  visit("num_inference_steps", generation.steps);
-  visit("guidance_scale", generation.guidance_scale);
-  visit("true_cfg_scale", generation.true_cfg_scale);
-  visit("sampler", generation.sampler);
-  visit("output_format", request.output_format);
-  visit("output_compression", request.output_compression);
-  visit("background", request.background);
-  visit("style", request.style);
-  visit("moderation", request.moderation);
-  visit("user", request.user);
-  visit("safety_identifier", request.safety_identifier);
-  visit("partial_images", request.partial_images);
-  visit("priority", request.priority);
-  visit("deadline_ms", request.deadline_ms);
-  visit("prompt_2", generation.prompt_2);
-  visit("prompt_3", generation.prompt_3);
-  visit("negative_prompt_2", generation.negative_prompt_2);
-  visit("negative_prompt_3", generation.negative_prompt_3);
-  visit("noise", generation.noise);
-  visit("clean_caption", generation.clean_caption);
-  visit("resolution_binning", generation.resolution_binning);
-  visit("max_sequence_length", generation.max_sequence_length);
-  visit("guidance_rescale", generation.guidance_rescale);
-  visit("clip_skip", generation.clip_skip);
-  visit("skip_layers", generation.skip_layers);
-  visit("skip_layer_scale", generation.skip_layer_scale);
-  visit("skip_layer_start", generation.skip_layer_start);
-  visit("skip_layer_stop", generation.skip_layer_stop);
-  visit("original_width", generation.original_width);
-  visit("original_height", generation.original_height);
-  visit("crop_top", generation.crop_top);
-  visit("crop_left", generation.crop_left);
+  for (const RequestField& field : kRequestFields) {
+    if (field.half) continue;
+    VisitValue(field, body.request, [&](auto& value) { visit(ApiName(field), value); });
+  }
   if (kind == BodyKind::kJob) return;
   visit("response_format", body.response_format);
   visit("stream", body.stream);
@@ -236,7 +198,7 @@ bool IsNull(const FlatJsonMember& member) {
 std::vector<std::string> GenerationFields(BodyKind kind) {
   GenerationBody body;
   std::vector<std::string> names;
-  VisitFields(body, kind, [&](absl::string_view name, auto&) { names.emplace_back(name); });
+  VisitFields(body, kind, [&](const std::string& name, auto&) { names.push_back(name); });
   return names;
 }
 
@@ -251,7 +213,7 @@ absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKi
   for (const FlatJsonMember& member : *members) {
     bool known = false;
     absl::Status status;
-    VisitFields(body, kind, [&](absl::string_view name, auto& value) {
+    VisitFields(body, kind, [&](const std::string& name, auto& value) {
       if (name != member.name) return;
       known = true;
       if (!IsNull(member)) status = Read(member, value);

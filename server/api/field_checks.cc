@@ -1,0 +1,123 @@
+#include "server/api/field_checks.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "base/nearest_name.h"
+#include "base/utf8.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMaxQuotedBytes = 60;
+constexpr char kFieldUrl[] = "tessera/field";
+constexpr char kFieldIdUrl[] = "tessera/field-id";
+
+std::string Payload(const absl::Status& status, absl::string_view url) {
+  const auto payload = status.GetPayload(url);
+  return payload.has_value() ? std::string(*payload) : "";
+}
+
+std::string ProblemOfWord(absl::string_view value, absl::Span<const std::string> legal) {
+  if (std::find(legal.begin(), legal.end(), value) != legal.end()) return "";
+  const std::string nearest = NearestName(value, legal);
+  return absl::StrCat(" ", QuotedValue(value), " is unknown; legal are ", absl::StrJoin(legal, ", "),
+                      nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"));
+}
+
+}  // namespace
+
+absl::Status FieldError(absl::string_view field, absl::string_view rest) {
+  absl::Status status = absl::InvalidArgumentError(absl::StrCat(field, rest));
+  status.SetPayload(kFieldUrl, absl::Cord(field));
+  return status;
+}
+
+std::string ErrorField(const absl::Status& status) { return Payload(status, kFieldUrl); }
+
+absl::Status UnnamedError(absl::string_view id, absl::string_view rest) {
+  absl::Status status = absl::InvalidArgumentError(rest);
+  status.SetPayload(kFieldIdUrl, absl::Cord(id));
+  return status;
+}
+
+absl::Status Named(const absl::Status& status, FieldNames names) {
+  const std::string id = Payload(status, kFieldIdUrl);
+  const bool one = absl::EndsWith(id, "[]");
+  if (id.empty()) return status;
+  const RequestField* field = FindField(absl::StripSuffix(id, "[]"));
+  if (field == nullptr) return FieldError(id, status.message());
+  const std::string label = one && field->item != nullptr ? field->item : Label(*field);
+  if (names == FieldNames::kCommandLine) return FieldError(label, status.message());
+  // A half keeps its own name behind that of the whole.
+  return FieldError(ApiName(*field), absl::StrCat(field->half ? absl::StrCat(": ", label) : "", status.message()));
+}
+
+std::string QuotedValue(absl::string_view value) {
+  std::string shown = ReplaceInvalidUtf8(value.substr(0, kMaxQuotedBytes));
+  for (char& c : shown) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = '?';
+  }
+  return absl::StrCat("'", shown, value.size() > kMaxQuotedBytes ? "…'" : "'");
+}
+
+absl::Status CheckName(absl::string_view field, absl::string_view value, absl::Span<const std::string> legal) {
+  const std::string problem = ProblemOfWord(value, legal);
+  return problem.empty() ? absl::OkStatus() : FieldError(field, problem);
+}
+
+absl::Status CheckWord(absl::string_view id, absl::string_view value, absl::Span<const std::string> legal) {
+  const std::string problem = ProblemOfWord(value, legal);
+  return problem.empty() ? absl::OkStatus() : UnnamedError(id, problem);
+}
+
+absl::Status CheckValue(const std::string& id, int64_t value, Bounds bounds) {
+  const auto low = static_cast<int64_t>(bounds.low), high = static_cast<int64_t>(bounds.high);
+  if (value >= low && value <= high) return absl::OkStatus();
+  return UnnamedError(id, absl::StrCat(" is ", value, "; legal is ", low, " to ", high, ", the nearest is ",
+                                       std::clamp(value, low, high)));
+}
+
+// Also refuses what is no number.
+absl::Status CheckValue(const std::string& id, double value, Bounds bounds) {
+  if (value >= bounds.low && value <= bounds.high) return absl::OkStatus();
+  return UnnamedError(
+      id, absl::StrCat(
+              " is ", value, "; legal is a number from ", bounds.low, " to ", bounds.high,
+              std::isnan(value) ? "" : absl::StrCat(", the nearest is ", std::clamp(value, bounds.low, bounds.high))));
+}
+
+absl::Status CheckValue(const std::string& id, const std::string& text, Bounds bounds) {
+  const auto most = static_cast<size_t>(bounds.high);
+  if (text.size() > most) {
+    return UnnamedError(id, absl::StrCat(" has ", text.size(), " bytes; legal is at most ", most));
+  }
+  if (const size_t nul = text.find('\0'); nul != std::string::npos) {
+    return UnnamedError(id, absl::StrCat(" has a NUL byte at offset ", nul, "; legal is UTF-8 text without NUL"));
+  }
+  if (const size_t wrong = FirstInvalidUtf8(text); wrong < text.size()) {
+    return UnnamedError(id,
+                        absl::StrCat(" is not valid UTF-8: byte 0x", absl::Hex(static_cast<unsigned char>(text[wrong])),
+                                     " at offset ", wrong, "; legal is UTF-8 text"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& values, Bounds bounds) {
+  absl::Status status;
+  for (auto value = values.begin(); value != values.end() && status.ok(); ++value) {
+    status = CheckValue(id + "[]", *value, bounds);
+    if (status.ok() && std::find(values.begin(), value, *value) != value) {
+      status = UnnamedError(id + "[]", absl::StrCat(" ", *value, " is given twice; legal is every one at most once"));
+    }
+  }
+  return status;
+}
+
+}  // namespace tessera

@@ -1,0 +1,57 @@
+// Errors about one field of a request, and the checks that lead to them. Pure functions.
+//
+// Every error names the field, its value, what is legal, and the nearest legal choice where there is one. Edges have
+// names of their own for the fields, so that an error carries the field's id, beside a message without a name, until
+// an edge prints it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "server/api/request_fields.h"
+
+namespace tessera {
+
+// INVALID_ARGUMENT about one field; the message is the field's name with `rest` behind it.
+absl::Status FieldError(absl::string_view field, absl::string_view rest);
+
+// The name of the field that a FieldError is about; empty: it is about none. The message begins with it.
+std::string ErrorField(const absl::Status& status);
+
+// INVALID_ARGUMENT about the field with this id, or with "[]" behind it about one value of its list. Nobody shall see
+// it before it is Named.
+absl::Status UnnamedError(absl::string_view id, absl::string_view rest);
+
+// An UnnamedError as a FieldError, with the name that the command line or the API has for the field; an id that is not
+// in the table is the name itself. Other errors as they are.
+enum class FieldNames : uint8_t { kCommandLine, kApi };
+absl::Status Named(const absl::Status& status, FieldNames names);
+
+// A value as an error message shows it: short, in quotes and readable whatever bytes it has.
+std::string QuotedValue(absl::string_view value);
+
+// OK if `value` is among `legal`; else an error that lists them and names the one that is spelt most like it.
+absl::Status CheckName(absl::string_view field, absl::string_view value, absl::Span<const std::string> legal);
+
+// The same without a name.
+absl::Status CheckWord(absl::string_view id, absl::string_view value, absl::Span<const std::string> legal);
+
+// That a value of the field with this id is within the bounds: numbers, each number of a list, the bytes of a text,
+// which is UTF-8 without NUL. What is absent is.
+absl::Status CheckValue(const std::string& id, int64_t value, Bounds bounds);
+absl::Status CheckValue(const std::string& id, double value, Bounds bounds);
+absl::Status CheckValue(const std::string& id, const std::string& value, Bounds bounds);
+absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& values, Bounds bounds);
+inline absl::Status CheckValue(const std::string&, bool, Bounds) { return absl::OkStatus(); }
+inline absl::Status CheckValue(const std::string&, uint64_t, Bounds) { return absl::OkStatus(); }
+template <typename Value>
+absl::Status CheckValue(const std::string& id, const std::optional<Value>& value, Bounds bounds) {
+  return value.has_value() ? CheckValue(id, *value, bounds) : absl::OkStatus();
+}
+
+}  // namespace tessera

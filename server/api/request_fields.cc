@@ -1,0 +1,44 @@
+#include "server/api/request_fields.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+
+namespace tessera {
+
+const RequestField* FindField(absl::string_view id) {
+  const auto* field =
+      std::find_if(std::begin(kRequestFields), std::end(kRequestFields), [id](const auto& f) { return id == f.id; });
+  return field == std::end(kRequestFields) ? nullptr : field;
+}
+
+std::string ApiName(const RequestField& field) { return field.name != nullptr ? field.name : field.id; }
+
+std::string Label(const RequestField& field) {
+  return field.label != nullptr ? field.label : absl::StrReplaceAll(field.id, {{"_", " "}});
+}
+
+std::string MetadataKey(const RequestField& field) {
+  std::string key = field.key != nullptr ? field.key : Label(field);
+  key[0] = absl::ascii_toupper(static_cast<unsigned char>(key[0]));
+  return key;
+}
+
+std::vector<std::string> Words(const RequestField& field) {
+  if (field.words == nullptr) return {};
+  return absl::StrSplit(field.words, ' ');
+}
+
+Bounds BoundsOf(const RequestField& field) {
+  Bounds found = field.bounds.value_or(kUnbounded);
+  if (field.bounds.has_value()) return found;
+  const auto find = [&](const char* id, Bounds bounds) {
+    if (absl::string_view(id) == field.id) found = bounds;
+  };
+  VisitParameters(find);
+  return found;
+}
+
+}  // namespace tessera

@@ -1,0 +1,367 @@
+// What a request may say: the values, and the table of its fields, in which each fact about a field stands once.
+//
+// From the table HTTP's bodies, gRPC's messages and the command line are read, requests are digested and validated,
+// errors are named, pictures say how they were made, docs/openapi.json and the tables of the documents are checked, and
+// GET /v1/schema answers. To add a field that models read: its member and its line here, the parameter that it becomes
+// (control/prompt_options.h) and that one's line in job_parameters.proto, the public field in image_service.proto, and
+// the model that reads it.
+//
+// Fields that hold groups (adapters, each with a scale) will be members that are vectors of structs, whose own fields
+// stand in a table of the same kind, and the alternative of RequestField::member for them; bytes that a caller sends
+// along (a picture to start from) will be texts that name an upload, checked against the uploads of the caller.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "control/job_parameters.h"
+#include "server/api/request_limits.h"
+
+namespace tessera {
+
+// What an edge was asked to make. What is absent is the model's default.
+struct GenerationRequest {
+  std::string prompt;
+  std::optional<std::string> negative_prompt;
+  // For the second and third text encoder; empty: the same as the first.
+  std::string prompt_2, prompt_3, negative_prompt_2, negative_prompt_3;
+  std::optional<int64_t> width;
+  std::optional<int64_t> height;
+  std::optional<int64_t> steps;
+  std::optional<double> guidance_scale;
+  uint64_t seed = 0;  // of the first image; the others count up from it
+  int64_t count = 1;
+  std::string sampler;
+  std::string noise = "tessera";
+  std::optional<bool> clean_caption;
+  std::optional<bool> resolution_binning;
+  std::optional<int64_t> max_sequence_length;
+  // A model refuses those of the following that it does not read.
+  std::optional<double> true_cfg_scale;
+  std::optional<double> guidance_rescale;
+  std::optional<int64_t> clip_skip;
+  std::vector<int64_t> skip_layers;
+  std::optional<double> skip_layer_scale, skip_layer_start, skip_layer_stop;
+  std::optional<int64_t> original_width, original_height, crop_top, crop_left;
+};
+
+// A request in the terms of the public API, which HTTP and gRPC share. Empty texts and absent values are the defaults
+// of the API, then of the model.
+struct ImageRequest {
+  std::string model;             // id or alias; empty: the first model
+  GenerationRequest generation;  // but for its seed, count, width and height, which are told below
+  std::optional<uint64_t> seed;  // absent: random
+  std::optional<int64_t> n;
+  std::string size;           // "auto" or "WIDTHxHEIGHT"
+  std::string quality;        // a preset of steps; num_inference_steps wins over it
+  std::string complexity;     // checked, without effect
+  std::string output_format;  // png, jpeg, webp
+  std::optional<int64_t> output_compression;
+  std::string background;  // "transparent" is refused: pictures have no alpha channel
+  std::string style;       // checked, without effect
+  std::string moderation;  // checked, without effect
+  std::string user;
+  std::string safety_identifier;  // what newer clients call the user; wins over it unless empty
+  std::optional<int64_t> partial_images;
+  std::optional<int64_t> priority;
+  std::optional<int64_t> deadline_ms;
+};
+
+// One line of the table. What is null, or nothing, is as the comment says.
+struct RequestField {
+  // In errors, and of the parameter that it becomes (VisitParameters), where it becomes one.
+  const char* id;
+  // That HTTP and gRPC use; null: the id.
+  const char* name = nullptr;
+  // `name` is a field of which this is one half.
+  bool half = false;
+  // In messages of the command line; null: the id with blanks.
+  const char* label = nullptr;
+  // What the command line calls one value of a list.
+  const char* item = nullptr;
+  // Of the command line, as CLI11 has it; null: none. A switch has no dashes.
+  const char* option = nullptr;
+  // What the help shows for the option's value, where its type does not say it.
+  const char* type = nullptr;
+  // What it is, for the help and, without a description, for the API.
+  const char* help = nullptr;
+  const char* description = nullptr;
+  // In the text that pictures carry; null: the label with a capital letter.
+  const char* key = nullptr;
+  // Of ModelDescription::options: what a model says that reads it; null: every model does.
+  const char* read_with = nullptr;
+  // Of a number, or of each number of a list; nothing: those of the parameter, or none.
+  std::optional<Bounds> bounds = std::nullopt;
+  // Its legal words with blanks between them; null: any, or those of the model.
+  const char* words = nullptr;
+  // The API's default as JSON; null: the model's, or none.
+  const char* usual = nullptr;
+
+  std::variant<std::string GenerationRequest::*, std::optional<std::string> GenerationRequest::*,
+               std::optional<bool> GenerationRequest::*, std::optional<int64_t> GenerationRequest::*,
+               std::optional<double> GenerationRequest::*, std::vector<int64_t> GenerationRequest::*,
+               std::string ImageRequest::*, std::optional<int64_t> ImageRequest::*,
+               std::optional<uint64_t> ImageRequest::*>
+      member;
+};
+
+// In the order in which lists and helps show them.
+inline constexpr RequestField kRequestFields[] = {
+    {.id = "prompt",
+     .option = "prompt",
+     .help = "What the image shows; may be empty",
+     .description = "What the image shows: UTF-8 without NUL, 1 to 32768 bytes.",
+     .member = &GenerationRequest::prompt},
+    {.id = "negative_prompt",
+     .option = "--negative",
+     .help = "What the image shall not show; may be empty",
+     .description = "What the image shall not show. Empty differs from absent where guidance is optional.",
+     .member = &GenerationRequest::negative_prompt},
+    {.id = "model",
+     .description = "Id or alias of a model; absent or empty: the first of GET /v1/models, which answers to the names "
+                    "of OpenAI's image models too, unless the server is told otherwise.",
+     .bounds = Bounds{0, kMaxModelNameBytes},
+     .member = &ImageRequest::model},
+    {.id = "count",
+     .name = "n",
+     .option = "-n,--count",
+     .help = "Images to make, with seeds counting up (default: 1)",
+     .description = "Images, up to 10 or as the server is configured. Their seeds count up.",
+     .bounds = Bounds{1, kMaxImageCount},
+     .usual = "1",
+     .member = &ImageRequest::n},
+    {.id = "size",
+     .option = "-s,--size",
+     .type = "WxH",
+     .help = "Size in pixels: WIDTHxHEIGHT (default: the model's)",
+     .description = "'auto' (the model's) or WIDTHxHEIGHT in pixels, of the sizes the model takes.",
+     .member = &ImageRequest::size},
+    {.id = "width",
+     .name = "size",
+     .half = true,
+     .option = "--width",
+     .help = "Width in pixels",
+     .member = &GenerationRequest::width},
+    {.id = "height",
+     .name = "size",
+     .half = true,
+     .option = "--height",
+     .help = "Height in pixels",
+     .member = &GenerationRequest::height},
+    {.id = "quality",
+     .description = "A preset of steps: low is half the model's own number, high and hd twice, xhigh three times, max "
+                    "four times, never more than are allowed.",
+     .words = "auto low medium high xhigh max standard hd",
+     .member = &ImageRequest::quality},
+    {.id = "complexity",
+     .description = "Without effect.",
+     .words = "low medium high",
+     .member = &ImageRequest::complexity},
+    {.id = "seed",
+     .option = "--seed",
+     .help = "Seed of the first image (default: random, and said)",
+     .description = "Of the first image; absent: random. Every answer tells it.",
+     .member = &ImageRequest::seed},
+    {.id = "steps",
+     .name = "num_inference_steps",
+     .option = "--steps",
+     .help = "Denoising steps (default: the model's)",
+     .description = "Up to the model's most. Wins over quality.",
+     .member = &GenerationRequest::steps},
+    {.id = "guidance_scale",
+     .label = "guidance",
+     .option = "--guidance",
+     .help = "Guidance scale (default: the model's)",
+     .key = "CFG scale",
+     .member = &GenerationRequest::guidance_scale},
+    {.id = "true_cfg_scale",
+     .label = "true CFG scale",
+     .option = "--true-cfg",
+     .help = "Scale of true classifier-free guidance, used above 1 and with --negative (default: 1, off)",
+     .description = "Only of models that read it (options), as are the fields from prompt_2 on.",
+     .key = "True CFG scale",
+     .read_with = prompt_option::kTrueCfgScale,
+     .member = &GenerationRequest::true_cfg_scale},
+    {.id = "sampler",
+     .option = "--sampler",
+     .type = "NAME",
+     .help = "Sampler (default: the model's; `tessera inspect` lists them)",
+     .description = "One of the model's.",
+     .member = &GenerationRequest::sampler},
+    {.id = "output_format", .words = "png jpeg webp", .usual = "\"png\"", .member = &ImageRequest::output_format},
+    {.id = "output_compression",
+     .description = "Quality of jpeg and webp. Absent: 95 for jpeg, lossless for webp.",
+     .bounds = Bounds{0, 100},
+     .member = &ImageRequest::output_compression},
+    {.id = "background", .words = "auto opaque", .member = &ImageRequest::background},
+    {.id = "style", .description = "Without effect.", .words = "vivid natural", .member = &ImageRequest::style},
+    {.id = "moderation", .description = "Without effect.", .words = "auto low", .member = &ImageRequest::moderation},
+    {.id = "user",
+     .description = "A label of the caller's, given back with the job.",
+     .bounds = Bounds{0, kMaxUserBytes},
+     .member = &ImageRequest::user},
+    {.id = "safety_identifier",
+     .description = "What OpenAI's newer clients call the user; unless empty it wins over that.",
+     .bounds = Bounds{0, kMaxUserBytes},
+     .member = &ImageRequest::safety_identifier},
+    {.id = "partial_images",
+     .description = "Previews of each image; in generations only with stream.",
+     .bounds = Bounds{0, kMaxPartialImages},
+     .member = &ImageRequest::partial_images},
+    {.id = "priority",
+     .description = "Higher is sooner.",
+     .bounds = Bounds{kMinPriority, kMaxPriority},
+     .member = &ImageRequest::priority},
+    {.id = "deadline_ms",
+     .description = "From acceptance; a job that is later fails.",
+     .bounds = Bounds{1, kMaxDeadlineMs},
+     .member = &ImageRequest::deadline_ms},
+    {.id = "prompt_2",
+     .option = "--prompt-2",
+     .help = "Prompt for the second text encoder (default: the same as the first)",
+     .read_with = prompt_option::kPrompt2,
+     .member = &GenerationRequest::prompt_2},
+    {.id = "prompt_3",
+     .option = "--prompt-3",
+     .help = "Prompt for the third text encoder (default: the same as the first)",
+     .read_with = prompt_option::kPrompt3,
+     .member = &GenerationRequest::prompt_3},
+    {.id = "negative_prompt_2",
+     .option = "--negative-2",
+     .help = "Negative prompt for the second text encoder (default: the same as the first)",
+     .read_with = prompt_option::kPrompt2,
+     .member = &GenerationRequest::negative_prompt_2},
+    {.id = "negative_prompt_3",
+     .option = "--negative-3",
+     .help = "Negative prompt for the third text encoder (default: the same as the first)",
+     .read_with = prompt_option::kPrompt3,
+     .member = &GenerationRequest::negative_prompt_3},
+    {.id = "noise",
+     .option = "--noise",
+     .type = "NAME",
+     .help = "tessera or torch-cpu (default: tessera)",
+     .words = "tessera torch-cpu",
+     .member = &GenerationRequest::noise},
+    {.id = "clean_caption",
+     .option = "clean-caption",
+     .help = "Clean the prompt as the model's authors did",
+     .member = &GenerationRequest::clean_caption},
+    {.id = "resolution_binning",
+     .option = "binning",
+     .help = "Denoise at the nearest size of the model's table",
+     .member = &GenerationRequest::resolution_binning},
+    {.id = "max_sequence_length",
+     .label = "maximum sequence length",
+     .option = "--max-sequence-length",
+     .help = "Tokens of the prompt (default: the model's)",
+     .key = "Max sequence length",
+     .bounds = Bounds{1, 65536},
+     .member = &GenerationRequest::max_sequence_length},
+    {.id = "guidance_rescale",
+     .option = "--guidance-rescale",
+     .help = "How far the guided prediction is brought back to the deviation of the conditional one (default: 0, off)",
+     .read_with = prompt_option::kGuidanceRescale,
+     .member = &GenerationRequest::guidance_rescale},
+    {.id = "clip_skip",
+     .option = "--clip-skip",
+     .help = "Further layers of CLIP to leave out for the prompt (default: 0)",
+     .read_with = prompt_option::kClipSkip,
+     .member = &GenerationRequest::clip_skip},
+    {.id = "skip_layers",
+     .item = "skip layer",
+     .option = "--skip-layers",
+     .help = "Blocks for skip-layer guidance, such as 7,8,9 (default: none, off)",
+     .read_with = prompt_option::kSkipLayers,
+     .member = &GenerationRequest::skip_layers},
+    {.id = "skip_layer_scale",
+     .option = "--skip-layer-scale",
+     .help = "Scale of skip-layer guidance (default: 2.8)",
+     .read_with = prompt_option::kSkipLayers,
+     .member = &GenerationRequest::skip_layer_scale},
+    {.id = "skip_layer_start",
+     .option = "--skip-layer-start",
+     .help = "The part of all steps where it begins (default: 0.01)",
+     .read_with = prompt_option::kSkipLayers,
+     .member = &GenerationRequest::skip_layer_start},
+    {.id = "skip_layer_stop",
+     .option = "--skip-layer-stop",
+     .help = "The part of all steps where it ends (default: 0.2)",
+     .read_with = prompt_option::kSkipLayers,
+     .member = &GenerationRequest::skip_layer_stop},
+    {.id = "original_width",
+     .option = "--original-size",
+     .type = "WxH",
+     .help = "Size that the image is said to be cut from, WIDTHxHEIGHT (default: the model's)",
+     .key = "Original size",
+     .read_with = prompt_option::kOriginalSize,
+     .bounds = Bounds{1, 65536},
+     .member = &GenerationRequest::original_width},
+    {.id = "original_height",
+     .key = "Original size",
+     .read_with = prompt_option::kOriginalSize,
+     .bounds = Bounds{1, 65536},
+     .member = &GenerationRequest::original_height},
+    {.id = "crop_top",
+     .option = "--crop-top-left",
+     .type = "TOP,LEFT",
+     .help = "Where it is said to be cut from, TOP,LEFT in pixels (default: 0,0)",
+     .key = "Crop top left",
+     .read_with = prompt_option::kOriginalSize,
+     .member = &GenerationRequest::crop_top},
+    {.id = "crop_left",
+     .key = "Crop top left",
+     .read_with = prompt_option::kOriginalSize,
+     .member = &GenerationRequest::crop_left},
+};
+
+// The line with this id; null: none.
+const RequestField* FindField(absl::string_view id);
+
+std::string ApiName(const RequestField& field);
+std::string Label(const RequestField& field);
+std::string MetadataKey(const RequestField& field);
+std::vector<std::string> Words(const RequestField& field);
+Bounds BoundsOf(const RequestField& field);
+
+// Whether the command line has the field's value too, and not the API alone.
+inline bool IsOfGeneration(const RequestField& field) {
+  return std::visit(
+      []<class Value, class Request>(Value Request::*) { return std::is_same_v<Request, GenerationRequest>; },
+      field.member);
+}
+
+// Calls visit(value) with the place of the field in `request`, which may be const.
+template <class Request, class Visit>
+void VisitValue(const RequestField& field, Request& request, const Visit& visit) {
+  std::visit(
+      [&](auto member) {
+        if constexpr (requires { request.generation.*member; }) {
+          visit(request.generation.*member);
+        } else if constexpr (requires { request.*member; }) {
+          visit(request.*member);
+        }
+      },
+      field.member);
+}
+
+// Copies what the request says to the parameter that it becomes, or back, where the types are of one kind.
+template <typename From, typename To>
+void CopyValue(const From& from, To& to) {
+  if constexpr (std::is_same_v<From, To>) {
+    to = from;
+  } else if constexpr (requires { to.assign(from.begin(), from.end()); }) {
+    to.assign(from.begin(), from.end());
+  } else if constexpr (requires { to = static_cast<To>(*from); }) {
+    to = static_cast<To>(*from);
+  } else if constexpr (std::is_arithmetic_v<From> && requires { to.emplace(from); }) {
+    to.emplace(from);
+  }
+}
+
+}  // namespace tessera

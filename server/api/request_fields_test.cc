@@ -1,0 +1,97 @@
+#include "server/api/request_fields.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "server/api/generation_request.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(RequestFieldsTest, EveryParameterOfAJobIsAField) {
+  VisitParameters([](const char* id, Bounds) { EXPECT_NE(FindField(id), nullptr) << id; });
+}
+
+TEST(RequestFieldsTest, NamesAreOfOneFieldEach) {
+  std::set<std::string> ids, names, labels, options, members;
+  for (const RequestField& field : kRequestFields) {
+    EXPECT_TRUE(ids.insert(field.id).second) << field.id;
+    EXPECT_TRUE(labels.insert(Label(field)).second) << Label(field);
+    if (!field.half) {
+      EXPECT_TRUE(names.insert(ApiName(field)).second) << ApiName(field);
+    }
+    if (field.option != nullptr) {
+      EXPECT_TRUE(options.insert(field.option).second) << field.option;
+    }
+  }
+  EXPECT_GT(ids.size(), 40u);
+}
+
+// A value that is given, of each kind.
+void Give(std::string& value) { value = "x"; }
+void Give(std::optional<std::string>& value) { value = ""; }
+void Give(std::optional<bool>& value) { value = true; }
+void Give(std::optional<int64_t>& value) { value = 1; }
+void Give(std::optional<double>& value) { value = 0.5; }
+void Give(std::vector<int64_t>& value) { value = {0}; }
+
+TEST(RequestFieldsTest, AModelRefusesEveryFieldThatItDoesNotRead) {
+  ModelDescription model;
+  model.max_steps = model.min_size = model.max_size = model.default_steps = 1;
+  for (const RequestField& field : kRequestFields) {
+    if (field.read_with == nullptr) continue;
+    GenerationRequest request;
+    VisitValue(field, request, [](auto& value) { Give(value); });
+    for (const auto& [names, name] :
+         {std::pair(FieldNames::kApi, ApiName(field)), std::pair(FieldNames::kCommandLine, Label(field))}) {
+      const absl::Status refused = Validate(request, model, names).status();
+      EXPECT_EQ(ErrorField(refused), name);
+      EXPECT_THAT(std::string(refused.message()), HasSubstr(name + " is "));
+      EXPECT_THAT(std::string(refused.message()), HasSubstr("this model does not read it"));
+    }
+  }
+}
+
+// What docs/command-line.md says of the options that some models read only.
+std::string OptionsTable() {
+  std::string table = "| option | in the list | meaning | valid |\n|---|---|---|---|\n";
+  for (const RequestField& field : kRequestFields) {
+    if (field.option == nullptr || field.read_with == nullptr) continue;
+    const Bounds bounds = BoundsOf(field);
+    const bool number = !std::holds_alternative<std::string GenerationRequest::*>(field.member);
+    absl::StrAppend(&table, "| `", field.option, "` | `", field.read_with, "` | ", field.help, " | ",
+                    number ? absl::StrCat(bounds.low, " to ", bounds.high)
+                           : absl::StrCat("UTF-8 of at most ", bounds.high, " bytes"),
+                    " |\n");
+  }
+  return table;
+}
+
+TEST(RequestFieldsTest, TheTableOfOptionsIsMadeFromTheFields) {
+  const char* path = "docs/command-line.md";
+  const std::string begin = "<!-- Made from server/api/request_fields.h: TESSERA_UPDATE_DOCUMENTS=1 api_test. -->\n";
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const size_t start = text.find(begin), end = text.find("\n\n", start);
+  ASSERT_NE(start, std::string::npos);
+  const std::string made = text.substr(0, start) + begin + OptionsTable() + text.substr(end + 1);
+  if (std::getenv("TESSERA_UPDATE_DOCUMENTS") != nullptr) std::ofstream(path) << made;
+  EXPECT_TRUE(made == text) << "set TESSERA_UPDATE_DOCUMENTS=1 and run this test again";
+}
+
+}  // namespace
+}  // namespace tessera
