@@ -44,13 +44,16 @@ std::string OptionsOf(const JobParameters& job) {
   if (job.negative_prompt.has_value()) absl::StrAppend(&text, "negative ", *job.negative_prompt, ";");
   const PromptOptions& options = job.options;
   if (options == PromptOptions()) return text;
-  absl::StrAppend(&text, options.prompt_2, ";", options.prompt_3, ";", options.negative_prompt_2, ";",
-                  options.negative_prompt_3, ";", options.true_cfg_scale, ";", options.guidance_rescale);
-  const SkipLayerGuidance& skip = options.skip_layers;
-  absl::StrAppend(&text, ";", options.clip_skip, ";", absl::StrJoin(skip.layers, ","), ";", skip.scale, ";");
-  absl::StrAppend(&text, skip.start, ";", skip.stop);
-  const OriginalSize& size = options.original_size;
-  absl::StrAppend(&text, ";", size.height, ";", size.width, ";", size.crop_top, ";", size.crop_left);
+  std::vector<std::string> values;
+  const auto add = [&values](const char*, Bounds, const auto& value) {
+    if constexpr (requires { absl::StrCat(value); }) {
+      values.push_back(absl::StrCat(value));
+    } else {
+      values.push_back(absl::StrJoin(value, ","));
+    }
+  };
+  VisitOptions(add, options);
+  absl::StrAppend(&text, absl::StrJoin(values, ";"));
   return text;
 }
 

@@ -7,12 +7,15 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/digest.h"
 #include "base/plain_json.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "client/cli/option_text.h"
 #include "client/cli/output/json_line.h"
@@ -24,20 +27,26 @@
 namespace tessera {
 namespace {
 
-template <typename Value>
-void Put(boost::json::object& body, const char* field, const std::optional<Value>& value) {
-  if (value.has_value()) body[field] = *value;
-}
-
-void PutText(boost::json::object& body, const char* field, const std::string& text) {
+// Puts into a body what the request says.
+absl::Status Put(boost::json::object& body, const std::string& field, const std::string& text) {
   if (!text.empty()) body[field] = text;
+  return absl::OkStatus();
 }
 
-absl::Status PutNumber(boost::json::object& body, const char* field, const std::optional<double>& value) {
-  if (value.has_value() && !std::isfinite(*value)) {
-    return absl::InvalidArgumentError(absl::StrCat(field, " is ", *value, "; legal is a number"));
+absl::Status Put(boost::json::object& body, const std::string& field, const std::vector<int64_t>& values) {
+  if (!values.empty()) body[field] = boost::json::array(values.begin(), values.end());
+  return absl::OkStatus();
+}
+
+template <typename Value>
+absl::Status Put(boost::json::object& body, const std::string& field, const std::optional<Value>& value) {
+  if (!value.has_value()) return absl::OkStatus();
+  if constexpr (std::is_same_v<Value, double>) {
+    if (!std::isfinite(*value)) {
+      return absl::InvalidArgumentError(absl::StrCat(field, " is ", *value, "; legal is a number"));
+    }
   }
-  Put(body, field, value);
+  body[field] = *value;
   return absl::OkStatus();
 }
 
@@ -53,40 +62,18 @@ absl::StatusOr<std::string> BodyOf(const GenerationRequest& request, const Remot
   if (request.width.has_value() != request.height.has_value()) {
     return absl::InvalidArgumentError("width and height go together with --server; legal is both, or --size");
   }
-  boost::json::object body = {{"prompt", request.prompt},
-                              {"n", request.count},
-                              {"output_format", OutputFormatName(format)},
-                              {"noise", request.noise}};
-  PutText(body, "model", options.model);
+  boost::json::object body = {
+      {"prompt", request.prompt}, {"n", request.count}, {"output_format", OutputFormatName(format)}};
+  absl::Status status = Put(body, "model", options.model);
   // A command that is given again under its key has to be the same request.
-  if (!options.generation.seed.empty() || options.idempotency_key.empty()) body["seed"] = request.seed;
+  if (!options.generation.Typed("seed").empty() || options.idempotency_key.empty()) body["seed"] = request.seed;
   if (options.preview_every > 0) body["partial_images"] = PreviewsOf(request.steps, options.preview_every);
-  Put(body, "negative_prompt", request.negative_prompt);
   if (request.width.has_value()) body["size"] = absl::StrCat(*request.width, "x", *request.height);
-  Put(body, "num_inference_steps", request.steps);
-  PutText(body, "sampler", request.sampler);
-  PutText(body, "prompt_2", request.prompt_2);
-  PutText(body, "prompt_3", request.prompt_3);
-  PutText(body, "negative_prompt_2", request.negative_prompt_2);
-  PutText(body, "negative_prompt_3", request.negative_prompt_3);
-  Put(body, "clean_caption", request.clean_caption);
-  Put(body, "resolution_binning", request.resolution_binning);
-  Put(body, "max_sequence_length", request.max_sequence_length);
-  Put(body, "clip_skip", request.clip_skip);
-  if (!request.skip_layers.empty()) {
-    body["skip_layers"] = boost::json::array(request.skip_layers.begin(), request.skip_layers.end());
+  for (const RequestField& field : kRequestFields) {
+    if (field.half) continue;
+    VisitValue(field, request, [&](const auto& value) { status.Update(Put(body, ApiName(field), value)); });
   }
-  Put(body, "original_width", request.original_width);
-  Put(body, "original_height", request.original_height);
-  Put(body, "crop_top", request.crop_top);
-  Put(body, "crop_left", request.crop_left);
-  absl::Status status = PutNumber(body, "guidance_scale", request.guidance_scale);
-  status.Update(PutNumber(body, "true_cfg_scale", request.true_cfg_scale));
-  status.Update(PutNumber(body, "guidance_rescale", request.guidance_rescale));
-  status.Update(PutNumber(body, "skip_layer_scale", request.skip_layer_scale));
-  status.Update(PutNumber(body, "skip_layer_start", request.skip_layer_start));
-  status.Update(PutNumber(body, "skip_layer_stop", request.skip_layer_stop));
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   return PlainJson(body);
 }
 
@@ -221,7 +208,7 @@ class RemoteGeneration {
                                       int height) const {
     return files.NameFor({.index = index,
                           .seed = seed,
-                          .prompt = options_.generation.prompt,
+                          .prompt = options_.generation.Typed("prompt"),
                           .width = width,
                           .height = height,
                           .model = job_.model,
