@@ -9,23 +9,11 @@ namespace {
 // What differs from its default; the rest is left to a model that may not read it.
 void SetOptions(const PromptOptions& options, GenerationRequest& request) {
   const PromptOptions usual;
-  request.prompt_2 = options.prompt_2;
-  request.prompt_3 = options.prompt_3;
-  request.negative_prompt_2 = options.negative_prompt_2;
-  request.negative_prompt_3 = options.negative_prompt_3;
-  if (options.true_cfg_scale != usual.true_cfg_scale) request.true_cfg_scale = options.true_cfg_scale;
-  if (options.guidance_rescale != usual.guidance_rescale) request.guidance_rescale = options.guidance_rescale;
-  if (options.clip_skip != usual.clip_skip) request.clip_skip = options.clip_skip;
-  const SkipLayerGuidance& skip_layers = options.skip_layers;
-  request.skip_layers.assign(skip_layers.layers.begin(), skip_layers.layers.end());
-  if (skip_layers.scale != usual.skip_layers.scale) request.skip_layer_scale = skip_layers.scale;
-  if (skip_layers.start != usual.skip_layers.start) request.skip_layer_start = skip_layers.start;
-  if (skip_layers.stop != usual.skip_layers.stop) request.skip_layer_stop = skip_layers.stop;
-  const OriginalSize& size = options.original_size;
-  if (size.width != 0) request.original_width = size.width;
-  if (size.height != 0) request.original_height = size.height;
-  if (size.crop_top != 0) request.crop_top = size.crop_top;
-  if (size.crop_left != 0) request.crop_left = size.crop_left;
+  const auto set = [&request](const char* id, Bounds, const auto& value, const auto& usual_value) {
+    if (value == usual_value) return;
+    VisitValue(*FindField(id), request, [&](auto& asked) { CopyValue(value, asked); });
+  };
+  VisitOptions(set, options, usual);
 }
 
 }  // namespace

@@ -5,11 +5,13 @@
 #include <charconv>
 #include <cmath>
 #include <system_error>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/api/request_fields.h"
 
 namespace tessera {
 namespace {
@@ -32,23 +34,13 @@ constexpr char kExactPrompt[] = "Exact prompt";
 constexpr char kExactNegativePrompt[] = "Exact negative prompt";
 constexpr char kVersion[] = "Version";
 constexpr char kHasNegativePrompt[] = "Has negative prompt";
-constexpr char kPrompt2[] = "Prompt 2";
-constexpr char kPrompt3[] = "Prompt 3";
-constexpr char kNegativePrompt2[] = "Negative prompt 2";
-constexpr char kNegativePrompt3[] = "Negative prompt 3";
-constexpr char kTrueCfgScale[] = "True CFG scale";
-constexpr char kGuidanceRescale[] = "Guidance rescale";
-constexpr char kClipSkip[] = "Clip skip";
-constexpr char kSkipLayers[] = "Skip layers";
-constexpr char kSkipLayerScale[] = "Skip layer scale";
-constexpr char kSkipLayerStart[] = "Skip layer start";
-constexpr char kSkipLayerStop[] = "Skip layer stop";
 constexpr char kOriginalSize[] = "Original size";
 constexpr char kCropTopLeft[] = "Crop top left";
 constexpr char kTextEncoders[] = "Text encoders";
 constexpr char kAutoencoder[] = "VAE";
 constexpr char kLayout[] = "Layout";
 constexpr char kInstructionSet[] = "Instruction set";
+// But for those of the options, which the table of fields has.
 constexpr std::string_view kFieldNames[] = {kSteps,
                                             kSampler,
                                             kGuidanceScale,
@@ -66,17 +58,6 @@ constexpr std::string_view kFieldNames[] = {kSteps,
                                             kExactNegativePrompt,
                                             kVersion,
                                             kHasNegativePrompt,
-                                            kPrompt2,
-                                            kPrompt3,
-                                            kNegativePrompt2,
-                                            kNegativePrompt3,
-                                            kTrueCfgScale,
-                                            kGuidanceRescale,
-                                            kClipSkip,
-                                            kSkipLayers,
-                                            kSkipLayerScale,
-                                            kSkipLayerStart,
-                                            kSkipLayerStop,
                                             kOriginalSize,
                                             kCropTopLeft,
                                             kTextEncoders,
@@ -299,24 +280,37 @@ void AddBool(const char* key, std::optional<bool> value, Pairs& pairs) {
   if (value) pairs.emplace_back(key, *value ? "true" : "false");
 }
 
-template <typename Number>
-void AddUnless(Number usual, const char* key, Number value, Pairs& pairs) {
-  if (value != usual) pairs.emplace_back(key, ShortestDigits(value));
+// The key of an option; empty for those of which one pair tells two.
+std::string KeyOf(const char* id) {
+  const RequestField& field = *FindField(id);
+  const std::string key = MetadataKey(field);
+  return key == kOriginalSize || key == kCropTopLeft ? "" : key;
 }
+
+bool IsFieldName(std::string_view key) {
+  bool found = std::find(std::begin(kFieldNames), std::end(kFieldNames), key) != std::end(kFieldNames);
+  VisitOptions([&](const char* id, Bounds) { found = found || KeyOf(id) == key; });
+  return found;
+}
+
+void Take(PairReader& reader, const char* key, std::string& value) { value = reader.TakeText(key); }
+void Take(PairReader& reader, const char* key, double& value) { reader.TakeNumber(key, "a finite number", value); }
+void Take(PairReader& reader, const char* key, int32_t& value) { reader.TakeNumber(key, "a whole number", value); }
+void Take(PairReader& reader, const char* key, std::vector<int32_t>& value) {
+  value = reader.TakeIntegers(key, "whole numbers with one blank between them");
+}
+
+std::string TextOf(const std::string& value) { return value; }
+std::string TextOf(double value) { return ShortestDigits(value); }
+std::string TextOf(int32_t value) { return ShortestDigits(value); }
+std::string TextOf(const std::vector<int32_t>& values) { return absl::StrJoin(values, " "); }
 
 PromptOptions TakeOptions(PairReader& reader) {
   PromptOptions options;
-  options.prompt_2 = reader.TakeText(kPrompt2);
-  options.prompt_3 = reader.TakeText(kPrompt3);
-  options.negative_prompt_2 = reader.TakeText(kNegativePrompt2);
-  options.negative_prompt_3 = reader.TakeText(kNegativePrompt3);
-  reader.TakeNumber(kTrueCfgScale, "a finite number", options.true_cfg_scale);
-  reader.TakeNumber(kGuidanceRescale, "a finite number", options.guidance_rescale);
-  reader.TakeNumber(kClipSkip, "a whole number", options.clip_skip);
-  options.skip_layers.layers = reader.TakeIntegers(kSkipLayers, "whole numbers with one blank between them");
-  reader.TakeNumber(kSkipLayerScale, "a finite number", options.skip_layers.scale);
-  reader.TakeNumber(kSkipLayerStart, "a finite number", options.skip_layers.start);
-  reader.TakeNumber(kSkipLayerStop, "a finite number", options.skip_layers.stop);
+  const auto take = [&reader](const char* id, Bounds, auto& value) {
+    if (const std::string key = KeyOf(id); !key.empty()) Take(reader, key.c_str(), value);
+  };
+  VisitOptions(take, options);
   OriginalSize& size = options.original_size;
   reader.TakeSize(kOriginalSize, size.width, size.height);
   if (reader.Has(kCropTopLeft)) {
@@ -336,17 +330,11 @@ PromptOptions TakeOptions(PairReader& reader) {
 std::vector<std::pair<std::string, std::string>> OptionPairs(const PromptOptions& options) {
   const PromptOptions usual;
   Pairs pairs;
-  AddText(kPrompt2, options.prompt_2, pairs);
-  AddText(kPrompt3, options.prompt_3, pairs);
-  AddText(kNegativePrompt2, options.negative_prompt_2, pairs);
-  AddText(kNegativePrompt3, options.negative_prompt_3, pairs);
-  AddUnless(usual.true_cfg_scale, kTrueCfgScale, options.true_cfg_scale, pairs);
-  AddUnless(usual.guidance_rescale, kGuidanceRescale, options.guidance_rescale, pairs);
-  AddUnless(usual.clip_skip, kClipSkip, options.clip_skip, pairs);
-  AddText(kSkipLayers, absl::StrJoin(options.skip_layers.layers, " "), pairs);
-  AddUnless(usual.skip_layers.scale, kSkipLayerScale, options.skip_layers.scale, pairs);
-  AddUnless(usual.skip_layers.start, kSkipLayerStart, options.skip_layers.start, pairs);
-  AddUnless(usual.skip_layers.stop, kSkipLayerStop, options.skip_layers.stop, pairs);
+  const auto add = [&pairs](const char* id, Bounds, const auto& value, const auto& usual_value) {
+    const std::string key = KeyOf(id);
+    if (!key.empty() && value != usual_value) pairs.emplace_back(key, TextOf(value));
+  };
+  VisitOptions(add, options, usual);
   const OriginalSize& size = options.original_size;
   if (size.width != 0 || size.height != 0) {
     pairs.emplace_back(kOriginalSize, absl::StrCat(size.width, "x", size.height));
@@ -359,17 +347,19 @@ std::vector<std::pair<std::string, std::string>> OptionPairs(const PromptOptions
 
 absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters) {
   const PromptOptions& options = parameters.options;
-  for (const auto& [key, number] : {std::pair{kGuidanceScale, parameters.guidance_scale.value_or(0)},
-                                    {kTrueCfgScale, options.true_cfg_scale},
-                                    {kGuidanceRescale, options.guidance_rescale},
-                                    {kSkipLayerScale, options.skip_layers.scale},
-                                    {kSkipLayerStart, options.skip_layers.start},
-                                    {kSkipLayerStop, options.skip_layers.stop}}) {
-    if (!std::isfinite(number)) return Malformed(key, ShortestDigits(number), "a finite number");
-  }
+  absl::Status finite;
+  const auto check = [&finite](const std::string& key, double number) {
+    if (!std::isfinite(number)) finite.Update(Malformed(key, ShortestDigits(number), "a finite number"));
+  };
+  check(kGuidanceScale, parameters.guidance_scale.value_or(0));
+  const auto check_option = [&](const char* id, Bounds, const auto& value) {
+    if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) check(KeyOf(id), value);
+  };
+  VisitOptions(check_option, options);
+  if (!finite.ok()) return finite;
   for (const auto& [key, value] : parameters.extra) {
     if (!IsLegalKey(key)) return Malformed("an extra key", key, "at least two of A-Z a-z 0-9 _ - / and blanks inside");
-    if (std::find(std::begin(kFieldNames), std::end(kFieldNames), key) != std::end(kFieldNames)) {
+    if (IsFieldName(key)) {
       return Malformed("an extra key", key, "a name that is not a field's");
     }
   }
