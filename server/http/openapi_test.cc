@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 
 #include <boost/json.hpp>
+#include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 #include <sstream>
@@ -12,7 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/plain_json.h"
 #include "server/http/image_request_json.h"
+#include "server/http/request_schema.h"
 #include "tests/support/api_fixture.h"
 
 namespace tessera {
@@ -161,6 +165,48 @@ TEST(OpenApiTest, FieldsOfRequestsAreThoseThatTheServerReads) {
   }
 }
 
+// As docs/openapi.json is written.
+std::string Pretty(const value& json, const std::string& indent = "\n") {
+  std::string text;
+  const auto add = [&](const std::string& item) { absl::StrAppend(&text, text.empty() ? "" : ",", indent, " ", item); };
+  if (const object* members = json.if_object()) {
+    for (const auto& [name, member] : *members) {
+      add(absl::StrCat(boost::json::serialize(value(name)), ": ", Pretty(member, indent + " ")));
+    }
+    return text.empty() ? "{}" : absl::StrCat("{", text, indent, "}");
+  }
+  if (const boost::json::array* items = json.if_array()) {
+    for (const value& item : *items) add(Pretty(item, indent + " "));
+    return text.empty() ? "[]" : absl::StrCat("[", text, indent, "]");
+  }
+  return PlainJson(json);
+}
+
+TEST(OpenApiTest, FieldsOfRequestsAreMadeFromTheTable) {
+  object made = Document();
+  object& schemas = made.at("components").at("schemas").as_object();
+  schemas["GenerationRequest"] = RequestSchema(BodyKind::kGeneration);
+  schemas["JobRequest"] = RequestSchema(BodyKind::kJob);
+  const std::string text = Pretty(made) + "\n";
+  if (std::getenv("TESSERA_UPDATE_DOCUMENTS") != nullptr) std::ofstream("docs/openapi.json") << text;
+  std::ifstream file("docs/openapi.json");
+  const std::string written{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_TRUE(text == written) << "set TESSERA_UPDATE_DOCUMENTS=1, run this test and build again";
+}
+
+TEST(OpenApiTest, TheSchemaThatIsServedIsTheDocumentsOwn) {
+  ApiFixture api;
+  const TestResponse response = api.Call("GET", "/v1/schema");
+  EXPECT_EQ(response.status, 200);
+  const value schema = boost::json::parse(response.body);
+  EXPECT_EQ(schema, Document().at("components").at("schemas").at("JobRequest"));
+  const value& rescale = schema.at("properties").at("guidance_rescale");
+  EXPECT_EQ(rescale.at("maximum"), value(1));
+  EXPECT_EQ(Text(rescale.at("x-option")), "--guidance-rescale");
+  EXPECT_EQ(Text(rescale.at("x-metadata-key")), "Guidance rescale");
+  EXPECT_EQ(Text(rescale.at("x-read-with")), "guidance_rescale");
+}
+
 TEST(OpenApiTest, EveryAnswerHasADocumentedShape) {
   ApiFixture api;
   const auto check = [&](const std::string& path, const std::string& method, const std::string& target,
@@ -194,6 +240,7 @@ TEST(OpenApiTest, EveryAnswerHasADocumentedShape) {
   check("/v1/models", "get", "/v1/models");
   check("/v1/models/{id}", "get", "/v1/models/fake");
   check("/v1/models/{id}", "get", "/v1/models/x");
+  check("/v1/schema", "get", "/v1/schema");
   check("/v1/server", "get", "/v1/server");
   check("/openapi.json", "get", "/openapi.json");
   check("/livez", "get", "/livez");

@@ -2,9 +2,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/plain_json.h"
 #include "server/http/api_routes.h"
 #include "server/http/job_json.h"
 #include "server/http/openapi_document.h"
+#include "server/http/request_schema.h"
 
 namespace tessera {
 
@@ -33,6 +35,8 @@ std::vector<ApiRoute> ReadRoutes(const ApiContext& context) {
                       .headers = {{"Content-Type", MediaType(image->format)}, {"Content-Disposition", "inline"}},
                       .body = std::move(image->bytes)});
   });
+  add("/v1/schema", false,
+      [](const ApiCall& call) { call.reply->SendJson(200, PlainJson(RequestSchema(BodyKind::kJob))); });
   add("/v1/server", true,
       [context](const ApiCall& call) { call.reply->SendJson(200, ServerInfoJson(context.service.Info())); });
   add("/openapi.json", false, [](const ApiCall& call) { call.reply->SendJson(200, OpenApiDocument()); });
