@@ -1,7 +1,6 @@
 #include "base/atomic_file.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,31 +11,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/file_descriptor.h"
+#include "base/random_bytes.h"
 
 namespace tessera {
 namespace {
-
-class FileDescriptor final {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
-  int get() const { return fd_; }
-
-  // Some file systems report a failed write only here. Returns 0 or -1 with errno.
-  int Close() {
-    const int result = ::close(fd_);
-    fd_ = -1;
-    return result;
-  }
-
- private:
-  int fd_;
-};
 
 struct PathParts {
   std::string folder;  // never empty
@@ -123,12 +102,8 @@ int MoveIntoPlace(int folder_fd, const std::string& from, const std::string& to,
   return 0;
 }
 
-absl::StatusOr<std::string> RandomName(const std::string& path) {
-  uint64_t number = 0;
-  if (::getrandom(&number, sizeof(number), 0) != static_cast<ssize_t>(sizeof(number))) {
-    return Failure(absl::StatusCode::kUnavailable, path, "the system gives no random numbers");
-  }
-  return absl::StrCat(".tessera-", absl::Hex(number, absl::kZeroPad16), ".tmp");
+std::string RandomName() {
+  return absl::StrCat(".tessera-", absl::Hex(RandomNumber<uint64_t>(), absl::kZeroPad16), ".tmp");
 }
 
 }  // namespace
@@ -145,16 +120,15 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes
   if (folder.get() < 0) return FailureFromErrno(errno, path, parts.folder);
   if (absl::Status target = CheckTarget(folder.get(), parts, path); !target.ok()) return target;
 
-  const absl::StatusOr<std::string> temporary = RandomName(path);
-  if (!temporary.ok()) return temporary.status();
-  FileDescriptor file(::openat(folder.get(), temporary->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+  const std::string temporary = RandomName();
+  FileDescriptor file(::openat(folder.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
                                options.owner_only ? 0600 : 0666));
   if (file.get() < 0) return FailureFromErrno(errno, path, parts.folder);
   int error = options.owner_only && ::fchmod(file.get(), 0600) != 0 ? errno : 0;
   if (error == 0) error = WriteAndSync(file, bytes);
-  if (error == 0) error = MoveIntoPlace(folder.get(), *temporary, parts.name, options.overwrite);
+  if (error == 0) error = MoveIntoPlace(folder.get(), temporary, parts.name, options.overwrite);
   if (error != 0) {
-    ::unlinkat(folder.get(), temporary->c_str(), 0);
+    ::unlinkat(folder.get(), temporary.c_str(), 0);
     return FailureFromErrno(error, path, parts.folder);
   }
   // EINVAL: the file system has no sync of folders.

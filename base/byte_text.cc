@@ -10,4 +10,6 @@ std::string ByteText(uint64_t bytes) {
   return absl::StrFormat("%.1f KiB", bytes / 1024.0);
 }
 
+std::string GibText(double bytes) { return absl::StrFormat("%.1f GiB", bytes / (1 << 30)); }
+
 }  // namespace tessera

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,8 +20,8 @@ absl::StatusOr<ReadOnlyFile> ReadOnlyFile::Open(const std::string& path, const s
     return absl::InvalidArgumentError(absl::StrCat(name, ": the path holds a NUL byte"));
   }
   // Without O_NONBLOCK opening a pipe would wait for a writer.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
+  FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.valid()) {
     const int reason = errno;
     struct stat link;
     if (reason == ENOENT && lstat(path.c_str(), &link) == 0 && S_ISLNK(link.st_mode)) {
@@ -31,29 +32,13 @@ absl::StatusOr<ReadOnlyFile> ReadOnlyFile::Open(const std::string& path, const s
     }
     return absl::ErrnoToStatus(reason, absl::StrCat("cannot open ", name));
   }
-  ReadOnlyFile file(fd, 0, name);
   struct stat info;
-  if (fstat(fd, &info) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot examine ", name));
+  if (fstat(file.get(), &info) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot examine ", name));
   if (!S_ISREG(info.st_mode)) {
     return absl::FailedPreconditionError(
         absl::StrCat(name, S_ISDIR(info.st_mode) ? " is a folder" : " is a pipe or device", "; it must be a file"));
   }
-  file.size_ = static_cast<uint64_t>(info.st_size);
-  return file;
-}
-
-ReadOnlyFile::ReadOnlyFile(ReadOnlyFile&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), size_(other.size_), name_(std::move(other.name_)) {}
-
-ReadOnlyFile& ReadOnlyFile::operator=(ReadOnlyFile&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(size_, other.size_);
-  std::swap(name_, other.name_);
-  return *this;
-}
-
-ReadOnlyFile::~ReadOnlyFile() {
-  if (fd_ >= 0) close(fd_);
+  return ReadOnlyFile(std::move(file), static_cast<uint64_t>(info.st_size), name);
 }
 
 absl::Status ReadOnlyFile::Read(uint64_t offset, std::span<std::byte> out) const {
@@ -67,7 +52,7 @@ absl::Status ReadOnlyFile::Read(uint64_t offset, std::span<std::byte> out) const
         absl::StrCat(name_, " has ", size_, " bytes; bytes ", offset, " to ", offset + out.size(), " are asked for"));
   }
   while (!out.empty()) {
-    const ssize_t count = pread(fd_, out.data(), std::min(out.size(), kMaxRead), static_cast<off_t>(offset));
+    const ssize_t count = pread(file_.get(), out.data(), std::min(out.size(), kMaxRead), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", name_));
     if (count == 0) return cut_short(offset);
@@ -89,6 +74,15 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, const std::st
   if (!status.ok()) return status;
   if (IsGitLfsPointer(text)) return GitLfsPointerError(name);
   return text;
+}
+
+std::optional<std::string> ReadSmallFile(const std::string& path, size_t limit) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  std::string bytes(limit + 1, '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  bytes.resize(static_cast<size_t>(file.gcount()));
+  return bytes;
 }
 
 bool IsPlainFileName(std::string_view name) {

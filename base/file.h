@@ -4,12 +4,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/file_descriptor.h"
 
 namespace tessera {
 
@@ -20,10 +23,6 @@ class ReadOnlyFile {
   // in place of the path. NotFound, PermissionDenied or FailedPrecondition, as errno says.
   static absl::StatusOr<ReadOnlyFile> Open(const std::string& path, const std::string& name);
 
-  ReadOnlyFile(ReadOnlyFile&& other) noexcept;
-  ReadOnlyFile& operator=(ReadOnlyFile&& other) noexcept;
-  ~ReadOnlyFile();
-
   const std::string& name() const { return name_; }
   uint64_t size() const { return size_; }  // when it was opened
 
@@ -31,15 +30,21 @@ class ReadOnlyFile {
   absl::Status Read(uint64_t offset, std::span<std::byte> out) const;
 
  private:
-  ReadOnlyFile(int fd, uint64_t size, const std::string& name) : fd_(fd), size_(size), name_(name) {}
+  ReadOnlyFile(FileDescriptor file, uint64_t size, const std::string& name)
+      : file_(std::move(file)), size_(size), name_(name) {}
 
-  int fd_;
+  FileDescriptor file_;
   uint64_t size_;
   std::string name_;
 };
 
 // The whole file; InvalidArgument if it is longer than max_bytes.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, const std::string& name, size_t max_bytes);
+
+// The file's bytes, but no more than `limit` + 1 of them: whoever gets that many knows that it is too large. Nothing
+// where it cannot be opened. For files that are small when they are what they should be, those of /proc and /sys
+// among them, which tell no size beforehand.
+std::optional<std::string> ReadSmallFile(const std::string& path, size_t limit);
 
 // Whether `name` is one component of a path, so that it cannot lead out of a folder. (A symbolic link of that name can:
 // download caches are made of links, and who can write a link into the folder can write the file too.)

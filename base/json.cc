@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "base/rapidjson_reader.h"
+#include "base/utf8.h"
 
 namespace tessera {
 
@@ -24,26 +25,6 @@ constexpr size_t kMaxDepth = 64;
 // A value takes about 30 bytes and an empty member of an object about 200, while their text may take three: without
 // this bound a file could ask for many times its own size of memory.
 constexpr size_t kMaxValues = 4'000'000;
-
-// The length of the well-formed UTF-8 sequence at the start of `text`, 0 if there is none.
-size_t Utf8SequenceLength(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const auto continues = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return text.empty() ? 0 : 1;
-  if (lead >= 0xC2 && lead < 0xE0) return continues(1) ? 2 : 0;
-  if (lead >= 0xE0 && lead < 0xF0) {
-    const bool overlong = lead == 0xE0 && byte(1) < 0xA0;
-    const bool surrogate = lead == 0xED && byte(1) >= 0xA0;
-    return continues(1) && continues(2) && !overlong && !surrogate ? 3 : 0;
-  }
-  if (lead >= 0xF0 && lead < 0xF5) {
-    const bool overlong = lead == 0xF0 && byte(1) < 0x90;
-    const bool beyond = lead == 0xF4 && byte(1) >= 0x90;
-    return continues(1) && continues(2) && continues(3) && !overlong && !beyond ? 4 : 0;
-  }
-  return 0;
-}
 
 std::string Position(std::string_view text, size_t offset) {
   const std::string_view before = text.substr(0, offset);
@@ -159,7 +140,8 @@ class JsonBuilder {
   // The parser checks the text, but writes an escaped lone surrogate as three bytes that are not UTF-8.
   bool CheckSurrogates(std::string_view text) {
     for (size_t at = text.find('\xED'); at != text.npos; at = text.find('\xED', at + 1)) {
-      if (Utf8SequenceLength(text.substr(at)) == 0) return Fail("half of a surrogate pair in a string");
+      if (Utf8SequenceLength({text.data() + at, text.size() - at}) == 0)
+        return Fail("half of a surrogate pair in a string");
     }
     return true;
   }
@@ -285,7 +267,7 @@ std::string Quote(std::string_view text, size_t max_bytes) {
   std::string quoted = "\"";
   while (!text.empty()) {
     if (quoted.size() > max_bytes) return quoted + "…\"";
-    const size_t length = Utf8SequenceLength(text);
+    const size_t length = Utf8SequenceLength({text.data(), text.size()});
     const unsigned char byte = static_cast<unsigned char>(text[0]);
     if (length == 0 || byte < 0x20 || byte == 0x7F) {
       absl::StrAppendFormat(&quoted, "\\x%02x", byte);

@@ -1,7 +1,6 @@
 #include "base/machine_memory.h"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <string_view>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/file.h"
 
 namespace tessera {
 namespace {
@@ -20,14 +20,8 @@ constexpr size_t kMaxFileBytes = 64 << 10;  // the files read here have a few ki
 // Version 1 writes "no limit" as 2^63 - 1 rounded down to a page; no machine has that much.
 constexpr int64_t kNoLimit = int64_t{1} << 62;
 
-// Empty if it cannot be read. Such files tell no size beforehand.
-std::string ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxFileBytes, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
-  return text;
-}
+// Empty if it cannot be read.
+std::string ReadText(const std::string& path) { return ReadSmallFile(path, kMaxFileBytes).value_or(""); }
 
 std::optional<int64_t> ParseBytes(std::string_view text) {
   int64_t value = 0;

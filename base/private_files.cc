@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "base/file_descriptor.h"
 
 namespace tessera {
 namespace {
@@ -53,21 +54,15 @@ absl::Status MakePrivateFolder(const std::string& path) {
   }
   if (::chmod(folder.c_str(), 0700) != 0) return Failure(path, errno);  // the umask may have taken bits away
   // The folder's own entry in its parent must be durable before a file in it can be.
-  const int parent = ::open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (parent < 0) return Failure(path, errno);
-  const int result = ::fsync(parent);
-  const int sync_error = errno;
-  ::close(parent);
-  return result != 0 && sync_error != EINVAL ? Failure(path, sync_error) : absl::OkStatus();
+  const FileDescriptor parent(::open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!parent.valid()) return Failure(path, errno);
+  return ::fsync(parent.get()) != 0 && errno != EINVAL ? Failure(path, errno) : absl::OkStatus();
 }
 
 absl::Status MakePrivateFile(const std::string& path) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0) return errno == EEXIST ? absl::OkStatus() : Failure(path, errno);
-  const int result = ::fchmod(file, 0600);
-  const int error = errno;
-  ::close(file);
-  return result == 0 ? absl::OkStatus() : Failure(path, error);
+  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file.valid()) return errno == EEXIST ? absl::OkStatus() : Failure(path, errno);
+  return ::fchmod(file.get(), 0600) == 0 ? absl::OkStatus() : Failure(path, errno);
 }
 
 Readers ReadersOfDataFolder(const std::string& folder) {

@@ -8,6 +8,15 @@
 
 namespace tessera {
 
+std::string Sha256Of(std::string_view bytes) {
+  // Looking it up in OpenSSL's tables costs more than the digest of a small row.
+  static EVP_MD* const kAlgorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  std::string digest(kSha256Bytes, '\0');
+  unsigned size = 0;
+  EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()), &size, kAlgorithm, nullptr);
+  return digest;
+}
+
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) { EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr); }
 
 void Sha256::Free::operator()(evp_md_ctx_st* context) const { EVP_MD_CTX_free(context); }

@@ -1,6 +1,7 @@
-// SHA-256 of a sequence of byte strings.
+// SHA-256.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +10,11 @@ struct evp_md_ctx_st;
 
 namespace tessera {
 
+// Of one byte string: kSha256Bytes bytes, not in hexadecimal.
+inline constexpr size_t kSha256Bytes = 32;
+std::string Sha256Of(std::string_view bytes);
+
+// Of a sequence of byte strings.
 class Sha256 {
  public:
   Sha256();

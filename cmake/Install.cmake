@@ -65,8 +65,8 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION share/doc/tessera COMP
 # The client library, for programs that find_package(Tessera): component client.
 set_target_properties(tessera_image_client PROPERTIES EXPORT_NAME image_client)
 set_target_properties(tessera_api_proto PROPERTIES EXPORT_NAME api_proto)
-set_target_properties(tessera_digest PROPERTIES EXPORT_NAME digest)
-install(TARGETS tessera_image_client tessera_api_proto tessera_digest EXPORT TesseraTargets
+set_target_properties(tessera_random PROPERTIES EXPORT_NAME random)
+install(TARGETS tessera_image_client tessera_api_proto tessera_random EXPORT TesseraTargets
   ARCHIVE DESTINATION lib COMPONENT client INCLUDES DESTINATION include)
 install(FILES ${PROJECT_SOURCE_DIR}/client/sdk/include/tessera/image_client.h DESTINATION include/tessera COMPONENT client)
 install(FILES ${PROJECT_BINARY_DIR}/proto/tessera/v1/image_service.pb.h

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/file_descriptor.h"
 
 namespace tessera {
 namespace {
@@ -111,12 +112,12 @@ std::map<StatePlace, std::map<int64_t, TokenDigest>> Join(const std::vector<Rank
 absl::StatusOr<std::unique_ptr<StepRecordWriter>> StepRecordWriter::Create(const std::string& folder, int rank) {
   const std::string path = FileOf(folder, rank);
   // The stream below cannot be told to refuse a file that is there.
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) {
+  FileDescriptor created(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!created.valid()) {
     if (errno == EEXIST) return absl::AlreadyExistsError(absl::StrCat(folder, " holds the record of another run"));
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot record in ", folder));
   }
-  close(fd);
+  created.Close();
   std::ofstream file(path, std::ios::binary);
   file.write(kMagic, kMagicBytes);
   if (!file) return absl::UnavailableError(absl::StrCat("cannot record in ", folder));

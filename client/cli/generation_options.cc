@@ -1,23 +1,15 @@
 #include "client/cli/generation_options.h"
 
-#include <sys/random.h>
-
 #include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/random_bytes.h"
 #include "base/status_macros.h"
 #include "client/cli/option_text.h"
 
 namespace tessera {
 namespace {
-
-// Small enough to be typed again.
-absl::StatusOr<uint64_t> RandomSeed() {
-  uint32_t seed = 0;
-  if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed)) return absl::InternalError("no random numbers for a seed");
-  return seed;
-}
 
 absl::Status Read(const std::string&, const std::string& text, std::string& value) {
   value = text;
@@ -136,9 +128,7 @@ absl::StatusOr<GenerationRequest> RequestOf(const GenerationOptions& options) {
     }
   }
   RETURN_IF_ERROR(status);
-  if (options.Typed("seed").empty()) {
-    ASSIGN_OR_RETURN(request.seed, RandomSeed());
-  }
+  if (options.Typed("seed").empty()) request.seed = RandomNumber<uint32_t>();  // small enough to be typed again
   return request;
 }
 

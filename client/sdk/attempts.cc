@@ -9,7 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/digest.h"
+#include "base/random_bytes.h"
 #include "base/steady_time.h"
 
 namespace tessera {

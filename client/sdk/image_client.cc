@@ -10,7 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/digest.h"
+#include "base/random_bytes.h"
 #include "client/sdk/attempts.h"
 #include "tessera/v1/image_service.grpc.pb.h"
 

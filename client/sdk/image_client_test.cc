@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/digest.h"
+#include "base/random_bytes.h"
 #include "server/grpc/grpc_server.h"
 #include "tessera/v1/image_service.grpc.pb.h"
 #include "tests/support/fake_image_service.h"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "models/tokenizers/tokenizer_folder.h"
 
 namespace tessera {
@@ -13,15 +14,6 @@ namespace {
 
 constexpr char kContinuation[] = "##";
 constexpr int64_t kLongestWord = 100;  // characters; longer words are unknown
-
-bool IsUtf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    UChar32 c;
-    U8_NEXT(reinterpret_cast<const uint8_t*>(text.data()), i, text.size(), c);
-    if (c < 0) return false;
-  }
-  return true;
-}
 
 }  // namespace
 
@@ -73,7 +65,7 @@ absl::Status BertTokenizer::ReadVocabulary(std::string_view text, const std::str
   for (const std::string_view line : SplitLines(text)) {
     const int64_t id = vocabulary_size_++;
     if (line.empty()) continue;  // has an id, and nothing is ever spelled with it
-    if (!IsUtf8(line)) {
+    if (FirstInvalidUtf8({line.data(), line.size()}) < line.size()) {
       return absl::InvalidArgumentError(absl::StrCat(name, ": line ", id + 1, " is not valid UTF-8"));
     }
     if (const std::optional<int64_t> other = pieces_.Add(line, id)) {

@@ -1,9 +1,6 @@
 #include "server/api/image_request.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -13,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/random_bytes.h"
 #include "base/status_macros.h"
 
 namespace tessera {
@@ -207,11 +205,7 @@ bool IsOpenAiImageModel(absl::string_view name) {
   return false;
 }
 
-uint64_t RandomSeed() {
-  uint64_t seed = 0;
-  if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed)) std::abort();  // cannot be short below 256 bytes
-  return seed >> 16;
-}
+uint64_t RandomSeed() { return RandomNumber<uint64_t>() >> 16; }
 
 std::string OutputFormatName(ImageFormat format) {
   switch (format) {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/digest.h"
+#include "base/sha256.h"
 #include "server/api/image_request.h"
 
 namespace tessera {

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <utility>
 
@@ -16,7 +14,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/digest.h"
+#include "base/file.h"
+#include "base/random_bytes.h"
+#include "base/sha256.h"
 #include "server/api/generation_request.h"
 
 namespace tessera {
@@ -158,14 +158,13 @@ absl::StatusOr<std::unique_ptr<ApiKeys>> ApiKeys::Load(const std::string& path,
 
 absl::Status ApiKeys::Read() {
   seen_ = IdentityOf(path_);
-  std::ifstream file(path_, std::ios::binary);
-  if (!file) return absl::NotFoundError("the file of API keys cannot be opened");
-  if (seen_.bytes > kMaxFileBytes) {
+  const std::optional<std::string> text = ReadSmallFile(path_, kMaxFileBytes);
+  if (!text.has_value()) return absl::NotFoundError("the file of API keys cannot be opened");
+  if (text->size() > kMaxFileBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("the file of API keys has ", seen_.bytes, " bytes; legal is at most ", kMaxFileBytes));
   }
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  absl::StatusOr<std::vector<ApiKey>> keys = ParseApiKeys(text);
+  absl::StatusOr<std::vector<ApiKey>> keys = ParseApiKeys(*text);
   if (!keys.ok()) return keys.status();
   keys_ = *std::move(keys);
   if (use_shares_) {

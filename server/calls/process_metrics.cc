@@ -4,10 +4,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <limits>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -15,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "base/file.h"
 
 namespace tessera {
 namespace {
@@ -25,12 +24,9 @@ constexpr char kCompiler[] = "clang " __clang_version__;
 constexpr char kCompiler[] = "gcc " __VERSION__;
 #endif
 
-std::string ReadText(const char* path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
+constexpr size_t kMaxFileBytes = 64 << 10;  // the files read here have a few kilobytes
+
+std::string ReadText(const char* path) { return ReadSmallFile(path, kMaxFileBytes).value_or(""); }
 
 // The fields of /proc/self/stat by their numbers in proc(5), from the third on: the second, the program's name, may
 // hold anything.

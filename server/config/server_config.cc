@@ -9,8 +9,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/log_line.h"
-#include "base/small_file.h"
 #include "base/utf8.h"
 #include "server/api/generation_request.h"
 #include "server/config/yaml_document.h"

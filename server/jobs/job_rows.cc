@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/digest.h"
+#include "base/sha256.h"
 #include "server/jobs/stored_job.h"
 
 namespace tessera {

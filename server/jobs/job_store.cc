@@ -7,8 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/digest.h"
 #include "base/private_files.h"
+#include "base/random_bytes.h"
+#include "base/sha256.h"
 #include "server/jobs/job_store_impl.h"
 #include "server/jobs/schema.h"
 #include "server/jobs/store_report.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/digest.h"
+#include "base/sha256.h"
 #include "server/jobs/job_store.h"
 #include "server/jobs/job_store_impl.h"
 #include "server/jobs/stored_job.h"

@@ -2,11 +2,9 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -23,12 +21,12 @@ constexpr absl::Duration kPause = absl::Milliseconds(20);
 absl::StatusOr<ProcessLock> ProcessLock::Take(const std::string& path, absl::Duration patience) {
   if (absl::Status made = MakePrivateFile(path); !made.ok()) return made;
   ProcessLock lock;
-  lock.file_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (lock.file_ < 0) {
+  lock.file_ = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!lock.file_.valid()) {
     return absl::UnavailableError(absl::StrCat("cannot open \"", path, "\": ", std::strerror(errno)));
   }
   const absl::Duration deadline = SteadyNow() + patience;
-  while (::flock(lock.file_, LOCK_EX | LOCK_NB) != 0) {
+  while (::flock(lock.file_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (SteadyNow() < deadline) {
       absl::SleepFor(kPause);
       continue;
@@ -41,22 +39,8 @@ absl::StatusOr<ProcessLock> ProcessLock::Take(const std::string& path, absl::Dur
 }
 
 bool ProcessLock::IsTaken(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
-  const bool taken = ::flock(file, LOCK_SH | LOCK_NB) != 0;
-  ::close(file);
-  return taken;
-}
-
-ProcessLock::ProcessLock(ProcessLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
-
-ProcessLock& ProcessLock::operator=(ProcessLock&& other) noexcept {
-  std::swap(file_, other.file_);
-  return *this;
-}
-
-ProcessLock::~ProcessLock() {
-  if (file_ >= 0) ::close(file_);
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  return file.valid() && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0;
 }
 
 }  // namespace tessera

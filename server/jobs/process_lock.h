@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/file_descriptor.h"
 
 namespace tessera {
 
@@ -18,12 +19,9 @@ class ProcessLock final {
   static bool IsTaken(const std::string& path);
 
   ProcessLock() = default;  // holds nothing
-  ProcessLock(ProcessLock&& other) noexcept;
-  ProcessLock& operator=(ProcessLock&& other) noexcept;
-  ~ProcessLock();
 
  private:
-  int file_ = -1;
+  FileDescriptor file_;
 };
 
 }  // namespace tessera

@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "base/digest.h"
+#include "base/random_bytes.h"
 #include "server/jobs/job_rows.h"
 #include "server/jobs/job_store.h"
 #include "server/jobs/record_ids.h"

@@ -5,13 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/byte_text.h"
 #include "server/scheduling/request_scheduler_impl.h"
 
 namespace tessera {
 
 namespace {
-
-std::string GibText(double bytes) { return absl::StrFormat("%.1f GiB", bytes / (1 << 30)); }
 
 std::string SecondsText(absl::Duration wait) {
   return wait == absl::InfiniteDuration() ? "an unknown time"

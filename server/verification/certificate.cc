@@ -13,9 +13,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/atomic_file.h"
+#include "base/file.h"
 #include "base/private_files.h"
 #include "base/sha256.h"
-#include "base/small_file.h"
 #include "server/verification/subject_json.h"
 
 namespace tessera {

@@ -7,24 +7,23 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "base/file.h"
 
 namespace tessera {
 namespace {
 
 constexpr int kStartTimeField = 22;  // of /proc/PID/stat, from 1; proc(5)
 constexpr int kFieldBehindName = 3;
+constexpr size_t kMaxFileBytes = 256 << 10;  // a command line may be long
 
 std::string ReadOf(pid_t pid, const char* name) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/", name), std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  return ReadSmallFile(absl::StrCat("/proc/", pid, "/", name), kMaxFileBytes).value_or("");
 }
 
 absl::StatusOr<uint64_t> StartTime(pid_t pid) {

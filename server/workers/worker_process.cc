@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -28,6 +27,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/file_descriptor.h"
+#include "base/random_bytes.h"
 #include "base/steady_time.h"
 
 namespace tessera {
@@ -75,9 +76,7 @@ std::string FolderPrefix(const std::string& owner) {
 
 // A folder that does not exist yet, in the first place where a socket's path fits. The worker makes it.
 absl::StatusOr<std::string> NewFolderName(const std::string& owner) {
-  uint64_t random = 0;
-  if (getrandom(&random, sizeof(random), 0) != sizeof(random)) return SystemError("no random numbers");
-  const std::string name = absl::StrCat(FolderPrefix(owner), absl::Hex(random, absl::kZeroPad16));
+  const std::string name = absl::StrCat(FolderPrefix(owner), absl::Hex(RandomNumber<uint64_t>(), absl::kZeroPad16));
   for (const std::string& place : SocketPlaces()) {
     if (place.size() + name.size() + sizeof(kSocketName) > sizeof(sockaddr_un::sun_path)) continue;
     if (access(place.c_str(), W_OK | X_OK) == 0) return place + name;
@@ -91,23 +90,6 @@ void RemoveFolder(const std::string& folder) {
   rmdir(folder.c_str());
 }
 
-// A descriptor that is closed unless it is taken.
-class Descriptor {
- public:
-  explicit Descriptor(int value = -1) : value_(value) {}
-  ~Descriptor() { Close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-  int Take() { return std::exchange(value_, -1); }
-  void Close() {
-    if (value_ >= 0) close(std::exchange(value_, -1));
-  }
-
- private:
-  int value_;
-};
-
 // What a worker left that was killed while it had no server. `socket` may be anything.
 void RemoveDeserted(const std::string& socket_path) {
   sockaddr_un address = {.sun_family = AF_UNIX};
@@ -117,7 +99,7 @@ void RemoveDeserted(const std::string& socket_path) {
     return;
   }
   std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size() + 1);
-  const Descriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const FileDescriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 || errno != ECONNREFUSED) {
     return;
   }
@@ -213,10 +195,10 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
 
   int output[2], failure[2];
   if (pipe2(output, O_CLOEXEC) != 0) return SystemError("cannot start the worker");
-  Descriptor output_read(output[0]), output_write(output[1]);
+  FileDescriptor output_read(output[0]), output_write(output[1]);
   if (pipe2(failure, O_CLOEXEC) != 0) return SystemError("cannot start the worker");
-  Descriptor failure_read(failure[0]), failure_low(failure[1]);
-  Descriptor failure_write(fcntl(failure_low.get(), F_DUPFD_CLOEXEC, WorkerProcess::kInheritedDescriptor + 1));
+  FileDescriptor failure_read(failure[0]), failure_low(failure[1]);
+  FileDescriptor failure_write(fcntl(failure_low.get(), F_DUPFD_CLOEXEC, WorkerProcess::kInheritedDescriptor + 1));
   if (failure_write.get() < 0) return SystemError("cannot start the worker");
   failure_low.Close();
 
@@ -246,7 +228,7 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
   ssize_t got = 0;
   while ((got = read(failure_read.get(), &error, sizeof(error))) < 0 && errno == EINTR) {
   }
-  Descriptor pid_file(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  FileDescriptor pid_file(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (got > 0 || pid_file.get() < 0) {
     if (got <= 0) error = errno;
     kill(pid, SIGKILL);
@@ -256,7 +238,7 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
         absl::StrCat("cannot start the worker '", options.executable, "': ", std::strerror(error)));
   }
   return std::unique_ptr<WorkerProcess>(new WorkerProcess(
-      {.pid = pid, .pid_file = pid_file.Take(), .output = output_read.Take(), .folder = *std::move(folder)},
+      {.pid = pid, .pid_file = pid_file.Release(), .output = output_read.Release(), .folder = *std::move(folder)},
       options.show_output));
 }
 
@@ -305,11 +287,11 @@ absl::StatusOr<int> WorkerProcess::Connect(absl::Duration patience) {
   const std::string path = folder_ + kSocketName;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   while (true) {
-    Descriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    FileDescriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (connection.get() < 0) return SystemError("cannot connect to the worker");
     if (connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) {
       fcntl(connection.get(), F_SETFL, O_NONBLOCK);
-      return connection.Take();
+      return connection.Release();
     }
     // Not there yet: the worker makes the folder, binds and listens.
     if (errno != ENOENT && errno != ECONNREFUSED && errno != EINTR) return SystemError("cannot connect to the worker");

@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/digest.h"
+#include "base/random_bytes.h"
 #include "server/api/service_error.h"
 #include "server/api/unused_parameters.h"
 

@@ -13,8 +13,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/digest.h"
 #include "base/plain_json.h"
+#include "base/random_bytes.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "client/cli/option_text.h"

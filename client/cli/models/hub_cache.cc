@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/hub_name.h"
-#include "base/small_file.h"
 
 namespace tessera {
 namespace {

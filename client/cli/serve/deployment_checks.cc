@@ -19,6 +19,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/atomic_file.h"
+#include "base/byte_text.h"
+#include "base/file_descriptor.h"
 #include "base/machine_memory.h"
 #include "base/private_files.h"
 #include "control/worker_version.h"
@@ -44,8 +46,6 @@ constexpr absl::Duration kSoon = absl::Hours(24 * 30);
 constexpr absl::Duration kVersionPatience = absl::Seconds(60);
 constexpr size_t kMaxVersionBytes = 100;
 
-std::string GibText(int64_t bytes) { return absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / kGiB); }
-
 std::string DayText(absl::Time time) { return absl::FormatTime("%Y-%m-%d", time, absl::UTCTimeZone()); }
 
 Finding Failed(const std::string& what, const absl::Status& status, const std::string& advice) {
@@ -58,26 +58,16 @@ bool OthersCanRead(const std::string& path) {
   return stat(path.c_str(), &about) == 0 && (about.st_mode & S_IROTH) != 0;
 }
 
-// Closed at the end.
-struct Socket {
-  int descriptor = -1;
-  ~Socket() {
-    if (descriptor >= 0) close(descriptor);
-  }
-};
-
 // 0, or the error with which the address cannot be bound.
 int BindError(const ListenConfig& listener) {
   addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE, .ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
   if (getaddrinfo(listener.address.c_str(), absl::StrCat(listener.port).c_str(), &hints, &found) != 0) return EINVAL;
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> address(found, &freeaddrinfo);
-  const Socket socket{::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const FileDescriptor socket(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = 1;
-  setsockopt(socket.descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  return bind(socket.descriptor, address->ai_addr, address->ai_addrlen) == 0 && listen(socket.descriptor, 1) == 0
-             ? 0
-             : errno;
+  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  return bind(socket.get(), address->ai_addr, address->ai_addrlen) == 0 && listen(socket.get(), 1) == 0 ? 0 : errno;
 }
 
 }  // namespace
