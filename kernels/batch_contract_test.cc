@@ -34,7 +34,7 @@ class BatchContractTest : public testing::TestWithParam<at::ScalarType> {
   ~BatchContractTest() override { at::set_num_threads(threads_); }
 
   static at::Tensor Random(at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble).to(GetParam()); }
-  static at::ScalarType Island() { return GetParam() == at::kDouble ? at::kDouble : at::kFloat; }
+  static at::ScalarType Accumulation() { return GetParam() == at::kDouble ? at::kDouble : at::kFloat; }
 
   static std::vector<at::Tensor> Of(const std::vector<at::Tensor>& batch, int64_t first, int64_t count) {
     std::vector<at::Tensor> part;
@@ -105,7 +105,7 @@ TEST_P(BatchContractTest, IsBrokenByASplitByBatchSize) {
 TEST_P(BatchContractTest, OfAttention) {
   const at::Tensor q = Random({kLargestBatch, 70, 2, 24}), k = Random({kLargestBatch, 150, 2, 24}),
                    v = Random({kLargestBatch, 150, 2, 24});
-  at::Tensor bias = at::zeros({kLargestBatch, 150}, Island());
+  at::Tensor bias = at::zeros({kLargestBatch, 150}, Accumulation());
   for (int64_t i = 0; i < kLargestBatch; ++i) bias.narrow(0, i, 1).narrow(1, 17 * i + 1, 149 - 17 * i).fill_(-10000);
   ExpectContract({.name = "attention", .inputs = {q, k, v}, .call = [](const auto& in, cpu::Isa isa) {
                     return std::vector{cpu::Attention(in[0], in[1], in[2], std::nullopt, 0.2, isa)};
@@ -117,7 +117,7 @@ TEST_P(BatchContractTest, OfAttention) {
                     const auto [read, lse] = cpu::AttentionWithLse(in[0], in[1], in[2], 0.2, isa);
                     return std::vector{read, lse};
                   }});
-  const at::Tensor lse = at::randn({kLargestBatch, 70, 2}, Island()), other_lse = at::randn_like(lse);
+  const at::Tensor lse = at::randn({kLargestBatch, 70, 2}, Accumulation()), other_lse = at::randn_like(lse);
   ExpectContract({.name = "merged attention",
                   .inputs = {q, lse, q + 1, other_lse},
                   .call =
@@ -132,7 +132,7 @@ TEST_P(BatchContractTest, OfAttention) {
 TEST_P(BatchContractTest, OfAttentionToAPromptPaddedForOthers) {
   const at::Tensor q = Random({1, 70, 2, 24}), k = Random({1, 150, 2, 24}), v = Random({1, 150, 2, 24});
   for (const int64_t tokens : {1, 16, 99, 149}) {
-    at::Tensor bias = at::zeros({1, 150}, Island());
+    at::Tensor bias = at::zeros({1, 150}, Accumulation());
     bias.narrow(1, tokens, 150 - tokens).fill_(-10000);
     for (const cpu::Isa isa : IsasOfThisMachine()) {
       const at::Tensor padded = cpu::Attention(q, k, v, bias, 0.2, isa);
@@ -209,7 +209,7 @@ TEST_P(BatchContractTest, OfTheAutoencoder) {
                     const auto [mean, squares] = cpu::GroupMoments(in[0], 4, isa);
                     return std::vector{mean, squares};
                   }});
-  const at::Tensor factor = at::randn({kLargestBatch, 12}, Island()), offset = at::randn({kLargestBatch, 12}, Island());
+  const at::Tensor factor = at::randn({kLargestBatch, 12}, Accumulation()), offset = at::randn({kLargestBatch, 12}, Accumulation());
   for (const bool silu : {false, true}) {
     ExpectContract(
         {.name = "channel affine", .inputs = {image, factor, offset}, .call = [&](const auto& in, cpu::Isa isa) {

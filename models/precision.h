@@ -1,10 +1,11 @@
-// Islands of precision: sinusoids, position tables, norms' statistics and samplers compute in max(fp32, model dtype).
+// The accumulation dtype: sinusoids, position tables, the statistics of norms and samplers compute in the wider of fp32
+// and the model's dtype.
 #pragma once
 
 #include <ATen/ATen.h>
 
 namespace tessera {
 
-inline at::ScalarType IslandType(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
+inline at::ScalarType AccumulationType(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
 
 }  // namespace tessera

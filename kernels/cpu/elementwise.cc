@@ -213,7 +213,7 @@ at::Tensor Sin(const at::Tensor& x) {
 }
 
 at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at::Tensor& offset, bool silu, Isa isa) {
-  const at::ScalarType island = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType accumulation = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   if ((!IsNarrow(x) && x.scalar_type() != at::kDouble) || x.dim() != 4 || x.numel() == 0) {
     return reference::ChannelAffine(x, factor, offset, silu);
   }
@@ -223,7 +223,7 @@ at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at
   // A band of rows of a larger image is read where it lies.
   const bool runs = x.stride(3) == 1 && x.stride(2) == x.size(3);
   const at::Tensor in = runs ? x : x.contiguous();
-  const at::Tensor factors = factor.to(island).contiguous(), offsets = offset.to(island).contiguous();
+  const at::Tensor factors = factor.to(accumulation).contiguous(), offsets = offset.to(accumulation).contiguous();
   at::Tensor out = at::empty(x.sizes(), x.options().memory_format(at::MemoryFormat::Contiguous));
   const int64_t size = x.element_size();
   ParallelFor(planes, std::max<int64_t>(1, kGrainElements / pixels), [&](int64_t first, int64_t last) {
@@ -231,7 +231,7 @@ at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at
       const char* from = static_cast<const char*>(in.const_data_ptr()) +
                          (plane / channels * in.stride(0) + plane % channels * in.stride(1)) * size;
       char* to = static_cast<char*>(out.mutable_data_ptr()) + plane * pixels * size;
-      if (island == at::kFloat) {
+      if (accumulation == at::kFloat) {
         ElementwiseFor(isa).affine(ElementOf(x), pixels, factors.const_data_ptr<float>()[plane],
                                    offsets.const_data_ptr<float>()[plane], silu, from, to);
         continue;

@@ -58,8 +58,8 @@ at::Tensor GroupNorm::Affine::Apply(const at::Tensor& x, bool silu) const {
 
 GroupNorm::Affine GroupNorm::Measure(const at::Tensor& x, const ImageRows& image, int64_t band_bytes) const {
   const int64_t b = x.size(0), c = x.size(1), h = x.size(2), w = x.size(3);
-  const at::ScalarType island = IslandType(x.scalar_type());
-  const int64_t band = BandRows(b * c * w * static_cast<int64_t>(c10::elementSize(island)), band_bytes);
+  const at::ScalarType accumulation = AccumulationType(x.scalar_type());
+  const int64_t band = BandRows(b * c * w * static_cast<int64_t>(c10::elementSize(accumulation)), band_bytes);
   const double row_values = static_cast<double>(c / groups_ * w);
   Moments own{.mean = at::zeros({b, groups_}, x.options().dtype(at::kDouble))};
   own.squares = own.mean;
@@ -73,7 +73,7 @@ GroupNorm::Affine GroupNorm::Measure(const at::Tensor& x, const ImageRows& image
   const auto per_channel = [&](const at::Tensor& groups) { return groups.repeat_interleave(c / groups_, 1); };
   const at::Tensor factor = per_channel(inverse) * weight_.to(at::kDouble);
   const at::Tensor offset = bias_.to(at::kDouble) - per_channel(all.mean) * factor;
-  return {.factor = factor.to(island), .offset = offset.to(island)};
+  return {.factor = factor.to(accumulation), .offset = offset.to(accumulation)};
 }
 
 BandedConv::BandedConv(const ParamScope& scope, int64_t in, int64_t out, int64_t kernel, Resample resample)
@@ -91,8 +91,8 @@ at::Tensor BandedConv::Forward(const at::Tensor& x, const GroupNorm* norm, const
   const std::optional<GroupNorm::Affine> affine =
       norm ? std::optional(norm->Measure(x, image, band_bytes)) : std::nullopt;
   const RowWindow window = image.Widen(x, before, after);
-  const int64_t island_bytes = static_cast<int64_t>(c10::elementSize(IslandType(x.scalar_type())));
-  const int64_t band = BandRows(b * c * in_w * stride * island_bytes, band_bytes);
+  const int64_t accumulation_bytes = static_cast<int64_t>(c10::elementSize(AccumulationType(x.scalar_type())));
+  const int64_t band = BandRows(b * c * in_w * stride * accumulation_bytes, band_bytes);
   TORCH_CHECK(image.group().size() == 1 || (image.begin() % stride == 0 && image.end() % stride == 0),
               "an odd number of rows to halve in ", image.rows());
 

@@ -67,9 +67,9 @@ DitTransformer::DitTransformer(const DitConfig& config, ParamTable& table)
 DitTransformer::~DitTransformer() = default;
 
 Conditioning DitTransformer::Condition(const TransformerInput& input, const ForwardContext&) const {
-  const at::ScalarType island = IslandType(dtype_);
+  const at::ScalarType accumulation = AccumulationType(dtype_);
   return {.embedding =
-              Sinusoid(input.timestep.to(island), island, kSinusoidChannels, kSinusoidShift).to(dtype_),  // [b, 256]
+              Sinusoid(input.timestep.to(accumulation), accumulation, kSinusoidChannels, kSinusoidShift).to(dtype_),  // [b, 256]
           .modulation = input.extras[0]};
 }
 
@@ -81,7 +81,7 @@ at::Tensor DitTransformer::BlockEmbedding(int index, const Conditioning& conditi
 BlockState DitTransformer::Embed(const TransformerInput& input, const ForwardContext& context) const {
   const int64_t base = config_.sample_size / config_.patch;
   const at::Tensor positions = SinCosTable(input.grid, input.span, config_.width(), static_cast<double>(base),
-                                           /*scale=*/1, IslandType(dtype_), input.patches.device());
+                                           /*scale=*/1, AccumulationType(dtype_), input.patches.device());
   return {.image = (patch_embed_.Forward(input.patches) + positions).to(dtype_)};
 }
 

@@ -92,7 +92,7 @@ absl::StatusOr<at::Tensor> LatentFamily::Decode(const at::Tensor& latents, const
     return autoencoder.Decode(latents.to(autoencoder_.device(), options_.dtype), context);
   });
   if (!image.ok()) return image.status();
-  return image->to(options_.device, IslandType(options_.dtype));
+  return image->to(options_.device, AccumulationType(options_.dtype));
 }
 
 absl::StatusOr<EncodedText> LatentFamily::EncodeText(size_t index, const TextCall& call, const ForwardContext& context,

@@ -113,7 +113,7 @@ class FluxFamily final : public LatentFamily {
     GuidanceBranch branch{.row = {.text = t5->hidden, .extras = {clip->pooled}}, .terms = {{.weight = weight}}};
     if (config_.guidance) {
       branch.row.extras.push_back(at::scalar_tensor(
-          request.guidance_scale, at::TensorOptions(IslandType(options().dtype)).device(options().device)));
+          request.guidance_scale, at::TensorOptions(AccumulationType(options().dtype)).device(options().device)));
     }
     encoded.guidance.branches.push_back(std::move(branch));
     encoded.prompt_tokens = t5->tokens;

@@ -118,10 +118,10 @@ FluxTransformer::FluxTransformer(const FluxConfig& config, ParamTable& table)
 FluxTransformer::~FluxTransformer() = default;
 
 Conditioning FluxTransformer::Condition(const TransformerInput& input, const ForwardContext& context) const {
-  const at::ScalarType island = IslandType(dtype_);
+  const at::ScalarType accumulation = AccumulationType(dtype_);
   // The reference divides the timestep by 1000 and multiplies it again, rounding twice; the guidance scale once.
   const auto sinusoid = [&](const at::Tensor& thousandths) {
-    return Sinusoid(thousandths.to(island) * 1000, island, kSinusoidChannels).to(dtype_);
+    return Sinusoid(thousandths.to(accumulation) * 1000, accumulation, kSinusoidChannels).to(dtype_);
   };
   Conditioning conditioning;
   conditioning.embedding = timestep_embedder_.Forward(sinusoid(input.timestep / 1000), context) +
@@ -144,8 +144,8 @@ Conditioning FluxTransformer::Condition(const TransformerInput& input, const For
   if (Planted("flux_rope_axes")) std::swap(rows, columns);
   const at::Tensor image = at::cat({first, rows, columns}, 1).slice(0, input.span.begin, input.span.end);
   const at::Tensor angles = at::cat({at::zeros({t, config_.head_dim / 2}, fp64), image});  // [t + n, d/2]
-  conditioning.cos = Cos(angles).to(input.patches.device(), island);
-  conditioning.sin = Sin(angles).to(input.patches.device(), island);
+  conditioning.cos = Cos(angles).to(input.patches.device(), accumulation);
+  conditioning.sin = Sin(angles).to(input.patches.device(), accumulation);
   return conditioning;
 }
 

@@ -106,8 +106,8 @@ class HunyuanFamily final : public LatentFamily {
     if (!bert.ok()) return bert.status();
     absl::StatusOr<EncodedText> t5 = encode(kT5, config_.t5_tokens);
     if (!t5.ok()) return t5.status();
-    const at::TensorOptions island = at::TensorOptions(IslandType(options().dtype)).device(options().device);
-    const auto mask = [&](int64_t tokens, int64_t length) { return (at::arange(length, island) < tokens).to(island); };
+    const at::TensorOptions accumulation = at::TensorOptions(AccumulationType(options().dtype)).device(options().device);
+    const auto mask = [&](int64_t tokens, int64_t length) { return (at::arange(length, accumulation) < tokens).to(accumulation); };
     ConditioningRow row{
         .text = bert->hidden,
         .extras = {t5->hidden, mask(bert->tokens, config_.bert_tokens), mask(t5->tokens, config_.t5_tokens)}};
@@ -118,7 +118,7 @@ class HunyuanFamily final : public LatentFamily {
                                        static_cast<double>(request.width), static_cast<double>(original.crop_top),
                                        static_cast<double>(original.crop_left)},
                                       at::kDouble)
-                               .to(island));
+                               .to(accumulation));
     }
     encoded.guidance.branches.push_back({.row = std::move(row), .terms = {{.weight = weight}}});
     encoded.prompt_tokens = t5->tokens;

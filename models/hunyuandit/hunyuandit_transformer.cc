@@ -31,7 +31,7 @@ at::Tensor Coordinates(int64_t count, int64_t begin, int64_t end) {
 
 // [b, t, width] → [b, 1, width], each image by itself, as a product whose sum has one order.
 at::Tensor MeanOfTokens(const at::Tensor& x) {
-  const at::Tensor wide = x.to(IslandType(x.scalar_type()));
+  const at::Tensor wide = x.to(AccumulationType(x.scalar_type()));
   const at::Tensor ones = at::ones({1, x.size(1)}, wide.options());
   std::vector<at::Tensor> means;
   for (const at::Tensor& image : wide.unbind(0)) {
@@ -146,10 +146,10 @@ at::Tensor HunyuanTransformer::PoolText(const at::Tensor& t5, const ForwardConte
 }
 
 Conditioning HunyuanTransformer::Condition(const TransformerInput& input, const ForwardContext& context) const {
-  const at::ScalarType island = IslandType(dtype_);
+  const at::ScalarType accumulation = AccumulationType(dtype_);
   const int64_t b = input.timestep.size(0);
   const auto sinusoid = [&](const at::Tensor& values) {
-    return Sinusoid(values.to(island), island, kSinusoidChannels).to(dtype_);
+    return Sinusoid(values.to(accumulation), accumulation, kSinusoidChannels).to(dtype_);
   };
   at::Tensor extra = PoolText(input.extras[kT5].to(dtype_), context);  // [b, pooled width]
   if (config_.style_and_size) {
@@ -171,8 +171,8 @@ Conditioning HunyuanTransformer::Condition(const TransformerInput& input, const 
       RepeatOverColumns(RotaryAngles(Coordinates(grid.height, region.top, region.bottom), half), grid.width);
   if (Planted("hunyuan_rope_axes")) std::swap(columns, rows);
   const at::Tensor angles = at::cat({columns, rows}, 1).slice(0, input.span.begin, input.span.end);  // [n, d/2]
-  conditioning.cos = Cos(angles).to(input.patches.device(), island);
-  conditioning.sin = Sin(angles).to(input.patches.device(), island);
+  conditioning.cos = Cos(angles).to(input.patches.device(), accumulation);
+  conditioning.sin = Sin(angles).to(input.patches.device(), accumulation);
   return conditioning;
 }
 

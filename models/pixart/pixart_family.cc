@@ -93,7 +93,7 @@ class PixArtFamily final : public LatentFamily {
     if (config_.additional_conditions) {
       const double height = static_cast<double>(request.height), width = static_cast<double>(request.width);
       branch.row.extras = {at::tensor({height, width, height / width}, at::kDouble)
-                               .to(IslandType(options().dtype))
+                               .to(AccumulationType(options().dtype))
                                .to(options().device)};
     }
     encoded.guidance.branches.push_back(std::move(branch));

@@ -121,9 +121,9 @@ at::Tensor Sd3Transformer::Positions(TokenGrid grid, TokenSpan span) const {
 }
 
 Conditioning Sd3Transformer::Condition(const TransformerInput& input, const ForwardContext& context) const {
-  const at::ScalarType island = IslandType(dtype_);
+  const at::ScalarType accumulation = AccumulationType(dtype_);
   Conditioning conditioning;
-  const at::Tensor sinusoid = Sinusoid(input.timestep.to(island), island, kSinusoidChannels).to(dtype_);
+  const at::Tensor sinusoid = Sinusoid(input.timestep.to(accumulation), accumulation, kSinusoidChannels).to(dtype_);
   conditioning.embedding = timestep_embedder_.Forward(sinusoid, context) +
                            pooled_embedder_.Forward(input.extras[0].to(dtype_), context);  // [b, D]
   conditioning.modulation = Silu(conditioning.embedding);

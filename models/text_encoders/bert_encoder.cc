@@ -48,7 +48,7 @@ EncodedTokens BertEncoder::Forward(const TextEncoderInput& input, const ForwardC
   at::Tensor x = at::embedding(words_, input.ids) + positions_.narrow(0, 0, t) + types_[0];  // [b, t, width]
   x = Normalise(x, embedding_norm_);
   at::Tensor bias;
-  if (input.mask.defined()) bias = PaddingBias(input.mask, IslandType(x.scalar_type()));
+  if (input.mask.defined()) bias = PaddingBias(input.mask, AccumulationType(x.scalar_type()));
   for (const Layer& layer : layers_) {
     const std::vector<at::Tensor> qkv = layer.qkv.Forward(x, context).chunk(3, -1);
     const at::Tensor read =

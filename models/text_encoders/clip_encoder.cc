@@ -68,7 +68,7 @@ EncodedTokens ClipEncoder::Forward(const TextEncoderInput& input, const ForwardC
   const int64_t t = input.ids.size(1), head_dim = config_.width / config_.heads;
   at::Tensor x = at::embedding(tokens_, input.ids) + positions_.narrow(0, 0, t);  // [b, t, width]
   const at::Tensor causal =
-      at::full({t, t}, -std::numeric_limits<double>::infinity(), x.options().dtype(IslandType(x.scalar_type())))
+      at::full({t, t}, -std::numeric_limits<double>::infinity(), x.options().dtype(AccumulationType(x.scalar_type())))
           .triu(1);
   const int64_t skipped = Planted("clip_layer") ? 0 : input.layers_skipped;
   const size_t returned = layers_.size() - static_cast<size_t>(skipped);

@@ -57,9 +57,9 @@ at::Tensor T5Encoder::PositionBias(int64_t tokens) const {
 
 EncodedTokens T5Encoder::Forward(const TextEncoderInput& input, const ForwardContext& context) const {
   at::Tensor x = at::embedding(embedding_, input.ids);  // [b, t, d_model]
-  const at::ScalarType island = IslandType(x.scalar_type());
-  at::Tensor bias = PositionBias(input.ids.size(1)).to(island);
-  if (input.mask.defined()) bias = bias + PaddingBias(input.mask, island);
+  const at::ScalarType accumulation = AccumulationType(x.scalar_type());
+  at::Tensor bias = PositionBias(input.ids.size(1)).to(accumulation);
+  if (input.mask.defined()) bias = bias + PaddingBias(input.mask, accumulation);
   for (const Block& block : blocks_) {
     const std::vector<at::Tensor> qkv =
         block.qkv.Forward(RmsNorm(x, block.attention_norm, config_.norm_eps), context).chunk(3, -1);

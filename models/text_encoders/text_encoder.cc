@@ -35,7 +35,7 @@ at::Tensor TextAttention(const at::Tensor& q, const at::Tensor& k, const at::Ten
     return at::stack(products).unflatten(0, {x.size(0), x.size(1)});
   };
   const auto heads = [&](const at::Tensor& x) { return x.unflatten(-1, {-1, head_dim}).transpose(1, 2); };
-  at::Tensor scores = by_head(heads(q), heads(k)).to(IslandType(q.scalar_type()));
+  at::Tensor scores = by_head(heads(q), heads(k)).to(AccumulationType(q.scalar_type()));
   if (scale != 1) scores = scores * scale;
   if (bias.defined()) scores = scores + bias;
   const at::Tensor weights = at::softmax(scores, -1).to(v.scalar_type());

@@ -21,7 +21,7 @@ absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config
 
 void DrawInitialLatents(DenoiseJob& job, const Family& family) {
   const LatentGeometry& g = job.geometry;
-  const at::Tensor noise = job.noise->Initial({g.channels, g.height, g.width}, IslandType(family.dtype()));
+  const at::Tensor noise = job.noise->Initial({g.channels, g.height, g.width}, AccumulationType(family.dtype()));
   job.latents = (noise * job.sampler->init_noise_sigma()).to(family.device());
 }
 

@@ -60,7 +60,7 @@ GroupForward::GroupForward(const Family& family, std::span<DenoiseJob* const> ba
   index_ = at::tensor(index, at::kLong).to(family.device());
 
   const LatentGeometry& geometry = batch[0]->geometry;
-  ForwardRows rows{.input = StackConditioning(batch, own, IslandType(family.dtype())),
+  ForwardRows rows{.input = StackConditioning(batch, own, AccumulationType(family.dtype())),
                    .skipped_blocks = group.skipped_blocks,
                    .text_work = text_work};
   rows.input.grid = geometry.grid;
@@ -82,11 +82,11 @@ at::Tensor GroupForward::Timesteps(std::span<const double> of_jobs) const {
 at::Tensor GroupForward::RowsOf(const at::Tensor& of_jobs) const { return of_jobs.index_select(0, index_); }
 
 at::Tensor GroupForward::Predictions(const StageOp& op, const LatentGeometry& geometry) {
-  const at::ScalarType island = IslandType(family_.dtype());
+  const at::ScalarType accumulation = AccumulationType(family_.dtype());
   // Every rank of the cfg axis has computed its share of the rows, and all of them combine all rows in one order.
-  const at::Tensor own = forward_ != nullptr ? family_.ToPrediction(forward_->Result(op).to(island), geometry)
+  const at::Tensor own = forward_ != nullptr ? family_.ToPrediction(forward_->Result(op).to(accumulation), geometry)
                                              : at::empty({0, geometry.channels, geometry.height, geometry.width},
-                                                         at::TensorOptions(island).device(family_.device()));
+                                                         at::TensorOptions(accumulation).device(family_.device()));
   return groups_.cfg.AllGather(own, shares_);
 }
 

@@ -76,7 +76,7 @@ void Denoiser::Flush() {
 std::vector<at::Tensor> Denoiser::Predict(std::span<DenoiseJob* const> batch) {
   Flush();
   const c10::InferenceMode no_gradients;
-  const at::ScalarType island = IslandType(family_.dtype());
+  const at::ScalarType accumulation = AccumulationType(family_.dtype());
   const LatentGeometry& geometry = batch[0]->geometry;
   std::vector<at::Tensor> scaled;
   for (const DenoiseJob* job : batch) scaled.push_back(job->sampler->ScaleInput(job->latents.unsqueeze(0)));
@@ -84,7 +84,7 @@ std::vector<at::Tensor> Denoiser::Predict(std::span<DenoiseJob* const> batch) {
   const std::vector<RowGroup> groups = GroupRows(batch, family_.masks_padding());
   std::vector<at::Tensor> predictions;
   for (const RowGroup& group : groups) {
-    TransformerInput input = StackConditioning(batch, group.rows, island);
+    TransformerInput input = StackConditioning(batch, group.rows, accumulation);
     std::vector<at::Tensor> rows;
     std::vector<double> timesteps;
     for (const GuidedRow& row : group.rows) {
@@ -96,7 +96,7 @@ std::vector<at::Tensor> Denoiser::Predict(std::span<DenoiseJob* const> batch) {
     input.timestep = at::tensor(timesteps, at::kDouble).to(family_.device());
     const at::Tensor output =
         ForwardOnMesh(family_.transformer(), input, groups_, options_.stage_bounds, group.skipped_blocks);
-    predictions.push_back(family_.ToPrediction(output.to(island), geometry));
+    predictions.push_back(family_.ToPrediction(output.to(accumulation), geometry));
   }
   std::vector<at::Tensor> guided;
   for (size_t j = 0; j < batch.size(); ++j) {

@@ -34,7 +34,7 @@ std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, bool masks_p
 }
 
 TransformerInput StackConditioning(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows,
-                                   at::ScalarType island) {
+                                   at::ScalarType accumulation) {
   const auto conditioning = [&](const GuidedRow& row) -> const ConditioningRow& {
     return batch[row.job]->guidance.branches[row.branch].row;
   };
@@ -55,7 +55,7 @@ TransformerInput StackConditioning(std::span<DenoiseJob* const> batch, std::span
     const at::Tensor& tokens = conditioning(row).text;
     const int64_t count = tokens.size(0);
     text.push_back(at::constant_pad_nd(tokens, {0, 0, 0, longest - count}));
-    mask.push_back(at::constant_pad_nd(at::ones({count}, tokens.options().dtype(island)), {0, longest - count}));
+    mask.push_back(at::constant_pad_nd(at::ones({count}, tokens.options().dtype(accumulation)), {0, longest - count}));
   }
   input.text = at::stack(text);
   if (longest != shortest) input.text_mask = at::stack(mask);

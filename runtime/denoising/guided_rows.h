@@ -28,10 +28,10 @@ struct RowGroup {
 // The rows of the next step of each job, branch after branch. `masks_padding` as the family says.
 std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, bool masks_padding);
 
-// Text, mask and extras of these rows: text padded to the longest of them, with a mask in dtype `island` where that
+// Text, mask and extras of these rows: text padded to the longest of them, with a mask in dtype `accumulation` where that
 // made padding; extras as they are. The rest of the input is left out.
 TransformerInput StackConditioning(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows,
-                                   at::ScalarType island);
+                                   at::ScalarType accumulation);
 
 // What the sampler of job `job` is given at step `step` of it: the weighted sum of its branches' predictions, in the
 // order of the branches. predictions[g] [rows of group g, c, h, w]; the result [c, h, w], of the whole image if

@@ -116,7 +116,7 @@ absl::Status OpenFlux(const std::string& folder, const std::string& config_path,
                            .timestep = in.at("in.timestep").to(at::kDouble) * 1000,
                            .text = in.at("in.encoder_hidden_states").to(dtype),
                            .extras = {in.at("in.pooled_projections").to(dtype)}};
-    if (c.guidance) input.extras.push_back(in.at("in.guidance").to(IslandType(dtype)));
+    if (c.guidance) input.extras.push_back(in.at("in.guidance").to(AccumulationType(dtype)));
     return input;
   };
   m.output = [](const at::Tensor& head, TokenGrid) { return head; };

@@ -59,13 +59,13 @@ inline at::Tensor EmulatePipeFusion(const Family& family, std::span<DenoiseJob* 
   const TokenGrid& grid = geometry.grid;
   const int64_t side = geometry.height / grid.height;
   const std::vector<RowGroup> groups = GroupRows(batch, family.masks_padding());
-  const at::ScalarType island = IslandType(family.dtype());
+  const at::ScalarType accumulation = AccumulationType(family.dtype());
 
   std::vector<TransformerInput> inputs;
   std::vector<EmulatedAttention> attentions(groups.size(), EmulatedAttention(grid.count()));
   int64_t longest_text = 0;
   for (const RowGroup& group : groups) {
-    inputs.push_back(StackConditioning(batch, group.rows, island));
+    inputs.push_back(StackConditioning(batch, group.rows, accumulation));
     inputs.back().grid = grid;
     if (transformer.joint_text()) longest_text = std::max(longest_text, inputs.back().text.size(1));
   }
@@ -125,7 +125,7 @@ inline at::Tensor EmulatePipeFusion(const Family& family, std::span<DenoiseJob* 
       const ForwardContext context{.attention = attentions[g], .tensor = one, .world = one};
       const at::Tensor output = RunTransformer(transformer, input, context, groups[g].skipped_blocks);
       predictions.push_back(family.ToPrediction(
-          output.to(island),
+          output.to(accumulation),
           {.channels = geometry.channels, .height = side, .width = span.count() * side, .grid = {1, span.count()}}));
       if (range.begin == 0) of_step[g].clear();
       of_step[g].push_back(predictions[g]);
