@@ -209,7 +209,8 @@ TEST_P(BatchContractTest, OfTheAutoencoder) {
                     const auto [mean, squares] = cpu::GroupMoments(in[0], 4, isa);
                     return std::vector{mean, squares};
                   }});
-  const at::Tensor factor = at::randn({kLargestBatch, 12}, Accumulation()), offset = at::randn({kLargestBatch, 12}, Accumulation());
+  const at::Tensor factor = at::randn({kLargestBatch, 12}, Accumulation()),
+                   offset = at::randn({kLargestBatch, 12}, Accumulation());
   for (const bool silu : {false, true}) {
     ExpectContract(
         {.name = "channel affine", .inputs = {image, factor, offset}, .call = [&](const auto& in, cpu::Isa isa) {

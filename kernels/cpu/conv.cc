@@ -70,16 +70,13 @@ void Gather(int64_t size, const Window& window, const char* image, int64_t first
 at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride,
                   at::IntArrayRef padding, Isa isa) {
   const at::ScalarType type = x.scalar_type();
-  if (type != at::kDouble && type != at::kFloat && type != at::kBFloat16) {
-    return reference::Conv2d(x, weight, bias, stride, padding);
-  }
+  const std::optional<ProductElement> element = ProductElementOf(type);
+  if (!element) return reference::Conv2d(x, weight, bias, stride, padding);
   TORCH_CHECK(x.dim() == 4 && weight.dim() == 4 && x.size(1) == weight.size(1) && weight.scalar_type() == type &&
                   bias.dim() == 1 && bias.size(0) == weight.size(0) && bias.scalar_type() == type &&
                   padding.size() == 4 && stride >= 1,
               "conv2d: an image of ", x.sizes(), " does not fit a weight of ", weight.sizes());
-  // Rows of a larger image are read where they lie.
-  const bool runs = x.stride(3) == 1 && x.stride(2) == x.size(3);
-  const at::Tensor images = runs ? x : x.contiguous();
+  const at::Tensor images = WithRowsInOrder(x);
   Window window{.channels = x.size(1),
                 .height = x.size(2),
                 .width = x.size(3),
@@ -97,9 +94,7 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   if (result.numel() == 0) return result;
 
   const at::Tensor rows = weight.contiguous(), biases = bias.contiguous();
-  const ProductKernels& kernels =
-      ProductFor(isa, type == at::kDouble ? ProductElement::kDouble
-                                          : (type == at::kFloat ? ProductElement::kFloat : ProductElement::kBf16));
+  const ProductKernels& kernels = ProductFor(isa, *element);
   const int64_t blocks = (out + kProductRows - 1) / kProductRows;
   const int64_t block_bytes = (kernels.prepared_bytes(kProductRows, depth) + 63) / 64 * 64;
   const AlignedBuffer prepared(blocks * block_bytes);

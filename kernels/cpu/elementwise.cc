@@ -212,6 +212,10 @@ at::Tensor Sin(const at::Tensor& x) {
   return BySpans(x, [](const at::Tensor& span) { return at::sin(span); });
 }
 
+at::Tensor WithRowsInOrder(const at::Tensor& x) {
+  return x.stride(3) == 1 && x.stride(2) == x.size(3) ? x : x.contiguous();
+}
+
 at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at::Tensor& offset, bool silu, Isa isa) {
   const at::ScalarType accumulation = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   if ((!IsNarrow(x) && x.scalar_type() != at::kDouble) || x.dim() != 4 || x.numel() == 0) {
@@ -220,9 +224,7 @@ at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at
   const int64_t channels = x.size(1), planes = x.size(0) * channels, pixels = x.size(2) * x.size(3);
   TORCH_CHECK(factor.numel() == planes && offset.numel() == planes,
               "channel_affine: factor and offset must be [batch, channels]");
-  // A band of rows of a larger image is read where it lies.
-  const bool runs = x.stride(3) == 1 && x.stride(2) == x.size(3);
-  const at::Tensor in = runs ? x : x.contiguous();
+  const at::Tensor in = WithRowsInOrder(x);
   const at::Tensor factors = factor.to(accumulation).contiguous(), offsets = offset.to(accumulation).contiguous();
   at::Tensor out = at::empty(x.sizes(), x.options().memory_format(at::MemoryFormat::Contiguous));
   const int64_t size = x.element_size();
@@ -282,8 +284,7 @@ Moments MomentsOf(const at::Tensor& x, const char* from, int64_t count, Isa isa)
 std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t groups, Isa isa) {
   TORCH_CHECK(x.dim() == 4 && x.size(1) % groups == 0 && (IsNarrow(x) || x.scalar_type() == at::kDouble),
               "group_moments: ", x.sizes(), " ", x.scalar_type(), " has no ", groups, " groups of channels");
-  const bool runs = x.stride(3) == 1 && x.stride(2) == x.size(3);
-  const at::Tensor in = runs ? x : x.contiguous();
+  const at::Tensor in = WithRowsInOrder(x);
   const int64_t b = x.size(0), per_group = x.size(1) / groups, pixels = x.size(2) * x.size(3), size = x.element_size();
   at::Tensor means = at::zeros({b, groups}, x.options().dtype(at::kDouble)), squares = at::zeros_like(means);
   if (x.numel() == 0) return {means, squares};

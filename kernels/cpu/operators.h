@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/product.h"
 
 namespace tessera::cpu {
 
@@ -43,5 +44,12 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
 at::Tensor PackWeight(const at::Tensor& weight, Isa isa);
 // The plain weight of a packed one; a plain one itself.
 at::Tensor UnpackWeight(const at::Tensor& weight, Isa isa);
+
+// What products of this type are made of; nothing for a type that has none.
+std::optional<ProductElement> ProductElementOf(at::ScalarType type);
+
+// x [b, c, h, w] itself where the rows of each plane follow one another, as in a band of rows of a larger image; else a
+// contiguous copy.
+at::Tensor WithRowsInOrder(const at::Tensor& x);
 
 }  // namespace tessera::cpu

@@ -39,12 +39,8 @@ const ProductKernels& ProductFor(Isa isa, ProductElement element) {
 
 namespace {
 
-bool IsProductType(at::ScalarType type) { return type == at::kDouble || type == at::kFloat || type == at::kBFloat16; }
-
-ProductElement ElementOf(at::ScalarType type) {
-  return type == at::kDouble  ? ProductElement::kDouble
-         : type == at::kFloat ? ProductElement::kFloat
-                              : ProductElement::kBf16;
+const ProductKernels& KernelsOf(const at::Tensor& x, Isa isa) {
+  return ProductFor(isa, ProductElementOf(x.scalar_type()).value());
 }
 
 int64_t Panels(int64_t columns, const ProductKernels& kernels) {
@@ -75,15 +71,28 @@ at::Tensor Pack(const at::Tensor& weight, const ProductKernels& kernels) {
 
 }  // namespace
 
+std::optional<ProductElement> ProductElementOf(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble:
+      return ProductElement::kDouble;
+    case at::kFloat:
+      return ProductElement::kFloat;
+    case at::kBFloat16:
+      return ProductElement::kBf16;
+    default:
+      return std::nullopt;
+  }
+}
+
 at::Tensor PackWeight(const at::Tensor& weight, Isa isa) {
-  const bool packs = weight.is_cpu() && weight.layout() == at::kStrided && IsProductType(weight.scalar_type()) &&
+  const bool packs = weight.is_cpu() && weight.layout() == at::kStrided && ProductElementOf(weight.scalar_type()) &&
                      weight.dim() == 2 && weight.numel() > 0;
-  return packs ? Pack(weight.detach(), ProductFor(isa, ElementOf(weight.scalar_type()))) : weight;
+  return packs ? Pack(weight.detach(), KernelsOf(weight, isa)) : weight;
 }
 
 at::Tensor UnpackWeight(const at::Tensor& weight, Isa isa) {
   if (!IsPacked(weight)) return weight;
-  const ProductKernels& kernels = ProductFor(isa, ElementOf(weight.scalar_type()));
+  const ProductKernels& kernels = KernelsOf(weight, isa);
   const int64_t out = weight.size(1), in = weight.size(2), size = weight.element_size();
   at::Tensor plain = at::empty({out, in}, weight.options());
   for (int64_t panel = 0; panel < Panels(out, kernels); ++panel) {
@@ -104,12 +113,12 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
               in, "] ", weight.scalar_type());
   TORCH_CHECK(!bias.has_value() || (bias->dim() == 1 && bias->size(0) == out && bias->scalar_type() == x.scalar_type()),
               "linear_product: the bias must be [", out, "] of the weight's type");
-  if (!IsProductType(x.scalar_type())) return reference::LinearProduct(x, weight, bias);
+  if (!ProductElementOf(x.scalar_type())) return reference::LinearProduct(x, weight, bias);
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = out;
   at::Tensor result = at::empty(shape, x.options().memory_format(at::MemoryFormat::Contiguous));
   if (result.numel() == 0) return result;
-  const ProductKernels& kernels = ProductFor(isa, ElementOf(x.scalar_type()));
+  const ProductKernels& kernels = KernelsOf(x, isa);
   const at::Tensor panels = packed ? weight : Pack(weight, kernels);
   const at::Tensor rows = x.contiguous();
   const at::Tensor column_bias = bias.has_value() ? bias->contiguous() : at::Tensor();
