@@ -17,9 +17,6 @@ target_link_options(tessera_torch INTERFACE -Wl,-rpath-link,${TESSERA_LIBTORCH_D
 # GCC 12's optimiser reports uninitialised and overlong reads inside ATen's and its own headers.
 target_compile_options(tessera_torch INTERFACE -Wno-maybe-uninitialized -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread -Wno-restrict)
 
-# Programs would be compiled with -fPIE, and a precompiled header made with -fPIC refuses to serve them.
-target_compile_options(tessera_torch INTERFACE -fPIC)
-
 # One precompiled header for every file that includes LibTorch: 15 s become 2 to 5 s a file.
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/tessera_torch_pch.cc CONTENT "")
 add_library(tessera_torch_pch STATIC ${PROJECT_BINARY_DIR}/tessera_torch_pch.cc)

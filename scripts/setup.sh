@@ -8,13 +8,14 @@
 #     TARGET …        build only these; everything without
 #
 # Environment: TESSERA_SKIP_PACKAGES=1 leaves the system's packages alone (another distribution, no rights);
-#              TESSERA_JOBS=N sets the number of compilers that run at once.
-# Outside the clone only Debian packages are touched.
+#              TESSERA_JOBS=N sets the number of compilers that run at once;
+#              TESSERA_CCACHE=0 compiles without ccache, CCACHE_DIR says where it keeps what it compiled.
+# Outside the clone only Debian packages and ccache's folder are touched.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build_packages=(
-  cmake ninja-build g++ pkg-config
+  ccache cmake ninja-build g++ pkg-config
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   libgtest-dev libgmock-dev libboost1.81-dev libboost-json1.81-dev rapidjson-dev libsentencepiece-dev
   libpng-dev libjpeg62-turbo-dev libwebp-dev libicu-dev libssl-dev libcli11-dev zlib1g-dev libsqlite3-dev libyaml-cpp-dev prometheus-cpp-dev
@@ -219,12 +220,12 @@ fi
 # ---- 4: configure
 begin "Configure" configure
 # Ninja itself configures again when a CMake file changes; this is for what Ninja does not see.
-configuration=$(echo "$PWD $pins" | cat - CMakePresets.json | sha256sum | cut -d' ' -f1)
+configuration=$(echo "$PWD $pins ${TESSERA_CCACHE:-1}" | cat - CMakePresets.json | sha256sum | cut -d' ' -f1)
 if [[ -e $build_dir/build.ninja && $(cat "$build_dir/.configured" 2>/dev/null) == "$configuration" ]]; then
   finish "$preset already there"
 else
   rm -f "$build_dir/CMakeCache.txt"
-  if ! cmake --preset "$preset" >"$log" 2>&1; then
+  if ! cmake --preset "$preset" -DTESSERA_CCACHE="${TESSERA_CCACHE:-1}" >"$log" 2>&1; then
     stop_with_log "CMake could not configure the preset $preset."
   fi
   echo "$configuration" >"$build_dir/.configured"

@@ -32,10 +32,11 @@ mapfile -t files < <(list_files)
 
 clean=$(realpath -m "$build/tidy")
 mkdir -p "$clean"
-# clang refuses GCC's precompiled header, and takes the same header as text.
-pch=$build/CMakeFiles/tessera_torch_pch.dir/cmake_pch.hxx
-if [[ -e $pch ]]; then cp "$pch" "$clean/torch_pch.hxx"; fi
-sed "s| -Winvalid-pch -include [^ ]*/cmake_pch.hxx| -include $clean/torch_pch.hxx|" \
+# clang refuses GCC's precompiled headers, and takes the same headers as text.
+for header in "$build"/CMakeFiles/*.dir/cmake_pch.hxx; do
+  if [[ -e $header ]]; then cp "$header" "$clean/$(basename "$(dirname "$header")" .dir).hxx"; fi
+done
+sed "s| -Winvalid-pch -include [^ ]*/\([^/ ]*\)\.dir/cmake_pch.hxx| -include $clean/\1.hxx|" \
   "$build/compile_commands.json" >"$clean/compile_commands.json"
 shared=$(find base bench client control kernels models parallel runtime server tests -name '*.h' -print0 | sort -z | xargs -0 cat .clang-tidy scripts/tidy.sh | sha256sum)
 stale=()
