@@ -3,10 +3,14 @@
 #
 #   ./run-tests.sh [--long] [--no-torch]
 #     --no-torch  only the front end and all else that needs no LibTorch
-#     --long      afterwards also what takes longer: AddressSanitizer and ThreadSanitizer builds, libFuzzer,
-#                 clang-tidy over the files that include LibTorch, every test three times in random order, goldens,
-#                 layouts, batches and soak with each instruction set, real clients of other makers against the
-#                 server, the conversion of foreign weights, and a server under mixed load for ten minutes
+#     --long      afterwards also what takes longer: AddressSanitizer and ThreadSanitizer builds, libFuzzer, one
+#                 definition of each type, clang-tidy over the files that include LibTorch, every test three times in
+#                 random order, goldens, layouts, batches and soak with each instruction set, real clients of other
+#                 makers against the server, the conversion of foreign weights, and a server under mixed load for ten
+#                 minutes
+#
+# The parsers of outside bytes meet their corpus under AddressSanitizer when they or it have changed since that was last
+# found clean on this machine, and always with --long.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -51,9 +55,16 @@ with_instruction_set() {
 }
 
 build "$preset"
-# The parsers of outside bytes meet their corpus under AddressSanitizer in every run.
-build debug fuzz_targets
-run debug -R '_fuzz$'
+clean_corpus=${XDG_CACHE_HOME:-$HOME/.cache}/tessera/clean-corpus
+parsers=$(find CMakeLists.txt CMakePresets.json base cmake control models/captions models/tokenizers models/weights parallel/plan \
+  proto server tests/fuzz tests/fuzz_replay_main.cc tests/support -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
+if ((long)) || [[ $(cat "$clean_corpus" 2>/dev/null) != "$parsers" ]]; then
+  build debug fuzz_targets
+  run debug -R '_fuzz$'
+  if ((status == 0)); then mkdir -p "${clean_corpus%/*}" && echo "$parsers" >"$clean_corpus"; fi
+else
+  echo "Parsers and corpora are as they were when they were last found clean under AddressSanitizer"
+fi
 if ((long)); then
   build fuzz fuzz_targets
   run fuzz
@@ -61,6 +72,7 @@ if ((long)); then
     build "$extra"
     run "$extra"
   done
+  [[ $preset != release ]] || stage "One definition of each type" scripts/odr-check.sh
   stage "clang-tidy over every file" scripts/tidy.sh "build/$preset" --all
   run "$preset" --repeat until-fail:3 --schedule-random
   stage "Clients of other makers" scripts/client-tests.sh --preset "$preset" --newest
