@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file_descriptor.h"
 #include "base/random_bytes.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -118,7 +119,7 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes
   }
   const FileDescriptor folder(::open(parts.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() < 0) return FailureFromErrno(errno, path, parts.folder);
-  if (absl::Status target = CheckTarget(folder.get(), parts, path); !target.ok()) return target;
+  RETURN_IF_ERROR(CheckTarget(folder.get(), parts, path));
 
   const std::string temporary = RandomName();
   FileDescriptor file(::openat(folder.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,

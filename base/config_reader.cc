@@ -4,6 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 
@@ -39,9 +40,8 @@ absl::StatusOr<ConfigReader> ConfigReader::FromJson(Json json, const std::string
 }
 
 absl::StatusOr<ConfigReader> ConfigReader::FromFile(const std::string& path, const std::string& name) {
-  absl::StatusOr<std::string> text = ReadWholeFile(path, name, kMaxConfigBytes);
-  if (!text.ok()) return text.status();
-  return FromText(*text, name);
+  ASSIGN_OR_RETURN(std::string text, ReadWholeFile(path, name, kMaxConfigBytes));
+  return FromText(text, name);
 }
 
 bool ConfigReader::Has(std::string_view key) const {

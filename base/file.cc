@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/git_lfs.h"
 #include "base/hub_name.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 
@@ -63,15 +64,13 @@ absl::Status ReadOnlyFile::Read(uint64_t offset, std::span<std::byte> out) const
 }
 
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, const std::string& name, size_t max_bytes) {
-  absl::StatusOr<ReadOnlyFile> file = ReadOnlyFile::Open(path, name);
-  if (!file.ok()) return file.status();
-  if (file->size() > max_bytes) {
+  ASSIGN_OR_RETURN(ReadOnlyFile file, ReadOnlyFile::Open(path, name));
+  if (file.size() > max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, " has ", file->size(), " bytes; at most ", max_bytes, " are legal"));
+        absl::StrCat(name, " has ", file.size(), " bytes; at most ", max_bytes, " are legal"));
   }
-  std::string text(file->size(), '\0');
-  const absl::Status status = file->Read(0, std::as_writable_bytes(std::span(text)));
-  if (!status.ok()) return status;
+  std::string text(file.size(), '\0');
+  RETURN_IF_ERROR(file.Read(0, std::as_writable_bytes(std::span(text))));
   if (IsGitLfsPointer(text)) return GitLfsPointerError(name);
   return text;
 }

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file_descriptor.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -45,7 +46,7 @@ absl::Status MakePrivateFolder(const std::string& path) {
   std::error_code error;
   int made = ::mkdir(folder.c_str(), 0700);
   if (made != 0 && errno == ENOENT) {
-    if (absl::Status made_above = MakePrivateFolder(above.string()); !made_above.ok()) return made_above;
+    RETURN_IF_ERROR(MakePrivateFolder(above.string()));
     made = ::mkdir(folder.c_str(), 0700);
   }
   if (made != 0) {

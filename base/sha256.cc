@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-std::string Sha256Of(std::string_view bytes) {
+std::string Sha256Of(absl::string_view bytes) {
   // Looking it up in OpenSSL's tables costs more than the digest of a small row.
   static EVP_MD* const kAlgorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   std::string digest(kSha256Bytes, '\0');

@@ -6,13 +6,15 @@
 #include <string>
 #include <string_view>
 
+#include "absl/strings/string_view.h"
+
 struct evp_md_ctx_st;
 
 namespace tessera {
 
 // Of one byte string: kSha256Bytes bytes, not in hexadecimal.
 inline constexpr size_t kSha256Bytes = 32;
-std::string Sha256Of(std::string_view bytes);
+std::string Sha256Of(absl::string_view bytes);
 
 // Of a sequence of byte strings.
 class Sha256 {

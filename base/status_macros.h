@@ -6,23 +6,22 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// Returns the status of `expression`, an absl::Status, unless it is OK. In functions that return an absl::Status or an
+// Returns the status of an expression, an absl::Status, unless it is OK. In functions that return an absl::Status or an
 // absl::StatusOr.
-#define RETURN_IF_ERROR(expression)                                           \
-  do {                                                                        \
-    if (absl::Status returned_status = (expression); !returned_status.ok()) { \
-      return returned_status;                                                 \
-    }                                                                         \
+#define RETURN_IF_ERROR(...)                                                   \
+  do {                                                                         \
+    if (absl::Status returned_status = (__VA_ARGS__); !returned_status.ok()) { \
+      return returned_status;                                                  \
+    }                                                                          \
   } while (false)
 
-// Gives `target`, a variable or a declaration of one, the value of `expression`, an absl::StatusOr; returns its status
-// where it holds none. It is several statements, so it cannot be the body of an `if` without braces.
-#define ASSIGN_OR_RETURN(target, expression) \
-  TESSERA_ASSIGN_OR_RETURN(TESSERA_JOIN(status_or_, __LINE__), target, expression)
+// Gives `target`, a variable or a declaration of one without a comma, the value of an expression, an absl::StatusOr;
+// returns its status where it holds none. It is several statements, so it cannot be the body of an `if` without braces.
+#define ASSIGN_OR_RETURN(target, ...) TESSERA_ASSIGN_OR_RETURN(TESSERA_JOIN(status_or_, __LINE__), target, __VA_ARGS__)
 
-#define TESSERA_ASSIGN_OR_RETURN(status_or, target, expression) \
-  auto status_or = (expression);                                \
-  if (!status_or.ok()) return std::move(status_or).status();    \
+#define TESSERA_ASSIGN_OR_RETURN(status_or, target, ...)     \
+  auto status_or = (__VA_ARGS__);                            \
+  if (!status_or.ok()) return std::move(status_or).status(); \
   target = *std::move(status_or)
 #define TESSERA_JOIN(a, b) TESSERA_JOIN_NOW(a, b)
 #define TESSERA_JOIN_NOW(a, b) a##b

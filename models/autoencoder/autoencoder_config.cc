@@ -1,6 +1,7 @@
 #include "models/autoencoder/autoencoder_config.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 
@@ -40,7 +41,7 @@ absl::StatusOr<AutoencoderConfig> ParseAutoencoderConfig(ConfigReader& reader) {
   };
   check_blocks("down_block_types", "DownEncoderBlock2D");
   check_blocks("up_block_types", "UpDecoderBlock2D");
-  if (absl::Status status = reader.status(); !status.ok()) return status;
+  RETURN_IF_ERROR(reader.status());
   return config;
 }
 

@@ -1,6 +1,7 @@
 #include "models/dit/dit_config.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 
@@ -32,7 +33,7 @@ absl::StatusOr<DitConfig> ParseDitConfig(ConfigReader& reader) {
     reader.AddError("out_channels", absl::StrCat("it must be in_channels = ", config.in_channels, " or twice that"));
   }
   if (config.sample_size % config.patch != 0) reader.AddError("sample_size", "it must be a multiple of patch_size");
-  if (absl::Status status = reader.status(); !status.ok()) return status;
+  RETURN_IF_ERROR(reader.status());
   return config;
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "models/dit/dit_transformer.h"
 #include "models/families/latent_family.h"
 #include "models/guidance.h"
@@ -78,8 +79,7 @@ class DitFamily final : public LatentFamily {
       return absl::InvalidArgumentError(
           "negative prompt is set; this model is conditioned on a class and has no negative prompt");
     }
-    const absl::StatusOr<int64_t> label = ClassOf(request.prompt);
-    if (!label.ok()) return label.status();
+    ASSIGN_OR_RETURN(const int64_t label, ClassOf(request.prompt));
     EncodedPrompt encoded{.cached = true};
     const auto add = [&](int64_t class_id, double weight) {
       const at::Tensor tensor = at::scalar_tensor(class_id, at::TensorOptions(at::kLong).device(options().device));
@@ -87,7 +87,7 @@ class DitFamily final : public LatentFamily {
     };
     const bool guided = request.guidance_scale > 1;
     const GuidanceWeights weights = ClassifierFreeGuidance(request.guidance_scale);
-    add(*label, guided ? weights.positive : 1);
+    add(label, guided ? weights.positive : 1);
     if (guided) add(classes_, weights.negative);
     return encoded;
   }
@@ -110,17 +110,16 @@ class DitFamily final : public LatentFamily {
 }  // namespace
 
 absl::StatusOr<FamilyDescription> DescribeDit(const ModelFolder& folder) {
-  absl::StatusOr<DitConfigs> configs = ReadConfigs(folder);
-  if (!configs.ok()) return configs.status();
+  ASSIGN_OR_RETURN(DitConfigs configs, ReadConfigs(folder));
   FamilyDescription description;
-  const int64_t side = configs->transformer.sample_size * configs->autoencoder.factor();
-  DescribeSizes(configs->autoencoder, configs->transformer.patch, configs->transformer.sample_size, side, description);
+  const int64_t side = configs.transformer.sample_size * configs.autoencoder.factor();
+  DescribeSizes(configs.autoencoder, configs.transformer.patch, configs.transformer.sample_size, side, description);
   description.min_size = side;  // images are square and of the size the model was trained at
   description.default_steps = kSteps;
   description.default_guidance_scale = kGuidanceScale;
-  description.heads = configs->transformer.heads;
-  description.blocks = configs->transformer.layers;
-  const DitConfig& transformer = configs->transformer;
+  description.heads = configs.transformer.heads;
+  description.blocks = configs.transformer.layers;
+  const DitConfig& transformer = configs.transformer;
   const int64_t latents = transformer.patch * transformer.patch;  // of a token and channel
   description.exchange = {.width = transformer.width(),
                           .output_features = latents * transformer.out_channels,
@@ -128,8 +127,8 @@ absl::StatusOr<FamilyDescription> DescribeDit(const ModelFolder& folder) {
                           .blocks = std::vector<BlockExchange>(static_cast<size_t>(transformer.layers)),
                           .long_skips = {}};
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, /*text_tokens=*/0, description);
-  description.warnings = configs->warnings;
-  WarnOfExtraTensors(folder, MakeTransformer(configs->transformer), {}, configs->autoencoder, description);
+  description.warnings = configs.warnings;
+  WarnOfExtraTensors(folder, MakeTransformer(configs.transformer), {}, configs.autoencoder, description);
   return description;
 }
 

@@ -68,8 +68,8 @@ DitTransformer::~DitTransformer() = default;
 
 Conditioning DitTransformer::Condition(const TransformerInput& input, const ForwardContext&) const {
   const at::ScalarType accumulation = AccumulationType(dtype_);
-  return {.embedding =
-              Sinusoid(input.timestep.to(accumulation), accumulation, kSinusoidChannels, kSinusoidShift).to(dtype_),  // [b, 256]
+  return {.embedding = Sinusoid(input.timestep.to(accumulation), accumulation, kSinusoidChannels, kSinusoidShift)
+                           .to(dtype_),  // [b, 256]
           .modulation = input.extras[0]};
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "models/precision.h"
 
 namespace tessera {
@@ -57,13 +58,13 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
 absl::Status LatentFamily::Open() {
   if (options_.encodes_prompts) {
     for (const std::unique_ptr<TextStage>& text : texts_) {
-      if (absl::Status opened = text->Open(); !opened.ok()) return opened;
+      RETURN_IF_ERROR(text->Open());
     }
   }
   if (streamed_ != nullptr) {
-    if (absl::Status complete = transformer_.Check(); !complete.ok()) return complete;
+    RETURN_IF_ERROR(transformer_.Check());
   }
-  if (absl::Status opened = transformer_.Open(); !opened.ok()) return opened;
+  RETURN_IF_ERROR(transformer_.Open());
   return autoencoder_.Open();
 }
 

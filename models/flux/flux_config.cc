@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 
@@ -30,7 +31,7 @@ absl::StatusOr<FluxConfig> ParseFluxConfig(ConfigReader& reader) {
     reader.AddError("axes_dims_rope", absl::StrCat("its sum must be attention_head_dim = ", config.head_dim));
   }
   if (config.double_blocks + config.single_blocks < 1) reader.AddError("num_layers", "there must be a block");
-  if (absl::Status status = reader.status(); !status.ok()) return status;
+  RETURN_IF_ERROR(reader.status());
   return config;
 }
 

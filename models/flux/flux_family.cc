@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
 #include "models/families/latent_family.h"
 #include "models/flux/flux_transformer.h"
 #include "models/guidance.h"
@@ -33,12 +34,10 @@ struct FluxConfigs {
 
 absl::StatusOr<FluxConfigs> ReadConfigs(const ModelFolder& folder) {
   FluxConfigs configs;
-  absl::StatusOr<TextStageConfig> clip = ReadTextStage(folder, "tokenizer", "text_encoder", configs.warnings);
-  if (!clip.ok()) return clip.status();
-  absl::StatusOr<TextStageConfig> t5 = ReadTextStage(folder, "tokenizer_2", "text_encoder_2", configs.warnings);
-  if (!t5.ok()) return t5.status();
-  configs.clip = *std::move(clip);
-  configs.t5 = *std::move(t5);
+  ASSIGN_OR_RETURN(TextStageConfig clip, ReadTextStage(folder, "tokenizer", "text_encoder", configs.warnings));
+  ASSIGN_OR_RETURN(TextStageConfig t5, ReadTextStage(folder, "tokenizer_2", "text_encoder_2", configs.warnings));
+  configs.clip = std::move(clip);
+  configs.t5 = std::move(t5);
   for (const absl::Status& status :
        {CheckClass(folder, "transformer", {"FluxTransformer2DModel"}), CheckClass(folder, "vae", {"AutoencoderKL"}),
         ReadConfig(folder, "transformer", ParseFluxConfig, configs.transformer, configs.warnings),
@@ -96,27 +95,25 @@ class FluxFamily final : public LatentFamily {
 
   absl::Status AddBranch(const Texts& texts, const char* field, double weight, const PromptRequest& request,
                          const ForwardContext& context, EncodedPrompt& encoded) {
-    absl::StatusOr<EncodedText> clip = EncodeText(kClip,
+    ASSIGN_OR_RETURN(EncodedText clip, EncodeText(kClip,
                                                   {.text = texts.first,
                                                    .field = field,
                                                    .max_length = text(kClip).full_length(),
                                                    .padding = TextPadding::kAttended},
-                                                  context, encoded);
-    if (!clip.ok()) return clip.status();
-    absl::StatusOr<EncodedText> t5 = EncodeText(kT5,
+                                                  context, encoded));
+    ASSIGN_OR_RETURN(EncodedText t5, EncodeText(kT5,
                                                 {.text = texts.second.empty() ? texts.first : texts.second,
                                                  .field = field,
                                                  .max_length = request.max_sequence_length,
                                                  .padding = TextPadding::kAttended},
-                                                context, encoded);
-    if (!t5.ok()) return t5.status();
-    GuidanceBranch branch{.row = {.text = t5->hidden, .extras = {clip->pooled}}, .terms = {{.weight = weight}}};
+                                                context, encoded));
+    GuidanceBranch branch{.row = {.text = t5.hidden, .extras = {clip.pooled}}, .terms = {{.weight = weight}}};
     if (config_.guidance) {
       branch.row.extras.push_back(at::scalar_tensor(
           request.guidance_scale, at::TensorOptions(AccumulationType(options().dtype)).device(options().device)));
     }
     encoded.guidance.branches.push_back(std::move(branch));
-    encoded.prompt_tokens = t5->tokens;
+    encoded.prompt_tokens = t5.tokens;
     return absl::OkStatus();
   }
 
@@ -126,18 +123,17 @@ class FluxFamily final : public LatentFamily {
 }  // namespace
 
 absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder) {
-  absl::StatusOr<FluxConfigs> configs = ReadConfigs(folder);
-  if (!configs.ok()) return configs.status();
+  ASSIGN_OR_RETURN(FluxConfigs configs, ReadConfigs(folder));
   FamilyDescription description;
-  DescribeSizes(configs->autoencoder, kPatch, kDefaultLatentSide, kMaxSide, description);
-  const bool distilled = !configs->transformer.guidance;
+  DescribeSizes(configs.autoencoder, kPatch, kDefaultLatentSide, kMaxSide, description);
+  const bool distilled = !configs.transformer.guidance;
   description.default_steps = distilled ? kDistilledSteps : kSteps;
   description.default_guidance_scale = distilled ? 0 : kGuidanceScale;
   description.default_max_sequence_length = distilled ? kDistilledTokens : kMaxTokens;
   description.max_sequence_length = kMaxTokens;
-  description.heads = configs->transformer.heads;
-  description.blocks = configs->transformer.double_blocks + configs->transformer.single_blocks;
-  const FluxConfig& transformer = configs->transformer;
+  description.heads = configs.transformer.heads;
+  description.blocks = configs.transformer.double_blocks + configs.transformer.single_blocks;
+  const FluxConfig& transformer = configs.transformer;
   description.exchange = {.width = transformer.width(),
                           .output_features = transformer.channels,
                           .prediction_features = transformer.channels,
@@ -148,8 +144,8 @@ absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder) {
   blocks.resize(static_cast<size_t>(description.blocks), {.kind = BlockKind::kFused});
   description.options = {prompt_option::kPrompt2, prompt_option::kTrueCfgScale};
   DescribeBlockCosts(/*mlp_ratio=*/4, kDefaultLatentSide, kPatch, description.default_max_sequence_length, description);
-  description.warnings = configs->warnings;
-  WarnOfExtraTensors(folder, MakeTransformer(configs->transformer), {configs->clip, configs->t5}, configs->autoencoder,
+  description.warnings = configs.warnings;
+  WarnOfExtraTensors(folder, MakeTransformer(configs.transformer), {configs.clip, configs.t5}, configs.autoencoder,
                      description);
   return description;
 }

@@ -1,6 +1,7 @@
 #include "models/hunyuandit/hunyuandit_config.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 
@@ -33,7 +34,7 @@ absl::StatusOr<HunyuanConfig> ParseHunyuanConfig(ConfigReader& reader) {
   if (config.t5_width % 8 != 0)
     reader.AddError("cross_attention_dim_t5", "it must be a multiple of 8, the pool's heads");
   if (config.hidden < 1) reader.AddError("mlp_ratio", "it leaves the MLP without channels");
-  if (absl::Status status = reader.status(); !status.ok()) return status;
+  RETURN_IF_ERROR(reader.status());
   return config;
 }
 

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "models/families/latent_family.h"
 #include "models/guidance.h"
 #include "models/hunyuandit/hunyuandit_transformer.h"
@@ -30,12 +31,10 @@ struct HunyuanConfigs {
 
 absl::StatusOr<HunyuanConfigs> ReadConfigs(const ModelFolder& folder) {
   HunyuanConfigs configs;
-  absl::StatusOr<TextStageConfig> bert = ReadTextStage(folder, "tokenizer", "text_encoder", configs.warnings);
-  if (!bert.ok()) return bert.status();
-  absl::StatusOr<TextStageConfig> t5 = ReadTextStage(folder, "tokenizer_2", "text_encoder_2", configs.warnings);
-  if (!t5.ok()) return t5.status();
-  configs.bert = *std::move(bert);
-  configs.t5 = *std::move(t5);
+  ASSIGN_OR_RETURN(TextStageConfig bert, ReadTextStage(folder, "tokenizer", "text_encoder", configs.warnings));
+  ASSIGN_OR_RETURN(TextStageConfig t5, ReadTextStage(folder, "tokenizer_2", "text_encoder_2", configs.warnings));
+  configs.bert = std::move(bert);
+  configs.t5 = std::move(t5);
   for (const absl::Status& status :
        {CheckClass(folder, "transformer", {"HunyuanDiT2DModel"}), CheckClass(folder, "vae", {"AutoencoderKL"}),
         ReadConfig(folder, "transformer", ParseHunyuanConfig, configs.transformer, configs.warnings),
@@ -84,14 +83,12 @@ class HunyuanFamily final : public LatentFamily {
     const bool guided = request.guidance_scale > 1;
     const GuidanceWeights weights = ClassifierFreeGuidance(request.guidance_scale);
     if (guided) {
-      absl::Status added = AddBranch(request.negative_prompt.value_or(""), "negative prompt", weights.negative, request,
-                                     context, encoded);
-      if (!added.ok()) return added;
+      RETURN_IF_ERROR(AddBranch(request.negative_prompt.value_or(""), "negative prompt", weights.negative, request,
+                                context, encoded));
       encoded.guidance.rescale = request.options.guidance_rescale;
       encoded.guidance.conditional = 1;
     }
-    absl::Status added = AddBranch(request.prompt, "prompt", guided ? weights.positive : 1, request, context, encoded);
-    if (!added.ok()) return added;
+    RETURN_IF_ERROR(AddBranch(request.prompt, "prompt", guided ? weights.positive : 1, request, context, encoded));
     return encoded;
   }
 
@@ -102,15 +99,16 @@ class HunyuanFamily final : public LatentFamily {
       return EncodeText(stage, {.text = prompt, .field = field, .max_length = length, .padding = TextPadding::kMasked},
                         context, encoded);
     };
-    absl::StatusOr<EncodedText> bert = encode(kBert, config_.bert_tokens);
-    if (!bert.ok()) return bert.status();
-    absl::StatusOr<EncodedText> t5 = encode(kT5, config_.t5_tokens);
-    if (!t5.ok()) return t5.status();
-    const at::TensorOptions accumulation = at::TensorOptions(AccumulationType(options().dtype)).device(options().device);
-    const auto mask = [&](int64_t tokens, int64_t length) { return (at::arange(length, accumulation) < tokens).to(accumulation); };
+    ASSIGN_OR_RETURN(EncodedText bert, encode(kBert, config_.bert_tokens));
+    ASSIGN_OR_RETURN(EncodedText t5, encode(kT5, config_.t5_tokens));
+    const at::TensorOptions accumulation =
+        at::TensorOptions(AccumulationType(options().dtype)).device(options().device);
+    const auto mask = [&](int64_t tokens, int64_t length) {
+      return (at::arange(length, accumulation) < tokens).to(accumulation);
+    };
     ConditioningRow row{
-        .text = bert->hidden,
-        .extras = {t5->hidden, mask(bert->tokens, config_.bert_tokens), mask(t5->tokens, config_.t5_tokens)}};
+        .text = bert.hidden,
+        .extras = {t5.hidden, mask(bert.tokens, config_.bert_tokens), mask(t5.tokens, config_.t5_tokens)}};
     if (config_.style_and_size) {
       const OriginalSize& original = request.options.original_size;
       const auto side = [](int32_t given) { return static_cast<double>(given > 0 ? given : kOriginalSide); };
@@ -121,7 +119,7 @@ class HunyuanFamily final : public LatentFamily {
                                .to(accumulation));
     }
     encoded.guidance.branches.push_back({.row = std::move(row), .terms = {{.weight = weight}}});
-    encoded.prompt_tokens = t5->tokens;
+    encoded.prompt_tokens = t5.tokens;
     return absl::OkStatus();
   }
 
@@ -131,11 +129,9 @@ class HunyuanFamily final : public LatentFamily {
 }  // namespace
 
 absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) {
-  absl::StatusOr<HunyuanConfigs> configs = ReadConfigs(folder);
-  if (!configs.ok()) return configs.status();
+  ASSIGN_OR_RETURN(HunyuanConfigs configs, ReadConfigs(folder));
   FamilyDescription description;
-  DescribeSizes(configs->autoencoder, configs->transformer.patch, configs->transformer.sample_size, kMaxSide,
-                description);
+  DescribeSizes(configs.autoencoder, configs.transformer.patch, configs.transformer.sample_size, kMaxSide, description);
   description.size_multiple = std::lcm(kSizeMultiple, description.size_multiple);
   description.min_size = description.size_multiple;
   description.max_size = kMaxSide / description.size_multiple * description.size_multiple;
@@ -148,11 +144,11 @@ absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) 
   description.can_bin = true;
   description.default_resolution_binning = true;
   description.binning_keeps_size = false;
-  description.default_max_sequence_length = configs->transformer.t5_tokens;
-  description.max_sequence_length = configs->transformer.t5_tokens;
-  description.heads = configs->transformer.heads;
-  description.blocks = configs->transformer.layers;
-  const HunyuanConfig& transformer = configs->transformer;
+  description.default_max_sequence_length = configs.transformer.t5_tokens;
+  description.max_sequence_length = configs.transformer.t5_tokens;
+  description.heads = configs.transformer.heads;
+  description.blocks = configs.transformer.layers;
+  const HunyuanConfig& transformer = configs.transformer;
   const int64_t latents = transformer.patch * transformer.patch;  // of a token and channel
   description.exchange = {
       .width = transformer.width(),
@@ -161,12 +157,12 @@ absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) 
       .blocks = std::vector<BlockExchange>(static_cast<size_t>(transformer.layers), {.kind = BlockKind::kCross}),
       .long_skips = transformer.long_skips()};
   description.options = {prompt_option::kGuidanceRescale};
-  if (configs->transformer.style_and_size) description.options.push_back(prompt_option::kOriginalSize);
+  if (configs.transformer.style_and_size) description.options.push_back(prompt_option::kOriginalSize);
   DescribeBlockCosts(static_cast<double>(transformer.hidden) / static_cast<double>(transformer.width()),
-                     usual.height / configs->autoencoder.factor(), transformer.patch,
+                     usual.height / configs.autoencoder.factor(), transformer.patch,
                      transformer.bert_tokens + transformer.t5_tokens, description);
-  description.warnings = configs->warnings;
-  WarnOfExtraTensors(folder, MakeTransformer(configs->transformer), {configs->bert, configs->t5}, configs->autoencoder,
+  description.warnings = configs.warnings;
+  WarnOfExtraTensors(folder, MakeTransformer(configs.transformer), {configs.bert, configs.t5}, configs.autoencoder,
                      description);
   return description;
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -274,14 +275,12 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
   std::vector<PlannedComponent> components;
   for (const auto& [name, unused] : folder.components()) {
     if (!request.encodes_prompts && IsTextEncoder(name)) continue;
-    const absl::StatusOr<std::string> path = folder.ComponentPath(name);
-    if (!path.ok()) return path.status();
-    if (!WeightFolder::HasWeights(*path)) continue;
-    const absl::StatusOr<WeightFolder> weights = folder.Weights(name);
-    if (!weights.ok()) return weights.status();
+    ASSIGN_OR_RETURN(const std::string path, folder.ComponentPath(name));
+    if (!WeightFolder::HasWeights(path)) continue;
+    ASSIGN_OR_RETURN(const WeightFolder weights, folder.Weights(name));
     PlannedComponent& component = components.emplace_back(PlannedComponent{.name = name});
     std::map<std::string, int64_t> blocks;  // parameters of each; "": of none
-    for (const auto& [tensor_name, location] : weights->tensors()) {
+    for (const auto& [tensor_name, location] : weights.tensors()) {
       if (IsTextEncoder(name) && IsOfALargerModel(tensor_name)) continue;
       const StoredTensor& tensor = location.tensor;
       component.parameters = Sum(component.parameters, tensor.elements());

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/planted.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -93,15 +94,13 @@ absl::Status ReadTensor(const WeightFolder& folder, const WeightFolder::Location
     if (straight) {
       std::byte* to = static_cast<std::byte*>(place.data_ptr()) + segment.to * size;
       const std::span<std::byte> bytes(to, static_cast<size_t>(segment.count * size));
-      absl::Status read = folder.Read(location, static_cast<uint64_t>(segment.from * size), bytes);
-      if (!read.ok()) return read;
+      RETURN_IF_ERROR(folder.Read(location, static_cast<uint64_t>(segment.from * size), bytes));
       continue;
     }
     for (int64_t begin = 0; begin < segment.count; begin += step) {
       const int64_t count = std::min(step, segment.count - begin);
       buffer.resize(static_cast<size_t>(count * size));
-      absl::Status read = folder.Read(location, static_cast<uint64_t>((segment.from + begin) * size), buffer);
-      if (!read.ok()) return read;
+      RETURN_IF_ERROR(folder.Read(location, static_cast<uint64_t>((segment.from + begin) * size), buffer));
       flat.narrow(0, segment.to + begin, count).copy_(at::from_blob(buffer.data(), {count}, stored));
     }
   }
@@ -173,11 +172,10 @@ absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, c
 }
 
 absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component) {
-  if (absl::Status status = CheckWeights(folder, table, component); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckWeights(folder, table, component));
   std::vector<std::byte> buffer;
   for (const Param& param : table.params()) {
-    if (absl::Status read = ReadTensor(folder, *Locate(folder, param.spec), param, table.shard(), buffer); !read.ok())
-      return read;
+    RETURN_IF_ERROR(ReadTensor(folder, *Locate(folder, param.spec), param, table.shard(), buffer));
   }
   return absl::OkStatus();
 }

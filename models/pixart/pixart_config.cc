@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 
@@ -42,7 +43,7 @@ absl::StatusOr<PixArtConfig> ParsePixArtConfig(ConfigReader& reader) {
   }
   if (!(config.interpolation_scale > 0)) reader.AddError("interpolation_scale", "it must be above 0");
   if (config.sample_size < config.patch) reader.AddError("sample_size", "it must be at least patch_size");
-  if (absl::Status status = reader.status(); !status.ok()) return status;
+  RETURN_IF_ERROR(reader.status());
   return config;
 }
 

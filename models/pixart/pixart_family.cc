@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
 #include "models/captions/caption_cleaning.h"
 #include "models/families/latent_family.h"
 #include "models/guidance.h"
@@ -30,9 +31,8 @@ struct PixArtConfigs {
 absl::StatusOr<PixArtConfigs> ReadConfigs(const ModelFolder& folder) {
   PixArtConfigs configs;
   if (folder.class_name() == "PixArtSigmaPipeline") configs.variant = PixArtVariant::kSigma;
-  absl::StatusOr<TextStageConfig> text = ReadTextStage(folder, "tokenizer", "text_encoder", configs.warnings);
-  if (!text.ok()) return text.status();
-  configs.text = *std::move(text);
+  ASSIGN_OR_RETURN(TextStageConfig text, ReadTextStage(folder, "tokenizer", "text_encoder", configs.warnings));
+  configs.text = std::move(text);
   for (const absl::Status& status :
        {CheckClass(folder, "transformer", {"PixArtTransformer2DModel", "Transformer2DModel"}),
         CheckClass(folder, "vae", {"AutoencoderKL"}),
@@ -72,12 +72,10 @@ class PixArtFamily final : public LatentFamily {
     const bool guided = request.guidance_scale > 1;
     const GuidanceWeights weights = ClassifierFreeGuidance(request.guidance_scale);
     if (guided) {
-      absl::Status added = AddBranch(request.negative_prompt.value_or(""), "negative prompt", weights.negative, request,
-                                     context, encoded);
-      if (!added.ok()) return added;
+      RETURN_IF_ERROR(AddBranch(request.negative_prompt.value_or(""), "negative prompt", weights.negative, request,
+                                context, encoded));
     }
-    absl::Status added = AddBranch(request.prompt, "prompt", guided ? weights.positive : 1, request, context, encoded);
-    if (!added.ok()) return added;
+    RETURN_IF_ERROR(AddBranch(request.prompt, "prompt", guided ? weights.positive : 1, request, context, encoded));
     return encoded;
   }
 
@@ -108,21 +106,19 @@ class PixArtFamily final : public LatentFamily {
 }  // namespace
 
 absl::StatusOr<FamilyDescription> DescribePixArt(const ModelFolder& folder) {
-  absl::StatusOr<PixArtConfigs> configs = ReadConfigs(folder);
-  if (!configs.ok()) return configs.status();
+  ASSIGN_OR_RETURN(PixArtConfigs configs, ReadConfigs(folder));
   FamilyDescription description;
-  DescribeSizes(configs->autoencoder, configs->transformer.patch, configs->transformer.sample_size, kMaxSide,
-                description);
+  DescribeSizes(configs.autoencoder, configs.transformer.patch, configs.transformer.sample_size, kMaxSide, description);
   description.default_steps = kSteps;
   description.default_guidance_scale = kGuidanceScale;
-  description.can_bin = BinTable(configs->variant, configs->transformer.sample_size).has_value();
+  description.can_bin = BinTable(configs.variant, configs.transformer.sample_size).has_value();
   description.default_resolution_binning = description.can_bin;
   description.default_clean_caption = true;
-  description.default_max_sequence_length = configs->variant == PixArtVariant::kSigma ? kSigmaTokens : kAlphaTokens;
+  description.default_max_sequence_length = configs.variant == PixArtVariant::kSigma ? kSigmaTokens : kAlphaTokens;
   description.max_sequence_length = kMaxTokens;
-  description.heads = configs->transformer.heads;
-  description.blocks = configs->transformer.layers;
-  const PixArtConfig& transformer = configs->transformer;
+  description.heads = configs.transformer.heads;
+  description.blocks = configs.transformer.layers;
+  const PixArtConfig& transformer = configs.transformer;
   const int64_t latents = transformer.patch * transformer.patch;  // of a token and channel
   description.exchange = {
       .width = transformer.width(),
@@ -132,8 +128,8 @@ absl::StatusOr<FamilyDescription> DescribePixArt(const ModelFolder& folder) {
       .long_skips = {}};
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch,
                      description.default_max_sequence_length, description);
-  description.warnings = configs->warnings;
-  WarnOfExtraTensors(folder, MakeTransformer(configs->transformer), {configs->text}, configs->autoencoder, description);
+  description.warnings = configs.warnings;
+  WarnOfExtraTensors(folder, MakeTransformer(configs.transformer), {configs.text}, configs.autoencoder, description);
   return description;
 }
 

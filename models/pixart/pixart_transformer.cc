@@ -80,8 +80,9 @@ Conditioning PixArtTransformer::Condition(const TransformerInput& input, const F
 
 BlockState PixArtTransformer::Embed(const TransformerInput& input, const ForwardContext& context) const {
   const int64_t base = config_.sample_size / config_.patch;
-  const at::Tensor positions = SinCosTable(input.grid, input.span, config_.width(), static_cast<double>(base),
-                                           config_.interpolation_scale, AccumulationType(dtype_), input.patches.device());
+  const at::Tensor positions =
+      SinCosTable(input.grid, input.span, config_.width(), static_cast<double>(base), config_.interpolation_scale,
+                  AccumulationType(dtype_), input.patches.device());
   const at::Tensor projected = patch_embed_.Forward(input.patches);             // [b, n, D]
   const at::Tensor text = caption_first_.ForwardGeluTanh(input.text, context);  // [b, t, D]
   return {.image = (projected + positions).to(dtype_), .text = caption_second_.Forward(text, context), .skips = {}};

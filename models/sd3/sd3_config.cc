@@ -1,6 +1,7 @@
 #include "models/sd3/sd3_config.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 
@@ -32,7 +33,7 @@ absl::StatusOr<Sd3Config> ParseSd3Config(ConfigReader& reader) {
     reader.AddError("out_channels", absl::StrCat("it must be in_channels = ", config.channels));
   }
   if (config.sample_size < config.patch) reader.AddError("sample_size", "it must be at least patch_size");
-  if (absl::Status status = reader.status(); !status.ok()) return status;
+  RETURN_IF_ERROR(reader.status());
   return config;
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "models/families/latent_family.h"
 #include "models/guidance.h"
 #include "models/sd3/sd3_transformer.h"
@@ -33,9 +34,8 @@ absl::StatusOr<Sd3Configs> ReadConfigs(const ModelFolder& folder) {
        {std::pair("tokenizer", "text_encoder"), std::pair("tokenizer_2", "text_encoder_2"),
         std::pair("tokenizer_3", "text_encoder_3")}) {
     if (configs.texts.size() == kT5 && !folder.HasComponent(encoder)) break;
-    absl::StatusOr<TextStageConfig> text = ReadTextStage(folder, tokenizer, encoder, configs.warnings);
-    if (!text.ok()) return text.status();
-    configs.texts.push_back(*std::move(text));
+    ASSIGN_OR_RETURN(TextStageConfig text, ReadTextStage(folder, tokenizer, encoder, configs.warnings));
+    configs.texts.push_back(std::move(text));
   }
   const TextEncoderConfig &l = configs.texts[kClipL].config, &g = configs.texts[kClipG].config;
   for (const absl::Status& status :
@@ -58,9 +58,8 @@ absl::StatusOr<Sd3Configs> ReadConfigs(const ModelFolder& folder) {
                      "text_encoder_2 together have a width of ", l.width() + g.width(), ", which must not be more"));
   }
   if (configs.texts.size() > kT5) {
-    absl::Status equal = CheckEqual("transformer/config.json: joint_attention_dim", width,
-                                    "width of the states of text_encoder_3", configs.texts[kT5].config.width());
-    if (!equal.ok()) return equal;
+    RETURN_IF_ERROR(CheckEqual("transformer/config.json: joint_attention_dim", width,
+                               "width of the states of text_encoder_3", configs.texts[kT5].config.width()));
   }
   return configs;
 }
@@ -104,13 +103,12 @@ class Sd3Family final : public LatentFamily {
       if (!row.ok()) return row.status();
       branches.push_back({.row = *std::move(row), .terms = {{.weight = weights.negative}}});
     }
-    absl::StatusOr<ConditioningRow> row = Row({request.prompt, o.prompt_2, o.prompt_3}, "prompt", o.clip_skip,
-                                              request.max_sequence_length, context, encoded);
-    if (!row.ok()) return row.status();
-    branches.push_back({.row = *row, .terms = {{.weight = guided ? weights.positive : 1}}});
+    ASSIGN_OR_RETURN(ConditioningRow row, Row({request.prompt, o.prompt_2, o.prompt_3}, "prompt", o.clip_skip,
+                                              request.max_sequence_length, context, encoded));
+    branches.push_back({.row = row, .terms = {{.weight = guided ? weights.positive : 1}}});
     if (const SkipLayerGuidance& skip = o.skip_layers; guided && !skip.layers.empty()) {
       branches.back().terms.push_back({.weight = skip.scale, .start = skip.start, .stop = skip.stop});
-      branches.push_back({.row = *std::move(row),
+      branches.push_back({.row = std::move(row),
                           .terms = {{.weight = -skip.scale, .start = skip.start, .stop = skip.stop}},
                           .skipped_blocks = {skip.layers.begin(), skip.layers.end()}});
     }
@@ -138,25 +136,24 @@ class Sd3Family final : public LatentFamily {
     const auto or_first = [&](const std::string& other) -> const std::string& {
       return other.empty() ? texts.first : other;
     };
-    absl::StatusOr<EncodedText> l = clip(kClipL, texts.first);
-    if (!l.ok()) return l.status();
-    absl::StatusOr<EncodedText> g = clip(kClipG, or_first(texts.second));
-    if (!g.ok()) return g.status();
-    const at::Tensor both = at::cat({l->hidden, g->hidden}, 1);  // [tokens, widths]
+    ASSIGN_OR_RETURN(EncodedText l, clip(kClipL, texts.first));
+    ASSIGN_OR_RETURN(EncodedText g, clip(kClipG, or_first(texts.second)));
+    const at::Tensor both = at::cat({l.hidden, g.hidden}, 1);  // [tokens, widths]
     const at::Tensor padded = at::constant_pad_nd(both, {0, config_.text_width - both.size(1)});
-    encoded.prompt_tokens = l->tokens;
+    encoded.prompt_tokens = l.tokens;
     // Without T5 its tokens are zeros, and attended all the same.
     at::Tensor t5 = at::zeros({t5_tokens, config_.text_width}, padded.options());
     if (has_t5_) {
-      absl::StatusOr<EncodedText> states = EncodeText(
-          kT5,
-          {.text = or_first(texts.third), .field = field, .max_length = t5_tokens, .padding = TextPadding::kAttended},
-          context, encoded);
-      if (!states.ok()) return states.status();
-      t5 = states->hidden;
-      encoded.prompt_tokens = states->tokens;
+      ASSIGN_OR_RETURN(EncodedText states, EncodeText(kT5,
+                                                      {.text = or_first(texts.third),
+                                                       .field = field,
+                                                       .max_length = t5_tokens,
+                                                       .padding = TextPadding::kAttended},
+                                                      context, encoded));
+      t5 = states.hidden;
+      encoded.prompt_tokens = states.tokens;
     }
-    return ConditioningRow{.text = at::cat({padded, t5}), .extras = {at::cat({l->pooled, g->pooled})}};
+    return ConditioningRow{.text = at::cat({padded, t5}), .extras = {at::cat({l.pooled, g.pooled})}};
   }
 
   Sd3Config config_;
@@ -166,12 +163,11 @@ class Sd3Family final : public LatentFamily {
 }  // namespace
 
 absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
-  absl::StatusOr<Sd3Configs> configs = ReadConfigs(folder);
-  if (!configs.ok()) return configs.status();
-  const Sd3Config& transformer = configs->transformer;
+  ASSIGN_OR_RETURN(Sd3Configs configs, ReadConfigs(folder));
+  const Sd3Config& transformer = configs.transformer;
   FamilyDescription description;
-  const int64_t largest = transformer.position_side * transformer.patch * configs->autoencoder.factor();
-  DescribeSizes(configs->autoencoder, transformer.patch, transformer.sample_size, std::min(kMaxSide, largest),
+  const int64_t largest = transformer.position_side * transformer.patch * configs.autoencoder.factor();
+  DescribeSizes(configs.autoencoder, transformer.patch, transformer.sample_size, std::min(kMaxSide, largest),
                 description);
   description.default_steps = kSteps;
   description.default_guidance_scale = kGuidanceScale;
@@ -191,11 +187,11 @@ absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
                                            .text_ends = i + 1 == transformer.layers});
   }
   description.options = {prompt_option::kPrompt2, prompt_option::kClipSkip, prompt_option::kSkipLayers};
-  if (configs->texts.size() > kT5) description.options.insert(description.options.begin() + 1, prompt_option::kPrompt3);
+  if (configs.texts.size() > kT5) description.options.insert(description.options.begin() + 1, prompt_option::kPrompt3);
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, kClipTokens + kDefaultTokens,
                      description);
-  description.warnings = configs->warnings;
-  WarnOfExtraTensors(folder, MakeTransformer(configs->transformer), configs->texts, configs->autoencoder, description);
+  description.warnings = configs.warnings;
+  WarnOfExtraTensors(folder, MakeTransformer(configs.transformer), configs.texts, configs.autoencoder, description);
   return description;
 }
 

@@ -1,6 +1,7 @@
 #include "models/text_encoders/bert_config.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 
@@ -43,7 +44,7 @@ absl::StatusOr<BertConfig> ParseBertConfig(ConfigReader& reader) {
   if (config.width % config.heads != 0) {
     reader.AddError("hidden_size", absl::StrCat("it must be a multiple of num_attention_heads = ", config.heads));
   }
-  if (absl::Status status = reader.status(); !status.ok()) return status;
+  RETURN_IF_ERROR(reader.status());
   return config;
 }
 

@@ -1,5 +1,7 @@
 #include "models/text_encoders/t5_config.h"
 
+#include "base/status_macros.h"
+
 namespace tessera {
 
 absl::StatusOr<T5Config> ParseT5Config(ConfigReader& reader) {
@@ -36,7 +38,7 @@ absl::StatusOr<T5Config> ParseT5Config(ConfigReader& reader) {
                  "tie_word_embeddings",
                  "transformers_version",
                  "use_cache"});
-  if (absl::Status status = reader.status(); !status.ok()) return status;
+  RETURN_IF_ERROR(reader.status());
   return config;
 }
 

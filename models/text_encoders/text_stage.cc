@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace tessera {
 namespace {
 
@@ -56,7 +58,7 @@ absl::StatusOr<TextStageConfig> ReadTextStage(const ModelFolder& folder, const s
   TextStageConfig stage{.encoder = encoder};
   const std::string& encoder_class = folder.components().at(encoder).class_name;
   const auto parse = [&](ConfigReader& reader) { return ParseTextEncoderConfig(encoder_class, reader); };
-  if (absl::Status read = ReadConfig(folder, encoder, parse, stage.config, warnings); !read.ok()) return read;
+  RETURN_IF_ERROR(ReadConfig(folder, encoder, parse, stage.config, warnings));
   absl::StatusOr<std::unique_ptr<Tokenizer>> loaded =
       LoadTokenizer(folder.components().at(tokenizer).class_name, *folder.ComponentPath(tokenizer));
   if (!loaded.ok()) return loaded.status();
@@ -66,7 +68,7 @@ absl::StatusOr<TextStageConfig> ReadTextStage(const ModelFolder& folder, const s
         tokenizer, " makes ids up to ", stage.tokenizer->vocabulary_size() - 1, ", and ", encoder,
         "/config.json has a vocab_size of ", stage.config.vocabulary(), "; the two do not belong together"));
   }
-  if (absl::Status padding = CheckPadding(*stage.tokenizer, tokenizer); !padding.ok()) return padding;
+  RETURN_IF_ERROR(CheckPadding(*stage.tokenizer, tokenizer));
   const int64_t stated = stage.tokenizer->model_max_length();
   const bool is_bounded = stated < std::numeric_limits<int64_t>::max();
   if (is_bounded && encoder_class.starts_with("CLIP") && stated > stage.config.positions()) {
@@ -98,20 +100,19 @@ absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const Forwar
   cached = false;
 
   const int64_t max_length = std::min(call.max_length, config_.config.positions());
-  absl::StatusOr<TokenIds> ids = config_.tokenizer->Encode(call.text, max_length, call.field);
-  if (!ids.ok()) return ids.status();
-  EncodedText encoded{.tokens = static_cast<int64_t>(ids->ids.size())};
-  if (ids->truncated) {
-    encoded.warnings.push_back(absl::StrCat("the ", call.field, " has ", ids->tokens_before_truncation, " tokens for ",
+  ASSIGN_OR_RETURN(TokenIds ids, config_.tokenizer->Encode(call.text, max_length, call.field));
+  EncodedText encoded{.tokens = static_cast<int64_t>(ids.ids.size())};
+  if (ids.truncated) {
+    encoded.warnings.push_back(absl::StrCat("the ", call.field, " has ", ids.tokens_before_truncation, " tokens for ",
                                             config_.encoder, " and was cut to ", max_length,
-                                            "; not read: ", Quote(ids->cut_text)));
+                                            "; not read: ", Quote(ids.cut_text)));
   }
-  std::vector<int64_t> mask(ids->ids.size(), 1);
+  std::vector<int64_t> mask(ids.ids.size(), 1);
   if (call.padding != TextPadding::kNone) {
-    ids->ids.resize(static_cast<size_t>(max_length), config_.tokenizer->pad_id());
+    ids.ids.resize(static_cast<size_t>(max_length), config_.tokenizer->pad_id());
     mask.resize(static_cast<size_t>(max_length), 0);
   }
-  TextEncoderInput input{.ids = at::tensor(ids->ids, at::kLong).unsqueeze(0).to(encoder_.device()),
+  TextEncoderInput input{.ids = at::tensor(ids.ids, at::kLong).unsqueeze(0).to(encoder_.device()),
                          .layers_skipped = call.layers_skipped};
   if (call.padding == TextPadding::kMasked) input.mask = at::tensor(mask, at::kLong).unsqueeze(0).to(encoder_.device());
   absl::StatusOr<EncodedTokens> states =

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "models/tokenizers/newer_characters.h"
 #include "models/tokenizers/unicode_text.h"
 
@@ -102,25 +103,23 @@ absl::StatusOr<TokenNames> TokenNames::Parse(std::string_view config_json, const
   }
   names.files_.push_back(names.config_.json());
   if (added_json) {
-    absl::Status status = names.ReadAddedFile(*added_json, absl::StrCat(component, "/added_tokens.json"));
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(names.ReadAddedFile(*added_json, absl::StrCat(component, "/added_tokens.json")));
   }
   return names;
 }
 
 // An object that gives every token its id.
 absl::Status TokenNames::ReadAddedFile(const std::string& json, const std::string& name) {
-  const absl::StatusOr<Json> added = ParseJson(json, name);
-  if (!added.ok()) return added.status();
-  if (!added->is_object() || added->members().size() > kMostStated) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is ", added->Describe(), "; it is an object of at most ",
+  ASSIGN_OR_RETURN(const Json added, ParseJson(json, name));
+  if (!added.is_object() || added.members().size() > kMostStated) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " is ", added.Describe(), "; it is an object of at most ",
                                                    kMostStated, " members that gives every token its id"));
   }
   const bool may_add = config_.json().Find("added_tokens_decoder") == nullptr;
   if (may_add) stated_by_ = name;
   const std::set<std::string> named = NamedTokens();
   std::set<int64_t> ids;
-  for (const JsonMember& member : added->members()) {
+  for (const JsonMember& member : added.members()) {
     const std::optional<int64_t> id = member.value.AsInt();
     if (member.key.empty() || !id || *id < 0 || *id > std::numeric_limits<int32_t>::max() || !ids.insert(*id).second) {
       return absl::InvalidArgumentError(absl::StrCat(name, ": the id of ", Quote(member.key), " is ",

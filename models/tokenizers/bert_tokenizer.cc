@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/utf8.h"
 #include "models/tokenizers/tokenizer_folder.h"
 
@@ -21,25 +22,21 @@ BertTokenizer::BertTokenizer() : pieces_(kContinuation, kLongestWord) {}
 
 absl::StatusOr<BertTokenizer> BertTokenizer::Load(const std::string& path) {
   const TokenizerFolder folder(path);
-  absl::StatusOr<std::string> vocabulary = folder.Read("vocab.txt");
-  if (!vocabulary.ok()) return vocabulary.status();
-  absl::StatusOr<std::string> config = folder.Read("tokenizer_config.json");
-  if (!config.ok()) return config.status();
-  absl::StatusOr<std::optional<std::string>> map = folder.ReadIfThere("special_tokens_map.json");
-  if (!map.ok()) return map.status();
-  absl::StatusOr<std::optional<std::string>> added = folder.ReadIfThere("added_tokens.json");
-  if (!added.ok()) return added.status();
-  return Parse({.vocab_txt = *std::move(vocabulary),
-                .tokenizer_config_json = *std::move(config),
-                .special_tokens_map_json = *std::move(map),
-                .added_tokens_json = *std::move(added)},
+  ASSIGN_OR_RETURN(std::string vocabulary, folder.Read("vocab.txt"));
+  ASSIGN_OR_RETURN(std::string config, folder.Read("tokenizer_config.json"));
+  ASSIGN_OR_RETURN(std::optional<std::string> map, folder.ReadIfThere("special_tokens_map.json"));
+  ASSIGN_OR_RETURN(std::optional<std::string> added, folder.ReadIfThere("added_tokens.json"));
+  return Parse({.vocab_txt = std::move(vocabulary),
+                .tokenizer_config_json = std::move(config),
+                .special_tokens_map_json = std::move(map),
+                .added_tokens_json = std::move(added)},
                folder.component());
 }
 
 absl::StatusOr<BertTokenizer> BertTokenizer::Parse(const BertTokenizerFiles& files, const std::string& component) {
   BertTokenizer tokenizer;
   const std::string vocabulary_name = absl::StrCat(component, "/vocab.txt");
-  if (absl::Status status = tokenizer.ReadVocabulary(files.vocab_txt, vocabulary_name); !status.ok()) return status;
+  RETURN_IF_ERROR(tokenizer.ReadVocabulary(files.vocab_txt, vocabulary_name));
   absl::StatusOr<TokenNames> names =
       TokenNames::Parse(files.tokenizer_config_json, files.special_tokens_map_json, files.added_tokens_json, component);
   if (!names.ok()) return names.status();
@@ -56,7 +53,7 @@ absl::StatusOr<BertTokenizer> BertTokenizer::Parse(const BertTokenizerFiles& fil
                                      .pad = {"pad_token", "[PAD]"},
                                      .mask = TokenNames::Field{"mask_token", "[MASK]", /*required=*/false}};
   const auto find = [&](const std::string& text) { return tokenizer.pieces_.Find(text); };
-  if (absl::Status status = tokenizer.TakeTokens(*names, fields, find, vocabulary_name); !status.ok()) return status;
+  RETURN_IF_ERROR(tokenizer.TakeTokens(*names, fields, find, vocabulary_name));
   return tokenizer;
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "models/tokenizers/pair_merges.h"
 #include "models/tokenizers/vocabulary_object.h"
 
@@ -21,12 +22,8 @@ constexpr int32_t kNone = -1;
 class BpeModel final : public PieceModel {
  public:
   absl::Status Read(TokenizerPart& part) {
-    absl::StatusOr<TokenTable<int32_t>> vocabulary = ReadVocabularyObject(part);
-    if (!vocabulary.ok()) return vocabulary.status();
-    vocabulary_ = *std::move(vocabulary);
-    const absl::StatusOr<std::optional<int32_t>> unknown = FindUnknown(part, vocabulary_);
-    if (!unknown.ok()) return unknown.status();
-    unknown_id_ = *unknown;
+    ASSIGN_OR_RETURN(vocabulary_, ReadVocabularyObject(part));
+    ASSIGN_OR_RETURN(unknown_id_, FindUnknown(part, vocabulary_));
     ConfigReader& fields = part.fields;
     if (unknown_id_) unknown_token_ = fields.String("unk_token", "");
     if (fields.Number("dropout", 0, 0, 1) != 0) fields.AddError("dropout", "valid values are null and 0");
@@ -151,7 +148,7 @@ class BpeModel final : public PieceModel {
 
 absl::StatusOr<std::unique_ptr<PieceModel>> ReadBpeModel(TokenizerPart& part) {
   auto model = std::make_unique<BpeModel>();
-  if (absl::Status status = model->Read(part); !status.ok()) return status;
+  RETURN_IF_ERROR(model->Read(part));
   return model;
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/json.h"
+#include "base/status_macros.h"
 #include "models/tokenizers/byte_characters.h"
 #include "models/tokenizers/tokenizer_folder.h"
 #include "models/tokenizers/unicode_text.h"
@@ -22,22 +23,21 @@ absl::StatusOr<BytePairs> BytePairs::Parse(std::string_view vocab_json, std::str
                                            const std::string& component) {
   BytePairs pairs;
   const std::string vocabulary_name = absl::StrCat(component, "/vocab.json");
-  if (absl::Status status = pairs.ReadVocabulary(vocab_json, vocabulary_name); !status.ok()) return status;
+  RETURN_IF_ERROR(pairs.ReadVocabulary(vocab_json, vocabulary_name));
   const std::string merges_name = absl::StrCat(component, "/merges.txt");
-  if (absl::Status status = pairs.ReadMerges(merges_txt, merges_name, vocabulary_name); !status.ok()) return status;
+  RETURN_IF_ERROR(pairs.ReadMerges(merges_txt, merges_name, vocabulary_name));
   return pairs;
 }
 
 absl::Status BytePairs::ReadVocabulary(std::string_view text, const std::string& name) {
-  const absl::StatusOr<Json> json = ParseJson(text, name);
-  if (!json.ok()) return json.status();
-  const size_t count = json->members().size();
+  ASSIGN_OR_RETURN(const Json json, ParseJson(text, name));
+  const size_t count = json.members().size();
   if (count == 0 || count > std::numeric_limits<int32_t>::max()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, " is ", json->Describe(), "; it is an object that gives every token its id"));
+        absl::StrCat(name, " is ", json.Describe(), "; it is an object that gives every token its id"));
   }
   std::vector<const std::string*> tokens(count);
-  for (const JsonMember& member : json->members()) {
+  for (const JsonMember& member : json.members()) {
     const std::optional<int64_t> id = member.value.AsInt();
     if (!id || *id < 0 || *id >= static_cast<int64_t>(count)) {
       return absl::InvalidArgumentError(absl::StrCat(name, ": the id of ", Quote(member.key), " is ",

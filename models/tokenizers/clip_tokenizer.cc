@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "models/tokenizers/newer_characters.h"
 #include "models/tokenizers/tokenizer_folder.h"
 
@@ -48,27 +49,20 @@ absl::StatusOr<ClipTokenizer> ClipTokenizer::Load(const std::string& path) {
   for (const auto& [name, bytes] : {std::pair("vocab.json", &files.vocab_json),
                                     {"merges.txt", &files.merges_txt},
                                     {"tokenizer_config.json", &files.tokenizer_config_json}}) {
-    absl::StatusOr<std::string> read = folder.Read(name);
-    if (!read.ok()) return read.status();
-    *bytes = *std::move(read);
+    ASSIGN_OR_RETURN(*bytes, folder.Read(name));
   }
-  absl::StatusOr<std::optional<std::string>> map = folder.ReadIfThere("special_tokens_map.json");
-  if (!map.ok()) return map.status();
-  files.special_tokens_map_json = *std::move(map);
-  absl::StatusOr<std::optional<std::string>> added = folder.ReadIfThere("added_tokens.json");
-  if (!added.ok()) return added.status();
-  files.added_tokens_json = *std::move(added);
+  ASSIGN_OR_RETURN(files.special_tokens_map_json, folder.ReadIfThere("special_tokens_map.json"));
+  ASSIGN_OR_RETURN(files.added_tokens_json, folder.ReadIfThere("added_tokens.json"));
   return Parse(files, folder.component());
 }
 
 absl::StatusOr<ClipTokenizer> ClipTokenizer::Parse(const ClipTokenizerFiles& files, const std::string& component) {
-  absl::StatusOr<BytePairs> pairs = BytePairs::Parse(files.vocab_json, files.merges_txt, component);
-  if (!pairs.ok()) return pairs.status();
+  ASSIGN_OR_RETURN(BytePairs pairs, BytePairs::Parse(files.vocab_json, files.merges_txt, component));
   absl::StatusOr<TokenNames> names =
       TokenNames::Parse(files.tokenizer_config_json, files.special_tokens_map_json, files.added_tokens_json, component);
   if (!names.ok()) return names.status();
 
-  ClipTokenizer tokenizer(*std::move(pairs));
+  ClipTokenizer tokenizer(std::move(pairs));
   names->config().Choice("tokenizer_class", "CLIPTokenizer", {"CLIPTokenizer", "CLIPTokenizerFast"});
   tokenizer.vocabulary_size_ = tokenizer.pairs_.size();
   const SpecialTokenFields fields = {.start = {"bos_token", kStart},

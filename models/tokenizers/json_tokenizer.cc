@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "models/tokenizers/token_frame.h"
 #include "models/tokenizers/tokenizer_folder.h"
 
@@ -81,17 +82,16 @@ absl::StatusOr<std::vector<AddedToken>> ReadAdded(const ConfigReader& file) {
   }
   for (const Json& item : items) {
     const std::string name = absl::StrCat(file.name(), ": added_tokens[", tokens.size(), "]");
-    absl::StatusOr<ConfigReader> fields = ConfigReader::FromJson(item, name);
-    if (!fields.ok()) return fields.status();
+    ASSIGN_OR_RETURN(ConfigReader fields, ConfigReader::FromJson(item, name));
     AddedToken token;
-    token.text = fields->RequiredString("content");
-    token.id = fields->RequiredInt("id", 0, std::numeric_limits<int32_t>::max());
-    token.strips_left = fields->RequiredBool("lstrip");
-    token.strips_right = fields->RequiredBool("rstrip");
-    token.single_word = fields->RequiredBool("single_word");
-    token.normalized = fields->RequiredBool("normalized");
-    token.special = fields->RequiredBool("special");
-    if (absl::Status status = fields->status(); !status.ok()) return status;
+    token.text = fields.RequiredString("content");
+    token.id = fields.RequiredInt("id", 0, std::numeric_limits<int32_t>::max());
+    token.strips_left = fields.RequiredBool("lstrip");
+    token.strips_right = fields.RequiredBool("rstrip");
+    token.single_word = fields.RequiredBool("single_word");
+    token.normalized = fields.RequiredBool("normalized");
+    token.special = fields.RequiredBool("special");
+    RETURN_IF_ERROR(fields.status());
     if (token.text.empty()) return absl::InvalidArgumentError(absl::StrCat(name, ": the content is empty"));
     tokens.push_back(std::move(token));
   }
@@ -122,11 +122,10 @@ class IdGiver {
 absl::StatusOr<std::string> Direction(const ConfigReader& file, const char* key) {
   const Json* const json = file.json().Find(key);
   if (json == nullptr || json->is_null()) return std::string();
-  absl::StatusOr<ConfigReader> fields = ConfigReader::FromJson(*json, absl::StrCat(file.name(), ": ", key));
-  if (!fields.ok()) return fields.status();
+  ASSIGN_OR_RETURN(ConfigReader fields, ConfigReader::FromJson(*json, absl::StrCat(file.name(), ": ", key)));
   // What else stands here is given anew with every text.
-  std::string direction = fields->Choice("direction", "Right", {"Right", "Left"});
-  if (absl::Status status = fields->status(); !status.ok()) return status;
+  std::string direction = fields.Choice("direction", "Right", {"Right", "Left"});
+  RETURN_IF_ERROR(fields.status());
   return direction;
 }
 
@@ -144,23 +143,18 @@ void CheckCleaning(const BertCleaning& cleaning, ConfigReader& config) {
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> JsonTokenizer::LoadIfThere(TokenizerKind kind, const std::string& path) {
   const TokenizerFolder folder(path);
-  absl::StatusOr<std::optional<std::string>> json = folder.ReadIfThere("tokenizer.json");
-  if (!json.ok()) return json.status();
-  if (!*json) return nullptr;
-  absl::StatusOr<std::optional<std::string>> config = folder.ReadIfThere("tokenizer_config.json");
-  if (!config.ok()) return config.status();
-  absl::StatusOr<std::optional<std::string>> map = folder.ReadIfThere("special_tokens_map.json");
-  if (!map.ok()) return map.status();
-  absl::StatusOr<std::optional<std::string>> added = folder.ReadIfThere("added_tokens.json");
-  if (!added.ok()) return added.status();
-  absl::StatusOr<JsonTokenizer> tokenizer = Parse(kind,
-                                                  {.tokenizer_json = **std::move(json),
-                                                   .tokenizer_config_json = config->value_or("{}"),
-                                                   .special_tokens_map_json = *std::move(map),
-                                                   .added_tokens_json = *std::move(added)},
-                                                  folder.component());
-  if (!tokenizer.ok()) return tokenizer.status();
-  return std::make_unique<JsonTokenizer>(*std::move(tokenizer));
+  ASSIGN_OR_RETURN(std::optional<std::string> json, folder.ReadIfThere("tokenizer.json"));
+  if (!json) return nullptr;
+  ASSIGN_OR_RETURN(std::optional<std::string> config, folder.ReadIfThere("tokenizer_config.json"));
+  ASSIGN_OR_RETURN(std::optional<std::string> map, folder.ReadIfThere("special_tokens_map.json"));
+  ASSIGN_OR_RETURN(std::optional<std::string> added, folder.ReadIfThere("added_tokens.json"));
+  ASSIGN_OR_RETURN(JsonTokenizer tokenizer, Parse(kind,
+                                                  {.tokenizer_json = *std::move(json),
+                                                   .tokenizer_config_json = config.value_or("{}"),
+                                                   .special_tokens_map_json = std::move(map),
+                                                   .added_tokens_json = std::move(added)},
+                                                  folder.component()));
+  return std::make_unique<JsonTokenizer>(std::move(tokenizer));
 }
 
 absl::StatusOr<JsonTokenizer> JsonTokenizer::Parse(TokenizerKind kind, const JsonTokenizerFiles& files,
@@ -175,13 +169,13 @@ absl::StatusOr<JsonTokenizer> JsonTokenizer::Parse(TokenizerKind kind, const Jso
   // Ids do not depend on the decoder.
   file->Ignore(
       {"added_tokens", "decoder", "model", "normalizer", "padding", "post_processor", "pre_tokenizer", "truncation"});
-  if (absl::Status status = file->status(); !status.ok()) return status;
+  RETURN_IF_ERROR(file->status());
   if (const std::vector<std::string> unknown = file->UnknownFields(); !unknown.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(file->name(), ": the field ", Quote(unknown.front()), " is not supported"));
   }
   JsonTokenizer tokenizer;
-  if (absl::Status status = tokenizer.ReadParts(*file); !status.ok()) return status;
+  RETURN_IF_ERROR(tokenizer.ReadParts(*file));
   ConfigReader& config = names->config();
   if (!IsClassOf(config.String("tokenizer_class", ""), kind)) {
     config.AddError("tokenizer_class", "model_index.json names the tokenizer of another model");
@@ -189,56 +183,44 @@ absl::StatusOr<JsonTokenizer> JsonTokenizer::Parse(TokenizerKind kind, const Jso
   if (tokenizer.normalizer_.bert_cleaning()) CheckCleaning(*tokenizer.normalizer_.bert_cleaning(), config);
   tokenizer.TakeLengths(*names);
   const bool splits_special = names->SplitsSpecialTokens();
-  if (absl::Status status = config.status(); !status.ok()) return status;
-  if (absl::Status status = tokenizer.TakeSides(*file, config, kind == TokenizerKind::kGemma); !status.ok())
-    return status;
+  RETURN_IF_ERROR(config.status());
+  RETURN_IF_ERROR(tokenizer.TakeSides(*file, config, kind == TokenizerKind::kGemma));
   if (kind == TokenizerKind::kT5) tokenizer.model_->UseBytes();
-  absl::StatusOr<std::vector<AddedToken>> tokens = tokenizer.TakeTokens(kind, *file, *names);
-  if (!tokens.ok()) return tokens.status();
-  if (absl::Status status = tokenizer.BuildFinders(*tokens, splits_special, file->name()); !status.ok()) return status;
+  ASSIGN_OR_RETURN(std::vector<AddedToken> tokens, tokenizer.TakeTokens(kind, *file, *names));
+  RETURN_IF_ERROR(tokenizer.BuildFinders(tokens, splits_special, file->name()));
   return tokenizer;
 }
 
 absl::Status JsonTokenizer::ReadParts(const ConfigReader& file) {
   const auto name = [&](const char* part) { return absl::StrCat(file.name(), ": ", part); };
-  absl::StatusOr<TextNormalizer> normalizer = TextNormalizer::Read(file.json().Find("normalizer"), name("normalizer"));
-  if (!normalizer.ok()) return normalizer.status();
-  normalizer_ = *std::move(normalizer);
-  absl::StatusOr<TextSplitter> splitter = TextSplitter::Read(file.json().Find("pre_tokenizer"), name("pre_tokenizer"));
-  if (!splitter.ok()) return splitter.status();
-  splitter_ = *std::move(splitter);
-  absl::StatusOr<std::unique_ptr<PieceModel>> model = PieceModel::Read(file.json().Find("model"), name("model"));
-  if (!model.ok()) return model.status();
-  model_ = *std::move(model);
-  absl::StatusOr<TokenFrame> frame = ReadTokenFrame(file.json().Find("post_processor"), name("post_processor"));
-  if (!frame.ok()) return frame.status();
-  before_ = std::move(frame->before);
-  after_ = std::move(frame->after);
+  ASSIGN_OR_RETURN(normalizer_, TextNormalizer::Read(file.json().Find("normalizer"), name("normalizer")));
+  ASSIGN_OR_RETURN(splitter_, TextSplitter::Read(file.json().Find("pre_tokenizer"), name("pre_tokenizer")));
+  ASSIGN_OR_RETURN(model_, PieceModel::Read(file.json().Find("model"), name("model")));
+  ASSIGN_OR_RETURN(TokenFrame frame, ReadTokenFrame(file.json().Find("post_processor"), name("post_processor")));
+  before_ = std::move(frame.before);
+  after_ = std::move(frame.after);
   return absl::OkStatus();
 }
 
 absl::Status JsonTokenizer::TakeSides(const ConfigReader& file, const ConfigReader& config, bool pads_left_by_class) {
-  const absl::StatusOr<std::string> padding = Direction(file, "padding"), truncation = Direction(file, "truncation");
-  if (!padding.ok()) return padding.status();
-  if (!truncation.ok()) return truncation.status();
-  if (!config.Has("padding_side")) pads_left_ = padding->empty() ? pads_left_by_class : *padding == "Left";
-  if (!config.Has("truncation_side")) cuts_left_ = *truncation == "Left";
+  ASSIGN_OR_RETURN(const std::string padding, Direction(file, "padding"));
+  ASSIGN_OR_RETURN(const std::string truncation, Direction(file, "truncation"));
+  if (!config.Has("padding_side")) pads_left_ = padding.empty() ? pads_left_by_class : padding == "Left";
+  if (!config.Has("truncation_side")) cuts_left_ = truncation == "Left";
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<AddedToken>> JsonTokenizer::TakeTokens(TokenizerKind kind, const ConfigReader& file,
                                                                   TokenNames& names) {
-  absl::StatusOr<std::vector<AddedToken>> listed = ReadAdded(file);
-  if (!listed.ok()) return listed.status();
+  ASSIGN_OR_RETURN(std::vector<AddedToken> listed, ReadAdded(file));
   std::map<std::string, AddedToken> tokens;
   IdGiver ids(*model_);
-  for (const AddedToken& token : *listed) {
+  for (const AddedToken& token : listed) {
     if (!tokens.emplace(token.text, token).second) {
       return absl::InvalidArgumentError(
           absl::StrCat(file.name(), ": added_tokens has ", Quote(token.text), " more than once"));
     }
-    if (absl::Status status = ids.Check(token, absl::StrCat(file.name(), ": added_tokens")); !status.ok())
-      return status;
+    RETURN_IF_ERROR(ids.Check(token, absl::StrCat(file.name(), ": added_tokens")));
   }
   // In the order of their ids, as the reference adds what tokenizer.json lacks.
   std::map<int64_t, const AddedToken*> stated;
@@ -250,7 +232,7 @@ absl::StatusOr<std::vector<AddedToken>> JsonTokenizer::TakeTokens(TokenizerKind 
                                                      "; in ", file.name(), " it is ", found->second.id));
     }
     if (found != tokens.end()) continue;
-    if (absl::Status status = ids.Check(*token, names.stated_by()); !status.ok()) return status;
+    RETURN_IF_ERROR(ids.Check(*token, names.stated_by()));
     tokens.emplace(token->text, *token);
   }
   const auto name_token = [&](const std::string& text, bool required) -> absl::Status {
@@ -266,12 +248,12 @@ absl::StatusOr<std::vector<AddedToken>> JsonTokenizer::TakeTokens(TokenizerKind 
     return absl::OkStatus();
   };
   for (const std::string& text : names.NamedTokens()) {
-    if (absl::Status status = name_token(text, /*required=*/true); !status.ok()) return status;
+    RETURN_IF_ERROR(name_token(text, /*required=*/true));
   }
   for (const NamedToken& named : kNamedTokens) {
     const std::string text = names.Token(named.field, DefaultToken(named, kind));
     if (text.empty()) continue;
-    if (absl::Status status = name_token(text, /*required=*/false); !status.ok()) return status;
+    RETURN_IF_ERROR(name_token(text, /*required=*/false));
     if (named.field == "pad_token" && tokens.contains(text)) pad_id_ = tokens[text].id;
   }
   std::vector<AddedToken> result;
@@ -300,7 +282,7 @@ absl::Status JsonTokenizer::BuildFinders(const std::vector<AddedToken>& tokens, 
       continue;
     }
     std::vector<TracedChar> text = TraceText(token.text, 0);
-    if (absl::Status status = normalizer_.Run(text); !status.ok()) return status;
+    RETURN_IF_ERROR(normalizer_.Run(text));
     NormalizedText normalized;
     for (const TracedChar& c : text) normalized.Append(c);
     if (normalized.text.empty() || !texts.insert(normalized.text).second) {
@@ -320,19 +302,18 @@ absl::StatusOr<std::vector<PieceId>> JsonTokenizer::Split(std::string_view utf8)
   std::vector<PieceId> tokens;
   size_t begin = 0;
   for (const AddedTokenFinder::Match& match : original_finder_.Find(utf8)) {
-    absl::Status status = SplitPart(utf8.substr(begin, match.begin - begin), begin, tokens);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(SplitPart(utf8.substr(begin, match.begin - begin), begin, tokens));
     tokens.push_back({match.id, match.begin});
     begin = match.end;
   }
-  if (absl::Status status = SplitPart(utf8.substr(begin), begin, tokens); !status.ok()) return status;
+  RETURN_IF_ERROR(SplitPart(utf8.substr(begin), begin, tokens));
   return tokens;
 }
 
 absl::Status JsonTokenizer::SplitPart(std::string_view utf8, size_t origin, std::vector<PieceId>& tokens) const {
   std::vector<TracedChar> text = TraceText(utf8, origin);
   if (text.empty()) return absl::OkStatus();
-  if (absl::Status status = normalizer_.Run(text); !status.ok()) return status;
+  RETURN_IF_ERROR(normalizer_.Run(text));
   if (normalized_finder_.empty()) return EncodeText(std::move(text), tokens);
   NormalizedText bytes;
   std::vector<size_t> characters;  // for every byte, which character it belongs to
@@ -345,7 +326,7 @@ absl::Status JsonTokenizer::SplitPart(std::string_view utf8, size_t origin, std:
   for (const AddedTokenFinder::Match& match : normalized_finder_.Find(bytes.text)) {
     const auto from = text.begin() + static_cast<std::ptrdiff_t>(characters[begin]);
     const auto to = text.begin() + static_cast<std::ptrdiff_t>(characters[match.begin]);
-    if (absl::Status status = EncodeText({from, to}, tokens); !status.ok()) return status;
+    RETURN_IF_ERROR(EncodeText({from, to}, tokens));
     tokens.push_back({match.id, bytes.origins[match.begin]});
     begin = match.end;
   }
@@ -353,13 +334,12 @@ absl::Status JsonTokenizer::SplitPart(std::string_view utf8, size_t origin, std:
 }
 
 absl::Status JsonTokenizer::EncodeText(std::vector<TracedChar> text, std::vector<PieceId>& tokens) const {
-  const absl::StatusOr<TextPieces> pieces = splitter_.Run(std::move(text));
-  if (!pieces.ok()) return pieces.status();
+  ASSIGN_OR_RETURN(const TextPieces pieces, splitter_.Run(std::move(text)));
   NormalizedText piece;
-  for (size_t i = 0; i < pieces->ends.size(); ++i) {
+  for (size_t i = 0; i < pieces.ends.size(); ++i) {
     piece.text.clear();
     piece.origins.clear();
-    for (const TracedChar& c : (*pieces)[i]) piece.Append(c);
+    for (const TracedChar& c : pieces[i]) piece.Append(c);
     model_->Encode(piece, tokens);
   }
   return absl::OkStatus();

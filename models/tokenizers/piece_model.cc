@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "models/tokenizers/bpe_model.h"
 #include "models/tokenizers/tokenizer_parts.h"
 #include "models/tokenizers/unigram_model.h"
@@ -10,16 +11,15 @@
 namespace tessera {
 
 absl::StatusOr<std::unique_ptr<PieceModel>> PieceModel::Read(const Json* json, const std::string& name) {
-  absl::StatusOr<std::vector<TokenizerPart>> parts = ReadParts(json, name, "");
-  if (!parts.ok()) return parts.status();
-  if (parts->size() != 1) return absl::InvalidArgumentError(name + ": there is no model");
-  TokenizerPart& part = parts->front();
+  ASSIGN_OR_RETURN(std::vector<TokenizerPart> parts, ReadParts(json, name, ""));
+  if (parts.size() != 1) return absl::InvalidArgumentError(name + ": there is no model");
+  TokenizerPart& part = parts.front();
   absl::StatusOr<std::unique_ptr<PieceModel>> model = UnknownPart(part, {"BPE", "Unigram", "WordPiece"});
   if (part.type == "BPE") model = ReadBpeModel(part);
   if (part.type == "Unigram") model = ReadUnigramModel(part);
   if (part.type == "WordPiece") model = ReadWordPieceModel(part);
   if (!model.ok()) return model;
-  if (absl::Status status = part.Finish(); !status.ok()) return status;
+  RETURN_IF_ERROR(part.Finish());
   return model;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/json.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -160,7 +161,7 @@ absl::StatusOr<SentencePieceModel> SentencePieceModel::Parse(std::string_view by
   }
   model.byte_fallback_ = trainer.byte_fallback;
   model.whitespace_as_suffix_ = trainer.whitespace_as_suffix;
-  if (absl::Status status = model.Index(name); !status.ok()) return status;
+  RETURN_IF_ERROR(model.Index(name));
   return model;
 }
 

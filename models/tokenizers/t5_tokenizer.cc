@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/json.h"
+#include "base/status_macros.h"
 #include "models/tokenizers/tokenizer_folder.h"
 #include "models/tokenizers/unigram_encoder.h"
 
@@ -44,43 +45,37 @@ int64_t CountSentinels(TokenNames& names, const std::set<std::string>& additiona
 absl::StatusOr<T5Tokenizer> T5Tokenizer::Load(const std::string& path) {
   const TokenizerFolder folder(path);
   const std::string model_name = absl::StrCat(folder.component(), "/spiece.model");
-  const absl::StatusOr<std::string> bytes = folder.Read("spiece.model");
-  if (!bytes.ok()) return bytes.status();
-  absl::StatusOr<SentencePieceModel> model = SentencePieceModel::Parse(*bytes, model_name);
-  if (!model.ok()) return model.status();
-  const absl::StatusOr<std::string> config_json = folder.Read("tokenizer_config.json");
-  if (!config_json.ok()) return config_json.status();
-  const absl::StatusOr<std::optional<std::string>> map_json = folder.ReadIfThere("special_tokens_map.json");
-  if (!map_json.ok()) return map_json.status();
-  const absl::StatusOr<std::optional<std::string>> added_json = folder.ReadIfThere("added_tokens.json");
-  if (!added_json.ok()) return added_json.status();
-  absl::StatusOr<TokenNames> names = TokenNames::Parse(*config_json, *map_json, *added_json, folder.component());
-  if (!names.ok()) return names.status();
+  ASSIGN_OR_RETURN(const std::string bytes, folder.Read("spiece.model"));
+  ASSIGN_OR_RETURN(SentencePieceModel model, SentencePieceModel::Parse(bytes, model_name));
+  ASSIGN_OR_RETURN(const std::string config_json, folder.Read("tokenizer_config.json"));
+  ASSIGN_OR_RETURN(const std::optional<std::string> map_json, folder.ReadIfThere("special_tokens_map.json"));
+  ASSIGN_OR_RETURN(const std::optional<std::string> added_json, folder.ReadIfThere("added_tokens.json"));
+  ASSIGN_OR_RETURN(TokenNames names, TokenNames::Parse(config_json, map_json, added_json, folder.component()));
 
-  T5Tokenizer tokenizer(*std::move(model));
-  ConfigReader& config = names->config();
+  T5Tokenizer tokenizer(std::move(model));
+  ConfigReader& config = names.config();
   config.Choice("tokenizer_class", "T5Tokenizer",
                 {"T5Tokenizer", "T5TokenizerFast", "MT5Tokenizer", "MT5TokenizerFast"});
-  tokenizer.TakeLengths(*names);
-  const bool splits_special = names->SplitsSpecialTokens();
+  tokenizer.TakeLengths(names);
+  const bool splits_special = names.SplitsSpecialTokens();
 
   const int64_t pieces = tokenizer.model_.size();
-  std::set<std::string> texts = names->AdditionalTokens();
-  const int64_t sentinels = CountSentinels(*names, texts);
+  std::set<std::string> texts = names.AdditionalTokens();
+  const int64_t sentinels = CountSentinels(names, texts);
   for (int64_t i = 0; i < sentinels; ++i) texts.insert(absl::StrCat(kSentinelPrefix, i, ">"));
-  const std::string pad = names->Token("pad_token", "<pad>");
-  const std::string end = names->Token("eos_token", "</s>");
-  texts.insert({pad, end, names->Token("unk_token", "<unk>")});
+  const std::string pad = names.Token("pad_token", "<pad>");
+  const std::string end = names.Token("eos_token", "</s>");
+  texts.insert({pad, end, names.Token("unk_token", "<unk>")});
   const std::set<std::string> named = texts;
-  for (const auto& [text, token] : names->stated()) texts.insert(text);
-  if (absl::Status status = config.status(); !status.ok()) return status;
+  for (const auto& [text, token] : names.stated()) texts.insert(text);
+  RETURN_IF_ERROR(config.status());
 
   tokenizer.vocabulary_size_ = pieces + sentinels;
   std::vector<AddedToken> tokens;
   for (const std::string& text : texts) {
     AddedToken token{.text = text, .special = true};
     std::optional<int64_t> id = tokenizer.model_.Find(text);
-    if (const auto found = names->stated().find(text); found != names->stated().end()) {
+    if (const auto found = names.stated().find(text); found != names.stated().end()) {
       token = found->second;
       token.special = token.special || named.contains(text);
       id = token.id;

@@ -13,6 +13,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "models/tokenizers/byte_characters.h"
 #include "models/tokenizers/normalization_rules.h"
 #include "models/tokenizers/text_pattern.h"
@@ -204,7 +205,7 @@ absl::StatusOr<Step> ReadReplace(TokenizerPart& part) {
   part.fields.Ignore({"pattern"});
   return Step([content = *content, pattern = *std::move(pattern)](Text& text) {
     std::vector<TextPattern::Match> matches;
-    if (absl::Status status = TextPattern::Finder(pattern).Find(text, matches); !status.ok()) return status;
+    RETURN_IF_ERROR(TextPattern::Finder(pattern).Find(text, matches));
     if (matches.empty()) return absl::OkStatus();
     Text result;
     size_t begin = 0;
@@ -262,10 +263,9 @@ absl::StatusOr<Step> ReadStep(TokenizerPart& part) {
 }  // namespace
 
 absl::StatusOr<TextNormalizer> TextNormalizer::Read(const Json* json, const std::string& name) {
-  absl::StatusOr<std::vector<TokenizerPart>> parts = ReadParts(json, name, "normalizers");
-  if (!parts.ok()) return parts.status();
+  ASSIGN_OR_RETURN(std::vector<TokenizerPart> parts, ReadParts(json, name, "normalizers"));
   TextNormalizer normalizer;
-  for (TokenizerPart& part : *parts) {
+  for (TokenizerPart& part : parts) {
     if (part.type == "BertNormalizer") {
       const BertCleaning cleaning = ReadBertCleaning(part);
       normalizer.bert_cleaning_ = cleaning;
@@ -274,11 +274,10 @@ absl::StatusOr<TextNormalizer> TextNormalizer::Read(const Json* json, const std:
         return absl::OkStatus();
       });
     } else {
-      absl::StatusOr<Step> step = ReadStep(part);
-      if (!step.ok()) return step.status();
-      normalizer.steps_.push_back(*std::move(step));
+      ASSIGN_OR_RETURN(Step step, ReadStep(part));
+      normalizer.steps_.push_back(std::move(step));
     }
-    if (absl::Status status = part.Finish(); !status.ok()) return status;
+    RETURN_IF_ERROR(part.Finish());
   }
   return normalizer;
 }
@@ -286,7 +285,7 @@ absl::StatusOr<TextNormalizer> TextNormalizer::Read(const Json* json, const std:
 absl::Status TextNormalizer::Run(std::vector<TracedChar>& text) const {
   const size_t most = text.size() * kMostGrowth + kFreeGrowth;
   for (const Step& step : steps_) {
-    if (absl::Status status = step(text); !status.ok()) return status;
+    RETURN_IF_ERROR(step(text));
     if (text.size() > most) {
       return absl::InvalidArgumentError("the tokenizer's normalizer makes this text more than 64 times as long");
     }

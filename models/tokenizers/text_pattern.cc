@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "models/tokenizers/pattern_syntax.h"
 
 namespace tessera {
@@ -38,9 +39,8 @@ absl::StatusOr<TextPattern> TextPattern::Literal(std::string_view utf8) {
 }
 
 absl::StatusOr<TextPattern> TextPattern::Regex(std::string_view expression) {
-  const absl::StatusOr<std::string> translated = TranslateExpression(expression);
-  if (!translated.ok()) return translated.status();
-  const std::u16string units(translated->begin(), translated->end());  // ASCII
+  ASSIGN_OR_RETURN(const std::string translated, TranslateExpression(expression));
+  const std::u16string units(translated.begin(), translated.end());  // ASCII
   UErrorCode error = U_ZERO_ERROR;
   std::shared_ptr<URegularExpression> compiled(
       uregex_open(units.data(), static_cast<int32_t>(units.size()), 0, nullptr, &error),

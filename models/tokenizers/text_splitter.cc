@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "models/tokenizers/bert_text.h"
 #include "models/tokenizers/byte_characters.h"
 #include "models/tokenizers/newer_characters.h"
@@ -93,7 +94,7 @@ Step SplitAt(TextPattern pattern, bool invert, Behavior behavior) {
     TextPattern::Finder finder(pattern);
     std::vector<Match> matches;
     for (size_t i = 0; i < pieces.ends.size(); ++i) {
-      if (absl::Status status = finder.Find(pieces[i], matches); !status.ok()) return status;
+      RETURN_IF_ERROR(finder.Find(pieces[i], matches));
       AppendCuts(pieces[i], matches, invert, behavior, result);
     }
     return result;
@@ -117,7 +118,7 @@ Step Rewrite(std::function<void(Text&)> rewrite) {
 absl::StatusOr<Behavior> ReadBehavior(TokenizerPart& part) {
   const std::string name = part.fields.Choice(
       "behavior", "Isolated", {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"});
-  if (absl::Status status = part.fields.status(); !status.ok()) return status;
+  RETURN_IF_ERROR(part.fields.status());
   return name == "Removed"              ? Behavior::kRemoved
          : name == "MergedWithPrevious" ? Behavior::kMergedWithPrevious
          : name == "MergedWithNext"     ? Behavior::kMergedWithNext
@@ -136,9 +137,8 @@ absl::Status ReadSplit(TokenizerPart& part, std::vector<Step>& steps) {
   absl::StatusOr<TextPattern> pattern = TextPattern::Read(part.fields.json().Find("pattern"));
   if (!pattern.ok()) return part.Refuse(std::string(pattern.status().message()));
   part.fields.Ignore({"pattern"});
-  const absl::StatusOr<Behavior> behavior = ReadBehavior(part);
-  if (!behavior.ok()) return behavior.status();
-  steps.push_back(SplitAt(*std::move(pattern), part.fields.RequiredBool("invert"), *behavior));
+  ASSIGN_OR_RETURN(const Behavior behavior, ReadBehavior(part));
+  steps.push_back(SplitAt(*std::move(pattern), part.fields.RequiredBool("invert"), behavior));
   return absl::OkStatus();
 }
 
@@ -150,9 +150,8 @@ absl::Status ReadByteLevel(TokenizerPart& part, std::vector<Step>& steps) {
     }));
   }
   if (part.fields.Bool("use_regex", true)) {
-    absl::StatusOr<TextPattern> words = TextPattern::Regex(kByteLevelWords);
-    if (!words.ok()) return words.status();
-    steps.push_back(SplitAt(*std::move(words), /*invert=*/false, Behavior::kIsolated));
+    ASSIGN_OR_RETURN(TextPattern words, TextPattern::Regex(kByteLevelWords));
+    steps.push_back(SplitAt(std::move(words), /*invert=*/false, Behavior::kIsolated));
   }
   steps.push_back(Rewrite([](Text& piece) {
     constexpr std::array<char32_t, 256> kCharacters = ByteCharacters();
@@ -169,8 +168,7 @@ absl::Status ReadByteLevel(TokenizerPart& part, std::vector<Step>& steps) {
 
 absl::Status ReadMetaspace(TokenizerPart& part, std::vector<Step>& steps) {
   part.fields.Ignore({"str_rep"});
-  const absl::StatusOr<char32_t> replacement = ReadCharacter(part, "replacement");
-  if (!replacement.ok()) return replacement.status();
+  ASSIGN_OR_RETURN(const char32_t replacement, ReadCharacter(part, "replacement"));
   std::string scheme = part.fields.Choice("prepend_scheme", "always", {"always", "first", "never"});
   if (!part.fields.Bool("add_prefix_space", true)) {
     if (part.fields.Has("prepend_scheme") && scheme != "never") {
@@ -179,7 +177,7 @@ absl::Status ReadMetaspace(TokenizerPart& part, std::vector<Step>& steps) {
     scheme = "never";
   }
   const bool always = scheme == "always", first = scheme == "first";
-  const char32_t space = *replacement;
+  const char32_t space = replacement;
   steps.push_back(Rewrite([always, first, space](Text& piece) {
     for (TracedChar& c : piece) {
       if (c.code == ' ') c.code = space;
@@ -202,9 +200,8 @@ absl::Status ReadBert(TokenizerPart& part, std::vector<Step>& steps) {
 }
 
 absl::Status ReadPunctuation(TokenizerPart& part, std::vector<Step>& steps) {
-  const absl::StatusOr<Behavior> behavior = ReadBehavior(part);
-  if (!behavior.ok()) return behavior.status();
-  steps.push_back(SplitAt(IsBertPunctuation, *behavior));
+  ASSIGN_OR_RETURN(const Behavior behavior, ReadBehavior(part));
+  steps.push_back(SplitAt(IsBertPunctuation, behavior));
   return absl::OkStatus();
 }
 
@@ -214,16 +211,14 @@ absl::Status ReadWhitespaceSplit(TokenizerPart& part, std::vector<Step>& steps) 
 }
 
 absl::Status ReadWhitespace(TokenizerPart& part, std::vector<Step>& steps) {
-  absl::StatusOr<TextPattern> words = TextPattern::Regex(kWords);
-  if (!words.ok()) return words.status();
-  steps.push_back(SplitAt(*std::move(words), /*invert=*/true, Behavior::kRemoved));
+  ASSIGN_OR_RETURN(TextPattern words, TextPattern::Regex(kWords));
+  steps.push_back(SplitAt(std::move(words), /*invert=*/true, Behavior::kRemoved));
   return absl::OkStatus();
 }
 
 absl::Status ReadDelimiter(TokenizerPart& part, std::vector<Step>& steps) {
-  const absl::StatusOr<char32_t> delimiter = ReadCharacter(part, "delimiter");
-  if (!delimiter.ok()) return delimiter.status();
-  steps.push_back(SplitAt([wanted = *delimiter](char32_t code) { return code == wanted; }, Behavior::kRemoved));
+  ASSIGN_OR_RETURN(const char32_t delimiter, ReadCharacter(part, "delimiter"));
+  steps.push_back(SplitAt([wanted = delimiter](char32_t code) { return code == wanted; }, Behavior::kRemoved));
   return absl::OkStatus();
 }
 
@@ -275,17 +270,16 @@ std::span<const TracedChar> TextPieces::operator[](size_t i) const {
 }
 
 absl::StatusOr<TextSplitter> TextSplitter::Read(const Json* json, const std::string& name) {
-  absl::StatusOr<std::vector<TokenizerPart>> parts = ReadParts(json, name, "pretokenizers");
-  if (!parts.ok()) return parts.status();
+  ASSIGN_OR_RETURN(std::vector<TokenizerPart> parts, ReadParts(json, name, "pretokenizers"));
   TextSplitter splitter;
   std::vector<std::string> known;
   for (const auto& entry : kSteps) known.emplace_back(entry.type);
-  for (TokenizerPart& part : *parts) {
+  for (TokenizerPart& part : parts) {
     const auto entry = std::find_if(std::begin(kSteps), std::end(kSteps),
                                     [&](const auto& candidate) { return candidate.type == part.type; });
     if (entry == std::end(kSteps)) return UnknownPart(part, known);
-    if (absl::Status status = entry->read(part, splitter.steps_); !status.ok()) return status;
-    if (absl::Status status = part.Finish(); !status.ok()) return status;
+    RETURN_IF_ERROR(entry->read(part, splitter.steps_));
+    RETURN_IF_ERROR(part.Finish());
   }
   return splitter;
 }

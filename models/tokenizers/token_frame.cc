@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "models/tokenizers/tokenizer_parts.h"
 
 namespace tessera {
@@ -24,10 +25,9 @@ absl::StatusOr<int64_t> ReadPair(TokenizerPart& part, const char* key) {
 // Start token, text, end token.
 absl::StatusOr<TokenFrame> ReadStartAndEnd(TokenizerPart& part) {
   part.fields.Ignore({"trim_offsets", "add_prefix_space"});
-  const absl::StatusOr<int64_t> start = ReadPair(part, "cls"), end = ReadPair(part, "sep");
-  if (!start.ok()) return start.status();
-  if (!end.ok()) return end.status();
-  return TokenFrame{.before = {*start}, .after = {*end}};
+  ASSIGN_OR_RETURN(const int64_t start, ReadPair(part, "cls"));
+  ASSIGN_OR_RETURN(const int64_t end, ReadPair(part, "sep"));
+  return TokenFrame{.before = {start}, .after = {end}};
 }
 
 // Tokens of {"id": TEXT, …} by the template's own table of tokens.
@@ -57,8 +57,7 @@ absl::StatusOr<TokenFrame> ReadTemplate(TokenizerPart& part) {
         *sequence->Find("id")->AsString() == "A") {
       ++texts;
     } else if (token != nullptr) {
-      absl::Status status = AppendTokens(part, *token, texts == 0 ? frame.before : frame.after);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(AppendTokens(part, *token, texts == 0 ? frame.before : frame.after));
     } else {
       return part.Refuse("the template \"single\" has a piece that is neither the text A nor a token");
     }
@@ -71,10 +70,9 @@ absl::StatusOr<TokenFrame> ReadTemplate(TokenizerPart& part) {
 }  // namespace
 
 absl::StatusOr<TokenFrame> ReadTokenFrame(const Json* json, const std::string& name) {
-  absl::StatusOr<std::vector<TokenizerPart>> parts = ReadParts(json, name, "processors");
-  if (!parts.ok()) return parts.status();
+  ASSIGN_OR_RETURN(std::vector<TokenizerPart> parts, ReadParts(json, name, "processors"));
   TokenFrame frame;
-  for (TokenizerPart& part : *parts) {
+  for (TokenizerPart& part : parts) {
     absl::StatusOr<TokenFrame> outer = TokenFrame{};
     if (part.type == "BertProcessing" || part.type == "RobertaProcessing") {
       outer = ReadStartAndEnd(part);
@@ -86,7 +84,7 @@ absl::StatusOr<TokenFrame> ReadTokenFrame(const Json* json, const std::string& n
       return UnknownPart(part, {"BertProcessing", "ByteLevel", "RobertaProcessing", "Sequence", "TemplateProcessing"});
     }
     if (!outer.ok()) return outer.status();
-    if (absl::Status status = part.Finish(); !status.ok()) return status;
+    RETURN_IF_ERROR(part.Finish());
     frame.before.insert(frame.before.begin(), outer->before.begin(), outer->before.end());
     frame.after.insert(frame.after.end(), outer->after.begin(), outer->after.end());
     if (frame.before.size() + frame.after.size() > kMostTokens) {

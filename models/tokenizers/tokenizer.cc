@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/json.h"
+#include "base/status_macros.h"
 #include "models/tokenizers/bert_tokenizer.h"
 #include "models/tokenizers/clip_tokenizer.h"
 #include "models/tokenizers/json_tokenizer.h"
@@ -22,9 +23,8 @@ namespace {
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadAs(const std::string& folder) {
-  absl::StatusOr<T> tokenizer = T::Load(folder);
-  if (!tokenizer.ok()) return tokenizer.status();
-  return std::make_unique<T>(*std::move(tokenizer));
+  ASSIGN_OR_RETURN(T tokenizer, T::Load(folder));
+  return std::make_unique<T>(std::move(tokenizer));
 }
 
 struct TokenizerClass {
@@ -60,7 +60,7 @@ absl::StatusOr<TokenIds> Tokenizer::Encode(std::string_view utf8, int64_t max_le
         absl::StrCat(field, ": its maximum length is ", max_length, " tokens; it is at least ", frame,
                      before_.empty() ? ", for the end token" : ", for the start and the end token"));
   }
-  if (absl::Status status = CheckText(utf8, field); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckText(utf8, field));
 
   absl::StatusOr<std::vector<PieceId>> split = Split(utf8);
   if (!split.ok()) {

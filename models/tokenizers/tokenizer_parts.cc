@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -13,15 +14,14 @@ constexpr size_t kMostParts = 64;
 
 absl::Status Collect(const Json& json, const std::string& name, const std::string& list_key,
                      std::vector<TokenizerPart>& parts) {
-  absl::StatusOr<ConfigReader> fields = ConfigReader::FromJson(json, name);
-  if (!fields.ok()) return fields.status();
-  std::string type = fields->RequiredString("type");
-  if (absl::Status status = fields->status(); !status.ok()) return status;
+  ASSIGN_OR_RETURN(ConfigReader fields, ConfigReader::FromJson(json, name));
+  std::string type = fields.RequiredString("type");
+  RETURN_IF_ERROR(fields.status());
   if (type != "Sequence") {
     if (parts.size() == kMostParts) {
       return absl::InvalidArgumentError(absl::StrCat(name, ": there are more than ", kMostParts, " of them"));
     }
-    parts.push_back({std::move(type), *std::move(fields)});
+    parts.push_back({std::move(type), std::move(fields)});
     return absl::OkStatus();
   }
   const Json* const list = json.Find(list_key);
@@ -29,8 +29,7 @@ absl::Status Collect(const Json& json, const std::string& name, const std::strin
     return absl::InvalidArgumentError(absl::StrCat(name, ": a sequence has a list of parts in ", Quote(list_key)));
   }
   for (size_t i = 0; i < list->items().size(); ++i) {
-    absl::Status status = Collect(list->items()[i], absl::StrCat(name, "[", i, "]"), list_key, parts);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(Collect(list->items()[i], absl::StrCat(name, "[", i, "]"), list_key, parts));
   }
   return absl::OkStatus();
 }
@@ -38,7 +37,7 @@ absl::Status Collect(const Json& json, const std::string& name, const std::strin
 }  // namespace
 
 absl::Status TokenizerPart::Finish() {
-  if (absl::Status status = fields.status(); !status.ok()) return status;
+  RETURN_IF_ERROR(fields.status());
   const std::vector<std::string> unknown = fields.UnknownFields();
   if (unknown.empty()) return absl::OkStatus();
   return Refuse(absl::StrCat("the field ", Quote(unknown.front()), " of ", type, " is not supported"));
@@ -52,7 +51,7 @@ absl::StatusOr<std::vector<TokenizerPart>> ReadParts(const Json* json, const std
                                                      const std::string& list_key) {
   std::vector<TokenizerPart> parts;
   if (json == nullptr || json->is_null()) return parts;
-  if (absl::Status status = Collect(*json, name, list_key, parts); !status.ok()) return status;
+  RETURN_IF_ERROR(Collect(*json, name, list_key, parts));
   return parts;
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "models/tokenizers/prefix_index.h"
 
 namespace tessera {
@@ -41,7 +42,7 @@ class UnigramModel final : public PieceModel {
     }
     const auto last = static_cast<int64_t>(scores_.size()) - 1;
     unknown_id_ = static_cast<int32_t>(part.fields.RequiredInt("unk_id", 0, last));
-    if (absl::Status status = part.fields.status(); !status.ok()) return status;
+    RETURN_IF_ERROR(part.fields.status());
     unknown_token_ = *list->items()[unknown_id_].items()[0].AsString();
     unknown_score_ = lowest - kUnknownPenalty;
     texts_ = PrefixIndex({ids_.begin(), ids_.end()});
@@ -140,7 +141,7 @@ class UnigramModel final : public PieceModel {
 
 absl::StatusOr<std::unique_ptr<PieceModel>> ReadUnigramModel(TokenizerPart& part) {
   auto model = std::make_unique<UnigramModel>();
-  if (absl::Status status = model->Read(part); !status.ok()) return status;
+  RETURN_IF_ERROR(model->Read(part));
   return model;
 }
 

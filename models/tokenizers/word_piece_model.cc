@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
 #include "models/tokenizers/vocabulary_object.h"
 #include "models/tokenizers/word_pieces.h"
 
@@ -37,16 +38,14 @@ class WordPieceModel final : public PieceModel {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PieceModel>> ReadWordPieceModel(TokenizerPart& part) {
-  absl::StatusOr<TokenTable<int32_t>> vocabulary = ReadVocabularyObject(part);
-  if (!vocabulary.ok()) return vocabulary.status();
-  const absl::StatusOr<std::optional<int32_t>> unknown = FindUnknown(part, *vocabulary);
-  if (!unknown.ok()) return unknown.status();
+  ASSIGN_OR_RETURN(TokenTable<int32_t> vocabulary, ReadVocabularyObject(part));
+  RETURN_IF_ERROR(FindUnknown(part, vocabulary).status());
   std::string unknown_token = part.fields.RequiredString("unk_token");
   WordPieces pieces(part.fields.String("continuing_subword_prefix", "##"),
                     part.fields.Int("max_input_chars_per_word", 100, 1, kLongestWord));
-  if (absl::Status status = part.fields.status(); !status.ok()) return status;
-  for (const auto& [text, id] : *vocabulary) pieces.Add(text, id);
-  return std::make_unique<WordPieceModel>(*std::move(vocabulary), std::move(pieces), std::move(unknown_token));
+  RETURN_IF_ERROR(part.fields.status());
+  for (const auto& [text, id] : vocabulary) pieces.Add(text, id);
+  return std::make_unique<WordPieceModel>(std::move(vocabulary), std::move(pieces), std::move(unknown_token));
 }
 
 }  // namespace tessera

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace tessera {
 
 absl::Status WordTokenizer::TakeTokens(TokenNames& names, const SpecialTokenFields& fields,
@@ -10,15 +12,14 @@ absl::Status WordTokenizer::TakeTokens(TokenNames& names, const SpecialTokenFiel
                                        const std::string& vocabulary_name) {
   TakeLengths(names);
   const bool splits_special = names.SplitsSpecialTokens();
-  if (absl::Status status = names.config().status(); !status.ok()) return status;
+  RETURN_IF_ERROR(names.config().status());
   // In the order in which the reference reads them, see TokenNames::Resolve.
   std::vector<TokenNames::Field> order = {fields.start, fields.end, fields.unknown, fields.pad};
   if (fields.mask) order.push_back(*fields.mask);
-  const absl::StatusOr<std::vector<AddedToken>> tokens = names.Resolve(order, find, vocabulary_name);
-  if (!tokens.ok()) return tokens.status();
+  ASSIGN_OR_RETURN(const std::vector<AddedToken> tokens, names.Resolve(order, find, vocabulary_name));
 
   std::vector<AddedToken> in_original, in_normalized;
-  for (AddedToken token : *tokens) {
+  for (AddedToken token : tokens) {
     const auto is = [&](const TokenNames::Field& field) {
       return token.text == names.Token(field.key, field.fallback);
     };

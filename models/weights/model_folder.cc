@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/hub_name.h"
 #include "base/sha256.h"
+#include "base/status_macros.h"
 #include "models/weights/foreign_weights.h"
 
 namespace tessera {
@@ -83,13 +84,12 @@ std::string ConfigName(const std::string& component) {
 }  // namespace
 
 absl::StatusOr<ModelIndex> ParseModelIndex(std::string_view text, const std::string& name) {
-  absl::StatusOr<ConfigReader> config = ConfigReader::FromText(text, name);
-  if (!config.ok()) return config.status();
+  ASSIGN_OR_RETURN(ConfigReader config, ConfigReader::FromText(text, name));
   ModelIndex index;
-  index.json = config->json();
-  index.class_name = config->RequiredString("_class_name");
-  if (index.class_name.empty() && config->status().ok()) {
-    config->AddError("_class_name", "it must be the class of the pipeline, for example \"PixArtSigmaPipeline\"");
+  index.json = config.json();
+  index.class_name = config.RequiredString("_class_name");
+  if (index.class_name.empty() && config.status().ok()) {
+    config.AddError("_class_name", "it must be the class of the pipeline, for example \"PixArtSigmaPipeline\"");
   }
   for (const JsonMember& member : index.json.members()) {
     const std::span<const Json> pair = member.value.items();
@@ -98,14 +98,14 @@ absl::StatusOr<ModelIndex> ParseModelIndex(std::string_view text, const std::str
     const std::string* class_name = pair[1].AsString();
     if (library != nullptr && class_name != nullptr) {
       if (!IsPlainFileName(member.key)) {
-        config->AddError(member.key, "the name of a component must be the plain name of a folder");
+        config.AddError(member.key, "the name of a component must be the plain name of a folder");
       }
       index.components[member.key] = {*library, *class_name};
     } else if ((library || class_name) && (pair[0].is_null() || pair[1].is_null())) {
-      config->AddError(member.key, "a component must be [\"library\", \"class\"], or [null, null] if it is absent");
+      config.AddError(member.key, "a component must be [\"library\", \"class\"], or [null, null] if it is absent");
     }
   }
-  if (!config->status().ok()) return config->status();
+  if (!config.status().ok()) return config.status();
   return index;
 }
 
@@ -129,11 +129,10 @@ absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path) {
   absl::StatusOr<std::string> text = ReadWholeFile(index_path, kIndexName, kMaxIndexBytes);
   if (absl::IsNotFound(text.status()) && !fs::is_symlink(index_path, error)) return NoIndexError(path);
   if (!text.ok()) return text.status();
-  absl::StatusOr<ModelIndex> index = ParseModelIndex(*text, kIndexName);
-  if (!index.ok()) return index.status();
+  ASSIGN_OR_RETURN(ModelIndex index, ParseModelIndex(*text, kIndexName));
 
   std::vector<std::string> missing;
-  for (const auto& [component, unused] : index->components) {
+  for (const auto& [component, unused] : index.components) {
     if (!IsFolder(fs::path(path) / component)) missing.push_back(component);
   }
   if (!missing.empty()) {
@@ -143,7 +142,7 @@ absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path) {
                                             HubNameOfPath(path) ? "; complete the download with: " : "",
                                             HubNameOfPath(path) ? HubDownloadCommand(path) : ""));
   }
-  return ModelFolder(path, *std::move(index));
+  return ModelFolder(path, std::move(index));
 }
 
 ModelFolder ModelFolder::Without(const std::string& component) const {
@@ -163,16 +162,14 @@ absl::StatusOr<std::string> ModelFolder::ComponentPath(const std::string& compon
 }
 
 absl::StatusOr<ConfigReader> ModelFolder::Config(const std::string& component) const {
-  const absl::StatusOr<std::string> folder = ComponentPath(component);
-  if (!folder.ok()) return folder.status();
+  ASSIGN_OR_RETURN(const std::string folder, ComponentPath(component));
   const std::string name = ConfigName(component);
   return ConfigReader::FromFile(absl::StrCat(path_, "/", name), name);
 }
 
 absl::StatusOr<WeightFolder> ModelFolder::Weights(const std::string& component) const {
-  const absl::StatusOr<std::string> folder = ComponentPath(component);
-  if (!folder.ok()) return folder.status();
-  return WeightFolder::Open(*folder, component);
+  ASSIGN_OR_RETURN(const std::string folder, ComponentPath(component));
+  return WeightFolder::Open(folder, component);
 }
 
 absl::StatusOr<std::string> ModelFolder::Digest() const {
@@ -183,18 +180,16 @@ absl::StatusOr<std::string> ModelFolder::Digest() const {
     if (Exists(fs::path(path_) / config)) files.push_back(config);
   }
   for (const std::string& file : files) {
-    const absl::StatusOr<std::string> text = ReadWholeFile(absl::StrCat(path_, "/", file), file, kMaxIndexBytes);
-    if (!text.ok()) return text.status();
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(absl::StrCat(path_, "/", file), file, kMaxIndexBytes));
     digest.UpdatePart(file);
-    digest.UpdatePart(*text);
+    digest.UpdatePart(text);
   }
   for (const auto& [component, unused] : index_.components) {
     const std::string folder = absl::StrCat(path_, "/", component);
     if (!WeightFolder::HasWeights(folder)) continue;
-    const absl::StatusOr<WeightFolder> weights = WeightFolder::Open(folder, component);
-    if (!weights.ok()) return weights.status();
+    ASSIGN_OR_RETURN(const WeightFolder weights, WeightFolder::Open(folder, component));
     digest.UpdatePart(component);
-    weights->AddToDigest(digest);
+    weights.AddToDigest(digest);
   }
   return digest.Finish();
 }

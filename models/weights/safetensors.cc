@@ -11,6 +11,7 @@
 #include "base/git_lfs.h"
 #include "base/json.h"
 #include "base/sha256.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 
@@ -161,21 +162,18 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header
   if (header.empty() || header[0] != '{') {
     return absl::InvalidArgumentError(absl::StrCat(file_name, ": the header does not begin with {"));
   }
-  absl::StatusOr<Json> json = ParseJson(header, absl::StrCat(file_name, ": header"), kMaxSafetensorsHeaderBytes);
-  if (!json.ok()) return json.status();
+  ASSIGN_OR_RETURN(Json json, ParseJson(header, absl::StrCat(file_name, ": header"), kMaxSafetensorsHeaderBytes));
 
   SafetensorsHeader result;
-  for (const JsonMember& member : json->members()) {
+  for (const JsonMember& member : json.members()) {
     if (member.key == kMetadataKey) {
-      const absl::Status status = ParseMetadata(member.value, file_name, &result.metadata);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(ParseMetadata(member.value, file_name, &result.metadata));
       continue;
     }
     StoredTensor& tensor = result.tensors.emplace_back();
     tensor.name = member.key;
-    const absl::Status status = ParseTensor(member.value, data_begin, data_bytes,
-                                            absl::StrCat(file_name, ": tensor ", Quote(member.key)), &tensor);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(ParseTensor(member.value, data_begin, data_bytes,
+                                absl::StrCat(file_name, ": tensor ", Quote(member.key)), &tensor));
   }
 
   std::sort(result.tensors.begin(), result.tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
@@ -206,26 +204,22 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header
 }
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path, const std::string& name) {
-  absl::StatusOr<ReadOnlyFile> file = ReadOnlyFile::Open(path, name);
-  if (!file.ok()) return file.status();
-  std::string prefix(std::min<uint64_t>(kLengthBytes, file->size()), '\0');
-  if (absl::Status status = file->Read(0, std::as_writable_bytes(std::span(prefix))); !status.ok()) return status;
-  const absl::StatusOr<uint64_t> length = ParseSafetensorsHeaderLength(prefix, file->size(), name);
-  if (!length.ok() && file->size() <= kMaxGitLfsPointerBytes) {
-    std::string whole(file->size(), '\0');
-    const absl::Status read = file->Read(0, std::as_writable_bytes(std::span(whole)));
+  ASSIGN_OR_RETURN(ReadOnlyFile file, ReadOnlyFile::Open(path, name));
+  std::string prefix(std::min<uint64_t>(kLengthBytes, file.size()), '\0');
+  RETURN_IF_ERROR(file.Read(0, std::as_writable_bytes(std::span(prefix))));
+  const absl::StatusOr<uint64_t> length = ParseSafetensorsHeaderLength(prefix, file.size(), name);
+  if (!length.ok() && file.size() <= kMaxGitLfsPointerBytes) {
+    std::string whole(file.size(), '\0');
+    const absl::Status read = file.Read(0, std::as_writable_bytes(std::span(whole)));
     if (read.ok() && IsGitLfsPointer(whole)) return GitLfsPointerError(name);
   }
   if (!length.ok()) return length.status();
   std::string text(*length, '\0');
-  if (absl::Status status = file->Read(kLengthBytes, std::as_writable_bytes(std::span(text))); !status.ok()) {
-    return status;
-  }
-  absl::StatusOr<SafetensorsHeader> header = ParseSafetensorsHeader(text, file->size(), name);
-  if (!header.ok()) return header.status();
+  RETURN_IF_ERROR(file.Read(kLengthBytes, std::as_writable_bytes(std::span(text))));
+  ASSIGN_OR_RETURN(SafetensorsHeader header, ParseSafetensorsHeader(text, file.size(), name));
   Sha256 digest;
   digest.Update(text);
-  return SafetensorsFile(*std::move(file), *std::move(header), digest.Finish());
+  return SafetensorsFile(std::move(file), std::move(header), digest.Finish());
 }
 
 SafetensorsFile::SafetensorsFile(ReadOnlyFile file, SafetensorsHeader header, std::string header_digest)

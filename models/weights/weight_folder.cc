@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/status_macros.h"
 #include "models/weights/foreign_weights.h"
 
 namespace tessera {
@@ -95,9 +96,8 @@ absl::Status Join(const std::vector<std::string>& problems) {
 }  // namespace
 
 absl::StatusOr<std::map<std::string, std::string>> ParseWeightIndex(std::string_view text, const std::string& name) {
-  const absl::StatusOr<Json> json = ParseJson(text, name, kMaxIndexBytes);
-  if (!json.ok()) return json.status();
-  const Json* weight_map = json->Find("weight_map");
+  ASSIGN_OR_RETURN(const Json json, ParseJson(text, name, kMaxIndexBytes));
+  const Json* weight_map = json.Find("weight_map");
   if (weight_map == nullptr || !weight_map->is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": field \"weight_map\" is ",
                                                    weight_map ? weight_map->Describe() : "missing",
@@ -115,7 +115,7 @@ absl::StatusOr<std::map<std::string, std::string>> ParseWeightIndex(std::string_
       result.emplace(member.key, *file);
     }
   }
-  if (absl::Status status = Join(problems); !status.ok()) return status;
+  RETURN_IF_ERROR(Join(problems));
   return result;
 }
 
@@ -125,10 +125,9 @@ bool WeightFolder::HasWeights(const std::string& folder) {
 }
 
 absl::StatusOr<WeightFolder> WeightFolder::Open(const std::string& folder, const std::string& name) {
-  const absl::StatusOr<FileNames> names = ListFolder(folder, name);
-  if (!names.ok()) return names.status();
-  const std::optional<WeightsFile> chosen = ChooseFile(*names);
-  if (!chosen) return NothingToRead(*names, name);
+  ASSIGN_OR_RETURN(const FileNames names, ListFolder(folder, name));
+  const std::optional<WeightsFile> chosen = ChooseFile(names);
+  if (!chosen) return NothingToRead(names, name);
 
   std::map<std::string, std::string> index;
   std::set<std::string> shards = {chosen->name};
@@ -154,7 +153,7 @@ absl::StatusOr<WeightFolder> WeightFolder::Open(const std::string& folder, const
       problems.emplace_back(file.status().message());
       continue;
     }
-    if (absl::Status plain = CheckNotQuantized(file->tensors(), name); !plain.ok()) return plain;
+    RETURN_IF_ERROR(CheckNotQuantized(file->tensors(), name));
     for (const StoredTensor& tensor : file->tensors()) {
       const auto [other, added] = result.tensors_.emplace(tensor.name, Location{result.files_.size(), tensor});
       if (!added) {
@@ -175,7 +174,7 @@ absl::StatusOr<WeightFolder> WeightFolder::Open(const std::string& folder, const
       problems.push_back(absl::StrCat(index_name, ": tensor ", Quote(tensor), " is not in ", shard));
     }
   }
-  if (absl::Status status = Join(problems); !status.ok()) return status;
+  RETURN_IF_ERROR(Join(problems));
   return result;
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "parallel/plan/layout.h"
 
 namespace tessera {
@@ -92,7 +93,7 @@ absl::Status ReadLayout(const std::string& text, Layout& layout) {
       return absl::InvalidArgumentError(absl::StrCat(name, " is given twice; each may be given once"));
     }
     seen.push_back(name);
-    if (absl::Status status = ReadField(name, Stripped(sides[1]), layout); !status.ok()) return status;
+    RETURN_IF_ERROR(ReadField(name, Stripped(sides[1]), layout));
   }
   // With one stage and one patch there is nothing to warm up.
   if (layout.mesh.pipe == 1 && layout.patches == 1) layout.warmup.reset();

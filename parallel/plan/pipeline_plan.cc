@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/planted.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -54,7 +55,7 @@ struct PipelinePlanner::Message {
 };
 
 absl::StatusOr<PipelinePlanner> PipelinePlanner::Create(const Pipeline& pipeline, int stage) {
-  if (const absl::Status status = CheckPipeline(pipeline, stage); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckPipeline(pipeline, stage));
   return PipelinePlanner(pipeline, stage);
 }
 

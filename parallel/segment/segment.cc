@@ -16,6 +16,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -112,7 +113,7 @@ absl::StatusOr<std::shared_ptr<HostSegment>> HostSegment::Plan(const HostSegment
   };
   segment->hearts_ = take(options.ranks * static_cast<int64_t>(sizeof(Heart)));
   for (const HostGroup& group : options.groups) {
-    if (absl::Status status = CheckGroup(group, options.ranks, members); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckGroup(group, options.ranks, members));
     const int64_t size = group.ranks.size(), pairs = size * size;
     Region region;
     region.size = static_cast<int>(size);

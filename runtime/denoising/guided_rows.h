@@ -28,8 +28,8 @@ struct RowGroup {
 // The rows of the next step of each job, branch after branch. `masks_padding` as the family says.
 std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, bool masks_padding);
 
-// Text, mask and extras of these rows: text padded to the longest of them, with a mask in dtype `accumulation` where that
-// made padding; extras as they are. The rest of the input is left out.
+// Text, mask and extras of these rows: text padded to the longest of them, with a mask in dtype `accumulation` where
+// that made padding; extras as they are. The rest of the input is left out.
 TransformerInput StackConditioning(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows,
                                    at::ScalarType accumulation);
 

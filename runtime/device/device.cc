@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/status_macros.h"
 #include "kernels/cuda/plugin.h"
 
 namespace tessera {
@@ -71,7 +72,7 @@ absl::StatusOr<at::Device> OpenDevice(const std::string& name, const std::string
   if (!(name == "cuda" || numbered) || index < 0 || index > 127) {
     return absl::InvalidArgumentError(absl::StrCat("device is \"", name, "\"; legal are cpu, cuda and cuda:N"));
   }
-  if (absl::Status opened = OpenCudaPlugin(name, index, plugin); !opened.ok()) return opened;
+  RETURN_IF_ERROR(OpenCudaPlugin(name, index, plugin));
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
 }
 

@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/machine_memory.h"
+#include "base/status_macros.h"
 #include "kernels/cpu/isa.h"
 #include "models/loading/load_plan.h"
 #include "models/precision.h"
@@ -152,15 +153,11 @@ auto Engine::Guarded(const Function& function) -> decltype(function()) {
 }
 
 absl::StatusOr<ModelDescription> Engine::Describe(const std::string& model) {
-  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(model);
-  if (!folder.ok()) return folder.status();
-  const absl::StatusOr<const FamilyEntry*> entry = FindFamily(folder->class_name());
-  if (!entry.ok()) return entry.status();
-  absl::StatusOr<FamilyDescription> description = (*entry)->describe(*folder);
-  if (!description.ok()) return description.status();
-  const absl::StatusOr<SamplerConfig> sampler = ReadSamplerConfig(*folder, description->warnings);
-  if (!sampler.ok()) return sampler.status();
-  absl::StatusOr<ModelDescription> model_description = DescribeModel(*folder, (*entry)->family, *description, *sampler);
+  ASSIGN_OR_RETURN(const ModelFolder folder, ModelFolder::Open(model));
+  ASSIGN_OR_RETURN(const FamilyEntry* entry, FindFamily(folder.class_name()));
+  ASSIGN_OR_RETURN(FamilyDescription description, entry->describe(folder));
+  ASSIGN_OR_RETURN(const SamplerConfig sampler, ReadSamplerConfig(folder, description.warnings));
+  absl::StatusOr<ModelDescription> model_description = DescribeModel(folder, entry->family, description, sampler);
   if (model_description.ok()) {
     model_description->instruction_set = cpu::InstructionSetName();
     model_description->libraries = absl::StrCat("LibTorch ", TORCH_VERSION, ", ", at::get_cpu_capability(), ", ",
@@ -178,19 +175,16 @@ absl::Status Engine::CheckMemory(const ModelFolder& folder, const LoadParameters
                          .encodes_prompts = place_.rank == 0,
                          .transformer_parts = mesh_.size(Axis::kPipe) * mesh_.size(Axis::kTensor),
                          .stream_blocks = parameters.stream_blocks};
-  const absl::StatusOr<LoadPlan> plan = PlanLoad(folder, request);
-  if (!plan.ok()) return plan.status();
+  ASSIGN_OR_RETURN(const LoadPlan plan, PlanLoad(folder, request));
   // All ranks share the main memory and load at the same time, so the first one counts for all of them.
   MachineMemory memory;
   if (place_.rank == 0) {
     request.encodes_prompts = false;
-    const absl::StatusOr<LoadPlan> other = PlanLoad(folder, request);
-    if (!other.ok()) return other.status();
-    memory = ReadMachineMemory().Without(other->host.peak * (mesh_.world_size() - 1));
+    ASSIGN_OR_RETURN(const LoadPlan other, PlanLoad(folder, request));
+    memory = ReadMachineMemory().Without(other.host.peak * (mesh_.world_size() - 1));
   }
   const std::optional<DeviceMemory> on_device = ReadDeviceMemory(device);
-  const absl::Status fits =
-      CheckFits(*plan, memory, on_device ? std::optional<int64_t>(on_device->free) : std::nullopt);
+  const absl::Status fits = CheckFits(plan, memory, on_device ? std::optional<int64_t>(on_device->free) : std::nullopt);
   const at::Tensor verdicts =
       groups_.world.AllGather(at::full({1}, fits.ok() ? 1 : 0, at::kLong), std::vector<int64_t>(mesh_.world_size(), 1));
   if (fits.ok() && !verdicts.all().item<bool>()) return absl::AbortedError("the model does not fit on another rank");
@@ -206,26 +200,19 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
     malloc_trim(0);  // the worker's allocator keeps what is freed, and the plan below asks what is left
   }
   const Stopwatch watch;
-  const absl::StatusOr<at::ScalarType> dtype = ParseDtype(parameters.dtype);
-  if (!dtype.ok()) return dtype.status();
-  const absl::StatusOr<at::Device> device = OpenDevice(parameters.device);
-  if (!device.ok()) return device.status();
-  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(parameters.model);
-  if (!folder.ok()) return folder.status();
-  const absl::StatusOr<const FamilyEntry*> entry = FindFamily(folder->class_name());
-  if (!entry.ok()) return entry.status();
-  const auto bytes_per_weight = static_cast<int64_t>(c10::elementSize(*dtype));
-  const absl::Status fits = Guarded([&] { return CheckMemory(*folder, parameters, bytes_per_weight, *device); });
+  ASSIGN_OR_RETURN(const at::ScalarType dtype, ParseDtype(parameters.dtype));
+  ASSIGN_OR_RETURN(const at::Device device, OpenDevice(parameters.device));
+  ASSIGN_OR_RETURN(const ModelFolder folder, ModelFolder::Open(parameters.model));
+  ASSIGN_OR_RETURN(const FamilyEntry* entry, FindFamily(folder.class_name()));
+  const auto bytes_per_weight = static_cast<int64_t>(c10::elementSize(dtype));
+  const absl::Status fits = Guarded([&] { return CheckMemory(folder, parameters, bytes_per_weight, device); });
   if (!fits.ok()) return fits;
   if (parameters.threads > 0) at::set_num_threads(parameters.threads);
   return Guarded([&]() -> absl::StatusOr<Loaded> {
     auto model = std::make_unique<Model>();
-    absl::StatusOr<FamilyDescription> description = (*entry)->describe(*folder);
-    if (!description.ok()) return description.status();
-    model->description = *std::move(description);
-    absl::StatusOr<SamplerConfig> sampler = ReadSamplerConfig(*folder, model->description.warnings);
-    if (!sampler.ok()) return sampler.status();
-    model->sampler = *std::move(sampler);
+    ASSIGN_OR_RETURN(FamilyDescription description, entry->describe(folder));
+    model->description = std::move(description);
+    ASSIGN_OR_RETURN(model->sampler, ReadSamplerConfig(folder, model->description.warnings));
     if (!parameters.record.empty()) {
       absl::StatusOr<std::unique_ptr<StepRecordWriter>> writer =
           StepRecordWriter::Create(parameters.record, place_.rank);
@@ -237,15 +224,15 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
     }
     const std::vector<int> stage_bounds = StageBounds(model->description.block_flops, mesh_.size(Axis::kPipe));
     absl::StatusOr<std::unique_ptr<Family>> family =
-        (*entry)->load(*folder, {.dtype = *dtype,
-                                 .device = *device,
-                                 .text_encoders = parameters.text_encoders,
-                                 .autoencoder = parameters.autoencoder,
-                                 .prompt_cache_bytes = static_cast<int64_t>(std::min<uint64_t>(
-                                     parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max())),
-                                 .stream_blocks = parameters.stream_blocks,
-                                 .share = ShareOf(mesh_, place_.rank, stage_bounds),
-                                 .encodes_prompts = place_.rank == 0});
+        entry->load(folder, {.dtype = dtype,
+                             .device = device,
+                             .text_encoders = parameters.text_encoders,
+                             .autoencoder = parameters.autoencoder,
+                             .prompt_cache_bytes = static_cast<int64_t>(std::min<uint64_t>(
+                                 parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max())),
+                             .stream_blocks = parameters.stream_blocks,
+                             .share = ShareOf(mesh_, place_.rank, stage_bounds),
+                             .encodes_prompts = place_.rank == 0});
     if (!family.ok()) return family.status();
     model->family = *std::move(family);
     model_ = std::move(model);
@@ -257,14 +244,14 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
     const int64_t weights = model_->family->weight_bytes();
     return Loaded{.seconds = watch.seconds(),
                   .weight_bytes = static_cast<uint64_t>(weights),
-                  .room = RoomBeside(weights, *device)};
+                  .room = RoomBeside(weights, device)};
   });
 }
 
 absl::StatusOr<JobStarted> Engine::StartJob(uint64_t job, const JobParameters& parameters) {
   if (model_ == nullptr) return absl::FailedPreconditionError("no model is loaded");
   if (jobs_.contains(job)) return absl::AlreadyExistsError(absl::StrCat("job ", job, " exists"));
-  if (absl::Status legal = CheckParameters(parameters, model_->description); !legal.ok()) return legal;
+  RETURN_IF_ERROR(CheckParameters(parameters, model_->description));
   return Guarded([&] { return Start(job, parameters); });
 }
 
@@ -307,9 +294,9 @@ absl::StatusOr<JobStarted> Engine::Start(uint64_t id, const JobParameters& param
   job.denoise.id = id;
   job.denoise.geometry = family.Geometry(generated.height, generated.width);
   job.denoise.guidance = std::move(encoded->guidance);
-  absl::StatusOr<std::unique_ptr<Sampler>> made = MakeSampler(*sampler, parameters.steps, family, job.denoise.geometry);
-  if (!made.ok()) return made.status();
-  job.denoise.sampler = *std::move(made);
+  ASSIGN_OR_RETURN(std::unique_ptr<Sampler> made,
+                   MakeSampler(*sampler, parameters.steps, family, job.denoise.geometry));
+  job.denoise.sampler = std::move(made);
   job.denoise.noise = parameters.noise == "torch-cpu" ? MakeTorchCpuNoise(parameters.seed, family.dtype())
                                                       : MakeTesseraNoise(parameters.seed);
   DrawInitialLatents(job.denoise, family);
@@ -347,9 +334,8 @@ absl::StatusOr<std::vector<DenoiseJob*>> Engine::BatchOf(absl::Span<const uint64
 
 absl::StatusOr<Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
   const Stopwatch watch;
-  const absl::StatusOr<std::vector<DenoiseJob*>> found = BatchOf(jobs);
-  if (!found.ok()) return found.status();
-  const std::vector<DenoiseJob*>& batch = *found;
+  ASSIGN_OR_RETURN(const std::vector<DenoiseJob*> found, BatchOf(jobs));
+  const std::vector<DenoiseJob*>& batch = found;
   return Guarded([&]() -> absl::StatusOr<Stepped> {
     try {
       denoiser_->Step(batch);
@@ -383,7 +369,7 @@ absl::StatusOr<Decoded> Engine::Decode(uint64_t job, RowSink rows) {
     if (place_.rank == 0) {
       const at::Tensor pixels = ToPixels(ResizeAndCrop(*image, found.height, found.width)).squeeze(0).cpu();
       const absl::Span<const uint8_t> rgb(pixels.const_data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel()));
-      if (absl::Status sent = rows(0, rgb); !sent.ok()) return sent;
+      RETURN_IF_ERROR(rows(0, rgb));
     }
     return Decoded{.height = static_cast<int32_t>(found.height),
                    .width = static_cast<int32_t>(found.width),
@@ -404,9 +390,8 @@ absl::StatusOr<LatentValues> Engine::Predict(uint64_t job, const LatentValues& l
                                              absl::Span<const uint64_t> beside) {
   std::vector<uint64_t> jobs = {job};
   jobs.insert(jobs.end(), beside.begin(), beside.end());
-  const absl::StatusOr<std::vector<DenoiseJob*>> batch = BatchOf(jobs);
-  if (!batch.ok()) return batch.status();
-  DenoiseJob& denoise = *batch->front();
+  ASSIGN_OR_RETURN(const std::vector<DenoiseJob*> batch, BatchOf(jobs));
+  DenoiseJob& denoise = *batch.front();
   if (at::IntArrayRef(latents.shape) != denoise.latents.sizes()) {
     return absl::InvalidArgumentError("the latents are not of the job's shape");
   }
@@ -415,7 +400,7 @@ absl::StatusOr<LatentValues> Engine::Predict(uint64_t job, const LatentValues& l
     const at::Tensor own = denoise.latents;
     const absl::Cleanup restore = [&] { denoise.latents = own; };
     denoise.latents = at::tensor(latents.values, at::kDouble).view(latents.shape).to(own.options());
-    const at::Tensor prediction = denoiser_->Predict(*batch)[0];
+    const at::Tensor prediction = denoiser_->Predict(batch)[0];
     return ToValues(prediction.view(latents.shape));
   });
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "base/status_macros.h"
 #include "models/loading/component.h"
 #include "models/tokenizers/tokenizer.h"
 
@@ -28,7 +29,7 @@ ModelComponent DescribeComponent(const std::string& name, const std::string& cla
 absl::StatusOr<SamplerConfig> ReadSamplerConfig(const ModelFolder& folder, std::vector<std::string>& warnings) {
   SamplerConfig config;
   const auto parse = [](ConfigReader& reader) { return ParseSamplerConfig(reader); };
-  if (absl::Status read = ReadConfig(folder, "scheduler", parse, config, warnings); !read.ok()) return read;
+  RETURN_IF_ERROR(ReadConfig(folder, "scheduler", parse, config, warnings));
   return config;
 }
 
@@ -37,9 +38,7 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelFolder& folder, std::s
   ModelDescription info;
   info.pipeline = folder.class_name();
   info.family = family;
-  absl::StatusOr<std::string> digest = folder.Digest();
-  if (!digest.ok()) return digest.status();
-  info.digest = *std::move(digest);
+  ASSIGN_OR_RETURN(info.digest, folder.Digest());
   for (const auto& [name, component] : folder.components()) {
     const absl::StatusOr<std::string> path = folder.ComponentPath(name);
     if (!path.ok()) continue;
@@ -50,9 +49,8 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelFolder& folder, std::s
       }
       continue;
     }
-    const absl::StatusOr<WeightFolder> weights = folder.Weights(name);
-    if (!weights.ok()) return weights.status();
-    info.components.push_back(DescribeComponent(name, component.class_name, *weights));
+    ASSIGN_OR_RETURN(const WeightFolder weights, folder.Weights(name));
+    info.components.push_back(DescribeComponent(name, component.class_name, weights));
   }
   info.size_multiple = static_cast<int32_t>(description.size_multiple);
   info.min_size = static_cast<int32_t>(std::max(description.min_size, description.size_multiple));

@@ -24,6 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "control/control_channel.h"
 #include "control/fake_orders.h"
@@ -67,7 +68,7 @@ class FakeHandler final : public CommandHandler {
         beats_(beats) {}
 
   absl::StatusOr<ModelDescription> Describe(const std::string& model) override {
-    if (absl::Status status = Obey("describe"); !status.ok()) return status;
+    RETURN_IF_ERROR(Obey("describe"));
     const bool any_model = orders_.Has("any-model");
     if (!any_model && !std::ifstream(model + "/model_index.json").good()) {
       return absl::NotFoundError(absl::StrCat("model: '", model, "' has no model_index.json"));
@@ -118,7 +119,7 @@ class FakeHandler final : public CommandHandler {
     if (orders_.Has("no-room") && serial_ && !parameters.stream_blocks) {
       return absl::ResourceExhaustedError("the model does not fit in memory");
     }
-    if (absl::Status status = Obey("load"); !status.ok()) return status;
+    RETURN_IF_ERROR(Obey("load"));
     if (const std::string file = orders_.Text("loads"); !file.empty()) {
       std::ofstream(file, std::ios::app) << (parameters.stream_blocks ? "load streamed" : "load") << std::endl;
     }
@@ -133,7 +134,7 @@ class FakeHandler final : public CommandHandler {
   }
 
   absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override {
-    if (absl::Status status = Obey("start", parameters.prompt); !status.ok()) return status;
+    RETURN_IF_ERROR(Obey("start", parameters.prompt));
     jobs_[job] = {.parameters = parameters};
     if (job != kProbeJob) {
       ++started_jobs_;
@@ -157,7 +158,7 @@ class FakeHandler final : public CommandHandler {
     for (const uint64_t id : jobs) {
       Job& job = jobs_.at(id);
       const std::string& prompt = job.parameters.prompt;
-      if (absl::Status status = Obey(absl::StrCat("step", job.completed + 1), prompt); !status.ok()) return status;
+      RETURN_IF_ERROR(Obey(absl::StrCat("step", job.completed + 1), prompt));
       if (job.completed == job.parameters.steps) return absl::FailedPreconditionError("the job has no steps left");
       if (job.completed == 0) WaitAtGate(prompt);
       if (job.dies && job.completed == job.parameters.steps / 2) Die("die-every");
@@ -168,7 +169,7 @@ class FakeHandler final : public CommandHandler {
   }
 
   absl::StatusOr<Decoded> Decode(uint64_t id, RowSink rows) override {
-    if (absl::Status status = Obey("decode"); !status.ok()) return status;
+    RETURN_IF_ERROR(Obey("decode"));
     const double seconds = Work("decode-time");
     const Job& job = jobs_.at(id);
     if (job.fails && job.completed == job.parameters.steps) {
@@ -180,7 +181,7 @@ class FakeHandler final : public CommandHandler {
     std::vector<uint8_t> row(3 * static_cast<size_t>(job.parameters.width));
     for (int32_t y = 0; sends_results_ && y < job.parameters.height; ++y) {
       for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<uint8_t>(mixed + 2 * y + i);
-      if (absl::Status status = rows(y, row); !status.ok()) return status;
+      RETURN_IF_ERROR(rows(y, row));
     }
     return Decoded{.height = job.parameters.height, .width = job.parameters.width, .seconds = seconds};
   }

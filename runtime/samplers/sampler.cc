@@ -4,25 +4,25 @@
 #include <utility>
 
 #include "base/planted.h"
+#include "base/status_macros.h"
 #include "runtime/samplers/solvers.h"
 
 namespace tessera {
 
 absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const SamplerConfig& config, int steps,
                                                          const ScheduleOptions& options) {
-  absl::StatusOr<Schedule> schedule = MakeSchedule(config, steps, options);
-  if (!schedule.ok()) return schedule.status();
+  ASSIGN_OR_RETURN(Schedule schedule, MakeSchedule(config, steps, options));
   switch (config.sampler) {
     case SamplerClass::kDdpm:
-      return MakeDdpmSampler(config, *std::move(schedule));
+      return MakeDdpmSampler(config, std::move(schedule));
     case SamplerClass::kDdim:
-      return MakeDdimSampler(config, *std::move(schedule));
+      return MakeDdimSampler(config, std::move(schedule));
     case SamplerClass::kEuler:
-      return MakeEulerSampler(config, *std::move(schedule));
+      return MakeEulerSampler(config, std::move(schedule));
     case SamplerClass::kDpmSolver:
-      return MakeDpmSolverSampler(config, *std::move(schedule));
+      return MakeDpmSolverSampler(config, std::move(schedule));
     case SamplerClass::kFlowEuler:
-      return MakeFlowEulerSampler(config, *std::move(schedule));
+      return MakeFlowEulerSampler(config, std::move(schedule));
   }
   return absl::InternalError("unknown sampler class");
 }

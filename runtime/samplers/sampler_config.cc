@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -322,7 +323,7 @@ absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader, const std
   });
   if (config.sampler == SamplerClass::kFlowEuler) config.prediction_type = PredictionType::kFlow;
   if (!reader.status().ok()) return reader.status();
-  if (absl::Status status = ValidateSamplerConfig(config); !status.ok()) return status;
+  RETURN_IF_ERROR(ValidateSamplerConfig(config));
   return config;
 }
 
@@ -379,7 +380,7 @@ absl::StatusOr<SamplerConfig> WithSampler(const SamplerConfig& model_config, std
       if (dpm.karras) config.use_exponential_sigmas = false;
     }
   }
-  if (absl::Status status = ValidateSamplerConfig(config); !status.ok()) return status;
+  RETURN_IF_ERROR(ValidateSamplerConfig(config));
   return config;
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
 #include "control/control_channel.h"
 #include "control/worker_version.h"
 #include "models/loading/weight_memory.h"
@@ -16,20 +17,18 @@ namespace tessera {
 namespace {
 
 absl::StatusOr<WorkerRank> TakePlace(const std::string& layout, int rank, int segment) {
-  absl::StatusOr<Layout> parsed = ParseLayout(layout);
-  if (!parsed.ok()) return parsed.status();
-  if (rank >= parsed->ranks()) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " of a layout of ", parsed->ranks()));
+  ASSIGN_OR_RETURN(Layout parsed, ParseLayout(layout));
+  if (rank >= parsed.ranks()) {
+    return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " of a layout of ", parsed.ranks()));
   }
-  WorkerRank place = {.layout = *parsed, .rank = rank};
+  WorkerRank place = {.layout = parsed, .rank = rank};
   if (segment >= 0) {
-    absl::StatusOr<std::shared_ptr<HostSegment>> mapped = HostSegment::Map(segment);
-    if (!mapped.ok()) return mapped.status();
-    if ((*mapped)->ranks() != parsed->ranks()) {
-      return absl::InvalidArgumentError(absl::StrCat("a segment for ", (*mapped)->ranks(), " ranks"));
+    ASSIGN_OR_RETURN(std::shared_ptr<HostSegment> mapped, HostSegment::Map(segment));
+    if (mapped->ranks() != parsed.ranks()) {
+      return absl::InvalidArgumentError(absl::StrCat("a segment for ", mapped->ranks(), " ranks"));
     }
-    place.segment = *std::move(mapped);
-  } else if (parsed->ranks() > 1) {
+    place.segment = std::move(mapped);
+  } else if (parsed.ranks() > 1) {
     return absl::InvalidArgumentError("several ranks need a segment");
   }
   return place;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -45,7 +46,7 @@ absl::StatusOr<ConfigChange> ChangeOf(const ServerConfig& now, const ServerConfi
   config.limits.queued_jobs = wanted.limits.queued_jobs;
   config.limits.queued_device_seconds = wanted.limits.queued_device_seconds;
   config.limits.max_job_seconds = wanted.limits.max_job_seconds;
-  if (absl::Status sound = ReadServerConfig(ServerConfigText(config)).status(); !sound.ok()) return sound;
+  RETURN_IF_ERROR(ReadServerConfig(ServerConfigText(config)).status());
   const std::map<std::string, std::string> before = SettingsOf(now), after = SettingsOf(config),
                                            asked = SettingsOf(wanted);
   if (now.groups != wanted.groups) change.changed.push_back("groups");

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/log_line.h"
+#include "base/status_macros.h"
 #include "base/utf8.h"
 #include "server/api/generation_request.h"
 #include "server/config/yaml_document.h"
@@ -260,10 +261,9 @@ absl::StatusOr<ServerConfig> ReadServerConfig(absl::string_view yaml) {
   if (const size_t wrong = FirstInvalidUtf8(yaml); wrong < yaml.size()) {
     return absl::InvalidArgumentError(absl::StrCat("the configuration is not UTF-8 text at byte ", wrong));
   }
-  const absl::StatusOr<YAML::Node> document = ReadYamlDocument(std::string(yaml));
-  if (!document.ok()) return document.status();
+  ASSIGN_OR_RETURN(const YAML::Node document, ReadYamlDocument(std::string(yaml)));
   try {
-    return ReadDocument(*document);
+    return ReadDocument(document);
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(absl::StrCat("the configuration is not readable at line ", error.mark.line + 1));
   }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "base/status_macros.h"
 #include "server/image/character_sets.h"
 
 namespace tessera {
@@ -130,13 +131,11 @@ absl::StatusOr<std::string> ReadExifUserComment(std::string_view exif) {
   const std::optional<uint32_t> first_directory = tiff.Long(4);
   if (!first_directory) return absl::DataLossError("the EXIF block is damaged: it ends inside its header");
 
-  const absl::StatusOr<TiffReader::Entry> pointer = tiff.Find(*first_directory, kTagExifIfd);
-  if (!pointer.ok()) return pointer.status();
-  if (pointer->count == 0) return std::string();
-  const absl::StatusOr<TiffReader::Entry> entry = tiff.Find(*tiff.Long(pointer->value_offset), kTagUserComment);
-  if (!entry.ok()) return entry.status();
-  if (entry->count < kCharacterCodeBytes || entry->type != kTypeUndefined) return std::string();
-  const std::optional<std::string_view> comment = tiff.Bytes(*tiff.Long(entry->value_offset), entry->count);
+  ASSIGN_OR_RETURN(const TiffReader::Entry pointer, tiff.Find(*first_directory, kTagExifIfd));
+  if (pointer.count == 0) return std::string();
+  ASSIGN_OR_RETURN(const TiffReader::Entry entry, tiff.Find(*tiff.Long(pointer.value_offset), kTagUserComment));
+  if (entry.count < kCharacterCodeBytes || entry.type != kTypeUndefined) return std::string();
+  const std::optional<std::string_view> comment = tiff.Bytes(*tiff.Long(entry.value_offset), entry.count);
   if (!comment) return absl::DataLossError("the EXIF block is damaged: its UserComment lies outside it");
 
   const std::string_view code = comment->substr(0, kCharacterCodeBytes);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/image/character_sets.h"
 #include "server/image/codecs.h"
 #include "server/image/exif.h"
@@ -69,7 +70,7 @@ absl::StatusOr<ImageFormat> FormatFromPath(std::string_view path) {
 }
 
 absl::Status CheckEncodable(ImageFormat format, int width, int height, std::string_view parameters) {
-  if (absl::Status sides = CheckSides(width, height); !sides.ok()) return sides;
+  RETURN_IF_ERROR(CheckSides(width, height));
   if (format == ImageFormat::kWebp && std::max(width, height) > kMaxWebpSide) {
     return absl::InvalidArgumentError(absl::StrCat("image size ", width, "x", height, ": WebP allows at most ",
                                                    kMaxWebpSide, " pixels a side; use .png or .jpg"));
@@ -94,9 +95,7 @@ absl::Status CheckEncodable(ImageFormat format, int width, int height, std::stri
 }
 
 absl::StatusOr<std::string> EncodeImage(const Image& image, ImageFormat format, const EncodeOptions& options) {
-  if (absl::Status legal = CheckEncodable(format, image.width, image.height, options.parameters); !legal.ok()) {
-    return legal;
-  }
+  RETURN_IF_ERROR(CheckEncodable(format, image.width, image.height, options.parameters));
   if (image.rgb.size() != size_t{3} * static_cast<size_t>(image.width) * static_cast<size_t>(image.height)) {
     return absl::InvalidArgumentError(
         absl::StrCat("image of ", image.width, "x", image.height, " with ", image.rgb.size(), " bytes of pixels"));
@@ -111,7 +110,7 @@ absl::StatusOr<std::string> EncodeImage(const Image& image, ImageFormat format, 
 }
 
 absl::Status CheckDecodedSize(int64_t width, int64_t height, size_t file_bytes) {
-  if (absl::Status sides = CheckSides(width, height); !sides.ok()) return sides;
+  RETURN_IF_ERROR(CheckSides(width, height));
   if (width * height > kAlwaysAllowedPixels &&
       static_cast<size_t>(width * height / kMaxPixelsPerFileByte) > file_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("image size ", width, "x", height, ": a file of ", file_bytes,

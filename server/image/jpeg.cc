@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/image/codecs.h"
 #include "server/image/exif.h"
 
@@ -168,20 +169,19 @@ absl::StatusOr<DecodedImage> DecodeJpeg(std::string_view bytes) {
   if (!ReadHeader(reader, bytes)) return Damaged(reader);
   const auto width = static_cast<int64_t>(reader.decompress.image_width);
   const auto height = static_cast<int64_t>(reader.decompress.image_height);
-  if (absl::Status size = CheckDecodedSize(width, height, bytes.size()); !size.ok()) return size;
+  RETURN_IF_ERROR(CheckDecodedSize(width, height, bytes.size()));
   if (reader.decompress.num_components != 1 && reader.decompress.num_components != 3) {
     return absl::InvalidArgumentError(absl::StrCat("the JPEG has ", reader.decompress.num_components,
                                                    " colour components; 1 (grey) and 3 (colour) are supported"));
   }
-  absl::StatusOr<std::string> parameters = FindParameters(reader);
-  if (!parameters.ok()) return parameters.status();
+  ASSIGN_OR_RETURN(std::string parameters, FindParameters(reader));
 
   reader.image.width = static_cast<int>(width);
   reader.image.height = static_cast<int>(height);
   reader.image.rgb.resize(static_cast<size_t>(3 * width * height));
   if (!ReadRows(reader)) return Damaged(reader);
   return DecodedImage{
-      .image = std::move(reader.image), .format = ImageFormat::kJpeg, .parameters = *std::move(parameters)};
+      .image = std::move(reader.image), .format = ImageFormat::kJpeg, .parameters = std::move(parameters)};
 }
 
 }  // namespace tessera

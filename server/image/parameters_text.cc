@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/api/request_fields.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -183,9 +184,7 @@ absl::StatusOr<std::map<std::string, std::string>> ReadPairs(std::string_view li
     std::string value;
     if (StartsWith(line, "\"")) {
       length = QuotedLength(line);
-      absl::StatusOr<std::string> unquoted = Unquoted(key, line.substr(0, length));
-      if (!unquoted.ok()) return unquoted.status();
-      value = *std::move(unquoted);
+      ASSIGN_OR_RETURN(value, Unquoted(key, line.substr(0, length)));
     } else {
       length = std::min(line.find(','), line.size());
       value = Strip(line.substr(0, length));

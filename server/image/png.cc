@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/image/character_sets.h"
 #include "server/image/codecs.h"
 
@@ -194,7 +195,7 @@ absl::StatusOr<std::string> EncodePng(const Image& image, const std::string& par
 }
 
 absl::StatusOr<DecodedImage> DecodePng(std::string_view bytes) {
-  if (absl::Status lengths = CheckChunkLengths(bytes); !lengths.ok()) return lengths;
+  RETURN_IF_ERROR(CheckChunkLengths(bytes));
   PngReader reader;
   reader.rest = bytes;
   reader.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader.error, OnError, OnWarning);
@@ -216,10 +217,9 @@ absl::StatusOr<DecodedImage> DecodePng(std::string_view bytes) {
   for (size_t y = 0; y < height; ++y) reader.rows[y] = reader.image.rgb.data() + 3 * width * y;
   if (!ReadRows(reader)) return Damaged(reader);
 
-  absl::StatusOr<std::string> parameters = FindParameters(reader);
-  if (!parameters.ok()) return parameters.status();
+  ASSIGN_OR_RETURN(std::string parameters, FindParameters(reader));
   return DecodedImage{
-      .image = std::move(reader.image), .format = ImageFormat::kPng, .parameters = *std::move(parameters)};
+      .image = std::move(reader.image), .format = ImageFormat::kPng, .parameters = std::move(parameters)};
 }
 
 }  // namespace tessera

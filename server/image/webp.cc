@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/image/codecs.h"
 #include "server/image/exif.h"
 
@@ -80,7 +81,7 @@ absl::StatusOr<DecodedImage> DecodeWebp(std::string_view bytes) {
     return absl::DataLossError("the WebP is damaged: its header cannot be read");
   }
   if (features.has_animation != 0) return absl::InvalidArgumentError("the WebP is an animation; a still is needed");
-  if (absl::Status size = CheckDecodedSize(features.width, features.height, bytes.size()); !size.ok()) return size;
+  RETURN_IF_ERROR(CheckDecodedSize(features.width, features.height, bytes.size()));
 
   const WebPData file_data = {Bytes(bytes), bytes.size()};
   const Mux mux(WebPMuxCreate(&file_data, /*copy_data=*/0));

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 
 namespace tessera {
@@ -84,12 +85,10 @@ std::optional<std::string> TextOf(int file) {
 
 // This program with its own arguments, and `output` as its standard output.
 absl::StatusOr<pid_t> Spawn(const std::string& message, int output) {
-  absl::StatusOr<std::vector<std::string>> arguments = OwnArguments();
-  if (!arguments.ok()) return arguments.status();
-  const absl::StatusOr<int> file = FileWith(message);
-  if (!file.ok()) return file.status();
-  const absl::Cleanup close_file = [&] { close(*file); };
-  std::vector<std::string> environment = {absl::StrCat(kVariable, "=", getpid(), " ", *file)};
+  ASSIGN_OR_RETURN(std::vector<std::string> arguments, OwnArguments());
+  ASSIGN_OR_RETURN(const int file, FileWith(message));
+  const absl::Cleanup close_file = [&] { close(file); };
+  std::vector<std::string> environment = {absl::StrCat(kVariable, "=", getpid(), " ", file)};
   for (char** variable = environ; *variable != nullptr; ++variable) environment.emplace_back(*variable);
 
   posix_spawnattr_t attributes;
@@ -107,9 +106,9 @@ absl::StatusOr<pid_t> Spawn(const std::string& message, int output) {
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
   posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&files, *file, *file);  // which only keeps it open
+  posix_spawn_file_actions_adddup2(&files, file, file);  // which only keeps it open
   pid_t child = 0;
-  const int error = posix_spawn(&child, "/proc/self/exe", &files, &attributes, Pointers(*arguments).data(),
+  const int error = posix_spawn(&child, "/proc/self/exe", &files, &attributes, Pointers(arguments).data(),
                                 Pointers(environment).data());
   if (error != 0) return SystemError("the server cannot be started", error);
   return child;

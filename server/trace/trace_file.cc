@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/plain_json.h"
+#include "base/status_macros.h"
 #include "base/utf8.h"
 #include "server/calls/call_ids.h"
 
@@ -29,7 +30,7 @@ absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(const std::string& 
                                                              size_t max_bytes) {
   std::unique_ptr<TraceFile> trace(new TraceFile(path, std::move(log), max_bytes));
   const std::lock_guard lock(trace->mutex_);
-  if (absl::Status opened = trace->Open(); !opened.ok()) return opened;
+  RETURN_IF_ERROR(trace->Open());
   trace->processes_ = kImagesProcess;
   trace->Name({.process = kImagesProcess}, "process_name", "images");
   return trace;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -48,12 +49,11 @@ uint64_t WeightBytes(const ModelDescription& model, const std::string& dtype) {
 }
 
 absl::StatusOr<Layout> ChooseLayout(const LayoutRequest& request, const LayoutModel& model) {
-  const absl::StatusOr<std::optional<Layout>> read = ReadLayout(request);
-  if (!read.ok()) return read.status();
-  if (!read->has_value()) return AutoLayout(*request.ranks, model);
+  ASSIGN_OR_RETURN(const std::optional<Layout> read, ReadLayout(request));
+  if (!read.has_value()) return AutoLayout(*request.ranks, model);
   LayoutPlace place = {.ranks = request.ranks};
-  if (absl::Status legal = CheckLayout(**read, model, place); !legal.ok()) return legal;
-  return **read;
+  RETURN_IF_ERROR(CheckLayout(*read, model, place));
+  return *read;
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/workers/layout_choice.h"
 
 namespace tessera {
@@ -38,13 +39,11 @@ absl::StatusOr<ForwardPass> DefaultPass(const ModelDescription& model, int64_t h
 
 absl::StatusOr<SentBytes> BytesSent(const Layout& layout, const TransformerShape& transformer,
                                     const ForwardPass& pass) {
-  const absl::StatusOr<Mesh> mesh = Mesh::Create(layout.mesh, layout.ranks());
-  if (!mesh.ok()) return mesh.status();
-  const absl::StatusOr<std::vector<int>> bounds = BalanceStages(transformer.block_flops, layout.mesh.pipe);
-  if (!bounds.ok()) return bounds.status();
+  ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(layout.mesh, layout.ranks()));
+  ASSIGN_OR_RETURN(const std::vector<int> bounds, BalanceStages(transformer.block_flops, layout.mesh.pipe));
   SentBytes sent;
   for (int rank = 0; rank < layout.ranks(); ++rank) {
-    const ExchangedBytes bytes = PassBytes(transformer.exchange, *mesh, *bounds, rank, pass);
+    const ExchangedBytes bytes = PassBytes(transformer.exchange, mesh, bounds, rank, pass);
     if (rank == 0 || bytes.total() < sent.least.total()) sent.least = bytes;
     if (rank == 0 || bytes.total() > sent.most.total()) sent.most = bytes;
   }

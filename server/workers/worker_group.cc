@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/segment/mesh_groups.h"
@@ -65,10 +66,9 @@ std::string DeviceOfRank(const std::string& devices, int rank, int ranks) {
 
 absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Start(const WorkerGroupOptions& options) {
   const int ranks = options.layout.ranks();
-  absl::StatusOr<Mesh> mesh = Mesh::Create(options.layout.mesh, ranks);
-  if (!mesh.ok()) return mesh.status();
+  ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(options.layout.mesh, ranks));
   absl::StatusOr<std::shared_ptr<HostSegment>> segment =
-      HostSegment::CreateShared({.ranks = ranks, .groups = MeshGroups(*mesh)});
+      HostSegment::CreateShared({.ranks = ranks, .groups = MeshGroups(mesh)});
   if (!segment.ok()) return segment.status();
   std::unique_ptr<WorkerGroup> group(new WorkerGroup(options, *std::move(segment)));
   for (int rank = 0; rank < ranks; ++rank) {
@@ -313,7 +313,7 @@ absl::StatusOr<Result> WorkerGroup::OnAll(absl::Duration bound, std::vector<absl
   for (std::future<void>& other : others) other.wait();
   std::vector<absl::Status> statuses;
   for (const absl::StatusOr<Result>& answer : answers) statuses.push_back(answer.status());
-  if (absl::Status agreed = Agree(statuses); !agreed.ok()) return agreed;
+  RETURN_IF_ERROR(Agree(statuses));
   return answers.front();
 }
 
@@ -401,7 +401,7 @@ absl::StatusOr<LatentValues> WorkerGroup::Predict(uint64_t job, const LatentValu
 absl::Status WorkerGroup::EndJob(uint64_t job) {
   return OnAll<bool>(options_.progress.other,
                      [&](WorkerClient& client, int) -> absl::StatusOr<bool> {
-                       if (absl::Status status = client.EndJob(job); !status.ok()) return status;
+                       RETURN_IF_ERROR(client.EndJob(job));
                        return true;
                      })
       .status();

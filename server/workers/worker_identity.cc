@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/file.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -65,9 +66,8 @@ absl::StatusOr<std::string> ProcessStat(pid_t pid, int number) {
 }
 
 absl::StatusOr<WorkerIdentity> IdentityOf(pid_t pid, const std::string& socket) {
-  const absl::StatusOr<uint64_t> time = StartTime(pid);
-  if (!time.ok()) return time.status();
-  return WorkerIdentity{.pid = pid, .start_time = *time, .socket = socket};
+  ASSIGN_OR_RETURN(const uint64_t time, StartTime(pid));
+  return WorkerIdentity{.pid = pid, .start_time = time, .socket = socket};
 }
 
 absl::StatusOr<int> OpenWorker(const WorkerIdentity& identity, const std::string& executable) {

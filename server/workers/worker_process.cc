@@ -29,6 +29,7 @@
 #include "absl/strings/strip.h"
 #include "base/file_descriptor.h"
 #include "base/random_bytes.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 
 namespace tessera {
@@ -183,9 +184,8 @@ void RemoveDesertedFolders(const std::string& owner, absl::FunctionRef<bool(cons
 }
 
 absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const WorkerProcessOptions& options) {
-  absl::StatusOr<std::string> folder = NewFolderName(options.owner);
-  if (!folder.ok()) return folder.status();
-  std::vector<std::string> words = {options.executable, "--socket", absl::StrCat(*folder, kSocketName)};
+  ASSIGN_OR_RETURN(std::string folder, NewFolderName(options.owner));
+  std::vector<std::string> words = {options.executable, "--socket", absl::StrCat(folder, kSocketName)};
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
   if (options.linger > absl::ZeroDuration())
     words.insert(words.end(), {"--linger", absl::StrCat(absl::ToDoubleSeconds(options.linger))});
@@ -238,7 +238,7 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
         absl::StrCat("cannot start the worker '", options.executable, "': ", std::strerror(error)));
   }
   return std::unique_ptr<WorkerProcess>(new WorkerProcess(
-      {.pid = pid, .pid_file = pid_file.Release(), .output = output_read.Release(), .folder = *std::move(folder)},
+      {.pid = pid, .pid_file = pid_file.Release(), .output = output_read.Release(), .folder = std::move(folder)},
       options.show_output));
 }
 
