@@ -11,8 +11,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "server/api/request_fields.h"
 #include "base/status_macros.h"
+#include "server/api/request_fields.h"
 
 namespace tessera {
 namespace {

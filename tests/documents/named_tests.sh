@@ -8,7 +8,8 @@ for document in "$@"; do
   for name in $(grep -oE '`[A-Z][A-Za-z0-9]+\.[A-Z][A-Za-z0-9]+`' "$root/$document" | tr -d '`' | sort -u); do
     count=$((count + 1))
     if ! grep -rqE "^(TEST|TEST_F|TEST_P)\(${name%.*}, ${name#*.}\)" --include='*_test.cc' \
-      "$root/server" "$root/client" "$root/models" "$root/runtime" "$root/tests"; then
+      "$root/base" "$root/control" "$root/server" "$root/client" "$root/models" "$root/parallel" "$root/runtime" \
+      "$root/tests"; then
       echo "$document names $name, which is no test"
       missing=$((missing + 1))
     fi
