@@ -31,7 +31,6 @@ struct PromptOptions {
   // For the second and third text encoder; empty: the same as the first.
   std::string prompt_2, prompt_3, negative_prompt_2, negative_prompt_3;  // valid UTF-8 without NUL
   double true_cfg_scale = 1;    // classifier-free guidance of a model that is also told a guidance scale
-  double prompt_boost = 0;      // added to the weight of the positive prompt's own prediction
   double guidance_rescale = 0;  // 0 … 1: how much of the guided prediction gets the conditional one's deviation
   int32_t clip_skip = 0;        // further layers of CLIP left out, for the positive prompt
   SkipLayerGuidance skip_layers;
@@ -60,7 +59,6 @@ void VisitOptions(const Visit& visit, Options&... options) {
   visit("negative_prompt_2", kPromptBytes, options.negative_prompt_2...);
   visit("negative_prompt_3", kPromptBytes, options.negative_prompt_3...);
   visit("true_cfg_scale", kScales, options.true_cfg_scale...);
-  visit("prompt_boost", Bounds{0, 10}, options.prompt_boost...);
   visit("guidance_rescale", kParts, options.guidance_rescale...);
   visit("clip_skip", Bounds{0, 64}, options.clip_skip...);
   visit("skip_layers", Bounds{0, 1023}, options.skip_layers.layers...);
@@ -78,7 +76,6 @@ namespace prompt_option {
 inline constexpr char kPrompt2[] = "prompt_2";
 inline constexpr char kPrompt3[] = "prompt_3";
 inline constexpr char kTrueCfgScale[] = "true_cfg_scale";
-inline constexpr char kPromptBoost[] = "prompt_boost";
 inline constexpr char kGuidanceRescale[] = "guidance_rescale";
 inline constexpr char kClipSkip[] = "clip_skip";
 inline constexpr char kSkipLayers[] = "skip_layers";

@@ -105,7 +105,7 @@ class Sd3Family final : public LatentFamily {
     }
     ASSIGN_OR_RETURN(ConditioningRow row, Row({request.prompt, o.prompt_2, o.prompt_3}, "prompt", o.clip_skip,
                                               request.max_sequence_length, context, encoded));
-    branches.push_back({.row = row, .terms = {{.weight = (guided ? weights.positive : 1) + o.prompt_boost}}});
+    branches.push_back({.row = row, .terms = {{.weight = guided ? weights.positive : 1}}});
     if (const SkipLayerGuidance& skip = o.skip_layers; guided && !skip.layers.empty()) {
       branches.back().terms.push_back({.weight = skip.scale, .start = skip.start, .stop = skip.stop});
       branches.push_back({.row = std::move(row),
@@ -186,8 +186,7 @@ absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
                                            .second_attention = transformer.dual_layers.contains(i),
                                            .text_ends = i + 1 == transformer.layers});
   }
-  description.options = {prompt_option::kPrompt2, prompt_option::kPromptBoost, prompt_option::kClipSkip,
-                         prompt_option::kSkipLayers};
+  description.options = {prompt_option::kPrompt2, prompt_option::kClipSkip, prompt_option::kSkipLayers};
   if (configs.texts.size() > kT5) description.options.insert(description.options.begin() + 1, prompt_option::kPrompt3);
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, kClipTokens + kDefaultTokens,
                      description);

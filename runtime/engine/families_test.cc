@@ -416,20 +416,6 @@ TEST(BadPromptTest, LayersThatAreNotThereAreRefused) {
   EXPECT_DOUBLE_EQ(*branches[1].WeightAt(4, 10), 6.8);
 }
 
-TEST(PromptBoostTest, AddsToTheWeightOfThePromptsOwnPrediction) {
-  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(std::string(kPipelines) + "sd35");
-  ASSERT_TRUE(folder.ok());
-  const absl::StatusOr<std::unique_ptr<Family>> family = (*FindFamily(folder->class_name()))->load(*folder, {});
-  ASSERT_TRUE(family.ok()) << family.status();
-  OneRank rank;
-  const absl::StatusOr<EncodedPrompt> encoded = (*family)->Encode(
-      {.prompt = "a cat", .options = {.prompt_boost = 0.5}, .max_sequence_length = 16, .guidance_scale = 4},
-      rank.context);
-  ASSERT_TRUE(encoded.ok()) << encoded.status();
-  EXPECT_EQ(encoded->guidance.branches[0].WeightAt(0, 10), -3);
-  EXPECT_EQ(encoded->guidance.branches[1].WeightAt(0, 10), 4.5);
-}
-
 TEST(BadPromptTest, AClassThatIsNotThereIsRefused) {
   const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(std::string(kPipelines) + "dit");
   ASSERT_TRUE(folder.ok());

@@ -45,7 +45,6 @@ struct GenerationRequest {
   // A model refuses those of the following that it does not read.
   std::optional<double> true_cfg_scale;
   std::optional<double> guidance_rescale;
-  std::optional<double> prompt_boost;
   std::optional<int64_t> clip_skip;
   std::vector<int64_t> skip_layers;
   std::optional<double> skip_layer_scale, skip_layer_start, skip_layer_stop;
@@ -269,11 +268,6 @@ inline constexpr RequestField kRequestFields[] = {
      .help = "How far the guided prediction is brought back to the deviation of the conditional one (default: 0, off)",
      .read_with = prompt_option::kGuidanceRescale,
      .member = &GenerationRequest::guidance_rescale},
-    {.id = "prompt_boost",
-     .option = "--prompt-boost",
-     .help = "How much of the prompt's own prediction is added to the guided one (default: 0)",
-     .read_with = prompt_option::kPromptBoost,
-     .member = &GenerationRequest::prompt_boost},
     {.id = "clip_skip",
      .option = "--clip-skip",
      .help = "Further layers of CLIP to leave out for the prompt (default: 0)",
