@@ -8,52 +8,47 @@
 namespace tessera {
 namespace {
 
-absl::Status Refuse(const char* id, const std::string& what) {
-  return absl::InvalidArgumentError(absl::StrCat(id, " ", what));
-}
-
-// Written so that NaN is refused too.
+// What is wrong with a value; empty: nothing. Written so that NaN is refused too.
 template <typename Number>
-absl::Status Check(const char* id, Number value, Bounds bounds) {
+std::string ProblemOf(Number value, Bounds bounds) {
   const auto number = static_cast<double>(value);
-  if (number >= bounds.low && number <= bounds.high) return absl::OkStatus();
-  return Refuse(id, absl::StrCat("is ", value, "; valid values are ", bounds.low, " to ", bounds.high));
+  if (number >= bounds.low && number <= bounds.high) return "";
+  return absl::StrCat("is ", value, "; valid values are ", bounds.low, " to ", bounds.high);
 }
 
-absl::Status Check(const char* id, const std::string& text, Bounds bounds) {
+std::string ProblemOf(const std::string& text, Bounds bounds) {
   if (static_cast<double>(text.size()) > bounds.high) {
-    return Refuse(id, absl::StrCat("has ", text.size(), " bytes; at most ", bounds.high, " are valid"));
+    return absl::StrCat("has ", text.size(), " bytes; at most ", bounds.high, " are valid");
   }
-  if (text.find('\0') != std::string::npos) return Refuse(id, "contains a NUL byte");
-  if (FirstInvalidUtf8(text) < text.size()) return Refuse(id, "is not valid UTF-8");
-  return absl::OkStatus();
+  if (text.find('\0') != std::string::npos) return "contains a NUL byte";
+  return FirstInvalidUtf8(text) < text.size() ? "is not valid UTF-8" : "";
 }
 
-absl::Status Check(const char* id, const std::optional<std::string>& text, Bounds bounds) {
-  return text.has_value() ? Check(id, *text, bounds) : absl::OkStatus();
+std::string ProblemOf(const std::optional<std::string>& text, Bounds bounds) {
+  return text.has_value() ? ProblemOf(*text, bounds) : "";
 }
 
-absl::Status Check(const char* id, const std::vector<int32_t>& numbers, Bounds bounds) {
-  absl::Status status;
-  for (size_t i = 0; i < numbers.size() && status.ok(); ++i) {
-    status = Check(id, numbers[i], bounds);
-    const auto end = numbers.begin() + static_cast<std::ptrdiff_t>(i);
-    if (std::find(numbers.begin(), end, numbers[i]) != end) {
-      status.Update(Refuse(id, absl::StrCat("has ", numbers[i], " twice")));
-    }
+std::string ProblemOf(const std::vector<int32_t>& numbers, Bounds bounds) {
+  for (auto number = numbers.begin(); number != numbers.end(); ++number) {
+    if (std::string problem = ProblemOf(*number, bounds); !problem.empty()) return problem;
+    if (std::find(numbers.begin(), number, *number) != number) return absl::StrCat("has ", *number, " twice");
   }
-  return status;
+  return "";
 }
 
 }  // namespace
 
 absl::Status CheckBounds(const JobParameters& job) {
   absl::Status status;
-  VisitParameters([&](const char* id, Bounds bounds, const auto& value) { status.Update(Check(id, value, bounds)); },
-                  job);
+  const auto check = [&status](const char* id, Bounds bounds, const auto& value) {
+    const std::string problem = ProblemOf(value, bounds);
+    if (!problem.empty()) status.Update(absl::InvalidArgumentError(absl::StrCat(id, " ", problem)));
+  };
+  VisitParameters(check, job);
   const SkipLayerGuidance& skip = job.options.skip_layers;
   if (status.ok() && skip.start > skip.stop) {
-    status = Refuse("skip_layer_start", absl::StrCat("is ", skip.start, "; at most the stop is valid, ", skip.stop));
+    return absl::InvalidArgumentError(
+        absl::StrCat("skip_layer_start is ", skip.start, "; at most the stop is valid, ", skip.stop));
   }
   return status;
 }

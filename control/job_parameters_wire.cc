@@ -10,13 +10,19 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Reflection;
 
+struct DescribedField {
+  const FieldDescriptor* descriptor;
+  bool has_presence;
+};
+
 // The message's fields in the order of the walk: looking them up by name for each job would cost more than all else.
-const FieldDescriptor* const* DescribedFields() {
+const DescribedField* DescribedFields() {
   static const auto* fields = [] {
-    auto* found = new std::vector<const FieldDescriptor*>;
+    auto* found = new std::vector<DescribedField>;
     VisitParameters([found](const char* id, Bounds) {
-      found->push_back(internal::JobParameters::descriptor()->FindFieldByName(id));
-      if (found->back() == nullptr) std::abort();  // a parameter without its line in the message
+      const FieldDescriptor* field = internal::JobParameters::descriptor()->FindFieldByName(id);
+      if (field == nullptr) std::abort();  // a parameter without its line in the message
+      found->push_back({field, field->has_presence()});
     });
     return found;
   }();
@@ -58,18 +64,18 @@ struct Reader {
 }  // namespace
 
 void ToWire(const JobParameters& job, internal::JobParameters* wire) {
-  const FieldDescriptor* const* described = DescribedFields();
+  const DescribedField* described = DescribedFields();
   const Writer writer{*wire->GetReflection(), *wire};
-  VisitParameters([&](const char*, Bounds, const auto& value) { writer.Put(*described++, value); }, job);
+  VisitParameters([&](const char*, Bounds, const auto& value) { writer.Put((described++)->descriptor, value); }, job);
 }
 
 JobParameters FromWire(const internal::JobParameters& wire) {
   JobParameters job;
-  const FieldDescriptor* const* described = DescribedFields();
+  const DescribedField* described = DescribedFields();
   const Reader reader{*wire.GetReflection(), wire};
   const auto read = [&](const char*, Bounds, auto& value) {
-    const FieldDescriptor* from = *described++;
-    if (!from->has_presence() || reader.reflection.HasField(wire, from)) reader.Get(from, value);
+    const auto [from, has_presence] = *described++;
+    if (!has_presence || reader.reflection.HasField(wire, from)) reader.Get(from, value);
   };
   VisitParameters(read, job);
   return job;
