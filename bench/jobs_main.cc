@@ -13,7 +13,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/jobs/job_store.h"
+#include "server/jobs/disk_result_store.h"
+#include "server/jobs/sqlite_job_store.h"
 #include "server/scheduling/request_scheduler.h"
 
 namespace tessera {
@@ -69,9 +70,9 @@ void PlanSteps(RequestScheduler& scheduler, const Clock& clock) {
 int Run(const std::string& folder, int64_t rows, int submitters, double seconds) {
   std::filesystem::create_directories(folder);
   SystemClock clock;
-  DiskResultFiles files(folder + "/results");
-  const JobStoreOptions options = {.path = folder + "/jobs.sqlite3", .files = &files, .clock = &clock};
-  absl::StatusOr<std::unique_ptr<JobStore>> opened = JobStore::Open(options);
+  DiskResultStore files(folder + "/results");
+  const SqliteJobStoreOptions options = {.path = folder + "/jobs.sqlite3", .files = &files, .clock = &clock};
+  absl::StatusOr<std::unique_ptr<JobStore>> opened = SqliteJobStore::Open(options);
   if (!opened.ok()) {
     std::fprintf(stderr, "%s\n", opened.status().ToString().c_str());
     return 1;
@@ -110,7 +111,7 @@ int Run(const std::string& folder, int64_t rows, int submitters, double seconds)
   store.reset();
   began = clock.Elapsed();
   const std::clock_t cpu_began = std::clock();
-  store = *JobStore::Open(options);
+  store = *SqliteJobStore::Open(options);
   RequestScheduler scheduler({});
   scheduler.SetModel("emoji", {.flops_per_token = 1});
   std::vector<uint64_t> queue;

@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "control/commands.h"
 #include "server/api/job.h"
+#include "server/api/storage_state.h"
 
 namespace tessera {
 
@@ -35,8 +36,12 @@ struct ServedModel {
   absl::Status unreadable;
 };
 
+enum class GroupState : uint8_t { kStarting, kLoading, kCertifying, kReady, kRefused, kRestarting, kStopped };
+
 inline constexpr std::array<absl::string_view, 7> kGroupStates = {"starting", "loading",    "certifying", "ready",
                                                                   "refused",  "restarting", "stopped"};
+
+constexpr absl::string_view GroupStateName(GroupState state) { return kGroupStates[static_cast<size_t>(state)]; }
 
 struct GroupInfo {
   std::string name;
@@ -44,7 +49,7 @@ struct GroupInfo {
   std::string layout;
   std::string dtype;
   std::vector<std::string> devices;
-  std::string state;        // one of kGroupStates
+  GroupState state = GroupState::kStarting;
   std::string reason;       // of the state, where it has one
   std::string certificate;  // certified, uncertified, off
   int64_t restarts = 0;
@@ -58,7 +63,7 @@ struct ServerInfo {
   double queued_device_seconds = 0;
   absl::Duration oldest_wait;
   bool draining = false;
-  std::string storage = "ok";   // what the disk of jobs and images does: a name of kStorageStates
+  StorageState storage = StorageState::kOk;
   int64_t unstored_images = 0;  // that have left their workers and wait for it; they count as running
   int64_t result_bytes = 0;     // of the images that are kept
   std::vector<GroupInfo> groups;

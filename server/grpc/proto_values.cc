@@ -206,7 +206,7 @@ v1::ServerInfo ToProto(const ServerInfo& info) {
     spelt.set_layout(group.layout);
     spelt.set_dtype(group.dtype);
     spelt.mutable_devices()->Add(group.devices.begin(), group.devices.end());
-    spelt.set_state(group.state);
+    spelt.set_state(std::string(GroupStateName(group.state)));
     spelt.set_reason(group.reason);
     spelt.set_certificate(group.certificate);
     spelt.set_restarts(group.restarts);

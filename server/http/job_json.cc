@@ -165,7 +165,7 @@ std::string ServerInfoJson(const ServerInfo& info) {
                             {"layout", group.layout},
                             {"dtype", group.dtype},
                             {"devices", Texts(group.devices)},
-                            {"state", group.state},
+                            {"state", std::string(GroupStateName(group.state))},
                             {"reason", group.reason.empty() ? value() : value(group.reason)},
                             {"certificate", group.certificate},
                             {"restarts", group.restarts}});

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "server/jobs/job_store.h"
 #include "server/jobs/sqlite.h"
+#include "server/jobs/sqlite_job_store.h"
 #include "tests/jobs/fake_clock.h"
 #include "tests/jobs/faulty_disk.h"
 #include "tests/jobs/job_oracle.h"
@@ -28,7 +28,7 @@ class JobListTest : public testing::Test {
   void Reopen() {
     store_.reset();
     absl::StatusOr<std::unique_ptr<JobStore>> store =
-        JobStore::Open({.path = "jobs", .files = &disk_.files(), .clock = &clock_, .vfs = disk_.vfs()});
+        SqliteJobStore::Open({.path = "jobs", .files = &disk_.files(), .clock = &clock_, .vfs = disk_.vfs()});
     EXPECT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
   }

@@ -43,7 +43,7 @@ struct ImageOrigin {
 struct StoredImage {
   ImageOrigin origin;
   std::string id;      // unguessable
-  std::string file;    // name among the ResultFiles
+  std::string file;    // name among the ResultStore
   uint64_t bytes = 0;  // of the file
   std::string digest;  // SHA-256 of the file, 32 bytes
 };

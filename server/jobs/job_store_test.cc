@@ -1,5 +1,3 @@
-#include "server/jobs/job_store.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/jobs/sqlite.h"
+#include "server/jobs/sqlite_job_store.h"
 #include "tests/jobs/fake_clock.h"
 #include "tests/jobs/faulty_disk.h"
 #include "tests/jobs/job_oracle.h"
@@ -34,7 +33,7 @@ class JobStoreTest : public testing::Test {
 
   Recovery Reopen() {
     store_.reset();
-    absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(Options());
+    absl::StatusOr<std::unique_ptr<JobStore>> store = SqliteJobStore::Open(Options());
     EXPECT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
     queue_.clear();
@@ -44,7 +43,7 @@ class JobStoreTest : public testing::Test {
     return *recovery;
   }
 
-  JobStoreOptions Options() {
+  SqliteJobStoreOptions Options() {
     return {.path = "jobs", .files = &disk_.files(), .clock = &clock_, .vfs = disk_.vfs(), .retention = kRetention};
   }
 
@@ -407,7 +406,7 @@ TEST_F(JobStoreTest, FailsADamagedRowAndKeepsTheOthers) {
 TEST_F(JobStoreTest, FailsATaskThatWasDamagedWhileItWaited) {
   const JobRecord job = Submit();
   Tamper("UPDATE jobs SET checksum = zeroblob(32)");
-  absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(Options());
+  absl::StatusOr<std::unique_ptr<JobStore>> store = SqliteJobStore::Open(Options());
   ASSERT_TRUE(store.ok()) << store.status();
   store_ = *std::move(store);
   EXPECT_EQ(store_->Claim(job.tasks[0].id).status().code(), absl::StatusCode::kDataLoss);
@@ -469,7 +468,7 @@ TEST_F(JobStoreTest, ALongQueueIsRecoveredInItsOrderWhateverIsDamagedInIt) {
     const uint64_t damaged = wanted[length / 2].second.tasks[0].id;
     Tamper(absl::StrCat("UPDATE jobs SET request = x'00' WHERE number = ", damaged).c_str());
     std::erase_if(wanted, [&](const auto& task) { return task.second.tasks[0].id == damaged; });
-    absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(Options());
+    absl::StatusOr<std::unique_ptr<JobStore>> store = SqliteJobStore::Open(Options());
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
     queue_.clear();

@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "server/jobs/job_store.h"
-#include "server/jobs/job_store_impl.h"
+#include "server/jobs/sqlite_job_store.h"
 #include "server/jobs/stored_job.h"
 
 namespace tessera {
@@ -92,19 +91,18 @@ absl::Status ReadQueue(SqliteDatabase& database, const RecordIds& ids, BatchQueu
 
 }  // namespace
 
-absl::StatusOr<Recovery> JobStore::Recover(absl::FunctionRef<void(const QueuedTask&)> visit) {
-  Recovery recovery{.given_back = impl_->given_back_, .damaged = impl_->damaged_};
-  const absl::StatusOr<std::vector<std::string>> files = impl_->options_.files->List();
+absl::StatusOr<Recovery> SqliteJobStore::Recover(absl::FunctionRef<void(const QueuedTask&)> visit) {
+  Recovery recovery = recovered_;
+  const absl::StatusOr<std::vector<std::string>> files = options_.files->List();
   if (!files.ok()) return files.status();
   for (const std::string& file : *files) {
-    if (absl::StrContains(file, kTemporaryMark)) impl_->RemoveFile(file);
+    if (absl::StrContains(file, kTemporaryMark)) disk_.Remove(file);
   }
 
   BatchQueue batches;
   absl::Status status;
-  std::thread reader([&] {
-    status = impl_->Read([&](SqliteDatabase& database) { return ReadQueue(database, impl_->ids_, batches); });
-  });
+  std::thread reader(
+      [&] { status = Read([&](SqliteDatabase& database) { return ReadQueue(database, ids_, batches); }); });
   std::vector<std::pair<uint64_t, absl::Status>> damaged;
   for (bool last = false; !last;) {
     Batch* batch = batches.TakeFull();

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/random_bytes.h"
 #include "server/jobs/job_rows.h"
-#include "server/jobs/job_store.h"
 #include "server/jobs/record_ids.h"
+#include "server/jobs/sqlite_job_store.h"
 
 namespace tessera {
 namespace {
@@ -94,7 +94,7 @@ absl::Status Advance(SqliteDatabase& database, int64_t version, int target) {
 }  // namespace
 
 absl::Status MigrateSchema(SqliteDatabase& database, int target) {
-  static_assert(sizeof(kSteps) / sizeof(kSteps[0]) == JobStore::kSchemaVersion);
+  static_assert(sizeof(kSteps) / sizeof(kSteps[0]) == SqliteJobStore::kSchemaVersion);
   const absl::StatusOr<int64_t> version = ReadNumber(database, "PRAGMA user_version");
   if (!version.ok()) return version.status();
   if (*version == target) return absl::OkStatus();

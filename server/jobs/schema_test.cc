@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "server/jobs/job_record.h"
 #include "server/jobs/job_rows.h"
-#include "server/jobs/job_store.h"
 #include "server/jobs/sqlite.h"
+#include "server/jobs/sqlite_job_store.h"
 #include "tests/jobs/fake_clock.h"
 #include "tests/jobs/faulty_disk.h"
 
@@ -49,7 +49,7 @@ TEST(JobStoreSchema, BringsAnOldVersionUpToDateWithItsJobs) {
     ASSERT_TRUE(made.ok()) << made;
   }
   const absl::StatusOr<std::unique_ptr<JobStore>> store =
-      JobStore::Open({.path = "jobs", .files = &disk.files(), .clock = &clock, .vfs = disk.vfs()});
+      SqliteJobStore::Open({.path = "jobs", .files = &disk.files(), .clock = &clock, .vfs = disk.vfs()});
   ASSERT_TRUE(store.ok()) << store.status();
   const absl::StatusOr<Recovery> recovery = (*store)->Recover([](const QueuedTask&) {});
   ASSERT_TRUE(recovery.ok()) << recovery.status();
@@ -111,7 +111,7 @@ TEST(JobStoreSchema, LetsIdsOfBeforeStandAndHidesTheNumbersOfLaterOnes) {
   std::vector<std::string> later;
   for (int opened = 0; opened < 3; ++opened) {
     absl::StatusOr<std::unique_ptr<JobStore>> store =
-        JobStore::Open({.path = "jobs", .files = &disk.files(), .clock = &clock, .vfs = disk.vfs()});
+        SqliteJobStore::Open({.path = "jobs", .files = &disk.files(), .clock = &clock, .vfs = disk.vfs()});
     ASSERT_TRUE(store.ok()) << store.status();
     const absl::StatusOr<JobRecord> job = (*store)->Get("alice", old);
     ASSERT_TRUE(job.ok()) << job.status();
@@ -154,7 +154,7 @@ TEST(JobStoreSchema, OfTwoStoresHidesTheSameNumbersOtherwise) {
     absl::StatusOr<std::unique_ptr<SqliteDatabase>> database =
         SqliteDatabase::Open({.path = "jobs", .vfs = disk.vfs()});
     ASSERT_TRUE(database.ok()) << database.status();
-    ASSERT_EQ(MigrateSchema(**database, JobStore::kSchemaVersion), absl::OkStatus());
+    ASSERT_EQ(MigrateSchema(**database, SqliteJobStore::kSchemaVersion), absl::OkStatus());
     const absl::StatusOr<RecordIds> ids = ReadRecordIds(**database);
     ASSERT_TRUE(ids.ok()) << ids.status();
     page = ids->PageId(1);
@@ -173,7 +173,7 @@ absl::Status OpenAfter(const char* sql) {
     if (!database.ok()) return database.status();
     if (absl::Status status = (*database)->Execute(sql); !status.ok()) return status;
   }
-  return JobStore::Open({.path = "jobs", .files = &disk.files(), .clock = &clock, .vfs = disk.vfs()}).status();
+  return SqliteJobStore::Open({.path = "jobs", .files = &disk.files(), .clock = &clock, .vfs = disk.vfs()}).status();
 }
 
 TEST(JobStoreSchema, RefusesAVersionOfTheFuture) {
@@ -189,9 +189,10 @@ TEST(JobStoreSchema, RefusesAFileThatIsNoDatabase) {
   FakeClock clock;
   ASSERT_EQ(OpenAfter("SELECT 1"), absl::OkStatus());
   *disk.MakeFile("jobs") = std::string(8192, 'x');
-  EXPECT_EQ(
-      JobStore::Open({.path = "jobs", .files = &disk.files(), .clock = &clock, .vfs = disk.vfs()}).status().code(),
-      absl::StatusCode::kDataLoss);
+  EXPECT_EQ(SqliteJobStore::Open({.path = "jobs", .files = &disk.files(), .clock = &clock, .vfs = disk.vfs()})
+                .status()
+                .code(),
+            absl::StatusCode::kDataLoss);
 }
 
 }  // namespace

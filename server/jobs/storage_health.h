@@ -1,32 +1,20 @@
-// Whether the disk takes what the job store must keep: one answer for its database and its result files, whoever asks.
+// Whether the storage takes what the job store must keep: one answer for jobs and results, whoever asks.
 //
 // A write that fails begins a trouble. Other writes that succeed meanwhile do not end it: a full disk still takes what
 // finds room in the database's log. It ends when the store has tried both (JobStore::TryWrite), the result as large as
 // the largest that failed. Damage stays until the process ends. Thread-safe.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <mutex>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "server/api/storage_state.h"
 
 namespace tessera {
-
-// The later ones are the graver ones: a trouble is as grave as the gravest thing it brought.
-enum class StorageState : uint8_t {
-  kOk,
-  kFull,
-  kFailing,
-  kMoved,    // what is open is not what is found under its name: removed, or another disk lies over it
-  kDamaged,  // the database
-};
-
-inline constexpr std::array<absl::string_view, 5> kStorageStates = {"ok", "full", "failing", "moved", "damaged"};
 
 struct StorageTrouble {
   StorageState state = StorageState::kOk;

@@ -9,8 +9,9 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "server/jobs/job_store.h"
+#include "server/jobs/disk_result_store.h"
 #include "server/jobs/sqlite.h"
+#include "server/jobs/sqlite_job_store.h"
 #include "server/jobs/store_report.h"
 #include "tests/jobs/fake_clock.h"
 #include "tests/jobs/faulty_disk.h"
@@ -32,11 +33,11 @@ constexpr uint64_t kPage = 4096;
 class StorageTest : public testing::Test {
  protected:
   // On the disk of the machine.
-  JobStoreOptions OnDisk() {
+  SqliteJobStoreOptions OnDisk() {
     return {.path = folder_ / "data/jobs.sqlite", .files = &disk_files_, .clock = &clock_, .on_storage = Hear()};
   }
   // In memory, with files that have as much room as they are told.
-  JobStoreOptions InMemory() {
+  SqliteJobStoreOptions InMemory() {
     return {.path = "jobs", .files = &small_files_, .clock = &clock_, .vfs = disk_.vfs(), .on_storage = Hear()};
   }
 
@@ -46,10 +47,10 @@ class StorageTest : public testing::Test {
     };
   }
 
-  absl::Status Open(const JobStoreOptions& options) {
+  absl::Status Open(const SqliteJobStoreOptions& options) {
     store_.reset();
     fs::create_directories(folder_ / "data");
-    absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(options);
+    absl::StatusOr<std::unique_ptr<JobStore>> store = SqliteJobStore::Open(options);
     if (!store.ok()) return store.status();
     store_ = *std::move(store);
     return store_->Recover([](const QueuedTask&) {}).status();
@@ -101,7 +102,7 @@ class StorageTest : public testing::Test {
   TestFolder folder_;
   FakeClock clock_;
   FaultyDisk disk_;
-  DiskResultFiles disk_files_{folder_ / "data/images"};
+  DiskResultStore disk_files_{folder_ / "data/images"};
   SmallFiles small_files_{disk_.files()};
   std::vector<std::string> heard_;
   std::unique_ptr<JobStore> store_;
@@ -261,11 +262,11 @@ TEST_F(StorageTest, AnEmptyDatabaseBesideImagesIsNotANewOne) {
   {
     TestFolder other;
     fs::create_directory(other / "data");
-    DiskResultFiles files(other / "images");
-    JobStoreOptions options = OnDisk();
+    DiskResultStore files(other / "images");
+    SqliteJobStoreOptions options = OnDisk();
     options.path = other / "jobs.sqlite";
     options.files = &files;
-    ASSERT_TRUE(JobStore::Open(options).ok()) << "a new one, without images";
+    ASSERT_TRUE(SqliteJobStore::Open(options).ok()) << "a new one, without images";
     fs::copy(other / "jobs.sqlite", path);
   }
   expect_refusal("no job was ever in it");
@@ -348,7 +349,7 @@ TEST_F(StorageTest, WhatIsKeptIsReadByItsOwnerAloneWhateverTheUmask) {
 }
 
 TEST_F(StorageTest, TheOldestEndedJobsGoWhenTheirImagesHaveMoreBytesThanTheyMay) {
-  JobStoreOptions options = InMemory();
+  SqliteJobStoreOptions options = InMemory();
   options.retention_bytes = 2500;
   ASSERT_TRUE(Open(options).ok());
   const TaskAttempt running = Run();
@@ -375,7 +376,7 @@ TEST_F(StorageTest, TheOldestEndedJobsGoWhenTheirImagesHaveMoreBytesThanTheyMay)
 }
 
 TEST_F(StorageTest, TheLastEndedJobStaysHoweverLargeItIs) {
-  JobStoreOptions options = InMemory();
+  SqliteJobStoreOptions options = InMemory();
   options.retention_bytes = 10;
   ASSERT_TRUE(Open(options).ok());
   ASSERT_TRUE(Finish(Run()).ok());

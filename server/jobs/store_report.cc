@@ -8,15 +8,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/jobs/job_rows.h"
-#include "server/jobs/job_store_impl.h"
 #include "server/jobs/process_lock.h"
 #include "server/jobs/sqlite.h"
+#include "server/jobs/store_disk.h"
 
 namespace tessera {
 
 namespace {
 
-absl::Status CheckNoImages(const std::string& path, ResultFiles& files) {
+absl::Status CheckNoImages(const std::string& path, ResultStore& files) {
   const absl::StatusOr<std::vector<std::string>> names = files.List();
   if (!names.ok()) return names.status();
   const auto may_go = [](const std::string& name) {
@@ -29,7 +29,7 @@ absl::Status CheckNoImages(const std::string& path, ResultFiles& files) {
 
 }  // namespace
 
-absl::Status CheckNothingIsMissing(const std::string& path, ResultFiles& files) {
+absl::Status CheckNothingIsMissing(const std::string& path, ResultStore& files) {
   const auto has_bytes = [](const std::string& file) {
     std::error_code error;
     const auto bytes = std::filesystem::file_size(file, error);
@@ -43,11 +43,11 @@ absl::Status CheckNothingIsMissing(const std::string& path, ResultFiles& files) 
   return CheckNoImages(path, files);
 }
 
-absl::Status CheckImagesAreKnown(uint64_t next, const std::string& path, ResultFiles& files) {
+absl::Status CheckImagesAreKnown(uint64_t next, const std::string& path, ResultStore& files) {
   return next == 1 ? CheckNoImages(path, files) : absl::OkStatus();
 }
 
-absl::StatusOr<StoreReport> InspectJobStore(const std::string& path, ResultFiles& files) {
+absl::StatusOr<StoreReport> InspectJobStore(const std::string& path, ResultStore& files) {
   if (absl::Status missing = CheckNothingIsMissing(path, files); !missing.ok()) return missing;
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return absl::NotFoundError("there is no job store yet");

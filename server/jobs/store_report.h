@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/jobs/result_files.h"
+#include "server/jobs/result_store.h"
 #include "server/jobs/task_state.h"
 
 namespace tessera {
@@ -17,16 +17,16 @@ struct StoreReport {
 };
 
 // NOT_FOUND where there is none; DATA_LOSS for a damaged one, FAILED_PRECONDITION where it is not the one of `files`.
-absl::StatusOr<StoreReport> InspectJobStore(const std::string& path, ResultFiles& files);
+absl::StatusOr<StoreReport> InspectJobStore(const std::string& path, ResultStore& files);
 
 // What to do with a store that is damaged or not whole.
 inline constexpr char kStoreAdvice[] = "restore the data folder from a copy, or begin with a new one";
 
 // FAILED_PRECONDITION where the database is missing or has no bytes, but its log or images are there: SQLite would
 // throw the log away, and images without their rows would be swept.
-absl::Status CheckNothingIsMissing(const std::string& path, ResultFiles& files);
+absl::Status CheckNothingIsMissing(const std::string& path, ResultStore& files);
 
 // The same of a database in which no job ever was: `next` is NextNumber().
-absl::Status CheckImagesAreKnown(uint64_t next, const std::string& path, ResultFiles& files);
+absl::Status CheckImagesAreKnown(uint64_t next, const std::string& path, ResultStore& files);
 
 }  // namespace tessera

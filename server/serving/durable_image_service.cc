@@ -16,7 +16,7 @@
 #include "base/task_pool.h"
 #include "server/api/generation_request.h"
 #include "server/api/unused_parameters.h"
-#include "server/jobs/job_store.h"
+#include "server/jobs/sqlite_job_store.h"
 #include "server/scheduling/cost_model.h"
 #include "server/serving/group_record.h"
 #include "server/serving/live_jobs.h"
@@ -98,7 +98,7 @@ absl::Status DurableImageService::Open() {
   }
   owner_ = OwnerOf(options_.data_folder);
   if (absl::Status added = AddGroups(); !added.ok()) return added;
-  absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(
+  absl::StatusOr<std::unique_ptr<JobStore>> store = SqliteJobStore::Open(
       {.path = options_.data_folder + "/jobs.sqlite",
        .files = options_.results == nullptr ? &files_ : options_.results,
        .clock = &clock_,
@@ -344,7 +344,7 @@ ServerInfo DurableImageService::Info() {
                              .model = group.options.name,
                              .dtype = group.options.load.dtype,
                              .devices = {group.options.load.device},
-                             .state = "refused",
+                             .state = GroupState::kRefused,
                              .reason = WithoutLastOutput(group.reason.message()),
                              .certificate = "not needed"});
     }
@@ -353,7 +353,7 @@ ServerInfo DurableImageService::Info() {
   info.running_jobs = RunningJobs();
   info.unstored_images = static_cast<int64_t>(unstored_.size());
   info.result_bytes = store_->result_bytes();
-  info.storage = std::string(kStorageStates.at(static_cast<size_t>(store_->trouble().state)));
+  info.storage = store_->trouble().state;
   info.queued_device_seconds = scheduler_.queued_device_seconds();
   info.draining = draining_;
   const absl::Time now = Now();

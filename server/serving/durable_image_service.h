@@ -23,6 +23,8 @@
 #include "base/log_line.h"
 #include "base/task_pool.h"
 #include "server/api/image_service.h"
+#include "server/jobs/disk_result_store.h"
+#include "server/jobs/failpoint.h"
 #include "server/jobs/job_store.h"
 #include "server/scheduling/request_scheduler.h"
 #include "server/serving/group_runner.h"
@@ -71,7 +73,7 @@ struct DurableServiceOptions {
   absl::Duration first_back_off = absl::Seconds(1);  // before a group that died starts again; it doubles
   ProgressBounds progress;
   std::string vfs;                 // SQLite's name of the job store's file layer; empty: the system's own
-  ResultFiles* results = nullptr;  // in place of files in data_folder; outlives the service
+  ResultStore* results = nullptr;  // in place of files in data_folder; outlives the service
   absl::Duration disk_patience = absl::Seconds(5);  // with a disk that takes nothing, before those who wait are told
   std::function<HostMemory()> host_memory;          // for groups on the CPU; null: not known, nothing is refused for it
   AtPoint at_point;                                 // of the job store and of the groups' records; may be empty
@@ -261,7 +263,7 @@ class DurableImageService final : public ImageService, private GroupOwner {
 
   const DurableServiceOptions options_;
   SystemClock clock_;
-  DiskResultFiles files_;
+  DiskResultStore files_;
   const absl::Time started_;
   std::string owner_;  // of workers: names the data folder, also where others have folders of that path
   std::unique_ptr<JobStore> store_;

@@ -62,7 +62,7 @@ absl::Status GroupRunner::CheckLayout() {
     return OpenGroup({.layout = layout, .progress = options_.progress, .owner = options_.owner});
   };
   const VerificationHost host = {.open = open,
-                                 .tell = [this](const std::string& text) { SetState("certifying", text); }};
+                                 .tell = [this](const std::string& text) { SetState(GroupState::kCertifying, text); }};
   const absl::StatusOr<bool> certified =
       Certify(request, *subject, options_.certify, CertificateFolder(options_.certificates), host,
               [this](const std::string& warning) {
@@ -86,7 +86,7 @@ absl::Status GroupRunner::Open() {
     }
     Use(nullptr).IgnoreError();
   }
-  SetState("loading");
+  SetState(GroupState::kLoading);
   const absl::Duration began = SteadyNow();
   const absl::StatusOr<std::shared_ptr<WorkerGroup>> group = OpenGroup(ServingOptions());
   if (!group.ok()) return group.status();

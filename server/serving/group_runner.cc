@@ -64,24 +64,25 @@ void GroupRunner::TryNow() {
   changed_.notify_all();
 }
 
-void GroupRunner::SetState(const std::string& state, const std::string& reason) {
-  trace_.OnState(state);
+void GroupRunner::SetState(GroupState state, const std::string& reason) {
+  const std::string name(GroupStateName(state));
+  trace_.OnState(name);
   {
     std::lock_guard<std::mutex> lock(mutex_);
     state_ = state;
     reason_ = WithoutLastOutput(reason);
   }
-  const LogLevel level = state == "refused"                        ? LogLevel::kError
-                         : state == kRestarting && !reason.empty() ? LogLevel::kWarning
-                                                                   : LogLevel::kInfo;
+  const LogLevel level = state == GroupState::kRefused                         ? LogLevel::kError
+                         : state == GroupState::kRestarting && !reason.empty() ? LogLevel::kWarning
+                                                                               : LogLevel::kInfo;
   log_({level,
-        absl::StrCat("group ", options_.name, ": ", state, reason.empty() ? "" : ": ", reason),
-        {{"state", state}, {"reason", reason}}});
+        absl::StrCat("group ", options_.name, ": ", name, reason.empty() ? "" : ": ", reason),
+        {{"state", name}, {"reason", reason}}});
 }
 
-std::string GroupRunner::State() const {
-  const bool died = state_ == kReady && (group_ == nullptr || !group_->health().ok());
-  return died ? kRestarting : state_;
+GroupState GroupRunner::State() const {
+  const bool died = state_ == GroupState::kReady && (group_ == nullptr || !group_->health().ok());
+  return died ? GroupState::kRestarting : state_;
 }
 
 GroupInfo GroupRunner::Info() const {
@@ -101,7 +102,7 @@ GroupInfo GroupRunner::Info() const {
 
 bool GroupRunner::is_ready() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return State() == kReady;
+  return State() == GroupState::kReady;
 }
 
 Layout GroupRunner::layout() const {
@@ -111,7 +112,7 @@ Layout GroupRunner::layout() const {
 
 void GroupRunner::Replace(const std::string& reason) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (state_ != kReady || group_ == nullptr) return;
+  if (state_ != GroupState::kReady || group_ == nullptr) return;
   replaced_ = true;
   group_->End(reason);
 }
@@ -145,10 +146,10 @@ void GroupRunner::Run() {
     bool replaced = false;
     if (ready) {
       Answered();
-      SetState(kReady);
+      SetState(GroupState::kReady);
       owner_.OnReady(options_.id, room_);
       status = Work();
-      if (!Stopping()) SetState(kRestarting, std::string(status.message()));
+      if (!Stopping()) SetState(GroupState::kRestarting, std::string(status.message()));
       const bool guard = status.code() == absl::StatusCode::kDataLoss;
       if (guard) GiveUpLayout(std::string(status.message()));
       {
@@ -174,7 +175,7 @@ void GroupRunner::Run() {
     if (!ready) {
       const bool refused = NeedsAChange(status) || failed_starts >= kUnluckyStarts;
       if (refused) owner_.OnRefused(options_.id);
-      SetState(refused ? "refused" : kRestarting, std::string(status.message()));
+      SetState(refused ? GroupState::kRefused : GroupState::kRestarting, std::string(status.message()));
     }
     if (std::exchange(has_made_images_, false) || replaced || (ready && SteadyNow() - opened > kHealthy)) {
       back_off = options_.first_back_off;
@@ -185,7 +186,7 @@ void GroupRunner::Run() {
     std::lock_guard<std::mutex> lock(mutex_);
     ++restarts_;
   }
-  SetState("stopped");
+  SetState(GroupState::kStopped);
 }
 
 }  // namespace tessera

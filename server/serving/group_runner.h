@@ -125,8 +125,6 @@ class GroupRunner {
   absl::Status Probe(absl::Duration patience);
 
  private:
-  static constexpr char kReady[] = "ready", kRestarting[] = "restarting";
-
   struct Running {
     RunnableTask task;
     JobStarted started;
@@ -178,9 +176,9 @@ class GroupRunner {
   // The first step of a group that has just loaded its model.
   absl::Status WarmUp();
   void GiveUpLayout(const std::string& reason);
-  void SetState(const std::string& state, const std::string& reason = "");
+  void SetState(GroupState state, const std::string& reason = "");
   // With mutex_ held. Workers may be dead before the thread notices: then it is restarting already.
-  std::string State() const;
+  GroupState State() const;
   bool Stopping() const;
   void Sleep(absl::Duration duration);
 
@@ -193,7 +191,8 @@ class GroupRunner {
   // Guarded by mutex_.
   bool stopping_ = false;
   std::shared_ptr<WorkerGroup> group_;  // the one in use, whatever for
-  std::string state_ = "starting", reason_;
+  GroupState state_ = GroupState::kStarting;
+  std::string reason_;
   Layout layout_;
   bool certified_ = false;
   int64_t restarts_ = 0;

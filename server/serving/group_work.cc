@@ -270,7 +270,8 @@ absl::Status GroupRunner::Probe(absl::Duration patience) {
   std::future<absl::Status> answer = probe->get_future();
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (State() != kReady) return absl::UnavailableError(absl::StrCat("group ", options_.name, " is ", State()));
+    if (State() != GroupState::kReady)
+      return absl::UnavailableError(absl::StrCat("group ", options_.name, " is ", GroupStateName(State())));
     probes_.push_back(std::move(probe));
   }
   if (answer.wait_for(absl::ToChronoMilliseconds(patience)) != std::future_status::ready) {

@@ -6,8 +6,6 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
-#include "server/jobs/storage_health.h"
-
 namespace tessera {
 namespace {
 
@@ -96,7 +94,7 @@ std::string ServiceMetrics::Text(const ServerInfo& info) const {
   auto& storage =
       Gauges(now, "tessera_storage_state", "1 for the state that the disk of jobs and images is in, 0 for the others.");
   for (const absl::string_view state : kStorageStates) {
-    storage.Add({{"state", std::string(state)}}).Set(info.storage == state ? 1 : 0);
+    storage.Add({{"state", std::string(state)}}).Set(StorageStateName(info.storage) == state ? 1 : 0);
   }
   auto& ready = Gauges(now, "tessera_group_ready", "1 for a group that has its model loaded and its workers alive.");
   auto& states = Gauges(now, "tessera_group_state", "1 for the state that a group is in, 0 for the others.");
@@ -106,10 +104,11 @@ std::string ServiceMetrics::Text(const ServerInfo& info) const {
                        .Register(now);
   for (const GroupInfo& group : info.groups) {
     const prometheus::Labels labels = {{"group", group.name}, {"model", group.model}, {"layout", group.layout}};
-    ready.Add(labels).Set(group.state == "ready" ? 1 : 0);
+    ready.Add(labels).Set(group.state == GroupState::kReady ? 1 : 0);
     restarts.Add(labels).Increment(static_cast<double>(group.restarts));
     for (const absl::string_view state : kGroupStates) {
-      states.Add({{"group", group.name}, {"state", std::string(state)}}).Set(group.state == state ? 1 : 0);
+      states.Add({{"group", group.name}, {"state", std::string(state)}})
+          .Set(GroupStateName(group.state) == state ? 1 : 0);
     }
   }
   return prometheus::TextSerializer().Serialize(families_->registry.Collect()) +

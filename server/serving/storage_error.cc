@@ -46,7 +46,7 @@ absl::Status StorageErrorForCaller(StorageState state) {
 }
 
 LogLine StorageLogLine(const StorageTrouble& trouble) {
-  const std::string state(kStorageStates.at(static_cast<size_t>(trouble.state)));
+  const std::string state(StorageStateName(trouble.state));
   LogLine line(LogLevel::kError, "", {{"state", state}});
   line.event = "storage";
   if (trouble.state == StorageState::kOk) {

@@ -435,7 +435,7 @@ TEST_F(DurableImageServiceTest, AGroupWhoseFirstStepFailsIsNeverReady) {
           absl::StrAppend(&log, line, "\n");
         }});
   for (const absl::Time end = absl::Now() + kSoon;
-       service_->Info().groups[0].state != "refused" && absl::Now() < end;) {
+       service_->Info().groups[0].state != GroupState::kRefused && absl::Now() < end;) {
     absl::SleepFor(absl::Milliseconds(10));
   }
   EXPECT_THAT(service_->Info().groups[0].reason, HasSubstr("its first step failed"));
@@ -475,10 +475,11 @@ TEST_F(DurableImageServiceTest, DrainingAcceptsNothingAndFinishesWhatRuns) {
 TEST_F(DurableImageServiceTest, AnUncertifiedLayoutIsRefusedWithItsReason) {
   layout_ = {.layout = "cfg=2"};
   Start("layout-drift=3");
-  for (absl::Time end = absl::Now() + kSoon; service_->Info().groups[0].state != "refused" && absl::Now() < end;) {
+  for (absl::Time end = absl::Now() + kSoon;
+       service_->Info().groups[0].state != GroupState::kRefused && absl::Now() < end;) {
     absl::SleepFor(absl::Milliseconds(10));
   }
-  EXPECT_EQ(service_->Info().groups[0].state, "refused");
+  EXPECT_EQ(service_->Info().groups[0].state, GroupState::kRefused);
   EXPECT_THAT(service_->Info().groups[0].reason, HasSubstr("it did not pass"));
   EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
 }

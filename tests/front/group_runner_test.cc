@@ -120,7 +120,7 @@ TEST_F(GroupRunnerTest, IsNotReadyAnyMoreWhenItsOwnerHearsOfItsDeath) {
   Start("step1-of-x=die");
   ASSERT_TRUE(owner_.WaitForDeath());
   EXPECT_FALSE(runner_->is_ready());
-  EXPECT_EQ(runner_->Info().state, "restarting");
+  EXPECT_EQ(runner_->Info().state, GroupState::kRestarting);
   EXPECT_EQ(runner_->Probe(kSoon).code(), absl::StatusCode::kUnavailable);
 }
 
@@ -136,7 +136,7 @@ TEST_F(GroupRunnerTest, IsNotReadyAnyMoreOnceItsWorkersAreKnownToBeDeadWhateverI
     absl::SleepFor(absl::Milliseconds(1));
   }
   EXPECT_FALSE(runner_->is_ready());
-  EXPECT_EQ(runner_->Info().state, "restarting");
+  EXPECT_EQ(runner_->Info().state, GroupState::kRestarting);
   EXPECT_EQ(runner_->Probe(kSoon).code(), absl::StatusCode::kUnavailable);
 }
 

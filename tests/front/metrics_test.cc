@@ -180,7 +180,7 @@ TEST_F(MetricsTest, AreExactAfterARun) {
   WaitUntil("quarantined", [&] { return StateOf(lemon) == JobState::kFailed; });
   WaitUntil("started again", [&] {
     const GroupInfo group = service_->Info().groups[0];
-    return group.state == "ready" && group.restarts == 3;
+    return group.state == GroupState::kReady && group.restarts == 3;
   });
 
   disk_.Plan(DiskFault::kFull, 0);

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/api/service_error.h"
+#include "server/jobs/disk_result_store.h"
 #include "server/jobs/sqlite.h"
 #include "server/serving/durable_image_service.h"
 #include "tests/jobs/faulty_disk.h"
@@ -120,7 +121,7 @@ class StorageTroubleTest : public ::testing::Test {
     EXPECT_EQ(ErrorCode(refused), code);
     EXPECT_TRUE(RetryAfter(refused).has_value());
     EXPECT_THAT(std::string(refused.message()), Not(HasSubstr(folder_.path()))) << "names are the operator's";
-    EXPECT_EQ(service_->Info().storage, state);
+    EXPECT_EQ(StorageStateName(service_->Info().storage), state);
     EXPECT_THAT(service_->MetricsText(), HasSubstr(absl::StrCat("tessera_storage_state{state=\"", state, "\"} 1")));
     EXPECT_THAT(service_->MetricsText(), HasSubstr("tessera_storage_state{state=\"ok\"} 0"));
     ASSERT_EQ(StorageLog().size(), 1u);
@@ -136,7 +137,7 @@ class StorageTroubleTest : public ::testing::Test {
 
   TestFolder folder_;
   FaultyDisk disk_;
-  DiskResultFiles files_{folder_ / "images"};
+  DiskResultStore files_{folder_ / "images"};
   SmallFiles small_{files_};
   Caller caller_ = {.tenant = "me"};
   std::mutex mutex_;
@@ -241,7 +242,7 @@ TEST_F(StorageTroubleTest, ADeadWorkersJobThatTheStoreCannotTakeBackRuns) {
   WaitUntil("it runs", [&] { return StateOf(job) == JobState::kRunning; });
   disk_.Plan(DiskFault::kFull, 0);
   std::ofstream(folder_ / "gate") << "";
-  WaitUntil("its death", [&] { return !service_->Ready().ok() && service_->Info().storage == "full"; });
+  WaitUntil("its death", [&] { return !service_->Ready().ok() && service_->Info().storage == StorageState::kFull; });
   EXPECT_EQ(service_->Info().running_jobs, 1);
   disk_.Plan(DiskFault::kNone, 0);
   WaitUntil("its end", [&] { return StateOf(job) == JobState::kFailed; });

@@ -22,7 +22,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "server/jobs/job_store.h"
+#include "server/jobs/disk_result_store.h"
+#include "server/jobs/sqlite_job_store.h"
 #include "tests/jobs/job_oracle.h"
 #include "tests/jobs/job_workload.h"
 
@@ -61,14 +62,14 @@ class AckFile {
 // The child: works until it is killed, at its failpoint or from outside.
 int Work(const Folder& folder, uint64_t seed, const std::string& die_at) {
   SystemClock clock;
-  DiskResultFiles files(folder.results());
-  JobStoreOptions options = {.path = folder.database(), .files = &files, .clock = &clock};
+  DiskResultStore files(folder.results());
+  SqliteJobStoreOptions options = {.path = folder.database(), .files = &files, .clock = &clock};
   if (die_at != kRandom) {
     absl::StatusOr<AtPoint> at_point = DieAt(die_at);
     if (!at_point.ok()) return 1;
     options.at_point = *std::move(at_point);
   }
-  absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(options);
+  absl::StatusOr<std::unique_ptr<JobStore>> store = SqliteJobStore::Open(options);
   if (!store.ok()) {
     std::fprintf(stderr, "%s\n", store.status().ToString().c_str());
     return 1;
@@ -127,9 +128,9 @@ int Judge(const Folder& folder, int kills) {
     if (ParseAck(line, &ack)) oracle.Hear(ack);
   }
   SystemClock clock;
-  DiskResultFiles files(folder.results());
+  DiskResultStore files(folder.results());
   absl::StatusOr<std::unique_ptr<JobStore>> store =
-      JobStore::Open({.path = folder.database(), .files = &files, .clock = &clock});
+      SqliteJobStore::Open({.path = folder.database(), .files = &files, .clock = &clock});
   if (!store.ok()) {
     std::fprintf(stderr, "%s\n", store.status().ToString().c_str());
     return 1;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/jobs/job_store.h"
+#include "server/jobs/sqlite_job_store.h"
 #include "tests/jobs/faulty_disk.h"
 #include "tests/jobs/job_oracle.h"
 #include "tests/jobs/job_workload.h"
@@ -24,7 +24,7 @@ class StoreOnFaultyDisk {
     workload_.reset();
     store_.reset();
     absl::StatusOr<std::unique_ptr<JobStore>> store =
-        JobStore::Open({.path = "jobs", .files = &disk_.files(), .clock = &clock_, .vfs = disk_.vfs()});
+        SqliteJobStore::Open({.path = "jobs", .files = &disk_.files(), .clock = &clock_, .vfs = disk_.vfs()});
     if (!store.ok()) return store.status();
     store_ = *std::move(store);
     workload_ = std::make_unique<JobWorkload>(*store_, ++seed_, [this](const Ack& ack) { oracle_.Hear(ack); });

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "server/jobs/result_files.h"
+#include "server/jobs/result_store.h"
 
 namespace tessera {
 
 // Thread-safe, as what it stands before.
-class SmallFiles final : public ResultFiles {
+class SmallFiles final : public ResultStore {
  public:
-  explicit SmallFiles(ResultFiles& files) : files_(files) {}
+  explicit SmallFiles(ResultStore& files) : files_(files) {}
 
   void SetRoom(uint64_t bytes) { room_ = bytes; }
 
@@ -30,7 +30,7 @@ class SmallFiles final : public ResultFiles {
   absl::StatusOr<std::vector<std::string>> List() override { return files_.List(); }
 
  private:
-  ResultFiles& files_;
+  ResultStore& files_;
   std::atomic<uint64_t> room_ = UINT64_MAX;
 };
 

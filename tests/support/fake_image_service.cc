@@ -289,7 +289,7 @@ ServerInfo FakeImageService::Info() {
                            .layout = "serial",
                            .dtype = "fp32",
                            .devices = {"cpu"},
-                           .state = "ready",
+                           .state = GroupState::kReady,
                            .reason = "",
                            .certificate = "off"});
   }

@@ -27,7 +27,7 @@
 #include "server/api/generation_request.h"
 #include "server/calls/api_keys.h"
 #include "server/http/tls_certificates.h"
-#include "server/jobs/result_files.h"
+#include "server/jobs/disk_result_store.h"
 #include "server/jobs/store_report.h"
 #include "server/workers/worker_process.h"
 
@@ -101,7 +101,7 @@ Finding CheckDataFolder(const std::string& folder) {
 
 Finding CheckJobStore(const std::string& data_folder, bool& in_use) {
   const std::string what = "job store";
-  DiskResultFiles images(data_folder + "/images");
+  DiskResultStore images(data_folder + "/images");
   const absl::StatusOr<StoreReport> report = InspectJobStore(data_folder + "/jobs.sqlite", images);
   if (absl::IsNotFound(report.status())) return {.what = what, .found = "there is none yet; the server makes it"};
   if (!report.ok()) return Failed(what, report.status(), kStoreAdvice);

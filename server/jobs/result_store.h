@@ -1,4 +1,5 @@
-// The finished images, one file each, behind a seam so that tests can break the disk.
+// The finished images, one file each: an interface, so that another store can take the place of a folder, and a test
+// that of a disk that breaks.
 //
 // A name is relative and made by the job store alone ("0f/123-2"); callers never choose one. Thread-safe.
 #pragma once
@@ -9,13 +10,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/jobs/storage_place.h"
 
 namespace tessera {
 
-class ResultFiles {
+class ResultStore {
  public:
-  virtual ~ResultFiles() = default;
+  virtual ~ResultStore() = default;
 
   // Makes what is needed; called once before anything else.
   virtual absl::Status Open() { return absl::OkStatus(); }
@@ -36,24 +36,6 @@ class ResultFiles {
 
   // Every file, left-over temporary ones included, in any order.
   virtual absl::StatusOr<std::vector<std::string>> List() = 0;
-};
-
-// Files in `folder`, spread over 256 folders in it, which are made when they are needed. Their owner alone can read
-// them.
-class DiskResultFiles final : public ResultFiles {
- public:
-  explicit DiskResultFiles(std::string folder);
-
-  absl::Status Open() override;
-  absl::Status CheckPlace() const override { return place_.Check(); }
-  absl::Status Write(const std::string& name, const std::string& bytes) override;
-  absl::StatusOr<std::string> Read(const std::string& name, uint64_t limit) override;
-  absl::Status Remove(const std::string& name) override;
-  absl::StatusOr<std::vector<std::string>> List() override;
-
- private:
-  const std::string folder_;
-  StoragePlace place_;
 };
 
 }  // namespace tessera

@@ -7,12 +7,17 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/sha256.h"
-#include "server/jobs/job_store.h"
-#include "server/jobs/job_store_impl.h"
+#include "base/status_macros.h"
+#include "server/jobs/sqlite_job_store.h"
 #include "server/jobs/stored_job.h"
 
 namespace tessera {
 namespace {
+
+// Of one attempt, so that an old one can never replace what a newer one wrote.
+std::string ResultFileName(const TaskAttempt& attempt) {
+  return absl::StrCat(absl::Hex(attempt.task % 256, absl::kZeroPad2), "/", attempt.task, "-", attempt.attempt);
+}
 
 std::optional<TaskAttempt> AttemptOf(const std::string& file) {
   TaskAttempt attempt;
@@ -33,11 +38,7 @@ int64_t ImageBytesOf(const JobRecord& job) {
 
 }  // namespace
 
-std::string ResultFileName(const TaskAttempt& attempt) {
-  return absl::StrCat(absl::Hex(attempt.task % 256, absl::kZeroPad2), "/", attempt.task, "-", attempt.attempt);
-}
-
-bool JobStore::Impl::IsWanted(const std::string& file) {
+bool SqliteJobStore::IsWanted(const std::string& file) {
   const std::optional<TaskAttempt> attempt = AttemptOf(file);
   if (!attempt) return false;
   return Read([&](SqliteDatabase& database) {
@@ -49,14 +50,14 @@ bool JobStore::Impl::IsWanted(const std::string& file) {
   });
 }
 
-absl::StatusOr<ClaimedTask> JobStore::Claim(uint64_t task) {
+absl::StatusOr<ClaimedTask> SqliteJobStore::Claim(uint64_t task) {
   ClaimedTask claimed;
   absl::Status damage;
   const auto claim = [&](SqliteDatabase& database, StateCounts& counts) {
     damage = absl::OkStatus();
     const absl::StatusOr<TaskRow> row = FindTask(database, task);
     if (!row.ok()) return row.status();
-    TaskMove move = impl_->MoveTo(TaskState::kRunning);
+    TaskMove move = MoveTo(TaskState::kRunning);
     move.blame = row->blame;
     if (absl::Status legal = CheckMove(row->state, move.to); !legal.ok()) return legal;
     const absl::StatusOr<std::string> request = ReadRequest(database, row->job);
@@ -73,63 +74,62 @@ absl::StatusOr<ClaimedTask> JobStore::Claim(uint64_t task) {
     return MoveTask(database, *row, move, counts);
   };
   // A claim that is lost with the power is lost with the worker that it was for; an end of the task is synced with it.
-  absl::Status status = impl_->Change("claim", claim, Durability::kWithTheNextSync);
+  absl::Status status = Change("claim", claim, Durability::kWithTheNextSync);
   if (!status.ok()) return status;
   if (!damage.ok()) return damage;
   return claimed;
 }
 
-absl::Status JobStore::Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) {
-  if (file.size() > impl_->options_.max_image_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the image's file has ", file.size(), " bytes, at most ",
-                                                   impl_->options_.max_image_bytes, " are kept"));
+absl::Status SqliteJobStore::Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) {
+  if (file.size() > options_.max_image_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the image's file has ", file.size(), " bytes, at most ", options_.max_image_bytes, " are kept"));
   }
   // Nobody's file is written, let alone replaced, for an attempt that was given up.
-  const absl::StatusOr<TaskRow> runs =
-      impl_->Read([&](SqliteDatabase& database) { return FindAttempt(database, attempt); });
+  const absl::StatusOr<TaskRow> runs = Read([&](SqliteDatabase& database) { return FindAttempt(database, attempt); });
   if (!runs.ok()) return runs.status();
   StoredImage image{.origin = origin, .file = ResultFileName(attempt), .bytes = file.size(), .digest = Sha256Of(file)};
-  TaskMove move = impl_->MoveTo(TaskState::kDone);
+  TaskMove move = MoveTo(TaskState::kDone);
   move.image = SerializeImage(image);
   if (absl::Status legible = ParseStoredImage(move.image).status(); !legible.ok()) {
     return absl::InvalidArgumentError("the image's origin is out of range");
   }
-  Reach(impl_->options_.at_point, "finish.before_file");
-  if (absl::Status status = impl_->WriteFile(image.file, file); !status.ok()) return status;
-  Reach(impl_->options_.at_point, "finish.after_file");
-  absl::Status status = impl_->End("finish", attempt, move);
-  if (status.ok()) impl_->result_bytes_ += static_cast<int64_t>(file.size());
-  if (absl::IsFailedPrecondition(status) || absl::IsNotFound(status)) impl_->RemoveFile(image.file);
+  Reach(options_.at_point, "finish.before_file");
+  if (absl::Status status = disk_.Write(image.file, file); !status.ok()) return status;
+  Reach(options_.at_point, "finish.after_file");
+  absl::Status status = End("finish", attempt, move);
+  if (status.ok()) result_bytes_ += static_cast<int64_t>(file.size());
+  if (absl::IsFailedPrecondition(status) || absl::IsNotFound(status)) disk_.Remove(image.file);
   return status;
 }
 
-absl::Status JobStore::Fail(const TaskAttempt& attempt, const absl::Status& error) {
-  TaskMove move = impl_->MoveTo(TaskState::kFailed);
+absl::Status SqliteJobStore::Fail(const TaskAttempt& attempt, const absl::Status& error) {
+  TaskMove move = MoveTo(TaskState::kFailed);
   move.error = error.ok() ? absl::InternalError("the image failed without a reason") : error;
-  return impl_->End("fail", attempt, move);
+  return End("fail", attempt, move);
 }
 
-absl::Status JobStore::FailQueued(uint64_t task, const absl::Status& error) {
-  return impl_->Change("fail_queued", [&](SqliteDatabase& database, StateCounts& counts) {
+absl::Status SqliteJobStore::FailQueued(uint64_t task, const absl::Status& error) {
+  return Change("fail_queued", [&](SqliteDatabase& database, StateCounts& counts) {
     const absl::StatusOr<TaskRow> row = FindTask(database, task);
     if (!row.ok()) return row.status();
     if (row->state != TaskState::kQueued) {
       return absl::FailedPreconditionError(absl::StrCat("the task is ", TaskStateName(row->state), ", not queued"));
     }
-    TaskMove move = impl_->MoveTo(TaskState::kFailed);
+    TaskMove move = MoveTo(TaskState::kFailed);
     move.blame = row->blame;
     move.error = error.ok() ? absl::InternalError("the image failed without a reason") : error;
     return MoveTask(database, *row, move, counts);
   });
 }
 
-absl::Status JobStore::GiveBack(absl::Span<const TaskAttempt> attempts) {
-  return impl_->Change("give_back", [&](SqliteDatabase& database, StateCounts& counts) {
+absl::Status SqliteJobStore::GiveBack(absl::Span<const TaskAttempt> attempts) {
+  return Change("give_back", [&](SqliteDatabase& database, StateCounts& counts) {
     for (const TaskAttempt& attempt : attempts) {
       const absl::StatusOr<TaskRow> row = FindAttempt(database, attempt);
       if (IsStorageFailure(row.status())) return row.status();
       if (!row.ok()) continue;  // it has ended, or others have it
-      TaskMove move = impl_->MoveTo(TaskState::kQueued);
+      TaskMove move = MoveTo(TaskState::kQueued);
       move.blame = row->blame;
       if (absl::Status moved = MoveTask(database, *row, move, counts); !moved.ok()) return moved;
     }
@@ -137,10 +137,10 @@ absl::Status JobStore::GiveBack(absl::Span<const TaskAttempt> attempts) {
   });
 }
 
-absl::StatusOr<std::vector<Verdict>> JobStore::GroupDied(absl::Span<const TaskAttempt> attempts,
-                                                         const std::string& reason) {
+absl::StatusOr<std::vector<Verdict>> SqliteJobStore::GroupDied(absl::Span<const TaskAttempt> attempts,
+                                                               const std::string& reason) {
   std::vector<Verdict> verdicts;
-  absl::Status status = impl_->Change("group_died", [&](SqliteDatabase& database, StateCounts& counts) {
+  absl::Status status = Change("group_died", [&](SqliteDatabase& database, StateCounts& counts) {
     verdicts.clear();
     for (const TaskAttempt& attempt : attempts) {
       const absl::StatusOr<TaskRow> row = FindTask(database, attempt.task);
@@ -148,7 +148,7 @@ absl::StatusOr<std::vector<Verdict>> JobStore::GroupDied(absl::Span<const TaskAt
       if (!row.ok()) continue;
       Verdict verdict{.attempt = attempt, .state = row->state, .blame = row->blame};
       if (row->state == TaskState::kRunning && row->attempt == attempt.attempt) {
-        TaskMove move = impl_->MoveTo(TaskState::kQueued);
+        TaskMove move = MoveTo(TaskState::kQueued);
         move.blame = AfterDeath(row->blame, attempts.size() == 1);
         if (MustBeQuarantined(move.blame)) {
           move.to = TaskState::kQuarantined;
@@ -167,7 +167,7 @@ absl::StatusOr<std::vector<Verdict>> JobStore::GroupDied(absl::Span<const TaskAt
   return verdicts;
 }
 
-absl::StatusOr<SweepReport> JobStore::Sweep(int64_t limit) {
+absl::StatusOr<SweepReport> SqliteJobStore::Sweep(int64_t limit) {
   SweepReport report;
   std::vector<JobRecord> gone;
   int64_t gone_bytes = 0;
@@ -176,20 +176,20 @@ absl::StatusOr<SweepReport> JobStore::Sweep(int64_t limit) {
     gone.clear();
     gone_bytes = 0;
     const auto remove = [&](uint64_t number) {
-      absl::StatusOr<JobRecord> job = ReadJob(database, impl_->ids_, number);
+      absl::StatusOr<JobRecord> job = ReadJob(database, ids_, number);
       if (!job.ok()) return job.status();
       gone_bytes += ImageBytesOf(*job);
       gone.push_back(*std::move(job));
       return DeleteJob(database, gone.back(), counts);
     };
-    const absl::StatusOr<std::vector<uint64_t>> expired = ListExpired(database, impl_->Now(), limit);
+    const absl::StatusOr<std::vector<uint64_t>> expired = ListExpired(database, Now(), limit);
     if (!expired.ok()) return expired.status();
     for (uint64_t number : *expired) {
       if (absl::Status removed = remove(number); !removed.ok()) return removed;
       ++report.jobs;
     }
-    const int64_t bound = impl_->options_.retention_bytes;
-    const auto is_too_much = [&] { return bound > 0 && impl_->result_bytes_ - gone_bytes > bound; };
+    const int64_t bound = options_.retention_bytes;
+    const auto is_too_much = [&] { return bound > 0 && result_bytes_ - gone_bytes > bound; };
     if (!is_too_much()) return absl::OkStatus();
     const absl::StatusOr<std::vector<uint64_t>> oldest = ListEnded(database, limit + 1);
     if (!oldest.ok()) return oldest.status();
@@ -199,31 +199,24 @@ absl::StatusOr<SweepReport> JobStore::Sweep(int64_t limit) {
     }
     return absl::OkStatus();
   };
-  if (absl::Status status = impl_->Change("sweep", sweep); !status.ok()) {
-    impl_->bytes_after_sweep_ = impl_->result_bytes_.load();
+  if (absl::Status status = Change("sweep", sweep); !status.ok()) {
+    bytes_after_sweep_ = result_bytes_.load();
     return status;
   }
-  impl_->result_bytes_ -= gone_bytes;
-  impl_->bytes_after_sweep_ = report.oldest > 0 ? -1 : impl_->result_bytes_.load();
-  Reach(impl_->options_.at_point, "sweep.before_files");
-  for (const JobRecord& job : gone) impl_->RemoveFiles(job);
-
-  std::vector<std::string> candidates;
-  if (!impl_->orphans_known_.exchange(true)) {
-    absl::StatusOr<std::vector<std::string>> files = impl_->options_.files->List();
-    if (!files.ok()) {
-      impl_->orphans_known_ = false;
-      return files.status();
+  result_bytes_ -= gone_bytes;
+  bytes_after_sweep_ = report.oldest > 0 ? -1 : result_bytes_.load();
+  Reach(options_.at_point, "sweep.before_files");
+  for (const JobRecord& job : gone) {
+    for (const TaskRecord& task : job.tasks) {
+      if (task.image) disk_.Remove(task.image->file);
     }
-    candidates = *std::move(files);
-  } else {
-    const std::lock_guard lock(impl_->left_over_mutex_);
-    candidates.swap(impl_->left_over_);
   }
+
+  ASSIGN_OR_RETURN(const std::vector<std::string> candidates, disk_.TakeCandidates());
   for (const std::string& file : candidates) {
     // A temporary file may be one that is being written; those of earlier processes go before anything is written.
-    if (absl::StrContains(file, kTemporaryMark) || impl_->IsWanted(file)) continue;
-    impl_->RemoveFile(file);
+    if (absl::StrContains(file, kTemporaryMark) || IsWanted(file)) continue;
+    disk_.Remove(file);
     ++report.orphans;
   }
   return report;

@@ -1,4 +1,4 @@
-#include "server/jobs/result_files.h"
+#include "server/jobs/disk_result_store.h"
 
 #include <filesystem>
 #include <fstream>
@@ -24,23 +24,23 @@ absl::Status AsDiskFailure(const absl::Status& status) {
 
 }  // namespace
 
-DiskResultFiles::DiskResultFiles(std::string folder) : folder_(std::move(folder)) {}
+DiskResultStore::DiskResultStore(std::string folder) : folder_(std::move(folder)) {}
 
-absl::Status DiskResultFiles::Open() {
+absl::Status DiskResultStore::Open() {
   if (absl::Status made = MakePrivateFolder(folder_); !made.ok()) return made;
   place_ = StoragePlace();
   place_.Remember(folder_);
   return absl::OkStatus();
 }
 
-absl::Status DiskResultFiles::Write(const std::string& name, const std::string& bytes) {
+absl::Status DiskResultStore::Write(const std::string& name, const std::string& bytes) {
   if (absl::Status place = CheckPlace(); !place.ok()) return place;
   const fs::path path = fs::path(folder_) / name;
   if (absl::Status made = MakePrivateFolder(path.parent_path()); !made.ok()) return made;
   return AsDiskFailure(WriteFileAtomically(path.string(), bytes, {.owner_only = true}));
 }
 
-absl::StatusOr<std::string> DiskResultFiles::Read(const std::string& name, uint64_t limit) {
+absl::StatusOr<std::string> DiskResultStore::Read(const std::string& name, uint64_t limit) {
   const fs::path path = fs::path(folder_) / name;
   std::error_code error;
   const uint64_t size = fs::file_size(path, error);
@@ -54,13 +54,13 @@ absl::StatusOr<std::string> DiskResultFiles::Read(const std::string& name, uint6
   return bytes;
 }
 
-absl::Status DiskResultFiles::Remove(const std::string& name) {
+absl::Status DiskResultStore::Remove(const std::string& name) {
   std::error_code error;
   fs::remove(fs::path(folder_) / name, error);
   return error ? absl::UnavailableError(absl::StrCat(kUnavailable, error.message())) : absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::string>> DiskResultFiles::List() {
+absl::StatusOr<std::vector<std::string>> DiskResultStore::List() {
   std::vector<std::string> names;
   std::error_code error;
   fs::recursive_directory_iterator entry(folder_, error);

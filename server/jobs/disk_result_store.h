@@ -1,0 +1,32 @@
+// The finished images as files of one folder, spread over 256 folders in it, which are made when they are needed. Their
+// owner alone can read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/jobs/result_store.h"
+#include "server/jobs/storage_place.h"
+
+namespace tessera {
+
+class DiskResultStore final : public ResultStore {
+ public:
+  explicit DiskResultStore(std::string folder);
+
+  absl::Status Open() override;
+  absl::Status CheckPlace() const override { return place_.Check(); }
+  absl::Status Write(const std::string& name, const std::string& bytes) override;
+  absl::StatusOr<std::string> Read(const std::string& name, uint64_t limit) override;
+  absl::Status Remove(const std::string& name) override;
+  absl::StatusOr<std::vector<std::string>> List() override;
+
+ private:
+  const std::string folder_;
+  StoragePlace place_;
+};
+
+}  // namespace tessera

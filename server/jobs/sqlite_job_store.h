@@ -1,0 +1,135 @@
+// A JobStore in one SQLite database in WAL mode with synchronous=FULL, with its results in a ResultStore.
+//
+// The changes of all callers that wait at the same time share one transaction and one sync (group_commit.h). Reads go
+// over a second connection and see committed changes only.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "server/jobs/failpoint.h"
+#include "server/jobs/group_commit.h"
+#include "server/jobs/job_rows.h"
+#include "server/jobs/job_store.h"
+#include "server/jobs/process_lock.h"
+#include "server/jobs/record_ids.h"
+#include "server/jobs/sqlite.h"
+#include "server/jobs/store_disk.h"
+
+namespace tessera {
+
+struct SqliteJobStoreOptions {
+  std::string path;                            // of the database; its folder exists
+  ResultStore* files = nullptr;                // must outlive the store
+  const Clock* clock = nullptr;                // must outlive the store
+  std::string vfs;                             // SQLite's name of its file layer; empty: the system's own
+  absl::Duration retention = absl::Hours(24);  // of an ended job, its images and its idempotency key
+  int64_t retention_bytes = 0;                 // of the images of all ended jobs; 0: no bound
+  uint64_t max_image_bytes = uint64_t{1} << 30;
+  absl::Duration patience;             // with another process that has the store and may be just ending
+  AtPoint at_point;                    // may be empty
+  StorageHealth::OnChange on_storage;  // may be empty; must not call the store
+};
+
+class SqliteJobStore final : public JobStore {
+ public:
+  static constexpr int kSchemaVersion = 4;
+
+  // Creates the database, or brings an older schema up to date, and queues again what was running. FAILED_PRECONDITION
+  // for a schema that is newer than this program, and for an empty database beside images that it knows nothing of;
+  // DATA_LOSS for a file that is no database of this kind, or a damaged one: it is checked before anything is changed.
+  static absl::StatusOr<std::unique_ptr<JobStore>> Open(const SqliteJobStoreOptions& options);
+
+  absl::StatusOr<Recovery> Recover(absl::FunctionRef<void(const QueuedTask&)> visit) override;
+  absl::StatusOr<SubmittedJob> Submit(const NewJob& job) override;
+  void SubmitAsync(NewJob job, std::function<void(absl::StatusOr<SubmittedJob>)> done) override;
+  absl::StatusOr<std::optional<JobRecord>> FindSubmission(const std::string& tenant,
+                                                          const IdempotencyKey& key) override;
+  absl::StatusOr<ClaimedTask> Claim(uint64_t task) override;
+  absl::Status Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) override;
+  absl::Status Fail(const TaskAttempt& attempt, const absl::Status& error) override;
+  absl::Status FailQueued(uint64_t task, const absl::Status& error) override;
+  absl::Status GiveBack(absl::Span<const TaskAttempt> attempts) override;
+  absl::StatusOr<std::vector<Verdict>> GroupDied(absl::Span<const TaskAttempt> attempts,
+                                                 const std::string& reason) override;
+  absl::StatusOr<JobRecord> Cancel(const std::string& tenant, const std::string& job) override;
+  absl::StatusOr<JobRecord> Get(const std::string& tenant, const std::string& job) override;
+  absl::StatusOr<JobRecordPage> List(const std::string& tenant, int32_t limit, const std::string& after,
+                                     std::optional<JobState> state) override;
+  absl::StatusOr<std::string> ReadImage(const std::string& tenant, const std::string& image) override;
+  absl::StatusOr<SweepReport> Sweep(int64_t limit) override;
+  int64_t result_bytes() const override;
+  bool has_too_many_bytes() const override;
+  absl::Time Now() const override;
+  std::array<int64_t, kTaskStates> Counts() const override;
+  StorageTrouble trouble() const override;
+  absl::Status CheckPlace() override;
+  absl::Status TryWrite() override;
+
+ private:
+  // What there is before the store is used.
+  struct Opened {
+    ProcessLock lock;
+    std::unique_ptr<SqliteDatabase> writer, reader;
+    RecordIds ids;
+    absl::Time now;
+    uint64_t next_number = 0;
+    Recovery recovery;
+    StateCounts counts{};
+    int64_t result_bytes = 0;
+  };
+
+  SqliteJobStore(const SqliteJobStoreOptions& options, Opened opened);
+
+  // A change that moves tasks: the counts follow when it is committed.
+  absl::Status Change(const char* name, const std::function<absl::Status(SqliteDatabase&, StateCounts&)>& apply,
+                      Durability durability = Durability::kSynced);
+  void Count(const StateCounts& delta);
+  // Moves one running task.
+  absl::Status End(const char* name, const TaskAttempt& attempt, const TaskMove& move);
+  TaskMove MoveTo(TaskState to) const { return {.to = to, .now = Now(), .retention = options_.retention}; }
+  // False for a file that belongs to no task that runs or is done.
+  bool IsWanted(const std::string& file);
+
+  template <typename Call>
+  auto Read(Call call) {
+    const std::lock_guard lock(read_mutex_);
+    auto result = call(*reader_);
+    if constexpr (requires { result.status(); }) {
+      if (absl::IsDataLoss(result.status())) disk_.OnDatabaseFailure(result.status());
+    }
+    return result;
+  }
+
+  const SqliteJobStoreOptions options_;
+  const ProcessLock lock_;
+  const absl::Time opened_;
+  const absl::Duration opened_elapsed_;
+  StoreDisk disk_;
+  std::mutex trial_mutex_;  // one trial of the disk at a time
+
+  std::mutex read_mutex_;
+  const std::unique_ptr<SqliteDatabase> reader_;  // guarded by read_mutex_
+
+  const RecordIds ids_;
+  uint64_t next_number_;      // of whoever writes
+  const Recovery recovered_;  // when the store was opened
+  std::array<std::atomic<int64_t>, kTaskStates> counts_{};
+  std::atomic<int64_t> result_bytes_;
+  std::atomic<int64_t> bytes_after_sweep_ = -1;  // that a sweep could not make fewer
+
+  GroupCommit commit_;  // last: its thread uses the others
+};
+
+}  // namespace tessera

@@ -1,0 +1,60 @@
+// What a job store needs of its disk beside the database: the result files, the places where all of it was opened, and
+// one answer to whether it can be written (storage_health.h). Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "server/jobs/result_store.h"
+#include "server/jobs/storage_health.h"
+#include "server/jobs/storage_place.h"
+
+namespace tessera {
+
+// In the names of the files that a killed process leaves half-written; atomic_file.h makes them.
+inline constexpr char kTemporaryMark[] = ".tessera-";
+
+// Of what is written to learn whether there is room again.
+inline constexpr char kTrialFile[] = "trial";
+
+class StoreDisk final {
+ public:
+  // `database`: where its files are. All that is passed outlives it.
+  StoreDisk(ResultStore& results, StoragePlace database, const Clock& clock, StorageHealth::OnChange on_change)
+      : results_(results), database_(std::move(database)), health_(clock, std::move(on_change)) {}
+
+  StorageHealth& health() { return health_; }
+  const StorageHealth& health() const { return health_; }
+
+  // UNAVAILABLE where something is not in the place where it was opened.
+  absl::Status CheckPlace();
+
+  // Of a change, or of a read that has found damage. What is ours alone, such as a row that is not what was written, is
+  // no failure of the storage.
+  void OnDatabaseFailure(const absl::Status& failure);
+
+  // A result's file, and what its failure says of the disk.
+  absl::Status Write(const std::string& name, const std::string& bytes);
+  // A file that could not be removed is removed later.
+  void Remove(const std::string& name);
+  // A file as large as the largest that found no room, if there was one.
+  absl::Status TryRoom();
+
+  // The files that may belong to no task: all of them the first time, then those that could not be removed.
+  absl::StatusOr<std::vector<std::string>> TakeCandidates();
+
+ private:
+  ResultStore& results_;
+  const StoragePlace database_;
+  StorageHealth health_;
+  std::mutex mutex_;
+  std::vector<std::string> left_over_;  // guarded by mutex_
+  std::atomic<bool> has_listed_ = false;
+};
+
+}  // namespace tessera
