@@ -29,23 +29,22 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/scheduling/cost_model.h"
+#include "server/scheduling/scheduled_task.h"
+#include "server/scheduling/step_plan.h"
 
 namespace tessera {
-
-using TaskId = uint64_t;
-using GroupId = int32_t;
-
-inline constexpr int kMaxStepsInFlight = 2;
 
 struct SchedulerOptions {
   absl::Duration patience = absl::Seconds(60);
@@ -62,45 +61,10 @@ struct SchedulerOptions {
   absl::Duration max_expected_wait = absl::Minutes(10);  // of a new task
 };
 
-struct SchedulerTask {
-  TaskId id = 0;
-  std::string key;  // whose share it counts against
-  ShapeClass shape;
-  int32_t steps = 1;
-  int32_t priority = 0;
-  absl::Time enqueued = absl::InfinitePast();  // the original time, also after it was given back
-  std::optional<absl::Time> deadline;
-  bool alone = false;
-};
-
 // The bounds of one key, beside those of the scheduler; 0: none.
 struct KeyBounds {
   int64_t max_waiting = 0;        // tasks that have not ended
   double max_device_seconds = 0;  // predicted, of the same tasks
-};
-
-struct GroupDescription {
-  GroupId id = 0;
-  std::string model;
-  int32_t ranks = 1;
-  int32_t max_rows = 1;     // of one batch
-  double memory_bytes = 0;  // of one rank beside the weights, at most ever; 0: not known, nothing is refused for it
-  double free_bytes = 0;    // of one rank, for batches of several; 0: not known
-  GroupShare share;
-  // Of all ranks together, which no group of its kind surpasses: what it may do for all that is known before its first
-  // step.
-  double most_flops_per_second = 2e15;
-};
-
-// What to tell a group's workers, in this order.
-struct StepPlan {
-  std::vector<TaskId> end;     // EndJob: cancelled or past their deadline
-  std::vector<TaskId> start;   // claim and StartJob, then OnStarted
-  std::vector<TaskId> step;    // one Step of these; empty: none
-  std::vector<TaskId> decode;  // Decode and EndJob behind that step, their last, then OnEnded
-  std::vector<TaskId> parked;  // resident and not stepped: for metrics, nothing is sent
-
-  bool empty() const { return end.empty() && start.empty() && step.empty() && decode.empty(); }
 };
 
 // A promise that `tasks` more tasks may be enqueued. Counts against all bounds until it is used up or released.
@@ -112,10 +76,9 @@ struct Admission {
   bool key_is_full = false;      // refused for the bounds of its key, which other keys do not meet
 };
 
-class RequestScheduler {
+class RequestScheduler final {
  public:
-  explicit RequestScheduler(const SchedulerOptions& options);
-  ~RequestScheduler();
+  explicit RequestScheduler(const SchedulerOptions& options) : options_(options) {}
 
   // Before groups of the model. Its cost may change while tasks of it wait.
   void SetModel(const std::string& model, const ModelCost& cost);
@@ -208,8 +171,70 @@ class RequestScheduler {
   absl::Status CheckInvariants() const;
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  ScheduledTask* Find(TaskId id) {
+    const auto task = tasks_.find(id);
+    return task == tasks_.end() ? nullptr : &task->second;
+  }
+  const ScheduledTask* Find(TaskId id) const { return const_cast<RequestScheduler*>(this)->Find(id); }
+  ScheduledGroup* FindGroup(GroupId id) {
+    const auto group = groups_.find(id);
+    return group == groups_.end() ? nullptr : &group->second;
+  }
+  const ScheduledGroup* FindGroup(GroupId id) const { return const_cast<RequestScheduler*>(this)->FindGroup(id); }
+  KeyState& KeyOf(const std::string& key) { return keys_[key]; }
+  const ModelCost& CostOfModel(const std::string& model) const;
+
+  // request_scheduler.cc
+  void AddWaiting(ScheduledTask& task);
+  void RemoveWaiting(ScheduledTask& task);
+  void ReleaseHeld(ScheduledGroup& group);  // of the waiting task that it holds
+  void Forget(TaskId id);                   // a task that is not waiting any more
+
+  // admission.cc
+  double Throughput(const std::string& model) const;  // operations a second; 0: no group
+  double UnfinishedFlops(const std::string& model) const;
+  absl::Duration WaitBehind(const std::string& model, double flops) const;
+  bool CouldEverRun(const ShapeClass& shape) const;
+
+  // step_plan.cc
+  bool Fits(const ScheduledGroup& group, const ShapeClass& shape, int32_t tasks) const;
+  bool IsLargeFor(const ScheduledGroup& group, const ShapeClass& shape) const;
+  bool IsLargeForSmaller(const ScheduledGroup& group, const ShapeClass& shape) const;
+  bool Suits(const ScheduledGroup& group, const ScheduledTask& task) const;
+  double Seconds(const ScheduledGroup& group, const ScheduledTask& task) const;
+  static double LeastSeconds(const ScheduledGroup& group, const ShapeClass& shape, double flops);
+  std::optional<TaskId> Pick(const ScheduledGroup& group, const ShapeClass* only) const;
+  std::optional<TaskId> PickAmong(const ScheduledGroup& group,
+                                  absl::FunctionRef<bool(const WaitingClass&)> class_passes) const;
+  std::vector<TaskId> InPhase(const ScheduledGroup& group, TaskPhase phase) const;
+  std::vector<TaskId> Batch(const ScheduledGroup& group) const;  // starting and active
+  void EndOverdue(const ScheduledGroup& group, absl::Time now);
+  void EndLeaving(ScheduledGroup& group, absl::Time now, StepPlan& plan);
+  void ResumeParked(ScheduledGroup& group);
+  bool MayBeOvertaken(const ScheduledGroup& group, const ScheduledTask& task, double seconds) const;
+  bool ParkedAllow(const ScheduledGroup& group, const ScheduledTask& task) const;
+  bool Overtake(ScheduledGroup& group, const ScheduledTask& task);
+  bool HasRoom(const ScheduledGroup& group, const ShapeClass& shape) const;
+  bool MayJoinInstead(const ScheduledTask& head, absl::Time now) const;
+  void Start(ScheduledGroup& group, TaskId id, StepPlan& plan);
+  void FillBatch(ScheduledGroup& group, absl::Time now, StepPlan& plan);
+  void IssueStep(ScheduledGroup& group, StepPlan& plan);
+
+  SchedulerOptions options_;
+  std::map<std::string, ModelCost> models_;
+  std::map<std::string, KeyState> keys_;
+  std::map<GroupId, ScheduledGroup> groups_;
+  std::unordered_map<TaskId, ScheduledTask> tasks_;
+  std::map<std::string, WaitingTasks> waiting_;        // by model
+  std::set<std::pair<absl::Time, TaskId>> deadlines_;  // of waiting tasks
+  std::set<std::pair<absl::Time, TaskId>> enqueued_;   // all waiting tasks, by the time since when they wait
+  std::map<uint64_t, Ticket> tickets_;
+  std::vector<TaskId> overdue_;
+  int64_t waiting_tasks_ = 0;
+  int64_t promised_tasks_ = 0;
+  uint64_t next_number_ = 1;  // of tickets, and of tasks in their order
+  double served_virtual_time_ = 0;
+  bool may_hold_too_large_ = false;  // among the waiting tasks
 };
 
 }  // namespace tessera

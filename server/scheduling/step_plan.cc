@@ -2,11 +2,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/scheduling/request_scheduler_impl.h"
+#include "base/planted.h"
+#include "server/scheduling/request_scheduler.h"
 
 namespace tessera {
 
-bool RequestScheduler::Impl::Fits(const ScheduledGroup& group, const ShapeClass& shape, int32_t count) const {
+bool RequestScheduler::Fits(const ScheduledGroup& group, const ShapeClass& shape, int32_t count) const {
   const GroupDescription& description = group.description;
   // A single task is never refused for its rows: branches can also be run one after another.
   if (count > 1 && (int64_t{count} * shape.rows > description.max_rows || group.apart.contains(shape))) return false;
@@ -18,52 +19,54 @@ bool RequestScheduler::Impl::Fits(const ScheduledGroup& group, const ShapeClass&
          peak <= std::max(description.free_bytes, PeakBytes(cost, shape, 1, description.share));
 }
 
-bool RequestScheduler::Impl::IsLargeFor(const ScheduledGroup& group, const ShapeClass& shape) const {
+bool RequestScheduler::IsLargeFor(const ScheduledGroup& group, const ShapeClass& shape) const {
   if (!Fits(group, shape, 1)) return true;
   const double seconds = StepFlops(CostOfModel(shape.model), shape) * group.speed.SecondsPerFlop(shape);
-  return seconds > absl::ToDoubleSeconds(options.large_step);
+  return seconds > absl::ToDoubleSeconds(options_.large_step);
 }
 
-bool RequestScheduler::Impl::IsLargeForSmaller(const ScheduledGroup& group, const ShapeClass& shape) const {
-  return std::any_of(groups.begin(), groups.end(), [&](const auto& entry) {
+bool RequestScheduler::IsLargeForSmaller(const ScheduledGroup& group, const ShapeClass& shape) const {
+  return std::any_of(groups_.begin(), groups_.end(), [&](const auto& entry) {
     const ScheduledGroup& other = entry.second;
     return other.ready && other.description.model == group.description.model &&
            other.description.ranks < group.description.ranks && IsLargeFor(other, shape);
   });
 }
 
-double RequestScheduler::Impl::Seconds(const ScheduledGroup& group, const ScheduledTask& task) const {
+double RequestScheduler::Seconds(const ScheduledGroup& group, const ScheduledTask& task) const {
   return task.RemainingFlops() * group.speed.SecondsPerFlop(task.spec.shape);
 }
 
-double RequestScheduler::Impl::LeastSeconds(const ScheduledGroup& group, const ShapeClass& shape, double flops) {
+double RequestScheduler::LeastSeconds(const ScheduledGroup& group, const ShapeClass& shape, double flops) {
   return flops * group.speed.LeastSecondsPerFlop(shape, 1 / group.description.most_flops_per_second);
 }
 
-bool RequestScheduler::Impl::Suits(const ScheduledGroup& group, const ScheduledTask& task) const {
+bool RequestScheduler::Suits(const ScheduledGroup& group, const ScheduledTask& task) const {
   if (!IsLargeFor(group, task.spec.shape)) return true;
   const auto large = [&](const WaitingClass& of) { return IsLargeFor(group, of.shape); };
-  const auto queue = waiting.find(group.description.model);
+  const auto queue = waiting_.find(group.description.model);
   const double here = Seconds(group, task);
-  for (const auto& [id, other] : groups) {
+  for (const auto& [id, other] : groups_) {
     if (!other.ready || other.draining || other.retired || other.description.model != group.description.model ||
         other.description.ranks <= group.description.ranks || !Fits(other, task.spec.shape, 1)) {
       continue;
     }
-    double backlog = queue == waiting.end() ? 0 : queue->second.Flops(large);  // this task among them
+    double backlog = queue == waiting_.end() ? 0 : queue->second.Flops(large);  // this task among them
     for (TaskId resident : other.residents) backlog += Find(resident)->RemainingFlops();
     if (backlog * other.speed.SecondsPerFlop(task.spec.shape) < here) return false;
   }
   return true;
 }
 
-std::optional<TaskId> RequestScheduler::Impl::PickAmong(
-    const ScheduledGroup& group, absl::FunctionRef<bool(const WaitingClass&)> class_passes) const {
-  const auto queue = waiting.find(group.description.model);
-  if (queue == waiting.end()) return std::nullopt;
+std::optional<TaskId> RequestScheduler::PickAmong(const ScheduledGroup& group,
+                                                  absl::FunctionRef<bool(const WaitingClass&)> class_passes) const {
+  const auto queue = waiting_.find(group.description.model);
+  if (queue == waiting_.end()) return std::nullopt;
   std::vector<std::pair<double, std::string>> order;
-  queue->second.VisitKeys([&](const std::string& key, int64_t) { order.emplace_back(keys.at(key).virtual_time, key); });
+  queue->second.VisitKeys(
+      [&](const std::string& key, int64_t) { order.emplace_back(keys_.at(key).virtual_time, key); });
   std::sort(order.begin(), order.end());
+  if (Planted("fair_share_inverted")) std::reverse(order.begin(), order.end());
   const auto fitting = [&](const WaitingClass& of) { return class_passes(of) && Fits(group, of.shape, 1); };
   const auto free = [&](uint64_t id) {
     const ScheduledTask& task = *Find(id);
@@ -77,12 +80,12 @@ std::optional<TaskId> RequestScheduler::Impl::PickAmong(
   return std::nullopt;
 }
 
-std::optional<TaskId> RequestScheduler::Impl::Pick(const ScheduledGroup& group, const ShapeClass* only) const {
+std::optional<TaskId> RequestScheduler::Pick(const ScheduledGroup& group, const ShapeClass* only) const {
   if (only != nullptr) {
     return PickAmong(group, [&](const WaitingClass& of) { return !of.alone && of.shape == *only; });
   }
-  const auto queue = waiting.find(group.description.model);
-  if (queue == waiting.end()) return std::nullopt;
+  const auto queue = waiting_.find(group.description.model);
+  if (queue == waiting_.end()) return std::nullopt;
   if (queue->second.has_alone()) {
     if (const auto task = PickAmong(group, [](const WaitingClass& of) { return of.alone; })) return task;
   }
@@ -91,7 +94,7 @@ std::optional<TaskId> RequestScheduler::Impl::Pick(const ScheduledGroup& group, 
   return PickAmong(group, [](const WaitingClass&) { return true; });
 }
 
-std::vector<TaskId> RequestScheduler::Impl::InPhase(const ScheduledGroup& group, TaskPhase phase) const {
+std::vector<TaskId> RequestScheduler::InPhase(const ScheduledGroup& group, TaskPhase phase) const {
   std::vector<TaskId> found;
   for (TaskId id : group.residents) {
     if (Find(id)->phase == phase) found.push_back(id);
@@ -99,7 +102,7 @@ std::vector<TaskId> RequestScheduler::Impl::InPhase(const ScheduledGroup& group,
   return found;
 }
 
-std::vector<TaskId> RequestScheduler::Impl::Batch(const ScheduledGroup& group) const {
+std::vector<TaskId> RequestScheduler::Batch(const ScheduledGroup& group) const {
   std::vector<TaskId> found;
   for (TaskId id : group.residents) {
     const TaskPhase phase = Find(id)->phase;
@@ -108,16 +111,16 @@ std::vector<TaskId> RequestScheduler::Impl::Batch(const ScheduledGroup& group) c
   return found;
 }
 
-void RequestScheduler::Impl::EndOverdue(const ScheduledGroup& group, absl::Time now) {
+void RequestScheduler::EndOverdue(const ScheduledGroup& group, absl::Time now) {
   for (TaskId id : group.residents) {
     ScheduledTask& task = *Find(id);
     if (task.cancelled || !task.spec.deadline || *task.spec.deadline > now) continue;
     task.cancelled = true;
-    overdue.push_back(id);
+    overdue_.push_back(id);
   }
 }
 
-void RequestScheduler::Impl::EndLeaving(ScheduledGroup& group, absl::Time now, StepPlan& plan) {
+void RequestScheduler::EndLeaving(ScheduledGroup& group, absl::Time now, StepPlan& plan) {
   EndOverdue(group, now);
   for (TaskId id : group.residents) {
     ScheduledTask& task = *Find(id);
@@ -127,11 +130,11 @@ void RequestScheduler::Impl::EndLeaving(ScheduledGroup& group, absl::Time now, S
   }
 }
 
-bool RequestScheduler::Impl::HasRoom(const ScheduledGroup& group, const ShapeClass& shape) const {
+bool RequestScheduler::HasRoom(const ScheduledGroup& group, const ShapeClass& shape) const {
   return Fits(group, shape, static_cast<int32_t>(Batch(group).size()) + 1);
 }
 
-void RequestScheduler::Impl::ResumeParked(ScheduledGroup& group) {
+void RequestScheduler::ResumeParked(ScheduledGroup& group) {
   const std::vector<TaskId> parked = InPhase(group, TaskPhase::kParked);
   if (parked.empty()) return;
   const std::vector<TaskId> batch = Batch(group);
@@ -142,20 +145,19 @@ void RequestScheduler::Impl::ResumeParked(ScheduledGroup& group) {
   }
 }
 
-bool RequestScheduler::Impl::MayBeOvertaken(const ScheduledGroup& group, const ScheduledTask& task,
-                                            double seconds) const {
+bool RequestScheduler::MayBeOvertaken(const ScheduledGroup& group, const ScheduledTask& task, double seconds) const {
   const double length = task.TotalFlops() * group.speed.SecondsPerFlop(task.spec.shape);
-  return task.overtaken_seconds + seconds <= options.overtaken_share * length;
+  return task.overtaken_seconds + seconds <= options_.overtaken_share * length;
 }
 
-bool RequestScheduler::Impl::ParkedAllow(const ScheduledGroup& group, const ScheduledTask& task) const {
+bool RequestScheduler::ParkedAllow(const ScheduledGroup& group, const ScheduledTask& task) const {
   const double seconds = Seconds(group, task);
   const std::vector<TaskId> parked = InPhase(group, TaskPhase::kParked);
   return std::all_of(parked.begin(), parked.end(),
                      [&](TaskId id) { return MayBeOvertaken(group, *Find(id), seconds); });
 }
 
-bool RequestScheduler::Impl::Overtake(ScheduledGroup& group, const ScheduledTask& task) {
+bool RequestScheduler::Overtake(ScheduledGroup& group, const ScheduledTask& task) {
   if (!ParkedAllow(group, task)) return false;
   const double seconds = Seconds(group, task);
   std::vector<TaskId> batch = Batch(group);
@@ -166,7 +168,7 @@ bool RequestScheduler::Impl::Overtake(ScheduledGroup& group, const ScheduledTask
   std::vector<TaskId> leaving;
   for (TaskId id : batch) {
     const ScheduledTask& running = *Find(id);
-    if (running.phase != TaskPhase::kActive || Seconds(group, running) < options.overtaking_ratio * seconds ||
+    if (running.phase != TaskPhase::kActive || Seconds(group, running) < options_.overtaking_ratio * seconds ||
         !MayBeOvertaken(group, running, seconds)) {
       return false;
     }
@@ -178,11 +180,11 @@ bool RequestScheduler::Impl::Overtake(ScheduledGroup& group, const ScheduledTask
   return true;
 }
 
-bool RequestScheduler::Impl::MayJoinInstead(const ScheduledTask& head, absl::Time now) const {
-  return now - head.spec.enqueued < options.join_patience;
+bool RequestScheduler::MayJoinInstead(const ScheduledTask& head, absl::Time now) const {
+  return now - head.spec.enqueued < options_.join_patience;
 }
 
-void RequestScheduler::Impl::Start(ScheduledGroup& group, TaskId id, StepPlan& plan) {
+void RequestScheduler::Start(ScheduledGroup& group, TaskId id, StepPlan& plan) {
   ScheduledTask& task = *Find(id);
   const double seconds = Seconds(group, task);
   for (TaskId parked : InPhase(group, TaskPhase::kParked)) Find(parked)->overtaken_seconds += seconds;
@@ -191,7 +193,7 @@ void RequestScheduler::Impl::Start(ScheduledGroup& group, TaskId id, StepPlan& p
   task.group = group.description.id;
   group.residents.push_back(id);
   KeyState& key = KeyOf(task.spec.key);
-  served_virtual_time = std::max(served_virtual_time, key.virtual_time);
+  served_virtual_time_ = std::max(served_virtual_time_, key.virtual_time);
   task.charged = task.TotalFlops();
   task.charged_weight = key.weight;
   key.charged += task.charged;
@@ -199,8 +201,8 @@ void RequestScheduler::Impl::Start(ScheduledGroup& group, TaskId id, StepPlan& p
   plan.start.push_back(id);
 }
 
-void RequestScheduler::Impl::FillBatch(ScheduledGroup& group, absl::Time now, StepPlan& plan) {
-  LetGo(group);
+void RequestScheduler::FillBatch(ScheduledGroup& group, absl::Time now, StepPlan& plan) {
+  ReleaseHeld(group);
   while (true) {
     ResumeParked(group);
     const std::vector<TaskId> batch = Batch(group);
@@ -218,7 +220,7 @@ void RequestScheduler::Impl::FillBatch(ScheduledGroup& group, absl::Time now, St
       if (!group.residents.empty()) return hold();
       return Start(group, *head, plan);
     }
-    const bool resident_room = static_cast<int32_t>(group.residents.size()) < options.max_resident;
+    const bool resident_room = static_cast<int32_t>(group.residents.size()) < options_.max_resident;
     if (batch.empty()) {
       // What is left is decoding or leaving.
       if (!resident_room || !ParkedAllow(group, task)) return;
@@ -245,7 +247,7 @@ void RequestScheduler::Impl::FillBatch(ScheduledGroup& group, absl::Time now, St
   }
 }
 
-void RequestScheduler::Impl::IssueStep(ScheduledGroup& group, StepPlan& plan) {
+void RequestScheduler::IssueStep(ScheduledGroup& group, StepPlan& plan) {
   plan.step = InPhase(group, TaskPhase::kActive);
   if (plan.step.empty()) return;
   StepInFlight step{.shape = Find(plan.step[0])->spec.shape};
@@ -263,13 +265,13 @@ void RequestScheduler::Impl::IssueStep(ScheduledGroup& group, StepPlan& plan) {
 
 StepPlan RequestScheduler::Next(GroupId id, absl::Time now) {
   StepPlan plan;
-  ScheduledGroup* group = impl_->FindGroup(id);
+  ScheduledGroup* group = FindGroup(id);
   if (group == nullptr || !group->ready || group->retired) return plan;
-  impl_->EndLeaving(*group, now, plan);
+  EndLeaving(*group, now, plan);
   if (group->in_flight.size() >= kMaxStepsInFlight) return plan;
-  impl_->FillBatch(*group, now, plan);
-  impl_->IssueStep(*group, plan);
-  plan.parked = impl_->InPhase(*group, TaskPhase::kParked);
+  FillBatch(*group, now, plan);
+  IssueStep(*group, plan);
+  plan.parked = InPhase(*group, TaskPhase::kParked);
   return plan;
 }
 
