@@ -4,7 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
+#include "server/serving/batch_proof.h"
+#include "server/verification/verification.h"
 #include "server/workers/last_output.h"
 
 namespace tessera {
@@ -31,35 +34,30 @@ GroupRunner::GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner, E
         line.fields["model"] = model;
         log(line);
       }),
-      layout_(options.layout),
-      record_(options.records, options.name),
       trace_(options.trace, options.name, options.layout.ranks()),
-      thread_([this] { Run(); }) {}
+      session_(options_, log_, trace_,
+               [this](GroupState state, const std::string& reason) { SetState(state, reason); }),
+      thread_([this] { RunSessions(); }) {}
 
 GroupRunner::~GroupRunner() { Stop(); }
 
 void GroupRunner::Stop() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     stopping_ = true;
-    if (group_ != nullptr) group_->Kill();
+    session_.Kill();
     changed_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
 }
 
 bool GroupRunner::Stopping() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return stopping_;
 }
 
-void GroupRunner::Sleep(absl::Duration duration) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait_for(lock, absl::ToChronoMilliseconds(duration), [this] { return stopping_ || try_now_; });
-}
-
 void GroupRunner::TryNow() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard lock(mutex_);
   try_now_ = true;
   changed_.notify_all();
 }
@@ -68,7 +66,7 @@ void GroupRunner::SetState(GroupState state, const std::string& reason) {
   const std::string name(GroupStateName(state));
   trace_.OnState(name);
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     state_ = state;
     reason_ = WithoutLastOutput(reason);
   }
@@ -81,112 +79,140 @@ void GroupRunner::SetState(GroupState state, const std::string& reason) {
 }
 
 GroupState GroupRunner::State() const {
-  const bool died = state_ == GroupState::kReady && (group_ == nullptr || !group_->health().ok());
-  return died ? GroupState::kRestarting : state_;
+  return state_ == GroupState::kReady && !session_.is_alive() ? GroupState::kRestarting : state_;
 }
 
 GroupInfo GroupRunner::Info() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const Layout layout = session_.layout();
+  const std::lock_guard lock(mutex_);
   return {.name = options_.name,
           .model = options_.model_name,
-          .layout = LayoutText(layout_),
+          .layout = LayoutText(layout),
           .dtype = options_.load.dtype,
           .devices = {options_.load.device},
           .state = State(),
           .reason = reason_,
-          .certificate = layout_ == Layout() ? "not needed"
-                         : certified_        ? "certified"
-                                             : "uncertified",
+          .certificate = layout == Layout()     ? "not needed"
+                         : session_.certified() ? "certified"
+                                                : "uncertified",
           .restarts = restarts_};
 }
 
 bool GroupRunner::is_ready() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return State() == GroupState::kReady;
 }
 
-Layout GroupRunner::layout() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return layout_;
-}
-
 void GroupRunner::Replace(const std::string& reason) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (state_ != GroupState::kReady || group_ == nullptr) return;
-  replaced_ = true;
-  group_->End(reason);
+  const std::lock_guard lock(mutex_);
+  if (state_ == GroupState::kReady && session_.End(reason)) replaced_ = true;
 }
 
-absl::Duration GroupRunner::SinceLastAnswer() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return SteadyNow() - answered_;
-}
-
-absl::Duration GroupRunner::ReloadTime() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return reload_time_;
-}
-
-void GroupRunner::Answered() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  answered_ = SteadyNow();
-}
-
-void GroupRunner::Run() {
+void GroupRunner::RunSessions() {
   absl::Duration back_off = options_.first_back_off;
   int failed_starts = 0;  // in a row
   while (!Stopping()) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      try_now_ = false;
-    }
-    absl::Status status = Open();
-    const absl::Duration opened = SteadyNow();
-    const bool ready = status.ok();
-    bool replaced = false;
-    if (ready) {
-      Answered();
-      SetState(GroupState::kReady);
-      owner_.OnReady(options_.id, room_);
-      status = Work();
-      if (!Stopping()) SetState(GroupState::kRestarting, std::string(status.message()));
-      const bool guard = status.code() == absl::StatusCode::kDataLoss;
-      if (guard) GiveUpLayout(std::string(status.message()));
-      {
-        std::lock_guard<std::mutex> lock(mutex_);
-        replaced = std::exchange(replaced_, false);
-      }
-      owner_.OnDied(options_.id, status, guard || replaced);
-    }
-    std::shared_ptr<WorkerGroup> ended;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      ended = std::exchange(group_, nullptr);
-      for (const auto& probe : std::exchange(probes_, {})) probe->set_value(status);
-    }
-    ended.reset();
-    trace_.OnWorkers({});
-    record_.Remove();
-    running_.clear();
-    flights_.clear();
-    proven_batches_.clear();
+    const Run run = RunSession();
     if (Stopping()) break;
-    failed_starts = ready ? 0 : failed_starts + 1;
-    if (!ready) {
-      const bool refused = NeedsAChange(status) || failed_starts >= kUnluckyStarts;
+    failed_starts = run.was_ready ? 0 : failed_starts + 1;
+    if (!run.was_ready) {
+      const bool refused = NeedsAChange(run.status) || failed_starts >= kUnluckyStarts;
       if (refused) owner_.OnRefused(options_.id);
-      SetState(refused ? GroupState::kRefused : GroupState::kRestarting, std::string(status.message()));
+      SetState(refused ? GroupState::kRefused : GroupState::kRestarting, std::string(run.status.message()));
     }
-    if (std::exchange(has_made_images_, false) || replaced || (ready && SteadyNow() - opened > kHealthy)) {
+    std::unique_lock lock(mutex_);
+    if (run.was_healthy) {
       back_off = options_.first_back_off;
     } else {
-      Sleep(back_off);
+      changed_.wait_for(lock, absl::ToChronoMilliseconds(back_off), [this] { return stopping_ || try_now_; });
       back_off = std::min(2 * back_off, options_.longest_back_off);
     }
-    std::lock_guard<std::mutex> lock(mutex_);
     ++restarts_;
   }
   SetState(GroupState::kStopped);
+}
+
+GroupRunner::Run GroupRunner::RunSession() {
+  {
+    const std::lock_guard lock(mutex_);
+    try_now_ = false;
+  }
+  Run run = {.status = session_.Open()};
+  const absl::Duration opened = SteadyNow();
+  run.was_ready = run.status.ok();
+  if (run.was_ready) {
+    session_.Answered();
+    SetState(GroupState::kReady);
+    owner_.OnReady(options_.id, session_.device_memory());
+    run.status = Work(run.was_healthy);
+    if (!Stopping()) SetState(GroupState::kRestarting, std::string(run.status.message()));
+    const bool guard = absl::IsDataLoss(run.status);
+    if (guard) session_.GiveUpLayout(std::string(run.status.message()));
+    bool replaced = false;
+    {
+      const std::lock_guard lock(mutex_);
+      replaced = std::exchange(replaced_, false);
+    }
+    owner_.OnDied(options_.id, run.status, guard || replaced);
+    run.was_healthy = run.was_healthy || replaced || SteadyNow() - opened > kHealthy;
+  }
+  session_.Close();
+  for (const ProbeAnswer& probe : TakeProbes()) probe->set_value(run.status);
+  return run;
+}
+
+absl::Status GroupRunner::Work(bool& has_made_images) {
+  PredictionProof proof(session_.workers(), BatchBound(options_.load.dtype, options_.load.device), log_, options_.name);
+  StepLoop loop(
+      session_.workers(), owner_, trace_,
+      {.group = options_.id, .data_loss_ends_group = layout() != Layout(), .proof = &proof, .answered = [this] {
+         session_.Answered();
+       }});
+  absl::Status status;
+  while (status.ok() && !Stopping()) {
+    session_.Answered();
+    // Workers may die while nobody asks them anything: no task is given to a group that is known to be dead.
+    status = session_.workers().health();
+    if (status.ok()) status = AnswerProbes(loop);
+    if (status.ok()) status = loop.Turn();
+  }
+  has_made_images = loop.has_made_images();
+  return status.ok() ? absl::CancelledError("the server ends") : status;
+}
+
+std::vector<GroupRunner::ProbeAnswer> GroupRunner::TakeProbes() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(probes_, {});
+}
+
+absl::Status GroupRunner::AnswerProbes(StepLoop& loop) {
+  const std::vector<ProbeAnswer> probes = TakeProbes();
+  if (probes.empty()) return absl::OkStatus();
+  if (absl::Status finished = loop.FinishSteps(); !finished.ok()) {
+    for (const ProbeAnswer& probe : probes) probe->set_value(finished);
+    return finished;
+  }
+  const absl::Status status = session_.MakeProbeStep();
+  for (const ProbeAnswer& probe : probes) probe->set_value(status);
+  return absl::IsUnavailable(status) || !session_.is_alive() ? status : absl::OkStatus();
+}
+
+absl::Status GroupRunner::Probe(absl::Duration timeout) {
+  auto probe = std::make_shared<std::promise<absl::Status>>();
+  std::future<absl::Status> answer = probe->get_future();
+  {
+    const std::lock_guard lock(mutex_);
+    if (State() != GroupState::kReady) {
+      return absl::UnavailableError(absl::StrCat("group ", options_.name, " is ", GroupStateName(State())));
+    }
+    probes_.push_back(std::move(probe));
+  }
+  if (answer.wait_for(absl::ToChronoMilliseconds(timeout)) != std::future_status::ready) {
+    return absl::DeadlineExceededError(absl::StrCat("group ", options_.name, " gave no answer"));
+  }
+  const absl::Status status = answer.get();
+  if (status.ok()) return status;
+  return absl::UnavailableError(absl::StrCat("group ", options_.name, ": ", std::string(status.message())));
 }
 
 }  // namespace tessera

@@ -14,6 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/sha256.h"
+#include "base/status_macros.h"
+#include "server/workers/step_loop.h"
 
 namespace tessera {
 namespace {
@@ -41,32 +43,67 @@ struct RunOptions {
   std::string record;                      // a folder for what blocks compute; empty: none
 };
 
-absl::Status RunOne(WorkerGroup& group, uint64_t id, const JobParameters& job, bool forwards, const Run* from,
-                    Run& run) {
-  absl::StatusOr<JobStarted> started = group.StartJob(id, job);
-  if (!started.ok()) return started.status();
-  absl::StatusOr<LatentValues> latents = group.Latents(id);
-  if (!latents.ok()) return latents.status();
-  run.latents.push_back(*std::move(latents));
-  for (int32_t step = 0; step < job.steps; ++step) {
-    if (forwards) {
-      absl::StatusOr<LatentValues> prediction =
-          group.Predict(id, from == nullptr ? run.latents.back() : from->latents[static_cast<size_t>(step)]);
-      if (!prediction.ok()) return prediction.status();
-      run.predictions.push_back(*std::move(prediction));
-    }
-    absl::StatusOr<uint64_t> sequence = group.SendStep({id});
-    if (!sequence.ok()) return sequence.status();
-    if (absl::StatusOr<Stepped> stepped = group.WaitForStep(*sequence); !stepped.ok()) return stepped.status();
-    latents = group.Latents(id);
-    if (!latents.ok()) return latents.status();
-    run.latents.push_back(*std::move(latents));
+// Drives one canary, step by step, and keeps what becomes of it.
+class CanaryRun final : public StepOwner {
+ public:
+  CanaryRun(WorkerGroup& group, const JobParameters& job, bool forwards, const Run* from, Run& run)
+      : group_(group), job_(job), forwards_(forwards), from_(from), run_(run) {}
+
+  absl::Status RunToEnd(TaskId id) {
+    id_ = id;
+    GroupTrace no_trace(nullptr, "", group_.ranks());
+    StepLoop loop(group_, *this, no_trace, {});
+    while (!has_ended_ && error_.ok()) RETURN_IF_ERROR(loop.Turn());
+    return error_;
   }
-  absl::StatusOr<DecodedPicture> picture = group.Decode(id, *started);
-  if (!picture.ok()) return picture.status();
-  run.image = std::move(picture->image);
-  return group.EndJob(id);
-}
+
+  // A step is sent when the one before it has been looked at.
+  StepPlan Next(GroupId) override {
+    if (is_stepping_ || !error_.ok()) return {};
+    if (run_.latents.empty()) return {.start = {id_}};
+    if (forwards_) {
+      const size_t step = run_.predictions.size();
+      Keep(group_.Predict(id_, from_ == nullptr ? run_.latents.back() : from_->latents[step]), run_.predictions);
+      if (!error_.ok()) return {};
+    }
+    is_stepping_ = true;
+    const bool last = run_.latents.size() == static_cast<size_t>(job_.steps);
+    return {.step = {id_}, .decode = last ? std::vector<TaskId>{id_} : std::vector<TaskId>()};
+  }
+  void WaitForWork(GroupId, absl::Duration) override {}
+  absl::StatusOr<RunnableTask> Claim(GroupId, TaskId) override {
+    RunnableTask claimed;
+    claimed.parameters = job_;
+    return claimed;
+  }
+  void OnStarted(GroupId, TaskId, const JobStarted&) override { Keep(group_.Latents(id_), run_.latents); }
+  void OnBatchDiffers(GroupId, const std::vector<TaskId>&) override {}
+  void OnStepped(GroupId, const std::vector<TaskId>& tasks, double) override {
+    is_stepping_ = false;
+    if (!tasks.empty()) Keep(group_.Latents(id_), run_.latents);
+  }
+  void OnPreview(GroupId, TaskId, const Image&) override {}
+  void OnDecoded(GroupId, TaskId, Image image, const JobStarted&, double) override { run_.image = std::move(image); }
+  void OnFailed(GroupId, TaskId, const absl::Status& error) override { error_.Update(error); }
+  void OnBatchFailed(GroupId, const std::vector<TaskId>&, const absl::Status& error) override { error_.Update(error); }
+  void OnEnded(GroupId, TaskId) override { has_ended_ = true; }
+
+ private:
+  void Keep(absl::StatusOr<LatentValues> values, std::vector<LatentValues>& kept) {
+    error_.Update(values.status());
+    if (values.ok()) kept.push_back(*std::move(values));
+  }
+
+  WorkerGroup& group_;
+  const JobParameters job_;
+  const bool forwards_;
+  const Run* const from_;
+  Run& run_;
+  TaskId id_ = 0;
+  bool is_stepping_ = false;
+  bool has_ended_ = false;
+  absl::Status error_;
+};
 
 class Verifier {
  public:
@@ -90,9 +127,8 @@ class Verifier {
     std::vector<Run> runs(canaries_.size());
     for (size_t i = 0; i < canaries_.size(); ++i) {
       const Run* from = options.from == nullptr ? nullptr : &(*options.from)[i];
-      const absl::Status status = RunOne(**group, i + 1, ProbeJob(request_.model, canaries_[i], request_.prompt),
-                                         options.forwards, from, runs[i]);
-      if (!status.ok()) return status;
+      CanaryRun run(**group, ProbeJob(request_.model, canaries_[i], request_.prompt), options.forwards, from, runs[i]);
+      RETURN_IF_ERROR(run.RunToEnd(i + 1));
     }
     if (absl::Status ended = (*group)->Shutdown(); !ended.ok()) return ended;
     return runs;

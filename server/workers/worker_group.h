@@ -23,6 +23,7 @@
 #include "control/worker_client.h"
 #include "parallel/plan/layout.h"
 #include "parallel/segment/segment.h"
+#include "server/workers/step_workers.h"
 #include "server/workers/worker_process.h"
 
 namespace tessera {
@@ -49,7 +50,7 @@ struct WorkerGroupOptions {
 // between them it has the r-th.
 std::string DeviceOfRank(const std::string& devices, int rank, int ranks);
 
-class WorkerGroup {
+class WorkerGroup final : public StepWorkers {
  public:
   static constexpr int kMaxStepsInFlight = WorkerClient::kMaxStepsInFlight;
 
@@ -59,7 +60,7 @@ class WorkerGroup {
   // FAILED_PRECONDITION unless every rank is there; those that are there are then killed, and nothing else is.
   static absl::StatusOr<std::unique_ptr<WorkerGroup>> Adopt(const WorkerGroupOptions& options,
                                                             absl::Span<const WorkerIdentity> identities);
-  ~WorkerGroup();  // kills what still runs
+  ~WorkerGroup() override;  // kills what still runs
 
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
@@ -79,18 +80,18 @@ class WorkerGroup {
   // Threads are those of all ranks together; devices are given to them as DeviceOfRank says. The weights are those of
   // all ranks, the room is that of the rank with the least.
   absl::StatusOr<Loaded> Load(const LoadParameters& parameters);
-  absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters);
-  absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs);
-  absl::StatusOr<Stepped> WaitForStep(uint64_t sequence);
-  absl::StatusOr<DecodedPicture> Decode(uint64_t job, const JobStarted& started);
+  absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override;
+  absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) override;
+  absl::StatusOr<Stepped> WaitForStep(uint64_t sequence) override;
+  absl::StatusOr<DecodedPicture> Decode(uint64_t job, const JobStarted& started) override;
   absl::StatusOr<LatentValues> Latents(uint64_t job);
   absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
                                        absl::Span<const uint64_t> beside = {});
-  absl::Status EndJob(uint64_t job);
+  absl::Status EndJob(uint64_t job) override;
   absl::Status Shutdown();
 
   // The reason why it has ended for good; OK while it has not.
-  absl::Status health();
+  absl::Status health() override;
 
   int ranks() const { return static_cast<int>(workers_.size()); }
   const Layout& layout() const { return options_.layout; }

@@ -1,15 +1,104 @@
 #include "client/cli/session/worker_session.h"
 
-#include <deque>
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "server/workers/step_loop.h"
 
 namespace tessera {
 namespace {
 
-constexpr absl::Duration kStartPatience = absl::Seconds(60);
+constexpr absl::Duration kStartTimeout = absl::Seconds(60);
+
 }  // namespace
+
+// Images of one size and number of steps: all start, each step is of all of them, and all are decoded behind the last.
+class WorkerSession::Batch final : public StepOwner {
+ public:
+  Batch(TaskId first, absl::Span<const JobParameters> batch, const Listener& listener)
+      : first_(first), batch_(batch), listener_(listener), pictures_(batch.size()) {
+    for (size_t i = 0; i < batch.size(); ++i) left_.push_back(first + i);
+  }
+
+  bool is_over() const { return left_.empty() || !error_.ok(); }
+  const absl::Status& error() const { return error_; }
+  const std::string& activity() const { return activity_; }  // that was under way when it failed
+  const std::vector<TaskId>& left() const { return left_; }  // the workers may still hold something of them
+  std::vector<Picture> TakePictures() { return std::move(pictures_); }
+
+  StepPlan Next(GroupId) override {
+    if (!error_.ok()) return {};
+    if (!std::exchange(has_begun_, true)) return {.start = left_};
+    if (sent_ == batch_[0].steps) return {};
+    ++sent_;
+    return {.step = left_, .decode = sent_ == batch_[0].steps ? left_ : std::vector<TaskId>()};
+  }
+  void WaitForWork(GroupId, absl::Duration) override {}
+  absl::StatusOr<RunnableTask> Claim(GroupId, TaskId task) override {
+    if (!error_.ok()) return error_;
+    RunnableTask claimed;
+    claimed.parameters = batch_[task - first_];
+    if (task != first_ || listener_.preview_every <= 0 || !listener_.preview) return claimed;
+    for (int32_t step = listener_.preview_every; step < batch_[0].steps; step += listener_.preview_every) {
+      claimed.preview_after.push_back(step);
+    }
+    preview_after_ = claimed.preview_after;
+    return claimed;
+  }
+  void OnStarted(GroupId, TaskId task, const JobStarted& started) override {
+    pictures_[task - first_].started = started;
+    if (task == first_ + batch_.size() - 1) SetNext();
+    if (listener_.started) listener_.started(started);
+  }
+  void OnBatchDiffers(GroupId, const std::vector<TaskId>&) override {}
+  void OnStepped(GroupId, const std::vector<TaskId>& tasks, double seconds) override {
+    if (tasks.empty()) return;  // it has failed
+    ++done_;
+    if (std::ranges::binary_search(preview_after_, done_)) {
+      activity_ = "a preview was being decoded";
+    } else {
+      SetNext();
+    }
+    if (listener_.stepped) listener_.stepped({.completed = done_, .seconds = seconds});
+  }
+  void OnPreview(GroupId, TaskId, const Image& image) override {
+    SetNext();
+    listener_.preview(done_, image);
+  }
+  void OnPreviewFailed(GroupId group, TaskId task, const absl::Status& error) override { OnFailed(group, task, error); }
+  void OnDecoded(GroupId, TaskId task, Image image, const JobStarted&, double seconds) override {
+    Picture& picture = pictures_[task - first_];
+    picture.image = std::move(image);
+    picture.decode_seconds = seconds;
+    activity_ = "the image was being given up";
+  }
+  void OnFailed(GroupId, TaskId, const absl::Status& error) override { error_.Update(error); }
+  void OnBatchFailed(GroupId, const std::vector<TaskId>&, const absl::Status& error) override { error_.Update(error); }
+  void OnEnded(GroupId, TaskId task) override {
+    std::erase(left_, task);
+    if (error_.ok()) SetNext();
+  }
+
+ private:
+  void SetNext() {
+    activity_ = done_ == batch_[0].steps ? "the image was being decoded"
+                                         : absl::StrCat("step ", done_ + 1, " of ", batch_[0].steps, " was running");
+  }
+
+  const TaskId first_;
+  const absl::Span<const JobParameters> batch_;
+  const Listener& listener_;
+  std::vector<Picture> pictures_;
+  std::vector<TaskId> left_;
+  std::vector<int32_t> preview_after_;  // of the first one
+  bool has_begun_ = false;
+  int32_t sent_ = 0;  // steps
+  int32_t done_ = 0;  // steps
+  std::string activity_ = "the prompt was being encoded";
+  absl::Status error_;
+};
 
 absl::StatusOr<std::unique_ptr<WorkerSession>> WorkerSession::Start(const Options& options, Interrupts& interrupts) {
   absl::StatusOr<std::unique_ptr<WorkerGroup>> group = WorkerGroup::Start({.layout = options.layout,
@@ -18,7 +107,7 @@ absl::StatusOr<std::unique_ptr<WorkerSession>> WorkerSession::Start(const Option
                                                                            .progress = options.progress});
   if (!group.ok()) return group.status();
   std::unique_ptr<WorkerSession> session(new WorkerSession(*std::move(group), interrupts));
-  absl::Status connected = session->group_->Connect(kStartPatience);
+  absl::Status connected = session->group_->Connect(kStartTimeout);
   if (interrupts.requested()) return absl::CancelledError("interrupted");
   if (!connected.ok()) return connected;
   return session;
@@ -59,75 +148,30 @@ absl::StatusOr<Loaded> WorkerSession::Load(const LoadParameters& parameters) {
 
 absl::StatusOr<WorkerSession::Picture> WorkerSession::MakeImage(const JobParameters& parameters,
                                                                 const Listener& listener) {
-  absl::StatusOr<std::vector<Picture>> pictures = MakeImages({&parameters, 1}, listener);
-  if (!pictures.ok()) return pictures.status();
-  return std::move(pictures->front());
+  ASSIGN_OR_RETURN(std::vector<Picture> pictures, MakeImages({&parameters, 1}, listener));
+  return std::move(pictures.front());
 }
 
 absl::StatusOr<std::vector<WorkerSession::Picture>> WorkerSession::MakeImages(absl::Span<const JobParameters> batch,
                                                                               const Listener& listener) {
-  std::vector<uint64_t> jobs;
-  for (size_t i = 0; i < batch.size(); ++i) jobs.push_back(++last_job_);
-  absl::StatusOr<std::vector<Picture>> pictures = RunJobs(jobs, batch, listener);
+  Batch jobs(last_job_ + 1, batch, listener);
+  last_job_ += batch.size();
+  GroupTrace no_trace(nullptr, "", group_->ranks());
+  StepLoop loop(*group_, jobs, no_trace, {});
+  while (!jobs.is_over()) {
+    if (absl::Status turned = loop.Turn(); !turned.ok()) {
+      jobs.OnFailed(0, 0, turned);
+    }
+  }
   if (interrupts_.requested()) return absl::CancelledError("interrupted");
-  if (pictures.status().code() != absl::StatusCode::kUnavailable) {
-    // The pictures or their own error matter more than that of the end.
-    for (const uint64_t job : jobs) {
-      absl::Status ended = group_->EndJob(job);
-      if (pictures.ok() && !ended.ok()) return Explain(ended, "the image was being given up");
-    }
+  if (!jobs.error().ok()) {
+    const absl::Status error = Explain(jobs.error(), jobs.activity());
+    if (absl::IsUnavailable(error)) return error;
+    // The error matters more than that of the end.
+    for (const TaskId job : jobs.left()) group_->EndJob(job).IgnoreError();
+    return error;
   }
-  return pictures;
-}
-
-absl::StatusOr<std::vector<WorkerSession::Picture>> WorkerSession::RunJobs(absl::Span<const uint64_t> jobs,
-                                                                           absl::Span<const JobParameters> batch,
-                                                                           const Listener& listener) {
-  std::vector<Picture> pictures(batch.size());
-  for (size_t i = 0; i < batch.size(); ++i) {
-    absl::StatusOr<JobStarted> started = group_->StartJob(jobs[i], batch[i]);
-    if (!started.ok()) return Explain(started.status(), "the prompt was being encoded");
-    pictures[i].started = *started;
-    if (listener.started) listener.started(*started);
-  }
-
-  const int32_t steps = batch[0].steps;
-  std::deque<uint64_t> in_flight;  // sequence numbers
-  int32_t sent = 0;
-  const auto preview_due_after = [&](int32_t step) {
-    return listener.preview_every > 0 && step > 0 && step < steps && step % listener.preview_every == 0;
-  };
-  for (int32_t done = 0; done < steps;) {
-    const std::string activity = absl::StrCat("step ", done + 1, " of ", steps, " was running");
-    while (sent < steps && in_flight.size() < WorkerGroup::kMaxStepsInFlight) {
-      // A preview shows the job as it is when its turn comes in the log, so no later step may stand before it.
-      if (preview_due_after(sent) && !in_flight.empty()) break;
-      absl::StatusOr<uint64_t> sequence = group_->SendStep(jobs);
-      if (!sequence.ok()) return Explain(sequence.status(), activity);
-      in_flight.push_back(*sequence);
-      ++sent;
-    }
-    absl::StatusOr<Stepped> stepped = group_->WaitForStep(in_flight.front());
-    if (!stepped.ok()) return Explain(stepped.status(), activity);
-    in_flight.pop_front();
-    ++done;
-    if (stepped->completed != done) {
-      return absl::UnavailableError(absl::StrCat("the worker reports step ", stepped->completed, " after step ", done));
-    }
-    if (listener.stepped) listener.stepped(*stepped);
-    if (preview_due_after(done) && listener.preview) {
-      absl::StatusOr<DecodedPicture> preview = group_->Decode(jobs[0], pictures[0].started);
-      if (!preview.ok()) return Explain(preview.status(), "a preview was being decoded");
-      listener.preview(done, preview->image);
-    }
-  }
-  for (size_t i = 0; i < batch.size(); ++i) {
-    absl::StatusOr<DecodedPicture> decoded = group_->Decode(jobs[i], pictures[i].started);
-    if (!decoded.ok()) return Explain(decoded.status(), "the image was being decoded");
-    pictures[i].image = std::move(decoded->image);
-    pictures[i].decode_seconds = decoded->seconds;
-  }
-  return pictures;
+  return jobs.TakePictures();
 }
 
 absl::Status WorkerSession::Close() {

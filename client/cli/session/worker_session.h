@@ -66,10 +66,9 @@ class WorkerSession {
   absl::Status Close();
 
  private:
-  WorkerSession(std::unique_ptr<WorkerGroup> group, Interrupts& interrupts);
+  class Batch;
 
-  absl::StatusOr<std::vector<Picture>> RunJobs(absl::Span<const uint64_t> jobs, absl::Span<const JobParameters> batch,
-                                               const Listener& listener);
+  WorkerSession(std::unique_ptr<WorkerGroup> group, Interrupts& interrupts);
 
   Interrupts& interrupts_;
   const std::unique_ptr<WorkerGroup> group_;

@@ -1,0 +1,207 @@
+#include "server/serving/group_session.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/steady_time.h"
+#include "server/workers/worker_process.h"
+
+namespace tessera {
+namespace {
+
+// How long workers outlive a server that ends without a word.
+constexpr absl::Duration kOrphanGracePeriod = absl::Seconds(10);
+// For the connection to workers that listen already.
+constexpr absl::Duration kAdoptionTimeout = absl::Seconds(5);
+
+}  // namespace
+
+GroupSession::GroupSession(const GroupRunnerOptions& options, const EventLog& log, GroupTrace& trace, OnState on_state)
+    : options_(options),
+      log_(log),
+      trace_(trace),
+      on_state_(std::move(on_state)),
+      record_(options.records, options.name),
+      layout_(options.layout) {}
+
+absl::Status GroupSession::Open() {
+  RETURN_IF_ERROR(CheckLayout());
+  if (std::exchange(may_adopt_, false)) {
+    absl::Status adopted = Adopt();
+    if (adopted.ok()) return adopted;
+    RETURN_IF_ERROR(Use(nullptr));
+    if (!absl::IsNotFound(adopted)) {
+      log_(absl::StrCat("group ", options_.name,
+                        ": workers of the server before are not adopted: ", std::string(adopted.message())));
+    }
+  }
+  return Load();
+}
+
+void GroupSession::Close() {
+  std::shared_ptr<WorkerGroup> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    ended = std::exchange(group_, nullptr);
+  }
+  ended.reset();
+  trace_.OnWorkers({});
+  record_.Remove();
+}
+
+void GroupSession::GiveUpLayout(const std::string& reason) {
+  if (layout() == Layout()) return;
+  const absl::Status revoked = CertificateFolder(options_.certificates).Revoke(subject_);
+  log_({LogLevel::kError,
+        absl::StrCat("group ", options_.name, ": layout ", subject_.layout, " is given up, one rank goes on: ", reason,
+                     revoked.ok() ? "" : absl::StrCat("; ", std::string(revoked.message())))});
+  const std::lock_guard lock(mutex_);
+  layout_ = Layout();
+}
+
+WorkerGroupOptions GroupSession::ServingOptions() const {
+  return {.layout = layout(),
+          .progress = options_.progress,
+          .linger = options_.records.empty() ? absl::ZeroDuration() : kOrphanGracePeriod,
+          .owner = options_.owner};
+}
+
+absl::Status GroupSession::Use(const std::shared_ptr<WorkerGroup>& group) {
+  std::shared_ptr<WorkerGroup> before;  // ends without the lock
+  const std::lock_guard lock(mutex_);
+  if (killed_) return absl::CancelledError("the server ends");
+  before = std::exchange(group_, group);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupSession::Start(const WorkerGroupOptions& options) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group, WorkerGroup::Start(options));
+  RETURN_IF_ERROR(Use(group));
+  if (options.linger > absl::ZeroDuration()) KeepRecord(/*loaded=*/false);
+  RETURN_IF_ERROR(group->Connect(options_.start_timeout));
+  trace_.OnWorkers(group->Pids());
+  return group;
+}
+
+absl::Status GroupSession::CheckLayout() {
+  const VerificationRequest request = {.model = options_.model, .load = options_.load, .layout = layout()};
+  ASSIGN_OR_RETURN(subject_, SubjectOf(request, WorkerProgram()));
+  const auto open = [this](const Layout& layout) {
+    return Start({.layout = layout, .progress = options_.progress, .owner = options_.owner});
+  };
+  const VerificationHost host = {.open = open,
+                                 .tell = [this](const std::string& text) { on_state_(GroupState::kCertifying, text); }};
+  const auto warn = [this](const std::string& warning) { log_({LogLevel::kWarning, warning}); };
+  ASSIGN_OR_RETURN(const bool certified,
+                   Certify(request, subject_, options_.certify, CertificateFolder(options_.certificates), host, warn));
+  const std::lock_guard lock(mutex_);
+  certified_ = certified;
+  return absl::OkStatus();
+}
+
+absl::Status GroupSession::Load() {
+  on_state_(GroupState::kLoading, "");
+  const absl::Duration began = SteadyNow();
+  ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group, Start(ServingOptions()));
+  ASSIGN_OR_RETURN(const Loaded loaded, group->Load(options_.load));
+  device_memory_ = loaded.room;
+  if (absl::Status warm = MakeProbeStep(); !warm.ok()) {
+    if (absl::IsDataLoss(warm)) GiveUpLayout(std::string(warm.message()));
+    return absl::Status(warm.code(), absl::StrCat("its first step failed: ", warm.message()));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    times_.reload = SteadyNow() - began;
+  }
+  KeepRecord(/*loaded=*/true);
+  return absl::OkStatus();
+}
+
+// Whatever is found and not adopted is ended: it holds the memory that the model needs.
+absl::Status GroupSession::Adopt() {
+  if (options_.records.empty()) return absl::NotFoundError("workers end with the server");
+  ASSIGN_OR_RETURN(const GroupRecord record, record_.Find());
+  ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group, WorkerGroup::Adopt(ServingOptions(), record.workers));
+  if (!record.loaded) return absl::FailedPreconditionError("they have not loaded their model");
+  if (record.subject != subject_ || record.load != LoadText(options_.load)) {
+    return absl::FailedPreconditionError("they were started for something else");
+  }
+  RETURN_IF_ERROR(Use(group));
+  RETURN_IF_ERROR(group->Connect(kAdoptionTimeout));
+  RETURN_IF_ERROR(group->Resume());
+  device_memory_ = record.room;
+  trace_.OnWorkers(group->Pids());
+  KeepRecord(/*loaded=*/true);
+  log_(absl::StrCat("group ", options_.name, ": workers of the server before are adopted with their model"));
+  return absl::OkStatus();
+}
+
+// Without it the group serves as well, and is not adopted.
+void GroupSession::KeepRecord(bool loaded) {
+  if (options_.records.empty()) return;
+  const GroupRecord record = {.subject = subject_,
+                              .load = LoadText(options_.load),
+                              .workers = group_->Identities(),
+                              .loaded = loaded,
+                              .room = device_memory_};
+  Reach(options_.at_point, "record.before");
+  if (absl::Status kept = record_.Keep(record); !kept.ok()) {
+    log_(absl::StrCat("group ", options_.name, ": ", std::string(kept.message())));
+  }
+  Reach(options_.at_point, "record.after");
+}
+
+absl::Status GroupSession::MakeProbeStep() {
+  const JobParameters smallest = ProbeJob(options_.model, CanariesFor(options_.model, 1)[0]);
+  RETURN_IF_ERROR(group_->StartJob(kProbeJob, smallest).status());
+  const absl::StatusOr<uint64_t> sequence = group_->SendStep({kProbeJob});
+  absl::Status status = sequence.ok() ? group_->WaitForStep(*sequence).status() : sequence.status();
+  const absl::Status ended = group_->EndJob(kProbeJob);
+  if (absl::IsUnavailable(ended) || !group_->health().ok()) status.Update(ended);
+  return status;
+}
+
+void GroupSession::Answered() {
+  const std::lock_guard lock(mutex_);
+  times_.answered = SteadyNow();
+}
+
+void GroupSession::Kill() {
+  const std::lock_guard lock(mutex_);
+  killed_ = true;
+  if (group_ != nullptr) group_->Kill();
+}
+
+bool GroupSession::End(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (group_ != nullptr) group_->End(reason);
+  return group_ != nullptr;
+}
+
+bool GroupSession::is_alive() const {
+  const std::lock_guard lock(mutex_);
+  return group_ != nullptr && group_->health().ok();
+}
+
+Layout GroupSession::layout() const {
+  const std::lock_guard lock(mutex_);
+  return layout_;
+}
+
+bool GroupSession::certified() const {
+  const std::lock_guard lock(mutex_);
+  return certified_;
+}
+
+absl::Duration GroupSession::SinceLastAnswer() const {
+  const std::lock_guard lock(mutex_);
+  return SteadyNow() - times_.answered;
+}
+
+absl::Duration GroupSession::ReloadTime() const {
+  const std::lock_guard lock(mutex_);
+  return times_.reload;
+}
+
+}  // namespace tessera

@@ -1,0 +1,111 @@
+// The workers of one group, from nothing until they can serve, again and again: proves the layout, adopts the workers
+// of a server that ended without a word or starts new ones, loads the model, and makes a first step.
+//
+// Open, Close and what is between them are called by one thread. Kill, End and what is const are thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/log_line.h"
+#include "server/api/image_service.h"
+#include "server/jobs/failpoint.h"
+#include "server/scheduling/step_plan.h"
+#include "server/serving/group_record.h"
+#include "server/trace/group_trace.h"
+#include "server/verification/certify.h"
+#include "server/workers/layout_choice.h"
+#include "server/workers/worker_group.h"
+
+namespace tessera {
+
+struct GroupRunnerOptions {
+  GroupId id = 0;
+  std::string name;
+  std::string model_name;  // as requests call it
+  ModelDescription model;
+  LoadParameters load;
+  Layout layout;
+  CertifyPolicy certify = CertifyPolicy::kAuto;
+  std::string certificates;  // folder
+  std::string records;       // folder of group records; empty: workers end with this process
+  std::string owner;         // of the workers, as in WorkerProcessOptions
+  absl::Duration first_back_off = absl::Seconds(1);
+  absl::Duration longest_back_off = absl::Seconds(60);
+  absl::Duration start_timeout = absl::Seconds(60);
+  ProgressBounds progress;
+  AtPoint at_point;            // before and after each record; may be empty
+  TraceFile* trace = nullptr;  // outlives the runner
+};
+
+class GroupSession final {
+ public:
+  using OnState = std::function<void(GroupState state, const std::string& reason)>;
+
+  // All that is passed outlives it. `log` is told what operators should know, `on_state` how far Open has come.
+  GroupSession(const GroupRunnerOptions& options, const EventLog& log, GroupTrace& trace, OnState on_state);
+
+  // Until the workers can serve.
+  absl::Status Open();
+  // The open ones.
+  WorkerGroup& workers() { return *group_; }
+  const std::optional<DeviceRoom>& device_memory() const { return device_memory_; }  // that the model has left
+  // One real step of the smallest image, while nothing else runs.
+  absl::Status MakeProbeStep();
+  // The guard has stopped the layout: it is no longer proven, and one rank goes on after the next Open.
+  void GiveUpLayout(const std::string& reason);
+  // The workers have just answered, or nothing was asked.
+  void Answered();
+  // Ends the workers and forgets them.
+  void Close();
+
+  // Kills the workers, and all that would be started later.
+  void Kill();
+  // Ends the workers that are there with this reason; whether there were any.
+  bool End(const std::string& reason);
+
+  bool is_alive() const;  // workers are there, as far as is known
+  Layout layout() const;  // the one of the options, until it was given up
+  bool certified() const;
+  absl::Duration SinceLastAnswer() const;
+  absl::Duration ReloadTime() const;  // that Open takes, by its last run
+
+ private:
+  absl::Status CheckLayout();
+  absl::StatusOr<std::shared_ptr<WorkerGroup>> Start(const WorkerGroupOptions& options);
+  // Makes it the one that Kill kills.
+  absl::Status Use(const std::shared_ptr<WorkerGroup>& group);
+  WorkerGroupOptions ServingOptions() const;
+  absl::Status Adopt();
+  absl::Status Load();
+  void KeepRecord(bool loaded);
+
+  const GroupRunnerOptions& options_;
+  const EventLog& log_;
+  GroupTrace& trace_;
+  const OnState on_state_;
+  const GroupRecordFile record_;
+  // Of the thread.
+  CertificateSubject subject_;  // of the layout in use
+  bool may_adopt_ = true;       // until it has been tried
+  std::optional<DeviceRoom> device_memory_;
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_; group_ is changed by the thread alone.
+  std::shared_ptr<WorkerGroup> group_;  // the one in use, whatever for
+  Layout layout_;
+  bool certified_ = false;
+  bool killed_ = false;
+  struct {
+    absl::Duration reload = absl::Seconds(10);  // until it was measured
+    absl::Duration answered;                    // on the steady clock
+  } times_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,225 @@
+#include "server/workers/step_loop.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/planted.h"
+#include "base/status_macros.h"
+
+namespace tessera {
+namespace {
+
+constexpr absl::Duration kIdleWait = absl::Seconds(1);
+
+// Of a task that was started. Its request was found sound then, so that what is refused later is no mistake of its.
+absl::Status AfterStart(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) ? absl::InternalError(status.message()) : status;
+}
+
+}  // namespace
+
+StepLoop::StepLoop(StepWorkers& workers, StepOwner& owner, GroupTrace& trace, StepLoopOptions options)
+    : workers_(workers), owner_(owner), trace_(trace), options_(std::move(options)) {}
+
+void StepLoop::Answered() const {
+  if (options_.answered) options_.answered();
+}
+
+bool StepLoop::IsDead(const absl::Status& status) const {
+  return status.code() == absl::StatusCode::kUnavailable || !workers_.health().ok();
+}
+
+bool StepLoop::EndsGroup(const absl::Status& step) const {
+  return IsDead(step) || (absl::IsDataLoss(step) && options_.data_loss_ends_group);
+}
+
+bool StepLoop::IsPreviewDue(const Running& running) {
+  const int32_t late = Planted("preview_after_a_later_step") ? 1 : 0;
+  return std::ranges::binary_search(running.task.preview_after, running.sent - late);
+}
+
+absl::Status StepLoop::Turn() {
+  StepPlan plan;
+  if (flights_.size() < kMaxStepsInFlight) plan = owner_.Next(options_.group);
+  trace_.OnParked(plan.parked);
+  for (const TaskId task : plan.end) RETURN_IF_ERROR(End(task));
+  for (const TaskId task : plan.start) RETURN_IF_ERROR(Start(task));
+  std::erase_if(plan.step, [this](TaskId task) { return !running_.contains(task); });
+  std::erase_if(plan.decode, [this](TaskId task) { return !running_.contains(task); });
+  if (!plan.step.empty()) RETURN_IF_ERROR(SendStep(plan.step));
+  // Pictures are of the latents as they are when their turn comes in the log: no later step may stand before them.
+  const bool has_previews =
+      std::ranges::any_of(plan.step, [this](TaskId task) { return IsPreviewDue(running_.at(task)); });
+  const bool shows = has_previews || !plan.decode.empty();
+  while (!flights_.empty() && (shows || plan.step.empty() || flights_.size() == kMaxStepsInFlight)) {
+    RETURN_IF_ERROR(WaitForStep());
+    if (!shows) break;
+  }
+  if (has_previews) RETURN_IF_ERROR(ShowPreviews(plan.step));
+  for (const TaskId task : plan.decode) {
+    if (running_.contains(task)) RETURN_IF_ERROR(Decode(task));  // else its last step failed
+  }
+  if (plan.empty() && flights_.empty()) owner_.WaitForWork(options_.group, kIdleWait);
+  return absl::OkStatus();
+}
+
+absl::Status StepLoop::FinishSteps() {
+  while (!flights_.empty()) RETURN_IF_ERROR(WaitForStep());
+  return absl::OkStatus();
+}
+
+absl::Status StepLoop::Start(TaskId task) {
+  absl::StatusOr<RunnableTask> claimed = owner_.Claim(options_.group, task);
+  if (!claimed.ok()) {
+    owner_.OnEnded(options_.group, task);
+    return absl::OkStatus();
+  }
+  const absl::Time sent = trace_.Now();
+  const absl::StatusOr<JobStarted> started = workers_.StartJob(task, claimed->parameters);
+  Answered();
+  if (!started.ok()) {
+    if (IsDead(started.status())) return started.status();
+    owner_.OnFailed(options_.group, task, started.status());
+    owner_.OnEnded(options_.group, task);
+    return absl::OkStatus();
+  }
+  // The steps before it in the log were made before it began.
+  const absl::Time began = trace_.OnEncoded(task, claimed->image, sent, *started);
+  for (Flight& flight : flights_) flight.ended = std::min(flight.ended, began);
+  running_[task] = {.task = *std::move(claimed), .started = *started};
+  owner_.OnStarted(options_.group, task, *started);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> StepLoop::MayShare(std::vector<TaskId>& tasks) {
+  if (tasks.size() == 1 || options_.proof == nullptr) return true;
+  const JobStarted started = running_.at(tasks[0]).started;
+  if (options_.proof->IsProven(started, tasks.size())) return true;
+  RETURN_IF_ERROR(FinishSteps());
+  // Others have failed meanwhile.
+  if (std::erase_if(tasks, [this](TaskId task) { return !running_.contains(task); }) > 0) return false;
+  const absl::StatusOr<bool> may_share = options_.proof->Prove(tasks, started);
+  if (may_share.ok() && !*may_share) owner_.OnBatchDiffers(options_.group, tasks);
+  return may_share;
+}
+
+absl::Status StepLoop::SendStep(std::vector<TaskId>& tasks) {
+  ASSIGN_OR_RETURN(const bool shared, MayShare(tasks));
+  if (tasks.empty()) {
+    owner_.OnStepped(options_.group, {}, 0);
+    return absl::OkStatus();
+  }
+  const absl::Time sent = trace_.Now();
+  const absl::Span<const TaskId> together(tasks.data(), shared ? tasks.size() : 1);
+  ASSIGN_OR_RETURN(const uint64_t sequence, workers_.SendStep(together));
+  for (const TaskId task : tasks) ++running_.at(task).sent;
+  flights_.push_back({.sequence = sequence,
+                      .tasks = tasks,
+                      .apart = {tasks.begin() + together.size(), tasks.end()},
+                      .completed = running_.at(tasks[0]).sent,
+                      .sent = sent});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> StepLoop::WaitFor(const Flight& flight) {
+  absl::StatusOr<Stepped> stepped = workers_.WaitForStep(flight.sequence);
+  Answered();
+  RETURN_IF_ERROR(stepped.status());
+  if (stepped->completed != flight.completed) {
+    return absl::UnavailableError(
+        absl::StrCat("the worker reports step ", stepped->completed, " after step ", flight.completed - 1));
+  }
+  double seconds = stepped->seconds;
+  for (const TaskId task : flight.apart) {
+    ASSIGN_OR_RETURN(const uint64_t sequence, workers_.SendStep(absl::MakeConstSpan(&task, 1)));
+    stepped = workers_.WaitForStep(sequence);
+    Answered();
+    RETURN_IF_ERROR(stepped.status());
+    seconds += stepped->seconds;
+  }
+  return seconds;
+}
+
+absl::Status StepLoop::WaitForStep() {
+  const Flight flight = flights_.front();
+  flights_.erase(flights_.begin());
+  const absl::StatusOr<double> stepped = WaitFor(flight);
+  if (!stepped.ok()) return EndsGroup(stepped.status()) ? stepped.status() : FailStep(flight, stepped.status());
+  trace_.OnStepped(flight.tasks, flight.sent, flight.ended);
+  owner_.OnStepped(options_.group, flight.tasks, *stepped);
+  return absl::OkStatus();
+}
+
+absl::Status StepLoop::FailStep(const Flight& flight, const absl::Status& error) {
+  owner_.OnStepped(options_.group, {}, 0);
+  std::set<TaskId> failed(flight.tasks.begin(), flight.tasks.end());
+  // A later step with one of them in it fails too, and then has not been made for the others in it either.
+  for (const Flight& later : std::exchange(flights_, {})) {
+    const absl::StatusOr<double> made = WaitFor(later);
+    if (made.ok()) {
+      trace_.OnStepped(later.tasks, later.sent, later.ended);
+      owner_.OnStepped(options_.group, later.tasks, *made);
+      continue;
+    }
+    if (EndsGroup(made.status())) return made.status();
+    owner_.OnStepped(options_.group, {}, 0);
+    failed.insert(later.tasks.begin(), later.tasks.end());
+  }
+  std::erase_if(failed, [this](TaskId task) { return !running_.contains(task); });
+  const std::vector<TaskId> tasks(failed.begin(), failed.end());
+  if (tasks.size() == 1) {
+    owner_.OnFailed(options_.group, tasks[0], AfterStart(error));
+  } else {
+    owner_.OnBatchFailed(options_.group, tasks, AfterStart(error));
+  }
+  for (const TaskId task : tasks) RETURN_IF_ERROR(End(task));
+  return absl::OkStatus();
+}
+
+absl::Status StepLoop::ShowPreviews(const std::vector<TaskId>& tasks) {
+  for (const TaskId task : tasks) {
+    const auto found = running_.find(task);
+    if (found == running_.end() || !IsPreviewDue(found->second)) continue;
+    const absl::Time sent = trace_.Now();
+    const absl::StatusOr<DecodedPicture> picture = workers_.Decode(task, found->second.started);
+    Answered();
+    if (!picture.ok() && IsDead(picture.status())) return picture.status();
+    trace_.OnDecoded(task, "preview", sent);
+    if (picture.ok()) {
+      owner_.OnPreview(options_.group, task, picture->image);
+    } else {
+      owner_.OnPreviewFailed(options_.group, task, picture.status());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepLoop::Decode(TaskId task) {
+  const absl::Time sent = trace_.Now();
+  absl::StatusOr<DecodedPicture> picture = workers_.Decode(task, running_.at(task).started);
+  Answered();
+  if (!picture.ok()) {
+    if (IsDead(picture.status())) return picture.status();
+    owner_.OnFailed(options_.group, task, AfterStart(picture.status()));
+  } else {
+    has_made_images_ = true;
+    trace_.OnDecoded(task, "decode", sent);
+    owner_.OnDecoded(options_.group, task, std::move(picture->image), running_.at(task).started, picture->seconds);
+  }
+  return End(task);
+}
+
+absl::Status StepLoop::End(TaskId task) {
+  trace_.OnEnded(task);
+  if (running_.erase(task) > 0) {
+    const absl::Status ended = workers_.EndJob(task);
+    Answered();
+    RETURN_IF_ERROR(ended);
+  }
+  owner_.OnEnded(options_.group, task);
+  return absl::OkStatus();
+}
+
+}  // namespace tessera

@@ -1,0 +1,127 @@
+// Carries out step plans on the workers of one group: starts jobs, sends their steps, shows previews, decodes and ends
+// them, whoever plans it: the server's scheduler, a command, or a verification.
+//
+// At most kMaxStepsInFlight steps are unanswered at any time. Used by one thread; its owner is called on it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "server/scheduling/step_plan.h"
+#include "server/trace/group_trace.h"
+#include "server/workers/step_workers.h"
+
+namespace tessera {
+
+// A task as the loop needs it.
+struct RunnableTask {
+  TracedImage image;
+  JobParameters parameters;            // with the task's own seed
+  std::vector<int32_t> preview_after;  // steps, rising
+};
+
+// Plans what a group does, and hears what becomes of it.
+class StepOwner {
+ public:
+  virtual ~StepOwner() = default;
+
+  virtual StepPlan Next(GroupId group) = 0;
+  // Waits until there may be something new, at most for the timeout.
+  virtual void WaitForWork(GroupId group, absl::Duration timeout) = 0;
+
+  // Of a task in a plan's `start`; an error: there is nothing to run any more.
+  virtual absl::StatusOr<RunnableTask> Claim(GroupId group, TaskId task) = 0;
+  virtual void OnStarted(GroupId group, TaskId task, const JobStarted& started) = 0;
+  // What the model predicts for one of them is not the same beside the others as by itself: they and their like are to
+  // share no batch.
+  virtual void OnBatchDiffers(GroupId group, const std::vector<TaskId>& tasks) = 0;
+  // A step of all of them is done; of none: one has failed.
+  virtual void OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) = 0;
+  virtual void OnPreview(GroupId group, TaskId task, const Image& image) = 0;
+  virtual void OnPreviewFailed(GroupId group, TaskId task, const absl::Status& error) {}
+  virtual void OnDecoded(GroupId group, TaskId task, Image image, const JobStarted& started, double seconds) = 0;
+  // The task has failed by itself; INVALID_ARGUMENT: the model refuses its request.
+  virtual void OnFailed(GroupId group, TaskId task, const absl::Status& error) = 0;
+  // A step of several tasks failed, and nobody knows whose fault it is.
+  virtual void OnBatchFailed(GroupId group, const std::vector<TaskId>& tasks, const absl::Status& error) = 0;
+  // The worker holds nothing of the task any more.
+  virtual void OnEnded(GroupId group, TaskId task) = 0;
+};
+
+// Whether images leave each other alone in a batch, which is tried once for each shape of batch.
+class BatchProof {
+ public:
+  virtual ~BatchProof() = default;
+  virtual bool IsProven(const JobStarted& started, size_t tasks) const = 0;
+  // Tries it on these tasks, which have started so, while no step is unanswered.
+  virtual absl::StatusOr<bool> Prove(const std::vector<TaskId>& tasks, const JobStarted& started) = 0;
+};
+
+struct StepLoopOptions {
+  GroupId group = 0;
+  // One rank may do what the layout cannot: a step that lost data ends the group.
+  bool data_loss_ends_group = false;
+  BatchProof* proof = nullptr;               // null: images may always share a batch
+  std::function<void()> answered = nullptr;  // after each answer of the workers
+};
+
+class StepLoop final {
+ public:
+  // All that is passed outlives it.
+  StepLoop(StepWorkers& workers, StepOwner& owner, GroupTrace& trace, StepLoopOptions options);
+
+  // Does what the owner plans next. An error: the group is of no more use, and nothing in it goes on.
+  absl::Status Turn();
+  // Waits for the steps that are unanswered.
+  absl::Status FinishSteps();
+
+  bool has_made_images() const { return has_made_images_; }
+
+ private:
+  struct Running {
+    RunnableTask task;
+    JobStarted started;
+    int32_t sent = 0;  // steps
+  };
+  struct Flight {
+    uint64_t sequence = 0;
+    std::vector<TaskId> tasks;
+    std::vector<TaskId> apart;  // those of them that are stepped after it, one by one
+    int32_t completed = 0;      // steps of the first task, with this one
+    absl::Time sent;
+    absl::Time ended = absl::InfiniteFuture();  // at the latest
+  };
+
+  absl::Status Start(TaskId task);
+  // Leaves out tasks that fail before.
+  absl::Status SendStep(std::vector<TaskId>& tasks);
+  absl::StatusOr<bool> MayShare(std::vector<TaskId>& tasks);
+  absl::StatusOr<double> WaitFor(const Flight& flight);  // the seconds that it took
+  absl::Status WaitForStep();
+  absl::Status FailStep(const Flight& flight, const absl::Status& error);
+  bool IsDead(const absl::Status& status) const;
+  // Whether the group is of no more use after a step that ended so.
+  bool EndsGroup(const absl::Status& step) const;
+  static bool IsPreviewDue(const Running& running);
+  absl::Status ShowPreviews(const std::vector<TaskId>& tasks);
+  absl::Status Decode(TaskId task);
+  absl::Status End(TaskId task);
+  void Answered() const;
+
+  StepWorkers& workers_;
+  StepOwner& owner_;
+  GroupTrace& trace_;
+  const StepLoopOptions options_;
+  std::map<TaskId, Running> running_;
+  std::vector<Flight> flights_;  // in order
+  bool has_made_images_ = false;
+};
+
+}  // namespace tessera
