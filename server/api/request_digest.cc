@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/planted.h"
 #include "base/sha256.h"
 #include "server/api/image_request.h"
 
@@ -53,7 +54,10 @@ std::string RequestDigest(const ImageRequest& request) {
     VisitValue(field, request, [&](const auto& value) { canonical.Add(value); });
   };
   const std::vector<std::string> first = absl::StrSplit(kFirstFields, ' ');
-  for (const std::string& id : first) add(*FindField(id));
+  for (const std::string& id : first) {
+    if (Planted("digest_misses_a_field") && id == "seed") continue;
+    add(*FindField(id));
+  }
   // Fields that came later stand behind, by name, and only where they are given: what was digested before them keeps
   // its digest.
   for (const RequestField& field : kRequestFields) {

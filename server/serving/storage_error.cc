@@ -45,6 +45,10 @@ absl::Status StorageErrorForCaller(StorageState state) {
   return ForCaller("storage_unavailable", "the disk of the server reports errors");
 }
 
+bool IsStorageStuck(const StorageTrouble& trouble, absl::Duration timeout) {
+  return trouble.state != StorageState::kOk && trouble.state != StorageState::kDamaged && trouble.duration >= timeout;
+}
+
 LogLine StorageLogLine(const StorageTrouble& trouble) {
   const std::string state(StorageStateName(trouble.state));
   LogLine line(LogLevel::kError, "", {{"state", state}});

@@ -22,6 +22,9 @@ absl::Status StorageErrorForCaller(const absl::Status& status, StorageState stat
 // Of a trouble that lasts.
 absl::Status StorageErrorForCaller(StorageState state);
 
+// Whether nobody is to wait for the disk any longer. What a damaged database does not take is not waited for at all.
+bool IsStorageStuck(const StorageTrouble& trouble, absl::Duration timeout);
+
 // The line of the log for its beginning, its change or its end.
 LogLine StorageLogLine(const StorageTrouble& trouble);
 

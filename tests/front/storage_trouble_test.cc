@@ -184,7 +184,7 @@ TEST_F(StorageTroubleTest, WhatWasAcceptedUnderAKeyIsToldWhileNothingNewIs) {
 }
 
 TEST_F(StorageTroubleTest, WhoWaitsForAnImageThatHasNoRoomIsToldAfterAWhile) {
-  Start({.results = &small_, .disk_patience = absl::Milliseconds(1)});
+  Start({.results = &small_, .disk_timeout = absl::Milliseconds(1)});
   small_.SetRoom(0);
   const std::string job = Accepted();
   EXPECT_EQ(ErrorCode(WaitUntilLetGo(job)), "storage_full");
@@ -199,7 +199,7 @@ TEST_F(StorageTroubleTest, WhoWaitsForAJobWhoseStartHasNoRoomIsToldToo) {
   const auto at_point = [&](absl::string_view point) {
     if (point == "claim.begin" && fills.exchange(false)) disk_.Plan(DiskFault::kFull, 0);
   };
-  Start({.vfs = disk_.vfs(), .disk_patience = absl::Milliseconds(1), .at_point = at_point});
+  Start({.vfs = disk_.vfs(), .disk_timeout = absl::Milliseconds(1), .at_point = at_point});
   const std::string job = Accepted();
   EXPECT_EQ(ErrorCode(WaitUntilLetGo(job)), "storage_full");
   EXPECT_EQ(StateOf(job), JobState::kQueued);
@@ -211,7 +211,7 @@ TEST_F(StorageTroubleTest, WhoWaitsForAJobWhoseStartHasNoRoomIsToldToo) {
 }
 
 TEST_F(StorageTroubleTest, TheEndDoesNotWaitForImagesThatCannotBeStored) {
-  Start({.results = &small_, .disk_patience = absl::Milliseconds(1)});
+  Start({.results = &small_, .disk_timeout = absl::Milliseconds(1)});
   small_.SetRoom(0);
   const std::string job = Accepted();
   WaitUntil("the result", [&] { return service_->Info().unstored_images == 1; });

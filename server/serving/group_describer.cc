@@ -1,0 +1,58 @@
+#include "server/serving/group_describer.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace tessera {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Seconds(60);
+
+}  // namespace
+
+absl::StatusOr<ModelDescription> GroupDescriber::DescribeModel(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group,
+                   WorkerGroup::Start({.progress = progress_, .owner = owner_}));
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return absl::CancelledError("the server ends");
+    group_ = group;
+  }
+  absl::Status connected = group->Connect(kTimeout);
+  absl::StatusOr<ModelDescription> description =
+      connected.ok() ? group->Describe(folder) : absl::StatusOr<ModelDescription>(connected);
+  if (description.ok()) group->Shutdown().IgnoreError();
+  const std::lock_guard lock(mutex_);
+  group_ = nullptr;
+  return description;
+}
+
+absl::StatusOr<DescribedGroup> GroupDescriber::Describe(const ServedGroupOptions& group) {
+  const auto named = [&](const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat("model ", group.name, ": ", std::string(status.message())));
+  };
+  DescribedGroup described = {.options = group};
+  if (group.find_model) {
+    absl::StatusOr<std::string> folder = group.find_model();
+    if (!folder.ok()) return named(folder.status());
+    described.options.load.model = *std::move(folder);
+  }
+  absl::StatusOr<ModelDescription> model = DescribeModel(described.options.load.model);
+  if (!model.ok()) return named(model.status());
+  described.model = *std::move(model);
+  const absl::StatusOr<Layout> layout =
+      ChooseLayout(group.layout, LayoutModelOf(described.model, described.options.load.dtype));
+  if (!layout.ok()) return named(layout.status());
+  described.layout = *layout;
+  return described;
+}
+
+void GroupDescriber::Stop() {
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  if (group_ != nullptr) group_->Kill();
+}
+
+}  // namespace tessera

@@ -1,0 +1,251 @@
+#include "server/serving/group_fleet.h"
+
+#include <algorithm>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/steady_time.h"
+#include "server/scheduling/cost_model.h"
+#include "server/serving/group_record.h"
+
+namespace tessera {
+namespace {
+
+constexpr int32_t kMaxRows = 8;  // of one batch
+constexpr absl::Duration kProbeTimeout = absl::Seconds(60);
+// A group that is free again sooner is not worth the start of its workers.
+constexpr absl::Duration kShortestReplacement = absl::Seconds(3);
+
+// What no hardware of the kind surpasses: a thread of a CPU with 64 or, by its matrix unit, 1024 operations a cycle,
+// and a GPU in bf16.
+double MostFlopsPerSecond(const LoadParameters& load, int ranks) {
+  if (!absl::StartsWith(load.device, "cpu")) return 2e15 * ranks;
+  return (load.dtype == "bf16" ? 4e12 : 3e11) * std::max<int32_t>(1, load.threads);
+}
+
+std::string DeviceOf(const GroupRunnerOptions& group, int rank) {
+  const std::string device = DeviceOfRank(group.load.device, rank, group.layout.ranks());
+  return device == "cuda" ? "cuda:0" : device;
+}
+
+bool IsOnHost(const GroupRunnerOptions& group) { return DeviceOf(group, 0) == "cpu"; }
+
+// Whether a group that runs is what these options ask for. How many there are of it is another question, and other
+// names of its model are no reason to load it anew.
+bool IsSame(const ServedGroupOptions& a, const ServedGroupOptions& b) {
+  return a.name == b.name && a.load.model == b.load.model && LoadText(a.load) == LoadText(b.load) &&
+         a.devices == b.devices && a.layout.layout == b.layout.layout && a.layout.ranks == b.layout.ranks;
+}
+
+}  // namespace
+
+GroupFleet::GroupFleet(ServiceMonitor& monitor, ServedModels& models, const DurableServiceOptions& options,
+                       std::string owner)
+    : monitor_(monitor), models_(models), options_(options), owner_(std::move(owner)) {}
+
+void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t number, int64_t replicas) {
+  const std::string& name = group.options.name;
+  GroupRunnerOptions runner = {.model_name = name,
+                               .model = group.model,
+                               .load = group.options.load,
+                               .layout = group.layout,
+                               .certify = options_.certify,
+                               .certificates = options_.data_folder + "/certificates",
+                               .records = options_.data_folder + "/workers",
+                               .owner = owner_,
+                               .first_back_off = options_.first_back_off,
+                               .progress = options_.progress,
+                               .at_point = options_.at_point,
+                               .trace = options_.trace};
+  if (runner.load.threads == 0) {
+    runner.load.threads = std::max<int32_t>(
+        1, static_cast<int32_t>(std::thread::hardware_concurrency() / std::max<int64_t>(replicas, 1)));
+  }
+  const MeshShape& mesh = group.layout.mesh;
+  for (int64_t replica = 0; replica < group.options.count; ++replica) {
+    runner.id = static_cast<GroupId>(replicas_.size()) + 1;
+    runner.name = absl::StrCat(name, "-", number + static_cast<size_t>(replica));
+    Replica& added = replicas_.emplace_back();
+    added.options = group.options;
+    added.group = runner;
+    added.description = {
+        .id = runner.id,
+        .model = name,
+        .ranks = group.layout.ranks(),
+        .max_rows = kMaxRows,
+        .share = {.sequence = mesh.ring * mesh.ulysses, .tensor = mesh.tensor, .cfg = mesh.cfg, .pipe = mesh.pipe},
+        .most_flops_per_second = MostFlopsPerSecond(runner.load, group.layout.ranks())};
+    added.model = models_.Find(name);
+    monitor_.scheduler(lock).AddGroup(added.description);
+    if (monitor_.draining()) monitor_.scheduler(lock).Drain(runner.id);
+  }
+  ShareMemory(lock);
+}
+
+void GroupFleet::StartRunners(const Lock&, GroupOwner& owner) {
+  for (Replica& replica : replicas_) {
+    if (replica.runner == nullptr) replica.runner = std::make_unique<GroupRunner>(replica.group, owner, options_.log);
+  }
+}
+
+void GroupFleet::Stop() {
+  for (Replica& replica : replicas_) {
+    if (replica.runner != nullptr) replica.runner->Stop();
+  }
+}
+
+int64_t GroupFleet::Keep(const Lock&, const ServedGroupOptions& group, std::vector<bool>& kept) {
+  int64_t missing = group.count;
+  for (size_t i = 0; i < replicas_.size() && missing > 0; ++i) {
+    if (kept[i] || replicas_[i].draining || !IsSame(replicas_[i].options, group)) continue;
+    kept[i] = true;
+    --missing;
+    replicas_[i].runner->TryNow();
+  }
+  return missing;
+}
+
+void GroupFleet::DrainOthers(const Lock& lock, const std::vector<bool>& kept) {
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i] || std::exchange(replicas_[i].draining, true)) continue;
+    monitor_.scheduler(lock).Drain(replicas_[i].group.id);
+    options_.log(absl::StrCat("group ", replicas_[i].group.name,
+                              ": finishes what runs in it and ends, as it is not wanted any more"));
+  }
+}
+
+void GroupFleet::DrainAll(const Lock& lock) {
+  for (const Replica& replica : replicas_) monitor_.scheduler(lock).Drain(replica.group.id);
+}
+
+bool GroupFleet::EndDrained() {
+  std::vector<Replica*> empty;
+  {
+    const Lock lock = monitor_.Acquire();
+    for (Replica& replica : replicas_) {
+      if (replica.draining && !replica.ended && monitor_.scheduler(lock).IsEmpty(replica.group.id)) {
+        empty.push_back(&replica);
+      }
+    }
+  }
+  for (Replica* replica : empty) {
+    replica->runner->Stop();  // its thread may want the lock
+    const Lock lock = monitor_.Acquire();
+    monitor_.scheduler(lock).OnGroupDied(replica->group.id);
+    monitor_.scheduler(lock).RemoveGroup(replica->group.id);
+    replica->ended = true;
+    ShareMemory(lock);
+  }
+  return !empty.empty();
+}
+
+int64_t GroupFleet::serving(const Lock&) const { return std::ranges::count(replicas_, false, &Replica::draining); }
+
+std::vector<std::string> GroupFleet::Models(const Lock&) const {
+  std::vector<std::string> models;
+  for (const Replica& replica : replicas_) models.push_back(replica.group.model_name);
+  return models;
+}
+
+std::vector<GroupInfo> GroupFleet::Infos(const Lock&) const {
+  std::vector<GroupInfo> infos;
+  for (const Replica& replica : replicas_) {
+    if (replica.runner != nullptr && !replica.ended) infos.push_back(replica.runner->Info());
+  }
+  return infos;
+}
+
+bool GroupFleet::IsReady(const Lock&, const std::string& model) const {
+  return std::ranges::any_of(replicas_, [&](const Replica& replica) {
+    return replica.group.model_name == model && !replica.draining && replica.runner != nullptr &&
+           replica.runner->is_ready();
+  });
+}
+
+absl::Status GroupFleet::Probe() {
+  const absl::Duration deadline = SteadyNow() + kProbeTimeout;
+  std::vector<GroupRunner*> runners;
+  {
+    const Lock lock = monitor_.Acquire();
+    for (const Replica& replica : replicas_) {
+      if (replica.runner != nullptr && !replica.draining) runners.push_back(replica.runner.get());
+    }
+  }
+  for (GroupRunner* runner : runners) RETURN_IF_ERROR(runner->Probe(deadline - SteadyNow()));
+  return absl::OkStatus();
+}
+
+ServingGroup GroupFleet::Find(const Lock&, GroupId group) const {
+  const Replica& replica = replicas_[static_cast<size_t>(group - 1)];
+  return {.name = replica.group.name,
+          .load = replica.group.load,
+          .layout = replica.runner == nullptr ? replica.group.layout : replica.runner->layout(),
+          .model = replica.model};
+}
+
+void GroupFleet::OnReady(const Lock& lock, GroupId id, const std::optional<DeviceRoom>& room, absl::Time now) {
+  RequestScheduler& scheduler = monitor_.scheduler(lock);
+  Replica& replica = At(id);
+  if (std::exchange(replica.refused, false)) scheduler.AddGroup(replica.description);
+  const auto ranks = static_cast<double>(RanksBeside(replica.group));
+  if (options_.host_memory && IsOnHost(replica.group)) {
+    scheduler.SetFreeMemory(id, options_.host_memory().available / ranks);
+  } else if (room.has_value()) {
+    scheduler.SetMemory(id, static_cast<double>(room->most));
+    scheduler.SetFreeMemory(id, static_cast<double>(room->free) / ranks);
+  }
+  scheduler.OnGroupReady(id, now);
+  if (monitor_.draining() || replica.draining) scheduler.Drain(id);
+}
+
+void GroupFleet::OnRefused(const Lock& lock, GroupId group) {
+  At(group).refused = true;
+  monitor_.scheduler(lock).RemoveGroup(group);
+}
+
+void GroupFleet::ReplaceAbandoned(const Lock& lock) {
+  RequestScheduler& scheduler = monitor_.scheduler(lock);
+  for (const Replica& replica : replicas_) {
+    const GroupId group = replica.group.id;
+    if (replica.runner == nullptr || !scheduler.IsAbandoned(group)) continue;
+    const absl::Duration since = replica.runner->SinceLastAnswer();
+    // What has taken longer than was predicted may take as long again.
+    const absl::Duration left = std::max(scheduler.LeastTimeInFlight(group) - since, since);
+    if (left <= std::max(replica.runner->ReloadTime(), kShortestReplacement)) continue;
+    scheduler.Retire(group);
+    replica.runner->Replace("all that it worked on was cancelled or is too late, and it would have gone on with it");
+  }
+}
+
+// Other processes may end and other groups rest: a single image may count on all that their weights leave.
+void GroupFleet::ShareMemory(const Lock& lock) {
+  if (!options_.host_memory) return;
+  double budget = options_.host_memory().total;
+  for (const Replica& replica : replicas_) {
+    if (replica.ended || !IsOnHost(replica.group) || replica.group.load.stream_blocks) continue;
+    budget -= static_cast<double>(WeightBytes(replica.group.model, replica.group.load.dtype));
+  }
+  if (budget <= 0) return;  // loading will say so
+  for (Replica& replica : replicas_) {
+    if (!IsOnHost(replica.group)) continue;
+    replica.description.memory_bytes = budget / replica.description.ranks;
+    monitor_.scheduler(lock).SetMemory(replica.group.id, replica.description.memory_bytes);
+  }
+}
+
+int64_t GroupFleet::RanksBeside(const GroupRunnerOptions& group) const {
+  std::map<std::string, int64_t> ranks;
+  for (const Replica& replica : replicas_) {
+    if (replica.ended) continue;
+    for (int rank = 0; rank < replica.group.layout.ranks(); ++rank) ++ranks[DeviceOf(replica.group, rank)];
+  }
+  int64_t most = 1;
+  for (int rank = 0; rank < group.layout.ranks(); ++rank) most = std::max(most, ranks[DeviceOf(group, rank)]);
+  return most;
+}
+
+}  // namespace tessera

@@ -1,0 +1,334 @@
+#include "server/serving/job_lifecycle.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/planted.h"
+#include "base/status_macros.h"
+#include "server/scheduling/cost_model.h"
+#include "server/serving/storage_error.h"
+#include "server/workers/last_output.h"
+
+namespace tessera {
+namespace {
+
+using Lock = ServiceMonitor::Lock;
+
+constexpr size_t kMaxUnstored = 64;  // decoded and not yet on the disk: then groups wait
+// Before a task is claimed again from a store that cannot write.
+constexpr absl::Duration kStorePause = absl::Seconds(1);
+
+std::vector<TaskId> IdsOf(const std::vector<TaskAttempt>& attempts) {
+  std::vector<TaskId> tasks;
+  for (const TaskAttempt& attempt : attempts) tasks.push_back(attempt.task);
+  return tasks;
+}
+
+}  // namespace
+
+absl::Status JobLifecycle::Recover() {
+  std::vector<std::pair<TaskId, absl::Status>> refused;  // of models that are not served, or have too little memory
+  const absl::StatusOr<Recovery> recovery = context_.store.Recover([&](const QueuedTask& queued) {
+    const Lock lock = context_.monitor.Acquire();
+    const JobRequest& request = *queued.request;
+    const ServedModels::Model model = context_.models.Find(request.model);
+    if (model != nullptr && !model->unreadable.ok()) {
+      auto kept = std::make_shared<const JobRequest>(request);
+      kept_tasks_.emplace(model->id, KeptTask{queued, kept})->second.task.request = kept.get();
+      return;
+    }
+    const absl::Status fits =
+        model == nullptr
+            ? NotServedError()
+            : context_.monitor.scheduler(lock).CheckFits(ShapeOf(model->id, model->description, request.parameters));
+    if (fits.ok()) return Enqueue(lock, queued, /*ticket=*/0);
+    refused.emplace_back(queued.id, fits);
+    context_.log(
+        {LogLevel::kWarning,
+         absl::StrCat("image ", queued.index, " of job ", queued.job, " is given up: ", std::string(fits.message())),
+         {{"job", queued.job}, {"image_index", queued.index}, {"tenant", queued.tenant}, {"model", request.model}}});
+  });
+  RETURN_IF_ERROR(recovery.status());
+  for (const auto& [task, reason] : refused) context_.store.FailQueued(task, reason).IgnoreError();
+  context_.log(absl::StrCat("recovered ", recovery->queued, " queued images, of which ", recovery->given_back,
+                            " were running; ", recovery->damaged, " were damaged"));
+  return absl::OkStatus();
+}
+
+void JobLifecycle::Enqueue(const Lock& lock, const QueuedTask& queued, uint64_t ticket) {
+  RequestScheduler& scheduler = context_.monitor.scheduler(lock);
+  const JobRequest& request = *queued.request;
+  const ServedModels::Model model = context_.models.Find(request.model);
+  if (model == nullptr || !model->unreadable.ok()) {  // since the job was admitted
+    scheduler.Release(ticket);
+    outcomes_.PostFailWaiting(queued.id, NotServedError());
+    return;
+  }
+  const SchedulerTask plan = {.id = queued.id,
+                              .key = queued.tenant,
+                              .shape = ShapeOf(request.model, model->description, request.parameters),
+                              .steps = request.parameters.steps,
+                              .priority = request.priority,
+                              .enqueued = queued.created,
+                              .deadline = queued.deadline,
+                              .alone = queued.blame.alone};
+  context_.trace.OnQueued(context_.monitor.tasks(lock).Add(queued, plan).image, queued.created);
+  scheduler.Enqueue(plan, context_.store.Now(), ticket).IgnoreError();  // ids are never used twice
+}
+
+void JobLifecycle::EnqueueAgain(const Lock& lock, TaskId id) {
+  LiveTask* task = context_.monitor.tasks(lock).Find(id);
+  if (task == nullptr || !std::exchange(task->again, false)) return;
+  context_.monitor.scheduler(lock).Enqueue(task->plan, context_.store.Now()).IgnoreError();
+  context_.trace.OnQueuedAgain(task->image);
+}
+
+void JobLifecycle::EnqueueKept(const Lock& lock, const std::string& model) {
+  const auto [begin, end] = kept_tasks_.equal_range(model);
+  for (auto kept = begin; kept != end; ++kept) Enqueue(lock, kept->second.task, /*ticket=*/0);
+  kept_tasks_.erase(begin, end);
+}
+
+std::vector<TaskId> JobLifecycle::TakeUnserved(const Lock& lock, const std::vector<std::string>& models) {
+  std::vector<TaskId> taken;
+  for (const std::string& model : models) {
+    if (context_.models.Find(model) != nullptr) continue;
+    const std::vector<TaskId> waiting = context_.monitor.scheduler(lock).TakeModel(model);
+    taken.insert(taken.end(), waiting.begin(), waiting.end());
+  }
+  std::erase_if(kept_tasks_, [&](const auto& kept) {
+    if (context_.models.Find(kept.first) != nullptr) return false;
+    taken.push_back(kept.second.task.id);
+    return true;
+  });
+  return taken;
+}
+
+absl::StatusOr<Job> JobLifecycle::Cancel(const std::string& tenant, const std::string& job) {
+  const absl::StatusOr<JobRecord> record = context_.store.Cancel(tenant, job);
+  if (!record.ok()) return StorageErrorForCaller(record.status());
+  const Lock lock = context_.monitor.Acquire();
+  for (const TaskRecord& task : record->tasks) {
+    LiveTask* live = context_.monitor.tasks(lock).Find(task.id);
+    if (live == nullptr) continue;
+    const bool cancelled = task.state == TaskState::kCancelled;
+    if (cancelled && !std::exchange(live->cancelled, true)) context_.metrics.CountImage("cancelled");
+    if (context_.monitor.scheduler(lock).Cancel(task.id)) outcomes_.Forget(lock, task.id, "cancelled");
+  }
+  context_.monitor.NotifyWork(lock);
+  Job cancelled = JobOf(context_, lock, *record);
+  if (IsEnded(cancelled.state)) context_.hub.PublishEnd(cancelled);
+  return cancelled;
+}
+
+void JobLifecycle::OnReady(GroupId group, const std::optional<DeviceRoom>& room) {
+  const Lock lock = context_.monitor.Acquire();
+  context_.groups.OnReady(lock, group, room, context_.store.Now());
+  context_.monitor.NotifyWork(lock);
+}
+
+// What waits for it alone stays in the queue: it can be made once the group can start.
+void JobLifecycle::OnRefused(GroupId group) {
+  const Lock lock = context_.monitor.Acquire();
+  context_.groups.OnRefused(lock, group);
+}
+
+void JobLifecycle::OnDied(GroupId group, const absl::Status& reason, bool blameless) {
+  std::vector<TaskId> tasks, added;
+  bool ending = false;
+  {
+    const Lock lock = context_.monitor.Acquire();
+    tasks = context_.monitor.scheduler(lock).OnGroupDied(group);
+    ending = context_.monitor.stopping(lock);
+    for (const TaskId id : tasks) {
+      if (!outcomes_.IsUnstored(lock, id)) added.push_back(id);
+      outcomes_.AddUnstored(lock, id, /*released=*/true);
+      outcomes_.Release(lock, id);
+    }
+  }
+  GiveUp(tasks, reason, /*blame=*/!blameless && !ending);
+  for (const TaskId id : added) outcomes_.RemoveUnstored(id);
+  const Lock lock = context_.monitor.Acquire();
+  for (const TaskId id : tasks) EnqueueAgain(lock, id);
+  context_.monitor.NotifyWork(lock);
+}
+
+std::vector<TaskAttempt> JobLifecycle::TakeAttempts(const std::vector<TaskId>& tasks) {
+  std::vector<TaskAttempt> attempts;
+  const Lock lock = context_.monitor.Acquire();
+  for (const TaskId id : tasks) {
+    LiveTask* task = context_.monitor.tasks(lock).Find(id);
+    if (task == nullptr || task->overdue) continue;
+    // Its picture is on its way to the disk: it ends there.
+    if (task->decoded && !Planted("finished_task_is_queued_again")) continue;
+    if (task->cancelled) {
+      outcomes_.Forget(lock, id, "cancelled");
+      continue;
+    }
+    task->again = true;
+    task->steps_done = task->previews = 0;
+    if (task->attempt.has_value()) attempts.push_back(*std::exchange(task->attempt, std::nullopt));
+  }
+  return attempts;
+}
+
+void JobLifecycle::GiveUp(const std::vector<TaskId>& tasks, const absl::Status& reason, bool blame) {
+  const std::vector<TaskAttempt> attempts = TakeAttempts(tasks);
+  if (attempts.empty()) return;
+  std::vector<Verdict> verdicts;
+  const absl::Status kept = outcomes_.Persist(IdsOf(attempts), [&] {
+    if (!blame) return context_.store.GiveBack(attempts);
+    absl::StatusOr<std::vector<Verdict>> judged =
+        context_.store.GroupDied(attempts, WithoutLastOutput(reason.message()));
+    RETURN_IF_ERROR(judged.status());
+    verdicts = *std::move(judged);
+    return absl::OkStatus();
+  });
+  if (!kept.ok() && !absl::IsCancelled(kept)) {
+    for (const TaskId id : IdsOf(attempts)) outcomes_.Lose(id, kept);
+  }
+  for (const Verdict& verdict : verdicts) {
+    const TaskId id = verdict.attempt.task;
+    if (verdict.state == TaskState::kQueued) {
+      const Lock lock = context_.monitor.Acquire();
+      if (LiveTask* task = context_.monitor.tasks(lock).Find(id); task != nullptr)
+        task->plan.alone = verdict.blame.alone;
+    } else {
+      outcomes_.ReportEnded(id, verdict.state == TaskState::kQuarantined ? "quarantined" : "cancelled", reason);
+    }
+  }
+}
+
+StepPlan JobLifecycle::Next(GroupId group) {
+  const Lock lock = context_.monitor.Acquire();
+  planned_[group] = context_.monitor.generation(lock);
+  StepPlan plan = context_.monitor.scheduler(lock).Next(group, context_.store.Now());
+  outcomes_.PostOverdue(lock);
+  return plan;
+}
+
+void JobLifecycle::WaitForWork(GroupId group, absl::Duration timeout) {
+  Lock lock = context_.monitor.Acquire();
+  context_.monitor.WaitFor(lock, timeout, [&] {
+    return context_.monitor.stopping(lock) || context_.monitor.generation(lock) != planned_[group];
+  });
+}
+
+absl::Status JobLifecycle::OnNotClaimed(TaskId id, const absl::Status& reason) {
+  if (IsStorageTrouble(reason)) {
+    Lock lock = context_.monitor.Acquire();
+    context_.monitor.WaitForStop(lock, kStorePause);  // or it would be tried in a circle
+    if (LiveTask* task = context_.monitor.tasks(lock).Find(id); task != nullptr) task->again = task->stuck = true;
+    return reason;
+  }
+  const bool cancelled = absl::IsFailedPrecondition(reason) || absl::IsNotFound(reason);
+  // The store has failed a damaged row itself, unless it cannot.
+  if (!cancelled && (!absl::IsDataLoss(reason) || !context_.store.can_write())) {
+    outcomes_.Lose(id, reason);
+  } else {
+    outcomes_.ReportEnded(id, cancelled ? "cancelled" : "failed", reason);
+  }
+  return reason;
+}
+
+absl::StatusOr<RunnableTask> JobLifecycle::Claim(GroupId group, TaskId id) {
+  if (Planted("claim_reported_before_it_is_made")) {
+    const Lock lock = context_.monitor.Acquire();
+    context_.hub.Publish(context_.monitor.tasks(lock).Find(id)->image.job, StartedEvent{});
+  }
+  const absl::StatusOr<ClaimedTask> claimed = context_.store.Claim(id);
+  if (!claimed.ok()) return OnNotClaimed(id, claimed.status());
+  const Lock lock = context_.monitor.Acquire();
+  LiveTask* task = context_.monitor.tasks(lock).Find(id);
+  if (task == nullptr) return absl::CancelledError("it was cancelled");
+  task->attempt = claimed->claim;
+  task->parameters = std::make_shared<JobParameters>(claimed->parameters);
+  task->group = group;
+  task->stuck = false;
+  context_.metrics.Observe(ImageStage::kQueue, context_.store.Now() - task->plan.enqueued);
+  context_.trace.OnClaimed(task->image);
+  return RunnableTask{.image = task->image,
+                      .parameters = claimed->parameters,
+                      .preview_after = PreviewSteps(claimed->parameters.steps, task->partial_images)};
+}
+
+void JobLifecycle::OnStarted(GroupId group, TaskId id, const JobStarted& started) {
+  context_.metrics.Observe(ImageStage::kEncode, absl::Seconds(started.seconds));
+  if (started.cached) context_.metrics.CountCachedPrompt();
+  const Lock lock = context_.monitor.Acquire();
+  context_.monitor.scheduler(lock).OnStarted(group, id);
+  const LiveTask* task = context_.monitor.tasks(lock).Find(id);
+  if (task != nullptr) context_.hub.Publish(task->image.job, StartedEvent{});
+}
+
+void JobLifecycle::OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) {
+  if (!tasks.empty()) context_.metrics.Observe(ImageStage::kStep, absl::Seconds(seconds));
+  const Lock lock = context_.monitor.Acquire();
+  context_.monitor.scheduler(lock).OnStepped(group, seconds);
+  for (const TaskId id : tasks) {
+    LiveTask* task = context_.monitor.tasks(lock).Find(id);
+    if (task == nullptr) continue;
+    ++task->steps_done;
+    context_.hub.Publish(task->image.job,
+                         StepEvent{.image = task->image.index, .step = task->steps_done, .steps = task->plan.steps});
+  }
+}
+
+void JobLifecycle::OnPreview(GroupId, TaskId id, const Image& image) {
+  const Lock lock = context_.monitor.Acquire();
+  LiveTask* task = context_.monitor.tasks(lock).Find(id);
+  if (task == nullptr) return;
+  const int32_t number = task->previews++;
+  outcomes_.PostPreview(*task, number, image);
+}
+
+void JobLifecycle::OnDecoded(GroupId group, TaskId id, Image image, const JobStarted& started, double seconds) {
+  context_.metrics.Observe(ImageStage::kDecode, absl::Seconds(seconds));
+  Lock lock = context_.monitor.Acquire();
+  context_.monitor.Wait(lock,
+                        [&] { return context_.monitor.stopping(lock) || outcomes_.unstored(lock) < kMaxUnstored; });
+  LiveTask* task = context_.monitor.tasks(lock).Find(id);
+  if (task == nullptr || !task->attempt.has_value() || task->cancelled) return;
+  task->decoded = true;
+  outcomes_.PostFinish(lock, {.attempt = *task->attempt,
+                              .task = *task,
+                              .image = std::move(image),
+                              .started = started,
+                              .group = context_.groups.Find(lock, group)});
+}
+
+void JobLifecycle::OnFailed(GroupId, TaskId id, const absl::Status& error) {
+  const Lock lock = context_.monitor.Acquire();
+  const LiveTask* task = context_.monitor.tasks(lock).Find(id);
+  if (task == nullptr || !task->attempt.has_value()) return;
+  outcomes_.PostFailure(lock, *task->attempt, absl::Status(error.code(), WithoutLastOutput(error.message())));
+}
+
+void JobLifecycle::OnBatchDiffers(GroupId group, const std::vector<TaskId>& tasks) {
+  const Lock lock = context_.monitor.Acquire();
+  for (const TaskId id : tasks) {
+    const LiveTask* task = context_.monitor.tasks(lock).Find(id);
+    if (task == nullptr) continue;  // cancelled meanwhile; they are all of one class
+    context_.monitor.scheduler(lock).KeepApart(group, task->plan.shape);
+    break;
+  }
+}
+
+void JobLifecycle::OnBatchFailed(GroupId, const std::vector<TaskId>& tasks, const absl::Status& error) {
+  GiveUp(tasks, error, /*blame=*/true);
+}
+
+void JobLifecycle::OnEnded(GroupId group, TaskId id) {
+  const Lock lock = context_.monitor.Acquire();
+  RequestScheduler& scheduler = context_.monitor.scheduler(lock);
+  scheduler.OnEnded(group, id, context_.store.Now());
+  outcomes_.Release(lock, id);
+  EnqueueAgain(lock, id);
+  const LiveTask* task = context_.monitor.tasks(lock).Find(id);
+  const bool never_ran = task != nullptr && !task->attempt.has_value() && !scheduler.QueuePosition(id).has_value();
+  if (task != nullptr && (task->cancelled || never_ran)) outcomes_.Forget(lock, id, "cancelled");
+  context_.monitor.NotifyWork(lock);
+}
+
+}  // namespace tessera

@@ -1,0 +1,221 @@
+#include "server/serving/job_outcomes.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "server/api/image_metadata.h"
+#include "server/serving/storage_error.h"
+#include "server/workers/last_output.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kPoolThreads = 4;
+constexpr int kPreviewQuality = 85;
+constexpr absl::Duration kDiskPause = absl::Seconds(1);
+
+// The task was cancelled, or others have it, or the next process will report it.
+bool IsOthersBusiness(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsNotFound(status) || absl::IsCancelled(status);
+}
+
+}  // namespace
+
+JobOutcomes::JobOutcomes(const ServingContext& context) : context_(context), pool_(kPoolThreads) {}
+
+void JobOutcomes::PostFinish(const ServiceMonitor::Lock& lock, FinishedTask finished) {
+  const TaskId task = finished.attempt.task;
+  AddUnstored(lock, task, /*released=*/false);
+  pool_.Post([this, task, finished = std::make_shared<const FinishedTask>(std::move(finished))] {
+    Finish(*finished);
+    RemoveUnstored(task);
+  });
+}
+
+void JobOutcomes::PostFailure(const ServiceMonitor::Lock& lock, const TaskAttempt& attempt, const absl::Status& error) {
+  AddUnstored(lock, attempt.task, /*released=*/false);
+  pool_.Post([this, attempt, error] {
+    FailRunning(attempt, error);
+    RemoveUnstored(attempt.task);
+  });
+}
+
+void JobOutcomes::PostFailWaiting(TaskId task, const absl::Status& error) {
+  pool_.Post([this, task, error] { FailWaiting(task, error); });
+}
+
+void JobOutcomes::PostPreview(const LiveTask& task, int32_t number, const Image& image) {
+  if (!context_.hub.IsWatched(task.image.job)) return;
+  pool_.Post([this, job = task.image.job, index = task.image.index, number, output = task.output, image] {
+    OutputOptions smaller = output;
+    if (smaller.format != ImageFormat::kPng && !smaller.quality.has_value()) smaller.quality = kPreviewQuality;
+    absl::StatusOr<std::string> bytes = EncodeOutput(image, smaller);
+    if (!bytes.ok()) return;
+    context_.hub.Publish(job, PreviewEvent{.image = index,
+                                           .preview = number,
+                                           .width = image.width,
+                                           .height = image.height,
+                                           .format = output.format,
+                                           .bytes = std::make_shared<const std::string>(*std::move(bytes))});
+  });
+}
+
+void JobOutcomes::PostOverdue(const ServiceMonitor::Lock& lock) {
+  for (const TaskId id : context_.monitor.scheduler(lock).TakeOverdue()) {
+    LiveTask* task = context_.monitor.tasks(lock).Find(id);
+    if (task == nullptr || !task->attempt.has_value()) continue;
+    task->overdue = true;
+    pool_.Post([this, attempt = *task->attempt] {
+      FailRunning(attempt, absl::DeadlineExceededError("the deadline of the job passed while it ran"));
+    });
+  }
+}
+
+void JobOutcomes::Finish(const FinishedTask& finished) {
+  const absl::Time begun = context_.trace.Now();
+  const ServingGroup& group = finished.group;
+  const JobParameters& parameters = *finished.task.parameters;
+  const absl::StatusOr<std::string> text = FormatParameters(MetadataOf(
+      parameters, finished.started.sampler, group.model->id, group.model->description, group.load, group.layout));
+  absl::StatusOr<std::string> file = EncodeOutput(finished.image, finished.task.output, text.value_or(""));
+  // Only JPEG has a bound for what it carries beside its pixels.
+  if (!file.ok()) file = EncodeOutput(finished.image, finished.task.output);
+  if (!file.ok()) return FailRunning(finished.attempt, file.status());
+  const ImageOrigin origin = {.width = finished.image.width,
+                              .height = finished.image.height,
+                              .format = finished.task.output.format,
+                              .layout = LayoutText(group.layout),
+                              .lossless = IsLossless(group.layout, parameters.steps),
+                              .warnings = finished.started.warnings};
+  const absl::Time encoded = context_.trace.Now();
+  const absl::Status kept =
+      Persist({finished.attempt.task}, [&] { return context_.store.Finish(finished.attempt, *file, origin); });
+  context_.trace.OnImageEncoded(finished.task.image, begun, encoded);
+  if (IsOthersBusiness(kept)) return ForgetIfCancelled(finished.attempt.task);
+  if (!kept.ok()) return FailRunning(finished.attempt, kept);
+  context_.metrics.Observe(ImageStage::kImage, context_.store.Now() - finished.task.plan.enqueued);
+  ReportEnded(finished.attempt.task, "done");
+}
+
+void JobOutcomes::FailRunning(const TaskAttempt& attempt, const absl::Status& error) {
+  const absl::Status kept = Persist({attempt.task}, [&] { return context_.store.Fail(attempt, error); });
+  if (IsOthersBusiness(kept)) return ForgetIfCancelled(attempt.task);
+  if (!kept.ok()) return Lose(attempt.task, error);
+  ReportEnded(attempt.task, "failed", error);
+}
+
+void JobOutcomes::FailWaiting(TaskId task, const absl::Status& error) {
+  const absl::Status kept = Persist({task}, [&] { return context_.store.FailQueued(task, error); });
+  if (IsOthersBusiness(kept)) return;
+  if (!kept.ok()) return Lose(task, error);
+  ReportEnded(task, "failed", error);
+}
+
+absl::Status JobOutcomes::Persist(const std::vector<TaskId>& tasks, const std::function<absl::Status()>& write) {
+  ++writes_under_way_;
+  const absl::Cleanup end = [this] { --writes_under_way_; };
+  while (true) {
+    absl::Status status = write();
+    ServiceMonitor::Lock lock = context_.monitor.Acquire();
+    const bool disk = IsStorageTrouble(status);
+    for (const TaskId id : tasks) {
+      if (LiveTask* task = context_.monitor.tasks(lock).Find(id); task != nullptr) task->stuck = disk;
+    }
+    if (!disk) return status;
+    if (context_.monitor.WaitForStop(lock, kDiskPause)) return absl::CancelledError("the process ends");
+  }
+}
+
+void JobOutcomes::Lose(TaskId id, const absl::Status& error) {
+  {
+    const ServiceMonitor::Lock lock = context_.monitor.Acquire();
+    LiveTask* task = context_.monitor.tasks(lock).Find(id);
+    if (task == nullptr) return;
+    task->again = false;
+    context_.monitor.tasks(lock).Lose(id, error, context_.store.Now());
+  }
+  ReportEnded(
+      id, "failed",
+      absl::Status(error.code(), absl::StrCat(error.message(), "; the job store cannot keep that it has failed")));
+}
+
+void JobOutcomes::ForgetIfCancelled(TaskId id) {
+  const ServiceMonitor::Lock lock = context_.monitor.Acquire();
+  const LiveTask* task = context_.monitor.tasks(lock).Find(id);
+  if (task != nullptr && task->cancelled) Forget(lock, id, "cancelled");
+}
+
+void JobOutcomes::Forget(const ServiceMonitor::Lock& lock, TaskId id, const std::string& outcome) {
+  LiveTasks& tasks = context_.monitor.tasks(lock);
+  if (const LiveTask* task = tasks.Find(id); task != nullptr) context_.trace.OnForgotten(task->image, outcome);
+  tasks.Forget(id);
+}
+
+// A caller who left a job is told only when he asks; an operator here.
+LogLine JobOutcomes::FailureLine(const ServiceMonitor::Lock& lock, const LiveTask& task, const std::string& outcome,
+                                 const absl::Status& error) const {
+  const bool defect = outcome == "quarantined" || absl::IsInternal(error) || absl::IsUnknown(error) ||
+                      absl::IsDataLoss(error) || absl::IsUnavailable(error);
+  const std::string reason(error.message());
+  LogLine line(defect ? LogLevel::kError : LogLevel::kWarning,
+               absl::StrCat("image ", task.image.index, " of job ", task.image.job, " is ", outcome, ": ", reason),
+               {{"job", task.image.job},
+                {"image_index", task.image.index},
+                {"outcome", outcome},
+                {"error", absl::StatusCodeToString(error.code())},
+                {"reason", reason},
+                {"tenant", task.plan.key},
+                {"model", task.plan.shape.model},
+                {"traceparent", task.image.trace_parent}});
+  if (task.group != 0) line.fields["group"] = context_.groups.Find(lock, task.group).name;
+  line.event = "image_failed";
+  return line;
+}
+
+void JobOutcomes::ReportEnded(TaskId id, const std::string& outcome, const absl::Status& error) {
+  std::string job, tenant;
+  std::optional<LogLine> failure;
+  {
+    const ServiceMonitor::Lock lock = context_.monitor.Acquire();
+    const LiveTask* task = context_.monitor.tasks(lock).Find(id);
+    if (task == nullptr) return;
+    if (!task->cancelled) {  // or it is counted already
+      if (outcome == "failed" || outcome == "quarantined") failure = FailureLine(lock, *task, outcome, error);
+      context_.metrics.CountImage(outcome);
+    }
+    job = task->image.job;
+    tenant = task->plan.key;
+    Forget(lock, id, outcome);
+  }
+  if (failure.has_value()) context_.log(*failure);
+  if (!context_.hub.IsWatched(job)) return;
+  const absl::StatusOr<JobRecord> record = context_.store.Get(tenant, job);
+  if (!record.ok()) return context_.hub.Publish(job, LetGoEvent{StorageErrorForCaller(record.status())});
+  const ServiceMonitor::Lock lock = context_.monitor.Acquire();
+  const Job now = JobOf(context_, lock, *record);
+  if (IsEnded(now.state)) return context_.hub.PublishEnd(now);
+  for (const FinishedImage& image : now.images) context_.hub.Publish(job, ImageEvent{image});
+}
+
+void JobOutcomes::AddUnstored(const ServiceMonitor::Lock&, TaskId task, bool released) {
+  unstored_.emplace(task, released);
+}
+
+void JobOutcomes::Release(const ServiceMonitor::Lock&, TaskId task) {
+  if (const auto unstored = unstored_.find(task); unstored != unstored_.end()) unstored->second = true;
+}
+
+void JobOutcomes::RemoveUnstored(TaskId task) {
+  const ServiceMonitor::Lock lock = context_.monitor.Acquire();
+  unstored_.erase(task);
+  context_.monitor.Notify();
+}
+
+int64_t JobOutcomes::released(const ServiceMonitor::Lock&) const {
+  return std::ranges::count_if(unstored_, [](const auto& task) { return task.second; });
+}
+
+}  // namespace tessera

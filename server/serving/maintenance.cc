@@ -1,0 +1,102 @@
+#include "server/serving/maintenance.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/serving/storage_error.h"
+
+namespace tessera {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(250);
+constexpr int64_t kRoundsPerReport = 4;
+constexpr absl::Duration kSweepInterval = absl::Minutes(1);
+constexpr int64_t kSweepLimit = 1000;
+
+}  // namespace
+
+Maintenance::~Maintenance() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void Maintenance::Start() {
+  thread_ = std::thread([this] {
+    while (true) {
+      {
+        ServiceMonitor::Lock lock = context_.monitor.Acquire();
+        if (context_.monitor.WaitForStop(lock, kTick)) return;
+      }
+      RunMaintenance();
+    }
+  });
+}
+
+void Maintenance::RunMaintenance() {
+  EndWhatCannotRun();
+  TryStorage();
+  Sweep();
+}
+
+void Maintenance::EndWhatCannotRun() {
+  const ServiceMonitor::Lock lock = context_.monitor.Acquire();
+  RequestScheduler& scheduler = context_.monitor.scheduler(lock);
+  const absl::Time now = context_.store.Now();
+  scheduler.EndOverdue(now);
+  outcomes_.PostOverdue(lock);
+  context_.groups.ReplaceAbandoned(lock);
+  // On the pool, because they may wait for the disk.
+  for (const auto& [task, reason] : scheduler.TakeTooLarge()) outcomes_.PostFailWaiting(task, reason);
+  for (const TaskId task : scheduler.TakeExpired(now)) {
+    outcomes_.PostFailWaiting(task, absl::DeadlineExceededError("the deadline of the job passed before it began"));
+  }
+  if (++rounds_ % kRoundsPerReport == 0) ReportQueuePositions(lock);
+}
+
+void Maintenance::ReportQueuePositions(const ServiceMonitor::Lock& lock) {
+  const RequestScheduler& scheduler = context_.monitor.scheduler(lock);
+  for (const std::string& job : context_.hub.Watched()) {
+    std::optional<int64_t> first;
+    TaskId next = 0;
+    for (const TaskId id : context_.monitor.tasks(lock).TasksOf(job)) {
+      const std::optional<int64_t> position = scheduler.QueuePosition(id);
+      if (position.has_value() && (!first.has_value() || *position < *first)) {
+        first = position;
+        next = id;
+      }
+    }
+    if (!first.has_value()) continue;
+    context_.hub.Publish(job, QueuedEvent{.position = *first, .expected_wait = ExpectedWaitOf(scheduler, next)});
+  }
+}
+
+void Maintenance::TryStorage() {
+  context_.store.CheckPlace().IgnoreError();  // which tells the store
+  // And jobs are welcome again; not while what failed is still tried: a trial need not meet what keeps it.
+  if (!context_.store.can_write() && outcomes_.writes_under_way() == 0) context_.store.TryWrite().IgnoreError();
+  const StorageTrouble trouble = context_.store.trouble();
+  if (!IsStorageStuck(trouble, disk_timeout_)) return;
+  const ServiceMonitor::Lock lock = context_.monitor.Acquire();
+  for (const std::string& job : context_.hub.Watched()) {
+    if (context_.monitor.tasks(lock).IsStuck(job)) {
+      context_.hub.Publish(job, LetGoEvent{StorageErrorForCaller(trouble.state)});
+    }
+  }
+}
+
+void Maintenance::Sweep() {
+  const absl::Time now = context_.store.Now();
+  if (now - swept_ <= kSweepInterval && !context_.store.has_too_many_bytes()) return;
+  swept_ = now;
+  const absl::StatusOr<SweepReport> report = context_.store.Sweep(kSweepLimit);
+  if (!report.ok()) {
+    context_.log(
+        {LogLevel::kWarning, absl::StrCat("old jobs were not removed: ", std::string(report.status().message()))});
+  } else if (report->jobs == kSweepLimit || report->oldest == kSweepLimit) {
+    swept_ = absl::InfinitePast();  // there are more
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+// What the service does about time that passes and about a disk in trouble: ends what is too late or too large,
+// replaces groups that work for nobody, tries the storage, releases those who wait for it, and forgets old jobs.
+#pragma once
+
+#include <cstdint>
+#include <thread>
+
+#include "absl/time/time.h"
+#include "server/serving/job_outcomes.h"
+#include "server/serving/serving_context.h"
+
+namespace tessera {
+
+class Maintenance final {
+ public:
+  // `disk_timeout`: as in DurableServiceOptions.
+  Maintenance(const ServingContext& context, JobOutcomes& outcomes, absl::Duration disk_timeout)
+      : context_(context), outcomes_(outcomes), disk_timeout_(disk_timeout) {}
+  ~Maintenance();  // after the monitor has stopped
+
+  // Runs it a few times a second, on a thread of its own, until the monitor stops.
+  void Start();
+
+  // Once; by one thread at a time.
+  void RunMaintenance();
+
+ private:
+  void EndWhatCannotRun();
+  void ReportQueuePositions(const ServiceMonitor::Lock& lock);
+  void TryStorage();
+  void Sweep();
+
+  const ServingContext context_;
+  JobOutcomes& outcomes_;
+  const absl::Duration disk_timeout_;
+  absl::Time swept_ = absl::InfinitePast();
+  int64_t rounds_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,45 @@
+// The models that are served, in the order of the configuration. Not thread-safe: its owner guards it.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/api/image_service.h"
+
+namespace tessera {
+
+class ServedModels {
+ public:
+  using Model = std::shared_ptr<const ServedModel>;
+
+  const std::vector<Model>& all() const { return models_; }
+
+  // Null: it is not served.
+  Model Find(const std::string& id) const {
+    const auto found = std::ranges::find(models_, id, IdOf);
+    return found == models_.end() ? nullptr : *found;
+  }
+
+  // In the place of the one of the same id, or behind all others.
+  void Put(ServedModel model) {
+    const auto found = std::ranges::find(models_, model.id, IdOf);
+    auto put = std::make_shared<const ServedModel>(std::move(model));
+    if (found == models_.end()) {
+      models_.push_back(std::move(put));
+    } else {
+      *found = std::move(put);
+    }
+  }
+
+  ServedModels TakeAll() { return std::exchange(*this, {}); }
+
+ private:
+  static const std::string& IdOf(const Model& model) { return model->id; }
+
+  std::vector<Model> models_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,175 @@
+// A job store in memory, without a disk: for tests of what stands over one. Hooks say what happens during a call.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/jobs/job_store.h"
+
+namespace tessera {
+
+class FakeJobStore final : public JobStore {
+ public:
+  // Called without the store's lock: before a claim is made, after a job was read, and before a result is kept.
+  std::function<void()> on_claim, on_get, on_finish;
+
+  // What every change is answered from now on, and the trouble that it is a sign of.
+  void SetTrouble(StorageState state, absl::Duration duration = absl::ZeroDuration()) {
+    const std::lock_guard lock(mutex_);
+    trouble_ = {.state = state, .duration = duration};
+  }
+  void SetNow(absl::Time now) { now_ = now; }
+  int64_t sweeps() const { return sweeps_; }
+
+  absl::StatusOr<Recovery> Recover(absl::FunctionRef<void(const QueuedTask&)> visit) override { return Recovery(); }
+
+  absl::StatusOr<SubmittedJob> Submit(const NewJob& job) override {
+    const std::lock_guard lock(mutex_);
+    if (!Writes().ok()) return Writes();
+    JobRecord record = {.tenant = job.tenant, .request = job.request, .created = now_};
+    record.id = absl::StrCat("job-", jobs_.size() + 1);
+    if (job.request.patience) record.deadline = now_ + *job.request.patience;
+    for (int32_t index = 0; index < job.request.count; ++index) {
+      record.tasks.push_back({.id = ++last_task_, .index = index});
+      job_of_[last_task_] = record.id;
+    }
+    jobs_[record.id] = record;
+    return SubmittedJob{.job = record};
+  }
+  void SubmitAsync(NewJob job, std::function<void(absl::StatusOr<SubmittedJob>)> done) override { done(Submit(job)); }
+  absl::StatusOr<std::optional<JobRecord>> FindSubmission(const std::string&, const IdempotencyKey&) override {
+    return std::nullopt;
+  }
+
+  absl::StatusOr<ClaimedTask> Claim(uint64_t id) override {
+    if (on_claim) on_claim();
+    const std::lock_guard lock(mutex_);
+    if (!Writes().ok()) return Writes();
+    TaskRecord& task = TaskOf(id);
+    if (absl::Status legal = CheckMove(task.state, TaskState::kRunning); !legal.ok()) return legal;
+    task.state = TaskState::kRunning;
+    task.started = now_;
+    return ClaimedTask{.claim = {.task = id, .attempt = ++task.attempt},
+                       .parameters = jobs_.at(job_of_.at(id)).request.parameters};
+  }
+  absl::Status Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) override {
+    if (on_finish) on_finish();
+    return End(attempt, TaskState::kDone, [&](TaskRecord& task) {
+      task.image = StoredImage{.origin = origin, .id = absl::StrCat("img-", attempt.task), .bytes = file.size()};
+    });
+  }
+  absl::Status Fail(const TaskAttempt& attempt, const absl::Status& error) override {
+    return End(attempt, TaskState::kFailed, [&](TaskRecord& task) { task.error = error; });
+  }
+  absl::Status FailQueued(uint64_t id, const absl::Status& error) override {
+    const std::lock_guard lock(mutex_);
+    if (!Writes().ok()) return Writes();
+    TaskRecord& task = TaskOf(id);
+    if (task.state != TaskState::kQueued) return absl::FailedPreconditionError("it is not queued");
+    task.state = TaskState::kFailed;
+    task.error = error;
+    return absl::OkStatus();
+  }
+  absl::Status GiveBack(absl::Span<const TaskAttempt> attempts) override {
+    for (const TaskAttempt& attempt : attempts) {
+      End(attempt, TaskState::kQueued, [](TaskRecord&) {}).IgnoreError();
+    }
+    const std::lock_guard lock(mutex_);
+    return Writes();
+  }
+  absl::StatusOr<std::vector<Verdict>> GroupDied(absl::Span<const TaskAttempt> attempts, const std::string&) override {
+    if (absl::Status given = GiveBack(attempts); !given.ok()) return given;
+    std::vector<Verdict> verdicts;
+    for (const TaskAttempt& attempt : attempts)
+      verdicts.push_back({.attempt = attempt, .state = StateOfTask(attempt.task)});
+    return verdicts;
+  }
+
+  absl::StatusOr<JobRecord> Cancel(const std::string& tenant, const std::string& job) override {
+    const std::lock_guard lock(mutex_);
+    if (!Writes().ok()) return Writes();
+    const auto found = jobs_.find(job);
+    if (found == jobs_.end() || found->second.tenant != tenant) return absl::NotFoundError("there is no such job");
+    for (TaskRecord& task : found->second.tasks) {
+      if (!IsEnded(task.state)) task.state = TaskState::kCancelled;
+    }
+    return found->second;
+  }
+  absl::StatusOr<JobRecord> Get(const std::string& tenant, const std::string& job) override {
+    absl::StatusOr<JobRecord> record = absl::NotFoundError("there is no such job");
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = jobs_.find(job);
+      if (found != jobs_.end() && found->second.tenant == tenant) record = found->second;
+    }
+    if (auto hook = std::exchange(on_get, nullptr)) hook();
+    return record;
+  }
+  absl::StatusOr<JobRecordPage> List(const std::string&, int32_t, const std::string&,
+                                     std::optional<JobState>) override {
+    return JobRecordPage();
+  }
+  absl::StatusOr<std::string> ReadImage(const std::string&, const std::string&) override {
+    return absl::NotFoundError("there is no such image");
+  }
+
+  absl::StatusOr<SweepReport> Sweep(int64_t) override {
+    ++sweeps_;
+    return SweepReport();
+  }
+  int64_t result_bytes() const override { return 0; }
+  bool has_too_many_bytes() const override { return false; }
+  absl::Time Now() const override { return now_; }
+  std::array<int64_t, kTaskStates> Counts() const override { return {}; }
+  StorageTrouble trouble() const override {
+    const std::lock_guard lock(mutex_);
+    return trouble_;
+  }
+  absl::Status CheckPlace() override { return absl::OkStatus(); }
+  absl::Status TryWrite() override {
+    const std::lock_guard lock(mutex_);
+    return Writes();
+  }
+
+  TaskState StateOfTask(uint64_t id) {
+    const std::lock_guard lock(mutex_);
+    return TaskOf(id).state;
+  }
+
+ private:
+  absl::Status Writes() const {
+    return trouble_.state == StorageState::kOk ? absl::OkStatus() : absl::ResourceExhaustedError("the disk is full");
+  }
+  TaskRecord& TaskOf(uint64_t id) {
+    JobRecord& job = jobs_.at(job_of_.at(id));
+    return job.tasks.at(id - job.tasks[0].id);
+  }
+  absl::Status End(const TaskAttempt& attempt, TaskState state, const std::function<void(TaskRecord&)>& change) {
+    const std::lock_guard lock(mutex_);
+    if (!Writes().ok()) return Writes();
+    TaskRecord& task = TaskOf(attempt.task);
+    if (task.state != TaskState::kRunning || task.attempt != attempt.attempt) {
+      return absl::FailedPreconditionError("it does not run under that attempt");
+    }
+    task.state = state;
+    change(task);
+    return absl::OkStatus();
+  }
+
+  mutable std::mutex mutex_;
+  StorageTrouble trouble_;
+  std::map<std::string, JobRecord> jobs_;
+  std::map<uint64_t, std::string> job_of_;
+  uint64_t last_task_ = 0;
+  absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
+  int64_t sweeps_ = 0;
+};
+
+}  // namespace tessera
