@@ -7,19 +7,21 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <limits>
 #include <set>
-#include <sstream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "server/api/generation_request.h"
+#include "server/image/parameters_text.h"
+#include "tests/support/fake_image_service.h"
 
 namespace tessera {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(RequestFieldsTest, EveryParameterOfAJobIsAField) {
@@ -27,7 +29,7 @@ TEST(RequestFieldsTest, EveryParameterOfAJobIsAField) {
 }
 
 TEST(RequestFieldsTest, NamesAreOfOneFieldEach) {
-  std::set<std::string> ids, names, labels, options, members;
+  std::set<std::string> ids, names, labels, options;
   for (const RequestField& field : kRequestFields) {
     EXPECT_TRUE(ids.insert(field.id).second) << field.id;
     EXPECT_TRUE(labels.insert(Label(field)).second) << Label(field);
@@ -66,6 +68,67 @@ TEST(RequestFieldsTest, AModelRefusesEveryFieldThatItDoesNotRead) {
   }
 }
 
+// Another legal value than the one that the request has.
+void Change(const RequestField& field, std::string& value) {
+  const absl::string_view id = field.id;
+  value = id == "noise" ? "torch-cpu" : id == "sampler" ? "euler" : "x";
+}
+void Change(const RequestField&, std::optional<std::string>& value) { value = "x"; }
+void Change(const RequestField&, std::optional<bool>& value) { value = true; }
+void Change(const RequestField& field, std::optional<int64_t>& value) { value = field.half ? 32 : 9; }
+void Change(const RequestField&, std::optional<double>& value) { value = 0.125; }
+void Change(const RequestField&, std::vector<int64_t>& value) { value = {2, 1}; }
+
+TEST(RequestFieldsTest, EveryFieldOfAGenerationReachesItsParameterAndNoOther) {
+  ModelDescription model = FakeModel().description;
+  model.can_bin = true;
+  model.options.clear();
+  for (const RequestField& field : kRequestFields) {
+    if (field.read_with != nullptr) model.options.emplace_back(field.read_with);
+  }
+  const GenerationRequest base = {.prompt = "a", .skip_layers = {0}, .original_width = 8, .original_height = 8};
+  const absl::StatusOr<JobParameters> before = Validate(base, model);
+  ASSERT_TRUE(before.ok()) << before.status();
+  for (const RequestField& field : kRequestFields) {
+    if (!IsOfGeneration(field)) continue;
+    GenerationRequest request = base;
+    VisitValue(field, request, [&](auto& value) { Change(field, value); });
+    const absl::StatusOr<JobParameters> job = Validate(request, model);
+    ASSERT_TRUE(job.ok()) << job.status();
+    std::vector<std::string> changed;
+    const auto compare = [&](const char* id, Bounds, const auto& one, const auto& other) {
+      if (one != other) changed.emplace_back(id);
+    };
+    VisitParameters(compare, *before, *job);
+    EXPECT_THAT(changed, ElementsAre(field.id));
+  }
+}
+
+TEST(RequestFieldsTest, EveryOptionComesBackFromAPicture) {
+  std::vector<std::string> ids;
+  VisitOptions([&](const char* id, Bounds) { ids.emplace_back(id); });
+  for (const std::string& changed : ids) {
+    ImageParameters written = {.steps = 1, .width = 8, .height = 8};
+    const auto change = [&](const char* id, Bounds, auto& value) {
+      if (id != changed) return;
+      if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) {
+        value += 1;
+      } else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>) {
+        value = "x, y";
+      } else {
+        value = {3, 1};
+      }
+    };
+    VisitOptions(change, written.options);
+    EXPECT_NE(written.options, PromptOptions()) << changed;
+    const absl::StatusOr<std::string> text = FormatParameters(written);
+    ASSERT_TRUE(text.ok()) << text.status();
+    const absl::StatusOr<ImageParameters> read = ParseParameters(*text);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->options, written.options) << *text;
+  }
+}
+
 // What docs/command-line.md says of the options that some models read only.
 std::string OptionsTable() {
   std::string table = "| option | in the list | meaning | valid |\n|---|---|---|---|\n";
@@ -91,6 +154,13 @@ TEST(RequestFieldsTest, TheTableOfOptionsIsMadeFromTheFields) {
   const std::string made = text.substr(0, start) + begin + OptionsTable() + text.substr(end + 1);
   if (std::getenv("TESSERA_UPDATE_DOCUMENTS") != nullptr) std::ofstream(path) << made;
   EXPECT_TRUE(made == text) << "set TESSERA_UPDATE_DOCUMENTS=1 and run this test again";
+  // The other options have lines of their own.
+  for (const RequestField& field : kRequestFields) {
+    if (field.option == nullptr || field.option[0] != '-') continue;
+    for (const std::string& name : std::vector<std::string>(absl::StrSplit(field.option, ','))) {
+      EXPECT_THAT(made, HasSubstr(absl::StrCat("`", name, "`")));
+    }
+  }
 }
 
 }  // namespace

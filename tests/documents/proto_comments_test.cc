@@ -4,12 +4,16 @@
 #include <google/protobuf/descriptor.pb.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/api/request_fields.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera {
@@ -18,6 +22,7 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::EnumDescriptor;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 template <typename Described>
@@ -39,8 +44,9 @@ void Check(const Descriptor& message, std::vector<std::string>& silent) {
   for (int i = 0; i < message.enum_type_count(); ++i) Check(*message.enum_type(i), silent);
 }
 
-// Fields and values without a comment, of all protos in a folder of `root`.
-std::vector<std::string> Silent(const std::string& root, const std::string& folder) {
+// Calls visit(file) for all protos in a folder of `root`, with their comments.
+void VisitProtos(const std::string& root, const std::string& folder,
+                 const std::function<void(const google::protobuf::FileDescriptor&)>& visit) {
   const TestFolder out;
   const std::string set = out / "set";
   const std::string command = absl::StrCat("'", PROTOC, "' --include_source_info '--descriptor_set_out=", set,
@@ -51,20 +57,53 @@ std::vector<std::string> Silent(const std::string& root, const std::string& fold
   EXPECT_TRUE(files.ParseFromIstream(&file));
   EXPECT_GT(files.file_size(), 0);
   google::protobuf::DescriptorPool pool;
-  std::vector<std::string> silent;
   for (const auto& proto : files.file()) {
     const auto* built = pool.BuildFile(proto);
     if (built == nullptr) {
       ADD_FAILURE() << proto.name() << " cannot be read";
       continue;
     }
-    for (int i = 0; i < built->message_type_count(); ++i) Check(*built->message_type(i), silent);
-    for (int i = 0; i < built->enum_type_count(); ++i) Check(*built->enum_type(i), silent);
+    visit(*built);
   }
+}
+
+// Fields and values without a comment, of all protos in a folder of `root`.
+std::vector<std::string> Silent(const std::string& root, const std::string& folder) {
+  std::vector<std::string> silent;
+  VisitProtos(root, folder, [&silent](const google::protobuf::FileDescriptor& file) {
+    for (int i = 0; i < file.message_type_count(); ++i) Check(*file.message_type(i), silent);
+    for (int i = 0; i < file.enum_type_count(); ++i) Check(*file.enum_type(i), silent);
+  });
   return silent;
 }
 
 TEST(ProtoCommentsTest, EveryFieldAndEveryValueHasOne) { EXPECT_THAT(Silent("proto", "tessera/v1"), IsEmpty()); }
+
+TEST(ProtoCommentsTest, TheFieldsOfARequestHaveTheBoundsOfTheTable) {
+  // What these may be at most is the model's or the server's business.
+  const std::set<std::string> elsewhere = {"n", "num_inference_steps", "max_sequence_length", "sampler", "skip_layers"};
+  int checked = 0;
+  VisitProtos("proto", "tessera/v1", [&](const google::protobuf::FileDescriptor& file) {
+    const Descriptor& request = *file.FindMessageTypeByName("ImageRequest");
+    for (const RequestField& field : kRequestFields) {
+      const auto* described = request.FindFieldByName(ApiName(field));
+      const Bounds bounds = BoundsOf(field);
+      if (field.half || field.words != nullptr || described == nullptr || std::isinf(bounds.high)) continue;
+      if (elsewhere.contains(ApiName(field))) continue;
+      google::protobuf::SourceLocation location;
+      ASSERT_TRUE(described->GetSourceLocation(&location));
+      const bool text = described->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_STRING;
+      // An empty text is the same as none, so that the least length of a text need not be said.
+      const auto most = static_cast<int64_t>(bounds.high);
+      EXPECT_THAT(
+          location.leading_comments,
+          HasSubstr(text ? absl::StrCat(most, " bytes") : absl::StrCat(static_cast<int64_t>(bounds.low), " to ", most)))
+          << ApiName(field);
+      ++checked;
+    }
+  });
+  EXPECT_GT(checked, 20);
+}
 
 TEST(ProtoCommentsTest, OneThatIsMissingIsNoticed) {
   const TestFolder folder;
