@@ -104,7 +104,7 @@ int64_t GroupFleet::Keep(const Lock&, const ServedGroupOptions& group, std::vect
     if (kept[i] || replicas_[i].draining || !IsSame(replicas_[i].options, group)) continue;
     kept[i] = true;
     --missing;
-    replicas_[i].runner->TryNow();
+    if (replicas_[i].runner != nullptr) replicas_[i].runner->TryNow();
   }
   return missing;
 }
@@ -133,7 +133,7 @@ bool GroupFleet::EndDrained() {
     }
   }
   for (Replica* replica : empty) {
-    replica->runner->Stop();  // its thread may want the lock
+    if (replica->runner != nullptr) replica->runner->Stop();  // its thread may want the lock
     const Lock lock = monitor_.Acquire();
     monitor_.scheduler(lock).OnGroupDied(replica->group.id);
     monitor_.scheduler(lock).RemoveGroup(replica->group.id);

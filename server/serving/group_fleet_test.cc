@@ -1,0 +1,86 @@
+// The fleet without runners: what the scheduler knows of its groups.
+#include "server/serving/group_fleet.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/scheduling/cost_model.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+using Lock = ServiceMonitor::Lock;
+
+constexpr double kBudget = 1000;  // bytes of the machine's memory; the models have no weights
+
+class GroupFleetTest : public ::testing::Test {
+ protected:
+  GroupFleetTest() {
+    options_.host_memory = [] { return HostMemory{.total = kBudget, .available = kBudget}; };
+    options_.log = [](const std::string&) {};
+    fleet_ = std::make_unique<GroupFleet>(monitor_, models_, options_, "owner");
+    const Lock lock = monitor_.Acquire();
+    models_.Put({.id = "m"});
+    monitor_.scheduler(lock).SetModel("m", {.flops_per_token = 1, .bytes_per_token = 1});
+  }
+
+  void Install(const Lock& lock, int64_t count) {
+    fleet_->Install(lock, {.options = {.name = "m", .count = count}}, /*number=*/fleet_->size(lock), count);
+  }
+  // Whether an image of so many tokens could ever be made.
+  absl::StatusCode Fits(const Lock& lock, int32_t tokens) {
+    return monitor_.scheduler(lock).CheckFits({.model = "m", .height = tokens, .width = 1}).code();
+  }
+
+  ServiceMonitor monitor_{{}};
+  ServedModels models_;
+  DurableServiceOptions options_;
+  std::unique_ptr<GroupFleet> fleet_;
+};
+
+TEST_F(GroupFleetTest, AnImageMayCountOnAllMemoryThatTheWeightsLeave) {
+  const Lock lock = monitor_.Acquire();
+  EXPECT_EQ(Fits(lock, 1), absl::StatusCode::kFailedPrecondition) << "there is no group";
+  Install(lock, 1);
+  EXPECT_EQ(Fits(lock, 1000), absl::StatusCode::kOk);
+  EXPECT_EQ(Fits(lock, 1001), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(GroupFleetTest, ReplicasHaveNamesByTheirNumbers) {
+  const Lock lock = monitor_.Acquire();
+  Install(lock, 2);
+  Install(lock, 1);
+  EXPECT_THAT(
+      std::vector<std::string>({fleet_->Find(lock, 1).name, fleet_->Find(lock, 2).name, fleet_->Find(lock, 3).name}),
+      ElementsAre("m-0", "m-1", "m-2"));
+}
+
+TEST_F(GroupFleetTest, AGroupThatIsRefusedTakesNothingUntilItIsReady) {
+  const Lock lock = monitor_.Acquire();
+  Install(lock, 1);
+  fleet_->OnRefused(lock, 1);
+  EXPECT_EQ(Fits(lock, 1), absl::StatusCode::kFailedPrecondition);
+  fleet_->OnReady(lock, 1, std::nullopt, absl::FromUnixSeconds(1'800'000'000));
+  EXPECT_EQ(Fits(lock, 1), absl::StatusCode::kOk);
+}
+
+TEST_F(GroupFleetTest, GroupsThatAreNotWantedEndWhenNothingRunsInThem) {
+  {
+    const Lock lock = monitor_.Acquire();
+    Install(lock, 2);
+    std::vector<bool> kept(2, false);
+    EXPECT_EQ(fleet_->Keep(lock, {.name = "m", .count = 1}, kept), 0);
+    EXPECT_THAT(kept, ElementsAre(true, false));
+    EXPECT_EQ(fleet_->Keep(lock, {.name = "other", .count = 3}, kept), 3);
+    fleet_->DrainOthers(lock, kept);
+    EXPECT_EQ(fleet_->serving(lock), 1);
+  }
+  EXPECT_TRUE(fleet_->EndDrained());
+  EXPECT_FALSE(fleet_->EndDrained()) << "once";
+  const Lock lock = monitor_.Acquire();
+  EXPECT_EQ(Fits(lock, 1000), absl::StatusCode::kOk) << "by the other one";
+}
+
+}  // namespace
+}  // namespace tessera
