@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/atomic_file.h"
 #include "base/private_files.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -27,16 +28,16 @@ absl::Status AsDiskFailure(const absl::Status& status) {
 DiskResultStore::DiskResultStore(std::string folder) : folder_(std::move(folder)) {}
 
 absl::Status DiskResultStore::Open() {
-  if (absl::Status made = MakePrivateFolder(folder_); !made.ok()) return made;
+  RETURN_IF_ERROR(MakePrivateFolder(folder_));
   place_ = StoragePlace();
   place_.Remember(folder_);
   return absl::OkStatus();
 }
 
 absl::Status DiskResultStore::Write(const std::string& name, const std::string& bytes) {
-  if (absl::Status place = CheckPlace(); !place.ok()) return place;
+  RETURN_IF_ERROR(CheckPlace());
   const fs::path path = fs::path(folder_) / name;
-  if (absl::Status made = MakePrivateFolder(path.parent_path()); !made.ok()) return made;
+  RETURN_IF_ERROR(MakePrivateFolder(path.parent_path()));
   return AsDiskFailure(WriteFileAtomically(path.string(), bytes, {.owner_only = true}));
 }
 

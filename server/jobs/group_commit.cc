@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -20,7 +21,7 @@ absl::Status Do(SqliteDatabase& database, const char* sql) {
 }
 
 absl::Status ApplyInSavepoint(SqliteDatabase& database, const GroupCommit::Change& change) {
-  if (absl::Status status = Do(database, "SAVEPOINT change"); !status.ok()) return status;
+  RETURN_IF_ERROR(Do(database, "SAVEPOINT change"));
   absl::Status result = change.apply(database);
   if (IsStorageFailure(result)) return result;
   absl::Status end = result.ok() ? absl::OkStatus() : Do(database, "ROLLBACK TO change");

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/sha256.h"
+#include "base/status_macros.h"
 #include "server/jobs/stored_job.h"
 
 namespace tessera {
@@ -43,20 +44,17 @@ absl::StatusOr<std::vector<uint64_t>> Numbers(absl::StatusOr<SqliteStatement> st
   if (!statement.ok()) return statement.status();
   std::vector<uint64_t> numbers;
   while (true) {
-    const absl::StatusOr<bool> row = statement->Step();
-    if (!row.ok()) return row.status();
-    if (!*row) return numbers;
+    ASSIGN_OR_RETURN(const bool row, statement->Step());
+    if (!row) return numbers;
     numbers.push_back(static_cast<uint64_t>(statement->Int(0)));
   }
 }
 
 absl::StatusOr<std::optional<int64_t>> OneNumber(SqliteDatabase& database, const char* sql) {
-  absl::StatusOr<SqliteStatement> statement = database.Prepare(sql);
-  if (!statement.ok()) return statement.status();
-  const absl::StatusOr<bool> row = statement->Step();
-  if (!row.ok()) return row.status();
-  if (!*row) return std::optional<int64_t>();
-  return statement->OptionalInt(0);
+  ASSIGN_OR_RETURN(SqliteStatement statement, database.Prepare(sql));
+  ASSIGN_OR_RETURN(const bool row, statement.Step());
+  if (!row) return std::optional<int64_t>();
+  return statement.OptionalInt(0);
 }
 
 // Keeps in the job's row what its tasks make of it; one that has ended expires at `expires`.
@@ -66,10 +64,9 @@ absl::Status UpdateJobState(SqliteDatabase& database, uint64_t job, absl::Time e
       "j.number WHERE j.number = ?");
   if (!select.ok()) return select.status();
   select->Bind(1, static_cast<int64_t>(job));
-  const absl::StatusOr<std::vector<uint64_t>> numbers = Numbers(std::move(select));
-  if (!numbers.ok()) return numbers.status();
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, Numbers(std::move(select)));
   std::vector<TaskState> tasks;
-  for (const uint64_t number : *numbers) tasks.push_back(StateFrom(static_cast<int64_t>(number)));
+  for (const uint64_t number : numbers) tasks.push_back(StateFrom(static_cast<int64_t>(number)));
   const JobState state = StateOf(tasks);
   absl::StatusOr<SqliteStatement> update = database.Prepare(
       "UPDATE jobs SET state = ?2, expires = COALESCE(?3, expires) WHERE number = ?1 AND (state IS NOT ?2 OR (?3 IS "
@@ -82,21 +79,21 @@ absl::Status UpdateJobState(SqliteDatabase& database, uint64_t job, absl::Time e
 
 absl::Status UpdateJobStates(SqliteDatabase& database, const std::vector<uint64_t>& jobs, absl::Time expires) {
   for (const uint64_t job : jobs) {
-    if (absl::Status status = UpdateJobState(database, job, expires); !status.ok()) return status;
+    RETURN_IF_ERROR(UpdateJobState(database, job, expires));
   }
   return absl::OkStatus();
 }
 
 absl::Status FailUnknownStates(SqliteDatabase& database, absl::Time expires) {
-  const absl::StatusOr<std::vector<uint64_t>> jobs = Numbers(
-      database.Prepare("SELECT DISTINCT job FROM tasks WHERE typeof(state) <> 'integer' OR state < 0 OR state > 5"));
-  if (!jobs.ok()) return jobs.status();
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> jobs,
+                   Numbers(database.Prepare(
+                       "SELECT DISTINCT job FROM tasks WHERE typeof(state) <> 'integer' OR state < 0 OR state > 5")));
   absl::StatusOr<SqliteStatement> update = database.Prepare(
       "UPDATE tasks SET state = 3, ended = ?1, error_code = 15, error = 'the stored job is damaged: its state is not "
       "known' WHERE typeof(state) <> 'integer' OR state < 0 OR state > 5");
   if (!update.ok()) return update.status();
-  if (absl::Status status = update->Bind(1, absl::ToUnixMicros(expires)).Run(); !status.ok()) return status;
-  return UpdateJobStates(database, *jobs, expires);
+  RETURN_IF_ERROR(update->Bind(1, absl::ToUnixMicros(expires)).Run());
+  return UpdateJobStates(database, jobs, expires);
 }
 
 // Absent: some state is none.
@@ -120,24 +117,22 @@ absl::StatusOr<std::optional<StateCounts>> CountKnownStates(SqliteDatabase& data
 }  // namespace
 
 absl::Status InsertJob(SqliteDatabase& database, const JobRow& job) {
-  absl::StatusOr<SqliteStatement> insert = database.Prepare(
-      "INSERT INTO jobs(number, token, tenant, tasks, created, deadline, request, checksum) VALUES(?,?,?,?,?,?,?,?)");
-  if (!insert.ok()) return insert.status();
-  insert->Bind(1, static_cast<int64_t>(job.number)).BindText(2, job.token).BindText(3, job.tenant);
-  insert->Bind(4, job.tasks).Bind(5, absl::ToUnixMicros(job.created));
+  ASSIGN_OR_RETURN(SqliteStatement insert, database.Prepare("INSERT INTO jobs(number, token, tenant, tasks, created, "
+                                                            "deadline, request, checksum) VALUES(?,?,?,?,?,?,?,?)"));
+  insert.Bind(1, static_cast<int64_t>(job.number)).BindText(2, job.token).BindText(3, job.tenant);
+  insert.Bind(4, job.tasks).Bind(5, absl::ToUnixMicros(job.created));
   if (job.deadline) {
-    insert->Bind(6, absl::ToUnixMicros(*job.deadline));
+    insert.Bind(6, absl::ToUnixMicros(*job.deadline));
   } else {
-    insert->BindNull(6);
+    insert.BindNull(6);
   }
-  insert->BindBlob(7, job.request).BindBlob(8, Sha256Of(job.request));
-  if (absl::Status status = insert->Run(); !status.ok()) return status;
+  insert.BindBlob(7, job.request).BindBlob(8, Sha256Of(job.request));
+  RETURN_IF_ERROR(insert.Run());
 
   for (int32_t index = 0; index < job.tasks; ++index) {
-    absl::StatusOr<SqliteStatement> task = database.Prepare("INSERT INTO tasks(number, job, state) VALUES(?,?,0)");
-    if (!task.ok()) return task.status();
+    ASSIGN_OR_RETURN(SqliteStatement task, database.Prepare("INSERT INTO tasks(number, job, state) VALUES(?,?,0)"));
     const int64_t number = static_cast<int64_t>(job.number) + index;
-    if (absl::Status status = task->Bind(1, number).Bind(2, static_cast<int64_t>(job.number)).Run(); !status.ok()) {
+    if (absl::Status status = task.Bind(1, number).Bind(2, static_cast<int64_t>(job.number)).Run(); !status.ok()) {
       return status;
     }
   }
@@ -146,10 +141,9 @@ absl::Status InsertJob(SqliteDatabase& database, const JobRow& job) {
 
 absl::Status InsertIdempotencyKey(SqliteDatabase& database, const JobRow& job, const std::string& key_hash,
                                   const std::string& digest) {
-  absl::StatusOr<SqliteStatement> insert =
-      database.Prepare("INSERT INTO idempotency(tenant, key_hash, digest, job) VALUES(?,?,?,?)");
-  if (!insert.ok()) return insert.status();
-  return insert->BindText(1, job.tenant)
+  ASSIGN_OR_RETURN(SqliteStatement insert,
+                   database.Prepare("INSERT INTO idempotency(tenant, key_hash, digest, job) VALUES(?,?,?,?)"));
+  return insert.BindText(1, job.tenant)
       .BindBlob(2, key_hash)
       .BindBlob(3, digest)
       .Bind(4, static_cast<int64_t>(job.number))
@@ -158,28 +152,23 @@ absl::Status InsertIdempotencyKey(SqliteDatabase& database, const JobRow& job, c
 
 absl::StatusOr<std::optional<KnownKey>> FindIdempotencyKey(SqliteDatabase& database, const std::string& tenant,
                                                            const std::string& key_hash) {
-  absl::StatusOr<SqliteStatement> select =
-      database.Prepare("SELECT job, digest FROM idempotency WHERE tenant = ? AND key_hash = ?");
-  if (!select.ok()) return select.status();
-  const absl::StatusOr<bool> row = select->BindText(1, tenant).BindBlob(2, key_hash).Step();
-  if (!row.ok()) return row.status();
-  if (!*row) return std::optional<KnownKey>();
-  return std::optional<KnownKey>(
-      {.job = static_cast<uint64_t>(select->Int(0)), .digest = std::string(select->Bytes(1))});
+  ASSIGN_OR_RETURN(SqliteStatement select,
+                   database.Prepare("SELECT job, digest FROM idempotency WHERE tenant = ? AND key_hash = ?"));
+  ASSIGN_OR_RETURN(const bool row, select.BindText(1, tenant).BindBlob(2, key_hash).Step());
+  if (!row) return std::optional<KnownKey>();
+  return std::optional<KnownKey>({.job = static_cast<uint64_t>(select.Int(0)), .digest = std::string(select.Bytes(1))});
 }
 
 absl::StatusOr<TaskRow> FindTask(SqliteDatabase& database, uint64_t task) {
-  absl::StatusOr<SqliteStatement> select =
-      database.Prepare("SELECT job, state, attempt, strikes, alone FROM tasks WHERE number = ?");
-  if (!select.ok()) return select.status();
-  const absl::StatusOr<bool> row = select->Bind(1, static_cast<int64_t>(task)).Step();
-  if (!row.ok()) return row.status();
-  if (!*row) return absl::NotFoundError("there is no such task");
+  ASSIGN_OR_RETURN(SqliteStatement select,
+                   database.Prepare("SELECT job, state, attempt, strikes, alone FROM tasks WHERE number = ?"));
+  ASSIGN_OR_RETURN(const bool row, select.Bind(1, static_cast<int64_t>(task)).Step());
+  if (!row) return absl::NotFoundError("there is no such task");
   return TaskRow{.number = task,
-                 .job = static_cast<uint64_t>(select->Int(0)),
-                 .state = StateFrom(select->Int(1)),
-                 .attempt = static_cast<int32_t>(select->Int(2)),
-                 .blame = {.strikes = static_cast<int32_t>(select->Int(3)), .alone = select->Int(4) != 0}};
+                 .job = static_cast<uint64_t>(select.Int(0)),
+                 .state = StateFrom(select.Int(1)),
+                 .attempt = static_cast<int32_t>(select.Int(2)),
+                 .blame = {.strikes = static_cast<int32_t>(select.Int(3)), .alone = select.Int(4) != 0}};
 }
 
 absl::StatusOr<TaskRow> FindAttempt(SqliteDatabase& database, const TaskAttempt& attempt) {
@@ -196,7 +185,7 @@ absl::StatusOr<TaskRow> FindAttempt(SqliteDatabase& database, const TaskAttempt&
 }
 
 absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskMove& move, StateCounts& counts) {
-  if (absl::Status status = CheckMove(task.state, move.to); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckMove(task.state, move.to));
   absl::StatusOr<SqliteStatement> update = database.Prepare(
       "UPDATE tasks SET state = ?2, attempt = ?3, strikes = ?4, alone = ?5, started = COALESCE(?6, started), "
       "ended = ?7, error_code = ?8, error = ?9, image = ?10 WHERE number = ?1");
@@ -211,20 +200,18 @@ absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskM
     update->BindText(9, move.error.message().substr(0, kMaxErrorBytes));
   }
   if (move.to == TaskState::kDone) update->BindBlob(10, move.image);
-  if (absl::Status status = update->Run(); !status.ok()) return status;
+  RETURN_IF_ERROR(update->Run());
   --counts[static_cast<size_t>(task.state)];
   ++counts[static_cast<size_t>(move.to)];
   return UpdateJobState(database, task.job, move.now + move.retention);
 }
 
 absl::StatusOr<std::string> ReadRequest(SqliteDatabase& database, uint64_t job) {
-  absl::StatusOr<SqliteStatement> select = database.Prepare("SELECT request, checksum FROM jobs WHERE number = ?");
-  if (!select.ok()) return select.status();
-  const absl::StatusOr<bool> row = select->Bind(1, static_cast<int64_t>(job)).Step();
-  if (!row.ok()) return row.status();
-  if (!*row) return absl::DataLossError("the stored job is damaged: it is gone");
-  const absl::string_view request = select->Bytes(0);
-  if (absl::Status status = CheckRequest(request, select->Bytes(1)); !status.ok()) return status;
+  ASSIGN_OR_RETURN(SqliteStatement select, database.Prepare("SELECT request, checksum FROM jobs WHERE number = ?"));
+  ASSIGN_OR_RETURN(const bool row, select.Bind(1, static_cast<int64_t>(job)).Step());
+  if (!row) return absl::DataLossError("the stored job is damaged: it is gone");
+  const absl::string_view request = select.Bytes(0);
+  RETURN_IF_ERROR(CheckRequest(request, select.Bytes(1)));
   return std::string(request);
 }
 
@@ -240,9 +227,8 @@ absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids
   absl::Status damage;
   std::string token;
   while (true) {
-    const absl::StatusOr<bool> row = select->Step();
-    if (!row.ok()) return row.status();
-    if (!*row) break;
+    ASSIGN_OR_RETURN(const bool row, select->Step());
+    if (!row) break;
     if (record.tasks.empty()) {
       token = std::string(select->Bytes(0));
       record.id = ids.JobId(job, token);
@@ -289,9 +275,8 @@ absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids
 
 absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids, const std::string& tenant,
                                   const std::string& id) {
-  const absl::StatusOr<uint64_t> number = ids.JobNumber(id);
-  if (!number.ok()) return number.status();
-  absl::StatusOr<JobRecord> job = ReadJob(database, ids, *number);
+  ASSIGN_OR_RETURN(const uint64_t number, ids.JobNumber(id));
+  absl::StatusOr<JobRecord> job = ReadJob(database, ids, number);
   if (!job.ok()) return job;
   if (job->tenant != tenant || job->id != id) return absl::NotFoundError("there is no such job");
   return job;
@@ -326,56 +311,51 @@ absl::StatusOr<std::vector<uint64_t>> ListEnded(SqliteDatabase& database, int64_
 absl::Status DeleteJob(SqliteDatabase& database, const JobRecord& job, StateCounts& counts) {
   const uint64_t number = job.tasks[0].id - static_cast<uint64_t>(job.tasks[0].index);
   for (const TaskRecord& task : job.tasks) {
-    const absl::StatusOr<TaskRow> row = FindTask(database, task.id);
-    if (!row.ok()) return row.status();
-    --counts[static_cast<size_t>(row->state)];
-    absl::StatusOr<SqliteStatement> remove = database.Prepare("DELETE FROM tasks WHERE number = ?");
-    if (!remove.ok()) return remove.status();
-    if (absl::Status status = remove->Bind(1, static_cast<int64_t>(task.id)).Run(); !status.ok()) return status;
+    ASSIGN_OR_RETURN(const TaskRow row, FindTask(database, task.id));
+    --counts[static_cast<size_t>(row.state)];
+    ASSIGN_OR_RETURN(SqliteStatement remove, database.Prepare("DELETE FROM tasks WHERE number = ?"));
+    RETURN_IF_ERROR(remove.Bind(1, static_cast<int64_t>(task.id)).Run());
   }
   for (const char* sql : {"DELETE FROM idempotency WHERE job = ?", "DELETE FROM jobs WHERE number = ?"}) {
-    absl::StatusOr<SqliteStatement> remove = database.Prepare(sql);
-    if (!remove.ok()) return remove.status();
-    if (absl::Status status = remove->Bind(1, static_cast<int64_t>(number)).Run(); !status.ok()) return status;
+    ASSIGN_OR_RETURN(SqliteStatement remove, database.Prepare(sql));
+    RETURN_IF_ERROR(remove.Bind(1, static_cast<int64_t>(number)).Run());
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> QueueRunning(SqliteDatabase& database) {
-  const absl::StatusOr<std::vector<uint64_t>> jobs =
-      Numbers(database.Prepare("SELECT DISTINCT job FROM tasks INDEXED BY tasks_running WHERE state = 1"));
-  if (!jobs.ok()) return jobs.status();
-  if (absl::Status status = database.Execute("UPDATE tasks SET state = 0 WHERE state = 1"); !status.ok()) return status;
+  ASSIGN_OR_RETURN(
+      const std::vector<uint64_t> jobs,
+      Numbers(database.Prepare("SELECT DISTINCT job FROM tasks INDEXED BY tasks_running WHERE state = 1")));
+  RETURN_IF_ERROR(database.Execute("UPDATE tasks SET state = 0 WHERE state = 1"));
   const int64_t tasks = database.Changes();
   // None of them has ended.
-  if (absl::Status status = UpdateJobStates(database, *jobs, absl::InfiniteFuture()); !status.ok()) return status;
+  RETURN_IF_ERROR(UpdateJobStates(database, jobs, absl::InfiniteFuture()));
   return tasks;
 }
 
 absl::StatusOr<FinishedImages> FailDamagedImages(SqliteDatabase& database, absl::Time expires) {
-  absl::StatusOr<SqliteStatement> select = database.Prepare("SELECT number, job, image FROM tasks WHERE state = 2");
-  if (!select.ok()) return select.status();
+  ASSIGN_OR_RETURN(SqliteStatement select, database.Prepare("SELECT number, job, image FROM tasks WHERE state = 2"));
   FinishedImages finished;
   std::vector<std::pair<int64_t, absl::Status>> damaged;
   std::vector<uint64_t> jobs;
   while (true) {
-    const absl::StatusOr<bool> row = select->Step();
-    if (!row.ok()) return row.status();
-    if (!*row) break;
-    const absl::StatusOr<StoredImage> image = ParseStoredImage(select->Bytes(2));
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) break;
+    const absl::StatusOr<StoredImage> image = ParseStoredImage(select.Bytes(2));
     if (image.ok()) finished.bytes += static_cast<int64_t>(image->bytes);
     if (!absl::IsDataLoss(image.status())) continue;
-    damaged.emplace_back(select->Int(0), image.status());
-    jobs.push_back(static_cast<uint64_t>(select->Int(1)));
+    damaged.emplace_back(select.Int(0), image.status());
+    jobs.push_back(static_cast<uint64_t>(select.Int(1)));
   }
   for (const auto& [task, error] : damaged) {
-    absl::StatusOr<SqliteStatement> update =
-        database.Prepare("UPDATE tasks SET state = 3, error_code = ?2, error = ?3, image = NULL WHERE number = ?1");
-    if (!update.ok()) return update.status();
-    update->Bind(1, task).Bind(2, static_cast<int64_t>(error.code())).BindText(3, error.message());
-    if (absl::Status status = update->Run(); !status.ok()) return status;
+    ASSIGN_OR_RETURN(
+        SqliteStatement update,
+        database.Prepare("UPDATE tasks SET state = 3, error_code = ?2, error = ?3, image = NULL WHERE number = ?1"));
+    update.Bind(1, task).Bind(2, static_cast<int64_t>(error.code())).BindText(3, error.message());
+    RETURN_IF_ERROR(update.Run());
   }
-  if (absl::Status status = UpdateJobStates(database, jobs, expires); !status.ok()) return status;
+  RETURN_IF_ERROR(UpdateJobStates(database, jobs, expires));
   finished.damaged = static_cast<int64_t>(damaged.size());
   return finished;
 }
@@ -383,7 +363,7 @@ absl::StatusOr<FinishedImages> FailDamagedImages(SqliteDatabase& database, absl:
 absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database, absl::Time expires) {
   absl::StatusOr<std::optional<StateCounts>> counts = CountKnownStates(database);
   if (counts.ok() && !counts->has_value()) {
-    if (absl::Status status = FailUnknownStates(database, expires); !status.ok()) return status;
+    RETURN_IF_ERROR(FailUnknownStates(database, expires));
     counts = CountKnownStates(database);
   }
   if (!counts.ok()) return counts.status();
@@ -399,9 +379,8 @@ absl::Status VisitQueue(SqliteDatabase& database, absl::FunctionRef<void(const Q
   if (!select.ok()) return select.status();
   QueueEntry entry;  // one for all rows: a million of them reuse its strings' memory
   while (true) {
-    const absl::StatusOr<bool> row = select->Step();
-    if (!row.ok()) return row.status();
-    if (!*row) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const bool row, select->Step());
+    if (!row) return absl::OkStatus();
     entry.task = {.number = static_cast<uint64_t>(select->Int(0)),
                   .job = static_cast<uint64_t>(select->Int(1)),
                   .attempt = static_cast<int32_t>(select->Int(2)),
@@ -433,21 +412,18 @@ absl::StatusOr<uint64_t> NextNumber(SqliteDatabase& database) {
 }
 
 absl::StatusOr<absl::Time> NewestTime(SqliteDatabase& database) {
-  const absl::StatusOr<std::optional<int64_t>> newest =
-      OneNumber(database, "SELECT created FROM jobs ORDER BY number DESC LIMIT 1");
-  if (!newest.ok()) return newest.status();
-  return TimeOf(*newest).value_or(absl::InfinitePast());
+  ASSIGN_OR_RETURN(const std::optional<int64_t> newest,
+                   OneNumber(database, "SELECT created FROM jobs ORDER BY number DESC LIMIT 1"));
+  return TimeOf(newest).value_or(absl::InfinitePast());
 }
 
 absl::StatusOr<RecordIds> ReadRecordIds(SqliteDatabase& database) {
-  absl::StatusOr<SqliteStatement> select = database.Prepare("SELECT secret, first_hidden FROM record_ids");
-  if (!select.ok()) return select.status();
-  const absl::StatusOr<bool> row = select->Step();
-  if (!row.ok()) return row.status();
-  if (!*row || select->Bytes(0).size() != kRecordIdSecretBytes || select->Int(1) < 1) {
+  ASSIGN_OR_RETURN(SqliteStatement select, database.Prepare("SELECT secret, first_hidden FROM record_ids"));
+  ASSIGN_OR_RETURN(const bool row, select.Step());
+  if (!row || select.Bytes(0).size() != kRecordIdSecretBytes || select.Int(1) < 1) {
     return absl::DataLossError("the job store's database is damaged: the secret of its ids is gone");
   }
-  return RecordIds(std::string(select->Bytes(0)), static_cast<uint64_t>(select->Int(1)));
+  return RecordIds(std::string(select.Bytes(0)), static_cast<uint64_t>(select.Int(1)));
 }
 
 }  // namespace tessera

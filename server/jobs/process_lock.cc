@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/private_files.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 
 namespace tessera {
@@ -19,7 +20,7 @@ constexpr absl::Duration kPause = absl::Milliseconds(20);
 }  // namespace
 
 absl::StatusOr<ProcessLock> ProcessLock::Take(const std::string& path, absl::Duration patience) {
-  if (absl::Status made = MakePrivateFile(path); !made.ok()) return made;
+  RETURN_IF_ERROR(MakePrivateFile(path));
   ProcessLock lock;
   lock.file_ = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!lock.file_.valid()) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "base/status_macros.h"
 #include "server/jobs/sqlite_job_store.h"
 #include "server/jobs/stored_job.h"
 
@@ -93,9 +94,8 @@ absl::Status ReadQueue(SqliteDatabase& database, const RecordIds& ids, BatchQueu
 
 absl::StatusOr<Recovery> SqliteJobStore::Recover(absl::FunctionRef<void(const QueuedTask&)> visit) {
   Recovery recovery = recovered_;
-  const absl::StatusOr<std::vector<std::string>> files = options_.files->List();
-  if (!files.ok()) return files.status();
-  for (const std::string& file : *files) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> files, options_.files->List());
+  for (const std::string& file : files) {
     if (absl::StrContains(file, kTemporaryMark)) disk_.Remove(file);
   }
 
@@ -130,7 +130,7 @@ absl::StatusOr<Recovery> SqliteJobStore::Recover(absl::FunctionRef<void(const Qu
   reader.join();
   if (!status.ok()) return status;
   for (const auto& [task, error] : damaged) {
-    if (absl::Status failed = FailQueued(task, error); !failed.ok()) return failed;
+    RETURN_IF_ERROR(FailQueued(task, error));
     ++recovery.damaged;
   }
   return recovery;

@@ -5,6 +5,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/random_bytes.h"
+#include "base/status_macros.h"
 #include "server/jobs/job_rows.h"
 #include "server/jobs/record_ids.h"
 #include "server/jobs/sqlite_job_store.h"
@@ -67,26 +68,23 @@ constexpr const char* kSteps[] = {
 constexpr int kStepOfRecordIds = 3;
 
 absl::StatusOr<int64_t> ReadNumber(SqliteDatabase& database, const char* sql) {
-  absl::StatusOr<SqliteStatement> statement = database.Prepare(sql);
-  if (!statement.ok()) return statement.status();
-  const absl::StatusOr<bool> row = statement->Step();
-  if (!row.ok()) return row.status();
-  return *row ? statement->Int(0) : 0;
+  ASSIGN_OR_RETURN(SqliteStatement statement, database.Prepare(sql));
+  ASSIGN_OR_RETURN(const bool row, statement.Step());
+  return row ? statement.Int(0) : 0;
 }
 
 absl::Status MakeRecordIds(SqliteDatabase& database) {
-  const absl::StatusOr<uint64_t> next = NextNumber(database);
-  if (!next.ok()) return next.status();
-  absl::StatusOr<SqliteStatement> insert = database.Prepare("INSERT INTO record_ids(secret, first_hidden) VALUES(?,?)");
-  if (!insert.ok()) return insert.status();
-  return insert->BindBlob(1, RandomBytes(kRecordIdSecretBytes)).Bind(2, static_cast<int64_t>(*next)).Run();
+  ASSIGN_OR_RETURN(const uint64_t next, NextNumber(database));
+  ASSIGN_OR_RETURN(SqliteStatement insert,
+                   database.Prepare("INSERT INTO record_ids(secret, first_hidden) VALUES(?,?)"));
+  return insert.BindBlob(1, RandomBytes(kRecordIdSecretBytes)).Bind(2, static_cast<int64_t>(next)).Run();
 }
 
 absl::Status Advance(SqliteDatabase& database, int64_t version, int target) {
   for (int64_t step = version; step < target; ++step) {
-    if (absl::Status status = database.Execute(kSteps[step]); !status.ok()) return status;
+    RETURN_IF_ERROR(database.Execute(kSteps[step]));
     if (step != kStepOfRecordIds) continue;
-    if (absl::Status status = MakeRecordIds(database); !status.ok()) return status;
+    RETURN_IF_ERROR(MakeRecordIds(database));
   }
   return database.Execute(absl::StrCat("PRAGMA user_version=", target).c_str());
 }
@@ -95,21 +93,19 @@ absl::Status Advance(SqliteDatabase& database, int64_t version, int target) {
 
 absl::Status MigrateSchema(SqliteDatabase& database, int target) {
   static_assert(sizeof(kSteps) / sizeof(kSteps[0]) == SqliteJobStore::kSchemaVersion);
-  const absl::StatusOr<int64_t> version = ReadNumber(database, "PRAGMA user_version");
-  if (!version.ok()) return version.status();
-  if (*version == target) return absl::OkStatus();
-  if (*version > target) {
-    return absl::FailedPreconditionError(absl::StrCat("the job store has schema version ", *version,
+  ASSIGN_OR_RETURN(const int64_t version, ReadNumber(database, "PRAGMA user_version"));
+  if (version == target) return absl::OkStatus();
+  if (version > target) {
+    return absl::FailedPreconditionError(absl::StrCat("the job store has schema version ", version,
                                                       "; this program knows versions up to ", target,
                                                       ": it was written by a newer version of this program"));
   }
-  const absl::StatusOr<int64_t> tables = ReadNumber(database, "SELECT COUNT(*) FROM sqlite_schema");
-  if (!tables.ok()) return tables.status();
-  if (*version < 0 || (*version == 0 && *tables > 0)) {
+  ASSIGN_OR_RETURN(const int64_t tables, ReadNumber(database, "SELECT COUNT(*) FROM sqlite_schema"));
+  if (version < 0 || (version == 0 && tables > 0)) {
     return absl::DataLossError("the file is a database, but not one of a job store");
   }
-  if (absl::Status status = database.Execute("BEGIN IMMEDIATE"); !status.ok()) return status;
-  absl::Status status = Advance(database, *version, target);
+  RETURN_IF_ERROR(database.Execute("BEGIN IMMEDIATE"));
+  absl::Status status = Advance(database, version, target);
   if (status.ok()) status = database.Execute("COMMIT");
   if (!status.ok() && database.InTransaction()) database.Execute("ROLLBACK").IgnoreError();
   return status;

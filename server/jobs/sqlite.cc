@@ -8,6 +8,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -160,7 +161,7 @@ absl::StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const Optio
   for (const char* pragma :
        {"PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA foreign_keys=OFF", "PRAGMA cell_size_check=ON",
         "PRAGMA journal_size_limit=67108864", "PRAGMA wal_autocheckpoint=1000", "PRAGMA cache_size=-4096"}) {
-    if (absl::Status status = database->Execute(pragma); !status.ok()) return status;
+    RETURN_IF_ERROR(database->Execute(pragma));
   }
   return database;
 }
@@ -185,10 +186,9 @@ absl::Status SqliteDatabase::Execute(const char* sql) {
 }
 
 absl::Status SqliteDatabase::Check() {
-  absl::StatusOr<SqliteStatement> check = Prepare("PRAGMA quick_check(1)");
-  if (!check.ok()) return check.status();
-  if (const absl::StatusOr<bool> row = check->Step(); !row.ok()) return row.status();
-  const absl::string_view found = check->Bytes(0);
+  ASSIGN_OR_RETURN(SqliteStatement check, Prepare("PRAGMA quick_check(1)"));
+  if (const absl::StatusOr<bool> row = check.Step(); !row.ok()) return row.status();
+  const absl::string_view found = check.Bytes(0);
   if (found == "ok") return absl::OkStatus();
   return absl::DataLossError(
       absl::StrCat("the job store's database is damaged: ", absl::StrReplaceAll(found, {{"\n", " "}})));

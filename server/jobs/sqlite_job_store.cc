@@ -34,14 +34,13 @@ std::string HashOfKey(const std::string& tenant, const std::string& key) {
 absl::StatusOr<std::optional<JobRecord>> ReadSubmission(SqliteDatabase& database, const RecordIds& ids,
                                                         const std::string& tenant, const std::string& key_hash,
                                                         const std::string& digest) {
-  const absl::StatusOr<std::optional<KnownKey>> known = FindIdempotencyKey(database, tenant, key_hash);
-  if (!known.ok()) return known.status();
-  if (!known->has_value()) return std::nullopt;
-  if ((*known)->digest != digest) {
+  ASSIGN_OR_RETURN(const std::optional<KnownKey> known, FindIdempotencyKey(database, tenant, key_hash));
+  if (!known.has_value()) return std::nullopt;
+  if (known->digest != digest) {
     return absl::AlreadyExistsError(
         "this idempotency key was used before with another request; use a new key for a new request");
   }
-  return ReadJob(database, ids, (*known)->job);
+  return ReadJob(database, ids, known->job);
 }
 
 absl::Status WithAdvice(const absl::Status& status) {
@@ -138,11 +137,10 @@ void SqliteJobStore::Count(const StateCounts& delta) {
 
 absl::Status SqliteJobStore::End(const char* name, const TaskAttempt& attempt, const TaskMove& move) {
   return Change(name, [&](SqliteDatabase& database, StateCounts& counts) {
-    const absl::StatusOr<TaskRow> task = FindAttempt(database, attempt);
-    if (!task.ok()) return task.status();
+    ASSIGN_OR_RETURN(const TaskRow task, FindAttempt(database, attempt));
     TaskMove with_blame = move;
-    with_blame.blame = task->blame;
-    return MoveTask(database, *task, with_blame, counts);
+    with_blame.blame = task.blame;
+    return MoveTask(database, task, with_blame, counts);
   });
 }
 
@@ -184,17 +182,16 @@ void SqliteJobStore::SubmitAsync(NewJob job, std::function<void(absl::StatusOr<S
     submission->result = {};
     JobRow& row = submission->row;
     if (!submission->key_hash.empty()) {
-      absl::StatusOr<std::optional<JobRecord>> earlier =
-          ReadSubmission(database, ids_, row.tenant, submission->key_hash, submission->key_digest);
-      if (!earlier.ok()) return earlier.status();
-      if (earlier->has_value()) {
-        submission->result = {.job = **std::move(earlier), .existed = true};
+      ASSIGN_OR_RETURN(std::optional<JobRecord> earlier,
+                       ReadSubmission(database, ids_, row.tenant, submission->key_hash, submission->key_digest));
+      if (earlier.has_value()) {
+        submission->result = {.job = *std::move(earlier), .existed = true};
         return absl::OkStatus();
       }
     }
     row.number = next_number_;
     next_number_ += static_cast<uint64_t>(row.tasks);
-    if (absl::Status status = InsertJob(database, row); !status.ok()) return status;
+    RETURN_IF_ERROR(InsertJob(database, row));
     submission->counts[static_cast<size_t>(TaskState::kQueued)] = row.tasks;
     if (submission->key_hash.empty()) return absl::OkStatus();
     return InsertIdempotencyKey(database, row, submission->key_hash, submission->key_digest);
@@ -238,19 +235,16 @@ absl::StatusOr<std::optional<JobRecord>> SqliteJobStore::FindSubmission(const st
 absl::StatusOr<JobRecord> SqliteJobStore::Cancel(const std::string& tenant, const std::string& job) {
   JobRecord record;
   absl::Status status = Change("cancel", [&](SqliteDatabase& database, StateCounts& counts) {
-    const absl::StatusOr<JobRecord> before = ReadJob(database, ids_, tenant, job);
-    if (!before.ok()) return before.status();
-    for (const TaskRecord& task : before->tasks) {
+    ASSIGN_OR_RETURN(const JobRecord before, ReadJob(database, ids_, tenant, job));
+    for (const TaskRecord& task : before.tasks) {
       if (IsEnded(task.state)) continue;
-      const absl::StatusOr<TaskRow> row = FindTask(database, task.id);
-      if (!row.ok()) return row.status();
+      ASSIGN_OR_RETURN(const TaskRow row, FindTask(database, task.id));
       TaskMove move = MoveTo(TaskState::kCancelled);
-      move.blame = row->blame;
-      if (absl::Status moved = MoveTask(database, *row, move, counts); !moved.ok()) return moved;
+      move.blame = row.blame;
+      RETURN_IF_ERROR(MoveTask(database, row, move, counts));
     }
-    absl::StatusOr<JobRecord> after = ReadJob(database, ids_, tenant, job);
-    if (!after.ok()) return after.status();
-    record = *std::move(after);
+    ASSIGN_OR_RETURN(JobRecord after, ReadJob(database, ids_, tenant, job));
+    record = std::move(after);
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
@@ -273,30 +267,26 @@ absl::StatusOr<JobRecordPage> SqliteJobStore::List(const std::string& tenant, in
     before = *number;
   }
   return Read([&](SqliteDatabase& database) -> absl::StatusOr<JobRecordPage> {
-    const absl::StatusOr<std::vector<uint64_t>> numbers = ListJobs(database, tenant, state, before, limit + 1);
-    if (!numbers.ok()) return numbers.status();
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, ListJobs(database, tenant, state, before, limit + 1));
     JobRecordPage page;
-    for (size_t i = 0; i < numbers->size() && static_cast<int32_t>(i) < limit; ++i) {
-      absl::StatusOr<JobRecord> job = ReadJob(database, ids_, (*numbers)[i]);
+    for (size_t i = 0; i < numbers.size() && static_cast<int32_t>(i) < limit; ++i) {
+      absl::StatusOr<JobRecord> job = ReadJob(database, ids_, numbers[i]);
       if (absl::IsNotFound(job.status())) continue;  // deleted in between
       if (!job.ok()) return job.status();
       // It may have moved on in between, and a damaged one shows as failed.
       if (state.has_value() && StateOf(*job) != *state) continue;
       page.jobs.push_back(*std::move(job));
     }
-    if (static_cast<int32_t>(numbers->size()) > limit)
-      page.next = ids_.PageId((*numbers)[static_cast<size_t>(limit) - 1]);
+    if (static_cast<int32_t>(numbers.size()) > limit) page.next = ids_.PageId(numbers[static_cast<size_t>(limit) - 1]);
     return page;
   });
 }
 
 absl::StatusOr<std::string> SqliteJobStore::ReadImage(const std::string& tenant, const std::string& image) {
-  const absl::StatusOr<uint64_t> number = ids_.ImageNumber(image);
-  if (!number.ok()) return number.status();
+  ASSIGN_OR_RETURN(const uint64_t number, ids_.ImageNumber(image));
   const absl::StatusOr<JobRecord> job = Read([&](SqliteDatabase& database) -> absl::StatusOr<JobRecord> {
-    const absl::StatusOr<TaskRow> task = FindTask(database, *number);
-    if (!task.ok()) return task.status();
-    return ReadJob(database, ids_, task->job);
+    ASSIGN_OR_RETURN(const TaskRow task, FindTask(database, number));
+    return ReadJob(database, ids_, task.job);
   });
   const auto unknown = [] { return absl::NotFoundError("there is no such image"); };
   if (absl::IsNotFound(job.status())) return unknown();
@@ -307,7 +297,7 @@ absl::StatusOr<std::string> SqliteJobStore::ReadImage(const std::string& tenant,
     absl::StatusOr<std::string> file = options_.files->Read(task.image->file, options_.max_image_bytes);
     if (absl::IsNotFound(file.status())) {
       // Or only its folder is, and comes back.
-      if (absl::Status place = disk_.CheckPlace(); !place.ok()) return place;
+      RETURN_IF_ERROR(disk_.CheckPlace());
       return absl::DataLossError("the image's file is gone");
     }
     if (!file.ok()) return file;

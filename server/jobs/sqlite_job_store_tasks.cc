@@ -55,23 +55,22 @@ absl::StatusOr<ClaimedTask> SqliteJobStore::Claim(uint64_t task) {
   absl::Status damage;
   const auto claim = [&](SqliteDatabase& database, StateCounts& counts) {
     damage = absl::OkStatus();
-    const absl::StatusOr<TaskRow> row = FindTask(database, task);
-    if (!row.ok()) return row.status();
+    ASSIGN_OR_RETURN(const TaskRow row, FindTask(database, task));
     TaskMove move = MoveTo(TaskState::kRunning);
-    move.blame = row->blame;
-    if (absl::Status legal = CheckMove(row->state, move.to); !legal.ok()) return legal;
-    const absl::StatusOr<std::string> request = ReadRequest(database, row->job);
+    move.blame = row.blame;
+    RETURN_IF_ERROR(CheckMove(row.state, move.to));
+    const absl::StatusOr<std::string> request = ReadRequest(database, row.job);
     if (IsStorageFailure(request.status())) return request.status();
     absl::StatusOr<StoredJob> stored = request.ok() ? ParseStoredJob(*request) : request.status();
     if (stored.ok()) {
-      claimed = {.claim = {.task = task, .attempt = row->attempt + 1}, .parameters = stored->request.parameters};
-      claimed.parameters.seed += task - row->job;
+      claimed = {.claim = {.task = task, .attempt = row.attempt + 1}, .parameters = stored->request.parameters};
+      claimed.parameters.seed += task - row.job;
     } else {
       damage = stored.status();
       move.to = TaskState::kFailed;
       move.error = damage;
     }
-    return MoveTask(database, *row, move, counts);
+    return MoveTask(database, row, move, counts);
   };
   // A claim that is lost with the power is lost with the worker that it was for; an end of the task is synced with it.
   absl::Status status = Change("claim", claim, Durability::kWithTheNextSync);
@@ -95,7 +94,7 @@ absl::Status SqliteJobStore::Finish(const TaskAttempt& attempt, const std::strin
     return absl::InvalidArgumentError("the image's origin is out of range");
   }
   Reach(options_.at_point, "finish.before_file");
-  if (absl::Status status = disk_.Write(image.file, file); !status.ok()) return status;
+  RETURN_IF_ERROR(disk_.Write(image.file, file));
   Reach(options_.at_point, "finish.after_file");
   absl::Status status = End("finish", attempt, move);
   if (status.ok()) result_bytes_ += static_cast<int64_t>(file.size());
@@ -111,15 +110,14 @@ absl::Status SqliteJobStore::Fail(const TaskAttempt& attempt, const absl::Status
 
 absl::Status SqliteJobStore::FailQueued(uint64_t task, const absl::Status& error) {
   return Change("fail_queued", [&](SqliteDatabase& database, StateCounts& counts) {
-    const absl::StatusOr<TaskRow> row = FindTask(database, task);
-    if (!row.ok()) return row.status();
-    if (row->state != TaskState::kQueued) {
-      return absl::FailedPreconditionError(absl::StrCat("the task is ", TaskStateName(row->state), ", not queued"));
+    ASSIGN_OR_RETURN(const TaskRow row, FindTask(database, task));
+    if (row.state != TaskState::kQueued) {
+      return absl::FailedPreconditionError(absl::StrCat("the task is ", TaskStateName(row.state), ", not queued"));
     }
     TaskMove move = MoveTo(TaskState::kFailed);
-    move.blame = row->blame;
+    move.blame = row.blame;
     move.error = error.ok() ? absl::InternalError("the image failed without a reason") : error;
-    return MoveTask(database, *row, move, counts);
+    return MoveTask(database, row, move, counts);
   });
 }
 
@@ -131,7 +129,7 @@ absl::Status SqliteJobStore::GiveBack(absl::Span<const TaskAttempt> attempts) {
       if (!row.ok()) continue;  // it has ended, or others have it
       TaskMove move = MoveTo(TaskState::kQueued);
       move.blame = row->blame;
-      if (absl::Status moved = MoveTask(database, *row, move, counts); !moved.ok()) return moved;
+      RETURN_IF_ERROR(MoveTask(database, *row, move, counts));
     }
     return absl::OkStatus();
   });
@@ -155,7 +153,7 @@ absl::StatusOr<std::vector<Verdict>> SqliteJobStore::GroupDied(absl::Span<const 
           move.error = absl::AbortedError(
               absl::StrCat("the worker ended ", move.blame.strikes, " times while it made this image alone: ", reason));
         }
-        if (absl::Status moved = MoveTask(database, *row, move, counts); !moved.ok()) return moved;
+        RETURN_IF_ERROR(MoveTask(database, *row, move, counts));
         verdict.state = move.to;
         verdict.blame = move.blame;
       }
@@ -176,25 +174,22 @@ absl::StatusOr<SweepReport> SqliteJobStore::Sweep(int64_t limit) {
     gone.clear();
     gone_bytes = 0;
     const auto remove = [&](uint64_t number) {
-      absl::StatusOr<JobRecord> job = ReadJob(database, ids_, number);
-      if (!job.ok()) return job.status();
-      gone_bytes += ImageBytesOf(*job);
-      gone.push_back(*std::move(job));
+      ASSIGN_OR_RETURN(JobRecord job, ReadJob(database, ids_, number));
+      gone_bytes += ImageBytesOf(job);
+      gone.push_back(std::move(job));
       return DeleteJob(database, gone.back(), counts);
     };
-    const absl::StatusOr<std::vector<uint64_t>> expired = ListExpired(database, Now(), limit);
-    if (!expired.ok()) return expired.status();
-    for (uint64_t number : *expired) {
-      if (absl::Status removed = remove(number); !removed.ok()) return removed;
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> expired, ListExpired(database, Now(), limit));
+    for (uint64_t number : expired) {
+      RETURN_IF_ERROR(remove(number));
       ++report.jobs;
     }
     const int64_t bound = options_.retention_bytes;
     const auto is_too_much = [&] { return bound > 0 && result_bytes_ - gone_bytes > bound; };
     if (!is_too_much()) return absl::OkStatus();
-    const absl::StatusOr<std::vector<uint64_t>> oldest = ListEnded(database, limit + 1);
-    if (!oldest.ok()) return oldest.status();
-    for (size_t i = 0; i + 1 < oldest->size() && is_too_much(); ++i) {
-      if (absl::Status removed = remove((*oldest)[i]); !removed.ok()) return removed;
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> oldest, ListEnded(database, limit + 1));
+    for (size_t i = 0; i + 1 < oldest.size() && is_too_much(); ++i) {
+      RETURN_IF_ERROR(remove(oldest[i]));
       ++report.oldest;
     }
     return absl::OkStatus();

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/jobs/job_rows.h"
 #include "server/jobs/process_lock.h"
 #include "server/jobs/sqlite.h"
@@ -17,12 +18,11 @@ namespace tessera {
 namespace {
 
 absl::Status CheckNoImages(const std::string& path, ResultStore& files) {
-  const absl::StatusOr<std::vector<std::string>> names = files.List();
-  if (!names.ok()) return names.status();
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List());
   const auto may_go = [](const std::string& name) {
     return name == kTrialFile || absl::StrContains(name, kTemporaryMark);
   };
-  if (std::ranges::all_of(*names, may_go)) return absl::OkStatus();
+  if (std::ranges::all_of(names, may_go)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("there are images, but \"", path, "\", which knows whose they are, is missing or empty"));
 }
@@ -48,24 +48,21 @@ absl::Status CheckImagesAreKnown(uint64_t next, const std::string& path, ResultS
 }
 
 absl::StatusOr<StoreReport> InspectJobStore(const std::string& path, ResultStore& files) {
-  if (absl::Status missing = CheckNothingIsMissing(path, files); !missing.ok()) return missing;
+  RETURN_IF_ERROR(CheckNothingIsMissing(path, files));
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return absl::NotFoundError("there is no job store yet");
   StoreReport report{.in_use = ProcessLock::IsTaken(path + ".lock")};
-  const absl::StatusOr<std::unique_ptr<SqliteDatabase>> database = SqliteDatabase::Open({.path = path});
-  if (!database.ok()) return database.status();
-  if (absl::Status sound = (*database)->Check(); !sound.ok()) return sound;
-  const absl::StatusOr<uint64_t> next = NextNumber(**database);
+  ASSIGN_OR_RETURN(const std::unique_ptr<SqliteDatabase> database, SqliteDatabase::Open({.path = path}));
+  RETURN_IF_ERROR(database->Check());
+  const absl::StatusOr<uint64_t> next = NextNumber(*database);
   // That of a database without tables cannot be asked for.
-  if (absl::Status known = CheckImagesAreKnown(next.ok() ? *next : 1, path, files); !known.ok()) return known;
-  absl::StatusOr<SqliteStatement> counts =
-      (*database)->Prepare("SELECT state, COUNT(*) FROM tasks WHERE state BETWEEN 0 AND 5 GROUP BY state");
-  if (!counts.ok()) return counts.status();
+  RETURN_IF_ERROR(CheckImagesAreKnown(next.ok() ? *next : 1, path, files));
+  ASSIGN_OR_RETURN(SqliteStatement counts,
+                   database->Prepare("SELECT state, COUNT(*) FROM tasks WHERE state BETWEEN 0 AND 5 GROUP BY state"));
   while (true) {
-    const absl::StatusOr<bool> row = counts->Step();
-    if (!row.ok()) return row.status();
-    if (!*row) return report;
-    report.images.at(static_cast<size_t>(counts->Int(0))) = counts->Int(1);
+    ASSIGN_OR_RETURN(const bool row, counts.Step());
+    if (!row) return report;
+    report.images.at(static_cast<size_t>(counts.Int(0))) = counts.Int(1);
   }
 }
 

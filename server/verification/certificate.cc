@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/private_files.h"
 #include "base/sha256.h"
+#include "base/status_macros.h"
 #include "server/verification/subject_json.h"
 
 namespace tessera {
@@ -177,7 +178,7 @@ absl::StatusOr<Certificate> CertificateFolder::Find(const CertificateSubject& su
 }
 
 absl::Status CertificateFolder::Keep(const Certificate& certificate) const {
-  if (absl::Status made = MakePrivateFolder(path_); !made.ok()) return made;
+  RETURN_IF_ERROR(MakePrivateFolder(path_));
   return WriteFileAtomically(FileOf(certificate.subject), CertificateText(certificate), {.owner_only = true});
 }
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -36,9 +37,8 @@ absl::StatusOr<bool> Certify(const VerificationRequest& request, const Certifica
       warn(std::string(certificate.status().message()));
     }
     if (host.tell) host.tell(absl::StrCat("layout ", subject.layout, " has no certificate yet: verifying it"));
-    absl::StatusOr<Verification> verification = VerifyLayout(request, subject, host);
-    if (!verification.ok()) return verification.status();
-    certificate = std::move(verification->certificate);
+    ASSIGN_OR_RETURN(Verification verification, VerifyLayout(request, subject, host));
+    certificate = std::move(verification.certificate);
     // A layout that is proven serves, whether or not that can be remembered.
     if (absl::Status kept = folder.Keep(*certificate); !kept.ok()) warn(std::string(kept.message()));
   }

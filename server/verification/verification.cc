@@ -113,8 +113,7 @@ class Verifier {
   // All canaries. DataLoss: the ranks were not of one mind, or the latents stopped being finite.
   absl::StatusOr<std::vector<Run>> RunAll(const Layout& layout, const std::string& dtype, const RunOptions& options) {
     Tell(absl::StrCat("running ", LayoutText(layout), " in ", dtype));
-    absl::StatusOr<std::shared_ptr<WorkerGroup>> group = host_.open(layout);
-    if (!group.ok()) return group.status();
+    ASSIGN_OR_RETURN(std::shared_ptr<WorkerGroup> group, host_.open(layout));
     LoadParameters load = request_.load;
     load.dtype = dtype;
     load.record = options.record;
@@ -123,14 +122,14 @@ class Verifier {
     const int32_t all =
         load.threads > 0 ? load.threads : static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
     load.threads = std::max(1, all / request_.layout.ranks()) * layout.ranks();
-    if (absl::Status loaded = Load(**group, load, layout); !loaded.ok()) return loaded;
+    RETURN_IF_ERROR(Load(*group, load, layout));
     std::vector<Run> runs(canaries_.size());
     for (size_t i = 0; i < canaries_.size(); ++i) {
       const Run* from = options.from == nullptr ? nullptr : &(*options.from)[i];
-      CanaryRun run(**group, ProbeJob(request_.model, canaries_[i], request_.prompt), options.forwards, from, runs[i]);
+      CanaryRun run(*group, ProbeJob(request_.model, canaries_[i], request_.prompt), options.forwards, from, runs[i]);
       RETURN_IF_ERROR(run.RunToEnd(i + 1));
     }
-    if (absl::Status ended = (*group)->Shutdown(); !ended.ok()) return ended;
+    RETURN_IF_ERROR(group->Shutdown());
     return runs;
   }
 
@@ -323,12 +322,10 @@ absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, co
     if (runs.ok()) exact = *std::move(runs);
     if (!trajectories) options.from = &*exact;
   }
-  const absl::StatusOr<RecordFolders> records = MakeRecordFolders(request.record);
-  if (!records.ok()) return records.status();
-  options.record = records->serial;
-  const absl::StatusOr<std::vector<Run>> serial = verifier.RunAll(Layout(), dtype, options);
-  if (!serial.ok()) return serial.status();
-  options.record = records->layout;
+  ASSIGN_OR_RETURN(const RecordFolders records, MakeRecordFolders(request.record));
+  options.record = records.serial;
+  ASSIGN_OR_RETURN(const std::vector<Run> serial, verifier.RunAll(Layout(), dtype, options));
+  options.record = records.layout;
   const absl::StatusOr<std::vector<Run>> runs = verifier.RunAll(whole, dtype, options);
   const bool agreed = runs.status().code() != absl::StatusCode::kDataLoss;
   if (!runs.ok() && agreed) return runs.status();
@@ -340,26 +337,24 @@ absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, co
     const Run& run = (*runs)[i];
     const Run* wide = exact.has_value() ? &(*exact)[i] : nullptr;
     if (trajectories) {
-      CompareTrajectories(run, (*serial)[i], wide, dtype == "fp64" ? kBoundFp64 : kBoundFp32, canaries[i]);
+      CompareTrajectories(run, serial[i], wide, dtype == "fp64" ? kBoundFp64 : kBoundFp32, canaries[i]);
     } else {
-      CompareForwards(run, (*serial)[i], *wide, canaries[i]);
+      CompareForwards(run, serial[i], *wide, canaries[i]);
     }
-    canaries[i].psnr = Psnr(run.image, (*serial)[i].image);
+    canaries[i].psnr = Psnr(run.image, serial[i].image);
   }
   if (!certificate.lossless && certificate.passed()) {
     const absl::StatusOr<std::vector<Run>> stale = verifier.RunAll(request.layout, dtype, {});
     if (!stale.ok() && stale.status().code() != absl::StatusCode::kDataLoss) return stale.status();
     for (size_t i = 0; i < canaries.size(); ++i) {
-      canaries[i].drift =
-          stale.ok() ? RelativeError((*stale)[i].latents.back(), (*serial)[i].latents.back()) : kInfinity;
+      canaries[i].drift = stale.ok() ? RelativeError((*stale)[i].latents.back(), serial[i].latents.back()) : kInfinity;
     }
   }
   Verification verification = {.certificate = std::move(certificate), .records = {}};
   if (!request.record.empty()) {
-    absl::StatusOr<RecordComparison> compared =
-        CompareRecords(records->layout, records->serial, verification.certificate.worst().bound);
-    if (!compared.ok()) return compared.status();
-    verification.records = *std::move(compared);
+    ASSIGN_OR_RETURN(RecordComparison compared,
+                     CompareRecords(records.layout, records.serial, verification.certificate.worst().bound));
+    verification.records = std::move(compared);
   }
   return verification;
 }
