@@ -129,6 +129,37 @@ TEST(RequestFieldsTest, EveryOptionComesBackFromAPicture) {
   }
 }
 
+TEST(RequestFieldsTest, PicturesHaveTheKeysOfTheTable) {
+  const absl::StatusOr<std::string> text =
+      FormatParameters({.steps = 1,
+                        .sampler = "euler",
+                        .guidance_scale = 2,
+                        .seed = 3,
+                        .width = 8,
+                        .height = 8,
+                        .noise = "tessera",
+                        .clean_caption = true,
+                        .resolution_binning = true,
+                        .max_sequence_length = 4,
+                        .options = {.prompt_2 = "b",
+                                    .prompt_3 = "c",
+                                    .negative_prompt_2 = "d",
+                                    .negative_prompt_3 = "e",
+                                    .true_cfg_scale = 5,
+                                    .guidance_rescale = 0.5,
+                                    .clip_skip = 1,
+                                    .skip_layers = {.layers = {1}, .scale = 1, .start = 0, .stop = 1},
+                                    .original_size = {.height = 8, .width = 8, .crop_top = 1, .crop_left = 1}}});
+  ASSERT_TRUE(text.ok()) << text.status();
+  for (const RequestField& field : kRequestFields) {
+    const absl::string_view id = field.id;
+    if ((IsOfGeneration(field) && !field.half && id != "prompt" && id != "negative_prompt") || id == "seed" ||
+        id == "size") {
+      EXPECT_THAT(", " + *text, HasSubstr(absl::StrCat(", ", MetadataKey(field), ": ")));
+    }
+  }
+}
+
 // What docs/command-line.md says of the options that some models read only.
 std::string OptionsTable() {
   std::string table = "| option | in the list | meaning | valid |\n|---|---|---|---|\n";

@@ -74,10 +74,10 @@ object FieldSchema(const RequestField& field) {
   if (description != nullptr) schema["description"] = description;
   const bool is_switch = std::holds_alternative<std::optional<bool> GenerationRequest::*>(field.member);
   if (field.option != nullptr) schema["x-option"] = std::string(is_switch ? "--" : "") + field.option;
-  if (field.read_with != nullptr) {
-    schema["x-metadata-key"] = MetadataKey(field);
-    schema["x-read-with"] = field.read_with;
-  }
+  // The prompts are lines of their own.
+  const bool line = required || absl::string_view(field.id) == "negative_prompt";
+  if (IsOfGeneration(field) && !line) schema["x-metadata-key"] = MetadataKey(field);
+  if (field.read_with != nullptr) schema["x-read-with"] = field.read_with;
   return schema;
 }
 
