@@ -5,11 +5,14 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/private_files.h"
-#include "base/random_bytes.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "server/jobs/job_submission.h"
+#include "server/jobs/queue_reader.h"
 #include "server/jobs/schema.h"
 #include "server/jobs/store_report.h"
 #include "server/jobs/stored_job.h"
@@ -19,28 +22,26 @@ namespace {
 
 constexpr int32_t kMaxPage = 1000;
 
-absl::Status CheckNewJob(const NewJob& job) {
-  if (job.idempotency && (job.idempotency->key.empty() || job.idempotency->key.size() > kMaxIdempotencyKeyBytes)) {
-    return absl::InvalidArgumentError(absl::StrCat("the idempotency key has ", job.idempotency->key.size(),
-                                                   " bytes, legal is 1 to ", kMaxIdempotencyKeyBytes));
-  }
-  return absl::OkStatus();
+// Of one attempt, so that an old one can never replace what a newer one wrote.
+std::string ResultFileName(const TaskAttempt& attempt) {
+  return absl::StrCat(absl::Hex(attempt.task % 256, absl::kZeroPad2), "/", attempt.task, "-", attempt.attempt);
 }
 
-std::string HashOfKey(const std::string& tenant, const std::string& key) {
-  return Sha256Of(absl::StrCat(tenant.size(), " ", tenant, key));
+std::optional<TaskAttempt> AttemptOf(const std::string& file) {
+  TaskAttempt attempt;
+  const size_t slash = file.rfind('/') + 1;
+  const size_t dash = file.find('-', slash);
+  if (dash == std::string::npos || !absl::SimpleAtoi(file.substr(slash, dash - slash), &attempt.task) ||
+      !absl::SimpleAtoi(file.substr(dash + 1), &attempt.attempt) || ResultFileName(attempt) != file) {
+    return std::nullopt;
+  }
+  return attempt;
 }
 
-absl::StatusOr<std::optional<JobRecord>> ReadSubmission(SqliteDatabase& database, const RecordIds& ids,
-                                                        const std::string& tenant, const std::string& key_hash,
-                                                        const std::string& digest) {
-  ASSIGN_OR_RETURN(const std::optional<KnownKey> known, FindIdempotencyKey(database, tenant, key_hash));
-  if (!known.has_value()) return std::nullopt;
-  if (known->digest != digest) {
-    return absl::AlreadyExistsError(
-        "this idempotency key was used before with another request; use a new key for a new request");
-  }
-  return ReadJob(database, ids, known->job);
+int64_t ImageBytesOf(const JobRecord& job) {
+  int64_t bytes = 0;
+  for (const TaskRecord& task : job.tasks) bytes += task.image ? static_cast<int64_t>(task.image->bytes) : 0;
+  return bytes;
 }
 
 absl::Status WithAdvice(const absl::Status& status) {
@@ -146,73 +147,48 @@ absl::Status SqliteJobStore::End(const char* name, const TaskAttempt& attempt, c
 
 absl::Time SqliteJobStore::Now() const { return opened_ + (options_.clock->Elapsed() - opened_elapsed_); }
 
-void SqliteJobStore::SubmitAsync(NewJob job, std::function<void(absl::StatusOr<SubmittedJob>)> done) {
-  if (absl::Status status = CheckNewJob(job); !status.ok()) return done(status);
-  struct Submission {
-    JobRow row;
-    std::string key_hash;
-    std::string key_digest;
-    StateCounts counts;
-    SubmittedJob result;
-    JobRequest request;
-    std::string trace_parent;
-  };
-  auto submission = std::make_shared<Submission>();
-  StoredJob stored{
-      .tenant = std::move(job.tenant), .request = std::move(job.request), .trace_parent = std::move(job.trace_parent)};
-  if (job.idempotency) {
-    stored.idempotency_key_hash = HashOfKey(stored.tenant, job.idempotency->key);
-    submission->key_hash = stored.idempotency_key_hash;
-    submission->key_digest = job.idempotency->digest;
+absl::StatusOr<Recovery> SqliteJobStore::Recover(absl::FunctionRef<void(const QueuedTask&)> visit) {
+  Recovery recovery = recovered_;
+  ASSIGN_OR_RETURN(const std::vector<std::string> files, options_.files->List());
+  for (const std::string& file : files) {
+    if (absl::StrContains(file, kTemporaryMark)) disk_.Remove(file);
   }
-  absl::StatusOr<std::string> bytes = SerializeJob(stored);
-  if (!bytes.ok()) return done(bytes.status());
-  JobRow& row = submission->row;
-  row.token = RandomId("");
-  row.tenant = std::move(stored.tenant);
-  row.tasks = stored.request.count;
-  row.created = Now();
-  if (stored.request.patience) row.deadline = row.created + *stored.request.patience;
-  row.request = *std::move(bytes);
-  submission->request = std::move(stored.request);
-  submission->trace_parent = std::move(stored.trace_parent);
-
-  const auto apply = [this, submission](SqliteDatabase& database) -> absl::Status {
-    submission->counts = {};
-    submission->result = {};
-    JobRow& row = submission->row;
-    if (!submission->key_hash.empty()) {
-      ASSIGN_OR_RETURN(std::optional<JobRecord> earlier,
-                       ReadSubmission(database, ids_, row.tenant, submission->key_hash, submission->key_digest));
-      if (earlier.has_value()) {
-        submission->result = {.job = *std::move(earlier), .existed = true};
-        return absl::OkStatus();
-      }
+  std::vector<std::pair<uint64_t, absl::Status>> damaged;
+  const auto hand_out = [&](const StoredTask& row) {
+    if (!row.stored.ok()) {
+      damaged.emplace_back(row.task.number, row.stored.status());
+      return;
     }
-    row.number = next_number_;
-    next_number_ += static_cast<uint64_t>(row.tasks);
-    RETURN_IF_ERROR(InsertJob(database, row));
-    submission->counts[static_cast<size_t>(TaskState::kQueued)] = row.tasks;
-    if (submission->key_hash.empty()) return absl::OkStatus();
-    return InsertIdempotencyKey(database, row, submission->key_hash, submission->key_digest);
+    ++recovery.queued;
+    visit({.id = row.task.number,
+           .index = static_cast<int32_t>(row.task.number - row.task.job),
+           .job = row.job,
+           .tenant = row.tenant,
+           .blame = row.task.blame,
+           .created = row.created,
+           .deadline = row.deadline,
+           .trace_parent = row.stored->trace_parent,
+           .request = &row.stored->request});
+  };
+  RETURN_IF_ERROR(ReadQueue([this](const auto& call) { return Read(call); }, ids_, hand_out));
+  for (const auto& [task, error] : damaged) {
+    RETURN_IF_ERROR(FailQueued(task, error));
+    ++recovery.damaged;
+  }
+  return recovery;
+}
+
+void SqliteJobStore::SubmitAsync(NewJob job, std::function<void(absl::StatusOr<SubmittedJob>)> done) {
+  const absl::StatusOr<std::shared_ptr<JobSubmission>> made = JobSubmission::Make(std::move(job), Now());
+  if (!made.ok()) return done(made.status());
+  const std::shared_ptr<JobSubmission> submission = *made;
+  const auto apply = [this, submission](SqliteDatabase& database) {
+    return submission->Apply(database, ids_, next_number_);
   };
   const auto answer = [this, submission, done = std::move(done)](absl::Status status) {
     if (!status.ok()) return done(std::move(status));
-    Count(submission->counts);
-    if (!submission->result.existed) {
-      const JobRow& row = submission->row;
-      JobRecord& record = submission->result.job;
-      record.id = ids_.JobId(row.number, row.token);
-      record.tenant = row.tenant;
-      record.request = std::move(submission->request);
-      record.trace_parent = std::move(submission->trace_parent);
-      record.created = row.created;
-      record.deadline = row.deadline;
-      for (int32_t index = 0; index < row.tasks; ++index) {
-        record.tasks.push_back({.id = row.number + static_cast<uint64_t>(index), .index = index});
-      }
-    }
-    done(std::move(submission->result));
+    Count(submission->counts());
+    done(submission->TakeResult(ids_));
   };
   commit_.Post({.name = "submit", .apply = apply, .done = answer});
 }
@@ -225,11 +201,137 @@ absl::StatusOr<SubmittedJob> SqliteJobStore::Submit(const NewJob& job) {
 
 absl::StatusOr<std::optional<JobRecord>> SqliteJobStore::FindSubmission(const std::string& tenant,
                                                                         const IdempotencyKey& key) {
-  absl::StatusOr<std::optional<JobRecord>> job = Read([&](SqliteDatabase& database) {
-    return ReadSubmission(database, ids_, tenant, HashOfKey(tenant, key.key), key.digest);
-  });
+  absl::StatusOr<std::optional<JobRecord>> job =
+      Read([&](SqliteDatabase& database) { return ReadSubmission(database, ids_, tenant, key); });
   if (absl::IsNotFound(job.status())) return std::nullopt;  // deleted in between
   return job;
+}
+
+bool SqliteJobStore::IsWanted(const std::string& file) {
+  const std::optional<TaskAttempt> attempt = AttemptOf(file);
+  if (!attempt) return false;
+  return Read([&](SqliteDatabase& database) {
+    const absl::StatusOr<TaskRow> task = FindTask(database, attempt->task);
+    // Whatever cannot be decided is kept.
+    if (!task.ok()) return !absl::IsNotFound(task.status());
+    if (task->attempt != attempt->attempt) return false;
+    return task->state == TaskState::kRunning || task->state == TaskState::kDone;
+  });
+}
+
+absl::StatusOr<ClaimedTask> SqliteJobStore::Claim(uint64_t task) {
+  ClaimedTask claimed;
+  absl::Status damage;
+  const auto claim = [&](SqliteDatabase& database, StateCounts& counts) {
+    damage = absl::OkStatus();
+    ASSIGN_OR_RETURN(const TaskRow row, FindTask(database, task));
+    TaskMove move = MoveTo(TaskState::kRunning);
+    move.blame = row.blame;
+    RETURN_IF_ERROR(CheckMove(row.state, move.to));
+    const absl::StatusOr<std::string> request = ReadRequest(database, row.job);
+    if (IsStorageFailure(request.status())) return request.status();
+    absl::StatusOr<StoredJob> stored = request.ok() ? ParseStoredJob(*request) : request.status();
+    if (stored.ok()) {
+      claimed = {.claim = {.task = task, .attempt = row.attempt + 1}, .parameters = stored->request.parameters};
+      claimed.parameters.seed += task - row.job;
+    } else {
+      damage = stored.status();
+      move.to = TaskState::kFailed;
+      move.error = damage;
+    }
+    return MoveTask(database, row, move, counts);
+  };
+  // A claim that is lost with the power is lost with the worker that it was for; an end of the task is synced with it.
+  absl::Status status = Change("claim", claim, Durability::kWithTheNextSync);
+  if (!status.ok()) return status;
+  if (!damage.ok()) return damage;
+  return claimed;
+}
+
+absl::Status SqliteJobStore::Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) {
+  if (file.size() > options_.max_image_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the image's file has ", file.size(), " bytes, at most ", options_.max_image_bytes, " are kept"));
+  }
+  // Nobody's file is written, let alone replaced, for an attempt that was given up.
+  const absl::StatusOr<TaskRow> runs = Read([&](SqliteDatabase& database) { return FindAttempt(database, attempt); });
+  if (!runs.ok()) return runs.status();
+  StoredImage image{.origin = origin, .file = ResultFileName(attempt), .bytes = file.size(), .digest = Sha256Of(file)};
+  TaskMove move = MoveTo(TaskState::kDone);
+  move.image = SerializeImage(image);
+  if (absl::Status legible = ParseStoredImage(move.image).status(); !legible.ok()) {
+    return absl::InvalidArgumentError("the image's origin is out of range");
+  }
+  Reach(options_.at_point, "finish.before_file");
+  RETURN_IF_ERROR(disk_.Write(image.file, file));
+  Reach(options_.at_point, "finish.after_file");
+  absl::Status status = End("finish", attempt, move);
+  if (status.ok()) result_bytes_ += static_cast<int64_t>(file.size());
+  if (absl::IsFailedPrecondition(status) || absl::IsNotFound(status)) disk_.Remove(image.file);
+  return status;
+}
+
+absl::Status SqliteJobStore::Fail(const TaskAttempt& attempt, const absl::Status& error) {
+  TaskMove move = MoveTo(TaskState::kFailed);
+  move.error = error.ok() ? absl::InternalError("the image failed without a reason") : error;
+  return End("fail", attempt, move);
+}
+
+absl::Status SqliteJobStore::FailQueued(uint64_t task, const absl::Status& error) {
+  return Change("fail_queued", [&](SqliteDatabase& database, StateCounts& counts) {
+    ASSIGN_OR_RETURN(const TaskRow row, FindTask(database, task));
+    if (row.state != TaskState::kQueued) {
+      return absl::FailedPreconditionError(absl::StrCat("the task is ", TaskStateName(row.state), ", not queued"));
+    }
+    TaskMove move = MoveTo(TaskState::kFailed);
+    move.blame = row.blame;
+    move.error = error.ok() ? absl::InternalError("the image failed without a reason") : error;
+    return MoveTask(database, row, move, counts);
+  });
+}
+
+absl::Status SqliteJobStore::GiveBack(absl::Span<const TaskAttempt> attempts) {
+  return Change("give_back", [&](SqliteDatabase& database, StateCounts& counts) {
+    for (const TaskAttempt& attempt : attempts) {
+      const absl::StatusOr<TaskRow> row = FindAttempt(database, attempt);
+      if (IsStorageFailure(row.status())) return row.status();
+      if (!row.ok()) continue;  // it has ended, or others have it
+      TaskMove move = MoveTo(TaskState::kQueued);
+      move.blame = row->blame;
+      RETURN_IF_ERROR(MoveTask(database, *row, move, counts));
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<std::vector<Verdict>> SqliteJobStore::GroupDied(absl::Span<const TaskAttempt> attempts,
+                                                               const std::string& reason) {
+  std::vector<Verdict> verdicts;
+  absl::Status status = Change("group_died", [&](SqliteDatabase& database, StateCounts& counts) {
+    verdicts.clear();
+    for (const TaskAttempt& attempt : attempts) {
+      const absl::StatusOr<TaskRow> row = FindTask(database, attempt.task);
+      if (IsStorageFailure(row.status())) return row.status();
+      if (!row.ok()) continue;
+      Verdict verdict{.attempt = attempt, .state = row->state, .blame = row->blame};
+      if (row->state == TaskState::kRunning && row->attempt == attempt.attempt) {
+        TaskMove move = MoveTo(TaskState::kQueued);
+        move.blame = AfterDeath(row->blame, attempts.size() == 1);
+        if (MustBeQuarantined(move.blame)) {
+          move.to = TaskState::kQuarantined;
+          move.error = absl::AbortedError(
+              absl::StrCat("the worker ended ", move.blame.strikes, " times while it made this image alone: ", reason));
+        }
+        RETURN_IF_ERROR(MoveTask(database, *row, move, counts));
+        verdict.state = move.to;
+        verdict.blame = move.blame;
+      }
+      verdicts.push_back(verdict);
+    }
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return verdicts;
 }
 
 absl::StatusOr<JobRecord> SqliteJobStore::Cancel(const std::string& tenant, const std::string& job) {
@@ -307,6 +409,58 @@ absl::StatusOr<std::string> SqliteJobStore::ReadImage(const std::string& tenant,
     return file;
   }
   return unknown();
+}
+
+absl::StatusOr<SweepReport> SqliteJobStore::Sweep(int64_t limit) {
+  SweepReport report;
+  std::vector<JobRecord> gone;
+  int64_t gone_bytes = 0;
+  const auto sweep = [&](SqliteDatabase& database, StateCounts& counts) {
+    report = {};
+    gone.clear();
+    gone_bytes = 0;
+    const auto remove = [&](uint64_t number) {
+      ASSIGN_OR_RETURN(JobRecord job, ReadJob(database, ids_, number));
+      gone_bytes += ImageBytesOf(job);
+      gone.push_back(std::move(job));
+      return DeleteJob(database, gone.back(), counts);
+    };
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> expired, ListExpired(database, Now(), limit));
+    for (uint64_t number : expired) {
+      RETURN_IF_ERROR(remove(number));
+      ++report.jobs;
+    }
+    const int64_t bound = options_.retention_bytes;
+    const auto is_too_much = [&] { return bound > 0 && result_bytes_ - gone_bytes > bound; };
+    if (!is_too_much()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> oldest, ListEnded(database, limit + 1));
+    for (size_t i = 0; i + 1 < oldest.size() && is_too_much(); ++i) {
+      RETURN_IF_ERROR(remove(oldest[i]));
+      ++report.oldest;
+    }
+    return absl::OkStatus();
+  };
+  if (absl::Status status = Change("sweep", sweep); !status.ok()) {
+    bytes_after_sweep_ = result_bytes_.load();
+    return status;
+  }
+  result_bytes_ -= gone_bytes;
+  bytes_after_sweep_ = report.oldest > 0 ? -1 : result_bytes_.load();
+  Reach(options_.at_point, "sweep.before_files");
+  for (const JobRecord& job : gone) {
+    for (const TaskRecord& task : job.tasks) {
+      if (task.image) disk_.Remove(task.image->file);
+    }
+  }
+
+  ASSIGN_OR_RETURN(const std::vector<std::string> candidates, disk_.TakeCandidates());
+  for (const std::string& file : candidates) {
+    // A temporary file may be one that is being written; those of earlier processes go before anything is written.
+    if (absl::StrContains(file, kTemporaryMark) || IsWanted(file)) continue;
+    disk_.Remove(file);
+    ++report.orphans;
+  }
+  return report;
 }
 
 std::array<int64_t, kTaskStates> SqliteJobStore::Counts() const {

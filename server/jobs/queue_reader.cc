@@ -1,35 +1,19 @@
-// How a process that starts gets back what is queued: rows are read and parsed by one thread and handed out by another.
+#include "server/jobs/queue_reader.h"
+
 #include <condition_variable>
 #include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <mutex>
-#include <optional>
-#include <string>
 #include <thread>
-#include <utility>
 #include <vector>
-
-#include "absl/strings/match.h"
-#include "base/status_macros.h"
-#include "server/jobs/sqlite_job_store.h"
-#include "server/jobs/stored_job.h"
 
 namespace tessera {
 namespace {
 
-struct Row {
-  TaskRow task;
-  std::string job, tenant;
-  absl::Time created;
-  std::optional<absl::Time> deadline;
-  absl::StatusOr<StoredJob> stored = absl::UnknownError("not read yet");
-};
-
 // The same rows again and again, each filled by the reader alone: memory then belongs to one thread, and an allocator
 // that two threads share would eat up what the second one gains.
 struct Batch {
-  std::vector<Row> rows = std::vector<Row>(512);
+  std::vector<StoredTask> rows = std::vector<StoredTask>(512);
   size_t used = 0;
 };
 
@@ -63,7 +47,7 @@ class BatchQueue {
   std::deque<Batch*> empty_, full_;  // guarded by mutex_
 };
 
-void Fill(const QueueEntry& entry, const RecordIds& ids, const Row* before, Row& row) {
+void Fill(const QueueEntry& entry, const RecordIds& ids, const StoredTask* before, StoredTask& row) {
   row.task = entry.task;
   if (before != nullptr && before->task.job == entry.task.job) {
     row.stored = before->stored;
@@ -78,7 +62,7 @@ void Fill(const QueueEntry& entry, const RecordIds& ids, const Row* before, Row&
 }
 
 // The last batch is one that is not full.
-absl::Status ReadQueue(SqliteDatabase& database, const RecordIds& ids, BatchQueue& batches) {
+absl::Status FillBatches(SqliteDatabase& database, const RecordIds& ids, BatchQueue& batches) {
   Batch* batch = batches.TakeEmpty();
   absl::Status status = VisitQueue(database, [&](const QueueEntry& entry) {
     Fill(entry, ids, batch->used == 0 ? nullptr : &batch->rows[batch->used - 1], batch->rows[batch->used]);
@@ -92,48 +76,21 @@ absl::Status ReadQueue(SqliteDatabase& database, const RecordIds& ids, BatchQueu
 
 }  // namespace
 
-absl::StatusOr<Recovery> SqliteJobStore::Recover(absl::FunctionRef<void(const QueuedTask&)> visit) {
-  Recovery recovery = recovered_;
-  ASSIGN_OR_RETURN(const std::vector<std::string> files, options_.files->List());
-  for (const std::string& file : files) {
-    if (absl::StrContains(file, kTemporaryMark)) disk_.Remove(file);
-  }
-
+absl::Status ReadQueue(const std::function<absl::Status(const std::function<absl::Status(SqliteDatabase&)>&)>& read,
+                       const RecordIds& ids, absl::FunctionRef<void(const StoredTask&)> visit) {
   BatchQueue batches;
   absl::Status status;
   std::thread reader(
-      [&] { status = Read([&](SqliteDatabase& database) { return ReadQueue(database, ids_, batches); }); });
-  std::vector<std::pair<uint64_t, absl::Status>> damaged;
+      [&] { status = read([&](SqliteDatabase& database) { return FillBatches(database, ids, batches); }); });
   for (bool last = false; !last;) {
     Batch* batch = batches.TakeFull();
-    for (size_t i = 0; i < batch->used; ++i) {
-      const Row& row = batch->rows[i];
-      if (!row.stored.ok()) {
-        damaged.emplace_back(row.task.number, row.stored.status());
-        continue;
-      }
-      ++recovery.queued;
-      visit({.id = row.task.number,
-             .index = static_cast<int32_t>(row.task.number - row.task.job),
-             .job = row.job,
-             .tenant = row.tenant,
-             .blame = row.task.blame,
-             .created = row.created,
-             .deadline = row.deadline,
-             .trace_parent = row.stored->trace_parent,
-             .request = &row.stored->request});
-    }
+    for (size_t i = 0; i < batch->used; ++i) visit(batch->rows[i]);
     last = batch->used < batch->rows.size();
     batch->used = 0;
     batches.PutEmpty(batch);
   }
   reader.join();
-  if (!status.ok()) return status;
-  for (const auto& [task, error] : damaged) {
-    RETURN_IF_ERROR(FailQueued(task, error));
-    ++recovery.damaged;
-  }
-  return recovery;
+  return status;
 }
 
 }  // namespace tessera

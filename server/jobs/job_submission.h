@@ -1,0 +1,45 @@
+// One submission of a job as a change of the store: its rows, and what its caller is told. A submission under an
+// idempotency key that is known changes nothing and gives the job of then.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/jobs/job_rows.h"
+#include "server/jobs/job_store.h"
+#include "server/jobs/record_ids.h"
+#include "server/jobs/sqlite.h"
+
+namespace tessera {
+
+class JobSubmission final {
+ public:
+  // INVALID_ARGUMENT for a job that cannot be kept.
+  static absl::StatusOr<std::shared_ptr<JobSubmission>> Make(NewJob job, absl::Time now);
+
+  // May be called again after a failure; `next_number` is that of the next task, and raised.
+  absl::Status Apply(SqliteDatabase& database, const RecordIds& ids, uint64_t& next_number);
+
+  // Once it is committed. What the counts of tasks change by, and the answer, which is taken once.
+  const StateCounts& counts() const { return counts_; }
+  SubmittedJob TakeResult(const RecordIds& ids);
+
+ private:
+  JobRow row_;
+  std::string key_hash_, key_digest_;  // empty: it has no key
+  JobRequest request_;
+  std::string trace_parent_;
+  StateCounts counts_{};
+  SubmittedJob result_;
+};
+
+// The job that was submitted under the key before; ALREADY_EXISTS if its digest is another one.
+absl::StatusOr<std::optional<JobRecord>> ReadSubmission(SqliteDatabase& database, const RecordIds& ids,
+                                                        const std::string& tenant, const IdempotencyKey& key);
+
+}  // namespace tessera
