@@ -64,13 +64,12 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION share/doc/tessera COMP
 
 # The client library, for programs that find_package(Tessera): component client.
 set_target_properties(tessera_image_client PROPERTIES EXPORT_NAME image_client)
-set_target_properties(tessera_api_proto PROPERTIES EXPORT_NAME api_proto)
+set_target_properties(tessera_api_messages PROPERTIES EXPORT_NAME api_messages)
 set_target_properties(tessera_random PROPERTIES EXPORT_NAME random)
-install(TARGETS tessera_image_client tessera_api_proto tessera_random EXPORT TesseraTargets
+install(TARGETS tessera_image_client tessera_api_messages tessera_random EXPORT TesseraTargets
   ARCHIVE DESTINATION lib COMPONENT client INCLUDES DESTINATION include)
 install(FILES ${PROJECT_SOURCE_DIR}/client/sdk/include/tessera/image_client.h DESTINATION include/tessera COMPONENT client)
-install(FILES ${PROJECT_BINARY_DIR}/proto/tessera/v1/image_service.pb.h
-  ${PROJECT_BINARY_DIR}/proto/tessera/v1/image_service.grpc.pb.h DESTINATION include/tessera/v1 COMPONENT client)
+install(FILES ${PROJECT_BINARY_DIR}/proto/tessera/v1/image_service.pb.h DESTINATION include/tessera/v1 COMPONENT client)
 install(FILES ${PROJECT_SOURCE_DIR}/proto/tessera/v1/image_service.proto
   DESTINATION share/tessera/proto/tessera/v1 COMPONENT client)
 include(CMakePackageConfigHelpers)

@@ -8,9 +8,8 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/random_bytes.h"
-#include "base/steady_time.h"
+#include "client/sdk/http_transport.h"
 
 namespace tessera {
 namespace {
@@ -18,7 +17,7 @@ namespace {
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(5);
 
-// Names of trailing metadata, and of the payloads that keep it.
+// Payloads of a status.
 constexpr char kField[] = "tessera-field";
 constexpr char kErrorCode[] = "tessera-error-code";
 constexpr char kRetryAfter[] = "retry-after-ms";
@@ -53,28 +52,19 @@ Refusal RefusalOf(const absl::Status& status) {
   return refusal;
 }
 
-absl::Status StatusOf(const grpc::Status& status, const grpc::ClientContext& context) {
-  if (status.ok()) return absl::OkStatus();
-  absl::Status result(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-  for (const char* name : {kField, kErrorCode, kRetryAfter}) {
-    const auto found = context.GetServerTrailingMetadata().find(name);
-    if (found == context.GetServerTrailingMetadata().end()) continue;
-    result.SetPayload(name, absl::Cord(std::string(found->second.data(), found->second.size())));
+absl::Status WithRefusal(absl::Status status, const Refusal& refusal) {
+  if (!refusal.field.empty()) status.SetPayload(kField, absl::Cord(refusal.field));
+  if (!refusal.code.empty()) status.SetPayload(kErrorCode, absl::Cord(refusal.code));
+  if (refusal.retry_after.has_value()) {
+    status.SetPayload(kRetryAfter, absl::Cord(absl::StrCat(absl::ToInt64Milliseconds(*refusal.retry_after))));
   }
-  return result;
-}
-
-absl::Status Attempts::Run(grpc::ClientContext& context, const std::function<grpc::Status()>& attempt) const {
-  if (deadline_ != absl::InfiniteDuration())
-    context.set_deadline(absl::ToChronoTime(absl::Now() + (deadline_ - SteadyNow())));
-  if (!key_.empty()) context.AddMetadata("authorization", absl::StrCat("Bearer ", key_));
-  const std::stop_callback cancel(stop_, [&context] { context.TryCancel(); });
-  return StatusOf(attempt(), context);
+  return status;
 }
 
 absl::Status Attempts::PauseAfter(const absl::Status& failed) {
   if (stop_.stop_requested()) return absl::CancelledError("the caller has ended the call");
-  if (!MayGetThroughLater(failed) || failures_ >= retries_) return failed;
+  retries_refusals_ = retries_refusals_ || WasLost(failed);
+  if (!retries_refusals_ || !MayGetThroughLater(failed) || failures_ >= retries_) return failed;
   const absl::Duration pause =
       std::max(BackOff(failures_++), RefusalOf(failed).retry_after.value_or(absl::ZeroDuration()));
   // A server that asks for more time than the call has is told to the caller at once.

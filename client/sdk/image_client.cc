@@ -1,226 +1,233 @@
 #include "tessera/image_client.h"
 
-#include <grpcpp/grpcpp.h>
-
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/random_bytes.h"
+#include "base/status_macros.h"
 #include "client/sdk/attempts.h"
-#include "tessera/v1/image_service.grpc.pb.h"
+#include "client/sdk/http_transport.h"
+#include "client/sdk/json_messages.h"
 
 namespace tessera {
 namespace {
 
-constexpr int kMaxAnswerBytes = 256 << 20;
 constexpr absl::Duration kUnaryTimeout = absl::Minutes(1);
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(5);
+constexpr size_t kMaxKeyBytes = 255;
 
-using Stub = v1::ImageService::StubInterface;
-using EventReader = grpc::ClientReaderInterface<v1::JobEvent>;
-using OpenStream = absl::FunctionRef<std::unique_ptr<EventReader>(grpc::ClientContext&)>;
-
-bool IsOnThisMachine(const std::string& address) {
-  for (const char* prefix : {"localhost:", "127.", "[::1]:", "unix:"}) {
-    if (absl::StartsWith(address, prefix)) return true;
+// Where the server is.
+absl::StatusOr<ServerUrl> Check(const ImageClientOptions& options) {
+  const absl::StatusOr<ServerUrl> url =
+      ParseServerUrl(absl::StrCat(options.tls ? "https://" : "http://", options.address));
+  if (!url.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the address is '", absl::Utf8SafeCEscape(options.address), "'; valid is HOST or HOST:PORT"));
   }
-  return false;
-}
-
-absl::Status Check(const ImageClientOptions& options) {
-  if (options.address.empty()) return absl::InvalidArgumentError("the address is empty; legal is HOST:PORT");
   if (!std::all_of(options.api_key.begin(), options.api_key.end(), absl::ascii_isgraph)) {
-    return absl::InvalidArgumentError("the API key has characters that no key has; legal are visible ASCII ones");
+    return absl::InvalidArgumentError("the API key has characters that no key has; valid are visible ASCII ones");
   }
   if (!options.tls && !options.root_certificates.empty()) {
-    return absl::InvalidArgumentError("root certificates are given and tls is off; legal are both or neither");
+    return absl::InvalidArgumentError("root certificates are given and tls is off; valid are both or neither");
   }
-  if (!options.api_key.empty() && !options.tls && !options.key_in_clear && !IsOnThisMachine(options.address)) {
+  if (!options.api_key.empty() && !options.tls && !options.key_in_clear && !url->IsLoopback()) {
     return absl::InvalidArgumentError(
-        "the API key would travel unencrypted; legal is tls, or key_in_clear where others may read it");
+        "the API key would travel unencrypted; valid is tls, or key_in_clear where others may read it");
   }
   if (options.retries < 0 || options.retries > 1000) {
-    return absl::InvalidArgumentError(absl::StrCat("retries is ", options.retries, "; legal is 0 to 1000"));
+    return absl::InvalidArgumentError(absl::StrCat("retries is ", options.retries, "; valid is 0 to 1000"));
   }
-  return absl::OkStatus();
+  return url;
 }
 
-// A stream of events ended, or was ended, before the job.
-bool IsLost(const absl::Status& ended) {
-  // A server that shuts down cancels its calls.
-  return ended.ok() || ended.code() == absl::StatusCode::kCancelled;
+// The path of a job or an image, with `rest` after it.
+std::string PathOf(const char* kind, const std::string& id, const char* rest = "") {
+  return absl::StrCat("/v1/", kind, "/", PercentEncoded(id), rest);
 }
 
-class GrpcImageClient final : public ImageClient {
+class HttpImageClient final : public ImageClient {
  public:
-  explicit GrpcImageClient(const ImageClientOptions& options) : options_(options) {
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
-    arguments.SetUserAgentPrefix("tessera-client");
-    // Attempts and pauses are ours.
-    arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
-    // A server that is gone without a word is noticed while nothing happens.
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
-    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-    const auto credentials = options.tls ? grpc::SslCredentials({.pem_root_certs = options.root_certificates})
-                                         : grpc::InsecureChannelCredentials();
-    stub_ = v1::ImageService::NewStub(grpc::CreateCustomChannel(options.address, credentials, arguments));
-  }
+  HttpImageClient(const ImageClientOptions& options, std::unique_ptr<HttpTransport> transport)
+      : options_(options), transport_(std::move(transport)) {}
 
   absl::StatusOr<v1::Job> Generate(const v1::ImageRequest& image, const OnEvent& on_event,
                                    const CallOptions& options) override {
-    v1::GenerateRequest request;
-    *request.mutable_image() = image;
-    request.set_idempotency_key(KeyOf(options));
+    ASSIGN_OR_RETURN(const HttpCall submission, SubmissionOf(image, options));
     Attempts attempts(options_, options, absl::InfiniteDuration());
-    std::string job;
-    absl::StatusOr<v1::Job> ended = Follow(
-        attempts, [&](grpc::ClientContext& context) { return stub_->Generate(&context, request); },
-        [&](const v1::JobEvent& event) {
-          if (event.has_accepted() && !std::exchange(job, event.accepted().id()).empty()) return;
-          on_event(event);
-        });
-    if (ended.ok()) {
-      if (ended->state() == v1::JOB_STATE_CANCELLED) return absl::CancelledError("the job was cancelled");
-      if (ended->state() == v1::JOB_STATE_FAILED) return ErrorOf(ended->error());
-      return ended;
+    absl::StatusOr<v1::Job> job = Read<v1::Job>(submission, attempts);
+    std::string id;
+    if (job.ok()) {
+      id = job->id();
+      v1::JobEvent event;
+      *event.mutable_accepted() = *std::move(job);
+      on_event(event);
+      attempts.Advance();
+      job = Follow(id, attempts, /*with_files=*/true, on_event);
+    }
+    if (job.ok()) {
+      if (job->state() == v1::JOB_STATE_CANCELLED) return absl::CancelledError("the job was cancelled");
+      if (job->state() == v1::JOB_STATE_FAILED) return ErrorOf(job->error());
+      return job;
     }
     const bool is_ours = options.idempotency_key.empty();
-    const bool was_ended = ended.status().code() == absl::StatusCode::kCancelled ||
-                           ended.status().code() == absl::StatusCode::kDeadlineExceeded;
-    if (is_ours && was_ended) CancelSubmitted(request, job);
-    return ended;
+    const bool was_ended = job.status().code() == absl::StatusCode::kCancelled ||
+                           job.status().code() == absl::StatusCode::kDeadlineExceeded;
+    if (is_ours && was_ended) CancelSubmitted(submission, id);
+    return job;
   }
 
   absl::StatusOr<v1::Job> Submit(const v1::ImageRequest& image, const CallOptions& options) override {
-    v1::SubmitRequest request;
-    *request.mutable_image() = image;
-    request.set_idempotency_key(KeyOf(options));
-    return Call(&Stub::Submit, request, UnaryAttempts(options));
+    ASSIGN_OR_RETURN(const HttpCall submission, SubmissionOf(image, options));
+    return Read<v1::Job>(submission, UnaryAttempts(options));
   }
 
   absl::StatusOr<v1::Job> Get(const std::string& job, const CallOptions& options) override {
-    v1::GetJobRequest request;
-    request.set_id(job);
-    return Call(&Stub::GetJob, request, UnaryAttempts(options));
+    return Read<v1::Job>({.target = PathOf("jobs", job)}, UnaryAttempts(options));
   }
 
   absl::StatusOr<v1::Job> Watch(const std::string& job, const OnEvent& on_event, const CallOptions& options) override {
-    v1::WatchJobRequest request;
-    request.set_id(job);
     Attempts attempts(options_, options, absl::InfiniteDuration());
-    return Follow(
-        attempts, [&](grpc::ClientContext& context) { return stub_->WatchJob(&context, request); }, on_event);
+    return Follow(job, attempts, /*with_files=*/false, on_event);
   }
 
   absl::StatusOr<v1::Job> Cancel(const std::string& job, const CallOptions& options) override {
-    v1::CancelJobRequest request;
-    request.set_id(job);
-    return Call(&Stub::CancelJob, request, UnaryAttempts(options));
+    return Read<v1::Job>({.method = "DELETE", .target = PathOf("jobs", job)}, UnaryAttempts(options));
   }
 
   absl::StatusOr<v1::ListJobsResponse> List(const v1::ListJobsRequest& request, const CallOptions& options) override {
-    return Call(&Stub::ListJobs, request, UnaryAttempts(options));
+    std::vector<std::string> query;
+    if (request.limit() != 0) query.push_back(absl::StrCat("limit=", request.limit()));
+    if (!request.after().empty()) query.push_back(absl::StrCat("after=", PercentEncoded(request.after())));
+    if (request.state() != v1::JOB_STATE_UNSPECIFIED) {
+      query.push_back(absl::StrCat("status=", JobStateWord(request.state())));
+    }
+    return Read<v1::ListJobsResponse>(
+        {.target = absl::StrCat("/v1/jobs", query.empty() ? "" : "?", absl::StrJoin(query, "&"))},
+        UnaryAttempts(options));
   }
 
   absl::StatusOr<v1::GetImageResponse> GetImage(const std::string& image, const CallOptions& options) override {
-    v1::GetImageRequest request;
-    request.set_id(image);
-    return Call(&Stub::GetImage, request, UnaryAttempts(options));
+    ASSIGN_OR_RETURN(HttpAnswer answer, Call({.target = PathOf("images", image)}, UnaryAttempts(options)));
+    v1::GetImageResponse response;
+    response.set_output_format(std::string(absl::StripPrefix(answer.media_type, "image/")));
+    response.set_file(std::move(answer.body));
+    return response;
   }
 
   absl::StatusOr<v1::ListModelsResponse> ListModels(const CallOptions& options) override {
-    return Call(&Stub::ListModels, v1::ListModelsRequest(), UnaryAttempts(options));
+    return Read<v1::ListModelsResponse>({.target = "/v1/models"}, UnaryAttempts(options));
   }
 
   absl::StatusOr<v1::ServerInfo> GetServerInfo(const CallOptions& options) override {
-    return Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), UnaryAttempts(options));
+    return Read<v1::ServerInfo>({.target = "/v1/server"}, UnaryAttempts(options));
   }
 
  private:
-  static std::string KeyOf(const CallOptions& options) {
-    return options.idempotency_key.empty() ? RandomId("key_") : options.idempotency_key;
-  }
-
   Attempts UnaryAttempts(const CallOptions& options) const { return Attempts(options_, options, kUnaryTimeout); }
+
+  static absl::StatusOr<HttpCall> SubmissionOf(const v1::ImageRequest& image, const CallOptions& options) {
+    const std::string& key = options.idempotency_key;
+    if (key.size() > kMaxKeyBytes || !std::all_of(key.begin(), key.end(), absl::ascii_isprint)) {
+      return absl::InvalidArgumentError(absl::StrCat("idempotency_key is '", absl::Utf8SafeCEscape(key),
+                                                     "'; valid are 1 to ", kMaxKeyBytes,
+                                                     " printable ASCII characters"));
+    }
+    ASSIGN_OR_RETURN(std::string body, ToJson(image));
+    return HttpCall{.method = "POST",
+                    .target = "/v1/jobs",
+                    .body = std::move(body),
+                    .idempotency_key = key.empty() ? RandomId("key_") : key};
+  }
 
   static absl::Status ErrorOf(const v1::JobError& error) {
     const auto code = static_cast<absl::StatusCode>(error.code());
     return absl::Status(code == absl::StatusCode::kOk ? absl::StatusCode::kInternal : code, error.message());
   }
 
-  template <typename Request, typename Response>
-  absl::StatusOr<Response> Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                                const Request& request, Attempts attempts) const {
+  absl::StatusOr<HttpAnswer> Call(HttpCall call, Attempts attempts) const {
+    call.deadline = attempts.deadline();
+    call.stop = attempts.stop();
     while (true) {
-      grpc::ClientContext context;
-      Response response;
-      absl::Status status = attempts.Run(context, [&] { return ((*stub_).*method)(&context, request, &response); });
-      if (status.ok()) return response;
-      status = attempts.PauseAfter(status);
-      if (!status.ok()) return status;
+      absl::StatusOr<HttpAnswer> answer = transport_->Call(call);
+      if (answer.ok()) return answer;
+      RETURN_IF_ERROR(attempts.PauseAfter(answer.status()));
     }
   }
 
-  static absl::StatusOr<v1::Job> Follow(Attempts& attempts, OpenStream open, const OnEvent& on_event) {
+  template <typename Response>
+  absl::StatusOr<Response> Read(const HttpCall& call, const Attempts& attempts) const {
+    ASSIGN_OR_RETURN(const HttpAnswer answer, Call(call, attempts));
+    Response response;
+    RETURN_IF_ERROR(FromJson(answer.body, response));
+    return response;
+  }
+
+  // `with_files`: images are told with their bytes.
+  absl::StatusOr<v1::Job> Follow(const std::string& job, Attempts& attempts, bool with_files,
+                                 const OnEvent& on_event) const {
     std::set<int32_t> images;  // that were told
     while (true) {
-      grpc::ClientContext context;
       std::optional<v1::Job> ended;
-      absl::Status status = attempts.Run(context, [&] {
-        const std::unique_ptr<EventReader> reader = open(context);
-        v1::JobEvent event;
-        while (reader->Read(&event)) {
-          attempts.Advance();
-          if (event.has_image() && !images.insert(event.image().index()).second) continue;
-          on_event(event);
-          if (event.has_ended()) ended = event.ended();
+      absl::Status refused;  // what was told, or what should be told next
+      const auto tell = [&](v1::JobEvent event) -> absl::Status {
+        if (event.has_image() && images.contains(event.image().index())) return absl::OkStatus();
+        if (event.has_image() && with_files) {
+          ASSIGN_OR_RETURN(HttpAnswer file, Call({.target = PathOf("images", event.image().id())}, attempts));
+          event.mutable_image()->set_file(std::move(file.body));
         }
-        return reader->Finish();
-      });
+        if (event.has_image()) images.insert(event.image().index());
+        on_event(event);
+        if (event.has_ended()) ended = event.ended();
+        return absl::OkStatus();
+      };
+      const auto take = [&](const ServerEvent& sent) {
+        attempts.Advance();
+        absl::StatusOr<std::optional<v1::JobEvent>> event = EventOf(sent);
+        refused = event.status();
+        if (event.ok() && event->has_value()) refused = tell(**std::move(event));
+        return refused.ok() && !ended.has_value() && !attempts.stop().stop_requested();
+      };
+      absl::Status status = transport_->Follow(
+          {.target = PathOf("jobs", job, "/events"), .deadline = attempts.deadline(), .stop = attempts.stop()}, take);
       if (ended.has_value()) return *std::move(ended);
-      if (IsLost(status)) status = absl::UnavailableError("the stream of events ended before the job");
-      status = attempts.PauseAfter(status);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(refused);
+      if (status.ok()) status = absl::UnavailableError("the stream of events ended before the job");
+      RETURN_IF_ERROR(attempts.PauseAfter(status));
     }
   }
 
   // Tried once, for a caller that no longer waits. `job` is empty where its acceptance was not heard of; then the same
   // submission tells which job it made.
-  void CancelSubmitted(const v1::GenerateRequest& request, const std::string& job) const {
+  void CancelSubmitted(const HttpCall& submission, std::string job) const {
     ImageClientOptions once = options_;
     once.retries = 0;
     const Attempts attempts(once, {}, kFarewellTimeout);
-    v1::CancelJobRequest cancel;
-    cancel.set_id(job);
     if (job.empty()) {
-      v1::SubmitRequest submit;
-      *submit.mutable_image() = request.image();
-      submit.set_idempotency_key(request.idempotency_key());
-      const absl::StatusOr<v1::Job> submitted = Call(&Stub::Submit, submit, attempts);
+      const absl::StatusOr<v1::Job> submitted = Read<v1::Job>(submission, attempts);
       if (!submitted.ok()) return;
-      cancel.set_id(submitted->id());
+      job = submitted->id();
     }
-    (void)Call(&Stub::CancelJob, cancel, attempts).status();
+    (void)Call({.method = "DELETE", .target = PathOf("jobs", job)}, attempts).status();
   }
 
   const ImageClientOptions options_;
-  std::unique_ptr<Stub> stub_;
+  const std::unique_ptr<HttpTransport> transport_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ImageClient>> ImageClient::Create(const ImageClientOptions& options) {
-  if (absl::Status status = Check(options); !status.ok()) return status;
-  return std::make_unique<GrpcImageClient>(options);
+  ASSIGN_OR_RETURN(const ServerUrl url, Check(options));
+  ASSIGN_OR_RETURN(std::unique_ptr<HttpTransport> transport, HttpTransport::Create(url, options));
+  return std::make_unique<HttpImageClient>(options, std::move(transport));
 }
 
 }  // namespace tessera

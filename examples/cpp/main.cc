@@ -4,7 +4,7 @@
 //   tessera_example ADDRESS submit PROMPT FILE     leaves a job with the server and comes back for it
 //   tessera_example ADDRESS cancel PROMPT          leaves a job with the server and cancels it when it has begun
 //
-// ADDRESS is HOST:PORT of the server's gRPC listener. An API key is read from the environment: TESSERA_API_KEY.
+// ADDRESS is HOST:PORT of the server's HTTP listener. An API key is read from the environment: TESSERA_API_KEY.
 #include <tessera/image_client.h>
 
 #include <cstdlib>

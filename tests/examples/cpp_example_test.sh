@@ -30,11 +30,11 @@ printf '%s\n' 'listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}' 'gr
 "$build/bin/tessera" serve --fake-workers --fake-orders step-time=10 --config tessera.yaml >listening 2>log </dev/null &
 server=$!
 for ((tries = 0; tries < 600; ++tries)); do
-  if grep -q '"grpc"' listening; then break; fi
+  if grep -q '"http"' listening; then break; fi
   kill -0 "$server" || fail "the server ended"
   sleep 0.1
 done
-port=$(sed 's/.*"grpc":\([0-9]*\).*/\1/' listening)
+port=$(sed 's/.*"http":\([0-9]*\).*/\1/' listening)
 [[ $port =~ ^[0-9]+$ ]] || fail "the server did not listen"
 example() { timeout 60 ./build/tessera_example "127.0.0.1:$port" "$@"; }
 

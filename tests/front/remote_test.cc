@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/remote/event_stream.h"
-#include "client/cli/remote/server_url.h"
+#include "client/sdk/event_stream.h"
+#include "client/sdk/server_url.h"
 #include "server/http/tls_certificates.h"
 #include "tests/front/command_line_fixture.h"
 #include "tests/support/api_fixture.h"

@@ -24,8 +24,9 @@ const std::set<std::string>& LongFiles() {
 }
 
 // The rooms that a header can be in, those within another before it.
-constexpr std::string_view kRooms[] = {"parallel/plan", "parallel/segment", "base",     "bench",   "client", "control",
-                                       "kernels",       "models",           "parallel", "runtime", "server", "tests"};
+constexpr std::string_view kRooms[] = {
+    "client/sdk", "parallel/plan", "parallel/segment", "base",    "bench",  "client", "control",
+    "kernels",    "models",        "parallel",         "runtime", "server", "tests"};
 
 // base below everything; the front end (client → server) and the worker (runtime → models → parallel → kernels) meet in
 // control and in what of parallel knows no tensors. tests/ and bench/ may include everything, and unit tests may use
@@ -41,7 +42,9 @@ const std::map<std::string_view, std::set<std::string>>& MayInclude() {
       {"models", {"models", "control", "parallel", "parallel/segment", "parallel/plan", "kernels", "base"}},
       {"runtime", {"runtime", "models", "control", "parallel", "parallel/segment", "parallel/plan", "kernels", "base"}},
       {"server", {"server", "control", "parallel/segment", "parallel/plan", "base"}},
-      {"client", {"client", "server", "control", "parallel/segment", "parallel/plan", "base"}},
+      // Others get it installed, without the rest.
+      {"client/sdk", {"client/sdk", "base"}},
+      {"client", {"client", "client/sdk", "server", "control", "parallel/segment", "parallel/plan", "base"}},
   };
   return *rooms;
 }

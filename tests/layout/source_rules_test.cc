@@ -44,6 +44,14 @@ TEST(IncludeRules, ReportTheServerReachingUpToTheClient) {
   EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("server/ must not include client/cli/main.h")));
 }
 
+TEST(IncludeRules, ReportTheClientLibraryThatKnowsTheServerOrTheCommandLine) {
+  const SourceTree tree = {
+      {"client/sdk/a.cc",
+       {"#include \"server/api/job.h\"", "#include \"client/cli/command.h\"", "#include \"base/a.h\""}}};
+  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("client/sdk/ must not include server/api/job.h"),
+                                               HasSubstr("client/sdk/ must not include client/cli/command.h")));
+}
+
 TEST(IncludeRules, ReportParallelCodeThatKnowsModels) {
   const SourceTree tree = {{"parallel/a.cc", {"#include \"models/layers/linear.h\""}}};
   EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("parallel/ must not include models/layers/linear.h")));

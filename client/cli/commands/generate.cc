@@ -17,7 +17,6 @@
 #include "client/cli/session/layout_session.h"
 #include "server/api/generation_request.h"
 #include "server/api/image_metadata.h"
-#include "server/api/submission.h"
 #include "server/api/unused_parameters.h"
 
 namespace tessera {
@@ -32,7 +31,7 @@ struct GenerateOptions {
   bool overwrite = false;
   bool json = false;
   bool quiet = false;
-  RemoteServerOptions server;
+  ServerOptions server;
   std::string idempotency_key;
 };
 
@@ -264,7 +263,7 @@ absl::Status CheckRemote(const GenerateOptions& options) {
   if (const std::string local = LocalOption(options); !local.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(local, " cannot be given with --server, which decides that itself"));
   }
-  return options.idempotency_key.empty() ? absl::OkStatus() : CheckIdempotencyKey(options.idempotency_key);
+  return absl::OkStatus();
 }
 
 ExitCode Generate(const GenerateOptions& options, Interrupts& interrupts) {

@@ -1,85 +1,104 @@
 // tessera jobs and tessera cancel: the jobs of a server.
 #include <cstdio>
 #include <memory>
+#include <stop_token>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
-#include "client/cli/commands/remote_generation.h"
+#include "client/cli/option_text.h"
 #include "client/cli/output/json_line.h"
 #include "client/cli/output/reporter.h"
-#include "client/cli/remote/job_answer.h"
-#include "client/cli/remote/remote_server.h"
+#include "client/cli/remote/server_connection.h"
+#include "client/sdk/json_messages.h"
+#include "server/api/generation_request.h"
+#include "server/api/image_service.h"
 
 namespace tessera {
 namespace {
 
 struct JobsOptions {
-  RemoteServerOptions server;
+  ServerOptions server;
   std::string job;  // cancel
   std::string limit, status;
   bool json = false;
 };
 
-void Print(const JobAnswer& job, bool json) {
+void Print(const v1::Job& job, bool json) {
+  const std::string status = JobStateWord(job.state()), model = PrintableText(job.model()),
+                    size = absl::StrCat(job.width(), "x", job.height()), error = PrintableText(job.error().message());
   if (json) {
     PrintJsonLine({{"event", "job"},
-                   {"id", job.id},
-                   {"status", job.status},
-                   {"model", job.model},
-                   {"size", job.size},
-                   {"images", job.count},
-                   {"seed", job.seed},
-                   {"steps_done", job.steps_done},
-                   {"steps_total", job.steps_total},
-                   {"created_at", job.created},
-                   {"error", job.error.empty() ? boost::json::value() : boost::json::value(job.error)}});
+                   {"id", job.id()},
+                   {"status", status},
+                   {"model", model},
+                   {"size", size},
+                   {"images", job.n()},
+                   {"seed", job.seed()},
+                   {"steps_done", job.steps_done()},
+                   {"steps_total", job.steps_total()},
+                   {"created_at", job.created_ms() / 1000},
+                   {"error", error.empty() ? boost::json::value() : boost::json::value(error)}});
     return;
   }
-  std::printf("%s %-9s %s %s, %ld images, step %ld of %ld%s%s\n", job.id.c_str(), job.status.c_str(), job.model.c_str(),
-              job.size.c_str(), job.count, job.steps_done, job.steps_total, job.error.empty() ? "" : ": ",
-              job.error.c_str());
+  std::printf("%s %-9s %s %s, %d images, step %d of %d%s%s\n", job.id().c_str(), status.c_str(), model.c_str(),
+              size.c_str(), job.n(), job.steps_done(), job.steps_total(), error.empty() ? "" : ": ", error.c_str());
 }
 
-// `run` is given the server; what it returns is reported.
+// `run` is given the server and how to call it; what it returns is reported.
 template <typename Run>
 ExitCode WithServer(const JobsOptions& options, Interrupts& interrupts, const Run& run) {
   const std::unique_ptr<Reporter> reporter = MakeReporter({.json = options.json, .quiet = true});
-  const absl::StatusOr<std::unique_ptr<RemoteServer>> server = RemoteServer::Create(options.server);
+  const absl::StatusOr<ServerConnection> server = ConnectionTo(options.server, /*retries=*/0);
   absl::Status status = server.status();
   if (status.ok()) {
-    const Interrupts::Reaction reaction(interrupts, [&] { (*server)->Interrupt(); });
-    status = run(**server);
+    std::stop_source stop;
+    const Interrupts::Reaction reaction(interrupts, [&] { stop.request_stop(); });
+    status = ErrorForUser(run(*server->client, {.timeout = absl::InfiniteDuration(), .stop = stop.get_token()}));
   }
   if (status.ok()) return ExitCode::kOk;
   const Stage stage = status.code() == absl::StatusCode::kInternal ? Stage::kJob : Stage::kOptions;
   return ReportError(*reporter, interrupts, stage, status);
 }
 
-absl::Status ListJobs(const JobsOptions& options, RemoteServer& server) {
-  for (const std::string& text : {options.limit, options.status}) {
-    if (!text.empty() && !CheckJobId(text).ok()) {
-      return absl::InvalidArgumentError("limit and status are a number and a word of letters");
-    }
+absl::StatusOr<v1::JobState> ParseState(const std::string& word) {
+  std::vector<std::string> words;
+  for (int state = v1::JOB_STATE_QUEUED; state <= v1::JobState_MAX; ++state) {
+    words.push_back(JobStateWord(static_cast<v1::JobState>(state)));
+    if (words.back() == word) return static_cast<v1::JobState>(state);
   }
-  const std::string target = absl::StrCat("/v1/jobs?limit=", options.limit.empty() ? "20" : options.limit,
-                                          options.status.empty() ? "" : "&status=", options.status);
-  const absl::StatusOr<std::string> answer = server.Call("GET", target);
-  if (!answer.ok()) return answer.status();
-  const absl::StatusOr<std::vector<JobAnswer>> jobs = ReadJobListAnswer(*answer);
-  if (!jobs.ok()) return jobs.status();
-  for (const JobAnswer& job : *jobs) Print(job, options.json);
+  return CheckName("status", word, words);
+}
+
+absl::StatusOr<v1::ListJobsRequest> ListRequest(const JobsOptions& options) {
+  v1::ListJobsRequest request;
+  if (!options.limit.empty()) {
+    ASSIGN_OR_RETURN(const int64_t limit, ParseInteger("limit", options.limit));
+    if (limit < 1 || limit > kMaxListLimit) {
+      return FieldError("limit", absl::StrCat(" is ", limit, "; valid values are 1 to ", kMaxListLimit));
+    }
+    request.set_limit(static_cast<int32_t>(limit));
+  }
+  if (!options.status.empty()) {
+    ASSIGN_OR_RETURN(const v1::JobState state, ParseState(options.status));
+    request.set_state(state);
+  }
+  return request;
+}
+
+absl::Status ListJobs(const JobsOptions& options, ImageClient& server, const CallOptions& call) {
+  ASSIGN_OR_RETURN(const v1::ListJobsRequest request, ListRequest(options));
+  ASSIGN_OR_RETURN(const v1::ListJobsResponse jobs, server.List(request, call));
+  for (const v1::Job& job : jobs.jobs()) Print(job, options.json);
   return absl::OkStatus();
 }
 
-absl::Status CancelJob(const JobsOptions& options, RemoteServer& server) {
-  if (absl::Status status = CheckJobId(options.job); !status.ok()) return status;
-  const absl::StatusOr<std::string> answer = server.Call("DELETE", absl::StrCat("/v1/jobs/", options.job));
-  if (!answer.ok()) return answer.status();
-  const absl::StatusOr<JobAnswer> job = ReadJobAnswer(*answer);
-  if (!job.ok()) return job.status();
-  Print(*job, options.json);
+absl::Status CancelJob(const JobsOptions& options, ImageClient& server, const CallOptions& call) {
+  ASSIGN_OR_RETURN(const v1::Job job, server.Cancel(options.job, call));
+  Print(job, options.json);
   return absl::OkStatus();
 }
 
@@ -92,7 +111,8 @@ CommandRun AddJobs(CLI::App& app) {
   AddText(app, {"--status", "Only queued, running, done, failed or cancelled ones", "NAME"}, options->status);
   AddFlag(app, "--json", "One JSON object per job", options->json);
   return [options](Interrupts& interrupts) {
-    return WithServer(*options, interrupts, [&](RemoteServer& server) { return ListJobs(*options, server); });
+    return WithServer(*options, interrupts,
+                      [&](ImageClient& server, const CallOptions& call) { return ListJobs(*options, server, call); });
   };
 }
 
@@ -102,7 +122,8 @@ CommandRun AddCancel(CLI::App& app) {
   AddServerOptions(app, options->server, /*required=*/true);
   AddFlag(app, "--json", "The job as a JSON object", options->json);
   return [options](Interrupts& interrupts) {
-    return WithServer(*options, interrupts, [&](RemoteServer& server) { return CancelJob(*options, server); });
+    return WithServer(*options, interrupts,
+                      [&](ImageClient& server, const CallOptions& call) { return CancelJob(*options, server, call); });
   };
 }
 

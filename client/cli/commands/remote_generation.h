@@ -4,19 +4,15 @@
 #include <cstdint>
 #include <string>
 
-#include "client/cli/command_line.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/generation_options.h"
-#include "client/cli/remote/remote_server.h"
+#include "client/cli/remote/server_connection.h"
 #include "client/cli/session/interrupts.h"
 
 namespace tessera {
 
-// --server, --api-key-file and --server-ca.
-void AddServerOptions(CLI::App& app, RemoteServerOptions& options, bool required);
-
 struct RemoteGenerationOptions {
-  RemoteServerOptions server;
+  ServerOptions server;
   std::string model;  // empty: the server's own
   GenerationOptions generation;
   std::string idempotency_key;  // empty: one of this command's own

@@ -1,8 +1,9 @@
-// A Tessera server over gRPC, for C++ programs: the calls of tessera.v1.ImageService, and what a caller needs around
+// A Tessera server over HTTP, for C++ programs: the calls of tessera.v1.ImageService, and what a caller needs around
 // them: connections that are made again, submissions that are made once, waits that a full server asks for, an end.
 //
 // Messages are the generated ones; tessera/v1/image_service.proto says of each field what it means and what is legal.
-// Times in them are milliseconds, sizes are pixels, places in the queue count from 0, which is next.
+// Times in them are milliseconds (of whole seconds, which is what HTTP tells), sizes are pixels, places in the queue
+// count from 0, which is next.
 //
 // Errors are those of the server, with its message, which is UTF-8 but otherwise as the server sent it; RefusalOf has
 // what it says beside that. Beyond those: UNAVAILABLE, the server cannot be reached or did not answer in full;
@@ -24,8 +25,8 @@
 namespace tessera {
 
 struct ImageClientOptions {
-  // HOST:PORT of the server's gRPC listener, or of the proxy in front of it.
-  std::string address = "localhost:8081";
+  // HOST:PORT of the server's HTTP listener, or of the proxy in front of it.
+  std::string address = "localhost:8080";
   // The secret; empty: none. Without TLS it goes to this machine only, unless key_in_clear lets others read it.
   std::string api_key;
   bool key_in_clear = false;
@@ -34,6 +35,9 @@ struct ImageClientOptions {
   // How often in a row a call is tried again that did not get through, with pauses that grow from 0.1 s to 5 s. The
   // default has patience for 10 s or more.
   int retries = 8;
+  // Whether that also holds for a server that cannot be reached at first, or that has no room. Otherwise such a call
+  // ends at once, and only what was lost on the way is tried again.
+  bool retry_refusals = true;
 };
 
 struct CallOptions {
@@ -54,7 +58,7 @@ struct Refusal {
 };
 Refusal RefusalOf(const absl::Status& status);
 
-// Thread-safe. One connection serves all calls.
+// Thread-safe. Each call has a connection of its own. The system's resolver looks up names, in its own time.
 class ImageClient {
  public:
   // INVALID_ARGUMENT for options that are not legal. Connects to nothing yet.

@@ -1,4 +1,4 @@
-#include "client/cli/remote/event_stream.h"
+#include "client/sdk/event_stream.h"
 
 #include <utility>
 

@@ -1,20 +1,21 @@
-// The client library against a service of scripted answers, and against the real gRPC edge.
+// The client library against a server of scripted answers, and against the real HTTP edge.
 #include "tessera/image_client.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
 
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <sstream>
+#include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/random_bytes.h"
-#include "server/grpc/grpc_server.h"
-#include "tessera/v1/image_service.grpc.pb.h"
-#include "tests/support/fake_image_service.h"
+#include "server/grpc/proto_values.h"
+#include "server/http/job_json.h"
+#include "tests/support/api_fixture.h"
 #include "tests/tls/self_signed.h"
 
 namespace tessera {
@@ -24,43 +25,50 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using EventWriter = grpc::ServerWriter<v1::JobEvent>;
 
-grpc::Status Refuse(grpc::ServerContext& context, grpc::StatusCode code, const std::string& wait_ms = "") {
-  if (!wait_ms.empty()) context.AddTrailingMetadata("retry-after-ms", wait_ms);
-  context.AddTrailingMetadata("tessera-error-code", "a_word");
-  return {code, "refused"};
+HttpResponse Refuse(int status, const std::string& wait_seconds = "", const std::string& field = "") {
+  HttpResponse response = {
+      .status = status,
+      .headers = {{"Content-Type", "application/json"}},
+      .body = absl::StrCat(R"({"error":{"message":"refused","param":")", field, R"(","code":"a_word"}})")};
+  if (!wait_seconds.empty()) response.headers.push_back({"Retry-After", wait_seconds});
+  return response;
 }
 
-v1::JobEvent ImageOf(int index) {
-  v1::JobEvent event;
-  event.mutable_image()->set_index(index);
-  return event;
+std::string JobIn(const std::string& status) {
+  return absl::StrCat(
+      R"({"id":"job_1","model":"m","size":"1x1","n":1,"seed":0,"num_inference_steps":1,"steps_done":1,)",
+      R"("steps_total":1,"created_at":0,"lossless":true,"status":")", status, R"(","error":)",
+      status == "failed" ? R"({"message":"the reason","type":"server_error","code":"job_failed"}})" : "null}");
 }
 
-v1::JobEvent EndOf(v1::JobState state) {
-  v1::JobEvent event;
-  event.mutable_ended()->set_id("job_1");
-  event.mutable_ended()->set_state(state);
-  if (state == v1::JOB_STATE_FAILED) {
-    event.mutable_ended()->mutable_error()->set_code(grpc::StatusCode::INTERNAL);
-    event.mutable_ended()->mutable_error()->set_message("the reason");
-  }
-  return event;
-}
+HttpResponse Accept() { return {.status = 202, .headers = {}, .body = JobIn("queued")}; }
 
-v1::JobEvent Accepted() {
-  v1::JobEvent event;
-  event.mutable_accepted()->set_id("job_1");
-  return event;
-}
-
-// Answers the call of a number, from 0, as the test says.
-class ScriptedService final : public v1::ImageService::Service {
+// A stream of events as a test writes it.
+class Events {
  public:
-  std::function<grpc::Status(int, grpc::ServerContext&, const v1::SubmitRequest&, v1::Job&)> submit;
-  std::function<grpc::Status(int, grpc::ServerContext&, EventWriter&)> watch;
-  std::function<grpc::Status(int, grpc::ServerContext&, const v1::GenerateRequest&, EventWriter&)> generate;
+  explicit Events(std::shared_ptr<HttpReply> reply) : reply_(std::move(reply)) {
+    reply_->StartStream({.status = 200, .headers = {{"Content-Type", "text/event-stream"}}},
+                        {absl::Seconds(15), ":\n\n"});
+  }
+  void Image(int index) {
+    reply_->Write(ServerSentEvent(
+        "image", absl::StrCat(R"({"id":"img_)", index, R"(","seed":0,"size":"1x1","bytes":6,"index":)", index, "}")));
+  }
+  void End(const std::string& status) { reply_->Write(ServerSentEvent(status, JobIn(status))); }
+  std::shared_ptr<HttpReply> reply() const { return reply_; }
+
+ private:
+  std::shared_ptr<HttpReply> reply_;
+};
+
+enum class Ending { kFinished, kCut, kOpen };  // of a stream
+
+// Answers the call of a number, from 0, as the test says. A response of status 0 is none: the answer is lost.
+class ScriptedServer final : public HttpHandler {
+ public:
+  std::function<HttpResponse(int, const HttpRequest&)> submit;
+  std::function<Ending(int, Events&)> watch;
 
   std::vector<std::string> cancelled() const {
     const std::lock_guard lock(mutex_);
@@ -71,55 +79,60 @@ class ScriptedService final : public v1::ImageService::Service {
     return calls_;
   }
 
-  grpc::Status Submit(grpc::ServerContext* context, const v1::SubmitRequest* request, v1::Job* job) override {
-    return submit(NextCall(), *context, *request, *job);
+  void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override {
+    const std::string target = request.target;
+    if (request.method == "POST") {
+      const HttpResponse response = submit(NextCall(), request);
+      if (response.status != 0) reply->Send(response);
+    } else if (absl::EndsWith(target, "/events")) {
+      Events events(reply);
+      const Ending ending = watch(NextCall(), events);
+      if (ending == Ending::kFinished) reply->Finish();
+      if (ending == Ending::kOpen) Keep(reply);
+    } else if (request.method == "DELETE") {
+      Cancel(target.substr(target.rfind('/') + 1));
+      reply->Send({.status = 200, .headers = {}, .body = JobIn("cancelled")});
+    } else if (target == "/v1/server") {
+      reply->Send({.status = 200,
+                   .headers = {},
+                   .body = absl::StrCat(R"({"started_at":0,"oldest_wait_seconds":0,"version":")",
+                                        request.Header("authorization").value_or(""), "\"}")});
+    } else {
+      reply->Send({.status = 200, .headers = {{"Content-Type", "image/png"}}, .body = "a file"});
+    }
   }
-  grpc::Status WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest*, EventWriter* writer) override {
-    return watch(NextCall(), *context, *writer);
-  }
-  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
-                        EventWriter* writer) override {
-    return generate(NextCall(), *context, *request, *writer);
-  }
-  grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request, v1::Job*) override {
-    const std::lock_guard lock(mutex_);
-    cancelled_.push_back(request->id());
-    return grpc::Status::OK;
-  }
-  grpc::Status GetServerInfo(grpc::ServerContext* context, const v1::GetServerInfoRequest*,
-                             v1::ServerInfo* info) override {
-    const auto key = context->client_metadata().find("authorization");
-    if (key != context->client_metadata().end()) info->set_version(std::string(key->second.data(), key->second.size()));
-    return grpc::Status::OK;
-  }
+  HttpResponse Refusal(int status, const std::string&, const std::string&) override { return {.status = status}; }
 
  private:
   int NextCall() {
     const std::lock_guard lock(mutex_);
     return calls_++;
   }
+  void Cancel(const std::string& job) {
+    const std::lock_guard lock(mutex_);
+    cancelled_.push_back(job);
+  }
+  void Keep(const std::shared_ptr<HttpReply>& reply) {
+    const std::lock_guard lock(mutex_);
+    open_.push_back(reply);
+  }
 
   mutable std::mutex mutex_;
   int calls_ = 0;
   std::vector<std::string> cancelled_;
+  std::vector<std::shared_ptr<HttpReply>> open_;
 };
 
 class ImageClientTest : public ::testing::Test {
  protected:
-  ~ImageClientTest() override {
-    if (server_ != nullptr) server_->Shutdown();
-  }
-
-  void Serve(const std::shared_ptr<grpc::ServerCredentials>& credentials = grpc::InsecureServerCredentials()) {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", credentials, &port_);
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
-    ASSERT_NE(server_, nullptr);
+  void Serve(std::shared_ptr<TlsCertificates> tls = nullptr) {
+    auto server = HttpServer::Start({.tls = std::move(tls)}, service_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
   }
 
   std::unique_ptr<ImageClient> Client(ImageClientOptions options = {}) const {
-    if (options.address == ImageClientOptions().address) options.address = absl::StrCat("127.0.0.1:", port_);
+    if (options.address == ImageClientOptions().address) options.address = absl::StrCat("127.0.0.1:", server_->port());
     absl::StatusOr<std::unique_ptr<ImageClient>> client = ImageClient::Create(options);
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
@@ -134,19 +147,17 @@ class ImageClientTest : public ::testing::Test {
     };
   }
 
-  ScriptedService service_;
-  std::unique_ptr<grpc::Server> server_;
-  int port_ = 0;
+  ScriptedServer service_;
+  std::unique_ptr<HttpServer> server_;
   std::vector<std::string> told_;
 };
 
 TEST_F(ImageClientTest, ARefusalIsTriedAgainAfterTheTimeThatTheServerNames) {
   Serve();
-  service_.submit = [](int call, grpc::ServerContext& context, const v1::SubmitRequest&, v1::Job& job) {
-    if (call == 0) return Refuse(context, grpc::RESOURCE_EXHAUSTED, "1");
-    if (call == 1) return Refuse(context, grpc::UNAVAILABLE);
-    job.set_id("job_1");
-    return grpc::Status::OK;
+  service_.submit = [](int call, const HttpRequest&) {
+    if (call == 0) return Refuse(429, "0");
+    if (call == 1) return Refuse(503);
+    return Accept();
   };
   const absl::StatusOr<v1::Job> job = Client()->Submit({});
   ASSERT_TRUE(job.ok()) << job.status();
@@ -156,10 +167,7 @@ TEST_F(ImageClientTest, ARefusalIsTriedAgainAfterTheTimeThatTheServerNames) {
 
 TEST_F(ImageClientTest, ARefusalThatNamesNoTimeIsTheAnswer) {
   Serve();
-  service_.submit = [](int, grpc::ServerContext& context, const v1::SubmitRequest&, v1::Job&) {
-    context.AddTrailingMetadata("tessera-field", "prompt");
-    return Refuse(context, grpc::RESOURCE_EXHAUSTED);
-  };
+  service_.submit = [](int, const HttpRequest&) { return Refuse(429, "", "prompt"); };
   const absl::Status status = Client()->Submit({}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(status.message(), "refused");
@@ -171,9 +179,7 @@ TEST_F(ImageClientTest, ARefusalThatNamesNoTimeIsTheAnswer) {
 
 TEST_F(ImageClientTest, AWaitThatIsLongerThanTheCallIsLeftToTheCaller) {
   Serve();
-  service_.submit = [](int, grpc::ServerContext& context, const v1::SubmitRequest&, v1::Job&) {
-    return Refuse(context, grpc::UNAVAILABLE, "3600000");
-  };
+  service_.submit = [](int, const HttpRequest&) { return Refuse(503, "3600"); };
   const absl::Status status = Client()->Submit({}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(RefusalOf(status).retry_after, absl::Hours(1));
@@ -182,9 +188,7 @@ TEST_F(ImageClientTest, AWaitThatIsLongerThanTheCallIsLeftToTheCaller) {
 
 TEST_F(ImageClientTest, GivesUpAfterAsManyRetriesAsItIsTold) {
   Serve();
-  service_.submit = [](int, grpc::ServerContext& context, const v1::SubmitRequest&, v1::Job&) {
-    return Refuse(context, grpc::UNAVAILABLE);
-  };
+  service_.submit = [](int, const HttpRequest&) { return Refuse(503); };
   EXPECT_EQ(Client({.retries = 2})->Submit({}).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(service_.calls(), 3);
 }
@@ -192,9 +196,9 @@ TEST_F(ImageClientTest, GivesUpAfterAsManyRetriesAsItIsTold) {
 TEST_F(ImageClientTest, ASubmissionWhoseAnswerIsLostIsSentAgainUnderTheSameKey) {
   Serve();
   std::vector<std::string> keys;
-  service_.submit = [&keys](int call, grpc::ServerContext&, const v1::SubmitRequest& request, v1::Job&) {
-    keys.push_back(request.idempotency_key());
-    return call == 0 ? grpc::Status(grpc::UNAVAILABLE, "") : grpc::Status::OK;
+  service_.submit = [&keys](int call, const HttpRequest& request) {
+    keys.push_back(request.Header("idempotency-key").value_or(""));
+    return call == 0 ? HttpResponse{.status = 0} : Accept();
   };
   const std::unique_ptr<ImageClient> client = Client();
   EXPECT_TRUE(client->Submit({}).ok());
@@ -209,14 +213,14 @@ TEST_F(ImageClientTest, ASubmissionWhoseAnswerIsLostIsSentAgainUnderTheSameKey) 
 
 TEST_F(ImageClientTest, ALostWatchComesBackAndTellsEachImageOnce) {
   Serve();
-  service_.watch = [](int call, grpc::ServerContext&, EventWriter& writer) {
-    writer.Write(ImageOf(0));
-    if (call == 0) return grpc::Status(grpc::UNAVAILABLE, "Socket closed");
-    if (call == 1) return grpc::Status(grpc::CANCELLED, "the server shuts down");
-    if (call == 2) return grpc::Status::OK;  // without the end
-    writer.Write(ImageOf(1));
-    writer.Write(EndOf(v1::JOB_STATE_DONE));
-    return grpc::Status::OK;
+  service_.watch = [](int call, Events& events) {
+    events.Image(0);
+    if (call == 0) return Ending::kCut;
+    if (call == 1) events.reply()->Write("event: error\ndata: {\"error\":{\"code\":\"draining\"}}\n\n");
+    if (call <= 2) return Ending::kFinished;  // without the end
+    events.Image(1);
+    events.End("done");
+    return Ending::kFinished;
   };
   // Each stream told something, so that none of the failures is a second one in a row.
   const absl::StatusOr<v1::Job> job = Client({.retries = 1})->Watch("job_1", Record());
@@ -227,9 +231,9 @@ TEST_F(ImageClientTest, ALostWatchComesBackAndTellsEachImageOnce) {
 
 TEST_F(ImageClientTest, AnEndThatWasToldIsKeptWhateverBecomesOfTheStream) {
   Serve();
-  service_.watch = [](int, grpc::ServerContext&, EventWriter& writer) {
-    writer.Write(EndOf(v1::JOB_STATE_CANCELLED));
-    return grpc::Status(grpc::UNAVAILABLE, "Socket closed");
+  service_.watch = [](int, Events& events) {
+    events.End("cancelled");
+    return Ending::kOpen;
   };
   const absl::StatusOr<v1::Job> job = Client()->Watch("job_1", Record());
   ASSERT_TRUE(job.ok()) << job.status();
@@ -239,14 +243,10 @@ TEST_F(ImageClientTest, AnEndThatWasToldIsKeptWhateverBecomesOfTheStream) {
 
 TEST_F(ImageClientTest, AJobThatFailsIsAnErrorOfGenerateAndAStateOfWatch) {
   Serve();
-  service_.generate = [](int, grpc::ServerContext&, const v1::GenerateRequest&, EventWriter& writer) {
-    writer.Write(Accepted());
-    writer.Write(EndOf(v1::JOB_STATE_FAILED));
-    return grpc::Status(grpc::INTERNAL, "the reason");
-  };
-  service_.watch = [](int, grpc::ServerContext&, EventWriter& writer) {
-    writer.Write(EndOf(v1::JOB_STATE_FAILED));
-    return grpc::Status::OK;
+  service_.submit = [](int, const HttpRequest&) { return Accept(); };
+  service_.watch = [](int, Events& events) {
+    events.End("failed");
+    return Ending::kFinished;
   };
   const absl::StatusOr<v1::Job> generated = Client()->Generate({}, Record());
   EXPECT_EQ(generated.status().code(), absl::StatusCode::kInternal);
@@ -259,13 +259,15 @@ TEST_F(ImageClientTest, AJobThatFailsIsAnErrorOfGenerateAndAStateOfWatch) {
 TEST_F(ImageClientTest, ALostGenerationComesBackUnderItsKeyAndIsAcceptedOnce) {
   Serve();
   std::vector<std::string> keys;
-  service_.generate = [&keys](int call, grpc::ServerContext&, const v1::GenerateRequest& request, EventWriter& writer) {
-    keys.push_back(request.idempotency_key());
-    writer.Write(Accepted());
-    if (call == 0) return grpc::Status(grpc::UNAVAILABLE, "Socket closed");
-    writer.Write(ImageOf(0));
-    writer.Write(EndOf(v1::JOB_STATE_DONE));
-    return grpc::Status::OK;
+  service_.submit = [&keys](int call, const HttpRequest& request) {
+    keys.push_back(request.Header("idempotency-key").value_or(""));
+    return call == 0 ? HttpResponse{.status = 0} : Accept();
+  };
+  service_.watch = [](int call, Events& events) {
+    if (call == 2) return Ending::kCut;
+    events.Image(0);
+    events.End("done");
+    return Ending::kFinished;
   };
   const absl::StatusOr<v1::Job> job = Client()->Generate({}, Record());
   ASSERT_TRUE(job.ok()) << job.status();
@@ -275,18 +277,10 @@ TEST_F(ImageClientTest, ALostGenerationComesBackUnderItsKeyAndIsAcceptedOnce) {
   EXPECT_THAT(service_.cancelled(), IsEmpty());
 }
 
-// A generation that goes on until its caller is gone.
-grpc::Status GoOn(grpc::ServerContext& context, EventWriter& writer) {
-  writer.Write(Accepted());
-  while (!context.IsCancelled()) writer.Write(v1::JobEvent());
-  return grpc::Status::CANCELLED;
-}
-
 TEST_F(ImageClientTest, AStoppedGenerationTakesItsJobAlong) {
   Serve();
-  service_.generate = [](int, grpc::ServerContext& context, const v1::GenerateRequest&, EventWriter& writer) {
-    return GoOn(context, writer);
-  };
+  service_.submit = [](int, const HttpRequest&) { return Accept(); };
+  service_.watch = [](int, Events&) { return Ending::kOpen; };
   std::stop_source stop;
   const absl::StatusOr<v1::Job> job = Client()->Generate({}, [&](const v1::JobEvent&) { stop.request_stop(); },
                                                          {.timeout = {}, .stop = stop.get_token()});
@@ -296,13 +290,10 @@ TEST_F(ImageClientTest, AStoppedGenerationTakesItsJobAlong) {
 
 TEST_F(ImageClientTest, AGenerationThatTakesTooLongTakesItsJobAlong) {
   Serve();
-  service_.generate = [](int, grpc::ServerContext& context, const v1::GenerateRequest&, EventWriter& writer) {
-    return GoOn(context, writer);
+  service_.submit = [](int, const HttpRequest& request) {
+    return request.Header("idempotency-key").has_value() ? Accept() : Refuse(500);  // another job
   };
-  service_.submit = [](int, grpc::ServerContext&, const v1::SubmitRequest& request, v1::Job& job) {
-    job.set_id("job_1");
-    return request.idempotency_key().empty() ? grpc::Status(grpc::INTERNAL, "another job") : grpc::Status::OK;
-  };
+  service_.watch = [](int, Events&) { return Ending::kOpen; };
   const absl::StatusOr<v1::Job> job = Client()->Generate({}, Record(), {.timeout = absl::Milliseconds(200)});
   EXPECT_EQ(job.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(service_.cancelled(), ElementsAre("job_1"));
@@ -310,9 +301,8 @@ TEST_F(ImageClientTest, AGenerationThatTakesTooLongTakesItsJobAlong) {
 
 TEST_F(ImageClientTest, AJobUnderAKeyOfTheCallersIsLeftToTheCaller) {
   Serve();
-  service_.generate = [](int, grpc::ServerContext& context, const v1::GenerateRequest&, EventWriter& writer) {
-    return GoOn(context, writer);
-  };
+  service_.submit = [](int, const HttpRequest&) { return Accept(); };
+  service_.watch = [](int, Events&) { return Ending::kOpen; };
   std::stop_source stop;
   const absl::StatusOr<v1::Job> job =
       Client()->Generate({}, [&](const v1::JobEvent&) { stop.request_stop(); },
@@ -346,7 +336,8 @@ TEST_F(ImageClientTest, TheKeyTravelsWithEveryCallAndNotInClearBeyondThisMachine
 TEST_F(ImageClientTest, OptionsThatAreNotLegalAreRefused) {
   for (const ImageClientOptions& options :
        {ImageClientOptions{.address = ""}, ImageClientOptions{.api_key = "a\nb"},
-        ImageClientOptions{.root_certificates = "PEM"}, ImageClientOptions{.retries = -1}}) {
+        ImageClientOptions{.root_certificates = "PEM"}, ImageClientOptions{.retries = -1},
+        ImageClientOptions{.address = "a b"}, ImageClientOptions{.tls = true, .root_certificates = "PEM"}}) {
     EXPECT_EQ(ImageClient::Create(options).status().code(), absl::StatusCode::kInvalidArgument);
   }
 }
@@ -360,19 +351,19 @@ std::string ReadText(const std::string& path) {
 TEST_F(ImageClientTest, OverTlsItTrustsOnlyWhomItIsToldTo) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / RandomId("tessera-client-");
   std::filesystem::create_directory(folder);
-  std::string certificates[2], key;
+  std::string certificates[2];
+  absl::StatusOr<std::shared_ptr<TlsCertificates>> loaded;
   for (const int i : {1, 0}) {
     const TlsCertificates::Files files = {.certificate_chain = folder / "chain.pem", .private_key = folder / "key.pem"};
     WriteSelfSigned("localhost", files);
     certificates[i] = ReadText(files.certificate_chain);
-    key = ReadText(files.private_key);
+    loaded = TlsCertificates::Load(files, nullptr);
   }
   std::filesystem::remove_all(folder);
-  grpc::SslServerCredentialsOptions options;
-  options.pem_key_cert_pairs.push_back({key, certificates[0]});
-  Serve(grpc::SslServerCredentials(options));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  Serve(*loaded);
   const auto call = [&](const std::string& host, const std::string& roots) {
-    return Client({.address = absl::StrCat(host, ":", port_),
+    return Client({.address = absl::StrCat(host, ":", server_->port()),
                    .api_key = "secret",
                    .tls = true,
                    .root_certificates = roots,
@@ -386,11 +377,8 @@ TEST_F(ImageClientTest, OverTlsItTrustsOnlyWhomItIsToldTo) {
 }
 
 TEST(ImageClientAndServerTest, EveryCallReachesTheServer) {
-  FakeImageService service({.step_time = absl::ZeroDuration()});
-  CallGate gate(nullptr);
-  const absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start({}, service, gate);
-  ASSERT_TRUE(server.ok()) << server.status();
-  const auto created = ImageClient::Create({.address = absl::StrCat("127.0.0.1:", (*server)->port())});
+  ApiFixture api({.service = {.step_time = absl::ZeroDuration()}});
+  const auto created = ImageClient::Create({.address = absl::StrCat("127.0.0.1:", api.port())});
   ASSERT_TRUE(created.ok()) << created.status();
   ImageClient& client = **created;
 
@@ -431,7 +419,8 @@ TEST(ImageClientAndServerTest, EveryCallReachesTheServer) {
 TEST(ImageClientAndServerTest, AWatchOutlivesItsServer) {
   FakeImageService service({.paused = true});
   CallGate gate(nullptr);
-  absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start({}, service, gate);
+  ApiHandler handler(service, gate, {});
+  absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start({}, handler);
   ASSERT_TRUE(server.ok()) << server.status();
   const uint16_t port = (*server)->port();
   const auto client = ImageClient::Create({.address = absl::StrCat("127.0.0.1:", port), .retries = 1000});
@@ -443,13 +432,61 @@ TEST(ImageClientAndServerTest, AWatchOutlivesItsServer) {
     ASSERT_TRUE(service.WaitForWatches(1, absl::Seconds(60)));
     *server = nullptr;
     ASSERT_TRUE(service.WaitForWatches(0, absl::Seconds(60)));
-    server = GrpcServer::Start({.port = port}, service, gate);
+    server = HttpServer::Start({.port = port}, handler);
     ASSERT_TRUE(server.ok()) << server.status();
     service.AllowSteps(1000);
   });
   const absl::StatusOr<v1::Job> ended = (*client)->Watch(job->id(), [](const v1::JobEvent&) {});
   ASSERT_TRUE(ended.ok()) << ended.status();
   EXPECT_EQ(ended->state(), v1::JOB_STATE_DONE);
+}
+
+// What HTTP tells in seconds.
+template <typename Message>
+Message InSeconds(Message message) {
+  const auto* reflection = message.GetReflection();
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* field = message.GetDescriptor()->field(i);
+    const bool is_moment = absl::EndsWith(field->name(), "ed_ms") || field->name() == "expires_ms";
+    if (!is_moment || (field->has_presence() && !reflection->HasField(message, field))) continue;
+    reflection->SetInt64(&message, field, reflection->GetInt64(message, field) / 1000 * 1000);
+  }
+  return message;
+}
+
+TEST(ImageClientAndServerTest, AnAnswerOverHttpIsTheMessageThatGrpcHas) {
+  ApiFixture api;
+  const auto client = ImageClient::Create({.address = absl::StrCat("127.0.0.1:", api.port())});
+  for (const char* prompt : {"[warn] red apple", "[fail]", "[misfit]"}) {
+    v1::ImageRequest request;
+    request.set_prompt(prompt);
+    request.set_negative_prompt("");
+    request.set_n(2);
+    request.set_seed(UINT64_MAX - 1);
+    request.set_guidance_scale(0.1234567890123456);
+    request.set_user("somebody");
+    request.set_priority(-3);
+    const absl::StatusOr<v1::Job> submitted = (*client)->Submit(request);
+    ASSERT_TRUE(submitted.ok()) << submitted.status();
+    std::vector<std::string> events;
+    const absl::StatusOr<v1::Job> ended = (*client)->Watch(submitted->id(), [&](const v1::JobEvent& event) {
+      if (event.has_image()) events.push_back(event.image().ShortDebugString());
+    });
+    ASSERT_TRUE(ended.ok()) << ended.status();
+    const absl::StatusOr<Job> job = api.service().Get({.tenant = "anonymous"}, submitted->id());
+    ASSERT_TRUE(job.ok()) << job.status();
+    const v1::Job expected = InSeconds(ToProto(*job));
+    EXPECT_EQ(ended->DebugString(), expected.DebugString());
+    ASSERT_EQ(events.size(), static_cast<size_t>(expected.images_size()));
+    for (size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i], expected.images(i).ShortDebugString());
+  }
+  const absl::StatusOr<v1::ListModelsResponse> models = (*client)->ListModels();
+  ASSERT_TRUE(models.ok()) << models.status();
+  ASSERT_EQ(models->models_size(), 1);
+  EXPECT_EQ(models->models(0).DebugString(), ToProto(api.service().ListModels()[0]).DebugString());
+  const absl::StatusOr<v1::ServerInfo> info = (*client)->GetServerInfo();
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->DebugString(), InSeconds(ToProto(api.service().Info())).DebugString());
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ struct ServerUrl {
   std::string port;
   std::string authority;  // as in a Host header
 
-  bool IsLoopback() const { return host == "localhost" || host == "127.0.0.1" || host == "::1"; }
+  bool IsLoopback() const;
 };
 
 // "https://images.example", "http://localhost:8080", "http://[::1]:8080/". INVALID_ARGUMENT for everything else.

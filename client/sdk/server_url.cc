@@ -1,21 +1,28 @@
-#include "client/cli/remote/server_url.h"
+#include "client/sdk/server_url.h"
 
 #include <algorithm>
 #include <cstdint>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "server/api/generation_request.h"
 
 namespace tessera {
+
+bool ServerUrl::IsLoopback() const {
+  const bool is_address =
+      std::all_of(host.begin(), host.end(), [](char c) { return c == '.' || absl::ascii_isdigit(c); });
+  return host == "localhost" || host == "::1" || (is_address && absl::StartsWith(host, "127."));
+}
 
 absl::StatusOr<ServerUrl> ParseServerUrl(absl::string_view text) {
   const auto illegal = [text] {
     return absl::InvalidArgumentError(
-        absl::StrCat("server is ", QuotedValue(text),
-                     "; legal is http:// or https://, a host and perhaps a port, such as ", "http://localhost:8080"));
+        absl::StrCat("server is '", absl::Utf8SafeCEscape(text),
+                     "'; valid is http:// or https://, a host and perhaps a port, such as http://localhost:8080"));
   };
   ServerUrl url;
   absl::string_view rest = text;

@@ -1,0 +1,283 @@
+#include "client/sdk/json_messages.h"
+
+#include <rapidjson/document.h>
+#include <rapidjson/stringbuffer.h>
+#include <rapidjson/writer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/rapidjson_reader.h"
+#include "base/status_macros.h"
+#include "client/sdk/attempts.h"
+
+namespace tessera {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+using Value = rapidjson::GenericValue<rapidjson::UTF8<>>;
+using Document = rapidjson::GenericDocument<rapidjson::UTF8<>, rapidjson::MemoryPoolAllocator<>, JsonStackAllocator>;
+using Buffer = rapidjson::GenericStringBuffer<rapidjson::UTF8<>, JsonStackAllocator>;
+using Writer = rapidjson::Writer<Buffer, rapidjson::UTF8<>, rapidjson::UTF8<>, JsonStackAllocator>;
+
+constexpr char kStatePrefix[] = "JOB_STATE_";
+
+// What HTTP calls a field. Times and waits are seconds there, and the sides of an image are one text.
+std::string NameOf(const FieldDescriptor& field) {
+  static const auto* others = new std::map<std::string, std::string>{
+      {"file", "b64_json"}, {"file_bytes", "bytes"},        {"image", "image_index"},          {"jobs", "data"},
+      {"models", "data"},   {"position", "queue_position"}, {"preview", "partial_image_index"}};
+  if (const auto other = others->find(field.name()); other != others->end()) return other->second;
+  if (field.enum_type() != nullptr) return "status";
+  absl::string_view rest = field.name();
+  if (absl::ConsumeSuffix(&rest, "_ms")) return absl::StrCat(rest, absl::EndsWith(rest, "_wait") ? "_seconds" : "_at");
+  if (absl::ConsumeSuffix(&rest, "width") || absl::ConsumeSuffix(&rest, "height")) return absl::StrCat(rest, "size");
+  return field.name();
+}
+
+// Whether every server says it. Without it the other end is no Tessera server.
+bool IsRequired(const FieldDescriptor& field) {
+  const bool may_be_left_out = field.has_presence() || field.type() == FieldDescriptor::TYPE_BYTES;
+  return field.name() == "id" || (!may_be_left_out && NameOf(field) != field.name());
+}
+
+absl::Status NotAsItMustBe(const FieldDescriptor& field) {
+  return absl::InternalError(
+      absl::StrCat("the server's answer has no valid '", NameOf(field), "': is it a Tessera server?"));
+}
+
+// Empty where the value is no text.
+std::string TextOf(const Value& value) {
+  return value.IsString() ? std::string(value.GetString(), value.GetStringLength()) : "";
+}
+
+// Empty also where there is no such member.
+std::string TextIn(const Value& object, const char* name) {
+  const auto member = object.FindMember(name);
+  return member == object.MemberEnd() ? "" : TextOf(member->value);
+}
+
+// A number as it is, the milliseconds of a number of seconds, or one side of "WIDTHxHEIGHT".
+std::optional<int64_t> WholeOf(const FieldDescriptor& field, const Value& value) {
+  if (absl::EndsWith(field.name(), "_ms")) {
+    constexpr double kMostSeconds = 1e15;  // whose milliseconds fit 64 bits
+    if (!value.IsNumber() || !(std::abs(value.GetDouble()) <= kMostSeconds)) return std::nullopt;
+    return std::llround(value.GetDouble() * 1000);
+  }
+  const bool is_width = absl::EndsWith(field.name(), "width"), is_height = absl::EndsWith(field.name(), "height");
+  if (!is_width && !is_height) return value.IsInt64() ? std::optional(value.GetInt64()) : std::nullopt;
+  const std::vector<std::string> sides = absl::StrSplit(TextOf(value), 'x');
+  int64_t side = 0;
+  const bool is_side = sides.size() == 2 && absl::SimpleAtoi(sides[is_height ? 1 : 0], &side);
+  return is_side ? std::optional(side) : std::nullopt;
+}
+
+// Ids stand in paths; those of models may be of any characters.
+bool IsId(const std::string& text) {
+  return !text.empty() && text.size() <= 200 && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return absl::ascii_isalnum(c) || c == '_' || c == '-';
+  });
+}
+
+absl::StatusCode CodeOf(int status, const std::string& word) {
+  static const auto* codes = new std::map<int, absl::StatusCode>{
+      {401, absl::StatusCode::kUnauthenticated},    {403, absl::StatusCode::kPermissionDenied},
+      {404, absl::StatusCode::kNotFound},           {408, absl::StatusCode::kUnavailable},
+      {409, absl::StatusCode::kFailedPrecondition}, {429, absl::StatusCode::kResourceExhausted},
+      {501, absl::StatusCode::kUnimplemented},      {502, absl::StatusCode::kUnavailable},
+      {503, absl::StatusCode::kUnavailable},        {504, absl::StatusCode::kUnavailable}};
+  if (word == "deadline_exceeded") return absl::StatusCode::kDeadlineExceeded;
+  if (word == "idempotency_key_reused") return absl::StatusCode::kAlreadyExists;
+  if (const auto code = codes->find(status); code != codes->end()) return code->second;
+  return status >= 400 && status < 500 ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal;
+}
+
+// Whether the value is one of the field's type, which the field has from here on.
+bool ReadScalar(const Value& value, const FieldDescriptor& field, Message& message) {
+  const Reflection& reflection = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+    case FieldDescriptor::CPPTYPE_INT64: {
+      const bool is_short = field.cpp_type() == FieldDescriptor::CPPTYPE_INT32;
+      const std::optional<int64_t> number = WholeOf(field, value);
+      if (!number.has_value() || (is_short && *number != static_cast<int32_t>(*number))) return false;
+      if (is_short) reflection.SetInt32(&message, &field, static_cast<int32_t>(*number));
+      if (!is_short) reflection.SetInt64(&message, &field, *number);
+      return true;
+    }
+    case FieldDescriptor::CPPTYPE_UINT64:
+      if (value.IsUint64()) reflection.SetUInt64(&message, &field, value.GetUint64());
+      return value.IsUint64();
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      if (value.IsNumber()) reflection.SetDouble(&message, &field, value.GetDouble());
+      return value.IsNumber();
+    case FieldDescriptor::CPPTYPE_BOOL:
+      if (value.IsBool()) reflection.SetBool(&message, &field, value.GetBool());
+      return value.IsBool();
+    case FieldDescriptor::CPPTYPE_ENUM: {
+      const auto* state = field.enum_type()->FindValueByName(kStatePrefix + absl::AsciiStrToUpper(TextOf(value)));
+      if (state != nullptr) reflection.SetEnum(&message, &field, state);
+      return state != nullptr;
+    }
+    case FieldDescriptor::CPPTYPE_STRING: {
+      if (!value.IsString()) return false;
+      std::string text = TextOf(value), bytes;
+      if (field.type() == FieldDescriptor::TYPE_BYTES) {
+        if (!absl::Base64Unescape(text, &bytes)) return false;
+        text = std::move(bytes);
+      }
+      if (field.name() == "id" && field.containing_type() != v1::Model::descriptor() && !IsId(text)) return false;
+      reflection.SetString(&message, &field, std::move(text));
+      return true;
+    }
+    default:
+      if (!value.IsObject()) return false;
+      // The only message within one is the error of a job, for which HTTP has words.
+      v1::JobError error;
+      const bool was_refused = TextIn(value, "type") == "invalid_request_error";
+      error.set_code(static_cast<int>(CodeOf(was_refused ? 400 : 500, TextIn(value, "code"))));
+      error.set_message(TextIn(value, "message"));
+      reflection.MutableMessage(&message, &field)->CopyFrom(error);
+      return true;
+  }
+}
+
+absl::Status ReadObject(const Value& object, Message& message) {
+  if (!object.IsObject()) {
+    return absl::InternalError("the server's answer is no JSON object: is it a Tessera server?");
+  }
+  const Reflection& reflection = *message.GetReflection();
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor& field = *message.GetDescriptor()->field(i);
+    const auto member = object.FindMember(NameOf(field).c_str());
+    const bool is_there = member != object.MemberEnd() && !member->value.IsNull();
+    if (!is_there && !IsRequired(field)) continue;
+    if (!is_there || field.is_repeated() != member->value.IsArray()) return NotAsItMustBe(field);
+    if (!field.is_repeated()) {
+      if (!ReadScalar(member->value, field, message)) return NotAsItMustBe(field);
+      continue;
+    }
+    for (const Value& value : member->value.GetArray()) {
+      if (field.message_type() == nullptr) {
+        reflection.AddString(&message, &field, TextOf(value));
+      } else if (!value.IsObject() || TextIn(value, "alias_of").empty()) {
+        // HTTP lists a model once more under each of its aliases.
+        RETURN_IF_ERROR(ReadObject(value, *reflection.AddMessage(&message, &field)));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Without recursion, whatever the depth of the text.
+Document Parse(const std::string& json) {
+  Document document;
+  document.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseFullPrecisionFlag |
+                 rapidjson::kParseValidateEncodingFlag>(json.data(), json.size());
+  return document;
+}
+
+void Write(Writer& writer, const std::string& text) {
+  writer.String(text.data(), static_cast<rapidjson::SizeType>(text.size()));
+}
+
+// Fields are numbers, texts or lists of whole numbers.
+void WriteField(Writer& writer, const FieldDescriptor& field, const Message& message) {
+  const Reflection& reflection = *message.GetReflection();
+  Write(writer, field.name());
+  if (field.is_repeated()) {
+    writer.StartArray();
+    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+      writer.Int64(reflection.GetRepeatedInt64(message, &field, i));
+    }
+    writer.EndArray();
+    return;
+  }
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT64:
+      writer.Int64(reflection.GetInt64(message, &field));
+      break;
+    case FieldDescriptor::CPPTYPE_UINT64:
+      writer.Uint64(reflection.GetUInt64(message, &field));
+      break;
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      writer.Double(reflection.GetDouble(message, &field));
+      break;
+    case FieldDescriptor::CPPTYPE_BOOL:
+      writer.Bool(reflection.GetBool(message, &field));
+      break;
+    default:
+      Write(writer, reflection.GetString(message, &field));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ToJson(const v1::ImageRequest& request) {
+  const Reflection& reflection = *request.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(request, &fields);
+  Buffer buffer;
+  Writer writer(buffer);
+  writer.StartObject();
+  // An empty prompt is one, too.
+  if (request.prompt().empty()) WriteField(writer, *v1::ImageRequest::descriptor()->FindFieldByName("prompt"), request);
+  for (const FieldDescriptor* field : fields) {
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE && !std::isfinite(reflection.GetDouble(request, field))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(field->name(), " is ", reflection.GetDouble(request, field), "; valid is a number"));
+    }
+    WriteField(writer, *field, request);
+  }
+  writer.EndObject();
+  return std::string(buffer.GetString(), buffer.GetSize());
+}
+
+absl::Status FromJson(const std::string& json, google::protobuf::Message& message) {
+  return ReadObject(Parse(json), message);
+}
+
+absl::StatusOr<std::optional<v1::JobEvent>> EventOf(const ServerEvent& event) {
+  static const auto* names = new std::map<std::string, const char*>{
+      {"queued", "queued"}, {"started", "started"}, {"step", "step"},    {"preview", "preview"},
+      {"image", "image"},   {"done", "ended"},      {"failed", "ended"}, {"cancelled", "ended"}};
+  const auto name = names->find(event.name);
+  if (name == names->end()) return std::optional<v1::JobEvent>();
+  v1::JobEvent message;
+  const FieldDescriptor* field = v1::JobEvent::descriptor()->FindFieldByName(name->second);
+  RETURN_IF_ERROR(FromJson(event.data, *message.GetReflection()->MutableMessage(&message, field)));
+  return message;
+}
+
+absl::Status ReadError(int status, const std::string& body, const std::string& retry_after) {
+  const Document document = Parse(body);
+  const bool is_error = document.IsObject() && document.HasMember("error") && document["error"].IsObject();
+  const auto text = [&](const char* name) { return is_error ? TextIn(document["error"], name) : ""; };
+  const std::string message = text("message"), code = text("code");
+  int64_t seconds = 0;
+  const bool has_wait = absl::SimpleAtoi(retry_after, &seconds) && seconds >= 0 && seconds < 1000000000;
+  return WithRefusal(absl::Status(CodeOf(status, code),
+                                  message.empty() ? absl::StrCat("the server answered with status ", status) : message),
+                     {.field = text("param"),
+                      .code = code,
+                      .retry_after = has_wait ? std::optional(absl::Seconds(seconds)) : std::nullopt});
+}
+
+std::string JobStateWord(v1::JobState state) {
+  return absl::AsciiStrToLower(absl::StripPrefix(v1::JobState_Name(state), kStatePrefix));
+}
+
+}  // namespace tessera
