@@ -11,7 +11,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "server/http/request_reader.h"
 
 namespace tessera {
@@ -25,53 +24,22 @@ using TlsStream = asio::ssl::stream<tcp::socket>;
 constexpr size_t kReadBytes = 16 << 10;
 constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while a request is under way
 constexpr size_t kMaxLingeringBytes = 4 << 20;   // read and thrown away after a refusal, so that the client sees it
-constexpr auto kLingeringTime = std::chrono::seconds(2);
+constexpr absl::Duration kLingeringTime = absl::Seconds(2);
 
-// What a reply tells the connection it belongs to.
-class ReplySink {
- public:
-  virtual ~ReplySink() = default;
-  virtual void PostSend(uint64_t serial, HttpResponse response) = 0;
-  virtual void PostStart(uint64_t serial, HttpResponse head, HttpReply::Heartbeat heartbeat) = 0;
-  virtual void PostWrite(uint64_t serial, std::string part) = 0;
-  virtual void PostFinish(uint64_t serial) = 0;
-  virtual void PostAbandon(uint64_t serial) = 0;
-  virtual void PostOnClosed(uint64_t serial, std::function<void()> closed) = 0;
-  virtual size_t pending_bytes() const = 0;
-};
-
-class Reply final : public HttpReply {
- public:
-  Reply(std::shared_ptr<ReplySink> sink, uint64_t serial) : sink_(std::move(sink)), serial_(serial) {}
-  ~Reply() override {
-    if (!ended_) sink_->PostAbandon(serial_);
-  }
-
-  void Send(HttpResponse response) override {
-    ended_ = true;
-    sink_->PostSend(serial_, std::move(response));
-  }
-  void StartStream(HttpResponse head, Heartbeat heartbeat) override {
-    sink_->PostStart(serial_, std::move(head), std::move(heartbeat));
-  }
-  void Write(std::string part) override { sink_->PostWrite(serial_, std::move(part)); }
-  void Finish() override {
-    ended_ = true;
-    sink_->PostFinish(serial_);
-  }
-  size_t pending_bytes() const override { return sink_->pending_bytes(); }
-  void OnClosed(std::function<void()> closed) override { sink_->PostOnClosed(serial_, std::move(closed)); }
-
- private:
-  const std::shared_ptr<ReplySink> sink_;
-  const uint64_t serial_;
-  std::atomic<bool> ended_ = false;
+// What a connection is at. An answer is begun by a request that was read whole, or that cannot be read.
+enum class Phase : uint8_t {
+  kStarting,   // nothing was read yet; with TLS, its handshake is under way
+  kIdle,       // between two requests
+  kReading,    // a request has begun to arrive
+  kHandling,   // the handler has the request
+  kStreaming,  // the handler has begun a stream
+  kFlushing,   // the answer is complete and not yet written to its end
+  kLingering,  // no answer will follow, and the client has not closed its side
+  kEnded,
 };
 
 template <typename Stream>
-class ConnectionOn final : public HttpConnection,
-                           public ReplySink,
-                           public std::enable_shared_from_this<ConnectionOn<Stream>> {
+class ConnectionOn final : public HttpConnection, public std::enable_shared_from_this<ConnectionOn<Stream>> {
  public:
   static constexpr bool kTls = std::is_same_v<Stream, TlsStream>;
 
@@ -92,7 +60,7 @@ class ConnectionOn final : public HttpConnection,
   }
   void Drain() override {
     Post([](ConnectionOn& self) {
-      if (self.state_ == State::kIdle) self.End();
+      if (self.phase_ == Phase::kIdle) self.End();
     });
   }
   void Close() override {
@@ -101,62 +69,80 @@ class ConnectionOn final : public HttpConnection,
 
   std::optional<std::chrono::steady_clock::time_point> idle_since() const override {
     const int64_t since = idle_since_;
-    if (since == kBusy || making_room_) return std::nullopt;
+    if (since == kBusy) return std::nullopt;
     return std::chrono::steady_clock::time_point(std::chrono::steady_clock::duration(since));
   }
   void CloseIfIdle() override {
-    making_room_ = true;
+    idle_since_ = kBusy;  // so that no other closes in its place
     Post([](ConnectionOn& self) {
-      self.making_room_ = false;
-      if (self.idle_since_ != kBusy) self.End();
+      if (!self.IsAnswering()) self.End();
     });
   }
-
-  void PostSend(uint64_t serial, HttpResponse response) override {
-    pending_ += response.body.size();
-    Post([serial, response = std::move(response)](ConnectionOn& self) mutable {
-      const size_t bytes = response.body.size();
-      if (self.IsCurrent(serial) && !self.streaming_) self.SendResponse(std::move(response));
-      self.pending_ -= bytes;
-    });
-  }
-  void PostStart(uint64_t serial, HttpResponse head, HttpReply::Heartbeat heartbeat) override {
-    Post([serial, head = std::move(head), heartbeat = std::move(heartbeat)](ConnectionOn& self) mutable {
-      if (self.IsCurrent(serial) && !self.streaming_) self.StartStreaming(std::move(head), std::move(heartbeat));
-    });
-  }
-  void PostWrite(uint64_t serial, std::string part) override {
-    pending_ += part.size();
-    Post([serial, part = std::move(part)](ConnectionOn& self) mutable {
-      const size_t bytes = part.size();
-      if (self.IsCurrent(serial) && self.streaming_) self.WritePart(std::move(part));
-      self.pending_ -= bytes;
-    });
-  }
-  void PostFinish(uint64_t serial) override {
-    Post([serial](ConnectionOn& self) {
-      if (self.IsCurrent(serial) && self.streaming_) self.FinishStreaming();
-    });
-  }
-  void PostAbandon(uint64_t serial) override {
-    Post([serial](ConnectionOn& self) {
-      if (self.IsCurrent(serial)) self.End();
-    });
-  }
-  void PostOnClosed(uint64_t serial, std::function<void()> closed) override {
-    Post([serial, closed = std::move(closed)](ConnectionOn& self) mutable {
-      if (self.state_ == State::kEnded && self.serial_ == serial && !self.reply_complete_) {
-        closed();
-      } else if (self.IsCurrent(serial)) {
-        self.on_closed_ = std::move(closed);
-      }
-    });
-  }
-  size_t pending_bytes() const override { return pending_ + queued_; }
 
  private:
   static constexpr int64_t kBusy = 0;
-  enum class State : uint8_t { kStarting, kIdle, kReading, kHandling, kLingering, kEnded };
+
+  // The answer to one request. What it is told reaches the strand in order, and nobody once another answer is due.
+  class Reply final : public HttpReply {
+   public:
+    explicit Reply(std::shared_ptr<ConnectionOn> connection)
+        : connection_(std::move(connection)), serial_(connection_->serial_) {}
+    ~Reply() override {
+      if (!ended_) Post([](ConnectionOn& connection) { connection.End(); });
+    }
+
+    void Send(HttpResponse response) override {
+      ended_ = true;
+      const size_t bytes = response.body.size();
+      PostBytes(bytes, [response = std::move(response)](ConnectionOn& connection) mutable {
+        if (connection.phase_ == Phase::kHandling) connection.SendResponse(std::move(response));
+      });
+    }
+    void StartStream(HttpResponse head, Heartbeat heartbeat) override {
+      Post([head = std::move(head), heartbeat = std::move(heartbeat)](ConnectionOn& connection) mutable {
+        if (connection.phase_ == Phase::kHandling) connection.StartStreaming(std::move(head), std::move(heartbeat));
+      });
+    }
+    void Write(std::string part) override {
+      const size_t bytes = part.size();
+      PostBytes(bytes, [part = std::move(part)](ConnectionOn& connection) {
+        if (connection.phase_ == Phase::kStreaming) connection.WritePart(part);
+      });
+    }
+    void Finish() override {
+      ended_ = true;
+      Post([](ConnectionOn& connection) {
+        if (connection.phase_ == Phase::kStreaming) connection.FinishStreaming();
+      });
+    }
+    size_t pending_bytes() const override { return connection_->pending_ + connection_->queued_; }
+    void OnClosed(std::function<void()> closed) override {
+      Post([closed = std::move(closed)](ConnectionOn& connection) mutable {
+        if (connection.phase_ == Phase::kEnded) return closed();
+        connection.on_closed_ = std::move(closed);
+      });
+    }
+
+   private:
+    template <typename Task>
+    void Post(Task task) const {
+      connection_->Post([serial = serial_, task = std::move(task)](ConnectionOn& connection) mutable {
+        if (connection.serial_ == serial) task(connection);
+      });
+    }
+    template <typename Task>
+    void PostBytes(size_t bytes, Task task) const {
+      connection_->pending_ += bytes;
+      connection_->Post([bytes, serial = serial_, task = std::move(task)](ConnectionOn& connection) mutable {
+        if (connection.serial_ == serial) task(connection);
+        connection.pending_ -= bytes;
+      });
+    }
+
+    const std::shared_ptr<ConnectionOn> connection_;
+    const uint64_t serial_;
+    std::atomic<bool> ended_ = false;
+  };
 
   template <typename Task>
   void Post(Task task) {
@@ -181,29 +167,39 @@ class ConnectionOn final : public HttpConnection,
 
   static int64_t SteadyTicks() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
-  bool IsCurrent(uint64_t serial) const { return state_ == State::kHandling && serial == serial_ && !reply_complete_; }
+  bool IsAnswering() const { return phase_ >= Phase::kHandling && phase_ <= Phase::kFlushing; }
+
+  // `time`: closes the connection unless it enters another phase first.
+  void Enter(Phase phase, std::optional<absl::Duration> time = std::nullopt) {
+    phase_ = phase;
+    idle_since_ = IsAnswering() ? kBusy : SteadyTicks();
+    if (time.has_value()) {
+      Arm(deadline_, *time);
+    } else {
+      deadline_.cancel();
+    }
+  }
 
   // Closes the connection unless it is disarmed or armed again first.
-  void Arm(asio::steady_timer& timer, std::chrono::nanoseconds time) {
-    timer.expires_after(time);
+  void Arm(asio::steady_timer& timer, absl::Duration time) {
+    timer.expires_after(absl::ToChronoNanoseconds(time));
     timer.async_wait([self = this->shared_from_this(), &timer](error_code error) {
       // A timer that was armed anew after this wait had been queued has not expired.
       if (!error && timer.expiry() <= asio::steady_timer::clock_type::now()) self->OnTimeout();
     });
   }
-  void Arm(asio::steady_timer& timer, absl::Duration time) { Arm(timer, absl::ToChronoNanoseconds(time)); }
 
   void OnTimeout() {
-    if (state_ == State::kReading && write_queue_.empty()) return Refuse(408, "the request took too long to arrive");
+    if (phase_ == Phase::kReading && write_queue_.empty()) return Refuse(408, "the request took too long to arrive");
     End();
   }
 
   void StartOnStrand() {
-    if (state_ != State::kStarting) return;
+    if (phase_ != Phase::kStarting) return;
     if constexpr (kTls) {
       Arm(deadline_, host_->limits.header_time);
       stream_.async_handshake(asio::ssl::stream_base::server, [self = this->shared_from_this()](error_code error) {
-        if (self->state_ != State::kStarting) return;
+        if (self->phase_ != Phase::kStarting) return;
         if (error) return self->End();
         self->BecomeIdle(self->host_->limits.header_time);
       });
@@ -212,18 +208,16 @@ class ConnectionOn final : public HttpConnection,
     }
   }
 
-  void BecomeIdle(absl::Duration patience) {
+  void BecomeIdle(absl::Duration time) {
     if (host_->draining()) return End();
-    state_ = State::kIdle;
-    idle_since_ = SteadyTicks();
+    Enter(Phase::kIdle, time);
     reader_.Reset();
-    Arm(deadline_, patience);
     Advance();
   }
 
   void ReadMore() {
-    if (read_pending_ || state_ == State::kEnded) return;
-    if (state_ == State::kHandling && input_.size() >= kMaxPipelinedBytes) return;
+    if (read_pending_ || phase_ == Phase::kEnded) return;
+    if (IsAnswering() && input_.size() >= kMaxPipelinedBytes) return;
     read_pending_ = true;
     stream_.async_read_some(asio::buffer(read_buffer_),
                             [self = this->shared_from_this()](error_code error, size_t bytes) {
@@ -233,25 +227,21 @@ class ConnectionOn final : public HttpConnection,
   }
 
   void OnRead(error_code error, size_t bytes) {
-    if (state_ == State::kEnded) return;
+    if (phase_ == Phase::kEnded) return;
     if (error) return End();
-    if (state_ == State::kLingering) {
+    if (phase_ == Phase::kLingering) {
       lingered_ += bytes;
       return lingered_ > kMaxLingeringBytes ? End() : ReadMore();
     }
     input_.append(read_buffer_.data(), bytes);
-    if (state_ == State::kHandling) return ReadMore();
+    if (IsAnswering()) return ReadMore();
     Advance();
   }
 
   // Reads as much of a request as there is.
   void Advance() {
     if (input_.empty()) return ReadMore();
-    if (state_ == State::kIdle) {
-      state_ = State::kReading;
-      idle_since_ = SteadyTicks();
-      Arm(deadline_, host_->limits.header_time);
-    }
+    if (phase_ == Phase::kIdle) Enter(Phase::kReading, host_->limits.header_time);
     const bool had_header = reader_.has_header();
     switch (reader_.Read(input_)) {
       case RequestReader::Progress::kMore:
@@ -266,22 +256,18 @@ class ConnectionOn final : public HttpConnection,
 
   void OnHeader() {
     Arm(deadline_, host_->limits.body_time);
-    if (reader_.expects_continue()) QueueWrite("HTTP/1.1 100 Continue\r\n\r\n");
+    if (reader_.expects_continue()) QueueWrite(ContinueHead());
   }
 
   void Dispatch() {
-    deadline_.cancel();
-    state_ = State::kHandling;
-    idle_since_ = kBusy;
-    ++serial_;
-    streaming_ = reply_complete_ = false;
+    Enter(Phase::kHandling);
     keep_alive_ = reader_.keep_alive();
-    can_chunk_ = reader_.is_http_1_1();
+    stream_framing_ = reader_.is_http_1_1() ? BodyFraming::kChunked : BodyFraming::kUntilClose;
     HttpRequest request = reader_.TakeRequest();
     is_head_ = request.method == "HEAD";
     request.secure = kTls;
     request.peer = Peer();
-    auto reply = std::make_shared<Reply>(this->shared_from_this(), serial_);
+    auto reply = std::make_shared<Reply>(this->shared_from_this());
     if (host_->handler.AnswersAtOnce(request)) {
       host_->handler.Handle(std::move(request), std::move(reply));
     } else {
@@ -294,11 +280,7 @@ class ConnectionOn final : public HttpConnection,
 
   // Answers what could not be read, and closes.
   void Refuse(int status, const std::string& reason) {
-    deadline_.cancel();
-    state_ = State::kHandling;
-    idle_since_ = kBusy;
-    ++serial_;
-    streaming_ = reply_complete_ = false;
+    Enter(Phase::kHandling);
     keep_alive_ = is_head_ = false;
     SendResponse(host_->handler.Refusal(status, reason, Peer()));
   }
@@ -311,50 +293,47 @@ class ConnectionOn final : public HttpConnection,
   }
 
   void StartStreaming(HttpResponse head, HttpReply::Heartbeat heartbeat) {
-    streaming_ = true;
+    phase_ = Phase::kStreaming;
     heartbeat_ = std::move(heartbeat);
-    keep_alive_ = keep_alive_ && !host_->draining() && can_chunk_;
-    QueueWrite(ResponseHead(head, can_chunk_ ? BodyFraming::kChunked : BodyFraming::kUntilClose, keep_alive_));
-    WritePart(std::move(head.body));
+    keep_alive_ = keep_alive_ && !host_->draining() && stream_framing_ == BodyFraming::kChunked;
+    QueueWrite(ResponseHead(head, stream_framing_, keep_alive_));
+    WritePart(head.body);
     ArmHeartbeat();
   }
 
-  void WritePart(std::string part) {
+  void WritePart(const std::string& part) {
     if (part.empty() || is_head_) return;
-    if (can_chunk_) {
-      QueueWrite(absl::StrCat(absl::Hex(part.size()), "\r\n"));
-      part.append("\r\n");
-    }
-    QueueWrite(std::move(part));
+    QueueWrite(stream_framing_ == BodyFraming::kChunked ? Chunk(part) : part);
+    ArmHeartbeat();
     if (queued_ > host_->limits.pending_bytes) End();
   }
 
   void FinishStreaming() {
     heartbeat_timer_.cancel();
-    if (can_chunk_ && !is_head_) QueueWrite("0\r\n\r\n");
+    if (stream_framing_ == BodyFraming::kChunked && !is_head_) QueueWrite(LastChunk());
     CompleteReply();
   }
 
+  // What is written next puts it off.
   void ArmHeartbeat() {
     if (heartbeat_.text.empty()) return;
     heartbeat_timer_.expires_after(absl::ToChronoNanoseconds(heartbeat_.interval));
     heartbeat_timer_.async_wait([self = this->shared_from_this(), serial = serial_](error_code error) {
-      if (error || !self->IsCurrent(serial)) return;
-      if (self->write_queue_.empty() && !self->wrote_since_heartbeat_) self->WritePart(self->heartbeat_.text);
-      self->wrote_since_heartbeat_ = false;
+      if (error || serial != self->serial_ || self->phase_ != Phase::kStreaming) return;
+      if (self->write_queue_.empty() && !self->is_head_) return self->WritePart(self->heartbeat_.text);
       self->ArmHeartbeat();
     });
   }
 
   void CompleteReply() {
-    reply_complete_ = true;
+    phase_ = Phase::kFlushing;
+    ++serial_;
     on_closed_ = nullptr;
     if (write_queue_.empty()) OnAllWritten();
   }
 
   void QueueWrite(std::string bytes) {
-    if (bytes.empty() || state_ == State::kEnded) return;
-    wrote_since_heartbeat_ = true;
+    if (bytes.empty() || phase_ == Phase::kEnded) return;
     queued_ += bytes.size();
     write_queue_.push_back(std::move(bytes));
     if (write_queue_.size() == 1) WriteSome();
@@ -369,7 +348,7 @@ class ConnectionOn final : public HttpConnection,
   }
 
   void OnWritten(error_code error, size_t bytes) {
-    if (state_ == State::kEnded) return;
+    if (phase_ == Phase::kEnded) return;
     if (error) return End();
     written_ += bytes;
     queued_ -= bytes;
@@ -379,15 +358,13 @@ class ConnectionOn final : public HttpConnection,
     }
     if (!write_queue_.empty()) return WriteSome();
     write_deadline_.cancel();
-    if (state_ == State::kHandling && reply_complete_) OnAllWritten();
+    if (phase_ == Phase::kFlushing) OnAllWritten();
   }
 
   void OnAllWritten() {
     if (keep_alive_ && !host_->draining()) return BecomeIdle(host_->limits.idle_time);
-    state_ = State::kLingering;
-    idle_since_ = SteadyTicks();
+    Enter(Phase::kLingering, kLingeringTime);
     input_.clear();
-    Arm(deadline_, kLingeringTime);
     if constexpr (kTls) {
       stream_.async_shutdown([self = this->shared_from_this()](error_code) { self->End(); });
     } else {
@@ -398,11 +375,10 @@ class ConnectionOn final : public HttpConnection,
   }
 
   void End() {
-    if (state_ == State::kEnded) return;
-    state_ = State::kEnded;
+    if (phase_ == Phase::kEnded) return;
+    Enter(Phase::kEnded);
     error_code ignored;
     Socket().close(ignored);
-    deadline_.cancel();
     write_deadline_.cancel();
     heartbeat_timer_.cancel();
     if (const auto closed = std::exchange(on_closed_, nullptr)) closed();
@@ -418,17 +394,17 @@ class ConnectionOn final : public HttpConnection,
   asio::steady_timer heartbeat_timer_;
   RequestReader reader_;
 
-  State state_ = State::kStarting;
-  std::atomic<int64_t> idle_since_ = SteadyTicks();  // of the steady clock; kBusy while a request is under way
-  std::atomic<bool> making_room_ = false;
+  Phase phase_ = Phase::kStarting;
+  // Of the steady clock; kBusy while a request is under way, or the connection is closed to make room.
+  std::atomic<int64_t> idle_since_ = SteadyTicks();
   bool read_pending_ = false;
   std::array<char, kReadBytes> read_buffer_;
   std::string input_;  // read and not yet consumed
   size_t lingered_ = 0;
 
-  uint64_t serial_ = 0;  // of the request under way
-  bool keep_alive_ = false, is_head_ = false, can_chunk_ = false;
-  bool streaming_ = false, reply_complete_ = false, wrote_since_heartbeat_ = false;
+  uint64_t serial_ = 0;  // answers that were completed, which is the number of the one under way
+  bool keep_alive_ = false, is_head_ = false;
+  BodyFraming stream_framing_ = BodyFraming::kChunked;
   HttpReply::Heartbeat heartbeat_;
   std::function<void()> on_closed_;
 

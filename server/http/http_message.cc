@@ -1,6 +1,11 @@
 #include "server/http/http_message.h"
 
 #include <algorithm>
+#include <boost/beast/core/buffers_to_string.hpp>
+#include <boost/beast/http/chunk_encode.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/serializer.hpp>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -10,6 +15,10 @@
 
 namespace tessera {
 namespace {
+
+namespace beast = boost::beast;
+namespace http = beast::http;
+using boost::system::error_code;
 
 int HexDigit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -42,33 +51,14 @@ std::vector<std::pair<std::string, std::string>> QueryParameters(absl::string_vi
   return parameters;
 }
 
-constexpr std::pair<int, const char*> kReasons[] = {
-    {200, "OK"},
-    {202, "Accepted"},
-    {204, "No Content"},
-    {304, "Not Modified"},
-    {400, "Bad Request"},
-    {401, "Unauthorized"},
-    {403, "Forbidden"},
-    {404, "Not Found"},
-    {405, "Method Not Allowed"},
-    {408, "Request Timeout"},
-    {409, "Conflict"},
-    {411, "Length Required"},
-    {413, "Content Too Large"},
-    {414, "URI Too Long"},
-    {415, "Unsupported Media Type"},
-    {417, "Expectation Failed"},
-    {421, "Misdirected Request"},
-    {429, "Too Many Requests"},
-    {431, "Request Header Fields Too Large"},
-    {499, "Client Closed Request"},
-    {500, "Internal Server Error"},
-    {501, "Not Implemented"},
-    {503, "Service Unavailable"},
-    {504, "Gateway Timeout"},
-    {505, "HTTP Version Not Supported"},
-};
+std::string HeadText(http::response<http::empty_body>& head) {
+  http::response_serializer<http::empty_body> serializer(head);
+  serializer.split(true);
+  std::string text;
+  error_code error;
+  serializer.next(error, [&](error_code&, const auto& buffers) { text = beast::buffers_to_string(buffers); });
+  return text;
+}
 
 }  // namespace
 
@@ -110,37 +100,31 @@ std::vector<std::string> QueryNames(absl::string_view query) {
   return names;
 }
 
-absl::string_view ReasonPhrase(int status) {
-  for (const auto& [code, reason] : kReasons) {
-    if (code == status) return reason;
+std::string ResponseHead(const HttpResponse& response, BodyFraming framing, bool keep_alive) {
+  http::response<http::empty_body> head(static_cast<http::status>(response.status), 11);
+  for (const HttpHeader& header : response.headers) {
+    // What would begin a header of its own is left out, wherever the value came from.
+    std::string value = header.value;
+    std::erase_if(value, [](unsigned char c) { return absl::ascii_iscntrl(c) && c != '\t'; });
+    head.insert(header.name, value);
   }
-  return "Unknown";
+  const bool has_body = response.status != 204 && response.status != 304;
+  if (framing == BodyFraming::kLength && has_body) head.content_length(response.body.size());
+  if (framing == BodyFraming::kChunked) head.chunked(true);
+  // Said also where it is the default, for clients of HTTP/1.0.
+  head.set(http::field::connection, keep_alive ? "keep-alive" : "close");
+  return HeadText(head);
 }
 
-std::string ResponseHead(const HttpResponse& response, BodyFraming framing, bool keep_alive) {
-  std::string head = absl::StrCat("HTTP/1.1 ", response.status, " ", ReasonPhrase(response.status), "\r\n");
-  for (const HttpHeader& header : response.headers) {
-    absl::StrAppend(&head, header.name, ": ");
-    // What would begin a header of its own is left out, wherever the value came from.
-    for (const char c : header.value) {
-      if (!absl::ascii_iscntrl(static_cast<unsigned char>(c)) || c == '\t') head.push_back(c);
-    }
-    head.append("\r\n");
-  }
-  switch (framing) {
-    case BodyFraming::kLength:
-      if (response.status != 204 && response.status != 304) {
-        absl::StrAppend(&head, "Content-Length: ", response.body.size(), "\r\n");
-      }
-      break;
-    case BodyFraming::kChunked:
-      head.append("Transfer-Encoding: chunked\r\n");
-      break;
-    case BodyFraming::kUntilClose:
-      break;
-  }
-  absl::StrAppend(&head, "Connection: ", keep_alive ? "keep-alive" : "close", "\r\n\r\n");
-  return head;
+std::string ContinueHead() {
+  http::response<http::empty_body> head(http::status::continue_, 11);
+  return HeadText(head);
 }
+
+std::string Chunk(const std::string& part) {
+  return beast::buffers_to_string(http::make_chunk(boost::asio::buffer(part)));
+}
+
+std::string LastChunk() { return beast::buffers_to_string(http::make_chunk_last()); }
 
 }  // namespace tessera

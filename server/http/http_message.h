@@ -90,12 +90,16 @@ class HttpHandler {
   virtual HttpResponse Refusal(int status, const std::string& reason, const std::string& peer) = 0;
 };
 
-// "Not Found" for 404.
-absl::string_view ReasonPhrase(int status);
-
 enum class BodyFraming { kLength, kChunked, kUntilClose };
 
 // Status line and headers, up to and with the empty line.
 std::string ResponseHead(const HttpResponse& response, BodyFraming framing, bool keep_alive);
+
+// Tells a client that waits for it to send its body.
+std::string ContinueHead();
+
+// A part of a chunked body, which is not empty, and its end.
+std::string Chunk(const std::string& part);
+std::string LastChunk();
 
 }  // namespace tessera
