@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/api/job_event_pump.h"
 #include "server/api/submission.h"
 #include "server/http/api_routes.h"
@@ -86,9 +87,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // The file of an image, empty where only its link is wanted.
   absl::StatusOr<std::string> Read(const FinishedImage& image) {
     if (answer_.body.response_format == ResponseFormat::kUrl) return "";
-    absl::StatusOr<ImageBytes> file = context_.service.ReadImage(caller_, image.id);
-    if (!file.ok()) return file.status();
-    return std::move(file->bytes);
+    ASSIGN_OR_RETURN(ImageBytes file, context_.service.ReadImage(caller_, image.id));
+    return std::move(file.bytes);
   }
 
   void Fail(const HttpError& error) {
@@ -112,14 +112,11 @@ absl::StatusOr<AcceptedSubmission> AcceptSubmission(const ApiContext& context, c
     return FieldError("idempotency_key", " is there more than once; legal is one header Idempotency-Key");
   }
   const std::optional<std::string> key = call.request.Header("idempotency-key");
-  absl::StatusOr<GenerationBody> body = ReadGenerationBody(call.request.body, kind);
-  if (!body.ok()) return body.status();
-  absl::StatusOr<Submitted> submitted =
-      SubmitImageRequest(context.service, context.gate, call.caller, body->request, key);
-  if (!submitted.ok()) return submitted.status();
-  call.reply->record().job = submitted->job.id;
-  return AcceptedSubmission{
-      .body = *std::move(body), .submitted = *std::move(submitted), .idempotent = key.has_value()};
+  ASSIGN_OR_RETURN(GenerationBody body, ReadGenerationBody(call.request.body, kind));
+  ASSIGN_OR_RETURN(Submitted submitted,
+                   SubmitImageRequest(context.service, context.gate, call.caller, body.request, key));
+  call.reply->record().job = submitted.job.id;
+  return AcceptedSubmission{.body = std::move(body), .submitted = std::move(submitted), .idempotent = key.has_value()};
 }
 
 std::vector<ApiRoute> GenerationRoutes(const ApiContext& context) {

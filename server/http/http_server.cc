@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/http/http_connection.h"
 
 namespace tessera {
@@ -264,8 +265,7 @@ class Listener final : public HttpServer {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options, HttpHandler& handler) {
   auto listener = std::make_unique<Listener>(options, handler);
-  absl::Status status = listener->Listen();
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(listener->Listen());
   return listener;
 }
 

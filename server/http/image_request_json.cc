@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "server/http/flat_json.h"
 
 namespace tessera {
@@ -136,8 +137,7 @@ absl::Status Read(const FlatJsonMember& member, std::optional<uint64_t>& value) 
     return absl::OkStatus();
   }
   std::optional<int64_t> integer;
-  absl::Status status = Read(member, integer);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(Read(member, integer));
   if (*integer < 0) {
     return FieldError(member.name, absl::StrCat(" is ", *integer,
                                                 "; legal is a whole number from 0 to 18446744073709551615, the "

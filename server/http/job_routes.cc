@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/api/job_event_pump.h"
 #include "server/http/api_routes.h"
 #include "server/http/job_json.h"
@@ -30,8 +31,7 @@ absl::StatusOr<ListOptions> ReadListOptions(const HttpRequest& request) {
       legal.push_back(JobStateName(state));
       if (*name == legal.back()) options.state = state;
     }
-    absl::Status status = CheckName("status", *name, legal);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(CheckName("status", *name, legal));
   }
   return options;
 }

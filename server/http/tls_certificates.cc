@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file_identity.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -52,20 +53,16 @@ class ReloadingCertificates final : public TlsCertificates {
 
   absl::Status Start() {
     seen_ = Identities();
-    absl::StatusOr<std::shared_ptr<ssl::context>> context = Read(files_);
-    if (!context.ok()) return context.status();
-    context_ = *std::move(context);
+    ASSIGN_OR_RETURN(context_, Read(files_));
     return absl::OkStatus();
   }
 
   absl::StatusOr<Validity> CurrentValidity() override {
     const X509* certificate = SSL_CTX_get0_certificate(Current()->native_handle());
     if (certificate == nullptr) return absl::NotFoundError("there is no TLS certificate");
-    const absl::StatusOr<absl::Time> begin = TimeOf(X509_get0_notBefore(certificate));
-    if (!begin.ok()) return begin.status();
-    const absl::StatusOr<absl::Time> end = TimeOf(X509_get0_notAfter(certificate));
-    if (!end.ok()) return end.status();
-    return Validity{.begin = *begin, .end = *end};
+    ASSIGN_OR_RETURN(const absl::Time begin, TimeOf(X509_get0_notBefore(certificate)));
+    ASSIGN_OR_RETURN(const absl::Time end, TimeOf(X509_get0_notAfter(certificate)));
+    return Validity{.begin = begin, .end = end};
   }
 
   std::shared_ptr<ssl::context> Current() override {
@@ -97,8 +94,7 @@ class ReloadingCertificates final : public TlsCertificates {
 absl::StatusOr<std::shared_ptr<TlsCertificates>> TlsCertificates::Load(
     const Files& files, std::function<void(const absl::Status&)> report) {
   auto certificates = std::make_shared<ReloadingCertificates>(files, std::move(report));
-  absl::Status status = certificates->Start();
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(certificates->Start());
   return certificates;
 }
 
