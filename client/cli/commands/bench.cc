@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "client/cli/command.h"
 #include "client/cli/models/model_location.h"
@@ -124,25 +125,20 @@ class Bench {
 
   absl::Status ReadOptions(GenerationRequest& request, Counts& counts) const {
     if (!options_.size.empty()) {
-      absl::StatusOr<TypedSize> size = ParseSize("size", options_.size);
-      if (!size.ok()) return size.status();
-      request.width = size->width;
-      request.height = size->height;
+      ASSIGN_OR_RETURN(TypedSize size, ParseSize("size", options_.size));
+      request.width = size.width;
+      request.height = size.height;
     }
     if (!options_.steps.empty()) {
-      absl::StatusOr<int64_t> steps = ParseInteger("steps", options_.steps);
-      if (!steps.ok()) return steps.status();
-      request.steps = *steps;
+      ASSIGN_OR_RETURN(request.steps, ParseInteger("steps", options_.steps));
     }
-    if (absl::Status read = ReadCount("repeat", options_.repeat, kMaxRepeats, counts.repeats); !read.ok()) return read;
+    RETURN_IF_ERROR(ReadCount("repeat", options_.repeat, kMaxRepeats, counts.repeats));
     return ReadCount("batch", options_.batch, kMaxBatch, counts.batch);
   }
 
   static absl::Status ReadCount(const std::string& name, const std::string& text, int64_t most, int64_t& count) {
     if (text.empty()) return absl::OkStatus();
-    const absl::StatusOr<int64_t> read = ParseInteger(name, text);
-    if (!read.ok()) return read.status();
-    count = *read;
+    ASSIGN_OR_RETURN(count, ParseInteger(name, text));
     if (count >= 1 && count <= most) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(name, " is ", count, "; legal is 1 to ", most));
   }

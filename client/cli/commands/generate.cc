@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "client/cli/command.h"
 #include "client/cli/commands/remote_generation.h"
@@ -234,12 +235,9 @@ class Generation {
     if (absl::Status revoked = folder.Revoke(standing_.subject); !revoked.ok()) {
       reporter_->OnWarning(std::string(revoked.message()));
     }
-    absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
-    if (!session_options.ok()) return session_options.status();
+    ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options_.model));
     session_.reset();
-    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*session_options, interrupts_);
-    if (!session.ok()) return session.status();
-    session_ = *std::move(session);
+    ASSIGN_OR_RETURN(session_, WorkerSession::Start(session_options, interrupts_));
     standing_ = {};
     return Load().status();
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/byte_text.h"
+#include "base/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/file_bytes.h"
 #include "client/cli/models/model_location.h"
@@ -170,20 +171,16 @@ absl::Status InspectImage(const InspectOptions& options) {
 }
 
 absl::Status InspectModel(const InspectOptions& options, Interrupts& interrupts) {
-  absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options.model);
-  if (!session_options.ok()) return session_options.status();
-  absl::StatusOr<std::string> path = FindModel(options.target, options.model.model_folders);
-  if (!path.ok()) return path.status();
-  absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*session_options, interrupts);
-  if (!session.ok()) return session.status();
-  absl::StatusOr<ModelDescription> description = (*session)->Describe(*path);
-  if (!description.ok()) return description.status();
+  ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options.model));
+  ASSIGN_OR_RETURN(std::string path, FindModel(options.target, options.model.model_folders));
+  ASSIGN_OR_RETURN(std::unique_ptr<WorkerSession> session, WorkerSession::Start(session_options, interrupts));
+  ASSIGN_OR_RETURN(ModelDescription description, session->Describe(path));
   if (options.json) {
-    PrintModelJson(*path, *description);
+    PrintModelJson(path, description);
   } else {
-    PrintModel(*path, *description);
+    PrintModel(path, description);
   }
-  return (*session)->Close();
+  return session->Close();
 }
 
 ExitCode Inspect(const InspectOptions& options, Interrupts& interrupts) {

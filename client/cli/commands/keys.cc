@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
 #include "client/cli/output/json_line.h"
@@ -25,7 +26,7 @@ absl::StatusOr<NewKey> KeyOf(const KeysOptions& options) {
        {std::pair("requests_per_minute", options.requests_per_minute), std::pair("queued_jobs", options.queued_jobs),
         std::pair("queued_device_seconds", options.queued_device_seconds), std::pair("share", options.share)}) {
     if (!typed.has_value()) continue;
-    if (absl::Status status = ReadKeyTerm(absl::StrCat(name, "=", *typed), key); !status.ok()) return status;
+    RETURN_IF_ERROR(ReadKeyTerm(absl::StrCat(name, "=", *typed), key));
   }
   return NewApiKey(options.name, key.limits, key.share);
 }

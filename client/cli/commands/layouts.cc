@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/byte_text.h"
+#include "base/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/models/model_options.h"
@@ -202,15 +203,12 @@ class Layouts {
     about.width = about.model.default_width;
     about.height = about.model.default_height;
     if (sized.width.has_value()) {
-      const absl::StatusOr<JobParameters> job = Validate(sized, about.model);
-      if (!job.ok()) return job.status();
-      about.width = job->width;
-      about.height = job->height;
+      ASSIGN_OR_RETURN(const JobParameters job, Validate(sized, about.model));
+      about.width = job.width;
+      about.height = job.height;
     }
     if (!about.model.transformer.known()) return absl::OkStatus();
-    absl::StatusOr<ForwardPass> pass = DefaultPass(about.model, about.height, about.width, about.load.dtype);
-    if (!pass.ok()) return pass.status();
-    about.pass = *std::move(pass);
+    ASSIGN_OR_RETURN(about.pass, DefaultPass(about.model, about.height, about.width, about.load.dtype));
     return absl::OkStatus();
   }
 
@@ -227,9 +225,7 @@ class Layouts {
         listed.proof = ProofOf(judged.layout, *subject, folder);
         listed.weights = WeightsOf(judged.layout, about.model, about.load.dtype);
         if (about.pass.has_value()) {
-          absl::StatusOr<SentBytes> sent = BytesSent(judged.layout, about.model.transformer, *about.pass);
-          if (!sent.ok()) return sent.status();
-          listed.sent = *std::move(sent);
+          ASSIGN_OR_RETURN(listed.sent, BytesSent(judged.layout, about.model.transformer, *about.pass));
         }
       }
       layouts.push_back(std::move(listed));

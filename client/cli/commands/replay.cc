@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/file_bytes.h"
 #include "client/cli/models/model_location.h"
@@ -132,9 +133,8 @@ class Replay {
   }
 
   absl::Status StartSession() {
-    const absl::StatusOr<WorkerSession::Options> options = SessionOptions(options_.model);
-    if (!options.ok()) return options.status();
-    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*options, interrupts_);
+    ASSIGN_OR_RETURN(const WorkerSession::Options options, SessionOptions(options_.model));
+    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(options, interrupts_);
     if (session.ok()) session_ = *std::move(session);
     return session.status();
   }
@@ -142,10 +142,7 @@ class Replay {
   absl::StatusOr<Loaded> LoadOn(const ModelOptions& options, const ModelDescription& description,
                                 const LoadParameters& placement, LayoutStanding& standing) {
     load_stage_ = Stage::kOptions;
-    absl::StatusOr<LayoutStanding> moved =
-        MoveToLayout(options, description, placement, interrupts_, *reporter_, session_);
-    if (!moved.ok()) return moved.status();
-    standing = *std::move(moved);
+    ASSIGN_OR_RETURN(standing, MoveToLayout(options, description, placement, interrupts_, *reporter_, session_));
     load_stage_ = Stage::kModel;
     return session_->Load(placement);
   }
@@ -164,16 +161,14 @@ class Replay {
     reporter_->OnWarning(absl::StrCat(
         "the image was made on layout ", QuotedValue(recorded),
         ", which is not possible here, so one rank makes it again: ", std::string(loaded.status().message())));
-    if (absl::Status started = StartSession(); !started.ok()) return started;
+    RETURN_IF_ERROR(StartSession());
     return LoadOn(options_.model, description, placement, standing);
   }
 
   // The model that made the image, by the name and digest that were recorded; one named by the user is taken as it is.
   absl::StatusOr<ModelDescription> FindMadeBy(const ImageParameters& metadata, std::string& path) {
     if (!options_.model.model.empty()) {
-      absl::StatusOr<std::string> found = FindModel(options_.model.model, options_.model.model_folders);
-      if (!found.ok()) return found.status();
-      path = *found;
+      ASSIGN_OR_RETURN(path, FindModel(options_.model.model, options_.model.model_folders));
       absl::StatusOr<ModelDescription> description = session_->Describe(path);
       if (description.ok() && !SameDigest(metadata.model_digest, description->digest)) {
         reporter_->OnWarning(absl::StrCat("the image was made by a model with digest ", metadata.model_digest,

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/option_text.h"
 #include "server/api/generation_request.h"
@@ -75,21 +76,17 @@ absl::StatusOr<LoadParameters> Placement(const ModelOptions& options, const std:
   if (!options.device.empty()) request.device = options.device;
   request.dtype = !options.dtype.empty() ? options.dtype : absl::StartsWith(request.device, "cuda") ? "bf16" : "fp32";
   if (!options.threads.empty()) {
-    absl::StatusOr<int64_t> threads = ParseInteger("threads", options.threads);
-    if (!threads.ok()) return threads.status();
-    request.threads = *threads;
+    ASSIGN_OR_RETURN(request.threads, ParseInteger("threads", options.threads));
   }
   if (!options.text_encoders.empty()) request.text_encoders = options.text_encoders;
   if (!options.autoencoder.empty()) request.autoencoder = options.autoencoder;
   if (!options.prompt_cache.empty()) {
-    absl::StatusOr<int64_t> mebibytes = ParseInteger("prompt cache (MiB)", options.prompt_cache);
-    if (!mebibytes.ok()) return mebibytes.status();
-    request.prompt_cache_mib = *mebibytes;
+    ASSIGN_OR_RETURN(request.prompt_cache_mib, ParseInteger("prompt cache (MiB)", options.prompt_cache));
   }
   request.stream_blocks = options.stream_blocks;
   absl::StatusOr<LoadParameters> placement = Validate(request, path);
   if (!placement.ok()) return placement;
-  if (absl::Status layout = RequestedLayout(options).status(); !layout.ok()) return layout;
+  RETURN_IF_ERROR(RequestedLayout(options).status());
   return placement;
 }
 
@@ -111,9 +108,8 @@ absl::StatusOr<WorkerSession::Options> SessionOptions(const ModelOptions& option
 absl::StatusOr<LayoutRequest> RequestedLayout(const ModelOptions& options) {
   LayoutRequest request = {.layout = options.layout};
   if (!options.ranks.empty()) {
-    absl::StatusOr<int64_t> ranks = ParseInteger("ranks", options.ranks);
-    if (!ranks.ok()) return ranks.status();
-    request.ranks = static_cast<int>(std::clamp<int64_t>(*ranks, -1, kMaxRanks + 1));
+    ASSIGN_OR_RETURN(int64_t ranks, ParseInteger("ranks", options.ranks));
+    request.ranks = static_cast<int>(std::clamp<int64_t>(ranks, -1, kMaxRanks + 1));
   }
   if (absl::StatusOr<std::optional<Layout>> layout = ReadLayout(request); !layout.ok()) return layout.status();
   return request;

@@ -2,13 +2,13 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace tessera {
 
 absl::Status GenerationTrace::Open(const std::string& path, int ranks, std::function<void(const std::string&)> log) {
   if (path.empty()) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<TraceFile>> file = TraceFile::Create(path, std::move(log));
-  if (!file.ok()) return file.status();
-  file_ = *std::move(file);
+  ASSIGN_OR_RETURN(file_, TraceFile::Create(path, std::move(log)));
   group_.emplace(file_.get(), "generate", ranks);
   return absl::OkStatus();
 }

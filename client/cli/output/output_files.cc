@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/atomic_file.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -22,10 +23,9 @@ std::string FolderOf(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<OutputFiles> OutputFiles::Create(const std::string& pattern, bool overwrite) {
-  absl::StatusOr<ImageFormat> format = FormatFromPath(pattern);
-  if (!format.ok()) return format.status();
-  if (absl::Status status = ExpandPattern(pattern, {}).status(); !status.ok()) return status;
-  return OutputFiles(pattern, *format, overwrite);
+  ASSIGN_OR_RETURN(ImageFormat format, FormatFromPath(pattern));
+  RETURN_IF_ERROR(ExpandPattern(pattern, {}).status());
+  return OutputFiles(pattern, format, overwrite);
 }
 
 absl::StatusOr<std::string> OutputFiles::NameFor(const NameValues& values) const {

@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "base/log_line.h"
 #include "base/machine_memory.h"
+#include "base/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
 #include "client/cli/models/model_location.h"
@@ -83,7 +84,7 @@ constexpr char kFakeOrders[] = "any-model step-time=100 start-of-[warn]=warn ste
 absl::Status UseFakeWorkers(const std::string& orders) {
   const char* inherited = std::getenv("TESSERA_FAKE_WORKER");
   const std::string all = absl::StrCat(orders, " ", inherited == nullptr ? "" : inherited, " ", kFakeOrders);
-  if (absl::Status status = FakeOrders::Read(all, /*rank=*/0).status(); !status.ok()) return status;
+  RETURN_IF_ERROR(FakeOrders::Read(all, /*rank=*/0).status());
   setenv("TESSERA_WORKER", FakeWorkerExecutable().c_str(), /*overwrite=*/1);
   setenv("TESSERA_FAKE_WORKER", all.c_str(), /*overwrite=*/1);
   return absl::OkStatus();
@@ -202,10 +203,10 @@ class Serve {
     if (!options_.keys_file.empty()) config->keys_file = options_.keys_file;
     config->allow_anonymous = config->allow_anonymous || options_.allow_anonymous;
     if (!options_.log_level.empty()) {
-      if (absl::Status known = CheckName("log level", options_.log_level, LogLevelNames()); !known.ok()) return known;
+      RETURN_IF_ERROR(CheckName("log level", options_.log_level, LogLevelNames()));
       config->log_level = options_.log_level;
     }
-    if (absl::Status legal = CheckServerConfig(*config); !legal.ok()) return legal;
+    RETURN_IF_ERROR(CheckServerConfig(*config));
     return config;
   }
 

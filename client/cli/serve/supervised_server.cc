@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "client/cli/output/json_line.h"
 #include "server/supervision/supervisor.h"
 
@@ -80,10 +81,9 @@ void SupervisorMessage::TakePorts(ServerConfig& config) const {
 }
 
 absl::StatusOr<std::optional<SupervisorMessage>> ReadSupervisorMessage() {
-  const absl::StatusOr<std::optional<std::string>> told = MessageOfSupervisor();
-  if (!told.ok()) return told.status();
-  if (!told->has_value()) return std::nullopt;
-  const std::pair<std::string, std::string> parts = absl::StrSplit(**told, absl::MaxSplits('\n', 1));
+  ASSIGN_OR_RETURN(const std::optional<std::string> told, MessageOfSupervisor());
+  if (!told.has_value()) return std::nullopt;
+  const std::pair<std::string, std::string> parts = absl::StrSplit(*told, absl::MaxSplits('\n', 1));
   const std::vector<std::string> words = absl::StrSplit(parts.first, ' ');
   SupervisorMessage message;
   if (words.size() != message.ports.size()) return absl::InvalidArgumentError("the supervisor names no ports");
@@ -94,9 +94,7 @@ absl::StatusOr<std::optional<SupervisorMessage>> ReadSupervisorMessage() {
     }
     message.ports[i] = static_cast<uint16_t>(port);
   }
-  absl::StatusOr<ServerConfig> config = ReadServerConfig(parts.second);
-  if (!config.ok()) return config.status();
-  message.config = *std::move(config);
+  ASSIGN_OR_RETURN(message.config, ReadServerConfig(parts.second));
   return message;
 }
 
