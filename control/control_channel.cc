@@ -304,21 +304,17 @@ class LogExecutor {
   }
 
   absl::Status Describe(const internal::Describe& command) {
-    absl::StatusOr<std::string> model = FromWire(command);
-    if (!model.ok()) return model.status();
-    absl::StatusOr<ModelDescription> description = handler_.Describe(*model);
-    if (!description.ok()) return description.status();
-    Send([&](internal::Reply& reply) { ToWire(*description, reply.mutable_description()); });
+    ASSIGN_OR_RETURN(std::string model, FromWire(command));
+    ASSIGN_OR_RETURN(ModelDescription description, handler_.Describe(model));
+    Send([&](internal::Reply& reply) { ToWire(description, reply.mutable_description()); });
     return absl::OkStatus();
   }
 
   absl::Status Load(const internal::Load& command) {
-    absl::StatusOr<LoadParameters> parameters = FromWire(command);
-    if (!parameters.ok()) return parameters.status();
+    ASSIGN_OR_RETURN(LoadParameters parameters, FromWire(command));
     jobs_.clear();
-    absl::StatusOr<Loaded> loaded = handler_.Load(*parameters);
-    if (!loaded.ok()) return loaded.status();
-    Send([&](internal::Reply& reply) { ToWire(*loaded, reply.mutable_loaded()); });
+    ASSIGN_OR_RETURN(Loaded loaded, handler_.Load(parameters));
+    Send([&](internal::Reply& reply) { ToWire(loaded, reply.mutable_loaded()); });
     return absl::OkStatus();
   }
 
@@ -328,23 +324,20 @@ class LogExecutor {
     if (jobs_.count(job) != 0) return absl::AlreadyExistsError(absl::StrCat("job ", job, " has been started already"));
     const JobParameters parameters = FromWire(command.parameters());
     RETURN_IF_ERROR(CheckBounds(parameters));
-    absl::StatusOr<JobStarted> started = handler_.StartJob(job, parameters);
-    if (!started.ok()) return started.status();
-    if (started->height < 1 || started->width < 1) return absl::InternalError("the job was started without a size");
-    jobs_[job] = {.height = started->height, .width = started->width};
-    Send([&](internal::Reply& reply) { ToWire(*started, reply.mutable_started()); });
+    ASSIGN_OR_RETURN(JobStarted started, handler_.StartJob(job, parameters));
+    if (started.height < 1 || started.width < 1) return absl::InternalError("the job was started without a size");
+    jobs_[job] = {.height = started.height, .width = started.width};
+    Send([&](internal::Reply& reply) { ToWire(started, reply.mutable_started()); });
     return absl::OkStatus();
   }
 
   absl::Status Step(const internal::Step& command) {
-    absl::StatusOr<std::vector<uint64_t>> jobs = FromWire(command);
-    if (!jobs.ok()) return jobs.status();
-    for (uint64_t job : *jobs) {
+    ASSIGN_OR_RETURN(std::vector<uint64_t> jobs, FromWire(command));
+    for (uint64_t job : jobs) {
       if (jobs_.count(job) == 0) return absl::NotFoundError(absl::StrCat("there is no job ", job));
     }
-    absl::StatusOr<Stepped> stepped = handler_.Step(*jobs);
-    if (!stepped.ok()) return stepped.status();
-    Send([&](internal::Reply& reply) { ToWire(*stepped, reply.mutable_stepped()); });
+    ASSIGN_OR_RETURN(Stepped stepped, handler_.Step(jobs));
+    Send([&](internal::Reply& reply) { ToWire(stepped, reply.mutable_stepped()); });
     return absl::OkStatus();
   }
 
@@ -385,14 +378,12 @@ class LogExecutor {
   }
 
   absl::Status Predict(const internal::Predict& command) {
-    const absl::StatusOr<std::vector<uint64_t>> batch = BatchOf(command);
-    if (!batch.ok()) return batch.status();
-    for (const uint64_t job : *batch) {
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> batch, BatchOf(command));
+    for (const uint64_t job : batch) {
       if (jobs_.count(job) == 0) return absl::NotFoundError(absl::StrCat("there is no job ", job));
     }
-    absl::StatusOr<LatentValues> latents = FromWire(command);
-    if (!latents.ok()) return latents.status();
-    return SendValues(handler_.Predict(batch->front(), *latents, absl::MakeConstSpan(*batch).subspan(1)));
+    ASSIGN_OR_RETURN(LatentValues latents, FromWire(command));
+    return SendValues(handler_.Predict(batch.front(), latents, absl::MakeConstSpan(batch).subspan(1)));
   }
 
   absl::Status SendValues(const absl::StatusOr<LatentValues>& latents) {
@@ -415,7 +406,7 @@ class LogExecutor {
 
   absl::Status EndJob(uint64_t job) {
     jobs_.erase(job);
-    if (absl::Status status = handler_.EndJob(job); !status.ok()) return status;
+    RETURN_IF_ERROR(handler_.EndJob(job));
     Send([](internal::Reply& reply) { reply.mutable_ended(); });
     return absl::OkStatus();
   }
@@ -434,13 +425,12 @@ class LogExecutor {
 absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& options) {
   // gRPC's own messages would mix with ours.
   if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
-  absl::StatusOr<std::unique_ptr<SocketFolder>> folder = SocketFolder::Create(options.socket_path);
-  if (!folder.ok()) return folder.status();
-  TerminationThread termination(**folder);
+  ASSIGN_OR_RETURN(std::unique_ptr<SocketFolder> folder, SocketFolder::Create(options.socket_path));
+  TerminationThread termination(*folder);
 
   const bool lingers = options.linger > absl::ZeroDuration();
   if (lingers) signal(SIGPIPE, SIG_IGN);  // the reader of its output ends with the controller
-  WorkerService service(**folder, options.linger);
+  WorkerService service(*folder, options.linger);
   grpc::ServerBuilder builder;
   builder.AddListeningPort("unix:" + options.socket_path, grpc::InsecureServerCredentials());
   builder.SetMaxReceiveMessageSize(kMaxCommandBytes);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/status_macros.h"
 #include "base/utf8.h"
 
 namespace tessera {
@@ -59,7 +60,7 @@ absl::StatusOr<std::vector<uint64_t>> CheckBatch(const std::vector<uint64_t>& jo
 }  // namespace
 
 absl::StatusOr<std::string> FromWire(const internal::Describe& wire) {
-  if (absl::Status status = CheckText("model", wire.model()); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckText("model", wire.model()));
   return wire.model();
 }
 
@@ -93,13 +94,11 @@ absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire) {
                                     {"dtype", &wire.dtype()},
                                     {"device", &wire.device()},
                                     {"record", &wire.record()}}) {
-    if (absl::Status status = CheckText(field, *text); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckText(field, *text));
   }
   if (wire.threads() < 0 || wire.threads() > kMaxThreads) return OutOfRange("threads", wire.threads(), 0, kMaxThreads);
-  absl::StatusOr<ComponentPlacement> text_encoders = FromWire("placement of the text encoders", wire.text_encoders());
-  if (!text_encoders.ok()) return text_encoders.status();
-  absl::StatusOr<ComponentPlacement> autoencoder = FromWire("placement of the autoencoder", wire.autoencoder());
-  if (!autoencoder.ok()) return autoencoder.status();
+  ASSIGN_OR_RETURN(ComponentPlacement text_encoders, FromWire("placement of the text encoders", wire.text_encoders()));
+  ASSIGN_OR_RETURN(ComponentPlacement autoencoder, FromWire("placement of the autoencoder", wire.autoencoder()));
   if (wire.prompt_cache_bytes() > kMaxCacheBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the prompt cache is ", wire.prompt_cache_bytes(),
                                                    " bytes, at most ", kMaxCacheBytes, " are accepted"));
@@ -108,8 +107,8 @@ absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire) {
                         .dtype = wire.dtype(),
                         .device = wire.device(),
                         .threads = wire.threads(),
-                        .text_encoders = *text_encoders,
-                        .autoencoder = *autoencoder,
+                        .text_encoders = text_encoders,
+                        .autoencoder = autoencoder,
                         .prompt_cache_bytes = wire.prompt_cache_bytes(),
                         .stream_blocks = wire.stream_blocks(),
                         .record = wire.record()};

@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file_descriptor.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -86,9 +87,8 @@ absl::StatusOr<RankRecord> ReadRecord(const std::string& path) {
 absl::StatusOr<std::vector<RankRecord>> ReadFolder(const std::string& folder) {
   std::vector<RankRecord> ranks;
   while (ranks.empty() || std::filesystem::exists(FileOf(folder, static_cast<int>(ranks.size())))) {
-    absl::StatusOr<RankRecord> record = ReadRecord(FileOf(folder, static_cast<int>(ranks.size())));
-    if (!record.ok()) return record.status();
-    ranks.push_back(*std::move(record));
+    ASSIGN_OR_RETURN(RankRecord record, ReadRecord(FileOf(folder, static_cast<int>(ranks.size()))));
+    ranks.push_back(std::move(record));
   }
   return ranks;
 }
@@ -138,14 +138,12 @@ void StepRecordWriter::Write(const StatePlace& place, int64_t first, std::span<c
 }
 
 absl::StatusOr<RecordComparison> CompareRecords(const std::string& run, const std::string& reference, double bound) {
-  const absl::StatusOr<std::vector<RankRecord>> ranks = ReadFolder(run);
-  if (!ranks.ok()) return ranks.status();
-  const absl::StatusOr<std::vector<RankRecord>> reference_ranks = ReadFolder(reference);
-  if (!reference_ranks.ok()) return reference_ranks.status();
-  const auto expected = Join(*reference_ranks);
-  RecordComparison comparison{.complete = Join(*ranks).size() == expected.size()};
-  for (int rank = 0; rank < static_cast<int>(ranks->size()); ++rank) {
-    for (const auto& [place, runs] : (*ranks)[static_cast<size_t>(rank)]) {
+  ASSIGN_OR_RETURN(const std::vector<RankRecord> ranks, ReadFolder(run));
+  ASSIGN_OR_RETURN(const std::vector<RankRecord> reference_ranks, ReadFolder(reference));
+  const auto expected = Join(reference_ranks);
+  RecordComparison comparison{.complete = Join(ranks).size() == expected.size()};
+  for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
+    for (const auto& [place, runs] : ranks[static_cast<size_t>(rank)]) {
       const auto states = expected.find(place);
       if (states == expected.end()) return OfAnotherRun();
       double apart = 0, square = 0;

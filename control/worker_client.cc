@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "control/job_parameters_wire.h"
 #include "control/worker_client_wire.h"
 #include "tessera/internal/control.grpc.pb.h"
@@ -83,9 +84,8 @@ class WorkerClient::Connection {
 
   // Sends a command that has one reply of kind `kind`, and waits for it.
   absl::StatusOr<Reply> Call(Command command, Reply::KindCase kind) {
-    absl::StatusOr<uint64_t> sequence = Send(std::move(command));
-    if (!sequence.ok()) return sequence.status();
-    return WaitFor(*sequence, kind);
+    ASSIGN_OR_RETURN(uint64_t sequence, Send(std::move(command)));
+    return WaitFor(sequence, kind);
   }
 
   absl::StatusOr<Reply> WaitFor(uint64_t sequence, Reply::KindCase kind) {
@@ -96,18 +96,16 @@ class WorkerClient::Connection {
 
   // The parts of a tensor and its shape.
   absl::StatusOr<LatentValues> CallForValues(Command command) {
-    absl::StatusOr<uint64_t> sequence = Send(std::move(command));
-    if (!sequence.ok()) return sequence.status();
+    ASSIGN_OR_RETURN(uint64_t sequence, Send(std::move(command)));
     std::string bytes;
     while (true) {
-      absl::StatusOr<Reply> reply = Wait(*sequence, Reply::kTensor);
-      if (!reply.ok()) return reply.status();
-      if (reply->has_part() && bytes.size() + reply->part().values().size() <= kMaxLatentBytes) {
-        bytes += reply->part().values();
+      ASSIGN_OR_RETURN(Reply reply, Wait(sequence, Reply::kTensor));
+      if (reply.has_part() && bytes.size() + reply.part().values().size() <= kMaxLatentBytes) {
+        bytes += reply.part().values();
         continue;
       }
-      if (!reply->has_tensor()) return ProtocolError("a reply of the wrong kind");
-      LatentValues latents = {.shape = {reply->tensor().shape().begin(), reply->tensor().shape().end()}};
+      if (!reply.has_tensor()) return ProtocolError("a reply of the wrong kind");
+      LatentValues latents = {.shape = {reply.tensor().shape().begin(), reply.tensor().shape().end()}};
       if (!sends_results && bytes.empty()) return latents;
       size_t count = 1;
       for (int64_t size : latents.shape) {
@@ -182,26 +180,23 @@ WorkerClient::~WorkerClient() = default;
 absl::StatusOr<ModelDescription> WorkerClient::Describe(const std::string& model) {
   Command command;
   command.mutable_describe()->set_model(model);
-  absl::StatusOr<Reply> reply = connection_->Call(std::move(command), Reply::kDescription);
-  if (!reply.ok()) return reply.status();
-  return FromWire(reply->description());
+  ASSIGN_OR_RETURN(Reply reply, connection_->Call(std::move(command), Reply::kDescription));
+  return FromWire(reply.description());
 }
 
 absl::StatusOr<Loaded> WorkerClient::Load(const LoadParameters& parameters) {
   Command command;
   ToWire(parameters, command.mutable_load());
-  absl::StatusOr<Reply> reply = connection_->Call(std::move(command), Reply::kLoaded);
-  if (!reply.ok()) return reply.status();
-  return FromWire(reply->loaded());
+  ASSIGN_OR_RETURN(Reply reply, connection_->Call(std::move(command), Reply::kLoaded));
+  return FromWire(reply.loaded());
 }
 
 absl::StatusOr<JobStarted> WorkerClient::StartJob(uint64_t job, const JobParameters& parameters) {
   Command command;
   command.mutable_start_job()->set_job(job);
   ToWire(parameters, command.mutable_start_job()->mutable_parameters());
-  absl::StatusOr<Reply> reply = connection_->Call(std::move(command), Reply::kStarted);
-  if (!reply.ok()) return reply.status();
-  return FromWire(reply->started());
+  ASSIGN_OR_RETURN(Reply reply, connection_->Call(std::move(command), Reply::kStarted));
+  return FromWire(reply.started());
 }
 
 absl::StatusOr<uint64_t> WorkerClient::SendStep(absl::Span<const uint64_t> jobs) {
@@ -227,8 +222,7 @@ absl::StatusOr<Stepped> WorkerClient::WaitForStep(uint64_t sequence) {
 absl::StatusOr<DecodedPicture> WorkerClient::Decode(uint64_t job, const JobStarted& started) {
   Command command;
   command.mutable_decode()->set_job(job);
-  absl::StatusOr<uint64_t> sequence = connection_->Send(std::move(command));
-  if (!sequence.ok()) return sequence.status();
+  ASSIGN_OR_RETURN(uint64_t sequence, connection_->Send(std::move(command)));
   DecodedPicture picture;
   Image& image = picture.image;
   image.height = started.height;
@@ -237,19 +231,18 @@ absl::StatusOr<DecodedPicture> WorkerClient::Decode(uint64_t job, const JobStart
   const size_t all_bytes = row_bytes * image.height;
   if (connection_->sends_results) image.rgb.reserve(all_bytes);
   while (true) {
-    absl::StatusOr<Reply> reply = connection_->Wait(*sequence, Reply::kDecoded);
-    if (!reply.ok()) return reply.status();
-    if (reply->has_decoded()) {
+    ASSIGN_OR_RETURN(Reply reply, connection_->Wait(sequence, Reply::kDecoded));
+    if (reply.has_decoded()) {
       if (image.rgb.size() != (connection_->sends_results ? all_bytes : 0) ||
-          reply->decoded().height() != image.height || reply->decoded().width() != image.width) {
+          reply.decoded().height() != image.height || reply.decoded().width() != image.width) {
         return ProtocolError("an image of another size than announced");
       }
-      picture.seconds = reply->decoded().seconds();
+      picture.seconds = reply.decoded().seconds();
       return picture;
     }
-    const std::string& rgb = reply->rows().rgb();
-    if (!reply->has_rows() || rgb.empty() || rgb.size() % row_bytes != 0 || rgb.size() > all_bytes - image.rgb.size() ||
-        reply->rows().first() != static_cast<int64_t>(image.rgb.size() / row_bytes)) {
+    const std::string& rgb = reply.rows().rgb();
+    if (!reply.has_rows() || rgb.empty() || rgb.size() % row_bytes != 0 || rgb.size() > all_bytes - image.rgb.size() ||
+        reply.rows().first() != static_cast<int64_t>(image.rgb.size() / row_bytes)) {
       return ProtocolError("rows that do not follow each other");
     }
     image.rgb.insert(image.rgb.end(), rgb.begin(), rgb.end());
@@ -282,9 +275,8 @@ absl::Status WorkerClient::EndJob(uint64_t job) {
 absl::StatusOr<WorkerProgress> WorkerClient::Resume() {
   Command command;
   command.mutable_resume();
-  absl::StatusOr<Reply> reply = connection_->Call(std::move(command), Reply::kResumed);
-  if (!reply.ok()) return reply.status();
-  return WorkerProgress{.commands = reply->resumed().commands(), .failures = reply->resumed().failures()};
+  ASSIGN_OR_RETURN(Reply reply, connection_->Call(std::move(command), Reply::kResumed));
+  return WorkerProgress{.commands = reply.resumed().commands(), .failures = reply.resumed().failures()};
 }
 
 absl::Status WorkerClient::Shutdown() {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -59,13 +60,12 @@ absl::StatusOr<TransformerShape> FromWire(const internal::TransformerShape& wire
                             .token_side = wire.token_side(),
                             .text_tokens = wire.text_tokens()};
   for (const internal::TransformerBlock& block : wire.blocks()) {
-    const absl::StatusOr<BlockKind> kind = FromWire(block.kind());
-    if (!kind.ok()) return kind.status();
+    ASSIGN_OR_RETURN(const BlockKind kind, FromWire(block.kind()));
     if (!(block.flops() >= 0 && block.flops() <= kMaxBlockFlops)) {
       return ProtocolError("a transformer with a block without a legal cost");
     }
     shape.exchange.blocks.push_back(
-        {.kind = *kind, .second_attention = block.second_attention(), .text_ends = block.text_ends()});
+        {.kind = kind, .second_attention = block.second_attention(), .text_ends = block.text_ends()});
     shape.block_flops.push_back(block.flops());
   }
   if (wire.long_skips_size() > blocks) return ProtocolError("a transformer with more long skips than blocks");
@@ -145,9 +145,7 @@ absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire
   description.instruction_set = wire.instruction_set();
   description.blocks = wire.blocks();
   if (wire.has_transformer()) {
-    absl::StatusOr<TransformerShape> shape = FromWire(wire.transformer(), wire.blocks());
-    if (!shape.ok()) return shape.status();
-    description.transformer = *std::move(shape);
+    ASSIGN_OR_RETURN(description.transformer, FromWire(wire.transformer(), wire.blocks()));
   }
   description.warnings = ToVector(wire.warnings());
   return description;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 
@@ -20,22 +21,19 @@ absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& ga
                                              const std::optional<std::string>& idempotency_key) {
   std::optional<IdempotencyKey> idempotency;
   if (idempotency_key.has_value()) {
-    absl::Status legal = CheckIdempotencyKey(*idempotency_key);
-    if (!legal.ok()) return legal;
+    RETURN_IF_ERROR(CheckIdempotencyKey(*idempotency_key));
     idempotency = {.key = *idempotency_key, .digest = RequestDigest(request)};
-    absl::StatusOr<std::optional<Submitted>> known = service.FindSubmission(caller, *idempotency);
-    if (!known.ok()) return known.status();
-    if (known->has_value()) return **std::move(known);
+    ASSIGN_OR_RETURN(std::optional<Submitted> known, service.FindSubmission(caller, *idempotency));
+    if (known.has_value()) return *std::move(known);
   }
   const std::vector<ServedModel> models = service.ListModels();
-  const absl::StatusOr<JobRequest> job = ValidateImageRequest(request, models, gate.limits(), RandomSeed());
-  if (!job.ok()) return job.status();
+  ASSIGN_OR_RETURN(const JobRequest job, ValidateImageRequest(request, models, gate.limits(), RandomSeed()));
   absl::Status counted = gate.CountSubmission(caller);
   if (!counted.ok()) {
     service.CountRejection(counted);
     return counted;
   }
-  return service.Submit(caller, *job, idempotency);
+  return service.Submit(caller, job, idempotency);
 }
 
 }  // namespace tessera

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/random_bytes.h"
 #include "base/sha256.h"
+#include "base/status_macros.h"
 #include "server/api/generation_request.h"
 
 namespace tessera {
@@ -134,8 +135,7 @@ absl::StatusOr<std::vector<ApiKey>> ParseApiKeys(absl::string_view text) {
 }
 
 absl::StatusOr<NewKey> NewApiKey(const std::string& name, const KeyLimits& limits, double share) {
-  absl::Status status = CheckKeyName(name);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckKeyName(name));
   const std::string secret = absl::StrCat("sk-tessera-", absl::BytesToHexString(RandomBytes(kSecretBytes)));
   const std::string salt = RandomBytes(kSaltBytes);
   return NewKey{.secret = secret,
@@ -151,8 +151,7 @@ absl::StatusOr<std::unique_ptr<ApiKeys>> ApiKeys::Load(const std::string& path,
                                                        std::function<void(const absl::Status&)> report,
                                                        std::function<void(const Shares&)> use_shares) {
   std::unique_ptr<ApiKeys> keys(new ApiKeys(path, std::move(report), std::move(use_shares)));
-  absl::Status status = keys->Read();
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(keys->Read());
   return keys;
 }
 
@@ -164,9 +163,7 @@ absl::Status ApiKeys::Read() {
     return absl::InvalidArgumentError(
         absl::StrCat("the file of API keys has ", seen_.bytes, " bytes; legal is at most ", kMaxFileBytes));
   }
-  absl::StatusOr<std::vector<ApiKey>> keys = ParseApiKeys(*text);
-  if (!keys.ok()) return keys.status();
-  keys_ = *std::move(keys);
+  ASSIGN_OR_RETURN(keys_, ParseApiKeys(*text));
   if (use_shares_) {
     Shares shares;
     for (const ApiKey& key : keys_) shares[key.name] = key.share;

@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/task_pool.h"
 #include "server/grpc/connection_acceptor.h"
 #include "server/grpc/image_service_calls.h"
@@ -147,8 +148,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOp
         "is 127.0.0.1"));
   }
   auto server = std::make_unique<Server>(options, service, gate);
-  absl::Status status = server->Listen();
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(server->Listen());
   return server;
 }
 

@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "base/utf8.h"
 #include "server/api/job_event_pump.h"
@@ -332,10 +333,10 @@ class Calls final : public v1::ImageService::CallbackService {
                                    v1::Job* response) override {
     return Answer<v1::Job>(
         context, "Submit", response, [this, request](const Caller& caller) -> absl::StatusOr<v1::Job> {
-          absl::StatusOr<Submitted> submitted = SubmitImageRequest(
-              call_.service, call_.gate, caller, FromProto(request->image()), OptionalKey(request->idempotency_key()));
-          if (!submitted.ok()) return submitted.status();
-          return ToProto(submitted->job);
+          ASSIGN_OR_RETURN(Submitted submitted,
+                           SubmitImageRequest(call_.service, call_.gate, caller, FromProto(request->image()),
+                                              OptionalKey(request->idempotency_key())));
+          return ToProto(submitted.job);
         });
   }
 
@@ -357,13 +358,11 @@ class Calls final : public v1::ImageService::CallbackService {
                                      v1::ListJobsResponse* response) override {
     return Answer<v1::ListJobsResponse>(context, "ListJobs", response,
                                         [this, request](const Caller& caller) -> absl::StatusOr<v1::ListJobsResponse> {
-                                          const absl::StatusOr<ListOptions> options = FromProto(*request);
-                                          if (!options.ok()) return options.status();
-                                          const absl::StatusOr<JobPage> page = call_.service.List(caller, *options);
-                                          if (!page.ok()) return page.status();
+                                          ASSIGN_OR_RETURN(const ListOptions options, FromProto(*request));
+                                          ASSIGN_OR_RETURN(const JobPage page, call_.service.List(caller, options));
                                           v1::ListJobsResponse message;
-                                          for (const Job& job : page->jobs) *message.add_jobs() = ToProto(job);
-                                          message.set_next(page->next);
+                                          for (const Job& job : page.jobs) *message.add_jobs() = ToProto(job);
+                                          message.set_next(page.next);
                                           return message;
                                         });
   }
@@ -372,11 +371,10 @@ class Calls final : public v1::ImageService::CallbackService {
                                      v1::GetImageResponse* response) override {
     return Answer<v1::GetImageResponse>(
         context, "GetImage", response, [this, request](const Caller& caller) -> absl::StatusOr<v1::GetImageResponse> {
-          absl::StatusOr<ImageBytes> image = call_.service.ReadImage(caller, request->id());
-          if (!image.ok()) return image.status();
+          ASSIGN_OR_RETURN(ImageBytes image, call_.service.ReadImage(caller, request->id()));
           v1::GetImageResponse message;
-          message.set_output_format(OutputFormatName(image->format));
-          message.set_file(std::move(image->bytes));
+          message.set_output_format(OutputFormatName(image.format));
+          message.set_file(std::move(image.bytes));
           return message;
         });
   }

@@ -68,13 +68,12 @@ absl::Status UpdateJobState(SqliteDatabase& database, uint64_t job, absl::Time e
   std::vector<TaskState> tasks;
   for (const uint64_t number : numbers) tasks.push_back(StateFrom(static_cast<int64_t>(number)));
   const JobState state = StateOf(tasks);
-  absl::StatusOr<SqliteStatement> update = database.Prepare(
-      "UPDATE jobs SET state = ?2, expires = COALESCE(?3, expires) WHERE number = ?1 AND (state IS NOT ?2 OR (?3 IS "
-      "NOT NULL AND expires IS NULL))");
-  if (!update.ok()) return update.status();
-  update->Bind(1, static_cast<int64_t>(job)).Bind(2, static_cast<int64_t>(state));
-  if (IsEnded(state)) update->Bind(3, absl::ToUnixMicros(expires));
-  return update->Run();
+  ASSIGN_OR_RETURN(SqliteStatement update, database.Prepare("UPDATE jobs SET state = ?2, expires = COALESCE(?3, "
+                                                            "expires) WHERE number = ?1 AND (state IS NOT ?2 OR (?3 IS "
+                                                            "NOT NULL AND expires IS NULL))"));
+  update.Bind(1, static_cast<int64_t>(job)).Bind(2, static_cast<int64_t>(state));
+  if (IsEnded(state)) update.Bind(3, absl::ToUnixMicros(expires));
+  return update.Run();
 }
 
 absl::Status UpdateJobStates(SqliteDatabase& database, const std::vector<uint64_t>& jobs, absl::Time expires) {
@@ -88,29 +87,30 @@ absl::Status FailUnknownStates(SqliteDatabase& database, absl::Time expires) {
   ASSIGN_OR_RETURN(const std::vector<uint64_t> jobs,
                    Numbers(database.Prepare(
                        "SELECT DISTINCT job FROM tasks WHERE typeof(state) <> 'integer' OR state < 0 OR state > 5")));
-  absl::StatusOr<SqliteStatement> update = database.Prepare(
-      "UPDATE tasks SET state = 3, ended = ?1, error_code = 15, error = 'the stored job is damaged: its state is not "
-      "known' WHERE typeof(state) <> 'integer' OR state < 0 OR state > 5");
-  if (!update.ok()) return update.status();
-  RETURN_IF_ERROR(update->Bind(1, absl::ToUnixMicros(expires)).Run());
+  ASSIGN_OR_RETURN(SqliteStatement update,
+                   database.Prepare("UPDATE tasks SET state = 3, ended = ?1, error_code = 15, error = 'the stored job "
+                                    "is damaged: its state is not "
+                                    "known' WHERE typeof(state) <> 'integer' OR state < 0 OR state > 5"));
+  RETURN_IF_ERROR(update.Bind(1, absl::ToUnixMicros(expires)).Run());
   return UpdateJobStates(database, jobs, expires);
 }
 
 // Absent: some state is none.
 absl::StatusOr<std::optional<StateCounts>> CountKnownStates(SqliteDatabase& database) {
   // Not GROUP BY, which sorts the table by states first.
-  absl::StatusOr<SqliteStatement> select = database.Prepare(
-      "SELECT COUNT(*) FILTER (WHERE state IS 0), COUNT(*) FILTER (WHERE state IS 1), COUNT(*) FILTER (WHERE state IS "
-      "2), COUNT(*) FILTER (WHERE state IS 3), COUNT(*) FILTER (WHERE state IS 4), COUNT(*) FILTER (WHERE state IS 5), "
-      "COUNT(*) FROM tasks");
-  if (!select.ok()) return select.status();
-  if (const absl::StatusOr<bool> row = select->Step(); !row.ok()) return row.status();
+  ASSIGN_OR_RETURN(SqliteStatement select,
+                   database.Prepare("SELECT COUNT(*) FILTER (WHERE state IS 0), COUNT(*) FILTER (WHERE state IS 1), "
+                                    "COUNT(*) FILTER (WHERE state IS "
+                                    "2), COUNT(*) FILTER (WHERE state IS 3), COUNT(*) FILTER (WHERE state IS 4), "
+                                    "COUNT(*) FILTER (WHERE state IS 5), "
+                                    "COUNT(*) FROM tasks"));
+  if (const absl::StatusOr<bool> row = select.Step(); !row.ok()) return row.status();
   StateCounts counts{};
   int64_t known = 0;
   for (int state = 0; state < kTaskStates; ++state) {
-    known += counts[static_cast<size_t>(state)] = select->Int(state);
+    known += counts[static_cast<size_t>(state)] = select.Int(state);
   }
-  if (known != select->Int(kTaskStates)) return std::optional<StateCounts>();
+  if (known != select.Int(kTaskStates)) return std::optional<StateCounts>();
   return std::optional(counts);
 }
 
@@ -132,9 +132,7 @@ absl::Status InsertJob(SqliteDatabase& database, const JobRow& job) {
   for (int32_t index = 0; index < job.tasks; ++index) {
     ASSIGN_OR_RETURN(SqliteStatement task, database.Prepare("INSERT INTO tasks(number, job, state) VALUES(?,?,0)"));
     const int64_t number = static_cast<int64_t>(job.number) + index;
-    if (absl::Status status = task.Bind(1, number).Bind(2, static_cast<int64_t>(job.number)).Run(); !status.ok()) {
-      return status;
-    }
+    RETURN_IF_ERROR(task.Bind(1, number).Bind(2, static_cast<int64_t>(job.number)).Run());
   }
   return absl::OkStatus();
 }
@@ -186,21 +184,22 @@ absl::StatusOr<TaskRow> FindAttempt(SqliteDatabase& database, const TaskAttempt&
 
 absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskMove& move, StateCounts& counts) {
   RETURN_IF_ERROR(CheckMove(task.state, move.to));
-  absl::StatusOr<SqliteStatement> update = database.Prepare(
-      "UPDATE tasks SET state = ?2, attempt = ?3, strikes = ?4, alone = ?5, started = COALESCE(?6, started), "
-      "ended = ?7, error_code = ?8, error = ?9, image = ?10 WHERE number = ?1");
-  if (!update.ok()) return update.status();
+  ASSIGN_OR_RETURN(
+      SqliteStatement update,
+      database.Prepare(
+          "UPDATE tasks SET state = ?2, attempt = ?3, strikes = ?4, alone = ?5, started = COALESCE(?6, started), "
+          "ended = ?7, error_code = ?8, error = ?9, image = ?10 WHERE number = ?1"));
   const bool starts = move.to == TaskState::kRunning;
-  update->Bind(1, static_cast<int64_t>(task.number)).Bind(2, static_cast<int64_t>(move.to));
-  update->Bind(3, task.attempt + (starts ? 1 : 0)).Bind(4, move.blame.strikes).Bind(5, move.blame.alone ? 1 : 0);
-  if (starts) update->Bind(6, absl::ToUnixMicros(move.now));
-  if (IsEnded(move.to)) update->Bind(7, absl::ToUnixMicros(move.now));
+  update.Bind(1, static_cast<int64_t>(task.number)).Bind(2, static_cast<int64_t>(move.to));
+  update.Bind(3, task.attempt + (starts ? 1 : 0)).Bind(4, move.blame.strikes).Bind(5, move.blame.alone ? 1 : 0);
+  if (starts) update.Bind(6, absl::ToUnixMicros(move.now));
+  if (IsEnded(move.to)) update.Bind(7, absl::ToUnixMicros(move.now));
   if (!move.error.ok()) {
-    update->Bind(8, static_cast<int64_t>(move.error.code()));
-    update->BindText(9, move.error.message().substr(0, kMaxErrorBytes));
+    update.Bind(8, static_cast<int64_t>(move.error.code()));
+    update.BindText(9, move.error.message().substr(0, kMaxErrorBytes));
   }
-  if (move.to == TaskState::kDone) update->BindBlob(10, move.image);
-  RETURN_IF_ERROR(update->Run());
+  if (move.to == TaskState::kDone) update.BindBlob(10, move.image);
+  RETURN_IF_ERROR(update.Run());
   --counts[static_cast<size_t>(task.state)];
   ++counts[static_cast<size_t>(move.to)];
   return UpdateJobState(database, task.job, move.now + move.retention);
@@ -216,28 +215,30 @@ absl::StatusOr<std::string> ReadRequest(SqliteDatabase& database, uint64_t job) 
 }
 
 absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids, uint64_t job) {
-  absl::StatusOr<SqliteStatement> select = database.Prepare(
-      "SELECT j.token, j.tenant, j.created, j.deadline, j.expires, j.request, j.checksum, t.number, t.state, "
-      "t.attempt, t.strikes, t.alone, t.started, t.ended, t.error_code, t.error, t.image FROM jobs j JOIN tasks t ON "
-      "t.number >= j.number AND t.number < j.number + j.tasks AND t.job = j.number WHERE j.number = ? ORDER BY "
-      "t.number");
-  if (!select.ok()) return select.status();
-  select->Bind(1, static_cast<int64_t>(job));
+  ASSIGN_OR_RETURN(
+      SqliteStatement select,
+      database.Prepare(
+          "SELECT j.token, j.tenant, j.created, j.deadline, j.expires, j.request, j.checksum, t.number, t.state, "
+          "t.attempt, t.strikes, t.alone, t.started, t.ended, t.error_code, t.error, t.image FROM jobs j JOIN tasks t "
+          "ON "
+          "t.number >= j.number AND t.number < j.number + j.tasks AND t.job = j.number WHERE j.number = ? ORDER BY "
+          "t.number"));
+  select.Bind(1, static_cast<int64_t>(job));
   JobRecord record;
   absl::Status damage;
   std::string token;
   while (true) {
-    ASSIGN_OR_RETURN(const bool row, select->Step());
+    ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) break;
     if (record.tasks.empty()) {
-      token = std::string(select->Bytes(0));
+      token = std::string(select.Bytes(0));
       record.id = ids.JobId(job, token);
-      record.tenant = std::string(select->Bytes(1));
-      record.created = absl::FromUnixMicros(select->Int(2));
-      record.deadline = TimeOf(select->OptionalInt(3));
-      record.expires = TimeOf(select->OptionalInt(4));
-      const absl::string_view request = select->Bytes(5);
-      damage = CheckRequest(request, select->Bytes(6));
+      record.tenant = std::string(select.Bytes(1));
+      record.created = absl::FromUnixMicros(select.Int(2));
+      record.deadline = TimeOf(select.OptionalInt(3));
+      record.expires = TimeOf(select.OptionalInt(4));
+      const absl::string_view request = select.Bytes(5);
+      damage = CheckRequest(request, select.Bytes(6));
       if (damage.ok()) {
         absl::StatusOr<StoredJob> stored = ParseStoredJob(request);
         damage = stored.status();
@@ -247,17 +248,17 @@ absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids
         }
       }
     }
-    TaskRecord task{.id = static_cast<uint64_t>(select->Int(7)),
-                    .state = StateFrom(select->Int(8)),
-                    .attempt = static_cast<int32_t>(select->Int(9)),
-                    .blame = {.strikes = static_cast<int32_t>(select->Int(10)), .alone = select->Int(11) != 0},
-                    .started = TimeOf(select->OptionalInt(12)),
-                    .ended = TimeOf(select->OptionalInt(13))};
+    TaskRecord task{.id = static_cast<uint64_t>(select.Int(7)),
+                    .state = StateFrom(select.Int(8)),
+                    .attempt = static_cast<int32_t>(select.Int(9)),
+                    .blame = {.strikes = static_cast<int32_t>(select.Int(10)), .alone = select.Int(11) != 0},
+                    .started = TimeOf(select.OptionalInt(12)),
+                    .ended = TimeOf(select.OptionalInt(13))};
     task.index = static_cast<int32_t>(task.id - job);
-    if (!select->IsNull(14)) task.error = absl::Status(CodeFrom(select->Int(14)), select->Bytes(15));
+    if (!select.IsNull(14)) task.error = absl::Status(CodeFrom(select.Int(14)), select.Bytes(15));
     if (task.error.ok()) task.error = damage;
     if (task.state == TaskState::kDone) {
-      absl::StatusOr<StoredImage> image = ParseStoredImage(select->Bytes(16));
+      absl::StatusOr<StoredImage> image = ParseStoredImage(select.Bytes(16));
       if (image.ok()) {
         image->id = ids.ImageId(task.id, token);
         task.image = *std::move(image);
@@ -372,31 +373,32 @@ absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database, absl::Time exp
 }
 
 absl::Status VisitQueue(SqliteDatabase& database, absl::FunctionRef<void(const QueueEntry&)> visit) {
-  absl::StatusOr<SqliteStatement> select = database.Prepare(
-      "SELECT t.number, t.job, t.attempt, t.strikes, t.alone, j.number, j.token, j.tenant, j.tasks, j.created, "
-      "j.deadline, j.request, j.checksum FROM tasks t INDEXED BY tasks_queued LEFT JOIN jobs j ON j.number = t.job "
-      "WHERE t.state = 0 ORDER BY t.number");
-  if (!select.ok()) return select.status();
+  ASSIGN_OR_RETURN(
+      SqliteStatement select,
+      database.Prepare(
+          "SELECT t.number, t.job, t.attempt, t.strikes, t.alone, j.number, j.token, j.tenant, j.tasks, j.created, "
+          "j.deadline, j.request, j.checksum FROM tasks t INDEXED BY tasks_queued LEFT JOIN jobs j ON j.number = t.job "
+          "WHERE t.state = 0 ORDER BY t.number"));
   QueueEntry entry;  // one for all rows: a million of them reuse its strings' memory
   while (true) {
-    ASSIGN_OR_RETURN(const bool row, select->Step());
+    ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) return absl::OkStatus();
-    entry.task = {.number = static_cast<uint64_t>(select->Int(0)),
-                  .job = static_cast<uint64_t>(select->Int(1)),
-                  .attempt = static_cast<int32_t>(select->Int(2)),
-                  .blame = {.strikes = static_cast<int32_t>(select->Int(3)), .alone = select->Int(4) != 0}};
-    if (select->IsNull(5)) {
+    entry.task = {.number = static_cast<uint64_t>(select.Int(0)),
+                  .job = static_cast<uint64_t>(select.Int(1)),
+                  .attempt = static_cast<int32_t>(select.Int(2)),
+                  .blame = {.strikes = static_cast<int32_t>(select.Int(3)), .alone = select.Int(4) != 0}};
+    if (select.IsNull(5)) {
       entry.request = absl::DataLossError("the stored job is damaged: it is gone");
     } else {
       JobRow& job = entry.job;
       job.number = entry.task.job;
-      Assign(select->Bytes(6), job.token);
-      Assign(select->Bytes(7), job.tenant);
-      job.tasks = static_cast<int32_t>(select->Int(8));
-      job.created = absl::FromUnixMicros(select->Int(9));
-      job.deadline = TimeOf(select->OptionalInt(10));
-      Assign(select->Bytes(11), job.request);
-      entry.request = CheckRequest(job.request, select->Bytes(12));
+      Assign(select.Bytes(6), job.token);
+      Assign(select.Bytes(7), job.tenant);
+      job.tasks = static_cast<int32_t>(select.Int(8));
+      job.created = absl::FromUnixMicros(select.Int(9));
+      job.deadline = TimeOf(select.OptionalInt(10));
+      Assign(select.Bytes(11), job.request);
+      entry.request = CheckRequest(job.request, select.Bytes(12));
     }
     visit(entry);
   }

@@ -242,8 +242,7 @@ absl::StatusOr<ClaimedTask> SqliteJobStore::Claim(uint64_t task) {
     return MoveTask(database, row, move, counts);
   };
   // A claim that is lost with the power is lost with the worker that it was for; an end of the task is synced with it.
-  absl::Status status = Change("claim", claim, Durability::kWithTheNextSync);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(Change("claim", claim, Durability::kWithTheNextSync));
   if (!damage.ok()) return damage;
   return claimed;
 }
@@ -345,8 +344,7 @@ absl::StatusOr<JobRecord> SqliteJobStore::Cancel(const std::string& tenant, cons
       move.blame = row.blame;
       RETURN_IF_ERROR(MoveTask(database, row, move, counts));
     }
-    ASSIGN_OR_RETURN(JobRecord after, ReadJob(database, ids_, tenant, job));
-    record = std::move(after);
+    ASSIGN_OR_RETURN(record, ReadJob(database, ids_, tenant, job));
     return absl::OkStatus();
   });
   if (!status.ok()) return status;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/utf8.h"
 #include "control/job_parameters_wire.h"
 #include "server/api/generation_request.h"
@@ -117,9 +118,8 @@ absl::StatusOr<StoredJob> ParseStoredJob(absl::string_view bytes) {
       !message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return Damaged("it cannot be read");
   }
-  if (absl::Status status = TooNew(message.minimum_reader()); !status.ok()) return status;
-  const absl::StatusOr<ImageFormat> format = FromWire(message.format());
-  if (!format.ok()) return format.status();
+  RETURN_IF_ERROR(TooNew(message.minimum_reader()));
+  ASSIGN_OR_RETURN(const ImageFormat format, FromWire(message.format()));
 
   StoredJob job{.tenant = message.tenant(),
                 .trace_parent = message.trace_parent(),
@@ -127,14 +127,14 @@ absl::StatusOr<StoredJob> ParseStoredJob(absl::string_view bytes) {
   JobRequest& request = job.request;
   request.model = message.model();
   request.count = message.count();
-  request.output.format = *format;
+  request.output.format = format;
   if (message.has_quality()) request.output.quality = message.quality();
   request.partial_images = message.partial_images();
   request.priority = message.priority();
   if (message.has_patience_us()) request.patience = absl::Microseconds(message.patience_us());
   request.user = message.user();
   request.parameters = FromWire(message.parameters());
-  if (absl::Status status = CheckJob(job); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckJob(job));
   return job;
 }
 
@@ -159,9 +159,8 @@ absl::StatusOr<StoredImage> ParseStoredImage(absl::string_view bytes) {
       !message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return Damaged("its image cannot be found");
   }
-  if (absl::Status status = TooNew(message.minimum_reader()); !status.ok()) return status;
-  const absl::StatusOr<ImageFormat> format = FromWire(message.format());
-  if (!format.ok()) return format.status();
+  RETURN_IF_ERROR(TooNew(message.minimum_reader()));
+  ASSIGN_OR_RETURN(const ImageFormat format, FromWire(message.format()));
   if (!InRange(message.width(), 1, kMaxSide) || !InRange(message.height(), 1, kMaxSide) ||
       message.digest().size() != 32 || message.file().empty() || !IsText(message.file(), kMaxTenantBytes) ||
       message.file().find("..") != std::string::npos || message.file()[0] == '/' || !IsText(message.layout())) {
@@ -170,7 +169,7 @@ absl::StatusOr<StoredImage> ParseStoredImage(absl::string_view bytes) {
   StoredImage image{.file = message.file(), .bytes = message.bytes(), .digest = message.digest()};
   image.origin = {.width = message.width(),
                   .height = message.height(),
-                  .format = *format,
+                  .format = format,
                   .layout = message.layout(),
                   .lossless = !message.approximate()};
   for (const std::string& warning : message.warnings()) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/calls/call_log.h"
 #include "server/calls/call_metrics.h"
 #include "server/calls/process_metrics.h"
@@ -120,10 +121,9 @@ class Edges final : public ServerEdges {
   uint16_t admin_port() const override { return admin_ == nullptr ? 0 : admin_->port(); }
 
   absl::Status Reload(const ServerConfig& config) override {
-    absl::StatusOr<std::unique_ptr<ApiKeys>> keys = LoadKeys(config.keys_file, reports_);
-    if (!keys.ok()) return keys.status();
-    if (*keys == nullptr && reports_.shares) reports_.shares({});
-    gate_.SetKeys(*std::move(keys));
+    ASSIGN_OR_RETURN(std::unique_ptr<ApiKeys> keys, LoadKeys(config.keys_file, reports_));
+    if (keys == nullptr && reports_.shares) reports_.shares({});
+    gate_.SetKeys(std::move(keys));
     gate_.SetLimits(RequestLimitsOf(config));
     return absl::OkStatus();
   }
@@ -180,8 +180,7 @@ class Edges final : public ServerEdges {
 
 absl::StatusOr<std::unique_ptr<ServerEdges>> ServerEdges::Start(const ServerConfig& config, ImageService& service,
                                                                 EdgeReports reports) {
-  absl::StatusOr<std::unique_ptr<ApiKeys>> keys = LoadKeys(config.keys_file, reports);
-  if (!keys.ok()) return keys.status();
+  ASSIGN_OR_RETURN(std::unique_ptr<ApiKeys> keys, LoadKeys(config.keys_file, reports));
   std::shared_ptr<TlsCertificates> tls;
   if (!config.tls.certificate_chain.empty()) {
     auto loaded = TlsCertificates::Load(
@@ -190,9 +189,8 @@ absl::StatusOr<std::unique_ptr<ServerEdges>> ServerEdges::Start(const ServerConf
     if (!loaded.ok()) return loaded.status();
     tls = *std::move(loaded);
   }
-  auto edges = std::make_unique<Edges>(config, service, *std::move(keys), std::move(reports));
-  absl::Status status = edges->Listen(std::move(tls));
-  if (!status.ok()) return status;
+  auto edges = std::make_unique<Edges>(config, service, std::move(keys), std::move(reports));
+  RETURN_IF_ERROR(edges->Listen(std::move(tls)));
   return edges;
 }
 

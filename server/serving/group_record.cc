@@ -12,6 +12,7 @@
 #include "base/atomic_file.h"
 #include "base/file.h"
 #include "base/private_files.h"
+#include "base/status_macros.h"
 #include "server/verification/subject_json.h"
 
 namespace tessera {
@@ -106,7 +107,7 @@ absl::StatusOr<GroupRecord> GroupRecordFile::Find() const {
 
 absl::Status GroupRecordFile::Keep(const GroupRecord& record) const {
   if (folder_.empty()) return absl::FailedPreconditionError("there is no folder for the record of the group");
-  if (absl::Status made = MakePrivateFolder(folder_); !made.ok()) return made;
+  RETURN_IF_ERROR(MakePrivateFolder(folder_));
   return WriteFileAtomically(path_, GroupRecordText(record), {.owner_only = true});
 }
 

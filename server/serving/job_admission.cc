@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "server/api/generation_request.h"
 #include "server/api/service_error.h"
 #include "server/scheduling/cost_model.h"
@@ -25,9 +26,8 @@ absl::StatusOr<Submitted> JobAdmission::Accept(const Caller& caller, const JobRe
   const absl::StatusOr<uint64_t> ticket = storage.ok() ? Admit(caller, request) : storage;
   if (ticket.ok()) return Keep(caller, request, idempotency, *ticket);
   if (idempotency.has_value()) {
-    absl::StatusOr<std::optional<Submitted>> known = FindSubmission(caller, *idempotency);
-    if (!known.ok()) return known.status();
-    if (known->has_value()) return **std::move(known);
+    ASSIGN_OR_RETURN(std::optional<Submitted> known, FindSubmission(caller, *idempotency));
+    if (known.has_value()) return *std::move(known);
   }
   return ticket.status();
 }
@@ -52,7 +52,7 @@ absl::StatusOr<uint64_t> JobAdmission::Admit(const Caller& caller, const JobRequ
   const ServedModels::Model model = context_.models.Find(request.model);
   if (model == nullptr) return absl::NotFoundError(absl::StrCat("there is no model ", request.model));
   if (!model->unreadable.ok()) return model->unreadable;
-  if (absl::Status in_time = CheckJobTime(lock, request, *model); !in_time.ok()) return in_time;
+  RETURN_IF_ERROR(CheckJobTime(lock, request, *model));
   const Admission admission = context_.monitor.scheduler(lock).Admit(
       caller.tenant, ShapeOf(model->id, model->description, request.parameters), request.parameters.steps,
       request.count,

@@ -54,12 +54,11 @@ std::string LocalOption(const GenerateOptions& options) {
 
 absl::StatusOr<int32_t> PreviewInterval(const std::string& text) {
   if (text.empty()) return 0;
-  absl::StatusOr<int64_t> steps = ParseInteger("preview", text);
-  if (!steps.ok()) return steps.status();
-  if (*steps < 1 || *steps > 1000000) {
-    return absl::InvalidArgumentError(absl::StrCat("preview is ", *steps, "; legal is every 1 to 1000000 steps"));
+  ASSIGN_OR_RETURN(int64_t steps, ParseInteger("preview", text));
+  if (steps < 1 || steps > 1000000) {
+    return absl::InvalidArgumentError(absl::StrCat("preview is ", steps, "; legal is every 1 to 1000000 steps"));
   }
-  return static_cast<int32_t>(*steps);
+  return static_cast<int32_t>(steps);
 }
 
 class Generation {

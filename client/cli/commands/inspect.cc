@@ -123,9 +123,8 @@ void PrintModel(const std::string& path, const ModelDescription& model) {
 }
 
 absl::Status InspectImage(const InspectOptions& options) {
-  absl::StatusOr<std::string> bytes = ReadFileBytes(options.target);
-  if (!bytes.ok()) return bytes.status();
-  absl::StatusOr<DecodedImage> image = DecodeImage(*bytes);
+  ASSIGN_OR_RETURN(std::string bytes, ReadFileBytes(options.target));
+  absl::StatusOr<DecodedImage> image = DecodeImage(bytes);
   if (!image.ok()) {
     return absl::Status(image.status().code(),
                         absl::StrCat("'", options.target, "': ", std::string(image.status().message())));
@@ -133,7 +132,7 @@ absl::Status InspectImage(const InspectOptions& options) {
   const std::string format(ImageFormatName(image->format));
   if (!options.json) {
     std::printf("image       %s\nformat      %s\nsize        %dx%d\nfile        %zu bytes\n", options.target.c_str(),
-                format.c_str(), image->image.width, image->image.height, bytes->size());
+                format.c_str(), image->image.width, image->image.height, bytes.size());
     std::printf("parameters  %s\n", image->parameters.empty() ? "none" : "");
     if (!image->parameters.empty()) std::printf("%s\n", image->parameters.c_str());
     return absl::OkStatus();
@@ -143,7 +142,7 @@ absl::Status InspectImage(const InspectOptions& options) {
                          {"format", format},
                          {"width", image->image.width},
                          {"height", image->image.height},
-                         {"bytes", bytes->size()},
+                         {"bytes", bytes.size()},
                          {"text", JsonText(image->parameters)}};
   if (const absl::StatusOr<ImageParameters> parsed = ParseParameters(image->parameters); parsed.ok()) {
     object["parameters"] = json::object{{"prompt", JsonText(parsed->prompt)},

@@ -93,14 +93,13 @@ absl::StatusOr<LoadParameters> Placement(const ModelOptions& options, const std:
 absl::StatusOr<WorkerSession::Options> SessionOptions(const ModelOptions& options) {
   WorkerSession::Options session = {.verbose = options.verbose};
   if (!options.command_timeout.empty()) {
-    absl::StatusOr<double> seconds = ParseNumber("command timeout", options.command_timeout);
-    if (!seconds.ok()) return seconds.status();
+    ASSIGN_OR_RETURN(double seconds, ParseNumber("command timeout", options.command_timeout));
     // Written so that NaN is refused too.
-    if (!(*seconds > 0 && *seconds <= 1e6)) {
+    if (!(seconds > 0 && seconds <= 1e6)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("command timeout is ", *seconds, "; legal is more than 0 and at most 1000000 seconds"));
+          absl::StrCat("command timeout is ", seconds, "; legal is more than 0 and at most 1000000 seconds"));
     }
-    session.command_timeout = absl::Seconds(*seconds);
+    session.command_timeout = absl::Seconds(seconds);
   }
   return session;
 }

@@ -57,9 +57,8 @@ absl::Status OutputFiles::CheckFolder(const std::string& path) {
 
 absl::StatusOr<OutputFiles::Written> OutputFiles::Write(const std::string& path, const Image& image,
                                                         const std::string& parameters) const {
-  absl::StatusOr<std::string> bytes = EncodeImage(image, format_, {.parameters = parameters});
-  if (!bytes.ok()) return bytes.status();
-  return WriteEncoded(path, *bytes);
+  ASSIGN_OR_RETURN(std::string bytes, EncodeImage(image, format_, {.parameters = parameters}));
+  return WriteEncoded(path, bytes);
 }
 
 absl::StatusOr<OutputFiles::Written> OutputFiles::WriteEncoded(const std::string& path,
@@ -82,9 +81,8 @@ PreviewFile::~PreviewFile() {
 }
 
 absl::Status PreviewFile::Write(const Image& image) {
-  absl::StatusOr<std::string> bytes = EncodeImage(image, ImageFormat::kPng, {});
-  if (!bytes.ok()) return bytes.status();
-  absl::Status status = WriteFileAtomically(path_, *bytes, {.overwrite = true});
+  ASSIGN_OR_RETURN(std::string bytes, EncodeImage(image, ImageFormat::kPng, {}));
+  absl::Status status = WriteFileAtomically(path_, bytes, {.overwrite = true});
   written_ = written_ || status.ok();
   return status;
 }

@@ -191,13 +191,12 @@ class Serve {
     if (!options_.model.empty()) config->groups = {GroupConfig{.model = options_.model}};
     if (!options_.host.empty()) config->http.address = options_.host;
     if (!options_.port.empty()) {
-      const absl::StatusOr<int64_t> port = ParseInteger("port", options_.port);
-      if (!port.ok()) return port.status();
-      if (*port < 0 || *port > 65535) {
-        return FieldError("port", absl::StrCat(" is ", *port, "; valid values are 0 to 65535"));
+      ASSIGN_OR_RETURN(const int64_t port, ParseInteger("port", options_.port));
+      if (port < 0 || port > 65535) {
+        return FieldError("port", absl::StrCat(" is ", port, "; valid values are 0 to 65535"));
       }
-      config->http.port = static_cast<uint16_t>(*port);
-      if (*port == 0 && options_.config.empty()) config->grpc.port = config->admin.port = 0;
+      config->http.port = static_cast<uint16_t>(port);
+      if (port == 0 && options_.config.empty()) config->grpc.port = config->admin.port = 0;
     }
     config->http.enabled = config->http.enabled || !options_.host.empty() || !options_.port.empty();
     if (!options_.keys_file.empty()) config->keys_file = options_.keys_file;

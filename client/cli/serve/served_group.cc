@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "client/cli/models/model_location.h"
 #include "server/api/generation_request.h"
 
@@ -21,15 +22,13 @@ absl::StatusOr<ServedGroupOptions> ServedGroupOf(const GroupConfig& config, cons
                               .count = config.count};
   for (const std::string& device : config.devices) {
     const std::string dtype = !config.dtype.empty() ? config.dtype : absl::StartsWith(device, "cuda") ? "bf16" : "fp32";
-    const absl::StatusOr<LoadParameters> load = Validate(PlacementRequest{.dtype = dtype,
-                                                                          .device = device,
-                                                                          .threads = config.threads,
-                                                                          .text_encoders = config.text_encoders,
-                                                                          .autoencoder = config.autoencoder,
-                                                                          .stream_blocks = config.stream_blocks},
-                                                         *folder);
-    if (!load.ok()) return load.status();
-    group.load = *load;
+    ASSIGN_OR_RETURN(group.load, Validate(PlacementRequest{.dtype = dtype,
+                                                           .device = device,
+                                                           .threads = config.threads,
+                                                           .text_encoders = config.text_encoders,
+                                                           .autoencoder = config.autoencoder,
+                                                           .stream_blocks = config.stream_blocks},
+                                          *folder));
   }
   group.load.device = absl::StrJoin(config.devices, ",");
   if (config.layout == "auto" || config.devices.size() > 1) {

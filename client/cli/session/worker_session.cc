@@ -101,12 +101,11 @@ class WorkerSession::Batch final : public StepOwner {
 };
 
 absl::StatusOr<std::unique_ptr<WorkerSession>> WorkerSession::Start(const Options& options, Interrupts& interrupts) {
-  absl::StatusOr<std::unique_ptr<WorkerGroup>> group = WorkerGroup::Start({.layout = options.layout,
+  ASSIGN_OR_RETURN(std::unique_ptr<WorkerGroup> group, WorkerGroup::Start({.layout = options.layout,
                                                                            .show_output = options.verbose,
                                                                            .patience = options.command_timeout,
-                                                                           .progress = options.progress});
-  if (!group.ok()) return group.status();
-  std::unique_ptr<WorkerSession> session(new WorkerSession(*std::move(group), interrupts));
+                                                                           .progress = options.progress}));
+  std::unique_ptr<WorkerSession> session(new WorkerSession(std::move(group), interrupts));
   absl::Status connected = session->group_->Connect(kStartTimeout);
   if (interrupts.requested()) return absl::CancelledError("interrupted");
   if (!connected.ok()) return connected;
@@ -126,11 +125,10 @@ absl::Status WorkerSession::Explain(const absl::Status& status, const std::strin
 
 absl::StatusOr<ModelDescription> WorkerSession::DescribeAlone(const Options& options, Interrupts& interrupts,
                                                               const std::string& model) {
-  const absl::StatusOr<std::unique_ptr<WorkerSession>> session = Start(options, interrupts);
-  if (!session.ok()) return session.status();
-  absl::StatusOr<ModelDescription> description = (*session)->Describe(model);
+  ASSIGN_OR_RETURN(const std::unique_ptr<WorkerSession> session, Start(options, interrupts));
+  absl::StatusOr<ModelDescription> description = session->Describe(model);
   if (!description.ok()) return description;
-  if (absl::Status closed = (*session)->Close(); !closed.ok()) return closed;
+  RETURN_IF_ERROR(session->Close());
   return description;
 }
 
