@@ -21,7 +21,7 @@ for argument in "$@"; do
     --long) long=1 ;;
     --no-torch) preset=no-torch ;;
     -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' run-tests.sh; exit 0 ;;
-    *) echo "run-tests.sh: unknown argument $argument; legal: --long, --no-torch" >&2; exit 2 ;;
+    *) echo "run-tests.sh: unknown argument $argument; valid values: --long, --no-torch" >&2; exit 2 ;;
   esac
 done
 jobs=${TESSERA_JOBS:-$(nproc)}

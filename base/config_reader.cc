@@ -21,7 +21,7 @@ std::string Bounds(T min, T max, T lowest, T highest) {
   return "";
 }
 
-std::string LegalInt(int64_t min, int64_t max) {
+std::string ValidInt(int64_t min, int64_t max) {
   return "a whole number" + Bounds(min, max, ConfigReader::kLowest, ConfigReader::kHighest);
 }
 
@@ -81,7 +81,7 @@ std::optional<int64_t> ConfigReader::ToInt(std::string_view key, const Json* val
   if (value == nullptr) return std::nullopt;
   const std::optional<int64_t> result = value->AsInt();
   if (!result || *result < min || *result > max) {
-    AddError(key, "it must be " + LegalInt(min, max));
+    AddError(key, "it must be " + ValidInt(min, max));
     return std::nullopt;
   }
   return result;
@@ -111,7 +111,7 @@ std::optional<std::vector<int64_t>> ConfigReader::ToInts(std::string_view key, c
                                                          int64_t max) {
   if (value == nullptr) return std::nullopt;
   if (!value->is_array()) {
-    AddError(key, "it must be a list, each value " + LegalInt(min, max));
+    AddError(key, "it must be a list, each value " + ValidInt(min, max));
     return std::nullopt;
   }
   std::vector<int64_t> result;
@@ -119,7 +119,7 @@ std::optional<std::vector<int64_t>> ConfigReader::ToInts(std::string_view key, c
     const std::optional<int64_t> number = item.AsInt();
     if (!number || *number < min || *number > max) {
       AddError(key,
-               absl::StrCat("value ", result.size(), " is ", item.Describe(), "; it must be ", LegalInt(min, max)));
+               absl::StrCat("value ", result.size(), " is ", item.Describe(), "; it must be ", ValidInt(min, max)));
       return std::nullopt;
     }
     result.push_back(*number);
@@ -159,13 +159,13 @@ std::string ConfigReader::String(std::string_view key, std::string_view fallback
 }
 
 std::string ConfigReader::Choice(std::string_view key, std::string_view fallback,
-                                 std::initializer_list<std::string_view> legal) {
+                                 std::initializer_list<std::string_view> valid) {
   const Json* value = Take(key);
   if (value == nullptr) return std::string(fallback);
-  for (std::string_view choice : legal) {
+  for (std::string_view choice : valid) {
     if (value->AsString() != nullptr && *value->AsString() == choice) return std::string(choice);
   }
-  AddError(key, absl::StrCat("it must be one of ", absl::StrJoin(legal, ", ", [](std::string* out, auto choice) {
+  AddError(key, absl::StrCat("it must be one of ", absl::StrJoin(valid, ", ", [](std::string* out, auto choice) {
                                absl::StrAppend(out, Quote(choice));
                              })));
   return std::string(fallback);
@@ -179,13 +179,13 @@ std::vector<double> ConfigReader::Numbers(std::string_view key, std::vector<doub
   const Json* value = Take(key);
   if (value == nullptr) return fallback;
   std::vector<double> result;
-  bool legal = value->is_array();
+  bool valid = value->is_array();
   for (const Json& item : value->items()) {
     const std::optional<double> number = item.AsNumber();
-    legal = legal && number && !std::isnan(*number);
-    if (legal) result.push_back(*number);
+    valid = valid && number && !std::isnan(*number);
+    if (valid) result.push_back(*number);
   }
-  if (legal) return result;
+  if (valid) return result;
   AddError(key, "it must be a list of numbers");
   return fallback;
 }

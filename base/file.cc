@@ -67,7 +67,7 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, const std::st
   ASSIGN_OR_RETURN(ReadOnlyFile file, ReadOnlyFile::Open(path, name));
   if (file.size() > max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, " has ", file.size(), " bytes; at most ", max_bytes, " are legal"));
+        absl::StrCat(name, " has ", file.size(), " bytes; at most ", max_bytes, " are valid"));
   }
   std::string text(file.size(), '\0');
   RETURN_IF_ERROR(file.Read(0, std::as_writable_bytes(std::span(text))));

@@ -243,7 +243,7 @@ std::string Json::Describe() const {
 absl::StatusOr<Json> ParseJson(std::string_view text, const std::string& what, size_t max_bytes) {
   if (text.size() > max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(what, ": ", text.size(), " bytes of JSON; at most ", max_bytes, " are legal"));
+        absl::StrCat(what, ": ", text.size(), " bytes of JSON; at most ", max_bytes, " are valid"));
   }
   constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag |
                               rapidjson::kParseNanAndInfFlag | rapidjson::kParseNumbersAsStringsFlag;

@@ -95,11 +95,11 @@ class ConfigReader {
 
   bool Bool(std::string_view key, bool fallback);
   int64_t Int(std::string_view key, int64_t fallback, int64_t min = kLowest, int64_t max = kHighest);
-  // Whole numbers count as numbers; NaN is an error; the infinities are legal only where the bounds admit them.
+  // Whole numbers count as numbers; NaN is an error; the infinities are valid only where the bounds admit them.
   double Number(std::string_view key, double fallback, double min = -kInfinity, double max = kInfinity);
   std::string String(std::string_view key, std::string_view fallback);
-  // One of the legal texts; the error lists them.
-  std::string Choice(std::string_view key, std::string_view fallback, std::initializer_list<std::string_view> legal);
+  // One of the valid texts; the error lists them.
+  std::string Choice(std::string_view key, std::string_view fallback, std::initializer_list<std::string_view> valid);
   std::vector<int64_t> Ints(std::string_view key, std::vector<int64_t> fallback, int64_t min = kLowest,
                             int64_t max = kHighest);
   std::vector<double> Numbers(std::string_view key, std::vector<double> fallback);

@@ -211,8 +211,8 @@ int Main(int argc, char** argv) {
   std::vector<std::string> layouts(argv + std::min(argc, 3), argv + argc);
   if (layouts.empty()) layouts = {"cfg=2", "ulysses=2", "ring=2", "pipe=2", "pipe=2,patches=2,warmup=1"};
   for (const std::string& layout : layouts) {
-    if (const absl::Status legal = ParseLayout(layout).status(); !legal.ok()) {
-      std::fprintf(stderr, "%s\n", std::string(legal.message()).c_str());
+    if (const absl::Status valid = ParseLayout(layout).status(); !valid.ok()) {
+      std::fprintf(stderr, "%s\n", std::string(valid.message()).c_str());
       return 2;
     }
   }

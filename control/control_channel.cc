@@ -320,7 +320,7 @@ class LogExecutor {
 
   absl::Status StartJob(const internal::StartJob& command) {
     const uint64_t job = command.job();
-    if (job == 0) return absl::InvalidArgumentError("job 0 is not a legal number");
+    if (job == 0) return absl::InvalidArgumentError("job 0 is not a valid number");
     if (jobs_.count(job) != 0) return absl::AlreadyExistsError(absl::StrCat("job ", job, " has been started already"));
     const JobParameters parameters = FromWire(command.parameters());
     RETURN_IF_ERROR(CheckBounds(parameters));

@@ -19,7 +19,7 @@ constexpr int kMaxBatch = 1024;
 constexpr int64_t kMaxLatents = int64_t{1} << 24;  // values
 
 absl::Status OutOfRange(absl::string_view field, int64_t value, int64_t low, int64_t high) {
-  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ", legal is ", low, " to ", high));
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ", valid values are ", low, " to ", high));
 }
 
 absl::Status CheckText(absl::string_view field, absl::string_view text) {

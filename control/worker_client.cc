@@ -109,7 +109,7 @@ class WorkerClient::Connection {
       if (!sends_results && bytes.empty()) return latents;
       size_t count = 1;
       for (int64_t size : latents.shape) {
-        if (size < 1 || static_cast<uint64_t>(size) > kMaxLatentBytes / count) return ProtocolError("an illegal shape");
+        if (size < 1 || static_cast<uint64_t>(size) > kMaxLatentBytes / count) return ProtocolError("an invalid shape");
         count *= static_cast<size_t>(size);
       }
       if (bytes.size() != count * sizeof(double)) return ProtocolError("a tensor of another size than its shape");

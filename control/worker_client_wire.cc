@@ -42,11 +42,11 @@ absl::StatusOr<TransformerShape> FromWire(const internal::TransformerShape& wire
   if (wire.width() < 1 || wire.width() > kMaxFeatures || wire.output_features() < 1 ||
       wire.output_features() > kMaxFeatures || wire.prediction_features() < 1 ||
       wire.prediction_features() > kMaxFeatures) {
-    return ProtocolError("a transformer without legal widths");
+    return ProtocolError("a transformer without valid widths");
   }
   if (wire.token_side() < 1 || wire.token_side() > kMaxSide || wire.text_tokens() < 0 ||
       wire.text_tokens() > kMaxTokens) {
-    return ProtocolError("a transformer without legal tokens");
+    return ProtocolError("a transformer without valid tokens");
   }
   if (wire.blocks_size() < 1 || wire.blocks_size() != blocks || blocks > kMaxShapeBlocks) {
     return ProtocolError("a transformer with another number of blocks than the model");
@@ -62,7 +62,7 @@ absl::StatusOr<TransformerShape> FromWire(const internal::TransformerShape& wire
   for (const internal::TransformerBlock& block : wire.blocks()) {
     ASSIGN_OR_RETURN(const BlockKind kind, FromWire(block.kind()));
     if (!(block.flops() >= 0 && block.flops() <= kMaxBlockFlops)) {
-      return ProtocolError("a transformer with a block without a legal cost");
+      return ProtocolError("a transformer with a block without a valid cost");
     }
     shape.exchange.blocks.push_back(
         {.kind = kind, .second_attention = block.second_attention(), .text_ends = block.text_ends()});
@@ -106,11 +106,11 @@ absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire
   if (wire.size_multiple() < 1 || wire.min_size() < 1 || wire.max_size() < wire.min_size() ||
       wire.max_size() > kMaxSide || wire.max_size() / wire.size_multiple() * wire.size_multiple() < wire.min_size() ||
       wire.max_steps() < 1) {
-    return ProtocolError("a model description without legal sizes or steps");
+    return ProtocolError("a model description without valid sizes or steps");
   }
   if (wire.max_sequence_length() < 0 || wire.max_sequence_length() > kMaxTokens || wire.blocks() < 0 ||
       wire.blocks() > kMaxBlocks) {
-    return ProtocolError("a model description without legal counts of tokens or blocks");
+    return ProtocolError("a model description without valid counts of tokens or blocks");
   }
   ModelDescription description;
   description.pipeline = wire.pipeline();
@@ -155,7 +155,7 @@ absl::StatusOr<Loaded> FromWire(const internal::Loaded& wire) {
   Loaded loaded = {.seconds = wire.seconds(), .weight_bytes = wire.weight_bytes()};
   if (!wire.has_room()) return loaded;
   if (wire.room().most() < 1 || wire.room().free() > wire.room().most()) {
-    return ProtocolError("a device without a legal size of its memory");
+    return ProtocolError("a device without a valid size of its memory");
   }
   loaded.room = {.most = wire.room().most(), .free = wire.room().free()};
   return loaded;
@@ -163,7 +163,7 @@ absl::StatusOr<Loaded> FromWire(const internal::Loaded& wire) {
 
 absl::StatusOr<JobStarted> FromWire(const internal::JobStarted& wire) {
   if (wire.height() < 1 || wire.height() > kMaxSide || wire.width() < 1 || wire.width() > kMaxSide) {
-    return ProtocolError("a job started without a legal size");
+    return ProtocolError("a job started without a valid size");
   }
   JobStarted started;
   started.height = wire.height();

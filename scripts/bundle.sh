@@ -15,7 +15,7 @@ while (($#)); do
   case $1 in
     --preset) preset=${2:?--preset needs a name}; shift 2 ;;
     --no-setup) setup=0; shift ;;
-    *) echo "bundle.sh: unknown argument $1; legal: --preset release|cuda, --no-setup" >&2; exit 2 ;;
+    *) echo "bundle.sh: unknown argument $1; valid values: --preset release|cuda, --no-setup" >&2; exit 2 ;;
   esac
 done
 build=build/$preset

@@ -59,7 +59,7 @@ for folder in ${goldens[@]+"${goldens[@]}"}; do
   [[ -e $folder/cases.json ]] || stop "--golden is $folder, which holds no cases.json"
 done
 if [[ -n $model && ! -e $model/model_index.json ]]; then stop "--model is $model, which holds no model_index.json"; fi
-if [[ $device != cuda && ! $device =~ ^cuda:[0-9]+$ ]]; then stop "--device is $device; legal are cuda and cuda:N"; fi
+if [[ $device != cuda && ! $device =~ ^cuda:[0-9]+$ ]]; then stop "--device is $device; valid values are cuda and cuda:N"; fi
 
 # ---- what is here
 if ! gpus=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>&1); then

@@ -8,7 +8,7 @@ namespace tessera {
 enum class ExitCode : int {
   kOk = 0,
   kInternal = 1,
-  kUsage = 2,    // an option or a value that is not legal
+  kUsage = 2,    // an option or a value that is not valid
   kModel = 3,    // the model cannot be found or read
   kDevice = 4,   // the device or the memory is not available
   kOutput = 5,   // the image cannot be written

@@ -51,7 +51,8 @@ absl::Status ReadSize(const std::string& label, const std::string& text, std::op
 absl::Status ReadCorner(const std::string& text, std::optional<int64_t>& top, std::optional<int64_t>& left) {
   const absl::StatusOr<std::vector<int64_t>> corner = ParseIntegers("crop", text);
   if (!corner.ok() || corner->size() != 2) {
-    return absl::InvalidArgumentError(absl::StrCat("crop is '", text, "'; legal is TOP,LEFT in pixels, such as 0,64"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("crop is '", text, "'; valid values are TOP,LEFT in pixels, such as 0,64"));
   }
   top = (*corner)[0];
   left = (*corner)[1];

@@ -22,7 +22,7 @@ struct GenerationOptions {
 // The values must live as long as `app`.
 void AddGenerationOptions(CLI::App& app, GenerationOptions& options);
 
-// With a random seed where none was typed. INVALID_ARGUMENT for what cannot be understood; whether it is legal is the
+// With a random seed where none was typed. INVALID_ARGUMENT for what cannot be understood; whether it is valid is the
 // validator's business.
 absl::StatusOr<GenerationRequest> RequestOf(const GenerationOptions& options);
 

@@ -23,11 +23,11 @@ constexpr Command kCommands[] = {
     {"cancel", "Cancel a job of a server", AddCancel},
     {"keys", "Make an API key for a server", AddKeys},
     {"verify", "Prove that a layout makes the images of one rank", AddVerify},
-    {"layouts", "List the layouts of a number of ranks: which are legal and certified, and what they cost", AddLayouts},
+    {"layouts", "List the layouts of a number of ranks: which are valid and certified, and what they cost", AddLayouts},
 };
 
 constexpr char kFooter[] =
-    "\nExit codes: 0 done, 1 internal error, 2 illegal option or value, 3 model cannot be read,\n"
+    "\nExit codes: 0 done, 1 internal error, 2 invalid option or value, 3 model cannot be read,\n"
     "4 device or memory not available, 5 image cannot be written, 6 worker died or server not reached, 7 replay "
     "differs, 8 doctor found a failure, 130 interrupted.";
 

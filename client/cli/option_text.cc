@@ -17,8 +17,8 @@ bool IsInteger(absl::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
 }
 
-absl::Status Malformed(absl::string_view field, const std::string& text, absl::string_view legal) {
-  return absl::InvalidArgumentError(absl::StrCat(field, " is '", text, "'; legal is ", legal));
+absl::Status Malformed(absl::string_view field, const std::string& text, absl::string_view valid) {
+  return absl::InvalidArgumentError(absl::StrCat(field, " is '", text, "'; valid values are ", valid));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Numbers and sizes as they are typed. Legal ranges are the validator's business; a number that does not fit its type
+// Numbers and sizes as they are typed. Valid ranges are the validator's business; a number that does not fit its type
 // becomes the nearest one that does, so that the validator can refuse it by name.
 #pragma once
 

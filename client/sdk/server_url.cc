@@ -19,7 +19,7 @@ bool ServerUrl::IsLoopback() const {
 }
 
 absl::StatusOr<ServerUrl> ParseServerUrl(absl::string_view text) {
-  const auto illegal = [text] {
+  const auto invalid = [text] {
     return absl::InvalidArgumentError(
         absl::StrCat("server is '", absl::Utf8SafeCEscape(text),
                      "'; valid is http:// or https://, a host and perhaps a port, such as http://localhost:8080"));
@@ -29,34 +29,34 @@ absl::StatusOr<ServerUrl> ParseServerUrl(absl::string_view text) {
   if (absl::ConsumePrefix(&rest, "https://")) {
     url.tls = true;
   } else if (!absl::ConsumePrefix(&rest, "http://")) {
-    return illegal();
+    return invalid();
   }
   absl::ConsumeSuffix(&rest, "/");
   url.authority = std::string(rest);
   size_t end = rest.find(':');
   if (!rest.empty() && rest[0] == '[') {
     const size_t bracket = rest.find(']');
-    if (bracket == absl::string_view::npos) return illegal();
+    if (bracket == absl::string_view::npos) return invalid();
     url.host = std::string(rest.substr(1, bracket - 1));
     end = bracket + 1 == rest.size() ? absl::string_view::npos : bracket + 1;
-    if (end != absl::string_view::npos && rest[end] != ':') return illegal();
+    if (end != absl::string_view::npos && rest[end] != ':') return invalid();
     if (!std::all_of(url.host.begin(), url.host.end(), [](char c) { return absl::ascii_isxdigit(c) || c == ':'; })) {
-      return illegal();
+      return invalid();
     }
   } else {
     url.host = std::string(rest.substr(0, end));
     if (!std::all_of(url.host.begin(), url.host.end(),
                      [](char c) { return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_'; })) {
-      return illegal();
+      return invalid();
     }
   }
-  if (url.host.empty()) return illegal();
+  if (url.host.empty()) return invalid();
   url.port = url.tls ? "443" : "80";
   if (end != absl::string_view::npos) {
     url.port = std::string(rest.substr(end + 1));
     uint32_t number = 0;
     const bool digits = std::all_of(url.port.begin(), url.port.end(), absl::ascii_isdigit);
-    if (!digits || !absl::SimpleAtoi(url.port, &number) || number == 0 || number > 65535) return illegal();
+    if (!digits || !absl::SimpleAtoi(url.port, &number) || number == 0 || number > 65535) return invalid();
   }
   return url;
 }

@@ -94,7 +94,7 @@ absl::Status Run(ImageClient& client, const std::string& what, const v1::ImageRe
   if (what == "generate" && path != nullptr) return Generate(client, request, path);
   if (what == "submit" && path != nullptr) return Submit(client, request, path);
   if (what == "cancel" && path == nullptr) return Cancel(client, request);
-  return absl::InvalidArgumentError("legal is generate PROMPT FILE, submit PROMPT FILE or cancel PROMPT");
+  return absl::InvalidArgumentError("valid values are generate PROMPT FILE, submit PROMPT FILE or cancel PROMPT");
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ Problem FindDevice(int device) {
     return std::string("the NVIDIA driver does not work: ") + cudaGetErrorString(counted);
   }
   if (device >= count) {
-    return "there is no such GPU on this machine; legal " +
+    return "there is no such GPU on this machine; valid " +
            (count == 1 ? std::string("is cuda:0") : "are cuda:0 to cuda:" + std::to_string(count - 1));
   }
   return "";

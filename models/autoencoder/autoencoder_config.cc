@@ -33,10 +33,10 @@ absl::StatusOr<AutoencoderConfig> ParseAutoencoderConfig(ConfigReader& reader) {
   for (const char* key : {"latents_mean", "latents_std"}) {
     if (reader.Has(key)) reader.AddError(key, "AutoencoderKL scales all channels alike: null");
   }
-  const auto check_blocks = [&](const char* key, const std::string& legal) {
-    const std::vector<std::string> types = reader.Strings(key, std::vector<std::string>(config.widths.size(), legal));
-    if (types != std::vector<std::string>(config.widths.size(), legal)) {
-      reader.AddError(key, absl::StrCat("it must name ", legal, " once for each entry of block_out_channels"));
+  const auto check_blocks = [&](const char* key, const std::string& valid) {
+    const std::vector<std::string> types = reader.Strings(key, std::vector<std::string>(config.widths.size(), valid));
+    if (types != std::vector<std::string>(config.widths.size(), valid)) {
+      reader.AddError(key, absl::StrCat("it must name ", valid, " once for each entry of block_out_channels"));
     }
   };
   check_blocks("down_block_types", "DownEncoderBlock2D");

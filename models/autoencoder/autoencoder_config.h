@@ -25,7 +25,7 @@ struct AutoencoderConfig {
   int64_t factor() const { return int64_t{1} << (widths.size() - 1); }
 };
 
-// InvalidArgument names the field, its value and what is legal.
+// InvalidArgument names the field, its value and what is valid.
 absl::StatusOr<AutoencoderConfig> ParseAutoencoderConfig(ConfigReader& reader);
 
 }  // namespace tessera

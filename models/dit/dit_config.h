@@ -23,7 +23,7 @@ struct DitConfig {
 };
 
 // Reads both DiTTransformer2DModel and the legacy Transformer2DModel with norm_type ada_norm_zero. InvalidArgument
-// names the field, its value and what is legal.
+// names the field, its value and what is valid.
 absl::StatusOr<DitConfig> ParseDitConfig(ConfigReader& reader);
 
 }  // namespace tessera

@@ -99,7 +99,7 @@ class DitFamily final : public LatentFamily {
     int64_t id = -1;
     if (absl::SimpleAtoi(text, &id) && id >= 0 && id < classes_) return id;
     return absl::InvalidArgumentError(absl::StrCat(
-        "prompt is ", Quote(prompt), "; legal for this model is a class, 0 to ", classes_ - 1,
+        "prompt is ", Quote(prompt), "; valid for this model is a class, 0 to ", classes_ - 1,
         labels_.empty() ? "" : " or its name, such as ", labels_.empty() ? "" : Quote(labels_.begin()->first)));
   }
 

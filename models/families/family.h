@@ -97,7 +97,7 @@ class Family {
   // The size of the model's table nearest to the requested one; only where the description says can_bin.
   virtual ImageSize BinnedSize(ImageSize requested) const = 0;
 
-  // Height and width are legal by the family's description.
+  // Height and width are valid by the family's description.
   virtual LatentGeometry Geometry(int64_t height, int64_t width) const = 0;
 
   // Whether rows with texts of different lengths can share a batch: padding is then masked out.

@@ -24,7 +24,7 @@ struct FluxConfig {
   int64_t latent_channels() const { return channels / 4; }
 };
 
-// InvalidArgument names the field, its value and what is legal.
+// InvalidArgument names the field, its value and what is valid.
 absl::StatusOr<FluxConfig> ParseFluxConfig(ConfigReader& reader);
 
 }  // namespace tessera

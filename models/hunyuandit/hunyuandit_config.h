@@ -30,7 +30,7 @@ struct HunyuanConfig {
   std::vector<LongSkip> long_skips() const;
 };
 
-// InvalidArgument names the field, its value and what is legal.
+// InvalidArgument names the field, its value and what is valid.
 absl::StatusOr<HunyuanConfig> ParseHunyuanConfig(ConfigReader& reader);
 
 }  // namespace tessera

@@ -77,7 +77,7 @@ class HunyuanFamily final : public LatentFamily {
   absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const ForwardContext& context) override {
     if (request.max_sequence_length != config_.t5_tokens) {
       return absl::InvalidArgumentError(absl::StrCat("max_sequence_length is ", request.max_sequence_length,
-                                                     "; legal for this model is ", config_.t5_tokens));
+                                                     "; valid for this model is ", config_.t5_tokens));
     }
     EncodedPrompt encoded{.cached = true};
     const bool guided = request.guidance_scale > 1;

@@ -270,7 +270,7 @@ std::string Advice(const LoadPlan& plan, const Available& available) {
 absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& request) {
   if (std::find(std::begin(kWeightSizes), std::end(kWeightSizes), request.bytes_per_weight) == std::end(kWeightSizes)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("bytes_per_weight is ", request.bytes_per_weight, "; legal are 8, 4 and 2"));
+        absl::StrCat("bytes_per_weight is ", request.bytes_per_weight, "; valid values are 8, 4 and 2"));
   }
   std::vector<PlannedComponent> components;
   for (const auto& [name, unused] : folder.components()) {

@@ -185,7 +185,7 @@ TEST(LoadPlan, RefusesAWeightSizeThatIsNoDtype) {
   ASSERT_TRUE(folder.ok()) << folder.status();
   for (const int64_t size : {int64_t{-2}, int64_t{0}, int64_t{1}, int64_t{3}, kMost}) {
     EXPECT_EQ(PlanLoad(*folder, {.bytes_per_weight = size}).status(),
-              absl::InvalidArgumentError(absl::StrCat("bytes_per_weight is ", size, "; legal are 8, 4 and 2")));
+              absl::InvalidArgumentError(absl::StrCat("bytes_per_weight is ", size, "; valid values are 8, 4 and 2")));
   }
 }
 

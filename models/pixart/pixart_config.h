@@ -25,7 +25,7 @@ struct PixArtConfig {
 };
 
 // Reads both PixArtTransformer2DModel and the legacy Transformer2DModel with norm_type ada_norm_single.
-// InvalidArgument names the field, its value and what is legal.
+// InvalidArgument names the field, its value and what is valid.
 absl::StatusOr<PixArtConfig> ParsePixArtConfig(ConfigReader& reader);
 
 }  // namespace tessera

@@ -25,7 +25,7 @@ struct Sd3Config {
   int64_t width() const { return heads * head_dim; }
 };
 
-// InvalidArgument names the field, its value and what is legal.
+// InvalidArgument names the field, its value and what is valid.
 absl::StatusOr<Sd3Config> ParseSd3Config(ConfigReader& reader);
 
 }  // namespace tessera

@@ -83,12 +83,12 @@ class Sd3Family final : public LatentFamily {
     const int64_t layers = std::min(text(kClipL).config().layers(), text(kClipG).config().layers());
     if (o.clip_skip < 0 || o.clip_skip >= layers) {
       return absl::InvalidArgumentError(
-          absl::StrCat("clip_skip is ", o.clip_skip, "; legal for this model is 0 to ", layers - 1));
+          absl::StrCat("clip_skip is ", o.clip_skip, "; valid for this model is 0 to ", layers - 1));
     }
     for (const int32_t layer : o.skip_layers.layers) {
       if (layer < 0 || layer >= config_.layers) {
         return absl::InvalidArgumentError(
-            absl::StrCat("skip_layers has ", layer, "; legal for this model is 0 to ", config_.layers - 1));
+            absl::StrCat("skip_layers has ", layer, "; valid for this model is 0 to ", config_.layers - 1));
       }
     }
 

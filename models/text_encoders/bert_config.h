@@ -19,7 +19,7 @@ struct BertConfig {
   double norm_eps = 1e-12;
 };
 
-// InvalidArgument names the field, its value and what is legal.
+// InvalidArgument names the field, its value and what is valid.
 absl::StatusOr<BertConfig> ParseBertConfig(ConfigReader& reader);
 
 }  // namespace tessera

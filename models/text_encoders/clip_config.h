@@ -24,7 +24,7 @@ struct ClipConfig {
 };
 
 // `projected` tells CLIPTextModelWithProjection from CLIPTextModel. InvalidArgument names the field, its value and what
-// is legal.
+// is valid.
 absl::StatusOr<ClipConfig> ParseClipConfig(ConfigReader& reader, bool projected);
 
 }  // namespace tessera

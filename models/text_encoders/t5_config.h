@@ -20,7 +20,7 @@ struct T5Config {
   double norm_eps = 1e-6;
 };
 
-// InvalidArgument names the field, its value and what is legal.
+// InvalidArgument names the field, its value and what is valid.
 absl::StatusOr<T5Config> ParseT5Config(ConfigReader& reader);
 
 }  // namespace tessera

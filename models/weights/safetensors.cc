@@ -59,7 +59,7 @@ absl::Status ParseTensor(const Json& json, uint64_t data_begin, uint64_t data_by
   }
   for (const JsonMember& member : json.members()) {
     if (member.key != "dtype" && member.key != "shape" && member.key != "data_offsets") {
-      return error("unknown field ", Quote(member.key), "; legal are dtype, shape and data_offsets");
+      return error("unknown field ", Quote(member.key), "; valid values are dtype, shape and data_offsets");
     }
   }
   for (std::string_view field : {"dtype", "shape", "data_offsets"}) {
@@ -143,7 +143,7 @@ absl::StatusOr<uint64_t> ParseSafetensorsHeaderLength(std::string_view prefix, u
   if (length > kMaxSafetensorsHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrCat(file_name, ": header of ", length, " bytes; at most ",
                                                    kMaxSafetensorsHeaderBytes,
-                                                   " are legal: this is not a safetensors file"));
+                                                   " are valid: this is not a safetensors file"));
   }
   if (length > file_size - kLengthBytes) {
     return absl::InvalidArgumentError(absl::StrCat(file_name, ": header of ", length, " bytes in a file of ", file_size,

@@ -72,10 +72,11 @@ absl::Status NothingToRead(const FileNames& names, const std::string& name) {
     }
   }
   if (!safetensors.empty()) {
-    return absl::NotFoundError(absl::StrCat(
-        name, " has no weights under a known name, but ", absl::StrJoin(safetensors, ", "),
-        "; legal are diffusion_pytorch_model.safetensors and model.safetensors, their fp16 and bf16 variants, and ",
-        "shards together with their *.safetensors.index.json"));
+    return absl::NotFoundError(absl::StrCat(name, " has no weights under a known name, but ",
+                                            absl::StrJoin(safetensors, ", "),
+                                            "; valid values are diffusion_pytorch_model.safetensors and "
+                                            "model.safetensors, their fp16 and bf16 variants, and ",
+                                            "shards together with their *.safetensors.index.json"));
   }
   if (!packed.empty()) return GgufWeightsError(name, absl::StrJoin(packed, ", "));
   if (!pickled.empty()) {

@@ -31,7 +31,7 @@ std::vector<int> DivisorsFalling(int value) {
 }
 
 // Of `heads`, as far as a group has ranks.
-std::string LegalDegrees(int heads) {
+std::string ValidDegrees(int heads) {
   std::vector<int> degrees = Divisors(heads);
   std::erase_if(degrees, [](int degree) { return degree > kMaxRanks; });
   return absl::StrJoin(degrees, ", ");
@@ -47,14 +47,14 @@ std::string Fault(const Layout& layout, const LayoutModel& model, const LayoutPl
   const MeshShape& mesh = layout.mesh;
   for (const Axis axis : kAllAxes) {
     if (mesh[axis] < 1 || mesh[axis] > kMaxRanks) {
-      return absl::StrCat(std::string(AxisName(axis)), " is ", mesh[axis], "; legal is 1 to ", kMaxRanks);
+      return absl::StrCat(std::string(AxisName(axis)), " is ", mesh[axis], "; valid values are 1 to ", kMaxRanks);
     }
   }
   if (layout.patches < 1 || layout.patches > kMaxPatches) {
-    return absl::StrCat("patches is ", layout.patches, "; legal is 1 to ", kMaxPatches);
+    return absl::StrCat("patches is ", layout.patches, "; valid values are 1 to ", kMaxPatches);
   }
   if (layout.warmup && *layout.warmup < 1) {
-    return absl::StrCat("warmup is ", *layout.warmup, "; legal is 1 or more, or all");
+    return absl::StrCat("warmup is ", *layout.warmup, "; valid values are 1 or more, or all");
   }
   const int64_t ranks = NumRanks(mesh);
   if (ranks > kMaxRanks) return absl::StrCat("it needs ", ranks, " ranks; a group has ", kMaxRanks, " at most");
@@ -65,31 +65,31 @@ std::string Fault(const Layout& layout, const LayoutModel& model, const LayoutPl
   const int branches = std::min(model.max_cfg_branches, 2);
   if (mesh.cfg > branches) {
     return absl::StrCat("cfg is ", mesh.cfg, ", but ",
-                        branches == 2 ? "guidance has two branches to share; legal is 1, 2"
-                                      : "the model has one branch without guidance; legal is 1");
+                        branches == 2 ? "guidance has two branches to share; valid values are 1, 2"
+                                      : "the model has one branch without guidance; valid values are 1");
   }
   if (model.heads % mesh.tensor != 0) {
     return absl::StrCat("tensor is ", mesh.tensor, ", which does not divide the model's ", model.heads,
-                        " heads; legal is ", LegalDegrees(model.heads));
+                        " heads; valid values are ", ValidDegrees(model.heads));
   }
   if (model.mlp_width % mesh.tensor != 0) {
     return absl::StrCat("tensor is ", mesh.tensor, ", which does not divide the ", model.mlp_width,
-                        " features of the model's MLP; legal is ",
-                        LegalDegrees(static_cast<int>(std::gcd(model.mlp_width, int64_t{model.heads}))));
+                        " features of the model's MLP; valid values are ",
+                        ValidDegrees(static_cast<int>(std::gcd(model.mlp_width, int64_t{model.heads}))));
   }
   if (model.heads % (mesh.ulysses * mesh.tensor) != 0) {
     return absl::StrCat("ulysses is ", mesh.ulysses, ", which does not divide the ", model.heads / mesh.tensor,
-                        mesh.tensor == 1 ? " heads of the model" : " heads that tensor leaves to a rank", "; legal is ",
-                        LegalDegrees(model.heads / mesh.tensor), " (ring may have any degree)");
+                        mesh.tensor == 1 ? " heads of the model" : " heads that tensor leaves to a rank",
+                        "; valid values are ", ValidDegrees(model.heads / mesh.tensor), " (ring may have any degree)");
   }
   if (mesh.pipe > model.blocks) {
     return absl::StrCat("pipe is ", mesh.pipe, ", but the model has ", model.blocks,
-                        model.blocks == 1 ? " block" : " blocks", "; legal is 1 to ", model.blocks);
+                        model.blocks == 1 ? " block" : " blocks", "; valid values are 1 to ", model.blocks);
   }
   const bool by_patch = layout.warmup && (!place.steps || *layout.warmup < *place.steps);
   if (by_patch && layout.patches < mesh.pipe) {
     return absl::StrCat("patches is ", layout.patches, ", fewer than the ", mesh.pipe,
-                        " stages, so that stages would stand idle; legal is ", mesh.pipe, " to ", kMaxPatches,
+                        " stages, so that stages would stand idle; valid values are ", mesh.pipe, " to ", kMaxPatches,
                         ", or warmup=all");
   }
   const uint64_t bytes = WeightBytes(layout, model);
@@ -107,7 +107,7 @@ int RanksToFill(const Layout& layout, const LayoutPlace& place) {
   return static_cast<int>(std::clamp<int64_t>(place.ranks.value_or(ranks), 1, kMaxRanks));
 }
 
-// The legal layout on `mesh` that keeps most of what was asked for beside the mesh.
+// The valid layout on `mesh` that keeps most of what was asked for beside the mesh.
 std::optional<Layout> Adapted(const MeshShape& mesh, const Layout& wanted, const LayoutModel& model,
                               const LayoutPlace& place) {
   std::vector<Layout> candidates;
@@ -167,8 +167,8 @@ absl::Status CheckLayout(const Layout& layout, const LayoutModel& model, const L
   const std::string with = absl::StrCat(" with ", ranks, ranks == 1 ? " rank" : " ranks");
   return absl::InvalidArgumentError(
       absl::StrCat("layout ", LayoutText(layout), ": ", fault, ". ",
-                   nearest.empty() ? absl::StrCat("No layout is legal", with)
-                                   : absl::StrCat("Nearest legal", with, ": ",
+                   nearest.empty() ? absl::StrCat("No layout is valid", with)
+                                   : absl::StrCat("Nearest valid", with, ": ",
                                                   absl::StrJoin(nearest, "; ", [](std::string* out, const Layout& l) {
                                                     absl::StrAppend(out, LayoutText(l));
                                                   }))));
@@ -176,8 +176,8 @@ absl::Status CheckLayout(const Layout& layout, const LayoutModel& model, const L
 
 absl::StatusOr<Layout> AutoLayout(int ranks, const LayoutModel& model) {
   if (ranks < 1 || ranks > kMaxRanks) {
-    return absl::InvalidArgumentError(absl::StrCat("the number of ranks is ", ranks, "; legal is 1 to ", kMaxRanks,
-                                                   ", the nearest is ", std::clamp(ranks, 1, kMaxRanks)));
+    return absl::InvalidArgumentError(absl::StrCat("the number of ranks is ", ranks, "; valid values are 1 to ",
+                                                   kMaxRanks, ", the nearest is ", std::clamp(ranks, 1, kMaxRanks)));
   }
   std::string fault;
   // Memory may ask for so many stages that guidance must do without ranks of its own.

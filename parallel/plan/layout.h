@@ -1,5 +1,5 @@
 // How a group of ranks shares the work of one image, as the user writes it: "cfg=2,ulysses=2",
-// "pipe=2,patches=4,warmup=1", "serial". What is legal for a model is decided here, from a few numbers of the model,
+// "pipe=2,patches=4,warmup=1", "serial". What is valid for a model is decided here, from a few numbers of the model,
 // before any weight is read. Pure, free of LibTorch.
 #pragma once
 
@@ -36,13 +36,13 @@ bool IsLossless(const Layout& layout, int steps);
 
 // "cfg=2,pipe=2,ring=2,ulysses=2,tensor=2,patches=4,warmup=1" or "…,warmup=all", in any order, each at most once; what
 // is left out is 1, for warmup "all". "serial" alone is all ones. Spaces around names and numbers are allowed. Errors:
-// InvalidArgument with the text, the part of it that is wrong, and what is legal.
+// InvalidArgument with the text, the part of it that is wrong, and what is valid.
 absl::StatusOr<Layout> ParseLayout(const std::string& text);
 
 // The canonical text: fixed order, ones left out, as is "warmup=all"; "serial" if nothing is left. Parses to `layout`.
 std::string LayoutText(const Layout& layout);
 
-// What of a model decides which layouts are legal. Zeros in the last four: unknown, so not checked.
+// What of a model decides which layouts are valid. Zeros in the last four: unknown, so not checked.
 struct LayoutModel {
   int heads = 1;              // of attention
   int blocks = 1;             // of the transformer
@@ -62,14 +62,14 @@ struct LayoutPlace {
   std::optional<int> steps;  // of the job
 };
 
-// The structural check: ok, or InvalidArgument with the reason and the nearest legal layouts (same number of ranks,
+// The structural check: ok, or InvalidArgument with the reason and the nearest valid layouts (same number of ranks,
 // fewest changes first, five at most).
 absl::Status CheckLayout(const Layout& layout, const LayoutModel& model, const LayoutPlace& place = {});
 
 // Those layouts. Empty if the model has none for that number of ranks.
 std::vector<Layout> NearestLayouts(const Layout& layout, const LayoutModel& model, const LayoutPlace& place = {});
 
-// A legal, lossless layout: guidance branches first, then Ulysses as far as heads allow, ring for what remains;
+// A valid, lossless layout: guidance branches first, then Ulysses as far as heads allow, ring for what remains;
 // pipeline stages only if the weights do not fit otherwise. InvalidArgument if there is none.
 absl::StatusOr<Layout> AutoLayout(int ranks, const LayoutModel& model);
 

@@ -56,7 +56,7 @@ struct ExchangedBytes {
   bool operator==(const ExchangedBytes&) const = default;
 };
 
-// `stage_bounds`: stage s runs the blocks [stage_bounds[s], stage_bounds[s + 1]). The layout is legal for the model:
+// `stage_bounds`: stage s runs the blocks [stage_bounds[s], stage_bounds[s + 1]). The layout is valid for the model:
 // heads divide by ulysses times tensor. Sizes are those of models: sums fit into 63 bits.
 ExchangedBytes PassBytes(const ExchangeModel& model, const Mesh& mesh, std::span<const int> stage_bounds, int rank,
                          const ForwardPass& pass);

@@ -68,9 +68,10 @@ TEST(LayoutTextTest, OnlyPatchesAfterAWarmUpAreApproximate) {
 }
 
 TEST(LayoutTextTest, NamesAnUnknownFieldAndTheNearestLegalOne) {
-  EXPECT_EQ(ParseError("cfg=2,ulyses=2"),
-            "layout 'cfg=2,ulyses=2': 'ulyses' is no part of a layout; legal are cfg, pipe, ring, ulysses, tensor, "
-            "patches, warmup, or serial alone; the nearest is ulysses");
+  EXPECT_EQ(
+      ParseError("cfg=2,ulyses=2"),
+      "layout 'cfg=2,ulyses=2': 'ulyses' is no part of a layout; valid values are cfg, pipe, ring, ulysses, tensor, "
+      "patches, warmup, or serial alone; the nearest is ulysses");
   EXPECT_THAT(ParseError("serial,cfg=2"), HasSubstr("'serial' is no part of a layout"));
   EXPECT_THAT(ParseError("CFG=2"), HasSubstr("the nearest is cfg"));
   EXPECT_THAT(ParseError(""), HasSubstr("layout '': '' is no part of a layout"));
@@ -78,13 +79,15 @@ TEST(LayoutTextTest, NamesAnUnknownFieldAndTheNearestLegalOne) {
 }
 
 TEST(LayoutTextTest, RefusesDegreesThatAreNone) {
-  EXPECT_EQ(ParseError("ring=0"), "layout 'ring=0': ring is '0'; legal is 1 to 8, the nearest is 1");
-  EXPECT_THAT(ParseError("ring=9"), HasSubstr("ring is '9'; legal is 1 to 8, the nearest is 8"));
+  EXPECT_EQ(ParseError("ring=0"), "layout 'ring=0': ring is '0'; valid values are 1 to 8, the nearest is 1");
+  EXPECT_THAT(ParseError("ring=9"), HasSubstr("ring is '9'; valid values are 1 to 8, the nearest is 8"));
   EXPECT_THAT(ParseError("ring=99999999999999999999"), HasSubstr("the nearest is 8"));
-  EXPECT_THAT(ParseError("patches=65"), HasSubstr("patches is '65'; legal is 1 to 64, the nearest is 64"));
-  EXPECT_THAT(ParseError("pipe=2,warmup=0"), HasSubstr("warmup is '0'; legal is 1 to 10000 or all, the nearest is 1"));
+  EXPECT_THAT(ParseError("patches=65"), HasSubstr("patches is '65'; valid values are 1 to 64, the nearest is 64"));
+  EXPECT_THAT(ParseError("pipe=2,warmup=0"),
+              HasSubstr("warmup is '0'; valid values are 1 to 10000 or all, the nearest is 1"));
   for (const std::string value : {"", "-2", "+2", "two", "2x", "2.0", "0x2", "2=2", "all"}) {
-    EXPECT_THAT(ParseError("tensor=" + value), HasSubstr("tensor is '" + value + "'; legal is 1 to 8")) << value;
+    EXPECT_THAT(ParseError("tensor=" + value), HasSubstr("tensor is '" + value + "'; valid values are 1 to 8"))
+        << value;
   }
 }
 
@@ -107,26 +110,28 @@ TEST(LayoutCheckTest, HeadsMustDivideOverUlyssesAndTensor) {
   const LayoutModel model = {.heads = 6, .blocks = 4};
   EXPECT_THAT(CheckError("ulysses=4", model),
               HasSubstr("layout ulysses=4: ulysses is 4, which does not divide the 6 heads "
-                        "of the model; legal is 1, 2, 3, 6 (ring may have any degree)"));
+                        "of the model; valid values are 1, 2, 3, 6 (ring may have any degree)"));
   EXPECT_THAT(CheckError("tensor=4", model),
-              HasSubstr("tensor is 4, which does not divide the model's 6 heads; legal is 1, 2, 3, 6"));
-  EXPECT_THAT(CheckError("ulysses=2,tensor=2", model),
-              HasSubstr("ulysses is 2, which does not divide the 3 heads that tensor leaves to a rank; legal is 1, 3"));
+              HasSubstr("tensor is 4, which does not divide the model's 6 heads; valid values are 1, 2, 3, 6"));
+  EXPECT_THAT(
+      CheckError("ulysses=2,tensor=2", model),
+      HasSubstr("ulysses is 2, which does not divide the 3 heads that tensor leaves to a rank; valid values are 1, 3"));
 }
 
 TEST(LayoutCheckTest, TensorMustDivideTheMlp) {
-  EXPECT_THAT(CheckError("tensor=3", {.heads = 24, .blocks = 4, .mlp_width = 512}),
-              HasSubstr("tensor is 3, which does not divide the 512 features of the model's MLP; legal is 1, 2, 4, 8"));
+  EXPECT_THAT(
+      CheckError("tensor=3", {.heads = 24, .blocks = 4, .mlp_width = 512}),
+      HasSubstr("tensor is 3, which does not divide the 512 features of the model's MLP; valid values are 1, 2, 4, 8"));
 }
 
 TEST(LayoutCheckTest, EveryStageNeedsABlock) {
   EXPECT_THAT(CheckError("pipe=3", {.heads = 4, .blocks = 2}),
-              HasSubstr("pipe is 3, but the model has 2 blocks; legal is 1 to 2"));
+              HasSubstr("pipe is 3, but the model has 2 blocks; valid values are 1 to 2"));
 }
 
 TEST(LayoutCheckTest, EveryStageNeedsAPatchUnlessAllStepsAreWarmUp) {
   const std::string error =
-      "patches is 2, fewer than the 4 stages, so that stages would stand idle; legal is 4 to 64, or warmup=all";
+      "patches is 2, fewer than the 4 stages, so that stages would stand idle; valid values are 4 to 64, or warmup=all";
   EXPECT_THAT(CheckError("pipe=4,patches=2,warmup=1", kGuided), HasSubstr(error));
   EXPECT_THAT(CheckError("pipe=4,patches=2,warmup=3", kGuided, {.steps = 4}), HasSubstr(error));
   EXPECT_TRUE(CheckLayout(Parsed("pipe=4,patches=2,warmup=4"), kGuided, {.steps = 4}).ok());
@@ -137,16 +142,17 @@ TEST(LayoutCheckTest, EveryStageNeedsAPatchUnlessAllStepsAreWarmUp) {
 TEST(LayoutCheckTest, GuidanceHasTwoBranchesAtMost) {
   EXPECT_THAT(
       CheckError("cfg=2", {.heads = 4, .blocks = 4, .max_cfg_branches = 1}),
-      HasSubstr("cfg is 2, but the model has one branch without guidance; legal is 1. Nearest legal with 2 ranks: "));
+      HasSubstr(
+          "cfg is 2, but the model has one branch without guidance; valid values are 1. Nearest valid with 2 ranks: "));
   EXPECT_THAT(CheckError("cfg=3", kGuided),
-              HasSubstr("cfg is 3, but guidance has two branches to share; legal is 1, 2"));
+              HasSubstr("cfg is 3, but guidance has two branches to share; valid values are 1, 2"));
 }
 
 TEST(LayoutCheckTest, TheLayoutUsesExactlyTheRanksThereAre) {
   EXPECT_THAT(CheckError("cfg=2,ring=2", kGuided, {.ranks = 2}),
-              HasSubstr("it needs 4 ranks, but there are 2. Nearest legal with 2 ranks: cfg=2; ring=2"));
+              HasSubstr("it needs 4 ranks, but there are 2. Nearest valid with 2 ranks: cfg=2; ring=2"));
   EXPECT_THAT(CheckError("cfg=2", kGuided, {.ranks = 1}),
-              HasSubstr("but there is 1. Nearest legal with 1 rank: serial"));
+              HasSubstr("but there is 1. Nearest valid with 1 rank: serial"));
   EXPECT_THAT(CheckError("cfg=2,ring=8", kGuided), HasSubstr("it needs 16 ranks; a group has 8 at most"));
 }
 
@@ -156,8 +162,8 @@ TEST(LayoutCheckTest, WeightsMustFit) {
       .heads = 4, .blocks = 4, .block_bytes = 16 * gib, .other_bytes = gib, .memory_bytes = 10 * gib};
   EXPECT_THAT(CheckError("ring=2", model),
               AllOf(HasSubstr("a rank would hold 17 GiB of weights, and has 10 GiB for them"),
-                    HasSubstr("Nearest legal with 2 ranks: tensor=2; pipe=2")));
-  EXPECT_THAT(CheckError("serial", model), HasSubstr("No layout is legal with 1 rank"));
+                    HasSubstr("Nearest valid with 2 ranks: tensor=2; pipe=2")));
+  EXPECT_THAT(CheckError("serial", model), HasSubstr("No layout is valid with 1 rank"));
   EXPECT_EQ(WeightBytes(Parsed("pipe=3"), model), 9 * gib);  // two blocks of four
   EXPECT_EQ(WeightBytes(Parsed("pipe=2,tensor=2"), model), 5 * gib);
 }
@@ -170,7 +176,7 @@ TEST(LayoutCheckTest, OneRankHoldsEveryByteOfBlocksThatDoNotDivide) {
 
 TEST(LayoutCheckTest, NearestLayoutsChangeLittleAndKeepTheRanks) {
   const LayoutModel model = {.heads = 6, .blocks = 4, .max_cfg_branches = 2};
-  EXPECT_THAT(CheckError("cfg=2,ulysses=4", model), HasSubstr("Nearest legal with 8 ranks: cfg=2,ring=2,ulysses=2; "));
+  EXPECT_THAT(CheckError("cfg=2,ulysses=4", model), HasSubstr("Nearest valid with 8 ranks: cfg=2,ring=2,ulysses=2; "));
 }
 
 TEST(LayoutCheckTest, NearestLayoutsKeepPatchesAndWarmUpWithTheStages) {
@@ -200,7 +206,7 @@ TEST(LayoutCheckTest, NearestLayoutsAreLegalAndFiveAtMost) {
 }
 
 TEST(LayoutCheckTest, RefusesSizesThatNoTextHas) {
-  EXPECT_THAT(CheckLayout({.mesh = {.cfg = 0}}, kGuided).message(), HasSubstr("cfg is 0; legal is 1 to 8"));
+  EXPECT_THAT(CheckLayout({.mesh = {.cfg = 0}}, kGuided).message(), HasSubstr("cfg is 0; valid values are 1 to 8"));
   EXPECT_FALSE(CheckLayout({.mesh = {.ring = 1 << 30, .ulysses = 1 << 30, .tensor = 1 << 30}}, kGuided).ok());
   EXPECT_FALSE(CheckLayout({.patches = 0}, kGuided).ok());
   EXPECT_FALSE(CheckLayout({.patches = 2, .warmup = 0}, kGuided).ok());
@@ -227,7 +233,7 @@ TEST(AutoLayoutTest, AddsStagesWhenMemoryAsksForThem) {
   EXPECT_THAT(AutoLayout(8, model).status().message(), HasSubstr("no layout of 8 ranks"));
 }
 
-TEST(AutoLayoutTest, IsLegalAndLosslessForEveryNumberOfRanks) {
+TEST(AutoLayoutTest, IsValidAndLosslessForEveryNumberOfRanks) {
   for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
     for (const int heads : {1, 3, 4, 16, 24, 38}) {
       for (const int branches : {1, 2}) {
@@ -243,7 +249,7 @@ TEST(AutoLayoutTest, IsLegalAndLosslessForEveryNumberOfRanks) {
 
 TEST(AutoLayoutTest, RefusesNumbersOfRanksThatNoGroupHas) {
   EXPECT_THAT(AutoLayout(0, kGuided).status().message(),
-              HasSubstr("the number of ranks is 0; legal is 1 to 8, the nearest is 1"));
+              HasSubstr("the number of ranks is 0; valid values are 1 to 8, the nearest is 1"));
   EXPECT_THAT(AutoLayout(9, kGuided).status().message(), HasSubstr("the nearest is 8"));
 }
 
@@ -261,10 +267,10 @@ TEST(AllLayoutsTest, HasEveryFactorisationOnce) {
 
 TEST(AllLayoutsTest, EachIsJudged) {
   const std::vector<JudgedLayout> judged = JudgeLayouts(2, {.heads = 3, .blocks = 1, .max_cfg_branches = 1});
-  std::vector<std::string> legal, illegal;
-  for (const JudgedLayout& one : judged) (one.verdict.ok() ? legal : illegal).push_back(LayoutText(one.layout));
-  EXPECT_THAT(legal, ElementsAre("ring=2"));
-  EXPECT_THAT(illegal, ElementsAre("cfg=2", "ulysses=2", "tensor=2", "pipe=2"));
+  std::vector<std::string> valid, invalid;
+  for (const JudgedLayout& one : judged) (one.verdict.ok() ? valid : invalid).push_back(LayoutText(one.layout));
+  EXPECT_THAT(valid, ElementsAre("ring=2"));
+  EXPECT_THAT(invalid, ElementsAre("cfg=2", "ulysses=2", "tensor=2", "pipe=2"));
 }
 
 }  // namespace

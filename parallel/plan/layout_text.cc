@@ -62,7 +62,7 @@ absl::Status ReadField(const std::string& name, const std::string& value, Layout
   if (!number || *number < 1 || *number > most) {
     const std::string nearest = number ? absl::StrCat(", the nearest is ", std::clamp(*number, 1, most)) : "";
     return absl::InvalidArgumentError(
-        absl::StrCat(name, " is ", Quoted(value), "; legal is 1 to ", most, warmup ? " or all" : "", nearest));
+        absl::StrCat(name, " is ", Quoted(value), "; valid values are 1 to ", most, warmup ? " or all" : "", nearest));
   }
   if (warmup) {
     layout.warmup = *number;
@@ -85,7 +85,7 @@ absl::Status ReadLayout(const std::string& text, Layout& layout) {
     if (std::ranges::find(kFields, name) == kFields.end()) {
       const std::string nearest = NearestField(name);
       return absl::InvalidArgumentError(
-          absl::StrCat(Quoted(name), " is no part of a layout; legal are ", absl::StrJoin(kFields, ", "),
+          absl::StrCat(Quoted(name), " is no part of a layout; valid values are ", absl::StrJoin(kFields, ", "),
                        ", or serial alone", nearest.empty() ? "" : absl::StrCat("; the nearest is ", nearest)));
     }
     if (sides.size() < 2) return absl::InvalidArgumentError(absl::StrCat(name, " has no value; write ", name, "=2"));

@@ -23,14 +23,15 @@ int64_t NumRanks(const MeshShape& shape) {
 
 absl::StatusOr<Mesh> Mesh::Create(const MeshShape& shape, int world_size) {
   if (world_size < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("the number of ranks is ", world_size, "; legal is 1 or more"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the number of ranks is ", world_size, "; valid values are 1 or more"));
   }
   int64_t ranks = 1;
   std::string sizes;
   for (const Axis axis : kAllAxes) {
     if (shape[axis] < 1) {
       return absl::InvalidArgumentError(
-          absl::StrCat(std::string(AxisName(axis)), " is ", shape[axis], "; legal is 1 or more"));
+          absl::StrCat(std::string(AxisName(axis)), " is ", shape[axis], "; valid values are 1 or more"));
     }
     if (ranks <= world_size) ranks *= shape[axis];  // beyond that it differs whatever follows
     if (shape[axis] > 1)

@@ -74,7 +74,7 @@ TEST(MeshTest, NeighboursCloseToARing) {
 }
 
 TEST(MeshTest, RefusesASizeBelowOneByName) {
-  EXPECT_THAT(Mesh::Create({.ring = 0}, 1).status().message(), HasSubstr("ring is 0; legal is 1 or more"));
+  EXPECT_THAT(Mesh::Create({.ring = 0}, 1).status().message(), HasSubstr("ring is 0; valid values are 1 or more"));
 }
 
 TEST(MeshTest, RefusesAProductThatIsNotTheNumberOfRanks) {

@@ -24,7 +24,7 @@ absl::Status CheckPipeline(const Pipeline& pipeline, int stage) {
     if (bounds[s] <= bounds[s - 1]) return absl::InvalidArgumentError(absl::StrCat("stage ", s - 1, " has no block"));
   }
   if (pipeline.patches < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("patches is ", pipeline.patches, "; legal is 1 or more"));
+    return absl::InvalidArgumentError(absl::StrCat("patches is ", pipeline.patches, "; valid values are 1 or more"));
   }
   for (const LongSkip& skip : pipeline.skips) {
     if (skip.from < 0 || skip.from >= skip.to || skip.to >= bounds.back()) {
@@ -33,7 +33,8 @@ absl::Status CheckPipeline(const Pipeline& pipeline, int stage) {
     }
   }
   if (stage < 0 || stage >= pipeline.stages()) {
-    return absl::InvalidArgumentError(absl::StrCat("stage is ", stage, "; legal is 0 to ", pipeline.stages() - 1));
+    return absl::InvalidArgumentError(
+        absl::StrCat("stage is ", stage, "; valid values are 0 to ", pipeline.stages() - 1));
   }
   return absl::OkStatus();
 }

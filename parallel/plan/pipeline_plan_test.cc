@@ -245,7 +245,7 @@ TEST(PipelinePlanTest, RefusesPipelinesThatAreNone) {
   EXPECT_FALSE(PipelinePlanner::Create({.bounds = {1, 2}}, 0).ok());
   EXPECT_FALSE(PipelinePlanner::Create({.bounds = {0, 2}, .patches = 0}, 0).ok());
   EXPECT_THAT(PipelinePlanner::Create({.bounds = {0, 2}}, 1).status().message(),
-              HasSubstr("stage is 1; legal is 0 to 0"));
+              HasSubstr("stage is 1; valid values are 0 to 0"));
   for (const LongSkip skip : {LongSkip{0, 2}, LongSkip{1, 1}, LongSkip{-1, 1}, LongSkip{1, 0}}) {
     EXPECT_THAT(PipelinePlanner::Create({.bounds = {0, 2}, .skips = {skip}}, 0).status().message(),
                 HasSubstr("a skip leads from"));

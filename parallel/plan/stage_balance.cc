@@ -37,7 +37,7 @@ absl::StatusOr<std::vector<int>> BalanceStages(std::span<const double> costs, in
   const int blocks = static_cast<int>(costs.size());
   if (stages < 1 || stages > blocks) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the number of stages is ", stages, "; legal is 1 to the number of blocks, ", blocks));
+        absl::StrCat("the number of stages is ", stages, "; valid values are 1 to the number of blocks, ", blocks));
   }
   std::vector<double> before(blocks + 1, 0);  // cost of the blocks before each
   for (int b = 0; b < blocks; ++b) {

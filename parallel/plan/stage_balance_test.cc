@@ -68,7 +68,7 @@ TEST(BalanceStagesTest, BlocksWithoutCostAreDealtOutToo) {
 
 TEST(BalanceStagesTest, RefusesMoreStagesThanBlocks) {
   EXPECT_THAT(BalanceStages(std::vector<double>{1, 1}, 3).status().message(),
-              HasSubstr("the number of stages is 3; legal is 1 to the number of blocks, 2"));
+              HasSubstr("the number of stages is 3; valid values are 1 to the number of blocks, 2"));
   EXPECT_FALSE(BalanceStages(std::vector<double>{1}, 0).ok());
   EXPECT_FALSE(BalanceStages({}, 1).ok());
 }

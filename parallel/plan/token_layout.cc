@@ -28,7 +28,7 @@ int64_t PartBeginLongerLast(int64_t count, int parts, int part) {
 
 absl::Status CheckRange(const std::string& field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, "; legal is ", low, " to ", high));
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, "; valid values are ", low, " to ", high));
 }
 
 // Appends `run` or lengthens the last one.

@@ -4,7 +4,7 @@
 // The image is cut into `patches`, contiguous and as equal as they can be, and every rank owns its share of every
 // patch. So a token has the same owner whether a pass runs over the whole image (warm-up) or over one patch, and
 // nothing is ever moved or reordered between the two. Text is cut once; its rows run in every pass that includes patch
-// 0. Row counts are uneven as a rule, and zero is legal.
+// 0. Row counts are uneven as a rule, and zero is valid.
 //
 // Ulysses is the inner axis: the ranks of one Ulysses group hold a contiguous run of each patch, and after the exchange
 // of tokens for heads each of them holds that run whole.

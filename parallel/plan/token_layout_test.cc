@@ -255,9 +255,10 @@ TEST(TokenLayoutTest, RowsAreJoinedInTheOrderAskedFor) {
 }
 
 TEST(TokenLayoutTest, RefusesWhatIsNoNumberOfTokensOrRanks) {
-  EXPECT_THAT(TokenLayout::Create({.image = -1}).status().message(), HasSubstr("image tokens is -1; legal is 0 to"));
+  EXPECT_THAT(TokenLayout::Create({.image = -1}).status().message(),
+              HasSubstr("image tokens is -1; valid values are 0 to"));
   EXPECT_THAT(TokenLayout::Create({.text = int64_t{1} << 41}).status().message(), HasSubstr("text tokens"));
-  EXPECT_THAT(TokenLayout::Create({.patches = 0}).status().message(), HasSubstr("patches is 0; legal is 1 to"));
+  EXPECT_THAT(TokenLayout::Create({.patches = 0}).status().message(), HasSubstr("patches is 0; valid values are 1 to"));
   EXPECT_FALSE(TokenLayout::Create({.ring = 1 << 10, .ulysses = 1 << 10}).ok());
 }
 #ifdef TESSERA_PLANTED_BUGS

@@ -91,13 +91,13 @@ absl::StatusOr<std::shared_ptr<HostSegment>> HostSegment::Plan(const HostSegment
   if (options.ranks < 1 || options.ranks > kMaxHostRanks)
     return absl::InvalidArgumentError(absl::StrCat(options.ranks, " ranks; a host segment has 1 to ", kMaxHostRanks));
   if (options.slot_bytes < kPage || options.slot_bytes > kMaxSlotBytes || options.slot_bytes % kPage != 0)
-    return absl::InvalidArgumentError(absl::StrCat("slots of ", options.slot_bytes, " bytes; legal are multiples of ",
-                                                   kPage, " up to ", kMaxSlotBytes));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "slots of ", options.slot_bytes, " bytes; valid values are multiples of ", kPage, " up to ", kMaxSlotBytes));
   if (options.slots < 2 || options.slots > kMaxSlots)
-    return absl::InvalidArgumentError(absl::StrCat(options.slots, " slots; legal are 2 to ", kMaxSlots));
+    return absl::InvalidArgumentError(absl::StrCat(options.slots, " slots; valid values are 2 to ", kMaxSlots));
   if (static_cast<int>(options.groups.size()) > kMaxHostGroups)
     return absl::InvalidArgumentError(
-        absl::StrCat(options.groups.size(), " groups; legal are at most ", kMaxHostGroups));
+        absl::StrCat(options.groups.size(), " groups; valid values are at most ", kMaxHostGroups));
 
   std::shared_ptr<HostSegment> segment(new HostSegment);
   segment->ranks_ = options.ranks;

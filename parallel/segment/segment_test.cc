@@ -55,10 +55,10 @@ TEST(HostSegmentTest, SaysWhatIsWrongWithAnImpossiblePlan) {
   refuse(options, "0 ranks; a host segment has 1 to 64");
   options = Options();
   options.slot_bytes = 5000;
-  refuse(options, "slots of 5000 bytes; legal are multiples of 4096");
+  refuse(options, "slots of 5000 bytes; valid values are multiples of 4096");
   options = Options();
   options.slots = 1;
-  refuse(options, "1 slots; legal are 2 to 256");
+  refuse(options, "1 slots; valid values are 2 to 256");
   options = Options();
   options.groups[1].ranks = {0, 3};
   refuse(options, "group pair names rank 3 of a world of 3");
@@ -69,7 +69,7 @@ TEST(HostSegmentTest, SaysWhatIsWrongWithAnImpossiblePlan) {
   while (options.groups.size() <= kMaxHostGroups) {
     options.groups.push_back({"more" + std::to_string(options.groups.size()), {0, 1, 2}});
   }
-  refuse(options, "groups; legal are at most");
+  refuse(options, "groups; valid values are at most");
   options = Options();
   options.groups[0].name = std::string(32, 'n');
   refuse(options, "must have 1 to 31 bytes");

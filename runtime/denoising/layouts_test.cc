@@ -14,7 +14,7 @@ class LayoutTest : public testing::TestWithParam<const char*> {
 
 TEST_P(LayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
   const std::vector<at::Tensor> serial = runs_.RunSerially(at::kDouble);
-  const std::vector<Layout> layouts = runs_.Legal({"cfg=2",
+  const std::vector<Layout> layouts = runs_.Valid({"cfg=2",
                                                    "ulysses=2",
                                                    "ulysses=4",
                                                    "ring=2",
@@ -56,7 +56,7 @@ TEST_P(LayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
 
 TEST_P(LayoutTest, StagesAloneChangeNoBit) {
   const std::vector<at::Tensor> serial = runs_.RunSerially(at::kDouble);
-  for (const Layout& layout : runs_.Legal({"pipe=2", "pipe=3", "pipe=4", "pipe=2,patches=4"})) {
+  for (const Layout& layout : runs_.Valid({"pipe=2", "pipe=3", "pipe=4", "pipe=2,patches=4"})) {
     EXPECT_EQ(runs_.WorstError(layout, serial, at::kDouble), 0) << LayoutText(layout);
   }
 }
@@ -68,7 +68,7 @@ TEST_P(LayoutTest, SinglePrecisionStaysWithinItsOwnRounding) {
     own = std::max(own,
                    ((serial[step].to(at::kDouble) - exact[step]).abs().max() / exact[step].abs().max()).item<double>());
   }
-  for (const Layout& layout : runs_.Legal({"cfg=2,ulysses=2", "ring=3", "tensor=2", "pipe=2"})) {
+  for (const Layout& layout : runs_.Valid({"cfg=2,ulysses=2", "ring=3", "tensor=2", "pipe=2"})) {
     EXPECT_LE(runs_.WorstError(layout, serial, at::kFloat), std::max(1e-5, 2 * own)) << LayoutText(layout);
   }
 }

@@ -20,7 +20,7 @@ class PipeFusionTest : public testing::TestWithParam<const char*> {
 TEST_P(PipeFusionTest, StaleStepsAreTheEmulationBitForBit) {
   const at::Tensor serial = runs_.Run({});
   const std::vector<Layout> layouts =
-      runs_.Legal({"patches=3,warmup=1", "pipe=2,patches=2,warmup=1", "pipe=2,patches=5,warmup=2",
+      runs_.Valid({"patches=3,warmup=1", "pipe=2,patches=2,warmup=1", "pipe=2,patches=5,warmup=2",
                    "pipe=3,patches=4,warmup=1", "pipe=4,patches=5,warmup=1",
                    // More patches than tokens.
                    "pipe=2,patches=20,warmup=1"});
@@ -34,7 +34,7 @@ TEST_P(PipeFusionTest, StaleStepsAreTheEmulationBitForBit) {
 }
 
 TEST_P(PipeFusionTest, OtherAxesInsideAndAroundStagesChangeOnlyRounding) {
-  const std::vector<Layout> layouts = runs_.Legal(
+  const std::vector<Layout> layouts = runs_.Valid(
       {"cfg=2,patches=2,warmup=1", "ulysses=2,patches=4,warmup=1", "ring=3,patches=2,warmup=1",
        "cfg=2,pipe=2,patches=3,warmup=1", "pipe=2,ulysses=2,patches=2,warmup=1", "pipe=2,ring=2,patches=3,warmup=1",
        "pipe=2,tensor=2,patches=4,warmup=2", "pipe=2,ring=2,ulysses=2,patches=3,warmup=1"});
@@ -45,7 +45,7 @@ TEST_P(PipeFusionTest, OtherAxesInsideAndAroundStagesChangeOnlyRounding) {
 }
 
 TEST_P(PipeFusionTest, ARequestAfterAnotherIsTheRequestAlone) {
-  for (const Layout& layout : runs_.Legal({"pipe=2,patches=3,warmup=1", "pipe=2,ulysses=2,patches=2,warmup=2",
+  for (const Layout& layout : runs_.Valid({"pipe=2,patches=3,warmup=1", "pipe=2,ulysses=2,patches=2,warmup=2",
                                            "pipe=2,patches=3,warmup=3", "pipe=2"})) {
     const auto second = [&](const Rank& rank) {
       DenoiseJob job = runs_.Job(rank.family, 1, kSteps);

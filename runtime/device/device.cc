@@ -57,7 +57,7 @@ absl::StatusOr<at::ScalarType> ParseDtype(const std::string& name) {
   if (name == "fp32") return at::kFloat;
   if (name == "bf16") return at::kBFloat16;
   if (name == "fp64") return at::kDouble;
-  return absl::InvalidArgumentError(absl::StrCat("dtype is \"", name, "\"; legal are fp32, bf16 and fp64"));
+  return absl::InvalidArgumentError(absl::StrCat("dtype is \"", name, "\"; valid values are fp32, bf16 and fp64"));
 }
 
 std::string CudaPluginPath() {
@@ -70,7 +70,7 @@ absl::StatusOr<at::Device> OpenDevice(const std::string& name, const std::string
   int index = 0;
   const bool numbered = absl::StartsWith(name, "cuda:") && absl::SimpleAtoi(name.substr(5), &index);
   if (!(name == "cuda" || numbered) || index < 0 || index > 127) {
-    return absl::InvalidArgumentError(absl::StrCat("device is \"", name, "\"; legal are cpu, cuda and cuda:N"));
+    return absl::InvalidArgumentError(absl::StrCat("device is \"", name, "\"; valid values are cpu, cuda and cuda:N"));
   }
   RETURN_IF_ERROR(OpenCudaPlugin(name, index, plugin));
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));

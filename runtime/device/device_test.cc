@@ -35,7 +35,7 @@ TEST(OpenDeviceTest, UnknownNamesAreInvalidWithoutAPlugin) {
   for (const char* name : {"", "gpu", "CUDA", "cuda:", "cuda:-1", "cuda:128", "cuda:1x", "cuda 0"}) {
     const absl::Status status = OpenDevice(name, "missing").status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("legal are cpu, cuda and cuda:N"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("valid values are cpu, cuda and cuda:N"));
   }
 }
 

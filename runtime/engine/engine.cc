@@ -84,16 +84,16 @@ LatentValues ToValues(const at::Tensor& tensor) {
   return {.shape = values.sizes().vec(), .values = {data, data + values.numel()}};
 }
 
-// Legal by the model's description; the front end's validator has said so before, but its bytes are not believed.
+// Valid by the model's description; the front end's validator has said so before, but its bytes are not believed.
 absl::Status CheckParameters(const JobParameters& parameters, const FamilyDescription& model) {
-  const auto refuse = [](const char* field, const auto& value, const std::string& legal) {
-    return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, "; ", legal));
+  const auto refuse = [](const char* field, const auto& value, const std::string& valid) {
+    return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, "; ", valid));
   };
   const bool bin = parameters.resolution_binning;
   if (bin && !model.can_bin) return refuse("resolution_binning", "true", "this model has no table of sizes");
   for (const auto& [field, side] : {std::pair("height", parameters.height), std::pair("width", parameters.width)}) {
     if (side < (bin ? 1 : model.min_size) || side > model.max_size) {
-      return refuse(field, side, absl::StrCat("legal is ", model.min_size, " to ", model.max_size));
+      return refuse(field, side, absl::StrCat("valid values are ", model.min_size, " to ", model.max_size));
     }
     if (!bin && side % model.size_multiple != 0) {
       return refuse(field, side, absl::StrCat("it must be a multiple of ", model.size_multiple));
@@ -104,10 +104,10 @@ absl::Status CheckParameters(const JobParameters& parameters, const FamilyDescri
   }
   if (parameters.max_sequence_length < 0 || parameters.max_sequence_length > model.max_sequence_length) {
     return refuse("max_sequence_length", parameters.max_sequence_length,
-                  absl::StrCat("legal is 1 to ", model.max_sequence_length));
+                  absl::StrCat("valid values are 1 to ", model.max_sequence_length));
   }
   if (parameters.noise != "tessera" && parameters.noise != "torch-cpu") {
-    return refuse("noise", absl::StrCat("\"", parameters.noise, "\""), "legal are tessera and torch-cpu");
+    return refuse("noise", absl::StrCat("\"", parameters.noise, "\""), "valid values are tessera and torch-cpu");
   }
   return absl::OkStatus();
 }

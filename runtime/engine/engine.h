@@ -20,7 +20,7 @@ namespace tessera {
 
 // Used by one thread. LibTorch's exceptions become statuses here, without their stack traces. In a group of several
 // ranks an exception poisons the group: the other ranks' calls end with it, and the group is of no more use. What all
-// ranks find out alike (an illegal parameter, say) does not.
+// ranks find out alike (an invalid parameter, say) does not.
 class Engine final : public CommandHandler {
  public:
   // The place is as MakeEngine says.

@@ -137,16 +137,16 @@ class CountedStep : public testing::TestWithParam<const char*> {
     return bytes;
   }
 
-  std::vector<Layout> Legal(const std::vector<const char*>& texts) const {
-    std::vector<Layout> legal;
+  std::vector<Layout> Valid(const std::vector<const char*>& texts) const {
+    std::vector<Layout> valid;
     for (const char* text : texts) {
       const Layout layout = *ParseLayout(text);
       const LayoutModel model{.heads = static_cast<int>(description_.heads),
                               .blocks = static_cast<int>(description_.blocks),
                               .max_cfg_branches = 2};
-      if (CheckLayout(layout, model).ok()) legal.push_back(layout);
+      if (CheckLayout(layout, model).ok()) valid.push_back(layout);
     }
-    return legal;
+    return valid;
   }
 
   ModelFolder folder_;
@@ -166,7 +166,7 @@ TEST_P(CountedStep, EveryRankSendsTheBytesOfTheClosedForms) {
   const std::vector<EncodedPrompt> prompts = Encode(at::kFloat);
   std::printf("bytes a step, of the rank that sends most\n%-13s %-28s %9s %9s %9s %9s %9s %9s\n", "model", "layout",
               "cfg", "pipe", "sequence", "ring", "ulysses", "tensor");
-  const std::vector<Layout> layouts = Legal({"cfg=2",
+  const std::vector<Layout> layouts = Valid({"cfg=2",
                                              "pipe=2",
                                              "pipe=3",
                                              "ring=2",
@@ -207,7 +207,7 @@ TEST_P(CountedStep, EveryRankSendsTheBytesOfTheClosedForms) {
 
 TEST_P(CountedStep, ASmallerDtypeSendsAsManyElements) {
   const std::vector<EncodedPrompt> prompts = Encode(at::kBFloat16);
-  for (const Layout& layout : Legal({"cfg=2,ulysses=2", "pipe=2,ring=2", "tensor=2"})) {
+  for (const Layout& layout : Valid({"cfg=2,ulysses=2", "pipe=2,ring=2", "tensor=2"})) {
     for (const auto& [counted, closed_form] : Step(layout, prompts, at::kBFloat16)) {
       EXPECT_EQ(counted, closed_form) << LayoutText(layout);
     }

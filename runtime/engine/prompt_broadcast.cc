@@ -183,7 +183,7 @@ void Walk(Archive& archive, TensorShape& shape) {
 }
 
 // Of a tensor that may travel; nothing else is allocated on a peer's word.
-bool IsLegal(const TensorShape& shape, int64_t& bytes_left) {
+bool IsValid(const TensorShape& shape, int64_t& bytes_left) {
   if (shape.dtype < 0 || shape.dtype >= std::ssize(kDtypes) || std::ssize(shape.sizes) > kMaxDims) return false;
   auto bytes = static_cast<int64_t>(c10::elementSize(kDtypes[static_cast<size_t>(shape.dtype)]));
   for (const int64_t size : shape.sizes) {
@@ -213,9 +213,9 @@ absl::StatusOr<Message> MessageOf(absl::StatusOr<EncodedPrompt>& prompt) {
   }
   head(code, reason, shapes);
   int64_t bytes_left = kMaxTensorBytes;
-  const bool legal = std::ranges::all_of(shapes, [&](const TensorShape& s) { return IsLegal(s, bytes_left); });
+  const bool valid = std::ranges::all_of(shapes, [&](const TensorShape& s) { return IsValid(s, bytes_left); });
   Message message{.description = head.bytes() + body.bytes(), .tensors = body.tensors()};
-  if (legal && std::ssize(message.description) <= kMaxDescriptionBytes) return message;
+  if (valid && std::ssize(message.description) <= kMaxDescriptionBytes) return message;
   return absl::ResourceExhaustedError("the encoded prompt is too large to hand to other ranks");
 }
 
@@ -256,7 +256,7 @@ absl::StatusOr<EncodedPrompt> Receive(Communicator& world, at::Device device) {
   int64_t bytes_left = kMaxTensorBytes;
   std::vector<at::Tensor> tensors;
   for (const TensorShape& shape : shapes) {
-    require(IsLegal(shape, bytes_left), "a tensor of a prompt is of impossible shape");
+    require(IsValid(shape, bytes_left), "a tensor of a prompt is of impossible shape");
     tensors.push_back(
         at::empty(shape.sizes, at::TensorOptions(kDtypes[static_cast<size_t>(shape.dtype)]).device(device)));
   }

@@ -104,7 +104,7 @@ TEST(PromptBroadcastTest, ARowThatBranchesShareTravelsOnce) {
 
 TEST(PromptBroadcastTest, AnErrorArrivesEverywhereAndTheNextPromptAsWell) {
   RunRanks(3, [&](ThreadRank& rank) {
-    const absl::Status error = absl::InvalidArgumentError("clip_skip is 99; legal for this model is 0 to 1");
+    const absl::Status error = absl::InvalidArgumentError("clip_skip is 99; valid for this model is 0 to 1");
     const absl::StatusOr<EncodedPrompt> first = BroadcastPrompt(
         rank.rank() == 0 ? error : absl::UnknownError("not looked at"), rank.world(), at::Device(at::kCPU));
     EXPECT_EQ(first.status(), error);

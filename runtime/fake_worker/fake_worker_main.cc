@@ -34,7 +34,7 @@
 namespace tessera {
 namespace {
 
-// How many heads a model has without files: every legal number of ranks can share them.
+// How many heads a model has without files: every valid number of ranks can share them.
 constexpr int32_t kHeadsOfAnyModel = 24;
 
 constexpr absl::Duration kBeat = absl::Milliseconds(20);

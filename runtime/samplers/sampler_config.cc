@@ -93,15 +93,15 @@ std::string NameOf(Enum value) {
 }
 
 template <typename Enum>
-std::string LegalNames(std::span<const Named<Enum>> names) {
-  std::vector<std::string> legal;
+std::string ValidNames(std::span<const Named<Enum>> names) {
+  std::vector<std::string> valid;
   std::vector<Enum> seen;
   for (const auto& [name, value] : names) {
     if (std::find(seen.begin(), seen.end(), value) != seen.end()) continue;
     seen.push_back(value);
-    legal.emplace_back(name);
+    valid.emplace_back(name);
   }
-  return absl::StrJoin(legal, ", ");
+  return absl::StrJoin(valid, ", ");
 }
 
 // What a number may be. The same for every class.
@@ -177,19 +177,19 @@ void ReadField(ConfigReader& reader, std::string_view name, Range range, T& valu
     value = reader.Numbers(name, value);
   } else {
     const std::string text = reader.String(name, NameOf(value));
-    for (const auto& [legal, meaning] : Names(value)) {
-      if (legal == text) {
+    for (const auto& [valid, meaning] : Names(value)) {
+      if (valid == text) {
         value = meaning;
         return;
       }
     }
-    reader.AddError(name, absl::StrCat("it must be one of ", LegalNames(Names(value))));
+    reader.AddError(name, absl::StrCat("it must be one of ", ValidNames(Names(value))));
   }
 }
 
-absl::Status Refused(const std::string& field, const std::string& value, const std::string& legal) {
+absl::Status Refused(const std::string& field, const std::string& value, const std::string& valid) {
   return absl::InvalidArgumentError(
-      absl::StrCat("scheduler_config.json: field \"", field, "\" is ", value, "; ", legal));
+      absl::StrCat("scheduler_config.json: field \"", field, "\" is ", value, "; ", valid));
 }
 
 absl::Status ValidateDpmSolver(const SamplerConfig& config) {
@@ -313,7 +313,7 @@ absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader, const std
   const auto* known = std::find_if(std::begin(kClasses), std::end(kClasses),
                                    [&](const auto& candidate) { return candidate.name == class_name; });
   if (known == std::end(kClasses)) {
-    reader.AddError("_class_name", absl::StrCat("it must be one of ", LegalNames<SamplerClass>(kClasses)));
+    reader.AddError("_class_name", absl::StrCat("it must be one of ", ValidNames<SamplerClass>(kClasses)));
     return reader.status();
   }
   SamplerConfig config = DefaultSamplerConfig(known->value);
@@ -327,7 +327,7 @@ absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader, const std
   return config;
 }
 
-std::vector<std::string> LegalSamplers(const SamplerConfig& config) {
+std::vector<std::string> ValidSamplers(const SamplerConfig& config) {
   if (IsFlow(config)) {
     if (config.use_dynamic_shifting && config.time_shift_type == TimeShiftType::kLinear) return {"flow-euler"};
     return {"flow-euler", "dpm++", "dpm++1", "dpm++2", "dpm++3", "dpm++-sde"};
@@ -339,12 +339,12 @@ std::vector<std::string> LegalSamplers(const SamplerConfig& config) {
 }
 
 absl::StatusOr<SamplerConfig> WithSampler(const SamplerConfig& model_config, std::string_view name) {
-  const std::vector<std::string> legal = LegalSamplers(model_config);
-  if (std::find(legal.begin(), legal.end(), name) == legal.end()) {
+  const std::vector<std::string> valid = ValidSamplers(model_config);
+  if (std::find(valid.begin(), valid.end(), name) == valid.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat("sampler is ", Quote(name), "; this model predicts ",
                      IsFlow(model_config) ? std::string("a flow") : PredictionTypeName(model_config.prediction_type),
-                     " and takes one of ", absl::StrJoin(legal, ", ")));
+                     " and takes one of ", absl::StrJoin(valid, ", ")));
   }
   const SamplerClass sampler = name == "ddpm"         ? SamplerClass::kDdpm
                                : name == "ddim"       ? SamplerClass::kDdim

@@ -97,25 +97,25 @@ struct SamplerConfig {
 SamplerConfig DefaultSamplerConfig(SamplerClass sampler);
 
 // Reads a scheduler_config.json; "_class_name" tells the class. Reads every field that any of the classes has; what is
-// left is in reader.UnknownFields(). InvalidArgument, naming field, value and what is legal: an unknown class, options
+// left is in reader.UnknownFields(). InvalidArgument, naming field, value and what is valid: an unknown class, options
 // that are not supported, values out of range, options that contradict each other.
 absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader);
 // The same for a config whose class is known from elsewhere.
 absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader, const std::string& class_name);
 
-// InvalidArgument unless the options are legal together for the class. ParseSamplerConfig and WithSampler ask it.
+// InvalidArgument unless the options are valid together for the class. ParseSamplerConfig and WithSampler ask it.
 absl::Status ValidateSamplerConfig(const SamplerConfig& config);
 
 // Whether the model predicts the velocity of a rectified flow: timesteps are 1000 sigma, the sample is
 // (1 - sigma) x0 + sigma noise.
 bool IsFlow(const SamplerConfig& config);
 
-// The config under another sampler's name (one of LegalSamplers), everything else carried over as far as that sampler
-// has it. InvalidArgument with the legal names otherwise: a flow model takes flow samplers only and the others none.
+// The config under another sampler's name (one of ValidSamplers), everything else carried over as far as that sampler
+// has it. InvalidArgument with the valid names otherwise: a flow model takes flow samplers only and the others none.
 absl::StatusOr<SamplerConfig> WithSampler(const SamplerConfig& model_config, std::string_view name);
 
 // Names that WithSampler takes for this config.
-std::vector<std::string> LegalSamplers(const SamplerConfig& config);
+std::vector<std::string> ValidSamplers(const SamplerConfig& config);
 
 // "ddpm", "ddim", "euler", "flow-euler", "dpm++2-karras", …
 std::string SamplerName(const SamplerConfig& config);

@@ -81,7 +81,7 @@ TEST(ParseSamplerConfigTest, FieldsNobodyKnowsAreReported) {
 struct BadConfig {
   const char* name;
   const char* text;
-  std::vector<std::string> message;  // parts that it must have: field, value, what is legal
+  std::vector<std::string> message;  // parts that it must have: field, value, what is valid
 };
 
 class RefusalTest : public testing::TestWithParam<BadConfig> {};
@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(WithSamplerTest, AFlowModelTakesOnlyFlowSamplers) {
   const SamplerConfig model = ModelConfig("sd3");
-  EXPECT_THAT(LegalSamplers(model), ElementsAre("flow-euler", "dpm++", "dpm++1", "dpm++2", "dpm++3", "dpm++-sde"));
+  EXPECT_THAT(ValidSamplers(model), ElementsAre("flow-euler", "dpm++", "dpm++1", "dpm++2", "dpm++3", "dpm++-sde"));
   const absl::Status status = WithSampler(model, "ddim").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("ddim"));
@@ -157,7 +157,7 @@ TEST(WithSamplerTest, AFlowModelTakesOnlyFlowSamplers) {
 
 TEST(WithSamplerTest, ANoiseModelTakesNoFlowSampler) {
   const SamplerConfig model = ModelConfig("pixart_sigma");
-  EXPECT_THAT(LegalSamplers(model), Not(Contains("flow-euler")));
+  EXPECT_THAT(ValidSamplers(model), Not(Contains("flow-euler")));
   const absl::Status status = WithSampler(model, "flow-euler").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("dpm++2-karras"));
@@ -166,7 +166,7 @@ TEST(WithSamplerTest, ANoiseModelTakesNoFlowSampler) {
 TEST(WithSamplerTest, EveryLegalNameWorks) {
   for (const char* pipeline : {"pixart_alpha", "hunyuan11", "dit", "sd3", "flux_dev"}) {
     const SamplerConfig model = ModelConfig(pipeline);
-    for (const std::string& name : LegalSamplers(model)) {
+    for (const std::string& name : ValidSamplers(model)) {
       const absl::StatusOr<SamplerConfig> config = WithSampler(model, name);
       ASSERT_TRUE(config.ok()) << pipeline << " " << name << " " << config.status();
       EXPECT_EQ(IsFlow(*config), IsFlow(model)) << pipeline << " " << name;

@@ -24,10 +24,10 @@ std::string Payload(const absl::Status& status, absl::string_view url) {
   return payload.has_value() ? std::string(*payload) : "";
 }
 
-std::string ProblemOfWord(absl::string_view value, absl::Span<const std::string> legal) {
-  if (std::find(legal.begin(), legal.end(), value) != legal.end()) return "";
-  const std::string nearest = NearestName(value, legal);
-  return absl::StrCat(" ", QuotedValue(value), " is unknown; legal are ", absl::StrJoin(legal, ", "),
+std::string ProblemOfWord(absl::string_view value, absl::Span<const std::string> valid) {
+  if (std::find(valid.begin(), valid.end(), value) != valid.end()) return "";
+  const std::string nearest = NearestName(value, valid);
+  return absl::StrCat(" ", QuotedValue(value), " is unknown; valid values are ", absl::StrJoin(valid, ", "),
                       nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"));
 }
 
@@ -67,20 +67,20 @@ std::string QuotedValue(absl::string_view value) {
   return absl::StrCat("'", shown, value.size() > kMaxQuotedBytes ? "…'" : "'");
 }
 
-absl::Status CheckName(absl::string_view field, absl::string_view value, absl::Span<const std::string> legal) {
-  const std::string problem = ProblemOfWord(value, legal);
+absl::Status CheckName(absl::string_view field, absl::string_view value, absl::Span<const std::string> valid) {
+  const std::string problem = ProblemOfWord(value, valid);
   return problem.empty() ? absl::OkStatus() : FieldError(field, problem);
 }
 
-absl::Status CheckWord(absl::string_view id, absl::string_view value, absl::Span<const std::string> legal) {
-  const std::string problem = ProblemOfWord(value, legal);
+absl::Status CheckWord(absl::string_view id, absl::string_view value, absl::Span<const std::string> valid) {
+  const std::string problem = ProblemOfWord(value, valid);
   return problem.empty() ? absl::OkStatus() : UnnamedError(id, problem);
 }
 
 absl::Status CheckValue(const std::string& id, int64_t value, Bounds bounds) {
   const auto low = static_cast<int64_t>(bounds.low), high = static_cast<int64_t>(bounds.high);
   if (value >= low && value <= high) return absl::OkStatus();
-  return UnnamedError(id, absl::StrCat(" is ", value, "; legal is ", low, " to ", high, ", the nearest is ",
+  return UnnamedError(id, absl::StrCat(" is ", value, "; valid values are ", low, " to ", high, ", the nearest is ",
                                        std::clamp(value, low, high)));
 }
 
@@ -89,22 +89,22 @@ absl::Status CheckValue(const std::string& id, double value, Bounds bounds) {
   if (value >= bounds.low && value <= bounds.high) return absl::OkStatus();
   return UnnamedError(
       id, absl::StrCat(
-              " is ", value, "; legal is a number from ", bounds.low, " to ", bounds.high,
+              " is ", value, "; valid is a number from ", bounds.low, " to ", bounds.high,
               std::isnan(value) ? "" : absl::StrCat(", the nearest is ", std::clamp(value, bounds.low, bounds.high))));
 }
 
 absl::Status CheckValue(const std::string& id, const std::string& text, Bounds bounds) {
   const auto most = static_cast<size_t>(bounds.high);
   if (text.size() > most) {
-    return UnnamedError(id, absl::StrCat(" has ", text.size(), " bytes; legal is at most ", most));
+    return UnnamedError(id, absl::StrCat(" has ", text.size(), " bytes; valid values are at most ", most));
   }
   if (const size_t nul = text.find('\0'); nul != std::string::npos) {
-    return UnnamedError(id, absl::StrCat(" has a NUL byte at offset ", nul, "; legal is UTF-8 text without NUL"));
+    return UnnamedError(id, absl::StrCat(" has a NUL byte at offset ", nul, "; valid is UTF-8 text without NUL"));
   }
   if (const size_t wrong = FirstInvalidUtf8(text); wrong < text.size()) {
     return UnnamedError(id,
                         absl::StrCat(" is not valid UTF-8: byte 0x", absl::Hex(static_cast<unsigned char>(text[wrong])),
-                                     " at offset ", wrong, "; legal is UTF-8 text"));
+                                     " at offset ", wrong, "; valid is UTF-8 text"));
   }
   return absl::OkStatus();
 }
@@ -114,7 +114,7 @@ absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& value
   for (auto value = values.begin(); value != values.end() && status.ok(); ++value) {
     status = CheckValue(id + "[]", *value, bounds);
     if (status.ok() && std::find(values.begin(), value, *value) != value) {
-      status = UnnamedError(id + "[]", absl::StrCat(" ", *value, " is given twice; legal is every one at most once"));
+      status = UnnamedError(id + "[]", absl::StrCat(" ", *value, " is given twice; valid is every one at most once"));
     }
   }
   return status;

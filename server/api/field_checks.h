@@ -1,6 +1,6 @@
 // Errors about one field of a request, and the checks that lead to them. Pure functions.
 //
-// Every error names the field, its value, what is legal, and the nearest legal choice where there is one. Edges have
+// Every error names the field, its value, what is valid, and the nearest valid choice where there is one. Edges have
 // names of their own for the fields, so that an error carries the field's id, beside a message without a name, until
 // an edge prints it.
 #pragma once
@@ -35,11 +35,11 @@ absl::Status Named(const absl::Status& status, FieldNames names);
 // A value as an error message shows it: short, in quotes and readable whatever bytes it has.
 std::string QuotedValue(absl::string_view value);
 
-// OK if `value` is among `legal`; else an error that lists them and names the one that is spelt most like it.
-absl::Status CheckName(absl::string_view field, absl::string_view value, absl::Span<const std::string> legal);
+// OK if `value` is among `valid`; else an error that lists them and names the one that is spelt most like it.
+absl::Status CheckName(absl::string_view field, absl::string_view value, absl::Span<const std::string> valid);
 
 // The same without a name.
-absl::Status CheckWord(absl::string_view id, absl::string_view value, absl::Span<const std::string> legal);
+absl::Status CheckWord(absl::string_view id, absl::string_view value, absl::Span<const std::string> valid);
 
 // That a value of the field with this id is within the bounds: numbers, each number of a list, the bytes of a text,
 // which is UTF-8 without NUL. What is absent is.

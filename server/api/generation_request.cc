@@ -22,18 +22,18 @@ absl::Status CheckSide(absl::string_view id, int64_t value, bool binning, const 
   const int64_t low = (model.min_size + multiple - 1) / multiple * multiple;
   const int64_t high = model.max_size / multiple * multiple;
   if (low == high && value != low) {
-    return UnnamedError(id, absl::StrCat(" is ", value, "; legal is only ", low));
+    return UnnamedError(id, absl::StrCat(" is ", value, "; the only valid value is ", low));
   }
-  const std::string legal = absl::StrCat(
-      "legal are ", multiple > 1 ? absl::StrCat("multiples of ", multiple, " from ") : "", low, " to ", high);
+  const std::string valid = absl::StrCat(
+      "valid values are ", multiple > 1 ? absl::StrCat("multiples of ", multiple, " from ") : "", low, " to ", high);
   if (value < low || value > high) {
     return UnnamedError(id,
-                        absl::StrCat(" is ", value, "; ", legal, ", the nearest is ", std::clamp(value, low, high)));
+                        absl::StrCat(" is ", value, "; ", valid, ", the nearest is ", std::clamp(value, low, high)));
   }
   if (value % multiple != 0) {
     const int64_t below = value / multiple * multiple;
     return UnnamedError(
-        id, absl::StrCat(" is ", value, "; ", legal, ", the nearest are ", below, " and ", below + multiple));
+        id, absl::StrCat(" is ", value, "; ", valid, ", the nearest are ", below, " and ", below + multiple));
   }
   return absl::OkStatus();
 }
@@ -44,8 +44,8 @@ absl::Status CheckDevice(const std::string& device) {
   if (absl::ConsumePrefix(&number, "cuda:")) {
     const bool digits = !number.empty() && std::all_of(number.begin(), number.end(), absl::ascii_isdigit);
     if (digits && absl::SimpleAtoi(number, &index) && index < 1024) return absl::OkStatus();
-    return UnnamedError(
-        "device", absl::StrCat(" is ", QuotedValue(device), "; legal are cpu, cuda, and cuda:N with N from 0 to 1023"));
+    return UnnamedError("device", absl::StrCat(" is ", QuotedValue(device),
+                                               "; valid values are cpu, cuda, and cuda:N with N from 0 to 1023"));
   }
   return CheckWord("device", device, {"cpu", "cuda", "cuda:0"});
 }
@@ -76,8 +76,7 @@ absl::Status CheckOptionsRead(const GenerationRequest& request, const ModelDescr
     VisitValue(field, request, [&](const auto& value) {
       if (!IsGiven(value)) return;
       status.Update(UnnamedError(
-          field.id, absl::StrCat(" is ", Shown(value),
-                                 "; this model does not read it, so legal is only to leave it out; ", all)));
+          field.id, absl::StrCat(" is ", Shown(value), "; this model does not read it, so leave it out; ", all)));
     });
   }
   return status;
@@ -87,10 +86,9 @@ absl::Status CheckOptionsRead(const GenerationRequest& request, const ModelDescr
 absl::Status CheckCombinations(const GenerationRequest& request) {
   if (request.original_width.has_value() != request.original_height.has_value()) {
     const bool width = request.original_width.has_value();
-    return UnnamedError(
-        width ? "original_width" : "original_height",
-        absl::StrCat(" is ", width ? *request.original_width : *request.original_height, " without an original ",
-                     width ? "height" : "width", "; legal is both or neither"));
+    return UnnamedError(width ? "original_width" : "original_height",
+                        absl::StrCat(" is ", width ? *request.original_width : *request.original_height,
+                                     " without an original ", width ? "height" : "width", "; give both or neither"));
   }
   if (request.skip_layers.empty() && (request.skip_layer_scale.has_value() || request.skip_layer_start.has_value() ||
                                       request.skip_layer_stop.has_value())) {
@@ -113,11 +111,11 @@ Bounds BoundsFor(const RequestField& field, const ModelDescription& model) {
 absl::Status CheckField(const RequestField& field, const GenerationRequest& request, const ModelDescription& model) {
   const absl::string_view id = field.id;
   if (id == "max_sequence_length" && request.max_sequence_length.has_value() && model.max_sequence_length == 0) {
-    return UnnamedError(field.id, absl::StrCat(" is ", *request.max_sequence_length,
-                                               "; this model reads no tokens, so legal is only to leave it out"));
+    return UnnamedError(
+        field.id, absl::StrCat(" is ", *request.max_sequence_length, "; this model reads no tokens, so leave it out"));
   }
   if (id == "guidance_scale" && std::isnan(request.guidance_scale.value_or(0))) {
-    return UnnamedError(field.id, absl::StrCat(" is nan; legal is a number from 0 to ", kScales.high,
+    return UnnamedError(field.id, absl::StrCat(" is nan; valid is a number from 0 to ", kScales.high,
                                                ", the model's default is ", model.default_guidance_scale));
   }
   if (id == "sampler") {
@@ -140,7 +138,7 @@ absl::StatusOr<JobParameters> ValidateUnnamed(const GenerationRequest& request, 
   job.max_sequence_length = model.default_max_sequence_length;
   job.seed = request.seed;
   if (job.resolution_binning && !model.can_bin) {
-    return UnnamedError("resolution_binning", " is on; this model has no table of sizes, so legal is only off");
+    return UnnamedError("resolution_binning", " is on; this model has no table of sizes, so only off is valid");
   }
   absl::Status status = CheckOptionsRead(request, model);
   status.Update(CheckCombinations(request));
@@ -152,9 +150,9 @@ absl::StatusOr<JobParameters> ValidateUnnamed(const GenerationRequest& request, 
   status.Update(CheckValue("steps", request.steps.value_or(job.steps), {1, static_cast<double>(model.max_steps)}));
   status.Update(CheckValue("count", request.count, {1, kMaxImageCount}));
   if (request.count > 1 && request.seed > std::numeric_limits<uint64_t>::max() - (request.count - 1)) {
-    status.Update(
-        UnnamedError("seed", absl::StrCat(" is ", request.seed, "; with count ", request.count, " legal is at most ",
-                                          std::numeric_limits<uint64_t>::max() - (request.count - 1))));
+    status.Update(UnnamedError(
+        "seed", absl::StrCat(" is ", request.seed, "; with count ", request.count, " valid values are at most ",
+                             std::numeric_limits<uint64_t>::max() - (request.count - 1))));
   }
   RETURN_IF_ERROR(status);
   const auto assign = [&](absl::string_view id, Bounds, auto& parameter) {
@@ -167,7 +165,7 @@ absl::StatusOr<JobParameters> ValidateUnnamed(const GenerationRequest& request, 
   VisitParameters(assign, job);
   if (const SkipLayerGuidance& skip = job.options.skip_layers; skip.start > skip.stop) {
     return UnnamedError("skip_layer_start",
-                        absl::StrCat(" is ", skip.start, "; legal is at most the stop, which is ", skip.stop));
+                        absl::StrCat(" is ", skip.start, "; valid values are at most the stop, which is ", skip.stop));
   }
   return job;
 }
@@ -178,9 +176,9 @@ constexpr std::pair<const char*, ComponentPlacement> kPlacements[] = {{"rank0", 
 
 absl::Status ReadPlacement(absl::string_view field, const std::string& name, ComponentPlacement& placement) {
   std::vector<std::string> names;
-  for (const auto& [legal, value] : kPlacements) {
-    if (name == legal) placement = value;
-    names.emplace_back(legal);
+  for (const auto& [valid, value] : kPlacements) {
+    if (name == valid) placement = value;
+    names.emplace_back(valid);
   }
   return CheckWord(field, name, names);
 }

@@ -1,6 +1,6 @@
 // A request for images as any edge (command line, HTTP, gRPC) understood it, and the one validator for all of them.
 //
-// Every error names the field, its value, what is legal, and the nearest legal choice where there is one.
+// Every error names the field, its value, what is valid, and the nearest valid choice where there is one.
 #pragma once
 
 #include <cstdint>

@@ -102,7 +102,7 @@ TEST(GenerationRequestTest, AcceptsAnySizeInRangeWhereSizesAreBinned) {
   model.can_bin = true;
   EXPECT_EQ(ErrorOf({.width = 1001, .height = 999, .resolution_binning = true}, model), "");
   EXPECT_THAT(ErrorOf({.width = 5000, .resolution_binning = true}, model),
-              AllOf(HasSubstr("legal are 16 to 2040"), Not(HasSubstr("multiple"))));
+              AllOf(HasSubstr("valid values are 16 to 2040"), Not(HasSubstr("multiple"))));
 }
 
 TEST(GenerationRequestTest, RefusesBinningForAModelWithoutATableOfSizes) {
@@ -110,8 +110,8 @@ TEST(GenerationRequestTest, RefusesBinningForAModelWithoutATableOfSizes) {
 }
 
 TEST(GenerationRequestTest, RefusesStepsOutOfRangeNamingTheNearest) {
-  EXPECT_THAT(ErrorOf({.steps = 0}), HasSubstr("steps is 0; legal is 1 to 1000, the nearest is 1"));
-  EXPECT_THAT(ErrorOf({.steps = 1001}), HasSubstr("steps is 1001; legal is 1 to 1000, the nearest is 1000"));
+  EXPECT_THAT(ErrorOf({.steps = 0}), HasSubstr("steps is 0; valid values are 1 to 1000, the nearest is 1"));
+  EXPECT_THAT(ErrorOf({.steps = 1001}), HasSubstr("steps is 1001; valid values are 1 to 1000, the nearest is 1000"));
 }
 
 TEST(GenerationRequestTest, RefusesGuidanceThatIsNoNumberOrNegativeOrEndless) {
@@ -127,7 +127,7 @@ TEST(GenerationRequestTest, AcceptsAnEmptyPromptAndOneOfExactlyTheLargestLength)
 
 TEST(GenerationRequestTest, SaysHowManyBytesAPromptHasTooMany) {
   EXPECT_THAT(ErrorOf({.prompt = std::string(kMaxPromptBytes + 1, 'a')}),
-              HasSubstr("prompt has 32769 bytes; legal is at most 32768"));
+              HasSubstr("prompt has 32769 bytes; valid values are at most 32768"));
 }
 
 TEST(GenerationRequestTest, NamesTheOffsetOfTheByteThatIsNotUtf8) {
@@ -159,7 +159,7 @@ TEST(GenerationRequestTest, RefusesAnUnknownNoise) {
 }
 
 TEST(GenerationRequestTest, RefusesCountsOutOfRange) {
-  EXPECT_THAT(ErrorOf({.count = 0}), HasSubstr("count is 0; legal is 1 to 1000"));
+  EXPECT_THAT(ErrorOf({.count = 0}), HasSubstr("count is 0; valid values are 1 to 1000"));
   EXPECT_THAT(ErrorOf({.count = 1001}), HasSubstr("the nearest is 1000"));
 }
 
@@ -167,7 +167,7 @@ TEST(GenerationRequestTest, RefusesASeedFromWhichTheOthersCannotCountUp) {
   const uint64_t last = std::numeric_limits<uint64_t>::max();
   EXPECT_EQ(ErrorOf({.seed = last}), "");
   EXPECT_EQ(ErrorOf({.seed = last - 1, .count = 2}), "");
-  EXPECT_THAT(ErrorOf({.seed = last, .count = 2}), HasSubstr("legal is at most 18446744073709551614"));
+  EXPECT_THAT(ErrorOf({.seed = last, .count = 2}), HasSubstr("valid values are at most 18446744073709551614"));
 }
 
 TEST(GenerationRequestTest, TellsAnEmptyNegativePromptFromNone) {
@@ -177,7 +177,7 @@ TEST(GenerationRequestTest, TellsAnEmptyNegativePromptFromNone) {
 TEST(GenerationRequestTest, RefusesMoreTokensThanTheModelReads) {
   EXPECT_EQ(ErrorOf({.max_sequence_length = 512}), "");
   EXPECT_THAT(ErrorOf({.max_sequence_length = 513}),
-              HasSubstr("maximum sequence length is 513; legal is 1 to 512, the nearest is 512"));
+              HasSubstr("maximum sequence length is 513; valid values are 1 to 512, the nearest is 512"));
   ModelDescription wordless = Model();
   wordless.default_max_sequence_length = wordless.max_sequence_length = 0;
   EXPECT_EQ(ErrorOf({}, wordless), "");
@@ -188,7 +188,7 @@ TEST(GenerationRequestTest, NamesTheOnlyLegalSize) {
   ModelDescription model = Model();
   model.min_size = model.max_size = model.default_height = model.default_width = 256;
   EXPECT_EQ(ErrorOf({}, model), "");
-  EXPECT_THAT(ErrorOf({.width = 512}, model), HasSubstr("width is 512; legal is only 256"));
+  EXPECT_THAT(ErrorOf({.width = 512}, model), HasSubstr("width is 512; the only valid value is 256"));
 }
 
 TEST(GenerationRequestTest, HandsEveryOptionOn) {
@@ -253,14 +253,14 @@ TEST(GenerationRequestTest, RefusesOptionsOutOfRange) {
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
   const int64_t most = std::numeric_limits<int64_t>::max();
   const std::vector<std::pair<GenerationRequest, std::string>> cases = {
-      {{.true_cfg_scale = nan}, "true CFG scale is nan; legal is a number from 0 to 1000"},
-      {{.true_cfg_scale = -1}, "true CFG scale is -1; legal is a number from 0 to 1000, the nearest is 0"},
+      {{.true_cfg_scale = nan}, "true CFG scale is nan; valid is a number from 0 to 1000"},
+      {{.true_cfg_scale = -1}, "true CFG scale is -1; valid is a number from 0 to 1000, the nearest is 0"},
       {{.true_cfg_scale = infinity}, "the nearest is 1000"},
-      {{.guidance_rescale = 1.5}, "guidance rescale is 1.5; legal is a number from 0 to 1, the nearest is 1"},
+      {{.guidance_rescale = 1.5}, "guidance rescale is 1.5; valid is a number from 0 to 1, the nearest is 1"},
       {{.guidance_rescale = nan}, "guidance rescale is nan"},
-      {{.clip_skip = 65}, "clip skip is 65; legal is 0 to 64"},
+      {{.clip_skip = 65}, "clip skip is 65; valid values are 0 to 64"},
       {{.clip_skip = -1}, "clip skip is -1"},
-      {{.skip_layers = {7, 24}}, "skip layer is 24; legal is 0 to 23, the nearest is 23"},
+      {{.skip_layers = {7, 24}}, "skip layer is 24; valid values are 0 to 23, the nearest is 23"},
       {{.skip_layers = {-1}}, "skip layer is -1"},
       {{.skip_layers = {most}}, "skip layer is 9223372036854775807"},
       {{.skip_layers = {7, 8, 7}}, "skip layer 7 is given twice"},
@@ -268,12 +268,13 @@ TEST(GenerationRequestTest, RefusesOptionsOutOfRange) {
       {{.skip_layers = {7}, .skip_layer_start = -0.5}, "skip layer start is -0.5"},
       {{.skip_layers = {7}, .skip_layer_stop = 1.5}, "skip layer stop is 1.5"},
       {{.skip_layers = {7}, .skip_layer_start = 0.5},
-       "skip layer start is 0.5; legal is at most the stop, which is 0.2"},
+       "skip layer start is 0.5; valid values are at most the stop, which is 0.2"},
       {{.skip_layer_scale = 2}, "skip layers are not given"},
-      {{.original_width = 0, .original_height = 8}, "original width is 0; legal is 1 to 65536, the nearest is 1"},
+      {{.original_width = 0, .original_height = 8},
+       "original width is 0; valid values are 1 to 65536, the nearest is 1"},
       {{.original_width = 8, .original_height = 65537}, "original height is 65537"},
       {{.original_width = 8}, "original width is 8 without an original height"},
-      {{.crop_top = -1}, "crop top is -1; legal is 0 to 65536, the nearest is 0"},
+      {{.crop_top = -1}, "crop top is -1; valid values are 0 to 65536, the nearest is 0"},
       {{.crop_left = most}, "crop left is 9223372036854775807"},
       {{.prompt_2 = "\xFF"}, "prompt 2 is not valid UTF-8"},
       {{.prompt_3 = std::string("a\0", 2)}, "prompt 3 has a NUL byte"},
@@ -329,9 +330,10 @@ TEST(PlacementRequestTest, HandsPlacementsAndTheSizeOfTheCacheOn) {
 }
 
 TEST(PlacementRequestTest, NamesThePlacementThatIsSpeltMostLikeTheUnknownOne) {
-  EXPECT_THAT(ErrorOf({.text_encoders = "unloaded"}),
-              AllOf(HasSubstr("placement of the text encoders 'unloaded' is unknown; legal are rank0, cpu, unload"),
-                    HasSubstr("did you mean 'unload'?")));
+  EXPECT_THAT(
+      ErrorOf({.text_encoders = "unloaded"}),
+      AllOf(HasSubstr("placement of the text encoders 'unloaded' is unknown; valid values are rank0, cpu, unload"),
+            HasSubstr("did you mean 'unload'?")));
   EXPECT_THAT(ErrorOf({.autoencoder = "gpu"}), HasSubstr("placement of the autoencoder 'gpu'"));
 }
 
@@ -343,12 +345,12 @@ TEST(PlacementRequestTest, GivesEveryPlacementTheNameThatRequestsUse) {
 
 TEST(PlacementRequestTest, RefusesACacheOutOfRange) {
   EXPECT_EQ(ErrorOf({.prompt_cache_mib = 0}), "");
-  EXPECT_THAT(ErrorOf({.prompt_cache_mib = -1}), HasSubstr("prompt cache (MiB) is -1; legal is 0 to 1048576"));
+  EXPECT_THAT(ErrorOf({.prompt_cache_mib = -1}), HasSubstr("prompt cache (MiB) is -1; valid values are 0 to 1048576"));
   EXPECT_THAT(ErrorOf({.prompt_cache_mib = 1048577}), HasSubstr("the nearest is 1048576"));
 }
 
 TEST(PlacementRequestTest, RefusesThreadsOutOfRange) {
-  EXPECT_THAT(ErrorOf({.threads = -1}), HasSubstr("threads is -1; legal is 0 to 1024"));
+  EXPECT_THAT(ErrorOf({.threads = -1}), HasSubstr("threads is -1; valid values are 0 to 1024"));
 }
 
 }  // namespace

@@ -41,8 +41,9 @@ struct SizeText {
 absl::StatusOr<SizeText> ReadSize(const std::string& size) {
   if (size.empty() || size == "auto") return SizeText();
   const auto refuse = [&] {
-    return UnnamedError("size", absl::StrCat(" is ", QuotedValue(size),
-                                             "; legal are 'auto' and WIDTHxHEIGHT in pixels, such as '512x512'"));
+    return UnnamedError("size",
+                        absl::StrCat(" is ", QuotedValue(size),
+                                     "; valid values are 'auto' and WIDTHxHEIGHT in pixels, such as '512x512'"));
   };
   const std::vector<std::string> sides = absl::StrSplit(size, 'x');
   if (sides.size() != 2) return refuse();
@@ -78,14 +79,16 @@ std::optional<int64_t> StepsOfQuality(const std::string& quality, const ModelDes
 // What is said of words that lead nowhere here.
 absl::Status CheckNotMade(const ImageRequest& request) {
   if (request.output_format == "gif" || request.output_format == "svg") {
-    return UnnamedError("output_format",
-                        absl::StrCat(" is '", request.output_format,
-                                     "'; this server makes still pictures of pixels, so legal are png, jpeg, webp"));
+    return UnnamedError(
+        "output_format",
+        absl::StrCat(" is '", request.output_format,
+                     "'; this server makes still pictures of pixels, so valid values are png, jpeg, webp"));
   }
   if (request.background == "transparent") {
-    return UnnamedError("background",
-                        " is 'transparent'; pictures have no alpha channel, so legal are 'auto' and 'opaque', the "
-                        "nearest is 'opaque'");
+    return UnnamedError(
+        "background",
+        " is 'transparent'; pictures have no alpha channel, so valid values are 'auto' and 'opaque', the "
+        "nearest is 'opaque'");
   }
   return absl::OkStatus();
 }
@@ -115,9 +118,10 @@ absl::StatusOr<OutputOptions> ReadOutput(const ImageRequest& request) {
     // The encoders' scale begins at 1.
     output.quality = static_cast<int32_t>(std::max<int64_t>(1, *request.output_compression));
   } else if (*request.output_compression != 100) {
-    return UnnamedError("output_compression",
-                        absl::StrCat(" is ", *request.output_compression,
-                                     "; PNG loses nothing, so legal is 100, or an output_format of jpeg or webp"));
+    return UnnamedError(
+        "output_compression",
+        absl::StrCat(" is ", *request.output_compression,
+                     "; PNG loses nothing, so valid values are 100, or an output_format of jpeg or webp"));
   }
   return output;
 }
@@ -125,7 +129,7 @@ absl::StatusOr<OutputOptions> ReadOutput(const ImageRequest& request) {
 absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const ServedModel& model,
                                            const RequestLimits& limits, uint64_t random_seed) {
   if (request.generation.prompt.empty()) {
-    return UnnamedError("prompt", absl::StrCat(" is empty; legal is a text of 1 to ", kMaxPromptBytes, " bytes"));
+    return UnnamedError("prompt", absl::StrCat(" is empty; valid is a text of 1 to ", kMaxPromptBytes, " bytes"));
   }
   ASSIGN_OR_RETURN(const SizeText size, ReadSize(request.size));
   const int64_t count = request.n.value_or(1);
@@ -145,7 +149,7 @@ absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const Se
   const int64_t pixels = int64_t{parameters.width} * parameters.height;
   if (pixels > limits.max_pixels) {
     return UnnamedError("size", absl::StrCat(" is ", parameters.width, "x", parameters.height, ", which is ", pixels,
-                                             " pixels; legal is at most ", limits.max_pixels, " pixels"));
+                                             " pixels; valid values are at most ", limits.max_pixels, " pixels"));
   }
   JobRequest job;
   job.model = model.id;
@@ -170,20 +174,20 @@ absl::Status RefusalOfModel(const absl::Status& status) {
 absl::StatusOr<const ServedModel*> FindModel(absl::string_view name, absl::Span<const ServedModel> models) {
   if (models.empty()) return absl::UnavailableError("this server serves no model");
   if (name.empty()) return &models.front();
-  std::vector<std::string> legal;
+  std::vector<std::string> valid;
   for (const ServedModel& model : models) {
     if (name == model.id || std::find(model.aliases.begin(), model.aliases.end(), name) != model.aliases.end()) {
       return &model;
     }
-    legal.push_back(model.id);
-    legal.insert(legal.end(), model.aliases.begin(), model.aliases.end());
+    valid.push_back(model.id);
+    valid.insert(valid.end(), model.aliases.begin(), model.aliases.end());
   }
   if (IsOpenAiImageModel(name)) {
     const auto model = std::find_if(models.begin(), models.end(),
                                     [](const ServedModel& served) { return served.answers_to_openai_names; });
     if (model != models.end()) return &*model;
   }
-  const absl::Status unknown = CheckName("model", name, legal);
+  const absl::Status unknown = CheckName("model", name, valid);
   absl::Status status(absl::StatusCode::kNotFound, unknown.message());
   unknown.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { status.SetPayload(url, payload); });
   return status;

@@ -1,8 +1,8 @@
 // A request for images in the terms of the public API, as every edge reads it, and the one way from there to a
 // validated JobRequest. Fields and messages use the names of the API, which HTTP and gRPC share.
 //
-// Every error is INVALID_ARGUMENT (NOT_FOUND for a model), names the field, its value, what is legal and the nearest
-// legal choice; ErrorField (server/api/generation_request.h) tells the field. Pure functions.
+// Every error is INVALID_ARGUMENT (NOT_FOUND for a model), names the field, its value, what is valid and the nearest
+// valid choice; ErrorField (server/api/generation_request.h) tells the field. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, abs
                                                 const RequestLimits& limits, uint64_t random_seed);
 
 // The model with this id or alias, the first for an empty name, else the one that answers to OpenAI's names where this
-// is one of them; NOT_FOUND lists the legal ones.
+// is one of them; NOT_FOUND lists the valid ones.
 absl::StatusOr<const ServedModel*> FindModel(absl::string_view name, absl::Span<const ServedModel> models);
 
 // Whether OpenAI's clients offer images of a model of this name, or may tomorrow: their names begin with gpt-image-,

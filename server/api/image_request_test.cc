@@ -44,7 +44,8 @@ TEST(ImageRequestTest, WhatIsAbsentIsTheModels) {
 TEST(ImageRequestTest, TheServersOwnLimitsHoldBesideTheModels) {
   ImageRequest request = Request();
   request.n = 3;
-  EXPECT_THAT(std::string(Validated(request, {.max_images = 2}).status().message()), HasSubstr("legal is 1 to 2"));
+  EXPECT_THAT(std::string(Validated(request, {.max_images = 2}).status().message()),
+              HasSubstr("valid values are 1 to 2"));
   request = Request();
   request.size = "512x512";
   const absl::Status pixels = Validated(request, {.max_pixels = 512 * 512 - 1}).status();

@@ -98,7 +98,7 @@ struct RequestField {
   const char* read_with = nullptr;
   // Of a number, or of each number of a list; nothing: those of the parameter, or none.
   std::optional<Bounds> bounds = std::nullopt;
-  // Its legal words with blanks between them; null: any, or those of the model.
+  // Its valid words with blanks between them; null: any, or those of the model.
   const char* words = nullptr;
   // The API's default as JSON; null: the model's, or none.
   const char* usual = nullptr;

@@ -68,7 +68,7 @@ TEST(RequestFieldsTest, AModelRefusesEveryFieldThatItDoesNotRead) {
   }
 }
 
-// Another legal value than the one that the request has.
+// Another valid value than the one that the request has.
 void Change(const RequestField& field, std::string& value) {
   const absl::string_view id = field.id;
   value = id == "noise" ? "torch-cpu" : id == "sampler" ? "euler" : "x";

@@ -9,10 +9,10 @@
 namespace tessera {
 
 absl::Status CheckIdempotencyKey(const std::string& key) {
-  const bool legal = !key.empty() && key.size() <= kMaxIdempotencyKeyBytes &&
+  const bool valid = !key.empty() && key.size() <= kMaxIdempotencyKeyBytes &&
                      std::all_of(key.begin(), key.end(), [](char c) { return c >= ' ' && c <= '~'; });
-  if (legal) return absl::OkStatus();
-  return FieldError("idempotency_key", absl::StrCat(" is ", QuotedValue(key), "; legal are 1 to ",
+  if (valid) return absl::OkStatus();
+  return FieldError("idempotency_key", absl::StrCat(" is ", QuotedValue(key), "; valid values are 1 to ",
                                                     kMaxIdempotencyKeyBytes, " printable ASCII characters"));
 }
 

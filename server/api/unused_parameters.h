@@ -1,4 +1,4 @@
-// What of legal parameters has no effect on an image: the model does not read it, or another parameter switches it off.
+// What of valid parameters has no effect on an image: the model does not read it, or another parameter switches it off.
 // One rule for every option and every edge: the user is told, and no picture says that it was made with it. What a
 // model can never read is refused by the validator (server/api/generation_request.h) where the model's description
 // tells.

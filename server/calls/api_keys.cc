@@ -35,12 +35,12 @@ bool IsHex(absl::string_view text, size_t bytes) {
 }
 
 absl::Status CheckKeyName(const std::string& name) {
-  const bool legal = !name.empty() && name.size() <= kMaxNameBytes && std::all_of(name.begin(), name.end(), [](char c) {
+  const bool valid = !name.empty() && name.size() <= kMaxNameBytes && std::all_of(name.begin(), name.end(), [](char c) {
     return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
   });
-  if (legal && name != "anonymous") return absl::OkStatus();
+  if (valid && name != "anonymous") return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the name ", QuotedValue(name),
-                                                 " of a key is not legal; legal are 1 to ", kMaxNameBytes,
+                                                 " of a key is not valid; valid values are 1 to ", kMaxNameBytes,
                                                  " of A-Z a-z 0-9 . _ - other than 'anonymous'"));
 }
 
@@ -95,7 +95,7 @@ absl::Status ReadKeyTerm(const std::string& word, ApiKey& key) {
   const bool is_number = absl::SimpleAtod(sides[1], &number);
   if (name == "share") {
     if (!is_number || !(number >= kLeastShare && number <= kMostShare)) {
-      return absl::InvalidArgumentError(absl::StrCat("share is ", QuotedValue(sides[1]), "; legal is a number from ",
+      return absl::InvalidArgumentError(absl::StrCat("share is ", QuotedValue(sides[1]), "; valid is a number from ",
                                                      kLeastShare, " to ", kMostShare));
     }
     key.share = number;
@@ -105,7 +105,7 @@ absl::Status ReadKeyTerm(const std::string& word, ApiKey& key) {
   const bool is_whole = is_legal && number == std::floor(number);
   if (!is_legal || (name != "queued_device_seconds" && !is_whole)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        name, " is ", QuotedValue(sides[1]), "; legal is a number above 0 and up to 1e9; for no limit leave it out"));
+        name, " is ", QuotedValue(sides[1]), "; valid is a number above 0 and up to 1e9; for no limit leave it out"));
   }
   if (name == "requests_per_minute") key.limits.requests_per_minute = static_cast<int64_t>(number);
   if (name == "queued_jobs") key.limits.queued_jobs = static_cast<int64_t>(number);
@@ -161,7 +161,7 @@ absl::Status ApiKeys::Read() {
   if (!text.has_value()) return absl::NotFoundError("the file of API keys cannot be opened");
   if (text->size() > kMaxFileBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the file of API keys has ", seen_.bytes, " bytes; legal is at most ", kMaxFileBytes));
+        absl::StrCat("the file of API keys has ", seen_.bytes, " bytes; valid values are at most ", kMaxFileBytes));
   }
   ASSIGN_OR_RETURN(keys_, ParseApiKeys(*text));
   if (use_shares_) {

@@ -41,10 +41,10 @@ struct NewKey {
   std::string secret;  // what the caller sends; kept nowhere
   std::string line;    // for the file
 };
-// INVALID_ARGUMENT for a name that is not legal.
+// INVALID_ARGUMENT for a name that is not valid.
 absl::StatusOr<NewKey> NewApiKey(const std::string& name, const KeyLimits& limits = {}, double share = 1);
 
-// Reads one limit or the share as it stands in the file, "queued_jobs=20". INVALID_ARGUMENT says what is legal.
+// Reads one limit or the share as it stands in the file, "queued_jobs=20". INVALID_ARGUMENT says what is valid.
 absl::Status ReadKeyTerm(const std::string& word, ApiKey& key);
 
 class ApiKeys {

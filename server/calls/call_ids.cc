@@ -23,16 +23,16 @@ bool IsZero(absl::string_view text) { return text.find_first_not_of('0') == absl
 }  // namespace
 
 std::string RequestIdFrom(absl::string_view sent) {
-  const bool legal = !sent.empty() && sent.size() <= kMaxRequestIdBytes &&
+  const bool valid = !sent.empty() && sent.size() <= kMaxRequestIdBytes &&
                      std::all_of(sent.begin(), sent.end(), [](char c) { return c > ' ' && c <= '~'; });
-  return legal ? std::string(sent) : RandomId("req_");
+  return valid ? std::string(sent) : RandomId("req_");
 }
 
 std::string TraceParentFrom(absl::string_view sent) {
   const std::vector<std::string> parts = absl::StrSplit(sent, '-');
-  const bool legal = parts.size() == 4 && parts[0] == "00" && IsLowerHex(parts[1], kTraceIdDigits) &&
+  const bool valid = parts.size() == 4 && parts[0] == "00" && IsLowerHex(parts[1], kTraceIdDigits) &&
                      !IsZero(parts[1]) && IsLowerHex(parts[2], 16) && !IsZero(parts[2]) && IsLowerHex(parts[3], 2);
-  return legal ? std::string(sent) : "";
+  return valid ? std::string(sent) : "";
 }
 
 std::string TraceIdOf(absl::string_view trace_parent) {

@@ -56,7 +56,7 @@ void ReadTls(YamlMapping& document, TlsConfig& tls) {
   mapping.Read("private_key", tls.private_key);
   document.Update(mapping.Finish());
   if (tls.certificate_chain.empty() != tls.private_key.empty()) {
-    document.Fail("tls", "has only one of certificate_chain and private_key; legal is both or neither");
+    document.Fail("tls", "has only one of certificate_chain and private_key; give both or neither");
   }
 }
 
@@ -95,14 +95,14 @@ absl::Status ReadGroup(const YAML::Node& node, const std::string& path, GroupCon
   mapping.Read("stream_blocks", group.stream_blocks);
   absl::Status status = mapping.Finish();
   if (!status.ok()) return status;
-  if (group.model.empty()) mapping.Fail("model", "is missing; legal is a model folder or the name of a known model");
-  if (group.layout.empty()) mapping.Fail("layout", "is empty; legal is a layout such as 'cfg=2,ulysses=2', or 'auto'");
-  if (group.devices.empty()) mapping.Fail("devices", "is empty; legal is a list such as [cuda:0, cuda:1]");
+  if (group.model.empty()) mapping.Fail("model", "is missing; valid is a model folder or the name of a known model");
+  if (group.layout.empty()) mapping.Fail("layout", "is empty; valid is a layout such as 'cfg=2,ulysses=2', or 'auto'");
+  if (group.devices.empty()) mapping.Fail("devices", "is empty; valid is a list such as [cuda:0, cuda:1]");
   for (const std::string& device : group.devices) {
     const PlacementRequest placement = {.dtype = group.dtype.empty() ? "fp32" : group.dtype, .device = device};
-    const absl::Status legal = Validate(placement, group.model).status();
-    if (!legal.ok()) {
-      mapping.Update(absl::InvalidArgumentError(absl::StrCat(path, ": ", legal.message(), LineText(node))));
+    const absl::Status valid = Validate(placement, group.model).status();
+    if (!valid.ok()) {
+      mapping.Update(absl::InvalidArgumentError(absl::StrCat(path, ": ", valid.message(), LineText(node))));
     }
   }
   return mapping.Finish();
@@ -112,10 +112,11 @@ void ReadGroups(YamlMapping& document, std::vector<GroupConfig>& groups) {
   const YAML::Node node = document.Take("groups");
   if (!node.IsDefined()) return groups.push_back(GroupConfig());
   if (!node.IsSequence() || node.size() == 0) {
-    return document.Fail("groups", "is missing or empty; legal is a list such as [{model: emoji}]");
+    return document.Fail("groups", "is missing or empty; valid is a list such as [{model: emoji}]");
   }
   if (node.size() > static_cast<size_t>(kMaxGroups)) {
-    return document.Fail("groups", absl::StrCat("has ", node.size(), " entries; legal is at most ", kMaxGroups));
+    return document.Fail("groups",
+                         absl::StrCat("has ", node.size(), " entries; valid values are at most ", kMaxGroups));
   }
   for (size_t i = 0; i < node.size(); ++i) {
     document.Update(ReadGroup(node[i], absl::StrCat("groups[", i, "]"), groups.emplace_back()));
@@ -141,28 +142,28 @@ void CheckExposure(YamlMapping& document, const ServerConfig& config) {
   };
   if ((beyond(config.http) || beyond(config.grpc)) && config.keys_file.empty() && !config.allow_anonymous) {
     document.Fail("listen",
-                  "reaches beyond this machine without API keys; legal is a keys_file, or allow_anonymous: true");
+                  "reaches beyond this machine without API keys; valid is a keys_file, or allow_anonymous: true");
   }
   if (beyond(config.grpc) && !config.behind_proxy) {
     document.Fail("listen.grpc", absl::StrCat("is ", config.grpc.address,
-                                              "; beyond loopback legal is only behind a proxy (behind_proxy: true), "
+                                              "; beyond loopback it is valid only behind a proxy (behind_proxy: true), "
                                               "the nearest is 127.0.0.1"));
   }
   if (!config.http.enabled && !config.grpc.enabled) {
-    document.Fail("listen", "has http and grpc off; legal is at least one of them");
+    document.Fail("listen", "has http and grpc off; at least one of them must be on");
   }
   for (const std::string& origin : config.origins) {
     if (!absl::StartsWith(origin, "http://") && !absl::StartsWith(origin, "https://")) {
-      document.Fail("origins",
-                    absl::StrCat("holds ", QuotedValue(origin), "; legal are origins such as https://studio.example"));
+      document.Fail("origins", absl::StrCat("holds ", QuotedValue(origin),
+                                            "; valid values are origins such as https://studio.example"));
     }
   }
   if (!config.public_url.empty() && !absl::StartsWith(config.public_url, "http://") &&
       !absl::StartsWith(config.public_url, "https://")) {
     document.Fail("public_url", absl::StrCat("is ", QuotedValue(config.public_url),
-                                             "; legal is a URL such as https://images.example"));
+                                             "; valid is a URL such as https://images.example"));
   }
-  if (config.data_folder.empty()) document.Fail("data_folder", "is empty; legal is a folder");
+  if (config.data_folder.empty()) document.Fail("data_folder", "is empty; valid is a folder");
 }
 
 absl::StatusOr<ServerConfig> ReadDocument(const YAML::Node& node) {
@@ -256,7 +257,7 @@ bool IsLoopbackAddress(absl::string_view address) {
 absl::StatusOr<ServerConfig> ReadServerConfig(absl::string_view yaml) {
   if (yaml.size() > kMaxConfigBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the configuration has ", yaml.size(), " bytes; legal is at most ", kMaxConfigBytes));
+        absl::StrCat("the configuration has ", yaml.size(), " bytes; valid values are at most ", kMaxConfigBytes));
   }
   if (const size_t wrong = FirstInvalidUtf8(yaml); wrong < yaml.size()) {
     return absl::InvalidArgumentError(absl::StrCat("the configuration is not UTF-8 text at byte ", wrong));

@@ -1,5 +1,5 @@
 // tessera.yaml: how `tessera serve` is set up. Every key has a default; unknown keys and keys given twice are refused,
-// with the line, the legal keys and the nearest one.
+// with the line, the valid keys and the nearest one.
 //
 // Reading checks what can be checked without looking at a disk, a model or a device. Pure functions.
 #pragma once
@@ -94,7 +94,7 @@ struct ServerConfig {
   bool operator==(const ServerConfig&) const = default;
 };
 
-// INVALID_ARGUMENT with the line, the key, the value and what is legal.
+// INVALID_ARGUMENT with the line, the key, the value and what is valid.
 absl::StatusOr<ServerConfig> ReadServerConfig(absl::string_view yaml);
 
 // What only makes sense together: the errors of ReadServerConfig for a configuration that was changed afterwards,

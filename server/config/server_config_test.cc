@@ -138,8 +138,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"groups: [{}]", "groups[0].model is missing"},
         BadConfig{"groups: [emoji]", "groups[0] is not a mapping"},
         BadConfig{"groups: [{model: [a]}]", "groups[0].model is a list"},
-        BadConfig{"groups: [{model: a, count: 0}]", "count is 0; legal is 1 to 64, the nearest is 1"},
-        BadConfig{"groups: [{model: a, dtype: fp16}]", "dtype 'fp16' is unknown; legal are fp64, fp32, bf16"},
+        BadConfig{"groups: [{model: a, count: 0}]", "count is 0; valid values are 1 to 64, the nearest is 1"},
+        BadConfig{"groups: [{model: a, dtype: fp16}]", "dtype 'fp16' is unknown; valid values are fp64, fp32, bf16"},
         BadConfig{"groups: [{model: a, devices: [gpu]}]", "device 'gpu' is unknown"},
         BadConfig{"groups: [{model: a, devices: []}]", "devices is empty"},
         BadConfig{"groups: [{model: a, layout: ''}]", "layout is empty"},
@@ -149,11 +149,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"listen: {http: off, grpc: off}", "at least one of them"},
         BadConfig{"tls: {private_key: a}", "both or neither"}, BadConfig{"behind_proxy: yes", "true and false"},
         BadConfig{"hosts: images.example", "hosts is not a list"},
-        BadConfig{"origins: [images.example]", "legal are origins"}, BadConfig{"public_url: images.example", "a URL"},
-        BadConfig{"retention: 24", "duration above 0 with its unit"}, BadConfig{"retention: -1h", "duration above 0"},
-        BadConfig{"retention: inf", "duration above 0"}, BadConfig{"retention_bytes: -1", "retention_bytes"},
-        BadConfig{"certify: never", "legal are auto, require, off"},
-        BadConfig{"log_level: loud", "legal are debug, info, warning, error"},
+        BadConfig{"origins: [images.example]", "valid values are origins"},
+        BadConfig{"public_url: images.example", "a URL"}, BadConfig{"retention: 24", "duration above 0 with its unit"},
+        BadConfig{"retention: -1h", "duration above 0"}, BadConfig{"retention: inf", "duration above 0"},
+        BadConfig{"retention_bytes: -1", "retention_bytes"},
+        BadConfig{"certify: never", "valid values are auto, require, off"},
+        BadConfig{"log_level: loud", "valid values are debug, info, warning, error"},
         BadConfig{"openai_names: 1", "true and false"}, BadConfig{"limits: 3", "limits is not a mapping"},
         BadConfig{"limits: {connections: 1e3}", "a whole number"},
         BadConfig{"limits: {queued_device_seconds: .nan}", "a number from 0"},
@@ -173,7 +174,7 @@ TEST(ServerConfigTest, DeepNestingIsRefusedNotFollowed) {
 }
 
 TEST(ServerConfigTest, AnOversizedConfigurationIsRefused) {
-  EXPECT_THAT(ErrorOf(std::string(kMaxConfigBytes + 1, '#')), HasSubstr("legal is at most"));
+  EXPECT_THAT(ErrorOf(std::string(kMaxConfigBytes + 1, '#')), HasSubstr("valid values are at most"));
 }
 
 TEST(ServerConfigTest, AFileThatIsNotThereIsNamed) {

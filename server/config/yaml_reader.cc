@@ -35,11 +35,11 @@ YAML::Node YamlMapping::Take(const std::string& key) {
   return node_[key];
 }
 
-bool YamlMapping::Scalar(const std::string& key, const char* legal, YAML::Node& node) {
+bool YamlMapping::Scalar(const std::string& key, const char* valid, YAML::Node& node) {
   node.reset(Take(key));
   if (!node.IsDefined() || node.IsNull()) return false;
   if (node.IsScalar()) return true;
-  Fail(key, absl::StrCat("is a ", node.IsMap() ? "mapping" : "list", "; legal is ", legal));
+  Fail(key, absl::StrCat("is a ", node.IsMap() ? "mapping" : "list", "; valid values are ", valid));
   return false;
 }
 
@@ -54,7 +54,7 @@ void YamlMapping::Read(const std::string& key, bool& value) {
   YAML::Node node;
   if (!Scalar(key, "true or false", node)) return;
   if (node.Scalar() != "true" && node.Scalar() != "false") {
-    return Fail(key, absl::StrCat("is ", QuotedValue(node.Scalar()), "; legal are true and false"));
+    return Fail(key, absl::StrCat("is ", QuotedValue(node.Scalar()), "; valid values are true and false"));
   }
   value = node.Scalar() == "true";
 }
@@ -77,7 +77,7 @@ void YamlMapping::Read(const std::string& key, absl::Duration& value) {
   if (!absl::ParseDuration(node.Scalar(), &duration) || duration <= absl::ZeroDuration() ||
       duration > absl::Hours(24 * 3660)) {
     return Fail(key, absl::StrCat("is ", QuotedValue(node.Scalar()),
-                                  "; legal is a duration above 0 with its unit, such as 500ms, 30s, 5m or 24h"));
+                                  "; valid is a duration above 0 with its unit, such as 500ms, 30s, 5m or 24h"));
   }
   value = duration;
 }
@@ -88,10 +88,10 @@ void YamlMapping::ReadInteger(const std::string& key, int64_t low, int64_t high,
   int64_t number = 0;
   if (!absl::SimpleAtoi(node.Scalar(), &number)) {
     return Fail(key,
-                absl::StrCat("is ", QuotedValue(node.Scalar()), "; legal is a whole number from ", low, " to ", high));
+                absl::StrCat("is ", QuotedValue(node.Scalar()), "; valid is a whole number from ", low, " to ", high));
   }
   if (number < low || number > high) {
-    return Fail(key, absl::StrCat("is ", number, "; legal is ", low, " to ", high, ", the nearest is ",
+    return Fail(key, absl::StrCat("is ", number, "; valid values are ", low, " to ", high, ", the nearest is ",
                                   std::clamp(number, low, high)));
   }
   value = number;
@@ -102,15 +102,15 @@ void YamlMapping::ReadNumber(const std::string& key, double low, double high, do
   if (!Scalar(key, "a number", node)) return;
   double number = 0;
   if (!absl::SimpleAtod(node.Scalar(), &number) || !(number >= low && number <= high)) {
-    return Fail(key, absl::StrCat("is ", QuotedValue(node.Scalar()), "; legal is a number from ", low, " to ", high));
+    return Fail(key, absl::StrCat("is ", QuotedValue(node.Scalar()), "; valid is a number from ", low, " to ", high));
   }
   value = number;
 }
 
-void YamlMapping::ReadName(const std::string& key, const std::vector<std::string>& legal, std::string& value) {
+void YamlMapping::ReadName(const std::string& key, const std::vector<std::string>& valid, std::string& value) {
   YAML::Node node;
   if (!Scalar(key, "a text", node)) return;
-  const absl::Status status = CheckName(Name(key), node.Scalar(), legal);
+  const absl::Status status = CheckName(Name(key), node.Scalar(), valid);
   if (!status.ok()) {
     return Update(absl::InvalidArgumentError(absl::StrCat(status.message(), LineText(node))));
   }

@@ -24,7 +24,7 @@ class YamlMapping {
   void Read(const std::string& key, absl::Duration& value);  // above 0
   void ReadInteger(const std::string& key, int64_t low, int64_t high, int64_t& value);
   void ReadNumber(const std::string& key, double low, double high, double& value);
-  void ReadName(const std::string& key, const std::vector<std::string>& legal, std::string& value);
+  void ReadName(const std::string& key, const std::vector<std::string>& valid, std::string& value);
 
   // The node of a key that holds a mapping or a list; undefined where it is absent.
   YAML::Node Take(const std::string& key);
@@ -37,7 +37,7 @@ class YamlMapping {
   absl::Status Finish();
 
  private:
-  bool Scalar(const std::string& key, const char* legal, YAML::Node& node);
+  bool Scalar(const std::string& key, const char* valid, YAML::Node& node);
   std::string Name(const std::string& key) const;
 
   const YAML::Node node_;

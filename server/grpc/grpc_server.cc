@@ -144,7 +144,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOp
   if (!IsLoopback(options.address) && !options.behind_proxy) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the gRPC address is ", options.address,
-        "; beyond loopback legal is only behind a proxy that ends HTTP/2 (behind_proxy: true), the nearest "
+        "; beyond loopback it is valid only behind a proxy that ends HTTP/2 (behind_proxy: true), the nearest "
         "is 127.0.0.1"));
   }
   auto server = std::make_unique<Server>(options, service, gate);

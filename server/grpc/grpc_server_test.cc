@@ -143,7 +143,7 @@ TEST_F(GrpcServerTest, AnErrorNamesTheFieldInItsMessageAndItsMetadata) {
   v1::Job job;
   const grpc::Status status = stub_->Submit(&context, request, &job);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(status.error_message(), "num_inference_steps is 0; legal is 1 to 1000, the nearest is 1");
+  EXPECT_EQ(status.error_message(), "num_inference_steps is 0; valid values are 1 to 1000, the nearest is 1");
   const auto field = context.GetServerTrailingMetadata().find("tessera-field");
   ASSERT_NE(field, context.GetServerTrailingMetadata().end());
   EXPECT_EQ(std::string(field->second.data(), field->second.size()), "num_inference_steps");
@@ -477,8 +477,8 @@ TEST_F(GrpcServerTest, RefusesToListenBeyondLoopbackWithoutAProxy) {
 
 TEST_F(GrpcServerTest, RecordsTheTraceparentOfACallIfItIsWellFormed) {
   StartWith();
-  const std::string legal = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-  for (const std::string& sent : {legal, std::string("00-0af7-b7ad-01")}) {
+  const std::string valid = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  for (const std::string& sent : {valid, std::string("00-0af7-b7ad-01")}) {
     grpc::ClientContext context;
     SetDeadline(context);
     context.AddMetadata("traceparent", sent);
@@ -487,7 +487,7 @@ TEST_F(GrpcServerTest, RecordsTheTraceparentOfACallIfItIsWellFormed) {
   }
   std::unique_lock lock(mutex_);
   ASSERT_TRUE(recorded_.wait_for(lock, std::chrono::seconds(60), [this] { return records_.size() == 2; }));
-  EXPECT_EQ(records_[0].trace_parent, legal);
+  EXPECT_EQ(records_[0].trace_parent, valid);
   EXPECT_EQ(records_[1].trace_parent, "");
 }
 

@@ -71,7 +71,7 @@ absl::StatusOr<ListOptions> FromProto(const v1::ListJobsRequest& message) {
   ListOptions options;
   if (message.limit() != 0) options.limit = message.limit();
   if (options.limit < 1 || options.limit > kMaxListLimit) {
-    return FieldError("limit", absl::StrCat(" is ", message.limit(), "; legal is 1 to ", kMaxListLimit));
+    return FieldError("limit", absl::StrCat(" is ", message.limit(), "; valid values are 1 to ", kMaxListLimit));
   }
   options.after = message.after();
   if (message.state() == v1::JOB_STATE_UNSPECIFIED) return options;
@@ -80,7 +80,7 @@ absl::StatusOr<ListOptions> FromProto(const v1::ListJobsRequest& message) {
     if (StateToProto(state) == message.state()) options.state = state;
   }
   if (options.state.has_value()) return options;
-  return FieldError("state", absl::StrCat(" is ", static_cast<int>(message.state()), "; legal is 0 to 5"));
+  return FieldError("state", absl::StrCat(" is ", static_cast<int>(message.state()), "; valid values are 0 to 5"));
 }
 
 v1::Image ToProto(const FinishedImage& image) {

@@ -56,7 +56,7 @@ HttpResponse AdminHandler::Answer(const HttpRequest& request, CallRecord& record
   }
   const std::string path(request.Path());
   if (path != "/livez" && path != "/readyz" && path != "/metrics" && path != "/probe") {
-    return Failure(PlainHttpError(404, "there is no such path; legal are /livez, /readyz, /metrics and /probe"),
+    return Failure(PlainHttpError(404, "there is no such path; valid values are /livez, /readyz, /metrics and /probe"),
                    record);
   }
   record.route = path;

@@ -78,7 +78,7 @@ struct ApiRoute {
   std::string pattern;  // "/v1/jobs/{id}/events"; "{id...}" at the end takes the rest of the path
   bool needs_key = true;
   bool reads_body = false;              // JSON
-  std::vector<std::string> query = {};  // legal names
+  std::vector<std::string> query = {};  // valid names
   bool at_once = false;                 // `handle` waits for nothing
   std::function<void(ApiCall call)> handle;
 };

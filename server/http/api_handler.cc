@@ -48,7 +48,7 @@ bool CheckBody(const ApiRoute& route, const ApiCall& call) {
   const std::string type = MediaTypeOf(call.request);
   if (type == "application/json") return true;
   SendPlainError(*call.reply, 415,
-                 absl::StrCat("the Content-Type is ", QuotedValue(type), "; legal is 'application/json'"));
+                 absl::StrCat("the Content-Type is ", QuotedValue(type), "; valid values are 'application/json'"));
   return false;
 }
 

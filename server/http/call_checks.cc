@@ -42,8 +42,8 @@ std::optional<CheckFailure> CheckHost(const HttpRequest& request, const HostRule
   const std::optional<std::string> host = HostWithoutPort(*request.Header("host"));
   if (!host.has_value()) return CheckFailure{400, "the Host header is not a name with an optional port"};
   if (rules.loopback && (*host == "localhost" || *host == "127.0.0.1" || *host == "[::1]")) return std::nullopt;
-  for (const std::string& legal : rules.hosts) {
-    if (legal == "*" || absl::EqualsIgnoreCase(legal, *host)) return std::nullopt;
+  for (const std::string& valid : rules.hosts) {
+    if (valid == "*" || absl::EqualsIgnoreCase(valid, *host)) return std::nullopt;
   }
   return CheckFailure{421, absl::StrCat("this server does not answer to the name ", QuotedValue(*host),
                                         "; its configuration lists those it does (hosts)")};
@@ -54,8 +54,8 @@ std::optional<CheckFailure> CheckOrigin(const HttpRequest& request, const HostRu
   if (!origin.has_value()) return std::nullopt;
   const std::string own = absl::StrCat(request.secure ? "https://" : "http://", request.Header("host").value_or(""));
   if (absl::EqualsIgnoreCase(*origin, own)) return std::nullopt;
-  for (const std::string& legal : rules.origins) {
-    if (absl::EqualsIgnoreCase(legal, *origin)) return std::nullopt;
+  for (const std::string& valid : rules.origins) {
+    if (absl::EqualsIgnoreCase(valid, *origin)) return std::nullopt;
   }
   return CheckFailure{403, absl::StrCat("scripts of ", QuotedValue(*origin),
                                         " may not call this server; its configuration lists those that may (origins)")};

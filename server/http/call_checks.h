@@ -12,7 +12,7 @@ namespace tessera {
 
 // Which names a server answers to, against pages that point a name of theirs at it.
 struct HostRules {
-  bool loopback = true;              // localhost, 127.0.0.1 and [::1] are legal names
+  bool loopback = true;              // localhost, 127.0.0.1 and [::1] are valid names
   std::vector<std::string> hosts;    // further ones, without port; "*": all
   std::vector<std::string> origins;  // of pages whose scripts may call: "https://studio.example"
 };

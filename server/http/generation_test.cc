@@ -84,7 +84,7 @@ TEST(GenerationTest, AnErrorNamesTheFieldInTheFormOfOpenAi) {
   const TestResponse response = api.Call("POST", "/v1/images/generations", R"({"prompt":"a","num_inference_steps":0})");
   EXPECT_EQ(response.status, 400);
   const boost::json::object error = Parse(response.body).at("error").as_object();
-  EXPECT_EQ(Text(error.at("message")), "num_inference_steps is 0; legal is 1 to 1000, the nearest is 1");
+  EXPECT_EQ(Text(error.at("message")), "num_inference_steps is 0; valid values are 1 to 1000, the nearest is 1");
   EXPECT_EQ(Text(error.at("param")), "num_inference_steps");
   EXPECT_EQ(Text(error.at("type")), "invalid_request_error");
   EXPECT_EQ(Text(error.at("code")), "invalid_value");

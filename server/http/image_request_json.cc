@@ -70,15 +70,15 @@ absl::Status UnknownField(const std::string& name, BodyKind kind) {
   const std::vector<std::string> fields = GenerationFields(kind);
   for (const auto& [other, field] : kOtherNames) {
     if (name == other) {
-      return FieldError(shown, absl::StrCat(": field ", QuotedValue(name), " is unknown; legal are ",
+      return FieldError(shown, absl::StrCat(": field ", QuotedValue(name), " is unknown; valid values are ",
                                             absl::StrJoin(fields, ", "), "; did you mean '", field, "'?"));
     }
   }
   return FieldError(shown, absl::StrCat(": ", CheckName("field", name, fields).message()));
 }
 
-absl::Status WrongType(const FlatJsonMember& member, absl::string_view legal) {
-  return FieldError(member.name, absl::StrCat(" is ", JsonTypeName(member), "; legal is ", legal));
+absl::Status WrongType(const FlatJsonMember& member, absl::string_view valid) {
+  return FieldError(member.name, absl::StrCat(" is ", JsonTypeName(member), "; valid values are ", valid));
 }
 
 // A scalar other than null, or nothing.
@@ -122,10 +122,10 @@ absl::Status Read(const FlatJsonMember& member, std::optional<int64_t>& value) {
   if (value.has_value()) return absl::OkStatus();
   if (scalar != nullptr && std::holds_alternative<uint64_t>(*scalar)) {
     return FieldError(member.name,
-                      absl::StrCat(" is ", std::get<uint64_t>(*scalar), ", which is more than any legal value"));
+                      absl::StrCat(" is ", std::get<uint64_t>(*scalar), ", which is more than any valid value"));
   }
   if (scalar != nullptr && std::holds_alternative<double>(*scalar)) {
-    return FieldError(member.name, absl::StrCat(" is ", std::get<double>(*scalar), "; legal is a whole number"));
+    return FieldError(member.name, absl::StrCat(" is ", std::get<double>(*scalar), "; valid is a whole number"));
   }
   return WrongType(member, "a whole number");
 }
@@ -140,7 +140,7 @@ absl::Status Read(const FlatJsonMember& member, std::optional<uint64_t>& value) 
   RETURN_IF_ERROR(Read(member, integer));
   if (*integer < 0) {
     return FieldError(member.name, absl::StrCat(" is ", *integer,
-                                                "; legal is a whole number from 0 to 18446744073709551615, the "
+                                                "; valid is a whole number from 0 to 18446744073709551615, the "
                                                 "nearest is 0"));
   }
   value = static_cast<uint64_t>(*integer);
@@ -225,9 +225,9 @@ absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKi
     if (!status.ok()) return status;
     if (member.name == "prompt" && !IsNull(member)) has_prompt = true;
   }
-  if (!has_prompt) return FieldError("prompt", " is missing; legal is a text");
+  if (!has_prompt) return FieldError("prompt", " is missing; valid is a text");
   if (kind == BodyKind::kGeneration && !body.stream && body.request.partial_images.value_or(0) > 0) {
-    return FieldError("partial_images", " is given without \"stream\": true; legal is both, or neither");
+    return FieldError("partial_images", " is given without \"stream\": true; valid values are both, or neither");
   }
   return body;
 }

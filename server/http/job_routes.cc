@@ -20,18 +20,18 @@ absl::StatusOr<ListOptions> ReadListOptions(const HttpRequest& request) {
   ListOptions options;
   if (const auto limit = QueryValue(request.Query(), "limit")) {
     if (!absl::SimpleAtoi(*limit, &options.limit) || options.limit < 1 || options.limit > kMaxListLimit) {
-      return FieldError("limit", absl::StrCat(" is ", QuotedValue(*limit), "; legal is 1 to ", kMaxListLimit));
+      return FieldError("limit", absl::StrCat(" is ", QuotedValue(*limit), "; valid values are 1 to ", kMaxListLimit));
     }
   }
   options.after = QueryValue(request.Query(), "after").value_or("");
   if (const auto name = QueryValue(request.Query(), "status")) {
-    std::vector<std::string> legal;
+    std::vector<std::string> valid;
     for (const JobState state :
          {JobState::kQueued, JobState::kRunning, JobState::kDone, JobState::kFailed, JobState::kCancelled}) {
-      legal.push_back(JobStateName(state));
-      if (*name == legal.back()) options.state = state;
+      valid.push_back(JobStateName(state));
+      if (*name == valid.back()) options.state = state;
     }
-    RETURN_IF_ERROR(CheckName("status", *name, legal));
+    RETURN_IF_ERROR(CheckName("status", *name, valid));
   }
   return options;
 }

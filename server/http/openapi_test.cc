@@ -76,8 +76,8 @@ std::string Difference(const value& unresolved, const value& data, const std::st
     } else if (word == "const") {
       if (data != rule) return absl::StrCat(path, " is not ", boost::json::serialize(rule));
     } else if (word == "enum") {
-      const auto& legal = rule.as_array();
-      if (std::find(legal.begin(), legal.end(), data) == legal.end()) return absl::StrCat(path, " is none of the enum");
+      const auto& valid = rule.as_array();
+      if (std::find(valid.begin(), valid.end(), data) == valid.end()) return absl::StrCat(path, " is none of the enum");
     } else if (word == "required") {
       for (const value& name : rule.as_array()) {
         if (!data.as_object().contains(name.as_string())) return absl::StrCat(path, " has no ", Text(name));

@@ -66,7 +66,7 @@ absl::StatusOr<ImageFormat> FormatFromPath(std::string_view path) {
   return absl::InvalidArgumentError(absl::StrCat(
       "output name \"", std::string(path),
       "\": ", extension.empty() ? "it has no extension" : absl::StrCat("unknown extension \"", extension, "\""),
-      "; legal are .png, .jpg, .jpeg and .webp"));
+      "; valid values are .png, .jpg, .jpeg and .webp"));
 }
 
 absl::Status CheckEncodable(ImageFormat format, int width, int height, std::string_view parameters) {
@@ -101,7 +101,7 @@ absl::StatusOr<std::string> EncodeImage(const Image& image, ImageFormat format, 
         absl::StrCat("image of ", image.width, "x", image.height, " with ", image.rgb.size(), " bytes of pixels"));
   }
   if (options.quality < 1 || options.quality > 100) {
-    return absl::InvalidArgumentError(absl::StrCat("quality ", options.quality, ": legal is 1 to 100"));
+    return absl::InvalidArgumentError(absl::StrCat("quality ", options.quality, ": valid values are 1 to 100"));
   }
   if (format == ImageFormat::kPng) return EncodePng(image, options.parameters);
   const std::string exif = options.parameters.empty() ? "" : BuildExif(options.parameters);

@@ -35,7 +35,7 @@ struct DecodedImage {
 // "PNG", "JPEG" or "WebP".
 [[nodiscard]] std::string_view ImageFormatName(ImageFormat format);
 
-// The format that the extension of `path` stands for, in either case; kInvalidArgument names the legal extensions.
+// The format that the extension of `path` stands for, in either case; kInvalidArgument names the valid extensions.
 [[nodiscard]] absl::StatusOr<ImageFormat> FormatFromPath(std::string_view path);
 
 // Whether EncodeImage would accept an image of this size with these parameters, so that a caller can refuse before an

@@ -70,7 +70,8 @@ absl::StatusOr<std::string> ExpandPattern(std::string_view pattern, const NameVa
     const std::string_view field = pattern.substr(i + 1, end - i - 1);
     const std::optional<std::string> value = FieldValue(field, values);
     if (!value) {
-      return PatternError(pattern, absl::StrCat("unknown field {", std::string(field), "}; legal are ", kLegalFields));
+      return PatternError(pattern,
+                          absl::StrCat("unknown field {", std::string(field), "}; valid values are ", kLegalFields));
     }
     out.append(*value);
     i = end;
@@ -79,7 +80,7 @@ absl::StatusOr<std::string> ExpandPattern(std::string_view pattern, const NameVa
   if (name.empty() || name == "." || name == "..") return PatternError(pattern, "it names no file");
   if (name.size() > kMaxNameBytes) {
     return PatternError(pattern, absl::StrCat("the file name becomes ", name.size(), " bytes long; at most ",
-                                              kMaxNameBytes, " are legal"));
+                                              kMaxNameBytes, " are valid"));
   }
   return out;
 }

@@ -23,7 +23,7 @@ struct NameValues {
 
 // Replaces {index} {seed} {prompt} {width} {height} {model} {steps}; prompt and model as slugs. "{{" and "}}" stand for
 // braces; all else, folders included, is taken literally. kInvalidArgument for an unknown field (the message lists the
-// legal ones), a lone brace, and a result that cannot be the name of a file.
+// valid ones), a lone brace, and a result that cannot be the name of a file.
 [[nodiscard]] absl::StatusOr<std::string> ExpandPattern(std::string_view pattern, const NameValues& values);
 
 // Lower-case letters and digits of any script with single "-" between them: never empty ("image" where nothing is

@@ -135,17 +135,17 @@ std::string PlainPrompts(const ImageParameters& parameters) {
   return text;
 }
 
-bool IsLegalKey(std::string_view key) {
+bool IsValidKey(std::string_view key) {
   const auto is_word = [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_'; };
   return key.size() >= 2 && is_word(key.front()) && key.back() != ' ' &&
          std::all_of(key.begin(), key.end(), [&](char c) { return is_word(c) || c == ' ' || c == '-' || c == '/'; });
 }
 
-absl::Status Malformed(std::string_view key, std::string_view value, std::string_view legal) {
+absl::Status Malformed(std::string_view key, std::string_view value, std::string_view valid) {
   constexpr size_t kShownBytes = 60;
   return absl::InvalidArgumentError(absl::StrCat("parameters: ", std::string(key), " is \"",
-                                                 std::string(value.substr(0, kShownBytes)), "\"; legal is ",
-                                                 std::string(legal)));
+                                                 std::string(value.substr(0, kShownBytes)), "\"; valid values are ",
+                                                 std::string(valid)));
 }
 
 // The length of the JSON string that `text` begins with, quotes included; 0 where it has no end.
@@ -220,10 +220,10 @@ class PairReader final {
 
   // Leaves `number` as it is where the pair is not there.
   template <typename Number>
-  void TakeNumber(const char* key, const char* legal, Number& number) {
+  void TakeNumber(const char* key, const char* valid, Number& number) {
     const std::optional<std::string> text = Take(key);
     if (!text) return;
-    if (!ReadNumber(*text, number) || !std::isfinite(static_cast<double>(number))) Fail(Malformed(key, *text, legal));
+    if (!ReadNumber(*text, number) || !std::isfinite(static_cast<double>(number))) Fail(Malformed(key, *text, valid));
   }
 
   // The same.
@@ -239,13 +239,13 @@ class PairReader final {
   }
 
   // Whole numbers with one blank between them; none where the pair is not there.
-  std::vector<int32_t> TakeIntegers(const char* key, const char* legal) {
+  std::vector<int32_t> TakeIntegers(const char* key, const char* valid) {
     std::vector<int32_t> numbers;
     const std::optional<std::string> text = Take(key);
     for (size_t start = 0; text && start <= text->size();) {
       const size_t end = std::min(text->find(' ', start), text->size());
       if (!ReadNumber(std::string_view(*text).substr(start, end - start), numbers.emplace_back())) {
-        Fail(Malformed(key, *text, legal));
+        Fail(Malformed(key, *text, valid));
         return {};
       }
       start = end + 1;
@@ -357,7 +357,7 @@ absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters) 
   VisitOptions(check_option, options);
   if (!finite.ok()) return finite;
   for (const auto& [key, value] : parameters.extra) {
-    if (!IsLegalKey(key)) return Malformed("an extra key", key, "at least two of A-Z a-z 0-9 _ - / and blanks inside");
+    if (!IsValidKey(key)) return Malformed("an extra key", key, "at least two of A-Z a-z 0-9 _ - / and blanks inside");
     if (IsFieldName(key)) {
       return Malformed("an extra key", key, "a name that is not a field's");
     }

@@ -42,7 +42,7 @@ absl::StatusOr<AtPoint> DieAt(const std::string& text) {
   }
   if (std::ranges::find(kFailpoints, parts.first) == kFailpoints.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("there is no failpoint '", parts.first, "'; legal: ", absl::StrJoin(kFailpoints, ", ")));
+        absl::StrCat("there is no failpoint '", parts.first, "'; valid values: ", absl::StrJoin(kFailpoints, ", ")));
   }
   const auto left = std::make_shared<std::atomic<int64_t>>(count);
   return [point = parts.first, left](absl::string_view reached) {

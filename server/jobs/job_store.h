@@ -10,7 +10,7 @@
 // Its time is calendar time at its start plus time that never jumps, and never before its newest job.
 //
 // Thread-safe. Errors: NOT_FOUND for what does not exist or belongs to another tenant; FAILED_PRECONDITION for an
-// illegal move or an old attempt; RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for another failure of it: nothing
+// invalid move or an old attempt; RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for another failure of it: nothing
 // was changed then, and the store goes on; DATA_LOSS for what is there but damaged. What the disk does is one state,
 // trouble(), of jobs and results together (storage_health.h).
 #pragma once

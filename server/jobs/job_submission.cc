@@ -14,7 +14,7 @@ namespace {
 absl::Status CheckNewJob(const NewJob& job) {
   if (job.idempotency && (job.idempotency->key.empty() || job.idempotency->key.size() > kMaxIdempotencyKeyBytes)) {
     return absl::InvalidArgumentError(absl::StrCat("the idempotency key has ", job.idempotency->key.size(),
-                                                   " bytes, legal is 1 to ", kMaxIdempotencyKeyBytes));
+                                                   " bytes, valid values are 1 to ", kMaxIdempotencyKeyBytes));
   }
   return absl::OkStatus();
 }

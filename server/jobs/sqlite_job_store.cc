@@ -358,7 +358,7 @@ absl::StatusOr<JobRecord> SqliteJobStore::Get(const std::string& tenant, const s
 absl::StatusOr<JobRecordPage> SqliteJobStore::List(const std::string& tenant, int32_t limit, const std::string& after,
                                                    std::optional<JobState> state) {
   if (limit < 1 || limit > kMaxPage) {
-    return absl::InvalidArgumentError(absl::StrCat("limit is ", limit, ", legal is 1 to ", kMaxPage));
+    return absl::InvalidArgumentError(absl::StrCat("limit is ", limit, ", valid values are 1 to ", kMaxPage));
   }
   uint64_t before = uint64_t{INT64_MAX};
   if (!after.empty()) {

@@ -152,7 +152,7 @@ TEST(StoredJob, RefusesBytesCutShort) {
   const std::string bytes = *SerializeJob(SmallJob());
   int refused = 0;
   for (size_t size = 0; size < bytes.size(); ++size) refused += ParseStoredJob(bytes.substr(0, size)).ok() ? 0 : 1;
-  // A cut between two fields at the end leaves a legal message.
+  // A cut between two fields at the end leaves a valid message.
   EXPECT_GT(refused, static_cast<int>(bytes.size()) * 3 / 4);
 }
 
@@ -166,7 +166,7 @@ TEST(StoredJob, RefusesAFileOutsideTheResults) {
 
 TEST(TaskStates, MoveAsTheMachineSaysAndNotOtherwise) {
   // Rows: from; columns: to. Order of the enumeration.
-  const bool legal[kTaskStates][kTaskStates] = {
+  const bool valid[kTaskStates][kTaskStates] = {
       {false, true, false, true, true, false},  // queued
       {true, false, true, true, true, true},    // running
       {false, false, false, false, false, false}, {false, false, false, false, false, false},
@@ -174,7 +174,7 @@ TEST(TaskStates, MoveAsTheMachineSaysAndNotOtherwise) {
   };
   for (int from = 0; from < kTaskStates; ++from) {
     for (int to = 0; to < kTaskStates; ++to) {
-      EXPECT_EQ(CheckMove(static_cast<TaskState>(from), static_cast<TaskState>(to)).ok(), legal[from][to])
+      EXPECT_EQ(CheckMove(static_cast<TaskState>(from), static_cast<TaskState>(to)).ok(), valid[from][to])
           << from << " to " << to;
     }
   }

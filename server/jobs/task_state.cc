@@ -23,13 +23,13 @@ absl::string_view TaskStateName(TaskState state) {
 }
 
 absl::Status CheckMove(TaskState from, TaskState to) {
-  bool legal = false;
+  bool valid = false;
   if (from == TaskState::kQueued) {
-    legal = to == TaskState::kRunning || to == TaskState::kFailed || to == TaskState::kCancelled;
+    valid = to == TaskState::kRunning || to == TaskState::kFailed || to == TaskState::kCancelled;
   } else if (from == TaskState::kRunning) {
-    legal = to != TaskState::kRunning;
+    valid = to != TaskState::kRunning;
   }
-  if (legal) return absl::OkStatus();
+  if (valid) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("a task that is ", TaskStateName(from), " cannot become ", TaskStateName(to)));
 }

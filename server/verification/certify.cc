@@ -18,7 +18,7 @@ absl::StatusOr<CertifyPolicy> ParseCertifyPolicy(const std::string& text) {
   if (text.empty() || text == "auto") return CertifyPolicy::kAuto;
   if (text == "require") return CertifyPolicy::kRequire;
   if (text == "off") return CertifyPolicy::kOff;
-  return absl::InvalidArgumentError(absl::StrCat("certify is '", text, "'; legal are auto, require and off"));
+  return absl::InvalidArgumentError(absl::StrCat("certify is '", text, "'; valid values are auto, require and off"));
 }
 
 std::string WorstText(const Certificate& certificate) {

@@ -18,7 +18,7 @@ bool IsAuto(const LayoutRequest& request) {
 
 absl::StatusOr<std::optional<Layout>> ReadLayout(const LayoutRequest& request) {
   if (request.ranks.has_value() && (*request.ranks < 1 || *request.ranks > kMaxRanks)) {
-    return absl::InvalidArgumentError(absl::StrCat("ranks is ", *request.ranks, "; legal is 1 to ", kMaxRanks,
+    return absl::InvalidArgumentError(absl::StrCat("ranks is ", *request.ranks, "; valid values are 1 to ", kMaxRanks,
                                                    ", and the nearest is ", std::clamp(*request.ranks, 1, kMaxRanks)));
   }
   if (IsAuto(request)) {

@@ -31,7 +31,7 @@ LayoutModel LayoutModelOf(const ModelDescription& model, const std::string& dtyp
 uint64_t WeightBytes(const ModelDescription& model, const std::string& dtype);
 
 // The layout that was asked for, or the best one for that number of ranks. InvalidArgument with the reason and the
-// nearest legal layouts.
+// nearest valid layouts.
 absl::StatusOr<Layout> ChooseLayout(const LayoutRequest& request, const LayoutModel& model);
 
 }  // namespace tessera

@@ -29,7 +29,7 @@ TEST(LayoutChoiceTest, ANumberOfRanksAloneMeansAuto) {
 }
 
 TEST(LayoutChoiceTest, RefusesWhatNoGroupCanBe) {
-  EXPECT_THAT(Choice({.ranks = 0}), HasSubstr("ranks is 0; legal is 1 to 8, and the nearest is 1"));
+  EXPECT_THAT(Choice({.ranks = 0}), HasSubstr("ranks is 0; valid values are 1 to 8, and the nearest is 1"));
   EXPECT_THAT(Choice({.ranks = 9}), HasSubstr("the nearest is 8"));
   EXPECT_THAT(Choice({.layout = "auto"}), HasSubstr("needs a number of ranks"));
   EXPECT_THAT(Choice({.layout = "ulyses=2"}), HasSubstr("ulyses"));

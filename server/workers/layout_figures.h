@@ -23,7 +23,7 @@ struct SentBytes {
   ExchangedBytes least, most;
 };
 
-// For a layout that is legal for the model.
+// For a layout that is valid for the model.
 absl::StatusOr<SentBytes> BytesSent(const Layout& layout, const TransformerShape& transformer, const ForwardPass& pass);
 
 // Estimates: blocks are taken to be alike and dealt out evenly. The text encoders are on the first rank, the

@@ -58,7 +58,7 @@ is_png generated.png
 ran submit 'red apple' submitted.png -- '^accepted as job-' '^wrote submitted.png$'
 is_png submitted.png
 ran cancel 'red apple' -- '^step [0-9]+' '^job-.* ended as JOB_STATE_CANCELLED$'
-if example generate '' none.png 2>errors; then fail "an empty prompt is legal"; fi
+if example generate '' none.png 2>errors; then fail "an empty prompt is valid"; fi
 grep -q '^prompt' errors || fail "a refusal does not name its field: $(cat errors)"
 
 kill -TERM "$server"

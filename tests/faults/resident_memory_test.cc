@@ -23,7 +23,7 @@ TEST(ResidentMemoryTest, DoesNotGrowByBadRequests) {
   ASSERT_TRUE(server.Start());
   server.WaitUntilReady();
   std::vector<BadBody> table = ReadBadBodies();
-  // A few are legal for the fake worker's model.
+  // A few are valid for the fake worker's model.
   std::erase_if(table, [&](const BadBody& row) {
     return server.Call("POST", "/v1/images/generations", row.body).status != row.status;
   });

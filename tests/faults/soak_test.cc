@@ -302,7 +302,7 @@ std::optional<absl::Duration> LengthAskedFor() {
   const char* text = std::getenv("TESSERA_SOAK_MINUTES");
   if (text == nullptr) return std::nullopt;
   double minutes = 0;
-  if (!absl::SimpleAtod(text, &minutes) || !(minutes > 0)) ADD_FAILURE() << "illegal number of minutes: " << text;
+  if (!absl::SimpleAtod(text, &minutes) || !(minutes > 0)) ADD_FAILURE() << "invalid number of minutes: " << text;
   return absl::Minutes(minutes);
 }
 

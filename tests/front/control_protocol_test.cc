@@ -184,7 +184,7 @@ TEST_F(ControlProtocolTest, CarriesTheRoomOfADeviceAndRefusesMoreOfItFreeThanThe
     worker_.loaded.room = room;
     const absl::StatusOr<Loaded> loaded = client_->Load({});
     EXPECT_EQ(loaded.status().code(), absl::StatusCode::kUnavailable);
-    EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("without a legal size of its memory"));
+    EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("without a valid size of its memory"));
   }
 }
 

@@ -32,7 +32,7 @@ TEST_F(FailureTest, IllegalValuesEndWithCode2AndNameTheField) {
   EXPECT_THAT(ErrorOf(2, {"x", "--size", "big"}), HasSubstr("size is 'big'"));
   EXPECT_THAT(ErrorOf(2, {"x", "--height", "-8"}), HasSubstr("height is -8"));
   EXPECT_THAT(ErrorOf(2, {"x", "--width", "99999999999999999999"}), HasSubstr("the nearest is 2048"));
-  EXPECT_THAT(ErrorOf(2, {"x", "--steps", "0"}), HasSubstr("steps is 0; legal is 1 to 1000"));
+  EXPECT_THAT(ErrorOf(2, {"x", "--steps", "0"}), HasSubstr("steps is 0; valid values are 1 to 1000"));
   EXPECT_THAT(ErrorOf(2, {"x", "--steps", "many"}), HasSubstr("steps is 'many'"));
   EXPECT_THAT(ErrorOf(2, {"x", "--guidance", "nan"}), HasSubstr("guidance is nan"));
   EXPECT_THAT(ErrorOf(2, {"x", "--guidance", "-inf"}), HasSubstr("guidance is -inf"));

@@ -69,8 +69,8 @@ TEST_F(LayoutCommandTest, WhatIsNoLayoutIsRefusedBeforeAWorkerStarts) {
     EXPECT_EQ(result.exit_code, 2) << layout;
     EXPECT_THAT(result.errors, AllOf(HasSubstr(text), Not(HasSubstr("exit code")))) << layout;
   }
-  EXPECT_THAT(Generate({"--ranks", "0"}, "exit=1").errors, HasSubstr("ranks is 0; legal is 1 to 8"));
-  EXPECT_THAT(Generate({"--ranks", "99999999999"}, "exit=1").errors, HasSubstr("legal is 1 to 8"));
+  EXPECT_THAT(Generate({"--ranks", "0"}, "exit=1").errors, HasSubstr("ranks is 0; valid values are 1 to 8"));
+  EXPECT_THAT(Generate({"--ranks", "99999999999"}, "exit=1").errors, HasSubstr("valid values are 1 to 8"));
 }
 
 TEST_F(LayoutCommandTest, WhatTheModelCannotDoIsRefusedBeforeItsWeightsAreRead) {

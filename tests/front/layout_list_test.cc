@@ -41,17 +41,17 @@ class LayoutListTest : public CommandLineTest {
 TEST_F(LayoutListTest, EveryLayoutIsLegalOrHasTheReason) {
   const boost::json::object list = List({"--ranks", "3"});
   EXPECT_EQ(list.at("layouts").as_array().size(), 5u);  // one an axis
-  for (const char* legal : {"ring=3", "pipe=3"}) {
-    EXPECT_EQ(Layout(list, legal).at("legal"), true) << legal;
-    EXPECT_TRUE(Layout(list, legal).at("reason").is_null()) << legal;
+  for (const char* valid : {"ring=3", "pipe=3"}) {
+    EXPECT_EQ(Layout(list, valid).at("legal"), true) << valid;
+    EXPECT_TRUE(Layout(list, valid).at("reason").is_null()) << valid;
   }
-  for (const auto& [illegal, reason] :
+  for (const auto& [invalid, reason] :
        {std::pair("cfg=3", "two branches"), {"ulysses=3", "the 4 heads"}, {"tensor=3", "the model's 4 heads"}}) {
-    const boost::json::value layout = Layout(list, illegal);
-    EXPECT_EQ(layout.at("legal"), false) << illegal;
+    const boost::json::value layout = Layout(list, invalid);
+    EXPECT_EQ(layout.at("legal"), false) << invalid;
     EXPECT_THAT(std::string(layout.at("reason").as_string()), HasSubstr(reason));
-    EXPECT_EQ(layout.at("certified"), false) << illegal;
-    EXPECT_TRUE(layout.at("sent_bytes_most").is_null()) << illegal;
+    EXPECT_EQ(layout.at("certified"), false) << invalid;
+    EXPECT_TRUE(layout.at("sent_bytes_most").is_null()) << invalid;
   }
 }
 
@@ -111,7 +111,7 @@ TEST_F(LayoutListTest, ASizeAndADtypeChangeWhatIsSent) {
 TEST_F(LayoutListTest, TheTableHasWhatIsLegalFirst) {
   const Result result = Run({"layouts", "--ranks", "3"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
-  const size_t apart = result.output.find("not legal for this model");
+  const size_t apart = result.output.find("not valid for this model");
   ASSERT_NE(apart, std::string::npos);
   EXPECT_THAT(result.output.substr(0, apart), AllOf(HasSubstr("ring=3"), HasSubstr("KiB"), Not(HasSubstr("cfg=3"))));
   EXPECT_THAT(result.output.substr(apart), AllOf(HasSubstr("cfg=3"), HasSubstr("which does not divide")));
@@ -119,7 +119,7 @@ TEST_F(LayoutListTest, TheTableHasWhatIsLegalFirst) {
 
 TEST_F(LayoutListTest, RefusesIllegalNumbersAndSizes) {
   EXPECT_EQ(Run({"layouts"}).exit_code, 2);
-  for (const auto& [option, value, message] : {std::tuple("--ranks", "0", "ranks is 0; legal is 1 to 8"),
+  for (const auto& [option, value, message] : {std::tuple("--ranks", "0", "ranks is 0; valid values are 1 to 8"),
                                                {"--ranks", "9", "the nearest is 8"},
                                                {"--ranks", "two", "two"},
                                                {"--size", "100", "the nearest are 96 and 104"},

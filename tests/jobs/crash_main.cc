@@ -154,10 +154,10 @@ int Main(int argc, char** argv) {
   if (arguments.size() == 4 && arguments[1] == "--work" && absl::SimpleAtoi(arguments[2], &seed)) {
     return Work({arguments[0]}, seed, arguments[3]);
   }
-  const bool legal = (arguments.size() == 3 ||
+  const bool valid = (arguments.size() == 3 ||
                       (arguments.size() == 5 && arguments[3] == "--seed" && absl::SimpleAtoi(arguments[4], &seed))) &&
                      arguments[1] == "--kills" && absl::SimpleAtoi(arguments[2], &number) && number > 0;
-  if (!legal) {
+  if (!valid) {
     std::fprintf(stderr, "usage: job_crash_runs FOLDER --kills N [--seed S]\n");
     return 2;
   }

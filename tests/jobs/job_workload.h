@@ -1,4 +1,4 @@
-// A client, a scheduler and a worker in one: random but legal calls of a job store, and word of what was acknowledged.
+// A client, a scheduler and a worker in one: random but valid calls of a job store, and word of what was acknowledged.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// A small legal request of `count` images.
+// A small valid request of `count` images.
 JobRequest SmallRequest(int32_t count);
 
 // Used by one thread; several may use one store, each with tasks of its own.

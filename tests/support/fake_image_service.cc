@@ -117,11 +117,11 @@ absl::Status FakeImageService::CheckRoom(const Caller& caller) {
         absl::Seconds(1));
   }
   if (caller.limits.queued_jobs > 0 && of_caller >= caller.limits.queued_jobs) {
-    return WithRetryAfter(
-        WithErrorCode(absl::ResourceExhaustedError(absl::StrCat(
-                          "this key has ", of_caller, " jobs waiting; legal is at most ", caller.limits.queued_jobs)),
-                      "key_queue_full"),
-        absl::Seconds(1));
+    return WithRetryAfter(WithErrorCode(absl::ResourceExhaustedError(absl::StrCat(
+                                            "this key has ", of_caller, " jobs waiting; valid values are at most ",
+                                            caller.limits.queued_jobs)),
+                                        "key_queue_full"),
+                          absl::Seconds(1));
   }
   return absl::OkStatus();
 }

@@ -53,7 +53,7 @@ class FakeJobStore final : public JobStore {
     const std::lock_guard lock(mutex_);
     if (!Writes().ok()) return Writes();
     TaskRecord& task = TaskOf(id);
-    if (absl::Status legal = CheckMove(task.state, TaskState::kRunning); !legal.ok()) return legal;
+    if (absl::Status valid = CheckMove(task.state, TaskState::kRunning); !valid.ok()) return valid;
     task.state = TaskState::kRunning;
     task.started = now_;
     return ClaimedTask{.claim = {.task = id, .attempt = ++task.attempt},

@@ -158,17 +158,17 @@ class LayoutRuns {
     return ((actual - expected).abs().max() / expected.abs().max()).item<double>();
   }
 
-  // Of the texts the ones that are legal for the model.
-  std::vector<Layout> Legal(std::initializer_list<const char*> texts) const {
-    std::vector<Layout> legal;
+  // Of the texts the ones that are valid for the model.
+  std::vector<Layout> Valid(std::initializer_list<const char*> texts) const {
+    std::vector<Layout> valid;
     for (const char* text : texts) {
       const Layout layout = *ParseLayout(text);
       const LayoutModel model{.heads = static_cast<int>(description_.heads),
                               .blocks = static_cast<int>(description_.blocks),
                               .max_cfg_branches = 2};
-      if (CheckLayout(layout, model).ok()) legal.push_back(layout);
+      if (CheckLayout(layout, model).ok()) valid.push_back(layout);
     }
-    return legal;
+    return valid;
   }
 
  private:

@@ -140,7 +140,7 @@ class Bench {
     if (text.empty()) return absl::OkStatus();
     ASSIGN_OR_RETURN(count, ParseInteger(name, text));
     if (count >= 1 && count <= most) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(name, " is ", count, "; legal is 1 to ", most));
+    return absl::InvalidArgumentError(absl::StrCat(name, " is ", count, "; valid values are 1 to ", most));
   }
 
   static void Print(const Figures& figures, const LoadParameters& placement) {

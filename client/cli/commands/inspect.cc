@@ -104,14 +104,14 @@ void PrintModel(const std::string& path, const ModelDescription& model) {
     bytes += part.bytes;
   }
   std::printf("  %-16s %-32s %14lu parameters  %-5s %s\n\n", "total", "", parameters, "", ByteText(bytes).c_str());
-  std::printf("size        %dx%d; legal %s\n", model.default_width, model.default_height, SizeRule(model).c_str());
-  std::printf("steps       %d; legal is 1 to %d\n", model.default_steps, model.max_steps);
+  std::printf("size        %dx%d; valid %s\n", model.default_width, model.default_height, SizeRule(model).c_str());
+  std::printf("steps       %d; valid values are 1 to %d\n", model.default_steps, model.max_steps);
   if (TakesGuidance(model)) {
     std::printf("guidance    %g\n", model.default_guidance_scale);
   } else {
     std::puts("guidance    none: this model takes no guidance scale");
   }
-  std::printf("sampler     %s; legal are %s\n", model.default_sampler.c_str(),
+  std::printf("sampler     %s; valid values are %s\n", model.default_sampler.c_str(),
               absl::StrJoin(model.samplers, ", ").c_str());
   if (model.max_sequence_length > 0) {
     std::printf("prompt      %d tokens, at most %d, caption cleaning %s\n", model.default_max_sequence_length,

@@ -56,7 +56,7 @@ bool IsCertified(Proof proof) { return proof == Proof::kNotNeeded || proof == Pr
 struct ListedLayout {
   JudgedLayout judged;
   Proof proof = Proof::kNone;
-  // Of a legal one.
+  // Of a valid one.
   RankWeights weights;
   std::optional<SentBytes> sent;  // none: not known
 };
@@ -137,18 +137,18 @@ void PrintTable(const std::vector<ListedLayout>& layouts, const ListedFor& about
   const int width = static_cast<int>(widest);
   std::printf("\n%-*s  %-11s  %-24s  %s\n", width, "layout", "certificate", "a rank sends each step",
               about.ranks == 1 ? "weights" : "weights: first rank, others");
-  size_t illegal = 0;
+  size_t invalid = 0;
   for (const ListedLayout& layout : layouts) {
     if (!layout.judged.verdict.ok()) {
-      ++illegal;
+      ++invalid;
       continue;
     }
     std::printf("%-*s  %-11s  %-24s  %s%s\n", width, LayoutText(layout.judged.layout).c_str(), ProofName(layout.proof),
                 Sent(layout.sent).c_str(), ByteText(layout.weights.first).c_str(),
                 about.ranks == 1 ? "" : absl::StrCat(", ", ByteText(layout.weights.others)).c_str());
   }
-  if (illegal == 0) return;
-  std::printf("\nnot legal for this model:\n");
+  if (invalid == 0) return;
+  std::printf("\nnot valid for this model:\n");
   for (const ListedLayout& layout : layouts) {
     if (layout.judged.verdict.ok()) continue;
     std::printf("%-*s  %s\n", width, LayoutText(layout.judged.layout).c_str(),
@@ -183,7 +183,7 @@ class Layouts {
     absl::StatusOr<ModelDescription> described = WorkerSession::DescribeAlone(*session_options, interrupts_, *path);
     if (!described.ok()) return Fail(Stage::kModel, described.status());
     about.model = *std::move(described);
-    if (absl::Status legal = SetSize(sized, about); !legal.ok()) return Fail(Stage::kOptions, legal);
+    if (absl::Status valid = SetSize(sized, about); !valid.ok()) return Fail(Stage::kOptions, valid);
     const absl::StatusOr<std::vector<ListedLayout>> layouts = List(about);
     if (!layouts.ok()) return Fail(Stage::kModel, layouts.status());
     if (options_.json) {

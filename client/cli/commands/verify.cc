@@ -43,8 +43,8 @@ class Verify {
       const absl::StatusOr<int64_t> steps = ParseInteger("steps", options_.steps);
       if (!steps.ok()) return Fail(Stage::kOptions, steps.status());
       if (*steps < 3 || *steps > kMaxSteps) {
-        return Fail(Stage::kOptions,
-                    absl::InvalidArgumentError(absl::StrCat("steps is ", *steps, "; legal is 3 to ", kMaxSteps)));
+        return Fail(Stage::kOptions, absl::InvalidArgumentError(
+                                         absl::StrCat("steps is ", *steps, "; valid values are 3 to ", kMaxSteps)));
       }
       request.steps = static_cast<int32_t>(*steps);
     }

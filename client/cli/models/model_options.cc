@@ -97,7 +97,7 @@ absl::StatusOr<WorkerSession::Options> SessionOptions(const ModelOptions& option
     // Written so that NaN is refused too.
     if (!(seconds > 0 && seconds <= 1e6)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("command timeout is ", seconds, "; legal is more than 0 and at most 1000000 seconds"));
+          absl::StrCat("command timeout is ", seconds, "; valid values are more than 0 and at most 1000000 seconds"));
     }
     session.command_timeout = absl::Seconds(seconds);
   }

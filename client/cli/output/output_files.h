@@ -13,7 +13,7 @@ namespace tessera {
 
 class OutputFiles {
  public:
-  // INVALID_ARGUMENT for a pattern or an extension that is not legal.
+  // INVALID_ARGUMENT for a pattern or an extension that is not valid.
   static absl::StatusOr<OutputFiles> Create(const std::string& pattern, bool overwrite);
 
   // What the file of an image is to be called. Without `overwrite`, never the name of a file that exists.

@@ -45,7 +45,7 @@ class Doctor {
       }
       config = *loaded;
     }
-    Tell({.what = "configuration", .found = absl::StrCat(config.groups.size(), " groups, legal")});
+    Tell({.what = "configuration", .found = absl::StrCat(config.groups.size(), " groups, valid")});
     const absl::Time now = absl::Now();
     Tell(CheckClock(now));
     Tell(CheckDataFolder(config.data_folder));
@@ -113,12 +113,12 @@ class Doctor {
     Tell(CheckMemory(in_use ? 0 : bytes));
   }
 
-  // That the layout is legal, that its ranks can be started and share memory, and whether it is certified.
+  // That the layout is valid, that its ranks can be started and share memory, and whether it is certified.
   void CheckLayout(const ServerConfig& config, const ServedGroupOptions& served, const ModelDescription& model) {
     const std::string what = absl::StrCat("layout of ", served.name);
     const absl::StatusOr<Layout> layout = ChooseLayout(served.layout, LayoutModelOf(model, served.load.dtype));
     if (!layout.ok()) {
-      return Tell({Health::kFailed, what, std::string(layout.status().message()), "choose a legal layout"});
+      return Tell({Health::kFailed, what, std::string(layout.status().message()), "choose a valid layout"});
     }
     const std::string text = LayoutText(*layout);
     if (layout->ranks() == 1) return Tell({.what = what, .found = text});

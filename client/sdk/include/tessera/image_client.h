@@ -1,7 +1,7 @@
 // A Tessera server over HTTP, for C++ programs: the calls of tessera.v1.ImageService, and what a caller needs around
 // them: connections that are made again, submissions that are made once, waits that a full server asks for, an end.
 //
-// Messages are the generated ones; tessera/v1/image_service.proto says of each field what it means and what is legal.
+// Messages are the generated ones; tessera/v1/image_service.proto says of each field what it means and what is valid.
 // Times in them are milliseconds (of whole seconds, which is what HTTP tells), sizes are pixels, places in the queue
 // count from 0, which is next.
 //
@@ -61,7 +61,7 @@ Refusal RefusalOf(const absl::Status& status);
 // Thread-safe. Each call has a connection of its own. The system's resolver looks up names, in its own time.
 class ImageClient {
  public:
-  // INVALID_ARGUMENT for options that are not legal. Connects to nothing yet.
+  // INVALID_ARGUMENT for options that are not valid. Connects to nothing yet.
   static absl::StatusOr<std::unique_ptr<ImageClient>> Create(const ImageClientOptions& options);
 
   virtual ~ImageClient() = default;
