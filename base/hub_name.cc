@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxPartBytes = 96;
 
-bool IsLegalPart(std::string_view part) {
+bool IsValidPart(std::string_view part) {
   const auto is_inside = [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
   };
@@ -30,7 +30,7 @@ std::optional<std::string> ReadHubName(std::string_view text) {
   const size_t at = text.find(separator);
   if (at == text.npos) return std::nullopt;
   const std::string_view organisation = text.substr(0, at), name = text.substr(at + separator.size());
-  if (!IsLegalPart(organisation) || !IsLegalPart(name)) return std::nullopt;
+  if (!IsValidPart(organisation) || !IsValidPart(name)) return std::nullopt;
   return absl::StrCat(std::string(organisation), "/", std::string(name));
 }
 

@@ -30,7 +30,7 @@ bool IsCall(absl::string_view name) {
   return IsOneOf(name, {"describe", "load", "start", "decode", "end"});
 }
 
-bool IsLegal(absl::string_view order, absl::string_view value) {
+bool IsValid(absl::string_view order, absl::string_view value) {
   const absl::string_view name = order.substr(0, order.find("-of-"));
   if (IsCall(name)) {
     return IsOneOf(value, {"error", "throw", "exhausted", "die", "hang"}) || (name == "start" && value == "warn");
@@ -61,7 +61,7 @@ absl::StatusOr<FakeOrders> FakeOrders::Read(absl::string_view text, int64_t rank
       order = parts.second;
     }
     const std::pair<std::string, std::string> parts = absl::StrSplit(order, absl::MaxSplits('=', 1));
-    if (of_rank < 0 || !IsLegal(parts.first, parts.second)) {
+    if (of_rank < 0 || !IsValid(parts.first, parts.second)) {
       return absl::InvalidArgumentError(absl::StrCat("'", whole, "' is no order that a fake worker understands"));
     }
     if (of_rank == rank) orders.orders_.insert(parts);

@@ -191,7 +191,7 @@ TEST(WorkerClientTest, IsUnavailableWhenNoAnswerComesInTime) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("no answer within 20ms"));
 }
 
-internal::ModelDescription LegalDescription() {
+internal::ModelDescription ValidDescription() {
   internal::ModelDescription description;
   description.set_size_multiple(16);
   description.set_min_size(16);
@@ -214,7 +214,7 @@ absl::Status StatusOfDescription(const internal::ModelDescription& description) 
 }
 
 TEST(WorkerClientTest, RefusesADescriptionThatNoModelCanHave) {
-  EXPECT_TRUE(StatusOfDescription(LegalDescription()).ok());
+  EXPECT_TRUE(StatusOfDescription(ValidDescription()).ok());
   using Change = void (*)(internal::ModelDescription&);
   for (const Change change : std::initializer_list<Change>{
            [](internal::ModelDescription& d) { d.set_size_multiple(0); },
@@ -228,7 +228,7 @@ TEST(WorkerClientTest, RefusesADescriptionThatNoModelCanHave) {
            [](internal::ModelDescription& d) { d.set_blocks(-1); },
            [](internal::ModelDescription& d) { d.set_blocks(1 << 20); },
        }) {
-    internal::ModelDescription description = LegalDescription();
+    internal::ModelDescription description = ValidDescription();
     change(description);
     EXPECT_EQ(StatusOfDescription(description).code(), absl::StatusCode::kUnavailable) << description.DebugString();
   }

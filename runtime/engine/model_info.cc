@@ -67,7 +67,7 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelFolder& folder, std::s
   info.max_sequence_length = static_cast<int32_t>(description.max_sequence_length);
   info.options = description.options;
   info.default_sampler = SamplerName(sampler);
-  info.samplers = LegalSamplers(sampler);
+  info.samplers = ValidSamplers(sampler);
   info.heads = static_cast<int32_t>(description.heads);
   info.blocks = static_cast<int32_t>(description.blocks);
   info.transformer = {.exchange = description.exchange,
