@@ -18,7 +18,7 @@ TEST(ExitCodeTest, TellsAFullDiskFromExhaustedMemory) {
   EXPECT_EQ(ExitCodeFor(Stage::kOutput, absl::UnavailableError("")), ExitCode::kOutput);
 }
 
-TEST(ExitCodeTest, TellsAnIllegalValueFromABrokenModelByTheStage) {
+TEST(ExitCodeTest, TellsAnInvalidValueFromABrokenModelByTheStage) {
   const absl::Status status = absl::InvalidArgumentError("");
   EXPECT_EQ(ExitCodeFor(Stage::kOptions, status), ExitCode::kUsage);
   EXPECT_EQ(ExitCodeFor(Stage::kModel, status), ExitCode::kModel);

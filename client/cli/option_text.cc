@@ -18,7 +18,7 @@ bool IsInteger(absl::string_view text) {
 }
 
 absl::Status Malformed(absl::string_view field, const std::string& text, absl::string_view valid) {
-  return absl::InvalidArgumentError(absl::StrCat(field, " is '", text, "'; valid values are ", valid));
+  return absl::InvalidArgumentError(absl::StrCat(field, " is '", text, "'; it must be ", valid));
 }
 
 }  // namespace

@@ -200,7 +200,7 @@ absl::StatusOr<std::unique_ptr<HttpTransport>> HttpTransport::Create(const Serve
   }
   tls.add_certificate_authority(asio::buffer(options.root_certificates), error);
   if (!error && HoldsCertificates(tls)) return transport;
-  return absl::InvalidArgumentError("the root certificates cannot be read; valid is the text of a PEM file");
+  return absl::InvalidArgumentError("the root certificates cannot be read; they must be the text of a PEM file");
 }
 
 absl::StatusOr<HttpAnswer> HttpTransport::Call(const HttpCall& call) const {

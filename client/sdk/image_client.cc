@@ -30,7 +30,7 @@ absl::StatusOr<ServerUrl> Check(const ImageClientOptions& options) {
       ParseServerUrl(absl::StrCat(options.tls ? "https://" : "http://", options.address));
   if (!url.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the address is '", absl::Utf8SafeCEscape(options.address), "'; valid is HOST or HOST:PORT"));
+        absl::StrCat("the address is '", absl::Utf8SafeCEscape(options.address), "'; it must be HOST or HOST:PORT"));
   }
   if (!std::all_of(options.api_key.begin(), options.api_key.end(), absl::ascii_isgraph)) {
     return absl::InvalidArgumentError("the API key has characters that no key has; valid are visible ASCII ones");
@@ -40,10 +40,10 @@ absl::StatusOr<ServerUrl> Check(const ImageClientOptions& options) {
   }
   if (!options.api_key.empty() && !options.tls && !options.key_in_clear && !url->IsLoopback()) {
     return absl::InvalidArgumentError(
-        "the API key would travel unencrypted; valid is tls, or key_in_clear where others may read it");
+        "the API key would travel unencrypted; use tls, or key_in_clear where others may read it");
   }
   if (options.retries < 0 || options.retries > 1000) {
-    return absl::InvalidArgumentError(absl::StrCat("retries is ", options.retries, "; valid is 0 to 1000"));
+    return absl::InvalidArgumentError(absl::StrCat("retries is ", options.retries, "; valid values are 0 to 1000"));
   }
   return url;
 }

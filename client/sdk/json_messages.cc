@@ -238,7 +238,7 @@ absl::StatusOr<std::string> ToJson(const v1::ImageRequest& request) {
   for (const FieldDescriptor* field : fields) {
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE && !std::isfinite(reflection.GetDouble(request, field))) {
       return absl::InvalidArgumentError(
-          absl::StrCat(field->name(), " is ", reflection.GetDouble(request, field), "; valid is a number"));
+          absl::StrCat(field->name(), " is ", reflection.GetDouble(request, field), "; it must be a number"));
     }
     WriteField(writer, *field, request);
   }

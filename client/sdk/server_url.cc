@@ -22,7 +22,7 @@ absl::StatusOr<ServerUrl> ParseServerUrl(absl::string_view text) {
   const auto invalid = [text] {
     return absl::InvalidArgumentError(
         absl::StrCat("server is '", absl::Utf8SafeCEscape(text),
-                     "'; valid is http:// or https://, a host and perhaps a port, such as http://localhost:8080"));
+                     "'; it must be http:// or https://, a host and perhaps a port, such as http://localhost:8080"));
   };
   ServerUrl url;
   absl::string_view rest = text;

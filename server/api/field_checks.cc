@@ -89,7 +89,7 @@ absl::Status CheckValue(const std::string& id, double value, Bounds bounds) {
   if (value >= bounds.low && value <= bounds.high) return absl::OkStatus();
   return UnnamedError(
       id, absl::StrCat(
-              " is ", value, "; valid is a number from ", bounds.low, " to ", bounds.high,
+              " is ", value, "; it must be a number from ", bounds.low, " to ", bounds.high,
               std::isnan(value) ? "" : absl::StrCat(", the nearest is ", std::clamp(value, bounds.low, bounds.high))));
 }
 
@@ -99,12 +99,12 @@ absl::Status CheckValue(const std::string& id, const std::string& text, Bounds b
     return UnnamedError(id, absl::StrCat(" has ", text.size(), " bytes; valid values are at most ", most));
   }
   if (const size_t nul = text.find('\0'); nul != std::string::npos) {
-    return UnnamedError(id, absl::StrCat(" has a NUL byte at offset ", nul, "; valid is UTF-8 text without NUL"));
+    return UnnamedError(id, absl::StrCat(" has a NUL byte at offset ", nul, "; it must be UTF-8 text without NUL"));
   }
   if (const size_t wrong = FirstInvalidUtf8(text); wrong < text.size()) {
     return UnnamedError(id,
                         absl::StrCat(" is not valid UTF-8: byte 0x", absl::Hex(static_cast<unsigned char>(text[wrong])),
-                                     " at offset ", wrong, "; valid is UTF-8 text"));
+                                     " at offset ", wrong, "; it must be UTF-8 text"));
   }
   return absl::OkStatus();
 }
@@ -114,7 +114,7 @@ absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& value
   for (auto value = values.begin(); value != values.end() && status.ok(); ++value) {
     status = CheckValue(id + "[]", *value, bounds);
     if (status.ok() && std::find(values.begin(), value, *value) != value) {
-      status = UnnamedError(id + "[]", absl::StrCat(" ", *value, " is given twice; valid is every one at most once"));
+      status = UnnamedError(id + "[]", absl::StrCat(" ", *value, " is given twice; each may be given once"));
     }
   }
   return status;

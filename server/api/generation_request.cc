@@ -115,7 +115,7 @@ absl::Status CheckField(const RequestField& field, const GenerationRequest& requ
         field.id, absl::StrCat(" is ", *request.max_sequence_length, "; this model reads no tokens, so leave it out"));
   }
   if (id == "guidance_scale" && std::isnan(request.guidance_scale.value_or(0))) {
-    return UnnamedError(field.id, absl::StrCat(" is nan; valid is a number from 0 to ", kScales.high,
+    return UnnamedError(field.id, absl::StrCat(" is nan; it must be a number from 0 to ", kScales.high,
                                                ", the model's default is ", model.default_guidance_scale));
   }
   if (id == "sampler") {

@@ -253,10 +253,10 @@ TEST(GenerationRequestTest, RefusesOptionsOutOfRange) {
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
   const int64_t most = std::numeric_limits<int64_t>::max();
   const std::vector<std::pair<GenerationRequest, std::string>> cases = {
-      {{.true_cfg_scale = nan}, "true CFG scale is nan; valid is a number from 0 to 1000"},
-      {{.true_cfg_scale = -1}, "true CFG scale is -1; valid is a number from 0 to 1000, the nearest is 0"},
+      {{.true_cfg_scale = nan}, "true CFG scale is nan; it must be a number from 0 to 1000"},
+      {{.true_cfg_scale = -1}, "true CFG scale is -1; it must be a number from 0 to 1000, the nearest is 0"},
       {{.true_cfg_scale = infinity}, "the nearest is 1000"},
-      {{.guidance_rescale = 1.5}, "guidance rescale is 1.5; valid is a number from 0 to 1, the nearest is 1"},
+      {{.guidance_rescale = 1.5}, "guidance rescale is 1.5; it must be a number from 0 to 1, the nearest is 1"},
       {{.guidance_rescale = nan}, "guidance rescale is nan"},
       {{.clip_skip = 65}, "clip skip is 65; valid values are 0 to 64"},
       {{.clip_skip = -1}, "clip skip is -1"},

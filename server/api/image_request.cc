@@ -129,7 +129,7 @@ absl::StatusOr<OutputOptions> ReadOutput(const ImageRequest& request) {
 absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const ServedModel& model,
                                            const RequestLimits& limits, uint64_t random_seed) {
   if (request.generation.prompt.empty()) {
-    return UnnamedError("prompt", absl::StrCat(" is empty; valid is a text of 1 to ", kMaxPromptBytes, " bytes"));
+    return UnnamedError("prompt", absl::StrCat(" is empty; it must be a text of 1 to ", kMaxPromptBytes, " bytes"));
   }
   ASSIGN_OR_RETURN(const SizeText size, ReadSize(request.size));
   const int64_t count = request.n.value_or(1);

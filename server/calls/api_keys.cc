@@ -95,17 +95,17 @@ absl::Status ReadKeyTerm(const std::string& word, ApiKey& key) {
   const bool is_number = absl::SimpleAtod(sides[1], &number);
   if (name == "share") {
     if (!is_number || !(number >= kLeastShare && number <= kMostShare)) {
-      return absl::InvalidArgumentError(absl::StrCat("share is ", QuotedValue(sides[1]), "; valid is a number from ",
+      return absl::InvalidArgumentError(absl::StrCat("share is ", QuotedValue(sides[1]), "; it must be a number from ",
                                                      kLeastShare, " to ", kMostShare));
     }
     key.share = number;
     return absl::OkStatus();
   }
-  const bool is_legal = is_number && number > 0 && number <= 1e9;
-  const bool is_whole = is_legal && number == std::floor(number);
-  if (!is_legal || (name != "queued_device_seconds" && !is_whole)) {
+  const bool is_valid = is_number && number > 0 && number <= 1e9;
+  const bool is_whole = is_valid && number == std::floor(number);
+  if (!is_valid || (name != "queued_device_seconds" && !is_whole)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        name, " is ", QuotedValue(sides[1]), "; valid is a number above 0 and up to 1e9; for no limit leave it out"));
+        name, " is ", QuotedValue(sides[1]), "; it must be a number above 0 and up to 1e9; for no limit leave it out"));
   }
   if (name == "requests_per_minute") key.limits.requests_per_minute = static_cast<int64_t>(number);
   if (name == "queued_jobs") key.limits.queued_jobs = static_cast<int64_t>(number);

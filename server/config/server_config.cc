@@ -95,9 +95,10 @@ absl::Status ReadGroup(const YAML::Node& node, const std::string& path, GroupCon
   mapping.Read("stream_blocks", group.stream_blocks);
   absl::Status status = mapping.Finish();
   if (!status.ok()) return status;
-  if (group.model.empty()) mapping.Fail("model", "is missing; valid is a model folder or the name of a known model");
-  if (group.layout.empty()) mapping.Fail("layout", "is empty; valid is a layout such as 'cfg=2,ulysses=2', or 'auto'");
-  if (group.devices.empty()) mapping.Fail("devices", "is empty; valid is a list such as [cuda:0, cuda:1]");
+  if (group.model.empty()) mapping.Fail("model", "is missing; it must be a model folder or the name of a known model");
+  if (group.layout.empty())
+    mapping.Fail("layout", "is empty; it must be a layout such as 'cfg=2,ulysses=2', or 'auto'");
+  if (group.devices.empty()) mapping.Fail("devices", "is empty; it must be a list such as [cuda:0, cuda:1]");
   for (const std::string& device : group.devices) {
     const PlacementRequest placement = {.dtype = group.dtype.empty() ? "fp32" : group.dtype, .device = device};
     const absl::Status valid = Validate(placement, group.model).status();
@@ -112,7 +113,7 @@ void ReadGroups(YamlMapping& document, std::vector<GroupConfig>& groups) {
   const YAML::Node node = document.Take("groups");
   if (!node.IsDefined()) return groups.push_back(GroupConfig());
   if (!node.IsSequence() || node.size() == 0) {
-    return document.Fail("groups", "is missing or empty; valid is a list such as [{model: emoji}]");
+    return document.Fail("groups", "is missing or empty; it must be a list such as [{model: emoji}]");
   }
   if (node.size() > static_cast<size_t>(kMaxGroups)) {
     return document.Fail("groups",
@@ -141,8 +142,7 @@ void CheckExposure(YamlMapping& document, const ServerConfig& config) {
     return listener.enabled && !IsLoopbackAddress(listener.address);
   };
   if ((beyond(config.http) || beyond(config.grpc)) && config.keys_file.empty() && !config.allow_anonymous) {
-    document.Fail("listen",
-                  "reaches beyond this machine without API keys; valid is a keys_file, or allow_anonymous: true");
+    document.Fail("listen", "reaches beyond this machine without API keys; give a keys_file, or allow_anonymous: true");
   }
   if (beyond(config.grpc) && !config.behind_proxy) {
     document.Fail("listen.grpc", absl::StrCat("is ", config.grpc.address,
@@ -161,9 +161,9 @@ void CheckExposure(YamlMapping& document, const ServerConfig& config) {
   if (!config.public_url.empty() && !absl::StartsWith(config.public_url, "http://") &&
       !absl::StartsWith(config.public_url, "https://")) {
     document.Fail("public_url", absl::StrCat("is ", QuotedValue(config.public_url),
-                                             "; valid is a URL such as https://images.example"));
+                                             "; it must be a URL such as https://images.example"));
   }
-  if (config.data_folder.empty()) document.Fail("data_folder", "is empty; valid is a folder");
+  if (config.data_folder.empty()) document.Fail("data_folder", "is empty; it must be a folder");
 }
 
 absl::StatusOr<ServerConfig> ReadDocument(const YAML::Node& node) {

@@ -39,7 +39,7 @@ bool YamlMapping::Scalar(const std::string& key, const char* valid, YAML::Node& 
   node.reset(Take(key));
   if (!node.IsDefined() || node.IsNull()) return false;
   if (node.IsScalar()) return true;
-  Fail(key, absl::StrCat("is a ", node.IsMap() ? "mapping" : "list", "; valid values are ", valid));
+  Fail(key, absl::StrCat("is a ", node.IsMap() ? "mapping" : "list", "; it must be ", valid));
   return false;
 }
 
@@ -77,7 +77,7 @@ void YamlMapping::Read(const std::string& key, absl::Duration& value) {
   if (!absl::ParseDuration(node.Scalar(), &duration) || duration <= absl::ZeroDuration() ||
       duration > absl::Hours(24 * 3660)) {
     return Fail(key, absl::StrCat("is ", QuotedValue(node.Scalar()),
-                                  "; valid is a duration above 0 with its unit, such as 500ms, 30s, 5m or 24h"));
+                                  "; it must be a duration above 0 with its unit, such as 500ms, 30s, 5m or 24h"));
   }
   value = duration;
 }
@@ -87,8 +87,8 @@ void YamlMapping::ReadInteger(const std::string& key, int64_t low, int64_t high,
   if (!Scalar(key, "a whole number", node)) return;
   int64_t number = 0;
   if (!absl::SimpleAtoi(node.Scalar(), &number)) {
-    return Fail(key,
-                absl::StrCat("is ", QuotedValue(node.Scalar()), "; valid is a whole number from ", low, " to ", high));
+    return Fail(
+        key, absl::StrCat("is ", QuotedValue(node.Scalar()), "; it must be a whole number from ", low, " to ", high));
   }
   if (number < low || number > high) {
     return Fail(key, absl::StrCat("is ", number, "; valid values are ", low, " to ", high, ", the nearest is ",
@@ -102,7 +102,7 @@ void YamlMapping::ReadNumber(const std::string& key, double low, double high, do
   if (!Scalar(key, "a number", node)) return;
   double number = 0;
   if (!absl::SimpleAtod(node.Scalar(), &number) || !(number >= low && number <= high)) {
-    return Fail(key, absl::StrCat("is ", QuotedValue(node.Scalar()), "; valid is a number from ", low, " to ", high));
+    return Fail(key, absl::StrCat("is ", QuotedValue(node.Scalar()), "; it must be a number from ", low, " to ", high));
   }
   value = number;
 }

@@ -131,7 +131,7 @@ TEST(BadRequestsTest, WhatIsNotAFlatObjectOfJsonIsRefusedWithThePlace) {
       {R"({"prompt":")" + std::string(32769, 'a') + "\"}", "prompt has 32769 bytes; valid values are at most 32768"},
       {R"({"prompt":"a","user":")" + std::string(257, 'a') + "\"}", "user has 257 bytes"},
       {R"({"prompt":"a",")" + std::string(100000, 'x') + "\":1}", "is unknown"},
-      {R"({"prompt":"a","seed":18446744073709551616})", "seed is 1.84467e+19; valid is a whole number"},
+      {R"({"prompt":"a","seed":18446744073709551616})", "seed is 1.84467e+19; it must be a whole number"},
       {R"({"prompt":"a","seed":18446744073709551615,"n":2})", "seed is 18446744073709551615; with count 2"},
       {R"({"prompt":"a","skip_layers":[0],"skip_layer_start":0.9,"skip_layer_stop":0.1})", "at most the stop"},
       {R"({"prompt":"a","skip_layers":[0],"skip_layer_scale":-1})", "skip_layer_scale is -1"},

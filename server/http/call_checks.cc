@@ -27,11 +27,11 @@ std::optional<std::string> HostWithoutPort(absl::string_view host) {
   }
   const absl::string_view name = host.substr(0, end);
   const absl::string_view port = host.substr(end);
-  const bool legal_port = port.empty() || (port[0] == ':' && port.size() <= 6 && IsDigits(port.substr(1)));
-  const bool legal_name = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+  const bool valid_port = port.empty() || (port[0] == ':' && port.size() <= 6 && IsDigits(port.substr(1)));
+  const bool valid_name = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return absl::ascii_isalnum(c) || absl::string_view(".-_[]:").find(c) != absl::string_view::npos;
   });
-  if (!legal_port || !legal_name) return std::nullopt;
+  if (!valid_port || !valid_name) return std::nullopt;
   return absl::AsciiStrToLower(name);
 }
 

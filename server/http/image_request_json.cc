@@ -78,7 +78,7 @@ absl::Status UnknownField(const std::string& name, BodyKind kind) {
 }
 
 absl::Status WrongType(const FlatJsonMember& member, absl::string_view valid) {
-  return FieldError(member.name, absl::StrCat(" is ", JsonTypeName(member), "; valid values are ", valid));
+  return FieldError(member.name, absl::StrCat(" is ", JsonTypeName(member), "; it must be ", valid));
 }
 
 // A scalar other than null, or nothing.
@@ -125,7 +125,7 @@ absl::Status Read(const FlatJsonMember& member, std::optional<int64_t>& value) {
                       absl::StrCat(" is ", std::get<uint64_t>(*scalar), ", which is more than any valid value"));
   }
   if (scalar != nullptr && std::holds_alternative<double>(*scalar)) {
-    return FieldError(member.name, absl::StrCat(" is ", std::get<double>(*scalar), "; valid is a whole number"));
+    return FieldError(member.name, absl::StrCat(" is ", std::get<double>(*scalar), "; it must be a whole number"));
   }
   return WrongType(member, "a whole number");
 }
@@ -140,7 +140,7 @@ absl::Status Read(const FlatJsonMember& member, std::optional<uint64_t>& value) 
   RETURN_IF_ERROR(Read(member, integer));
   if (*integer < 0) {
     return FieldError(member.name, absl::StrCat(" is ", *integer,
-                                                "; valid is a whole number from 0 to 18446744073709551615, the "
+                                                "; it must be a whole number from 0 to 18446744073709551615, the "
                                                 "nearest is 0"));
   }
   value = static_cast<uint64_t>(*integer);
@@ -225,7 +225,7 @@ absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKi
     if (!status.ok()) return status;
     if (member.name == "prompt" && !IsNull(member)) has_prompt = true;
   }
-  if (!has_prompt) return FieldError("prompt", " is missing; valid is a text");
+  if (!has_prompt) return FieldError("prompt", " is missing; it must be a text");
   if (kind == BodyKind::kGeneration && !body.stream && body.request.partial_images.value_or(0) > 0) {
     return FieldError("partial_images", " is given without \"stream\": true; valid values are both, or neither");
   }

@@ -199,11 +199,11 @@ TEST(ApiKeysTest, ALineThatIsWrongIsNamed) {
   EXPECT_THAT(error("a md5:00:00"), HasSubstr("sha256:SALT:HASH"));
   EXPECT_THAT(error("a/b " + good.substr(2)), HasSubstr("'a/b'"));
   EXPECT_THAT(error(good + " queue_jobs=3"), HasSubstr("did you mean 'queued_jobs'?"));
-  EXPECT_THAT(error(good + " queued_jobs=0"), HasSubstr("valid is a number above 0"));
+  EXPECT_THAT(error(good + " queued_jobs=0"), HasSubstr("it must be a number above 0"));
   EXPECT_THAT(error(good + " queued_jobs=1.5"), HasSubstr("queued_jobs is '1.5'"));
-  EXPECT_THAT(error(good + " queued_device_seconds=nan"), HasSubstr("valid is a number"));
+  EXPECT_THAT(error(good + " queued_device_seconds=nan"), HasSubstr("it must be a number"));
   for (const std::string share : {"0", "0.009", "100.1", "-1", "nan", "inf", "", "3x"}) {
-    EXPECT_THAT(error(good + " share=" + share), HasSubstr("valid is a number from 0.01 to 100")) << share;
+    EXPECT_THAT(error(good + " share=" + share), HasSubstr("it must be a number from 0.01 to 100")) << share;
   }
   EXPECT_EQ(ParseApiKeys(good)->at(0).share, 1);
   EXPECT_EQ(ParseApiKeys(good + " share=0.01")->at(0).share, 0.01);

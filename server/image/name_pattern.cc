@@ -18,7 +18,7 @@ namespace {
 constexpr int32_t kMaxSlugBytes = 60;
 constexpr size_t kMaxNameBytes = 255;
 constexpr char kEmptySlug[] = "image";
-constexpr char kLegalFields[] = "{index}, {seed}, {prompt}, {width}, {height}, {model} and {steps}";
+constexpr char kValidFields[] = "{index}, {seed}, {prompt}, {width}, {height}, {model} and {steps}";
 
 std::optional<std::string> FieldValue(std::string_view field, const NameValues& values) {
   if (field == "index") return absl::StrCat(values.index);
@@ -71,7 +71,7 @@ absl::StatusOr<std::string> ExpandPattern(std::string_view pattern, const NameVa
     const std::optional<std::string> value = FieldValue(field, values);
     if (!value) {
       return PatternError(pattern,
-                          absl::StrCat("unknown field {", std::string(field), "}; valid values are ", kLegalFields));
+                          absl::StrCat("unknown field {", std::string(field), "}; valid values are ", kValidFields));
     }
     out.append(*value);
     i = end;

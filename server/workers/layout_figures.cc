@@ -27,7 +27,7 @@ absl::StatusOr<ForwardPass> DefaultPass(const ModelDescription& model, int64_t h
   if (!shape.known()) return absl::FailedPreconditionError("the shape of the model's transformer is not known");
   const int64_t rows = height / shape.token_side, columns = width / shape.token_side;
   if (rows < 1 || columns < 1 || rows > kMaxImageTokens / columns) {
-    return absl::InvalidArgumentError(absl::StrCat("size is ", width, "x", height, "; valid is a size of 1 to ",
+    return absl::InvalidArgumentError(absl::StrCat("size is ", width, "x", height, "; it must be a size of 1 to ",
                                                    kMaxImageTokens, " tokens of ", shape.token_side, "x",
                                                    shape.token_side, " pixels"));
   }

@@ -26,7 +26,7 @@ class FailureTest : public CommandLineTest {
   }
 };
 
-TEST_F(FailureTest, IllegalValuesEndWithCode2AndNameTheField) {
+TEST_F(FailureTest, InvalidValuesEndWithCode2AndNameTheField) {
   EXPECT_THAT(ErrorOf(2, {"x", "--size", "65x64"}), HasSubstr("width is 65"));
   EXPECT_THAT(ErrorOf(2, {"x", "--size", "0x64"}), HasSubstr("width is 0"));
   EXPECT_THAT(ErrorOf(2, {"x", "--size", "big"}), HasSubstr("size is 'big'"));

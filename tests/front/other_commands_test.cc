@@ -300,7 +300,7 @@ TEST_F(KeysTest, RefusesNamesAndLimitsThatTheServerWouldRefuse) {
     EXPECT_EQ(result.output, "");
   }
   EXPECT_THAT(Run({"keys", "a", "--queued-jobs", "0"}).errors,
-              HasSubstr("queued_jobs is '0'; valid is a number above 0"));
+              HasSubstr("queued_jobs is '0'; it must be a number above 0"));
 }
 
 using HelpTest = CommandLineTest;

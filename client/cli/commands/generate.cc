@@ -56,7 +56,7 @@ absl::StatusOr<int32_t> PreviewInterval(const std::string& text) {
   if (text.empty()) return 0;
   ASSIGN_OR_RETURN(int64_t steps, ParseInteger("preview", text));
   if (steps < 1 || steps > 1000000) {
-    return absl::InvalidArgumentError(absl::StrCat("preview is ", steps, "; valid is every 1 to 1000000 steps"));
+    return absl::InvalidArgumentError(absl::StrCat("preview is ", steps, "; valid values are 1 to 1000000 steps"));
   }
   return static_cast<int32_t>(steps);
 }

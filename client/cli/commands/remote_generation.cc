@@ -51,7 +51,7 @@ struct Setter {
 absl::StatusOr<v1::ImageRequest> MessageOf(const GenerationRequest& request, const RemoteGenerationOptions& options,
                                            ImageFormat format) {
   if (request.width.has_value() != request.height.has_value()) {
-    return absl::InvalidArgumentError("width and height go together with --server; valid is both, or --size");
+    return absl::InvalidArgumentError("width and height go together with --server; give both, or --size");
   }
   v1::ImageRequest message;
   for (const RequestField& field : kRequestFields) {

@@ -123,7 +123,7 @@ absl::StatusOr<std::string> FindModel(const std::string& wanted, const std::stri
   }
   if (const std::optional<std::string> name = ReadHubName(asked)) return FindInHubCache(*name);
   if (names.empty() || asked.find('/') != std::string::npos) {
-    return absl::NotFoundError(absl::StrCat("model '", asked, "' does not exist; valid is a model folder"));
+    return absl::NotFoundError(absl::StrCat("model '", asked, "' does not exist; it must be a model folder"));
   }
   return absl::NotFoundError(
       absl::StrCat("no folder of that name, and ", std::string(CheckName("model", asked, names).message())));

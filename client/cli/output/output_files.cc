@@ -41,7 +41,7 @@ absl::Status OutputFiles::CheckFolder(const std::string& path) {
     const bool exists = std::filesystem::exists(folder, error);
     return absl::NotFoundError(absl::StrCat("output folder '", folder,
                                             exists ? "' is not a folder" : "' does not exist",
-                                            "; valid is a folder that exists and can be written"));
+                                            "; it must be a folder that exists and can be written"));
   }
   // Permission bits do not tell of read-only file systems; making a file does.
   std::string probe = absl::StrCat(folder, "/.tessera-probe-XXXXXX");

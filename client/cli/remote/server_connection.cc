@@ -31,7 +31,7 @@ absl::StatusOr<std::string> ReadKey(const std::string& path) {
   const bool is_key = !key.empty() && key.size() <= kMaxKeyBytes && std::ranges::all_of(key, absl::ascii_isgraph);
   if (path.empty() || is_key) return key;
   return absl::InvalidArgumentError(
-      absl::StrCat("the file ", QuotedValue(path), " holds no API key; valid is the secret alone, in one line"));
+      absl::StrCat("the file ", QuotedValue(path), " holds no API key; it must hold the secret alone, in one line"));
 }
 
 }  // namespace
