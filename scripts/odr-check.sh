@@ -29,7 +29,7 @@ commands() {
   # Precompiled headers were made with other flags; each is named as text instead.
   local header
   for header in "$build"/CMakeFiles/*.dir/cmake_pch.hxx; do cp "$header" "$work/$(basename "$(dirname "$header")" .dir).hxx"; done
-  sed -n 's/^ *"command": "\(.*\)",$/\1/p' "$build/compile_commands.json" | sed 's/\\"/"/g' |
+  sed -n 's/^ *"command": "\(.*\)",$/\1/p' "$build/compile_commands.json" | sed 's/\\"/"/g; s/\\\\/\\/g' |
     grep -E " -c $PWD/(base|client|control|kernels/cpu|kernels|models|parallel|runtime|server)/[^ ]*\.cc$" | grep -vE '_(test|fuzz)\.cc$' |
     grep -v TESSERA_PLANTED_BUGS |
     sed -E "s| -Winvalid-pch -include [^ ]*/([^/ ]*)\.dir/cmake_pch\.hxx| -include $work/\1.hxx|; s| -O[0-9]||g; s| -Werror||g; s| -M[DTF]( [^ ]*)?||g" |
