@@ -55,13 +55,13 @@ with_instruction_set() {
 }
 
 build "$preset"
-clean_corpus=${XDG_CACHE_HOME:-$HOME/.cache}/tessera/clean-corpus
+clean_corpus=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/tessera/clean-corpus
 parsers=$(find CMakeLists.txt CMakePresets.json base cmake control models/captions models/tokenizers models/weights parallel/plan \
   proto server tests/fuzz tests/fuzz_replay_main.cc tests/support -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
 if ((long)) || [[ $(cat "$clean_corpus" 2>/dev/null) != "$parsers" ]]; then
   build debug fuzz_targets
   run debug -R '_fuzz$'
-  if ((status == 0)); then mkdir -p "${clean_corpus%/*}" && echo "$parsers" >"$clean_corpus"; fi
+  if ((status == 0)); then { mkdir -p "${clean_corpus%/*}" && echo "$parsers" >"$clean_corpus"; } || true; fi
 else
   echo "Parsers and corpora are as they were when they were last found clean under AddressSanitizer"
 fi
