@@ -15,6 +15,7 @@
 #include "runtime/denoising/denoiser.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/engine/model_info.h"
+#include "tests/support/valid_layouts.h"
 
 namespace tessera {
 
@@ -137,16 +138,8 @@ class CountedStep : public testing::TestWithParam<const char*> {
     return bytes;
   }
 
-  std::vector<Layout> Valid(const std::vector<const char*>& texts) const {
-    std::vector<Layout> valid;
-    for (const char* text : texts) {
-      const Layout layout = *ParseLayout(text);
-      const LayoutModel model{.heads = static_cast<int>(description_.heads),
-                              .blocks = static_cast<int>(description_.blocks),
-                              .max_cfg_branches = 2};
-      if (CheckLayout(layout, model).ok()) valid.push_back(layout);
-    }
-    return valid;
+  std::vector<Layout> Valid(std::initializer_list<const char*> texts) const {
+    return ValidLayouts(texts, description_);
   }
 
   ModelFolder folder_;

@@ -15,6 +15,7 @@
 #include "runtime/denoising/denoiser.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/engine/model_info.h"
+#include "tests/support/valid_layouts.h"
 
 namespace tessera {
 
@@ -160,15 +161,7 @@ class LayoutRuns {
 
   // Of the texts the ones that are valid for the model.
   std::vector<Layout> Valid(std::initializer_list<const char*> texts) const {
-    std::vector<Layout> valid;
-    for (const char* text : texts) {
-      const Layout layout = *ParseLayout(text);
-      const LayoutModel model{.heads = static_cast<int>(description_.heads),
-                              .blocks = static_cast<int>(description_.blocks),
-                              .max_cfg_branches = 2};
-      if (CheckLayout(layout, model).ok()) valid.push_back(layout);
-    }
-    return valid;
+    return ValidLayouts(texts, description_);
   }
 
  private:

@@ -1,0 +1,24 @@
+// Which layouts a model can run on, for tests that go through many.
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include "models/families/family_description.h"
+#include "parallel/plan/layout.h"
+
+namespace tessera {
+
+// Of the texts, which are layouts, those that are valid for the model.
+inline std::vector<Layout> ValidLayouts(std::initializer_list<const char*> texts, const FamilyDescription& model) {
+  std::vector<Layout> valid;
+  for (const char* text : texts) {
+    const Layout layout = *ParseLayout(text);
+    const LayoutModel judged{
+        .heads = static_cast<int>(model.heads), .blocks = static_cast<int>(model.blocks), .max_cfg_branches = 2};
+    if (CheckLayout(layout, judged).ok()) valid.push_back(layout);
+  }
+  return valid;
+}
+
+}  // namespace tessera
