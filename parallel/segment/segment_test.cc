@@ -16,6 +16,8 @@
 #include <functional>
 #include <sstream>
 
+#include "base/file_descriptor.h"
+
 namespace tessera {
 namespace {
 
@@ -25,17 +27,6 @@ using ::testing::HasSubstr;
 HostSegmentOptions Options() {
   return {.ranks = 3, .groups = {{"world", {0, 1, 2}}, {"pair", {2, 0}}}, .slot_bytes = 4096, .slots = 2};
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() { close(value_); }
-  Descriptor(const Descriptor&) = delete;
-  int value() const { return value_; }
-
- private:
-  int value_;
-};
 
 std::array<int, 2> SocketPair() {
   std::array<int, 2> ends;
@@ -145,9 +136,9 @@ TEST(SharedSegmentTest, IsTheSameMemoryOnBothSidesOfASocket) {
   const auto segment = HostSegment::CreateShared(Options());
   ASSERT_TRUE(segment.ok()) << segment.status();
   const std::array<int, 2> ends = SocketPair();
-  const Descriptor here(ends[0]), there(ends[1]);
-  ASSERT_TRUE(SendSegment(here.value(), **segment).ok());
-  const auto received = ReceiveSegment(there.value(), milliseconds(10000));
+  const FileDescriptor here(ends[0]), there(ends[1]);
+  ASSERT_TRUE(SendSegment(here.get(), **segment).ok());
+  const auto received = ReceiveSegment(there.get(), milliseconds(10000));
   ASSERT_TRUE(received.ok()) << received.status();
   EXPECT_NE((*received)->descriptor(), (*segment)->descriptor());
   EXPECT_EQ((*received)->ranks(), 3);
@@ -186,22 +177,22 @@ TEST(SharedSegmentTest, IsGoneWithItsLastHolder) {
 
 TEST(SharedSegmentTest, WaitsForTheSocketOnlyUntilTheDeadline) {
   const std::array<int, 2> ends = SocketPair();
-  const Descriptor here(ends[0]), there(ends[1]);
-  EXPECT_EQ(ReceiveSegment(there.value(), milliseconds(10)).status().code(), absl::StatusCode::kDeadlineExceeded);
+  const FileDescriptor here(ends[0]), there(ends[1]);
+  EXPECT_EQ(ReceiveSegment(there.get(), milliseconds(10)).status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
 TEST(SharedSegmentTest, SaysThatTheOtherEndClosedTheSocket) {
   const std::array<int, 2> ends = SocketPair();
-  const Descriptor there(ends[1]);
+  const FileDescriptor there(ends[1]);
   close(ends[0]);
-  EXPECT_EQ(ReceiveSegment(there.value(), milliseconds(10000)).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ReceiveSegment(there.get(), milliseconds(10000)).status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(SharedSegmentTest, SaysThatAMessageHadNoDescriptor) {
   const std::array<int, 2> ends = SocketPair();
-  const Descriptor here(ends[0]), there(ends[1]);
-  ASSERT_EQ(write(here.value(), "S", 1), 1);
-  EXPECT_EQ(ReceiveSegment(there.value(), milliseconds(10000)).status().code(), absl::StatusCode::kUnavailable);
+  const FileDescriptor here(ends[0]), there(ends[1]);
+  ASSERT_EQ(write(here.get(), "S", 1), 1);
+  EXPECT_EQ(ReceiveSegment(there.get(), milliseconds(10000)).status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(SharedSegmentTest, AHeapSegmentCannotBeHandedOver) {
@@ -226,21 +217,21 @@ std::vector<char> GoodBytes() {
 }
 
 TEST(MapTest, TakesACopyOfASegment) {
-  const Descriptor file(SealedFile(GoodBytes()));
-  EXPECT_TRUE(HostSegment::Map(file.value()).ok());
+  const FileDescriptor file(SealedFile(GoodBytes()));
+  EXPECT_TRUE(HostSegment::Map(file.get()).ok());
 }
 
 TEST(MapTest, RefusesWhatCouldShrink) {
-  const Descriptor file(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const FileDescriptor file(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const std::vector<char> bytes = GoodBytes();
-  ASSERT_EQ(write(file.value(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
-  EXPECT_THAT(std::string(HostSegment::Map(file.value()).status().message()), HasSubstr("its size is not sealed"));
+  ASSERT_EQ(write(file.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  EXPECT_THAT(std::string(HostSegment::Map(file.get()).status().message()), HasSubstr("its size is not sealed"));
 }
 
 TEST(MapTest, RefusesWhatIsNoMemoryAtAll) {
   const std::array<int, 2> ends = SocketPair();
-  const Descriptor here(ends[0]), there(ends[1]);
-  EXPECT_FALSE(HostSegment::Map(here.value()).ok());
+  const FileDescriptor here(ends[0]), there(ends[1]);
+  EXPECT_FALSE(HostSegment::Map(here.get()).ok());
   EXPECT_FALSE(HostSegment::Map(-1).ok());
 }
 
@@ -248,8 +239,8 @@ TEST(MapTest, RefusesEveryHeaderThatDoesNotFitTheMemory) {
   const auto refuse = [](const std::function<void(std::vector<char>&)>& spoil, const std::string& why) {
     std::vector<char> bytes = GoodBytes();
     spoil(bytes);
-    const Descriptor file(SealedFile(bytes));
-    EXPECT_THAT(std::string(HostSegment::Map(file.value()).status().message()), HasSubstr(why));
+    const FileDescriptor file(SealedFile(bytes));
+    EXPECT_THAT(std::string(HostSegment::Map(file.get()).status().message()), HasSubstr(why));
   };
   using host_layout::GroupEntry;
   using host_layout::Header;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/file.h"
+#include "base/file_descriptor.h"
 #include "base/status_macros.h"
 
 namespace tessera {
@@ -73,15 +74,14 @@ absl::StatusOr<WorkerIdentity> IdentityOf(pid_t pid, const std::string& socket) 
 absl::StatusOr<int> OpenWorker(const WorkerIdentity& identity, const std::string& executable) {
   const absl::Status none = absl::NotFoundError(absl::StrCat("process ", identity.pid, " is not that worker"));
   if (identity.pid <= 1) return none;
-  const int process = static_cast<int>(syscall(SYS_pidfd_open, identity.pid, 0));
-  if (process < 0) return none;
+  FileDescriptor process(static_cast<int>(syscall(SYS_pidfd_open, identity.pid, 0)));
+  if (!process.valid()) return none;
   const absl::StatusOr<uint64_t> time = StartTime(identity.pid);
   const bool same = time.ok() && *time == identity.start_time && IsOurs(identity.pid) &&
                     Runs(identity.pid, executable) && ListensOn(identity.pid, identity.socket);
   // While the process of the descriptor runs nobody else has its number, so what was read is its own.
-  pollfd ended = {process, POLLIN, 0};
-  if (same && poll(&ended, 1, 0) == 0) return process;
-  close(process);
+  pollfd ended = {process.get(), POLLIN, 0};
+  if (same && poll(&ended, 1, 0) == 0) return process.Release();
   return none;
 }
 
