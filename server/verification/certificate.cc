@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/atomic_file.h"
 #include "base/file.h"
@@ -26,12 +27,6 @@ namespace json = boost::json;
 
 constexpr int kVersion = 1;
 constexpr size_t kMaxBytes = size_t{1} << 16;
-
-std::string DigestOf(const std::string& text) {
-  Sha256 digest;
-  digest.Update(text);
-  return digest.Finish();
-}
 
 // JSON has no infinity and no NaN.
 json::value Number(double value) {
@@ -115,7 +110,7 @@ const Canary& Certificate::worst() const {
 
 std::string CertificateText(const Certificate& certificate) {
   json::object object = ContentOf(certificate);
-  object["checksum"] = DigestOf(json::serialize(object));
+  object["checksum"] = absl::BytesToHexString(Sha256Of(json::serialize(object)));
   return json::serialize(object) + "\n";
 }
 
