@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "server/serving/batch_proof.h"
 #include "server/verification/verification.h"
