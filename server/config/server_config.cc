@@ -3,8 +3,6 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <iterator>
-#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -23,78 +21,145 @@ namespace {
 constexpr int64_t kMaxGroups = 64;
 constexpr int64_t kMaxReplicas = 64;
 
-void ReadListener(YamlMapping& listeners, const std::string& name, ListenConfig& listener) {
-  const YAML::Node node = listeners.Take(name);
-  if (!node.IsDefined()) return;
-  if (node.IsScalar() && node.Scalar() == "off") {
+// Writes what YamlMapping reads, by the same calls.
+class YamlWriter {
+ public:
+  explicit YamlWriter(YAML::Emitter& out) : out_(out) {}
+
+  void operator()(const char* key, const std::string& value) { Key(key) << YAML::DoubleQuoted << value; }
+  void operator()(const char* key, bool value) { Key(key) << value; }
+  void operator()(const char* key, absl::Duration value) { Key(key) << absl::FormatDuration(value); }
+  void operator()(const char* key, const std::vector<std::string>& values) {
+    Key(key) << YAML::Flow << YAML::BeginSeq;
+    for (const std::string& value : values) out_ << YAML::DoubleQuoted << value;
+    out_ << YAML::EndSeq;
+  }
+  void operator()(const char* key, int64_t value, YamlRange) { Key(key) << value; }
+  void operator()(const char* key, double value, YamlRange) { Key(key) << value; }
+  void operator()(const char* key, const std::string& value, const std::vector<std::string>&) { (*this)(key, value); }
+
+  template <typename Visit>
+  void Nested(const char* key, const Visit& visit) {
+    Key(key) << YAML::BeginMap;
+    visit(*this);
+    out_ << YAML::EndMap;
+  }
+
+  YAML::Emitter& Key(const char* key) { return out_ << YAML::Key << key << YAML::Value; }
+
+ private:
+  YAML::Emitter& out_;
+};
+
+void Listener(YamlWriter& out, const char* name, const ListenConfig& listener) {
+  if (!listener.enabled) {
+    out.Key(name) << "off";
+    return;
+  }
+  YAML::Emitter& mapping = out.Key(name) << YAML::Flow << YAML::BeginMap;
+  out("address", listener.address);
+  out("port", int64_t{listener.port}, YamlRange());
+  mapping << YAML::EndMap;
+}
+
+// A listener is "off" or a mapping.
+void Listener(YamlMapping& listeners, const std::string& name, ListenConfig& listener) {
+  if (const YAML::Node node = listeners.Take(name); node.IsDefined() && node.IsScalar() && node.Scalar() == "off") {
     listener.enabled = false;
     return;
   }
-  YamlMapping mapping(node, absl::StrCat("listen.", name));
-  int64_t port = listener.port;
-  mapping.Read("address", listener.address);
-  mapping.ReadInteger("port", 0, 65535, port);
-  listener.port = static_cast<uint16_t>(port);
-  listeners.Update(mapping.Finish());
+  listeners.Nested(name, [&](YamlMapping& mapping) {
+    int64_t port = listener.port;
+    mapping("address", listener.address);
+    mapping("port", port, {0, 65535});
+    listener.port = static_cast<uint16_t>(port);
+  });
 }
 
-void ReadListeners(YamlMapping& document, ServerConfig& config) {
-  const YAML::Node node = document.Take("listen");
-  if (!node.IsDefined()) return;
-  YamlMapping mapping(node, "listen");
-  ReadListener(mapping, "http", config.http);
-  ReadListener(mapping, "grpc", config.grpc);
-  ReadListener(mapping, "admin", config.admin);
-  document.Update(mapping.Finish());
+// The walks over the settings, by which they are read and written. `visit` has, for each type of a value, a call with
+// its key, the value and, unless all values are valid, those that are; Nested for a mapping within.
+template <typename Visit, typename Limits>
+void VisitLimits(Visit& visit, Limits& limits) {
+  visit("images_per_request", limits.images_per_request, YamlRange{1, kMaxImageCount});
+  visit("pixels_per_image", limits.pixels_per_image, YamlRange{1, 1 << 29});
+  visit("steps_per_image", limits.steps_per_image, YamlRange{1, 100000});
+  visit("queued_jobs", limits.queued_jobs, YamlRange{1, 100000000});
+  visit("queued_device_seconds", limits.queued_device_seconds, YamlRange{0, 1e12});
+  visit("max_job_seconds", limits.max_job_seconds, YamlRange{0, 1e12});
+  visit("connections", limits.connections, YamlRange{1, 1000000});
+  visit("header_bytes", limits.header_bytes, YamlRange{1024, 1 << 20});
+  visit("body_bytes", limits.body_bytes, YamlRange{1024, 1 << 28});
+  visit("header_time", limits.header_time);
+  visit("body_time", limits.body_time);
+  visit("idle_time", limits.idle_time);
+  visit("write_time", limits.write_time);
 }
 
-void ReadTls(YamlMapping& document, TlsConfig& tls) {
-  const YAML::Node node = document.Take("tls");
-  if (!node.IsDefined()) return;
-  YamlMapping mapping(node, "tls");
-  mapping.Read("certificate_chain", tls.certificate_chain);
-  mapping.Read("private_key", tls.private_key);
-  document.Update(mapping.Finish());
-  if (tls.certificate_chain.empty() != tls.private_key.empty()) {
-    document.Fail("tls", "has only one of certificate_chain and private_key; give both or neither");
+template <typename Visit, typename Group>
+void VisitGroup(Visit& visit, Group& group) {
+  const std::vector<std::string> placements = {"rank0", "cpu", "unload"};
+  visit("model", group.model);
+  visit("name", group.name);
+  visit("aliases", group.aliases);
+  visit("layout", group.layout);
+  visit("devices", group.devices);
+  visit("dtype", group.dtype);
+  visit("count", group.count, YamlRange{1, kMaxReplicas});
+  visit("threads", group.threads, YamlRange{0, kMaxThreads});
+  visit("text_encoders", group.text_encoders, placements);
+  visit("autoencoder", group.autoencoder, placements);
+  visit("stream_blocks", group.stream_blocks);
+}
+
+// Groups are read when all else is known to be right: a wrong key is worth more to know than what is missing because
+// of it.
+void Groups(YamlMapping& document, std::vector<GroupConfig>&) { document.Take("groups"); }
+
+void Groups(YamlWriter& out, const std::vector<GroupConfig>& groups) {
+  if (IsDefaultGroup(groups)) return;
+  YAML::Emitter& list = out.Key("groups") << YAML::BeginSeq;
+  for (const GroupConfig& group : groups) {
+    list << YAML::BeginMap;
+    VisitGroup(out, group);
+    list << YAML::EndMap;
   }
+  list << YAML::EndSeq;
 }
 
-void ReadLimits(YamlMapping& document, ServerConfig::Limits& limits) {
-  const YAML::Node node = document.Take("limits");
-  if (!node.IsDefined()) return;
-  YamlMapping mapping(node, "limits");
-  mapping.ReadInteger("images_per_request", 1, kMaxImageCount, limits.images_per_request);
-  mapping.ReadInteger("pixels_per_image", 1, int64_t{1} << 29, limits.pixels_per_image);
-  mapping.ReadInteger("steps_per_image", 1, 100000, limits.steps_per_image);
-  mapping.ReadInteger("queued_jobs", 1, 100000000, limits.queued_jobs);
-  mapping.ReadNumber("queued_device_seconds", 0, 1e12, limits.queued_device_seconds);
-  mapping.ReadNumber("max_job_seconds", 0, 1e12, limits.max_job_seconds);
-  mapping.ReadInteger("connections", 1, 1000000, limits.connections);
-  mapping.ReadInteger("header_bytes", 1024, 1 << 20, limits.header_bytes);
-  mapping.ReadInteger("body_bytes", 1024, 1 << 28, limits.body_bytes);
-  mapping.Read("header_time", limits.header_time);
-  mapping.Read("body_time", limits.body_time);
-  mapping.Read("idle_time", limits.idle_time);
-  mapping.Read("write_time", limits.write_time);
-  document.Update(mapping.Finish());
+template <typename Visit, typename Config>
+void VisitConfig(Visit& visit, Config& config) {
+  visit.Nested("listen", [&](auto& listen) {
+    Listener(listen, "http", config.http);
+    Listener(listen, "grpc", config.grpc);
+    Listener(listen, "admin", config.admin);
+  });
+  visit.Nested("tls", [&](auto& tls) {
+    tls("certificate_chain", config.tls.certificate_chain);
+    tls("private_key", config.tls.private_key);
+  });
+  visit("behind_proxy", config.behind_proxy);
+  visit("hosts", config.hosts);
+  visit("origins", config.origins);
+  visit("public_url", config.public_url);
+  visit("keys_file", config.keys_file);
+  visit("allow_anonymous", config.allow_anonymous);
+  visit.Nested("limits", [&](auto& limits) { VisitLimits(limits, config.limits); });
+  Groups(visit, config.groups);
+  visit("certify", config.certify, std::vector<std::string>{"auto", "require", "off"});
+  visit("ready_when", config.ready_when, std::vector<std::string>{"groups", "durable"});
+  visit("openai_names", config.openai_names);
+  visit("log_level", config.log_level, LogLevelNames());
+  visit("data_folder", config.data_folder);
+  visit("retention", config.retention);
+  visit("retention_bytes", config.retention_bytes, YamlRange{0, double{1LL << 60}});
+  visit("drain_time", config.drain_time);
+  visit("heartbeat", config.heartbeat);
 }
 
 absl::Status ReadGroup(const YAML::Node& node, const std::string& path, GroupConfig& group) {
   YamlMapping mapping(node, path);
-  mapping.Read("model", group.model);
-  mapping.Read("name", group.name);
-  mapping.Read("aliases", group.aliases);
-  mapping.Read("layout", group.layout);
-  mapping.Read("devices", group.devices);
-  mapping.Read("dtype", group.dtype);
-  mapping.ReadInteger("count", 1, kMaxReplicas, group.count);
-  mapping.ReadInteger("threads", 0, kMaxThreads, group.threads);
-  mapping.ReadName("text_encoders", {"rank0", "cpu", "unload"}, group.text_encoders);
-  mapping.ReadName("autoencoder", {"rank0", "cpu", "unload"}, group.autoencoder);
-  mapping.Read("stream_blocks", group.stream_blocks);
-  absl::Status status = mapping.Finish();
-  if (!status.ok()) return status;
+  VisitGroup(mapping, group);
+  RETURN_IF_ERROR(mapping.Finish());
   if (group.model.empty()) mapping.Fail("model", "is missing; it must be a model folder or the name of a known model");
   if (group.layout.empty())
     mapping.Fail("layout", "is empty; it must be a layout such as 'cfg=2,ulysses=2', or 'auto'");
@@ -123,7 +188,6 @@ void ReadGroups(YamlMapping& document, std::vector<GroupConfig>& groups) {
     document.Update(ReadGroup(node[i], absl::StrCat("groups[", i, "]"), groups.emplace_back()));
   }
   // One name means one model.
-  std::set<std::pair<std::string, std::string>> owners;
   for (const GroupConfig& group : groups) {
     for (const std::string& alias : group.aliases) {
       for (const GroupConfig& other : groups) {
@@ -169,79 +233,16 @@ void CheckExposure(YamlMapping& document, const ServerConfig& config) {
 absl::StatusOr<ServerConfig> ReadDocument(const YAML::Node& node) {
   ServerConfig config;
   YamlMapping document(node, "");
-  ReadListeners(document, config);
-  ReadTls(document, config.tls);
-  document.Read("behind_proxy", config.behind_proxy);
-  document.Read("hosts", config.hosts);
-  document.Read("origins", config.origins);
-  document.Read("public_url", config.public_url);
-  document.Read("keys_file", config.keys_file);
-  document.Read("allow_anonymous", config.allow_anonymous);
-  ReadLimits(document, config.limits);
-  document.ReadName("certify", {"auto", "require", "off"}, config.certify);
-  document.ReadName("ready_when", {"groups", "durable"}, config.ready_when);
-  document.Read("openai_names", config.openai_names);
-  document.ReadName("log_level", LogLevelNames(), config.log_level);
-  document.Read("data_folder", config.data_folder);
-  document.Read("retention", config.retention);
-  document.ReadInteger("retention_bytes", 0, int64_t{1} << 60, config.retention_bytes);
-  document.Read("drain_time", config.drain_time);
-  document.Read("heartbeat", config.heartbeat);
-  document.Take("groups");
-  // A wrong key is worth more to know than what is missing because of it.
-  absl::Status status = document.Finish();
-  if (!status.ok()) return status;
+  VisitConfig(document, config);
+  if (config.tls.certificate_chain.empty() != config.tls.private_key.empty()) {
+    document.Fail("tls", "has only one of certificate_chain and private_key; give both or neither");
+  }
+  RETURN_IF_ERROR(document.Finish());
   ReadGroups(document, config.groups);
   CheckExposure(document, config);
-  status = document.Finish();
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(document.Finish());
   while (absl::EndsWith(config.public_url, "/")) config.public_url.pop_back();
   return config;
-}
-
-void Write(YAML::Emitter& out, const char* key, const std::string& value) {
-  out << YAML::Key << key << YAML::Value << YAML::DoubleQuoted << value;
-}
-void Write(YAML::Emitter& out, const char* key, int64_t value) { out << YAML::Key << key << YAML::Value << value; }
-void WriteFlag(YAML::Emitter& out, const char* key, bool value) { out << YAML::Key << key << YAML::Value << value; }
-void Write(YAML::Emitter& out, const char* key, absl::Duration value) {
-  out << YAML::Key << key << YAML::Value << absl::FormatDuration(value);
-}
-void Write(YAML::Emitter& out, const char* key, const std::vector<std::string>& values) {
-  out << YAML::Key << key << YAML::Value << YAML::Flow << YAML::BeginSeq;
-  for (const std::string& value : values) out << YAML::DoubleQuoted << value;
-  out << YAML::EndSeq;
-}
-void Write(YAML::Emitter& out, const char* key, const ListenConfig& listener) {
-  out << YAML::Key << key << YAML::Value;
-  if (!listener.enabled) {
-    out << "off";
-    return;
-  }
-  out << YAML::Flow << YAML::BeginMap;
-  Write(out, "address", listener.address);
-  Write(out, "port", int64_t{listener.port});
-  out << YAML::EndMap;
-}
-
-void WriteGroups(YAML::Emitter& out, const std::vector<GroupConfig>& groups) {
-  out << YAML::Key << "groups" << YAML::Value << YAML::BeginSeq;
-  for (const GroupConfig& group : groups) {
-    out << YAML::BeginMap;
-    Write(out, "model", group.model);
-    Write(out, "name", group.name);
-    Write(out, "aliases", group.aliases);
-    Write(out, "layout", group.layout);
-    Write(out, "devices", group.devices);
-    Write(out, "dtype", group.dtype);
-    Write(out, "count", group.count);
-    Write(out, "threads", group.threads);
-    Write(out, "text_encoders", group.text_encoders);
-    Write(out, "autoencoder", group.autoencoder);
-    WriteFlag(out, "stream_blocks", group.stream_blocks);
-    out << YAML::EndMap;
-  }
-  out << YAML::EndSeq;
 }
 
 }  // namespace
@@ -284,45 +285,9 @@ absl::StatusOr<ServerConfig> LoadServerConfig(const std::string& path) {
 
 std::string ServerConfigText(const ServerConfig& config) {
   YAML::Emitter out;
-  out << YAML::BeginMap << YAML::Key << "listen" << YAML::Value << YAML::BeginMap;
-  Write(out, "http", config.http);
-  Write(out, "grpc", config.grpc);
-  Write(out, "admin", config.admin);
-  out << YAML::EndMap << YAML::Key << "tls" << YAML::Value << YAML::BeginMap;
-  Write(out, "certificate_chain", config.tls.certificate_chain);
-  Write(out, "private_key", config.tls.private_key);
-  out << YAML::EndMap;
-  WriteFlag(out, "behind_proxy", config.behind_proxy);
-  Write(out, "hosts", config.hosts);
-  Write(out, "origins", config.origins);
-  Write(out, "public_url", config.public_url);
-  Write(out, "keys_file", config.keys_file);
-  WriteFlag(out, "allow_anonymous", config.allow_anonymous);
-  out << YAML::Key << "limits" << YAML::Value << YAML::BeginMap;
-  Write(out, "images_per_request", config.limits.images_per_request);
-  Write(out, "pixels_per_image", config.limits.pixels_per_image);
-  Write(out, "steps_per_image", config.limits.steps_per_image);
-  Write(out, "queued_jobs", config.limits.queued_jobs);
-  out << YAML::Key << "queued_device_seconds" << YAML::Value << config.limits.queued_device_seconds;
-  out << YAML::Key << "max_job_seconds" << YAML::Value << config.limits.max_job_seconds;
-  Write(out, "connections", config.limits.connections);
-  Write(out, "header_bytes", config.limits.header_bytes);
-  Write(out, "body_bytes", config.limits.body_bytes);
-  Write(out, "header_time", config.limits.header_time);
-  Write(out, "body_time", config.limits.body_time);
-  Write(out, "idle_time", config.limits.idle_time);
-  Write(out, "write_time", config.limits.write_time);
-  out << YAML::EndMap;
-  if (!IsDefaultGroup(config.groups)) WriteGroups(out, config.groups);
-  Write(out, "certify", config.certify);
-  Write(out, "ready_when", config.ready_when);
-  WriteFlag(out, "openai_names", config.openai_names);
-  Write(out, "log_level", config.log_level);
-  Write(out, "data_folder", config.data_folder);
-  Write(out, "retention", config.retention);
-  Write(out, "retention_bytes", config.retention_bytes);
-  Write(out, "drain_time", config.drain_time);
-  Write(out, "heartbeat", config.heartbeat);
+  YamlWriter writer(out);
+  out << YAML::BeginMap;
+  VisitConfig(writer, config);
   out << YAML::EndMap;
   return absl::StrCat(out.c_str(), "\n");
 }

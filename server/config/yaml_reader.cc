@@ -43,14 +43,14 @@ bool YamlMapping::Scalar(const std::string& key, const char* valid, YAML::Node& 
   return false;
 }
 
-void YamlMapping::Read(const std::string& key, std::string& value) {
+void YamlMapping::operator()(const std::string& key, std::string& value) {
   YAML::Node node;
   if (!Scalar(key, "a text", node)) return;
   if (node.Scalar().find('\0') != std::string::npos) return Fail(key, "has a NUL character");
   value = node.Scalar();
 }
 
-void YamlMapping::Read(const std::string& key, bool& value) {
+void YamlMapping::operator()(const std::string& key, bool& value) {
   YAML::Node node;
   if (!Scalar(key, "true or false", node)) return;
   if (node.Scalar() != "true" && node.Scalar() != "false") {
@@ -59,7 +59,7 @@ void YamlMapping::Read(const std::string& key, bool& value) {
   value = node.Scalar() == "true";
 }
 
-void YamlMapping::Read(const std::string& key, std::vector<std::string>& value) {
+void YamlMapping::operator()(const std::string& key, std::vector<std::string>& value) {
   const YAML::Node node = Take(key);
   if (!node.IsDefined() || node.IsNull()) return;
   if (!node.IsSequence()) return Fail(key, "is not a list of texts");
@@ -70,7 +70,7 @@ void YamlMapping::Read(const std::string& key, std::vector<std::string>& value) 
   }
 }
 
-void YamlMapping::Read(const std::string& key, absl::Duration& value) {
+void YamlMapping::operator()(const std::string& key, absl::Duration& value) {
   YAML::Node node;
   if (!Scalar(key, "a duration such as 30s", node)) return;
   absl::Duration duration;
@@ -82,7 +82,8 @@ void YamlMapping::Read(const std::string& key, absl::Duration& value) {
   value = duration;
 }
 
-void YamlMapping::ReadInteger(const std::string& key, int64_t low, int64_t high, int64_t& value) {
+void YamlMapping::operator()(const std::string& key, int64_t& value, YamlRange range) {
+  const auto low = static_cast<int64_t>(range.low), high = static_cast<int64_t>(range.high);
   YAML::Node node;
   if (!Scalar(key, "a whole number", node)) return;
   int64_t number = 0;
@@ -97,7 +98,8 @@ void YamlMapping::ReadInteger(const std::string& key, int64_t low, int64_t high,
   value = number;
 }
 
-void YamlMapping::ReadNumber(const std::string& key, double low, double high, double& value) {
+void YamlMapping::operator()(const std::string& key, double& value, YamlRange range) {
+  const auto [low, high] = range;
   YAML::Node node;
   if (!Scalar(key, "a number", node)) return;
   double number = 0;
@@ -107,7 +109,7 @@ void YamlMapping::ReadNumber(const std::string& key, double low, double high, do
   value = number;
 }
 
-void YamlMapping::ReadName(const std::string& key, const std::vector<std::string>& valid, std::string& value) {
+void YamlMapping::operator()(const std::string& key, std::string& value, const std::vector<std::string>& valid) {
   YAML::Node node;
   if (!Scalar(key, "a text", node)) return;
   const absl::Status status = CheckName(Name(key), node.Scalar(), valid);

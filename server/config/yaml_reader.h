@@ -12,19 +12,34 @@
 
 namespace tessera {
 
+// The numbers that a key may have, both ends included.
+struct YamlRange {
+  double low, high;
+};
+
 class YamlMapping {
  public:
   // `path` is what errors call it: "limits"; empty: the document.
   YamlMapping(const YAML::Node& node, std::string path);
 
   // Each leaves the value alone where the key is absent.
-  void Read(const std::string& key, std::string& value);
-  void Read(const std::string& key, bool& value);
-  void Read(const std::string& key, std::vector<std::string>& value);
-  void Read(const std::string& key, absl::Duration& value);  // above 0
-  void ReadInteger(const std::string& key, int64_t low, int64_t high, int64_t& value);
-  void ReadNumber(const std::string& key, double low, double high, double& value);
-  void ReadName(const std::string& key, const std::vector<std::string>& valid, std::string& value);
+  void operator()(const std::string& key, std::string& value);
+  void operator()(const std::string& key, bool& value);
+  void operator()(const std::string& key, std::vector<std::string>& value);
+  void operator()(const std::string& key, absl::Duration& value);  // above 0
+  void operator()(const std::string& key, int64_t& value, YamlRange range);
+  void operator()(const std::string& key, double& value, YamlRange range);
+  void operator()(const std::string& key, std::string& value, const std::vector<std::string>& valid);
+
+  // Calls visit(mapping) for the mapping that the key holds, and finishes it.
+  template <typename Visit>
+  void Nested(const std::string& key, const Visit& visit) {
+    const YAML::Node node = Take(key);
+    if (!node.IsDefined()) return;
+    YamlMapping mapping(node, Name(key));
+    visit(mapping);
+    Update(mapping.Finish());
+  }
 
   // The node of a key that holds a mapping or a list; undefined where it is absent.
   YAML::Node Take(const std::string& key);
