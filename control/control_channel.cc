@@ -25,7 +25,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
-#include "control/control_channel_wire.h"
+#include "control/command_wire.h"
 #include "control/job_parameters_wire.h"
 #include "control/socket_folder.h"
 #include "tessera/internal/control.grpc.pb.h"

@@ -15,8 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "control/command_wire.h"
 #include "control/job_parameters_wire.h"
-#include "control/worker_client_wire.h"
 #include "tessera/internal/control.grpc.pb.h"
 
 namespace tessera {
@@ -214,9 +214,7 @@ absl::StatusOr<Stepped> WorkerClient::WaitForStep(uint64_t sequence) {
   absl::StatusOr<Reply> reply = connection_->WaitFor(sequence, Reply::kStepped);
   if (reply.status().code() != absl::StatusCode::kFailedPrecondition) --connection_->steps_in_flight;
   if (!reply.ok()) return reply.status();
-  return Stepped{.completed = reply->stepped().completed(),
-                 .seconds = reply->stepped().seconds(),
-                 .digest = reply->stepped().digest()};
+  return FromWire(reply->stepped());
 }
 
 absl::StatusOr<DecodedPicture> WorkerClient::Decode(uint64_t job, const JobStarted& started) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "control/message_fields.h"
 #include "server/api/service_error.h"
 
 namespace tessera {
@@ -14,54 +15,19 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 
-struct Reader {
-  const google::protobuf::Reflection& reflection;
-  const v1::ImageRequest& message;
-
-  // Empty is the same as absent.
-  void Get(const FieldDescriptor* from, std::string& to) const {
-    std::string text = reflection.GetString(message, from);
-    if (!text.empty()) to = std::move(text);
-  }
-  void Get(const FieldDescriptor* from, std::optional<std::string>& to) const {
-    to = reflection.GetString(message, from);
-  }
-  void Get(const FieldDescriptor* from, std::optional<bool>& to) const { to = reflection.GetBool(message, from); }
-  void Get(const FieldDescriptor* from, std::optional<int64_t>& to) const { to = reflection.GetInt64(message, from); }
-  void Get(const FieldDescriptor* from, std::optional<uint64_t>& to) const { to = reflection.GetUInt64(message, from); }
-  void Get(const FieldDescriptor* from, std::optional<double>& to) const { to = reflection.GetDouble(message, from); }
-  void Get(const FieldDescriptor* from, std::vector<int64_t>& to) const {
-    for (int i = 0; i < reflection.FieldSize(message, from); ++i) {
-      to.push_back(reflection.GetRepeatedInt64(message, from, i));
-    }
-  }
-};
-
-v1::JobState StateToProto(JobState state) {
-  switch (state) {
-    case JobState::kQueued:
-      return v1::JOB_STATE_QUEUED;
-    case JobState::kRunning:
-      return v1::JOB_STATE_RUNNING;
-    case JobState::kDone:
-      return v1::JOB_STATE_DONE;
-    case JobState::kFailed:
-      return v1::JOB_STATE_FAILED;
-    case JobState::kCancelled:
-      return v1::JOB_STATE_CANCELLED;
-  }
-  return v1::JOB_STATE_UNSPECIFIED;
-}
+// The message's numbers begin with that of every state.
+static_assert(static_cast<int>(JobState::kCancelled) + 1 == v1::JOB_STATE_CANCELLED);
+v1::JobState StateToProto(JobState state) { return static_cast<v1::JobState>(static_cast<int>(state) + 1); }
 
 }  // namespace
 
 ImageRequest FromProto(const v1::ImageRequest& message) {
   ImageRequest request;
-  const Reader reader{*message.GetReflection(), message};
+  const MessageReader reader(message);
   for (const RequestField& field : kRequestFields) {
     const FieldDescriptor* from = field.half ? nullptr : message.GetDescriptor()->FindFieldByName(ApiName(field));
-    if (from == nullptr) continue;  // what only HTTP has, for OpenAI's clients
-    if (from->has_presence() && !reader.reflection.HasField(message, from)) continue;
+    if (from == nullptr) continue;                            // what only HTTP has, for OpenAI's clients
+    if (!from->is_repeated() && !reader.Has(from)) continue;  // an empty text is the same as none
     VisitValue(field, request, [&](auto& value) { reader.Get(from, value); });
   }
   return request;
@@ -74,13 +40,11 @@ absl::StatusOr<ListOptions> FromProto(const v1::ListJobsRequest& message) {
     return FieldError("limit", absl::StrCat(" is ", message.limit(), "; valid values are 1 to ", kMaxListLimit));
   }
   options.after = message.after();
-  if (message.state() == v1::JOB_STATE_UNSPECIFIED) return options;
-  for (const JobState state :
-       {JobState::kQueued, JobState::kRunning, JobState::kDone, JobState::kFailed, JobState::kCancelled}) {
-    if (StateToProto(state) == message.state()) options.state = state;
+  if (!v1::JobState_IsValid(message.state())) {
+    return FieldError("state", absl::StrCat(" is ", static_cast<int>(message.state()), "; valid values are 0 to 5"));
   }
-  if (options.state.has_value()) return options;
-  return FieldError("state", absl::StrCat(" is ", static_cast<int>(message.state()), "; valid values are 0 to 5"));
+  if (message.state() != v1::JOB_STATE_UNSPECIFIED) options.state = static_cast<JobState>(message.state() - 1);
+  return options;
 }
 
 v1::Image ToProto(const FinishedImage& image) {

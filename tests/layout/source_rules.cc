@@ -60,8 +60,9 @@ bool MustBeFreeOfLibTorch(std::string_view file) {
 
 // Generated gRPC code and gRPC itself: the front end, and both ends of the control protocol.
 bool MayIncludeGrpc(std::string_view file) {
-  for (std::string_view place : {"client/", "control/control_channel", "control/job_parameters_wire",
-                                 "control/worker_client", "server/", "tests/"}) {
+  for (std::string_view place :
+       {"client/", "control/command_wire", "control/control_channel", "control/job_parameters_wire",
+        "control/message_fields", "control/worker_client", "server/", "tests/"}) {
     if (file.starts_with(place)) return true;
   }
   return false;

@@ -15,6 +15,7 @@
 #include "base/steady_time.h"
 #include "client/cli/output/output_files.h"
 #include "client/cli/output/reporter.h"
+#include "control/message_fields.h"
 #include "server/api/image_request.h"
 
 namespace tessera {
@@ -28,25 +29,6 @@ int64_t PreviewsOf(std::optional<int64_t> steps, int32_t every) {
   return std::min<int64_t>((*steps - 1) / every, kMaxPartialImages);
 }
 
-// Sets a field of the message that is not absent.
-struct Setter {
-  v1::ImageRequest& message;
-  const google::protobuf::FieldDescriptor* field;
-
-  void operator()(const std::string& text) const { message.GetReflection()->SetString(&message, field, text); }
-  void operator()(const std::vector<int64_t>& values) const {
-    for (const int64_t value : values) message.GetReflection()->AddInt64(&message, field, value);
-  }
-  template <typename Value>
-  void operator()(const std::optional<Value>& value) const {
-    if (value.has_value()) Set(*value);
-  }
-  void Set(const std::string& text) const { (*this)(text); }
-  void Set(bool flag) const { message.GetReflection()->SetBool(&message, field, flag); }
-  void Set(int64_t number) const { message.GetReflection()->SetInt64(&message, field, number); }
-  void Set(double number) const { message.GetReflection()->SetDouble(&message, field, number); }
-};
-
 // Whether its values are valid is the server's business.
 absl::StatusOr<v1::ImageRequest> MessageOf(const GenerationRequest& request, const RemoteGenerationOptions& options,
                                            ImageFormat format) {
@@ -56,7 +38,8 @@ absl::StatusOr<v1::ImageRequest> MessageOf(const GenerationRequest& request, con
   v1::ImageRequest message;
   for (const RequestField& field : kRequestFields) {
     if (field.half || !IsOfGeneration(field)) continue;
-    VisitValue(field, request, Setter{message, message.GetDescriptor()->FindFieldByName(ApiName(field))});
+    const auto* to = message.GetDescriptor()->FindFieldByName(ApiName(field));
+    VisitValue(field, request, [&](const auto& value) { MessageWriter(message).Put(to, value); });
   }
   message.set_n(request.count);
   message.set_output_format(OutputFormatName(format));

@@ -1,4 +1,4 @@
-// Between the messages of the control protocol and the structs of control/commands.h, as the worker needs it.
+// Between the messages of the control protocol and the structs of control/commands.h, in both directions.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,33 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "control/commands.h"
 #include "tessera/internal/control.pb.h"
 
 namespace tessera {
 
-// Commands. Every field is checked to be within what any model could mean; INVALID_ARGUMENT names one that is not.
+// Commands, as the worker reads them. Every field is checked to be within what any model could mean; INVALID_ARGUMENT
+// names one that is not.
 absl::StatusOr<std::string> FromWire(const internal::Describe& wire);  // the model
 absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire);
 absl::StatusOr<std::vector<uint64_t>> FromWire(const internal::Step& wire);    // the jobs, distinct
 absl::StatusOr<std::vector<uint64_t>> BatchOf(const internal::Predict& wire);  // likewise, the predicted one first
 absl::StatusOr<LatentValues> FromWire(const internal::Predict& wire);          // the latents
 
-// Replies. Text becomes valid UTF-8, without which protobuf would not deliver it.
+void ToWire(const LoadParameters& parameters, internal::Load* wire);
+
+// Replies, as the front end reads them. They are checked: a worker may be of another version, or broken.
+absl::Status FromWire(const internal::Error& error);
+absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire);
+absl::StatusOr<Loaded> FromWire(const internal::Loaded& wire);
+absl::StatusOr<JobStarted> FromWire(const internal::JobStarted& wire);
+Stepped FromWire(const internal::Stepped& wire);
+
+// UNAVAILABLE: a worker that sends such replies is of no more use.
+absl::Status ProtocolError(absl::string_view what);
+
+// Text becomes valid UTF-8, without which protobuf would not deliver it.
 void ToWire(const ModelDescription& description, internal::ModelDescription* wire);
 void ToWire(const Loaded& loaded, internal::Loaded* wire);
 void ToWire(const JobStarted& started, internal::JobStarted* wire);

@@ -1,0 +1,398 @@
+#include "control/command_wire.h"
+
+#include <concepts>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/utf8.h"
+#include "control/message_fields.h"
+
+namespace tessera {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr size_t kMaxTextBytes = size_t{1} << 18;
+constexpr int32_t kMaxThreads = 1 << 12;
+constexpr uint64_t kMaxCacheBytes = uint64_t{1} << 40;
+constexpr int kMaxBatch = 1024;
+constexpr int64_t kMaxLatents = int64_t{1} << 24;  // values
+constexpr int32_t kMaxSide = 1 << 16;
+constexpr int32_t kMaxTokens = 1 << 16;
+constexpr int32_t kMaxBlocks = 1 << 16;
+// Of a transformer whose shape is told: so that what is computed from it is soon done and fits into 63 bits.
+constexpr int32_t kMaxShapeBlocks = 1 << 10;
+constexpr int64_t kMaxFeatures = int64_t{1} << 16;
+constexpr double kMaxBlockFlops = 1e30;
+
+// The messages have the numbers of these.
+static_assert(static_cast<int>(ComponentPlacement::kUnloaded) == internal::Placement_MAX);
+static_assert(static_cast<int>(BlockKind::kFused) == internal::BlockKind_MAX);
+
+template <typename T, typename Plain>
+concept Is = std::same_as<std::remove_const_t<T>, Plain>;
+
+// Each calls visit(name, field) for the fields of a struct that its message has under the same name.
+void VisitFields(const auto& visit, Is<ModelComponent> auto& component) {
+  visit("name", component.name);
+  visit("class_name", component.class_name);
+  visit("parameters", component.parameters);
+  visit("bytes", component.bytes);
+  visit("dtype", component.dtype);
+  visit("files", component.files);
+}
+
+void VisitFields(const auto& visit, Is<LongSkip> auto& skip) {
+  visit("from", skip.from);
+  visit("to", skip.to);
+}
+
+// The message has the costs of the blocks within the blocks, so those are no fields here.
+void VisitFields(const auto& visit, Is<TransformerShape> auto& shape) {
+  visit("width", shape.exchange.width);
+  visit("output_features", shape.exchange.output_features);
+  visit("prediction_features", shape.exchange.prediction_features);
+  visit("token_side", shape.token_side);
+  visit("text_tokens", shape.text_tokens);
+  visit("long_skips", shape.exchange.long_skips);
+}
+
+// All but the shape of the transformer, which may be unknown.
+void VisitFields(const auto& visit, Is<ModelDescription> auto& model) {
+  visit("pipeline", model.pipeline);
+  visit("family", model.family);
+  visit("digest", model.digest);
+  visit("components", model.components);
+  visit("size_multiple", model.size_multiple);
+  visit("min_size", model.min_size);
+  visit("max_size", model.max_size);
+  visit("default_height", model.default_height);
+  visit("default_width", model.default_width);
+  visit("default_steps", model.default_steps);
+  visit("max_steps", model.max_steps);
+  visit("default_guidance_scale", model.default_guidance_scale);
+  visit("default_resolution_binning", model.default_resolution_binning);
+  visit("can_bin", model.can_bin);
+  visit("default_clean_caption", model.default_clean_caption);
+  visit("default_max_sequence_length", model.default_max_sequence_length);
+  visit("max_sequence_length", model.max_sequence_length);
+  visit("options", model.options);
+  visit("default_sampler", model.default_sampler);
+  visit("samplers", model.samplers);
+  visit("heads", model.heads);
+  visit("blocks", model.blocks);
+  visit("libraries", model.libraries);
+  visit("instruction_set", model.instruction_set);
+  visit("warnings", model.warnings);
+}
+
+void VisitFields(const auto& visit, Is<LoadParameters> auto& load) {
+  visit("model", load.model);
+  visit("dtype", load.dtype);
+  visit("device", load.device);
+  visit("threads", load.threads);
+  visit("text_encoders", load.text_encoders);
+  visit("autoencoder", load.autoencoder);
+  visit("prompt_cache_bytes", load.prompt_cache_bytes);
+  visit("stream_blocks", load.stream_blocks);
+  visit("record", load.record);
+}
+
+void VisitFields(const auto& visit, Is<DeviceRoom> auto& room) {
+  visit("most", room.most);
+  visit("free", room.free);
+}
+
+void VisitFields(const auto& visit, Is<Loaded> auto& loaded) {
+  visit("seconds", loaded.seconds);
+  visit("weight_bytes", loaded.weight_bytes);
+  visit("room", loaded.room);
+}
+
+void VisitFields(const auto& visit, Is<JobStarted> auto& started) {
+  visit("height", started.height);
+  visit("width", started.width);
+  visit("generated_height", started.generated_height);
+  visit("generated_width", started.generated_width);
+  visit("sampler", started.sampler);
+  visit("prompt_tokens", started.prompt_tokens);
+  visit("max_sequence_length", started.max_sequence_length);
+  visit("seconds", started.seconds);
+  visit("cached", started.cached);
+  visit("warnings", started.warnings);
+}
+
+void VisitFields(const auto& visit, Is<Stepped> auto& stepped) {
+  visit("completed", stepped.completed);
+  visit("seconds", stepped.seconds);
+  visit("digest", stepped.digest);
+}
+
+void VisitFields(const auto& visit, Is<Decoded> auto& decoded) {
+  visit("height", decoded.height);
+  visit("width", decoded.width);
+  visit("seconds", decoded.seconds);
+}
+
+const FieldDescriptor* FieldOf(const Message& message, const char* name) {
+  const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(name);
+  if (field == nullptr) std::abort();  // a field of a struct without its line in the message
+  return field;
+}
+
+class FieldWriter {
+ public:
+  explicit FieldWriter(Message& message) : message_(message), writer_(message) {}
+
+  void operator()(const char* name, const auto& value) const { Put(FieldOf(message_, name), value); }
+
+ private:
+  void Put(const FieldDescriptor* to, const auto& value) const { writer_.Put(to, value); }
+  void Put(const FieldDescriptor* to, const std::string& text) const {
+    writer_.Put(to, to->type() == FieldDescriptor::TYPE_STRING ? ReplaceInvalidUtf8(text) : text);
+  }
+  void Put(const FieldDescriptor* to, const std::vector<std::string>& texts) const {
+    for (const std::string& text : texts) writer_.Add(to, ReplaceInvalidUtf8(text));
+  }
+  void Put(const FieldDescriptor* to, const std::optional<DeviceRoom>& room) const {
+    if (room.has_value()) VisitFields(FieldWriter(writer_.PutMessage(to)), *room);
+  }
+  template <typename Item>
+  void Put(const FieldDescriptor* to, const std::vector<Item>& items) const {
+    for (const Item& item : items) VisitFields(FieldWriter(writer_.AddMessage(to)), item);
+  }
+
+  const Message& message_;
+  const MessageWriter writer_;
+};
+
+class FieldReader {
+ public:
+  explicit FieldReader(const Message& message) : message_(message), reader_(message) {}
+
+  void operator()(const char* name, auto& value) const { Get(FieldOf(message_, name), value); }
+
+ private:
+  void Get(const FieldDescriptor* from, auto& value) const { reader_.Get(from, value); }
+  void Get(const FieldDescriptor* from, std::vector<std::string>& texts) const { reader_.Get(from, texts); }
+  void Get(const FieldDescriptor* from, std::optional<DeviceRoom>& room) const {
+    if (reader_.Has(from)) VisitFields(FieldReader(reader_.GetMessage(from)), room.emplace());
+  }
+  template <typename Item>
+  void Get(const FieldDescriptor* from, std::vector<Item>& items) const {
+    items.resize(static_cast<size_t>(reader_.Size(from)));
+    for (size_t i = 0; i < items.size(); ++i) {
+      VisitFields(FieldReader(reader_.GetMessage(from, static_cast<int>(i))), items[i]);
+    }
+  }
+
+  const Message& message_;
+  const MessageReader reader_;
+};
+
+void WriteFields(const auto& from, Message& to) { VisitFields(FieldWriter(to), from); }
+void ReadFields(const Message& from, auto& to) { VisitFields(FieldReader(from), to); }
+
+absl::Status OutOfRange(absl::string_view field, int64_t value, int64_t low, int64_t high) {
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ", valid values are ", low, " to ", high));
+}
+
+absl::Status CheckText(absl::string_view field, absl::string_view text) {
+  if (text.size() > kMaxTextBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, " has ", text.size(), " bytes, at most ", kMaxTextBytes, " are accepted"));
+  }
+  if (text.find('\0') != absl::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrCat(field, " contains a NUL byte"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPlacement(absl::string_view field, internal::Placement wire) {
+  if (internal::Placement_IsValid(wire)) return absl::OkStatus();
+  return OutOfRange(field, wire, internal::Placement_MIN, internal::Placement_MAX);
+}
+
+absl::StatusOr<std::vector<uint64_t>> CheckBatch(const std::vector<uint64_t>& jobs) {
+  if (jobs.empty() || jobs.size() > kMaxBatch) return OutOfRange("number of jobs", jobs.size(), 1, kMaxBatch);
+  std::set<uint64_t> distinct;
+  for (uint64_t job : jobs) {
+    if (!distinct.insert(job).second) {
+      return absl::InvalidArgumentError(absl::StrCat("job ", job, " occurs twice in one batch"));
+    }
+  }
+  return jobs;
+}
+
+absl::StatusOr<TransformerShape> FromWire(const internal::TransformerShape& wire, int32_t blocks) {
+  if (wire.width() < 1 || wire.width() > kMaxFeatures || wire.output_features() < 1 ||
+      wire.output_features() > kMaxFeatures || wire.prediction_features() < 1 ||
+      wire.prediction_features() > kMaxFeatures) {
+    return ProtocolError("a transformer without valid widths");
+  }
+  if (wire.token_side() < 1 || wire.token_side() > kMaxSide || wire.text_tokens() < 0 ||
+      wire.text_tokens() > kMaxTokens) {
+    return ProtocolError("a transformer without valid tokens");
+  }
+  if (wire.blocks_size() < 1 || wire.blocks_size() != blocks || blocks > kMaxShapeBlocks) {
+    return ProtocolError("a transformer with another number of blocks than the model");
+  }
+  TransformerShape shape;
+  ReadFields(wire, shape);
+  for (const internal::TransformerBlock& block : wire.blocks()) {
+    if (!internal::BlockKind_IsValid(block.kind())) {
+      return ProtocolError("a transformer with an unknown kind of block");
+    }
+    if (!(block.flops() >= 0 && block.flops() <= kMaxBlockFlops)) {
+      return ProtocolError("a transformer with a block without a valid cost");
+    }
+    shape.exchange.blocks.push_back({.kind = static_cast<BlockKind>(block.kind()),
+                                     .second_attention = block.second_attention(),
+                                     .text_ends = block.text_ends()});
+    shape.block_flops.push_back(block.flops());
+  }
+  if (wire.long_skips_size() > blocks) return ProtocolError("a transformer with more long skips than blocks");
+  for (const internal::LongSkip& skip : wire.long_skips()) {
+    if (skip.from() < 0 || skip.to() <= skip.from() || skip.to() >= blocks) {
+      return ProtocolError("a transformer with a long skip that leads nowhere");
+    }
+  }
+  return shape;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FromWire(const internal::Describe& wire) {
+  RETURN_IF_ERROR(CheckText("model", wire.model()));
+  return wire.model();
+}
+
+absl::StatusOr<std::vector<uint64_t>> FromWire(const internal::Step& wire) {
+  return CheckBatch({wire.jobs().begin(), wire.jobs().end()});
+}
+
+absl::StatusOr<std::vector<uint64_t>> BatchOf(const internal::Predict& wire) {
+  std::vector<uint64_t> jobs = {wire.job()};
+  jobs.insert(jobs.end(), wire.beside().begin(), wire.beside().end());
+  return CheckBatch(jobs);
+}
+
+absl::StatusOr<LatentValues> FromWire(const internal::Predict& wire) {
+  LatentValues latents = {.shape = {wire.shape().begin(), wire.shape().end()}};
+  int64_t values = 1;
+  for (int64_t size : latents.shape) {
+    if (size < 1 || size > kMaxLatents / values) return OutOfRange("size of the latents", size, 1, kMaxLatents);
+    values *= size;
+  }
+  if (wire.values().size() != static_cast<size_t>(values) * sizeof(double)) {
+    return absl::InvalidArgumentError("the latents' values do not fill their shape");
+  }
+  latents.values.resize(static_cast<size_t>(values));
+  std::memcpy(latents.values.data(), wire.values().data(), wire.values().size());
+  return latents;
+}
+
+absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire) {
+  for (const auto& [field, text] : {std::pair{"model", &wire.model()},
+                                    {"dtype", &wire.dtype()},
+                                    {"device", &wire.device()},
+                                    {"record", &wire.record()}}) {
+    RETURN_IF_ERROR(CheckText(field, *text));
+  }
+  if (wire.threads() < 0 || wire.threads() > kMaxThreads) return OutOfRange("threads", wire.threads(), 0, kMaxThreads);
+  RETURN_IF_ERROR(CheckPlacement("placement of the text encoders", wire.text_encoders()));
+  RETURN_IF_ERROR(CheckPlacement("placement of the autoencoder", wire.autoencoder()));
+  if (wire.prompt_cache_bytes() > kMaxCacheBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the prompt cache is ", wire.prompt_cache_bytes(),
+                                                   " bytes, at most ", kMaxCacheBytes, " are accepted"));
+  }
+  LoadParameters parameters;
+  ReadFields(wire, parameters);
+  return parameters;
+}
+
+absl::Status ProtocolError(absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat("the worker broke the control protocol: ", what));
+}
+
+absl::Status FromWire(const internal::Error& error) {
+  const bool known = error.code() > 0 && error.code() <= static_cast<int32_t>(absl::StatusCode::kUnauthenticated);
+  return absl::Status(known ? static_cast<absl::StatusCode>(error.code()) : absl::StatusCode::kUnknown,
+                      error.message());
+}
+
+absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire) {
+  if (wire.size_multiple() < 1 || wire.min_size() < 1 || wire.max_size() < wire.min_size() ||
+      wire.max_size() > kMaxSide || wire.max_size() / wire.size_multiple() * wire.size_multiple() < wire.min_size() ||
+      wire.max_steps() < 1) {
+    return ProtocolError("a model description without valid sizes or steps");
+  }
+  if (wire.max_sequence_length() < 0 || wire.max_sequence_length() > kMaxTokens || wire.blocks() < 0 ||
+      wire.blocks() > kMaxBlocks) {
+    return ProtocolError("a model description without valid counts of tokens or blocks");
+  }
+  ModelDescription description;
+  ReadFields(wire, description);
+  if (wire.has_transformer()) {
+    ASSIGN_OR_RETURN(description.transformer, FromWire(wire.transformer(), wire.blocks()));
+  }
+  return description;
+}
+
+absl::StatusOr<Loaded> FromWire(const internal::Loaded& wire) {
+  if (wire.has_room() && (wire.room().most() < 1 || wire.room().free() > wire.room().most())) {
+    return ProtocolError("a device without a valid size of its memory");
+  }
+  Loaded loaded;
+  ReadFields(wire, loaded);
+  return loaded;
+}
+
+absl::StatusOr<JobStarted> FromWire(const internal::JobStarted& wire) {
+  if (wire.height() < 1 || wire.height() > kMaxSide || wire.width() < 1 || wire.width() > kMaxSide) {
+    return ProtocolError("a job started without a valid size");
+  }
+  JobStarted started;
+  ReadFields(wire, started);
+  return started;
+}
+
+Stepped FromWire(const internal::Stepped& wire) {
+  Stepped stepped;
+  ReadFields(wire, stepped);
+  return stepped;
+}
+
+void ToWire(const LoadParameters& parameters, internal::Load* wire) { WriteFields(parameters, *wire); }
+
+void ToWire(const ModelDescription& description, internal::ModelDescription* wire) {
+  WriteFields(description, *wire);
+  const TransformerShape& shape = description.transformer;
+  if (!shape.known() || shape.block_flops.size() != shape.exchange.blocks.size()) return;
+  WriteFields(shape, *wire->mutable_transformer());
+  for (size_t b = 0; b < shape.block_flops.size(); ++b) {
+    const BlockExchange& block = shape.exchange.blocks[b];
+    internal::TransformerBlock* sent = wire->mutable_transformer()->add_blocks();
+    sent->set_kind(static_cast<internal::BlockKind>(block.kind));
+    sent->set_second_attention(block.second_attention);
+    sent->set_text_ends(block.text_ends);
+    sent->set_flops(shape.block_flops[b]);
+  }
+}
+
+void ToWire(const Loaded& loaded, internal::Loaded* wire) { WriteFields(loaded, *wire); }
+void ToWire(const JobStarted& started, internal::JobStarted* wire) { WriteFields(started, *wire); }
+void ToWire(const Stepped& stepped, internal::Stepped* wire) { WriteFields(stepped, *wire); }
+void ToWire(const Decoded& decoded, internal::Decoded* wire) { WriteFields(decoded, *wire); }
+
+void ToWire(const absl::Status& status, internal::Error* wire) {
+  wire->set_code(static_cast<int32_t>(status.code()));
+  wire->set_message(ReplaceInvalidUtf8(status.message()));
+}
+
+}  // namespace tessera
