@@ -53,15 +53,15 @@ absl::Status Fill(JobStore& store, int64_t rows) {
 
 // One group of eight rows over a full queue.
 void PlanSteps(RequestScheduler& scheduler, const Clock& clock) {
-  scheduler.AddGroup({.id = 1, .model = "emoji", .max_rows = 8});
-  scheduler.OnGroupReady(1, clock.Now());
+  scheduler.groups().Add({.id = 1, .model = "emoji", .max_rows = 8});
+  scheduler.groups().OnReady(1);
   Times plans;
   for (int i = 0; i < 2000; ++i) {
     const absl::Duration start = clock.Elapsed();
-    const StepPlan plan = scheduler.Next(1, clock.Now());
-    for (TaskId task : plan.start) scheduler.OnStarted(1, task);
-    if (!plan.step.empty()) scheduler.OnStepped(1, 0.01);
-    for (TaskId task : plan.decode) scheduler.OnEnded(1, task, clock.Now());
+    const StepPlan plan = scheduler.steps().Next(1, clock.Now());
+    for (TaskId task : plan.start) scheduler.steps().OnStarted(1, task);
+    if (!plan.step.empty()) scheduler.steps().OnStepped(1, 0.01);
+    for (TaskId task : plan.decode) scheduler.steps().OnEnded(1, task);
     plans.milliseconds.push_back(absl::ToDoubleMilliseconds(clock.Elapsed() - start));
   }
   std::printf("plan of a step: median %.4f ms, p99 %.4f ms\n", plans.At(0.5), plans.At(0.99));
@@ -113,7 +113,7 @@ int Run(const std::string& folder, int64_t rows, int submitters, double seconds)
   const std::clock_t cpu_began = std::clock();
   store = *SqliteJobStore::Open(options);
   RequestScheduler scheduler({});
-  scheduler.SetModel("emoji", {.flops_per_token = 1});
+  scheduler.capacity().SetModel("emoji", {.flops_per_token = 1});
   std::vector<uint64_t> queue;
   const absl::StatusOr<Recovery> recovery = store->Recover([&](const QueuedTask& task) {
     queue.push_back(task.id);

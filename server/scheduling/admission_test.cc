@@ -19,9 +19,9 @@ const ShapeClass kSmall = {.model = "m", .height = 8, .width = 8};
 class AdmissionTest : public testing::Test {
  protected:
   explicit AdmissionTest(const SchedulerOptions& options = Options()) : scheduler_(options) {
-    scheduler_.SetModel("m", UnitCost());
-    scheduler_.AddGroup({.id = 1, .model = "m", .max_rows = 4, .memory_bytes = 300});
-    scheduler_.OnGroupReady(1, now_);
+    scheduler_.capacity().SetModel("m", UnitCost());
+    scheduler_.groups().Add({.id = 1, .model = "m", .max_rows = 4, .memory_bytes = 300});
+    scheduler_.groups().OnReady(1);
   }
 
   // A step of a small task takes a second.
@@ -38,50 +38,51 @@ class AdmissionTest : public testing::Test {
 };
 
 TEST_F(AdmissionTest, RefusesOverTheBoundOfWaitingTasksAtOnce) {
-  ASSERT_TRUE(scheduler_.Admit("a", kSmall, 5, 10, {}).status.ok());
-  const Admission refused = scheduler_.Admit("b", kSmall, 5, 1, {});
+  ASSERT_TRUE(scheduler_.admission().Admit("a", kSmall, 5, 10, {}).status.ok());
+  const Admission refused = scheduler_.admission().Admit("b", kSmall, 5, 1, {});
   EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.expected_wait, absl::Seconds(5)) << "until one of five seconds is done";
 }
 
 TEST_F(AdmissionTest, RefusesOverTheBoundOfTheExpectedWait) {
-  ASSERT_TRUE(scheduler_.Admit("a", kSmall, 130, 1, {}).status.ok());
-  const Admission refused = scheduler_.Admit("b", kSmall, 5, 1, {});
+  ASSERT_TRUE(scheduler_.admission().Admit("a", kSmall, 130, 1, {}).status.ok());
+  const Admission refused = scheduler_.admission().Admit("b", kSmall, 5, 1, {});
   EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.expected_wait, absl::Seconds(30));
   EXPECT_THAT(std::string(refused.status.message()), HasSubstr("130 s"));
 }
 
 TEST_F(AdmissionTest, TellsAnAdmittedTaskItsWait) {
-  ASSERT_TRUE(scheduler_.Admit("a", kSmall, 40, 1, {}).status.ok());
-  EXPECT_EQ(scheduler_.Admit("b", kSmall, 5, 1, {}).expected_wait, absl::Seconds(40));
+  ASSERT_TRUE(scheduler_.admission().Admit("a", kSmall, 40, 1, {}).status.ok());
+  EXPECT_EQ(scheduler_.admission().Admit("b", kSmall, 5, 1, {}).expected_wait, absl::Seconds(40));
 }
 
 TEST_F(AdmissionTest, BoundsTheTasksAndTheWorkOfAKey) {
-  EXPECT_TRUE(scheduler_.Admit("a", kSmall, 5, 2, {.max_waiting = 3}).status.ok());
-  EXPECT_EQ(scheduler_.Admit("a", kSmall, 5, 2, {.max_waiting = 3}).status.code(),
+  EXPECT_TRUE(scheduler_.admission().Admit("a", kSmall, 5, 2, {.max_waiting = 3}).status.ok());
+  EXPECT_EQ(scheduler_.admission().Admit("a", kSmall, 5, 2, {.max_waiting = 3}).status.code(),
             absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(scheduler_.Admit("b", kSmall, 5, 2, {.max_waiting = 3}).status.ok()) << "each key has its own";
-  const Admission refused = scheduler_.Admit("c", kSmall, 20, 1, {.max_device_seconds = 15});
+  EXPECT_TRUE(scheduler_.admission().Admit("b", kSmall, 5, 2, {.max_waiting = 3}).status.ok())
+      << "each key has its own";
+  const Admission refused = scheduler_.admission().Admit("c", kSmall, 20, 1, {.max_device_seconds = 15});
   EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.expected_wait, absl::Seconds(5));
 }
 
 TEST_F(AdmissionTest, KeepsAPromiseUntilItIsUsedOrReleased) {
-  const Admission promise = scheduler_.Admit("a", kSmall, 5, 10, {});
+  const Admission promise = scheduler_.admission().Admit("a", kSmall, 5, 10, {});
   ASSERT_TRUE(promise.status.ok());
   SchedulerTask task = SmallTask(1, "a", 5);
   task.enqueued = now_;
   ASSERT_TRUE(scheduler_.Enqueue(task, now_, promise.ticket).ok());
-  EXPECT_FALSE(scheduler_.Admit("b", kSmall, 5, 1, {}).status.ok());
-  scheduler_.Release(promise.ticket);
-  EXPECT_TRUE(scheduler_.Admit("b", kSmall, 5, 9, {}).status.ok());
-  EXPECT_FALSE(scheduler_.Admit("b", kSmall, 5, 1, {}).status.ok());
+  EXPECT_FALSE(scheduler_.admission().Admit("b", kSmall, 5, 1, {}).status.ok());
+  scheduler_.admission().Release(promise.ticket);
+  EXPECT_TRUE(scheduler_.admission().Admit("b", kSmall, 5, 9, {}).status.ok());
+  EXPECT_FALSE(scheduler_.admission().Admit("b", kSmall, 5, 1, {}).status.ok());
   EXPECT_TRUE(scheduler_.CheckInvariants().ok()) << scheduler_.CheckInvariants();
 }
 
 TEST_F(AdmissionTest, TakesNoTicketTwiceAndNoneOfAnotherKey) {
-  const Admission promise = scheduler_.Admit("a", kSmall, 5, 1, {});
+  const Admission promise = scheduler_.admission().Admit("a", kSmall, 5, 1, {});
   EXPECT_EQ(scheduler_.Enqueue(SmallTask(1, "b", 5), now_, promise.ticket).code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(scheduler_.Enqueue(SmallTask(1, "a", 5), now_, promise.ticket).ok());
@@ -91,22 +92,22 @@ TEST_F(AdmissionTest, TakesNoTicketTwiceAndNoneOfAnotherKey) {
 
 TEST_F(AdmissionTest, SaysWhetherTheBoundIsTheKeysOwn) {
   for (const KeyBounds& own : {KeyBounds{.max_waiting = 1}, KeyBounds{.max_device_seconds = 1e-9}}) {
-    const Admission refused = scheduler_.Admit("a", kSmall, 5, 2, own);
+    const Admission refused = scheduler_.admission().Admit("a", kSmall, 5, 2, own);
     EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted);
     EXPECT_TRUE(refused.key_is_full);
   }
-  const Admission refused = scheduler_.Admit("a", kSmall, 5, 1'000'000, {});
+  const Admission refused = scheduler_.admission().Admit("a", kSmall, 5, 1'000'000, {});
   EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_FALSE(refused.key_is_full);
 }
 
 TEST_F(AdmissionTest, NeverRefusesARecoveredTask) {
   for (TaskId id = 1; id <= 50; ++id) ASSERT_TRUE(scheduler_.Enqueue(SmallTask(id, "a", 5), now_).ok());
-  EXPECT_EQ(scheduler_.waiting(), 50);
+  EXPECT_EQ(scheduler_.tasks().waiting(), 50);
 }
 
 TEST_F(AdmissionTest, SaysHowMuchMemoryAnImageNeedsThatFitsNowhere) {
-  const Admission refused = scheduler_.Admit("a", {.model = "m", .height = 64, .width = 64}, 5, 1, {});
+  const Admission refused = scheduler_.admission().Admit("a", {.model = "m", .height = 64, .width = 64}, 5, 1, {});
   EXPECT_EQ(refused.status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.status.message()), HasSubstr("64x64"));
 }
@@ -114,13 +115,13 @@ TEST_F(AdmissionTest, SaysHowMuchMemoryAnImageNeedsThatFitsNowhere) {
 TEST_F(AdmissionTest, BatchesWhatIsFreeAndRefusesNothingForIt) {
   const auto batch = [&](double free_bytes) {
     RequestScheduler scheduler(Options());
-    scheduler.SetModel("m", UnitCost());
-    scheduler.AddGroup({.id = 1, .model = "m", .max_rows = 4, .memory_bytes = 300});
+    scheduler.capacity().SetModel("m", UnitCost());
+    scheduler.groups().Add({.id = 1, .model = "m", .max_rows = 4, .memory_bytes = 300});
     scheduler.SetFreeMemory(1, free_bytes);
-    scheduler.OnGroupReady(1, now_);
+    scheduler.groups().OnReady(1);
     for (TaskId id = 1; id <= 4; ++id) EXPECT_TRUE(scheduler.Enqueue(SmallTask(id, "a", 5), now_).ok());
-    EXPECT_TRUE(scheduler.Admit("a", kSmall, 5, 1, {}).status.ok());
-    return scheduler.Next(1, now_).start.size();
+    EXPECT_TRUE(scheduler.admission().Admit("a", kSmall, 5, 1, {}).status.ok());
+    return scheduler.steps().Next(1, now_).start.size();
   };
   const double one = PeakBytes(UnitCost(), kSmall, 1, {});
   EXPECT_EQ(batch(0), 4u) << "it is not known";
@@ -131,14 +132,14 @@ TEST_F(AdmissionTest, BatchesWhatIsFreeAndRefusesNothingForIt) {
 TEST_F(AdmissionTest, WhatFitsNowhereOnceTheMemoryIsKnownWaitsNoLonger) {
   const ShapeClass large = {.model = "m", .height = 64, .width = 64};
   RequestScheduler scheduler(Options());
-  scheduler.SetModel("m", UnitCost());
-  for (GroupId group : {1, 2}) scheduler.AddGroup({.id = group, .model = "m", .max_rows = 4});
+  scheduler.capacity().SetModel("m", UnitCost());
+  for (GroupId group : {1, 2}) scheduler.groups().Add({.id = group, .model = "m", .max_rows = 4});
   const auto enqueue = [&](TaskId id, uint64_t ticket) {
     SchedulerTask task = SmallTask(id, "a", 5);
     task.shape = large;
     ASSERT_TRUE(scheduler.Enqueue(task, now_, ticket).ok());
   };
-  const Admission early = scheduler.Admit("a", large, 5, 1, {});
+  const Admission early = scheduler.admission().Admit("a", large, 5, 1, {});
   ASSERT_TRUE(early.status.ok());
   enqueue(1, 0);
   ASSERT_TRUE(scheduler.Enqueue(SmallTask(2, "a", 5), now_).ok());
@@ -151,7 +152,7 @@ TEST_F(AdmissionTest, WhatFitsNowhereOnceTheMemoryIsKnownWaitsNoLonger) {
   ASSERT_EQ(taken.size(), 1u);
   EXPECT_EQ(taken[0].first, 1u);
   EXPECT_EQ(taken[0].second.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(scheduler.waiting(), 1);
+  EXPECT_EQ(scheduler.tasks().waiting(), 1);
 
   enqueue(3, early.ticket);
   ASSERT_EQ(scheduler.TakeTooLarge().size(), 1u) << "it was admitted before";
@@ -160,13 +161,13 @@ TEST_F(AdmissionTest, WhatFitsNowhereOnceTheMemoryIsKnownWaitsNoLonger) {
 }
 
 TEST_F(AdmissionTest, RefusesAModelWithoutGroups) {
-  EXPECT_EQ(scheduler_.Admit("a", {.model = "x", .height = 8, .width = 8}, 5, 1, {}).status.code(),
+  EXPECT_EQ(scheduler_.admission().Admit("a", {.model = "x", .height = 8, .width = 8}, 5, 1, {}).status.code(),
             absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(AdmissionTest, CountsOnGroupsThatAreNotUpYet) {
-  scheduler_.OnGroupDied(1);
-  EXPECT_TRUE(scheduler_.Admit("a", kSmall, 5, 1, {}).status.ok());
+  scheduler_.steps().OnGroupDied(1);
+  EXPECT_TRUE(scheduler_.admission().Admit("a", kSmall, 5, 1, {}).status.ok());
 }
 
 ModelDescription Transformer() {

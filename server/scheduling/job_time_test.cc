@@ -48,9 +48,9 @@ TEST(LeastSecondsPerFlopTest, OfAnUnseenClassIsNeverSlowerThanWhatIsAssumedAtThe
 class JobTimeTest : public testing::Test {
  protected:
   JobTimeTest() {
-    scheduler_.SetModel("m", UnitCost());
-    scheduler_.AddGroup({.id = kGroup, .model = "m", .max_rows = 2, .most_flops_per_second = 640});
-    scheduler_.OnGroupReady(kGroup, now_);
+    scheduler_.capacity().SetModel("m", UnitCost());
+    scheduler_.groups().Add({.id = kGroup, .model = "m", .max_rows = 2, .most_flops_per_second = 640});
+    scheduler_.groups().OnReady(kGroup);
   }
 
   SchedulerTask Task(TaskId id) {
@@ -62,10 +62,10 @@ class JobTimeTest : public testing::Test {
   // Two tasks that run, each with its next two steps on the way.
   void RunTwo(const SchedulerTask& first, const SchedulerTask& second) {
     for (const SchedulerTask& task : {first, second}) ASSERT_TRUE(scheduler_.Enqueue(task, now_).ok());
-    for (const TaskId task : scheduler_.Next(kGroup, now_).start) scheduler_.OnStarted(kGroup, task);
+    for (const TaskId task : scheduler_.steps().Next(kGroup, now_).start) scheduler_.steps().OnStarted(kGroup, task);
     // Who has a deadline goes first.
-    ASSERT_THAT(scheduler_.Next(kGroup, now_).step, UnorderedElementsAre(1, 2));
-    ASSERT_THAT(scheduler_.Next(kGroup, now_).step, UnorderedElementsAre(1, 2));
+    ASSERT_THAT(scheduler_.steps().Next(kGroup, now_).step, UnorderedElementsAre(1, 2));
+    ASSERT_THAT(scheduler_.steps().Next(kGroup, now_).step, UnorderedElementsAre(1, 2));
   }
 
   void TearDown() override { EXPECT_TRUE(scheduler_.CheckInvariants().ok()) << scheduler_.CheckInvariants(); }
@@ -75,41 +75,42 @@ class JobTimeTest : public testing::Test {
 };
 
 TEST_F(JobTimeTest, IsThatOfAllStepsOfAllImages) {
-  EXPECT_EQ(scheduler_.LeastJobTime(kSmall, 10, 3), absl::Seconds(3));
-  EXPECT_EQ(scheduler_.LeastJobTime(kLarge, 10, 3), absl::Seconds(192));
+  EXPECT_EQ(scheduler_.capacity().LeastJobTime(kSmall, 10, 3), absl::Seconds(3));
+  EXPECT_EQ(scheduler_.capacity().LeastJobTime(kLarge, 10, 3), absl::Seconds(192));
 }
 
 TEST_F(JobTimeTest, IsThatOfTheFastestGroupOfTheModelThatHasRoom) {
-  scheduler_.AddGroup({.id = 2, .model = "m", .most_flops_per_second = 6400});
-  scheduler_.AddGroup({.id = 3, .model = "other", .most_flops_per_second = 1e9});
-  EXPECT_EQ(scheduler_.LeastJobTime(kSmall, 10, 3), absl::Milliseconds(300));
-  EXPECT_EQ(scheduler_.LeastJobTime({.model = "nobody's", .height = 8, .width = 8}, 10, 3), absl::ZeroDuration());
+  scheduler_.groups().Add({.id = 2, .model = "m", .most_flops_per_second = 6400});
+  scheduler_.groups().Add({.id = 3, .model = "other", .most_flops_per_second = 1e9});
+  EXPECT_EQ(scheduler_.capacity().LeastJobTime(kSmall, 10, 3), absl::Milliseconds(300));
+  EXPECT_EQ(scheduler_.capacity().LeastJobTime({.model = "nobody's", .height = 8, .width = 8}, 10, 3),
+            absl::ZeroDuration());
 }
 
 TEST_F(JobTimeTest, IsLearned) {
   ASSERT_NO_FATAL_FAILURE(RunTwo(Task(1), Task(2)));
   for (int step = 0; step < 3; ++step) {
-    scheduler_.OnStepped(kGroup, 256);  // of 128 operations
-    scheduler_.Next(kGroup, now_);
+    scheduler_.steps().OnStepped(kGroup, 256);  // of 128 operations
+    scheduler_.steps().Next(kGroup, now_);
   }
-  EXPECT_EQ(scheduler_.LeastJobTime(kSmall, 10, 3), absl::Seconds(3840));
+  EXPECT_EQ(scheduler_.capacity().LeastJobTime(kSmall, 10, 3), absl::Seconds(3840));
 }
 
 TEST_F(JobTimeTest, AGroupIsAbandonedOnlyOnceAllThatItHasIsToEnd) {
-  EXPECT_FALSE(scheduler_.IsAbandoned(kGroup)) << "it rests";
+  EXPECT_FALSE(scheduler_.steps().IsAbandoned(kGroup)) << "it rests";
   SchedulerTask late = Task(2);
   late.deadline = now_ + absl::Seconds(5);
   ASSERT_NO_FATAL_FAILURE(RunTwo(Task(1), late));
-  EXPECT_FALSE(scheduler_.IsAbandoned(kGroup));
+  EXPECT_FALSE(scheduler_.steps().IsAbandoned(kGroup));
   EXPECT_FALSE(scheduler_.Cancel(1));
-  EXPECT_FALSE(scheduler_.IsAbandoned(kGroup)) << "the other one is wanted";
-  scheduler_.EndOverdue(now_ + absl::Seconds(4));
-  EXPECT_THAT(scheduler_.TakeOverdue(), IsEmpty());
-  EXPECT_FALSE(scheduler_.IsAbandoned(kGroup));
-  scheduler_.EndOverdue(now_ + absl::Seconds(5));
-  EXPECT_THAT(scheduler_.TakeOverdue(), ElementsAre(2));
-  EXPECT_TRUE(scheduler_.IsAbandoned(kGroup));
-  EXPECT_EQ(scheduler_.LeastTimeInFlight(kGroup), absl::Seconds(256.0 / 640)) << "two steps of two images";
+  EXPECT_FALSE(scheduler_.steps().IsAbandoned(kGroup)) << "the other one is wanted";
+  scheduler_.steps().EndOverdue(now_ + absl::Seconds(4));
+  EXPECT_THAT(scheduler_.steps().TakeOverdue(), IsEmpty());
+  EXPECT_FALSE(scheduler_.steps().IsAbandoned(kGroup));
+  scheduler_.steps().EndOverdue(now_ + absl::Seconds(5));
+  EXPECT_THAT(scheduler_.steps().TakeOverdue(), ElementsAre(2));
+  EXPECT_TRUE(scheduler_.steps().IsAbandoned(kGroup));
+  EXPECT_EQ(scheduler_.capacity().LeastTimeInFlight(kGroup), absl::Seconds(256.0 / 640)) << "two steps of two images";
 }
 
 TEST_F(JobTimeTest, ARetiredGroupGetsNothingMoreUntilItIsReadyAgain) {
@@ -117,15 +118,15 @@ TEST_F(JobTimeTest, ARetiredGroupGetsNothingMoreUntilItIsReadyAgain) {
   scheduler_.Cancel(1);
   scheduler_.Cancel(2);
   ASSERT_TRUE(scheduler_.Enqueue(Task(3), now_).ok());
-  scheduler_.Retire(kGroup);
-  EXPECT_FALSE(scheduler_.IsAbandoned(kGroup)) << "it is being ended already";
-  EXPECT_TRUE(scheduler_.Next(kGroup, now_).empty());
-  scheduler_.OnStepped(kGroup, 1);
-  EXPECT_TRUE(scheduler_.Next(kGroup, now_).empty());
-  EXPECT_THAT(scheduler_.OnGroupDied(kGroup), ElementsAre(1, 2));
-  EXPECT_EQ(scheduler_.LeastTimeInFlight(kGroup), absl::ZeroDuration());
-  scheduler_.OnGroupReady(kGroup, now_);
-  EXPECT_THAT(scheduler_.Next(kGroup, now_).start, ElementsAre(3));
+  scheduler_.steps().Retire(kGroup);
+  EXPECT_FALSE(scheduler_.steps().IsAbandoned(kGroup)) << "it is being ended already";
+  EXPECT_TRUE(scheduler_.steps().Next(kGroup, now_).empty());
+  scheduler_.steps().OnStepped(kGroup, 1);
+  EXPECT_TRUE(scheduler_.steps().Next(kGroup, now_).empty());
+  EXPECT_THAT(scheduler_.steps().OnGroupDied(kGroup), ElementsAre(1, 2));
+  EXPECT_EQ(scheduler_.capacity().LeastTimeInFlight(kGroup), absl::ZeroDuration());
+  scheduler_.groups().OnReady(kGroup);
+  EXPECT_THAT(scheduler_.steps().Next(kGroup, now_).start, ElementsAre(3));
 }
 
 }  // namespace

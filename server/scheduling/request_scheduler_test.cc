@@ -34,11 +34,11 @@ class SchedulerTest : public testing::Test {
 
   // Carries out plans by hand: everything is answered at once.
   StepPlan NextAnswered() {
-    StepPlan plan = scheduler().Next(kGroup, now_);
-    for (TaskId task : plan.end) scheduler().OnEnded(kGroup, task, now_);
-    for (TaskId task : plan.start) scheduler().OnStarted(kGroup, task);
-    if (!plan.step.empty()) scheduler().OnStepped(kGroup, 1.0 * plan.step.size());
-    for (TaskId task : plan.decode) scheduler().OnEnded(kGroup, task, now_);
+    StepPlan plan = scheduler().steps().Next(kGroup, now_);
+    for (TaskId task : plan.end) scheduler().steps().OnEnded(kGroup, task);
+    for (TaskId task : plan.start) scheduler().steps().OnStarted(kGroup, task);
+    if (!plan.step.empty()) scheduler().steps().OnStepped(kGroup, 1.0 * plan.step.size());
+    for (TaskId task : plan.decode) scheduler().steps().OnEnded(kGroup, task);
     now_ += absl::Seconds(1);
     return plan;
   }
@@ -61,14 +61,14 @@ TEST_F(SchedulerTest, RunsATaskForItsStepsAndThenDecodesIt) {
   simulation_.RunUntilIdle();
   EXPECT_EQ(simulation_.outcomes().at(1).steps, 5);
   EXPECT_TRUE(simulation_.outcomes().at(1).done);
-  EXPECT_EQ(scheduler().resident(), 0);
+  EXPECT_EQ(scheduler().groups().resident(), 0);
 }
 
 TEST_F(SchedulerTest, AKeyGetsBackWhatItWasChargedWhateverItsWeightIsThen) {
-  scheduler().SetWeights({{"b", 100}});
+  scheduler().keys().SetWeights({{"b", 100}});
   Enqueue(SmallTask(1, "b", 1000));
   NextAnswered();
-  scheduler().SetWeights({});
+  scheduler().keys().SetWeights({});
   for (TaskId id = 11; id <= 30; ++id) Enqueue(SmallTask(id, "a", 1));
   for (TaskId id = 31; id <= 50; ++id) Enqueue(SmallTask(id, "b", 1));
   scheduler().Cancel(1);
@@ -82,21 +82,21 @@ TEST_F(SchedulerTest, AKeyGetsBackWhatItWasChargedWhateverItsWeightIsThen) {
 
 TEST_F(SchedulerTest, StepsATaskOnlyOnceItHasStarted) {
   Enqueue(SmallTask(1, "a", 5));
-  const StepPlan plan = scheduler().Next(kGroup, now_);
+  const StepPlan plan = scheduler().steps().Next(kGroup, now_);
   EXPECT_THAT(plan.start, ElementsAre(1));
   EXPECT_THAT(plan.step, IsEmpty());
-  scheduler().OnStarted(kGroup, 1);
-  EXPECT_THAT(scheduler().Next(kGroup, now_).step, ElementsAre(1));
+  scheduler().steps().OnStarted(kGroup, 1);
+  EXPECT_THAT(scheduler().steps().Next(kGroup, now_).step, ElementsAre(1));
 }
 
 TEST_F(SchedulerTest, HasAtMostTwoStepsInFlight) {
   Enqueue(SmallTask(1, "a", 5));
   NextAnswered();
-  EXPECT_THAT(scheduler().Next(kGroup, now_).step, ElementsAre(1));
-  EXPECT_THAT(scheduler().Next(kGroup, now_).step, ElementsAre(1));
-  EXPECT_TRUE(scheduler().Next(kGroup, now_).empty());
-  scheduler().OnStepped(kGroup, 1);
-  EXPECT_THAT(scheduler().Next(kGroup, now_).step, ElementsAre(1));
+  EXPECT_THAT(scheduler().steps().Next(kGroup, now_).step, ElementsAre(1));
+  EXPECT_THAT(scheduler().steps().Next(kGroup, now_).step, ElementsAre(1));
+  EXPECT_TRUE(scheduler().steps().Next(kGroup, now_).empty());
+  scheduler().steps().OnStepped(kGroup, 1);
+  EXPECT_THAT(scheduler().steps().Next(kGroup, now_).step, ElementsAre(1));
 }
 
 TEST_F(SchedulerTest, StepsACancelledTaskNoMoreAndEndsIt) {
@@ -104,26 +104,26 @@ TEST_F(SchedulerTest, StepsACancelledTaskNoMoreAndEndsIt) {
   NextAnswered();
   NextAnswered();
   EXPECT_FALSE(scheduler().Cancel(1));
-  const StepPlan plan = scheduler().Next(kGroup, now_);
+  const StepPlan plan = scheduler().steps().Next(kGroup, now_);
   EXPECT_THAT(plan.end, ElementsAre(1));
   EXPECT_THAT(plan.step, IsEmpty());
-  EXPECT_TRUE(scheduler().Next(kGroup, now_).empty());
+  EXPECT_TRUE(scheduler().steps().Next(kGroup, now_).empty());
 }
 
 TEST_F(SchedulerTest, EndsACancelledTaskAlsoWhenTheWindowIsFull) {
   Enqueue(SmallTask(1, "a", 50));
   NextAnswered();
-  scheduler().Next(kGroup, now_);
-  scheduler().Next(kGroup, now_);
+  scheduler().steps().Next(kGroup, now_);
+  scheduler().steps().Next(kGroup, now_);
   scheduler().Cancel(1);
-  EXPECT_THAT(scheduler().Next(kGroup, now_).end, ElementsAre(1));
+  EXPECT_THAT(scheduler().steps().Next(kGroup, now_).end, ElementsAre(1));
 }
 
 TEST_F(SchedulerTest, ForgetsACancelledWaitingTask) {
   Enqueue(SmallTask(1, "a", 5));
   EXPECT_TRUE(scheduler().Cancel(1));
-  EXPECT_TRUE(scheduler().Next(kGroup, now_).empty());
-  EXPECT_EQ(scheduler().waiting(), 0);
+  EXPECT_TRUE(scheduler().steps().Next(kGroup, now_).empty());
+  EXPECT_EQ(scheduler().tasks().waiting(), 0);
 }
 
 TEST_F(SchedulerTest, LetsTasksOfOneClassJoinAndLeaveWhateverTheirSteps) {
@@ -151,18 +151,18 @@ TEST_F(SchedulerTest, TakesNoMoreRowsThanTheGroupHas) {
   SchedulerTask guided = SmallTask(9, "a", 3);
   guided.shape.rows = 2;
   RequestScheduler one({});
-  one.SetModel("m", UnitCost());
-  one.AddGroup(Group(1));
-  one.OnGroupReady(kGroup, now_);
+  one.capacity().SetModel("m", UnitCost());
+  one.groups().Add(Group(1));
+  one.groups().OnReady(kGroup);
   ASSERT_TRUE(one.Enqueue(guided, now_).ok());
-  EXPECT_THAT(one.Next(kGroup, now_).start, ElementsAre(9)) << "one task always runs";
+  EXPECT_THAT(one.steps().Next(kGroup, now_).start, ElementsAre(9)) << "one task always runs";
 }
 
 TEST_F(SchedulerTest, KeepsTasksApartThatShallShareNoBatch) {
   for (const TaskId task : {1, 2, 3}) Enqueue(SmallTask(task, "a", 3));
   NextAnswered();
   EXPECT_THAT(NextAnswered().step, ElementsAre(1, 2));
-  scheduler().KeepApart(kGroup, SmallTask(1, "a", 3).shape);
+  scheduler().steps().KeepApart(kGroup, SmallTask(1, "a", 3).shape);
   EXPECT_TRUE(scheduler().CheckInvariants().ok()) << scheduler().CheckInvariants();
   std::vector<std::vector<TaskId>> steps;
   for (int i = 0; i < 20; ++i) {
@@ -172,14 +172,14 @@ TEST_F(SchedulerTest, KeepsTasksApartThatShallShareNoBatch) {
   }
   EXPECT_THAT(steps, ElementsAre(ElementsAre(1), ElementsAre(1), ElementsAre(2), ElementsAre(2), ElementsAre(3),
                                  ElementsAre(3), ElementsAre(3)));
-  EXPECT_EQ(scheduler().resident(), 0);
+  EXPECT_EQ(scheduler().groups().resident(), 0);
 
   // Other classes share as before, and so does this one in the group's next life.
   for (const TaskId task : {4, 5}) Enqueue(SmallTask(task, "a", 1, 16));
   NextAnswered();
   EXPECT_THAT(NextAnswered().step, ElementsAre(4, 5));
-  scheduler().OnGroupDied(kGroup);
-  scheduler().OnGroupReady(kGroup, now_);
+  scheduler().steps().OnGroupDied(kGroup);
+  scheduler().groups().OnReady(kGroup);
   for (const TaskId task : {6, 7}) Enqueue(SmallTask(task, "a", 1));
   NextAnswered();
   EXPECT_THAT(NextAnswered().step, ElementsAre(6, 7));
@@ -190,7 +190,7 @@ TEST_F(SchedulerTest, ServesHigherPriorityOfAKeyFirst) {
   SchedulerTask urgent = SmallTask(2, "a", 3, 16);
   urgent.priority = 1;
   Enqueue(urgent);
-  EXPECT_THAT(scheduler().Next(kGroup, now_).start, ElementsAre(2));
+  EXPECT_THAT(scheduler().steps().Next(kGroup, now_).start, ElementsAre(2));
 }
 
 TEST_F(SchedulerTest, ServesALowPriorityThatHasWaitedLongEnough) {
@@ -199,7 +199,7 @@ TEST_F(SchedulerTest, ServesALowPriorityThatHasWaitedLongEnough) {
   Enqueue(old);
   now_ += absl::Seconds(31);  // one level is 30 s
   Enqueue(SmallTask(2, "a", 3));
-  EXPECT_THAT(scheduler().Next(kGroup, now_).start, ElementsAre(1));
+  EXPECT_THAT(scheduler().steps().Next(kGroup, now_).start, ElementsAre(1));
 }
 
 TEST_F(SchedulerTest, ServesTheEarlierDeadlineFirst) {
@@ -207,7 +207,7 @@ TEST_F(SchedulerTest, ServesTheEarlierDeadlineFirst) {
   SchedulerTask pressed = SmallTask(2, "a", 3, 16);
   pressed.deadline = now_ + absl::Seconds(20);
   Enqueue(pressed);
-  EXPECT_THAT(scheduler().Next(kGroup, now_).start, ElementsAre(2));
+  EXPECT_THAT(scheduler().steps().Next(kGroup, now_).start, ElementsAre(2));
 }
 
 TEST_F(SchedulerTest, ForgetsWaitingTasksAndEndsRunningOnesAtTheirDeadline) {
@@ -218,9 +218,9 @@ TEST_F(SchedulerTest, ForgetsWaitingTasksAndEndsRunningOnesAtTheirDeadline) {
   Enqueue(waiting);
   now_ += absl::Seconds(20);
   EXPECT_THAT(scheduler().TakeExpired(now_), ElementsAre(2));
-  EXPECT_THAT(scheduler().Next(kGroup, now_).end, ElementsAre(1));
-  EXPECT_THAT(scheduler().TakeOverdue(), ElementsAre(1));
-  EXPECT_THAT(scheduler().TakeOverdue(), IsEmpty());
+  EXPECT_THAT(scheduler().steps().Next(kGroup, now_).end, ElementsAre(1));
+  EXPECT_THAT(scheduler().steps().TakeOverdue(), ElementsAre(1));
+  EXPECT_THAT(scheduler().steps().TakeOverdue(), IsEmpty());
 }
 
 TEST_F(SchedulerTest, RunsATaskAloneThatMustBe) {
@@ -278,10 +278,10 @@ TEST_F(SchedulerTest, GivesBackTheTasksOfADeadGroupAndNoOthers) {
   Enqueue(SmallTask(3, "a", 5));
   NextAnswered();
   NextAnswered();
-  EXPECT_THAT(scheduler().OnGroupDied(kGroup), ElementsAre(1, 2));
-  EXPECT_EQ(scheduler().waiting(), 1);
-  EXPECT_TRUE(scheduler().Next(kGroup, now_).empty());
-  EXPECT_EQ(scheduler().Charged()["a"], 0);
+  EXPECT_THAT(scheduler().steps().OnGroupDied(kGroup), ElementsAre(1, 2));
+  EXPECT_EQ(scheduler().tasks().waiting(), 1);
+  EXPECT_TRUE(scheduler().steps().Next(kGroup, now_).empty());
+  EXPECT_EQ(scheduler().keys().Of("a").charged, 0);
   EXPECT_TRUE(scheduler().CheckInvariants().ok()) << scheduler().CheckInvariants();
 }
 
@@ -289,18 +289,18 @@ TEST_F(SchedulerTest, StartsNothingInADrainingGroup) {
   Enqueue(SmallTask(1, "a", 3));
   NextAnswered();
   Enqueue(SmallTask(2, "a", 3));
-  scheduler().Drain(kGroup);
+  scheduler().groups().Drain(kGroup);
   for (int i = 0; i < 3; ++i) EXPECT_THAT(NextAnswered().step, ElementsAre(1));
   EXPECT_TRUE(NextAnswered().empty());
 }
 
 TEST_F(SchedulerTest, IgnoresAnswersAboutWhatItDoesNotKnow) {
-  scheduler().OnStarted(kGroup, 77);
-  scheduler().OnEnded(kGroup, 77, now_);
-  scheduler().OnStepped(kGroup, 1);
-  scheduler().OnStepped(99, 1);
-  EXPECT_THAT(scheduler().OnGroupDied(99), IsEmpty());
-  EXPECT_TRUE(scheduler().Next(99, now_).empty());
+  scheduler().steps().OnStarted(kGroup, 77);
+  scheduler().steps().OnEnded(kGroup, 77);
+  scheduler().steps().OnStepped(kGroup, 1);
+  scheduler().steps().OnStepped(99, 1);
+  EXPECT_THAT(scheduler().steps().OnGroupDied(99), IsEmpty());
+  EXPECT_TRUE(scheduler().steps().Next(99, now_).empty());
   EXPECT_TRUE(scheduler().CheckInvariants().ok());
 }
 
@@ -312,11 +312,11 @@ TEST_F(SchedulerTest, RefusesAnIdTwice) {
 TEST_F(SchedulerTest, CountsPositionsByTheSharesOfTheKeys) {
   for (TaskId id = 1; id <= 4; ++id) Enqueue(SmallTask(id, "a", 3));
   Enqueue(SmallTask(5, "b", 3));
-  EXPECT_EQ(scheduler().QueuePosition(1), 0);
-  EXPECT_EQ(scheduler().QueuePosition(5), 1) << "the second key's turn comes second";
-  EXPECT_EQ(scheduler().QueuePosition(2), 2);
-  EXPECT_EQ(scheduler().QueuePosition(4), 4);
-  EXPECT_EQ(scheduler().QueuePosition(99), std::nullopt);
+  EXPECT_EQ(scheduler().admission().QueuePosition(1), 0);
+  EXPECT_EQ(scheduler().admission().QueuePosition(5), 1) << "the second key's turn comes second";
+  EXPECT_EQ(scheduler().admission().QueuePosition(2), 2);
+  EXPECT_EQ(scheduler().admission().QueuePosition(4), 4);
+  EXPECT_EQ(scheduler().admission().QueuePosition(99), std::nullopt);
 }
 
 TEST_F(SchedulerTest, ExpectsTheWaitThatItsGroupsSpeedSays) {
@@ -326,8 +326,8 @@ TEST_F(SchedulerTest, ExpectsTheWaitThatItsGroupsSpeedSays) {
   Enqueue(SmallTask(2, "a", 10, 16));
   Enqueue(SmallTask(3, "a", 10, 16));
   // Before the first of them: nine steps of a second; before the second also one of 40 s.
-  EXPECT_NEAR(absl::ToDoubleSeconds(*scheduler().ExpectedWait(2)), 9, 1e-6);
-  EXPECT_NEAR(absl::ToDoubleSeconds(*scheduler().ExpectedWait(3)), 49, 1e-6);
+  EXPECT_NEAR(absl::ToDoubleSeconds(*scheduler().admission().ExpectedWait(2)), 9, 1e-6);
+  EXPECT_NEAR(absl::ToDoubleSeconds(*scheduler().admission().ExpectedWait(3)), 49, 1e-6);
 }
 
 }  // namespace

@@ -22,12 +22,12 @@ GroupDescription Group(GroupId id, int32_t max_rows, int32_t ranks = 1, double m
 // operations.
 std::pair<double, double> Shares(double weight_of_b) {
   SchedulerSimulation simulation({});
-  simulation.scheduler().SetWeights({{"b", weight_of_b}});
+  simulation.scheduler().keys().SetWeights({{"b", weight_of_b}});
   simulation.AddGroup(Group(1, 4), kStepFlops * 10);
   for (TaskId id = 1; id <= 2000; ++id) simulation.Submit(SmallTask(id, "a", 5));
   for (TaskId id = 10001; id <= 10300; ++id) simulation.Submit(SmallTask(id, "b", 40, 16));
   simulation.RunUntil(simulation.now() + absl::Seconds(400));
-  EXPECT_GT(simulation.scheduler().waiting(), 100) << "both keys still wait";
+  EXPECT_GT(simulation.scheduler().tasks().waiting(), 100) << "both keys still wait";
   return {simulation.flops_of("a"), simulation.flops_of("b")};
 }
 
@@ -111,7 +111,7 @@ TEST(WorkConservation, LeavesNoGroupIdleWhileTasksWait) {
                                 1 + static_cast<int32_t>(random() % 30), random() % 3 == 0 ? 16 : 8));
   }
   simulation.RunUntilIdle();
-  EXPECT_EQ(simulation.scheduler().waiting(), 0);
+  EXPECT_EQ(simulation.scheduler().tasks().waiting(), 0);
   EXPECT_EQ(simulation.idle_while_waiting(1), absl::ZeroDuration());
   EXPECT_EQ(simulation.idle_while_waiting(2), absl::ZeroDuration());
 }
@@ -121,7 +121,7 @@ TEST(WorkConservation, IsSeenToFailInADrainedGroup) {
   SchedulerSimulation simulation({});
   simulation.AddGroup(Group(1, 1), kStepFlops);
   simulation.AddGroup(Group(2, 1), kStepFlops);
-  simulation.scheduler().Drain(2);
+  simulation.scheduler().groups().Drain(2);
   for (TaskId id = 1; id <= 10; ++id) simulation.Submit(SmallTask(id, "a", 5));
   simulation.RunUntilIdle();
   EXPECT_GT(simulation.idle_while_waiting(2), absl::Seconds(10));
@@ -247,13 +247,13 @@ TEST(RandomOperations, KeepTheInvariants) {
     options.max_resident = 6;
     options.max_waiting = 60;
     RequestScheduler scheduler(options);
-    scheduler.SetModel("m", UnitCost());
-    scheduler.SetModel("n", UnitCost());
+    scheduler.capacity().SetModel("m", UnitCost());
+    scheduler.capacity().SetModel("n", UnitCost());
     absl::Time now = absl::FromUnixSeconds(1'800'000'000);
     for (GroupId id = 1; id <= 3; ++id) {
       GroupDescription group = Group(id, 1 + id, id, 1000);
       if (id == 3) group.model = "n";
-      scheduler.AddGroup(group);
+      scheduler.groups().Add(group);
     }
     struct InFlight {
       std::vector<TaskId> starting, ending;
@@ -279,10 +279,11 @@ TEST(RandomOperations, KeepTheInvariants) {
           task.alone = random() % 10 == 0;
           task.enqueued = now;
           if (random() % 4 == 0) task.deadline = now + absl::Seconds(static_cast<int64_t>(random() % 90));
-          const Admission admission = scheduler.Admit(task.key, task.shape, task.steps, 1, {.max_waiting = 40});
+          const Admission admission =
+              scheduler.admission().Admit(task.key, task.shape, task.steps, 1, {.max_waiting = 40});
           if (!admission.status.ok()) break;
           if (random() % 10 == 0) {
-            scheduler.Release(admission.ticket);
+            scheduler.admission().Release(admission.ticket);
             break;
           }
           const absl::Status enqueued = scheduler.Enqueue(task, now, admission.ticket);
@@ -295,11 +296,11 @@ TEST(RandomOperations, KeepTheInvariants) {
           break;
         case 4:
           scheduler.TakeExpired(now);
-          scheduler.TakeOverdue();
+          scheduler.steps().TakeOverdue();
           break;
         case 5:
           if (random() % 6 == 0) {
-            for (TaskId task : scheduler.OnGroupDied(group)) {
+            for (TaskId task : scheduler.steps().OnGroupDied(group)) {
               steps[task] = 0;
               if (random() % 2 == 0) {
                 ASSERT_TRUE(scheduler.Enqueue(specs.at(task), now).ok());
@@ -309,24 +310,24 @@ TEST(RandomOperations, KeepTheInvariants) {
           }
           break;
         case 6:
-          scheduler.OnGroupReady(group, now);
+          scheduler.groups().OnReady(group);
           break;
         case 7:
           if (worker.steps > 0) {
             --worker.steps;
-            scheduler.OnStepped(group, 0.5);
+            scheduler.steps().OnStepped(group, 0.5);
           }
           break;
         case 8:
-          for (TaskId task : worker.starting) scheduler.OnStarted(group, task);
+          for (TaskId task : worker.starting) scheduler.steps().OnStarted(group, task);
           worker.starting.clear();
           break;
         case 9:
-          for (TaskId task : worker.ending) scheduler.OnEnded(group, task, now);
+          for (TaskId task : worker.ending) scheduler.steps().OnEnded(group, task);
           worker.ending.clear();
           break;
         default: {
-          const StepPlan plan = scheduler.Next(group, now);
+          const StepPlan plan = scheduler.steps().Next(group, now);
           worker.starting.insert(worker.starting.end(), plan.start.begin(), plan.start.end());
           worker.ending.insert(worker.ending.end(), plan.end.begin(), plan.end.end());
           worker.ending.insert(worker.ending.end(), plan.decode.begin(), plan.decode.end());

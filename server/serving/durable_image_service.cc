@@ -164,18 +164,18 @@ std::vector<ServedModel> DurableImageService::ListModels() {
 ServerInfo DurableImageService::Info() {
   ServerInfo info = {.version = TESSERA_VERSION, .started = started_};
   const Lock lock = monitor_.Acquire();
-  const RequestScheduler& scheduler = monitor_.scheduler(lock);
+  RequestScheduler& scheduler = monitor_.scheduler(lock);
   info.groups = fleet_->Infos(lock);
   std::ranges::move(wanted_->UnreadableInfos(lock), std::back_inserter(info.groups));
-  info.queued_jobs = scheduler.waiting();
-  info.running_jobs = scheduler.resident() + outcomes_->released(lock);
+  info.queued_jobs = scheduler.tasks().waiting();
+  info.running_jobs = scheduler.groups().resident() + outcomes_->released(lock);
   info.unstored_images = static_cast<int64_t>(outcomes_->unstored(lock));
   info.result_bytes = storage_.jobs->result_bytes();
   info.storage = storage_.jobs->trouble().state;
-  info.queued_device_seconds = scheduler.queued_device_seconds();
+  info.queued_device_seconds = scheduler.admission().queued_device_seconds();
   info.draining = monitor_.draining();
   const absl::Time now = storage_.jobs->Now();
-  info.oldest_wait = now - std::min(now, scheduler.OldestWaiting().value_or(now));
+  info.oldest_wait = now - std::min(now, scheduler.tasks().OldestWaiting().value_or(now));
   return info;
 }
 
@@ -193,7 +193,7 @@ absl::Status DurableImageService::Ready() {
 
 void DurableImageService::SetShares(const std::map<std::string, double>& shares) {
   const Lock lock = monitor_.Acquire();
-  monitor_.scheduler(lock).SetWeights(shares);
+  monitor_.scheduler(lock).keys().SetWeights(shares);
 }
 
 void DurableImageService::Drain(absl::Duration timeout) {
@@ -202,7 +202,7 @@ void DurableImageService::Drain(absl::Duration timeout) {
     fleet_->DrainAll(lock);
     monitor_.StartDraining(lock);
     const absl::Duration end = SteadyNow() + timeout;
-    while (monitor_.scheduler(lock).resident() > 0 || outcomes_->unstored(lock) > 0) {
+    while (monitor_.scheduler(lock).groups().resident() > 0 || outcomes_->unstored(lock) > 0) {
       const absl::Duration left = end - SteadyNow();
       // What a disk does not take is made again by the next process, however long this one waits.
       if (left <= absl::ZeroDuration() || IsStorageStuck(storage_.jobs->trouble(), options_.disk_timeout)) break;

@@ -80,8 +80,8 @@ void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t n
         .share = {.sequence = mesh.ring * mesh.ulysses, .tensor = mesh.tensor, .cfg = mesh.cfg, .pipe = mesh.pipe},
         .most_flops_per_second = MostFlopsPerSecond(runner.load, group.layout.ranks())};
     added.model = models_.Find(name);
-    monitor_.scheduler(lock).AddGroup(added.description);
-    if (monitor_.draining()) monitor_.scheduler(lock).Drain(runner.id);
+    monitor_.scheduler(lock).groups().Add(added.description);
+    if (monitor_.draining()) monitor_.scheduler(lock).groups().Drain(runner.id);
   }
   ShareMemory(lock);
 }
@@ -112,14 +112,14 @@ int64_t GroupFleet::Keep(const Lock&, const ServedGroupOptions& group, std::vect
 void GroupFleet::DrainOthers(const Lock& lock, const std::vector<bool>& kept) {
   for (size_t i = 0; i < kept.size(); ++i) {
     if (kept[i] || std::exchange(replicas_[i].draining, true)) continue;
-    monitor_.scheduler(lock).Drain(replicas_[i].group.id);
+    monitor_.scheduler(lock).groups().Drain(replicas_[i].group.id);
     options_.log(absl::StrCat("group ", replicas_[i].group.name,
                               ": finishes what runs in it and ends, as it is not wanted any more"));
   }
 }
 
 void GroupFleet::DrainAll(const Lock& lock) {
-  for (const Replica& replica : replicas_) monitor_.scheduler(lock).Drain(replica.group.id);
+  for (const Replica& replica : replicas_) monitor_.scheduler(lock).groups().Drain(replica.group.id);
 }
 
 bool GroupFleet::EndDrained() {
@@ -127,7 +127,7 @@ bool GroupFleet::EndDrained() {
   {
     const Lock lock = monitor_.Acquire();
     for (Replica& replica : replicas_) {
-      if (replica.draining && !replica.ended && monitor_.scheduler(lock).IsEmpty(replica.group.id)) {
+      if (replica.draining && !replica.ended && monitor_.scheduler(lock).groups().IsEmpty(replica.group.id)) {
         empty.push_back(&replica);
       }
     }
@@ -135,8 +135,8 @@ bool GroupFleet::EndDrained() {
   for (Replica* replica : empty) {
     if (replica->runner != nullptr) replica->runner->Stop();  // its thread may want the lock
     const Lock lock = monitor_.Acquire();
-    monitor_.scheduler(lock).OnGroupDied(replica->group.id);
-    monitor_.scheduler(lock).RemoveGroup(replica->group.id);
+    monitor_.scheduler(lock).steps().OnGroupDied(replica->group.id);
+    monitor_.scheduler(lock).groups().Remove(replica->group.id);
     replica->ended = true;
     ShareMemory(lock);
   }
@@ -187,10 +187,10 @@ ServingGroup GroupFleet::Find(const Lock&, GroupId group) const {
           .model = replica.model};
 }
 
-void GroupFleet::OnReady(const Lock& lock, GroupId id, const std::optional<DeviceRoom>& room, absl::Time now) {
+void GroupFleet::OnReady(const Lock& lock, GroupId id, const std::optional<DeviceRoom>& room) {
   RequestScheduler& scheduler = monitor_.scheduler(lock);
   Replica& replica = At(id);
-  if (std::exchange(replica.refused, false)) scheduler.AddGroup(replica.description);
+  if (std::exchange(replica.refused, false)) scheduler.groups().Add(replica.description);
   const auto ranks = static_cast<double>(RanksBeside(replica.group));
   if (options_.host_memory && IsOnHost(replica.group)) {
     scheduler.SetFreeMemory(id, options_.host_memory().available / ranks);
@@ -198,25 +198,25 @@ void GroupFleet::OnReady(const Lock& lock, GroupId id, const std::optional<Devic
     scheduler.SetMemory(id, static_cast<double>(room->most));
     scheduler.SetFreeMemory(id, static_cast<double>(room->free) / ranks);
   }
-  scheduler.OnGroupReady(id, now);
-  if (monitor_.draining() || replica.draining) scheduler.Drain(id);
+  scheduler.groups().OnReady(id);
+  if (monitor_.draining() || replica.draining) scheduler.groups().Drain(id);
 }
 
 void GroupFleet::OnRefused(const Lock& lock, GroupId group) {
   At(group).refused = true;
-  monitor_.scheduler(lock).RemoveGroup(group);
+  monitor_.scheduler(lock).groups().Remove(group);
 }
 
 void GroupFleet::ReplaceAbandoned(const Lock& lock) {
   RequestScheduler& scheduler = monitor_.scheduler(lock);
   for (const Replica& replica : replicas_) {
     const GroupId group = replica.group.id;
-    if (replica.runner == nullptr || !scheduler.IsAbandoned(group)) continue;
+    if (replica.runner == nullptr || !scheduler.steps().IsAbandoned(group)) continue;
     const absl::Duration since = replica.runner->SinceLastAnswer();
     // What has taken longer than was predicted may take as long again.
-    const absl::Duration left = std::max(scheduler.LeastTimeInFlight(group) - since, since);
+    const absl::Duration left = std::max(scheduler.capacity().LeastTimeInFlight(group) - since, since);
     if (left <= std::max(replica.runner->ReloadTime(), kShortestReplacement)) continue;
-    scheduler.Retire(group);
+    scheduler.steps().Retire(group);
     replica.runner->Replace("all that it worked on was cancelled or is too late, and it would have gone on with it");
   }
 }

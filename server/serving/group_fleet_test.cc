@@ -22,7 +22,7 @@ class GroupFleetTest : public ::testing::Test {
     fleet_ = std::make_unique<GroupFleet>(monitor_, models_, options_, "owner");
     const Lock lock = monitor_.Acquire();
     models_.Put({.id = "m"});
-    monitor_.scheduler(lock).SetModel("m", {.flops_per_token = 1, .bytes_per_token = 1});
+    monitor_.scheduler(lock).capacity().SetModel("m", {.flops_per_token = 1, .bytes_per_token = 1});
   }
 
   void Install(const Lock& lock, int64_t count) {
@@ -30,7 +30,7 @@ class GroupFleetTest : public ::testing::Test {
   }
   // Whether an image of so many tokens could ever be made.
   absl::StatusCode Fits(const Lock& lock, int32_t tokens) {
-    return monitor_.scheduler(lock).CheckFits({.model = "m", .height = tokens, .width = 1}).code();
+    return monitor_.scheduler(lock).capacity().CheckFits({.model = "m", .height = tokens, .width = 1}).code();
   }
 
   ServiceMonitor monitor_{{}};
@@ -61,7 +61,7 @@ TEST_F(GroupFleetTest, AGroupThatIsRefusedTakesNothingUntilItIsReady) {
   Install(lock, 1);
   fleet_->OnRefused(lock, 1);
   EXPECT_EQ(Fits(lock, 1), absl::StatusCode::kFailedPrecondition);
-  fleet_->OnReady(lock, 1, std::nullopt, absl::FromUnixSeconds(1'800'000'000));
+  fleet_->OnReady(lock, 1, std::nullopt);
   EXPECT_EQ(Fits(lock, 1), absl::StatusCode::kOk);
 }
 

@@ -53,7 +53,7 @@ absl::StatusOr<uint64_t> JobAdmission::Admit(const Caller& caller, const JobRequ
   if (model == nullptr) return absl::NotFoundError(absl::StrCat("there is no model ", request.model));
   if (!model->unreadable.ok()) return model->unreadable;
   RETURN_IF_ERROR(CheckJobTime(lock, request, *model));
-  const Admission admission = context_.monitor.scheduler(lock).Admit(
+  const Admission admission = context_.monitor.scheduler(lock).admission().Admit(
       caller.tenant, ShapeOf(model->id, model->description, request.parameters), request.parameters.steps,
       request.count,
       {.max_waiting = caller.limits.queued_jobs, .max_device_seconds = caller.limits.queued_device_seconds});
@@ -70,8 +70,8 @@ absl::Status JobAdmission::CheckJobTime(const ServiceMonitor::Lock& lock, const 
                                         const ServedModel& model) const {
   if (limits_.max_job_time == absl::ZeroDuration()) return absl::OkStatus();
   const JobParameters& job = request.parameters;
-  const absl::Duration least = context_.monitor.scheduler(lock).LeastJobTime(ShapeOf(model.id, model.description, job),
-                                                                             job.steps, request.count);
+  const absl::Duration least = context_.monitor.scheduler(lock).capacity().LeastJobTime(
+      ShapeOf(model.id, model.description, job), job.steps, request.count);
   if (least <= limits_.max_job_time) return absl::OkStatus();
   const bool too_wide = !SizeWarnings(job, model.description).empty();
   const std::string rest = absl::StrFormat(
@@ -86,7 +86,7 @@ absl::Status JobAdmission::CheckJobTime(const ServiceMonitor::Lock& lock, const 
 void JobAdmission::SetLimits(const ServiceLimits& limits) {
   const ServiceMonitor::Lock lock = context_.monitor.Acquire();
   limits_ = limits;
-  context_.monitor.scheduler(lock).SetBounds(limits.max_queued_jobs, limits.max_expected_wait);
+  context_.monitor.scheduler(lock).admission().SetBounds(limits.max_queued_jobs, limits.max_expected_wait);
 }
 
 absl::StatusOr<Submitted> JobAdmission::Keep(const Caller& caller, const JobRequest& request,
@@ -94,7 +94,7 @@ absl::StatusOr<Submitted> JobAdmission::Keep(const Caller& caller, const JobRequ
   const absl::StatusOr<SubmittedJob> submitted = context_.store.Submit(
       {.tenant = caller.tenant, .request = request, .idempotency = idempotency, .trace_parent = caller.trace_parent});
   const ServiceMonitor::Lock lock = context_.monitor.Acquire();
-  if (!submitted.ok() || submitted->existed) context_.monitor.scheduler(lock).Release(ticket);
+  if (!submitted.ok() || submitted->existed) context_.monitor.scheduler(lock).admission().Release(ticket);
   if (!submitted.ok()) return StorageErrorForCaller(submitted.status(), context_.store.trouble().state);
   const JobRecord& record = submitted->job;
   if (!submitted->existed) {

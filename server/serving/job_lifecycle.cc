@@ -38,10 +38,9 @@ absl::Status JobLifecycle::Recover() {
       kept_tasks_.emplace(model->id, KeptTask{queued, kept})->second.task.request = kept.get();
       return;
     }
-    const absl::Status fits =
-        model == nullptr
-            ? NotServedError()
-            : context_.monitor.scheduler(lock).CheckFits(ShapeOf(model->id, model->description, request.parameters));
+    const absl::Status fits = model == nullptr ? NotServedError()
+                                               : context_.monitor.scheduler(lock).capacity().CheckFits(
+                                                     ShapeOf(model->id, model->description, request.parameters));
     if (fits.ok()) return Enqueue(lock, queued, /*ticket=*/0);
     refused.emplace_back(queued.id, fits);
     context_.log(
@@ -61,7 +60,7 @@ void JobLifecycle::Enqueue(const Lock& lock, const QueuedTask& queued, uint64_t 
   const JobRequest& request = *queued.request;
   const ServedModels::Model model = context_.models.Find(request.model);
   if (model == nullptr || !model->unreadable.ok()) {  // since the job was admitted
-    scheduler.Release(ticket);
+    scheduler.admission().Release(ticket);
     outcomes_.PostFailWaiting(queued.id, NotServedError());
     return;
   }
@@ -124,7 +123,7 @@ absl::StatusOr<Job> JobLifecycle::Cancel(const std::string& tenant, const std::s
 
 void JobLifecycle::OnReady(GroupId group, const std::optional<DeviceRoom>& room) {
   const Lock lock = context_.monitor.Acquire();
-  context_.groups.OnReady(lock, group, room, context_.store.Now());
+  context_.groups.OnReady(lock, group, room);
   context_.monitor.NotifyWork(lock);
 }
 
@@ -139,7 +138,7 @@ void JobLifecycle::OnDied(GroupId group, const absl::Status& reason, bool blamel
   bool ending = false;
   {
     const Lock lock = context_.monitor.Acquire();
-    tasks = context_.monitor.scheduler(lock).OnGroupDied(group);
+    tasks = context_.monitor.scheduler(lock).steps().OnGroupDied(group);
     ending = context_.monitor.stopping(lock);
     for (const TaskId id : tasks) {
       if (!outcomes_.IsUnstored(lock, id)) added.push_back(id);
@@ -203,7 +202,7 @@ void JobLifecycle::GiveUp(const std::vector<TaskId>& tasks, const absl::Status& 
 StepPlan JobLifecycle::Next(GroupId group) {
   const Lock lock = context_.monitor.Acquire();
   planned_[group] = context_.monitor.generation(lock);
-  StepPlan plan = context_.monitor.scheduler(lock).Next(group, context_.store.Now());
+  StepPlan plan = context_.monitor.scheduler(lock).steps().Next(group, context_.store.Now());
   outcomes_.PostOverdue(lock);
   return plan;
 }
@@ -257,7 +256,7 @@ void JobLifecycle::OnStarted(GroupId group, TaskId id, const JobStarted& started
   context_.metrics.Observe(ImageStage::kEncode, absl::Seconds(started.seconds));
   if (started.cached) context_.metrics.CountCachedPrompt();
   const Lock lock = context_.monitor.Acquire();
-  context_.monitor.scheduler(lock).OnStarted(group, id);
+  context_.monitor.scheduler(lock).steps().OnStarted(group, id);
   const LiveTask* task = context_.monitor.tasks(lock).Find(id);
   if (task != nullptr) context_.hub.Publish(task->image.job, StartedEvent{});
 }
@@ -265,7 +264,7 @@ void JobLifecycle::OnStarted(GroupId group, TaskId id, const JobStarted& started
 void JobLifecycle::OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) {
   if (!tasks.empty()) context_.metrics.Observe(ImageStage::kStep, absl::Seconds(seconds));
   const Lock lock = context_.monitor.Acquire();
-  context_.monitor.scheduler(lock).OnStepped(group, seconds);
+  context_.monitor.scheduler(lock).steps().OnStepped(group, seconds);
   for (const TaskId id : tasks) {
     LiveTask* task = context_.monitor.tasks(lock).Find(id);
     if (task == nullptr) continue;
@@ -310,7 +309,7 @@ void JobLifecycle::OnBatchDiffers(GroupId group, const std::vector<TaskId>& task
   for (const TaskId id : tasks) {
     const LiveTask* task = context_.monitor.tasks(lock).Find(id);
     if (task == nullptr) continue;  // cancelled meanwhile; they are all of one class
-    context_.monitor.scheduler(lock).KeepApart(group, task->plan.shape);
+    context_.monitor.scheduler(lock).steps().KeepApart(group, task->plan.shape);
     break;
   }
 }
@@ -322,11 +321,12 @@ void JobLifecycle::OnBatchFailed(GroupId, const std::vector<TaskId>& tasks, cons
 void JobLifecycle::OnEnded(GroupId group, TaskId id) {
   const Lock lock = context_.monitor.Acquire();
   RequestScheduler& scheduler = context_.monitor.scheduler(lock);
-  scheduler.OnEnded(group, id, context_.store.Now());
+  scheduler.steps().OnEnded(group, id);
   outcomes_.Release(lock, id);
   EnqueueAgain(lock, id);
   const LiveTask* task = context_.monitor.tasks(lock).Find(id);
-  const bool never_ran = task != nullptr && !task->attempt.has_value() && !scheduler.QueuePosition(id).has_value();
+  const bool never_ran =
+      task != nullptr && !task->attempt.has_value() && !scheduler.admission().QueuePosition(id).has_value();
   if (task != nullptr && (task->cancelled || never_ran)) outcomes_.Forget(lock, id, "cancelled");
   context_.monitor.NotifyWork(lock);
 }

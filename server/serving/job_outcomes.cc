@@ -64,7 +64,7 @@ void JobOutcomes::PostPreview(const LiveTask& task, int32_t number, const Image&
 }
 
 void JobOutcomes::PostOverdue(const ServiceMonitor::Lock& lock) {
-  for (const TaskId id : context_.monitor.scheduler(lock).TakeOverdue()) {
+  for (const TaskId id : context_.monitor.scheduler(lock).steps().TakeOverdue()) {
     LiveTask* task = context_.monitor.tasks(lock).Find(id);
     if (task == nullptr || !task->attempt.has_value()) continue;
     task->overdue = true;

@@ -44,7 +44,7 @@ void Maintenance::EndWhatCannotRun() {
   const ServiceMonitor::Lock lock = context_.monitor.Acquire();
   RequestScheduler& scheduler = context_.monitor.scheduler(lock);
   const absl::Time now = context_.store.Now();
-  scheduler.EndOverdue(now);
+  scheduler.steps().EndOverdue(now);
   outcomes_.PostOverdue(lock);
   context_.groups.ReplaceAbandoned(lock);
   // On the pool, because they may wait for the disk.
@@ -56,12 +56,12 @@ void Maintenance::EndWhatCannotRun() {
 }
 
 void Maintenance::ReportQueuePositions(const ServiceMonitor::Lock& lock) {
-  const RequestScheduler& scheduler = context_.monitor.scheduler(lock);
+  RequestScheduler& scheduler = context_.monitor.scheduler(lock);
   for (const std::string& job : context_.hub.Watched()) {
     std::optional<int64_t> first;
     TaskId next = 0;
     for (const TaskId id : context_.monitor.tasks(lock).TasksOf(job)) {
-      const std::optional<int64_t> position = scheduler.QueuePosition(id);
+      const std::optional<int64_t> position = scheduler.admission().QueuePosition(id);
       if (position.has_value() && (!first.has_value() || *position < *first)) {
         first = position;
         next = id;

@@ -30,13 +30,13 @@ void AddImage(const TaskRecord& task, Job& job) {
 
 }  // namespace
 
-std::optional<absl::Duration> ExpectedWaitOf(const RequestScheduler& scheduler, TaskId task) {
-  const std::optional<absl::Duration> wait = scheduler.ExpectedWait(task);
+std::optional<absl::Duration> ExpectedWaitOf(RequestScheduler& scheduler, TaskId task) {
+  const std::optional<absl::Duration> wait = scheduler.admission().ExpectedWait(task);
   return wait == absl::InfiniteDuration() ? std::nullopt : wait;
 }
 
 Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const JobRecord& stored) {
-  const RequestScheduler& scheduler = context.monitor.scheduler(lock);
+  RequestScheduler& scheduler = context.monitor.scheduler(lock);
   LiveTasks& tasks = context.monitor.tasks(lock);
   const JobRecord record = tasks.WithLost(stored);
   Job job = {.id = record.id,
@@ -54,7 +54,7 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
     if (IsEnded(job.state) && task.ended.has_value()) {
       job.ended = std::max(job.ended.value_or(*task.ended), *task.ended);
     }
-    if (const std::optional<int64_t> position = scheduler.QueuePosition(task.id); position.has_value()) {
+    if (const std::optional<int64_t> position = scheduler.admission().QueuePosition(task.id); position.has_value()) {
       if (!job.queue_position.has_value() || *position < *job.queue_position) {
         job.queue_position = position;
         job.expected_wait = ExpectedWaitOf(scheduler, task.id);

@@ -32,8 +32,7 @@ class ServingGroups {
 
   virtual ServingGroup Find(const ServiceMonitor::Lock& lock, GroupId group) const = 0;
   // What its runner says of itself; the scheduler learns it here.
-  virtual void OnReady(const ServiceMonitor::Lock& lock, GroupId group, const std::optional<DeviceRoom>& room,
-                       absl::Time now) = 0;
+  virtual void OnReady(const ServiceMonitor::Lock& lock, GroupId group, const std::optional<DeviceRoom>& room) = 0;
   virtual void OnRefused(const ServiceMonitor::Lock& lock, GroupId group) = 0;
   // Groups that work for nobody, and would do so for longer than their workers take to start, are started again.
   virtual void ReplaceAbandoned(const ServiceMonitor::Lock& lock) = 0;
@@ -55,7 +54,7 @@ struct ServingContext {
 Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const JobRecord& record);
 
 // Until a waiting task starts; absent also while no group of its model is ready.
-std::optional<absl::Duration> ExpectedWaitOf(const RequestScheduler& scheduler, TaskId task);
+std::optional<absl::Duration> ExpectedWaitOf(RequestScheduler& scheduler, TaskId task);
 
 absl::Status DrainingError();   // for callers who come too late
 absl::Status NotServedError();  // of a job that waits for a model that is gone

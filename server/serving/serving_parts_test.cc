@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "base/planted.h"
 #include "server/api/image_request.h"
 #include "server/api/service_error.h"
 #include "server/scheduling/cost_model.h"
@@ -24,6 +23,7 @@
 #include "server/serving/maintenance.h"
 #include "server/serving/watched_job.h"
 #include "tests/support/fake_job_store.h"
+#include "tests/support/planted_bug.h"
 
 namespace tessera {
 namespace {
@@ -40,7 +40,7 @@ class FakeGroups final : public ServingGroups {
   ServingGroup Find(const ServiceMonitor::Lock&, GroupId) const override {
     return {.name = "m-0", .model = models_.Find("m")};
   }
-  void OnReady(const ServiceMonitor::Lock&, GroupId, const std::optional<DeviceRoom>&, absl::Time) override {}
+  void OnReady(const ServiceMonitor::Lock&, GroupId, const std::optional<DeviceRoom>&) override {}
   void OnRefused(const ServiceMonitor::Lock&, GroupId) override {}
   void ReplaceAbandoned(const ServiceMonitor::Lock&) override { ++replaced; }
 
@@ -60,9 +60,9 @@ struct Parts {
     model.max_size = 64;
     model.max_steps = 100;
     models.Put({.id = "m", .description = model});
-    monitor.scheduler(lock).SetModel("m", {.flops_per_token = 1});
-    monitor.scheduler(lock).AddGroup({.id = kGroup, .model = "m", .max_rows = 2});
-    monitor.scheduler(lock).OnGroupReady(kGroup, store.Now());
+    monitor.scheduler(lock).capacity().SetModel("m", {.flops_per_token = 1});
+    monitor.scheduler(lock).groups().Add({.id = kGroup, .model = "m", .max_rows = 2});
+    monitor.scheduler(lock).groups().OnReady(kGroup);
   }
   ~Parts() { monitor.Stop(); }
 
@@ -104,7 +104,7 @@ struct Parts {
     jobs.OnStepped(kGroup, {task}, 1);
     jobs.OnDecoded(kGroup, task, {.width = 1, .height = 1, .rgb = {1, 2, 3}}, {}, 1);
   }
-  int64_t Waiting() { return monitor.scheduler(monitor.Acquire()).waiting(); }
+  int64_t Waiting() { return monitor.scheduler(monitor.Acquire()).tasks().waiting(); }
   // Until what the pool has is stored.
   void WaitUntilStored() {
     ServiceMonitor::Lock lock = monitor.Acquire();
@@ -187,25 +187,25 @@ bool AFinishedTaskIsNotQueuedAgainWhenItsGroupEnds() {
 bool TheKeyThatWasServedLeastIsNext() {
   RequestScheduler scheduler({});
   const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
-  scheduler.SetModel("m", {.flops_per_token = 1});
-  scheduler.AddGroup({.id = kGroup, .model = "m", .max_rows = 1});
-  scheduler.OnGroupReady(kGroup, now);
+  scheduler.capacity().SetModel("m", {.flops_per_token = 1});
+  scheduler.groups().Add({.id = kGroup, .model = "m", .max_rows = 1});
+  scheduler.groups().OnReady(kGroup);
   const auto enqueue = [&](TaskId id, const std::string& key, int32_t steps) {
     const SchedulerTask task = {
         .id = id, .key = key, .shape = {.model = "m", .height = 8, .width = 8}, .steps = steps, .enqueued = now};
     return scheduler.Enqueue(task, now).ok();
   };
   const auto run = [&] {  // the task that is next, to its end
-    const StepPlan plan = scheduler.Next(kGroup, now);
+    const StepPlan plan = scheduler.steps().Next(kGroup, now);
     if (plan.start.size() != 1) return TaskId{0};
     const TaskId task = plan.start[0];
-    scheduler.OnStarted(kGroup, task);
+    scheduler.steps().OnStarted(kGroup, task);
     while (true) {
-      const StepPlan step = scheduler.Next(kGroup, now);
-      if (!step.step.empty()) scheduler.OnStepped(kGroup, 1);
+      const StepPlan step = scheduler.steps().Next(kGroup, now);
+      if (!step.step.empty()) scheduler.steps().OnStepped(kGroup, 1);
       if (!step.decode.empty()) break;
     }
-    scheduler.OnEnded(kGroup, task, now);
+    scheduler.steps().OnEnded(kGroup, task);
     return task;
   };
   // The short ones of a key count less than the long one of the other.
@@ -326,38 +326,28 @@ TEST(ServingPartsTest, NothingIsAcceptedWhileTheStorageIsInTroubleOrTheServiceDr
 }
 
 #ifdef TESSERA_PLANTED_BUGS
-std::string planted;
-
-struct PlantedBug {
-  const char* name;
+struct Invariant {
+  const char* bug;
   bool (*holds)();
 };
 
-class PlantedServingBugTest : public testing::TestWithParam<PlantedBug> {
- protected:
-  ~PlantedServingBugTest() override { planted.clear(); }
-};
+class PlantedServingBugTest : public testing::TestWithParam<Invariant> {};
 
 TEST_P(PlantedServingBugTest, IsFound) {
   ASSERT_TRUE(GetParam().holds());
-  planted = GetParam().name;
+  const PlantedBug planted(GetParam().bug);
   EXPECT_FALSE(GetParam().holds());
 }
 
 INSTANTIATE_TEST_SUITE_P(
     , PlantedServingBugTest,
-    testing::Values(PlantedBug{"fair_share_inverted", TheKeyThatWasServedLeastIsNext},
-                    PlantedBug{"claim_reported_before_it_is_made", AClaimIsReportedAfterItIsMade},
-                    PlantedBug{"watch_missed_on_adoption", AJobThatEndsWhileItsStateIsReadIsSeenToEnd},
-                    PlantedBug{"digest_misses_a_field", EveryFieldChangesTheDigest},
-                    PlantedBug{"finished_task_is_queued_again", AFinishedTaskIsNotQueuedAgainWhenItsGroupEnds}),
-    [](const auto& info) { return std::string(info.param.name); });
+    testing::Values(Invariant{"fair_share_inverted", TheKeyThatWasServedLeastIsNext},
+                    Invariant{"claim_reported_before_it_is_made", AClaimIsReportedAfterItIsMade},
+                    Invariant{"watch_missed_on_adoption", AJobThatEndsWhileItsStateIsReadIsSeenToEnd},
+                    Invariant{"digest_misses_a_field", EveryFieldChangesTheDigest},
+                    Invariant{"finished_task_is_queued_again", AFinishedTaskIsNotQueuedAgainWhenItsGroupEnds}),
+    [](const auto& info) { return std::string(info.param.bug); });
 #endif
 
 }  // namespace
-
-#ifdef TESSERA_PLANTED_BUGS
-bool Planted(const char* bug) { return planted == bug; }
-#endif
-
 }  // namespace tessera

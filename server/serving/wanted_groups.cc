@@ -192,8 +192,8 @@ void WantedGroups::ShowReadable(const Lock& lock, const DescribedGroup& group) {
   const ServedModels::Model known = models_.Find(name);
   if (known != nullptr && known->unreadable.ok()) return;
   models_.Put({.id = name, .aliases = group.options.aliases, .description = group.model, .added = SystemClock().Now()});
-  monitor_.scheduler(lock).SetModel(name,
-                                    CostOf(group.model, static_cast<int32_t>(ElementBytes(group.options.load.dtype))));
+  monitor_.scheduler(lock).capacity().SetModel(
+      name, CostOf(group.model, static_cast<int32_t>(ElementBytes(group.options.load.dtype))));
 }
 
 void WantedGroups::ShowUnreadable(const Lock&, const ServedGroupOptions& group) {

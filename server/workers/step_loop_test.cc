@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/planted.h"
+#include "tests/support/planted_bug.h"
 
 namespace tessera {
 namespace {
@@ -186,20 +186,12 @@ TEST(StepLoopTest, ImagesThatChangeEachOtherAreSteppedOneByOne) {
 }
 
 #ifdef TESSERA_PLANTED_BUGS
-bool planted = false;
-
 TEST(PlantedStepLoopBugTest, APreviewAfterALaterStepIsFound) {
   ASSERT_TRUE(APreviewIsOfItsOwnStep());
-  planted = true;
+  const PlantedBug planted("preview_after_a_later_step");
   EXPECT_FALSE(APreviewIsOfItsOwnStep());
-  planted = false;
 }
 #endif
 
 }  // namespace
-
-#ifdef TESSERA_PLANTED_BUGS
-bool Planted(const char* bug) { return planted && std::string(bug) == "preview_after_a_later_step"; }
-#endif
-
 }  // namespace tessera

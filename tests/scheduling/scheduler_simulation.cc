@@ -15,12 +15,12 @@ SchedulerTask SmallTask(TaskId id, const std::string& key, int32_t steps, int32_
 }
 
 SchedulerSimulation::SchedulerSimulation(const SchedulerOptions& options) : scheduler_(options) {
-  scheduler_.SetModel("m", UnitCost());
+  scheduler_.capacity().SetModel("m", UnitCost());
 }
 
 void SchedulerSimulation::AddGroup(const GroupDescription& group, double flops_per_second) {
-  scheduler_.AddGroup(group);
-  scheduler_.OnGroupReady(group.id, now_);
+  scheduler_.groups().Add(group);
+  scheduler_.groups().OnReady(group.id);
   workers_[group.id] = {.flops_per_second = flops_per_second, .free_at = now_};
 }
 
@@ -41,20 +41,20 @@ void SchedulerSimulation::Cancel(TaskId task) {
 std::vector<TaskId> SchedulerSimulation::KillGroup(GroupId group) {
   ++epochs_[group];
   workers_[group].up = false;
-  return scheduler_.OnGroupDied(group);
+  return scheduler_.steps().OnGroupDied(group);
 }
 
 void SchedulerSimulation::ReviveGroup(GroupId group) {
   workers_[group].up = true;
   workers_[group].free_at = now_;
-  scheduler_.OnGroupReady(group, now_);
+  scheduler_.groups().OnReady(group);
 }
 
 void SchedulerSimulation::Advance(GroupId id) {
   Worker& worker = workers_[id];
   if (!worker.up) return;
   while (true) {
-    const StepPlan plan = scheduler_.Next(id, now_);
+    const StepPlan plan = scheduler_.steps().Next(id, now_);
     if (plan.empty()) return;
     log_.push_back(absl::StrCat("group ", id, " end ", absl::StrJoin(plan.end, ","), " start ",
                                 absl::StrJoin(plan.start, ","), " step ", absl::StrJoin(plan.step, ","), " decode ",
@@ -93,7 +93,7 @@ void SchedulerSimulation::RunUntil(absl::Time end) {
     const absl::Time at = events_.begin()->first;
     for (auto& [id, worker] : workers_) {
       // Told to do nothing although tasks wait and it could.
-      if (worker.up && worker.free_at < at && scheduler_.waiting() > 0)
+      if (worker.up && worker.free_at < at && scheduler_.tasks().waiting() > 0)
         worker.idle += at - std::max(now_, worker.free_at);
     }
     now_ = std::max(now_, at);
@@ -101,12 +101,12 @@ void SchedulerSimulation::RunUntil(absl::Time end) {
     events_.erase(events_.begin());
     if (event.epoch != epochs_[event.group]) continue;
     if (event.started) {
-      scheduler_.OnStarted(event.group, event.task);
+      scheduler_.steps().OnStarted(event.group, event.task);
     } else if (event.task != 0) {
-      scheduler_.OnEnded(event.group, event.task, now_);
+      scheduler_.steps().OnEnded(event.group, event.task);
       outcomes_[event.task].ended = now_;
     } else {
-      scheduler_.OnStepped(event.group, event.seconds);
+      scheduler_.steps().OnStepped(event.group, event.seconds);
     }
     for (auto& [id, worker] : workers_) Advance(id);
   }

@@ -1,0 +1,96 @@
+#include "server/scheduling/group_capacity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "base/byte_text.h"
+
+namespace tessera {
+
+const ModelCost& GroupCapacity::CostOf(const std::string& model) const {
+  static constexpr ModelCost kUnknown;
+  const auto cost = models_.find(model);
+  return cost == models_.end() ? kUnknown : cost->second;
+}
+
+bool GroupCapacity::Fits(const ScheduledGroup& group, const ShapeClass& shape, int32_t tasks) const {
+  const GroupDescription& description = group.description;
+  // A single task is never refused for its rows: branches can also be run one after another.
+  if (tasks > 1 && (int64_t{tasks} * shape.rows > description.max_rows || group.apart.contains(shape))) return false;
+  const ModelCost& cost = CostOf(shape.model);
+  const double peak = PeakBytes(cost, shape, tasks, description.share);
+  if (description.memory_bytes > 0 && peak > description.memory_bytes) return false;
+  // A batch may also take what one of its tasks takes alone.
+  return tasks == 1 || description.free_bytes == 0 ||
+         peak <= std::max(description.free_bytes, PeakBytes(cost, shape, 1, description.share));
+}
+
+bool GroupCapacity::CouldEverRun(const ShapeClass& shape) const {
+  return std::ranges::any_of(groups_.all(), [&](const auto& entry) {
+    return entry.second.description.model == shape.model && Fits(entry.second, shape, 1);
+  });
+}
+
+absl::Status GroupCapacity::CheckFits(const ShapeClass& shape) const {
+  double largest = -1, needed = std::numeric_limits<double>::infinity();
+  for (const auto& [id, group] : groups_.all()) {
+    if (group.description.model != shape.model || !models_.contains(shape.model)) continue;
+    largest = std::max(largest, group.description.memory_bytes);
+    needed = std::min(needed, PeakBytes(CostOf(shape.model), shape, 1, group.description.share));
+  }
+  if (largest < 0) {
+    return absl::FailedPreconditionError(absl::StrCat("no worker group serves the model \"", shape.model, "\""));
+  }
+  if (CouldEverRun(shape)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "an image of ", shape.width, "x", shape.height, " needs about ", GibText(needed),
+      " beside the weights; the largest group of this model has ", GibText(largest), ": ask for a smaller image"));
+}
+
+bool GroupCapacity::IsLargeFor(const ScheduledGroup& group, const ShapeClass& shape) const {
+  if (!Fits(group, shape, 1)) return true;
+  const double seconds = StepFlops(CostOf(shape.model), shape) * group.speed.SecondsPerFlop(shape);
+  return seconds > absl::ToDoubleSeconds(options_.large_step);
+}
+
+bool GroupCapacity::IsLargeForSmaller(const ScheduledGroup& group, const ShapeClass& shape) const {
+  return std::ranges::any_of(groups_.all(), [&](const auto& entry) {
+    const ScheduledGroup& other = entry.second;
+    return other.ready && other.description.model == group.description.model &&
+           other.description.ranks < group.description.ranks && IsLargeFor(other, shape);
+  });
+}
+
+double GroupCapacity::Throughput(const std::string& model) const {
+  double ready = 0, promised = 0;
+  for (const auto& [id, group] : groups_.all()) {
+    if (group.description.model != model || group.draining) continue;
+    const double speed = 1 / group.speed.SecondsPerFlop();
+    promised += speed;
+    if (group.ready) ready += speed;
+  }
+  return ready > 0 ? ready : promised;
+}
+
+absl::Duration GroupCapacity::LeastJobTime(const ShapeClass& shape, int32_t steps, int32_t tasks) const {
+  const ModelCost& cost = CostOf(shape.model);
+  const double flops = tasks * (steps * StepFlops(cost, shape) + DecodeFlops(cost, shape));
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [id, group] : groups_.all()) {
+    if (group.description.model != shape.model || !Fits(group, shape, 1)) continue;
+    least = std::min(least, group.LeastSeconds(shape, flops));
+  }
+  return std::isinf(least) ? absl::ZeroDuration() : absl::Seconds(least);
+}
+
+absl::Duration GroupCapacity::LeastTimeInFlight(GroupId id) const {
+  const ScheduledGroup* group = groups_.Find(id);
+  double seconds = 0;
+  if (group == nullptr) return absl::ZeroDuration();
+  for (const StepInFlight& step : group->in_flight) seconds += group->LeastSeconds(step.shape, step.flops);
+  return absl::Seconds(seconds);
+}
+
+}  // namespace tessera

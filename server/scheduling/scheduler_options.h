@@ -1,0 +1,25 @@
+// What a RequestScheduler is set to. Plain values.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+
+namespace tessera {
+
+struct SchedulerOptions {
+  absl::Duration patience = absl::Seconds(60);
+  absl::Duration priority_step = absl::Seconds(30);
+  absl::Duration join_patience = absl::Seconds(2);
+  double overtaking_ratio = 4;  // an overtaking task is at least this much shorter than the rest of the batch
+  double overtaken_share = 0.5;
+  absl::Duration large_step = absl::Seconds(1);  // a task is large for a group on which its steps take longer
+  int32_t max_resident = 16;                     // tasks in one worker group, parked ones included
+  double initial_flops_per_second = 1e11;        // of one rank, until a group was seen to step
+
+  // Bounds of admission, over what waits and runs; 0: none.
+  int64_t max_waiting = 100'000;                         // tasks
+  absl::Duration max_expected_wait = absl::Minutes(10);  // of a new task
+};
+
+}  // namespace tessera
