@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/support/pipeline_simulator.h"
+#include "tests/support/pipeline_streams.h"
 
 namespace tessera {
 namespace {
@@ -18,43 +19,8 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 using Kind = StageOp::Kind;
-using Plans = std::vector<std::vector<StageOp>>;
 
 constexpr int kAll = 1000;
-
-// `stages` stages of one to three blocks each.
-Pipeline Stages(int stages, int patches) {
-  Pipeline pipeline{.bounds = {0}, .patches = patches};
-  for (int s = 0; s < stages; ++s) pipeline.bounds.push_back(pipeline.bounds.back() + 1 + s * 2 % 3);
-  return pipeline;
-}
-
-// With skips from the first half of the blocks to the second, the first to the last.
-Pipeline WithSkips(Pipeline pipeline) {
-  const int blocks = pipeline.bounds.back();
-  for (int from = 0; from < blocks / 2; ++from) pipeline.skips.push_back({from, blocks - 1 - from});
-  return pipeline;
-}
-
-std::vector<PipeStep> Jobs(int jobs, int steps, int warmup) {
-  std::vector<PipeStep> stream;
-  for (int job = 0; job < jobs; ++job)
-    std::ranges::copy(StepsOfJob(7 + job, steps, warmup), std::back_inserter(stream));
-  return stream;
-}
-
-Plans PlansOf(const Pipeline& pipeline, const std::vector<PipeStep>& stream) {
-  Plans plans;
-  for (int s = 0; s < pipeline.stages(); ++s) plans.push_back(*PipeFusionPlan(pipeline, s, stream));
-  return plans;
-}
-
-// In patch times: a job's whole passes one after the other, then its patches one behind the other.
-int64_t JobTime(int stages, int patches, int steps, int warmup) {
-  const int whole = std::min(steps, warmup), by_patch = steps - whole;
-  const int64_t period = std::max(stages, patches);
-  return int64_t{whole} * stages * patches + (by_patch == 0 ? 0 : (by_patch - 1) * period + patches + stages - 1);
-}
 
 std::string Name(const Pipeline& pipeline, int steps, int warmup, int jobs, bool buffered) {
   return absl::StrCat(pipeline.stages(), " stages, ", pipeline.patches, " patches, ", steps, " steps, ", warmup,
@@ -319,44 +285,5 @@ TEST(PipelineSimulatorTest, NamesWhoWaitsForWhatInADeadlock) {
             "stage 1: send result of job 7 step 0 patches 0-1 with stage 0");
 }
 
-#ifdef TESSERA_PLANTED_BUGS
-std::string planted;
-
-class PlantedPipelineBugTest : public testing::Test {
- protected:
-  ~PlantedPipelineBugTest() override { planted.clear(); }
-
-  static absl::StatusOr<SimulatedRun> Run(const std::string& bug, bool buffered) {
-    planted = bug;
-    const Pipeline pipeline = WithSkips(Stages(4, 4));
-    const std::vector<PipeStep> stream = Jobs(1, 4, 1);
-    return SimulatePipeline(pipeline, stream, PlansOf(pipeline, stream), buffered);
-  }
-};
-
-TEST_F(PlantedPipelineBugTest, SendingFirstOnEveryStageIsSeenAsADeadlock) {
-  ASSERT_TRUE(Run("", /*buffered=*/false).ok());
-  EXPECT_THAT(Run("pipe_all_send_first", /*buffered=*/false).status().message(), HasSubstr("deadlock"));
-}
-
-TEST_F(PlantedPipelineBugTest, ASkipSentToTheWrongStageIsSeenByTheBlockThatMissesIt) {
-  for (const bool buffered : {false, true}) {
-    EXPECT_THAT(Run("pipe_skip_to_wrong_stage", buffered).status().message(),
-                HasSubstr("was not given the skip of block"));
-  }
-}
-
-TEST_F(PlantedPipelineBugTest, AStepThatDrainsThePipelineIsSeenInTheIdleTime) {
-  const auto run = Run("pipe_step_drains", /*buffered=*/true);
-  ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_GT(run->end, JobTime(4, 4, 4, 1));
-}
-#endif
-
 }  // namespace
-
-#ifdef TESSERA_PLANTED_BUGS
-bool Planted(const char* bug) { return planted == bug; }
-#endif
-
 }  // namespace tessera

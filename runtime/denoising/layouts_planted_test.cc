@@ -6,62 +6,47 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/planted.h"
 #include "tests/support/pipefusion_runs.h"
+#include "tests/support/planted_bug.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera {
 namespace {
 
-const char* chosen = "";
-
-struct PlantedBug {
+struct LayoutBug {
   const char* bug;
   const char* model;
   const char* layout;
 };
 
-}  // namespace
-
-bool Planted(const char* bug) { return std::string(chosen) == bug; }
-
-namespace {
-
-class PlantedLayoutTest : public testing::TestWithParam<PlantedBug> {};
+class PlantedLayoutTest : public testing::TestWithParam<LayoutBug> {};
 
 TEST_P(PlantedLayoutTest, IsFarBeyondTheToleranceAndNothingElseIs) {
   const LayoutRuns runs(GetParam().model);
   const Layout layout = *ParseLayout(GetParam().layout);
   const std::vector<at::Tensor> serial = runs.RunSerially(at::kDouble);
-  chosen = GetParam().bug;
-  const double with_bug = runs.WorstError(layout, serial, at::kDouble);
-  chosen = "";
-  EXPECT_GT(with_bug, 1e-6);
+  {
+    const PlantedBug planted(GetParam().bug);
+    EXPECT_GT(runs.WorstError(layout, serial, at::kDouble), 1e-6);
+  }
   EXPECT_LE(runs.WorstError(layout, serial, at::kDouble), 1e-12);
 }
 
 INSTANTIATE_TEST_SUITE_P(Bugs, PlantedLayoutTest,
-                         testing::Values(PlantedBug{"ring_merge_unscaled", "pixart_alpha", "ring=2"},
-                                         PlantedBug{"ring_wrong_owner", "pixart_alpha", "ring=2"},
-                                         PlantedBug{"row_bias_before_sum", "pixart_alpha", "tensor=2"},
-                                         PlantedBug{"packed_weight_sharded_plainly", "flux_dev", "tensor=2"},
-                                         PlantedBug{"text_keys_twice", "sd3", "ulysses=2"},
-                                         PlantedBug{"guidance_halves_swapped", "sd35", "cfg=2"},
-                                         PlantedBug{"noise_per_rank", "dit", "ulysses=2"},
-                                         PlantedBug{"strips_in_arrival_order", "dit", "ulysses=2,patches=3,warmup=3"},
-                                         PlantedBug{"skip_of_wrong_block", "hunyuan11", "pipe=2"}),
+                         testing::Values(LayoutBug{"ring_merge_unscaled", "pixart_alpha", "ring=2"},
+                                         LayoutBug{"ring_wrong_owner", "pixart_alpha", "ring=2"},
+                                         LayoutBug{"row_bias_before_sum", "pixart_alpha", "tensor=2"},
+                                         LayoutBug{"packed_weight_sharded_plainly", "flux_dev", "tensor=2"},
+                                         LayoutBug{"text_keys_twice", "sd3", "ulysses=2"},
+                                         LayoutBug{"guidance_halves_swapped", "sd35", "cfg=2"},
+                                         LayoutBug{"noise_per_rank", "dit", "ulysses=2"},
+                                         LayoutBug{"strips_in_arrival_order", "dit", "ulysses=2,patches=3,warmup=3"},
+                                         LayoutBug{"skip_of_wrong_block", "hunyuan11", "pipe=2"}),
                          [](const auto& info) { return info.param.bug; });
-
-// The bug named in the constructor is on as long as this is there.
-class Plant {
- public:
-  explicit Plant(const char* bug) { chosen = bug; }
-  ~Plant() { chosen = ""; }
-};
 
 TEST(PlantedPipelineTest, ASkipSentToTheWrongStageIsMissedByTheBlockThatReadsIt) {
   const LayoutRuns runs("hunyuan11");
-  const Plant plant("pipe_skip_to_wrong_stage");
+  const PlantedBug planted("pipe_skip_to_wrong_stage");
   try {
     runs.Run(*ParseLayout("pipe=2"), at::kDouble);
     ADD_FAILURE() << "nobody noticed";
@@ -75,14 +60,14 @@ TEST(PlantedPipelineTest, LaterPatchesWithoutTheTextAreNotTheEmulation) {
   const Layout layout = *ParseLayout("pipe=2,patches=3,warmup=1");
   const at::Tensor emulated = runs.Emulate(layout);
   EXPECT_TRUE(at::equal(runs.Run(layout), emulated));
-  const Plant plant("stale_text_omitted");
+  const PlantedBug planted("stale_text_omitted");
   EXPECT_FALSE(at::equal(runs.Run(layout), emulated));
 }
 
 TEST(PlantedPipelineTest, KeysOfAnotherRequestShowInTheImage) {
   const PipeFusionRuns runs("sd3");
   const Layout layout = *ParseLayout("pipe=2,patches=3,warmup=1");
-  const Plant plant("stale_store_across_requests");
+  const PlantedBug planted("stale_store_across_requests");
   EXPECT_FALSE(at::equal(runs.RunAround(layout, 2), runs.RunAround(layout, 3)));
 }
 
@@ -94,9 +79,10 @@ class PlantedRecordTest : public testing::Test {
     ++runs_;
     std::filesystem::create_directory(serial);
     std::filesystem::create_directory(run);
-    const std::string bug = std::exchange(chosen, "");
-    runs.Run({}, at::kDouble, serial);
-    chosen = bug.c_str();
+    {
+      const PlantedBug none("");
+      runs.Run({}, at::kDouble, serial);
+    }
     runs.Run(*ParseLayout(layout), at::kDouble, run);
     const absl::StatusOr<RecordComparison> comparison = CompareRecords(run, serial, 1e-11);
     EXPECT_TRUE(comparison.ok()) << comparison.status();
@@ -113,7 +99,7 @@ TEST_F(PlantedRecordTest, ASkipOfTheWrongBlockShowsWhereItIsRead) {
   EXPECT_FALSE(right.parting.has_value());
   EXPECT_TRUE(right.complete);
   EXPECT_LT(right.farthest, 1e-12);
-  const Plant plant("skip_of_wrong_block");
+  const PlantedBug planted("skip_of_wrong_block");
   const RecordComparison wrong = Compare(runs, "pipe=2");
   ASSERT_TRUE(wrong.parting.has_value());
   EXPECT_EQ(wrong.parting->place.step, 0);
@@ -132,7 +118,7 @@ TEST_F(PlantedRecordTest, AttentionThatMergesWronglyShowsInTheFirstBlock) {
     EXPECT_GT(right.states, 0) << layout;
     EXPECT_LT(right.farthest, 1e-12) << layout;
   }
-  const Plant plant("ring_merge_unscaled");
+  const PlantedBug planted("ring_merge_unscaled");
   const RecordComparison wrong = Compare(runs, "ring=2");
   ASSERT_TRUE(wrong.parting.has_value());
   EXPECT_EQ(wrong.parting->place.step, 0);

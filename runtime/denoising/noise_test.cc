@@ -5,6 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "tests/support/noise_correlation.h"
+
 namespace tessera {
 namespace {
 
@@ -16,12 +18,6 @@ TEST(PhiloxTest, GivesThePublishedAnswers) {
   EXPECT_EQ(Philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}), (Block{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(Philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
             (Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
-}
-
-std::vector<double> Draw(const NoiseKey& key, uint64_t first, size_t count) {
-  std::vector<double> values(count);
-  FillNormal(key, first, values);
-  return values;
 }
 
 TEST(NoiseTest, AnyRangeOfIndicesGivesTheSameValuesAsTheWhole) {
@@ -47,25 +43,6 @@ TEST(NoiseTest, IsStandardNormal) {
   EXPECT_NEAR(beyond_two / n, std::erfc(std::sqrt(2.0)), 5 * std::sqrt(0.0455 / n));
 }
 
-// Correlation of two streams of one million values; independent ones stay within five standard errors.
-double Correlation(const NoiseKey& a, const NoiseKey& b) {
-  const size_t count = 1 << 20;
-  const std::vector<double> x = Draw(a, 0, count), y = Draw(b, 0, count);
-  double sum = 0;
-  for (size_t i = 0; i < count; ++i) sum += x[i] * y[i];
-  return std::abs(sum) / static_cast<double>(count);
-}
-
-#ifdef TESSERA_PLANTED_BUGS
-}  // namespace
-bool Planted(const char*) { return true; }  // noise.cc has one
-namespace {
-
-TEST(PlantedSeedReuseTest, IsSeenAsCorrelatedSteps) {
-  const NoisePurpose sampler = NoisePurpose::kSampler;
-  EXPECT_GT(Correlation({.seed = 1, .purpose = sampler, .step = 3}, {.seed = 1, .purpose = sampler, .step = 4}), 0.9);
-}
-#else
 constexpr double kFiveErrors = 5.0 / 1024;
 
 TEST(NoiseTest, SeedsPurposesAndStepsAreIndependent) {
@@ -82,7 +59,5 @@ TEST(NoiseTest, SeedsPurposesAndStepsAreIndependent) {
   other.seed = key.seed + (uint64_t{1} << 32);
   EXPECT_LT(Correlation(key, other), kFiveErrors);
 }
-#endif
-
 }  // namespace
 }  // namespace tessera

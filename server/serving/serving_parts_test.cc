@@ -1,226 +1,15 @@
 // The parts of the service over a job store in memory and groups that are none.
-//
-// Each check says whether something holds. Compiled once more with the bugs that tests plant, where each check must
-// find its own bug.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "tests/support/serving_parts.h"
 
-#include <condition_variable>
-#include <functional>
-#include <future>
-#include <mutex>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "server/api/image_request.h"
-#include "server/api/service_error.h"
-#include "server/scheduling/cost_model.h"
-#include "server/serving/job_admission.h"
-#include "server/serving/job_lifecycle.h"
-#include "server/serving/job_outcomes.h"
-#include "server/serving/maintenance.h"
-#include "server/serving/watched_job.h"
-#include "tests/support/fake_job_store.h"
-#include "tests/support/planted_bug.h"
 
 namespace tessera {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-
-constexpr GroupId kGroup = 1;
-constexpr char kTenant[] = "me";
-
-class FakeGroups final : public ServingGroups {
- public:
-  explicit FakeGroups(ServedModels& models) : models_(models) {}
-  ServingGroup Find(const ServiceMonitor::Lock&, GroupId) const override {
-    return {.name = "m-0", .model = models_.Find("m")};
-  }
-  void OnReady(const ServiceMonitor::Lock&, GroupId, const std::optional<DeviceRoom>&) override {}
-  void OnRefused(const ServiceMonitor::Lock&, GroupId) override {}
-  void ReplaceAbandoned(const ServiceMonitor::Lock&) override { ++replaced; }
-
-  int replaced = 0;
-
- private:
-  ServedModels& models_;
-};
-
-// One group of one model, ready for tasks.
-struct Parts {
-  Parts() {
-    const ServiceMonitor::Lock lock = monitor.Acquire();
-    ModelDescription model;
-    model.size_multiple = 8;
-    model.min_size = model.default_height = model.default_width = 16;
-    model.max_size = 64;
-    model.max_steps = 100;
-    models.Put({.id = "m", .description = model});
-    monitor.scheduler(lock).capacity().SetModel("m", {.flops_per_token = 1});
-    monitor.scheduler(lock).groups().Add({.id = kGroup, .model = "m", .max_rows = 2});
-    monitor.scheduler(lock).groups().OnReady(kGroup);
-  }
-  ~Parts() { monitor.Stop(); }
-
-  static JobRequest Request(int32_t steps = 1) {
-    JobRequest request = {.model = "m"};
-    request.parameters = {.prompt = "x", .height = 16, .width = 16, .steps = steps, .sampler = "ddim"};
-    return request;
-  }
-  // Of one image; its task.
-  TaskId Submit(const std::optional<absl::Duration>& timeout = std::nullopt) {
-    JobRequest request = Request();
-    request.patience = timeout;
-    const absl::StatusOr<Submitted> submitted = admission.Submit({.tenant = kTenant}, request, std::nullopt);
-    EXPECT_TRUE(submitted.ok()) << submitted.status();
-    job = submitted.ok() ? submitted->job.id : "";
-    return submitted.ok() ? store.Get(kTenant, job)->tasks[0].id : 0;
-  }
-  // Watches the job that was submitted last.
-  void Watch() {
-    absl::StatusOr<std::unique_ptr<JobWatch>> watched = WatchJob(context, kTenant, job, [this](const JobEvent& event) {
-      const std::lock_guard lock(mutex);
-      events.push_back(event);
-    });
-    EXPECT_TRUE(watched.ok()) << watched.status();
-    if (watched.ok()) watch = *std::move(watched);
-  }
-  // What the watch was told until now, and that it is over.
-  std::vector<JobEvent> Events() {
-    hub.ReleaseAll(DrainingError());
-    const std::lock_guard lock(mutex);
-    return events;
-  }
-  // A whole image of the task in the group but for its file.
-  void RunUntilDecoded(TaskId task) {
-    EXPECT_THAT(jobs.Next(kGroup).start, ElementsAre(task));
-    EXPECT_TRUE(jobs.Claim(kGroup, task).ok());
-    jobs.OnStarted(kGroup, task, {});
-    EXPECT_THAT(jobs.Next(kGroup).decode, ElementsAre(task));
-    jobs.OnStepped(kGroup, {task}, 1);
-    jobs.OnDecoded(kGroup, task, {.width = 1, .height = 1, .rgb = {1, 2, 3}}, {}, 1);
-  }
-  int64_t Waiting() { return monitor.scheduler(monitor.Acquire()).tasks().waiting(); }
-  // Until what the pool has is stored.
-  void WaitUntilStored() {
-    ServiceMonitor::Lock lock = monitor.Acquire();
-    EXPECT_TRUE(monitor.WaitFor(lock, absl::Seconds(60), [&] { return outcomes.unstored(lock) == 0; }));
-  }
-
-  FakeJobStore store;
-  ServiceMonitor monitor{{}};
-  ServedModels models;
-  FakeGroups groups{models};
-  ServiceMetrics metrics;
-  QueueTrace trace{nullptr};
-  WatchHub hub;
-  std::mutex mutex;
-  std::vector<JobEvent> events;  // guarded by mutex
-  std::unique_ptr<JobWatch> watch;
-  std::string job;
-  std::vector<std::string> log;
-  const ServingContext context = {.monitor = monitor,
-                                  .store = store,
-                                  .hub = hub,
-                                  .models = models,
-                                  .groups = groups,
-                                  .metrics = metrics,
-                                  .trace = trace,
-                                  .log = [this](const std::string& line) {
-                                    const std::lock_guard lock(mutex);
-                                    log.push_back(line);
-                                  }};
-  JobOutcomes outcomes{context};
-  JobLifecycle jobs{context, outcomes};
-  JobAdmission admission{context, jobs, outcomes, {}};
-  Maintenance maintenance{context, outcomes, absl::Seconds(1)};
-};
-
-template <typename Event>
-std::optional<size_t> PlaceOf(const std::vector<JobEvent>& events) {
-  for (size_t i = 0; i < events.size(); ++i) {
-    if (std::holds_alternative<Event>(events[i])) return i;
-  }
-  return std::nullopt;
-}
-
-bool AClaimIsReportedAfterItIsMade() {
-  Parts parts;
-  const TaskId task = parts.Submit();
-  parts.Watch();
-  // A step that cannot be: it marks the moment of the claim.
-  parts.store.on_claim = [&] { parts.hub.Publish(parts.job, StepEvent{.step = 99}); };
-  parts.RunUntilDecoded(task);
-  parts.WaitUntilStored();
-  const std::vector<JobEvent> events = parts.Events();
-  return PlaceOf<StartedEvent>(events).has_value() && *PlaceOf<StepEvent>(events) < *PlaceOf<StartedEvent>(events);
-}
-
-bool AJobThatEndsWhileItsStateIsReadIsSeenToEnd() {
-  Parts parts;
-  const TaskId task = parts.Submit();
-  parts.store.on_get = [&] {
-    parts.RunUntilDecoded(task);
-    parts.WaitUntilStored();
-  };
-  parts.Watch();
-  return PlaceOf<EndedEvent>(parts.Events()).has_value();
-}
-
-bool AFinishedTaskIsNotQueuedAgainWhenItsGroupEnds() {
-  Parts parts;
-  const TaskId task = parts.Submit();
-  std::promise<void> may_finish;
-  parts.store.on_finish = [&] { may_finish.get_future().wait(); };
-  parts.RunUntilDecoded(task);
-  parts.jobs.OnDied(kGroup, absl::CancelledError("the server ends"), /*blameless=*/true);
-  const bool queued_again = parts.Waiting() > 0;
-  may_finish.set_value();
-  parts.WaitUntilStored();
-  return !queued_again && parts.store.StateOfTask(task) == TaskState::kDone;
-}
-
-bool TheKeyThatWasServedLeastIsNext() {
-  RequestScheduler scheduler({});
-  const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
-  scheduler.capacity().SetModel("m", {.flops_per_token = 1});
-  scheduler.groups().Add({.id = kGroup, .model = "m", .max_rows = 1});
-  scheduler.groups().OnReady(kGroup);
-  const auto enqueue = [&](TaskId id, const std::string& key, int32_t steps) {
-    const SchedulerTask task = {
-        .id = id, .key = key, .shape = {.model = "m", .height = 8, .width = 8}, .steps = steps, .enqueued = now};
-    return scheduler.Enqueue(task, now).ok();
-  };
-  const auto run = [&] {  // the task that is next, to its end
-    const StepPlan plan = scheduler.steps().Next(kGroup, now);
-    if (plan.start.size() != 1) return TaskId{0};
-    const TaskId task = plan.start[0];
-    scheduler.steps().OnStarted(kGroup, task);
-    while (true) {
-      const StepPlan step = scheduler.steps().Next(kGroup, now);
-      if (!step.step.empty()) scheduler.steps().OnStepped(kGroup, 1);
-      if (!step.decode.empty()) break;
-    }
-    scheduler.steps().OnEnded(kGroup, task);
-    return task;
-  };
-  // The short ones of a key count less than the long one of the other.
-  if (!enqueue(1, "a", 100) || run() != 1) return false;
-  return enqueue(2, "a", 1) && enqueue(3, "b", 1) && run() == 3;
-}
-
-bool EveryFieldChangesTheDigest() {
-  const std::string none = RequestDigest({});
-  ImageRequest seed, steps, negative;
-  seed.seed = 1;
-  steps.generation.steps = 1;
-  negative.generation.negative_prompt = "x";
-  return RequestDigest(seed) != none && RequestDigest(steps) != none && RequestDigest(negative) != none;
-}
 
 TEST(ServingPartsTest, AClaimIsReportedAfterItIsMade) { EXPECT_TRUE(AClaimIsReportedAfterItIsMade()); }
 
@@ -237,7 +26,7 @@ TEST(ServingPartsTest, TheKeyThatWasServedLeastIsNext) { EXPECT_TRUE(TheKeyThatW
 TEST(ServingPartsTest, EveryFieldChangesTheDigest) { EXPECT_TRUE(EveryFieldChangesTheDigest()); }
 
 TEST(ServingPartsTest, AnImageIsToldFromItsStartToItsEnd) {
-  Parts parts;
+  ServingParts parts;
   const TaskId task = parts.Submit();
   parts.Watch();
   parts.RunUntilDecoded(task);
@@ -253,7 +42,7 @@ TEST(ServingPartsTest, AnImageIsToldFromItsStartToItsEnd) {
 }
 
 TEST(ServingPartsTest, WhatRanInAGroupThatEndedIsQueuedAgain) {
-  Parts parts;
+  ServingParts parts;
   const TaskId task = parts.Submit();
   EXPECT_THAT(parts.jobs.Next(kGroup).start, ElementsAre(task));
   ASSERT_TRUE(parts.jobs.Claim(kGroup, task).ok());
@@ -264,7 +53,7 @@ TEST(ServingPartsTest, WhatRanInAGroupThatEndedIsQueuedAgain) {
 }
 
 TEST(ServingPartsTest, ACancelledTaskIsOverAtOnceWhereItOnlyWaited) {
-  Parts parts;
+  ServingParts parts;
   parts.Submit();
   parts.Watch();
   const absl::StatusOr<Job> cancelled = parts.jobs.Cancel(kTenant, parts.job);
@@ -275,7 +64,7 @@ TEST(ServingPartsTest, ACancelledTaskIsOverAtOnceWhereItOnlyWaited) {
 }
 
 TEST(ServingPartsTest, MaintenanceFailsWhatIsTooLateToBegin) {
-  Parts parts;
+  ServingParts parts;
   const TaskId task = parts.Submit(absl::Seconds(1));
   parts.Watch();
   parts.maintenance.RunMaintenance();
@@ -295,7 +84,7 @@ TEST(ServingPartsTest, MaintenanceFailsWhatIsTooLateToBegin) {
 }
 
 TEST(ServingPartsTest, WhoWaitsForAStuckDiskIsReleasedAfterItsTimeout) {
-  Parts parts;
+  ServingParts parts;
   const TaskId task = parts.Submit();
   parts.Watch();
   {
@@ -314,40 +103,17 @@ TEST(ServingPartsTest, WhoWaitsForAStuckDiskIsReleasedAfterItsTimeout) {
 }
 
 TEST(ServingPartsTest, NothingIsAcceptedWhileTheStorageIsInTroubleOrTheServiceDrains) {
-  Parts parts;
+  ServingParts parts;
   parts.store.SetTrouble(StorageState::kMoved);
   const Caller caller = {.tenant = kTenant};
-  EXPECT_EQ(ErrorCode(parts.admission.Submit(caller, Parts::Request(), std::nullopt).status()), "storage_unavailable");
+  EXPECT_EQ(ErrorCode(parts.admission.Submit(caller, ServingParts::Request(), std::nullopt).status()),
+            "storage_unavailable");
   parts.store.SetTrouble(StorageState::kOk);
   parts.Submit();
   parts.monitor.StartDraining(parts.monitor.Acquire());
-  EXPECT_EQ(ErrorCode(parts.admission.Submit(caller, Parts::Request(), std::nullopt).status()), "draining");
+  EXPECT_EQ(ErrorCode(parts.admission.Submit(caller, ServingParts::Request(), std::nullopt).status()), "draining");
   EXPECT_EQ(parts.Waiting(), 1);
 }
-
-#ifdef TESSERA_PLANTED_BUGS
-struct Invariant {
-  const char* bug;
-  bool (*holds)();
-};
-
-class PlantedServingBugTest : public testing::TestWithParam<Invariant> {};
-
-TEST_P(PlantedServingBugTest, IsFound) {
-  ASSERT_TRUE(GetParam().holds());
-  const PlantedBug planted(GetParam().bug);
-  EXPECT_FALSE(GetParam().holds());
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    , PlantedServingBugTest,
-    testing::Values(Invariant{"fair_share_inverted", TheKeyThatWasServedLeastIsNext},
-                    Invariant{"claim_reported_before_it_is_made", AClaimIsReportedAfterItIsMade},
-                    Invariant{"watch_missed_on_adoption", AJobThatEndsWhileItsStateIsReadIsSeenToEnd},
-                    Invariant{"digest_misses_a_field", EveryFieldChangesTheDigest},
-                    Invariant{"finished_task_is_queued_again", AFinishedTaskIsNotQueuedAgainWhenItsGroupEnds}),
-    [](const auto& info) { return std::string(info.param.bug); });
-#endif
 
 }  // namespace
 }  // namespace tessera

@@ -144,7 +144,14 @@ void Report::Add(const std::string& whose, const Report& other) {
 
 absl::StatusOr<Report> RunCase(const Case& test_case) {
   for (const Kind& kind : kKinds) {
-    if (test_case.kind == kind.name) return kind.run(test_case);
+    if (test_case.kind != kind.name) continue;
+    try {
+      return kind.run(test_case);
+    } catch (const c10::Error& error) {
+      return absl::InternalError(error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      return absl::InternalError(error.what());
+    }
   }
   return absl::UnimplementedError(absl::StrCat("cases of kind ", test_case.kind));
 }

@@ -64,7 +64,8 @@ class Report {
   std::string what_;
 };
 
-// Runs one case. Unimplemented: it belongs to a family that is not built. Any other error counts as a failure.
+// Runs one case. Unimplemented: it belongs to a family that is not built. Any other error counts as a failure; an
+// exception is one.
 absl::StatusOr<Report> RunCase(const Case& test_case);
 
 // The program: tessera-golden DIR [--only TEXT] [--device NAME].

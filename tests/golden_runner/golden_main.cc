@@ -62,14 +62,7 @@ int Main(int argc, char** argv) {
     if (layout->ranks() > 1 && test_case.kind != "transformer" && test_case.kind != "pipeline") continue;
     test_case.device = *device;
     test_case.layout = *layout;
-    absl::StatusOr<Report> report = absl::InternalError("not run");
-    try {
-      report = RunCase(test_case);
-    } catch (const c10::Error& error) {
-      report = absl::InternalError(error.what_without_backtrace());
-    } catch (const std::exception& error) {
-      report = absl::InternalError(error.what());
-    }
+    const absl::StatusOr<Report> report = RunCase(test_case);
     if (absl::IsUnimplemented(report.status())) {
       ++not_built;
       std::printf("---- %-55s not built: %s\n", test_case.file.c_str(), std::string(report.status().message()).c_str());

@@ -1,15 +1,21 @@
 #include "tests/support/planted_bug.h"
 
+#include <atomic>
+#include <string_view>
+
+#include "base/planted.h"
+
 namespace tessera {
 namespace {
 
-std::string chosen;
+std::atomic<const char*> planted = "";
 
 }  // namespace
 
-PlantedBug::PlantedBug(const std::string& name) { chosen = name; }
-PlantedBug::~PlantedBug() { chosen.clear(); }
+bool Planted(const char* bug) { return std::string_view(planted.load()) == bug; }
 
-bool Planted(const char* bug) { return chosen == bug; }
+PlantedBug::PlantedBug(const char* name) : before_(planted.exchange(name)) {}
+
+PlantedBug::~PlantedBug() { planted = before_; }
 
 }  // namespace tessera

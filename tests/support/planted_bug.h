@@ -1,18 +1,19 @@
-// Switches on one of the bugs that are compiled into a program with TESSERA_PLANTED_BUGS (base/planted.h), as long as
-// it lives. One at a time.
+// Which of the bugs that are planted in a program's code (base/planted.h) is switched on.
 #pragma once
-
-#include <string>
-
-#include "base/planted.h"
 
 namespace tessera {
 
-class PlantedBug {
+// The bug of that name, and no other, is switched on as long as this is there; "": none is. For all threads; made and
+// destroyed while no other thread runs code with planted bugs.
+class PlantedBug final {
  public:
-  explicit PlantedBug(const std::string& name);
+  explicit PlantedBug(const char* name);
   ~PlantedBug();
   PlantedBug(const PlantedBug&) = delete;
+  PlantedBug& operator=(const PlantedBug&) = delete;
+
+ private:
+  const char* before_;
 };
 
 }  // namespace tessera

@@ -1,0 +1,72 @@
+// Golden cases with a bug of the worker's code switched on: some of those that are about it must fail.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/golden_runner/golden_case.h"
+#include "tests/support/planted_bug.h"
+
+namespace tessera::golden {
+namespace {
+
+struct Counted {
+  int passed = 0, failed = 0;
+};
+
+// Runs those whose name contains `only`.
+Counted RunCases(const std::string& only) {
+  const absl::StatusOr<std::vector<Case>> cases = ReadCases("tests/golden");
+  EXPECT_TRUE(cases.ok()) << cases.status();
+  Counted counted;
+  if (!cases.ok()) return counted;
+  for (const Case& test_case : *cases) {
+    if (test_case.file.find(only) == std::string::npos) continue;
+    const absl::StatusOr<Report> report = RunCase(test_case);
+    if (absl::IsUnimplemented(report.status())) continue;
+    ++(report.ok() && report->passed() ? counted.passed : counted.failed);
+  }
+  return counted;
+}
+
+struct GoldenBug {
+  const char* name;
+  const char* cases;
+};
+
+class PlantedGoldenTest : public testing::TestWithParam<GoldenBug> {};
+
+TEST_P(PlantedGoldenTest, FailsCases) {
+  const PlantedBug planted(GetParam().name);
+  EXPECT_GT(RunCases(GetParam().cases).failed, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Bugs, PlantedGoldenTest,
+                         testing::Values(GoldenBug{"attention_scale", "transformers/pixart_alpha.0"},
+                                         GoldenBug{"attention_mask", "transformers/pixart_alpha.0"},
+                                         GoldenBug{"position_axes", "transformers/pixart_alpha.1"},
+                                         GoldenBug{"guidance", "trajectories/pixart_alpha.0"},
+                                         GoldenBug{"sampler_history", "schedulers/dpm_order2"},
+                                         GoldenBug{"timestep_off_by_one", "schedulers/dpm_order2"},
+                                         GoldenBug{"shift_missing", "trajectories/flux_dev.0"},
+                                         GoldenBug{"shift_applied_once", "trajectories/sd3.0"},
+                                         GoldenBug{"flux_guidance_thousand", "transformers/flux_dev.0"},
+                                         GoldenBug{"flux_rope_axes", "transformers/flux_dev.1"},
+                                         GoldenBug{"flux_text_image_order", "transformers/flux_dev.0"},
+                                         GoldenBug{"flux_scale_shift", "transformers/flux_dev.0"},
+                                         GoldenBug{"packed_latents", "trajectories/flux_dev.0"},
+                                         GoldenBug{"hunyuan_rope_axes", "transformers/hunyuan12.1"},
+                                         GoldenBug{"hunyuan_padding_kept", "transformers/hunyuan12.0"},
+                                         GoldenBug{"hunyuan_skip_order", "transformers/hunyuan12.0"},
+                                         GoldenBug{"clip_pooled_token", "text_encoders/flux_dev.text_encoder."},
+                                         GoldenBug{"clip_layer", "trajectories/sd3.0"}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(PlantedGoldenTest, WithoutABugNoCaseFails) {
+  const Counted counted = RunCases(".0.f64");
+  EXPECT_EQ(counted.failed, 0);
+  EXPECT_GT(counted.passed, 0);
+}
+
+}  // namespace
+}  // namespace tessera::golden

@@ -1,0 +1,77 @@
+// Gradients of a function over ranks, compared with central differences.
+#pragma once
+
+#include <c10/util/irange.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <vector>
+
+#include "parallel/functional.h"
+#include "parallel/host/thread_ranks.h"
+#include "tests/support/random_tensor.h"
+
+namespace tessera {
+
+// What a functional does with this rank's tensor.
+using Functional = std::function<at::Tensor(const at::Tensor&, Communicator&)>;
+
+// A loss of which every element of `y` has a share of its own, different on each rank.
+inline at::Tensor Loss(const at::Tensor& y, int rank) { return (y * y * Random(y.sizes(), 1000 + rank)).sum(); }
+
+// The sum of the ranks' losses, every rank's `x` given.
+inline double SumOfLosses(const std::vector<at::Tensor>& xs, const Functional& functional) {
+  std::vector<double> losses(xs.size());
+  RunRanks(static_cast<int>(xs.size()), [&](ThreadRank& rank) {
+    losses[rank.rank()] = Loss(functional(xs[rank.rank()], rank.world()), rank.rank()).item<double>();
+  });
+  return std::accumulate(losses.begin(), losses.end(), 0.0);
+}
+
+inline std::vector<at::Tensor> Gradients(const std::vector<at::Tensor>& xs, const Functional& functional) {
+  std::vector<at::Tensor> gradients(xs.size());
+  RunRanks(static_cast<int>(xs.size()), [&](ThreadRank& rank) {
+    const at::Tensor x = xs[rank.rank()].clone().requires_grad_(true);
+    Loss(functional(x, rank.world()), rank.rank()).backward();
+    gradients[rank.rank()] = x.grad();
+  });
+  return gradients;
+}
+
+// The largest difference between the gradients and central differences of the summed loss. `replicated`: all ranks hold
+// one tensor, which is moved on all of them together.
+inline double GradientError(const std::vector<at::Tensor>& xs, bool replicated, const Functional& functional) {
+  const double step = 1e-5;
+  const std::vector<at::Tensor> gradients = Gradients(xs, functional);
+  double worst = 0;
+  for (const size_t r : c10::irange(replicated ? size_t{1} : xs.size()))
+    for (const int64_t i : c10::irange(xs[r].numel())) {
+      const auto loss_at = [&](double shift) {
+        std::vector<at::Tensor> moved = xs;
+        for (const size_t other : c10::irange(xs.size())) {
+          if (!replicated && other != r) continue;
+          moved[other] = xs[other].clone();
+          moved[other].view(-1)[i] += shift;
+        }
+        return SumOfLosses(moved, functional);
+      };
+      const double difference = (loss_at(step) - loss_at(-step)) / (2 * step);
+      for (const size_t other : c10::irange(xs.size()))
+        if (replicated || other == r)
+          worst = std::max(worst, std::abs(difference - gradients[other].view(-1)[i].item<double>()));
+    }
+  return worst;
+}
+
+// Central differences with this step are good to 1e-10 of the loss's second derivative, and rounding to 1e-10.
+inline constexpr double kGradientTolerance = 1e-7;
+
+inline std::vector<at::Tensor> OnePerRank(int ranks, const std::function<at::Tensor(int)>& make) {
+  std::vector<at::Tensor> tensors;
+  for (const int r : c10::irange(ranks)) tensors.push_back(make(r));
+  return tensors;
+}
+
+}  // namespace tessera

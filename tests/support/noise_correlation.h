@@ -1,0 +1,26 @@
+// Streams of noise and how much two of them have in common.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "runtime/denoising/noise.h"
+
+namespace tessera {
+
+inline std::vector<double> Draw(const NoiseKey& key, uint64_t first, size_t count) {
+  std::vector<double> values(count);
+  FillNormal(key, first, values);
+  return values;
+}
+
+// Correlation of two streams of one million values; independent ones stay within five standard errors.
+inline double Correlation(const NoiseKey& a, const NoiseKey& b) {
+  const size_t count = 1 << 20;
+  const std::vector<double> x = Draw(a, 0, count), y = Draw(b, 0, count);
+  double sum = 0;
+  for (size_t i = 0; i < count; ++i) sum += x[i] * y[i];
+  return std::abs(sum) / static_cast<double>(count);
+}
+
+}  // namespace tessera

@@ -1,0 +1,77 @@
+// An autoencoder that decodes on any number of ranks.
+#pragma once
+
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "models/autoencoder/autoencoder.h"
+#include "models/loading/weight_loader.h"
+#include "models/weights/model_folder.h"
+#include "parallel/host/thread_ranks.h"
+#include "tests/support/random_tensor.h"
+
+namespace tessera {
+
+// An autoencoder and its weights. `model`: a folder of tests/golden/pipelines, or empty for the shape of the published
+// ones (four levels of two layers) with random weights.
+struct OpenedAutoencoder {
+  OpenedAutoencoder(const std::string& model, at::ScalarType dtype) : table(dtype, at::kCPU) {
+    if (model.empty()) {
+      config = {.latent_channels = 4, .widths = {8, 16, 32, 32}, .layers_per_block = 2, .groups = 8};
+      autoencoder = std::make_unique<Autoencoder>(config, table);
+      uint64_t seed = 1;
+      for (const Param& param : table.params()) {
+        const int64_t inputs = param.spec.shape.size() > 1 ? param.Value().numel() / param.spec.shape[0] : 1;
+        const at::Tensor value = Random(param.spec.shape, seed++) / std::sqrt(static_cast<double>(inputs));
+        param.Value().copy_(param.spec.shape.size() > 1 ? value : 1 + 0.3 * value);
+      }
+      return;
+    }
+    const absl::StatusOr<ModelFolder> folder = ModelFolder::Open("tests/golden/pipelines/" + model);
+    TORCH_CHECK(folder.ok(), std::string(folder.status().message()));
+    absl::StatusOr<ConfigReader> reader = folder->Config("vae");
+    TORCH_CHECK(reader.ok(), std::string(reader.status().message()));
+    config = *ParseAutoencoderConfig(*reader);
+    autoencoder = std::make_unique<Autoencoder>(config, table);
+    const absl::Status loaded = LoadWeights(*folder->Weights("vae"), table, "vae");
+    TORCH_CHECK(loaded.ok(), std::string(loaded.message()));
+  }
+
+  at::Tensor Latents(int64_t height, int64_t width) const {
+    return Random({2, config.latent_channels, height, width}, 99).to(table.dtype());
+  }
+
+  at::Tensor Decode(const at::Tensor& latents, Communicator& world, int64_t band_bytes = kDefaultBandBytes) const {
+    const c10::InferenceMode no_gradients;
+    SingleRank one;
+    LocalAttention attention;
+    return autoencoder->Decode(latents, {.attention = attention, .tensor = one, .world = world}, band_bytes);
+  }
+
+  at::Tensor DecodeSerially(const at::Tensor& latents) const {
+    SingleRank one;
+    return Decode(latents, one);
+  }
+
+  // As rank 0 of `ranks` has it.
+  at::Tensor DecodeOn(int ranks, const at::Tensor& latents, int64_t band_bytes = kDefaultBandBytes) const {
+    at::Tensor image;
+    RunRanks(ranks, [&](ThreadRank& rank) {
+      const at::Tensor own = Decode(latents, rank.world(), band_bytes);
+      if (rank.rank() == 0) image = own;
+    });
+    return image;
+  }
+
+  AutoencoderConfig config;
+  ParamTable table;
+  std::unique_ptr<Autoencoder> autoencoder;
+};
+
+inline double RelativeError(const at::Tensor& actual, const at::Tensor& expected) {
+  TORCH_CHECK(actual.sizes() == expected.sizes(), actual.sizes(), " and ", expected.sizes());
+  return ((actual - expected).abs().max() / expected.abs().max()).item<double>();
+}
+
+}  // namespace tessera

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <cstdint>
+
+namespace tessera {
+
+// Standard normal numbers of a seed, in double precision.
+inline at::Tensor Random(at::IntArrayRef shape, uint64_t seed) {
+  return at::randn(shape, at::detail::createCPUGenerator(seed), at::kDouble);
+}
+
+}  // namespace tessera

@@ -1,0 +1,122 @@
+// The step loop over workers that only write down what they are asked, for an owner that plans what it is given.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/workers/step_loop.h"
+
+namespace tessera {
+
+// Jobs of few steps; a decode says after how many.
+class FakeStepWorkers final : public StepWorkers {
+ public:
+  absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters&) override {
+    Note("start ", job);
+    if (failing_start == job) return absl::InvalidArgumentError("refused");
+    return JobStarted();
+  }
+  absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) override {
+    Note("send ", absl::StrJoin(jobs, "+"));
+    for (const uint64_t job : jobs) ++steps_[job];
+    completed_[++sequence_] = steps_[jobs[0]];
+    return sequence_;
+  }
+  absl::StatusOr<Stepped> WaitForStep(uint64_t sequence) override {
+    Note("wait ", sequence);
+    if (failing_step == sequence) return step_error;
+    return Stepped{.completed = completed_[sequence] + extra_steps, .seconds = 1};
+  }
+  absl::StatusOr<DecodedPicture> Decode(uint64_t job, const JobStarted&) override {
+    Note("decode ", absl::StrCat(job, " after ", steps_[job]));
+    return DecodedPicture();
+  }
+  absl::Status EndJob(uint64_t job) override {
+    Note("end ", job);
+    return absl::OkStatus();
+  }
+  absl::Status health() override { return absl::OkStatus(); }
+
+  std::vector<std::string> asked;
+  uint64_t failing_start = 0, failing_step = 0;
+  absl::Status step_error = absl::InternalError("a step failed");
+  int32_t extra_steps = 0;
+
+ private:
+  template <typename What>
+  void Note(const char* verb, const What& what) {
+    asked.push_back(absl::StrCat(verb, what));
+  }
+  std::map<uint64_t, int32_t> steps_, completed_;
+  uint64_t sequence_ = 0;
+};
+
+// Plans what it is given, and writes down what it hears.
+class FakeStepOwner final : public StepOwner {
+ public:
+  StepPlan Next(GroupId) override {
+    if (plans.empty()) return {};
+    StepPlan plan = plans.front();
+    plans.pop_front();
+    return plan;
+  }
+  void WaitForWork(GroupId, absl::Duration) override { heard.push_back("idle"); }
+  absl::StatusOr<RunnableTask> Claim(GroupId, TaskId) override {
+    RunnableTask claimed;
+    claimed.preview_after = preview_after;
+    return claimed;
+  }
+  void OnStarted(GroupId, TaskId task, const JobStarted&) override { heard.push_back(absl::StrCat("started ", task)); }
+  void OnBatchDiffers(GroupId, const std::vector<TaskId>&) override { heard.push_back("differs"); }
+  void OnStepped(GroupId, const std::vector<TaskId>& tasks, double) override {
+    heard.push_back(absl::StrCat("stepped ", absl::StrJoin(tasks, "+")));
+  }
+  void OnPreview(GroupId, TaskId task, const Image&) override { heard.push_back(absl::StrCat("preview ", task)); }
+  void OnDecoded(GroupId, TaskId task, Image, const JobStarted&, double) override {
+    heard.push_back(absl::StrCat("decoded ", task));
+  }
+  void OnFailed(GroupId, TaskId task, const absl::Status&) override { heard.push_back(absl::StrCat("failed ", task)); }
+  void OnBatchFailed(GroupId, const std::vector<TaskId>& tasks, const absl::Status&) override {
+    heard.push_back(absl::StrCat("failed ", absl::StrJoin(tasks, "+")));
+  }
+  void OnEnded(GroupId, TaskId task) override { heard.push_back(absl::StrCat("ended ", task)); }
+
+  std::deque<StepPlan> plans;
+  std::vector<int32_t> preview_after;
+  std::vector<std::string> heard;
+};
+
+struct ScriptedStepLoop {
+  // Until nothing is left to do.
+  absl::Status Run(std::deque<StepPlan> plans) {
+    owner.plans = std::move(plans);
+    while (owner.heard.empty() || owner.heard.back() != "idle") {
+      if (absl::Status turned = loop.Turn(); !turned.ok()) return turned;
+    }
+    return absl::OkStatus();
+  }
+
+  FakeStepWorkers workers;
+  FakeStepOwner owner;
+  GroupTrace trace{nullptr, "", 1};
+  StepLoop loop{workers, owner, trace, {}};
+};
+
+inline bool APreviewIsOfItsOwnStep() {
+  ScriptedStepLoop loop;
+  loop.owner.preview_after = {1};
+  EXPECT_TRUE(loop.Run({{.start = {1}}, {.step = {1}}, {.step = {1}}, {.step = {1}, .decode = {1}}}).ok());
+  const auto preview =
+      std::ranges::find_if(loop.workers.asked, [](const std::string& asked) { return asked.starts_with("decode"); });
+  return *preview == "decode 1 after 1";
+}
+
+}  // namespace tessera
