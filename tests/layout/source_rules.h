@@ -1,5 +1,5 @@
 // Rules about the source tree that no compiler checks: which room may include which, who may include LibTorch and
-// gRPC, how long a file may be, and that no file names a place on somebody's machine.
+// gRPC, how long a function may be, and that no file names a place on somebody's machine.
 #pragma once
 
 #include <filesystem>
@@ -20,7 +20,8 @@ SourceTree ReadSourceTree(const std::filesystem::path& root);
 // Of C++ files, by their #include lines. LibTorch is followed through the project's own headers: it must not reach
 // the front end by a detour either.
 std::vector<std::string> CheckIncludes(const SourceTree& tree);
-std::vector<std::string> CheckLengths(const SourceTree& tree);
+// Of the product, not of its tests, whose tables may be long.
+std::vector<std::string> CheckFunctions(const SourceTree& tree);
 // Of the rooms that have folders: how many files lie beside these.
 std::vector<std::string> CheckTopLevels(const SourceTree& tree);
 std::vector<std::string> CheckMachinePaths(const SourceTree& tree);

@@ -15,8 +15,6 @@ const SourceTree& Repository() {
   return *tree;
 }
 
-std::vector<std::string> Lines(int count) { return std::vector<std::string>(count, "// line"); }
-
 TEST(Repository, IsWhatTheTestReads) {
   EXPECT_GT(Repository().size(), 50u);
   EXPECT_TRUE(Repository().contains("tests/layout/source_rules_test.cc"));
@@ -25,7 +23,7 @@ TEST(Repository, IsWhatTheTestReads) {
 
 TEST(Repository, FollowsTheDirectionsOfItsFolders) { EXPECT_THAT(CheckIncludes(Repository()), IsEmpty()); }
 
-TEST(Repository, HasNoFileThatShouldBeTwo) { EXPECT_THAT(CheckLengths(Repository()), IsEmpty()); }
+TEST(Repository, HasNoFunctionThatShouldBeTwo) { EXPECT_THAT(CheckFunctions(Repository()), IsEmpty()); }
 
 TEST(Repository, HasFewFilesBesideTheFoldersOfARoom) { EXPECT_THAT(CheckTopLevels(Repository()), IsEmpty()); }
 
@@ -140,9 +138,19 @@ TEST(IncludeRules, AllowWhatTheDirectionsAllow) {
   EXPECT_THAT(CheckIncludes(tree), IsEmpty());
 }
 
-TEST(LengthRule, ReportsTheFirstLineTooMany) {
-  EXPECT_THAT(CheckLengths({{"models/a.cc", Lines(500)}}), IsEmpty());
-  EXPECT_THAT(CheckLengths({{"models/a.cc", Lines(501)}}), ElementsAre(HasSubstr("models/a.cc:501")));
+TEST(FunctionRule, ReportsTheFirstLineTooMany) {
+  const auto tree = [](const std::string& file, const std::string& head, int count) {
+    std::vector<std::string> lines = {"namespace tessera {", head};
+    lines.insert(lines.end(), count, "    more();");
+    lines.insert(lines.end(), {head.starts_with(' ') ? "  }" : "}", "}  // namespace tessera"});
+    return SourceTree{{file, lines}};
+  };
+  for (const std::string head : {"void Run() {", "  absl::Status Run(int x) const override {", "  Run() : x_(F()) {"}) {
+    EXPECT_THAT(CheckFunctions(tree("models/a.cc", head, 80)), IsEmpty());
+    EXPECT_THAT(CheckFunctions(tree("models/a.cc", head, 81)),
+                ElementsAre(HasSubstr("models/a.cc:2: a function of 81")));
+    EXPECT_THAT(CheckFunctions(tree("models/a_test.cc", head, 81)), IsEmpty());
+  }
 }
 
 TEST(TopLevelRule, ReportsTheFirstFileTooMany) {
