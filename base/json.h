@@ -105,7 +105,7 @@ class ConfigReader {
   std::vector<double> Numbers(std::string_view key, std::vector<double> fallback);
   std::vector<std::string> Strings(std::string_view key, std::vector<std::string> fallback);
 
-  // The same for fields without a default: null or absent is an error; the value is then 0, false or empty.
+  // Fields without a default: null or absent is an error; the value is then 0, false or empty.
   bool RequiredBool(std::string_view key);
   int64_t RequiredInt(std::string_view key, int64_t min = kLowest, int64_t max = kHighest);
   double RequiredNumber(std::string_view key, double min = -kInfinity, double max = kInfinity);

@@ -19,7 +19,7 @@ struct FamilyEntry {
 
 std::span<const FamilyEntry> Families();
 
-// NotFound names the class and the classes that are known.
+// InvalidArgument names the class and the classes that are known.
 absl::StatusOr<const FamilyEntry*> FindFamily(std::string_view pipeline);
 
 }  // namespace tessera

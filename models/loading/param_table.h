@@ -76,7 +76,7 @@ class ParamTable {
   // all other dimensions.
   at::Tensor AddPacked(std::vector<ParamSpec> specs);
 
-  // The same for the weights of one matrix product, whose order in memory PackForInference may change.
+  // As AddPacked, for the weights of one matrix product, whose order in memory PackForInference may change.
   std::shared_ptr<at::Tensor> AddProduct(std::vector<ParamSpec> specs);
 
   // Once everything is loaded: puts the weights of products into the order in which the device multiplies, one after

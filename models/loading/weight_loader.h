@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// The same type in LibTorch; nothing for the types it lacks or that no model here has.
+// The type of LibTorch that stores the same numbers; nothing for the types it lacks or that no model here has.
 std::optional<at::ScalarType> TorchType(StoredType type);
 
 // The names of the folder's tensors that are nothing in the table, as where the file of a text encoder holds the larger

@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-// The same expression for ICU, in ASCII. Read are literals, ".", alternatives, groups, (?:…), (?i:…), (?=…), (?!…),
+// Translates an expression into one for ICU, in ASCII. It may have literals, ".", alternatives, groups, (?:…), (?i:…),
+// (?=…), (?!…),
 // (?>…), classes, the quantifiers, \s \S \d \D \w \W, \p{…} of general categories and common scripts, escapes of single
 // characters. InvalidArgument names what else the expression has, and where.
 absl::StatusOr<std::string> TranslateExpression(std::string_view expression);

@@ -34,7 +34,7 @@ std::vector<TracedChar> LowerCase(const std::vector<TracedChar>& text);
 
 bool IsWhiteSpace(char32_t code);
 
-// The same as UTF-8.
+// Normalized text as UTF-8.
 struct NormalizedText {
   std::string text;
   std::vector<size_t> origins;  // for every byte of `text`, the offset in the original that it stems from

@@ -35,7 +35,7 @@ std::vector<std::string> FilesTakenFrom(const std::vector<std::string>& names) {
   return weights.ok() ? weights->files() : std::vector<std::string>();
 }
 
-// The same for an index that maps to two shards.
+// The files that Open takes where an index maps to two shards.
 std::vector<std::string> ShardsTakenFrom(const std::string& index, const std::string& shard1,
                                          const std::string& shard2) {
   const TestFolder folder;

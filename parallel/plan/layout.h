@@ -31,7 +31,7 @@ struct Layout {
   bool lossless() const { return patches == 1 || !warmup; }
 };
 
-// The same of a job with so many steps: of a few steps all may be warm-up.
+// Whether the result of a job with so many steps is the serial image: of a few steps all may be warm-up.
 bool IsLossless(const Layout& layout, int steps);
 
 // "cfg=2,pipe=2,ring=2,ulysses=2,tensor=2,patches=4,warmup=1" or "…,warmup=all", in any order, each at most once; what

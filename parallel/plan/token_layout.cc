@@ -21,7 +21,7 @@ int64_t PartBegin(int64_t count, int parts, int part) {
   return count / parts * part + std::min<int64_t>(count % parts, part);
 }
 
-// The same with the longer runs last.
+// As PartBegin, with the longer runs last.
 int64_t PartBeginLongerLast(int64_t count, int parts, int part) {
   return count - PartBegin(count, parts, parts - part);
 }

@@ -46,7 +46,7 @@ Schedule MakeFlowTrainingSchedule(const SamplerConfig& config);
 // Product of (1 - beta) up to each training timestep, as the reference's single-precision table holds it. With
 // rescale_betas_zero_snr the last is 0, for kEuler and kDpmSolver 2^-24.
 std::vector<float> AlphasCumprod(const SamplerConfig& config);
-// The same in double precision, for training.
+// The products in double precision, for training.
 std::vector<double> ExactAlphasCumprod(const SamplerConfig& config);
 // The betas of the table, single precision.
 std::vector<float> Betas(const SamplerConfig& config);

@@ -38,7 +38,7 @@ std::string QuotedValue(absl::string_view value);
 // OK if `value` is among `valid`; else an error that lists them and names the one that is spelt most like it.
 absl::Status CheckName(absl::string_view field, absl::string_view value, absl::Span<const std::string> valid);
 
-// The same without a name.
+// As CheckName for a field by its id: the edge that reports the error prints the name.
 absl::Status CheckWord(absl::string_view id, absl::string_view value, absl::Span<const std::string> valid);
 
 // That a value of the field with this id is within the bounds: numbers, each number of a list, the bytes of a text,

@@ -2,7 +2,7 @@
 // worker groups (or, for tests of the edges, over nothing: fake_image_service.h).
 //
 // Thread-safe. Calls may wait for the disk, never for a device: who must not block calls from a thread of its own.
-// Requests arrive validated (request_admission.h); a job, image or watch of another tenant is NOT_FOUND, exactly as one
+// Requests arrive validated (submission.h); a job, image or watch of another tenant is NOT_FOUND, exactly as one
 // that never was. Messages of all errors are shown to callers.
 #pragma once
 

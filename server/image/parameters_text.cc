@@ -226,7 +226,7 @@ class PairReader final {
     if (!ReadNumber(*text, number) || !std::isfinite(static_cast<double>(number))) Fail(Malformed(key, *text, valid));
   }
 
-  // The same.
+  // Leaves both as they are where the pair is not there.
   void TakeSize(const char* key, int& width, int& height) {
     const std::optional<std::string> taken = Take(key);
     if (!taken) return;

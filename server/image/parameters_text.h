@@ -3,7 +3,7 @@
 //
 //     a red apple
 //     Negative prompt: blurry
-//     Steps: 20, Sampler: dpmsolver++, CFG scale: 4.5, Seed: 1, Size: 512x512, Model: emoji, Version: tessera 0.1.0
+//     Steps: 20, Sampler: dpm++2, CFG scale: 4.5, Seed: 1, Size: 512x512, Model: emoji, Version: tessera 0.1.0
 //
 // A value with a comma, colon, quote, line break or blank at an end is written as a JSON string. Readers of that form
 // strip lines and take any line that begins with "Negative prompt:" for the start of the negative prompt. Where that

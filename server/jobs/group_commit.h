@@ -53,7 +53,7 @@ class GroupCommit final {
   // Thread-safe. `apply` and `done` are called by whoever writes, one at a time.
   void Post(Change change);
 
-  // The same, waiting for the end. Not from `apply` or `done`.
+  // Posts a change and waits for its end. Must not be called from `apply` or `done`.
   absl::Status Run(const char* name, std::function<absl::Status(SqliteDatabase&)> apply,
                    Durability durability = Durability::kSynced);
 

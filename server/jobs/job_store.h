@@ -74,7 +74,7 @@ class JobStore {
   // All tasks of the job or none. ALREADY_EXISTS for a known idempotency key with another digest.
   virtual absl::StatusOr<SubmittedJob> Submit(const NewJob& job) = 0;
 
-  // The same without waiting: `done` is called once, on a thread of the store or before this returns, and must not
+  // As Submit, without waiting: `done` is called once, on a thread of the store or before this returns, and must not
   // block or call the store.
   virtual void SubmitAsync(NewJob job, std::function<void(absl::StatusOr<SubmittedJob>)> done) = 0;
 

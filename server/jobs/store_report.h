@@ -26,7 +26,7 @@ inline constexpr char kStoreAdvice[] = "restore the data folder from a copy, or 
 // throw the log away, and images without their rows would be swept.
 absl::Status CheckNothingIsMissing(const std::string& path, ResultStore& files);
 
-// The same of a database in which no job ever was: `next` is NextNumber().
+// FAILED_PRECONDITION where there are images beside a database in which no job ever was. `next` is NextNumber().
 absl::Status CheckImagesAreKnown(uint64_t next, const std::string& path, ResultStore& files);
 
 }  // namespace tessera

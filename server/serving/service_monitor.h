@@ -42,7 +42,7 @@ class ServiceMonitor final {
   void Wait(Lock& lock, Condition condition) {
     changed_.wait(lock, condition);
   }
-  // The same until the time is over, too; whether the condition holds.
+  // Gives the lock up until the condition holds or the time is over; returns whether the condition holds.
   template <typename Condition>
   bool WaitFor(Lock& lock, absl::Duration timeout, Condition condition) {
     return changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), condition);

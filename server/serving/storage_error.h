@@ -16,10 +16,10 @@ bool IsStorageTrouble(const absl::Status& status);
 // `status` is one of JobStore's; other errors than the disk's stay as they are.
 absl::Status StorageErrorForCaller(const absl::Status& status);
 
-// The same of a failed change where it has brought the disk into a state, which says more.
+// The error of a change that failed and has brought the disk into a state, which says more.
 absl::Status StorageErrorForCaller(const absl::Status& status, StorageState state);
 
-// Of a trouble that lasts.
+// The error of calls that come while the disk is in this state.
 absl::Status StorageErrorForCaller(StorageState state);
 
 // Whether nobody is to wait for the disk any longer. What a damaged database does not take is not waited for at all.

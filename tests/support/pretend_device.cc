@@ -34,7 +34,7 @@ Allocator& Memory() {
   return allocator;
 }
 
-// The same memory as a tensor of the host. An empty one gets memory of its own, so that an operator can resize it.
+// The memory of `x` as a tensor of the host. An empty one gets memory of its own, so that an operator can resize it.
 at::Tensor OnHost(const at::Tensor& x) {
   if (!x.device().is_privateuseone()) return x;
   const at::TensorOptions options = at::TensorOptions(x.scalar_type()).device(at::kCPU);

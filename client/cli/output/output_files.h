@@ -31,7 +31,7 @@ class OutputFiles {
   };
   absl::StatusOr<Written> Write(const std::string& path, const Image& image, const std::string& parameters) const;
 
-  // The same for an image that has been encoded elsewhere.
+  // Writes an image that has been encoded elsewhere.
   absl::StatusOr<Written> WriteEncoded(const std::string& path, const std::string& bytes) const;
 
  private:
