@@ -24,7 +24,7 @@ enum class LogLevel : uint8_t {
 // "debug", "info", "warning", "error".
 absl::string_view LogLevelName(LogLevel level);
 std::vector<std::string> LogLevelNames();
-// Of one of these names.
+// The level that has this name, which is one of them.
 LogLevel LogLevelOf(absl::string_view name);
 
 struct LogLine {
@@ -34,7 +34,7 @@ struct LogLine {
   LogLine(LogLevel level, std::string text, boost::json::object fields = {})
       : level(level), text(std::move(text)), fields(std::move(fields)) {}
 
-  // And only its sentence counts for who listens to sentences.
+  // A listener that takes text gets the sentence.
   operator const std::string&() const { return text; }  // NOLINT(google-explicit-constructor)
 
   LogLevel level = LogLevel::kInfo;

@@ -12,11 +12,11 @@ struct evp_md_ctx_st;
 
 namespace tessera {
 
-// Of one byte string: kSha256Bytes bytes, not in hexadecimal.
+// The length of a digest, which is in bytes and not in hexadecimal.
 inline constexpr size_t kSha256Bytes = 32;
 std::string Sha256Of(absl::string_view bytes);
 
-// Of a sequence of byte strings.
+// The digest of a sequence of byte strings.
 class Sha256 {
  public:
   Sha256();

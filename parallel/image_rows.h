@@ -38,7 +38,7 @@ class ImageRows {
   int64_t begin() const { return begin_; }    // this rank's rows: [begin, end)
   int64_t end() const { return begin_ + rows_[static_cast<size_t>(group_->rank())]; }
 
-  // Of the same image with `factor` times as many rows.
+  // The rows of the same image with `factor` times as many of them.
   ImageRows Enlarged(int64_t factor) const;
 
   // This rank's rows of what every rank holds whole; a view.

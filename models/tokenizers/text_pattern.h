@@ -29,7 +29,7 @@ class TextPattern {
   static absl::StatusOr<TextPattern> Literal(std::string_view utf8);
   static absl::StatusOr<TextPattern> Regex(std::string_view expression);
 
-  // Of characters of the text, never empty.
+  // A run of characters of the text, never empty.
   struct Match {
     size_t begin, end;
   };

@@ -53,7 +53,7 @@ class KvStore {
   virtual Qkv Renew(int layer, const Qkv& qkv) = 0;
 };
 
-// Those just made.
+// Holds the keys and values of the current pass.
 class FreshStore final : public KvStore {
  public:
   Qkv Renew(int, const Qkv& qkv) override { return qkv; }

@@ -66,7 +66,7 @@ int64_t NumRanks(const MeshShape& shape);
 // Immutable. Ranks and coordinates given to it lie within the mesh.
 class Mesh {
  public:
-  // Of one rank.
+  // A mesh of one rank.
   Mesh() = default;
 
   // InvalidArgument unless every size is at least 1 and their product is `world_size`.

@@ -142,7 +142,7 @@ class HostSegment {
   // Whether it is within a call of a communicator, where it may be waiting for another rank.
   bool IsInCall(int rank) const;
 
-  // Of one group; ranks are those within the group.
+  // The area of a rank in a group; ranks are numbered within the group.
   host_layout::RankArea& Area(int group, int rank) const;
   host_layout::Channel& ChannelOf(int group, int from, int to) const;
   host_layout::SlotHeader& SlotHeaderOf(int group, int from, int to, int slot) const;

@@ -39,7 +39,7 @@ class GroupForward {
   // This rank's.
   std::span<const GuidedRow> rows() const { return rows_; }
 
-  // Of this rank's rows: [rows] in fp64, from that of each job.
+  // The timesteps of this rank's rows, [rows] in fp64, from that of each job.
   at::Tensor Timesteps(std::span<const double> of_jobs) const;
   // [rows, n, features] from [jobs, n, features].
   at::Tensor RowsOf(const at::Tensor& of_jobs) const;

@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-// Of `tokens` tokens of such an image.
+// The geometry of a strip of `tokens` tokens of such an image.
 LatentGeometry StripGeometry(const LatentGeometry& image, int64_t tokens);
 
 // Latents of a whole image [b, c, h, w] ↔ the strip of all its tokens. Pure data movement.

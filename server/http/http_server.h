@@ -42,7 +42,7 @@ struct HttpServerOptions {
   int handler_threads = 8;
 };
 
-// Of one listener, since it began.
+// What one listener has counted since it began.
 struct HttpConnectionCounts {
   size_t open = 0;
   uint64_t accepted = 0;

@@ -30,7 +30,7 @@ class TlsCertificates {
   // For a new connection, which keeps it alive. Looks at the files first.
   virtual std::shared_ptr<boost::asio::ssl::context> Current() = 0;
 
-  // Of the first certificate of the chain in use.
+  // When the first certificate of the chain in use is valid.
   struct Validity {
     absl::Time begin;
     absl::Time end;

@@ -18,7 +18,7 @@ inline void Reach(const AtPoint& at_point, absl::string_view point) {
   if (at_point) at_point(point);
 }
 
-// Of the job store, and of the groups' records.
+// The names of all points, those of the job store and those of the groups' records.
 absl::Span<const absl::string_view> Failpoints();
 
 // Kills this process (SIGKILL) when it reaches a failpoint. text: "submit.before_commit", or "submit.before_commit:3"

@@ -19,7 +19,7 @@ namespace tessera {
 // In the names of the files that a killed process leaves half-written; atomic_file.h makes them.
 inline constexpr char kTemporaryMark[] = ".tessera-";
 
-// Of what is written to learn whether there is room again.
+// The name of the file that is written to learn whether there is room again.
 inline constexpr char kTrialFile[] = "trial";
 
 class StoreDisk final {

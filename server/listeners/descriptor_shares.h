@@ -20,7 +20,7 @@ struct DescriptorShares {
   int admin_connections = 0;
 };
 
-// Of a process that may have `most` open.
+// The shares in a process that may have `most` open.
 DescriptorShares SharesOf(int64_t most);
 
 }  // namespace tessera

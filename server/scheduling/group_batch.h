@@ -25,7 +25,7 @@ class GroupBatch final {
   void Fill(const TaskChoice& choice, absl::Time now, StepPlan& plan);
   // A step of all that have started.
   void IssueStep(KeyShares& keys, StepPlan& plan);
-  // Of this class only one stays in the batch.
+  // From now on the batch holds one task of this class at a time.
   void KeepApart(const ShapeClass& shape);
 
   std::vector<TaskId> InPhase(TaskPhase phase) const;

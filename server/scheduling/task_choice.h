@@ -18,7 +18,7 @@ class TaskChoice final {
 
   // Tasks that run alone before all others, then those that are large for smaller groups.
   std::optional<TaskId> Pick(const ScheduledGroup& group) const;
-  // Of this class, and not one that runs alone.
+  // The choice among the tasks of this class that may share a batch.
   std::optional<TaskId> PickOf(const ScheduledGroup& group, const ShapeClass& shape) const;
 
  private:

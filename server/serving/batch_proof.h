@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-// Of the model as it is loaded in these workers.
+// The proof for the model as it is loaded in these workers.
 class PredictionProof final : public BatchProof {
  public:
   // `bound`: as BatchBound has it. `log` is told of batches that differ. All that is passed outlives it.

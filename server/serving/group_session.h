@@ -91,7 +91,7 @@ class GroupSession final {
   GroupTrace& trace_;
   const OnState on_state_;
   const GroupRecordFile record_;
-  // Of the thread.
+  // Used by the thread alone.
   CertificateSubject subject_;  // of the layout in use
   bool may_adopt_ = true;       // until it has been tried
   std::optional<DeviceRoom> device_memory_;

@@ -59,7 +59,7 @@ class JobOutcomes final {
   size_t unstored(const ServiceMonitor::Lock& lock) const { return unstored_.size(); }
   int64_t released(const ServiceMonitor::Lock& lock) const;
 
-  // Of Persist, those that are tried again and again included.
+  // The writes that Persist has begun and not ended, those that are tried again and again included.
   int64_t writes_under_way() const { return writes_under_way_; }
 
  private:

@@ -33,7 +33,7 @@ class WantedGroups final {
   void Start(JobLifecycle& jobs, JobOutcomes& outcomes);
 
   void Set(const std::vector<ServedGroupOptions>& groups);
-  // Of the groups that cannot be installed at present.
+  // The groups that cannot be installed at present.
   std::vector<GroupInfo> UnreadableInfos(const Lock& lock) const;
 
  private:

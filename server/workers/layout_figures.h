@@ -18,7 +18,7 @@ namespace tessera {
 absl::StatusOr<ForwardPass> DefaultPass(const ModelDescription& model, int64_t height, int64_t width,
                                         const std::string& dtype);
 
-// Of the ranks that send least and most in a pass.
+// What the ranks send in a pass: the one that sends least and the one that sends most.
 struct SentBytes {
   ExchangedBytes least, most;
 };

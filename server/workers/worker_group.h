@@ -68,7 +68,7 @@ class WorkerGroup final : public StepWorkers {
   // UNAVAILABLE when a worker ends first, DEADLINE_EXCEEDED.
   absl::Status Connect(absl::Duration patience);
 
-  // Of every rank, for Adopt; empty where one has ended.
+  // The identity of every rank, for Adopt; empty where one has ended.
   std::vector<WorkerIdentity> Identities() const;
 
   // DATA_LOSS when the ranks of an adopted group were not left alike.
@@ -98,7 +98,7 @@ class WorkerGroup final : public StepWorkers {
   pid_t pid(int rank) const { return workers_[static_cast<size_t>(rank)].process->pid(); }
   std::vector<pid_t> Pids() const;  // by rank
 
-  // Of all ranks together; 0 when the system does not say.
+  // The sum over all ranks; 0 when the system does not say.
   uint64_t PeakMemoryBytes() const;
 
   // Kills every worker without waiting. Thread-safe.
@@ -149,7 +149,7 @@ class WorkerGroup final : public StepWorkers {
   std::atomic<bool> ending_ = false;
   std::atomic<int64_t> bound_nanoseconds_ = 0;  // 0: no answer is due
   std::thread watch_;
-  // Of the watching thread.
+  // Used by the watching thread alone.
   absl::Duration progress_at_;
   absl::Duration longest_pause_;  // in steps
   uint64_t beats_ = 0;

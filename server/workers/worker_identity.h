@@ -22,7 +22,7 @@ struct WorkerIdentity {
   bool operator==(const WorkerIdentity&) const = default;
 };
 
-// Of a process that runs.
+// The identity of a process that runs.
 absl::StatusOr<WorkerIdentity> IdentityOf(pid_t pid, const std::string& socket);
 
 // A process descriptor (pidfd) of that worker, which the caller owns. NOT_FOUND unless a process of this user with that

@@ -40,7 +40,7 @@ void AddWorkerOptions(CLI::App& app, ModelOptions& options);
 // Where the model at `path` is to run, after all checks that need no worker.
 absl::StatusOr<LoadParameters> Placement(const ModelOptions& options, const std::string& path);
 
-// Of a session with one worker, which can describe any model.
+// The options of a session with one worker, which can describe any model.
 absl::StatusOr<WorkerSession::Options> SessionOptions(const ModelOptions& options);
 
 // InvalidArgument for what is no layout of any model.
