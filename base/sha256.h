@@ -12,8 +12,10 @@ struct evp_md_ctx_st;
 
 namespace tessera {
 
-// The length of a digest, which is in bytes and not in hexadecimal.
+// Digests are bytes, not hexadecimal digits.
 inline constexpr size_t kSha256Bytes = 32;
+
+// The digest of one byte string.
 std::string Sha256Of(absl::string_view bytes);
 
 // The digest of a sequence of byte strings.

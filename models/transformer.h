@@ -49,7 +49,7 @@ class Transformer {
 
   virtual int num_blocks() const = 0;
   // Whether text tokens take part in the attention over image tokens, so that they are spread over ranks like these.
-  // Whether text and image are one sequence; where not, every rank has the whole text.
+  // Where they do not, every rank has the whole text.
   virtual bool joint_text() const { return false; }
   virtual std::vector<LongSkip> long_skips() const { return {}; }
   virtual Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const = 0;
