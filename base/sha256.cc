@@ -11,9 +11,13 @@ namespace tessera {
 std::string Sha256Of(absl::string_view bytes) {
   // Looking it up in OpenSSL's tables costs more than the digest of a small row.
   static EVP_MD* const kAlgorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  // So would making a context for each.
+  static thread_local const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
+                                                                                            EVP_MD_CTX_free);
   std::string digest(kSha256Bytes, '\0');
-  unsigned size = 0;
-  EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()), &size, kAlgorithm, nullptr);
+  EVP_DigestInit_ex2(context.get(), kAlgorithm, nullptr);
+  EVP_DigestUpdate(context.get(), bytes.data(), bytes.size());
+  EVP_DigestFinal_ex(context.get(), reinterpret_cast<unsigned char*>(digest.data()), nullptr);
   return digest;
 }
 

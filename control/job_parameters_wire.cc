@@ -37,8 +37,9 @@ void ToWire(const JobParameters& job, internal::JobParameters* wire) {
   VisitParameters([&](const char*, Bounds, const auto& value) { writer.Put((described++)->descriptor, value); }, job);
 }
 
-JobParameters FromWire(const internal::JobParameters& wire) {
-  JobParameters job;
+void FromWire(const internal::JobParameters& wire, JobParameters& job) {
+  static const JobParameters kDefaults;
+  job = kDefaults;
   const DescribedField* described = DescribedFields();
   const MessageReader reader(wire);
   const auto read = [&](const char*, Bounds, auto& value) {
@@ -46,6 +47,11 @@ JobParameters FromWire(const internal::JobParameters& wire) {
     if (!has_presence || reader.Has(from)) reader.Get(from, value);
   };
   VisitParameters(read, job);
+}
+
+JobParameters FromWire(const internal::JobParameters& wire) {
+  JobParameters job;
+  FromWire(wire, job);
   return job;
 }
 

@@ -9,7 +9,9 @@ namespace tessera {
 
 void ToWire(const JobParameters& job, internal::JobParameters* wire);
 
-// What is absent has its default. Nothing is checked: CheckBounds does.
+// What is absent has its default. Nothing is checked: CheckBounds does. The first overwrites all of `job`, whose memory
+// serves again.
+void FromWire(const internal::JobParameters& wire, JobParameters& job);
 JobParameters FromWire(const internal::JobParameters& wire);
 
 }  // namespace tessera

@@ -47,25 +47,24 @@ class BatchQueue {
   std::deque<Batch*> empty_, full_;  // guarded by mutex_
 };
 
-void Fill(const QueueEntry& entry, const RecordIds& ids, const StoredTask* before, StoredTask& row) {
+void Fill(const QueueEntry& entry, const StoredTask* before, StoredTask& row) {
   row.task = entry.task;
+  row.status = entry.request;
+  if (!row.status.ok()) return;
+  row.job = entry.job;
   if (before != nullptr && before->task.job == entry.task.job) {
+    row.status = before->status;
     row.stored = before->stored;
   } else {
-    row.stored = entry.request.ok() ? ParseStoredJob(entry.job.request) : entry.request;
+    row.status = ParseStoredJob(entry.job.request, row.stored);
   }
-  if (!row.stored.ok()) return;
-  row.job = ids.JobId(entry.job.number, entry.job.token);
-  row.tenant = entry.job.tenant;
-  row.created = entry.job.created;
-  row.deadline = entry.job.deadline;
 }
 
 // The last batch is one that is not full.
-absl::Status FillBatches(SqliteDatabase& database, const RecordIds& ids, BatchQueue& batches) {
+absl::Status FillBatches(SqliteDatabase& database, BatchQueue& batches) {
   Batch* batch = batches.TakeEmpty();
   absl::Status status = VisitQueue(database, [&](const QueueEntry& entry) {
-    Fill(entry, ids, batch->used == 0 ? nullptr : &batch->rows[batch->used - 1], batch->rows[batch->used]);
+    Fill(entry, batch->used == 0 ? nullptr : &batch->rows[batch->used - 1], batch->rows[batch->used]);
     if (++batch->used < batch->rows.size()) return;
     batches.PutFull(batch);
     batch = batches.TakeEmpty();
@@ -77,11 +76,10 @@ absl::Status FillBatches(SqliteDatabase& database, const RecordIds& ids, BatchQu
 }  // namespace
 
 absl::Status ReadQueue(const std::function<absl::Status(const std::function<absl::Status(SqliteDatabase&)>&)>& read,
-                       const RecordIds& ids, absl::FunctionRef<void(const StoredTask&)> visit) {
+                       absl::FunctionRef<void(const StoredTask&)> visit) {
   BatchQueue batches;
   absl::Status status;
-  std::thread reader(
-      [&] { status = read([&](SqliteDatabase& database) { return FillBatches(database, ids, batches); }); });
+  std::thread reader([&] { status = read([&](SqliteDatabase& database) { return FillBatches(database, batches); }); });
   for (bool last = false; !last;) {
     Batch* batch = batches.TakeFull();
     for (size_t i = 0; i < batch->used; ++i) visit(batch->rows[i]);

@@ -2,15 +2,10 @@
 #pragma once
 
 #include <functional>
-#include <optional>
-#include <string>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "server/jobs/job_rows.h"
-#include "server/jobs/record_ids.h"
 #include "server/jobs/sqlite.h"
 #include "server/jobs/stored_job.h"
 
@@ -19,15 +14,14 @@ namespace tessera {
 // A queued task; nothing but its row is known of one whose job cannot be read.
 struct StoredTask {
   TaskRow task;
-  std::string job, tenant;
-  absl::Time created;
-  std::optional<absl::Time> deadline;
-  absl::StatusOr<StoredJob> stored = absl::UnknownError("not read yet");
+  JobRow job;
+  absl::Status status;  // of its job
+  StoredJob stored;
 };
 
 // `read` calls what it is given with the database, on a thread of this function's; `visit` is called on the caller's,
 // in the order of the tasks.
 absl::Status ReadQueue(const std::function<absl::Status(const std::function<absl::Status(SqliteDatabase&)>&)>& read,
-                       const RecordIds& ids, absl::FunctionRef<void(const StoredTask&)> visit);
+                       absl::FunctionRef<void(const StoredTask&)> visit);
 
 }  // namespace tessera

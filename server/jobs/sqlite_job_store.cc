@@ -155,22 +155,22 @@ absl::StatusOr<Recovery> SqliteJobStore::Recover(absl::FunctionRef<void(const Qu
   }
   std::vector<std::pair<uint64_t, absl::Status>> damaged;
   const auto hand_out = [&](const StoredTask& row) {
-    if (!row.stored.ok()) {
-      damaged.emplace_back(row.task.number, row.stored.status());
+    if (!row.status.ok()) {
+      damaged.emplace_back(row.task.number, row.status);
       return;
     }
     ++recovery.queued;
     visit({.id = row.task.number,
            .index = static_cast<int32_t>(row.task.number - row.task.job),
-           .job = row.job,
-           .tenant = row.tenant,
+           .job = ids_.JobId(row.job.number, row.job.token),
+           .tenant = row.job.tenant,
            .blame = row.task.blame,
-           .created = row.created,
-           .deadline = row.deadline,
-           .trace_parent = row.stored->trace_parent,
-           .request = &row.stored->request});
+           .created = row.job.created,
+           .deadline = row.job.deadline,
+           .trace_parent = row.stored.trace_parent,
+           .request = &row.stored.request});
   };
-  RETURN_IF_ERROR(ReadQueue([this](const auto& call) { return Read(call); }, ids_, hand_out));
+  RETURN_IF_ERROR(ReadQueue([this](const auto& call) { return Read(call); }, hand_out));
   for (const auto& [task, error] : damaged) {
     RETURN_IF_ERROR(FailQueued(task, error));
     ++recovery.damaged;

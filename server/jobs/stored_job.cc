@@ -113,6 +113,12 @@ absl::StatusOr<std::string> SerializeJob(const StoredJob& job) {
 }
 
 absl::StatusOr<StoredJob> ParseStoredJob(absl::string_view bytes) {
+  StoredJob job;
+  RETURN_IF_ERROR(ParseStoredJob(bytes, job));
+  return job;
+}
+
+absl::Status ParseStoredJob(absl::string_view bytes, StoredJob& job) {
   static thread_local wire::Job message;  // its memory serves the next one: a recovery reads a million
   if (bytes.size() > size_t{std::numeric_limits<int>::max()} ||
       !message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
@@ -120,22 +126,22 @@ absl::StatusOr<StoredJob> ParseStoredJob(absl::string_view bytes) {
   }
   RETURN_IF_ERROR(TooNew(message.minimum_reader()));
   ASSIGN_OR_RETURN(const ImageFormat format, FromWire(message.format()));
-
-  StoredJob job{.tenant = message.tenant(),
-                .trace_parent = message.trace_parent(),
-                .idempotency_key_hash = message.idempotency_key_hash()};
+  job.tenant = message.tenant();
+  job.trace_parent = message.trace_parent();
+  job.idempotency_key_hash = message.idempotency_key_hash();
   JobRequest& request = job.request;
   request.model = message.model();
   request.count = message.count();
   request.output.format = format;
+  request.output.quality.reset();
   if (message.has_quality()) request.output.quality = message.quality();
   request.partial_images = message.partial_images();
   request.priority = message.priority();
+  request.patience.reset();
   if (message.has_patience_us()) request.patience = absl::Microseconds(message.patience_us());
   request.user = message.user();
-  request.parameters = FromWire(message.parameters());
-  RETURN_IF_ERROR(CheckJob(job));
-  return job;
+  FromWire(message.parameters(), request.parameters);
+  return CheckJob(job);
 }
 
 std::string SerializeImage(const StoredImage& image) {

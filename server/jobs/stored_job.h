@@ -25,6 +25,8 @@ absl::StatusOr<std::string> SerializeJob(const StoredJob& job);
 // DATA_LOSS for damaged bytes, FAILED_PRECONDITION for those that a newer program wrote and that must not be
 // misunderstood; the messages are fit for the user whose job it is.
 absl::StatusOr<StoredJob> ParseStoredJob(absl::string_view bytes);
+// The same into `job`, all of which is overwritten and whose memory serves again; after an error it is anything.
+absl::Status ParseStoredJob(absl::string_view bytes, StoredJob& job);
 
 // `StoredImage::id` is not stored here.
 std::string SerializeImage(const StoredImage& image);

@@ -116,6 +116,16 @@ TEST(StoredJob, TakesAbsentFieldsOfAnOlderProgramForTheDefaults) {
   EXPECT_EQ(job->request.parameters.options, PromptOptions());
 }
 
+TEST(StoredJob, LeavesNothingOfTheJobThatWasReadIntoTheSameMemoryBefore) {
+  StoredJob job;
+  ASSERT_EQ(ParseStoredJob(Recorded("job_every_field"), job), absl::OkStatus());
+  const std::string small = *SerializeJob(SmallJob());
+  ASSERT_EQ(ParseStoredJob(small, job), absl::OkStatus());
+  EXPECT_EQ(job.request.parameters.negative_prompt, std::nullopt);
+  EXPECT_EQ(job.request.patience, std::nullopt);
+  EXPECT_EQ(*SerializeJob(job), small);
+}
+
 TEST(StoredJob, RefusesEveryValueThatNoValidatorWouldHavePassed) {
   using Job = internal::stored::Job;
   const double nan = std::numeric_limits<double>::quiet_NaN();
