@@ -120,7 +120,7 @@ DenoiseJob GuidedJob(const Family& family, int steps) {
     const ConditioningRow row{.text = {}, .extras = {at::scalar_tensor(weight > 0 ? 0 : 1, at::kLong)}};
     job.guidance.branches.push_back({.row = row, .terms = {{.weight = weight}}, .skipped_blocks = {}});
   }
-  job.sampler = *Sampler::Create(DefaultSamplerConfig(SamplerClass::kDdim), steps);
+  job.sampler = *Sampler::Create(DefaultSamplerConfig(DdimOptions{}), steps);
   job.noise = MakeTesseraNoise(1);
   DrawInitialLatents(job, family);
   return job;

@@ -7,8 +7,10 @@ namespace tessera {
 absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config, int steps, const Family& family,
                                                      const LatentGeometry& geometry) {
   ScheduleOptions options;
-  if (config.use_dynamic_shifting) options.mu = DynamicShiftMu(config, geometry.grid.count());
-  if (config.sampler == SamplerClass::kFlowEuler && family.flow_sigmas() == FlowSigmas::kLinear && steps > 0) {
+  if (const auto* shift = config.Find<DynamicShift>(); shift != nullptr && shift->use_dynamic_shifting) {
+    options.mu = DynamicShiftMu(*shift, geometry.grid.count());
+  }
+  if (IsFlow(config) && family.flow_sigmas() == FlowSigmas::kLinear && steps > 0) {
     std::vector<double> sigmas(static_cast<size_t>(steps));
     // numpy's linspace: start + i · step, with the last value exact.
     const double last = 1.0 / steps, step = steps > 1 ? (last - 1.0) / (steps - 1) : 0;

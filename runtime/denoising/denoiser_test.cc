@@ -37,7 +37,7 @@ class DenoiserTest : public testing::Test {
     DenoiseJob job;
     job.guidance = family_->Encode(request, context_)->guidance;
     job.geometry = family_->Geometry(48, 64);
-    job.sampler = *Sampler::Create(*WithSampler(DefaultSamplerConfig(SamplerClass::kDpmSolver), sampler), steps, {});
+    job.sampler = *Sampler::Create(*WithSampler(DefaultSamplerConfig(DpmSolverOptions{}), sampler), steps, {});
     job.noise = MakeTesseraNoise(seed);
     DrawInitialLatents(job, *family_);
     return job;

@@ -47,7 +47,7 @@ at::Tensor Generate(const std::string& model, at::ScalarType dtype, at::Device d
     jobs[i].guidance = family->Encode(request, context)->guidance;
     jobs[i].geometry = family->Geometry(request.height, request.width);
     const SamplerConfig sampler =
-        IsFlow(own) ? own : DefaultSamplerConfig(i == 0 ? SamplerClass::kDpmSolver : SamplerClass::kDdpm);
+        IsFlow(own) ? own : DefaultSamplerConfig(i == 0 ? SamplerOptions(DpmSolverOptions{}) : DdpmOptions{});
     jobs[i].sampler = *MakeSampler(sampler, 2, *family, jobs[i].geometry);
     jobs[i].noise = MakeTesseraNoise(i);
     DrawInitialLatents(jobs[i], *family);

@@ -19,25 +19,23 @@ struct StepCoefficients {
   double noise = 0.0;
 };
 
-class DpmSolverSampler final : public Sampler {
+class DpmSolverSampler final : public SolverWith<DpmSolverSampler, DpmSolverOptions> {
  public:
-  DpmSolverSampler(const SamplerConfig& config, Schedule schedule) : Sampler(config, std::move(schedule)) {}
-
-  std::unique_ptr<Sampler> Clone() const override { return std::make_unique<DpmSolverSampler>(*this); }
+  using SolverWith::SolverWith;
 
   bool needs_noise() const override { return !done() && Coefficients(Order()).noise != 0; }
   std::vector<at::Tensor*> history() override { return {&history_[0], &history_[1]}; }
 
  private:
   bool PredictsSample() const {
-    return config().algorithm_type == DpmAlgorithm::kDpmSolverPlusPlus ||
-           config().algorithm_type == DpmAlgorithm::kSdeDpmSolverPlusPlus;
+    return options().algorithm_type == DpmAlgorithm::kDpmSolverPlusPlus ||
+           options().algorithm_type == DpmAlgorithm::kSdeDpmSolverPlusPlus;
   }
 
   // The level `ahead` steps from the next one; negative ones are past.
   NoiseLevel Level(int ahead) const {
     const double now = sigma(ahead);
-    if (config().use_flow_sigmas) return {1 - now, now};
+    if (options().use_flow_sigmas) return {1 - now, now};
     const double alpha = 1 / std::sqrt(now * now + 1);
     return {alpha, now * alpha};
   }
@@ -51,9 +49,9 @@ class DpmSolverSampler final : public Sampler {
   // The order of the next step: limited by the history, lower at the end, where a high order is unstable for few steps.
   int Order() const {
     const int left = num_steps() - step();
-    const bool few = config().lower_order_final && num_steps() < 15;
-    const bool first_order_last = config().euler_at_final || few || config().final_sigmas_type == FinalSigma::kZero;
-    int order = std::min(static_cast<int>(config().solver_order), step() + 1);
+    const bool few = options().lower_order_final && num_steps() < 15;
+    const bool first_order_last = options().euler_at_final || few || options().final_sigmas_type == FinalSigma::kZero;
+    int order = std::min(static_cast<int>(options().solver_order), step() + 1);
     if (left == 1 && first_order_last) order = 1;
     if (left == 2 && few) order = std::min(order, 2);
     return order;
@@ -67,7 +65,7 @@ class DpmSolverSampler final : public Sampler {
     StepCoefficients step;
     double heun = 0.0;    // of D1
     double second = 0.0;  // of D2
-    switch (config().algorithm_type) {
+    switch (options().algorithm_type) {
       case DpmAlgorithm::kDpmSolverPlusPlus: {
         const double decay = std::expm1(-h);
         step.sample = next.sigma / now.sigma;
@@ -102,7 +100,7 @@ class DpmSolverSampler final : public Sampler {
         break;
       }
     }
-    if (order == 2) step.d1 = config().solver_type == DpmSolverType::kMidpoint ? 0.5 * step.d0 : heun;
+    if (order == 2) step.d1 = options().solver_type == DpmSolverType::kMidpoint ? 0.5 * step.d0 : heun;
     if (order == 3) {
       step.d1 = heun;
       step.d2 = second;
@@ -114,10 +112,10 @@ class DpmSolverSampler final : public Sampler {
   at::Tensor Converted(const at::Tensor& sample, const at::Tensor& prediction) const {
     const NoiseLevel level = Level(0);
     const PredictionType type = config().prediction_type;
-    if (!PredictsSample() && !config().thresholding) return PredictedNoise(type, sample, prediction, level);
+    if (!PredictsSample() && !options().thresholding) return PredictedNoise(type, sample, prediction, level);
     at::Tensor x0 = PredictedSample(type, sample, prediction, level);
-    if (config().thresholding) {
-      x0 = DynamicThreshold(x0, config().dynamic_thresholding_ratio, config().sample_max_value);
+    if (options().thresholding) {
+      x0 = DynamicThreshold(x0, options().dynamic_thresholding_ratio, options().sample_max_value);
     }
     return PredictsSample() ? x0 : PredictedNoise(PredictionType::kSample, sample, x0, level);
   }
@@ -151,7 +149,7 @@ class DpmSolverSampler final : public Sampler {
 
 }  // namespace
 
-std::unique_ptr<Sampler> MakeDpmSolverSampler(const SamplerConfig& config, Schedule schedule) {
+std::unique_ptr<Sampler> MakeDpmSolver(const SamplerConfig& config, Schedule schedule) {
   return std::make_unique<DpmSolverSampler>(config, std::move(schedule));
 }
 

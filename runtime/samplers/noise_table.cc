@@ -65,15 +65,14 @@ std::vector<T> RescaleToZeroSnr(const std::vector<T>& betas) {
 }
 
 template <typename T>
-std::vector<T> ScheduledBetas(const SamplerConfig& config) {
-  const int64_t n = config.num_train_timesteps;
-  if (!config.trained_betas.empty()) return std::vector<T>(config.trained_betas.begin(), config.trained_betas.end());
-  switch (config.beta_schedule) {
+std::vector<T> ScheduledBetas(const NoiseTable& table, int64_t n) {
+  if (!table.trained_betas.empty()) return std::vector<T>(table.trained_betas.begin(), table.trained_betas.end());
+  switch (table.beta_schedule) {
     case BetaSchedule::kLinear:
       break;
     case BetaSchedule::kScaledLinear: {
       std::vector<T> betas =
-          LinspaceFromEnds(static_cast<T>(std::sqrt(config.beta_start)), static_cast<T>(std::sqrt(config.beta_end)), n);
+          LinspaceFromEnds(static_cast<T>(std::sqrt(table.beta_start)), static_cast<T>(std::sqrt(table.beta_end)), n);
       for (T& beta : betas) beta = beta * beta;
       return betas;
     }
@@ -85,8 +84,8 @@ std::vector<T> ScheduledBetas(const SamplerConfig& config) {
     case BetaSchedule::kSigmoid: {
       std::vector<T> betas = LinspaceFromEnds(T{-6}, T{6}, n);
       for (T& beta : betas) {
-        beta = 1 / (1 + std::exp(-beta)) * static_cast<T>(config.beta_end - config.beta_start) +
-               static_cast<T>(config.beta_start);
+        beta = 1 / (1 + std::exp(-beta)) * static_cast<T>(table.beta_end - table.beta_start) +
+               static_cast<T>(table.beta_start);
       }
       return betas;
     }
@@ -97,20 +96,20 @@ std::vector<T> ScheduledBetas(const SamplerConfig& config) {
         return std::sqrt(snr / (1 + snr));
       });
   }
-  return LinspaceFromEnds(static_cast<T>(config.beta_start), static_cast<T>(config.beta_end), n);
+  return LinspaceFromEnds(static_cast<T>(table.beta_start), static_cast<T>(table.beta_end), n);
 }
 
 template <typename T>
 std::vector<T> TableBetas(const SamplerConfig& config) {
-  std::vector<T> betas = ScheduledBetas<T>(config);
-  return config.rescale_betas_zero_snr ? RescaleToZeroSnr(betas) : betas;
+  const NoiseTable& table = *config.Find<NoiseTable>();
+  std::vector<T> betas = ScheduledBetas<T>(table, config.num_train_timesteps);
+  return table.rescale_betas_zero_snr ? RescaleToZeroSnr(betas) : betas;
 }
 
 template <typename T>
 std::vector<T> TableAlphas(const SamplerConfig& config) {
   std::vector<T> alphas = CumulativeProduct(TableBetas<T>(config));
-  if (config.rescale_betas_zero_snr &&
-      (config.sampler == SamplerClass::kEuler || config.sampler == SamplerClass::kDpmSolver)) {
+  if (const auto* sigmas = config.Find<TableSigmas>(); sigmas != nullptr && sigmas->rescale_betas_zero_snr) {
     alphas.back() = static_cast<T>(0x1p-24);  // keeps the first sigma finite
   }
   return alphas;

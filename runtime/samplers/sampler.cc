@@ -1,31 +1,11 @@
 #include "runtime/samplers/sampler.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/planted.h"
-#include "base/status_macros.h"
 #include "runtime/samplers/solvers.h"
 
 namespace tessera {
-
-absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const SamplerConfig& config, int steps,
-                                                         const ScheduleOptions& options) {
-  ASSIGN_OR_RETURN(Schedule schedule, MakeSchedule(config, steps, options));
-  switch (config.sampler) {
-    case SamplerClass::kDdpm:
-      return MakeDdpmSampler(config, std::move(schedule));
-    case SamplerClass::kDdim:
-      return MakeDdimSampler(config, std::move(schedule));
-    case SamplerClass::kEuler:
-      return MakeEulerSampler(config, std::move(schedule));
-    case SamplerClass::kDpmSolver:
-      return MakeDpmSolverSampler(config, std::move(schedule));
-    case SamplerClass::kFlowEuler:
-      return MakeFlowEulerSampler(config, std::move(schedule));
-  }
-  return absl::InternalError("unknown sampler class");
-}
 
 double Sampler::timestep(int step) const {
   TORCH_CHECK(step >= 0 && step < num_steps(), "the sampler has ", num_steps(), " steps and none of number ", step);

@@ -40,7 +40,10 @@ class Sampler {
 
   // Whether Step computes something over the whole image. Else what it makes of an element depends on that element
   // alone, and parts of an image can be moved by samplers of their own.
-  bool reads_whole_image() const { return config_.thresholding; }
+  bool reads_whole_image() const {
+    const auto* thresholding = config_.Find<Thresholding>();
+    return thresholding != nullptr && thresholding->thresholding;
+  }
 
   // The tensors of a multistep solver's history, of the sample's shape, or undefined: for whoever cuts an image into
   // parts, or joins them.

@@ -20,13 +20,6 @@ struct Named {
   Enum value;
 };
 
-constexpr Named<SamplerClass> kClasses[] = {
-    {"DDPMScheduler", SamplerClass::kDdpm},
-    {"DDIMScheduler", SamplerClass::kDdim},
-    {"EulerDiscreteScheduler", SamplerClass::kEuler},
-    {"DPMSolverMultistepScheduler", SamplerClass::kDpmSolver},
-    {"FlowMatchEulerDiscreteScheduler", SamplerClass::kFlowEuler},
-};
 constexpr Named<PredictionType> kPredictionTypes[] = {
     {"epsilon", PredictionType::kEpsilon},        {"sample", PredictionType::kSample},
     {"v_prediction", PredictionType::kVelocity},  {"flow_prediction", PredictionType::kFlow},
@@ -112,53 +105,52 @@ struct Range {
 constexpr double kTiny = std::numeric_limits<double>::min();  // lower bound of what must be positive
 constexpr Range kPositive = {kTiny, 1e6};
 
-// Calls visit(name, member[, range]) for every field of the file.
+// Calls visit(name, member, range) for every field of the file. The member's class is the part that has it.
 template <typename Visitor>
 void ForEachField(Visitor&& visit) {
-  using C = SamplerConfig;
-  visit("num_train_timesteps", &C::num_train_timesteps, Range{2, 100000});
-  visit("prediction_type", &C::prediction_type, Range{});
-  visit("beta_schedule", &C::beta_schedule, Range{});
-  visit("beta_start", &C::beta_start, Range{kTiny, 1});
-  visit("beta_end", &C::beta_end, Range{kTiny, 1});
-  visit("trained_betas", &C::trained_betas, Range{});
-  visit("rescale_betas_zero_snr", &C::rescale_betas_zero_snr, Range{});
-  visit("timestep_spacing", &C::timestep_spacing, Range{});
-  visit("steps_offset", &C::steps_offset, Range{0, 100000});
-  visit("clip_sample", &C::clip_sample, Range{});
-  visit("clip_sample_range", &C::clip_sample_range, kPositive);
-  visit("thresholding", &C::thresholding, Range{});
-  visit("dynamic_thresholding_ratio", &C::dynamic_thresholding_ratio, Range{0, 1});
-  visit("sample_max_value", &C::sample_max_value, kPositive);
-  visit("variance_type", &C::variance_type, Range{});
-  visit("set_alpha_to_one", &C::set_alpha_to_one, Range{});
-  visit("use_karras_sigmas", &C::use_karras_sigmas, Range{});
-  visit("use_exponential_sigmas", &C::use_exponential_sigmas, Range{});
-  visit("use_beta_sigmas", &C::use_beta_sigmas, Range{});
-  visit("sigma_min", &C::sigma_min, kPositive);
-  visit("sigma_max", &C::sigma_max, kPositive);
-  visit("final_sigmas_type", &C::final_sigmas_type, Range{});
-  visit("interpolation_type", &C::interpolation_type, Range{});
-  visit("timestep_type", &C::timestep_type, Range{});
-  visit("algorithm_type", &C::algorithm_type, Range{});
-  visit("solver_type", &C::solver_type, Range{});
-  visit("solver_order", &C::solver_order, Range{1, 3});
-  visit("lower_order_final", &C::lower_order_final, Range{});
-  visit("euler_at_final", &C::euler_at_final, Range{});
-  visit("use_lu_lambdas", &C::use_lu_lambdas, Range{});
-  visit("use_flow_sigmas", &C::use_flow_sigmas, Range{});
-  visit("flow_shift", &C::flow_shift, kPositive);
-  visit("lambda_min_clipped", &C::lambda_min_clipped, Range{});
-  visit("shift", &C::shift, kPositive);
-  visit("use_dynamic_shifting", &C::use_dynamic_shifting, Range{});
-  visit("time_shift_type", &C::time_shift_type, Range{});
-  visit("base_shift", &C::base_shift, Range{-1e3, 1e3});
-  visit("max_shift", &C::max_shift, Range{-1e3, 1e3});
-  visit("base_image_seq_len", &C::base_image_seq_len, Range{1, 1e9});
-  visit("max_image_seq_len", &C::max_image_seq_len, Range{1, 1e9});
-  visit("shift_terminal", &C::shift_terminal, Range{0, 0.999999});
-  visit("invert_sigmas", &C::invert_sigmas, Range{});
-  visit("stochastic_sampling", &C::stochastic_sampling, Range{});
+  visit("num_train_timesteps", &SamplerConfig::num_train_timesteps, Range{2, 100000});
+  visit("prediction_type", &SamplerConfig::prediction_type, Range{});
+  visit("beta_schedule", &NoiseTable::beta_schedule, Range{});
+  visit("beta_start", &NoiseTable::beta_start, Range{kTiny, 1});
+  visit("beta_end", &NoiseTable::beta_end, Range{kTiny, 1});
+  visit("trained_betas", &NoiseTable::trained_betas, Range{});
+  visit("rescale_betas_zero_snr", &NoiseTable::rescale_betas_zero_snr, Range{});
+  visit("timestep_spacing", &NoiseTable::timestep_spacing, Range{});
+  visit("steps_offset", &NoiseTable::steps_offset, Range{0, 100000});
+  visit("clip_sample", &Clipping::clip_sample, Range{});
+  visit("clip_sample_range", &Clipping::clip_sample_range, kPositive);
+  visit("thresholding", &Thresholding::thresholding, Range{});
+  visit("dynamic_thresholding_ratio", &Thresholding::dynamic_thresholding_ratio, Range{0, 1});
+  visit("sample_max_value", &Thresholding::sample_max_value, kPositive);
+  visit("variance_type", &Variance::variance_type, Range{});
+  visit("set_alpha_to_one", &DdimOptions::set_alpha_to_one, Range{});
+  visit("use_karras_sigmas", &SigmaSpacing::use_karras_sigmas, Range{});
+  visit("use_exponential_sigmas", &SigmaSpacing::use_exponential_sigmas, Range{});
+  visit("use_beta_sigmas", &SigmaSpacing::use_beta_sigmas, Range{});
+  visit("sigma_min", &SigmaSpacing::sigma_min, kPositive);
+  visit("sigma_max", &SigmaSpacing::sigma_max, kPositive);
+  visit("final_sigmas_type", &TableSigmas::final_sigmas_type, Range{});
+  visit("interpolation_type", &EulerOptions::interpolation_type, Range{});
+  visit("timestep_type", &EulerOptions::timestep_type, Range{});
+  visit("algorithm_type", &DpmSolverOptions::algorithm_type, Range{});
+  visit("solver_type", &DpmSolverOptions::solver_type, Range{});
+  visit("solver_order", &DpmSolverOptions::solver_order, Range{1, 3});
+  visit("lower_order_final", &DpmSolverOptions::lower_order_final, Range{});
+  visit("euler_at_final", &DpmSolverOptions::euler_at_final, Range{});
+  visit("use_lu_lambdas", &DpmSolverOptions::use_lu_lambdas, Range{});
+  visit("use_flow_sigmas", &DpmSolverOptions::use_flow_sigmas, Range{});
+  visit("flow_shift", &DpmSolverOptions::flow_shift, kPositive);
+  visit("lambda_min_clipped", &DpmSolverOptions::lambda_min_clipped, Range{});
+  visit("shift", &FlowLevels::shift, kPositive);
+  visit("use_dynamic_shifting", &DynamicShift::use_dynamic_shifting, Range{});
+  visit("time_shift_type", &DynamicShift::time_shift_type, Range{});
+  visit("base_shift", &DynamicShift::base_shift, Range{-1e3, 1e3});
+  visit("max_shift", &DynamicShift::max_shift, Range{-1e3, 1e3});
+  visit("base_image_seq_len", &DynamicShift::base_image_seq_len, Range{1, 1e9});
+  visit("max_image_seq_len", &DynamicShift::max_image_seq_len, Range{1, 1e9});
+  visit("shift_terminal", &FlowLevels::shift_terminal, Range{0, 0.999999});
+  visit("invert_sigmas", &FlowLevels::invert_sigmas, Range{});
+  visit("stochastic_sampling", &FlowEulerOptions::stochastic_sampling, Range{});
 }
 
 template <typename T>
@@ -187,120 +179,168 @@ void ReadField(ConfigReader& reader, std::string_view name, Range range, T& valu
   }
 }
 
+// Reads the fields of the config's class, and checks those of other classes.
+void ReadFields(ConfigReader& reader, SamplerConfig& config) {
+  config.file = reader.json();
+  ForEachField([&]<typename Part, typename T>(std::string_view name, T Part::*member, Range range) {
+    Part another;
+    Part* own = config.Find<Part>();
+    ReadField(reader, name, range, (own == nullptr ? &another : own)->*member);
+  });
+  if (config.Find<NoiseTable>() == nullptr) config.prediction_type = PredictionType::kFlow;
+}
+
+// The classes, in the order of SamplerOptions: as the file and as a user names them.
+struct SamplerClass {
+  std::string_view file_name;
+  std::string_view name;  // DPM-Solver has those of kDpmNames
+  SamplerOptions (*defaults)();
+};
+constexpr SamplerClass kClasses[] = {
+    {"DDPMScheduler", "ddpm", [] { return SamplerOptions(DdpmOptions()); }},
+    {"DDIMScheduler", "ddim", [] { return SamplerOptions(DdimOptions()); }},
+    {"EulerDiscreteScheduler", "euler", [] { return SamplerOptions(EulerOptions()); }},
+    {"DPMSolverMultistepScheduler", "", [] { return SamplerOptions(DpmSolverOptions()); }},
+    {"FlowMatchEulerDiscreteScheduler", "flow-euler", [] { return SamplerOptions(FlowEulerOptions()); }},
+};
+static_assert(std::size(kClasses) == std::variant_size_v<SamplerOptions>);
+
 absl::Status Refused(const std::string& field, const std::string& value, const std::string& valid) {
   return absl::InvalidArgumentError(
       absl::StrCat("scheduler_config.json: field \"", field, "\" is ", value, "; ", valid));
 }
 
-absl::Status ValidateDpmSolver(const SamplerConfig& config) {
-  const bool plus_plus = config.algorithm_type == DpmAlgorithm::kDpmSolverPlusPlus ||
-                         config.algorithm_type == DpmAlgorithm::kSdeDpmSolverPlusPlus;
-  const std::string algorithm = absl::StrCat("\"", NameOf(config.algorithm_type), "\"");
-  if (config.use_lu_lambdas) {
+bool IsPlusPlus(DpmAlgorithm algorithm) {
+  return algorithm == DpmAlgorithm::kDpmSolverPlusPlus || algorithm == DpmAlgorithm::kSdeDpmSolverPlusPlus;
+}
+
+absl::Status ValidateDpmSolver(const DpmSolverOptions& options, PredictionType prediction) {
+  const bool plus_plus = IsPlusPlus(options.algorithm_type);
+  const std::string algorithm = absl::StrCat("\"", NameOf(options.algorithm_type), "\"");
+  if (options.use_lu_lambdas) {
     return Refused("use_lu_lambdas", "true", "it must be false; use_karras_sigmas is the nearest choice");
   }
-  if (config.variance_type == VarianceType::kLearned || config.variance_type == VarianceType::kLearnedRange) {
-    return Refused("variance_type", absl::StrCat("\"", NameOf(config.variance_type), "\""),
+  if (options.variance_type == VarianceType::kLearned || options.variance_type == VarianceType::kLearnedRange) {
+    return Refused("variance_type", absl::StrCat("\"", NameOf(options.variance_type), "\""),
                    "it must be null: the pipeline drops a learned variance before the sampler");
   }
-  if (!plus_plus && config.final_sigmas_type == FinalSigma::kZero) {
+  if (!plus_plus && options.final_sigmas_type == FinalSigma::kZero) {
     return Refused("final_sigmas_type", "\"zero\"",
                    absl::StrCat("it must be \"sigma_min\" for algorithm_type ", algorithm,
                                 ", or use algorithm_type \"dpmsolver++\""));
   }
-  if (config.algorithm_type == DpmAlgorithm::kSdeDpmSolver && config.solver_order == 3) {
+  if (options.algorithm_type == DpmAlgorithm::kSdeDpmSolver && options.solver_order == 3) {
     return Refused("solver_order", "3",
                    "it must be 1 or 2 for algorithm_type \"sde-dpmsolver\", or use \"sde-dpmsolver++\"");
   }
-  if (config.prediction_type == PredictionType::kFlow && !config.use_flow_sigmas) {
+  if (prediction == PredictionType::kFlow && !options.use_flow_sigmas) {
     return Refused("prediction_type", "\"flow_prediction\"", "it needs use_flow_sigmas: true");
   }
-  if (config.prediction_type == PredictionType::kFlow && !plus_plus) {
+  if (prediction == PredictionType::kFlow && !plus_plus) {
     return Refused("algorithm_type", algorithm,
                    "it must be dpmsolver++ or sde-dpmsolver++ for prediction_type \"flow_prediction\"");
   }
-  if (config.use_flow_sigmas && (config.use_karras_sigmas || config.use_exponential_sigmas)) {
+  if (options.use_flow_sigmas && (options.use_karras_sigmas || options.use_exponential_sigmas)) {
     return Refused("use_flow_sigmas", "true",
                    "it must be false with use_karras_sigmas or use_exponential_sigmas, which follow the noise table");
   }
-  if (config.use_dynamic_shifting && config.time_shift_type != TimeShiftType::kExponential) {
+  if (options.use_dynamic_shifting && options.time_shift_type != TimeShiftType::kExponential) {
     return Refused("time_shift_type", "\"linear\"",
                    "it must be \"exponential\" for DPMSolverMultistepScheduler with use_dynamic_shifting");
   }
   return absl::OkStatus();
 }
 
-// DPM-Solver names by order and sigmas; order 0: the config's own.
+// Names of DPM-Solver, with what they say of its options.
 struct DpmName {
   std::string_view name;
-  int order;
-  bool karras;
+  std::optional<int> order;
+  std::optional<bool> karras;
+  bool stochastic = false;
 };
 constexpr DpmName kDpmNames[] = {
-    {"dpm++1", 1, false},       {"dpm++2", 2, false},       {"dpm++3", 3, false},      {"dpm++1-karras", 1, true},
-    {"dpm++2-karras", 2, true}, {"dpm++3-karras", 3, true}, {"dpm++-karras", 0, true},
+    {"dpm++"},
+    {"dpm++1", 1, false},
+    {"dpm++2", 2, false},
+    {"dpm++3", 3, false},
+    {"dpm++1-karras", 1, true},
+    {"dpm++2-karras", 2, true},
+    {"dpm++3-karras", 3, true},
+    {"dpm++-karras", {}, true},
+    {"dpm++-sde", {}, {}, true},
 };
+
+// Gives a sampler of another class the shift of a flow model.
+void TakeShift(const SamplerConfig& from, SamplerConfig& to) {
+  const auto* levels = from.Find<FlowLevels>();
+  const double shift = levels != nullptr ? levels->shift : from.Find<DpmSolverOptions>()->flow_shift;
+  if (auto* own = to.Find<FlowLevels>()) own->shift = shift;
+  if (auto* solver = to.Find<DpmSolverOptions>()) {
+    solver->use_flow_sigmas = true;
+    solver->flow_shift = shift;
+    solver->use_karras_sigmas = solver->use_exponential_sigmas = false;
+  }
+}
 
 }  // namespace
 
 std::string PredictionTypeName(PredictionType type) { return NameOf(type); }
 
-SamplerConfig DefaultSamplerConfig(SamplerClass sampler) {
-  SamplerConfig config{.sampler = sampler};
-  if (sampler == SamplerClass::kEuler || sampler == SamplerClass::kDpmSolver) {
-    config.timestep_spacing = TimestepSpacing::kLinspace;
-  }
-  if (sampler == SamplerClass::kFlowEuler) config.prediction_type = PredictionType::kFlow;
+SamplerConfig DefaultSamplerConfig(SamplerOptions options) {
+  SamplerConfig config{.options = std::move(options)};
+  if (config.Find<NoiseTable>() == nullptr) config.prediction_type = PredictionType::kFlow;
   return config;
 }
 
 bool IsFlow(const SamplerConfig& config) {
-  return config.sampler == SamplerClass::kFlowEuler ||
-         (config.sampler == SamplerClass::kDpmSolver && config.use_flow_sigmas);
+  const auto* solver = config.Find<DpmSolverOptions>();
+  return config.Find<NoiseTable>() == nullptr || (solver != nullptr && solver->use_flow_sigmas);
 }
 
 absl::Status ValidateSamplerConfig(const SamplerConfig& config) {
-  const SamplerClass sampler = config.sampler;
-  if (sampler == SamplerClass::kEuler || sampler == SamplerClass::kDpmSolver || sampler == SamplerClass::kFlowEuler) {
-    if (config.use_beta_sigmas) {
+  if (const auto* sigmas = config.Find<SigmaSpacing>()) {
+    if (sigmas->use_beta_sigmas) {
       return Refused("use_beta_sigmas", "true", "it must be false; use_karras_sigmas is the nearest choice");
     }
-    if (config.use_karras_sigmas && config.use_exponential_sigmas) {
+    if (sigmas->use_karras_sigmas && sigmas->use_exponential_sigmas) {
       return Refused("use_karras_sigmas", "true", "only one of it and use_exponential_sigmas can be true");
     }
-    if (config.sigma_min && config.sigma_max && *config.sigma_min > *config.sigma_max) {
-      return Refused("sigma_min", absl::StrCat(*config.sigma_min),
-                     absl::StrCat("it must not be above sigma_max, ", *config.sigma_max));
+    if (sigmas->sigma_min && sigmas->sigma_max && *sigmas->sigma_min > *sigmas->sigma_max) {
+      return Refused("sigma_min", absl::StrCat(*sigmas->sigma_min),
+                     absl::StrCat("it must not be above sigma_max, ", *sigmas->sigma_max));
     }
   }
-  if (sampler == SamplerClass::kFlowEuler) return absl::OkStatus();
+  const auto* table = config.Find<NoiseTable>();
+  if (table == nullptr) return absl::OkStatus();
 
-  if (sampler != SamplerClass::kDdpm &&
-      (config.beta_schedule == BetaSchedule::kSigmoid || config.beta_schedule == BetaSchedule::kLaplace)) {
-    return Refused("beta_schedule", absl::StrCat("\"", NameOf(config.beta_schedule), "\""),
+  const auto* ddpm = config.Find<DdpmOptions>();
+  const auto* solver = config.Find<DpmSolverOptions>();
+  if (ddpm == nullptr &&
+      (table->beta_schedule == BetaSchedule::kSigmoid || table->beta_schedule == BetaSchedule::kLaplace)) {
+    return Refused("beta_schedule", absl::StrCat("\"", NameOf(table->beta_schedule), "\""),
                    "it must be linear, scaled_linear or squaredcos_cap_v2 for every class but DDPMScheduler");
   }
-  if (!config.trained_betas.empty()) {
-    if (static_cast<int64_t>(config.trained_betas.size()) != config.num_train_timesteps) {
-      return Refused("trained_betas", absl::StrCat("a list of ", config.trained_betas.size(), " values"),
+  if (!table->trained_betas.empty()) {
+    if (static_cast<int64_t>(table->trained_betas.size()) != config.num_train_timesteps) {
+      return Refused("trained_betas", absl::StrCat("a list of ", table->trained_betas.size(), " values"),
                      absl::StrCat("it must have num_train_timesteps = ", config.num_train_timesteps, " values"));
     }
-    for (double beta : config.trained_betas) {
+    for (double beta : table->trained_betas) {
       if (!(beta > 0 && beta < 1)) {
         return Refused("trained_betas", absl::StrCat("a list with ", beta), "every value must be in (0, 1)");
       }
     }
   }
-  if (config.prediction_type == PredictionType::kFlow && sampler != SamplerClass::kDpmSolver) {
+  if (solver != nullptr) return ValidateDpmSolver(*solver, config.prediction_type);
+  if (config.prediction_type == PredictionType::kFlow) {
     return Refused("prediction_type", "\"flow_prediction\"",
                    "it must be epsilon, sample or v_prediction for this class");
   }
-  if (sampler == SamplerClass::kDdpm && config.variance_type != VarianceType::kFixedSmall &&
-      config.variance_type != VarianceType::kFixedSmallLog && config.variance_type != VarianceType::kFixedLarge) {
-    return Refused("variance_type", absl::StrCat("\"", NameOf(config.variance_type), "\""),
+  if (ddpm != nullptr && ddpm->variance_type != VarianceType::kFixedSmall &&
+      ddpm->variance_type != VarianceType::kFixedSmallLog && ddpm->variance_type != VarianceType::kFixedLarge) {
+    return Refused("variance_type", absl::StrCat("\"", NameOf(ddpm->variance_type), "\""),
                    "it must be fixed_small, fixed_small_log or fixed_large");
   }
-  if (sampler == SamplerClass::kDpmSolver) return ValidateDpmSolver(config);
   return absl::OkStatus();
 }
 
@@ -310,99 +350,77 @@ absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader) {
 }
 
 absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader, const std::string& class_name) {
-  const auto* known = std::find_if(std::begin(kClasses), std::end(kClasses),
-                                   [&](const auto& candidate) { return candidate.name == class_name; });
+  const auto* known = std::ranges::find(kClasses, class_name, &SamplerClass::file_name);
   if (known == std::end(kClasses)) {
-    reader.AddError("_class_name", absl::StrCat("it must be one of ", ValidNames<SamplerClass>(kClasses)));
+    const auto add_name = [](std::string* out, const SamplerClass& candidate) {
+      absl::StrAppend(out, std::string(candidate.file_name));
+    };
+    reader.AddError("_class_name", absl::StrCat("it must be one of ", absl::StrJoin(kClasses, ", ", add_name)));
     return reader.status();
   }
-  SamplerConfig config = DefaultSamplerConfig(known->value);
-  ForEachField([&](std::string_view name, auto member, Range range) {
-    if (reader.Has(name)) config.given.emplace(name);
-    ReadField(reader, name, range, config.*member);
-  });
-  if (config.sampler == SamplerClass::kFlowEuler) config.prediction_type = PredictionType::kFlow;
+  SamplerConfig config = DefaultSamplerConfig(known->defaults());
+  ReadFields(reader, config);
   if (!reader.status().ok()) return reader.status();
   RETURN_IF_ERROR(ValidateSamplerConfig(config));
   return config;
 }
 
 std::vector<std::string> ValidSamplers(const SamplerConfig& config) {
-  if (IsFlow(config)) {
-    if (config.use_dynamic_shifting && config.time_shift_type == TimeShiftType::kLinear) return {"flow-euler"};
-    return {"flow-euler", "dpm++", "dpm++1", "dpm++2", "dpm++3", "dpm++-sde"};
+  const bool flow = IsFlow(config);
+  std::vector<std::string> names;
+  for (const SamplerClass& candidate : kClasses) {
+    const SamplerConfig other = DefaultSamplerConfig(candidate.defaults());
+    if (!candidate.name.empty() && IsFlow(other) == flow) names.emplace_back(candidate.name);
   }
-  std::vector<std::string> names = {"ddpm", "ddim", "euler", "dpm++"};
-  for (const DpmName& dpm : kDpmNames) names.emplace_back(dpm.name);
-  names.push_back("dpm++-sde");
+  const auto* shift = config.Find<DynamicShift>();
+  if (flow && shift->use_dynamic_shifting && shift->time_shift_type == TimeShiftType::kLinear) return names;
+  for (const DpmName& dpm : kDpmNames) {
+    if (!flow || !dpm.karras.value_or(false)) names.emplace_back(dpm.name);
+  }
   return names;
 }
 
 absl::StatusOr<SamplerConfig> WithSampler(const SamplerConfig& model_config, std::string_view name) {
   const std::vector<std::string> valid = ValidSamplers(model_config);
+  const bool flow = IsFlow(model_config);
   if (std::find(valid.begin(), valid.end(), name) == valid.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat("sampler is ", Quote(name), "; this model predicts ",
-                     IsFlow(model_config) ? std::string("a flow") : PredictionTypeName(model_config.prediction_type),
+                     flow ? std::string("a flow") : PredictionTypeName(model_config.prediction_type),
                      " and takes one of ", absl::StrJoin(valid, ", ")));
   }
-  const SamplerClass sampler = name == "ddpm"         ? SamplerClass::kDdpm
-                               : name == "ddim"       ? SamplerClass::kDdim
-                               : name == "euler"      ? SamplerClass::kEuler
-                               : name == "flow-euler" ? SamplerClass::kFlowEuler
-                                                      : SamplerClass::kDpmSolver;
-  const bool flow = IsFlow(model_config);
-  SamplerConfig config = model_config;
-  if (sampler != model_config.sampler) {
-    config = DefaultSamplerConfig(sampler);
-    config.given = model_config.given;
-    config.eta = model_config.eta;
-    ForEachField([&](std::string_view field, auto member, Range) {
-      if (model_config.given.contains(field)) config.*member = model_config.*member;
-    });
-    config.prediction_type = model_config.prediction_type;
-    if (flow && sampler == SamplerClass::kDpmSolver) {
-      config.use_flow_sigmas = true;
-      config.flow_shift = model_config.shift;
-      config.use_karras_sigmas = config.use_exponential_sigmas = false;
-    } else if (flow) {
-      config.prediction_type = PredictionType::kFlow;
-      config.shift = model_config.flow_shift;
+  const auto* dpm = std::ranges::find(kDpmNames, name, &DpmName::name);
+  const auto* named = std::ranges::find(kClasses, dpm == std::end(kDpmNames) ? name : "", &SamplerClass::name);
+  SamplerConfig config = DefaultSamplerConfig(named->defaults());
+  if (config.options.index() == model_config.options.index()) {
+    config = model_config;
+  } else {
+    if (!model_config.file.is_null()) {
+      ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromJson(model_config.file, "scheduler_config.json"));
+      ReadFields(reader, config);
     }
+    if (config.Find<NoiseTable>() != nullptr) config.prediction_type = model_config.prediction_type;
+    if (flow) TakeShift(model_config, config);
   }
-  if (sampler == SamplerClass::kDpmSolver) {
-    config.algorithm_type =
-        name == "dpm++-sde" ? DpmAlgorithm::kSdeDpmSolverPlusPlus : DpmAlgorithm::kDpmSolverPlusPlus;
-    for (const DpmName& dpm : kDpmNames) {
-      if (dpm.name != name) continue;
-      if (dpm.order > 0) config.solver_order = dpm.order;
-      config.use_karras_sigmas = dpm.karras;
-      if (dpm.karras) config.use_exponential_sigmas = false;
-    }
+  if (auto* solver = config.Find<DpmSolverOptions>()) {
+    solver->algorithm_type = dpm->stochastic ? DpmAlgorithm::kSdeDpmSolverPlusPlus : DpmAlgorithm::kDpmSolverPlusPlus;
+    solver->solver_order = dpm->order.value_or(solver->solver_order);
+    solver->use_karras_sigmas = dpm->karras.value_or(solver->use_karras_sigmas);
+    if (dpm->karras.value_or(false)) solver->use_exponential_sigmas = false;
   }
   RETURN_IF_ERROR(ValidateSamplerConfig(config));
   return config;
 }
 
 std::string SamplerName(const SamplerConfig& config) {
-  switch (config.sampler) {
-    case SamplerClass::kDdpm:
-      return "ddpm";
-    case SamplerClass::kDdim:
-      return "ddim";
-    case SamplerClass::kEuler:
-      return "euler";
-    case SamplerClass::kFlowEuler:
-      return "flow-euler";
-    case SamplerClass::kDpmSolver:
-      break;
+  const auto* solver = config.Find<DpmSolverOptions>();
+  if (solver == nullptr) return std::string(kClasses[config.options.index()].name);
+  const std::string name = IsPlusPlus(solver->algorithm_type) ? "dpm++" : "dpm";
+  if (solver->algorithm_type == DpmAlgorithm::kSdeDpmSolver ||
+      solver->algorithm_type == DpmAlgorithm::kSdeDpmSolverPlusPlus) {
+    return name + "-sde";
   }
-  const bool sde = config.algorithm_type == DpmAlgorithm::kSdeDpmSolver ||
-                   config.algorithm_type == DpmAlgorithm::kSdeDpmSolverPlusPlus;
-  const bool plus_plus = config.algorithm_type == DpmAlgorithm::kDpmSolverPlusPlus ||
-                         config.algorithm_type == DpmAlgorithm::kSdeDpmSolverPlusPlus;
-  if (sde) return plus_plus ? "dpm++-sde" : "dpm-sde";
-  return absl::StrCat(plus_plus ? "dpm++" : "dpm", config.solver_order, config.use_karras_sigmas ? "-karras" : "");
+  return absl::StrCat(name, solver->solver_order, solver->use_karras_sigmas ? "-karras" : "");
 }
 
 }  // namespace tessera

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,7 +17,6 @@
 
 namespace tessera {
 
-enum class SamplerClass { kDdpm, kDdim, kEuler, kDpmSolver, kFlowEuler };
 enum class PredictionType { kEpsilon, kSample, kVelocity, kFlow };
 enum class BetaSchedule { kLinear, kScaledLinear, kSquaredCosine, kSigmoid, kLaplace };
 enum class TimestepSpacing { kLinspace, kLeading, kTrailing };
@@ -27,46 +28,78 @@ enum class SigmaInterpolation { kLinear, kLogLinear };
 enum class TimestepType { kDiscrete, kContinuous };
 enum class TimeShiftType { kExponential, kLinear };
 
-// Fields are named as in scheduler_config.json. A field that the class does not have is kept (another sampler may be
-// chosen for the model) and has no effect.
-struct SamplerConfig {
-  SamplerClass sampler = SamplerClass::kDdpm;
-  int64_t num_train_timesteps = 1000;
-  PredictionType prediction_type = PredictionType::kEpsilon;  // kFlow for the class kFlowEuler
+// Fields are named as in scheduler_config.json. What several classes have is a part from which their options derive, so
+// that a class has a field if and only if its options have that part.
 
-  // Noise table; every class but kFlowEuler.
+// The noise table that diffusion models are trained with, and the choice of timesteps from it. Flows have none.
+struct NoiseTable {
   BetaSchedule beta_schedule = BetaSchedule::kLinear;
   double beta_start = 0.0001;
   double beta_end = 0.02;
   std::vector<double> trained_betas;  // replaces the schedule if not empty
   bool rescale_betas_zero_snr = false;
-
-  // Choice of timesteps.
-  TimestepSpacing timestep_spacing = TimestepSpacing::kLeading;  // kLinspace for kEuler and kDpmSolver
+  TimestepSpacing timestep_spacing = TimestepSpacing::kLeading;
   int64_t steps_offset = 0;
+};
 
-  // Treatment of the predicted sample: kDdpm, kDdim; thresholding also kDpmSolver.
-  bool clip_sample = true;
-  double clip_sample_range = 1.0;
+struct Thresholding {
   bool thresholding = false;
   double dynamic_thresholding_ratio = 0.995;
   double sample_max_value = 1.0;
+};
 
-  VarianceType variance_type = VarianceType::kFixedSmall;  // kDdpm
-  bool set_alpha_to_one = true;                            // kDdim
-  double eta = 0.0;  // kDdim; not in the file: 0 deterministic, 1 as noisy as DDPM
+struct Clipping : Thresholding {
+  bool clip_sample = true;
+  double clip_sample_range = 1.0;
+};
 
-  // Sigmas: kEuler, kDpmSolver, kFlowEuler.
+struct Variance {
+  VarianceType variance_type = VarianceType::kFixedSmall;
+};
+
+struct SigmaSpacing {
   bool use_karras_sigmas = false;
   bool use_exponential_sigmas = false;
   bool use_beta_sigmas = false;     // refused
   std::optional<double> sigma_min;  // ends of the Karras and exponential sigmas, in place of the schedule's own
   std::optional<double> sigma_max;
-  FinalSigma final_sigmas_type = FinalSigma::kZero;                     // kEuler, kDpmSolver
-  SigmaInterpolation interpolation_type = SigmaInterpolation::kLinear;  // kEuler
-  TimestepType timestep_type = TimestepType::kDiscrete;                 // kEuler
+};
 
-  // kDpmSolver.
+// Sigmas that are made from the noise table.
+struct TableSigmas : NoiseTable, SigmaSpacing {
+  TableSigmas() { timestep_spacing = TimestepSpacing::kLinspace; }
+  FinalSigma final_sigmas_type = FinalSigma::kZero;
+};
+
+struct DynamicShift {
+  bool use_dynamic_shifting = false;  // by ScheduleOptions::mu, which the pipeline computes from the image's size
+  TimeShiftType time_shift_type = TimeShiftType::kExponential;
+  double base_shift = 0.5;  // for mu, as the three below: read by the pipeline
+  double max_shift = 1.15;
+  int64_t base_image_seq_len = 256;
+  int64_t max_image_seq_len = 4096;
+};
+
+// The levels of a rectified flow.
+struct FlowLevels : SigmaSpacing, DynamicShift {
+  double shift = 1.0;
+  double shift_terminal = 0.0;  // 0: none
+  bool invert_sigmas = false;
+};
+
+struct DdpmOptions : NoiseTable, Clipping, Variance {};
+
+struct DdimOptions : NoiseTable, Clipping {
+  bool set_alpha_to_one = true;
+  double eta = 0.0;  // not in the file: 0 deterministic, 1 as noisy as DDPM
+};
+
+struct EulerOptions : TableSigmas {
+  SigmaInterpolation interpolation_type = SigmaInterpolation::kLinear;
+  TimestepType timestep_type = TimestepType::kDiscrete;
+};
+
+struct DpmSolverOptions : TableSigmas, Thresholding, Variance, DynamicShift {
   DpmAlgorithm algorithm_type = DpmAlgorithm::kDpmSolverPlusPlus;
   DpmSolverType solver_type = DpmSolverType::kMidpoint;
   int64_t solver_order = 2;
@@ -76,27 +109,41 @@ struct SamplerConfig {
   bool use_flow_sigmas = false;
   double flow_shift = 1.0;
   double lambda_min_clipped = -std::numeric_limits<double>::infinity();
-
-  // kFlowEuler. The dynamic shift and its type also kDpmSolver.
-  double shift = 1.0;
-  bool use_dynamic_shifting = false;  // by ScheduleOptions::mu, which the pipeline computes from the image's size
-  TimeShiftType time_shift_type = TimeShiftType::kExponential;
-  double base_shift = 0.5;  // for mu, as the three below: read by the pipeline
-  double max_shift = 1.15;
-  int64_t base_image_seq_len = 256;
-  int64_t max_image_seq_len = 4096;
-  double shift_terminal = 0.0;  // 0: none
-  bool invert_sigmas = false;
-  bool stochastic_sampling = false;
-
-  // Fields that the file spells out. WithSampler carries over these; the others take the new class's default.
-  std::set<std::string, std::less<>> given;
 };
 
-// The class's defaults.
-SamplerConfig DefaultSamplerConfig(SamplerClass sampler);
+struct FlowEulerOptions : FlowLevels {
+  bool stochastic_sampling = false;
+};
 
-// Reads a scheduler_config.json; "_class_name" tells the class. Reads every field that any of the classes has; what is
+using SamplerOptions = std::variant<DdpmOptions, DdimOptions, EulerOptions, DpmSolverOptions, FlowEulerOptions>;
+
+struct SamplerConfig {
+  SamplerOptions options;  // which alternative it is tells the class
+  int64_t num_train_timesteps = 1000;
+  PredictionType prediction_type = PredictionType::kEpsilon;  // kFlow for classes without a noise table
+  Json file;  // what it was read from: WithSampler reads it anew, for the fields that another class has
+
+  // The part that the class has, or null; of every class the config itself.
+  template <typename Part>
+  const Part* Find() const {
+    if constexpr (std::is_same_v<Part, SamplerConfig>) return this;
+    return std::visit(
+        [](const auto& own) -> const Part* {
+          if constexpr (std::is_base_of_v<Part, std::decay_t<decltype(own)>>) return &own;
+          return nullptr;
+        },
+        options);
+  }
+  template <typename Part>
+  Part* Find() {
+    return const_cast<Part*>(std::as_const(*this).Find<Part>());
+  }
+};
+
+// A config with the class's defaults and these options.
+SamplerConfig DefaultSamplerConfig(SamplerOptions options);
+
+// Reads a scheduler_config.json; "_class_name" tells the class. Checks every field that any of the classes has; what is
 // left is in reader.UnknownFields(). InvalidArgument, naming field, value and what is valid: an unknown class, options
 // that are not supported, values out of range, options that contradict each other.
 absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader);
@@ -110,8 +157,9 @@ absl::Status ValidateSamplerConfig(const SamplerConfig& config);
 // (1 - sigma) x0 + sigma noise.
 bool IsFlow(const SamplerConfig& config);
 
-// The config under another sampler's name (one of ValidSamplers), everything else carried over as far as that sampler
-// has it. InvalidArgument with the valid names otherwise: a flow model takes flow samplers only and the others none.
+// The config under another sampler's name (one of ValidSamplers). Another class takes what the file spells out, as far
+// as it has that, and its own defaults for the rest. InvalidArgument with the valid names otherwise: a flow model takes
+// flow samplers only and the others none.
 absl::StatusOr<SamplerConfig> WithSampler(const SamplerConfig& model_config, std::string_view name);
 
 // Names that WithSampler takes for this config.

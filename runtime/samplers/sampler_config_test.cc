@@ -43,20 +43,20 @@ SamplerConfig ModelConfig(const std::string& pipeline) {
 
 TEST(ParseSamplerConfigTest, AbsentFieldsHaveTheClassesDefaults) {
   const SamplerConfig ddpm = Parsed(R"({"_class_name": "DDPMScheduler"})");
-  EXPECT_EQ(ddpm.timestep_spacing, TimestepSpacing::kLeading);
-  EXPECT_TRUE(ddpm.clip_sample);
+  EXPECT_EQ(ddpm.Find<NoiseTable>()->timestep_spacing, TimestepSpacing::kLeading);
+  EXPECT_TRUE(ddpm.Find<Clipping>()->clip_sample);
   const SamplerConfig dpm = Parsed(R"({"_class_name": "DPMSolverMultistepScheduler"})");
-  EXPECT_EQ(dpm.timestep_spacing, TimestepSpacing::kLinspace);
-  EXPECT_EQ(dpm.solver_order, 2);
+  EXPECT_EQ(dpm.Find<NoiseTable>()->timestep_spacing, TimestepSpacing::kLinspace);
+  EXPECT_EQ(dpm.Find<DpmSolverOptions>()->solver_order, 2);
   EXPECT_EQ(Parsed(R"({"_class_name": "FlowMatchEulerDiscreteScheduler"})").prediction_type, PredictionType::kFlow);
 }
 
 TEST(ParseSamplerConfigTest, NullMeansTheDefault) {
   const SamplerConfig config = Parsed(
       R"({"_class_name": "EulerDiscreteScheduler", "timestep_spacing": null, "beta_end": null, "sigma_min": null})");
-  EXPECT_EQ(config.timestep_spacing, TimestepSpacing::kLinspace);
-  EXPECT_EQ(config.beta_end, 0.02);
-  EXPECT_FALSE(config.sigma_min.has_value());
+  EXPECT_EQ(config.Find<NoiseTable>()->timestep_spacing, TimestepSpacing::kLinspace);
+  EXPECT_EQ(config.Find<NoiseTable>()->beta_end, 0.02);
+  EXPECT_FALSE(config.Find<SigmaSpacing>()->sigma_min.has_value());
 }
 
 TEST(ParseSamplerConfigTest, TheModelsOfTheGoldensAreRead) {
@@ -64,9 +64,9 @@ TEST(ParseSamplerConfigTest, TheModelsOfTheGoldensAreRead) {
   EXPECT_EQ(SamplerName(ModelConfig("hunyuan11")), "ddpm");
   EXPECT_EQ(SamplerName(ModelConfig("dit")), "ddim");
   EXPECT_EQ(SamplerName(ModelConfig("sd3")), "flow-euler");
-  EXPECT_EQ(ModelConfig("sd3").shift, 3.0);
-  EXPECT_TRUE(ModelConfig("flux_dev").use_dynamic_shifting);
-  EXPECT_EQ(ModelConfig("hunyuan12").beta_end, 0.018);
+  EXPECT_EQ(ModelConfig("sd3").Find<FlowLevels>()->shift, 3.0);
+  EXPECT_TRUE(ModelConfig("flux_dev").Find<DynamicShift>()->use_dynamic_shifting);
+  EXPECT_EQ(ModelConfig("hunyuan12").Find<NoiseTable>()->beta_end, 0.018);
   EXPECT_EQ(ModelConfig("hunyuan12").prediction_type, PredictionType::kVelocity);
 }
 
@@ -181,10 +181,10 @@ TEST(WithSamplerTest, EveryLegalNameWorks) {
 TEST(WithSamplerTest, FieldsOfTheFileAreCarriedOverAndTheOthersTakeTheNewClassesDefault) {
   const SamplerConfig spelled =
       Parsed(R"({"_class_name": "DPMSolverMultistepScheduler", "timestep_spacing": "linspace", "beta_start": 0.001})");
-  EXPECT_EQ(WithSampler(spelled, "ddim")->timestep_spacing, TimestepSpacing::kLinspace);
-  EXPECT_EQ(WithSampler(spelled, "ddim")->beta_start, 0.001);
+  EXPECT_EQ(WithSampler(spelled, "ddim")->Find<NoiseTable>()->timestep_spacing, TimestepSpacing::kLinspace);
+  EXPECT_EQ(WithSampler(spelled, "ddim")->Find<NoiseTable>()->beta_start, 0.001);
   const SamplerConfig silent = Parsed(R"({"_class_name": "DPMSolverMultistepScheduler"})");
-  EXPECT_EQ(WithSampler(silent, "ddim")->timestep_spacing, TimestepSpacing::kLeading);
+  EXPECT_EQ(WithSampler(silent, "ddim")->Find<NoiseTable>()->timestep_spacing, TimestepSpacing::kLeading);
 }
 
 // The trajectories with another sampler record the configuration that the reference made of the model's.
@@ -208,18 +208,19 @@ TEST(WithSamplerTest, AgreesWithTheReferencesConfigurationsOfTheTrajectories) {
       const Json& expected = *entry.Find("arguments")->Find("scheduler_config");
       const absl::StatusOr<SamplerConfig> config = WithSampler(ModelConfig(pipeline), sampler);
       ASSERT_TRUE(config.ok()) << config.status();
-      EXPECT_EQ(config->beta_start, expected.Find("beta_start")->AsNumber()) << file;
-      EXPECT_EQ(config->beta_end, expected.Find("beta_end")->AsNumber()) << file;
-      EXPECT_EQ(config->beta_schedule == BetaSchedule::kScaledLinear,
+      const NoiseTable& table = *config->Find<NoiseTable>();
+      EXPECT_EQ(table.beta_start, expected.Find("beta_start")->AsNumber()) << file;
+      EXPECT_EQ(table.beta_end, expected.Find("beta_end")->AsNumber()) << file;
+      EXPECT_EQ(table.beta_schedule == BetaSchedule::kScaledLinear,
                 *expected.Find("beta_schedule")->AsString() == "scaled_linear")
           << file;
       EXPECT_EQ(PredictionTypeName(config->prediction_type), *expected.Find("prediction_type")->AsString()) << file;
-      EXPECT_EQ(config->timestep_spacing == TimestepSpacing::kLeading,
+      EXPECT_EQ(table.timestep_spacing == TimestepSpacing::kLeading,
                 *expected.Find("timestep_spacing")->AsString() == "leading")
           << file;
-      EXPECT_EQ(config->steps_offset, expected.Find("steps_offset")->AsInt()) << file;
-      if (const Json* clip = expected.Find("clip_sample")) {
-        EXPECT_EQ(config->clip_sample, clip->AsBool()) << file;
+      EXPECT_EQ(table.steps_offset, expected.Find("steps_offset")->AsInt()) << file;
+      if (const Json* clip = expected.Find("clip_sample")) {  // DPM-Solver has none, and keeps it for a class that does
+        EXPECT_EQ(WithSampler(*config, "ddim")->Find<Clipping>()->clip_sample, clip->AsBool()) << file;
       }
     }
   }
@@ -229,9 +230,9 @@ TEST(WithSamplerTest, AgreesWithTheReferencesConfigurationsOfTheTrajectories) {
 TEST(WithSamplerTest, AFlowModelsShiftIsKept) {
   const absl::StatusOr<SamplerConfig> solver = WithSampler(ModelConfig("sd3"), "dpm++3");
   ASSERT_TRUE(solver.ok()) << solver.status();
-  EXPECT_TRUE(solver->use_flow_sigmas);
-  EXPECT_EQ(solver->flow_shift, 3.0);
-  EXPECT_EQ(WithSampler(*solver, "flow-euler")->shift, 3.0);
+  EXPECT_TRUE(solver->Find<DpmSolverOptions>()->use_flow_sigmas);
+  EXPECT_EQ(solver->Find<DpmSolverOptions>()->flow_shift, 3.0);
+  EXPECT_EQ(WithSampler(*solver, "flow-euler")->Find<FlowLevels>()->shift, 3.0);
 }
 
 }  // namespace

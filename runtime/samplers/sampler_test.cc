@@ -29,8 +29,8 @@ at::Tensor Values(at::IntArrayRef shape, double label) {
 constexpr int64_t kShape[] = {3, 2, 4, 5};
 
 SamplerConfig Solver(int order) {
-  SamplerConfig config = DefaultSamplerConfig(SamplerClass::kDpmSolver);
-  config.solver_order = order;
+  SamplerConfig config = DefaultSamplerConfig(DpmSolverOptions{});
+  config.Find<DpmSolverOptions>()->solver_order = order;
   return config;
 }
 
@@ -52,8 +52,8 @@ TEST(SamplerTest, ACloneContinuesAsTheOriginal) {
 
 TEST(SamplerTest, TheSamplesOfABatchDoNotInfluenceEachOther) {
   SamplerConfig config = Solver(2);
-  config.thresholding = true;
-  config.sample_max_value = 2.0;
+  config.Find<Thresholding>()->thresholding = true;
+  config.Find<Thresholding>()->sample_max_value = 2.0;
   const std::unique_ptr<Sampler> batched = Create(config, 5);
   const std::unique_ptr<Sampler> alone = Create(config, 5);
   at::Tensor sample = Values(kShape, 0) * at::tensor({1.0f, 3.0f, 9.0f}).view({3, 1, 1, 1});
@@ -68,11 +68,12 @@ TEST(SamplerTest, TheSamplesOfABatchDoNotInfluenceEachOther) {
 
 TEST(SamplerTest, ThePredictionAndTheSampleAreNotWritten) {
   for (PredictionType type : {PredictionType::kEpsilon, PredictionType::kSample, PredictionType::kVelocity}) {
-    for (SamplerClass sampler :
-         {SamplerClass::kDdpm, SamplerClass::kDdim, SamplerClass::kEuler, SamplerClass::kDpmSolver}) {
-      SamplerConfig config = DefaultSamplerConfig(sampler);
+    DdimOptions ddim;
+    ddim.eta = 0.5;
+    for (const SamplerOptions& options :
+         std::initializer_list<SamplerOptions>{DdpmOptions{}, ddim, EulerOptions{}, DpmSolverOptions{}}) {
+      SamplerConfig config = DefaultSamplerConfig(options);
       config.prediction_type = type;
-      config.eta = 0.5;
       const std::unique_ptr<Sampler> walker = Create(config, 4);
       const at::Tensor sample = Values(kShape, 0), prediction = Values(kShape, 1), noise = Values(kShape, 2);
       for (int i = 0; i < 3; ++i) walker->Step(sample, prediction, noise);
@@ -93,7 +94,7 @@ TEST(SamplerTest, TheResultHasTheSamplesDtype) {
 }
 
 TEST(SamplerTest, OnlyStepsWithNoiseNeedIt) {
-  const std::unique_ptr<Sampler> ddpm = Create(DefaultSamplerConfig(SamplerClass::kDdpm), 3);
+  const std::unique_ptr<Sampler> ddpm = Create(DefaultSamplerConfig(DdpmOptions{}), 3);
   at::Tensor sample = Values(kShape, 0);
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(ddpm->needs_noise(), i < 2);  // the last timestep is 0
@@ -101,20 +102,20 @@ TEST(SamplerTest, OnlyStepsWithNoiseNeedIt) {
   }
   EXPECT_FALSE(ddpm->needs_noise());
   EXPECT_FALSE(Create(Solver(2), 3)->needs_noise());
-  SamplerConfig ddim = DefaultSamplerConfig(SamplerClass::kDdim);
+  SamplerConfig ddim = DefaultSamplerConfig(DdimOptions{});
   EXPECT_FALSE(Create(ddim, 3)->needs_noise());
-  ddim.eta = 1;
+  ddim.Find<DdimOptions>()->eta = 1;
   EXPECT_TRUE(Create(ddim, 3)->needs_noise());
 }
 
 TEST(SamplerTest, AStepWithoutItsNoiseThrows) {
-  const std::unique_ptr<Sampler> ddpm = Create(DefaultSamplerConfig(SamplerClass::kDdpm), 3);
+  const std::unique_ptr<Sampler> ddpm = Create(DefaultSamplerConfig(DdpmOptions{}), 3);
   EXPECT_THROW(ddpm->Step(Values(kShape, 0), Values(kShape, 1), {}), c10::Error);
   EXPECT_EQ(ddpm->step(), 0);
 }
 
 TEST(SamplerTest, AStepBeyondTheLastThrows) {
-  const std::unique_ptr<Sampler> sampler = Create(DefaultSamplerConfig(SamplerClass::kFlowEuler), 1);
+  const std::unique_ptr<Sampler> sampler = Create(DefaultSamplerConfig(FlowEulerOptions{}), 1);
   const at::Tensor sample = sampler->Step(Values(kShape, 0), Values(kShape, 1), {});
   EXPECT_TRUE(sampler->done());
   EXPECT_THROW(sampler->Step(sample, Values(kShape, 1), {}), c10::Error);
@@ -130,9 +131,11 @@ TEST(SamplerTest, APredictionOfAnotherShapeThrows) {
 TEST(SamplerTest, AnExactPredictionLeadsToTheCleanSample) {
   const at::Tensor x0 = Values(kShape, 3).to(at::kDouble);
   const at::Tensor noise = Values(kShape, 4).to(at::kDouble);
-  for (SamplerClass kind : {SamplerClass::kDdim, SamplerClass::kDpmSolver, SamplerClass::kFlowEuler}) {
-    SamplerConfig config = DefaultSamplerConfig(kind);
-    config.clip_sample = false;
+  DdimOptions ddim;
+  ddim.clip_sample = false;
+  for (const SamplerOptions& options :
+       std::initializer_list<SamplerOptions>{ddim, DpmSolverOptions{}, FlowEulerOptions{}}) {
+    const SamplerConfig config = DefaultSamplerConfig(options);
     const std::unique_ptr<Sampler> sampler = Create(config, 6);
     const absl::StatusOr<NoiseLevel> level = TrainingNoiseLevel(config, sampler->timestep());
     ASSERT_TRUE(level.ok());

@@ -66,10 +66,10 @@ std::vector<double> ExponentialSigmas(double sigma_min, double sigma_max, int64_
 }
 
 // Karras or exponential sigmas between the config's ends, or else those given.
-std::vector<double> SpacedSigmas(const SamplerConfig& config, double sigma_min, double sigma_max, int64_t n) {
-  sigma_min = config.sigma_min.value_or(sigma_min);
-  sigma_max = config.sigma_max.value_or(sigma_max);
-  return config.use_karras_sigmas ? KarrasSigmas(sigma_min, sigma_max, n) : ExponentialSigmas(sigma_min, sigma_max, n);
+std::vector<double> SpacedSigmas(const SigmaSpacing& options, double sigma_min, double sigma_max, int64_t n) {
+  sigma_min = options.sigma_min.value_or(sigma_min);
+  sigma_max = options.sigma_max.value_or(sigma_max);
+  return options.use_karras_sigmas ? KarrasSigmas(sigma_min, sigma_max, n) : ExponentialSigmas(sigma_min, sigma_max, n);
 }
 
 // Trailing timesteps: from `last` down by train / steps, rounded, minus 1. Accumulated rounding can add one entry below
@@ -93,25 +93,25 @@ std::vector<double> Leading(int64_t ratio, int64_t offset, int64_t first, int64_
   return timesteps;
 }
 
-absl::StatusOr<Schedule> DiffusionSchedule(const SamplerConfig& config, int steps) {
-  const int64_t train = config.num_train_timesteps;
-  Schedule schedule;
-  switch (config.timestep_spacing) {
-    case TimestepSpacing::kLinspace:
-      schedule.timesteps = Linspace(0, static_cast<double>(train - 1), steps);
-      for (double& timestep : schedule.timesteps) timestep = Round(timestep);
-      std::reverse(schedule.timesteps.begin(), schedule.timesteps.end());
-      break;
-    case TimestepSpacing::kLeading:
-      schedule.timesteps = Leading(train / steps, config.steps_offset, 0, steps);
-      break;
-    case TimestepSpacing::kTrailing:
-      schedule.timesteps = Trailing(train, train, steps);
-      break;
+// Timesteps from high to low; whole numbers unless they are of linspace.
+std::vector<double> SpacedTimesteps(const NoiseTable& options, int64_t train, int steps) {
+  if (options.timestep_spacing == TimestepSpacing::kLeading) {
+    return Leading(train / steps, options.steps_offset, 0, steps);
   }
+  if (options.timestep_spacing == TimestepSpacing::kTrailing) return Trailing(train, train, steps);
+  std::vector<double> timesteps = Linspace(0, static_cast<double>(train - 1), steps);
+  std::reverse(timesteps.begin(), timesteps.end());
+  return timesteps;
+}
+
+absl::StatusOr<Schedule> ScheduleOf(const SamplerConfig& config, const NoiseTable& options, int steps,
+                                    const ScheduleOptions&) {
+  const int64_t train = config.num_train_timesteps;
+  Schedule schedule{.timesteps = SpacedTimesteps(options, train, steps)};
+  for (double& timestep : schedule.timesteps) timestep = Round(timestep);
   if (schedule.timesteps.front() >= static_cast<double>(train)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("steps is ", steps, "; with timestep_spacing \"leading\" and steps_offset ", config.steps_offset,
+        absl::StrCat("steps is ", steps, "; with timestep_spacing \"leading\" and steps_offset ", options.steps_offset,
                      " it needs timestep ", schedule.timesteps.front(), ", and the model has 0 to ", train - 1,
                      "; take fewer steps"));
   }
@@ -125,38 +125,26 @@ absl::StatusOr<Schedule> DiffusionSchedule(const SamplerConfig& config, int step
   return schedule;
 }
 
-absl::StatusOr<Schedule> EulerSchedule(const SamplerConfig& config, int steps) {
-  const int64_t train = config.num_train_timesteps;
+absl::StatusOr<Schedule> ScheduleOf(const SamplerConfig& config, const EulerOptions& options, int steps,
+                                    const ScheduleOptions&) {
   const std::vector<float> table = SigmaTable(config);
   const std::vector<float> log_table = ReferenceLogs(table);
-  Schedule schedule;
-  switch (config.timestep_spacing) {
-    case TimestepSpacing::kLinspace:
-      schedule.timesteps = Linspace(0, static_cast<double>(train - 1), steps);
-      std::reverse(schedule.timesteps.begin(), schedule.timesteps.end());
-      break;
-    case TimestepSpacing::kLeading:
-      schedule.timesteps = Leading(train / steps, config.steps_offset, 0, steps);
-      break;
-    case TimestepSpacing::kTrailing:
-      schedule.timesteps = Trailing(train, train, steps);
-      break;
-  }
+  Schedule schedule{.timesteps = SpacedTimesteps(options, config.num_train_timesteps, steps)};
   for (double& timestep : schedule.timesteps) timestep = static_cast<float>(timestep);
-  if (config.interpolation_type == SigmaInterpolation::kLogLinear) {
+  if (options.interpolation_type == SigmaInterpolation::kLogLinear) {
     const std::vector<float> logs = LinspaceFloat(log_table.back(), log_table.front(), steps + 1);
     for (float log : logs) schedule.sigmas.push_back(std::exp(log));
   } else {
     for (double timestep : schedule.timesteps) schedule.sigmas.push_back(Interpolate(table, timestep));
   }
-  if (config.use_karras_sigmas || config.use_exponential_sigmas) {
-    schedule.sigmas = SpacedSigmas(config, schedule.sigmas.back(), schedule.sigmas.front(), steps);
+  if (options.use_karras_sigmas || options.use_exponential_sigmas) {
+    schedule.sigmas = SpacedSigmas(options, schedule.sigmas.back(), schedule.sigmas.front(), steps);
     schedule.timesteps.clear();
     for (double sigma : schedule.sigmas) schedule.timesteps.push_back(SigmaToTimestep(sigma, log_table));
   }
-  schedule.sigmas.push_back(config.final_sigmas_type == FinalSigma::kZero ? 0.0 : table.front());
+  schedule.sigmas.push_back(options.final_sigmas_type == FinalSigma::kZero ? 0.0 : table.front());
   for (double& sigma : schedule.sigmas) sigma = static_cast<float>(sigma);
-  if (config.timestep_type == TimestepType::kContinuous && config.prediction_type == PredictionType::kVelocity) {
+  if (options.timestep_type == TimestepType::kContinuous && config.prediction_type == PredictionType::kVelocity) {
     for (size_t i = 0; i < schedule.timesteps.size(); ++i) {
       schedule.timesteps[i] = 0.25f * std::log(static_cast<float>(schedule.sigmas[i]));
     }
@@ -164,44 +152,45 @@ absl::StatusOr<Schedule> EulerSchedule(const SamplerConfig& config, int steps) {
   for (double& timestep : schedule.timesteps) timestep = static_cast<float>(timestep);
   const double start = *std::max_element(schedule.sigmas.begin(), schedule.sigmas.end());
   schedule.init_noise_sigma =
-      config.timestep_spacing == TimestepSpacing::kLeading ? std::sqrt(start * start + 1) : start;
+      options.timestep_spacing == TimestepSpacing::kLeading ? std::sqrt(start * start + 1) : start;
   return schedule;
 }
 
 // One past the last timestep whose log signal-to-noise ratio is not below lambda_min_clipped.
-int64_t ClippedTimesteps(const SamplerConfig& config) {
+int64_t ClippedTimesteps(const SamplerConfig& config, double lambda_min_clipped) {
   int64_t timesteps = config.num_train_timesteps;
-  if (config.lambda_min_clipped == -std::numeric_limits<double>::infinity()) return timesteps;
+  if (lambda_min_clipped == -std::numeric_limits<double>::infinity()) return timesteps;
   const std::vector<float> alphas = AlphasCumprod(config);
   while (timesteps > 0) {
     const float alpha = alphas[timesteps - 1];
     const float lambda = std::log(std::sqrt(alpha)) - std::log(std::sqrt(1.0f - alpha));
-    if (lambda >= static_cast<float>(config.lambda_min_clipped)) break;
+    if (lambda >= static_cast<float>(lambda_min_clipped)) break;
     --timesteps;
   }
   return timesteps;
 }
 
-absl::StatusOr<Schedule> DpmSolverSchedule(const SamplerConfig& config, int steps, const ScheduleOptions& options) {
+absl::StatusOr<Schedule> ScheduleOf(const SamplerConfig& config, const DpmSolverOptions& options, int steps,
+                                    const ScheduleOptions& given) {
   const int64_t train = config.num_train_timesteps;
-  const int64_t last = ClippedTimesteps(config);
+  const int64_t last = ClippedTimesteps(config, options.lambda_min_clipped);
   if (last < 1) {
     return absl::InvalidArgumentError(absl::StrCat("scheduler_config.json: field \"lambda_min_clipped\" is ",
-                                                   config.lambda_min_clipped, "; it leaves no timestep"));
+                                                   options.lambda_min_clipped, "; it leaves no timestep"));
   }
   const std::vector<float> table = SigmaTable(config);
   Schedule schedule;
-  if (config.use_karras_sigmas || config.use_exponential_sigmas) {
+  if (options.use_karras_sigmas || options.use_exponential_sigmas) {
     const std::vector<float> log_table = ReferenceLogs(table);
-    schedule.sigmas = SpacedSigmas(config, table.front(), table.back(), steps);
+    schedule.sigmas = SpacedSigmas(options, table.front(), table.back(), steps);
     for (double sigma : schedule.sigmas) {
       const double timestep = SigmaToTimestep(sigma, log_table);
-      const bool round = config.use_karras_sigmas && config.beta_schedule != BetaSchedule::kSquaredCosine;
+      const bool round = options.use_karras_sigmas && options.beta_schedule != BetaSchedule::kSquaredCosine;
       schedule.timesteps.push_back(round ? Round(timestep) : std::trunc(timestep));
     }
-  } else if (config.use_flow_sigmas) {
+  } else if (options.use_flow_sigmas) {
     const double shift =
-        config.use_dynamic_shifting && options.mu.has_value() ? std::exp(*options.mu) : config.flow_shift;
+        options.use_dynamic_shifting && given.mu.has_value() ? std::exp(*given.mu) : options.flow_shift;
     const std::vector<double> alphas = Linspace(1, 1.0 / static_cast<double>(train), steps + 1);
     for (int i = steps; i > 0; --i) {
       const double sigma = 1.0 - alphas[i];
@@ -209,7 +198,7 @@ absl::StatusOr<Schedule> DpmSolverSchedule(const SamplerConfig& config, int step
       schedule.timesteps.push_back(std::trunc(schedule.sigmas.back() * static_cast<double>(train)));
     }
   } else {
-    switch (config.timestep_spacing) {
+    switch (options.timestep_spacing) {
       case TimestepSpacing::kLinspace:
         schedule.timesteps = Linspace(0, static_cast<double>(last - 1), steps + 1);
         schedule.timesteps.erase(schedule.timesteps.begin());
@@ -217,7 +206,7 @@ absl::StatusOr<Schedule> DpmSolverSchedule(const SamplerConfig& config, int step
         std::reverse(schedule.timesteps.begin(), schedule.timesteps.end());
         break;
       case TimestepSpacing::kLeading:
-        schedule.timesteps = Leading(last / (steps + 1), config.steps_offset, 1, steps);
+        schedule.timesteps = Leading(last / (steps + 1), options.steps_offset, 1, steps);
         break;
       case TimestepSpacing::kTrailing:
         schedule.timesteps = Trailing(train, last, steps);
@@ -225,7 +214,7 @@ absl::StatusOr<Schedule> DpmSolverSchedule(const SamplerConfig& config, int step
     }
     for (double timestep : schedule.timesteps) schedule.sigmas.push_back(Interpolate(table, timestep));
   }
-  schedule.sigmas.push_back(config.final_sigmas_type == FinalSigma::kZero ? 0.0 : table.front());
+  schedule.sigmas.push_back(options.final_sigmas_type == FinalSigma::kZero ? 0.0 : table.front());
   for (double& sigma : schedule.sigmas) sigma = static_cast<float>(sigma);
   // Differences of a multistep solver are divided by the distance of two levels.
   for (size_t i = 1; i < schedule.timesteps.size(); ++i) {
@@ -239,20 +228,20 @@ absl::StatusOr<Schedule> DpmSolverSchedule(const SamplerConfig& config, int step
 
 // Shift, terminal stretch: in T as the reference, which keeps given sigmas in single precision.
 template <typename T>
-absl::StatusOr<std::vector<double>> ShiftFlowSigmas(const SamplerConfig& config, std::vector<T> sigmas, double mu) {
-  const T scale = static_cast<T>(config.time_shift_type == TimeShiftType::kExponential ? std::exp(mu) : mu);
-  const T shift = static_cast<T>(config.shift);
-  const T shift_less_one = static_cast<T>(config.shift - 1);
+absl::StatusOr<std::vector<double>> ShiftFlowSigmas(const FlowLevels& options, std::vector<T> sigmas, double mu) {
+  const T scale = static_cast<T>(options.time_shift_type == TimeShiftType::kExponential ? std::exp(mu) : mu);
+  const T shift = static_cast<T>(options.shift);
+  const T shift_less_one = static_cast<T>(options.shift - 1);
   for (T& sigma : sigmas) {
     if (Planted("shift_missing")) break;
     sigma =
-        config.use_dynamic_shifting ? scale / (scale + (1 / sigma - 1)) : shift * sigma / (1 + shift_less_one * sigma);
+        options.use_dynamic_shifting ? scale / (scale + (1 / sigma - 1)) : shift * sigma / (1 + shift_less_one * sigma);
   }
-  if (config.shift_terminal > 0) {
-    const T stretch = (1 - sigmas.back()) / static_cast<T>(1 - config.shift_terminal);
+  if (options.shift_terminal > 0) {
+    const T stretch = (1 - sigmas.back()) / static_cast<T>(1 - options.shift_terminal);
     if (!(stretch > 0)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("steps is ", sigmas.size(), "; with shift_terminal ", config.shift_terminal,
+          absl::StrCat("steps is ", sigmas.size(), "; with shift_terminal ", options.shift_terminal,
                        " the last step must begin below pure noise: take at least 2 steps"));
     }
     for (T& sigma : sigmas) sigma = 1 - (1 - sigma) / stretch;
@@ -260,63 +249,65 @@ absl::StatusOr<std::vector<double>> ShiftFlowSigmas(const SamplerConfig& config,
   return std::vector<double>(sigmas.begin(), sigmas.end());
 }
 
-absl::StatusOr<Schedule> FlowSchedule(const SamplerConfig& config, int steps, const ScheduleOptions& options) {
+absl::StatusOr<Schedule> ScheduleOf(const SamplerConfig& config, const FlowLevels& options, int steps,
+                                    const ScheduleOptions& given) {
   const double train = static_cast<double>(config.num_train_timesteps);
-  if (config.use_dynamic_shifting && !options.mu.has_value()) {
+  if (options.use_dynamic_shifting && !given.mu.has_value()) {
     return absl::InvalidArgumentError(
         "scheduler_config.json: field \"use_dynamic_shifting\" is true; the pipeline must give the shift mu");
   }
-  if (config.use_dynamic_shifting && config.time_shift_type == TimeShiftType::kLinear && !(*options.mu > 0)) {
+  if (options.use_dynamic_shifting && options.time_shift_type == TimeShiftType::kLinear && !(*given.mu > 0)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("mu is ", *options.mu, "; it must be above 0 with time_shift_type \"linear\""));
+        absl::StrCat("mu is ", *given.mu, "; it must be above 0 with time_shift_type \"linear\""));
   }
-  const double mu = options.mu.value_or(0.0);
+  const double mu = given.mu.value_or(0.0);
   absl::StatusOr<std::vector<double>> shifted;
-  if (options.sigmas.has_value()) {
-    if (static_cast<int>(options.sigmas->size()) != steps) {
-      return absl::InvalidArgumentError(absl::StrCat("sigmas has ", options.sigmas->size(), " values; it must have ",
+  if (given.sigmas.has_value()) {
+    if (static_cast<int>(given.sigmas->size()) != steps) {
+      return absl::InvalidArgumentError(absl::StrCat("sigmas has ", given.sigmas->size(), " values; it must have ",
                                                      steps, ", one a step, without the final one"));
     }
-    for (double sigma : *options.sigmas) {
+    for (double sigma : *given.sigmas) {
       if (!(sigma > 0 && sigma <= 1)) {
         return absl::InvalidArgumentError(
             absl::StrCat("sigmas has the value ", sigma, "; every value must be above 0 and at most 1"));
       }
     }
-    shifted = ShiftFlowSigmas(config, std::vector<float>(options.sigmas->begin(), options.sigmas->end()), mu);
+    shifted = ShiftFlowSigmas(options, std::vector<float>(given.sigmas->begin(), given.sigmas->end()), mu);
   } else {
     // The lowest training level is already shifted; the shift is applied to it once more below.
     std::vector<double> levels = MakeFlowTrainingSchedule(config).sigmas;
     if (Planted("shift_applied_once")) levels.back() = 1 / train;
     std::vector<double> sigmas = Linspace(levels.front() * train, levels.back() * train, steps);
     for (double& sigma : sigmas) sigma /= train;
-    shifted = ShiftFlowSigmas(config, std::move(sigmas), mu);
+    shifted = ShiftFlowSigmas(options, std::move(sigmas), mu);
   }
   if (!shifted.ok()) return shifted.status();
   Schedule schedule{.sigmas = *std::move(shifted)};
-  if (config.use_karras_sigmas || config.use_exponential_sigmas) {
-    schedule.sigmas = SpacedSigmas(config, schedule.sigmas.back(), schedule.sigmas.front(), steps);
+  if (options.use_karras_sigmas || options.use_exponential_sigmas) {
+    schedule.sigmas = SpacedSigmas(options, schedule.sigmas.back(), schedule.sigmas.front(), steps);
   }
   for (double& level : schedule.sigmas) {
     float sigma = static_cast<float>(level);
-    if (config.invert_sigmas) sigma = 1.0f - sigma;
+    if (options.invert_sigmas) sigma = 1.0f - sigma;
     level = sigma;
     schedule.timesteps.push_back(sigma * static_cast<float>(config.num_train_timesteps));
   }
-  schedule.sigmas.push_back(config.invert_sigmas ? 1.0 : 0.0);
+  schedule.sigmas.push_back(options.invert_sigmas ? 1.0 : 0.0);
   return schedule;
 }
 
 }  // namespace
 
 Schedule MakeFlowTrainingSchedule(const SamplerConfig& config) {
+  const FlowLevels& levels = *config.Find<FlowLevels>();
   const float train = static_cast<float>(config.num_train_timesteps);
-  const float shift = static_cast<float>(config.shift);
-  const float shift_less_one = static_cast<float>(config.shift - 1);
+  const float shift = static_cast<float>(levels.shift);
+  const float shift_less_one = static_cast<float>(levels.shift - 1);
   Schedule schedule;
   for (int64_t t = config.num_train_timesteps; t > 0; --t) {
     float sigma = static_cast<float>(t) / train;
-    if (!config.use_dynamic_shifting) sigma = shift * sigma / (1 + shift_less_one * sigma);
+    if (!levels.use_dynamic_shifting) sigma = shift * sigma / (1 + shift_less_one * sigma);
     schedule.sigmas.push_back(sigma);
     schedule.timesteps.push_back(sigma * train);
   }
@@ -335,22 +326,8 @@ absl::StatusOr<Schedule> MakeSchedule(const SamplerConfig& config, int steps, co
   if (options.mu.has_value() && !std::isfinite(*options.mu)) {
     return absl::InvalidArgumentError(absl::StrCat("mu is ", *options.mu, "; it must be finite"));
   }
-  absl::StatusOr<Schedule> schedule;
-  switch (config.sampler) {
-    case SamplerClass::kDdpm:
-    case SamplerClass::kDdim:
-      schedule = DiffusionSchedule(config, steps);
-      break;
-    case SamplerClass::kEuler:
-      schedule = EulerSchedule(config, steps);
-      break;
-    case SamplerClass::kDpmSolver:
-      schedule = DpmSolverSchedule(config, steps, options);
-      break;
-    case SamplerClass::kFlowEuler:
-      schedule = FlowSchedule(config, steps, options);
-      break;
-  }
+  absl::StatusOr<Schedule> schedule =
+      std::visit([&](const auto& own) { return ScheduleOf(config, own, steps, options); }, config.options);
   if (!schedule.ok()) return schedule.status();
   const auto finite = [](double x) { return std::isfinite(x); };
   if (!std::all_of(schedule->sigmas.begin(), schedule->sigmas.end(), finite) ||
@@ -375,14 +352,14 @@ absl::StatusOr<NoiseLevel> TrainingNoiseLevel(const SamplerConfig& config, doubl
                                                    config.num_train_timesteps - 1));
   }
   const double alpha = ExactAlphasCumprod(config)[static_cast<size_t>(timestep)];
-  if (config.sampler == SamplerClass::kEuler) return NoiseLevel{1.0, std::sqrt((1 - alpha) / alpha)};
+  if (config.Find<EulerOptions>() != nullptr) return NoiseLevel{1.0, std::sqrt((1 - alpha) / alpha)};
   return NoiseLevel{std::sqrt(alpha), std::sqrt(1 - alpha)};
 }
 
-double DynamicShiftMu(const SamplerConfig& config, int64_t tokens) {
-  const double slope = (config.max_shift - config.base_shift) /
-                       static_cast<double>(config.max_image_seq_len - config.base_image_seq_len);
-  return config.base_shift + slope * static_cast<double>(tokens - config.base_image_seq_len);
+double DynamicShiftMu(const DynamicShift& options, int64_t tokens) {
+  const double slope = (options.max_shift - options.base_shift) /
+                       static_cast<double>(options.max_image_seq_len - options.base_image_seq_len);
+  return options.base_shift + slope * static_cast<double>(tokens - options.base_image_seq_len);
 }
 
 }  // namespace tessera

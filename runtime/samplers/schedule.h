@@ -32,7 +32,7 @@ struct Schedule {
 
 // The shift of a rectified flow for an image of that many tokens: linear from base_shift at base_image_seq_len to
 // max_shift at max_image_seq_len, and beyond.
-double DynamicShiftMu(const SamplerConfig& config, int64_t tokens);
+double DynamicShiftMu(const DynamicShift& options, int64_t tokens);
 
 // The schedule of a job with that many steps. It has fewer steps only where lambda_min_clipped cuts some off.
 // InvalidArgument: steps outside 1 … num_train_timesteps, mu missing, sigmas of the wrong number or not in (0, 1],
@@ -40,11 +40,12 @@ double DynamicShiftMu(const SamplerConfig& config, int64_t tokens);
 absl::StatusOr<Schedule> MakeSchedule(const SamplerConfig& config, int steps, const ScheduleOptions& options);
 
 // Every level that a flow model is trained at, falling: timesteps and sigmas, num_train_timesteps of each.
-// Only for the class kFlowEuler.
+// Only for classes with FlowLevels.
 Schedule MakeFlowTrainingSchedule(const SamplerConfig& config);
 
 // Product of (1 - beta) up to each training timestep, as the reference's single-precision table holds it. With
-// rescale_betas_zero_snr the last is 0, for kEuler and kDpmSolver 2^-24.
+// rescale_betas_zero_snr the last is 0, for classes with TableSigmas 2^-24. Only for classes with a noise table, as the
+// two below.
 std::vector<float> AlphasCumprod(const SamplerConfig& config);
 // The products in double precision, for training.
 std::vector<double> ExactAlphasCumprod(const SamplerConfig& config);
@@ -58,7 +59,7 @@ struct NoiseLevel {
 };
 
 // The level at a training timestep: whole numbers in 0 … num_train_timesteps - 1, for flow models anything in
-// 0 … num_train_timesteps. kEuler scales its samples differently: alpha is 1 there. InvalidArgument out of range.
+// 0 … num_train_timesteps. Euler scales its samples differently: alpha is 1 there. InvalidArgument out of range.
 // For many timesteps get ExactAlphasCumprod once instead.
 absl::StatusOr<NoiseLevel> TrainingNoiseLevel(const SamplerConfig& config, double timestep);
 

@@ -21,11 +21,11 @@ std::string Refusal(const SamplerConfig& config, int steps, const ScheduleOption
   return std::string(schedule.status().message());
 }
 
-constexpr SamplerClass kAllClasses[] = {SamplerClass::kDdpm, SamplerClass::kDdim, SamplerClass::kEuler,
-                                        SamplerClass::kDpmSolver, SamplerClass::kFlowEuler};
+const SamplerOptions kAllClasses[] = {DdpmOptions{}, DdimOptions{}, EulerOptions{}, DpmSolverOptions{},
+                                      FlowEulerOptions{}};
 
 TEST(MakeScheduleTest, NoStepsAndMoreStepsThanTrainedAreRefused) {
-  for (SamplerClass sampler : kAllClasses) {
+  for (const SamplerOptions& sampler : kAllClasses) {
     const SamplerConfig config = DefaultSamplerConfig(sampler);
     EXPECT_THAT(Refusal(config, 0), HasSubstr("steps is 0; it must be 1 to 1000"));
     EXPECT_THAT(Refusal(config, -3), HasSubstr("steps is -3"));
@@ -34,11 +34,11 @@ TEST(MakeScheduleTest, NoStepsAndMoreStepsThanTrainedAreRefused) {
 }
 
 TEST(MakeScheduleTest, EveryNumberOfStepsGivesThatManyFallingTimesteps) {
-  for (SamplerClass sampler : kAllClasses) {
+  for (const SamplerOptions& sampler : kAllClasses) {
     for (TimestepSpacing spacing :
          {TimestepSpacing::kLinspace, TimestepSpacing::kLeading, TimestepSpacing::kTrailing}) {
       SamplerConfig config = DefaultSamplerConfig(sampler);
-      config.timestep_spacing = spacing;
+      if (auto* table = config.Find<NoiseTable>()) table->timestep_spacing = spacing;
       for (int steps = 1; steps <= 500; ++steps) {
         const absl::StatusOr<Schedule> schedule = MakeSchedule(config, steps, {});
         ASSERT_TRUE(schedule.ok()) << schedule.status();
@@ -53,8 +53,8 @@ TEST(MakeScheduleTest, EveryNumberOfStepsGivesThatManyFallingTimesteps) {
 
 // 1000 / 61 in floating point is a little too small: counted down from 1000, a 62nd value is left above 0.
 TEST(MakeScheduleTest, TrailingTimestepsDoNotRunBelowTheFirst) {
-  SamplerConfig config = DefaultSamplerConfig(SamplerClass::kDdim);
-  config.timestep_spacing = TimestepSpacing::kTrailing;
+  SamplerConfig config = DefaultSamplerConfig(DdimOptions{});
+  config.Find<NoiseTable>()->timestep_spacing = TimestepSpacing::kTrailing;
   const absl::StatusOr<Schedule> schedule = MakeSchedule(config, 61, {});
   ASSERT_TRUE(schedule.ok());
   EXPECT_EQ(schedule->timesteps.size(), 61u);
@@ -63,59 +63,59 @@ TEST(MakeScheduleTest, TrailingTimestepsDoNotRunBelowTheFirst) {
 }
 
 TEST(MakeScheduleTest, AnOffsetBeyondTheTableIsRefused) {
-  SamplerConfig config = DefaultSamplerConfig(SamplerClass::kDdpm);
-  config.steps_offset = 1;
+  SamplerConfig config = DefaultSamplerConfig(DdpmOptions{});
+  config.Find<NoiseTable>()->steps_offset = 1;
   EXPECT_TRUE(MakeSchedule(config, 500, {}).ok());
   EXPECT_THAT(Refusal(config, 1000), HasSubstr("timestep 1000"));
 }
 
 TEST(MakeScheduleTest, CoincidingLevelsOfAMultistepSolverAreRefused) {
-  SamplerConfig config = DefaultSamplerConfig(SamplerClass::kDpmSolver);
+  SamplerConfig config = DefaultSamplerConfig(DpmSolverOptions{});
   EXPECT_TRUE(MakeSchedule(config, 999, {}).ok());
   EXPECT_THAT(Refusal(config, 1000), HasSubstr("take fewer steps"));
-  config.timestep_spacing = TimestepSpacing::kLeading;
+  config.Find<NoiseTable>()->timestep_spacing = TimestepSpacing::kLeading;
   EXPECT_THAT(Refusal(config, 1000), HasSubstr("take fewer steps"));
 }
 
 TEST(MakeScheduleTest, NoisePredictionCannotBeginAtPureNoise) {
-  SamplerConfig config = DefaultSamplerConfig(SamplerClass::kDdim);
-  config.rescale_betas_zero_snr = true;
-  config.timestep_spacing = TimestepSpacing::kTrailing;
+  SamplerConfig config = DefaultSamplerConfig(DdimOptions{});
+  config.Find<NoiseTable>()->rescale_betas_zero_snr = true;
+  config.Find<NoiseTable>()->timestep_spacing = TimestepSpacing::kTrailing;
   EXPECT_THAT(Refusal(config, 20), HasSubstr("rescale_betas_zero_snr"));
   config.prediction_type = PredictionType::kVelocity;
   EXPECT_TRUE(MakeSchedule(config, 20, {}).ok());
 }
 
 TEST(MakeScheduleTest, DynamicShiftingNeedsMu) {
-  SamplerConfig config = DefaultSamplerConfig(SamplerClass::kFlowEuler);
-  config.use_dynamic_shifting = true;
+  SamplerConfig config = DefaultSamplerConfig(FlowEulerOptions{});
+  config.Find<DynamicShift>()->use_dynamic_shifting = true;
   EXPECT_THAT(Refusal(config, 4), HasSubstr("mu"));
   EXPECT_THAT(Refusal(config, 4, {.mu = std::nan("")}), HasSubstr("finite"));
-  config.time_shift_type = TimeShiftType::kLinear;
+  config.Find<DynamicShift>()->time_shift_type = TimeShiftType::kLinear;
   EXPECT_THAT(Refusal(config, 4, {.mu = -1.0}), HasSubstr("above 0"));
 }
 
 TEST(MakeScheduleTest, GivenSigmasAreChecked) {
-  const SamplerConfig flow = DefaultSamplerConfig(SamplerClass::kFlowEuler);
+  const SamplerConfig flow = DefaultSamplerConfig(FlowEulerOptions{});
   EXPECT_THAT(Refusal(flow, 2, {.sigmas = {{1.0, 0.5, 0.2}}}), HasSubstr("3 values; it must have 2"));
   EXPECT_THAT(Refusal(flow, 2, {.sigmas = {{1.0, 0.0}}}), HasSubstr("above 0"));
   EXPECT_THAT(Refusal(flow, 2, {.sigmas = {{1.5, 1.0}}}), HasSubstr("at most 1"));
-  EXPECT_THAT(Refusal(DefaultSamplerConfig(SamplerClass::kEuler), 2, {.sigmas = {{1.0, 0.5}}}), HasSubstr("euler"));
+  EXPECT_THAT(Refusal(DefaultSamplerConfig(EulerOptions{}), 2, {.sigmas = {{1.0, 0.5}}}), HasSubstr("euler"));
 }
 
 TEST(MakeScheduleTest, ATerminalShiftOfOneStepIsRefused) {
-  SamplerConfig config = DefaultSamplerConfig(SamplerClass::kFlowEuler);
-  config.shift_terminal = 0.1;
+  SamplerConfig config = DefaultSamplerConfig(FlowEulerOptions{});
+  config.Find<FlowLevels>()->shift_terminal = 0.1;
   EXPECT_THAT(Refusal(config, 1), HasSubstr("at least 2 steps"));
   EXPECT_NEAR(MakeSchedule(config, 5, {})->sigmas[4], 0.1, 1e-6);
 }
 
 // Formula of Karras 2022, (5), with the ends given.
 TEST(MakeScheduleTest, KarrasSigmasTakeTheirEndsFromTheConfig) {
-  SamplerConfig config = DefaultSamplerConfig(SamplerClass::kEuler);
-  config.use_karras_sigmas = true;
-  config.sigma_min = 0.1;
-  config.sigma_max = 10;
+  SamplerConfig config = DefaultSamplerConfig(EulerOptions{});
+  config.Find<SigmaSpacing>()->use_karras_sigmas = true;
+  config.Find<SigmaSpacing>()->sigma_min = 0.1;
+  config.Find<SigmaSpacing>()->sigma_max = 10;
   const absl::StatusOr<Schedule> schedule = MakeSchedule(config, 3, {});
   ASSERT_TRUE(schedule.ok());
   const double middle = std::pow((std::pow(0.1, 1.0 / 7) + std::pow(10, 1.0 / 7)) / 2, 7);
@@ -125,32 +125,33 @@ TEST(MakeScheduleTest, KarrasSigmasTakeTheirEndsFromTheConfig) {
 // Timesteps as the reference library gives them for lambda_min_clipped = -5.1 with the default linear table and 5
 // steps.
 TEST(MakeScheduleTest, ClippingTheSignalToNoiseRatioCutsTimestepsOff) {
-  SamplerConfig config = DefaultSamplerConfig(SamplerClass::kDpmSolver);
+  SamplerConfig config = DefaultSamplerConfig(DpmSolverOptions{});
   EXPECT_EQ(MakeSchedule(config, 5, {})->timesteps.front(), 999);
-  config.lambda_min_clipped = -4.0;
+  config.Find<DpmSolverOptions>()->lambda_min_clipped = -4.0;
   const absl::StatusOr<Schedule> schedule = MakeSchedule(config, 5, {});
   ASSERT_TRUE(schedule.ok());
   const double sigma = schedule->sigmas.front();
   EXPECT_GE(-std::log(sigma), -4.0);
   EXPECT_LT(-std::log(SigmaTable(config)[static_cast<size_t>(schedule->timesteps.front()) + 1]), -4.0);
-  config.lambda_min_clipped = std::numeric_limits<double>::infinity();
+  config.Find<DpmSolverOptions>()->lambda_min_clipped = std::numeric_limits<double>::infinity();
   EXPECT_THAT(Refusal(config, 5), HasSubstr("lambda_min_clipped"));
 }
 
 TEST(NoiseTableTest, RescalingLeavesNoSignalAtTheLastTimestep) {
-  SamplerConfig config = DefaultSamplerConfig(SamplerClass::kDdpm);
+  SamplerConfig config = DefaultSamplerConfig(DdpmOptions{});
   const float first = AlphasCumprod(config).front();
-  config.rescale_betas_zero_snr = true;
+  config.Find<NoiseTable>()->rescale_betas_zero_snr = true;
   EXPECT_EQ(AlphasCumprod(config).back(), 0.0f);
   EXPECT_FLOAT_EQ(AlphasCumprod(config).front(), first);
-  config.sampler = SamplerClass::kEuler;
+  config.options = EulerOptions{};
+  config.Find<NoiseTable>()->rescale_betas_zero_snr = true;
   EXPECT_EQ(AlphasCumprod(config).back(), 0x1p-24f);
 }
 
 TEST(NoiseTableTest, TrainedBetasReplaceTheSchedule) {
-  SamplerConfig config = DefaultSamplerConfig(SamplerClass::kDdpm);
+  SamplerConfig config = DefaultSamplerConfig(DdpmOptions{});
   config.num_train_timesteps = 3;
-  config.trained_betas = {0.5, 0.25, 0.5};
+  config.Find<NoiseTable>()->trained_betas = {0.5, 0.25, 0.5};
   EXPECT_THAT(AlphasCumprod(config), ElementsAre(0.5f, 0.375f, 0.1875f));
 }
 
@@ -165,10 +166,10 @@ TEST(NoiseTableTest, ReferenceLogsAreWithinTwoUnitsInTheLastPlace) {
 }
 
 TEST(TrainingNoiseLevelTest, KeepsTheVarianceOfDiffusionAndTheLineOfFlow) {
-  const absl::StatusOr<NoiseLevel> noise = TrainingNoiseLevel(DefaultSamplerConfig(SamplerClass::kDdpm), 450);
+  const absl::StatusOr<NoiseLevel> noise = TrainingNoiseLevel(DefaultSamplerConfig(DdpmOptions{}), 450);
   ASSERT_TRUE(noise.ok());
   EXPECT_NEAR(noise->alpha * noise->alpha + noise->sigma * noise->sigma, 1.0, 1e-14);
-  const absl::StatusOr<NoiseLevel> flow = TrainingNoiseLevel(DefaultSamplerConfig(SamplerClass::kFlowEuler), 250);
+  const absl::StatusOr<NoiseLevel> flow = TrainingNoiseLevel(DefaultSamplerConfig(FlowEulerOptions{}), 250);
   ASSERT_TRUE(flow.ok());
   EXPECT_DOUBLE_EQ(flow->alpha, 0.75);
   EXPECT_DOUBLE_EQ(flow->sigma, 0.25);
@@ -176,9 +177,9 @@ TEST(TrainingNoiseLevelTest, KeepsTheVarianceOfDiffusionAndTheLineOfFlow) {
 
 TEST(TrainingNoiseLevelTest, TimestepsOutsideTheTableAreRefused) {
   for (double timestep : {-1.0, 1000.0, 4.5, std::nan("")}) {
-    EXPECT_FALSE(TrainingNoiseLevel(DefaultSamplerConfig(SamplerClass::kDdim), timestep).ok()) << timestep;
+    EXPECT_FALSE(TrainingNoiseLevel(DefaultSamplerConfig(DdimOptions{}), timestep).ok()) << timestep;
   }
-  EXPECT_FALSE(TrainingNoiseLevel(DefaultSamplerConfig(SamplerClass::kFlowEuler), 1000.5).ok());
+  EXPECT_FALSE(TrainingNoiseLevel(DefaultSamplerConfig(FlowEulerOptions{}), 1000.5).ok());
 }
 
 }  // namespace

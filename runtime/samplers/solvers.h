@@ -4,16 +4,32 @@
 #include <ATen/ATen.h>
 
 #include <memory>
+#include <utility>
+#include <variant>
 
 #include "runtime/samplers/sampler.h"
 
 namespace tessera {
 
-std::unique_ptr<Sampler> MakeDdpmSampler(const SamplerConfig& config, Schedule schedule);
-std::unique_ptr<Sampler> MakeDdimSampler(const SamplerConfig& config, Schedule schedule);
-std::unique_ptr<Sampler> MakeEulerSampler(const SamplerConfig& config, Schedule schedule);
-std::unique_ptr<Sampler> MakeDpmSolverSampler(const SamplerConfig& config, Schedule schedule);
-std::unique_ptr<Sampler> MakeFlowEulerSampler(const SamplerConfig& config, Schedule schedule);
+// A sampler whose class has these options. Solver is the class derived from it.
+template <typename Solver, typename Options>
+class SolverWith : public Sampler {
+ public:
+  SolverWith(const SamplerConfig& config, Schedule schedule)
+      : Sampler(config, std::move(schedule)), options_(std::get<Options>(config.options)) {}
+
+  std::unique_ptr<Sampler> Clone() const override {
+    return std::make_unique<Solver>(static_cast<const Solver&>(*this));
+  }
+
+ protected:
+  const Options& options() const { return options_; }
+
+ private:
+  Options options_;
+};
+
+std::unique_ptr<Sampler> MakeDpmSolver(const SamplerConfig& config, Schedule schedule);
 
 // x0 of sample = alpha x0 + sigma noise, from what the model predicts. Flow: alpha = 1 - sigma.
 at::Tensor PredictedSample(PredictionType type, const at::Tensor& sample, const at::Tensor& prediction,

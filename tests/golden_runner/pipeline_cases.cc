@@ -282,7 +282,7 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
   absl::StatusOr<SamplerConfig> sampler =
       SamplerOf(test_case.Text("scheduler_class"), *test_case.arguments.Find("scheduler_config"));
   if (!sampler.ok()) return sampler.status();
-  sampler->eta = test_case.Number("eta", 0);
+  if (auto* ddim = sampler->Find<DdimOptions>()) ddim->eta = test_case.Number("eta", 0);
   const Json* prompt = test_case.arguments.Find(test_case.arguments.Find("labels") ? "labels" : "prompt");
   const size_t count = prompt != nullptr && prompt->is_array() ? prompt->items().size() : 1;
   const PipelineCase pipeline{.test_case = test_case,

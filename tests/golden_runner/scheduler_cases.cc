@@ -30,7 +30,9 @@ absl::StatusOr<SamplerConfig> CaseConfig(const Json& arguments) {
     if (key != "eta" || !value.AsNumber()) {
       return absl::UnimplementedError(absl::StrCat("unknown argument of step(): ", key));
     }
-    parsed->eta = *value.AsNumber();
+    auto* ddim = parsed->Find<DdimOptions>();
+    if (ddim == nullptr) return absl::UnimplementedError(absl::StrCat("eta for ", *class_name));
+    ddim->eta = *value.AsNumber();
   }
   return parsed;
 }
@@ -165,12 +167,13 @@ absl::StatusOr<std::vector<NoiseLevel>> ReferenceLevels(const SamplerConfig& con
   std::vector<NoiseLevel> levels;
   for (const double time : std::span(times.data_ptr<double>(), static_cast<size_t>(times.numel()))) {
     SamplerConfig table = config;
-    table.use_flow_sigmas = false;
-    const bool mirrored = config.sampler == SamplerClass::kDpmSolver;
+    auto* solver = table.Find<DpmSolverOptions>();
+    const bool mirrored = solver != nullptr;
+    const bool flow = mirrored && std::exchange(solver->use_flow_sigmas, false);
     absl::StatusOr<NoiseLevel> level =
         TrainingNoiseLevel(table, mirrored ? static_cast<double>(config.num_train_timesteps) - 1 - time : time);
     if (!level.ok()) return level.status();
-    if (config.use_flow_sigmas) {
+    if (flow) {
       const double sigma = level->sigma / level->alpha;
       level = NoiseLevel{1 - sigma, sigma};
     }
@@ -201,7 +204,7 @@ absl::Status RunForwardProcess(const Tensors& file, const SamplerConfig& config,
 
 void RunTables(const Tensors& file, const SamplerConfig& config, Comparison& comparison) {
   std::vector<std::pair<std::string, std::vector<double>>> tables;
-  if (config.sampler == SamplerClass::kFlowEuler) {
+  if (config.Find<FlowLevels>() != nullptr) {
     Schedule training = MakeFlowTrainingSchedule(config);
     tables = {{"train.timesteps", training.timesteps}, {"train.sigmas", training.sigmas}};
   } else {
