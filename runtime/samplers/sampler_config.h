@@ -99,6 +99,8 @@ struct EulerOptions : TableSigmas {
   TimestepType timestep_type = TimestepType::kDiscrete;
 };
 
+struct LmsOptions : EulerOptions {};
+
 struct DpmSolverOptions : TableSigmas, Thresholding, Variance, DynamicShift {
   DpmAlgorithm algorithm_type = DpmAlgorithm::kDpmSolverPlusPlus;
   DpmSolverType solver_type = DpmSolverType::kMidpoint;
@@ -115,7 +117,8 @@ struct FlowEulerOptions : FlowLevels {
   bool stochastic_sampling = false;
 };
 
-using SamplerOptions = std::variant<DdpmOptions, DdimOptions, EulerOptions, DpmSolverOptions, FlowEulerOptions>;
+using SamplerOptions =
+    std::variant<DdpmOptions, DdimOptions, EulerOptions, LmsOptions, DpmSolverOptions, FlowEulerOptions>;
 
 struct SamplerConfig {
   SamplerOptions options;  // which alternative it is tells the class
