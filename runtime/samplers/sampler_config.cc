@@ -200,7 +200,6 @@ constexpr SamplerClass kClasses[] = {
     {"DDPMScheduler", "ddpm", [] { return SamplerOptions(DdpmOptions()); }},
     {"DDIMScheduler", "ddim", [] { return SamplerOptions(DdimOptions()); }},
     {"EulerDiscreteScheduler", "euler", [] { return SamplerOptions(EulerOptions()); }},
-    {"LMSDiscreteScheduler", "lms", [] { return SamplerOptions(LmsOptions()); }},
     {"DPMSolverMultistepScheduler", "", [] { return SamplerOptions(DpmSolverOptions()); }},
     {"FlowMatchEulerDiscreteScheduler", "flow-euler", [] { return SamplerOptions(FlowEulerOptions()); }},
 };

@@ -99,8 +99,6 @@ struct EulerOptions : TableSigmas {
   TimestepType timestep_type = TimestepType::kDiscrete;
 };
 
-struct LmsOptions : EulerOptions {};
-
 struct DpmSolverOptions : TableSigmas, Thresholding, Variance, DynamicShift {
   DpmAlgorithm algorithm_type = DpmAlgorithm::kDpmSolverPlusPlus;
   DpmSolverType solver_type = DpmSolverType::kMidpoint;
@@ -117,8 +115,7 @@ struct FlowEulerOptions : FlowLevels {
   bool stochastic_sampling = false;
 };
 
-using SamplerOptions =
-    std::variant<DdpmOptions, DdimOptions, EulerOptions, LmsOptions, DpmSolverOptions, FlowEulerOptions>;
+using SamplerOptions = std::variant<DdpmOptions, DdimOptions, EulerOptions, DpmSolverOptions, FlowEulerOptions>;
 
 struct SamplerConfig {
   SamplerOptions options;  // which alternative it is tells the class

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <memory>
 #include <string>
 
@@ -145,50 +144,6 @@ TEST(SamplerTest, AnExactPredictionLeadsToTheCleanSample) {
     while (!sampler->done()) sample = sampler->Step(sample, prediction, {});
     EXPECT_LT((sample - x0).abs().max().item<double>(), 1e-5) << SamplerName(config);
   }
-}
-
-// A slope that is a polynomial in sigma of a degree below the order is integrated exactly, which no other weights do;
-// one of the order's own degree is not.
-TEST(LmsTest, IntegratesPolynomialsOfADegreeBelowItsOrderExactly) {
-  for (int degree = 0; degree <= 4; ++degree) {
-    const std::unique_ptr<Sampler> sampler = Create(DefaultSamplerConfig(LmsOptions{}), 12);
-    const std::vector<double>& sigmas = sampler->schedule().sigmas;
-    const auto integral = [&](int step) { return std::pow(sigmas[step], degree + 1) / (degree + 1); };
-    for (int i = 0; i < 12; ++i) {
-      const at::Tensor slope = at::full(kShape, std::pow(sigmas[i], degree), at::kDouble);
-      const at::Tensor moved = sampler->Step(at::zeros(kShape, at::kDouble), slope, {});
-      const double expected = integral(i + 1) - integral(i);
-      const double error = std::abs(moved.min().item<double>() - expected) / std::abs(expected);
-      if (degree < 4 && i >= degree) {
-        EXPECT_LT(error, 1e-9) << degree << " " << i;
-      } else {
-        EXPECT_GT(error, 1e-6) << degree << " " << i;
-      }
-    }
-  }
-}
-
-// What the model predicts is only another way to say the slope.
-TEST(LmsTest, EveryPredictionTypeLeadsToTheSameSamples) {
-  std::vector<at::Tensor> ends;
-  for (PredictionType type : {PredictionType::kEpsilon, PredictionType::kSample, PredictionType::kVelocity}) {
-    SamplerConfig config = DefaultSamplerConfig(LmsOptions{});
-    config.prediction_type = type;
-    const std::unique_ptr<Sampler> sampler = Create(config, 8);
-    at::Tensor sample = Values(kShape, 0).to(at::kDouble) * sampler->init_noise_sigma();
-    while (!sampler->done()) {
-      const double sigma = sampler->schedule().sigmas[sampler->step()], scale = std::sqrt(sigma * sigma + 1);
-      const at::Tensor noise = Values(kShape, 5 + sampler->step()).to(at::kDouble), x0 = sample - noise * sigma;
-      sample = sampler->Step(sample,
-                             type == PredictionType::kEpsilon  ? noise
-                             : type == PredictionType::kSample ? x0
-                                                               : (noise - x0 * sigma) / scale,
-                             {});
-    }
-    ends.push_back(sample);
-  }
-  EXPECT_LT((ends[1] - ends[0]).abs().max().item<double>(), 1e-9);
-  EXPECT_LT((ends[2] - ends[0]).abs().max().item<double>(), 1e-9);
 }
 
 TEST(ForwardProcessTest, LevelsOfTheWrongNumberThrow) {

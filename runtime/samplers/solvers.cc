@@ -115,58 +115,6 @@ class EulerSampler final : public SolverWith<EulerSampler, EulerOptions> {
   }
 };
 
-// The linear multistep method of order 4 in the same form, as k-diffusion has it: the polynomial through the slopes of
-// the last steps is integrated over the next one.
-class LmsSampler final : public SolverWith<LmsSampler, LmsOptions> {
- public:
-  using SolverWith::SolverWith;
-
-  at::Tensor ScaleInput(const at::Tensor& sample) const override {
-    TORCH_CHECK(!done(), "the sampler has done all of its ", num_steps(), " steps");
-    return sample / std::sqrt(sigma(0) * sigma(0) + 1);
-  }
-
-  std::vector<at::Tensor*> history() override { return {&slopes_[0], &slopes_[1], &slopes_[2]}; }
-
- private:
-  static constexpr int kOrder = 4;
-
-  at::Tensor Slope(const at::Tensor& sample, const at::Tensor& prediction) const {
-    const double now = sigma(0);
-    if (config().prediction_type == PredictionType::kEpsilon) return prediction;
-    if (config().prediction_type == PredictionType::kSample) return (sample - prediction) / now;
-    const double scale = now * now + 1;
-    return (sample - sample / scale + prediction * (now / std::sqrt(scale))) / now;
-  }
-
-  // The integral over the next step of the Lagrange polynomial that is 1 at the step `back` before it and 0 at the
-  // others of the last `order` ones. Simpson's rule is exact for a cubic.
-  double Weight(int back, int order) const {
-    const auto at = [&](double x) {
-      double value = 1;
-      for (int other = 0; other < order; ++other) {
-        if (other != back) value *= (x - sigma(-other)) / (sigma(-back) - sigma(-other));
-      }
-      return value;
-    };
-    const double now = sigma(0), next = sigma(1);
-    return (next - now) / 6 * (at(now) + 4 * at((now + next) / 2) + at(next));
-  }
-
-  at::Tensor Advance(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor&) override {
-    const at::Tensor slope = Slope(sample, prediction);
-    const int order = std::min(step() + 1, kOrder);
-    at::Tensor result = sample + slope * Weight(0, order);
-    for (int back = 1; back < order; ++back) result += slopes_[back - 1] * Weight(back, order);
-    slopes_[2] = slopes_[1];
-    slopes_[1] = slopes_[0];
-    slopes_[0] = slope;
-    return result;
-  }
-
-  at::Tensor slopes_[kOrder - 1];  // newest first
-};
-
 // Euler's method for rectified flows, sample = (1 - sigma) x0 + sigma noise, prediction = noise - x0; or, stochastic,
 // fresh noise at every level.
 class FlowEulerSampler final : public SolverWith<FlowEulerSampler, FlowEulerOptions> {
@@ -190,7 +138,7 @@ std::unique_ptr<Sampler> Make(const SamplerConfig& config, Schedule schedule) {
 
 // In the order of SamplerOptions.
 constexpr decltype(&MakeDpmSolver) kSolvers[] = {Make<DdpmSampler>, Make<DdimSampler>, Make<EulerSampler>,
-                                                 Make<LmsSampler>,  MakeDpmSolver,     Make<FlowEulerSampler>};
+                                                 MakeDpmSolver, Make<FlowEulerSampler>};
 static_assert(std::size(kSolvers) == std::variant_size_v<SamplerOptions>);
 
 }  // namespace
