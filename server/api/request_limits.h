@@ -11,6 +11,7 @@ inline constexpr int32_t kMinPriority = -10;
 inline constexpr int32_t kMaxPriority = 10;
 inline constexpr int32_t kMaxPartialImages = 3;
 inline constexpr size_t kMaxUserBytes = 256;
+inline constexpr size_t kMaxIdempotencyKeyBytes = 255;
 inline constexpr size_t kMaxModelNameBytes = 256;
 inline constexpr int64_t kMaxDeadlineMs = int64_t{7} * 24 * 3600 * 1000;
 

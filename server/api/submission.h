@@ -12,8 +12,6 @@
 
 namespace tessera {
 
-inline constexpr size_t kMaxIdempotencyKeyBytes = 255;
-
 // That a key is 1 to kMaxIdempotencyKeyBytes printable ASCII characters.
 absl::Status CheckIdempotencyKey(const std::string& key);
 

@@ -18,7 +18,6 @@
 namespace tessera {
 
 inline constexpr size_t kMaxTenantBytes = 256;
-inline constexpr size_t kMaxIdempotencyKeyBytes = 255;
 
 // Who may report about a task: whoever claimed it last.
 struct TaskAttempt {

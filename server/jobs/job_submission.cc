@@ -6,6 +6,7 @@
 #include "base/random_bytes.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "server/api/request_limits.h"
 #include "server/jobs/stored_job.h"
 
 namespace tessera {
