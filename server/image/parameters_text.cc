@@ -4,8 +4,8 @@
 #include <boost/json.hpp>
 #include <charconv>
 #include <cmath>
+#include <set>
 #include <system_error>
-#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -19,52 +19,14 @@ namespace {
 
 constexpr std::string_view kNegativePromptPrefix = "Negative prompt:";
 constexpr char kSteps[] = "Steps";
-constexpr char kSampler[] = "Sampler";
-constexpr char kGuidanceScale[] = "CFG scale";
 constexpr char kSeed[] = "Seed";
 constexpr char kSize[] = "Size";
-constexpr char kModel[] = "Model";
-constexpr char kModelHash[] = "Model hash";
-constexpr char kNoise[] = "Noise";
-constexpr char kDtype[] = "Dtype";
-constexpr char kDevice[] = "Device";
-constexpr char kCleanCaption[] = "Clean caption";
-constexpr char kResolutionBinning[] = "Resolution binning";
-constexpr char kMaxSequenceLength[] = "Max sequence length";
 constexpr char kExactPrompt[] = "Exact prompt";
 constexpr char kExactNegativePrompt[] = "Exact negative prompt";
 constexpr char kVersion[] = "Version";
 constexpr char kHasNegativePrompt[] = "Has negative prompt";
 constexpr char kOriginalSize[] = "Original size";
 constexpr char kCropTopLeft[] = "Crop top left";
-constexpr char kTextEncoders[] = "Text encoders";
-constexpr char kAutoencoder[] = "VAE";
-constexpr char kLayout[] = "Layout";
-constexpr char kInstructionSet[] = "Instruction set";
-// But for those of the options, which the table of fields has.
-constexpr std::string_view kFieldNames[] = {kSteps,
-                                            kSampler,
-                                            kGuidanceScale,
-                                            kSeed,
-                                            kSize,
-                                            kModel,
-                                            kModelHash,
-                                            kNoise,
-                                            kDtype,
-                                            kDevice,
-                                            kCleanCaption,
-                                            kResolutionBinning,
-                                            kMaxSequenceLength,
-                                            kExactPrompt,
-                                            kExactNegativePrompt,
-                                            kVersion,
-                                            kHasNegativePrompt,
-                                            kOriginalSize,
-                                            kCropTopLeft,
-                                            kTextEncoders,
-                                            kAutoencoder,
-                                            kLayout,
-                                            kInstructionSet};
 constexpr size_t kModelHashDigits = 10;
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
@@ -201,65 +163,57 @@ absl::StatusOr<std::map<std::string, std::string>> ReadPairs(std::string_view li
   return pairs;
 }
 
-// Takes pairs out by name and keeps the first error.
+// Takes pairs out by name and keeps the first error. What is not there is left as it is.
 class PairReader final {
  public:
   explicit PairReader(std::map<std::string, std::string> pairs) : pairs_(std::move(pairs)) {}
 
-  std::optional<std::string> Take(const char* key) {
-    auto node = pairs_.extract(key);
-    if (node.empty()) return std::nullopt;
-    return std::move(node.mapped());
-  }
-
-  std::string TakeText(const char* key) { return Take(key).value_or(""); }
+  bool Has(const std::string& key) const { return pairs_.count(key) != 0; }
 
   void Require(const char* key) {
     if (!Has(key)) Fail(absl::InvalidArgumentError(absl::StrCat("parameters: ", key, " is missing")));
   }
 
-  // Leaves `number` as it is where the pair is not there.
-  template <typename Number>
-  void TakeNumber(const char* key, const char* valid, Number& number) {
+  void operator()(const std::string& key, std::string& text) { text = Take(key).value_or(std::move(text)); }
+  void operator()(const std::string& key, double& number) { TakeNumber(key, "a finite number", number); }
+  void operator()(const std::string& key, int32_t& number) { TakeNumber(key, "a whole number", number); }
+  void operator()(const std::string& key, uint64_t& number) {
+    TakeNumber(key, "a whole number from 0 to 18446744073709551615", number);
+  }
+
+  void operator()(const std::string& key, bool& value) {
     const std::optional<std::string> text = Take(key);
     if (!text) return;
-    if (!ReadNumber(*text, number) || !std::isfinite(static_cast<double>(number))) Fail(Malformed(key, *text, valid));
+    if (*text != "true" && *text != "false") Fail(Malformed(key, *text, "true or false"));
+    value = *text == "true";
   }
 
-  // Leaves both as they are where the pair is not there.
-  void TakeSize(const char* key, int& width, int& height) {
-    const std::optional<std::string> taken = Take(key);
-    if (!taken) return;
-    const std::string& text = *taken;
-    const size_t cross = std::min(text.find('x'), text.size());
-    if (!ReadNumber(std::string_view(text).substr(0, cross), width) || cross == text.size() ||
-        !ReadNumber(std::string_view(text).substr(cross + 1), height)) {
-      Fail(Malformed(key, text, "WIDTHxHEIGHT"));
-    }
+  template <typename Value>
+  void operator()(const std::string& key, std::optional<Value>& value) {
+    if (Has(key)) (*this)(key, value.emplace());
   }
 
-  // Whole numbers with one blank between them; none where the pair is not there.
-  std::vector<int32_t> TakeIntegers(const char* key, const char* valid) {
-    std::vector<int32_t> numbers;
+  // Whole numbers with one blank between them.
+  void operator()(const std::string& key, std::vector<int32_t>& numbers) {
     const std::optional<std::string> text = Take(key);
     for (size_t start = 0; text && start <= text->size();) {
       const size_t end = std::min(text->find(' ', start), text->size());
       if (!ReadNumber(std::string_view(*text).substr(start, end - start), numbers.emplace_back())) {
-        Fail(Malformed(key, *text, valid));
-        return {};
+        numbers.clear();
+        return Fail(Malformed(key, *text, "whole numbers with one blank between them"));
       }
       start = end + 1;
     }
-    return numbers;
   }
 
-  bool Has(const char* key) const { return pairs_.count(key) != 0; }
-
-  std::optional<bool> TakeBool(const char* key) {
+  void operator()(const std::string& key, int32_t& width, int32_t& height) {
     const std::optional<std::string> text = Take(key);
-    if (!text) return std::nullopt;
-    if (*text != "true" && *text != "false") Fail(Malformed(key, *text, "true or false"));
-    return *text == "true";
+    if (!text) return;
+    const size_t cross = std::min(text->find('x'), text->size());
+    if (!ReadNumber(std::string_view(*text).substr(0, cross), width) || cross == text->size() ||
+        !ReadNumber(std::string_view(*text).substr(cross + 1), height)) {
+      Fail(Malformed(key, *text, "WIDTHxHEIGHT"));
+    }
   }
 
   void Fail(absl::Status status) { status_.Update(std::move(status)); }
@@ -267,16 +221,70 @@ class PairReader final {
   std::map<std::string, std::string> TakeRest() { return std::move(pairs_); }
 
  private:
+  std::optional<std::string> Take(const std::string& key) {
+    auto node = pairs_.extract(key);
+    return node.empty() ? std::nullopt : std::optional(std::move(node.mapped()));
+  }
+
+  template <typename Number>
+  void TakeNumber(const std::string& key, const char* valid, Number& number) {
+    const std::optional<std::string> text = Take(key);
+    if (!text) return;
+    if (!ReadNumber(*text, number) || !std::isfinite(static_cast<double>(number))) Fail(Malformed(key, *text, valid));
+  }
+
   std::map<std::string, std::string> pairs_;
   absl::Status status_;
 };
 
-void AddText(const char* key, const std::string& value, Pairs& pairs) {
-  if (!value.empty()) pairs.emplace_back(key, value);
-}
+// Adds pairs in the same calls. Empty texts and absent values have none.
+class PairWriter final {
+ public:
+  void operator()(const std::string& key, const std::string& text) {
+    if (!text.empty()) pairs.emplace_back(key, text);
+  }
+  void operator()(const std::string& key, double number) {
+    if (!std::isfinite(number)) status.Update(Malformed(key, ShortestDigits(number), "a finite number"));
+    pairs.emplace_back(key, ShortestDigits(number));
+  }
+  void operator()(const std::string& key, int32_t number) { pairs.emplace_back(key, absl::StrCat(number)); }
+  void operator()(const std::string& key, uint64_t number) { pairs.emplace_back(key, absl::StrCat(number)); }
+  void operator()(const std::string& key, bool value) { pairs.emplace_back(key, value ? "true" : "false"); }
+  void operator()(const std::string& key, const std::vector<int32_t>& numbers) {
+    pairs.emplace_back(key, absl::StrJoin(numbers, " "));
+  }
+  void operator()(const std::string& key, int32_t width, int32_t height) {
+    pairs.emplace_back(key, absl::StrCat(width, "x", height));
+  }
+  template <typename Value>
+  void operator()(const std::string& key, const std::optional<Value>& value) {
+    if (value) (*this)(key, *value);
+  }
 
-void AddBool(const char* key, std::optional<bool> value, Pairs& pairs) {
-  if (value) pairs.emplace_back(key, *value ? "true" : "false");
+  Pairs pairs;
+  absl::Status status;  // of the first number that no text can have
+};
+
+// The walk over the parameters that have a pair whatever the prompt is, in the order of the text.
+template <typename Visit, typename Parameters>
+void VisitPairs(Visit& visit, Parameters& parameters) {
+  visit(kSteps, parameters.steps);
+  visit("Sampler", parameters.sampler);
+  visit("CFG scale", parameters.guidance_scale);
+  visit(kSeed, parameters.seed);
+  visit(kSize, parameters.width, parameters.height);
+  visit("Model", parameters.model);
+  visit("Model hash", parameters.model_digest);
+  visit("Noise", parameters.noise);
+  visit("Dtype", parameters.dtype);
+  visit("Device", parameters.device);
+  visit("Text encoders", parameters.text_encoders);
+  visit("VAE", parameters.autoencoder);
+  visit("Layout", parameters.layout);
+  visit("Instruction set", parameters.instruction_set);
+  visit("Clean caption", parameters.clean_caption);
+  visit("Resolution binning", parameters.resolution_binning);
+  visit("Max sequence length", parameters.max_sequence_length);
 }
 
 // The key of an option; empty for those of which one pair tells two.
@@ -287,33 +295,27 @@ std::string KeyOf(const char* id) {
 }
 
 bool IsFieldName(std::string_view key) {
-  bool found = std::find(std::begin(kFieldNames), std::end(kFieldNames), key) != std::end(kFieldNames);
-  VisitOptions([&](const char* id, Bounds) { found = found || KeyOf(id) == key; });
+  const ImageParameters none;
+  bool found = std::set<std::string_view>{kExactPrompt,       kExactNegativePrompt, kVersion,
+                                          kHasNegativePrompt, kOriginalSize,        kCropTopLeft}
+                   .contains(key);
+  const auto compare = [&](std::string_view name, const auto&...) { found = found || name == key; };
+  VisitPairs(compare, none);
+  VisitOptions([&](const char* id, Bounds) { compare(KeyOf(id)); });
   return found;
 }
-
-void Take(PairReader& reader, const char* key, std::string& value) { value = reader.TakeText(key); }
-void Take(PairReader& reader, const char* key, double& value) { reader.TakeNumber(key, "a finite number", value); }
-void Take(PairReader& reader, const char* key, int32_t& value) { reader.TakeNumber(key, "a whole number", value); }
-void Take(PairReader& reader, const char* key, std::vector<int32_t>& value) {
-  value = reader.TakeIntegers(key, "whole numbers with one blank between them");
-}
-
-std::string TextOf(const std::string& value) { return value; }
-std::string TextOf(double value) { return ShortestDigits(value); }
-std::string TextOf(int32_t value) { return ShortestDigits(value); }
-std::string TextOf(const std::vector<int32_t>& values) { return absl::StrJoin(values, " "); }
 
 PromptOptions TakeOptions(PairReader& reader) {
   PromptOptions options;
   const auto take = [&reader](const char* id, Bounds, auto& value) {
-    if (const std::string key = KeyOf(id); !key.empty()) Take(reader, key.c_str(), value);
+    if (const std::string key = KeyOf(id); !key.empty()) reader(key, value);
   };
   VisitOptions(take, options);
   OriginalSize& size = options.original_size;
-  reader.TakeSize(kOriginalSize, size.width, size.height);
+  reader(kOriginalSize, size.width, size.height);
   if (reader.Has(kCropTopLeft)) {
-    const std::vector<int32_t> corner = reader.TakeIntegers(kCropTopLeft, "two whole numbers with a blank between");
+    std::vector<int32_t> corner;
+    reader(kCropTopLeft, corner);
     if (corner.size() == 2) {
       size.crop_top = corner[0];
       size.crop_left = corner[1];
@@ -324,38 +326,28 @@ PromptOptions TakeOptions(PairReader& reader) {
   return options;
 }
 
-}  // namespace
-
-std::vector<std::pair<std::string, std::string>> OptionPairs(const PromptOptions& options) {
+void PutOptions(const PromptOptions& options, PairWriter& writer) {
   const PromptOptions usual;
-  Pairs pairs;
-  const auto add = [&pairs](const char* id, Bounds, const auto& value, const auto& usual_value) {
-    const std::string key = KeyOf(id);
-    if (!key.empty() && value != usual_value) pairs.emplace_back(key, TextOf(value));
+  const auto add = [&writer](const char* id, Bounds, const auto& value, const auto& usual_value) {
+    if (const std::string key = KeyOf(id); !key.empty() && value != usual_value) writer(key, value);
   };
   VisitOptions(add, options, usual);
   const OriginalSize& size = options.original_size;
-  if (size.width != 0 || size.height != 0) {
-    pairs.emplace_back(kOriginalSize, absl::StrCat(size.width, "x", size.height));
-  }
+  if (size.width != 0 || size.height != 0) writer(kOriginalSize, size.width, size.height);
   if (size.crop_top != 0 || size.crop_left != 0) {
-    pairs.emplace_back(kCropTopLeft, absl::StrCat(size.crop_top, " ", size.crop_left));
+    writer(kCropTopLeft, std::vector<int32_t>{size.crop_top, size.crop_left});
   }
-  return pairs;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> OptionPairs(const PromptOptions& options) {
+  PairWriter writer;
+  PutOptions(options, writer);
+  return writer.pairs;
 }
 
 absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters) {
-  const PromptOptions& options = parameters.options;
-  absl::Status finite;
-  const auto check = [&finite](const std::string& key, double number) {
-    if (!std::isfinite(number)) finite.Update(Malformed(key, ShortestDigits(number), "a finite number"));
-  };
-  check(kGuidanceScale, parameters.guidance_scale.value_or(0));
-  const auto check_option = [&](const char* id, Bounds, const auto& value) {
-    if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) check(KeyOf(id), value);
-  };
-  VisitOptions(check_option, options);
-  if (!finite.ok()) return finite;
   for (const auto& [key, value] : parameters.extra) {
     if (!IsValidKey(key)) return Malformed("an extra key", key, "at least two of A-Z a-z 0-9 _ - / and blanks inside");
     if (IsFieldName(key)) {
@@ -365,41 +357,25 @@ absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters) 
   std::string text = PlainPrompts(parameters);
   const Prompts plain = ReadPlainPrompts(Strip(text));
 
-  Pairs pairs;
-  pairs.emplace_back(kSteps, absl::StrCat(parameters.steps));
-  AddText(kSampler, parameters.sampler, pairs);
-  if (parameters.guidance_scale) pairs.emplace_back(kGuidanceScale, ShortestDigits(*parameters.guidance_scale));
-  pairs.emplace_back(kSeed, absl::StrCat(parameters.seed));
-  pairs.emplace_back(kSize, absl::StrCat(parameters.width, "x", parameters.height));
-  AddText(kModel, parameters.model, pairs);
-  AddText(kModelHash, parameters.model_digest.substr(0, kModelHashDigits), pairs);
-  AddText(kNoise, parameters.noise, pairs);
-  AddText(kDtype, parameters.dtype, pairs);
-  AddText(kDevice, parameters.device, pairs);
-  AddText(kTextEncoders, parameters.text_encoders, pairs);
-  AddText(kAutoencoder, parameters.autoencoder, pairs);
-  AddText(kLayout, parameters.layout, pairs);
-  AddText(kInstructionSet, parameters.instruction_set, pairs);
-  AddBool(kCleanCaption, parameters.clean_caption, pairs);
-  AddBool(kResolutionBinning, parameters.resolution_binning, pairs);
-  if (parameters.max_sequence_length) {
-    pairs.emplace_back(kMaxSequenceLength, absl::StrCat(*parameters.max_sequence_length));
-  }
-  const Pairs option_pairs = OptionPairs(options);
-  pairs.insert(pairs.end(), option_pairs.begin(), option_pairs.end());
-  pairs.insert(pairs.end(), parameters.extra.begin(), parameters.extra.end());
-  if (plain.positive != parameters.prompt) pairs.emplace_back(kExactPrompt, parameters.prompt);
+  PairWriter writer;
+  ImageParameters shown = parameters;
+  shown.model_digest.resize(std::min(shown.model_digest.size(), kModelHashDigits));
+  VisitPairs(writer, std::as_const(shown));
+  PutOptions(parameters.options, writer);
+  RETURN_IF_ERROR(writer.status);
+  writer.pairs.insert(writer.pairs.end(), parameters.extra.begin(), parameters.extra.end());
+  if (plain.positive != parameters.prompt) writer.pairs.emplace_back(kExactPrompt, parameters.prompt);
   if (plain.negative != parameters.negative_prompt) {
     if (parameters.negative_prompt.has_value()) {
-      pairs.emplace_back(kExactNegativePrompt, *parameters.negative_prompt);
+      writer.pairs.emplace_back(kExactNegativePrompt, *parameters.negative_prompt);
     } else {
-      AddBool(kHasNegativePrompt, false, pairs);
+      writer(kHasNegativePrompt, false);
     }
   }
-  AddText(kVersion, parameters.version, pairs);
+  writer(kVersion, parameters.version);
 
   std::string last_line;
-  for (const auto& [key, value] : pairs) {
+  for (const auto& [key, value] : writer.pairs) {
     absl::StrAppend(&last_line, last_line.empty() ? "" : ", ", key, ": ", NeedsQuotes(value) ? Quoted(value) : value);
   }
   AppendLine(last_line, text);
@@ -410,40 +386,22 @@ absl::StatusOr<ImageParameters> ParseParameters(std::string_view text) {
   text = Strip(text);
   const size_t last_break = text.find_last_of('\n');
   const size_t last_line = last_break == std::string_view::npos ? 0 : last_break + 1;
-  absl::StatusOr<std::map<std::string, std::string>> pairs = ReadPairs(text.substr(last_line));
-  if (!pairs.ok()) return pairs.status();
+  ASSIGN_OR_RETURN(auto pairs, ReadPairs(text.substr(last_line)));
   Prompts prompts = ReadPlainPrompts(Strip(text.substr(0, last_line)));
 
-  PairReader reader(*std::move(pairs));
+  PairReader reader(std::move(pairs));
   ImageParameters parameters;
-  parameters.prompt = reader.Take(kExactPrompt).value_or(std::move(prompts.positive));
-  parameters.negative_prompt = reader.Take(kExactNegativePrompt);
-  if (!parameters.negative_prompt.has_value()) parameters.negative_prompt = std::move(prompts.negative);
-  if (reader.TakeBool(kHasNegativePrompt) == false) parameters.negative_prompt.reset();
+  parameters.prompt = std::move(prompts.positive);
+  parameters.negative_prompt = std::move(prompts.negative);
+  reader(kExactPrompt, parameters.prompt);
+  reader(kExactNegativePrompt, parameters.negative_prompt);
+  bool has_negative_prompt = true;
+  reader(kHasNegativePrompt, has_negative_prompt);
+  if (!has_negative_prompt) parameters.negative_prompt.reset();
   for (const char* key : {kSteps, kSeed, kSize}) reader.Require(key);
-  reader.TakeNumber(kSteps, "a whole number", parameters.steps);
-  parameters.sampler = reader.TakeText(kSampler);
-  if (reader.Has(kGuidanceScale)) {
-    reader.TakeNumber(kGuidanceScale, "a finite number", parameters.guidance_scale.emplace());
-  }
-  reader.TakeNumber(kSeed, "a whole number from 0 to 18446744073709551615", parameters.seed);
-  reader.TakeSize(kSize, parameters.width, parameters.height);
-  parameters.model = reader.TakeText(kModel);
-  parameters.model_digest = reader.TakeText(kModelHash);
-  parameters.noise = reader.TakeText(kNoise);
-  parameters.dtype = reader.TakeText(kDtype);
-  parameters.device = reader.TakeText(kDevice);
-  parameters.layout = reader.TakeText(kLayout);
-  parameters.instruction_set = reader.TakeText(kInstructionSet);
-  parameters.text_encoders = reader.TakeText(kTextEncoders);
-  parameters.autoencoder = reader.TakeText(kAutoencoder);
-  parameters.clean_caption = reader.TakeBool(kCleanCaption);
-  parameters.resolution_binning = reader.TakeBool(kResolutionBinning);
-  if (reader.Has(kMaxSequenceLength)) {
-    reader.TakeNumber(kMaxSequenceLength, "a whole number", parameters.max_sequence_length.emplace());
-  }
+  VisitPairs(reader, parameters);
   parameters.options = TakeOptions(reader);
-  parameters.version = reader.TakeText(kVersion);
+  reader(kVersion, parameters.version);
   if (!reader.status().ok()) return reader.status();
   parameters.extra = reader.TakeRest();
   return parameters;
