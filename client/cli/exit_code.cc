@@ -1,6 +1,15 @@
 #include "client/cli/exit_code.h"
 
+#include <string>
+
+#include "absl/strings/cord.h"
+
 namespace tessera {
+namespace {
+
+constexpr char kStagePayload[] = "tessera.stage";
+
+}  // namespace
 
 ExitCode ExitCodeFor(Stage stage, const absl::Status& status) {
   if (status.code() == absl::StatusCode::kCancelled) return ExitCode::kInterrupted;
@@ -18,6 +27,18 @@ ExitCode ExitCodeFor(Stage stage, const absl::Status& status) {
       break;
   }
   return ExitCode::kInternal;
+}
+
+absl::Status At(Stage stage, absl::Status status) {
+  if (!status.ok() && !status.GetPayload(kStagePayload).has_value()) {
+    status.SetPayload(kStagePayload, absl::Cord(std::string(1, static_cast<char>(stage))));
+  }
+  return status;
+}
+
+Stage StageOf(const absl::Status& error) {
+  const auto stage = error.GetPayload(kStagePayload);
+  return stage.has_value() ? static_cast<Stage>((*stage)[0]) : Stage::kOptions;
 }
 
 }  // namespace tessera

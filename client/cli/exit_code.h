@@ -1,7 +1,9 @@
 // Exit codes of the command line, as docs/command-line.md promises them.
 #pragma once
 
-#include "absl/status/status.h"
+#include <utility>
+
+#include "absl/status/statusor.h"
 
 namespace tessera {
 
@@ -24,5 +26,16 @@ enum class Stage { kOptions, kModel, kJob, kOutput };
 // `status` is not OK. UNAVAILABLE stands for the worker's end and CANCELLED for an interruption in every stage but
 // kOutput.
 ExitCode ExitCodeFor(Stage stage, const absl::Status& status);
+
+// Says of an error, where nothing has said so yet, that it came up in this stage.
+absl::Status At(Stage stage, absl::Status status);
+template <typename Value>
+absl::StatusOr<Value> At(Stage stage, absl::StatusOr<Value> result) {
+  if (result.ok()) return result;
+  return At(stage, std::move(result).status());
+}
+
+// What At has said of the error; else kOptions.
+Stage StageOf(const absl::Status& error);
 
 }  // namespace tessera

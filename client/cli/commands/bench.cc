@@ -62,39 +62,34 @@ class Bench {
   Bench(const BenchOptions& options, Interrupts& interrupts)
       : options_(options), interrupts_(interrupts), reporter_(MakeReporter({.json = options.json, .quiet = true})) {}
 
-  ExitCode Run() {
+  ExitCode Run() { return Finish(reporter_, interrupts_, Execute()); }
+
+ private:
+  absl::StatusOr<ExitCode> Execute() {
     GenerationRequest request = {.seed = 1};
     Counts counts;
-    if (absl::Status status = ReadOptions(request, counts); !status.ok()) return Fail(Stage::kOptions, status);
-    absl::StatusOr<LoadParameters> placement = Placement(options_.model, "");
-    if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
-    absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
-    if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
-    absl::StatusOr<std::string> model = FindModel(options_.model.model, options_.model.model_folders);
-    if (!model.ok()) return Fail(Stage::kModel, model.status());
-    placement->model = *model;
+    RETURN_IF_ERROR(ReadOptions(request, counts));
+    ASSIGN_OR_RETURN(LoadParameters placement, Placement(options_.model, ""));
+    ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options_.model));
+    ASSIGN_OR_RETURN(placement.model, At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
     // The text encoders are to be timed, not the cache, unless the user wants that.
-    if (options_.model.prompt_cache.empty()) placement->prompt_cache_bytes = 0;
+    if (options_.model.prompt_cache.empty()) placement.prompt_cache_bytes = 0;
 
-    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*session_options, interrupts_);
-    if (!session.ok()) return Fail(Stage::kModel, session.status());
-    absl::StatusOr<ModelDescription> description = (*session)->Describe(*model);
-    if (!description.ok()) return Fail(Stage::kModel, description.status());
-    request.prompt = ProbePrompt(*description);
-    absl::StatusOr<JobParameters> job = Validate(request, *description);
-    if (!job.ok()) return Fail(Stage::kOptions, job.status());
-    const absl::StatusOr<LayoutStanding> standing =
-        MoveToLayout(options_.model, *description, *placement, interrupts_, *reporter_, *session);
-    if (!standing.ok()) return Fail(Stage::kOptions, standing.status());
-    absl::StatusOr<Loaded> loaded = (*session)->Load(*placement);
-    if (!loaded.ok()) return Fail(Stage::kModel, loaded.status());
+    ASSIGN_OR_RETURN(std::unique_ptr<WorkerSession> session,
+                     At(Stage::kModel, WorkerSession::Start(session_options, interrupts_)));
+    ASSIGN_OR_RETURN(ModelDescription description, At(Stage::kModel, session->Describe(placement.model)));
+    request.prompt = ProbePrompt(description);
+    ASSIGN_OR_RETURN(JobParameters job, Validate(request, description));
+    ASSIGN_OR_RETURN(const LayoutStanding standing,
+                     MoveToLayout(options_.model, description, placement, interrupts_, *reporter_, session));
+    ASSIGN_OR_RETURN(Loaded loaded, At(Stage::kModel, session->Load(placement)));
 
-    Figures figures = {.load_seconds = loaded->seconds,
+    Figures figures = {.load_seconds = loaded.seconds,
                        .counts = counts,
-                       .weight_bytes = loaded->weight_bytes,
-                       .layout = LayoutText((*session)->group().layout()),
-                       .job = *job};
-    std::vector<JobParameters> jobs(static_cast<size_t>(counts.batch), *job);
+                       .weight_bytes = loaded.weight_bytes,
+                       .layout = LayoutText(session->group().layout()),
+                       .job = job};
+    std::vector<JobParameters> jobs(static_cast<size_t>(counts.batch), job);
     for (size_t i = 0; i < jobs.size(); ++i) jobs[i].seed += i;
     // One round that does not count: first touches of memory and first choices of kernels.
     for (int64_t round = -1; round < counts.repeats; ++round) {
@@ -102,25 +97,20 @@ class Bench {
       WorkerSession::Listener listener;
       listener.stepped = [&](const Stepped& stepped) { steps.push_back(stepped.seconds); };
       const absl::Duration start = SteadyNow();
-      absl::StatusOr<std::vector<WorkerSession::Picture>> pictures = (*session)->MakeImages(jobs, listener);
-      if (!pictures.ok()) return Fail(Stage::kJob, pictures.status());
+      ASSIGN_OR_RETURN(std::vector<WorkerSession::Picture> pictures,
+                       At(Stage::kJob, session->MakeImages(jobs, listener)));
       if (round < 0) continue;
       figures.seconds += absl::ToDoubleSeconds(SteadyNow() - start);
-      for (const WorkerSession::Picture& picture : *pictures) {
+      for (const WorkerSession::Picture& picture : pictures) {
         figures.text_seconds.push_back(picture.started.seconds);
         figures.decode_seconds.push_back(picture.decode_seconds);
       }
       figures.step_seconds.insert(figures.step_seconds.end(), steps.begin(), steps.end());
     }
-    figures.peak_memory_bytes = (*session)->PeakMemoryBytes();
-    if (absl::Status status = (*session)->Close(); !status.ok()) return Fail(Stage::kJob, status);
-    options_.json ? PrintJson(figures, *placement) : Print(figures, *placement);
+    figures.peak_memory_bytes = session->PeakMemoryBytes();
+    RETURN_IF_ERROR(At(Stage::kJob, session->Close()));
+    options_.json ? PrintJson(figures, placement) : Print(figures, placement);
     return ExitCode::kOk;
-  }
-
- private:
-  ExitCode Fail(Stage stage, const absl::Status& status) const {
-    return ReportError(*reporter_, interrupts_, stage, status);
   }
 
   absl::Status ReadOptions(GenerationRequest& request, Counts& counts) const {

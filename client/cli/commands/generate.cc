@@ -65,55 +65,39 @@ class Generation {
  public:
   Generation(const GenerateOptions& options, Interrupts& interrupts) : options_(options), interrupts_(interrupts) {}
 
-  ExitCode Run() {
+  ExitCode Run() { return Finish(reporter_, interrupts_, Execute()); }
+
+ private:
+  absl::StatusOr<ExitCode> Execute() {
     const absl::Duration start = SteadyNow();
     absl::StatusOr<GenerationRequest> request = RequestOf(options_.generation);
     reporter_ =
         MakeReporter({.json = options_.json, .quiet = options_.quiet, .images = request.ok() ? request->count : 1});
-    if (!request.ok()) return Fail(Stage::kOptions, request.status());
-    absl::StatusOr<int32_t> preview_every = PreviewInterval(options_.preview);
-    if (!preview_every.ok()) return Fail(Stage::kOptions, preview_every.status());
-    preview_every_ = *preview_every;
-    absl::StatusOr<OutputFiles> files = OutputFiles::Create(options_.output, options_.overwrite);
-    if (!files.ok()) return Fail(Stage::kOptions, files.status());
-    absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
-    if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
-    absl::StatusOr<LoadParameters> placement = Placement(options_.model, "");
-    if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
-    absl::StatusOr<std::string> model = FindModel(options_.model.model, options_.model.model_folders);
-    if (!model.ok()) return Fail(Stage::kModel, model.status());
-    placement_ = *placement;
-    placement_.model = *model;
+    if (!request.ok()) return request.status();
+    ASSIGN_OR_RETURN(preview_every_, PreviewInterval(options_.preview));
+    ASSIGN_OR_RETURN(OutputFiles files, OutputFiles::Create(options_.output, options_.overwrite));
+    ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options_.model));
+    ASSIGN_OR_RETURN(placement_, Placement(options_.model, ""));
+    ASSIGN_OR_RETURN(placement_.model,
+                     At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
     // The folder's name may depend on what only the model's defaults tell; then it is checked below.
     if (std::filesystem::path(options_.output).parent_path().string().find('{') == std::string::npos) {
-      if (absl::Status status = OutputFiles::CheckFolder(options_.output); !status.ok()) {
-        return Fail(Stage::kOutput, status);
-      }
+      RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(options_.output)));
     }
 
-    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(*session_options, interrupts_);
-    if (!session.ok()) return Fail(Stage::kModel, session.status());
-    session_ = *std::move(session);
-    absl::StatusOr<ModelDescription> description = session_->Describe(placement_.model);
-    if (!description.ok()) return Fail(Stage::kModel, description.status());
-    description_ = *std::move(description);
+    ASSIGN_OR_RETURN(session_, At(Stage::kModel, WorkerSession::Start(session_options, interrupts_)));
+    ASSIGN_OR_RETURN(description_, At(Stage::kModel, session_->Describe(placement_.model)));
     for (const std::string& warning : description_.warnings) reporter_->OnWarning(warning);
-    absl::StatusOr<JobParameters> job = Validate(*request, description_);
-    if (!job.ok()) return Fail(Stage::kOptions, job.status());
-    for (const std::string& warning : DropUnusedParameters(*job, description_)) reporter_->OnWarning(warning);
-    for (const std::string& warning : SizeWarnings(*job, description_)) reporter_->OnWarning(warning);
-    if (std::optional<ExitCode> failed = CheckOutput(*files, *job, request->count)) return *failed;
+    ASSIGN_OR_RETURN(JobParameters job, Validate(*request, description_));
+    for (const std::string& warning : DropUnusedParameters(job, description_)) reporter_->OnWarning(warning);
+    for (const std::string& warning : SizeWarnings(job, description_)) reporter_->OnWarning(warning);
+    RETURN_IF_ERROR(CheckOutput(files, job, request->count));
 
-    absl::StatusOr<LayoutStanding> standing =
-        MoveToLayout(options_.model, description_, placement_, interrupts_, *reporter_, session_);
-    if (!standing.ok()) return Fail(Stage::kOptions, standing.status());
-    standing_ = *std::move(standing);
+    ASSIGN_OR_RETURN(standing_,
+                     MoveToLayout(options_.model, description_, placement_, interrupts_, *reporter_, session_));
     const auto warn = [this](const std::string& text) { reporter_->OnWarning(text); };
-    if (absl::Status traced = trace_.Open(options_.trace, standing_.layout.ranks(), warn); !traced.ok()) {
-      return Fail(Stage::kOutput, traced);
-    }
-    absl::StatusOr<Loaded> loaded = Load();
-    if (!loaded.ok()) return Fail(Stage::kModel, loaded.status());
+    RETURN_IF_ERROR(At(Stage::kOutput, trace_.Open(options_.trace, standing_.layout.ranks(), warn)));
+    ASSIGN_OR_RETURN(Loaded loaded, At(Stage::kModel, Load()));
     reporter_->OnLoaded({.model = placement_.model,
                          .pipeline = description_.pipeline,
                          .digest = description_.digest,
@@ -123,20 +107,15 @@ class Generation {
                          .certified = standing_.certified,
                          .text_encoders = PlacementName(placement_.text_encoders),
                          .autoencoder = PlacementName(placement_.autoencoder),
-                         .loaded = *loaded});
+                         .loaded = loaded});
     for (int64_t image = 0; image < request->count; ++image) {
-      if (std::optional<ExitCode> failed = MakeImage(*files, *job, image)) return *failed;
-      ++job->seed;
+      RETURN_IF_ERROR(MakeImage(files, job, image));
+      ++job.seed;
     }
     const uint64_t peak_memory = session_->PeakMemoryBytes();
-    if (absl::Status status = session_->Close(); !status.ok()) return Fail(Stage::kJob, status);
+    RETURN_IF_ERROR(At(Stage::kJob, session_->Close()));
     reporter_->OnDone(request->count, absl::ToDoubleSeconds(SteadyNow() - start), peak_memory);
     return ExitCode::kOk;
-  }
-
- private:
-  ExitCode Fail(Stage stage, const absl::Status& status) const {
-    return ReportError(*reporter_, interrupts_, stage, status);
   }
 
   absl::StatusOr<std::string> NameFor(const OutputFiles& files, const JobParameters& job, int64_t image) const {
@@ -150,26 +129,21 @@ class Generation {
   }
 
   // That every image can be written, before the weights are loaded.
-  std::optional<ExitCode> CheckOutput(const OutputFiles& files, JobParameters job, int64_t count) {
-    absl::StatusOr<std::string> text = FormatParameters(
-        MetadataOf(job, job.sampler, ModelName(placement_.model), description_, placement_, standing_.layout));
-    if (!text.ok()) return Fail(Stage::kOptions, text.status());
-    if (absl::Status status = CheckEncodable(files.format(), job.width, job.height, *text); !status.ok()) {
-      return Fail(Stage::kOptions, status);
-    }
+  absl::Status CheckOutput(const OutputFiles& files, JobParameters job, int64_t count) {
+    ASSIGN_OR_RETURN(std::string text, FormatParameters(MetadataOf(job, job.sampler, ModelName(placement_.model),
+                                                                   description_, placement_, standing_.layout)));
+    RETURN_IF_ERROR(CheckEncodable(files.format(), job.width, job.height, text));
     for (int64_t image = 0; image < count; ++image, ++job.seed) {
-      absl::StatusOr<std::string> name = NameFor(files, job, image);
-      if (!name.ok()) return Fail(Stage::kOptions, name.status());
-      if (absl::Status status = OutputFiles::CheckFolder(*name); !status.ok()) return Fail(Stage::kOutput, status);
+      ASSIGN_OR_RETURN(std::string name, NameFor(files, job, image));
+      RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(name)));
     }
-    return std::nullopt;
+    return absl::OkStatus();
   }
 
-  std::optional<ExitCode> MakeImage(const OutputFiles& files, const JobParameters& job, int64_t image) {
+  absl::Status MakeImage(const OutputFiles& files, const JobParameters& job, int64_t image) {
     const absl::Duration start = SteadyNow();
-    absl::StatusOr<std::string> name = NameFor(files, job, image);
-    if (!name.ok()) return Fail(Stage::kOptions, name.status());
-    PreviewFile preview(*name);
+    ASSIGN_OR_RETURN(std::string name, NameFor(files, job, image));
+    PreviewFile preview(name);
     WorkerSession::Listener listener;
     listener.started = [&](const JobStarted& started) {
       trace_.OnStarted(started);
@@ -191,31 +165,31 @@ class Generation {
     trace_.OnImage(image);
     absl::StatusOr<WorkerSession::Picture> picture = session_->MakeImage(job, listener);
     if (picture.status().code() == absl::StatusCode::kDataLoss && standing_.layout.ranks() > 1) {
-      if (absl::Status fallen = FallBack(picture.status()); !fallen.ok()) return Fail(Stage::kJob, fallen);
+      RETURN_IF_ERROR(At(Stage::kJob, FallBack(picture.status())));
       picture = session_->MakeImage(job, listener);
     }
-    if (!picture.ok()) return Fail(Stage::kJob, picture.status());
+    if (!picture.ok()) return At(Stage::kJob, picture.status());
     trace_.OnDecoded();
 
-    absl::StatusOr<std::string> text = FormatParameters(MetadataOf(
-        job, picture->started.sampler, ModelName(placement_.model), description_, placement_, standing_.layout));
-    if (!text.ok()) return Fail(Stage::kJob, text.status());
-    absl::StatusOr<OutputFiles::Written> written = files.Write(*name, picture->image, *text);
-    if (!written.ok()) return Fail(Stage::kOutput, written.status());
+    ASSIGN_OR_RETURN(
+        std::string text,
+        At(Stage::kJob, FormatParameters(MetadataOf(job, picture->started.sampler, ModelName(placement_.model),
+                                                    description_, placement_, standing_.layout))));
+    ASSIGN_OR_RETURN(OutputFiles::Written written, At(Stage::kOutput, files.Write(name, picture->image, text)));
     trace_.OnWritten();
     reporter_->OnImage({.image = image,
                         .seed = job.seed,
                         .steps = job.steps,
                         .width = picture->image.width,
                         .height = picture->image.height,
-                        .path = written->path,
+                        .path = written.path,
                         .lossless = IsLossless(standing_.layout, job.steps),
-                        .bytes = written->bytes,
+                        .bytes = written.bytes,
                         .cached = picture->started.cached,
                         .options = job.options,
                         .seconds = absl::ToDoubleSeconds(SteadyNow() - start),
                         .decode_seconds = picture->decode_seconds});
-    return std::nullopt;
+    return absl::OkStatus();
   }
 
   absl::StatusOr<Loaded> Load() {
@@ -272,7 +246,7 @@ ExitCode Generate(const GenerateOptions& options, Interrupts& interrupts) {
   const absl::StatusOr<int32_t> preview_every = PreviewInterval(options.preview);
   status.Update(preview_every.status());
   if (!status.ok()) {
-    return ReportError(*MakeReporter({.json = options.json}), interrupts, Stage::kOptions, status);
+    return Finish(MakeReporter({.json = options.json}), interrupts, status);
   }
   return GenerateRemotely({.server = options.server,
                            .model = options.model.model,

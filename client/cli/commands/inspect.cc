@@ -187,7 +187,7 @@ ExitCode Inspect(const InspectOptions& options, Interrupts& interrupts) {
   const absl::Status status = is_image ? InspectImage(options) : InspectModel(options, interrupts);
   if (status.ok()) return ExitCode::kOk;
   const Stage stage = is_image ? Stage::kOptions : Stage::kModel;
-  return ReportError(*MakeReporter({.json = options.json, .quiet = true}), interrupts, stage, status);
+  return Finish(MakeReporter({.json = options.json, .quiet = true}), interrupts, At(stage, status));
 }
 
 }  // namespace

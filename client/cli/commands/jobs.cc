@@ -61,7 +61,7 @@ ExitCode WithServer(const JobsOptions& options, Interrupts& interrupts, const Ru
   }
   if (status.ok()) return ExitCode::kOk;
   const Stage stage = status.code() == absl::StatusCode::kInternal ? Stage::kJob : Stage::kOptions;
-  return ReportError(*reporter, interrupts, stage, status);
+  return Finish(reporter, interrupts, At(stage, status));
 }
 
 absl::StatusOr<v1::JobState> ParseState(const std::string& word) {

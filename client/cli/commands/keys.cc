@@ -33,9 +33,7 @@ absl::StatusOr<NewKey> KeyOf(const KeysOptions& options) {
 
 ExitCode MakeKey(const KeysOptions& options, Interrupts& interrupts) {
   const absl::StatusOr<NewKey> key = KeyOf(options);
-  if (!key.ok()) {
-    return ReportError(*MakeReporter({.json = options.json}), interrupts, Stage::kOptions, key.status());
-  }
+  if (!key.ok()) return Finish(MakeReporter({.json = options.json}), interrupts, key.status());
   if (options.json) {
     PrintJsonLine({{"event", "key"}, {"name", options.name}, {"secret", key->secret}, {"line", key->line}});
   } else {

@@ -36,19 +36,8 @@ struct LayoutsOptions {
 enum class Proof { kNotNeeded, kPassed, kFailed, kNone, kUnreadable };
 
 const char* ProofName(Proof proof) {
-  switch (proof) {
-    case Proof::kNotNeeded:
-      return "not needed";
-    case Proof::kPassed:
-      return "passed";
-    case Proof::kFailed:
-      return "failed";
-    case Proof::kNone:
-      return "none";
-    case Proof::kUnreadable:
-      return "unreadable";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"not needed", "passed", "failed", "none", "unreadable"};
+  return kNames[static_cast<size_t>(proof)];
 }
 
 bool IsCertified(Proof proof) { return proof == Proof::kNotNeeded || proof == Proof::kPassed; }
@@ -161,42 +150,33 @@ class Layouts {
   Layouts(const LayoutsOptions& options, Interrupts& interrupts)
       : options_(options), interrupts_(interrupts), reporter_(MakeReporter({.json = options.json, .quiet = true})) {}
 
-  ExitCode Run() {
-    const absl::StatusOr<LayoutRequest> asked = RequestedLayout(options_.model);
-    if (!asked.ok()) return Fail(Stage::kOptions, asked.status());
-    const absl::StatusOr<LoadParameters> placement = Placement(options_.model, "");
-    if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
+  ExitCode Run() { return Finish(reporter_, interrupts_, Execute()); }
+
+ private:
+  absl::StatusOr<ExitCode> Execute() {
+    ASSIGN_OR_RETURN(const LayoutRequest asked, RequestedLayout(options_.model));
+    ASSIGN_OR_RETURN(const LoadParameters placement, Placement(options_.model, ""));
     GenerationRequest sized;
     sized.resolution_binning = false;
     if (!options_.size.empty()) {
-      const absl::StatusOr<TypedSize> size = ParseSize("size", options_.size);
-      if (!size.ok()) return Fail(Stage::kOptions, size.status());
-      sized.width = size->width;
-      sized.height = size->height;
+      ASSIGN_OR_RETURN(const TypedSize size, ParseSize("size", options_.size));
+      sized.width = size.width;
+      sized.height = size.height;
     }
-    const absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
-    if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
-    const absl::StatusOr<std::string> path = FindModel(options_.model.model, options_.model.model_folders);
-    if (!path.ok()) return Fail(Stage::kModel, path.status());
+    ASSIGN_OR_RETURN(const WorkerSession::Options session_options, SessionOptions(options_.model));
+    ASSIGN_OR_RETURN(const std::string path,
+                     At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
 
-    ListedFor about = {.path = *path, .model = {}, .load = *placement, .ranks = *asked->ranks, .pass = {}};
-    absl::StatusOr<ModelDescription> described = WorkerSession::DescribeAlone(*session_options, interrupts_, *path);
-    if (!described.ok()) return Fail(Stage::kModel, described.status());
-    about.model = *std::move(described);
-    if (absl::Status valid = SetSize(sized, about); !valid.ok()) return Fail(Stage::kOptions, valid);
-    const absl::StatusOr<std::vector<ListedLayout>> layouts = List(about);
-    if (!layouts.ok()) return Fail(Stage::kModel, layouts.status());
+    ListedFor about = {.path = path, .model = {}, .load = placement, .ranks = *asked.ranks, .pass = {}};
+    ASSIGN_OR_RETURN(about.model, At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, path)));
+    RETURN_IF_ERROR(SetSize(sized, about));
+    ASSIGN_OR_RETURN(const std::vector<ListedLayout> layouts, At(Stage::kModel, List(about)));
     if (options_.json) {
-      PrintJson(*layouts, about);
+      PrintJson(layouts, about);
     } else {
-      PrintTable(*layouts, about);
+      PrintTable(layouts, about);
     }
     return ExitCode::kOk;
-  }
-
- private:
-  ExitCode Fail(Stage stage, const absl::Status& status) const {
-    return ReportError(*reporter_, interrupts_, stage, status);
   }
 
   static absl::Status SetSize(const GenerationRequest& sized, ListedFor& about) {

@@ -51,7 +51,7 @@ absl::StatusOr<v1::ImageRequest> MessageOf(const GenerationRequest& request, con
   return message;
 }
 
-Stage StageOf(const absl::Status& refused) {
+Stage StageOfRefusal(const absl::Status& refused) {
   switch (refused.code()) {
     case absl::StatusCode::kNotFound:
       return Stage::kModel;
@@ -68,41 +68,35 @@ class RemoteGeneration {
       : options_(options), interrupts_(interrupts) {}
 
   ExitCode Run() {
-    start_ = SteadyNow();
-    absl::StatusOr<GenerationRequest> request = RequestOf(options_.generation);
-    reporter_ =
-        MakeReporter({.json = options_.json, .quiet = options_.quiet, .images = request.ok() ? request->count : 1});
-    if (!request.ok()) return Fail(Stage::kOptions, request.status());
-    absl::StatusOr<OutputFiles> files = OutputFiles::Create(options_.output, options_.overwrite);
-    if (!files.ok()) return Fail(Stage::kOptions, files.status());
-    const absl::StatusOr<v1::ImageRequest> message = MessageOf(*request, options_, files->format());
-    if (!message.ok()) return Fail(Stage::kOptions, message.status());
-    absl::StatusOr<ServerConnection> server = ConnectionTo(options_.server, ImageClientOptions().retries);
-    if (!server.ok()) return Fail(Stage::kOptions, server.status());
-    client_ = std::move(server->client);
-    if (server->sends_key_in_clear) reporter_->OnWarning("the API key is sent unencrypted; https:// keeps it secret");
-    // The folder's name may depend on what only the server tells; then it is checked when the image is there.
-    if (options_.output.substr(0, options_.output.rfind('/') + 1).find('{') == std::string::npos) {
-      if (absl::Status status = OutputFiles::CheckFolder(options_.output); !status.ok()) {
-        return Fail(Stage::kOutput, status);
-      }
-    }
-    const ExitCode code = [&] {
-      const Interrupts::Reaction reaction(interrupts_, [this] { stop_.request_stop(); });
-      return MakeImages(*files, *message);
-    }();
+    const ExitCode code = Finish(reporter_, interrupts_, Execute());
     const bool unwanted = code == ExitCode::kInterrupted || code == ExitCode::kOutput;
     if (unwanted && !job_.id().empty()) CancelJob();
     return code;
   }
 
  private:
-  ExitCode Fail(Stage stage, const absl::Status& status) const {
-    return ReportError(*reporter_, interrupts_, stage, status);
+  absl::StatusOr<ExitCode> Execute() {
+    start_ = SteadyNow();
+    absl::StatusOr<GenerationRequest> request = RequestOf(options_.generation);
+    reporter_ =
+        MakeReporter({.json = options_.json, .quiet = options_.quiet, .images = request.ok() ? request->count : 1});
+    if (!request.ok()) return request.status();
+    ASSIGN_OR_RETURN(OutputFiles files, OutputFiles::Create(options_.output, options_.overwrite));
+    ASSIGN_OR_RETURN(const v1::ImageRequest message, MessageOf(*request, options_, files.format()));
+    ASSIGN_OR_RETURN(ServerConnection server, ConnectionTo(options_.server, ImageClientOptions().retries));
+    client_ = std::move(server.client);
+    if (server.sends_key_in_clear) reporter_->OnWarning("the API key is sent unencrypted; https:// keeps it secret");
+    // The folder's name may depend on what only the server tells; then it is checked when the image is there.
+    if (options_.output.substr(0, options_.output.rfind('/') + 1).find('{') == std::string::npos) {
+      RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(options_.output)));
+    }
+    const Interrupts::Reaction reaction(interrupts_, [this] { stop_.request_stop(); });
+    RETURN_IF_ERROR(MakeImages(files, message));
+    return ExitCode::kOk;
   }
 
-  ExitCode MakeImages(const OutputFiles& files, const v1::ImageRequest& request) {
-    std::optional<ExitCode> ended;
+  absl::Status MakeImages(const OutputFiles& files, const v1::ImageRequest& request) {
+    std::optional<absl::Status> ended;
     const auto on_event = [&](const v1::JobEvent& event) {
       if (!ended.has_value()) ended = OnEvent(files, event);
       if (ended.has_value()) stop_.request_stop();
@@ -116,11 +110,11 @@ class RemoteGeneration {
                                                                                          : options_.idempotency_key})
                          .status());
     if (ended.has_value()) return *ended;
-    return Fail(job_.id().empty() ? StageOf(status) : Stage::kJob, status);
+    return At(job_.id().empty() ? StageOfRefusal(status) : Stage::kJob, status);
   }
 
-  // An exit code ends the command.
-  std::optional<ExitCode> OnEvent(const OutputFiles& files, const v1::JobEvent& event) {
+  // A status ends the command.
+  std::optional<absl::Status> OnEvent(const OutputFiles& files, const v1::JobEvent& event) {
     switch (event.event_case()) {
       case v1::JobEvent::kAccepted:
         OnAccepted(event.accepted());
@@ -139,7 +133,8 @@ class RemoteGeneration {
         }
         break;
       case v1::JobEvent::kImage:
-        return WriteImage(files, event.image());
+        if (absl::Status written = WriteImage(files, event.image()); !written.ok()) return written;
+        break;
       case v1::JobEvent::kEnded:
         return OnEnded(event.ended());
       default:
@@ -163,20 +158,20 @@ class RemoteGeneration {
     steps_[step.image()] = step.step();
   }
 
-  ExitCode OnEnded(const v1::Job& job) {
+  absl::Status OnEnded(const v1::Job& job) {
     if (job.state() == v1::JOB_STATE_CANCELLED) {
-      return Fail(Stage::kJob, absl::AbortedError("the job was cancelled on the server"));
+      return At(Stage::kJob, absl::AbortedError("the job was cancelled on the server"));
     }
     if (job.state() != v1::JOB_STATE_DONE) {
       const std::string reason = PrintableText(job.error().message());
-      return Fail(Stage::kJob, absl::InternalError(reason.empty() ? "the job failed" : reason));
+      return At(Stage::kJob, absl::InternalError(reason.empty() ? "the job failed" : reason));
     }
     if (static_cast<int64_t>(written_.size()) != job.n()) {
-      return Fail(Stage::kJob, absl::InternalError(absl::StrCat("the server ended the job with ", written_.size(),
-                                                                " images of ", job.n())));
+      return At(Stage::kJob, absl::InternalError(absl::StrCat("the server ended the job with ", written_.size(),
+                                                              " images of ", job.n())));
     }
     reporter_->OnDone(job.n(), absl::ToDoubleSeconds(SteadyNow() - start_), 0);
-    return ExitCode::kOk;
+    return absl::OkStatus();
   }
 
   absl::StatusOr<std::string> NameFor(const OutputFiles& files, int64_t index, uint64_t seed, int width,
@@ -205,19 +200,16 @@ class RemoteGeneration {
     return absl::OkStatus();
   }
 
-  std::optional<ExitCode> WriteImage(const OutputFiles& files, const v1::Image& image) {
+  absl::Status WriteImage(const OutputFiles& files, const v1::Image& image) {
     const absl::StatusOr<DecodedImage> decoded = DecodeImage(image.file());
     if (!decoded.ok() || decoded->format != files.format()) {
-      return Fail(Stage::kJob,
-                  absl::InternalError(absl::StrCat("what the server sent is no ",
-                                                   std::string(ImageFormatName(files.format())), " image")));
+      return At(Stage::kJob, absl::InternalError(absl::StrCat("what the server sent is no ",
+                                                              std::string(ImageFormatName(files.format())), " image")));
     }
     const int width = decoded->image.width, height = decoded->image.height;
-    absl::StatusOr<std::string> name = NameFor(files, image.index(), image.seed(), width, height);
-    if (!name.ok()) return Fail(Stage::kOptions, name.status());
-    if (absl::Status status = OutputFiles::CheckFolder(*name); !status.ok()) return Fail(Stage::kOutput, status);
-    const absl::StatusOr<OutputFiles::Written> written = files.WriteEncoded(*name, image.file());
-    if (!written.ok()) return Fail(Stage::kOutput, written.status());
+    ASSIGN_OR_RETURN(std::string name, NameFor(files, image.index(), image.seed(), width, height));
+    RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(name)));
+    ASSIGN_OR_RETURN(const OutputFiles::Written written, At(Stage::kOutput, files.WriteEncoded(name, image.file())));
     written_.insert(image.index());
     previews_.erase(image.index());
     const absl::Duration now = SteadyNow();
@@ -227,13 +219,13 @@ class RemoteGeneration {
     picture.steps = job_.num_inference_steps();
     picture.width = width;
     picture.height = height;
-    picture.path = written->path;
+    picture.path = written.path;
     picture.lossless = job_.lossless();
-    picture.bytes = written->bytes;
+    picture.bytes = written.bytes;
     picture.seconds = absl::ToDoubleSeconds(now - image_start_);
     reporter_->OnImage(picture);
     image_start_ = now;
-    return std::nullopt;
+    return absl::OkStatus();
   }
 
   // A second interruption ends the process.

@@ -49,23 +49,21 @@ class Replay {
         interrupts_(interrupts),
         reporter_(MakeReporter({.json = options.json, .quiet = options.quiet})) {}
 
-  ExitCode Run() {
-    absl::StatusOr<std::string> original_bytes = ReadFileBytes(options_.image);
-    if (!original_bytes.ok()) return Fail(Stage::kOptions, original_bytes.status());
-    absl::StatusOr<DecodedImage> original = DecodeImage(*original_bytes);
-    if (!original.ok()) return Fail(Stage::kOptions, Named(original.status()));
+  ExitCode Run() { return Finish(reporter_, interrupts_, Execute()); }
+
+ private:
+  absl::StatusOr<ExitCode> Execute() {
+    ASSIGN_OR_RETURN(std::string original_bytes, ReadFileBytes(options_.image));
+    absl::StatusOr<DecodedImage> original = DecodeImage(original_bytes);
+    if (!original.ok()) return Named(original.status());
     if (original->parameters.empty()) {
-      return Fail(Stage::kOptions,
-                  absl::InvalidArgumentError(absl::StrCat("'", options_.image, "' carries no parameters")));
+      return absl::InvalidArgumentError(absl::StrCat("'", options_.image, "' carries no parameters"));
     }
     absl::StatusOr<ImageParameters> metadata = ParseParameters(original->parameters);
-    if (!metadata.ok()) return Fail(Stage::kOptions, Named(metadata.status()));
+    if (!metadata.ok()) return Named(metadata.status());
     if (!options_.output.empty()) {
-      absl::StatusOr<OutputFiles> files = OutputFiles::Create(options_.output, options_.overwrite);
-      if (!files.ok()) return Fail(Stage::kOptions, files.status());
-      if (absl::Status status = OutputFiles::CheckFolder(options_.output); !status.ok()) {
-        return Fail(Stage::kOutput, status);
-      }
+      RETURN_IF_ERROR(OutputFiles::Create(options_.output, options_.overwrite).status());
+      RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(options_.output)));
     }
 
     ModelOptions placement_options = options_.model;
@@ -73,59 +71,45 @@ class Replay {
     if (placement_options.device.empty()) placement_options.device = metadata->device;
     if (placement_options.text_encoders.empty()) placement_options.text_encoders = metadata->text_encoders;
     if (placement_options.autoencoder.empty()) placement_options.autoencoder = metadata->autoencoder;
-    absl::StatusOr<LoadParameters> placement = Placement(placement_options, "");
-    if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
-    if (absl::Status started = StartSession(); !started.ok()) return Fail(Stage::kModel, started);
+    ASSIGN_OR_RETURN(LoadParameters placement, Placement(placement_options, ""));
+    RETURN_IF_ERROR(At(Stage::kModel, StartSession()));
 
-    absl::StatusOr<ModelDescription> description = FindMadeBy(*metadata, placement->model);
-    if (!description.ok()) return Fail(Stage::kModel, description.status());
-    absl::StatusOr<JobParameters> job = Validate(RequestOf(*metadata), *description);
-    if (!job.ok()) return Fail(Stage::kOptions, job.status());
-    for (const std::string& warning : DropUnusedParameters(*job, *description)) reporter_->OnWarning(warning);
+    ASSIGN_OR_RETURN(ModelDescription description, At(Stage::kModel, FindMadeBy(*metadata, placement.model)));
+    ASSIGN_OR_RETURN(JobParameters job, Validate(RequestOf(*metadata), description));
+    for (const std::string& warning : DropUnusedParameters(job, description)) reporter_->OnWarning(warning);
     LayoutStanding standing;
-    absl::StatusOr<Loaded> loaded = LoadOnRecordedLayout(metadata->layout, *description, *placement, standing);
-    if (!loaded.ok()) return Fail(load_stage_, loaded.status());
-    reporter_->OnLoaded({.model = placement->model,
-                         .pipeline = description->pipeline,
-                         .digest = description->digest,
-                         .dtype = placement->dtype,
-                         .device = placement->device,
+    ASSIGN_OR_RETURN(Loaded loaded, LoadOnRecordedLayout(metadata->layout, description, placement, standing));
+    reporter_->OnLoaded({.model = placement.model,
+                         .pipeline = description.pipeline,
+                         .digest = description.digest,
+                         .dtype = placement.dtype,
+                         .device = placement.device,
                          .layout = LayoutText(standing.layout),
                          .certified = standing.certified,
-                         .text_encoders = PlacementName(placement->text_encoders),
-                         .autoencoder = PlacementName(placement->autoencoder),
-                         .loaded = *loaded});
+                         .text_encoders = PlacementName(placement.text_encoders),
+                         .autoencoder = PlacementName(placement.autoencoder),
+                         .loaded = loaded});
     WorkerSession::Listener listener;
-    listener.started = [&](const JobStarted& started) { reporter_->OnStarted(0, *job, started); };
-    listener.stepped = [&](const Stepped& stepped) { reporter_->OnStep(0, job->steps, stepped); };
-    absl::StatusOr<WorkerSession::Picture> picture = session_->MakeImage(*job, listener);
-    if (!picture.ok()) return Fail(Stage::kJob, picture.status());
+    listener.started = [&](const JobStarted& started) { reporter_->OnStarted(0, job, started); };
+    listener.stepped = [&](const Stepped& stepped) { reporter_->OnStep(0, job.steps, stepped); };
+    ASSIGN_OR_RETURN(WorkerSession::Picture picture, At(Stage::kJob, session_->MakeImage(job, listener)));
     const uint64_t peak_memory = session_->PeakMemoryBytes();
-    if (absl::Status status = session_->Close(); !status.ok()) return Fail(Stage::kJob, status);
+    RETURN_IF_ERROR(At(Stage::kJob, session_->Close()));
 
     // What a lossy format did to the first image it does to the second.
-    const ImageParameters made_again = MetadataOf(*job, picture->started.sampler, ModelName(placement->model),
-                                                  *description, *placement, standing.layout);
-    absl::StatusOr<std::string> text = FormatParameters(made_again);
-    if (!text.ok()) return Fail(Stage::kJob, text.status());
-    absl::StatusOr<std::string> again_bytes = EncodeImage(picture->image, original->format, {.parameters = *text});
-    if (!again_bytes.ok()) return Fail(Stage::kJob, again_bytes.status());
-    absl::StatusOr<DecodedImage> again = DecodeImage(*again_bytes);
-    if (!again.ok()) return Fail(Stage::kJob, again.status());
+    const ImageParameters made_again =
+        MetadataOf(job, picture.started.sampler, ModelName(placement.model), description, placement, standing.layout);
+    ASSIGN_OR_RETURN(std::string text, At(Stage::kJob, FormatParameters(made_again)));
+    ASSIGN_OR_RETURN(std::string again_bytes,
+                     At(Stage::kJob, EncodeImage(picture.image, original->format, {.parameters = text})));
+    ASSIGN_OR_RETURN(DecodedImage again, At(Stage::kJob, DecodeImage(again_bytes)));
     if (!options_.output.empty()) {
-      absl::StatusOr<OutputFiles> files = OutputFiles::Create(options_.output, options_.overwrite);
-      absl::StatusOr<std::string> name = files->NameFor({.seed = job->seed, .prompt = job->prompt});
-      if (!name.ok()) return Fail(Stage::kOptions, name.status());
-      absl::StatusOr<OutputFiles::Written> written = files->Write(*name, picture->image, *text);
-      if (!written.ok()) return Fail(Stage::kOutput, written.status());
+      ASSIGN_OR_RETURN(OutputFiles files, OutputFiles::Create(options_.output, options_.overwrite));
+      ASSIGN_OR_RETURN(std::string name, files.NameFor({.seed = job.seed, .prompt = job.prompt}));
+      RETURN_IF_ERROR(At(Stage::kOutput, files.Write(name, picture.image, text)).status());
     }
-    return Tell({.original = *metadata, .again = made_again, .same_bytes = *original_bytes == *again_bytes},
-                original->image, again->image, peak_memory);
-  }
-
- private:
-  ExitCode Fail(Stage stage, const absl::Status& status) const {
-    return ReportError(*reporter_, interrupts_, stage, status);
+    return Tell({.original = *metadata, .again = made_again, .same_bytes = original_bytes == again_bytes},
+                original->image, again.image, peak_memory);
   }
 
   absl::Status Named(const absl::Status& status) const {
@@ -134,17 +118,14 @@ class Replay {
 
   absl::Status StartSession() {
     ASSIGN_OR_RETURN(const WorkerSession::Options options, SessionOptions(options_.model));
-    absl::StatusOr<std::unique_ptr<WorkerSession>> session = WorkerSession::Start(options, interrupts_);
-    if (session.ok()) session_ = *std::move(session);
-    return session.status();
+    ASSIGN_OR_RETURN(session_, At(Stage::kModel, WorkerSession::Start(options, interrupts_)));
+    return absl::OkStatus();
   }
 
   absl::StatusOr<Loaded> LoadOn(const ModelOptions& options, const ModelDescription& description,
                                 const LoadParameters& placement, LayoutStanding& standing) {
-    load_stage_ = Stage::kOptions;
     ASSIGN_OR_RETURN(standing, MoveToLayout(options, description, placement, interrupts_, *reporter_, session_));
-    load_stage_ = Stage::kModel;
-    return session_->Load(placement);
+    return At(Stage::kModel, session_->Load(placement));
   }
 
   // Loads the model on the layout that the user asks for, else on the recorded one, and where that is not possible here
@@ -267,7 +248,6 @@ class Replay {
   Interrupts& interrupts_;
   const std::unique_ptr<Reporter> reporter_;
   std::unique_ptr<WorkerSession> session_;
-  Stage load_stage_ = Stage::kOptions;  // which LoadOn reached
 };
 
 }  // namespace

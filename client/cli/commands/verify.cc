@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/models/model_options.h"
@@ -37,49 +38,35 @@ class Verify {
         interrupts_(interrupts),
         reporter_(MakeReporter({.json = options.json, .quiet = options.quiet})) {}
 
-  ExitCode Run() {
-    VerificationRequest request = {.prompt = options_.prompt, .record = options_.record};
-    if (!options_.steps.empty()) {
-      const absl::StatusOr<int64_t> steps = ParseInteger("steps", options_.steps);
-      if (!steps.ok()) return Fail(Stage::kOptions, steps.status());
-      if (*steps < 3 || *steps > kMaxSteps) {
-        return Fail(Stage::kOptions, absl::InvalidArgumentError(
-                                         absl::StrCat("steps is ", *steps, "; valid values are 3 to ", kMaxSteps)));
-      }
-      request.steps = static_cast<int32_t>(*steps);
-    }
-    const absl::StatusOr<LayoutRequest> asked = RequestedLayout(options_.model);
-    if (!asked.ok()) return Fail(Stage::kOptions, asked.status());
-    absl::StatusOr<LoadParameters> placement = Placement(options_.model, "");
-    if (!placement.ok()) return Fail(Stage::kOptions, placement.status());
-    const absl::StatusOr<WorkerSession::Options> session_options = SessionOptions(options_.model);
-    if (!session_options.ok()) return Fail(Stage::kOptions, session_options.status());
-    const absl::StatusOr<std::string> model = FindModel(options_.model.model, options_.model.model_folders);
-    if (!model.ok()) return Fail(Stage::kModel, model.status());
-    request.load = *placement;
-    request.load.model = *model;
-    absl::StatusOr<ModelDescription> described = WorkerSession::DescribeAlone(*session_options, interrupts_, *model);
-    if (!described.ok()) return Fail(Stage::kModel, described.status());
-    request.model = *std::move(described);
-    const absl::StatusOr<Layout> layout = ChooseLayout(*asked, LayoutModelOf(request.model, request.load.dtype));
-    if (!layout.ok()) return Fail(Stage::kOptions, layout.status());
-    request.layout = *layout;
-
-    const absl::StatusOr<CertificateSubject> subject = SubjectOf(request, WorkerProgram());
-    if (!subject.ok()) return Fail(Stage::kModel, subject.status());
-    const absl::StatusOr<Verification> verification =
-        VerifyLayout(request, *subject, HostOf(*session_options, interrupts_, *reporter_));
-    if (!verification.ok()) return Fail(Stage::kJob, verification.status());
-    const Certificate& certificate = verification->certificate;
-    const CertificateFolder folder(CertificateFolder::DefaultPath());
-    if (absl::Status kept = folder.Keep(certificate); !kept.ok()) return Fail(Stage::kOutput, kept);
-    Tell(*verification, folder.FileOf(*subject), *model);
-    return certificate.passed() ? ExitCode::kOk : ExitCode::kDiffers;
-  }
+  ExitCode Run() { return Finish(reporter_, interrupts_, Execute()); }
 
  private:
-  ExitCode Fail(Stage stage, const absl::Status& status) const {
-    return ReportError(*reporter_, interrupts_, stage, status);
+  absl::StatusOr<ExitCode> Execute() {
+    VerificationRequest request = {.prompt = options_.prompt, .record = options_.record};
+    if (!options_.steps.empty()) {
+      ASSIGN_OR_RETURN(const int64_t steps, ParseInteger("steps", options_.steps));
+      if (steps < 3 || steps > kMaxSteps) {
+        return absl::InvalidArgumentError(absl::StrCat("steps is ", steps, "; valid values are 3 to ", kMaxSteps));
+      }
+      request.steps = static_cast<int32_t>(steps);
+    }
+    ASSIGN_OR_RETURN(const LayoutRequest asked, RequestedLayout(options_.model));
+    ASSIGN_OR_RETURN(request.load, Placement(options_.model, ""));
+    ASSIGN_OR_RETURN(const WorkerSession::Options session_options, SessionOptions(options_.model));
+    ASSIGN_OR_RETURN(request.load.model,
+                     At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
+    ASSIGN_OR_RETURN(request.model,
+                     At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, request.load.model)));
+    ASSIGN_OR_RETURN(request.layout, ChooseLayout(asked, LayoutModelOf(request.model, request.load.dtype)));
+
+    ASSIGN_OR_RETURN(const CertificateSubject subject, At(Stage::kModel, SubjectOf(request, WorkerProgram())));
+    ASSIGN_OR_RETURN(const Verification verification,
+                     At(Stage::kJob, VerifyLayout(request, subject, HostOf(session_options, interrupts_, *reporter_))));
+    const Certificate& certificate = verification.certificate;
+    const CertificateFolder folder(CertificateFolder::DefaultPath());
+    RETURN_IF_ERROR(At(Stage::kOutput, folder.Keep(certificate)));
+    Tell(verification, folder.FileOf(subject), request.load.model);
+    return certificate.passed() ? ExitCode::kOk : ExitCode::kDiffers;
   }
 
   static std::string RecordText(const RecordComparison& records) {

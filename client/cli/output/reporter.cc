@@ -10,10 +10,12 @@ std::unique_ptr<Reporter> MakeReporter(const ReporterOptions& options) {
   return std::make_unique<TextReporter>(options);
 }
 
-ExitCode ReportError(Reporter& reporter, const Interrupts& interrupts, Stage stage, const absl::Status& status) {
-  const absl::Status shown = interrupts.requested() ? absl::CancelledError("interrupted") : status;
-  const ExitCode code = ExitCodeFor(stage, shown);
-  reporter.OnError(shown, code);
+ExitCode Finish(const std::unique_ptr<Reporter>& reporter, const Interrupts& interrupts,
+                const absl::StatusOr<ExitCode>& result) {
+  if (result.ok()) return *result;
+  const absl::Status shown = interrupts.requested() ? absl::CancelledError("interrupted") : result.status();
+  const ExitCode code = ExitCodeFor(StageOf(result.status()), shown);
+  reporter->OnError(shown, code);
   return code;
 }
 

@@ -66,7 +66,8 @@ struct ReporterOptions {
 
 std::unique_ptr<Reporter> MakeReporter(const ReporterOptions& options);
 
-// Tells what ended a command, and returns its exit code. An interruption explains every other error.
-ExitCode ReportError(Reporter& reporter, const Interrupts& interrupts, Stage stage, const absl::Status& status);
+// The exit code of a command that came to `result`. An error is reported; an interruption explains every other one.
+ExitCode Finish(const std::unique_ptr<Reporter>& reporter, const Interrupts& interrupts,
+                const absl::StatusOr<ExitCode>& result);
 
 }  // namespace tessera

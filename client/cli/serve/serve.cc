@@ -113,26 +113,25 @@ class Serve {
   Serve(const ServeOptions& options, Interrupts& interrupts)
       : options_(options), interrupts_(interrupts), reporter_(MakeReporter({.quiet = true})) {}
 
-  ExitCode Run() {
+  ExitCode Run() { return Finish(reporter_, interrupts_, Execute()); }
+
+ private:
+  absl::StatusOr<ExitCode> Execute() {
     IgnoreOtherSignals();
     std::optional<SupervisorMessage> message;
     if (!options_.no_supervisor) {
-      absl::StatusOr<std::optional<SupervisorMessage>> told = ReadSupervisorMessage();
-      if (!told.ok()) return Fail(Stage::kJob, told.status());
-      message = *std::move(told);
+      ASSIGN_OR_RETURN(message, At(Stage::kJob, ReadSupervisorMessage()));
     }
-    absl::StatusOr<ServerConfig> read = message.has_value() ? message->config : ReadConfig();
-    if (!read.ok()) return Fail(Stage::kOptions, read.status());
-    ServerConfig config = *std::move(read);
+    ASSIGN_OR_RETURN(ServerConfig config, message.has_value() ? message->config : ReadConfig());
     config_ = config;
     log_ = LogFrom(LogLevelOf(config.log_level));
     if (options_.fake_workers) {
       if (IsDefaultGroup(config.groups))
         config.groups = {GroupConfig{.model = "fake", .aliases = {"gpt-image-1", "dall-e-3"}}};
-      if (absl::Status used = UseFakeWorkers(options_.fake_orders); !used.ok()) return Fail(Stage::kOptions, used);
+      RETURN_IF_ERROR(UseFakeWorkers(options_.fake_orders));
       config.data_folder = FakeDataFolder(config.data_folder);
     } else if (!options_.fake_orders.empty()) {
-      return Fail(Stage::kOptions, absl::InvalidArgumentError("--fake-orders needs --fake-workers"));
+      return absl::InvalidArgumentError("--fake-orders needs --fake-workers");
     }
     if (options_.print_config) {
       std::fputs(ServerConfigText(config).c_str(), stdout);
@@ -146,10 +145,9 @@ class Serve {
     // Each arena that malloc makes for threads keeps its own peak; nothing here computes so much as to need many.
     mallopt(M_ARENA_MAX, 2);
 
-    const absl::StatusOr<CertifyPolicy> certify = ParseCertifyPolicy(config.certify);
-    if (!certify.ok()) return Fail(Stage::kOptions, certify.status());
+    ASSIGN_OR_RETURN(const CertifyPolicy certify, ParseCertifyPolicy(config.certify));
     DurableServiceOptions service_options = {.data_folder = config.data_folder,
-                                             .certify = *certify,
+                                             .certify = certify,
                                              .may_start_without_models = supervised_ && message->IsAfterAnother(),
                                              .ready_when_durable = config.ready_when == "durable",
                                              .retention = config.retention,
@@ -159,28 +157,17 @@ class Serve {
                                              .openai_names = config.openai_names,
                                              .log = log_};
     if (!options_.die_at.empty()) {
-      absl::StatusOr<AtPoint> at_point = DieAt(options_.die_at);
-      if (!at_point.ok()) return Fail(Stage::kOptions, at_point.status());
-      service_options.at_point = *std::move(at_point);
+      ASSIGN_OR_RETURN(service_options.at_point, DieAt(options_.die_at));
     }
     std::unique_ptr<TraceFile> trace;
     if (!options_.trace.empty()) {
-      absl::StatusOr<std::unique_ptr<TraceFile>> created = TraceFile::Create(options_.trace, log_);
-      if (!created.ok()) return Fail(Stage::kOptions, created.status());
-      trace = *std::move(created);
+      ASSIGN_OR_RETURN(trace, TraceFile::Create(options_.trace, log_));
       service_options.trace = trace.get();
     }
-    absl::StatusOr<std::vector<ServedGroupOptions>> groups = GroupsOf(config, service_options.may_start_without_models);
-    if (!groups.ok()) return Fail(Stage::kOptions, groups.status());
-    service_options.groups = *std::move(groups);
-    absl::StatusOr<std::unique_ptr<DurableImageService>> service = DurableImageService::Start(service_options);
-    if (!service.ok()) return Fail(Stage::kModel, service.status());
-    return ServeUntilEnd(config, **service, signals);
-  }
-
- private:
-  ExitCode Fail(Stage stage, const absl::Status& status) const {
-    return ReportError(*reporter_, interrupts_, stage, status);
+    ASSIGN_OR_RETURN(service_options.groups, GroupsOf(config, service_options.may_start_without_models));
+    ASSIGN_OR_RETURN(std::unique_ptr<DurableImageService> service,
+                     At(Stage::kModel, DurableImageService::Start(service_options)));
+    return ServeUntilEnd(config, *service, signals);
   }
 
   // The file, or the defaults, with what the command line says instead.
@@ -233,9 +220,9 @@ class Serve {
     return groups;
   }
 
-  ExitCode Supervise() {
-    const absl::StatusOr<int> code = SuperviseServer(interrupts_, ServerConfigText(config_), log_);
-    return code.ok() ? static_cast<ExitCode>(*code) : Fail(Stage::kJob, code.status());
+  absl::StatusOr<ExitCode> Supervise() {
+    ASSIGN_OR_RETURN(const int code, At(Stage::kJob, SuperviseServer(interrupts_, ServerConfigText(config_), log_)));
+    return static_cast<ExitCode>(code);
   }
 
   // What SIGHUP asks for. Whatever is wrong, the server goes on as it was.
@@ -270,13 +257,14 @@ class Serve {
                       config_.keys_file.empty() ? "" : "; so were the API keys", later));
   }
 
-  ExitCode ServeUntilEnd(const ServerConfig& config, DurableImageService& service, ServerSignals& signals) {
+  absl::StatusOr<ExitCode> ServeUntilEnd(const ServerConfig& config, DurableImageService& service,
+                                         ServerSignals& signals) {
     absl::StatusOr<std::unique_ptr<ServerEdges>> edges =
         ServerEdges::Start(config, service,
                            {.call = log_,
                             .shares = [&service](const ApiKeys::Shares& shares) { service.SetShares(shares); },
                             .log = log_});
-    if (!edges.ok()) return Fail(Stage::kOptions, edges.status());
+    if (!edges.ok()) return edges.status();
     PrintJsonLine({{"event", "listening"},
                    {"http", (*edges)->http_port()},
                    {"grpc", (*edges)->grpc_port()},
