@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -35,36 +36,28 @@ absl::Status Failure(absl::StatusCode code, const std::string& path, const std::
 
 absl::Status FailureFromErrno(int error, const std::string& path, const std::string& folder) {
   using Code = absl::StatusCode;
-  switch (error) {
-    case ENOENT:
-      return Failure(Code::kNotFound, path, absl::StrCat("the folder \"", folder, "\" does not exist"));
-    case ENOTDIR:
-      return Failure(Code::kFailedPrecondition, path, absl::StrCat("\"", folder, "\" is not a folder"));
-    case EACCES:
-    case EPERM:
-      return Failure(Code::kPermissionDenied, path, absl::StrCat("no permission to write in \"", folder, "\""));
-    case EROFS:
-      return Failure(Code::kPermissionDenied, path, "the file system is read-only");
-    case ENOSPC:
-      return Failure(Code::kResourceExhausted, path, "the disk is full");
-    case EDQUOT:
-      return Failure(Code::kResourceExhausted, path, "the disk quota is used up");
-    case EFBIG:
-      return Failure(Code::kResourceExhausted, path, "the file is larger than the file size limit allows");
-    case EMFILE:
-    case ENFILE:
-      return Failure(Code::kUnavailable, path, "too many files are open");
-    case EISDIR:
-      return Failure(Code::kFailedPrecondition, path, "a folder of that name exists");
-    case EEXIST:
-      return Failure(Code::kAlreadyExists, path, "the file exists already");
-    case ENAMETOOLONG:
-      return Failure(Code::kInvalidArgument, path, "the name is too long");
-    case ELOOP:
-      return Failure(Code::kFailedPrecondition, path, "too many symbolic links on the way");
-    default:
-      return Failure(Code::kUnavailable, path, std::strerror(error));
-  }
+  struct Known {
+    int error;
+    Code code;
+    std::string reason;
+  };
+  const Known known[] = {{ENOENT, Code::kNotFound, absl::StrCat("the folder \"", folder, "\" does not exist")},
+                         {ENOTDIR, Code::kFailedPrecondition, absl::StrCat("\"", folder, "\" is not a folder")},
+                         {EACCES, Code::kPermissionDenied, absl::StrCat("no permission to write in \"", folder, "\"")},
+                         {EPERM, Code::kPermissionDenied, absl::StrCat("no permission to write in \"", folder, "\"")},
+                         {EROFS, Code::kPermissionDenied, "the file system is read-only"},
+                         {ENOSPC, Code::kResourceExhausted, "the disk is full"},
+                         {EDQUOT, Code::kResourceExhausted, "the disk quota is used up"},
+                         {EFBIG, Code::kResourceExhausted, "the file is larger than the file size limit allows"},
+                         {EMFILE, Code::kUnavailable, "too many files are open"},
+                         {ENFILE, Code::kUnavailable, "too many files are open"},
+                         {EISDIR, Code::kFailedPrecondition, "a folder of that name exists"},
+                         {EEXIST, Code::kAlreadyExists, "the file exists already"},
+                         {ENAMETOOLONG, Code::kInvalidArgument, "the name is too long"},
+                         {ELOOP, Code::kFailedPrecondition, "too many symbolic links on the way"}};
+  const auto* found = std::ranges::find(known, error, &Known::error);
+  if (found == std::end(known)) return Failure(Code::kUnavailable, path, std::strerror(error));
+  return Failure(found->code, path, found->reason);
 }
 
 absl::Status CheckTarget(int folder_fd, const PathParts& parts, const std::string& path) {

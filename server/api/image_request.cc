@@ -211,17 +211,7 @@ bool IsOpenAiImageModel(absl::string_view name) {
 
 uint64_t RandomSeed() { return RandomNumber<uint64_t>() >> 16; }
 
-std::string OutputFormatName(ImageFormat format) {
-  switch (format) {
-    case ImageFormat::kPng:
-      return "png";
-    case ImageFormat::kJpeg:
-      return "jpeg";
-    case ImageFormat::kWebp:
-      return "webp";
-  }
-  return "";
-}
+std::string OutputFormatName(ImageFormat format) { return absl::AsciiStrToLower(std::string(ImageFormatName(format))); }
 
 std::string MediaType(ImageFormat format) { return absl::StrCat("image/", OutputFormatName(format)); }
 

@@ -22,19 +22,8 @@ std::vector<int32_t> PreviewSteps(int32_t steps, int32_t partial_images) {
 }
 
 std::string JobStateName(JobState state) {
-  switch (state) {
-    case JobState::kQueued:
-      return "queued";
-    case JobState::kRunning:
-      return "running";
-    case JobState::kDone:
-      return "done";
-    case JobState::kFailed:
-      return "failed";
-    case JobState::kCancelled:
-      return "cancelled";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"queued", "running", "done", "failed", "cancelled"};
+  return kNames[static_cast<size_t>(state)];
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include "server/http/error_response.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
 #include <utility>
@@ -13,6 +14,7 @@ namespace tessera {
 namespace {
 
 struct Kind {
+  absl::StatusCode of;
   int status;
   const char* type;
   const char* code;
@@ -20,55 +22,32 @@ struct Kind {
 };
 
 Kind KindOf(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kOutOfRange:
-      return {400, "invalid_request_error", "invalid_value", false};
-    case absl::StatusCode::kUnauthenticated:
-      return {401, "authentication_error", "invalid_api_key", false};
-    case absl::StatusCode::kPermissionDenied:
-      return {403, "permission_error", "forbidden", false};
-    case absl::StatusCode::kNotFound:
-      return {404, "invalid_request_error", "not_found", false};
-    case absl::StatusCode::kAlreadyExists:
-      return {409, "invalid_request_error", "idempotency_key_reused", false};
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kAborted:
-      return {409, "invalid_request_error", "conflict", false};
-    case absl::StatusCode::kCancelled:
-      return {409, "invalid_request_error", "cancelled", false};
-    case absl::StatusCode::kResourceExhausted:
-      return {429, "rate_limit_error", "rate_limit_exceeded", true};
-    case absl::StatusCode::kUnimplemented:
-      return {501, "server_error", "not_implemented", false};
-    case absl::StatusCode::kUnavailable:
-      return {503, "server_error", "unavailable", true};
-    case absl::StatusCode::kDeadlineExceeded:
-      return {504, "server_error", "deadline_exceeded", false};
-    default:
-      return {500, "server_error", "internal_error", true};
-  }
+  using Code = absl::StatusCode;
+  static constexpr Kind kKinds[] = {
+      {Code::kInvalidArgument, 400, "invalid_request_error", "invalid_value", false},
+      {Code::kOutOfRange, 400, "invalid_request_error", "invalid_value", false},
+      {Code::kUnauthenticated, 401, "authentication_error", "invalid_api_key", false},
+      {Code::kPermissionDenied, 403, "permission_error", "forbidden", false},
+      {Code::kNotFound, 404, "invalid_request_error", "not_found", false},
+      {Code::kAlreadyExists, 409, "invalid_request_error", "idempotency_key_reused", false},
+      {Code::kFailedPrecondition, 409, "invalid_request_error", "conflict", false},
+      {Code::kAborted, 409, "invalid_request_error", "conflict", false},
+      {Code::kCancelled, 409, "invalid_request_error", "cancelled", false},
+      {Code::kResourceExhausted, 429, "rate_limit_error", "rate_limit_exceeded", true},
+      {Code::kUnimplemented, 501, "server_error", "not_implemented", false},
+      {Code::kUnavailable, 503, "server_error", "unavailable", true},
+      {Code::kDeadlineExceeded, 504, "server_error", "deadline_exceeded", false}};
+  const auto* kind = std::ranges::find(kKinds, code, &Kind::of);
+  return kind != std::end(kKinds) ? *kind : Kind{Code::kInternal, 500, "server_error", "internal_error", true};
 }
 
 const char* PlainCode(int status) {
-  switch (status) {
-    case 404:
-      return "not_found";
-    case 405:
-      return "method_not_allowed";
-    case 408:
-      return "request_timeout";
-    case 413:
-      return "body_too_large";
-    case 415:
-      return "unsupported_media_type";
-    case 421:
-      return "misdirected_request";
-    case 431:
-      return "header_too_large";
-    default:
-      return "malformed_request";
-  }
+  static constexpr std::pair<int, const char*> kCodes[] = {
+      {404, "not_found"},       {405, "method_not_allowed"},     {408, "request_timeout"},
+      {413, "body_too_large"},  {415, "unsupported_media_type"}, {421, "misdirected_request"},
+      {431, "header_too_large"}};
+  const auto* code = std::ranges::find(kCodes, status, &std::pair<int, const char*>::first);
+  return code != std::end(kCodes) ? code->second : "malformed_request";
 }
 
 }  // namespace

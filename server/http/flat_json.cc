@@ -147,19 +147,9 @@ absl::StatusOr<std::vector<FlatJsonMember>> ReadFlatJson(absl::string_view text)
 std::string JsonTypeName(const FlatJsonMember& member) {
   const auto* scalar = std::get_if<JsonScalar>(&member.value);
   if (scalar == nullptr) return "a list";
-  switch (scalar->index()) {
-    case 0:
-      return "null";
-    case 1:
-      return "true or false";
-    case 2:
-    case 3:
-      return "a whole number";
-    case 4:
-      return "a number";
-    default:
-      return "a string";
-  }
+  static constexpr const char* kNames[] = {"null",           "true or false", "a whole number",
+                                           "a whole number", "a number",      "a string"};
+  return kNames[scalar->index()];
 }
 
 }  // namespace tessera

@@ -44,15 +44,8 @@ absl::StatusOr<DecodedImage> DecodeByContent(std::string_view bytes) {
 }  // namespace
 
 std::string_view ImageFormatName(ImageFormat format) {
-  switch (format) {
-    case ImageFormat::kPng:
-      return "PNG";
-    case ImageFormat::kJpeg:
-      return "JPEG";
-    case ImageFormat::kWebp:
-      return "WebP";
-  }
-  return "unknown";
+  static constexpr std::string_view kNames[] = {"PNG", "JPEG", "WebP"};
+  return kNames[static_cast<size_t>(format)];
 }
 
 absl::StatusOr<ImageFormat> FormatFromPath(std::string_view path) {
