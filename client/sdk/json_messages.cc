@@ -37,15 +37,9 @@ constexpr char kStatePrefix[] = "JOB_STATE_";
 
 // What HTTP calls a field. Times and waits are seconds there, and the sides of an image are one text.
 std::string NameOf(const FieldDescriptor& field) {
-  static const auto* others = new std::map<std::string, std::string>{
-      {"file", "b64_json"}, {"file_bytes", "bytes"},        {"image", "image_index"},          {"jobs", "data"},
-      {"models", "data"},   {"position", "queue_position"}, {"preview", "partial_image_index"}};
-  if (const auto other = others->find(field.name()); other != others->end()) return other->second;
-  if (field.enum_type() != nullptr) return "status";
-  absl::string_view rest = field.name();
-  if (absl::ConsumeSuffix(&rest, "_ms")) return absl::StrCat(rest, absl::EndsWith(rest, "_wait") ? "_seconds" : "_at");
-  if (absl::ConsumeSuffix(&rest, "width") || absl::ConsumeSuffix(&rest, "height")) return absl::StrCat(rest, "size");
-  return field.name();
+  absl::string_view name = field.has_json_name() ? field.json_name() : field.name();
+  if (absl::ConsumeSuffix(&name, "width") || absl::ConsumeSuffix(&name, "height")) return absl::StrCat(name, "size");
+  return std::string(name);
 }
 
 // Whether every server says it. Without it the other end is no Tessera server.

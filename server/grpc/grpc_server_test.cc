@@ -19,7 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
-#include "server/grpc/proto_values.h"
+#include "server/api/proto_values.h"
 #include "tessera/v1/image_service.grpc.pb.h"
 #include "tests/support/fake_image_service.h"
 #include "tests/support/test_folder.h"

@@ -16,10 +16,10 @@
 #include "base/steady_time.h"
 #include "base/utf8.h"
 #include "server/api/job_event_pump.h"
+#include "server/api/proto_values.h"
 #include "server/api/service_error.h"
 #include "server/api/submission.h"
 #include "server/calls/call_ids.h"
-#include "server/grpc/proto_values.h"
 #include "tessera/v1/image_service.grpc.pb.h"
 
 namespace tessera {

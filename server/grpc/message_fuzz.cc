@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "server/grpc/proto_values.h"
+#include "server/api/proto_values.h"
 #include "tests/support/fake_image_service.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,11 +1,15 @@
 #include "server/http/job_json.h"
 
 #include <boost/json.hpp>
+#include <set>
 #include <variant>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/plain_json.h"
+#include "server/api/proto_values.h"
 
 namespace tessera {
 namespace {
@@ -13,98 +17,98 @@ namespace {
 using boost::json::array;
 using boost::json::object;
 using boost::json::value;
-
-template <typename T>
-value OrNull(const std::optional<T>& optional) {
-  return optional.has_value() ? value(*optional) : value();
-}
-
-value TimeOrNull(const std::optional<absl::Time>& time) {
-  return time.has_value() ? value(absl::ToUnixSeconds(*time)) : value();
-}
-
-value SecondsOrNull(const std::optional<absl::Duration>& duration) {
-  return duration.has_value() ? value(absl::ToDoubleSeconds(*duration)) : value();
-}
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
 
 std::string SizeText(int32_t width, int32_t height) { return absl::StrCat(width, "x", height); }
 
-array Texts(const std::vector<std::string>& texts) {
-  array all;
-  for (const std::string& text : texts) all.push_back(value(text));
-  return all;
+array Texts(const std::vector<std::string>& texts) { return array(texts.begin(), texts.end()); }
+
+object ObjectOf(const Message& message);
+
+// Of a field that is no list. Times are whole seconds, waits seconds.
+value ValueOf(const Message& message, const FieldDescriptor* field) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  if (field->has_presence() && !reflection.HasField(message, field)) return nullptr;
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.GetBool(message, field);
+    case FieldDescriptor::CPPTYPE_INT32:
+      return reflection.GetInt32(message, field);
+    case FieldDescriptor::CPPTYPE_INT64: {
+      const int64_t number = reflection.GetInt64(message, field);
+      if (absl::EndsWith(field->name(), "_wait_ms")) return static_cast<double>(number) / 1000;
+      return absl::EndsWith(field->name(), "_ms") ? number / 1000 : number;
+    }
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return reflection.GetUInt64(message, field);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return reflection.GetDouble(message, field);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return value(JobStateName(static_cast<JobState>(reflection.GetEnumValue(message, field) - 1)));
+    case FieldDescriptor::CPPTYPE_STRING: {
+      static const auto* null_if_empty = new std::set<std::string>{"layout", "next", "reason", "sampler", "user"};
+      std::string text = reflection.GetString(message, field);
+      if (field->type() == FieldDescriptor::TYPE_BYTES) return value(absl::Base64Escape(text));
+      return text.empty() && null_if_empty->contains(field->name()) ? value() : value(text);
+    }
+    default:
+      return ObjectOf(reflection.GetMessage(message, field));
+  }
 }
 
-object ImageObject(const FinishedImage& image, const std::string& base_url) {
-  return {{"index", image.index},
-          {"id", image.id},
-          {"url", ImageUrl(base_url, image.id)},
-          {"seed", image.seed},
-          {"size", SizeText(image.width, image.height)},
-          {"output_format", OutputFormatName(image.format)},
-          {"bytes", image.bytes}};
+array ListOf(const Message& message, const FieldDescriptor* field) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  array list;
+  for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
+    if (field->message_type() != nullptr) {
+      list.push_back(ObjectOf(reflection.GetRepeatedMessage(message, field, i)));
+    } else {
+      list.push_back(value(reflection.GetRepeatedString(message, field, i)));
+    }
+  }
+  return list;
+}
+
+// The fields of a message of the API by the names that it has for JSON. Width and height, which stand side by side, are
+// one text.
+object ObjectOf(const Message& message) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  object result;
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor* field = message.GetDescriptor()->field(i);
+    absl::string_view name = field->has_json_name() ? field->json_name() : field->name();
+    if (absl::ConsumeSuffix(&name, "width")) {
+      const FieldDescriptor* height = message.GetDescriptor()->field(++i);
+      result[absl::StrCat(name, "size")] =
+          SizeText(reflection.GetInt32(message, field), reflection.GetInt32(message, height));
+    } else if (field->type() != FieldDescriptor::TYPE_BYTES || reflection.HasField(message, field)) {
+      result[std::string(name)] = field->is_repeated() ? value(ListOf(message, field)) : ValueOf(message, field);
+    }
+  }
+  return result;
+}
+
+void AddLink(object& image, const std::string& base_url) {
+  image["url"] = ImageUrl(base_url, std::string(image["id"].as_string()));
 }
 
 object JobObject(const Job& job, const std::string& base_url) {
-  const JobRequest& request = job.request;
-  const JobParameters& parameters = request.parameters;
-  array images;
-  for (const FinishedImage& image : job.images) images.push_back(ImageObject(image, base_url));
-  object result = {
-      {"id", job.id},
-      {"object", "image.job"},
-      {"status", JobStateName(job.state)},
-      {"model", request.model},
-      {"created_at", absl::ToUnixSeconds(job.created)},
-      {"started_at", TimeOrNull(job.started)},
-      {"ended_at", TimeOrNull(job.ended)},
-      {"expires_at", TimeOrNull(job.expires)},
-      {"queue_position", OrNull(job.queue_position)},
-      {"expected_wait_seconds", SecondsOrNull(job.expected_wait)},
-      {"steps_done", job.steps_done},
-      {"steps_total", job.steps_total},
-      {"prompt", parameters.prompt},
-      {"negative_prompt", OrNull(parameters.negative_prompt)},
-      {"n", request.count},
-      {"size", SizeText(parameters.width, parameters.height)},
-      {"seed", parameters.seed},
-      {"num_inference_steps", parameters.steps},
-      {"guidance_scale", parameters.guidance_scale},
-      {"sampler", parameters.sampler.empty() ? value() : value(parameters.sampler)},
-      {"output_format", OutputFormatName(request.output.format)},
-      {"priority", request.priority},
-      {"user", request.user.empty() ? value() : value(request.user)},
-      {"layout", job.layout.empty() ? value() : value(job.layout)},
-      {"lossless", job.lossless},
-      {"warnings", Texts(job.warnings)},
-      {"images", std::move(images)},
-      {"error", nullptr},
-  };
+  object result = ObjectOf(ToProto(job));
+  result["object"] = "image.job";
+  for (value& image : result["images"].as_array()) AddLink(image.as_object(), base_url);
   if (job.state == JobState::kFailed) result["error"] = boost::json::parse(ErrorJson(HttpErrorOfFailedJob(job.error)));
   return result;
 }
 
 object ModelObject(const ServedModel& model, absl::string_view name) {
-  const ModelDescription& description = model.description;
-  return {{"id", std::string(name)},
-          {"object", "model"},
-          {"created", absl::ToUnixSeconds(model.added)},
-          {"owned_by", "tessera"},
-          {"ready", model.ready},
-          {"alias_of", name == model.id ? value() : value(model.id)},
-          {"aliases", Texts(model.aliases)},
-          {"pipeline", description.pipeline},
-          {"digest", description.digest},
-          {"size_multiple", description.size_multiple},
-          {"min_size", description.min_size},
-          {"max_size", description.max_size},
-          {"default_size", SizeText(description.default_width, description.default_height)},
-          {"default_num_inference_steps", description.default_steps},
-          {"max_num_inference_steps", description.max_steps},
-          {"default_guidance_scale", description.default_guidance_scale},
-          {"default_sampler", description.default_sampler},
-          {"samplers", Texts(description.samplers)},
-          {"options", Texts(description.options)}};
+  object result = ObjectOf(ToProto(model));
+  result["id"] = std::string(name);
+  result["object"] = "model";
+  result["created"] = absl::ToUnixSeconds(model.added);
+  result["owned_by"] = "tessera";
+  result["alias_of"] = name == model.id ? value() : value(model.id);
+  return result;
 }
 
 // What every answer to a generation says, as it was decided.
@@ -157,28 +161,7 @@ std::string ModelListJson(const std::vector<ServedModel>& models) {
   return PlainJson(object{{"object", "list"}, {"data", std::move(all)}});
 }
 
-std::string ServerInfoJson(const ServerInfo& info) {
-  array groups;
-  for (const GroupInfo& group : info.groups) {
-    groups.push_back(object{{"name", group.name},
-                            {"model", group.model},
-                            {"layout", group.layout},
-                            {"dtype", group.dtype},
-                            {"devices", Texts(group.devices)},
-                            {"state", std::string(GroupStateName(group.state))},
-                            {"reason", group.reason.empty() ? value() : value(group.reason)},
-                            {"certificate", group.certificate},
-                            {"restarts", group.restarts}});
-  }
-  return PlainJson(object{{"version", info.version},
-                          {"started_at", absl::ToUnixSeconds(info.started)},
-                          {"queued_jobs", info.queued_jobs},
-                          {"running_jobs", info.running_jobs},
-                          {"queued_device_seconds", info.queued_device_seconds},
-                          {"oldest_wait_seconds", absl::ToDoubleSeconds(info.oldest_wait)},
-                          {"draining", info.draining},
-                          {"groups", std::move(groups)}});
-}
+std::string ServerInfoJson(const ServerInfo& info) { return PlainJson(ObjectOf(ToProto(info))); }
 
 std::string GenerationJson(const AnswerContext& context, const Job& done, const std::vector<std::string>& files) {
   array data;
@@ -230,35 +213,17 @@ std::string ErrorEvent(const HttpError& error) {
 }
 
 std::string JobEventText(const JobEvent& event, const std::string& base_url) {
-  struct Spell {
-    const std::string& base_url;
-
-    std::string operator()(const QueuedEvent& queued) const {
-      return ServerSentEvent("queued",
-                             PlainJson(object{{"queue_position", queued.position},
-                                              {"expected_wait_seconds", SecondsOrNull(queued.expected_wait)}}));
-    }
-    std::string operator()(const StartedEvent&) const { return ServerSentEvent("started", "{}"); }
-    std::string operator()(const StepEvent& step) const {
-      return ServerSentEvent(
-          "step", PlainJson(object{{"image_index", step.image}, {"step", step.step}, {"steps", step.steps}}));
-    }
-    std::string operator()(const PreviewEvent& preview) const {
-      return ServerSentEvent("preview", PlainJson(object{{"image_index", preview.image},
-                                                         {"partial_image_index", preview.preview},
-                                                         {"size", SizeText(preview.width, preview.height)},
-                                                         {"output_format", OutputFormatName(preview.format)},
-                                                         {"b64_json", absl::Base64Escape(*preview.bytes)}}));
-    }
-    std::string operator()(const ImageEvent& image) const {
-      return ServerSentEvent("image", PlainJson(ImageObject(image.image, base_url)));
-    }
-    std::string operator()(const EndedEvent& ended) const {
-      return ServerSentEvent(JobStateName(ended.job.state), JobJson(ended.job, base_url));
-    }
-    std::string operator()(const LetGoEvent& let_go) const { return ErrorEvent(HttpErrorOf(let_go.reason)); }
-  };
-  return std::visit(Spell{base_url}, event);
+  if (const auto* let_go = std::get_if<LetGoEvent>(&event)) return ErrorEvent(HttpErrorOf(let_go->reason));
+  if (const auto* ended = std::get_if<EndedEvent>(&event)) {
+    return ServerSentEvent(JobStateName(ended->job.state), JobJson(ended->job, base_url));
+  }
+  const v1::JobEvent message = ToProto(event);
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  const FieldDescriptor* kind =
+      reflection.GetOneofFieldDescriptor(message, v1::JobEvent::descriptor()->FindOneofByName("event"));
+  object result = ObjectOf(reflection.GetMessage(message, kind));
+  if (message.has_image()) AddLink(result, base_url);
+  return ServerSentEvent(kind->name(), PlainJson(result));
 }
 
 }  // namespace tessera

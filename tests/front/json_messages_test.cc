@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/grpc/proto_values.h"
+#include "server/api/proto_values.h"
 #include "server/http/image_request_json.h"
 #include "server/http/job_json.h"
 

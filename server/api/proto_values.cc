@@ -1,4 +1,4 @@
-#include "server/grpc/proto_values.h"
+#include "server/api/proto_values.h"
 
 #include <optional>
 #include <string>
