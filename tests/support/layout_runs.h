@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -45,7 +46,7 @@ class LayoutRuns {
     std::vector<std::string> warnings;
     sampler_ = *ReadSamplerConfig(*folder_, warnings);
     if (IsFlow(sampler_)) {
-      sampler_.stochastic_sampling = true;
+      std::get<FlowEulerOptions>(sampler_.options).stochastic_sampling = true;
     } else {
       sampler_ = *WithSampler(sampler_, "ddpm");
     }
