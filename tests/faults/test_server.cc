@@ -13,25 +13,8 @@
 #include "absl/time/clock.h"
 
 namespace tessera {
-namespace {
 
 namespace fs = std::filesystem;
-
-constexpr absl::Duration kPatience = absl::Minutes(1);
-
-}  // namespace
-
-bool WaitUntil(const std::string& what, const std::function<bool()>& holds) {
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (!holds()) {
-    if (absl::Now() > deadline) {
-      ADD_FAILURE() << "not in time: " << what;
-      return false;
-    }
-    absl::SleepFor(absl::Milliseconds(5));
-  }
-  return true;
-}
 
 TestServer::TestServer(const TestServerOptions& options) : options_(options) {
   for (const char* name : {"sockets", "models/tiny", "models/other"}) fs::create_directories(folder_ / name);

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <boost/json.hpp>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,11 +15,9 @@
 #include "tests/front/child_process.h"
 #include "tests/support/http_test_client.h"
 #include "tests/support/test_folder.h"
+#include "tests/support/wait_until.h"
 
 namespace tessera {
-
-// Until `holds`; false and a failed test after a minute.
-bool WaitUntil(const std::string& what, const std::function<bool()>& holds);
 
 struct TestServerOptions {
   std::string worker;         // executable; empty: the one beside `tessera`

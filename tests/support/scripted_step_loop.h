@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -66,12 +67,14 @@ class FakeStepOwner final : public StepOwner {
     if (plans.empty()) return {};
     StepPlan plan = plans.front();
     plans.pop_front();
+    if (on_plan) on_plan(plan);
     return plan;
   }
   void WaitForWork(GroupId, absl::Duration) override { heard.push_back("idle"); }
   absl::StatusOr<RunnableTask> Claim(GroupId, TaskId) override {
     RunnableTask claimed;
     claimed.preview_after = preview_after;
+    claimed.parameters = parameters;
     return claimed;
   }
   void OnStarted(GroupId, TaskId task, const JobStarted&) override { heard.push_back(absl::StrCat("started ", task)); }
@@ -91,6 +94,8 @@ class FakeStepOwner final : public StepOwner {
 
   std::deque<StepPlan> plans;
   std::vector<int32_t> preview_after;
+  JobParameters parameters;                      // of every task
+  std::function<void(const StepPlan&)> on_plan;  // before it is carried out
   std::vector<std::string> heard;
 };
 

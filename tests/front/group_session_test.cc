@@ -1,0 +1,155 @@
+// A session of a group over fake workers: how it opens, what ends it, and that another one can follow.
+#include "server/serving/group_session.h"
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/workers/step_loop.h"
+#include "tests/front/fake_worker_test.h"
+#include "tests/support/scripted_step_loop.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class GroupSessionTest : public FakeWorkerTest {
+ protected:
+  GroupSessionTest() {
+    options_.model.size_multiple = 8;
+    options_.model.min_size = options_.model.default_height = options_.model.default_width = 16;
+    options_.model.max_size = 64;
+    options_.model.max_steps = 100;
+    options_.load.model = model_;
+    options_.certificates = folder_ / "certificates";
+    owner_.parameters = {.prompt = "x", .height = 16, .width = 16, .steps = 4, .guidance_scale = 1, .sampler = "ddim"};
+  }
+
+  void TearDown() override {
+    session_.Close();
+    FakeWorkerTest::TearDown();
+  }
+
+  // Carries the plans out until there is nothing to do, or the workers are of no more use.
+  absl::Status Run(std::deque<StepPlan> plans) {
+    StepLoop loop(session_.workers(), owner_, trace_, {});
+    owner_.plans = std::move(plans);
+    owner_.heard.clear();
+    absl::Status status;
+    while (status.ok() && (owner_.heard.empty() || owner_.heard.back() != "idle")) status = loop.Turn();
+    return status;
+  }
+
+  GroupRunnerOptions options_ = {.id = 1, .name = "tiny-0", .model_name = "tiny"};
+  std::vector<GroupState> states_;
+  std::vector<std::string> log_lines_;
+  const EventLog log_ = [this](const LogLine& line) { log_lines_.push_back(line.text); };
+  GroupTrace trace_{nullptr, "tiny-0", 1};
+  GroupSession session_{options_, log_, trace_,
+                        [this](GroupState state, const std::string&) { states_.push_back(state); }};
+  FakeStepOwner owner_;
+};
+
+TEST_F(GroupSessionTest, MakesImagesOnceItIsOpenAndLeavesNothingWhenItIsClosed) {
+  EXPECT_FALSE(session_.is_alive());
+  ASSERT_EQ(session_.Open(), absl::OkStatus());
+  EXPECT_TRUE(session_.is_alive());
+  EXPECT_THAT(states_, ElementsAre(GroupState::kLoading));
+  EXPECT_TRUE(session_.certified()) << "one rank needs no certificate";
+  EXPECT_EQ(Run({{.start = {1}}, {.step = {1}, .decode = {1}}}), absl::OkStatus());
+  EXPECT_THAT(owner_.heard, ElementsAre("started 1", "stepped 1", "decoded 1", "ended 1", "idle"));
+  session_.Close();
+  EXPECT_FALSE(session_.is_alive());
+  EXPECT_THAT(Workers(), IsEmpty());
+}
+
+TEST_F(GroupSessionTest, SaysWhyADeviceThatNeverWorksDoesNotHoweverOftenItIsTried) {
+  Order("no-device");
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(session_.Open(), absl::ResourceExhaustedError("device 'cpu' is not available")) << i;
+    session_.Close();
+    EXPECT_FALSE(session_.is_alive());
+  }
+}
+
+TEST_F(GroupSessionTest, DoesNotOpenWithWorkersThatCannotMakeAStep) {
+  Order("step1=error");
+  EXPECT_THAT(std::string(session_.Open().message()), HasSubstr("its first step failed: "));
+}
+
+TEST_F(GroupSessionTest, IsDeadWhenAWorkerDiesInTheMiddleOfAStepAndCanBeOpenedAgain) {
+  Order("step2-of-x=die");
+  ASSERT_EQ(session_.Open(), absl::OkStatus());
+  const absl::Status died = Run({{.start = {1}}, {.step = {1}}, {.step = {1}}, {.step = {1}}});
+  EXPECT_EQ(died.code(), absl::StatusCode::kUnavailable) << died;
+  EXPECT_THAT(std::string(died.message()), HasSubstr("fake worker: die in step2"));
+  EXPECT_FALSE(session_.is_alive());
+  EXPECT_THAT(owner_.heard, ::testing::Not(Contains("ended 1"))) << "what becomes of it is not the session's business";
+  session_.Close();
+  Order("");
+  ASSERT_EQ(session_.Open(), absl::OkStatus());
+  EXPECT_EQ(Run({{.start = {1}}, {.step = {1}, .decode = {1}}}), absl::OkStatus());
+  EXPECT_THAT(owner_.heard, Contains("decoded 1"));
+}
+
+TEST_F(GroupSessionTest, OutlivesACancelDuringAStep) {
+  const std::string gate = folder_ / "gate";
+  Order(absl::StrCat("gate=", gate));
+  owner_.parameters.prompt = "gated";
+  owner_.on_plan = [&](const StepPlan& plan) {
+    if (!plan.end.empty()) folder_.Write("gate", "");  // the step is under way until now
+  };
+  ASSERT_EQ(session_.Open(), absl::OkStatus());
+  ASSERT_EQ(Run({{.start = {1, 2}}, {.step = {1, 2}}, {.end = {1}, .step = {2}, .decode = {2}}}), absl::OkStatus());
+  EXPECT_THAT(owner_.heard, ::testing::Not(Contains("decoded 1")));
+  EXPECT_THAT(owner_.heard, ::testing::IsSupersetOf({"ended 1", "stepped 1+2", "stepped 2", "decoded 2", "ended 2"}));
+  EXPECT_TRUE(session_.is_alive());
+}
+
+TEST_F(GroupSessionTest, EndsDuringAStepWithTheReasonThatItIsGiven) {
+  Order(absl::StrCat("gate=", folder_ / "never"));
+  ASSERT_EQ(session_.Open(), absl::OkStatus());
+  JobParameters job = owner_.parameters;
+  job.prompt = "gated";
+  ASSERT_TRUE(session_.workers().StartJob(1, job).ok());
+  const absl::StatusOr<uint64_t> sent = session_.workers().SendStep({1});
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  std::future<absl::Status> step =
+      std::async(std::launch::async, [&] { return session_.workers().WaitForStep(*sent).status(); });
+  EXPECT_TRUE(session_.End("nobody wants it"));
+  ASSERT_EQ(step.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  EXPECT_THAT(std::string(step.get().message()), HasSubstr("nobody wants it"));
+  EXPECT_FALSE(session_.is_alive());
+}
+
+TEST_F(GroupSessionTest, IsNotOpenedOnceItWasKilled) {
+  session_.Kill();
+  EXPECT_EQ(session_.Open().code(), absl::StatusCode::kCancelled);
+  EXPECT_FALSE(session_.is_alive());
+}
+
+TEST_F(GroupSessionTest, GoesOnWithOneRankWhenTheRanksOfItsLayoutDiffer) {
+  GroupRunnerOptions options = options_;
+  options.layout = *ParseLayout("cfg=2");
+  options.certify = CertifyPolicy::kOff;
+  GroupSession session(options, log_, trace_, [](GroupState, const std::string&) {});
+  Order("rank1:drift=1");
+  EXPECT_EQ(session.Open().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(session.layout(), Layout());
+  EXPECT_THAT(log_lines_, Contains(HasSubstr("layout cfg=2 is given up, one rank goes on")));
+  session.Close();
+  EXPECT_EQ(session.Open(), absl::OkStatus());
+  EXPECT_EQ(session.workers().ranks(), 1);
+  session.Close();
+}
+
+}  // namespace
+}  // namespace tessera

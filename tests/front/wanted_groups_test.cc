@@ -1,0 +1,165 @@
+// The groups that a configuration wants, over fake workers and a job store in memory.
+#include "server/serving/wanted_groups.h"
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "server/api/service_error.h"
+#include "tests/front/fake_worker_test.h"
+#include "tests/support/fake_job_store.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using Lock = ServiceMonitor::Lock;
+
+class WantedGroupsTest : public FakeWorkerTest {
+ protected:
+  WantedGroupsTest() {
+    options_.first_back_off = absl::Milliseconds(1);
+    options_.data_folder = folder_ / "data";
+    options_.log = [this](const LogLine& line) {
+      const std::lock_guard lock(log_mutex_);
+      log_.push_back(line.text);
+    };
+  }
+
+  void TearDown() override {
+    monitor_.Stop();
+    wanted_.reset();
+    if (fleet_ != nullptr) fleet_->Stop();
+    outcomes_.reset();
+    FakeWorkerTest::TearDown();
+  }
+
+  ServedGroupOptions Group(const std::string& name, const std::string& folder) {
+    return {.name = name, .load = {.model = folder_ / folder}};
+  }
+  absl::Status Install(const std::vector<ServedGroupOptions>& groups) {
+    options_.groups = groups;
+    fleet_ = std::make_unique<GroupFleet>(monitor_, models_, options_, "owner");
+    wanted_ = std::make_unique<WantedGroups>(monitor_, models_, *fleet_, options_, "owner");
+    return wanted_->Install();
+  }
+  void Start() {
+    context_ = std::make_unique<const ServingContext>(ServingContext{.monitor = monitor_,
+                                                                     .store = store_,
+                                                                     .hub = hub_,
+                                                                     .models = models_,
+                                                                     .groups = *fleet_,
+                                                                     .metrics = metrics_,
+                                                                     .trace = trace_,
+                                                                     .log = options_.log});
+    outcomes_ = std::make_unique<JobOutcomes>(*context_);
+    jobs_ = std::make_unique<JobLifecycle>(*context_, *outcomes_);
+    wanted_->Start(*jobs_, *outcomes_);
+  }
+  bool WaitUntilReady(const std::string& model) {
+    return WaitUntil("a group of the model is ready", [&] { return fleet_->IsReady(monitor_.Acquire(), model); });
+  }
+  // Of the groups that are installed.
+  std::vector<GroupInfo> Infos() { return fleet_->Infos(monitor_.Acquire()); }
+  std::vector<GroupInfo> Unreadable() { return wanted_->UnreadableInfos(monitor_.Acquire()); }
+  // What requests for the model are answered.
+  absl::Status Answer(const std::string& name) {
+    const Lock lock = monitor_.Acquire();
+    const ServedModels::Model model = models_.Find(name);
+    return model == nullptr ? absl::NotFoundError(name) : model->unreadable;
+  }
+  std::vector<std::string> Log() {
+    const std::lock_guard lock(log_mutex_);
+    return log_;
+  }
+
+  ServiceMonitor monitor_{{}};
+  ServedModels models_;
+  FakeJobStore store_;
+  WatchHub hub_;
+  ServiceMetrics metrics_;
+  QueueTrace trace_{nullptr};
+  DurableServiceOptions options_;
+  std::mutex log_mutex_;
+  std::vector<std::string> log_;  // guarded by log_mutex_
+  std::unique_ptr<GroupFleet> fleet_;
+  std::unique_ptr<WantedGroups> wanted_;
+  std::unique_ptr<const ServingContext> context_;
+  std::unique_ptr<JobOutcomes> outcomes_;
+  std::unique_ptr<JobLifecycle> jobs_;
+};
+
+TEST_F(WantedGroupsTest, WhoseModelCannotBeReadAreShownAndInstalledOnceItCan) {
+  ASSERT_EQ(Install({Group("late", "later"), Group("m", "model")}), absl::OkStatus());
+  EXPECT_EQ(ErrorCode(Answer("late")), "no_group");
+  EXPECT_EQ(Answer("m"), absl::OkStatus());
+  const std::vector<GroupInfo> unreadable = Unreadable();
+  ASSERT_EQ(unreadable.size(), 1u);
+  EXPECT_EQ(unreadable[0].name, "late-0");
+  EXPECT_EQ(unreadable[0].state, GroupState::kRefused);
+  EXPECT_THAT(unreadable[0].reason, StartsWith("model late: "));
+  EXPECT_THAT(Log(), Contains(StartsWith("group late-0: refused: model late: ")).Times(1));
+  Start();
+  ASSERT_TRUE(WaitUntilReady("m"));
+  folder_.Write("later/model_index.json", "{}");
+  ASSERT_TRUE(WaitUntilReady("late"));
+  EXPECT_EQ(Answer("late"), absl::OkStatus());
+  EXPECT_THAT(Unreadable(), IsEmpty());
+  EXPECT_THAT(Log(), Contains(StartsWith("group late-0: refused")).Times(1)) << "a reason is logged when it is new";
+}
+
+TEST_F(WantedGroupsTest, OfWhichNoneCanBeReadEndTheStartUnlessItMayGoOn) {
+  EXPECT_THAT(std::string(Install({Group("m", "nowhere"), Group("n", "nowhere")}).message()), StartsWith("model m: "));
+  wanted_.reset();
+  options_.may_start_without_models = true;
+  EXPECT_EQ(Install({Group("m", "nowhere")}), absl::OkStatus());
+  EXPECT_EQ(Unreadable().size(), 1u);
+}
+
+TEST_F(WantedGroupsTest, WhoseDeviceNeverWorksAreRefusedAndTriedAgainAndAgain) {
+  Order("no-device");
+  ASSERT_EQ(Install({Group("m", "model")}), absl::OkStatus());
+  Start();
+  ASSERT_TRUE(WaitUntil("the group was tried three times", [this] { return Infos()[0].restarts >= 3; }));
+  GroupInfo refused;
+  ASSERT_TRUE(WaitUntil("it is refused", [&] {
+    refused = Infos()[0];
+    return refused.state == GroupState::kRefused;
+  }));
+  EXPECT_EQ(refused.reason, "device 'cpu' is not available");
+  EXPECT_FALSE(fleet_->IsReady(monitor_.Acquire(), "m"));
+  EXPECT_EQ(Answer("m"), absl::OkStatus()) << "its model can be read";
+  const Lock lock = monitor_.Acquire();
+  EXPECT_EQ(monitor_.scheduler(lock).capacity().CheckFits({.model = "m", .height = 16, .width = 16}).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(WantedGroupsTest, ThatAreWantedNoMoreEndAndWhatWaitsForThemFails) {
+  Order("no-device");
+  ASSERT_EQ(Install({Group("m", "model")}), absl::OkStatus());
+  Start();
+  JobRequest request = {.model = "m"};
+  request.parameters = {.prompt = "x", .height = 16, .width = 16, .steps = 1, .sampler = "ddim"};
+  const absl::StatusOr<SubmittedJob> job = store_.Submit({.tenant = "me", .request = request});
+  ASSERT_TRUE(job.ok()) << job.status();
+  const TaskId task = job->job.tasks[0].id;
+  {
+    const Lock lock = monitor_.Acquire();
+    jobs_->Enqueue(lock, {.id = task, .job = job->job.id, .tenant = "me", .request = &request}, /*ticket=*/0);
+  }
+  Order("");
+  wanted_->Set({Group("other", "model")});
+  ASSERT_TRUE(WaitUntilReady("other"));
+  ASSERT_TRUE(WaitUntil("the task has failed", [&] { return store_.StateOfTask(task) == TaskState::kFailed; }));
+  ASSERT_TRUE(WaitUntil("the first group has ended", [this] { return Infos().size() == 1; }));
+  EXPECT_EQ(Infos()[0].name, "other-1");
+  EXPECT_TRUE(absl::IsNotFound(Answer("m")));
+}
+
+}  // namespace
+}  // namespace tessera
