@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/blocking_counter.h"
 #include "server/jobs/sqlite.h"
 #include "server/jobs/sqlite_job_store.h"
 #include "tests/jobs/fake_clock.h"
@@ -127,7 +128,15 @@ TEST_F(JobListTest, ReadsAFewPagesForAPage) {
   const absl::StatusOr<ClaimedTask> claimed = store_->Claim(failed.tasks[0].id);
   ASSERT_TRUE(claimed.ok()) << claimed.status();
   ASSERT_TRUE(store_->Fail(claimed->claim, absl::InternalError("x")).ok());
-  for (int i = 0; i < 3000; ++i) Submit();
+  constexpr int kJobs = 3000;
+  absl::BlockingCounter submitted(kJobs);
+  for (int i = 0; i < kJobs; ++i) {
+    store_->SubmitAsync({.tenant = kOracleTenant, .request = SmallRequest(1)}, [&](absl::StatusOr<SubmittedJob> job) {
+      EXPECT_TRUE(job.ok()) << job.status();
+      submitted.DecrementCount();
+    });
+  }
+  submitted.Wait();
   for (const std::optional<JobState> state : {std::optional(JobState::kFailed), std::optional<JobState>()}) {
     Reopen();
     const int64_t before = disk_.reads();
