@@ -18,6 +18,11 @@ constexpr size_t kMaxErrorBytes = 4096;
 constexpr char kAllJobs[] = JOBS_IN("0") " UNION ALL " JOBS_IN("1") " UNION ALL " JOBS_IN("2") " UNION ALL " JOBS_IN(
     "3") " UNION ALL " JOBS_IN("4") " ORDER BY number DESC LIMIT ?3";
 
+#define TASK_COLUMNS "t.number, t.job, t.state, t.attempt, t.strikes, t.alone"
+#define JOB_COLUMNS "j.token, j.tenant, j.created, j.deadline, j.request, j.checksum"
+constexpr int kTaskColumns = 6;  // where the job's begin
+constexpr int kExpires = 12;     // and where those begin that follow them
+
 std::optional<absl::Time> TimeOf(std::optional<int64_t> microseconds) {
   if (!microseconds) return std::nullopt;
   return absl::FromUnixMicros(*microseconds);
@@ -34,9 +39,32 @@ absl::StatusCode CodeFrom(int64_t number) {
 
 void Assign(absl::string_view from, std::string& to) { to.assign(from.data(), from.size()); }
 
+absl::Status GoneError() { return absl::DataLossError("the stored job is damaged: it is gone"); }
+
 absl::Status CheckRequest(absl::string_view request, absl::string_view checksum) {
   if (Sha256Of(request) == checksum) return absl::OkStatus();
   return absl::DataLossError("the stored job is damaged: it is not what was written");
+}
+
+// Of a row that begins with TASK_COLUMNS.
+TaskRow TaskFrom(SqliteStatement& row) {
+  return {.number = static_cast<uint64_t>(row.Int(0)),
+          .job = static_cast<uint64_t>(row.Int(1)),
+          .state = StateFrom(row.Int(2)),
+          .attempt = static_cast<int32_t>(row.Int(3)),
+          .blame = {.strikes = static_cast<int32_t>(row.Int(4)), .alone = row.Int(5) != 0}};
+}
+
+// Of a row that goes on with JOB_COLUMNS. DATA_LOSS: the request is not what was written. The memory of the job's
+// strings serves again.
+absl::Status JobFrom(SqliteStatement& row, JobRow& job) {
+  job.number = static_cast<uint64_t>(row.Int(1));
+  Assign(row.Bytes(kTaskColumns), job.token);
+  Assign(row.Bytes(kTaskColumns + 1), job.tenant);
+  job.created = absl::FromUnixMicros(row.Int(kTaskColumns + 2));
+  job.deadline = TimeOf(row.OptionalInt(kTaskColumns + 3));
+  Assign(row.Bytes(kTaskColumns + 4), job.request);
+  return CheckRequest(job.request, row.Bytes(kTaskColumns + 5));
 }
 
 // Runs a statement that returns rows of one number.
@@ -158,15 +186,10 @@ absl::StatusOr<std::optional<KnownKey>> FindIdempotencyKey(SqliteDatabase& datab
 }
 
 absl::StatusOr<TaskRow> FindTask(SqliteDatabase& database, uint64_t task) {
-  ASSIGN_OR_RETURN(SqliteStatement select,
-                   database.Prepare("SELECT job, state, attempt, strikes, alone FROM tasks WHERE number = ?"));
+  ASSIGN_OR_RETURN(SqliteStatement select, database.Prepare("SELECT " TASK_COLUMNS " FROM tasks t WHERE t.number = ?"));
   ASSIGN_OR_RETURN(const bool row, select.Bind(1, static_cast<int64_t>(task)).Step());
   if (!row) return absl::NotFoundError("there is no such task");
-  return TaskRow{.number = task,
-                 .job = static_cast<uint64_t>(select.Int(0)),
-                 .state = StateFrom(select.Int(1)),
-                 .attempt = static_cast<int32_t>(select.Int(2)),
-                 .blame = {.strikes = static_cast<int32_t>(select.Int(3)), .alone = select.Int(4) != 0}};
+  return TaskFrom(select);
 }
 
 absl::StatusOr<TaskRow> FindAttempt(SqliteDatabase& database, const TaskAttempt& attempt) {
@@ -190,8 +213,9 @@ absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskM
           "UPDATE tasks SET state = ?2, attempt = ?3, strikes = ?4, alone = ?5, started = COALESCE(?6, started), "
           "ended = ?7, error_code = ?8, error = ?9, image = ?10 WHERE number = ?1"));
   const bool starts = move.to == TaskState::kRunning;
+  const Blame blame = move.blame.value_or(task.blame);
   update.Bind(1, static_cast<int64_t>(task.number)).Bind(2, static_cast<int64_t>(move.to));
-  update.Bind(3, task.attempt + (starts ? 1 : 0)).Bind(4, move.blame.strikes).Bind(5, move.blame.alone ? 1 : 0);
+  update.Bind(3, task.attempt + (starts ? 1 : 0)).Bind(4, blame.strikes).Bind(5, blame.alone ? 1 : 0);
   if (starts) update.Bind(6, absl::ToUnixMicros(move.now));
   if (IsEnded(move.to)) update.Bind(7, absl::ToUnixMicros(move.now));
   if (!move.error.ok()) {
@@ -208,7 +232,7 @@ absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskM
 absl::StatusOr<std::string> ReadRequest(SqliteDatabase& database, uint64_t job) {
   ASSIGN_OR_RETURN(SqliteStatement select, database.Prepare("SELECT request, checksum FROM jobs WHERE number = ?"));
   ASSIGN_OR_RETURN(const bool row, select.Bind(1, static_cast<int64_t>(job)).Step());
-  if (!row) return absl::DataLossError("the stored job is damaged: it is gone");
+  if (!row) return GoneError();
   const absl::string_view request = select.Bytes(0);
   RETURN_IF_ERROR(CheckRequest(request, select.Bytes(1)));
   return std::string(request);
@@ -218,49 +242,47 @@ absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids
   ASSIGN_OR_RETURN(
       SqliteStatement select,
       database.Prepare(
-          "SELECT j.token, j.tenant, j.created, j.deadline, j.expires, j.request, j.checksum, t.number, t.state, "
-          "t.attempt, t.strikes, t.alone, t.started, t.ended, t.error_code, t.error, t.image FROM jobs j JOIN tasks t "
-          "ON "
+          "SELECT " TASK_COLUMNS ", " JOB_COLUMNS
+          ", j.expires, t.started, t.ended, t.error_code, t.error, t.image FROM jobs j JOIN tasks t ON "
           "t.number >= j.number AND t.number < j.number + j.tasks AND t.job = j.number WHERE j.number = ? ORDER BY "
           "t.number"));
   select.Bind(1, static_cast<int64_t>(job));
   JobRecord record;
   absl::Status damage;
-  std::string token;
+  JobRow stored_row;
   while (true) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) break;
     if (record.tasks.empty()) {
-      token = std::string(select.Bytes(0));
-      record.id = ids.JobId(job, token);
-      record.tenant = std::string(select.Bytes(1));
-      record.created = absl::FromUnixMicros(select.Int(2));
-      record.deadline = TimeOf(select.OptionalInt(3));
-      record.expires = TimeOf(select.OptionalInt(4));
-      const absl::string_view request = select.Bytes(5);
-      damage = CheckRequest(request, select.Bytes(6));
+      damage = JobFrom(select, stored_row);
+      record.id = ids.JobId(job, stored_row.token);
+      record.tenant = stored_row.tenant;
+      record.created = stored_row.created;
+      record.deadline = stored_row.deadline;
+      record.expires = TimeOf(select.OptionalInt(kExpires));
+      StoredJob stored;
+      if (damage.ok()) damage = ParseStoredJob(stored_row.request, stored);
       if (damage.ok()) {
-        absl::StatusOr<StoredJob> stored = ParseStoredJob(request);
-        damage = stored.status();
-        if (stored.ok()) {
-          record.request = std::move(stored->request);
-          record.trace_parent = std::move(stored->trace_parent);
-        }
+        record.request = std::move(stored.request);
+        record.trace_parent = std::move(stored.trace_parent);
       }
     }
-    TaskRecord task{.id = static_cast<uint64_t>(select.Int(7)),
-                    .state = StateFrom(select.Int(8)),
-                    .attempt = static_cast<int32_t>(select.Int(9)),
-                    .blame = {.strikes = static_cast<int32_t>(select.Int(10)), .alone = select.Int(11) != 0},
-                    .started = TimeOf(select.OptionalInt(12)),
-                    .ended = TimeOf(select.OptionalInt(13))};
-    task.index = static_cast<int32_t>(task.id - job);
-    if (!select.IsNull(14)) task.error = absl::Status(CodeFrom(select.Int(14)), select.Bytes(15));
+    const TaskRow task_row = TaskFrom(select);
+    TaskRecord task{.id = task_row.number,
+                    .index = static_cast<int32_t>(task_row.number - job),
+                    .state = task_row.state,
+                    .attempt = task_row.attempt,
+                    .blame = task_row.blame,
+                    .started = TimeOf(select.OptionalInt(kExpires + 1)),
+                    .ended = TimeOf(select.OptionalInt(kExpires + 2))};
+    if (!select.IsNull(kExpires + 3)) {
+      task.error = absl::Status(CodeFrom(select.Int(kExpires + 3)), select.Bytes(kExpires + 4));
+    }
     if (task.error.ok()) task.error = damage;
     if (task.state == TaskState::kDone) {
-      absl::StatusOr<StoredImage> image = ParseStoredImage(select.Bytes(16));
+      absl::StatusOr<StoredImage> image = ParseStoredImage(select.Bytes(kExpires + 5));
       if (image.ok()) {
-        image->id = ids.ImageId(task.id, token);
+        image->id = ids.ImageId(task.id, stored_row.token);
         task.image = *std::move(image);
       } else {
         task.state = TaskState::kFailed;
@@ -376,30 +398,15 @@ absl::Status VisitQueue(SqliteDatabase& database, absl::FunctionRef<void(const Q
   ASSIGN_OR_RETURN(
       SqliteStatement select,
       database.Prepare(
-          "SELECT t.number, t.job, t.attempt, t.strikes, t.alone, j.number, j.token, j.tenant, j.tasks, j.created, "
-          "j.deadline, j.request, j.checksum FROM tasks t INDEXED BY tasks_queued LEFT JOIN jobs j ON j.number = t.job "
-          "WHERE t.state = 0 ORDER BY t.number"));
+          "SELECT " TASK_COLUMNS ", " JOB_COLUMNS
+          " FROM tasks t INDEXED BY tasks_queued LEFT JOIN jobs j ON j.number = t.job WHERE t.state = 0 ORDER BY "
+          "t.number"));
   QueueEntry entry;  // one for all rows: a million of them reuse its strings' memory
   while (true) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) return absl::OkStatus();
-    entry.task = {.number = static_cast<uint64_t>(select.Int(0)),
-                  .job = static_cast<uint64_t>(select.Int(1)),
-                  .attempt = static_cast<int32_t>(select.Int(2)),
-                  .blame = {.strikes = static_cast<int32_t>(select.Int(3)), .alone = select.Int(4) != 0}};
-    if (select.IsNull(5)) {
-      entry.request = absl::DataLossError("the stored job is damaged: it is gone");
-    } else {
-      JobRow& job = entry.job;
-      job.number = entry.task.job;
-      Assign(select.Bytes(6), job.token);
-      Assign(select.Bytes(7), job.tenant);
-      job.tasks = static_cast<int32_t>(select.Int(8));
-      job.created = absl::FromUnixMicros(select.Int(9));
-      job.deadline = TimeOf(select.OptionalInt(10));
-      Assign(select.Bytes(11), job.request);
-      entry.request = CheckRequest(job.request, select.Bytes(12));
-    }
+    entry.task = TaskFrom(select);
+    entry.request = select.IsNull(kTaskColumns) ? GoneError() : JobFrom(select, entry.job);
     visit(entry);
   }
 }

@@ -58,9 +58,9 @@ absl::StatusOr<TaskRow> FindAttempt(SqliteDatabase& database, const TaskAttempt&
 struct TaskMove {
   TaskState to = TaskState::kQueued;
   absl::Time now;
-  Blame blame;         // as it is to be
-  absl::Status error;  // of a move to failed or quarantined
-  std::string image;   // bytes of stored_job.h, of a move to done
+  std::optional<Blame> blame = std::nullopt;  // as it is to be; absent: as it was
+  absl::Status error;                         // of a move to failed or quarantined
+  std::string image;                          // bytes of stored_job.h, of a move to done
   absl::Duration retention;
 };
 
@@ -108,7 +108,7 @@ absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database, absl::Time exp
 struct QueueEntry {
   TaskRow task;
   JobRow job;
-  absl::Status request;  // DATA_LOSS: JobRow::request is not what was written
+  absl::Status request;  // DATA_LOSS: the job is gone, or JobRow::request is not what was written
 };
 
 // Every queued task by number.

@@ -48,15 +48,13 @@ class BatchQueue {
 };
 
 void Fill(const QueueEntry& entry, const StoredTask* before, StoredTask& row) {
-  row.task = entry.task;
-  row.status = entry.request;
-  if (!row.status.ok()) return;
-  row.job = entry.job;
-  if (before != nullptr && before->task.job == entry.task.job) {
-    row.status = before->status;
-    row.stored = before->stored;
+  row.row = entry;
+  if (!entry.request.ok()) return;
+  if (before != nullptr && before->row.task.job == entry.task.job) {
+    row.row.request = before->row.request;
+    row.job = before->job;
   } else {
-    row.status = ParseStoredJob(entry.job.request, row.stored);
+    row.row.request = ParseStoredJob(entry.job.request, row.job);
   }
 }
 

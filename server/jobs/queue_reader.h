@@ -11,12 +11,10 @@
 
 namespace tessera {
 
-// A queued task; nothing but its row is known of one whose job cannot be read.
+// A queued task; where `row.request` is an error, its job cannot be read.
 struct StoredTask {
-  TaskRow task;
-  JobRow job;
-  absl::Status status;  // of its job
-  StoredJob stored;
+  QueueEntry row;
+  StoredJob job;
 };
 
 // `read` calls what it is given with the database, on a thread of this function's; `visit` is called on the caller's,

@@ -139,10 +139,14 @@ void SqliteJobStore::Count(const StateCounts& delta) {
 absl::Status SqliteJobStore::End(const char* name, const TaskAttempt& attempt, const TaskMove& move) {
   return Change(name, [&](SqliteDatabase& database, StateCounts& counts) {
     ASSIGN_OR_RETURN(const TaskRow task, FindAttempt(database, attempt));
-    TaskMove with_blame = move;
-    with_blame.blame = task.blame;
-    return MoveTask(database, task, with_blame, counts);
+    return MoveTask(database, task, move, counts);
   });
+}
+
+TaskMove SqliteJobStore::MoveToFailed(const absl::Status& error) const {
+  TaskMove move = MoveTo(TaskState::kFailed);
+  move.error = error.ok() ? absl::InternalError("the image failed without a reason") : error;
+  return move;
 }
 
 absl::Time SqliteJobStore::Now() const { return opened_ + (options_.clock->Elapsed() - opened_elapsed_); }
@@ -154,9 +158,10 @@ absl::StatusOr<Recovery> SqliteJobStore::Recover(absl::FunctionRef<void(const Qu
     if (absl::StrContains(file, kTemporaryMark)) disk_.Remove(file);
   }
   std::vector<std::pair<uint64_t, absl::Status>> damaged;
-  const auto hand_out = [&](const StoredTask& row) {
-    if (!row.status.ok()) {
-      damaged.emplace_back(row.task.number, row.status);
+  const auto hand_out = [&](const StoredTask& stored) {
+    const QueueEntry& row = stored.row;
+    if (!row.request.ok()) {
+      damaged.emplace_back(row.task.number, row.request);
       return;
     }
     ++recovery.queued;
@@ -167,8 +172,8 @@ absl::StatusOr<Recovery> SqliteJobStore::Recover(absl::FunctionRef<void(const Qu
            .blame = row.task.blame,
            .created = row.job.created,
            .deadline = row.job.deadline,
-           .trace_parent = row.stored.trace_parent,
-           .request = &row.stored.request});
+           .trace_parent = stored.job.trace_parent,
+           .request = &stored.job.request});
   };
   RETURN_IF_ERROR(ReadQueue([this](const auto& call) { return Read(call); }, hand_out));
   for (const auto& [task, error] : damaged) {
@@ -226,7 +231,6 @@ absl::StatusOr<ClaimedTask> SqliteJobStore::Claim(uint64_t task) {
     damage = absl::OkStatus();
     ASSIGN_OR_RETURN(const TaskRow row, FindTask(database, task));
     TaskMove move = MoveTo(TaskState::kRunning);
-    move.blame = row.blame;
     RETURN_IF_ERROR(CheckMove(row.state, move.to));
     const absl::StatusOr<std::string> request = ReadRequest(database, row.job);
     if (IsStorageFailure(request.status())) return request.status();
@@ -236,8 +240,7 @@ absl::StatusOr<ClaimedTask> SqliteJobStore::Claim(uint64_t task) {
       claimed.parameters.seed += task - row.job;
     } else {
       damage = stored.status();
-      move.to = TaskState::kFailed;
-      move.error = damage;
+      move = MoveToFailed(damage);
     }
     return MoveTask(database, row, move, counts);
   };
@@ -271,9 +274,7 @@ absl::Status SqliteJobStore::Finish(const TaskAttempt& attempt, const std::strin
 }
 
 absl::Status SqliteJobStore::Fail(const TaskAttempt& attempt, const absl::Status& error) {
-  TaskMove move = MoveTo(TaskState::kFailed);
-  move.error = error.ok() ? absl::InternalError("the image failed without a reason") : error;
-  return End("fail", attempt, move);
+  return End("fail", attempt, MoveToFailed(error));
 }
 
 absl::Status SqliteJobStore::FailQueued(uint64_t task, const absl::Status& error) {
@@ -282,10 +283,7 @@ absl::Status SqliteJobStore::FailQueued(uint64_t task, const absl::Status& error
     if (row.state != TaskState::kQueued) {
       return absl::FailedPreconditionError(absl::StrCat("the task is ", TaskStateName(row.state), ", not queued"));
     }
-    TaskMove move = MoveTo(TaskState::kFailed);
-    move.blame = row.blame;
-    move.error = error.ok() ? absl::InternalError("the image failed without a reason") : error;
-    return MoveTask(database, row, move, counts);
+    return MoveTask(database, row, MoveToFailed(error), counts);
   });
 }
 
@@ -295,9 +293,7 @@ absl::Status SqliteJobStore::GiveBack(absl::Span<const TaskAttempt> attempts) {
       const absl::StatusOr<TaskRow> row = FindAttempt(database, attempt);
       if (IsStorageFailure(row.status())) return row.status();
       if (!row.ok()) continue;  // it has ended, or others have it
-      TaskMove move = MoveTo(TaskState::kQueued);
-      move.blame = row->blame;
-      RETURN_IF_ERROR(MoveTask(database, *row, move, counts));
+      RETURN_IF_ERROR(MoveTask(database, *row, MoveTo(TaskState::kQueued), counts));
     }
     return absl::OkStatus();
   });
@@ -306,7 +302,7 @@ absl::Status SqliteJobStore::GiveBack(absl::Span<const TaskAttempt> attempts) {
 absl::StatusOr<std::vector<Verdict>> SqliteJobStore::GroupDied(absl::Span<const TaskAttempt> attempts,
                                                                const std::string& reason) {
   std::vector<Verdict> verdicts;
-  absl::Status status = Change("group_died", [&](SqliteDatabase& database, StateCounts& counts) {
+  const auto judge = [&](SqliteDatabase& database, StateCounts& counts) -> absl::Status {
     verdicts.clear();
     for (const TaskAttempt& attempt : attempts) {
       const absl::StatusOr<TaskRow> row = FindTask(database, attempt.task);
@@ -314,40 +310,38 @@ absl::StatusOr<std::vector<Verdict>> SqliteJobStore::GroupDied(absl::Span<const 
       if (!row.ok()) continue;
       Verdict verdict{.attempt = attempt, .state = row->state, .blame = row->blame};
       if (row->state == TaskState::kRunning && row->attempt == attempt.attempt) {
+        verdict.blame = AfterDeath(row->blame, attempts.size() == 1);
         TaskMove move = MoveTo(TaskState::kQueued);
-        move.blame = AfterDeath(row->blame, attempts.size() == 1);
-        if (MustBeQuarantined(move.blame)) {
+        move.blame = verdict.blame;
+        if (MustBeQuarantined(verdict.blame)) {
           move.to = TaskState::kQuarantined;
-          move.error = absl::AbortedError(
-              absl::StrCat("the worker ended ", move.blame.strikes, " times while it made this image alone: ", reason));
+          move.error = absl::AbortedError(absl::StrCat("the worker ended ", verdict.blame.strikes,
+                                                       " times while it made this image alone: ", reason));
         }
         RETURN_IF_ERROR(MoveTask(database, *row, move, counts));
         verdict.state = move.to;
-        verdict.blame = move.blame;
       }
       verdicts.push_back(verdict);
     }
     return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
+  };
+  RETURN_IF_ERROR(Change("group_died", judge));
   return verdicts;
 }
 
 absl::StatusOr<JobRecord> SqliteJobStore::Cancel(const std::string& tenant, const std::string& job) {
   JobRecord record;
-  absl::Status status = Change("cancel", [&](SqliteDatabase& database, StateCounts& counts) {
+  const auto cancel = [&](SqliteDatabase& database, StateCounts& counts) -> absl::Status {
     ASSIGN_OR_RETURN(const JobRecord before, ReadJob(database, ids_, tenant, job));
     for (const TaskRecord& task : before.tasks) {
       if (IsEnded(task.state)) continue;
       ASSIGN_OR_RETURN(const TaskRow row, FindTask(database, task.id));
-      TaskMove move = MoveTo(TaskState::kCancelled);
-      move.blame = row.blame;
-      RETURN_IF_ERROR(MoveTask(database, row, move, counts));
+      RETURN_IF_ERROR(MoveTask(database, row, MoveTo(TaskState::kCancelled), counts));
     }
     ASSIGN_OR_RETURN(record, ReadJob(database, ids_, tenant, job));
     return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
+  };
+  RETURN_IF_ERROR(Change("cancel", cancel));
   return record;
 }
 

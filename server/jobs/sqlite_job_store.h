@@ -99,6 +99,7 @@ class SqliteJobStore final : public JobStore {
   // Moves one running task.
   absl::Status End(const char* name, const TaskAttempt& attempt, const TaskMove& move);
   TaskMove MoveTo(TaskState to) const { return {.to = to, .now = Now(), .retention = options_.retention}; }
+  TaskMove MoveToFailed(const absl::Status& error) const;
   // False for a file that belongs to no task that runs or is done.
   bool IsWanted(const std::string& file);
 
