@@ -116,7 +116,7 @@ TEST(PipeFusionJobsTest, ImageWideStatisticsAreThoseOfTheWholeImage) {
   const Layout stale = *ParseLayout("pipe=2,patches=3,warmup=1"), whole = *ParseLayout("pipe=2,patches=3,warmup=9");
   EXPECT_TRUE(at::equal(runs.Run(stale, /*rescale=*/0.7), runs.Emulate(stale, 0.7)));
   EXPECT_LE(LayoutRuns::Relative(runs.Run(whole, 0.7), runs.Run({}, 0.7)), 1e-12);
-  runs.sampler().thresholding = true;
+  runs.sampler().Find<Thresholding>()->thresholding = true;
   EXPECT_TRUE(at::equal(runs.Run(stale), runs.Emulate(stale)));
   EXPECT_LE(LayoutRuns::Relative(runs.Run(whole), runs.Run({})), 1e-12);
 }
