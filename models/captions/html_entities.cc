@@ -12,8 +12,8 @@ namespace {
 struct Entity {
   const char* name;
   char32_t first;
-  char32_t second;  // 0 if the entity is one character
-  bool without_semicolon;
+  char32_t second = 0;  // 0 if the entity is one character
+  bool without_semicolon = false;
 };
 
 constexpr Entity kEntities[] = {
