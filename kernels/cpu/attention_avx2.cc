@@ -13,11 +13,6 @@ constexpr int kLanes = 8;
 
 }  // namespace
 
-const AttentionKernels kAttentionAvx2 = {
-    .packed_bytes = PackedBytes,
-    .scratch_bytes = ScratchBytes,
-    .pack = Pack,
-    .attend = Attend,
-};
+const AttentionKernels kAttentionAvx2 = kKernels;
 
 }  // namespace tessera::cpu

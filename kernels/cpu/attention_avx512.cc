@@ -17,11 +17,6 @@ constexpr int kLanes = 16;
 
 }  // namespace
 
-const AttentionKernels kAttentionAvx512 = {
-    .packed_bytes = PackedBytes,
-    .scratch_bytes = ScratchBytes,
-    .pack = Pack,
-    .attend = Attend,
-};
+const AttentionKernels kAttentionAvx512 = kKernels;
 
 }  // namespace tessera::cpu

@@ -13,11 +13,6 @@ constexpr int kLanes = 4;
 
 }  // namespace
 
-const AttentionKernels kAttentionBaseline = {
-    .packed_bytes = PackedBytes,
-    .scratch_bytes = ScratchBytes,
-    .pack = Pack,
-    .attend = Attend,
-};
+const AttentionKernels kAttentionBaseline = kKernels;
 
 }  // namespace tessera::cpu

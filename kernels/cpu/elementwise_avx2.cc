@@ -13,15 +13,6 @@ constexpr int kLanes = 8;
 
 }  // namespace
 
-const ElementwiseKernels kElementwiseAvx2 = {
-    .layer_norm_modulate = LayerNormModulate,
-    .gated_residual = GatedResidual,
-    .rms_norm = RmsNorm,
-    .gelu_tanh = GeluTanh,
-    .silu = Silu,
-    .affine = Affine,
-    .moments = Moments,
-    .largest_square = LargestSquare,
-};
+const ElementwiseKernels kElementwiseAvx2 = kKernels;
 
 }  // namespace tessera::cpu

@@ -17,15 +17,6 @@ constexpr int kLanes = 16;
 
 }  // namespace
 
-const ElementwiseKernels kElementwiseAvx512 = {
-    .layer_norm_modulate = LayerNormModulate,
-    .gated_residual = GatedResidual,
-    .rms_norm = RmsNorm,
-    .gelu_tanh = GeluTanh,
-    .silu = Silu,
-    .affine = Affine,
-    .moments = Moments,
-    .largest_square = LargestSquare,
-};
+const ElementwiseKernels kElementwiseAvx512 = kKernels;
 
 }  // namespace tessera::cpu

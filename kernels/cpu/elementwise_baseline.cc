@@ -13,15 +13,6 @@ constexpr int kLanes = 4;
 
 }  // namespace
 
-const ElementwiseKernels kElementwiseBaseline = {
-    .layer_norm_modulate = LayerNormModulate,
-    .gated_residual = GatedResidual,
-    .rms_norm = RmsNorm,
-    .gelu_tanh = GeluTanh,
-    .silu = Silu,
-    .affine = Affine,
-    .moments = Moments,
-    .largest_square = LargestSquare,
-};
+const ElementwiseKernels kElementwiseBaseline = kKernels;
 
 }  // namespace tessera::cpu

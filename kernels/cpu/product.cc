@@ -10,31 +10,16 @@
 namespace tessera::cpu {
 
 const ProductKernels& ProductFor(Isa isa, ProductElement element) {
-  switch (element) {
-    case ProductElement::kDouble:
-      return isa == Isa::kBaseline ? kProductDoubleBaseline
-             : isa == Isa::kAvx2   ? kProductDoubleAvx2
-                                   : kProductDoubleAvx512;
-    case ProductElement::kFloat:
-      return isa == Isa::kBaseline ? kProductFloatBaseline
-             : isa == Isa::kAvx2   ? kProductFloatAvx2
-                                   : kProductFloatAvx512;
-    case ProductElement::kBf16:
-      break;
+  const bool is_avx512 = isa > Isa::kAvx2;
+  if (element == ProductElement::kDouble) {
+    return isa == Isa::kBaseline ? kProductDoubleBaseline : is_avx512 ? kProductDoubleAvx512 : kProductDoubleAvx2;
   }
-  switch (isa) {
-    case Isa::kBaseline:
-      return kProductBf16Baseline;
-    case Isa::kAvx2:
-      return kProductBf16Avx2;
-    case Isa::kAvx512:
-      return kProductBf16Avx512;
-    case Isa::kAvx512Bf16:
-      return kProductBf16Avx512Bf16;
-    case Isa::kAmx:
-      break;
+  if (element == ProductElement::kFloat) {
+    return isa == Isa::kBaseline ? kProductFloatBaseline : is_avx512 ? kProductFloatAvx512 : kProductFloatAvx2;
   }
-  return kProductBf16Amx;
+  static constexpr const ProductKernels* kBf16[] = {&kProductBf16Baseline, &kProductBf16Avx2, &kProductBf16Avx512,
+                                                    &kProductBf16Avx512Bf16, &kProductBf16Amx};
+  return *kBf16[static_cast<size_t>(isa)];
 }
 
 namespace {
