@@ -1,5 +1,3 @@
-#include "models/tokenizers/bpe_model.h"
-
 #include <unicode/utf8.h>
 
 #include <algorithm>
@@ -10,6 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "models/tokenizers/pair_merges.h"
+#include "models/tokenizers/piece_model.h"
+#include "models/tokenizers/tokenizer_parts.h"
 #include "models/tokenizers/vocabulary_object.h"
 
 namespace tessera {

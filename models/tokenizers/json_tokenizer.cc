@@ -17,59 +17,33 @@ namespace {
 
 constexpr size_t kMostAdded = 100000;
 
-// The fields of a configuration that name a token, with what a class has where none is named.
+// The fields of a configuration that name a token, with what each kind has where none is named.
 struct NamedToken {
   std::string_view field;
-  std::string_view bert, clip, gemma, qwen2, t5;
+  std::string_view of[6];
 };
 constexpr NamedToken kNamedTokens[] = {
-    {"bos_token", "", "<|startoftext|>", "<bos>", "", ""},
-    {"cls_token", "[CLS]", "", "", "", ""},
-    {"eos_token", "", "<|endoftext|>", "<eos>", "<|endoftext|>", "</s>"},
-    {"mask_token", "[MASK]", "", "<mask>", "", ""},
-    {"pad_token", "[PAD]", "<|endoftext|>", "<pad>", "<|endoftext|>", "<pad>"},
-    {"sep_token", "[SEP]", "", "", "", ""},
-    {"unk_token", "[UNK]", "<|endoftext|>", "<unk>", "<|endoftext|>", "<unk>"},
+    {"bos_token", {"", "<|startoftext|>", "<bos>", "", "", ""}},
+    {"cls_token", {"[CLS]", "", "", "", "", ""}},
+    {"eos_token", {"", "<|endoftext|>", "<eos>", "", "<|endoftext|>", "</s>"}},
+    {"mask_token", {"[MASK]", "", "<mask>", "", "", ""}},
+    {"pad_token", {"[PAD]", "<|endoftext|>", "<pad>", "", "<|endoftext|>", "<pad>"}},
+    {"sep_token", {"[SEP]", "", "", "", "", ""}},
+    {"unk_token", {"[UNK]", "<|endoftext|>", "<unk>", "", "<|endoftext|>", "<unk>"}},
 };
 
 std::string_view DefaultToken(const NamedToken& token, TokenizerKind kind) {
-  switch (kind) {
-    case TokenizerKind::kBert:
-      return token.bert;
-    case TokenizerKind::kClip:
-      return token.clip;
-    case TokenizerKind::kGemma:
-      return token.gemma;
-    case TokenizerKind::kQwen2:
-      return token.qwen2;
-    case TokenizerKind::kT5:
-      return token.t5;
-    case TokenizerKind::kOther:
-      return "";
-  }
-  return "";
+  return token.of[static_cast<size_t>(kind)];
 }
 
 // Classes that a configuration may name beside those that belong to no model.
 bool IsClassOf(const std::string& name, TokenizerKind kind) {
   constexpr std::string_view kNeutral[] = {"", "PreTrainedTokenizerFast", "TokenizersBackend"};
-  if (std::find(std::begin(kNeutral), std::end(kNeutral), name) != std::end(kNeutral)) return true;
+  if (kind == TokenizerKind::kOther || std::ranges::count(kNeutral, name) > 0) return true;
+  constexpr std::string_view kClasses[] = {"BertTokenizer",  "CLIPTokenizer", "GemmaTokenizer", "",
+                                           "Qwen2Tokenizer", "T5Tokenizer"};
   const std::string plain = name.ends_with("Fast") ? name.substr(0, name.size() - 4) : name;
-  switch (kind) {
-    case TokenizerKind::kBert:
-      return plain == "BertTokenizer";
-    case TokenizerKind::kClip:
-      return plain == "CLIPTokenizer";
-    case TokenizerKind::kGemma:
-      return plain == "GemmaTokenizer";
-    case TokenizerKind::kQwen2:
-      return plain == "Qwen2Tokenizer";
-    case TokenizerKind::kT5:
-      return plain == "T5Tokenizer" || plain == "MT5Tokenizer";
-    case TokenizerKind::kOther:
-      return true;
-  }
-  return false;
+  return plain == kClasses[static_cast<size_t>(kind)] || (kind == TokenizerKind::kT5 && plain == "MT5Tokenizer");
 }
 
 absl::StatusOr<std::vector<AddedToken>> ReadAdded(const ConfigReader& file) {

@@ -38,20 +38,12 @@ constexpr struct {
 }  // namespace
 
 std::span<const CharacterRange> NewerCharacters(char category) {
-  switch (category) {
-    case 'L':
-      return kLetters;
-    case 'M':
-      return kMarks;
-    case 'N':
-      return kNumbers;
-    case 'P':
-      return kPunctuation;
-    case 'S':
-      return kSymbols;
-    default:
-      return {};
-  }
+  if (category == 'L') return kLetters;
+  if (category == 'M') return kMarks;
+  if (category == 'N') return kNumbers;
+  if (category == 'P') return kPunctuation;
+  if (category == 'S') return kSymbols;
+  return {};
 }
 
 bool IsNewerCharacter(char32_t code, char category) {

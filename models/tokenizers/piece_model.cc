@@ -3,10 +3,7 @@
 #include <algorithm>
 
 #include "base/status_macros.h"
-#include "models/tokenizers/bpe_model.h"
 #include "models/tokenizers/tokenizer_parts.h"
-#include "models/tokenizers/unigram_model.h"
-#include "models/tokenizers/word_piece_model.h"
 
 namespace tessera {
 

@@ -17,6 +17,8 @@
 
 namespace tessera {
 
+struct TokenizerPart;
+
 class PieceModel {
  public:
   virtual ~PieceModel() = default;
@@ -40,5 +42,16 @@ class PieceModel {
 
   virtual std::string_view unknown_token() const = 0;  // "" if there is none
 };
+
+// Byte pair encoding: the characters of a piece are tokens, and pairs of tokens are joined.
+absl::StatusOr<std::unique_ptr<PieceModel>> ReadBpeModel(TokenizerPart& part);
+
+// The most probable sequence of tokens for a piece of text. Unlike in a sentencepiece model every token of the
+// vocabulary can spell text, sums are rounded to double precision, and each piece that the pre-tokenizer made is
+// searched by itself.
+absl::StatusOr<std::unique_ptr<PieceModel>> ReadUnigramModel(TokenizerPart& part);
+
+// Word pieces.
+absl::StatusOr<std::unique_ptr<PieceModel>> ReadWordPieceModel(TokenizerPart& part);
 
 }  // namespace tessera

@@ -1,5 +1,3 @@
-#include "models/tokenizers/unigram_model.h"
-
 #include <unicode/utf8.h>
 
 #include <algorithm>
@@ -11,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "models/tokenizers/piece_model.h"
 #include "models/tokenizers/prefix_index.h"
+#include "models/tokenizers/tokenizer_parts.h"
 
 namespace tessera {
 namespace {

@@ -1,8 +1,8 @@
-#include "models/tokenizers/word_piece_model.h"
-
 #include <utility>
 
 #include "base/status_macros.h"
+#include "models/tokenizers/piece_model.h"
+#include "models/tokenizers/tokenizer_parts.h"
 #include "models/tokenizers/vocabulary_object.h"
 #include "models/tokenizers/word_pieces.h"
 
