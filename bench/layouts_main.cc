@@ -20,10 +20,10 @@
 #include "models/loading/param_table.h"
 #include "models/token_grid.h"
 #include "parallel/host/mesh_communicators.h"
-#include "parallel/host/thread_ranks.h"
 #include "parallel/plan/layout.h"
 #include "runtime/denoising/denoiser.h"
 #include "runtime/denoising/mesh_forward.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tessera {
 namespace {

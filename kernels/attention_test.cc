@@ -4,10 +4,10 @@
 #include <limits>
 #include <string>
 
-#include "kernels/attention_test_cases.h"
 #include "kernels/cpu/operators.h"
 #include "kernels/ops.h"
 #include "kernels/reference.h"
+#include "tests/support/attention_test_cases.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <mutex>
 
-#include "parallel/host/thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "models/tokenizers/golden_tokens.h"
+#include "tests/support/golden_tokens.h"
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "models/tokenizers/bert_tokenizer.h"
-#include "models/tokenizers/fuzz_tokens.h"
+#include "tests/support/fuzz_tokens.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(data, data + size);

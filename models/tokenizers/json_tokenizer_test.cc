@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "models/tokenizers/golden_tokens.h"
+#include "tests/support/golden_tokens.h"
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "models/tokenizers/fuzz_tokens.h"
+#include "tests/support/fuzz_tokens.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using tessera::LoadTokenizer;

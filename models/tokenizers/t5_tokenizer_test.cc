@@ -7,7 +7,7 @@
 #include <fstream>
 #include <thread>
 
-#include "models/tokenizers/golden_tokens.h"
+#include "tests/support/golden_tokens.h"
 
 namespace tessera {
 namespace {

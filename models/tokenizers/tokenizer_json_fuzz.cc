@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <string>
 
-#include "models/tokenizers/fuzz_tokens.h"
 #include "models/tokenizers/json_tokenizer.h"
+#include "tests/support/fuzz_tokens.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using tessera::TokenizerKind;

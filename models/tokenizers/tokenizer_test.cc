@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "models/tokenizers/golden_tokens.h"
+#include "tests/support/golden_tokens.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "models/tokenizers/sentencepiece_library.h"
+#include "tests/support/sentencepiece_library.h"
 
 namespace tessera {
 namespace {

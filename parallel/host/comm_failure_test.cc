@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "parallel/host/thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tessera {
 namespace {

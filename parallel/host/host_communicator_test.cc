@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "parallel/host/thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tessera {
 namespace {

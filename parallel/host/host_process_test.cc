@@ -1,4 +1,4 @@
-// Ranks that are processes: the segment comes over a socket, and a rank may be killed at any moment.
+// Ranks that are processes: each maps the segment that it inherits, and a rank may be killed at any moment.
 #include <c10/util/irange.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ constexpr std::chrono::milliseconds kPatience{60000};
 
 struct Process {
   pid_t pid;
-  int socket;  // hands over the segment, then carries what the rank reports
+  int socket;  // carries what the rank reports
 };
 
 // Ranks forked from this process, which uses no operator of LibTorch itself.
@@ -74,20 +74,19 @@ class ForkedRanks {
     if (pid == 0) {
       close(ends[0]);
       for (const Process& sibling : processes_) close(sibling.socket);
-      RunRank(ends[1], rank, options, body);
+      RunRank(ends[1], segment_->descriptor(), rank, options, body);
       _exit(0);
     }
     close(ends[1]);
     processes_.push_back({pid, ends[0]});
-    ASSERT_TRUE(SendSegment(ends[0], *segment_).ok());
   }
 
-  static void RunRank(int socket, int rank, const HostCommunicatorOptions& options, const Body& body) {
+  static void RunRank(int socket, int descriptor, int rank, const HostCommunicatorOptions& options, const Body& body) {
     const auto report = [socket](std::string_view line) {
       const std::string text = std::string(line) + "\n";
       if (write(socket, text.data(), text.size()) < 0) _exit(1);
     };
-    const auto segment = ReceiveSegment(socket, kPatience);
+    const auto segment = HostSegment::Map(descriptor);
     if (!segment.ok()) return report(std::string(segment.status().message()));
     try {
       body(*JoinGroup(*segment, "world", rank, options), report);

@@ -2,9 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <poll.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -308,59 +306,6 @@ std::byte* HostSegment::SlotData(int group, int from, int to, int slot) const {
   const Region& region = regions_[group];
   const int64_t pair = static_cast<int64_t>(from) * (region.size - 1) + (to < from ? to : to - 1);
   return base_ + region.data + (pair * slots_ + slot) * slot_bytes_;
-}
-
-absl::Status SendSegment(int socket, const HostSegment& segment) {
-  if (segment.descriptor() < 0) return absl::FailedPreconditionError("a heap segment cannot be handed to a process");
-  char byte = 'S';
-  iovec data = {&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control = {};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* rights = CMSG_FIRSTHDR(&message);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof(int));
-  const int descriptor = segment.descriptor();
-  std::memcpy(CMSG_DATA(rights), &descriptor, sizeof(int));
-  ssize_t sent;
-  do sent = sendmsg(socket, &message, MSG_NOSIGNAL);
-  while (sent < 0 && errno == EINTR);
-  return sent == 1 ? absl::OkStatus() : SystemError("handing over a host segment");
-}
-
-absl::StatusOr<std::shared_ptr<HostSegment>> ReceiveSegment(int socket, std::chrono::milliseconds deadline) {
-  pollfd event = {socket, POLLIN, 0};
-  const auto end = std::chrono::steady_clock::now() + deadline;
-  int ready;
-  do {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-    ready = poll(&event, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
-  } while (ready < 0 && errno == EINTR);
-  if (ready == 0)
-    return absl::DeadlineExceededError(absl::StrCat("no host segment came within ", deadline.count(), " ms"));
-  char byte = 0;
-  iovec data = {&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control = {};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (got < 0) return SystemError("receiving a host segment");
-  int descriptor = -1;
-  const cmsghdr* rights = CMSG_FIRSTHDR(&message);
-  if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS &&
-      rights->cmsg_len == CMSG_LEN(sizeof(int)))
-    std::memcpy(&descriptor, CMSG_DATA(rights), sizeof(int));
-  if (descriptor < 0) return absl::UnavailableError("the other end closed the socket or sent no host segment");
-  auto segment = HostSegment::Map(descriptor);
-  close(descriptor);
-  return segment;
 }
 
 }  // namespace tessera

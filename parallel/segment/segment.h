@@ -169,10 +169,6 @@ class HostSegment {
   std::vector<Region> regions_;
 };
 
-// Hands a shared segment to the process at the other end of a Unix socket.
-absl::Status SendSegment(int socket, const HostSegment& segment);
-absl::StatusOr<std::shared_ptr<HostSegment>> ReceiveSegment(int socket, std::chrono::milliseconds deadline);
-
 // Sleeps until `word` differs from `seen`, a wake, or the time; may also return for no reason.
 void FutexWait(std::atomic<uint32_t>& word, uint32_t seen, std::chrono::nanoseconds time);
 void FutexWake(std::atomic<uint32_t>& word);

@@ -21,7 +21,6 @@
 namespace tessera {
 namespace {
 
-using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
 HostSegmentOptions Options() {
@@ -132,25 +131,22 @@ TEST(HostSegmentTest, GivesEveryChannelAndSlotMemoryOfItsOwn) {
   EXPECT_LE(spans.back().second - spans.front().first, static_cast<size_t>(segment.total_bytes()));
 }
 
-TEST(SharedSegmentTest, IsTheSameMemoryOnBothSidesOfASocket) {
+TEST(SharedSegmentTest, IsTheSameMemoryForWhoeverMapsIt) {
   const auto segment = HostSegment::CreateShared(Options());
   ASSERT_TRUE(segment.ok()) << segment.status();
-  const std::array<int, 2> ends = SocketPair();
-  const FileDescriptor here(ends[0]), there(ends[1]);
-  ASSERT_TRUE(SendSegment(here.get(), **segment).ok());
-  const auto received = ReceiveSegment(there.get(), milliseconds(10000));
-  ASSERT_TRUE(received.ok()) << received.status();
-  EXPECT_NE((*received)->descriptor(), (*segment)->descriptor());
-  EXPECT_EQ((*received)->ranks(), 3);
-  ASSERT_EQ((*received)->groups().size(), 2u);
-  EXPECT_EQ((*received)->groups()[1].name, "pair");
-  EXPECT_EQ((*received)->groups()[1].ranks, (std::vector<int>{2, 0}));
+  const auto mapped = HostSegment::Map((*segment)->descriptor());
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  EXPECT_NE((*mapped)->descriptor(), (*segment)->descriptor());
+  EXPECT_EQ((*mapped)->ranks(), 3);
+  ASSERT_EQ((*mapped)->groups().size(), 2u);
+  EXPECT_EQ((*mapped)->groups()[1].name, "pair");
+  EXPECT_EQ((*mapped)->groups()[1].ranks, (std::vector<int>{2, 0}));
   *(*segment)->SlotData(0, 2, 1, 1) = std::byte{42};
-  EXPECT_EQ(*(*received)->SlotData(0, 2, 1, 1), std::byte{42});
+  EXPECT_EQ(*(*mapped)->SlotData(0, 2, 1, 1), std::byte{42});
   (*segment)->Poison(2, "a reason");
-  ASSERT_TRUE((*received)->poison());
-  EXPECT_EQ((*received)->poison()->rank, 2);
-  EXPECT_EQ((*received)->poison()->reason, "a reason");
+  ASSERT_TRUE((*mapped)->poison());
+  EXPECT_EQ((*mapped)->poison()->rank, 2);
+  EXPECT_EQ((*mapped)->poison()->reason, "a reason");
 }
 
 TEST(SharedSegmentTest, CannotBeShrunkUnderItsReaders) {
@@ -173,32 +169,6 @@ TEST(SharedSegmentTest, IsGoneWithItsLastHolder) {
     EXPECT_TRUE(mentions());
   }
   EXPECT_FALSE(mentions());
-}
-
-TEST(SharedSegmentTest, WaitsForTheSocketOnlyUntilTheDeadline) {
-  const std::array<int, 2> ends = SocketPair();
-  const FileDescriptor here(ends[0]), there(ends[1]);
-  EXPECT_EQ(ReceiveSegment(there.get(), milliseconds(10)).status().code(), absl::StatusCode::kDeadlineExceeded);
-}
-
-TEST(SharedSegmentTest, SaysThatTheOtherEndClosedTheSocket) {
-  const std::array<int, 2> ends = SocketPair();
-  const FileDescriptor there(ends[1]);
-  close(ends[0]);
-  EXPECT_EQ(ReceiveSegment(there.get(), milliseconds(10000)).status().code(), absl::StatusCode::kUnavailable);
-}
-
-TEST(SharedSegmentTest, SaysThatAMessageHadNoDescriptor) {
-  const std::array<int, 2> ends = SocketPair();
-  const FileDescriptor here(ends[0]), there(ends[1]);
-  ASSERT_EQ(write(here.get(), "S", 1), 1);
-  EXPECT_EQ(ReceiveSegment(there.get(), milliseconds(10000)).status().code(), absl::StatusCode::kUnavailable);
-}
-
-TEST(SharedSegmentTest, AHeapSegmentCannotBeHandedOver) {
-  const auto segment = HostSegment::CreateInHeap(Options());
-  ASSERT_TRUE(segment.ok());
-  EXPECT_EQ(SendSegment(0, **segment).code(), absl::StatusCode::kFailedPrecondition);
 }
 
 // A memfd of these bytes, sealed as a segment is.

@@ -7,8 +7,8 @@
 
 #include "models/families/families.h"
 #include "models/loading/load_plan.h"
-#include "parallel/host/thread_ranks.h"
 #include "tests/support/test_folder.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tessera {
 namespace {

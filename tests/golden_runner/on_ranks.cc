@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "parallel/host/mesh_communicators.h"
-#include "parallel/host/thread_ranks.h"
 #include "runtime/denoising/mesh_forward.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tessera::golden {
 

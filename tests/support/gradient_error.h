@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "parallel/functional.h"
-#include "parallel/host/thread_ranks.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tessera {
 

@@ -11,11 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "models/families/families.h"
 #include "parallel/host/mesh_communicators.h"
-#include "parallel/host/thread_ranks.h"
 #include "parallel/plan/layout.h"
 #include "runtime/denoising/denoiser.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/engine/model_info.h"
+#include "tests/support/thread_ranks.h"
 #include "tests/support/valid_layouts.h"
 
 namespace tessera {

@@ -8,8 +8,8 @@
 #include "models/autoencoder/autoencoder.h"
 #include "models/loading/weight_loader.h"
 #include "models/weights/model_folder.h"
-#include "parallel/host/thread_ranks.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tessera {
 

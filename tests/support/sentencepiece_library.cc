@@ -1,4 +1,4 @@
-#include "models/tokenizers/sentencepiece_library.h"
+#include "tests/support/sentencepiece_library.h"
 
 // Declares absl::string_view in its own way, so no header of Abseil can stand beside it.
 #include <sentencepiece_processor.h>

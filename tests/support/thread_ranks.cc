@@ -1,4 +1,4 @@
-#include "parallel/host/thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 #include <ATen/Parallel.h>
 #include <c10/util/irange.h>
