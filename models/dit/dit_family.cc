@@ -1,5 +1,3 @@
-#include "models/dit/dit_family.h"
-
 #include <map>
 #include <utility>
 
@@ -8,6 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "models/dit/dit_transformer.h"
+#include "models/families/families.h"
 #include "models/families/latent_family.h"
 #include "models/guidance.h"
 
@@ -18,11 +17,8 @@ namespace {
 constexpr int64_t kSteps = 50;
 constexpr double kGuidanceScale = 4.0;
 
-struct DitConfigs {
-  DitConfig transformer;
-  AutoencoderConfig autoencoder;
+struct DitConfigs : FamilyConfigs<DitConfig> {
   std::map<std::string, int64_t> labels;  // names of classes
-  std::vector<std::string> warnings;
 };
 
 // id2label of model_index.json: numbers of classes to their names, several of one class between commas.
@@ -47,28 +43,19 @@ absl::Status ReadLabels(const ModelFolder& folder, int64_t classes, std::map<std
 
 absl::StatusOr<DitConfigs> ReadConfigs(const ModelFolder& folder) {
   DitConfigs configs;
-  for (const absl::Status& status :
-       {CheckClass(folder, "transformer", {"DiTTransformer2DModel", "Transformer2DModel"}),
-        CheckClass(folder, "vae", {"AutoencoderKL"}),
-        ReadConfig(folder, "transformer", ParseDitConfig, configs.transformer, configs.warnings),
-        ReadConfig(folder, "vae", ParseAutoencoderConfig, configs.autoencoder, configs.warnings),
-        CheckEqual("transformer/config.json: in_channels", configs.transformer.in_channels,
-                   "vae/config.json: latent_channels", configs.autoencoder.latent_channels),
-        ReadLabels(folder, configs.transformer.classes, configs.labels)}) {
-    if (!status.ok()) return status;
-  }
+  RETURN_IF_ERROR(ReadFamilyConfigs(folder, {"DiTTransformer2DModel", "Transformer2DModel"}, ParseDitConfig,
+                                    /*texts=*/0, configs));
+  RETURN_IF_ERROR(CheckEqual("transformer/config.json: in_channels", configs.transformer.in_channels,
+                             "vae/config.json: latent_channels", configs.autoencoder.latent_channels));
+  RETURN_IF_ERROR(ReadLabels(folder, configs.transformer.classes, configs.labels));
   return configs;
-}
-
-Component<Transformer>::Make MakeTransformer(const DitConfig& config) {
-  return [config](ParamTable& table) { return std::make_unique<DitTransformer>(config, table); };
 }
 
 class DitFamily final : public LatentFamily {
  public:
   DitFamily(const ModelFolder& folder, const DitConfigs& configs, const LoadOptions& options)
       : LatentFamily(folder, options, configs.autoencoder, configs.transformer.patch, {},
-                     MakeTransformer(configs.transformer)),
+                     TransformerOf<DitTransformer>(configs.transformer)),
         classes_(configs.transformer.classes),
         labels_(configs.labels) {}
 
@@ -117,18 +104,10 @@ absl::StatusOr<FamilyDescription> DescribeDit(const ModelFolder& folder) {
   description.min_size = side;  // images are square and of the size the model was trained at
   description.default_steps = kSteps;
   description.default_guidance_scale = kGuidanceScale;
-  description.heads = configs.transformer.heads;
-  description.blocks = configs.transformer.layers;
   const DitConfig& transformer = configs.transformer;
-  const int64_t latents = transformer.patch * transformer.patch;  // of a token and channel
-  description.exchange = {.width = transformer.width(),
-                          .output_features = latents * transformer.out_channels,
-                          .prediction_features = latents * transformer.in_channels,
-                          .blocks = std::vector<BlockExchange>(static_cast<size_t>(transformer.layers)),
-                          .long_skips = {}};
+  DescribeBlocks(transformer, BlockKind::kImage, transformer.in_channels, description);
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, /*text_tokens=*/0, description);
-  description.warnings = configs.warnings;
-  WarnOfExtraTensors(folder, MakeTransformer(configs.transformer), {}, configs.autoencoder, description);
+  DescribeWarnings<DitTransformer>(folder, configs, description);
   return description;
 }
 

@@ -2,11 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "models/dit/dit_family.h"
-#include "models/flux/flux_family.h"
-#include "models/hunyuandit/hunyuandit_family.h"
-#include "models/pixart/pixart_family.h"
-#include "models/sd3/sd3_family.h"
 
 namespace tessera {
 namespace {

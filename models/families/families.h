@@ -17,6 +17,18 @@ struct FamilyEntry {
   absl::StatusOr<std::unique_ptr<Family>> (*load)(const ModelFolder& folder, const LoadOptions& options);
 };
 
+// The families, each in a folder of its own: what one says of a model, and the model itself.
+absl::StatusOr<FamilyDescription> DescribeDit(const ModelFolder& folder);
+absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder);
+absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder);
+absl::StatusOr<FamilyDescription> DescribePixArt(const ModelFolder& folder);
+absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder);
+absl::StatusOr<std::unique_ptr<Family>> LoadDit(const ModelFolder& folder, const LoadOptions& options);
+absl::StatusOr<std::unique_ptr<Family>> LoadFlux(const ModelFolder& folder, const LoadOptions& options);
+absl::StatusOr<std::unique_ptr<Family>> LoadHunyuanDiT(const ModelFolder& folder, const LoadOptions& options);
+absl::StatusOr<std::unique_ptr<Family>> LoadPixArt(const ModelFolder& folder, const LoadOptions& options);
+absl::StatusOr<std::unique_ptr<Family>> LoadSd3(const ModelFolder& folder, const LoadOptions& options);
+
 std::span<const FamilyEntry> Families();
 
 // InvalidArgument names the class and the classes that are known.

@@ -2,10 +2,13 @@
 // of text encoders.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "models/autoencoder/autoencoder.h"
 #include "models/families/family.h"
 #include "models/loading/component.h"
@@ -16,6 +19,37 @@ namespace tessera {
 
 // InvalidArgument unless the two figures, each of a file and field that is named, are equal.
 absl::Status CheckEqual(const std::string& left, int64_t a, const std::string& right, int64_t b);
+
+// What a family reads of a model's folder.
+template <class TransformerConfig>
+struct FamilyConfigs {
+  TransformerConfig transformer;
+  std::vector<TextStageConfig> texts;  // text_encoder, text_encoder_2, …
+  AutoencoderConfig autoencoder;
+  std::vector<std::string> warnings;
+};
+
+// Reads the configurations of a transformer of one of these classes, of `texts` text encoders and of an autoencoder.
+template <class TransformerConfig>
+absl::Status ReadFamilyConfigs(const ModelFolder& folder, std::initializer_list<std::string_view> classes,
+                               absl::StatusOr<TransformerConfig> (*parse)(ConfigReader&), size_t texts,
+                               FamilyConfigs<TransformerConfig>& configs) {
+  for (const std::string suffix : {"", "_2", "_3"}) {
+    if (configs.texts.size() == texts) break;
+    ASSIGN_OR_RETURN(TextStageConfig text,
+                     ReadTextStage(folder, "tokenizer" + suffix, "text_encoder" + suffix, configs.warnings));
+    configs.texts.push_back(std::move(text));
+  }
+  RETURN_IF_ERROR(CheckClass(folder, "transformer", classes));
+  RETURN_IF_ERROR(CheckClass(folder, "vae", {"AutoencoderKL"}));
+  RETURN_IF_ERROR(ReadConfig(folder, "transformer", parse, configs.transformer, configs.warnings));
+  return ReadConfig(folder, "vae", ParseAutoencoderConfig, configs.autoencoder, configs.warnings);
+}
+
+template <class Model, class Config>
+Component<Transformer>::Make TransformerOf(const Config& config) {
+  return [config](ParamTable& table) { return std::make_unique<Model>(config, table); };
+}
 
 class LatentFamily : public Family {
  public:
@@ -59,9 +93,9 @@ class LatentFamily : public Family {
 template <class LoadedFamily, class Configs>
 absl::StatusOr<std::unique_ptr<Family>> OpenFamily(const ModelFolder& folder, const absl::StatusOr<Configs>& configs,
                                                    const LoadOptions& options) {
-  if (!configs.ok()) return configs.status();
+  RETURN_IF_ERROR(configs.status());
   auto family = std::make_unique<LoadedFamily>(folder, *configs, options);
-  if (absl::Status opened = family->Open(); !opened.ok()) return opened;
+  RETURN_IF_ERROR(family->Open());
   return family;
 }
 
@@ -69,11 +103,30 @@ absl::StatusOr<std::unique_ptr<Family>> OpenFamily(const ModelFolder& folder, co
 void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,
                    FamilyDescription& description);
 
-// Warns of tensors in the weight files that belong to no parameter, a sentence for each component that has some. Reads
-// headers alone.
+// A transformer whose blocks are alike: it takes `channels` of a latent, and gives `out_channels`, these among them.
+template <class Config>
+void DescribeBlocks(const Config& config, BlockKind kind, int64_t channels, FamilyDescription& description) {
+  const int64_t latents = config.patch * config.patch;  // of a token and channel
+  description.heads = config.heads;
+  description.blocks = config.layers;
+  description.exchange = {.width = config.width(),
+                          .output_features = latents * config.out_channels,
+                          .prediction_features = latents * channels,
+                          .blocks = std::vector<BlockExchange>(static_cast<size_t>(config.layers), {.kind = kind}),
+                          .long_skips = {}};
+}
+
+// Warns of tensors in the weight files that belong to no parameter, a sentence for each component that has some, and
+// DescribeWarnings also of what the configurations warn of. Reads headers alone.
 void WarnOfExtraTensors(const ModelFolder& folder, const Component<Transformer>::Make& make_transformer,
                         const std::vector<TextStageConfig>& texts, const AutoencoderConfig& autoencoder,
                         FamilyDescription& description);
+template <class Model, class Configs>
+void DescribeWarnings(const ModelFolder& folder, const Configs& configs, FamilyDescription& description) {
+  description.warnings = configs.warnings;
+  WarnOfExtraTensors(folder, TransformerOf<Model>(configs.transformer), configs.texts, configs.autoencoder,
+                     description);
+}
 
 // What each block of `description.exchange` costs for an image of `latent_side` latents a side, `patch` a token, and
 // with so many text tokens, those of a prompt of the default length. `mlp_ratio` as in BlockCost.

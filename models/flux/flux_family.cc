@@ -1,8 +1,7 @@
-#include "models/flux/flux_family.h"
-
 #include <utility>
 
 #include "base/status_macros.h"
+#include "models/families/families.h"
 #include "models/families/latent_family.h"
 #include "models/flux/flux_transformer.h"
 #include "models/guidance.h"
@@ -25,43 +24,25 @@ constexpr int64_t kPatch = 2;  // latents that are packed into a token, a side
 
 constexpr size_t kClip = 0, kT5 = 1;
 
-struct FluxConfigs {
-  FluxConfig transformer;
-  TextStageConfig clip, t5;
-  AutoencoderConfig autoencoder;
-  std::vector<std::string> warnings;
-};
+using FluxConfigs = FamilyConfigs<FluxConfig>;
 
 absl::StatusOr<FluxConfigs> ReadConfigs(const ModelFolder& folder) {
   FluxConfigs configs;
-  ASSIGN_OR_RETURN(TextStageConfig clip, ReadTextStage(folder, "tokenizer", "text_encoder", configs.warnings));
-  ASSIGN_OR_RETURN(TextStageConfig t5, ReadTextStage(folder, "tokenizer_2", "text_encoder_2", configs.warnings));
-  configs.clip = std::move(clip);
-  configs.t5 = std::move(t5);
-  for (const absl::Status& status :
-       {CheckClass(folder, "transformer", {"FluxTransformer2DModel"}), CheckClass(folder, "vae", {"AutoencoderKL"}),
-        ReadConfig(folder, "transformer", ParseFluxConfig, configs.transformer, configs.warnings),
-        ReadConfig(folder, "vae", ParseAutoencoderConfig, configs.autoencoder, configs.warnings),
-        CheckEqual("transformer/config.json: pooled_projection_dim", configs.transformer.pooled_width,
-                   "width of the pooled output of text_encoder", configs.clip.config.pooled_width()),
-        CheckEqual("transformer/config.json: joint_attention_dim", configs.transformer.text_width,
-                   "width of the states of text_encoder_2", configs.t5.config.width()),
-        CheckEqual("a quarter of transformer/config.json: in_channels", configs.transformer.latent_channels(),
-                   "vae/config.json: latent_channels", configs.autoencoder.latent_channels)}) {
-    if (!status.ok()) return status;
-  }
+  RETURN_IF_ERROR(ReadFamilyConfigs(folder, {"FluxTransformer2DModel"}, ParseFluxConfig, /*texts=*/2, configs));
+  RETURN_IF_ERROR(CheckEqual("transformer/config.json: pooled_projection_dim", configs.transformer.pooled_width,
+                             "width of the pooled output of text_encoder", configs.texts[kClip].config.pooled_width()));
+  RETURN_IF_ERROR(CheckEqual("transformer/config.json: joint_attention_dim", configs.transformer.text_width,
+                             "width of the states of text_encoder_2", configs.texts[kT5].config.width()));
+  RETURN_IF_ERROR(CheckEqual("a quarter of transformer/config.json: in_channels", configs.transformer.latent_channels(),
+                             "vae/config.json: latent_channels", configs.autoencoder.latent_channels));
   return configs;
-}
-
-Component<Transformer>::Make MakeTransformer(const FluxConfig& config) {
-  return [config](ParamTable& table) { return std::make_unique<FluxTransformer>(config, table); };
 }
 
 class FluxFamily final : public LatentFamily {
  public:
   FluxFamily(const ModelFolder& folder, const FluxConfigs& configs, const LoadOptions& options)
-      : LatentFamily(folder, options, configs.autoencoder, kPatch, {configs.clip, configs.t5},
-                     MakeTransformer(configs.transformer)),
+      : LatentFamily(folder, options, configs.autoencoder, kPatch, configs.texts,
+                     TransformerOf<FluxTransformer>(configs.transformer)),
         config_(configs.transformer) {}
 
   bool masks_padding() const override { return false; }
@@ -77,13 +58,11 @@ class FluxFamily final : public LatentFamily {
     const bool guided = o.true_cfg_scale > 1 && request.negative_prompt.has_value();
     const GuidanceWeights weights = ClassifierFreeGuidance(o.true_cfg_scale);
     if (guided) {
-      absl::Status added = AddBranch({*request.negative_prompt, o.negative_prompt_2}, "negative prompt",
-                                     weights.negative, request, context, encoded);
-      if (!added.ok()) return added;
+      RETURN_IF_ERROR(AddBranch({*request.negative_prompt, o.negative_prompt_2}, "negative prompt", weights.negative,
+                                request, context, encoded));
     }
-    absl::Status added =
-        AddBranch({request.prompt, o.prompt_2}, "prompt", guided ? weights.positive : 1, request, context, encoded);
-    if (!added.ok()) return added;
+    RETURN_IF_ERROR(
+        AddBranch({request.prompt, o.prompt_2}, "prompt", guided ? weights.positive : 1, request, context, encoded));
     return encoded;
   }
 
@@ -144,9 +123,7 @@ absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder) {
   blocks.resize(static_cast<size_t>(description.blocks), {.kind = BlockKind::kFused});
   description.options = {prompt_option::kPrompt2, prompt_option::kTrueCfgScale};
   DescribeBlockCosts(/*mlp_ratio=*/4, kDefaultLatentSide, kPatch, description.default_max_sequence_length, description);
-  description.warnings = configs.warnings;
-  WarnOfExtraTensors(folder, MakeTransformer(configs.transformer), {configs.clip, configs.t5}, configs.autoencoder,
-                     description);
+  DescribeWarnings<FluxTransformer>(folder, configs, description);
   return description;
 }
 

@@ -1,9 +1,8 @@
-#include "models/hunyuandit/hunyuandit_family.h"
-
 #include <numeric>
 #include <utility>
 
 #include "base/status_macros.h"
+#include "models/families/families.h"
 #include "models/families/latent_family.h"
 #include "models/guidance.h"
 #include "models/hunyuandit/hunyuandit_transformer.h"
@@ -22,49 +21,31 @@ constexpr int32_t kOriginalSide = 1024;
 
 constexpr size_t kBert = 0, kT5 = 1;
 
-struct HunyuanConfigs {
-  HunyuanConfig transformer;
-  TextStageConfig bert, t5;
-  AutoencoderConfig autoencoder;
-  std::vector<std::string> warnings;
-};
+using HunyuanConfigs = FamilyConfigs<HunyuanConfig>;
 
 absl::StatusOr<HunyuanConfigs> ReadConfigs(const ModelFolder& folder) {
   HunyuanConfigs configs;
-  ASSIGN_OR_RETURN(TextStageConfig bert, ReadTextStage(folder, "tokenizer", "text_encoder", configs.warnings));
-  ASSIGN_OR_RETURN(TextStageConfig t5, ReadTextStage(folder, "tokenizer_2", "text_encoder_2", configs.warnings));
-  configs.bert = std::move(bert);
-  configs.t5 = std::move(t5);
-  for (const absl::Status& status :
-       {CheckClass(folder, "transformer", {"HunyuanDiT2DModel"}), CheckClass(folder, "vae", {"AutoencoderKL"}),
-        ReadConfig(folder, "transformer", ParseHunyuanConfig, configs.transformer, configs.warnings),
-        ReadConfig(folder, "vae", ParseAutoencoderConfig, configs.autoencoder, configs.warnings),
-        CheckEqual("transformer/config.json: cross_attention_dim", configs.transformer.bert_width,
-                   "text_encoder/config.json: hidden_size", configs.bert.config.width()),
-        CheckEqual("transformer/config.json: cross_attention_dim_t5", configs.transformer.t5_width,
-                   "text_encoder_2/config.json: d_model", configs.t5.config.width()),
-        CheckEqual("transformer/config.json: in_channels", configs.transformer.channels,
-                   "vae/config.json: latent_channels", configs.autoencoder.latent_channels)}) {
-    if (!status.ok()) return status;
-  }
-  if (configs.transformer.bert_tokens > configs.bert.config.positions()) {
-    return absl::InvalidArgumentError(absl::StrCat("transformer/config.json: text_len is ",
-                                                   configs.transformer.bert_tokens,
-                                                   "; text_encoder/config.json has a max_position_embeddings of ",
-                                                   configs.bert.config.positions(), ", which must not be less"));
+  RETURN_IF_ERROR(ReadFamilyConfigs(folder, {"HunyuanDiT2DModel"}, ParseHunyuanConfig, /*texts=*/2, configs));
+  const TextEncoderConfig& bert = configs.texts[kBert].config;
+  RETURN_IF_ERROR(CheckEqual("transformer/config.json: cross_attention_dim", configs.transformer.bert_width,
+                             "text_encoder/config.json: hidden_size", bert.width()));
+  RETURN_IF_ERROR(CheckEqual("transformer/config.json: cross_attention_dim_t5", configs.transformer.t5_width,
+                             "text_encoder_2/config.json: d_model", configs.texts[kT5].config.width()));
+  RETURN_IF_ERROR(CheckEqual("transformer/config.json: in_channels", configs.transformer.channels,
+                             "vae/config.json: latent_channels", configs.autoencoder.latent_channels));
+  if (configs.transformer.bert_tokens > bert.positions()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "transformer/config.json: text_len is ", configs.transformer.bert_tokens,
+        "; text_encoder/config.json has a max_position_embeddings of ", bert.positions(), ", which must not be less"));
   }
   return configs;
-}
-
-Component<Transformer>::Make MakeTransformer(const HunyuanConfig& config) {
-  return [config](ParamTable& table) { return std::make_unique<HunyuanTransformer>(config, table); };
 }
 
 class HunyuanFamily final : public LatentFamily {
  public:
   HunyuanFamily(const ModelFolder& folder, const HunyuanConfigs& configs, const LoadOptions& options)
-      : LatentFamily(folder, options, configs.autoencoder, configs.transformer.patch, {configs.bert, configs.t5},
-                     MakeTransformer(configs.transformer)),
+      : LatentFamily(folder, options, configs.autoencoder, configs.transformer.patch, configs.texts,
+                     TransformerOf<HunyuanTransformer>(configs.transformer)),
         config_(configs.transformer) {}
 
   ImageSize BinnedSize(ImageSize requested) const override {
@@ -146,24 +127,15 @@ absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) 
   description.binning_keeps_size = false;
   description.default_max_sequence_length = configs.transformer.t5_tokens;
   description.max_sequence_length = configs.transformer.t5_tokens;
-  description.heads = configs.transformer.heads;
-  description.blocks = configs.transformer.layers;
   const HunyuanConfig& transformer = configs.transformer;
-  const int64_t latents = transformer.patch * transformer.patch;  // of a token and channel
-  description.exchange = {
-      .width = transformer.width(),
-      .output_features = latents * transformer.out_channels,
-      .prediction_features = latents * transformer.channels,
-      .blocks = std::vector<BlockExchange>(static_cast<size_t>(transformer.layers), {.kind = BlockKind::kCross}),
-      .long_skips = transformer.long_skips()};
+  DescribeBlocks(transformer, BlockKind::kCross, transformer.channels, description);
+  description.exchange.long_skips = transformer.long_skips();
   description.options = {prompt_option::kGuidanceRescale};
   if (configs.transformer.style_and_size) description.options.push_back(prompt_option::kOriginalSize);
   DescribeBlockCosts(static_cast<double>(transformer.hidden) / static_cast<double>(transformer.width()),
                      usual.height / configs.autoencoder.factor(), transformer.patch,
                      transformer.bert_tokens + transformer.t5_tokens, description);
-  description.warnings = configs.warnings;
-  WarnOfExtraTensors(folder, MakeTransformer(configs.transformer), {configs.bert, configs.t5}, configs.autoencoder,
-                     description);
+  DescribeWarnings<HunyuanTransformer>(folder, configs, description);
   return description;
 }
 

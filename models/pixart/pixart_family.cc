@@ -1,9 +1,8 @@
-#include "models/pixart/pixart_family.h"
-
 #include <utility>
 
 #include "base/status_macros.h"
 #include "models/captions/caption_cleaning.h"
+#include "models/families/families.h"
 #include "models/families/latent_family.h"
 #include "models/guidance.h"
 #include "models/pixart/pixart_transformer.h"
@@ -20,44 +19,31 @@ constexpr int64_t kAlphaTokens = 120, kSigmaTokens = 300;
 constexpr int64_t kMaxTokens = 4096;
 constexpr int64_t kMaxSide = 8192;
 
-struct PixArtConfigs {
-  PixArtConfig transformer;
-  TextStageConfig text;
-  AutoencoderConfig autoencoder;
-  PixArtVariant variant = PixArtVariant::kAlpha;  // the two pipelines' lengths and tables of sizes differ
-  std::vector<std::string> warnings;
-};
+using PixArtConfigs = FamilyConfigs<PixArtConfig>;
 
 absl::StatusOr<PixArtConfigs> ReadConfigs(const ModelFolder& folder) {
   PixArtConfigs configs;
-  if (folder.class_name() == "PixArtSigmaPipeline") configs.variant = PixArtVariant::kSigma;
-  ASSIGN_OR_RETURN(TextStageConfig text, ReadTextStage(folder, "tokenizer", "text_encoder", configs.warnings));
-  configs.text = std::move(text);
-  for (const absl::Status& status :
-       {CheckClass(folder, "transformer", {"PixArtTransformer2DModel", "Transformer2DModel"}),
-        CheckClass(folder, "vae", {"AutoencoderKL"}),
-        ReadConfig(folder, "transformer", ParsePixArtConfig, configs.transformer, configs.warnings),
-        ReadConfig(folder, "vae", ParseAutoencoderConfig, configs.autoencoder, configs.warnings),
-        CheckEqual("transformer/config.json: caption_channels", configs.transformer.caption_channels,
-                   "text_encoder/config.json: d_model", configs.text.config.width()),
-        CheckEqual("transformer/config.json: in_channels", configs.transformer.in_channels,
-                   "vae/config.json: latent_channels", configs.autoencoder.latent_channels)}) {
-    if (!status.ok()) return status;
-  }
+  RETURN_IF_ERROR(ReadFamilyConfigs(folder, {"PixArtTransformer2DModel", "Transformer2DModel"}, ParsePixArtConfig,
+                                    /*texts=*/1, configs));
+  RETURN_IF_ERROR(CheckEqual("transformer/config.json: caption_channels", configs.transformer.caption_channels,
+                             "text_encoder/config.json: d_model", configs.texts[0].config.width()));
+  RETURN_IF_ERROR(CheckEqual("transformer/config.json: in_channels", configs.transformer.in_channels,
+                             "vae/config.json: latent_channels", configs.autoencoder.latent_channels));
   return configs;
 }
 
-Component<Transformer>::Make MakeTransformer(const PixArtConfig& config) {
-  return [config](ParamTable& table) { return std::make_unique<PixArtTransformer>(config, table); };
+// The two pipelines' lengths and tables of sizes differ.
+PixArtVariant VariantOf(const ModelFolder& folder) {
+  return folder.class_name() == "PixArtSigmaPipeline" ? PixArtVariant::kSigma : PixArtVariant::kAlpha;
 }
 
 class PixArtFamily final : public LatentFamily {
  public:
   PixArtFamily(const ModelFolder& folder, const PixArtConfigs& configs, const LoadOptions& options)
-      : LatentFamily(folder, options, configs.autoencoder, configs.transformer.patch, {configs.text},
-                     MakeTransformer(configs.transformer)),
+      : LatentFamily(folder, options, configs.autoencoder, configs.transformer.patch, configs.texts,
+                     TransformerOf<PixArtTransformer>(configs.transformer)),
         config_(configs.transformer),
-        variant_(configs.variant) {}
+        variant_(VariantOf(folder)) {}
 
   ImageSize BinnedSize(ImageSize requested) const override {
     const BinnedImageSize size =
@@ -84,10 +70,10 @@ class PixArtFamily final : public LatentFamily {
   absl::Status AddBranch(const std::string& text, const char* field, double weight, const PromptRequest& request,
                          const ForwardContext& context, EncodedPrompt& encoded) {
     const std::string caption = request.clean_caption ? CleanCaption(text) : PlainCaption(text);
-    absl::StatusOr<EncodedText> states =
-        EncodeText(0, {.text = caption, .field = field, .max_length = request.max_sequence_length}, context, encoded);
-    if (!states.ok()) return states.status();
-    GuidanceBranch branch{.row = {.text = states->hidden}, .terms = {{.weight = weight}}};
+    ASSIGN_OR_RETURN(
+        EncodedText states,
+        EncodeText(0, {.text = caption, .field = field, .max_length = request.max_sequence_length}, context, encoded));
+    GuidanceBranch branch{.row = {.text = states.hidden}, .terms = {{.weight = weight}}};
     if (config_.additional_conditions) {
       const double height = static_cast<double>(request.height), width = static_cast<double>(request.width);
       branch.row.extras = {at::tensor({height, width, height / width}, at::kDouble)
@@ -95,7 +81,7 @@ class PixArtFamily final : public LatentFamily {
                                .to(options().device)};
     }
     encoded.guidance.branches.push_back(std::move(branch));
-    encoded.prompt_tokens = states->tokens;
+    encoded.prompt_tokens = states.tokens;
     return absl::OkStatus();
   }
 
@@ -108,28 +94,20 @@ class PixArtFamily final : public LatentFamily {
 absl::StatusOr<FamilyDescription> DescribePixArt(const ModelFolder& folder) {
   ASSIGN_OR_RETURN(PixArtConfigs configs, ReadConfigs(folder));
   FamilyDescription description;
+  const PixArtVariant variant = VariantOf(folder);
   DescribeSizes(configs.autoencoder, configs.transformer.patch, configs.transformer.sample_size, kMaxSide, description);
   description.default_steps = kSteps;
   description.default_guidance_scale = kGuidanceScale;
-  description.can_bin = BinTable(configs.variant, configs.transformer.sample_size).has_value();
+  description.can_bin = BinTable(variant, configs.transformer.sample_size).has_value();
   description.default_resolution_binning = description.can_bin;
   description.default_clean_caption = true;
-  description.default_max_sequence_length = configs.variant == PixArtVariant::kSigma ? kSigmaTokens : kAlphaTokens;
+  description.default_max_sequence_length = variant == PixArtVariant::kSigma ? kSigmaTokens : kAlphaTokens;
   description.max_sequence_length = kMaxTokens;
-  description.heads = configs.transformer.heads;
-  description.blocks = configs.transformer.layers;
   const PixArtConfig& transformer = configs.transformer;
-  const int64_t latents = transformer.patch * transformer.patch;  // of a token and channel
-  description.exchange = {
-      .width = transformer.width(),
-      .output_features = latents * transformer.out_channels,
-      .prediction_features = latents * transformer.in_channels,
-      .blocks = std::vector<BlockExchange>(static_cast<size_t>(transformer.layers), {.kind = BlockKind::kCross}),
-      .long_skips = {}};
+  DescribeBlocks(transformer, BlockKind::kCross, transformer.in_channels, description);
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch,
                      description.default_max_sequence_length, description);
-  description.warnings = configs.warnings;
-  WarnOfExtraTensors(folder, MakeTransformer(configs.transformer), {configs.text}, configs.autoencoder, description);
+  DescribeWarnings<PixArtTransformer>(folder, configs, description);
   return description;
 }
 

@@ -50,19 +50,11 @@ constexpr ResolutionBin kBins2048[] = {
 }  // namespace
 
 std::optional<std::span<const ResolutionBin>> BinTable(PixArtVariant variant, int64_t sample_size) {
-  switch (sample_size) {
-    case 32:
-      return kBins256;
-    case 64:
-      return kBins512;
-    case 128:
-      return kBins1024;
-    case 256:
-      if (variant == PixArtVariant::kSigma) return kBins2048;
-      return std::nullopt;
-    default:
-      return std::nullopt;
-  }
+  if (sample_size == 32) return kBins256;
+  if (sample_size == 64) return kBins512;
+  if (sample_size == 128) return kBins1024;
+  if (sample_size == 256 && variant == PixArtVariant::kSigma) return kBins2048;
+  return std::nullopt;
 }
 
 BinnedImageSize ClassifySize(int64_t height, int64_t width, std::span<const ResolutionBin> table) {

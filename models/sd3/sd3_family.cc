@@ -1,10 +1,9 @@
-#include "models/sd3/sd3_family.h"
-
 #include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "base/status_macros.h"
+#include "models/families/families.h"
 #include "models/families/latent_family.h"
 #include "models/guidance.h"
 #include "models/sd3/sd3_transformer.h"
@@ -21,36 +20,21 @@ constexpr int64_t kMaxSide = 8192;
 
 constexpr size_t kClipL = 0, kClipG = 1, kT5 = 2;
 
-struct Sd3Configs {
-  Sd3Config transformer;
-  std::vector<TextStageConfig> texts;  // CLIP-L, CLIP-G and, where the model has it, T5
-  AutoencoderConfig autoencoder;
-  std::vector<std::string> warnings;
-};
+// Its text encoders are CLIP-L, CLIP-G and, where the model has it, T5.
+using Sd3Configs = FamilyConfigs<Sd3Config>;
 
 absl::StatusOr<Sd3Configs> ReadConfigs(const ModelFolder& folder) {
   Sd3Configs configs;
-  for (const auto& [tokenizer, encoder] :
-       {std::pair("tokenizer", "text_encoder"), std::pair("tokenizer_2", "text_encoder_2"),
-        std::pair("tokenizer_3", "text_encoder_3")}) {
-    if (configs.texts.size() == kT5 && !folder.HasComponent(encoder)) break;
-    ASSIGN_OR_RETURN(TextStageConfig text, ReadTextStage(folder, tokenizer, encoder, configs.warnings));
-    configs.texts.push_back(std::move(text));
-  }
+  RETURN_IF_ERROR(ReadFamilyConfigs(folder, {"SD3Transformer2DModel"}, ParseSd3Config,
+                                    /*texts=*/folder.HasComponent("text_encoder_3") ? 3 : 2, configs));
   const TextEncoderConfig &l = configs.texts[kClipL].config, &g = configs.texts[kClipG].config;
-  for (const absl::Status& status :
-       {CheckClass(folder, "transformer", {"SD3Transformer2DModel"}), CheckClass(folder, "vae", {"AutoencoderKL"}),
-        ReadConfig(folder, "transformer", ParseSd3Config, configs.transformer, configs.warnings),
-        ReadConfig(folder, "vae", ParseAutoencoderConfig, configs.autoencoder, configs.warnings),
-        CheckEqual("transformer/config.json: pooled_projection_dim", configs.transformer.pooled_width,
-                   "width of the pooled outputs of text_encoder and text_encoder_2",
-                   l.pooled_width() + g.pooled_width()),
-        CheckEqual("max_position_embeddings of text_encoder/config.json", l.positions(), "that of text_encoder_2",
-                   g.positions()),
-        CheckEqual("transformer/config.json: in_channels", configs.transformer.channels,
-                   "vae/config.json: latent_channels", configs.autoencoder.latent_channels)}) {
-    if (!status.ok()) return status;
-  }
+  RETURN_IF_ERROR(CheckEqual("transformer/config.json: pooled_projection_dim", configs.transformer.pooled_width,
+                             "width of the pooled outputs of text_encoder and text_encoder_2",
+                             l.pooled_width() + g.pooled_width()));
+  RETURN_IF_ERROR(CheckEqual("max_position_embeddings of text_encoder/config.json", l.positions(),
+                             "that of text_encoder_2", g.positions()));
+  RETURN_IF_ERROR(CheckEqual("transformer/config.json: in_channels", configs.transformer.channels,
+                             "vae/config.json: latent_channels", configs.autoencoder.latent_channels));
   const int64_t width = configs.transformer.text_width;
   if (l.width() + g.width() > width) {
     return absl::InvalidArgumentError(
@@ -64,15 +48,11 @@ absl::StatusOr<Sd3Configs> ReadConfigs(const ModelFolder& folder) {
   return configs;
 }
 
-Component<Transformer>::Make MakeTransformer(const Sd3Config& config) {
-  return [config](ParamTable& table) { return std::make_unique<Sd3Transformer>(config, table); };
-}
-
 class Sd3Family final : public LatentFamily {
  public:
   Sd3Family(const ModelFolder& folder, const Sd3Configs& configs, const LoadOptions& options)
       : LatentFamily(folder, options, configs.autoencoder, configs.transformer.patch, configs.texts,
-                     MakeTransformer(configs.transformer)),
+                     TransformerOf<Sd3Transformer>(configs.transformer)),
         config_(configs.transformer),
         has_t5_(configs.texts.size() > kT5) {}
 
@@ -190,8 +170,7 @@ absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
   if (configs.texts.size() > kT5) description.options.insert(description.options.begin() + 1, prompt_option::kPrompt3);
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, kClipTokens + kDefaultTokens,
                      description);
-  description.warnings = configs.warnings;
-  WarnOfExtraTensors(folder, MakeTransformer(configs.transformer), configs.texts, configs.autoencoder, description);
+  DescribeWarnings<Sd3Transformer>(folder, configs, description);
   return description;
 }
 

@@ -6,11 +6,47 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
-#include "models/text_encoders/bert_config.h"
-#include "models/text_encoders/clip_config.h"
-#include "models/text_encoders/t5_config.h"
+#include "base/json.h"
 
 namespace tessera {
+
+struct T5Config {
+  int64_t vocabulary = 0;
+  int64_t width = 0;     // d_model
+  int64_t head_dim = 0;  // d_kv; heads · head_dim may differ from width
+  int64_t heads = 0;
+  int64_t hidden = 0;  // d_ff
+  int64_t layers = 0;
+  int64_t buckets = 32;
+  int64_t max_distance = 128;
+  double norm_eps = 1e-6;
+};
+
+struct ClipConfig {
+  int64_t vocabulary = 0;
+  int64_t width = 0;
+  int64_t heads = 0;
+  int64_t hidden = 0;  // intermediate_size
+  int64_t layers = 0;
+  int64_t positions = 0;   // the longest text, in tokens
+  int64_t projection = 0;  // width of the projected pooled output; 0: it is not projected
+  bool quick_gelu = true;  // x · sigmoid(1.702 x), else the exact GELU
+  double norm_eps = 1e-5;
+  int64_t end_id = 2;  // eos_token_id; 2 is the legacy value that means "the largest id of the text"
+
+  int64_t pooled_width() const { return projection > 0 ? projection : width; }
+};
+
+struct BertConfig {
+  int64_t vocabulary = 0;
+  int64_t width = 0;
+  int64_t heads = 0;
+  int64_t hidden = 0;  // intermediate_size
+  int64_t layers = 0;
+  int64_t positions = 0;  // the longest text, in tokens
+  int64_t token_types = 0;
+  double norm_eps = 1e-12;
+};
 
 struct TextEncoderConfig {
   std::variant<T5Config, ClipConfig, BertConfig> config;
@@ -22,8 +58,8 @@ struct TextEncoderConfig {
   int64_t positions() const;  // the longest text in tokens; the largest int64_t where there is no bound
 };
 
-// InvalidArgument: a class that is none of T5EncoderModel, CLIPTextModel, CLIPTextModelWithProjection, BertModel, and
-// what the class's own parser says.
+// Reads the encoder's config.json. InvalidArgument: a class that is none of T5EncoderModel, CLIPTextModel,
+// CLIPTextModelWithProjection, BertModel; a field, by its name, with its value and what is valid.
 absl::StatusOr<TextEncoderConfig> ParseTextEncoderConfig(const std::string& class_name, ConfigReader& reader);
 
 }  // namespace tessera
