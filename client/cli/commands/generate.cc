@@ -1,6 +1,5 @@
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -98,16 +97,7 @@ class Generation {
     const auto warn = [this](const std::string& text) { reporter_->OnWarning(text); };
     RETURN_IF_ERROR(At(Stage::kOutput, trace_.Open(options_.trace, standing_.layout.ranks(), warn)));
     ASSIGN_OR_RETURN(Loaded loaded, At(Stage::kModel, Load()));
-    reporter_->OnLoaded({.model = placement_.model,
-                         .pipeline = description_.pipeline,
-                         .digest = description_.digest,
-                         .dtype = placement_.dtype,
-                         .device = placement_.device,
-                         .layout = LayoutText(standing_.layout),
-                         .certified = standing_.certified,
-                         .text_encoders = PlacementName(placement_.text_encoders),
-                         .autoencoder = PlacementName(placement_.autoencoder),
-                         .loaded = loaded});
+    reporter_->OnLoaded(LoadedOn(standing_, description_, placement_, loaded));
     for (int64_t image = 0; image < request->count; ++image) {
       RETURN_IF_ERROR(MakeImage(files, job, image));
       ++job.seed;

@@ -1,9 +1,7 @@
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -79,16 +77,7 @@ class Replay {
     for (const std::string& warning : DropUnusedParameters(job, description)) reporter_->OnWarning(warning);
     LayoutStanding standing;
     ASSIGN_OR_RETURN(Loaded loaded, LoadOnRecordedLayout(metadata->layout, description, placement, standing));
-    reporter_->OnLoaded({.model = placement.model,
-                         .pipeline = description.pipeline,
-                         .digest = description.digest,
-                         .dtype = placement.dtype,
-                         .device = placement.device,
-                         .layout = LayoutText(standing.layout),
-                         .certified = standing.certified,
-                         .text_encoders = PlacementName(placement.text_encoders),
-                         .autoencoder = PlacementName(placement.autoencoder),
-                         .loaded = loaded});
+    reporter_->OnLoaded(LoadedOn(standing, description, placement, loaded));
     WorkerSession::Listener listener;
     listener.started = [&](const JobStarted& started) { reporter_->OnStarted(0, job, started); };
     listener.stepped = [&](const Stepped& stepped) { reporter_->OnStep(0, job.steps, stepped); };

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "server/api/generation_request.h"
 #include "server/workers/worker_process.h"
 
 namespace tessera {
@@ -16,6 +17,20 @@ VerificationHost HostOf(const WorkerSession::Options& options, Interrupts& inter
             return std::shared_ptr<WorkerGroup>(session, &session->group());
           },
           .tell = [&reporter](const std::string& text) { reporter.OnActivity(text); }};
+}
+
+LoadedEvent LoadedOn(const LayoutStanding& standing, const ModelDescription& model, const LoadParameters& placement,
+                     const Loaded& loaded) {
+  return {.model = placement.model,
+          .pipeline = model.pipeline,
+          .digest = model.digest,
+          .dtype = placement.dtype,
+          .device = placement.device,
+          .layout = LayoutText(standing.layout),
+          .certified = standing.certified,
+          .text_encoders = PlacementName(placement.text_encoders),
+          .autoencoder = PlacementName(placement.autoencoder),
+          .loaded = loaded};
 }
 
 absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const ModelDescription& model,

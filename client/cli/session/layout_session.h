@@ -22,6 +22,10 @@ struct LayoutStanding {
   CertificateSubject subject;
 };
 
+// What is reported of a model that is loaded on the layout.
+LoadedEvent LoadedOn(const LayoutStanding& standing, const ModelDescription& model, const LoadParameters& placement,
+                     const Loaded& loaded);
+
 // Replaces a session with one worker by one on the layout that the options choose for the model, where it is another.
 // `placement` names the model. FailedPrecondition for a layout that is not certified and may not be used.
 absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const ModelDescription& model,
