@@ -1,10 +1,7 @@
 #include "server/api/proto_values.h"
 
-#include <optional>
 #include <string>
-#include <utility>
 #include <variant>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "control/message_fields.h"

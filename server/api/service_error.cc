@@ -1,7 +1,6 @@
 #include "server/api/service_error.h"
 
 #include <cstdint>
-#include <utility>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"

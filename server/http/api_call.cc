@@ -1,6 +1,5 @@
 #include "server/http/api_call.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"

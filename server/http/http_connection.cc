@@ -1,6 +1,5 @@
 #include "server/http/http_connection.h"
 
-#include <algorithm>
 #include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ssl/stream.hpp>

@@ -1,6 +1,5 @@
 #include <memory>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "server/http/request_schema.h"
 
 #include <limits>
-#include <type_traits>
 
 #include "server/api/request_fields.h"
 

@@ -6,7 +6,6 @@
 
 #include <csetjmp>
 #include <cstdlib>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"

@@ -7,7 +7,6 @@
 #include <set>
 #include <stop_token>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/random_bytes.h"

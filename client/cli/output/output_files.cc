@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/atomic_file.h"

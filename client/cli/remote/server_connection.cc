@@ -1,7 +1,6 @@
 #include "client/cli/remote/server_connection.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
