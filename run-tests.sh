@@ -4,10 +4,10 @@
 #   ./run-tests.sh [--long] [--no-torch]
 #     --no-torch  only the front end and all else that needs no LibTorch
 #     --long      afterwards also what takes longer: AddressSanitizer and ThreadSanitizer builds, libFuzzer, one
-#                 definition of each type, clang-tidy over the files that include LibTorch, every test three times in
-#                 random order, goldens, layouts, batches and soak with each instruction set, real clients of other
-#                 makers against the server, the conversion of foreign weights, and a server under mixed load for ten
-#                 minutes
+#                 definition of each type, clang-tidy over the files that include LibTorch, every seed of the tests
+#                 with random faults, every test three times in random order, goldens, layouts, batches and soak with
+#                 each instruction set, real clients of other makers against the server, the conversion of foreign
+#                 weights, and a server under mixed load for ten minutes
 #
 # The parsers of outside bytes meet their corpus under AddressSanitizer when they or it have changed since that was last
 # found clean on this machine, and always with --long.
@@ -46,6 +46,12 @@ build() {
 }
 run() { stage "Tests of the $1 build" ctest --preset "$@" -j "$jobs"; }
 
+# Tests with random faults, of which the other stages run one seed and few faults (tests/support/fault_runs.h).
+every_seed() {
+  TESSERA_LONG=1 stage "Every seed of the tests with random faults" \
+    ctest --preset "$preset" -j "$jobs" -R '^(job_crash_runs|power_cut_test|rank_faults_test|server_kills_test|soak_test)$'
+}
+
 # What decides the bits of a picture; and what of it every run repeats as on another processor.
 goldens='golden|golden_embedded_model|.*batch_contract.*'
 numerics="$goldens|golden_.*|kernels_.*_test|layouts_test|pipefusion_test|row_split_test|runtime_test|.*batch.*|soak_test|server_kills_test"
@@ -74,6 +80,7 @@ if ((long)); then
   done
   [[ $preset != release ]] || stage "One definition of each type" scripts/odr-check.sh
   stage "clang-tidy over every file" scripts/tidy.sh "build/$preset" --all
+  every_seed
   run "$preset" --repeat until-fail:3 --schedule-random
   stage "Clients of other makers" scripts/client-tests.sh --preset "$preset" --newest
   if [[ $preset == release ]]; then
@@ -82,6 +89,7 @@ if ((long)); then
     stage "Ten minutes of mixed load" scripts/soak.sh 10
   fi
 else
+  echo "Tests with random faults run with seed ${TESSERA_FAULT_SEED:-1} alone"
   run "$preset"
   if [[ $preset == release ]]; then
     sets=$(scripts/with-instruction-set.sh --list)

@@ -1,8 +1,8 @@
 // A server whose workers and whose own process are killed at random moments and at every failpoint, while clients
 // submit, cancel and wait; and an oracle that asks for every acknowledged job in the end.
 //
-// TESSERA_FAULT_KILLS and TESSERA_FAULT_SEED change the number of kills and the random moments; the tally goes to the
-// end of the file TESSERA_FAULT_TALLY.
+// tests/support/fault_runs.h says how many kills there are and with which seeds; the tally goes to the end of the file
+// TESSERA_FAULT_TALLY.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -17,12 +17,12 @@
 #include <set>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/image/image_file.h"
 #include "server/jobs/failpoint.h"
 #include "tests/faults/test_server.h"
+#include "tests/support/fault_runs.h"
 #include "tests/support/picture_of.h"
 
 namespace tessera {
@@ -32,13 +32,6 @@ constexpr int kKinds = 6;    // different requests that end with an image
 constexpr int kFailing = 6;  // one that fails at a step
 constexpr int kTooLate = 7;  // one whose deadline passes
 constexpr int kJobsBetweenKills = 20;
-constexpr absl::Duration kLongestPause = absl::Milliseconds(700);
-
-int FromEnvironment(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  int value = 0;
-  return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
-}
 
 std::string Body(int kind) {
   if (kind == kFailing) return R"({"prompt": "fail", "size": "64x64", "num_inference_steps": 8, "seed": 6})";
@@ -97,6 +90,18 @@ class ServerKillsTest : public ::testing::Test {
     if (random_() % 8 != 0) return;
     jobs_.back().cancelled = true;  // or not, when no answer comes
     server.Call("DELETE", "/v1/jobs/" + jobs_.back().id);
+  }
+
+  // Some moment of the work: at once, which may be while the workers start, or as one of the last jobs begins or ends.
+  void WaitForAMoment(TestServer& server) {
+    if (random_() % 3 == 0) return;
+    const std::string& job = jobs_[jobs_.size() - 1 - random_() % std::min<size_t>(jobs_.size(), kJobsBetweenKills)].id;
+    const bool to_its_end = random_() % 2 == 0;
+    const auto has_come = [&] {
+      const std::string status = server.StatusOf(job);
+      return status != "queued" && !(to_its_end && status == "running");
+    };
+    WaitUntil("a moment to disturb", has_come, absl::Minutes(3));
   }
 
   void Disturb(TestServer& server) {
@@ -220,17 +225,13 @@ class ServerKillsTest : public ::testing::Test {
   }
 
   void Run(const std::string& worker, const std::string& orders, const std::vector<std::string>& groups, int kills) {
-    kills = FromEnvironment("TESSERA_FAULT_KILLS", kills);
-    const int seed = FromEnvironment("TESSERA_FAULT_SEED", 1);
-    random_.seed(static_cast<unsigned>(seed));
-    std::printf("seed %d, %d kills\n", seed, kills);
+    std::printf("%d kills\n", kills);
     const absl::Time began = absl::Now();
     TestServer server({.worker = worker, .orders = orders, .groups = groups});
     ASSERT_NO_FATAL_FAILURE(Prepare(server));
     while (this->kills() < kills) {
-      const absl::Time next = absl::Now() + kLongestPause * ((random_() % 1000) / 1000.0);
       for (int i = 0; i < kJobsBetweenKills; ++i) ASSERT_NO_FATAL_FAILURE(Submit(server));
-      absl::SleepFor(next - absl::Now());
+      WaitForAMoment(server);
       ASSERT_NO_FATAL_FAILURE(Disturb(server));
     }
     ASSERT_NO_FATAL_FAILURE(JudgeAll(server));
@@ -261,12 +262,20 @@ class ServerKillsTest : public ::testing::Test {
   int worker_kills_ = 0, server_kills_ = 0, kills_of_all_ = 0, failpoint_kills_ = 0, stops_ = 0, terminations_ = 0;
 };
 
-TEST_F(ServerKillsTest, EveryAcknowledgedJobEndsOnceWithItsOwnImage) {
+// With a seed of its own for the moments and kinds of the disturbances.
+class SeededServerKillsTest : public ServerKillsTest, public ::testing::WithParamInterface<int> {
+ protected:
+  SeededServerKillsTest() { random_.seed(static_cast<unsigned>(GetParam())); }
+};
+
+INSTANTIATE_TEST_SUITE_P(, SeededServerKillsTest, ::testing::ValuesIn(FaultSeeds()), kSeedName);
+
+TEST_P(SeededServerKillsTest, EveryAcknowledgedJobEndsOnceWithItsOwnImage) {
   Run(FAKE_WORKER, "step-time=10", {"{model: TINY, layout: serial}", "{model: TINY, layout: \"cfg=2\"}"},
-      /*kills=*/30);
+      FaultKills(12, 30));
 }
 
-TEST_F(ServerKillsTest, NoFailpointLosesAJob) {
+TEST_P(SeededServerKillsTest, NoFailpointLosesAJob) {
   TestServer server({.worker = FAKE_WORKER,
                      .orders = "step-time=10 step2-of-fail=error",
                      .groups = {"{model: TINY, layout: serial}", "{model: TINY, layout: \"cfg=2\"}"},
@@ -293,13 +302,14 @@ TEST_F(ServerKillsTest, NoFailpointLeavesAFileOfAJobThatIsNoMore) {
     ASSERT_TRUE(server.Start());
     const std::string job = server.Submit("red apple");
     ASSERT_EQ(server.Ended(job), "done");
+    const absl::Time expired = absl::FromUnixSeconds(server.Get(job).at("expires_at").as_int64() + 1);
     std::vector<std::filesystem::path> files;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(images)) {
       if (entry.is_regular_file()) files.push_back(entry.path());
     }
     EXPECT_FALSE(files.empty());
     server.Kill();
-    absl::SleepFor(absl::Seconds(1));  // the first sweep of the next process finds it
+    WaitUntil("the first sweep of the next process finds it", [&] { return absl::Now() >= expired; });
     ASSERT_NO_FATAL_FAILURE(DieAt(server, point));
     WaitUntil("no job", [&] { return server.Call("GET", "/v1/jobs/" + job).status == 404; });
     WaitUntil("no file", [&] { return std::ranges::none_of(files, [](const auto& f) { return exists(f); }); });
@@ -331,15 +341,15 @@ TEST_F(ServerKillsTest, TheOracleSeesWhatIsLostDuplicatedOrTorn) {
 }
 
 #ifdef HAS_REAL_WORKER
-TEST_F(ServerKillsTest, TheSameWithTheEmbeddedModel) {
+TEST_P(SeededServerKillsTest, TheSameWithTheEmbeddedModel) {
   // Replicas of one rank and one thread: with more, what else is in the batch changes the rounding.
-  Run("", "", {"{model: emoji, layout: serial, threads: 1, count: 2}"}, /*kills=*/7);
+  Run("", "", {"{model: emoji, layout: serial, threads: 1, count: 2}"}, FaultKills(3, 7));
 }
 
-TEST_F(ServerKillsTest, TheSameWithTheEmbeddedModelOnSeveralRanks) {
+TEST_P(SeededServerKillsTest, TheSameWithTheEmbeddedModelOnSeveralRanks) {
   levels_ = 1;  // another group, or another batch, rounds differently
   Run("", "", {"{model: emoji, layout: \"cfg=2\", threads: 1}", "{model: emoji, layout: \"ulysses=2\", threads: 1}"},
-      /*kills=*/7);
+      FaultKills(3, 7));
 }
 #endif
 

@@ -24,6 +24,7 @@
 #include "tests/faults/holdings.h"
 #include "tests/faults/test_server.h"
 #include "tests/faults/trend.h"
+#include "tests/support/fault_runs.h"
 
 namespace tessera {
 namespace {
@@ -45,7 +46,7 @@ struct Outcomes {
   int hung_up = 0, refused = 0, unanswered = 0;
 };
 
-class SoakTest : public ::testing::Test {
+class SoakTest : public ::testing::TestWithParam<int> {
  protected:
   void Prepare(TestServer& server) {
     server.options().arguments = {"--no-supervisor"};  // what the process holds is measured
@@ -89,7 +90,7 @@ class SoakTest : public ::testing::Test {
     const std::string id(boost::json::parse(accepted.body).at("id").as_string());
     bool cancelled = false;
     if (random() % 3 == 0) {
-      absl::SleepFor(absl::Milliseconds(random() % 300));
+      if (random() % 2 == 0) WaitUntil("a job that runs", [&] { return server.StatusOf(id) != "queued"; });
       cancelled = server.Call("DELETE", "/v1/jobs/" + id).status != 0;
     } else if (random() % 2 == 0) {
       HttpTestClient follower(server.port());
@@ -138,7 +139,7 @@ class SoakTest : public ::testing::Test {
         body.size(), "\r\n\r\n", body);
     client.Send(request.substr(0, random() % 8 == 0 ? random() % request.size() : request.size()));
     if (streams && random() % 2 == 0) client.ReadUntil("image_generation.partial_image");
-    absl::SleepFor(absl::Milliseconds(random() % 200));
+    if (random() % 2 == 0) server.Call("GET", "/livez");  // what was sent before it has arrived
     Count(&Outcomes::hung_up);
   }
 
@@ -150,7 +151,7 @@ class SoakTest : public ::testing::Test {
   }
 
   void BeClient(TestServer& server, unsigned number) {
-    std::mt19937 random(number);
+    std::mt19937 random(static_cast<unsigned>(GetParam() * kClients) + number);
     for (int i = 0; !stopping_; ++i) {
       switch (random() % 6) {
         case 0:
@@ -198,14 +199,19 @@ class SoakTest : public ::testing::Test {
     series_[whose + " segments"].push_back({seconds, holdings->segments});
   }
 
+  // The soak is as long as it was asked to be.
+  static void WaitForTime(absl::Time time) {
+    WaitUntil("the time", [&] { return absl::Now() >= time; });
+  }
+
   // A third of the time with deaths of the server, a tenth to settle, the rest is sampled. Where workers die about
   // every `pause`.
   void Disturb(TestServer& server, absl::Duration length, absl::Duration pause) {
-    std::mt19937 random(1);
+    std::mt19937 random(static_cast<unsigned>(GetParam()));
     const absl::Time began = absl::Now();
     const auto passed = [&] { return absl::FDivDuration(absl::Now() - began, length); };
     for (int deaths = 0; passed() < 0.3; ++deaths) {
-      absl::SleepFor(pause * (0.5 + (random() % 1000) / 1000.0));
+      WaitForTime(absl::Now() + pause * (0.5 + (random() % 1000) / 1000.0));
       if (deaths % 3 == 2) {
         ASSERT_NO_FATAL_FAILURE(KillServer(server, /*in_order=*/deaths % 2 == 0));
       } else {
@@ -215,7 +221,7 @@ class SoakTest : public ::testing::Test {
     server.WaitUntilReady();
     const pid_t oldest = server.Workers().front();
     absl::Time next_kill = absl::Now() + pause;
-    for (absl::Time now = absl::Now(); passed() < 1; absl::SleepFor(kSampled - (absl::Now() - now))) {
+    for (absl::Time now = absl::Now(); passed() < 1; WaitForTime(now + kSampled)) {
       now = absl::Now();
       if (passed() > 0.4) {
         const double seconds = absl::ToDoubleSeconds(now - began);
@@ -289,7 +295,9 @@ class SoakTest : public ::testing::Test {
   std::map<std::string, std::vector<tessera::Sample>> series_;
 };
 
-TEST_F(SoakTest, MixedLoadLosesNothingAndLeavesNothing) {
+INSTANTIATE_TEST_SUITE_P(, SoakTest, ::testing::ValuesIn(FaultSeeds()), kSeedName);
+
+TEST_P(SoakTest, MixedLoadLosesNothingAndLeavesNothing) {
   TestServer server({.worker = FAKE_WORKER, .orders = "step-time=5", .groups = {"{model: TINY, count: 2}"}});
   Run(server, absl::Seconds(6), absl::Milliseconds(400));
   ExpectRest(server);
@@ -306,7 +314,7 @@ std::optional<absl::Duration> LengthAskedFor() {
   return absl::Minutes(minutes);
 }
 
-TEST_F(SoakTest, TheSameWithTheEmbeddedModelAndNothingGrows) {
+TEST_P(SoakTest, TheSameWithTheEmbeddedModelAndNothingGrows) {
   // Replicas of one rank and one thread: with more, what else is in the batch changes the rounding. Jobs are forgotten
   // soon, so that what is kept of them does not grow either.
   TestServer server(

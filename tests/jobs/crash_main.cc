@@ -3,11 +3,14 @@
 //   job_crash_runs FOLDER --kills N [--seed S]
 //
 // Each run is a child with several threads on real files. It is killed (SIGKILL) at a named point of the store or at a
-// random moment; what it acknowledged stands in a file that outlives it. After the last kill the tasks are brought to
+// random moment; what it acknowledged stands in a file that outlives it. Without a seed, tests/support/fault_runs.h
+// says which are run, one after the other, each in the empty folder. After the last kill the tasks are brought to
 // their end and the oracle's line is printed, which adds up over all runs. Exit code 0 if nothing was lost, duplicated
 // or torn.
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,6 +29,7 @@
 #include "server/jobs/sqlite_job_store.h"
 #include "tests/jobs/job_oracle.h"
 #include "tests/jobs/job_workload.h"
+#include "tests/support/fault_runs.h"
 
 namespace tessera {
 namespace {
@@ -108,14 +112,12 @@ bool RunAndKill(const Folder& folder, uint64_t seed, const std::string& point, s
     ::execv("/proc/self/exe", const_cast<char* const*>(arguments));
     ::_exit(127);
   }
-  // A random moment, or the bound on how long the point is waited for.
-  const int milliseconds = point == kRandom ? static_cast<int>(random() % 150) : 10000;
-  int status = 0;
-  for (int waited = 0; waited < milliseconds; ++waited) {
-    if (::waitpid(child, &status, WNOHANG) == child) return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-    ::usleep(1000);
-  }
+  // Until its end, but no longer than to a random moment, or the bound on how long the point is waited for.
+  pollfd end = {static_cast<int>(::syscall(SYS_pidfd_open, child, 0)), POLLIN, 0};
+  ::poll(&end, 1, point == kRandom ? static_cast<int>(random() % 150) : 10000);
+  ::close(end.fd);
   ::kill(child, SIGKILL);
+  int status = 0;
   ::waitpid(child, &status, 0);
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
 }
@@ -147,9 +149,24 @@ int Judge(const Folder& folder, int kills) {
   return tally.clean() && tally.acked > 0 ? 0 : 1;
 }
 
+int RunAndJudge(const Folder& folder, uint64_t seed, int kills) {
+  std::printf("seed %d\n", static_cast<int>(seed));
+  std::filesystem::remove_all(folder.path);
+  std::filesystem::create_directories(folder.path);
+  std::mt19937_64 random(seed);
+  for (int kill = 0; kill < kills; ++kill) {
+    const std::string point = kill % 2 == 0 ? kRandom : kPoints[static_cast<size_t>(kill / 2) % kPoints.size()];
+    if (!RunAndKill(folder, seed + kill, point, random)) {
+      std::fprintf(stderr, "run %d ended before it was killed (%s)\n", kill, point.c_str());
+      return 1;
+    }
+  }
+  return Judge(folder, kills);
+}
+
 int Main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  uint64_t seed = 1;
+  uint64_t seed = 0;
   int number = 0;
   if (arguments.size() == 4 && arguments[1] == "--work" && absl::SimpleAtoi(arguments[2], &seed)) {
     return Work({arguments[0]}, seed, arguments[3]);
@@ -162,17 +179,10 @@ int Main(int argc, char** argv) {
     return 2;
   }
   const Folder folder{arguments[0]};
-  std::filesystem::remove_all(folder.path);
-  std::filesystem::create_directories(folder.path);
-  std::mt19937_64 random(seed);
-  for (int kill = 0; kill < number; ++kill) {
-    const std::string point = kill % 2 == 0 ? kRandom : kPoints[static_cast<size_t>(kill / 2) % kPoints.size()];
-    if (!RunAndKill(folder, seed + kill, point, random)) {
-      std::fprintf(stderr, "run %d ended before it was killed (%s)\n", kill, point.c_str());
-      return 1;
-    }
-  }
-  return Judge(folder, number);
+  if (arguments.size() == 5) return RunAndJudge(folder, seed, number);
+  int status = 0;
+  for (const int each : FaultSeeds()) status |= RunAndJudge(folder, static_cast<uint64_t>(each), number);
+  return status;
 }
 
 }  // namespace

@@ -4,12 +4,14 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "server/jobs/sqlite_job_store.h"
 #include "tests/jobs/faulty_disk.h"
 #include "tests/jobs/job_oracle.h"
 #include "tests/jobs/job_workload.h"
+#include "tests/support/fault_runs.h"
 
 namespace tessera {
 namespace {
@@ -91,12 +93,17 @@ OracleTally CutPowerAt(uint64_t seed, int64_t operation, bool syncs_are_lies) {
   return machine.End();
 }
 
-TEST(PowerCut, AtAnyWriteLosesNothingThatWasAcknowledged) {
+class PowerCut : public testing::TestWithParam<int> {};
+
+INSTANTIATE_TEST_SUITE_P(, PowerCut, testing::ValuesIn(FaultSeeds()), kSeedName);
+
+TEST_P(PowerCut, AtAnyWriteLosesNothingThatWasAcknowledged) {
+  const uint64_t seed = static_cast<uint64_t>(GetParam());
   OracleTally total;
-  const int64_t operations = OperationsOfARun(1);
+  const int64_t operations = OperationsOfARun(seed);
   ASSERT_GT(operations, 100);
   for (int64_t operation = 0; operation < operations; ++operation) {
-    const OracleTally tally = CutPowerAt(1, operation, false);
+    const OracleTally tally = CutPowerAt(seed, operation, false);
     ASSERT_TRUE(tally.clean()) << "power cut at operation " << operation << ": " << tally.Line();
     total.Add(tally);
   }
@@ -104,8 +111,8 @@ TEST(PowerCut, AtAnyWriteLosesNothingThatWasAcknowledged) {
   EXPECT_GT(total.done, operations);
 }
 
-TEST(PowerCut, AgainAndAgainOnOneDiskLosesNothingThatWasAcknowledged) {
-  StoreOnFaultyDisk machine(77);
+TEST_P(PowerCut, AgainAndAgainOnOneDiskLosesNothingThatWasAcknowledged) {
+  StoreOnFaultyDisk machine(static_cast<uint64_t>(76 + GetParam()));
   for (int round = 0; round < 60; ++round) {
     machine.disk().Plan(DiskFault::kPowerCut, 20 + round * 13 % 400);
     if (machine.Open().ok()) machine.Run(1000);
@@ -121,7 +128,7 @@ TEST(PowerCut, AgainAndAgainOnOneDiskLosesNothingThatWasAcknowledged) {
 
 // A claim is committed without a sync: what is left of it may be anything, but nothing stands in the way of the next
 // one.
-TEST(PowerCut, BehindAClaimLeavesATaskThatIsMadeOnce) {
+TEST(PowerCutTest, BehindAClaimLeavesATaskThatIsMadeOnce) {
   int lost = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     StoreOnFaultyDisk machine(seed);
@@ -146,7 +153,7 @@ TEST(PowerCut, BehindAClaimLeavesATaskThatIsMadeOnce) {
 }
 
 // The negative control: the oracle must notice a disk that does not sync.
-TEST(PowerCut, OnADiskThatLiesAboutSyncsIsNoticedByTheOracle) {
+TEST(PowerCutTest, OnADiskThatLiesAboutSyncsIsNoticedByTheOracle) {
   int noticed = 0;
   for (int64_t operation = 100; operation < 200; operation += 10) {
     if (!CutPowerAt(1, operation, true).clean()) ++noticed;
@@ -154,14 +161,16 @@ TEST(PowerCut, OnADiskThatLiesAboutSyncsIsNoticedByTheOracle) {
   EXPECT_GT(noticed, 0);
 }
 
-class DiskFaults : public testing::TestWithParam<DiskFault> {};
+class DiskFaults : public testing::TestWithParam<std::tuple<DiskFault, int>> {};
 
 TEST_P(DiskFaults, AtAnyWriteFailTheCallAndNothingElse) {
+  const auto [fault, number] = GetParam();
+  const uint64_t seed = static_cast<uint64_t>(1 + number);
   OracleTally total;
-  const int64_t operations = OperationsOfARun(2);
+  const int64_t operations = OperationsOfARun(seed);
   for (int64_t operation = 0; operation < operations; ++operation) {
-    StoreOnFaultyDisk machine(2);
-    machine.disk().Plan(GetParam(), operation);
+    StoreOnFaultyDisk machine(seed);
+    machine.disk().Plan(fault, operation);
     const absl::Status opened = machine.Open();
     if (opened.ok()) machine.Run(kSteps);
     // The same process goes on once the disk works again.
@@ -177,16 +186,15 @@ TEST_P(DiskFaults, AtAnyWriteFailTheCallAndNothingElse) {
   std::cout << total.Line() << std::endl;
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, DiskFaults, testing::Values(DiskFault::kError, DiskFault::kTorn, DiskFault::kFull),
-                         [](const testing::TestParamInfo<DiskFault>& info) -> std::string {
-                           switch (info.param) {
-                             case DiskFault::kError:
-                               return "Error";
-                             case DiskFault::kTorn:
-                               return "Torn";
-                             default:
-                               return "Full";
-                           }
+INSTANTIATE_TEST_SUITE_P(Every, DiskFaults,
+                         testing::Combine(testing::Values(DiskFault::kError, DiskFault::kTorn, DiskFault::kFull),
+                                          testing::ValuesIn(FaultSeeds())),
+                         [](const auto& info) {
+                           const DiskFault fault = std::get<0>(info.param);
+                           const char* name = fault == DiskFault::kError  ? "Error"
+                                              : fault == DiskFault::kTorn ? "Torn"
+                                                                          : "Full";
+                           return absl::StrCat(name, "Seed", std::get<1>(info.param));
                          });
 
 TEST(FullDisk, RefusesSubmissionsWithResourceExhausted) {

@@ -1,4 +1,4 @@
-// Waits for what no event tells of, with a deadline that fails the test.
+// The one wait of tests for what nobody reports. It is asked again and again, and the test fails when the time is over.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,14 +11,16 @@
 
 namespace tessera {
 
-inline bool WaitUntil(const std::string& what, const std::function<bool()>& holds) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+// Until `holds`; false and a failed test if that is not so in time.
+inline bool WaitUntil(const std::string& what, const std::function<bool()>& holds,
+                      absl::Duration timeout = absl::Minutes(1)) {
+  const absl::Time deadline = absl::Now() + timeout;
   while (!holds()) {
     if (absl::Now() > deadline) {
       ADD_FAILURE() << "not in time: " << what;
       return false;
     }
-    absl::SleepFor(absl::Milliseconds(5));
+    absl::SleepFor(absl::Milliseconds(2));
   }
   return true;
 }
