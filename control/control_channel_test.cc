@@ -18,9 +18,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "tessera/internal/control.grpc.pb.h"
 #include "tests/support/test_folder.h"
+#include "tests/support/wait_until.h"
 
 namespace tessera {
 namespace {
@@ -216,14 +216,11 @@ absl::StatusCode CodeOf(const Reply& reply) {
 
 // A new controller is refused until the jobs of the one before it have ended.
 void ControlChannelTest::Stop() {
-  const absl::Time deadline = absl::Now() + absl::Seconds(60);
-  bool taken = false;
-  while (!taken && absl::Now() < deadline) {
+  WaitUntil("a shutdown that is taken", [this] {
     Session session(socket_path());
     session.Send(1, ShutdownCommand());
-    taken = session.Finish().ok();
-  }
-  EXPECT_TRUE(taken);
+    return session.Finish().ok();
+  });
   EXPECT_TRUE(Join().ok());
 }
 

@@ -20,7 +20,6 @@ namespace tessera {
 namespace {
 
 using ::testing::HasSubstr;
-using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPatience{60000};
 
@@ -128,7 +127,6 @@ TEST(HostProcessTest, PoisonFromOutsideEndsTheRanksThatOutliveAKilledOne) {
     ForkedRanks ranks(kRanks, {.deadline = kPatience}, SumForever);
     for (const int r : c10::irange(kRanks)) ASSERT_EQ(ranks.NextReport(r), "summing");
     const int victim = static_cast<int>(random() % kRanks);
-    const Clock::time_point killed = Clock::now();
     ranks.Kill(victim);
     EXPECT_EQ(ranks.NextReport(victim), "");
     ranks.segment().Poison(victim, "rank " + std::to_string(victim) + " was killed");
@@ -137,7 +135,6 @@ TEST(HostProcessTest, PoisonFromOutsideEndsTheRanksThatOutliveAKilledOne) {
       EXPECT_THAT(ranks.NextReport(r), HasSubstr(": rank " + std::to_string(victim) + " was killed"));
       EXPECT_EQ(ranks.NextReport(r), "");
     }
-    EXPECT_LT(Clock::now() - killed, std::chrono::seconds(2));
   }
 }
 

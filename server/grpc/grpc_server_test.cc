@@ -23,6 +23,7 @@
 #include "tessera/v1/image_service.grpc.pb.h"
 #include "tests/support/fake_image_service.h"
 #include "tests/support/test_folder.h"
+#include "tests/support/wait_until.h"
 
 namespace tessera {
 namespace {
@@ -420,12 +421,7 @@ TEST_F(GrpcServerTest, HealthFollowsTheServicesReadiness) {
     return status.ok() && response.DumpToSingleSlice(&slice).ok() &&
            std::string(slice.begin(), slice.end()) == "\x08\x01";
   };
-  const auto becomes = [&](bool wanted) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(60);
-    while (serving() != wanted && absl::Now() < deadline) {
-    }
-    return serving() == wanted;
-  };
+  const auto becomes = [&](bool wanted) { return WaitUntil("health", [&] { return serving() == wanted; }); };
   EXPECT_TRUE(becomes(true));
   service_->SetReady(absl::UnavailableError("no group is warm"));
   EXPECT_TRUE(becomes(false));

@@ -3,7 +3,6 @@
 
 #include <boost/json.hpp>
 #include <future>
-#include <thread>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -11,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "server/http/error_response.h"
 #include "tests/support/api_fixture.h"
+#include "tests/support/wait_until.h"
 
 namespace tessera {
 namespace {
@@ -171,8 +171,7 @@ TEST(GenerationTest, AClientThatGoesAwayWhileItsJobIsAcceptedLeavesNoJobBehind) 
                            "application/json\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
   ASSERT_EQ(submitting.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
   client.Close();
-  const absl::Time deadline = absl::Now() + absl::Seconds(60);
-  while (api.server().connections() > 0 && absl::Now() < deadline) std::this_thread::yield();
+  WaitUntil("no connection", [&] { return api.server().connections() == 0; });
   gone.set_value();
   EXPECT_TRUE(api.service().WaitForJobs(JobState::kCancelled, 1, absl::Seconds(60)));
   EXPECT_TRUE(api.service().WaitForWatches(0, absl::Seconds(60)));

@@ -4,8 +4,6 @@
 #include <optional>
 #include <vector>
 
-#include "absl/time/clock.h"
-
 namespace tessera {
 namespace {
 
@@ -73,10 +71,8 @@ TEST(ServingPartsTest, MaintenanceFailsWhatIsTooLateToBegin) {
   parts.maintenance.RunMaintenance();
   EXPECT_EQ(parts.Waiting(), 0);
   ServiceMonitor::Lock lock = parts.monitor.Acquire();
-  for (const absl::Time end = absl::Now() + absl::Seconds(60);
-       parts.monitor.tasks(lock).Find(task) != nullptr && absl::Now() < end;) {
-    parts.monitor.WaitForChange(lock, absl::Milliseconds(1));
-  }
+  EXPECT_TRUE(
+      parts.monitor.WaitFor(lock, absl::Minutes(1), [&] { return parts.monitor.tasks(lock).Find(task) == nullptr; }));
   lock.unlock();
   EXPECT_EQ(parts.store.StateOfTask(task), TaskState::kFailed);
   EXPECT_EQ(parts.groups.replaced, 2);

@@ -6,6 +6,7 @@
 # curl go to it (it is started again if need be), but for those that name a JOB, an IMAGE or a $SECRET of the reader's. A
 # file NAME.png at the end of a line has to be a picture then.
 set -eu
+. "$(dirname "$0")/../support/wait_until.sh"
 tessera=$1 root=$2
 shift 2
 count=0
@@ -18,17 +19,15 @@ fail() {
   exit 1
 }
 
+listens_or_ended() { grep -q listening "$folder/listening" 2>/dev/null || ! kill -0 "$server" 2>/dev/null; }
+
 # start_server LINE: until it listens.
 start_server() {
   rm -f "$folder/listening"
   (cd "$folder" && eval "exec $1" >listening 2>log) </dev/null &
   server=$!
-  tries=0
-  until grep -q listening "$folder/listening" 2>/dev/null; do
-    tries=$((tries + 1))
-    kill -0 $server 2>/dev/null && [ $tries -lt 600 ] || fail "$1"
-    sleep 0.1
-  done
+  wait_until listens_or_ended
+  grep -q listening "$folder/listening" || fail "$1"
   url=http://localhost:$(sed 's/.*"http":\([0-9]*\).*/\1/' "$folder/listening")
 }
 

@@ -3,6 +3,7 @@
 # The example for C++ is built outside of the tree, against the installed client library alone, and does against a real
 # `tessera serve` what it says.
 set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/../support/wait_until.sh"
 build=$1
 sources=$2
 place=$(mktemp -d "$build/cpp-example.XXXXXX")
@@ -29,11 +30,11 @@ printf '%s\n' 'listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}' 'gr
   'data_folder: data' >tessera.yaml
 "$build/bin/tessera" serve --fake-workers --fake-orders step-time=10 --config tessera.yaml >listening 2>log </dev/null &
 server=$!
-for ((tries = 0; tries < 600; ++tries)); do
-  if grep -q '"http"' listening; then break; fi
+listens() {
   kill -0 "$server" || fail "the server ended"
-  sleep 0.1
-done
+  grep -q '"http"' listening
+}
+wait_until listens || fail "the server did not listen"
 port=$(sed 's/.*"http":\([0-9]*\).*/\1/' listening)
 [[ $port =~ ^[0-9]+$ ]] || fail "the server did not listen"
 example() { timeout 60 ./build/tessera_example "127.0.0.1:$port" "$@"; }

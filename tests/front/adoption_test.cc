@@ -9,10 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/time/clock.h"
 #include "server/workers/worker_identity.h"
 #include "tests/front/command_line_fixture.h"
 #include "tests/support/http_test_client.h"
+#include "tests/support/wait_until.h"
 
 namespace tessera {
 namespace {
@@ -235,14 +235,9 @@ TEST_F(AdoptionTest, WhatWorkersLeaveThatWereKilledWithTheirServerIsRemovedByThe
   // As if it was killed before its group was written down.
   StartServer("load=hang", {"--no-supervisor"});
   const pid_t worker = WorkerPid();
-  const auto has_record = [&] { return std::filesystem::exists(WorkFolder() + "/data/workers/tiny-0.json"); };
-  for (const absl::Time end = absl::Now() + absl::Seconds(60); !has_record() && absl::Now() < end;) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+  WaitUntil("a record", [&] { return std::filesystem::exists(WorkFolder() + "/data/workers/tiny-0.json"); });
   const std::string socket(boost::json::parse(Record()).at("workers").at(0).at("socket").as_string());
-  for (const absl::Time end = absl::Now() + absl::Seconds(60); !std::filesystem::exists(socket) && absl::Now() < end;) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+  WaitUntil("a socket", [&] { return std::filesystem::exists(socket); });
   StopProcess(server_->pid());  // or it would clear up
   kill(worker, SIGKILL);
   EXPECT_TRUE(WaitUntilGone(worker));

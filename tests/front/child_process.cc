@@ -19,7 +19,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "tests/support/wait_until.h"
 
 namespace tessera {
 namespace {
@@ -169,11 +169,7 @@ bool WaitUntilGone(pid_t pid) {
 
 void StopProcess(pid_t pid) {
   kill(pid, SIGSTOP);
-  for (int waited = 0; waited < kDeadlineMilliseconds; ++waited) {
-    if (StandsStill(pid)) return;
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  ADD_FAILURE() << "process " << pid << " does not stop";
+  WaitUntil(absl::StrCat("process ", pid, " stands still"), [&] { return StandsStill(pid); });
 }
 
 }  // namespace tessera

@@ -7,9 +7,8 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <thread>
 
-#include "absl/time/clock.h"
+#include "tests/support/wait_until.h"
 
 namespace tessera {
 namespace {
@@ -74,13 +73,9 @@ std::vector<pid_t> CommandLineTest::Workers() const {
 }
 
 pid_t CommandLineTest::WorkerPid() const {
-  const absl::Time deadline = absl::Now() + absl::Seconds(60);
-  while (absl::Now() < deadline) {
-    if (const std::vector<pid_t> workers = Workers(); !workers.empty()) return workers[0];
-    std::this_thread::yield();
-  }
-  ADD_FAILURE() << "no worker was started";
-  return -1;
+  std::vector<pid_t> workers;
+  WaitUntil("a worker", [&] { return !(workers = Workers()).empty(); });
+  return workers.empty() ? -1 : workers[0];
 }
 
 std::vector<std::string> CommandLineTest::Files() const {

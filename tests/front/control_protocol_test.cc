@@ -10,11 +10,12 @@
 #include <cstring>
 #include <memory>
 #include <thread>
+#include <utility>
 
-#include "absl/time/clock.h"
 #include "control/control_channel.h"
 #include "control/worker_client.h"
 #include "tests/support/test_folder.h"
+#include "tests/support/wait_until.h"
 
 namespace tessera {
 namespace {
@@ -78,15 +79,14 @@ class ControlProtocolTest : public ::testing::Test {
   int Connect() const {
     sockaddr_un address = {.sun_family = AF_UNIX};
     std::strcpy(address.sun_path, (parent_ / "folder/socket").c_str());
-    const absl::Time deadline = absl::Now() + absl::Seconds(60);
-    while (absl::Now() < deadline) {
-      const int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-      if (connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return connection;
-      close(connection);
-      std::this_thread::yield();
-    }
-    ADD_FAILURE() << "the worker does not listen";
-    return -1;
+    int connection = -1;
+    WaitUntil("a worker that listens", [&] {
+      connection = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+      if (connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return true;
+      close(std::exchange(connection, -1));
+      return false;
+    });
+    return connection;
   }
 
   TestFolder parent_;

@@ -12,12 +12,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "server/api/service_error.h"
 #include "server/image/image_file.h"
 #include "tests/jobs/faulty_disk.h"
 #include "tests/support/picture_of.h"
 #include "tests/support/test_folder.h"
+#include "tests/support/wait_until.h"
 
 namespace tessera {
 namespace {
@@ -241,10 +241,7 @@ TEST_F(DurableImageServiceTest, NothingIsKeptOfAJobThatWasCancelledWhileItRan) {
   ASSERT_TRUE(events.WaitFor<StepEvent>());
   ASSERT_TRUE(service_->Cancel(caller_, id).ok());
   // The store knows no layout of a job without images.
-  const auto is_forgotten = [&] { return service_->Get(caller_, id)->layout.empty(); };
-  const absl::Time deadline = absl::Now() + kSoon;
-  while (!is_forgotten() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
-  EXPECT_TRUE(is_forgotten());
+  WaitUntil("a job without images", [&] { return service_->Get(caller_, id)->layout.empty(); });
 }
 
 TEST_F(DurableImageServiceTest, AJobThatRunsCanBeCancelled) {
@@ -420,10 +417,7 @@ TEST_F(DurableImageServiceTest, IsNotReadyWhileTheJobStoreCannotWrite) {
   EXPECT_FALSE(service_->Submit(caller_, Request(1), std::nullopt).ok());
   EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
   disk_.Plan(DiskFault::kNone, 0);
-  for (const absl::Time end = absl::Now() + kSoon; !service_->Ready().ok() && absl::Now() < end;) {
-    absl::SleepFor(absl::Milliseconds(10));
-  }
-  EXPECT_EQ(service_->Ready(), absl::OkStatus()) << "without a job";
+  WaitUntil("ready without a job", [&] { return service_->Ready().ok(); });
   EXPECT_EQ(WaitForEnd(Submit(Request(2))).state, JobState::kDone);
 }
 
@@ -434,10 +428,7 @@ TEST_F(DurableImageServiceTest, AGroupWhoseFirstStepFailsIsNeverReady) {
           const std::lock_guard lock(mutex);
           absl::StrAppend(&log, line, "\n");
         }});
-  for (const absl::Time end = absl::Now() + kSoon;
-       service_->Info().groups[0].state != GroupState::kRefused && absl::Now() < end;) {
-    absl::SleepFor(absl::Milliseconds(10));
-  }
+  WaitUntil("a refused group", [&] { return service_->Info().groups[0].state == GroupState::kRefused; });
   EXPECT_THAT(service_->Info().groups[0].reason, HasSubstr("its first step failed"));
   EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
   service_.reset();
@@ -475,11 +466,7 @@ TEST_F(DurableImageServiceTest, DrainingAcceptsNothingAndFinishesWhatRuns) {
 TEST_F(DurableImageServiceTest, AnUncertifiedLayoutIsRefusedWithItsReason) {
   layout_ = {.layout = "cfg=2"};
   Start("layout-drift=3");
-  for (absl::Time end = absl::Now() + kSoon;
-       service_->Info().groups[0].state != GroupState::kRefused && absl::Now() < end;) {
-    absl::SleepFor(absl::Milliseconds(10));
-  }
-  EXPECT_EQ(service_->Info().groups[0].state, GroupState::kRefused);
+  WaitUntil("a refused group", [&] { return service_->Info().groups[0].state == GroupState::kRefused; });
   EXPECT_THAT(service_->Info().groups[0].reason, HasSubstr("it did not pass"));
   EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
 }

@@ -9,9 +9,9 @@
 #include <fstream>
 #include <mutex>
 
-#include "absl/time/clock.h"
 #include "tests/front/child_process.h"
 #include "tests/support/test_folder.h"
+#include "tests/support/wait_until.h"
 
 namespace tessera {
 namespace {
@@ -132,10 +132,7 @@ TEST_F(GroupRunnerTest, IsNotReadyAnyMoreOnceItsWorkersAreKnownToBeDeadWhateverI
   const std::vector<pid_t> workers = ProcessesWith(FAKE_WORKER, "XDG_RUNTIME_DIR", folder_.path());
   ASSERT_EQ(workers.size(), 1u);
   kill(workers[0], SIGKILL);
-  for (const absl::Time end = absl::Now() + kSoon; runner_->is_ready() && absl::Now() < end;) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  EXPECT_FALSE(runner_->is_ready());
+  WaitUntil("a runner that is not ready", [&] { return !runner_->is_ready(); });
   EXPECT_EQ(runner_->Info().state, GroupState::kRestarting);
   EXPECT_EQ(runner_->Probe(kSoon).code(), absl::StatusCode::kUnavailable);
 }

@@ -12,7 +12,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "base/steady_time.h"
 #include "server/calls/api_keys.h"
 #include "server/listeners/server_edges.h"
@@ -21,6 +20,7 @@
 #include "tests/jobs/faulty_disk.h"
 #include "tests/support/http_test_client.h"
 #include "tests/support/test_folder.h"
+#include "tests/support/wait_until.h"
 
 namespace tessera {
 namespace {
@@ -30,14 +30,6 @@ using ::testing::ElementsAre;
 using ::testing::Pair;
 
 using Figures = std::map<std::string, double>;
-
-constexpr absl::Duration kPatience = absl::Seconds(60);
-
-void WaitUntil(const std::string& what, const std::function<bool()>& holds) {
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (!holds() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
-  EXPECT_TRUE(holds()) << what;
-}
 
 class MetricsTest : public ::testing::Test {
  protected:

@@ -3,6 +3,7 @@
 # The installed tree makes an image after it was moved and with nothing of this session's environment; without LibTorch
 # it says what to set.
 set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/../support/wait_until.sh"
 build=$1
 libtorch=$2
 place=$(mktemp -d "$build/installed-tree.XXXXXX")
@@ -48,11 +49,7 @@ workers() {
   done
 }
 said() {
-  for ((tries = 0; tries < 600; ++tries)); do
-    if grep -q "$1" "$place/log"; then return 0; fi
-    sleep 0.1
-  done
-  fail "the server never says: $1; it says $(cat "$place/log")"
+  wait_until grep -q "$1" "$place/log" || fail "the server never says: $1; it says $(cat "$place/log")"
 }
 serve
 said 'emoji-0: ready'

@@ -263,4 +263,25 @@ std::vector<std::string> CheckMachinePaths(const SourceTree& tree) {
   return findings;
 }
 
+std::vector<std::string> CheckSleeps(const SourceTree& tree) {
+  static const auto* sleep =
+      new std::regex(R"(\b(SleepFor|sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\(|^\s*(do )?sleep\b.*[0-9$])");
+  static const auto* bound = new std::regex(R"(_L[TE]\((absl::\w+\()?[\w:]*[Nn]ow\(\) -)");
+  std::vector<std::string> findings;
+  for (const auto& [file, lines] : tree) {
+    const bool is_test = file.starts_with("tests/") && (IsCpp(file) || file.ends_with(".sh"));
+    if (!is_test && !file.ends_with("_test.cc")) continue;
+    if (file.starts_with("tests/support/wait_until.")) continue;
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (std::regex_search(lines[i], *sleep)) {
+        findings.push_back(absl::StrCat(file, ":", i + 1, ": sleeps: wait for what must happen with WaitUntil"));
+      }
+      if (std::regex_search(lines[i], *bound)) {
+        findings.push_back(absl::StrCat(file, ":", i + 1, ": bounds the time that passes: count, or wait"));
+      }
+    }
+  }
+  return findings;
+}
+
 }  // namespace tessera::layout

@@ -1,5 +1,6 @@
 // Rules about the source tree that no compiler checks: which room may include which, who may include LibTorch and
-// gRPC, how long a function may be, and that no file names a place on somebody's machine.
+// gRPC, how long a function may be, that no file names a place on somebody's machine, and that
+// no test sleeps.
 #pragma once
 
 #include <filesystem>
@@ -25,5 +26,7 @@ std::vector<std::string> CheckFunctions(const SourceTree& tree);
 // Of the rooms that have folders: how many files lie beside these.
 std::vector<std::string> CheckTopLevels(const SourceTree& tree);
 std::vector<std::string> CheckMachinePaths(const SourceTree& tree);
+// Of tests: that they sleep in tests/support/wait_until.* alone, and have no upper bound on the time that passes.
+std::vector<std::string> CheckSleeps(const SourceTree& tree);
 
 }  // namespace tessera::layout

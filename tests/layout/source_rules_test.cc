@@ -29,7 +29,36 @@ TEST(Repository, HasFewFilesBesideTheFoldersOfARoom) { EXPECT_THAT(CheckTopLevel
 
 TEST(Repository, NamesNoPlaceOnSomebodysMachine) { EXPECT_THAT(CheckMachinePaths(Repository()), IsEmpty()); }
 
+TEST(Repository, HasNoTestThatSleepsOrBoundsTheTimeThatPasses) { EXPECT_THAT(CheckSleeps(Repository()), IsEmpty()); }
+
 // A rule that reports nothing proves nothing: each is shown a tree that breaks it.
+
+TEST(SleepRule, ReportsSleepsAndUpperBoundsOfTests) {
+  const std::string sleep = "sleep";  // in two pieces, or this file would break the rule
+  const SourceTree tree = {{"server/a_test.cc",
+                            {"  absl::Sleep"
+                             "For(absl::Seconds(1));",
+                             "  std::this_thread::" + sleep + "_for(1s);",
+                             std::string("  EXPECT_") + "LT(absl::Now() - began, absl::Seconds(2));"}},
+                           {"tests/a.cc", {"u" + sleep + "(1);"}},
+                           {"tests/a.sh", {"  " + sleep + " 0.1"}}};
+  EXPECT_THAT(CheckSleeps(tree), ElementsAre(HasSubstr("server/a_test.cc:1: sleeps"), HasSubstr("a_test.cc:2: sleeps"),
+                                             HasSubstr("a_test.cc:3: bounds"), HasSubstr("tests/a.cc:1: sleeps"),
+                                             HasSubstr("tests/a.sh:1: sleeps")));
+}
+
+TEST(SleepRule, AllowsTheWaitOfTestsTheProductAndTimesOfOwnClocks) {
+  const SourceTree tree = {
+      {"tests/support/wait_until.h",
+       {"    absl::Sleep"
+        "For(absl::Milliseconds(2));"}},
+      {"server/a.cc",
+       {"absl::Sleep"
+        "For(kPause);"}},
+      {"tests/a.cc",
+       {"EXPECT_LT(outcome.started - outcome.enqueued, absl::Seconds(4));", "real->xSleep(real, microseconds);"}}};
+  EXPECT_THAT(CheckSleeps(tree), IsEmpty());
+}
 
 TEST(IncludeRules, ReportTheFrontEndReachingIntoTheWorker) {
   const SourceTree tree = {{"server/a.cc", {"#include <string>", "#include \"runtime/engine/engine.h\""}}};
