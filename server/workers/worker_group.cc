@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <future>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "parallel/plan/mesh.h"
@@ -22,24 +21,8 @@ namespace {
 
 // Between the end of a worker's stream and the end of its process.
 constexpr absl::Duration kExitPatience = absl::Seconds(2);
-constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
-// Somebody may stop a process for a moment, a debugger for example.
-constexpr absl::Duration kStoppedPatience = absl::Seconds(1);
-constexpr int kPausesInAStep = 10;
 // A worker finishes first what its last controller left, and ends by itself where it cannot.
 constexpr absl::Duration kResumePatience = absl::Seconds(30);
-
-// Clears the bound when the answer is there.
-class Due {
- public:
-  Due(std::atomic<int64_t>& bound, absl::Duration duration) : bound_(bound) {
-    bound_ = absl::ToInt64Nanoseconds(duration);
-  }
-  ~Due() { bound_ = 0; }
-
- private:
-  std::atomic<int64_t>& bound_;
-};
 
 LoadParameters OnRank(LoadParameters parameters, int rank, int ranks) {
   if (ranks == 1) return parameters;
@@ -115,7 +98,7 @@ WorkerGroup::WorkerGroup(const WorkerGroupOptions& options, std::shared_ptr<Host
 
 WorkerGroup::~WorkerGroup() {
   ending_ = true;
-  if (watch_.joinable()) watch_.join();
+  watch_.reset();
   if (ranks() > 1) Kill();  // one after the other they would wait for each other
 }
 
@@ -136,7 +119,16 @@ absl::Status WorkerGroup::Connect(absl::Duration patience) {
                                                              .ending = [this, rank] { return Ending(rank); },
                                                              .sends_results = rank == 0});
   }
-  watch_ = std::thread([this] { Watch(); });
+  std::vector<ProgressWatch::Rank> watched;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    watched.push_back({Name(rank), workers_[static_cast<size_t>(rank)].process.get()});
+  }
+  const auto ended = [this](int rank) {
+    if (!ending_) Ending(rank);
+  };
+  watch_ = std::make_unique<ProgressWatch>(
+      std::move(watched), *segment_, options_.progress.step,
+      ProgressWatch::Events{.ended = ended, .hangs = [this](const std::string& reason) { End(reason); }});
   return absl::OkStatus();
 }
 
@@ -215,61 +207,6 @@ std::string WorkerGroup::Ending(int rank) {
   return std::string(Fail(absl::UnavailableError(text)).message());
 }
 
-void WorkerGroup::Watch() {
-  while (!ending_) {
-    const absl::Duration now = SteadyNow();
-    for (int rank = 0; rank < ranks(); ++rank) {
-      if (workers_[static_cast<size_t>(rank)].process->WaitForExit(absl::ZeroDuration()) && !ending_) Ending(rank);
-    }
-    CheckProgress(now);
-    absl::SleepFor(kWatchInterval);
-  }
-}
-
-void WorkerGroup::CheckProgress(absl::Duration now) {
-  const int64_t bound = bound_nanoseconds_;
-  uint64_t beats = 0;
-  bool stopped = false;
-  for (int rank = 0; rank < ranks(); ++rank) {
-    beats += segment_->Beats(rank);
-    stopped = stopped || (bound != 0 && workers_[static_cast<size_t>(rank)].process->IsStopped());
-  }
-  if (bound == 0 || last_bound_ == 0 || beats != beats_) {
-    if (bound != 0 && last_bound_ == bound && bound == absl::ToInt64Nanoseconds(options_.progress.step)) {
-      longest_pause_ = std::max(longest_pause_, now - progress_at_);
-    }
-    progress_at_ = now;
-    beats_ = beats;
-  }
-  last_bound_ = bound;
-  if (bound == 0 || !stopped) stopped_since_ = now;
-  if (bound == 0) return;
-  absl::Duration limit = absl::Nanoseconds(bound);
-  if (limit == options_.progress.step) {
-    limit = std::max(limit, kPausesInAStep * longest_pause_);
-  }
-  if (now - stopped_since_ >= kStoppedPatience || now - progress_at_ >= limit) {
-    const absl::Duration pause = absl::Trunc(now - progress_at_, absl::Milliseconds(100));
-    Fail(absl::UnavailableError(absl::StrCat(Culprit(), ": no rank has got on for ", absl::FormatDuration(pause))))
-        .IgnoreError();
-  }
-}
-
-// Who keeps the others waiting.
-std::string WorkerGroup::Culprit() const {
-  std::vector<std::string> stopped, busy;
-  for (int rank = 0; rank < ranks(); ++rank) {
-    if (workers_[static_cast<size_t>(rank)].process->IsStopped()) {
-      stopped.push_back(absl::StrCat(Name(rank), " was stopped by a signal"));
-    } else if (!segment_->IsInCall(rank)) {
-      busy.push_back(absl::StrCat(Name(rank), " hangs"));
-    }
-  }
-  if (!stopped.empty()) return absl::StrJoin(stopped, ", ");
-  if (!busy.empty()) return absl::StrJoin(busy, ", ");
-  return "every rank waits for another one";
-}
-
 absl::Status WorkerGroup::Agree(const std::vector<absl::Status>& answers) {
   {
     std::lock_guard<std::mutex> lock(failure_mutex_);
@@ -302,7 +239,7 @@ absl::Status WorkerGroup::Agree(const std::vector<absl::Status>& answers) {
 template <class Result>
 absl::StatusOr<Result> WorkerGroup::OnAll(absl::Duration bound, std::vector<absl::StatusOr<Result>>& answers,
                                           const std::function<absl::StatusOr<Result>(WorkerClient&, int rank)>& call) {
-  const Due due(bound_nanoseconds_, bound);
+  const ProgressWatch::Due due(*watch_, bound);
   answers.assign(workers_.size(), absl::UnknownError("not asked"));
   const auto ask = [&](int rank) {
     answers[static_cast<size_t>(rank)] = call(*workers_[static_cast<size_t>(rank)].client, rank);

@@ -13,7 +13,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,19 +22,11 @@
 #include "control/worker_client.h"
 #include "parallel/plan/layout.h"
 #include "parallel/segment/segment.h"
+#include "server/workers/progress_watch.h"
 #include "server/workers/step_workers.h"
 #include "server/workers/worker_process.h"
 
 namespace tessera {
-
-// How long the ranks of a group may show no progress while an answer is due. Every operator of the tensor library is
-// progress, so these bound single operators and reads of single tensors, not whole commands.
-struct ProgressBounds {
-  absl::Duration loading = absl::Minutes(10);
-  absl::Duration other = absl::Minutes(5);  // encoding, decoding, and the first step of a job
-  // Later steps: this, or ten times the longest pause seen in the steps so far if that is more.
-  absl::Duration step = absl::Seconds(10);
-};
 
 struct WorkerGroupOptions {
   Layout layout;
@@ -134,27 +125,15 @@ class WorkerGroup final : public StepWorkers {
   absl::Status Fail(const absl::Status& reason);
   std::string Ending(int rank);
 
-  void Watch();
-  void CheckProgress(absl::Duration now);
-  std::string Culprit() const;
-
   const WorkerGroupOptions options_;
-  std::shared_ptr<HostSegment> segment_;  // set before the watching thread starts
+  std::shared_ptr<HostSegment> segment_;
   std::vector<Worker> workers_;
 
   std::mutex failure_mutex_;
   std::optional<absl::Status> failure_;  // guarded by failure_mutex_
 
-  // The watching thread, and what it watches for.
   std::atomic<bool> ending_ = false;
-  std::atomic<int64_t> bound_nanoseconds_ = 0;  // 0: no answer is due
-  std::thread watch_;
-  // Used by the watching thread alone.
-  absl::Duration progress_at_;
-  absl::Duration longest_pause_;  // in steps
-  uint64_t beats_ = 0;
-  int64_t last_bound_ = 0;
-  absl::Duration stopped_since_;
+  std::unique_ptr<ProgressWatch> watch_;  // since Connect
 
   bool stepped_ = false;  // the job in hand has made a step
 };
