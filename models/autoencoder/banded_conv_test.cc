@@ -2,12 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/random_tensor.h"
+
 namespace tessera {
 namespace {
-
-at::Tensor Random(at::IntArrayRef shape, uint64_t seed) {
-  return at::randn(shape, at::detail::createCPUGenerator(seed), at::kDouble);
-}
 
 // Fills every parameter of a table with normal values.
 void Fill(const ParamTable& table) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/random_tensor.h"
+
 namespace tessera {
 namespace {
 
@@ -16,10 +18,6 @@ class OneOfTwo final : public Communicator {
  private:
   at::Tensor other_;
 };
-
-at::Tensor Random(at::IntArrayRef shape, uint64_t seed) {
-  return at::randn(shape, at::detail::createCPUGenerator(seed), at::kDouble);
-}
 
 TEST(LinearTest, PackedPartsAreTheSeparateProductsSideBySide) {
   ParamTable table(at::kDouble, at::kCPU);
