@@ -263,6 +263,25 @@ std::vector<std::string> CheckMachinePaths(const SourceTree& tree) {
   return findings;
 }
 
+std::vector<std::string> CheckPlantedBugs(const SourceTree& tree) {
+  static const auto* pattern = new std::regex(R"re(\bPlanted\("(\w+)"\))re");
+  std::string tests;
+  for (const auto& [file, lines] : tree) {
+    if (file.ends_with("_planted_test.cc")) absl::StrAppend(&tests, absl::StrJoin(lines, "\n"));
+  }
+  std::vector<std::string> findings;
+  for (const auto& [file, lines] : tree) {
+    if (!IsCpp(file) || RoomOf(file) == "tests" || file.starts_with("base/")) continue;
+    for (size_t i = 0; i < lines.size(); ++i) {
+      std::smatch match;
+      if (!std::regex_search(lines[i], match, *pattern)) continue;
+      if (tests.find(absl::StrCat("\"", match[1].str(), "\"")) != std::string::npos) continue;
+      findings.push_back(absl::StrCat(file, ":", i + 1, ": no test plants ", match[1].str()));
+    }
+  }
+  return findings;
+}
+
 std::vector<std::string> CheckSleeps(const SourceTree& tree) {
   static const auto* sleep =
       new std::regex(R"(\b(SleepFor|sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\(|^\s*(do )?sleep\b.*[0-9$])");

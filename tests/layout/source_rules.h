@@ -26,6 +26,8 @@ std::vector<std::string> CheckFunctions(const SourceTree& tree);
 // Of the rooms that have folders: how many files lie beside these.
 std::vector<std::string> CheckTopLevels(const SourceTree& tree);
 std::vector<std::string> CheckMachinePaths(const SourceTree& tree);
+// Of the bugs that tests plant: that one of *_planted_test.cc names each of them.
+std::vector<std::string> CheckPlantedBugs(const SourceTree& tree);
 // Of tests: that they sleep in tests/support/wait_until.* alone, and have no upper bound on the time that passes.
 std::vector<std::string> CheckSleeps(const SourceTree& tree);
 

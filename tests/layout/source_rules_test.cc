@@ -29,9 +29,17 @@ TEST(Repository, HasFewFilesBesideTheFoldersOfARoom) { EXPECT_THAT(CheckTopLevel
 
 TEST(Repository, NamesNoPlaceOnSomebodysMachine) { EXPECT_THAT(CheckMachinePaths(Repository()), IsEmpty()); }
 
+TEST(Repository, HasATestForEachPlantedBug) { EXPECT_THAT(CheckPlantedBugs(Repository()), IsEmpty()); }
+
 TEST(Repository, HasNoTestThatSleepsOrBoundsTheTimeThatPasses) { EXPECT_THAT(CheckSleeps(Repository()), IsEmpty()); }
 
 // A rule that reports nothing proves nothing: each is shown a tree that breaks it.
+
+TEST(PlantedBugRule, ReportsABugThatNoTestPlants) {
+  const SourceTree tree = {{"models/a.cc", {"if (Planted(\"known\")) x = 0;", "if (Planted(\"forgotten\")) x = 1;"}},
+                           {"models/a_planted_test.cc", {"const PlantedBug planted(\"known\");"}}};
+  EXPECT_THAT(CheckPlantedBugs(tree), ElementsAre("models/a.cc:2: no test plants forgotten"));
+}
 
 TEST(SleepRule, ReportsSleepsAndUpperBoundsOfTests) {
   const std::string sleep = "sleep";  // in two pieces, or this file would break the rule
