@@ -7,6 +7,8 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "base/utf8.h"
 #include "control/message_fields.h"
@@ -33,6 +35,7 @@ constexpr double kMaxBlockFlops = 1e30;
 // The messages have the numbers of these.
 static_assert(static_cast<int>(ComponentPlacement::kUnloaded) == internal::Placement_MAX);
 static_assert(static_cast<int>(BlockKind::kFused) == internal::BlockKind_MAX);
+static_assert(static_cast<int>(ComponentRole::kTextEncoder) == internal::ComponentRole_MAX);
 
 template <typename T, typename Plain>
 concept Is = std::same_as<std::remove_const_t<T>, Plain>;
@@ -40,6 +43,7 @@ concept Is = std::same_as<std::remove_const_t<T>, Plain>;
 // Each calls visit(name, field) for the fields of a struct that its message has under the same name.
 void VisitFields(const auto& visit, Is<ModelComponent> auto& component) {
   visit("name", component.name);
+  visit("role", component.role);
   visit("class_name", component.class_name);
   visit("parameters", component.parameters);
   visit("bytes", component.bytes);
@@ -298,13 +302,15 @@ absl::StatusOr<LatentValues> FromWire(const internal::Predict& wire) {
 }
 
 absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire) {
-  for (const auto& [field, text] : {std::pair{"model", &wire.model()},
-                                    {"dtype", &wire.dtype()},
-                                    {"device", &wire.device()},
-                                    {"record", &wire.record()}}) {
+  for (const auto& [field, text] :
+       {std::pair{"model", &wire.model()}, {"device", &wire.device()}, {"record", &wire.record()}}) {
     RETURN_IF_ERROR(CheckText(field, *text));
   }
   if (wire.threads() < 0 || wire.threads() > kMaxThreads) return OutOfRange("threads", wire.threads(), 0, kMaxThreads);
+  if (!wire.dtype().empty() && !EnumOf<Dtype>(wire.dtype())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dtype is ", Quote(wire.dtype()), "; valid values are ", absl::StrJoin(EnumNames<Dtype>(), ", ")));
+  }
   RETURN_IF_ERROR(CheckPlacement("placement of the text encoders", wire.text_encoders()));
   RETURN_IF_ERROR(CheckPlacement("placement of the autoencoder", wire.autoencoder()));
   if (wire.prompt_cache_bytes() > kMaxCacheBytes) {

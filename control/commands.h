@@ -25,6 +25,7 @@ inline constexpr uint64_t kProbeJob = ~uint64_t{0};
 // One part of a pipeline: transformer, text_encoder, vae, …
 struct ModelComponent {
   std::string name;
+  ComponentRole role = ComponentRole::kOther;
   std::string class_name;
   uint64_t parameters = 0;
   uint64_t bytes = 0;              // as stored
@@ -73,8 +74,8 @@ struct ModelDescription {
 };
 
 struct LoadParameters {
-  std::string model;           // folder
-  std::string dtype = "fp32";  // fp64, fp32, bf16
+  std::string model;  // folder
+  Dtype dtype = Dtype::kFp32;
   std::string device = "cpu";  // cpu, cuda, cuda:N
   int32_t threads = 0;         // 0: all of the machine's
   ComponentPlacement text_encoders = ComponentPlacement::kRank0;

@@ -365,6 +365,16 @@ TEST_F(ControlChannelTest, RefusesAPlacementThatDoesNotExistAndACacheWithoutBoun
   EXPECT_TRUE(handler_.calls().empty());
 }
 
+TEST_F(ControlChannelTest, RefusesADtypeThatDoesNotExistWithTheValidOnes) {
+  Session session(socket_path());
+  Command command = LoadCommand();
+  command.mutable_load()->set_dtype("fp8");
+  const Reply reply = session.Ask(std::move(command));
+  EXPECT_EQ(CodeOf(reply), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(reply.error().message(), HasSubstr("valid values are fp64, fp32, bf16"));
+  EXPECT_TRUE(handler_.calls().empty());
+}
+
 TEST_F(ControlChannelTest, TakesEveryPlacement) {
   Session session(socket_path());
   for (const auto& [sent, taken] : {std::pair{internal::PLACEMENT_RANK0, ComponentPlacement::kRank0},

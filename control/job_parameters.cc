@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/utf8.h"
 
 namespace tessera {
@@ -22,6 +23,12 @@ std::string ProblemOf(const std::string& text, Bounds bounds) {
   }
   if (text.find('\0') != std::string::npos) return "contains a NUL byte";
   return FirstInvalidUtf8(text) < text.size() ? "is not valid UTF-8" : "";
+}
+
+std::string ProblemOf(NoiseKind noise, Bounds) {
+  const std::vector<std::string> names = EnumNames<NoiseKind>();
+  const bool known = static_cast<size_t>(noise) < names.size();
+  return known ? "" : absl::StrCat("is unknown; valid values are ", absl::StrJoin(names, ", "));
 }
 
 std::string ProblemOf(const std::optional<std::string>& text, Bounds bounds) {

@@ -13,9 +13,15 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "base/enum_names.h"
 #include "control/prompt_options.h"
 
 namespace tessera {
+
+// Where a job's random numbers come from (runtime/denoising/noise_source.h).
+enum class NoiseKind : uint8_t { kTessera, kTorchCpu };
+template <>
+inline constexpr std::array kEnumNames<NoiseKind> = {"tessera", "torch-cpu"};
 
 struct JobParameters {
   std::string prompt;                          // valid UTF-8 without NUL
@@ -26,8 +32,8 @@ struct JobParameters {
   int32_t steps = 0;
   double guidance_scale = 0;
   uint64_t seed = 0;
-  std::string sampler;            // one of ModelDescription::samplers; empty: the model's own
-  std::string noise = "tessera";  // tessera, torch-cpu
+  std::string sampler;  // one of ModelDescription::samplers; empty: the model's own
+  NoiseKind noise = NoiseKind::kTessera;
   bool clean_caption = false;
   bool resolution_binning = false;
   int32_t max_sequence_length = 0;  // 0: the model's default
@@ -45,7 +51,7 @@ void VisitParameters(const Visit& visit, Jobs&... jobs) {
   visit("guidance_scale", kScales, jobs.guidance_scale...);
   visit("seed", kUnbounded, jobs.seed...);
   visit("sampler", kNameBytes, jobs.sampler...);
-  visit("noise", kNameBytes, jobs.noise...);
+  visit("noise", kUnbounded, jobs.noise...);
   visit("clean_caption", kUnbounded, jobs.clean_caption...);
   visit("resolution_binning", kUnbounded, jobs.resolution_binning...);
   visit("max_sequence_length", Bounds{0, 65536}, jobs.max_sequence_length...);

@@ -17,6 +17,7 @@ using ::testing::HasSubstr;
 // A value within every bound that is no field's default.
 void Change(std::string& value) { value = "x"; }
 void Change(std::optional<std::string>& value) { value = "x"; }
+void Change(NoiseKind& value) { value = NoiseKind::kTorchCpu; }
 void Change(bool& value) { value = true; }
 void Change(int32_t& value) { value = 9; }
 void Change(uint64_t& value) { value = 9; }
@@ -77,6 +78,16 @@ TEST(JobParametersTest, AnAbsentFieldHasItsDefault) {
   internal::JobParameters wire;
   wire.set_noise("tessera");
   EXPECT_TRUE(Differences(FromWire(wire), JobParameters()).empty());
+}
+
+TEST(JobParametersTest, ANoiseThatDoesNotExistIsRefusedWithTheValidOnes) {
+  const JobParameters job{.prompt = "a", .height = 8, .width = 8, .steps = 1, .guidance_scale = 1};
+  internal::JobParameters wire;
+  ToWire(job, &wire);
+  EXPECT_TRUE(CheckBounds(FromWire(wire)).ok());
+  wire.set_noise("white");
+  EXPECT_EQ(CheckBounds(FromWire(wire)),
+            absl::InvalidArgumentError("noise is unknown; valid values are tessera, torch-cpu"));
 }
 
 TEST(JobParametersTest, WhatIsOutOfBoundsIsNamedByItsId) {

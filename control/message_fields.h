@@ -1,5 +1,6 @@
 // The fields of a protobuf message, by their descriptors, from and into plain values: what walks over plain structs
-// need for each type of a field. Enums have the numbers of the message's; absent optionals are left out.
+// need for each type of a field. Enums have the numbers of the message's, or their names where its field is a text; a
+// name that is none becomes a number that is none. Absent optionals are left out.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -9,6 +10,8 @@
 #include <string>
 #include <type_traits>
 #include <vector>
+
+#include "base/enum_names.h"
 
 namespace tessera {
 
@@ -27,7 +30,12 @@ class MessageWriter {
   void Put(Field to, const std::string& from) const { reflection_.SetString(message_, to, from); }
   template <typename T>
   requires std::is_enum_v<T>
-  void Put(Field to, T from) const { reflection_.SetEnumValue(message_, to, static_cast<int>(from)); }
+  void Put(Field to, T from) const {
+    if constexpr (!kEnumNames<T>.empty()) {
+      if (to->type() == to->TYPE_STRING) return Put(to, std::string(EnumName(from)));
+    }
+    reflection_.SetEnumValue(message_, to, static_cast<int>(from));
+  }
   template <typename T>
   void Put(Field to, const std::optional<T>& from) const {
     if (from.has_value()) Put(to, *from);
@@ -67,7 +75,13 @@ class MessageReader {
   void Get(Field from, std::string& to) const { to = reflection_.GetStringReference(message_, from, &to); }
   template <typename T>
   requires std::is_enum_v<T>
-  void Get(Field from, T& to) const { to = static_cast<T>(reflection_.GetEnumValue(message_, from)); }
+  void Get(Field from, T& to) const {
+    if (from->type() != from->TYPE_STRING) {
+      to = static_cast<T>(reflection_.GetEnumValue(message_, from));
+    } else if (std::string name; Get(from, name), !name.empty()) {
+      to = EnumOf<T>(name).value_or(static_cast<T>(kEnumNames<T>.size()));
+    }
+  }
   template <typename T>
   void Get(Field from, std::optional<T>& to) const {
     Get(from, to.emplace());

@@ -1,12 +1,30 @@
-// Where a component other than the transformer lives. LibTorch-free.
+// What a model is made of, in which numbers it is served, and where its components live. LibTorch-free.
 #pragma once
+
+#include <cstdint>
+
+#include "base/enum_names.h"
 
 namespace tessera {
 
+// Of weights as they are served.
+enum class Dtype { kFp64, kFp32, kBf16 };
+template <>
+inline constexpr std::array kEnumNames<Dtype> = {"fp64", "fp32", "bf16"};
+
+// Of one number.
+constexpr int64_t ElementBytes(Dtype dtype) { return dtype == Dtype::kFp64 ? 8 : dtype == Dtype::kFp32 ? 4 : 2; }
+
+// What a component of a pipeline is for.
+enum class ComponentRole { kOther, kTransformer, kAutoencoder, kTextEncoder };
+
+// Where a component other than the transformer lives.
 enum class ComponentPlacement {
   kRank0,     // on the first rank's device
   kCpu,       // in the first rank's host memory
   kUnloaded,  // read from its files for each use and dropped after it
 };
+template <>
+inline constexpr std::array kEnumNames<ComponentPlacement> = {"rank0", "cpu", "unload"};
 
 }  // namespace tessera

@@ -16,7 +16,6 @@ namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr int64_t kBufferBytes = int64_t{64} << 20;
-constexpr int64_t kWeightSizes[] = {8, 4, 2};
 
 // Of numbers that are not negative.
 int64_t Sum(int64_t a, int64_t b) {
@@ -29,8 +28,6 @@ int64_t Product(int64_t a, int64_t b) {
   return __builtin_mul_overflow(a, b, &product) ? kMost : product;
 }
 
-constexpr char kTransformer[] = "transformer";
-
 // The block that a tensor of a transformer belongs to, its name up to the block's number; empty: to none.
 std::string BlockOf(const std::string& tensor) {
   size_t begin = 0;
@@ -42,10 +39,6 @@ std::string BlockOf(const std::string& tensor) {
   return "";
 }
 
-bool IsTextEncoder(const std::string& name) {
-  return name == "text_encoder" || name == "text_encoder_2" || name == "text_encoder_3";
-}
-
 // Of the model that a text encoder is a part of, where its file holds all of it: never read.
 bool IsOfALargerModel(const std::string& tensor) {
   for (const char* scope : {"decoder.", "lm_head.", "vision_model.", "visual_projection."}) {
@@ -54,9 +47,9 @@ bool IsOfALargerModel(const std::string& tensor) {
   return false;
 }
 
-ComponentPlacement PlacementOf(const std::string& name, const LoadRequest& request) {
-  if (IsTextEncoder(name)) return request.text_encoders;
-  return name == "vae" ? request.autoencoder : ComponentPlacement::kRank0;
+ComponentPlacement PlacementOf(ComponentRole role, const LoadRequest& request) {
+  if (role == ComponentRole::kTextEncoder) return request.text_encoders;
+  return role == ComponentRole::kAutoencoder ? request.autoencoder : ComponentPlacement::kRank0;
 }
 
 MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind kind) {
@@ -77,20 +70,20 @@ MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind ki
 LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& request) {
   LoadPlan plan{.request = request, .components = std::move(components)};
   for (PlannedComponent& component : plan.components) {
-    const ComponentPlacement placement = PlacementOf(component.name, request);
-    const bool transformer = component.name == kTransformer;
+    const ComponentPlacement placement = PlacementOf(component.role, request);
+    const bool transformer = component.role == ComponentRole::kTransformer;
     const int64_t parts = transformer ? request.transformer_parts : 1;
     const bool streamed = transformer && request.stream_blocks && component.block_parameters > 0;
     // With a block the frame is read once more.
     const int64_t transient = streamed ? Sum(component.frame_parameters, component.block_parameters) : 0;
     const int64_t parameters = streamed ? Sum(component.frame_parameters, transient)
                                         : component.parameters / parts + (component.parameters % parts != 0);
-    component.bytes = Product(parameters, request.bytes_per_weight);
-    component.largest_bytes = Product(component.largest_parameters, request.bytes_per_weight);
+    component.bytes = Product(parameters, ElementBytes(request.dtype));
+    component.largest_bytes = Product(component.largest_parameters, ElementBytes(request.dtype));
     component.memory =
         request.on_device && placement != ComponentPlacement::kCpu ? MemoryKind::kDevice : MemoryKind::kHost;
     component.transient_bytes =
-        placement == ComponentPlacement::kUnloaded ? component.bytes : Product(transient, request.bytes_per_weight);
+        placement == ComponentPlacement::kUnloaded ? component.bytes : Product(transient, ElementBytes(request.dtype));
   }
   plan.host = NeedOf(plan.components, MemoryKind::kHost);
   plan.device = NeedOf(plan.components, MemoryKind::kDevice);
@@ -108,36 +101,16 @@ struct Available {
   int64_t Shortage(const LoadPlan& plan) const { return Sum(HostShortage(plan), DeviceShortage(plan)); }
 };
 
-// What the user typed, or could type.
-
-const char* DtypeName(int64_t bytes_per_weight) {
-  return bytes_per_weight == 8 ? "fp64" : bytes_per_weight == 4 ? "fp32" : "bf16";
-}
-
-const char* PlacementName(ComponentPlacement placement) {
-  switch (placement) {
-    case ComponentPlacement::kRank0:
-      return "rank0";
-    case ComponentPlacement::kCpu:
-      return "cpu";
-    case ComponentPlacement::kUnloaded:
-      return "unload";
-  }
-  return "";
-}
-
 // The options that lead from one request to the other.
 std::vector<std::string> Options(const LoadRequest& from, const LoadRequest& to) {
   std::vector<std::string> options;
   if (to.text_encoders != from.text_encoders) {
-    options.push_back(absl::StrCat("--text-encoders ", PlacementName(to.text_encoders)));
+    options.push_back(absl::StrCat("--text-encoders ", EnumName(to.text_encoders)));
   }
   if (to.autoencoder != from.autoencoder) {
-    options.push_back(absl::StrCat("--vae ", PlacementName(to.autoencoder)));
+    options.push_back(absl::StrCat("--vae ", EnumName(to.autoencoder)));
   }
-  if (to.bytes_per_weight != from.bytes_per_weight) {
-    options.push_back(absl::StrCat("--dtype ", DtypeName(to.bytes_per_weight)));
-  }
+  if (to.dtype != from.dtype) options.push_back(absl::StrCat("--dtype ", EnumName(to.dtype)));
   if (to.stream_blocks && !from.stream_blocks) options.emplace_back("--stream-blocks");
   return options;
 }
@@ -152,17 +125,17 @@ std::vector<ComponentPlacement> Placements(ComponentPlacement current, bool on_d
   return placements;
 }
 
-// All plans for the same folder, those with the fewest changes first, and of these the ones that keep the dtype. Sizes
-// larger than the requested one are never of use.
+// All plans for the same folder, those with the fewest changes first, and of these the ones that keep the dtype. Wider
+// dtypes than the requested one are never of use.
 std::vector<LoadPlan> Alternatives(const LoadPlan& plan) {
   const LoadRequest& request = plan.request;
   std::vector<LoadPlan> alternatives;
-  for (const int64_t size : kWeightSizes) {
-    if (size > request.bytes_per_weight) continue;
+  for (const Dtype dtype : {Dtype::kFp64, Dtype::kFp32, Dtype::kBf16}) {
+    if (ElementBytes(dtype) > ElementBytes(request.dtype)) continue;
     for (const ComponentPlacement text_encoders : Placements(request.text_encoders, request.on_device)) {
       for (const ComponentPlacement autoencoder : Placements(request.autoencoder, request.on_device)) {
         LoadRequest other = request;
-        other.bytes_per_weight = size;
+        other.dtype = dtype;
         other.text_encoders = text_encoders;
         other.autoencoder = autoencoder;
         alternatives.push_back(Plan(plan.components, other));
@@ -178,7 +151,7 @@ std::vector<LoadPlan> Alternatives(const LoadPlan& plan) {
 // Whether `b` asks for all that `a` asks for, seen from `from`: then it is not worth naming beside `a`.
 bool Includes(const LoadRequest& from, const LoadRequest& a, const LoadRequest& b) {
   const auto same = [](auto origin, auto first, auto second) { return first == origin || first == second; };
-  return b.bytes_per_weight <= a.bytes_per_weight && same(from.text_encoders, a.text_encoders, b.text_encoders) &&
+  return ElementBytes(b.dtype) <= ElementBytes(a.dtype) && same(from.text_encoders, a.text_encoders, b.text_encoders) &&
          same(from.autoencoder, a.autoencoder, b.autoencoder);
 }
 
@@ -215,7 +188,7 @@ std::string Table(const LoadPlan& plan) {
   size_t width = std::string("component").size();
   for (const PlannedComponent& component : plan.components) width = std::max(width, component.name.size());
   std::string table = absl::StrFormat("\n  %-*s  %12s  %12s  %s", static_cast<int>(width), "component", "parameters",
-                                      DtypeName(plan.request.bytes_per_weight), "in");
+                                      EnumName(plan.request.dtype), "in");
   for (const PlannedComponent& component : plan.components) {
     absl::StrAppendFormat(&table, "\n  %-*s  %10.1f M  %12s  %s%s", static_cast<int>(width), component.name,
                           static_cast<double>(component.parameters) / 1e6, GiB(component.bytes),
@@ -268,20 +241,17 @@ std::string Advice(const LoadPlan& plan, const Available& available) {
 }  // namespace
 
 absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& request) {
-  if (std::find(std::begin(kWeightSizes), std::end(kWeightSizes), request.bytes_per_weight) == std::end(kWeightSizes)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("bytes_per_weight is ", request.bytes_per_weight, "; valid values are 8, 4 and 2"));
-  }
   std::vector<PlannedComponent> components;
-  for (const auto& [name, unused] : folder.components()) {
-    if (!request.encodes_prompts && IsTextEncoder(name)) continue;
+  for (const auto& [name, listed] : folder.components()) {
+    const bool encoder = listed.role == ComponentRole::kTextEncoder;
+    if (encoder && !request.encodes_prompts) continue;
     ASSIGN_OR_RETURN(const std::string path, folder.ComponentPath(name));
     if (!WeightFolder::HasWeights(path)) continue;
     ASSIGN_OR_RETURN(const WeightFolder weights, folder.Weights(name));
-    PlannedComponent& component = components.emplace_back(PlannedComponent{.name = name});
+    PlannedComponent& component = components.emplace_back(PlannedComponent{.name = name, .role = listed.role});
     std::map<std::string, int64_t> blocks;  // parameters of each; "": of none
     for (const auto& [tensor_name, location] : weights.tensors()) {
-      if (IsTextEncoder(name) && IsOfALargerModel(tensor_name)) continue;
+      if (encoder && IsOfALargerModel(tensor_name)) continue;
       const StoredTensor& tensor = location.tensor;
       component.parameters = Sum(component.parameters, tensor.elements());
       component.largest_parameters = std::max(component.largest_parameters, tensor.elements());

@@ -22,19 +22,20 @@
 namespace tessera {
 
 struct LoadRequest {
-  int64_t bytes_per_weight = 4;                                   // 8: fp64, 4: fp32, 2: bf16
-  bool on_device = false;                                         // rank 0 computes on a device with memory of its own
-  ComponentPlacement text_encoders = ComponentPlacement::kRank0;  // text_encoder, text_encoder_2, text_encoder_3
-  ComponentPlacement autoencoder = ComponentPlacement::kRank0;    // vae; every other component stays with rank 0
-  bool encodes_prompts = true;                                    // else another rank has the text encoders
-  int64_t transformer_parts = 1;                                  // this rank has one of so many, about equal
-  bool stream_blocks = false;                                     // the transformer's blocks are there one at a time
+  Dtype dtype = Dtype::kFp32;
+  bool on_device = false;  // rank 0 computes on a device with memory of its own
+  ComponentPlacement text_encoders = ComponentPlacement::kRank0;
+  ComponentPlacement autoencoder = ComponentPlacement::kRank0;  // every other component stays with rank 0
+  bool encodes_prompts = true;                                  // else another rank has the text encoders
+  int64_t transformer_parts = 1;                                // this rank has one of so many, about equal
+  bool stream_blocks = false;                                   // the transformer's blocks are there one at a time
 };
 
 enum class MemoryKind { kHost, kDevice };
 
 struct PlannedComponent {
   std::string name;
+  ComponentRole role = ComponentRole::kOther;
   int64_t parameters = 0;          // elements of all its tensors
   int64_t largest_parameters = 0;  // of its largest tensor
   int64_t block_parameters = 0;    // of its largest block
@@ -62,7 +63,7 @@ struct LoadPlan {
 };
 
 // Plans every component of the folder that has weight files; the others, tokenizers for example, take nothing that
-// counts. InvalidArgument if bytes_per_weight is none of the above; else the errors of ModelFolder::Weights.
+// counts. The errors are those of ModelFolder::Weights.
 absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& request);
 
 // OK if the peaks fit into what is available (of the device: if known), to the byte. Else ResourceExhausted, with a

@@ -81,6 +81,12 @@ std::string ConfigName(const std::string& component) {
   return component + "/config.json";
 }
 
+ComponentRole RoleOf(std::string_view name) {
+  if (name == "transformer") return ComponentRole::kTransformer;
+  if (name == "vae") return ComponentRole::kAutoencoder;
+  return name.starts_with("text_encoder") ? ComponentRole::kTextEncoder : ComponentRole::kOther;
+}
+
 }  // namespace
 
 absl::StatusOr<ModelIndex> ParseModelIndex(std::string_view text, const std::string& name) {
@@ -100,7 +106,7 @@ absl::StatusOr<ModelIndex> ParseModelIndex(std::string_view text, const std::str
       if (!IsPlainFileName(member.key)) {
         config.AddError(member.key, "the name of a component must be the plain name of a folder");
       }
-      index.components[member.key] = {*library, *class_name};
+      index.components[member.key] = {*library, *class_name, RoleOf(member.key)};
     } else if ((library || class_name) && (pair[0].is_null() || pair[1].is_null())) {
       config.AddError(member.key, "a component must be [\"library\", \"class\"], or [null, null] if it is absent");
     }

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/json.h"
+#include "control/placement.h"
 #include "models/weights/weight_folder.h"
 
 namespace tessera {
@@ -16,6 +17,7 @@ namespace tessera {
 struct ComponentClass {
   std::string library;  // "diffusers", "transformers"
   std::string class_name;
+  ComponentRole role = ComponentRole::kOther;  // by its name in the index
 };
 
 struct ModelIndex {

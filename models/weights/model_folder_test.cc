@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <string>
 
 #include "tests/support/safetensors_bytes.h"
@@ -17,6 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Key;
 using ::testing::Not;
+using ::testing::Pair;
 
 constexpr char kGitLfsPointer[] =
     "version https://git-lfs.github.com/spec/v1\n"
@@ -61,6 +63,19 @@ TEST(ModelFolderTest, AGoldenPipelineListsItsComponents) {
   EXPECT_EQ(model->components().at("text_encoder").library, "transformers");
   EXPECT_EQ(model->components().at("text_encoder").class_name, "T5EncoderModel");
   EXPECT_EQ(model->ComponentPath("vae").value(), "tests/golden/pipelines/pixart_sigma/vae");
+}
+
+TEST(ModelFolderTest, ComponentsHaveTheRoleThatTheirNameSays) {
+  const ModelIndex index = *ParseModelIndex(
+      R"({"_class_name": "P", "scheduler": ["d", "S"], "text_encoder": ["t", "T"], "text_encoder_4": ["t", "T"],)"
+      R"( "tokenizer": ["t", "T"], "transformer": ["d", "T"], "vae": ["d", "A"]})",
+      "model_index.json");
+  std::map<std::string, ComponentRole> roles;
+  for (const auto& [name, component] : index.components) roles[name] = component.role;
+  EXPECT_THAT(roles,
+              ElementsAre(Pair("scheduler", ComponentRole::kOther), Pair("text_encoder", ComponentRole::kTextEncoder),
+                          Pair("text_encoder_4", ComponentRole::kTextEncoder), Pair("tokenizer", ComponentRole::kOther),
+                          Pair("transformer", ComponentRole::kTransformer), Pair("vae", ComponentRole::kAutoencoder)));
 }
 
 TEST(ModelFolderTest, EveryGoldenPipelineOpensWithConfigsAndDigest) {

@@ -53,11 +53,8 @@ absl::Status OpenCudaPlugin(const std::string& name, int device, const std::stri
 
 }  // namespace
 
-absl::StatusOr<at::ScalarType> ParseDtype(const std::string& name) {
-  if (name == "fp32") return at::kFloat;
-  if (name == "bf16") return at::kBFloat16;
-  if (name == "fp64") return at::kDouble;
-  return absl::InvalidArgumentError(absl::StrCat("dtype is \"", name, "\"; valid values are fp32, bf16 and fp64"));
+at::ScalarType ScalarTypeOf(Dtype dtype) {
+  return dtype == Dtype::kFp64 ? at::kDouble : dtype == Dtype::kFp32 ? at::kFloat : at::kBFloat16;
 }
 
 std::string CudaPluginPath() {

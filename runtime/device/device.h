@@ -7,11 +7,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "control/placement.h"
 
 namespace tessera {
 
-// fp64, fp32, bf16.
-absl::StatusOr<at::ScalarType> ParseDtype(const std::string& name);
+at::ScalarType ScalarTypeOf(Dtype dtype);
 
 // The file of the CUDA plug-in, whether it is there or not: beside this program.
 std::string CudaPluginPath();

@@ -106,9 +106,6 @@ absl::Status CheckParameters(const JobParameters& parameters, const FamilyDescri
     return refuse("max_sequence_length", parameters.max_sequence_length,
                   absl::StrCat("valid values are 1 to ", model.max_sequence_length));
   }
-  if (parameters.noise != "tessera" && parameters.noise != "torch-cpu") {
-    return refuse("noise", absl::StrCat("\"", parameters.noise, "\""), "valid values are tessera and torch-cpu");
-  }
   return absl::OkStatus();
 }
 
@@ -166,9 +163,8 @@ absl::StatusOr<ModelDescription> Engine::Describe(const std::string& model) {
   return model_description;
 }
 
-absl::Status Engine::CheckMemory(const ModelFolder& folder, const LoadParameters& parameters, int64_t bytes_per_weight,
-                                 at::Device device) {
-  LoadRequest request = {.bytes_per_weight = bytes_per_weight,
+absl::Status Engine::CheckMemory(const ModelFolder& folder, const LoadParameters& parameters, at::Device device) {
+  LoadRequest request = {.dtype = parameters.dtype,
                          .on_device = !device.is_cpu(),
                          .text_encoders = parameters.text_encoders,
                          .autoencoder = parameters.autoencoder,
@@ -200,12 +196,10 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
     malloc_trim(0);  // the worker's allocator keeps what is freed, and the plan below asks what is left
   }
   const Stopwatch watch;
-  ASSIGN_OR_RETURN(const at::ScalarType dtype, ParseDtype(parameters.dtype));
   ASSIGN_OR_RETURN(const at::Device device, OpenDevice(parameters.device));
   ASSIGN_OR_RETURN(const ModelFolder folder, ModelFolder::Open(parameters.model));
   ASSIGN_OR_RETURN(const FamilyEntry* entry, FindFamily(folder.class_name()));
-  const auto bytes_per_weight = static_cast<int64_t>(c10::elementSize(dtype));
-  const absl::Status fits = Guarded([&] { return CheckMemory(folder, parameters, bytes_per_weight, device); });
+  const absl::Status fits = Guarded([&] { return CheckMemory(folder, parameters, device); });
   if (!fits.ok()) return fits;
   if (parameters.threads > 0) at::set_num_threads(parameters.threads);
   return Guarded([&]() -> absl::StatusOr<Loaded> {
@@ -224,7 +218,7 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
     }
     const std::vector<int> stage_bounds = StageBounds(model->description.block_flops, mesh_.size(Axis::kPipe));
     absl::StatusOr<std::unique_ptr<Family>> family =
-        entry->load(folder, {.dtype = dtype,
+        entry->load(folder, {.dtype = ScalarTypeOf(parameters.dtype),
                              .device = device,
                              .text_encoders = parameters.text_encoders,
                              .autoencoder = parameters.autoencoder,
@@ -297,8 +291,8 @@ absl::StatusOr<JobStarted> Engine::Start(uint64_t id, const JobParameters& param
   ASSIGN_OR_RETURN(std::unique_ptr<Sampler> made,
                    MakeSampler(*sampler, parameters.steps, family, job.denoise.geometry));
   job.denoise.sampler = std::move(made);
-  job.denoise.noise = parameters.noise == "torch-cpu" ? MakeTorchCpuNoise(parameters.seed, family.dtype())
-                                                      : MakeTesseraNoise(parameters.seed);
+  job.denoise.noise = parameters.noise == NoiseKind::kTorchCpu ? MakeTorchCpuNoise(parameters.seed, family.dtype())
+                                                               : MakeTesseraNoise(parameters.seed);
   DrawInitialLatents(job.denoise, family);
   const Job& started = jobs_.emplace(id, std::move(job)).first->second;
   return JobStarted{.height = static_cast<int32_t>(started.height),

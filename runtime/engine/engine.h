@@ -48,8 +48,7 @@ class Engine final : public CommandHandler {
   };
 
   // Before anything is read: that this rank's part of the model fits in memory, and the other ranks' parts too.
-  absl::Status CheckMemory(const ModelFolder& folder, const LoadParameters& parameters, int64_t bytes_per_weight,
-                           at::Device device);
+  absl::Status CheckMemory(const ModelFolder& folder, const LoadParameters& parameters, at::Device device);
   absl::StatusOr<JobStarted> Start(uint64_t id, const JobParameters& parameters);
   // The jobs of one batch, which agree in size and have a step left.
   absl::StatusOr<std::vector<DenoiseJob*>> BatchOf(absl::Span<const uint64_t> jobs);

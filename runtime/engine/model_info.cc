@@ -12,9 +12,9 @@
 namespace tessera {
 namespace {
 
-ModelComponent DescribeComponent(const std::string& name, const std::string& class_name, const WeightFolder& weights) {
-  ModelComponent component{
-      .name = name, .class_name = class_name, .bytes = weights.total_bytes(), .files = weights.files()};
+ModelComponent DescribeComponent(ModelComponent component, const WeightFolder& weights) {
+  component.bytes = weights.total_bytes();
+  component.files = weights.files();
   std::set<std::string> types;
   for (const auto& [tensor, location] : weights.tensors()) {
     component.parameters += static_cast<uint64_t>(location.tensor.elements());
@@ -39,18 +39,17 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelFolder& folder, std::s
   info.pipeline = folder.class_name();
   info.family = family;
   ASSIGN_OR_RETURN(info.digest, folder.Digest());
-  for (const auto& [name, component] : folder.components()) {
+  for (const auto& [name, listed] : folder.components()) {
+    ModelComponent component{.name = name, .role = listed.role, .class_name = listed.class_name};
     const absl::StatusOr<std::string> path = folder.ComponentPath(name);
     if (!path.ok()) continue;
     if (!WeightFolder::HasWeights(*path)) {
-      std::vector<std::string> files = TokenizerFiles(component.class_name, *path);
-      if (!files.empty()) {
-        info.components.push_back({.name = name, .class_name = component.class_name, .files = std::move(files)});
-      }
+      component.files = TokenizerFiles(component.class_name, *path);
+      if (!component.files.empty()) info.components.push_back(std::move(component));
       continue;
     }
     ASSIGN_OR_RETURN(const WeightFolder weights, folder.Weights(name));
-    info.components.push_back(DescribeComponent(name, component.class_name, weights));
+    info.components.push_back(DescribeComponent(std::move(component), weights));
   }
   info.size_multiple = static_cast<int32_t>(description.size_multiple);
   info.min_size = static_cast<int32_t>(std::max(description.min_size, description.size_multiple));

@@ -80,6 +80,7 @@ class FakeHandler final : public CommandHandler {
     description.instruction_set = "baseline";
     description.digest = "0123456789abcdef";
     description.components = {{.name = "transformer",
+                               .role = ComponentRole::kTransformer,
                                .class_name = "Gradient",
                                .parameters = 12,
                                .bytes = 24,

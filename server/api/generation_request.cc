@@ -170,17 +170,10 @@ absl::StatusOr<JobParameters> ValidateUnnamed(const GenerationRequest& request, 
   return job;
 }
 
-constexpr std::pair<const char*, ComponentPlacement> kPlacements[] = {{"rank0", ComponentPlacement::kRank0},
-                                                                      {"cpu", ComponentPlacement::kCpu},
-                                                                      {"unload", ComponentPlacement::kUnloaded}};
-
-absl::Status ReadPlacement(absl::string_view field, const std::string& name, ComponentPlacement& placement) {
-  std::vector<std::string> names;
-  for (const auto& [valid, value] : kPlacements) {
-    if (name == valid) placement = value;
-    names.emplace_back(valid);
-  }
-  return CheckWord(field, name, names);
+template <typename Enum>
+absl::Status ReadName(absl::string_view field, const std::string& name, Enum& value) {
+  value = EnumOf<Enum>(name).value_or(value);
+  return CheckWord(field, name, EnumNames<Enum>());
 }
 
 }  // namespace
@@ -199,25 +192,17 @@ std::vector<std::string> SizeWarnings(const JobParameters& job, const ModelDescr
                        model.default_height, " that the model was made for; expect a poor picture and a long time")};
 }
 
-std::string PlacementName(ComponentPlacement placement) {
-  for (const auto& [name, value] : kPlacements) {
-    if (value == placement) return name;
-  }
-  return "";
-}
-
 absl::StatusOr<LoadParameters> Validate(const PlacementRequest& request, const std::string& model) {
-  absl::Status status = CheckWord("dtype", request.dtype, {"fp64", "fp32", "bf16"});
+  LoadParameters placement;
+  absl::Status status = ReadName("dtype", request.dtype, placement.dtype);
   status.Update(CheckDevice(request.device));
   status.Update(CheckValue("threads", request.threads, {0, static_cast<double>(kMaxThreads)}));
-  LoadParameters placement;
-  status.Update(ReadPlacement("placement of the text encoders", request.text_encoders, placement.text_encoders));
-  status.Update(ReadPlacement("placement of the autoencoder", request.autoencoder, placement.autoencoder));
+  status.Update(ReadName("placement of the text encoders", request.text_encoders, placement.text_encoders));
+  status.Update(ReadName("placement of the autoencoder", request.autoencoder, placement.autoencoder));
   status.Update(
       CheckValue("prompt cache (MiB)", request.prompt_cache_mib, {0, static_cast<double>(kMaxPromptCacheMib)}));
   if (!status.ok()) return Named(status, FieldNames::kCommandLine);
   placement.model = model;
-  placement.dtype = request.dtype;
   placement.device = request.device;
   placement.threads = static_cast<int32_t>(request.threads);
   placement.prompt_cache_bytes = static_cast<uint64_t>(request.prompt_cache_mib) << 20;

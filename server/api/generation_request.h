@@ -43,7 +43,4 @@ struct PlacementRequest {
 
 absl::StatusOr<LoadParameters> Validate(const PlacementRequest& request, const std::string& model);
 
-// The name of a placement in requests.
-std::string PlacementName(ComponentPlacement placement);
-
 }  // namespace tessera

@@ -58,7 +58,7 @@ TEST(GenerationRequestTest, TakesTheModelsDefaultsForWhatIsAbsent) {
   EXPECT_EQ(job->negative_prompt, std::nullopt);
   EXPECT_EQ(job->options, PromptOptions());
   EXPECT_EQ(job->sampler, "");
-  EXPECT_EQ(job->noise, "tessera");
+  EXPECT_EQ(job->noise, NoiseKind::kTessera);
 }
 
 TEST(GenerationRequestTest, TakesWhatIsGivenOverTheDefaults) {
@@ -80,7 +80,7 @@ TEST(GenerationRequestTest, TakesWhatIsGivenOverTheDefaults) {
   EXPECT_EQ(job->steps, 1000);
   EXPECT_EQ(job->guidance_scale, 0);
   EXPECT_EQ(job->sampler, "euler");
-  EXPECT_EQ(job->noise, "torch-cpu");
+  EXPECT_EQ(job->noise, NoiseKind::kTorchCpu);
   EXPECT_FALSE(job->clean_caption);
   EXPECT_EQ(job->max_sequence_length, 24);
 }
@@ -339,7 +339,7 @@ TEST(PlacementRequestTest, NamesThePlacementThatIsSpeltMostLikeTheUnknownOne) {
 
 TEST(PlacementRequestTest, GivesEveryPlacementTheNameThatRequestsUse) {
   for (const char* name : {"rank0", "cpu", "unload"}) {
-    EXPECT_EQ(PlacementName(Validate({.text_encoders = name}, "model")->text_encoders), name);
+    EXPECT_EQ(EnumName(Validate({.text_encoders = name}, "model")->text_encoders), name);
   }
 }
 

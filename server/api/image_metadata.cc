@@ -33,14 +33,14 @@ ImageParameters MetadataOf(const JobParameters& asked, const std::string& sample
   metadata.height = job.height;
   metadata.model = ReplaceInvalidUtf8(model_name);
   metadata.model_digest = model.digest;
-  metadata.noise = job.noise;
-  metadata.dtype = placement.dtype;
+  metadata.noise = EnumName(job.noise);
+  metadata.dtype = EnumName(placement.dtype);
   metadata.device = placement.device;
   metadata.layout = LayoutText(layout);
   if (placement.device == "cpu") metadata.instruction_set = model.instruction_set;
   const LoadParameters usual;
-  if (placement.text_encoders != usual.text_encoders) metadata.text_encoders = PlacementName(placement.text_encoders);
-  if (placement.autoencoder != usual.autoencoder) metadata.autoencoder = PlacementName(placement.autoencoder);
+  if (placement.text_encoders != usual.text_encoders) metadata.text_encoders = EnumName(placement.text_encoders);
+  if (placement.autoencoder != usual.autoencoder) metadata.autoencoder = EnumName(placement.autoencoder);
   if (model.default_clean_caption) metadata.clean_caption = job.clean_caption;
   metadata.resolution_binning = job.resolution_binning;
   if (job.max_sequence_length > 0) metadata.max_sequence_length = job.max_sequence_length;

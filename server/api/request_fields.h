@@ -355,6 +355,8 @@ template <typename From, typename To>
 void CopyValue(const From& from, To& to) {
   if constexpr (std::is_same_v<From, To>) {
     to = from;
+  } else if constexpr (std::is_enum_v<To> && std::is_same_v<From, std::string>) {
+    to = EnumOf<To>(from).value_or(to);
   } else if constexpr (requires { to.assign(from.begin(), from.end()); }) {
     to.assign(from.begin(), from.end());
   } else if constexpr (requires { to = static_cast<To>(*from); }) {

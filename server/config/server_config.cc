@@ -96,7 +96,7 @@ void VisitLimits(Visit& visit, Limits& limits) {
 
 template <typename Visit, typename Group>
 void VisitGroup(Visit& visit, Group& group) {
-  const std::vector<std::string> placements = {"rank0", "cpu", "unload"};
+  const std::vector<std::string> placements = EnumNames<ComponentPlacement>();
   visit("model", group.model);
   visit("name", group.name);
   visit("aliases", group.aliases);

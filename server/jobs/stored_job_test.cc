@@ -58,7 +58,7 @@ TEST(StoredJob, LoadsAndWritesWhatWasRecordedBeforeToTheByte) {
   EXPECT_EQ(parameters.guidance_scale, 3.7);
   EXPECT_EQ(parameters.seed, 0xFEDCBA9876543210);
   EXPECT_EQ(parameters.sampler, "euler");
-  EXPECT_EQ(parameters.noise, "torch-cpu");
+  EXPECT_EQ(parameters.noise, NoiseKind::kTorchCpu);
   EXPECT_TRUE(parameters.clean_caption);
   EXPECT_TRUE(parameters.resolution_binning);
   EXPECT_EQ(parameters.max_sequence_length, 222);

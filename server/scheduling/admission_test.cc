@@ -172,7 +172,8 @@ TEST_F(AdmissionTest, CountsOnGroupsThatAreNotUpYet) {
 
 ModelDescription Transformer() {
   ModelDescription model{.size_multiple = 16, .blocks = 28};
-  model.components = {{.name = "transformer", .parameters = 600'000'000}, {.name = "vae", .parameters = 84'000'000}};
+  model.components = {{.name = "transformer", .role = ComponentRole::kTransformer, .parameters = 600'000'000},
+                      {.name = "vae", .role = ComponentRole::kAutoencoder, .parameters = 84'000'000}};
   return model;
 }
 

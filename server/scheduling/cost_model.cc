@@ -21,9 +21,9 @@ constexpr double kDecoderFlopsPerParameter = 0.03;
 constexpr double kDecoderValuesPerPixel = 384;
 constexpr double kDecoderParameters = 84e6;
 
-double Parameters(const ModelDescription& model, const std::string& component) {
+double Parameters(const ModelDescription& model, ComponentRole role) {
   for (const ModelComponent& candidate : model.components) {
-    if (candidate.name == component) return static_cast<double>(candidate.parameters);
+    if (candidate.role == role) return static_cast<double>(candidate.parameters);
   }
   return 0;
 }
@@ -38,15 +38,15 @@ double Pixels(const ShapeClass& shape) { return static_cast<double>(shape.height
 
 ModelCost CostOf(const ModelDescription& model, int32_t element_bytes) {
   const double blocks = std::max(1, model.blocks);
-  const double parameters = std::max(1.0, Parameters(model, "transformer"));
+  const double parameters = std::max(1.0, Parameters(model, ComponentRole::kTransformer));
+  const double decoder = Parameters(model, ComponentRole::kAutoencoder);
   const double width = std::sqrt(parameters / (kParametersPerBlock * blocks));
   return {.flops_per_token = 2 * parameters,
           .flops_per_token_pair = 4 * blocks * width,
-          .flops_per_pixel = kDecoderFlopsPerParameter * Parameters(model, "vae"),
+          .flops_per_pixel = kDecoderFlopsPerParameter * decoder,
           .pixels_per_token = static_cast<double>(std::max(1, model.size_multiple)),
           .bytes_per_token = kLiveWidths * width * element_bytes,
-          .bytes_per_decoded_pixel =
-              kDecoderValuesPerPixel * std::sqrt(Parameters(model, "vae") / kDecoderParameters) * element_bytes};
+          .bytes_per_decoded_pixel = kDecoderValuesPerPixel * std::sqrt(decoder / kDecoderParameters) * element_bytes};
 }
 
 ShapeClass ShapeOf(const std::string& name, const ModelDescription& model, const JobParameters& parameters) {

@@ -24,7 +24,7 @@ constexpr absl::Duration kShortestReplacement = absl::Seconds(3);
 // and a GPU in bf16.
 double MostFlopsPerSecond(const LoadParameters& load, int ranks) {
   if (!absl::StartsWith(load.device, "cpu")) return 2e15 * ranks;
-  return (load.dtype == "bf16" ? 4e12 : 3e11) * std::max<int32_t>(1, load.threads);
+  return (load.dtype == Dtype::kBf16 ? 4e12 : 3e11) * std::max<int32_t>(1, load.threads);
 }
 
 std::string DeviceOf(const GroupRunnerOptions& group, int rank) {

@@ -29,8 +29,8 @@ std::string ReadText(const json::object& object, const char* name) { return std:
 }  // namespace
 
 std::string LoadText(const LoadParameters& load) {
-  return absl::StrCat("model ", absl::CHexEscape(load.model), ", dtype ", load.dtype, ", device ", load.device,
-                      ", threads ", load.threads, ", text encoders ", static_cast<int>(load.text_encoders),
+  return absl::StrCat("model ", absl::CHexEscape(load.model), ", dtype ", EnumName(load.dtype), ", device ",
+                      load.device, ", threads ", load.threads, ", text encoders ", static_cast<int>(load.text_encoders),
                       ", autoencoder ", static_cast<int>(load.autoencoder), ", prompt cache ", load.prompt_cache_bytes,
                       load.stream_blocks ? ", streamed" : "");
 }

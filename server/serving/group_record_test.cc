@@ -33,7 +33,7 @@ TEST(GroupRecordTest, ReadsBackARecordOfAGroupOnTheHost) {
 TEST(GroupRecordTest, WritesDifferentTextsForDifferentWaysToLoad) {
   const std::string text = LoadText({.model = "m"});
   EXPECT_NE(text, LoadText({.model = "n"}));
-  EXPECT_NE(text, LoadText({.model = "m", .dtype = "bf16"}));
+  EXPECT_NE(text, LoadText({.model = "m", .dtype = Dtype::kBf16}));
   EXPECT_NE(text, LoadText({.model = "m", .device = "cuda:1"}));
   EXPECT_NE(text, LoadText({.model = "m", .threads = 2}));
   EXPECT_NE(text, LoadText({.model = "m", .text_encoders = ComponentPlacement::kCpu}));

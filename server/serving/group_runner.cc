@@ -87,7 +87,7 @@ GroupInfo GroupRunner::Info() const {
   return {.name = options_.name,
           .model = options_.model_name,
           .layout = LayoutText(layout),
-          .dtype = options_.load.dtype,
+          .dtype = EnumName(options_.load.dtype),
           .devices = {options_.load.device},
           .state = State(),
           .reason = reason_,

@@ -177,7 +177,7 @@ std::vector<GroupInfo> WantedGroups::UnreadableInfos(const Lock&) const {
     for (int64_t replica = 0; replica < group.options.count; ++replica) {
       infos.push_back({.name = absl::StrCat(group.options.name, "-", group.number + replica),
                        .model = group.options.name,
-                       .dtype = group.options.load.dtype,
+                       .dtype = EnumName(group.options.load.dtype),
                        .devices = {group.options.load.device},
                        .state = GroupState::kRefused,
                        .reason = WithoutLastOutput(group.reason.message()),

@@ -111,8 +111,8 @@ class Verifier {
       : request_(request), host_(host), canaries_(canaries) {}
 
   // All canaries. DataLoss: the ranks were not of one mind, or the latents stopped being finite.
-  absl::StatusOr<std::vector<Run>> RunAll(const Layout& layout, const std::string& dtype, const RunOptions& options) {
-    Tell(absl::StrCat("running ", LayoutText(layout), " in ", dtype));
+  absl::StatusOr<std::vector<Run>> RunAll(const Layout& layout, Dtype dtype, const RunOptions& options) {
+    Tell(absl::StrCat("running ", LayoutText(layout), " in ", EnumName(dtype)));
     ASSIGN_OR_RETURN(std::shared_ptr<WorkerGroup> group, host_.open(layout));
     LoadParameters load = request_.load;
     load.dtype = dtype;
@@ -219,10 +219,10 @@ int32_t RoundDown(int32_t side, int32_t multiple) { return side / multiple * mul
 
 }  // namespace
 
-double BatchBound(const std::string& dtype, const std::string& device) {
+double BatchBound(Dtype dtype, const std::string& device) {
   if (device == "cpu") return 0;
-  if (dtype == "fp64") return kBoundFp64;
-  return dtype == "fp32" ? kBoundFp32 : kBatchBoundBf16;
+  if (dtype == Dtype::kFp64) return kBoundFp64;
+  return dtype == Dtype::kFp32 ? kBoundFp32 : kBatchBoundBf16;
 }
 
 double RelativeError(const LatentValues& a, const LatentValues& b) {
@@ -292,7 +292,7 @@ absl::StatusOr<CertificateSubject> SubjectOf(const VerificationRequest& request,
   return CertificateSubject{.model_digest = request.model.digest,
                             .layout = LayoutText(request.layout),
                             .device = absl::StartsWith(request.load.device, "cuda") ? "cuda" : request.load.device,
-                            .dtype = request.load.dtype,
+                            .dtype = EnumName(request.load.dtype),
                             .build = build.Finish(),
                             .libraries = request.model.libraries};
 }
@@ -307,14 +307,15 @@ absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, co
   Verifier verifier(request, host, canaries);
   Layout whole = request.layout;
   whole.warmup.reset();  // all steps
-  const std::string& dtype = request.load.dtype;
-  const bool trajectories = dtype == "fp64" || dtype == "fp32";
+  const Dtype dtype = request.load.dtype;
+  const bool trajectories = dtype != Dtype::kBf16;
 
   // One rank in a wider dtype, which tells how much of a difference is rounding.
   std::optional<std::vector<Run>> exact;
   RunOptions options{.forwards = !trajectories};
-  if (dtype != "fp64") {
-    absl::StatusOr<std::vector<Run>> runs = verifier.RunAll(Layout(), trajectories ? "fp64" : "fp32", options);
+  if (dtype != Dtype::kFp64) {
+    absl::StatusOr<std::vector<Run>> runs =
+        verifier.RunAll(Layout(), trajectories ? Dtype::kFp64 : Dtype::kFp32, options);
     // Without it fp32 has the fixed part of its bound.
     if (!runs.ok() && !(trajectories && runs.status().code() == absl::StatusCode::kResourceExhausted)) {
       return runs.status();
@@ -337,7 +338,7 @@ absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, co
     const Run& run = (*runs)[i];
     const Run* wide = exact.has_value() ? &(*exact)[i] : nullptr;
     if (trajectories) {
-      CompareTrajectories(run, serial[i], wide, dtype == "fp64" ? kBoundFp64 : kBoundFp32, canaries[i]);
+      CompareTrajectories(run, serial[i], wide, dtype == Dtype::kFp64 ? kBoundFp64 : kBoundFp32, canaries[i]);
     } else {
       CompareForwards(run, serial[i], *wide, canaries[i]);
     }

@@ -63,7 +63,7 @@ JobParameters ProbeJob(const ModelDescription& model, const Canary& canary, cons
 // How far what the model predicts beside other images may be from what it predicts of one alone, as a RelativeDistance.
 // On the CPU nothing: the operators promise equal bits (kernels/ops.h). On a device, whose libraries promise none, what
 // rounding in another order may change.
-double BatchBound(const std::string& dtype, const std::string& device);
+double BatchBound(Dtype dtype, const std::string& device);
 
 // max |a − b| / max |b|; NaN where there is one, or where the shapes differ.
 double RelativeError(const LatentValues& a, const LatentValues& b);

@@ -31,19 +31,17 @@ absl::StatusOr<std::optional<Layout>> ReadLayout(const LayoutRequest& request) {
   return *layout;
 }
 
-int64_t ElementBytes(const std::string& dtype) { return dtype == "fp64" ? 8 : dtype == "fp32" ? 4 : 2; }
-
-LayoutModel LayoutModelOf(const ModelDescription& model, const std::string& dtype) {
+LayoutModel LayoutModelOf(const ModelDescription& model, Dtype dtype) {
   LayoutModel numbers = {.heads = std::max(model.heads, 1), .blocks = std::max(model.blocks, 1), .max_cfg_branches = 2};
   const auto bytes_per_weight = static_cast<uint64_t>(ElementBytes(dtype));
   for (const ModelComponent& component : model.components) {
-    (component.name == "transformer" ? numbers.block_bytes : numbers.other_bytes) +=
+    (component.role == ComponentRole::kTransformer ? numbers.block_bytes : numbers.other_bytes) +=
         component.parameters * bytes_per_weight;
   }
   return numbers;
 }
 
-uint64_t WeightBytes(const ModelDescription& model, const std::string& dtype) {
+uint64_t WeightBytes(const ModelDescription& model, Dtype dtype) {
   const LayoutModel numbers = LayoutModelOf(model, dtype);
   return numbers.block_bytes + numbers.other_bytes;
 }

@@ -21,14 +21,11 @@ struct LayoutRequest {
 // where only the model decides.
 absl::StatusOr<std::optional<Layout>> ReadLayout(const LayoutRequest& request);
 
-// Bytes of one number as it is served: fp64, fp32 or bf16.
-int64_t ElementBytes(const std::string& dtype);
-
-// What decides a layout of `model`, served in `dtype` (fp64, fp32, bf16).
-LayoutModel LayoutModelOf(const ModelDescription& model, const std::string& dtype);
+// What decides a layout of `model`, served in `dtype`.
+LayoutModel LayoutModelOf(const ModelDescription& model, Dtype dtype);
 
 // All its weights as served.
-uint64_t WeightBytes(const ModelDescription& model, const std::string& dtype);
+uint64_t WeightBytes(const ModelDescription& model, Dtype dtype);
 
 // The layout that was asked for, or the best one for that number of ranks. InvalidArgument with the reason and the
 // nearest valid layouts.

@@ -43,13 +43,13 @@ TEST(LayoutChoiceTest, RefusesWhatTheModelCannotDoAndNamesWhatItCan) {
 
 TEST(LayoutChoiceTest, CountsTheTransformersWeightsApart) {
   ModelDescription model = {.heads = 4, .blocks = 6};
-  model.components = {{.name = "transformer", .parameters = 100},
-                      {.name = "vae", .parameters = 30},
-                      {.name = "text_encoder", .parameters = 20}};
-  const LayoutModel numbers = LayoutModelOf(model, "bf16");
+  model.components = {{.name = "transformer", .role = ComponentRole::kTransformer, .parameters = 100},
+                      {.name = "vae", .role = ComponentRole::kAutoencoder, .parameters = 30},
+                      {.name = "text_encoder", .role = ComponentRole::kTextEncoder, .parameters = 20}};
+  const LayoutModel numbers = LayoutModelOf(model, Dtype::kBf16);
   EXPECT_EQ(numbers.block_bytes, 200u);
   EXPECT_EQ(numbers.other_bytes, 100u);
-  EXPECT_EQ(LayoutModelOf(model, "fp64").block_bytes, 800u);
+  EXPECT_EQ(LayoutModelOf(model, Dtype::kFp64).block_bytes, 800u);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/workers/layout_choice.h"
@@ -21,8 +20,7 @@ int64_t DefaultRows(const ModelDescription& model) {
 
 }  // namespace
 
-absl::StatusOr<ForwardPass> DefaultPass(const ModelDescription& model, int64_t height, int64_t width,
-                                        const std::string& dtype) {
+absl::StatusOr<ForwardPass> DefaultPass(const ModelDescription& model, int64_t height, int64_t width, Dtype dtype) {
   const TransformerShape& shape = model.transformer;
   if (!shape.known()) return absl::FailedPreconditionError("the shape of the model's transformer is not known");
   const int64_t rows = height / shape.token_side, columns = width / shape.token_side;
@@ -50,10 +48,10 @@ absl::StatusOr<SentBytes> BytesSent(const Layout& layout, const TransformerShape
   return sent;
 }
 
-RankWeights WeightsOf(const Layout& layout, const ModelDescription& model, const std::string& dtype) {
+RankWeights WeightsOf(const Layout& layout, const ModelDescription& model, Dtype dtype) {
   ModelDescription of_others = model;
   std::erase_if(of_others.components,
-                [](const ModelComponent& component) { return absl::StartsWith(component.name, "text_encoder"); });
+                [](const ModelComponent& component) { return component.role == ComponentRole::kTextEncoder; });
   return {.first = WeightBytes(layout, LayoutModelOf(model, dtype)),
           .others = WeightBytes(layout, LayoutModelOf(of_others, dtype))};
 }

@@ -15,8 +15,7 @@ namespace tessera {
 // What goes through the transformer in a step of one image of `height` x `width` pixels: as many rows as guidance has
 // branches by default, with text of the default length. InvalidArgument for a size that no image can have;
 // FailedPrecondition where the shape of the model's transformer is not known.
-absl::StatusOr<ForwardPass> DefaultPass(const ModelDescription& model, int64_t height, int64_t width,
-                                        const std::string& dtype);
+absl::StatusOr<ForwardPass> DefaultPass(const ModelDescription& model, int64_t height, int64_t width, Dtype dtype);
 
 // What the ranks send in a pass: the one that sends least and the one that sends most.
 struct SentBytes {
@@ -31,6 +30,6 @@ absl::StatusOr<SentBytes> BytesSent(const Layout& layout, const TransformerShape
 struct RankWeights {
   uint64_t first = 0, others = 0;  // bytes
 };
-RankWeights WeightsOf(const Layout& layout, const ModelDescription& model, const std::string& dtype);
+RankWeights WeightsOf(const Layout& layout, const ModelDescription& model, Dtype dtype);
 
 }  // namespace tessera

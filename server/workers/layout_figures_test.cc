@@ -11,10 +11,10 @@ using ::testing::HasSubstr;
 // FLUX.1: 19 double blocks and 38 single ones of width 3,072.
 ModelDescription Flux() {
   ModelDescription model = {.default_guidance_scale = 3.5, .options = {"true_cfg_scale"}, .heads = 24, .blocks = 57};
-  model.components = {{.name = "transformer", .parameters = 5700},
-                      {.name = "text_encoder", .parameters = 100},
-                      {.name = "text_encoder_2", .parameters = 1000},
-                      {.name = "vae", .parameters = 10}};
+  model.components = {{.name = "transformer", .role = ComponentRole::kTransformer, .parameters = 5700},
+                      {.name = "text_encoder", .role = ComponentRole::kTextEncoder, .parameters = 100},
+                      {.name = "text_encoder_2", .role = ComponentRole::kTextEncoder, .parameters = 1000},
+                      {.name = "vae", .role = ComponentRole::kAutoencoder, .parameters = 10}};
   TransformerShape& shape = model.transformer;
   shape = {.exchange = {.width = 3072,
                         .output_features = 64,
@@ -29,36 +29,36 @@ ModelDescription Flux() {
 }
 
 SentBytes Sent(const char* layout, const ModelDescription& model) {
-  return *BytesSent(*ParseLayout(layout), model.transformer, *DefaultPass(model, 1024, 1024, "bf16"));
+  return *BytesSent(*ParseLayout(layout), model.transformer, *DefaultPass(model, 1024, 1024, Dtype::kBf16));
 }
 
 TEST(LayoutFiguresTest, AnImageHasATokenForEachSquareOfItsPixels) {
-  const absl::StatusOr<ForwardPass> pass = DefaultPass(Flux(), 768, 1024, "bf16");
+  const absl::StatusOr<ForwardPass> pass = DefaultPass(Flux(), 768, 1024, Dtype::kBf16);
   ASSERT_TRUE(pass.ok()) << pass.status();
   EXPECT_EQ(pass->image_tokens, 48 * 64);
   EXPECT_EQ(pass->element_bytes, 2);
-  EXPECT_EQ(DefaultPass(Flux(), 768, 1024, "fp64")->element_bytes, 8);
+  EXPECT_EQ(DefaultPass(Flux(), 768, 1024, Dtype::kFp64)->element_bytes, 8);
 }
 
 TEST(LayoutFiguresTest, GuidanceHasTwoRowsUnlessItIsOffOrBuiltIn) {
   ModelDescription model = Flux();
-  EXPECT_EQ(DefaultPass(model, 64, 64, "bf16")->text_tokens, std::vector<int64_t>{512});
+  EXPECT_EQ(DefaultPass(model, 64, 64, Dtype::kBf16)->text_tokens, std::vector<int64_t>{512});
   model.options.clear();
-  EXPECT_EQ(DefaultPass(model, 64, 64, "bf16")->text_tokens, (std::vector<int64_t>{512, 512}));
+  EXPECT_EQ(DefaultPass(model, 64, 64, Dtype::kBf16)->text_tokens, (std::vector<int64_t>{512, 512}));
   model.default_guidance_scale = 1;
-  EXPECT_EQ(DefaultPass(model, 64, 64, "bf16")->text_tokens, std::vector<int64_t>{512});
+  EXPECT_EQ(DefaultPass(model, 64, 64, Dtype::kBf16)->text_tokens, std::vector<int64_t>{512});
 }
 
 TEST(LayoutFiguresTest, SizesWithoutTokensAndWithTooManyAreRefused) {
-  EXPECT_THAT(std::string(DefaultPass(Flux(), 8, 1024, "bf16").status().message()), HasSubstr("size is 1024x8"));
-  EXPECT_FALSE(DefaultPass(Flux(), 1 << 30, 1 << 30, "bf16").ok());
-  EXPECT_FALSE(DefaultPass(Flux(), 0, -64, "bf16").ok());
+  EXPECT_THAT(std::string(DefaultPass(Flux(), 8, 1024, Dtype::kBf16).status().message()), HasSubstr("size is 1024x8"));
+  EXPECT_FALSE(DefaultPass(Flux(), 1 << 30, 1 << 30, Dtype::kBf16).ok());
+  EXPECT_FALSE(DefaultPass(Flux(), 0, -64, Dtype::kBf16).ok());
 }
 
 TEST(LayoutFiguresTest, AModelOfUnknownShapeHasNoPass) {
   ModelDescription model = Flux();
   model.transformer = {};
-  EXPECT_EQ(DefaultPass(model, 1024, 1024, "bf16").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(DefaultPass(model, 1024, 1024, Dtype::kBf16).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 // Worked out by hand from docs/parallelism.md, which gives the same in MB.
@@ -76,7 +76,7 @@ TEST(LayoutFiguresTest, TheStageThatSendsLeastAndTheOneThatSendsMostAreApart) {
 }
 
 TEST(LayoutFiguresTest, OnlyTheFirstRankHoldsTextEncoders) {
-  const RankWeights weights = WeightsOf(*ParseLayout("pipe=3,tensor=2"), Flux(), "bf16");
+  const RankWeights weights = WeightsOf(*ParseLayout("pipe=3,tensor=2"), Flux(), Dtype::kBf16);
   EXPECT_EQ(weights.others, 2u * (5700 / 3 / 2 + 10));
   EXPECT_EQ(weights.first, weights.others + 2u * 1100);
 }

@@ -112,7 +112,7 @@ JobParameters EveryParameter() {
           .guidance_scale = 4.5,
           .seed = 18446744073709551615u,
           .sampler = "euler",
-          .noise = "torch-cpu",
+          .noise = NoiseKind::kTorchCpu,
           .clean_caption = true,
           .resolution_binning = true,
           .max_sequence_length = 77};
@@ -157,7 +157,7 @@ TEST_F(ControlProtocolTest, CarriesEveryParameterOfLoading) {
        {ComponentPlacement::kRank0, ComponentPlacement::kCpu, ComponentPlacement::kUnloaded}) {
     ASSERT_TRUE(client_
                     ->Load({.model = "m",
-                            .dtype = "bf16",
+                            .dtype = Dtype::kBf16,
                             .device = "cuda:1",
                             .threads = 3,
                             .text_encoders = placement,
@@ -165,7 +165,7 @@ TEST_F(ControlProtocolTest, CarriesEveryParameterOfLoading) {
                             .prompt_cache_bytes = uint64_t{1} << 40})
                     .ok());
     EXPECT_EQ(worker_.load.model, "m");
-    EXPECT_EQ(worker_.load.dtype, "bf16");
+    EXPECT_EQ(worker_.load.dtype, Dtype::kBf16);
     EXPECT_EQ(worker_.load.device, "cuda:1");
     EXPECT_EQ(worker_.load.threads, 3);
     EXPECT_EQ(worker_.load.text_encoders, placement);

@@ -134,7 +134,7 @@ class Bench {
 
   static void Print(const Figures& figures, const LoadParameters& placement) {
     std::printf("model          %s, %s on %s, %dx%d, %d steps, %lld images in batches of %lld\n",
-                placement.model.c_str(), placement.dtype.c_str(), placement.device.c_str(), figures.job.width,
+                placement.model.c_str(), EnumName(placement.dtype), placement.device.c_str(), figures.job.width,
                 figures.job.height, figures.job.steps, static_cast<long long>(figures.images()),
                 static_cast<long long>(figures.counts.batch));
     std::printf("layout         %s\n", figures.layout.c_str());
@@ -152,7 +152,7 @@ class Bench {
   static void PrintJson(const Figures& figures, const LoadParameters& placement) {
     PrintJsonLine({{"event", "bench"},
                    {"model", JsonText(placement.model)},
-                   {"dtype", placement.dtype},
+                   {"dtype", EnumName(placement.dtype)},
                    {"device", placement.device},
                    {"layout", figures.layout},
                    {"width", figures.job.width},

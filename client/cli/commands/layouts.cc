@@ -93,10 +93,12 @@ json::object LayoutJson(const ListedLayout& layout, const ListedFor& about) {
 void PrintJson(const std::vector<ListedLayout>& layouts, const ListedFor& about) {
   json::array listed;
   for (const ListedLayout& layout : layouts) listed.push_back(LayoutJson(layout, about));
-  json::object object = {{"event", "layouts"},        {"model", JsonText(about.path)}, {"ranks", about.ranks},
-                         {"dtype", about.load.dtype}, {"device", about.load.device},   {"width", about.width},
-                         {"height", about.height},    {"image_tokens", nullptr},       {"text_tokens", nullptr},
-                         {"rows", nullptr},           {"layouts", std::move(listed)}};
+  json::object object = {{"event", "layouts"},          {"model", JsonText(about.path)},
+                         {"ranks", about.ranks},        {"dtype", EnumName(about.load.dtype)},
+                         {"device", about.load.device}, {"width", about.width},
+                         {"height", about.height},      {"image_tokens", nullptr},
+                         {"text_tokens", nullptr},      {"rows", nullptr},
+                         {"layouts", std::move(listed)}};
   if (about.pass.has_value()) {
     object["image_tokens"] = about.pass->image_tokens;
     object["text_tokens"] = about.model.transformer.text_tokens;
@@ -113,7 +115,7 @@ std::string Sent(const std::optional<SentBytes>& sent) {
 
 void PrintTable(const std::vector<ListedLayout>& layouts, const ListedFor& about) {
   std::printf("%s: %d blocks, %d heads, %s on %s\n", about.path.c_str(), about.model.blocks, about.model.heads,
-              about.load.dtype.c_str(), about.load.device.c_str());
+              EnumName(about.load.dtype), about.load.device.c_str());
   if (about.pass.has_value()) {
     const size_t rows = about.pass->text_tokens.size();
     std::printf(

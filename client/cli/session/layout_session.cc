@@ -24,12 +24,12 @@ LoadedEvent LoadedOn(const LayoutStanding& standing, const ModelDescription& mod
   return {.model = placement.model,
           .pipeline = model.pipeline,
           .digest = model.digest,
-          .dtype = placement.dtype,
+          .dtype = EnumName(placement.dtype),
           .device = placement.device,
           .layout = LayoutText(standing.layout),
           .certified = standing.certified,
-          .text_encoders = PlacementName(placement.text_encoders),
-          .autoencoder = PlacementName(placement.autoencoder),
+          .text_encoders = EnumName(placement.text_encoders),
+          .autoencoder = EnumName(placement.autoencoder),
           .loaded = loaded};
 }
 
