@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <map>
 #include <regex>
 #include <sstream>
@@ -217,26 +216,26 @@ TEST_F(EngineTest, PredictsBesideOtherJobsWhatItPredictsAlone) {
   EXPECT_EQ(engine_.Predict(1, latents, {3}).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(EngineTest, RefusesParametersByFieldValueAndWhatIsLegal) {
+TEST_F(EngineTest, RefusesWhatNoFrontEndLetsThrough) {
   Load();
+  using Change = void (*)(JobParameters&);
+  for (const Change change : std::initializer_list<Change>{
+           [](JobParameters& job) { job.height = 60; },
+           [](JobParameters& job) { job.width = 1 << 30; },
+           [](JobParameters& job) { job.width = -8; },
+           [](JobParameters& job) { job.max_sequence_length = 1 << 20; },
+           [](JobParameters& job) { job.resolution_binning = true; },
+       }) {
+    JobParameters parameters = Apple();
+    change(parameters);
+    EXPECT_THAT(StartError(parameters), HasSubstr("does not fit the model"));
+  }
   JobParameters parameters = Apple();
-  parameters.height = 60;
-  EXPECT_THAT(StartError(parameters), AllOf(HasSubstr("height is 60"), HasSubstr("multiple of 8")));
-  parameters = Apple();
-  parameters.width = 1 << 30;
-  EXPECT_THAT(StartError(parameters), AllOf(HasSubstr("width is 1073741824"), HasSubstr("8192")));
-  parameters = Apple();
   parameters.steps = 0;
   EXPECT_THAT(StartError(parameters), HasSubstr("steps"));
   parameters = Apple();
-  parameters.guidance_scale = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_THAT(StartError(parameters), HasSubstr("guidance_scale"));
-  parameters = Apple();
   parameters.sampler = "magic";
   EXPECT_THAT(StartError(parameters), AllOf(HasSubstr("magic"), HasSubstr("ddim")));
-  parameters = Apple();
-  parameters.resolution_binning = true;
-  EXPECT_THAT(StartError(parameters), HasSubstr("resolution_binning"));
 }
 
 TEST_F(EngineTest, SaysWhatWasCutFromALongPrompt) {
