@@ -1,101 +1,48 @@
 #include "runtime/samplers/sampler_config.h"
 
 #include <algorithm>
-#include <span>
 #include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/enum_names.h"
 #include "base/status_macros.h"
 
 namespace tessera {
+
+template <>
+inline constexpr std::array kEnumNames<PredictionType> = {"epsilon", "sample", "v_prediction", "flow_prediction"};
+template <>
+inline constexpr std::array kEnumNames<BetaSchedule> = {"linear", "scaled_linear", "squaredcos_cap_v2", "sigmoid",
+                                                        "laplace"};
+template <>
+inline constexpr std::array kEnumNames<TimestepSpacing> = {"linspace", "leading", "trailing"};
+template <>
+inline constexpr std::array kEnumNames<VarianceType> = {"fixed_small",     "fixed_small_log", "fixed_large",
+                                                        "fixed_large_log", "learned",         "learned_range"};
+template <>
+inline constexpr std::array kEnumNames<DpmAlgorithm> = {"dpmsolver", "dpmsolver++", "sde-dpmsolver", "sde-dpmsolver++"};
+template <>
+inline constexpr std::array kEnumNames<DpmSolverType> = {"midpoint", "heun"};
+template <>
+inline constexpr std::array kEnumNames<FinalSigma> = {"zero", "sigma_min"};
+template <>
+inline constexpr std::array kEnumNames<SigmaInterpolation> = {"linear", "log_linear"};
+template <>
+inline constexpr std::array kEnumNames<TimestepType> = {"discrete", "continuous"};
+template <>
+inline constexpr std::array kEnumNames<TimeShiftType> = {"exponential", "linear"};
+
 namespace {
 
-// Names of an enumeration's values. The first name of a value is its own, further ones are aliases.
-template <typename Enum>
-struct Named {
-  std::string_view name;
-  Enum value;
-};
-
-constexpr Named<PredictionType> kPredictionTypes[] = {
-    {"epsilon", PredictionType::kEpsilon},        {"sample", PredictionType::kSample},
-    {"v_prediction", PredictionType::kVelocity},  {"flow_prediction", PredictionType::kFlow},
-    {"original_sample", PredictionType::kSample},
-};
-constexpr Named<BetaSchedule> kBetaSchedules[] = {
-    {"linear", BetaSchedule::kLinear},
-    {"scaled_linear", BetaSchedule::kScaledLinear},
-    {"squaredcos_cap_v2", BetaSchedule::kSquaredCosine},
-    {"sigmoid", BetaSchedule::kSigmoid},
-    {"laplace", BetaSchedule::kLaplace},
-};
-constexpr Named<TimestepSpacing> kTimestepSpacings[] = {
-    {"linspace", TimestepSpacing::kLinspace},
-    {"leading", TimestepSpacing::kLeading},
-    {"trailing", TimestepSpacing::kTrailing},
-};
-constexpr Named<VarianceType> kVarianceTypes[] = {
-    {"fixed_small", VarianceType::kFixedSmall}, {"fixed_small_log", VarianceType::kFixedSmallLog},
-    {"fixed_large", VarianceType::kFixedLarge}, {"fixed_large_log", VarianceType::kFixedLargeLog},
-    {"learned", VarianceType::kLearned},        {"learned_range", VarianceType::kLearnedRange},
-};
-// DEIS and UniPC configurations are read as DPM-Solver++ with midpoints, as the reference does.
-constexpr Named<DpmAlgorithm> kDpmAlgorithms[] = {
-    {"dpmsolver", DpmAlgorithm::kDpmSolver},        {"dpmsolver++", DpmAlgorithm::kDpmSolverPlusPlus},
-    {"sde-dpmsolver", DpmAlgorithm::kSdeDpmSolver}, {"sde-dpmsolver++", DpmAlgorithm::kSdeDpmSolverPlusPlus},
-    {"deis", DpmAlgorithm::kDpmSolverPlusPlus},
-};
-constexpr Named<DpmSolverType> kDpmSolverTypes[] = {
-    {"midpoint", DpmSolverType::kMidpoint}, {"heun", DpmSolverType::kHeun},    {"logrho", DpmSolverType::kMidpoint},
-    {"bh1", DpmSolverType::kMidpoint},      {"bh2", DpmSolverType::kMidpoint},
-};
-constexpr Named<FinalSigma> kFinalSigmas[] = {{"zero", FinalSigma::kZero}, {"sigma_min", FinalSigma::kSigmaMin}};
-constexpr Named<SigmaInterpolation> kInterpolations[] = {
-    {"linear", SigmaInterpolation::kLinear},
-    {"log_linear", SigmaInterpolation::kLogLinear},
-};
-constexpr Named<TimestepType> kTimestepTypes[] = {
-    {"discrete", TimestepType::kDiscrete},
-    {"continuous", TimestepType::kContinuous},
-};
-constexpr Named<TimeShiftType> kTimeShiftTypes[] = {
-    {"exponential", TimeShiftType::kExponential},
-    {"linear", TimeShiftType::kLinear},
-};
-
-std::span<const Named<PredictionType>> Names(PredictionType) { return kPredictionTypes; }
-std::span<const Named<BetaSchedule>> Names(BetaSchedule) { return kBetaSchedules; }
-std::span<const Named<TimestepSpacing>> Names(TimestepSpacing) { return kTimestepSpacings; }
-std::span<const Named<VarianceType>> Names(VarianceType) { return kVarianceTypes; }
-std::span<const Named<DpmAlgorithm>> Names(DpmAlgorithm) { return kDpmAlgorithms; }
-std::span<const Named<DpmSolverType>> Names(DpmSolverType) { return kDpmSolverTypes; }
-std::span<const Named<FinalSigma>> Names(FinalSigma) { return kFinalSigmas; }
-std::span<const Named<SigmaInterpolation>> Names(SigmaInterpolation) { return kInterpolations; }
-std::span<const Named<TimestepType>> Names(TimestepType) { return kTimestepTypes; }
-std::span<const Named<TimeShiftType>> Names(TimeShiftType) { return kTimeShiftTypes; }
-
-template <typename Enum>
-std::string NameOf(Enum value) {
-  for (const auto& [name, other] : Names(value)) {
-    if (other == value) return std::string(name);
-  }
-  return "";
-}
-
-template <typename Enum>
-std::string ValidNames(std::span<const Named<Enum>> names) {
-  std::vector<std::string> valid;
-  std::vector<Enum> seen;
-  for (const auto& [name, value] : names) {
-    if (std::find(seen.begin(), seen.end(), value) != seen.end()) continue;
-    seen.push_back(value);
-    valid.emplace_back(name);
-  }
-  return absl::StrJoin(valid, ", ");
-}
+// Further names. DEIS and UniPC configurations are read as DPM-Solver++ with midpoints, as the reference does.
+constexpr std::pair<std::string_view, std::string_view> kAliases[] = {{"original_sample", "sample"},
+                                                                      {"deis", "dpmsolver++"},
+                                                                      {"logrho", "midpoint"},
+                                                                      {"bh1", "midpoint"},
+                                                                      {"bh2", "midpoint"}};
 
 // What a number may be. The same for every class.
 struct Range {
@@ -168,14 +115,11 @@ void ReadField(ConfigReader& reader, std::string_view name, Range range, T& valu
   } else if constexpr (std::is_same_v<T, std::vector<double>>) {
     value = reader.Numbers(name, value);
   } else {
-    const std::string text = reader.String(name, NameOf(value));
-    for (const auto& [valid, meaning] : Names(value)) {
-      if (valid == text) {
-        value = meaning;
-        return;
-      }
-    }
-    reader.AddError(name, absl::StrCat("it must be one of ", ValidNames(Names(value))));
+    const std::string text = reader.String(name, EnumName(value));
+    const auto* alias = std::ranges::find(kAliases, text, [](const auto& pair) { return pair.first; });
+    const std::optional<T> known = EnumOf<T>(alias == std::end(kAliases) ? text : alias->second);
+    value = known.value_or(value);
+    if (!known) reader.AddError(name, absl::StrCat("it must be one of ", absl::StrJoin(EnumNames<T>(), ", ")));
   }
 }
 
@@ -216,12 +160,12 @@ bool IsPlusPlus(DpmAlgorithm algorithm) {
 
 absl::Status ValidateDpmSolver(const DpmSolverOptions& options, PredictionType prediction) {
   const bool plus_plus = IsPlusPlus(options.algorithm_type);
-  const std::string algorithm = absl::StrCat("\"", NameOf(options.algorithm_type), "\"");
+  const std::string algorithm = absl::StrCat("\"", EnumName(options.algorithm_type), "\"");
   if (options.use_lu_lambdas) {
     return Refused("use_lu_lambdas", "true", "it must be false; use_karras_sigmas is the nearest choice");
   }
   if (options.variance_type == VarianceType::kLearned || options.variance_type == VarianceType::kLearnedRange) {
-    return Refused("variance_type", absl::StrCat("\"", NameOf(options.variance_type), "\""),
+    return Refused("variance_type", absl::StrCat("\"", EnumName(options.variance_type), "\""),
                    "it must be null: the pipeline drops a learned variance before the sampler");
   }
   if (!plus_plus && options.final_sigmas_type == FinalSigma::kZero) {
@@ -284,7 +228,7 @@ void TakeShift(const SamplerConfig& from, SamplerConfig& to) {
 
 }  // namespace
 
-std::string PredictionTypeName(PredictionType type) { return NameOf(type); }
+std::string PredictionTypeName(PredictionType type) { return EnumName(type); }
 
 SamplerConfig DefaultSamplerConfig(SamplerOptions options) {
   SamplerConfig config{.options = std::move(options)};
@@ -317,7 +261,7 @@ absl::Status ValidateSamplerConfig(const SamplerConfig& config) {
   const auto* solver = config.Find<DpmSolverOptions>();
   if (ddpm == nullptr &&
       (table->beta_schedule == BetaSchedule::kSigmoid || table->beta_schedule == BetaSchedule::kLaplace)) {
-    return Refused("beta_schedule", absl::StrCat("\"", NameOf(table->beta_schedule), "\""),
+    return Refused("beta_schedule", absl::StrCat("\"", EnumName(table->beta_schedule), "\""),
                    "it must be linear, scaled_linear or squaredcos_cap_v2 for every class but DDPMScheduler");
   }
   if (!table->trained_betas.empty()) {
@@ -338,7 +282,7 @@ absl::Status ValidateSamplerConfig(const SamplerConfig& config) {
   }
   if (ddpm != nullptr && ddpm->variance_type != VarianceType::kFixedSmall &&
       ddpm->variance_type != VarianceType::kFixedSmallLog && ddpm->variance_type != VarianceType::kFixedLarge) {
-    return Refused("variance_type", absl::StrCat("\"", NameOf(ddpm->variance_type), "\""),
+    return Refused("variance_type", absl::StrCat("\"", EnumName(ddpm->variance_type), "\""),
                    "it must be fixed_small, fixed_small_log or fixed_large");
   }
   return absl::OkStatus();
