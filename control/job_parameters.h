@@ -8,6 +8,7 @@
 // their digest, so that parameters stay small enough to be stored and sent with every job.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,8 +21,7 @@ namespace tessera {
 
 // Where a job's random numbers come from (runtime/denoising/noise_source.h).
 enum class NoiseKind : uint8_t { kTessera, kTorchCpu };
-template <>
-inline constexpr std::array kEnumNames<NoiseKind> = {"tessera", "torch-cpu"};
+constexpr auto NamesOf(NoiseKind) { return std::array{"tessera", "torch-cpu"}; }
 
 struct JobParameters {
   std::string prompt;                          // valid UTF-8 without NUL

@@ -31,7 +31,7 @@ class MessageWriter {
   template <typename T>
   requires std::is_enum_v<T>
   void Put(Field to, T from) const {
-    if constexpr (!kEnumNames<T>.empty()) {
+    if constexpr (NamedEnum<T>) {
       if (to->type() == to->TYPE_STRING) return Put(to, std::string(EnumName(from)));
     }
     reflection_.SetEnumValue(message_, to, static_cast<int>(from));
@@ -76,11 +76,15 @@ class MessageReader {
   template <typename T>
   requires std::is_enum_v<T>
   void Get(Field from, T& to) const {
-    if (from->type() != from->TYPE_STRING) {
-      to = static_cast<T>(reflection_.GetEnumValue(message_, from));
-    } else if (std::string name; Get(from, name), !name.empty()) {
-      to = EnumOf<T>(name).value_or(static_cast<T>(kEnumNames<T>.size()));
+    if constexpr (NamedEnum<T>) {
+      if (from->type() == from->TYPE_STRING) {
+        std::string name;
+        Get(from, name);
+        if (!name.empty()) to = EnumOf<T>(name).value_or(static_cast<T>(kEnumNames<T>.size()));
+        return;
+      }
     }
+    to = static_cast<T>(reflection_.GetEnumValue(message_, from));
   }
   template <typename T>
   void Get(Field from, std::optional<T>& to) const {

@@ -1,6 +1,7 @@
 // What a model is made of, in which numbers it is served, and where its components live. LibTorch-free.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "base/enum_names.h"
@@ -9,8 +10,7 @@ namespace tessera {
 
 // Of weights as they are served.
 enum class Dtype { kFp64, kFp32, kBf16 };
-template <>
-inline constexpr std::array kEnumNames<Dtype> = {"fp64", "fp32", "bf16"};
+constexpr auto NamesOf(Dtype) { return std::array{"fp64", "fp32", "bf16"}; }
 
 // Of one number.
 constexpr int64_t ElementBytes(Dtype dtype) { return dtype == Dtype::kFp64 ? 8 : dtype == Dtype::kFp32 ? 4 : 2; }
@@ -24,7 +24,6 @@ enum class ComponentPlacement {
   kCpu,       // in the first rank's host memory
   kUnloaded,  // read from its files for each use and dropped after it
 };
-template <>
-inline constexpr std::array kEnumNames<ComponentPlacement> = {"rank0", "cpu", "unload"};
+constexpr auto NamesOf(ComponentPlacement) { return std::array{"rank0", "cpu", "unload"}; }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include "runtime/samplers/sampler_config.h"
 
 #include <algorithm>
+#include <array>
 #include <type_traits>
 #include <utility>
 
@@ -12,28 +13,22 @@
 
 namespace tessera {
 
-template <>
-inline constexpr std::array kEnumNames<PredictionType> = {"epsilon", "sample", "v_prediction", "flow_prediction"};
-template <>
-inline constexpr std::array kEnumNames<BetaSchedule> = {"linear", "scaled_linear", "squaredcos_cap_v2", "sigmoid",
-                                                        "laplace"};
-template <>
-inline constexpr std::array kEnumNames<TimestepSpacing> = {"linspace", "leading", "trailing"};
-template <>
-inline constexpr std::array kEnumNames<VarianceType> = {"fixed_small",     "fixed_small_log", "fixed_large",
-                                                        "fixed_large_log", "learned",         "learned_range"};
-template <>
-inline constexpr std::array kEnumNames<DpmAlgorithm> = {"dpmsolver", "dpmsolver++", "sde-dpmsolver", "sde-dpmsolver++"};
-template <>
-inline constexpr std::array kEnumNames<DpmSolverType> = {"midpoint", "heun"};
-template <>
-inline constexpr std::array kEnumNames<FinalSigma> = {"zero", "sigma_min"};
-template <>
-inline constexpr std::array kEnumNames<SigmaInterpolation> = {"linear", "log_linear"};
-template <>
-inline constexpr std::array kEnumNames<TimestepType> = {"discrete", "continuous"};
-template <>
-inline constexpr std::array kEnumNames<TimeShiftType> = {"exponential", "linear"};
+constexpr auto NamesOf(PredictionType) { return std::array{"epsilon", "sample", "v_prediction", "flow_prediction"}; }
+constexpr auto NamesOf(BetaSchedule) {
+  return std::array{"linear", "scaled_linear", "squaredcos_cap_v2", "sigmoid", "laplace"};
+}
+constexpr auto NamesOf(TimestepSpacing) { return std::array{"linspace", "leading", "trailing"}; }
+constexpr auto NamesOf(VarianceType) {
+  return std::array{"fixed_small", "fixed_small_log", "fixed_large", "fixed_large_log", "learned", "learned_range"};
+}
+constexpr auto NamesOf(DpmAlgorithm) {
+  return std::array{"dpmsolver", "dpmsolver++", "sde-dpmsolver", "sde-dpmsolver++"};
+}
+constexpr auto NamesOf(DpmSolverType) { return std::array{"midpoint", "heun"}; }
+constexpr auto NamesOf(FinalSigma) { return std::array{"zero", "sigma_min"}; }
+constexpr auto NamesOf(SigmaInterpolation) { return std::array{"linear", "log_linear"}; }
+constexpr auto NamesOf(TimestepType) { return std::array{"discrete", "continuous"}; }
+constexpr auto NamesOf(TimeShiftType) { return std::array{"exponential", "linear"}; }
 
 namespace {
 
