@@ -107,15 +107,15 @@ void VisitFields(const auto& visit, Is<LoadParameters> auto& load) {
   visit("record", load.record);
 }
 
-void VisitFields(const auto& visit, Is<DeviceRoom> auto& room) {
-  visit("most", room.most);
-  visit("free", room.free);
+void VisitFields(const auto& visit, Is<MemoryBudget> auto& memory_budget) {
+  visit("most", memory_budget.most);
+  visit("free", memory_budget.free);
 }
 
 void VisitFields(const auto& visit, Is<Loaded> auto& loaded) {
   visit("seconds", loaded.seconds);
   visit("weight_bytes", loaded.weight_bytes);
-  visit("room", loaded.room);
+  visit("memory_budget", loaded.memory_budget);
 }
 
 void VisitFields(const auto& visit, Is<JobStarted> auto& started) {
@@ -163,8 +163,8 @@ class FieldWriter {
   void Put(const FieldDescriptor* to, const std::vector<std::string>& texts) const {
     for (const std::string& text : texts) writer_.Add(to, ReplaceInvalidUtf8(text));
   }
-  void Put(const FieldDescriptor* to, const std::optional<DeviceRoom>& room) const {
-    if (room.has_value()) VisitFields(FieldWriter(writer_.PutMessage(to)), *room);
+  void Put(const FieldDescriptor* to, const std::optional<MemoryBudget>& memory_budget) const {
+    if (memory_budget.has_value()) VisitFields(FieldWriter(writer_.PutMessage(to)), *memory_budget);
   }
   template <typename Item>
   void Put(const FieldDescriptor* to, const std::vector<Item>& items) const {
@@ -184,8 +184,8 @@ class FieldReader {
  private:
   void Get(const FieldDescriptor* from, auto& value) const { reader_.Get(from, value); }
   void Get(const FieldDescriptor* from, std::vector<std::string>& texts) const { reader_.Get(from, texts); }
-  void Get(const FieldDescriptor* from, std::optional<DeviceRoom>& room) const {
-    if (reader_.Has(from)) VisitFields(FieldReader(reader_.GetMessage(from)), room.emplace());
+  void Get(const FieldDescriptor* from, std::optional<MemoryBudget>& memory_budget) const {
+    if (reader_.Has(from)) VisitFields(FieldReader(reader_.GetMessage(from)), memory_budget.emplace());
   }
   template <typename Item>
   void Get(const FieldDescriptor* from, std::vector<Item>& items) const {
@@ -351,7 +351,8 @@ absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire
 }
 
 absl::StatusOr<Loaded> FromWire(const internal::Loaded& wire) {
-  if (wire.has_room() && (wire.room().most() < 1 || wire.room().free() > wire.room().most())) {
+  if (wire.has_memory_budget() &&
+      (wire.memory_budget().most() < 1 || wire.memory_budget().free() > wire.memory_budget().most())) {
     return ProtocolError("a device without a valid size of its memory");
   }
   Loaded loaded;

@@ -86,18 +86,18 @@ struct LoadParameters {
 };
 
 // Bytes of a device's own memory, beside the weights that a rank holds there.
-struct DeviceRoom {
+struct MemoryBudget {
   uint64_t most = 0;  // where nobody else takes any of it
   uint64_t free = 0;  // now; no more than `most`
 
-  bool operator==(const DeviceRoom&) const = default;
+  bool operator==(const MemoryBudget&) const = default;
 };
 
 struct Loaded {
   double seconds = 0;
   uint64_t weight_bytes = 0;  // as served
   // Absent in the host's memory, which the ranks share with everybody, and where the device does not say.
-  std::optional<DeviceRoom> room;
+  std::optional<MemoryBudget> memory_budget;
 };
 
 struct JobStarted {

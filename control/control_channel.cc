@@ -75,10 +75,10 @@ class Controller {
     return busy_;
   }
 
-  // Reading thread. False when the executing thread needs longer than `patience`.
-  bool WaitUntilReleased(absl::Duration patience) {
+  // Reading thread. False when the executing thread needs longer than `timeout`.
+  bool WaitUntilReleased(absl::Duration timeout) {
     std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, absl::ToChronoMilliseconds(patience), [this] { return released_; });
+    return changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), [this] { return released_; });
   }
 
   // Reading thread: the stream belongs to the executing thread until this returns its verdict.
@@ -127,8 +127,10 @@ class Controller {
 
 class WorkerService final : public internal::Worker::Service {
  public:
-  WorkerService(const SocketFolder& folder, absl::Duration linger)
-      : folder_(folder), linger_(linger), ends_with_stream_(linger <= absl::ZeroDuration()) {}
+  WorkerService(const SocketFolder& folder, absl::Duration orphan_grace_period)
+      : folder_(folder),
+        orphan_grace_period_(orphan_grace_period),
+        ends_with_stream_(orphan_grace_period <= absl::ZeroDuration()) {}
 
   grpc::Status Drive(grpc::ServerContext*, Stream* stream) override {
     Controller controller(stream, ends_with_stream_);
@@ -156,7 +158,7 @@ class WorkerService final : public internal::Worker::Service {
     }
     const bool busy = controller.EndStream();
     // Within a command it may wait for another rank, which never comes.
-    if (ends_with_stream_ ? busy : !controller.WaitUntilReleased(linger_)) {
+    if (ends_with_stream_ ? busy : !controller.WaitUntilReleased(orphan_grace_period_)) {
       folder_.Remove();
       _exit(0);
     }
@@ -164,9 +166,9 @@ class WorkerService final : public internal::Worker::Service {
   }
 
   // Executing thread. Null when none came in time.
-  Controller* WaitForController(absl::Duration patience) {
+  Controller* WaitForController(absl::Duration timeout) {
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait_for(lock, absl::ToChronoMilliseconds(patience), [this] { return controller_ != nullptr; });
+    changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), [this] { return controller_ != nullptr; });
     if (controller_ == nullptr) closed_ = true;
     return controller_;
   }
@@ -182,7 +184,7 @@ class WorkerService final : public internal::Worker::Service {
 
  private:
   const SocketFolder& folder_;
-  const absl::Duration linger_;
+  const absl::Duration orphan_grace_period_;
   const bool ends_with_stream_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -205,7 +207,7 @@ class LogExecutor {
       : handler_(handler),
         controller_(controller),
         sends_results_(options.sends_results),
-        finishes_(options.linger > absl::ZeroDuration()),
+        finishes_(options.orphan_grace_period > absl::ZeroDuration()),
         progress_(progress) {}
 
   // The jobs of a controller that has gone go with it.
@@ -428,9 +430,9 @@ absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& 
   ASSIGN_OR_RETURN(std::unique_ptr<SocketFolder> folder, SocketFolder::Create(options.socket_path));
   TerminationThread termination(*folder);
 
-  const bool lingers = options.linger > absl::ZeroDuration();
-  if (lingers) signal(SIGPIPE, SIG_IGN);  // the reader of its output ends with the controller
-  WorkerService service(*folder, options.linger);
+  const bool outlives = options.orphan_grace_period > absl::ZeroDuration();
+  if (outlives) signal(SIGPIPE, SIG_IGN);  // the reader of its output ends with the controller
+  WorkerService service(*folder, options.orphan_grace_period);
   grpc::ServerBuilder builder;
   builder.AddListeningPort("unix:" + options.socket_path, grpc::InsecureServerCredentials());
   builder.SetMaxReceiveMessageSize(kMaxCommandBytes);
@@ -440,19 +442,19 @@ absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& 
 
   absl::Status status;
   Progress progress;
-  absl::Duration patience = options.first_controller;
+  absl::Duration timeout = options.first_controller;
   for (bool first = true;; first = false) {
-    Controller* controller = service.WaitForController(patience);
+    Controller* controller = service.WaitForController(timeout);
     if (controller == nullptr) {
       if (first) status = absl::DeadlineExceededError("no controller has connected");
       break;
     }
-    if (lingers) prctl(PR_SET_PDEATHSIG, 0);
+    if (outlives) prctl(PR_SET_PDEATHSIG, 0);
     LogExecutor::Outcome outcome = LogExecutor(handler, *controller, options, progress).Run();
-    const bool last = outcome.shutdown || !lingers;
+    const bool last = outcome.shutdown || !outlives;
     service.Release(controller, outcome.verdict, last);
     if (last) break;
-    patience = options.linger;
+    timeout = options.orphan_grace_period;
   }
   server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   return status;

@@ -21,7 +21,7 @@ struct ChannelOptions {
   // process ends if that takes longer than this. SIGPIPE is ignored, and from the first controller on the end of the
   // parent process. Zero: socket and folder are removed as soon as the one controller has connected, and the process
   // ends, even in the middle of a command, as soon as its stream does.
-  absl::Duration linger = absl::ZeroDuration();
+  absl::Duration orphan_grace_period = absl::ZeroDuration();
   // How long to wait for the first controller.
   absl::Duration first_controller = absl::Seconds(30);
   // Rank 0 of its group: the one that answers with pixels and tensors.

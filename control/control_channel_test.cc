@@ -107,10 +107,11 @@ class ControlChannelTest : public ::testing::Test {
     EXPECT_TRUE(std::filesystem::is_empty(parent_.path())) << "something was left behind";
   }
 
-  void Serve(absl::Duration patience) {
-    thread_ = std::thread([this, patience] {
+  void Serve(absl::Duration timeout) {
+    thread_ = std::thread([this, timeout] {
       result_ = ServeControlChannel(
-          handler_, {.socket_path = socket_path(), .linger = absl::Seconds(60), .first_controller = patience});
+          handler_,
+          {.socket_path = socket_path(), .orphan_grace_period = absl::Seconds(60), .first_controller = timeout});
     });
   }
 

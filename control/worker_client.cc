@@ -42,7 +42,7 @@ class WorkerClient::Connection {
  public:
   explicit Connection(Options options)
       : sends_results(options.sends_results),
-        patience_(options.patience),
+        timeout_(options.timeout),
         ending_(std::move(options.ending)),
         stub_(internal::Worker::NewStub(ChannelOn(options.socket))),
         stream_(stub_->Drive(&context_)),
@@ -70,10 +70,10 @@ class WorkerClient::Connection {
     const auto entry = waiting_.find(sequence);
     if (entry == waiting_.end()) return absl::FailedPreconditionError(absl::StrCat("no command ", sequence, " waits"));
     std::deque<Reply>& replies = entry->second;
-    changed_.wait_for(lock, absl::ToChronoMilliseconds(patience_), [&] { return ended_ || !replies.empty(); });
+    changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout_), [&] { return ended_ || !replies.empty(); });
     if (replies.empty() && ended_) return EndStatus();
     if (replies.empty()) {
-      return absl::UnavailableError(absl::StrCat("the worker gave no answer within ", absl::FormatDuration(patience_)));
+      return absl::UnavailableError(absl::StrCat("the worker gave no answer within ", absl::FormatDuration(timeout_)));
     }
     Reply reply = std::move(replies.front());
     replies.pop_front();
@@ -152,7 +152,7 @@ class WorkerClient::Connection {
     return absl::UnavailableError(ending_());
   }
 
-  const absl::Duration patience_;
+  const absl::Duration timeout_;
   const std::function<std::string()> ending_;
   const std::unique_ptr<internal::Worker::Stub> stub_;
   grpc::ClientContext context_;

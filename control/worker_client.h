@@ -37,8 +37,8 @@ struct WorkerProgress {
 class WorkerClient {
  public:
   struct Options {
-    int socket = -1;          // connected; owned by the client from here on
-    absl::Duration patience;  // for the answer to any one command
+    int socket = -1;         // connected; owned by the client from here on
+    absl::Duration timeout;  // for the answer to any one command
     // Says how the worker ended, when its stream has: "the worker was killed by signal 9 (Killed)".
     std::function<std::string()> ending;
     bool sends_results = true;  // rank 0 of its group: pixels and tensors come from there

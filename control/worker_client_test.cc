@@ -49,9 +49,9 @@ class ScriptedWorker final : public internal::Worker::Service {
     return connection;
   }
 
-  std::unique_ptr<WorkerClient> Client(absl::Duration patience = absl::Seconds(60)) const {
+  std::unique_ptr<WorkerClient> Client(absl::Duration timeout = absl::Seconds(60)) const {
     return std::make_unique<WorkerClient>(WorkerClient::Options{
-        .socket = Connect(), .patience = patience, .ending = [] { return std::string("the worker was told to go"); }});
+        .socket = Connect(), .timeout = timeout, .ending = [] { return std::string("the worker was told to go"); }});
   }
 
   grpc::Status Drive(grpc::ServerContext*, Stream* stream) override {

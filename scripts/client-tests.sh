@@ -51,7 +51,7 @@ conformance() {
   printf '%s\n' 'listen: {http: {port: 0}, grpc: off, admin: off}' 'groups: [{model: fake}]' "data_folder: $work/data" \
     "$configuration" >"$work/tessera.yaml"
   : >"$work/ports"
-  "$tessera" serve --config "$work/tessera.yaml" --fake-workers --fake-orders step-time=0 >"$work/ports" 2>"$work/log" &
+  "$tessera" serve --config "$work/tessera.yaml" --fake-workers --fake-script step-time=0 >"$work/ports" 2>"$work/log" &
   server_pid=$!
   until [[ -s $work/ports ]]; do kill -0 "$server_pid"; sleep 0.05; done
   port=$(sed 's/.*"http":\([0-9]*\).*/\1/' "$work/ports")

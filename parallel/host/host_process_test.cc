@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::chrono::milliseconds kPatience{60000};
+constexpr std::chrono::milliseconds kTimeout{60000};
 
 struct Process {
   pid_t pid;
@@ -56,7 +56,7 @@ class ForkedRanks {
     std::string line;
     for (char byte;;) {
       pollfd event = {processes_[rank].socket, POLLIN, 0};
-      if (poll(&event, 1, static_cast<int>(kPatience.count())) != 1) {
+      if (poll(&event, 1, static_cast<int>(kTimeout.count())) != 1) {
         ADD_FAILURE() << "rank " << rank << " reported nothing in time";
         return line;
       }
@@ -108,7 +108,7 @@ void SumForever(Communicator& world, const std::function<void(std::string_view)>
 }
 
 TEST(HostProcessTest, RanksThatAreProcessesExchangeTensors) {
-  ForkedRanks ranks(3, {.deadline = kPatience}, [](Communicator& world, const auto& report) {
+  ForkedRanks ranks(3, {.deadline = kTimeout}, [](Communicator& world, const auto& report) {
     const std::vector<int64_t> rows = {700, 1, 2000};
     at::Tensor sum = at::full({30000}, world.rank() + 1, at::kFloat);
     world.AllReduceSum(sum);
@@ -124,7 +124,7 @@ TEST(HostProcessTest, PoisonFromOutsideEndsTheRanksThatOutliveAKilledOne) {
   constexpr int kRanks = 3;
   std::mt19937 random(7);
   for (int round = 0; round < 10; ++round) {
-    ForkedRanks ranks(kRanks, {.deadline = kPatience}, SumForever);
+    ForkedRanks ranks(kRanks, {.deadline = kTimeout}, SumForever);
     for (const int r : c10::irange(kRanks)) ASSERT_EQ(ranks.NextReport(r), "summing");
     const int victim = static_cast<int>(random() % kRanks);
     ranks.Kill(victim);
@@ -149,7 +149,7 @@ TEST(HostProcessTest, WithoutPoisonTheDeadlineEndsTheRanksAndNamesTheKilledOne) 
 
 TEST(HostProcessTest, TheNextGroupKnowsNothingOfTheOneThatDied) {
   for (const bool die : {true, false}) {
-    ForkedRanks ranks(2, {.deadline = kPatience}, [die](Communicator& world, const auto& report) {
+    ForkedRanks ranks(2, {.deadline = kTimeout}, [die](Communicator& world, const auto& report) {
       at::Tensor sum = at::ones({5000}, at::kDouble);
       if (die && world.rank() == 0) {
         world.Send(sum.narrow(0, 0, 500), 1);

@@ -19,13 +19,13 @@ namespace tessera {
 struct BlockExchange {
   BlockKind kind = BlockKind::kImage;
   bool second_attention = false;  // one more, over the image alone
-  bool text_ends = false;         // kJoint: nothing reads the text behind the block, so it has keys and values only
+  bool text_ends = false;         // kJoint: nothing reads the text after the block, so it has keys and values only
 };
 
 // What of a transformer decides how much its ranks exchange.
 struct ExchangeModel {
   int64_t width = 0;                // of a token between blocks, and of all heads together
-  int64_t output_features = 0;      // of a token behind the head
+  int64_t output_features = 0;      // of a token after the head
   int64_t prediction_features = 0;  // of these, what guidance and sampler read
   std::vector<BlockExchange> blocks;
   std::vector<LongSkip> long_skips;

@@ -19,7 +19,7 @@ struct DenoiseJob {
   uint64_t id = 0;  // in records of steps
   LatentGeometry geometry;
   Guidance guidance;
-  // Its own step is that of `latents`: on pipeline stages behind the first it stays at the start.
+  // Its own step is that of `latents`: on pipeline stages after the first it stays at the start.
   std::unique_ptr<Sampler> sampler;
   std::unique_ptr<NoiseSource> noise;
   at::Tensor latents;  // [channels, height, width] in max(fp32, model dtype), on the model's device

@@ -100,11 +100,11 @@ absl::Status CheckParameters(const JobParameters& parameters, const FamilyDescri
 }
 
 // What is free counts in any case: some of the weights may be in the host's memory.
-std::optional<DeviceRoom> RoomBeside(int64_t weights, at::Device device) {
+std::optional<MemoryBudget> BudgetBeside(int64_t weights, at::Device device) {
   const std::optional<DeviceMemory> memory = ReadDeviceMemory(device);
   if (!memory) return std::nullopt;
-  return DeviceRoom{.most = static_cast<uint64_t>(std::max(memory->total - weights, memory->free)),
-                    .free = static_cast<uint64_t>(memory->free)};
+  return MemoryBudget{.most = static_cast<uint64_t>(std::max(memory->total - weights, memory->free)),
+                      .free = static_cast<uint64_t>(memory->free)};
 }
 
 }  // namespace
@@ -228,7 +228,7 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
     const int64_t weights = model_->family->weight_bytes();
     return Loaded{.seconds = watch.seconds(),
                   .weight_bytes = static_cast<uint64_t>(weights),
-                  .room = RoomBeside(weights, device)};
+                  .memory_budget = BudgetBeside(weights, device)};
   });
 }
 

@@ -46,7 +46,7 @@ class EngineTest : public testing::Test {
   void Load() {
     const absl::StatusOr<Loaded> loaded = engine_.Load({.model = kEmoji});
     ASSERT_TRUE(loaded.ok()) << loaded.status();
-    EXPECT_FALSE(loaded->room.has_value()) << "the host's memory is nobody's own";
+    EXPECT_FALSE(loaded->memory_budget.has_value()) << "the host's memory is nobody's own";
   }
   std::string StartError(const JobParameters& parameters) {
     const absl::StatusOr<JobStarted> started = engine_.StartJob(1, parameters);

@@ -2,7 +2,7 @@
 // and by every front-end test.
 //
 // Its images are gradients that depend on the prompt, the options, the seed and the steps done. TESSERA_FAKE_WORKER
-// holds orders (fake_orders.h).
+// holds its script (fake_script.h).
 #include <signal.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "control/control_channel.h"
-#include "control/fake_orders.h"
+#include "control/fake_script.h"
 #include "control/worker_version.h"
 #include "parallel/segment/segment.h"
 
@@ -61,15 +61,15 @@ std::string OptionsOf(const JobParameters& job) {
 class FakeHandler final : public CommandHandler {
  public:
   // `beats` counts the progress that the group watches.
-  FakeHandler(FakeOrders orders, const std::string& layout, bool sends_results, std::atomic<uint64_t>& beats)
-      : orders_(std::move(orders)),
+  FakeHandler(FakeScript script, const std::string& layout, bool sends_results, std::atomic<uint64_t>& beats)
+      : script_(std::move(script)),
         serial_(layout.empty() || layout == "serial"),
         sends_results_(sends_results),
         beats_(beats) {}
 
   absl::StatusOr<ModelDescription> Describe(const std::string& model) override {
     RETURN_IF_ERROR(Obey("describe"));
-    const bool any_model = orders_.Has("any-model");
+    const bool any_model = script_.Has("any-model");
     if (!any_model && !std::ifstream(model + "/model_index.json").good()) {
       return absl::NotFoundError(absl::StrCat("model: '", model, "' has no model_index.json"));
     }
@@ -114,22 +114,22 @@ class FakeHandler final : public CommandHandler {
   }
 
   absl::StatusOr<Loaded> Load(const LoadParameters& parameters) override {
-    if (orders_.Has("no-device")) {
+    if (script_.Has("no-device")) {
       return absl::ResourceExhaustedError(absl::StrCat("device '", parameters.device, "' is not available"));
     }
-    if (orders_.Has("no-room") && serial_ && !parameters.stream_blocks) {
+    if (script_.Has("no-room") && serial_ && !parameters.stream_blocks) {
       return absl::ResourceExhaustedError("the model does not fit in memory");
     }
     RETURN_IF_ERROR(Obey("load"));
-    if (const std::string file = orders_.Text("loads"); !file.empty()) {
+    if (const std::string file = script_.Text("loads"); !file.empty()) {
       std::ofstream(file, std::ios::app) << (parameters.stream_blocks ? "load streamed" : "load") << std::endl;
     }
     caches_ = parameters.prompt_cache_bytes > 0;
     Loaded loaded = {.seconds = Work("load-time"), .weight_bytes = 48};
-    if (parameters.device != "cpu" && orders_.Has("memory")) {
-      const auto most = static_cast<uint64_t>(orders_.Number("memory"));
-      const auto free = orders_.Has("memory-free") ? static_cast<uint64_t>(orders_.Number("memory-free")) : most;
-      loaded.room = {.most = most, .free = std::min(free, most)};
+    if (parameters.device != "cpu" && script_.Has("memory")) {
+      const auto most = static_cast<uint64_t>(script_.Number("memory"));
+      const auto free = script_.Has("memory-free") ? static_cast<uint64_t>(script_.Number("memory-free")) : most;
+      loaded.memory_budget = {.most = most, .free = std::min(free, most)};
     }
     return loaded;
   }
@@ -150,7 +150,7 @@ class FakeHandler final : public CommandHandler {
     started.max_sequence_length = parameters.max_sequence_length;
     started.cached = caches_ && !encoded_.insert(parameters.prompt).second;
     if (!started.cached) started.seconds = Work("encode-time");
-    if (orders_.Fault("start", parameters.prompt) == "warn") started.warnings = {"the prompt asks for a warning"};
+    if (script_.Fault("start", parameters.prompt) == "warn") started.warnings = {"the prompt asks for a warning"};
     return started;
   }
 
@@ -178,7 +178,7 @@ class FakeHandler final : public CommandHandler {
     }
     uint64_t mixed = job.parameters.seed * 31 + job.completed;
     for (unsigned char c : absl::StrCat(job.parameters.prompt, OptionsOf(job.parameters))) mixed = mixed * 131 + c;
-    mixed += static_cast<uint64_t>(orders_.Number("salt"));
+    mixed += static_cast<uint64_t>(script_.Number("salt"));
     std::vector<uint8_t> row(3 * static_cast<size_t>(job.parameters.width));
     for (int32_t y = 0; sends_results_ && y < job.parameters.height; ++y) {
       for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<uint8_t>(mixed + 2 * y + i);
@@ -194,7 +194,7 @@ class FakeHandler final : public CommandHandler {
   absl::StatusOr<LatentValues> Predict(uint64_t, const LatentValues& latents,
                                        absl::Span<const uint64_t> beside) override {
     LatentValues prediction = latents;
-    if (!beside.empty() && orders_.Has("batch-drift")) prediction.values[0] += 1;
+    if (!beside.empty() && script_.Has("batch-drift")) prediction.values[0] += 1;
     return prediction;
   }
 
@@ -214,7 +214,7 @@ class FakeHandler final : public CommandHandler {
   // Takes as long as it was ordered. The seconds that it took.
   double Work(const std::string& time) {
     const absl::Duration began = SteadyNow();
-    const absl::Duration end = began + orders_.Time(time);
+    const absl::Duration end = began + script_.Time(time);
     absl::Duration now = began;
     do {
       ++beats_;
@@ -225,7 +225,7 @@ class FakeHandler final : public CommandHandler {
   }
 
   bool IsTurnOf(const std::string& order) const {
-    const int64_t every = orders_.Number(order);
+    const int64_t every = script_.Number(order);
     return every > 0 && started_jobs_ % every == 0;
   }
 
@@ -237,7 +237,7 @@ class FakeHandler final : public CommandHandler {
 
   uint64_t DigestOf(const Job& job) const {
     const auto drifting = [&](const std::string& order) {
-      return orders_.Has(order) && job.completed >= orders_.Number(order);
+      return script_.Has(order) && job.completed >= script_.Number(order);
     };
     const bool drifts = drifting("drift") || drifting(absl::StrCat("drift-of-", job.parameters.prompt)) ||
                         (!serial_ && drifting("layout-drift"));
@@ -245,27 +245,27 @@ class FakeHandler final : public CommandHandler {
   }
 
   void WaitAtGate(const std::string& prompt) const {
-    const std::string gate = orders_.Text("gate");
+    const std::string gate = script_.Text("gate");
     if (gate.empty() || !absl::StrContains(prompt, "gated")) return;
     while (access(gate.c_str(), F_OK) != 0) absl::SleepFor(absl::Milliseconds(2));
   }
 
   absl::Status Obey(const std::string& call, const std::string& prompt = "") {
-    const std::string fault = orders_.Fault(call, prompt);
+    const std::string fault = script_.Fault(call, prompt);
     if (fault.empty() || fault == "warn") return absl::OkStatus();
-    if (orders_.Has("when") && access(orders_.Text("when").c_str(), F_OK) != 0) return absl::OkStatus();
-    if (const std::string file = orders_.Text("faults"); !file.empty()) {
+    if (script_.Has("when") && access(script_.Text("when").c_str(), F_OK) != 0) return absl::OkStatus();
+    if (const std::string file = script_.Text("faults"); !file.empty()) {
       std::ofstream(file, std::ios::app) << fault << " in " << call << std::endl;
     }
-    if (fault == "error") return absl::InvalidArgumentError(absl::StrCat(call, " fails as it was told to"));
-    if (fault == "throw") throw std::runtime_error(call + " throws as it was told to\nframe #0: secret");
+    if (fault == "error") return absl::InvalidArgumentError(absl::StrCat(call, " fails as its script says"));
+    if (fault == "throw") throw std::runtime_error(call + " throws as its script says\nframe #0: secret");
     if (fault == "exhausted") throw std::bad_alloc();
     if (fault == "die") Die(call);
     std::cerr << "fake worker: " << fault << " in " << call << std::endl;
     while (true) pause();
   }
 
-  const FakeOrders orders_;
+  const FakeScript script_;
   const bool serial_;
   const bool sends_results_;
   std::atomic<uint64_t>& beats_;
@@ -285,21 +285,21 @@ int Main(int argc, char** argv) {
     return 2;
   }
   const char* text = std::getenv("TESSERA_FAKE_WORKER");
-  absl::StatusOr<FakeOrders> orders = FakeOrders::Read(text == nullptr ? "" : text, rank);
-  if (!orders.ok()) {
-    std::cerr << orders.status().message() << std::endl;
+  absl::StatusOr<FakeScript> script = FakeScript::Read(text == nullptr ? "" : text, rank);
+  if (!script.ok()) {
+    std::cerr << script.status().message() << std::endl;
     return 2;
   }
   if (options.contains("--version")) {
-    std::cout << (orders->Has("version") ? WorkerVersion(orders->Text("version")) : WorkerVersion()) << std::endl;
+    std::cout << (script->Has("version") ? WorkerVersion(script->Text("version")) : WorkerVersion()) << std::endl;
     return 0;
   }
-  if (orders->Has("exit")) {
+  if (script->Has("exit")) {
     std::cerr << "fake worker: ends as it was told to" << std::endl;
-    return static_cast<int>(orders->Number("exit"));
+    return static_cast<int>(script->Number("exit"));
   }
-  const bool lingers = !options["--linger"].empty();
-  while (orders->Has("mute") || (lingers && orders->Has("mute-if-lingering"))) pause();
+  const bool outlives = !options["--orphan-grace-period"].empty();
+  while (script->Has("mute") || (outlives && script->Has("mute-if-adoptable"))) pause();
   const bool first = rank == 0;
   std::shared_ptr<HostSegment> shared;
   if (segment >= 0) {
@@ -311,11 +311,12 @@ int Main(int argc, char** argv) {
     shared = *std::move(mapped);
   }
   std::atomic<uint64_t> alone = 0;
-  FakeHandler handler(*std::move(orders), options["--layout"], first, shared ? shared->Beats(rank) : alone);
-  double linger = 0;
-  if (lingers && !absl::SimpleAtod(options["--linger"], &linger)) return 2;
-  const absl::Status status = ServeControlChannel(
-      handler, {.socket_path = options["--socket"], .linger = absl::Seconds(linger), .sends_results = first});
+  FakeHandler handler(*std::move(script), options["--layout"], first, shared ? shared->Beats(rank) : alone);
+  double orphan_grace_period = 0;
+  if (outlives && !absl::SimpleAtod(options["--orphan-grace-period"], &orphan_grace_period)) return 2;
+  const absl::Status status = ServeControlChannel(handler, {.socket_path = options["--socket"],
+                                                            .orphan_grace_period = absl::Seconds(orphan_grace_period),
+                                                            .sends_results = first});
   if (!status.ok()) std::cerr << status.message() << std::endl;
   return status.ok() ? 0 : 1;
 }

@@ -39,17 +39,18 @@ int Main(int argc, char** argv) {
 
   CLI::App app("The process that holds a model for tessera. It is started by tessera and not meant to be run by hand.");
   ChannelOptions options;
-  double linger = 0;
+  double orphan_grace_period = 0;
   std::string layout = "serial";
   int rank = 0, segment = -1;
   app.add_option("--socket", options.socket_path, "Unix socket to listen on; its folder is made")->required();
-  app.add_option("--linger", linger, "Seconds to outlive the controller")->check(CLI::Range(0.0, 3600.0));
+  app.add_option("--orphan-grace-period", orphan_grace_period, "Seconds to outlive the controller")
+      ->check(CLI::Range(0.0, 3600.0));
   app.add_option("--layout", layout, "How the ranks of the group share an image");
   app.add_option("--rank", rank, "Of this process in its group")->check(CLI::NonNegativeNumber);
   app.add_option("--segment", segment, "Descriptor of the memory that the group shares")->check(CLI::NonNegativeNumber);
   app.set_version_flag("--version", WorkerVersion());
   CLI11_PARSE(app, argc, argv);
-  options.linger = absl::Seconds(linger);
+  options.orphan_grace_period = absl::Seconds(orphan_grace_period);
   options.sends_results = rank == 0;
 
   const absl::StatusOr<WorkerRank> place = TakePlace(layout, rank, segment);

@@ -55,7 +55,7 @@ absl::Status Named(const absl::Status& status, FieldNames names) {
   if (field == nullptr) return FieldError(id, status.message());
   const std::string label = one && field->item != nullptr ? field->item : Label(*field);
   if (names == FieldNames::kCommandLine) return FieldError(label, status.message());
-  // A half keeps its own name behind that of the whole.
+  // A half keeps its own name after that of the whole.
   return FieldError(ApiName(*field), absl::StrCat(field->half ? absl::StrCat(": ", label) : "", status.message()));
 }
 

@@ -158,7 +158,7 @@ absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const Se
   job.output = output;
   job.partial_images = static_cast<int32_t>(request.partial_images.value_or(0));
   job.priority = static_cast<int32_t>(request.priority.value_or(0));
-  if (request.deadline_ms) job.patience = absl::Milliseconds(*request.deadline_ms);
+  if (request.deadline_ms) job.timeout = absl::Milliseconds(*request.deadline_ms);
   job.user = request.safety_identifier.empty() ? request.user : request.safety_identifier;
   return job;
 }

@@ -38,7 +38,7 @@ TEST(ImageRequestTest, WhatIsAbsentIsTheModels) {
   EXPECT_EQ(job->parameters.seed, 123u);
   EXPECT_EQ(job->count, 1);
   EXPECT_EQ(job->output, OutputOptions());
-  EXPECT_EQ(job->patience, std::nullopt);
+  EXPECT_EQ(job->timeout, std::nullopt);
 }
 
 TEST(ImageRequestTest, TheServersOwnLimitsHoldBesideTheModels) {

@@ -76,7 +76,7 @@ struct Submitted {
 
 struct JobPage {
   std::vector<Job> jobs;  // newest first
-  std::string next;       // for the page behind; empty: this is the last
+  std::string next;       // for the page after this one; empty: this is the last
 };
 
 struct ListOptions {
@@ -130,7 +130,7 @@ class ImageService {
   virtual absl::StatusOr<Job> Cancel(const Caller& caller, absl::string_view job) = 0;
 
   // What has happened so far is told first, previews and steps left out: the queue position or the start, then every
-  // finished image, then the end if it has ended. EndedEvent or LetGoEvent is the last event.
+  // finished image, then the end if it has ended. EndedEvent or ReleasedEvent is the last event.
   virtual absl::StatusOr<std::unique_ptr<JobWatch>> Watch(const Caller& caller, absl::string_view job,
                                                           Listener listener) = 0;
 

@@ -56,7 +56,7 @@ struct JobRequest {
   int32_t partial_images = 0;  // previews wanted of each image, spread evenly over its steps
   int32_t priority = 0;        // kMinPriority … kMaxPriority, higher is sooner
   std::optional<absl::Duration>
-      patience;      // from acceptance to the end; a job that is later fails with DEADLINE_EXCEEDED
+      timeout;       // from acceptance to the end; a job that is later fails with DEADLINE_EXCEEDED
   std::string user;  // the caller's own label, kept and given back
 };
 
@@ -130,7 +130,7 @@ struct EndedEvent {
   Job job;
 };
 // The last event of a watch, too, where the server ends before the job, which goes on with the next server.
-struct LetGoEvent {
+struct ReleasedEvent {
   absl::Status reason;
 };
 // After which of an image's steps its previews are made: rising, each in 1 … steps - 1, `partial_images` of them where
@@ -140,11 +140,12 @@ std::vector<int32_t> PreviewSteps(int32_t steps, int32_t partial_images);
 // "queued", "running", "done", "failed", "cancelled".
 std::string JobStateName(JobState state);
 
-using JobEvent = std::variant<QueuedEvent, StartedEvent, StepEvent, PreviewEvent, ImageEvent, EndedEvent, LetGoEvent>;
+using JobEvent =
+    std::variant<QueuedEvent, StartedEvent, StepEvent, PreviewEvent, ImageEvent, EndedEvent, ReleasedEvent>;
 
 // Whether nothing follows it.
 inline bool IsLast(const JobEvent& event) {
-  return std::holds_alternative<EndedEvent>(event) || std::holds_alternative<LetGoEvent>(event);
+  return std::holds_alternative<EndedEvent>(event) || std::holds_alternative<ReleasedEvent>(event);
 }
 
 }  // namespace tessera

@@ -7,7 +7,7 @@ namespace tessera {
 namespace {
 
 // Whether `later` makes `earlier` worthless to somebody who has seen neither.
-bool Overtakes(const JobEvent& later, const JobEvent& earlier) {
+bool Supersedes(const JobEvent& later, const JobEvent& earlier) {
   if (later.index() != earlier.index()) return false;
   if (std::holds_alternative<QueuedEvent>(later)) return true;
   if (const auto* step = std::get_if<StepEvent>(&later)) return step->image == std::get<StepEvent>(earlier).image;
@@ -49,7 +49,7 @@ void JobEventPump::Add(const JobEvent& event) {
   for (size_t i = waiting_.size(); i-- > 0;) {
     // The step before a preview says after which step that was.
     if (std::holds_alternative<StepEvent>(event) && std::holds_alternative<PreviewEvent>(waiting_[i])) break;
-    if (Overtakes(event, waiting_[i])) waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+    if (Supersedes(event, waiting_[i])) waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
   }
   waiting_.push_back(event);
   if (delivering_) return;
@@ -85,7 +85,7 @@ void JobEventPump::Stop() {
     sink = std::move(sink_);
     waiting_.clear();
   }
-  // Neither may be let go under the lock or on the caller's thread: both may wait for a call that wants the lock.
+  // Neither may be released under the lock or on the caller's thread: both may wait for a call that wants the lock.
   if (watch == nullptr && sink == nullptr) return;
   pool_.Post([watch = std::shared_ptr<JobWatch>(std::move(watch)), sink = std::move(sink)] {});
 }

@@ -1,5 +1,5 @@
 // The events of one job, brought from whoever tells them to a sink that may take its time: on a task pool, one at a
-// time and in order. A slow sink misses steps and queue positions that later ones have overtaken, never an image or
+// time and in order. A slow sink misses steps and queue positions that later ones have superseded, never an image or
 // the end, and of the previews that wait only the newest of each image is kept.
 //
 // Thread-safe. Ends by itself after the last event.
@@ -25,7 +25,7 @@ class JobEventPump : public std::enable_shared_from_this<JobEventPump> {
   static absl::StatusOr<std::shared_ptr<JobEventPump>> Start(ImageService& service, TaskPool& pool,
                                                              const Caller& caller, const std::string& job, Sink sink);
 
-  // No call of the sink begins after this. What the sink holds is let go on the pool.
+  // No call of the sink begins after this. What the sink holds is released on the pool.
   void Stop();
 
  private:

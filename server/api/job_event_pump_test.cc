@@ -103,7 +103,7 @@ JobEvent ImageOf(int index) {
   return ImageEvent{image};
 }
 
-TEST(JobEventPumpTest, ASlowSinkMissesWhatWasOvertakenAndNothingElse) {
+TEST(JobEventPumpTest, ASlowSinkMissesWhatWasSupersededAndNothingElse) {
   ScriptedService service;
   Sink sink;
   {
@@ -125,7 +125,7 @@ TEST(JobEventPumpTest, ASlowSinkMissesWhatWasOvertakenAndNothingElse) {
   EXPECT_EQ(service.watches_ended, 1);
 }
 
-TEST(JobEventPumpTest, AStepOfOneImageDoesNotOvertakeThoseOfAnother) {
+TEST(JobEventPumpTest, AStepOfOneImageDoesNotSupersedeThoseOfAnother) {
   ScriptedService service;
   Sink sink;
   {

@@ -122,7 +122,7 @@ v1::JobEvent ToProto(const JobEvent& event) {
     }
     void operator()(const ImageEvent& image) { *message.mutable_image() = ToProto(image.image); }
     void operator()(const EndedEvent& ended) { *message.mutable_ended() = ToProto(ended.job); }
-    void operator()(const LetGoEvent&) {}  // the status of the call says it
+    void operator()(const ReleasedEvent&) {}  // the status of the call says it
   };
   Spell spell;
   std::visit(spell, event);

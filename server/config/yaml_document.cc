@@ -20,7 +20,7 @@ class BoundsChecker final : public YAML::EventHandler {
   void OnDocumentStart(const YAML::Mark& mark) override {
     // The parser takes a comma at the begin of a document for an empty document, and for another one, without end.
     if (++documents_ > 1) {
-      throw YAML::ParserException(mark, "there is more than one YAML document, or text behind the end of the first");
+      throw YAML::ParserException(mark, "there is more than one YAML document, or text after the end of the first");
     }
   }
   void OnDocumentEnd() override {}

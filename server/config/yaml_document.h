@@ -18,7 +18,7 @@ struct YamlBounds {
 };
 
 // A null node for a text without a document. InvalidArgument, with the line, for what is no YAML, goes beyond the
-// bounds, or has anything behind the document's end.
+// bounds, or has anything after the document's end.
 absl::StatusOr<YAML::Node> ReadYamlDocument(const std::string& text, const YamlBounds& bounds = {});
 
 }  // namespace tessera

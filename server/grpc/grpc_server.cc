@@ -78,13 +78,13 @@ class Server final : public GrpcServer {
       connection.fd = descriptor;
       connections_->HandleNewConnection(&connection);
     });
-    health_ = std::thread([this] { TellHealth(); });
+    health_ = std::thread([this] { ReportHealth(); });
     return absl::OkStatus();
   }
 
   uint16_t port() const override { return port_; }
 
-  void Drain(absl::Duration patience) override {
+  void Drain(absl::Duration timeout) override {
     if (server_ == nullptr) return;
     acceptor_.reset();
     {
@@ -94,13 +94,13 @@ class Server final : public GrpcServer {
     changed_.notify_all();
     if (health_.joinable()) health_.join();
     server_->GetHealthCheckService()->Shutdown();
-    server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(patience));
+    server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
     server_->Wait();
   }
 
  private:
   // gRPC's health service keeps a status, and sends it to all who watch whenever it is told.
-  void TellHealth() {
+  void ReportHealth() {
     grpc::HealthCheckServiceInterface& health = *server_->GetHealthCheckService();
     std::optional<bool> told;
     std::unique_lock lock(mutex_);

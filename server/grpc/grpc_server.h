@@ -44,8 +44,8 @@ class GrpcServer {
 
   virtual uint16_t port() const = 0;
 
-  // Accepts no more calls, lets those under way finish until `patience` is over, and ends the rest.
-  virtual void Drain(absl::Duration patience) = 0;
+  // Accepts no more calls, lets those under way finish until `timeout` has passed, and ends the rest.
+  virtual void Drain(absl::Duration timeout) = 0;
 };
 
 }  // namespace tessera

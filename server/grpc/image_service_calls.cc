@@ -211,8 +211,8 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
   }
 
   void OnEvent(const JobEvent& event) {
-    if (const auto* let_go = std::get_if<LetGoEvent>(&event)) {
-      End(let_go->reason);
+    if (const auto* released = std::get_if<ReleasedEvent>(&event)) {
+      End(released->reason);
       return CancelUnlessKept();
     }
     v1::JobEvent message = ToProto(event);

@@ -41,7 +41,7 @@ reflection::ServerReflectionResponse Answer(const reflection::ServerReflectionRe
   reflection::ServerReflectionResponse response;
   response.set_valid_host(request.host());
   *response.mutable_original_request() = request;
-  const auto tell_file = [&](const FileDescriptor* file) {
+  const auto answer_file = [&](const FileDescriptor* file) {
     if (file == nullptr) {
       response.mutable_error_response()->set_error_code(grpc::StatusCode::NOT_FOUND);
       response.mutable_error_response()->set_error_message("there is no such symbol or file");
@@ -53,10 +53,10 @@ reflection::ServerReflectionResponse Answer(const reflection::ServerReflectionRe
   };
   switch (request.message_request_case()) {
     case reflection::ServerReflectionRequest::kFileByFilename:
-      tell_file(FileNamed(request.file_by_filename()));
+      answer_file(FileNamed(request.file_by_filename()));
       break;
     case reflection::ServerReflectionRequest::kFileContainingSymbol:
-      tell_file(FileWithSymbol(request.file_containing_symbol()));
+      answer_file(FileWithSymbol(request.file_containing_symbol()));
       break;
     case reflection::ServerReflectionRequest::kListServices:
       for (const FileDescriptor* file : PublicFiles()) {

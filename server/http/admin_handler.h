@@ -14,7 +14,7 @@ namespace tessera {
 
 class AdminHandler final : public HttpHandler {
  public:
-  // `service` must outlive the handler; `more_metrics` stands behind the service's own.
+  // `service` must outlive the handler; `more_metrics` follow the service's own.
   AdminHandler(ImageService& service, HostRules hosts, std::function<std::string()> more_metrics,
                CallRecorder record = nullptr);
 

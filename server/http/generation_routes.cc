@@ -54,8 +54,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   void OnEvent(const JobEvent& event) {
     if (const auto* ended = std::get_if<EndedEvent>(&event)) return OnEnd(ended->job);
-    if (const auto* let_go = std::get_if<LetGoEvent>(&event)) {
-      Fail(HttpErrorOf(let_go->reason));
+    if (const auto* released = std::get_if<ReleasedEvent>(&event)) {
+      Fail(HttpErrorOf(released->reason));
       return CancelUnlessKept();
     }
     if (!answer_.body.stream) return;

@@ -138,7 +138,7 @@ TEST(GenerationTest, AStreamBringsPartialImagesThenTheImageInOrder) {
                                                "input_tokens_details":{"image_tokens":0,"text_tokens":0}})"));
     }
   }
-  // A preview that was overtaken may be missing; none may come late.
+  // A preview that was superseded may be missing; none may come late.
   std::erase(events, "image_generation.partial_image 0");
   std::erase(events, "image_generation.partial_image 1");
   EXPECT_EQ(events, (std::vector<std::string>{"image_generation.completed 0", "image_generation.completed 1"}));

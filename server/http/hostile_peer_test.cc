@@ -1,4 +1,4 @@
-// Peers that break rules, run out of patience or know old crashes by name: each costs its own connection at most.
+// Peers that break rules, exceed their time or know old crashes by name: each costs its own connection at most.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <unistd.h>

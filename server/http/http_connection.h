@@ -56,10 +56,10 @@ class HttpConnection {
  public:
   virtual ~HttpConnection() = default;
   virtual void Start() = 0;
-  virtual void Drain() = 0;  // of a host that drains: closes if no request is under way, else behind its answer
+  virtual void Drain() = 0;  // of a host that drains: closes if no request is under way, else after its answer
   virtual void Close() = 0;  // at once
 
-  // Since when it has waited for the whole of a request, or lingers behind its last answer; nothing while a request is
+  // Since when it has waited for the whole of a request, or lingers after its last answer; nothing while a request is
   // under way or it is being closed to make room.
   virtual std::optional<std::chrono::steady_clock::time_point> idle_since() const = 0;
   virtual void CloseIfIdle() = 0;  // to make room for another

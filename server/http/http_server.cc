@@ -95,11 +95,11 @@ class Listener final : public HttpServer {
     return CloseLongestIdle();
   }
 
-  void Drain(absl::Duration patience) override {
+  void Drain(absl::Duration timeout) override {
     host_->Drain();
     asio::post(strand_, [this] { StopAccepting(); });
     for (const auto& connection : Connections()) connection->Drain();
-    if (!WaitForConnections(patience)) CloseAll();
+    if (!WaitForConnections(timeout)) CloseAll();
   }
 
  private:
@@ -230,11 +230,11 @@ class Listener final : public HttpServer {
     for (const auto& connection : Connections()) connection->Close();
   }
 
-  bool WaitForConnections(absl::Duration patience) {
+  bool WaitForConnections(absl::Duration timeout) {
     std::unique_lock lock(mutex_);
     const auto none = [this] { return connections_.empty(); };
-    if (patience != absl::InfiniteDuration()) {
-      return ended_.wait_for(lock, absl::ToChronoNanoseconds(patience), none);
+    if (timeout != absl::InfiniteDuration()) {
+      return ended_.wait_for(lock, absl::ToChronoNanoseconds(timeout), none);
     }
     ended_.wait(lock, none);
     return true;

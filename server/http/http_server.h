@@ -66,9 +66,9 @@ class HttpServer {
   // need its descriptor.
   virtual bool MakeRoom() = 0;
 
-  // Accepts nothing more, closes idle connections, lets requests under way finish until `patience` is over, and closes
-  // the rest.
-  virtual void Drain(absl::Duration patience) = 0;
+  // Accepts nothing more, closes idle connections, lets requests under way finish until `timeout` has passed, and
+  // closes the rest.
+  virtual void Drain(absl::Duration timeout) = 0;
 };
 
 }  // namespace tessera

@@ -213,7 +213,7 @@ std::string ErrorEvent(const HttpError& error) {
 }
 
 std::string JobEventText(const JobEvent& event, const std::string& base_url) {
-  if (const auto* let_go = std::get_if<LetGoEvent>(&event)) return ErrorEvent(HttpErrorOf(let_go->reason));
+  if (const auto* released = std::get_if<ReleasedEvent>(&event)) return ErrorEvent(HttpErrorOf(released->reason));
   if (const auto* ended = std::get_if<EndedEvent>(&event)) {
     return ServerSentEvent(JobStateName(ended->job.state), JobJson(ended->job, base_url));
   }

@@ -270,7 +270,7 @@ TEST(OpenApiTest, EveryEventOfAStreamHasItsDocumentedShape) {
       EXPECT_EQ(Difference(Document().at("components").at("schemas").at(schema->second), data, type), "");
     }
   }
-  // Previews may be overtaken.
+  // Previews may be superseded.
   EXPECT_TRUE(met.contains("image_generation.completed") && met.contains("error"));
 }
 

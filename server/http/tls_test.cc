@@ -31,8 +31,8 @@ TlsAnswer CallOverTls(uint16_t port, const std::string& request, int version = T
   SSL_CTX_set_min_proto_version(context, 0);
   SSL_CTX_set_max_proto_version(context, version);
   const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const timeval patience = {.tv_sec = 60, .tv_usec = 0};
-  setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  const timeval timeout = {.tv_sec = 60, .tv_usec = 0};
+  setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);

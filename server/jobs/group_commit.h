@@ -4,7 +4,7 @@
 // saves the two changes of thread that matter to a single caller on a busy machine.
 //
 // A change that nothing but the life of this process depends on may be committed without a sync of its own: after a
-// loss of power it has happened or not, and whatever was committed behind it and synced proves that it has.
+// loss of power it has happened or not, and whatever was committed after it and synced proves that it has.
 //
 // Each change stands in a savepoint of its own: one that is refused (a row in another state) leaves nothing behind and
 // does not touch the others. When the storage fails under a shared transaction, it is rolled back and its changes are

@@ -52,7 +52,7 @@ TaskRow TaskFrom(SqliteStatement& row) {
           .job = static_cast<uint64_t>(row.Int(1)),
           .state = StateFrom(row.Int(2)),
           .attempt = static_cast<int32_t>(row.Int(3)),
-          .blame = {.strikes = static_cast<int32_t>(row.Int(4)), .alone = row.Int(5) != 0}};
+          .blame = {.deaths = static_cast<int32_t>(row.Int(4)), .isolated = row.Int(5) != 0}};
 }
 
 // Of a row that goes on with JOB_COLUMNS. DATA_LOSS: the request is not what was written. The memory of the job's
@@ -215,7 +215,7 @@ absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskM
   const bool starts = move.to == TaskState::kRunning;
   const Blame blame = move.blame.value_or(task.blame);
   update.Bind(1, static_cast<int64_t>(task.number)).Bind(2, static_cast<int64_t>(move.to));
-  update.Bind(3, task.attempt + (starts ? 1 : 0)).Bind(4, blame.strikes).Bind(5, blame.alone ? 1 : 0);
+  update.Bind(3, task.attempt + (starts ? 1 : 0)).Bind(4, blame.deaths).Bind(5, blame.isolated ? 1 : 0);
   if (starts) update.Bind(6, absl::ToUnixMicros(move.now));
   if (IsEnded(move.to)) update.Bind(7, absl::ToUnixMicros(move.now));
   if (!move.error.ok()) {

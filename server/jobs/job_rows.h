@@ -114,7 +114,7 @@ struct QueueEntry {
 // Every queued task by number.
 absl::Status VisitQueue(SqliteDatabase& database, absl::FunctionRef<void(const QueueEntry&)> visit);
 
-// The number behind the last one ever used.
+// The number after the last one ever used.
 absl::StatusOr<uint64_t> NextNumber(SqliteDatabase& database);
 // When the newest job was submitted.
 absl::StatusOr<absl::Time> NewestTime(SqliteDatabase& database);

@@ -100,7 +100,7 @@ TEST_F(JobStoreTest, GivesAJobBackAsItWasSubmitted) {
   request.parameters.options.skip_layers = {.layers = {7, 8}, .scale = 1.5, .start = 0, .stop = 0.5};
   request.output = {.format = ImageFormat::kWebp, .quality = 80};
   request.priority = -3;
-  request.patience = absl::Seconds(90);
+  request.timeout = absl::Seconds(90);
   request.user = "u-1";
   const absl::StatusOr<SubmittedJob> submitted =
       store_->Submit({.tenant = kTenant, .request = request, .trace_parent = "00-ab-cd-01"});
@@ -284,8 +284,8 @@ TEST_F(JobStoreTest, QuarantinesATaskWhoseWorkerDiesThreeTimesAroundItAlone) {
   for (int32_t death = 1; death <= 2; ++death) {
     const std::vector<Verdict> verdicts = *store_->GroupDied({Claim(job.tasks[0].id)}, "signal 11");
     EXPECT_EQ(verdicts[0].state, TaskState::kQueued);
-    EXPECT_EQ(verdicts[0].blame, (Blame{.strikes = death, .alone = true}));
-    Reopen();  // strikes survive
+    EXPECT_EQ(verdicts[0].blame, (Blame{.deaths = death, .isolated = true}));
+    Reopen();  // deaths are still counted
   }
   const std::vector<Verdict> verdicts = *store_->GroupDied({Claim(job.tasks[0].id)}, "signal 11");
   EXPECT_EQ(verdicts[0].state, TaskState::kQuarantined);
@@ -302,12 +302,12 @@ TEST_F(JobStoreTest, BlamesNoTaskThatSharedItsWorkerButRunsItAlone) {
         *store_->GroupDied({Claim(job.tasks[0].id), Claim(job.tasks[1].id)}, "signal 9");
     for (const Verdict& verdict : verdicts) {
       EXPECT_EQ(verdict.state, TaskState::kQueued);
-      EXPECT_EQ(verdict.blame, (Blame{.strikes = 0, .alone = true}));
+      EXPECT_EQ(verdict.blame, (Blame{.deaths = 0, .isolated = true}));
     }
   }
 }
 
-TEST_F(JobStoreTest, GivesNoStrikeForAGivenBackTask) {
+TEST_F(JobStoreTest, CountsNoDeathOfAGivenBackTask) {
   const JobRecord job = Submit();
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(store_->GiveBack({Claim(job.tasks[0].id)}).ok());
   EXPECT_EQ(TaskOf(job).blame, Blame());

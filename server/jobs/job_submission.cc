@@ -59,7 +59,7 @@ absl::StatusOr<std::shared_ptr<JobSubmission>> JobSubmission::Make(NewJob job, a
   row.tenant = std::move(stored.tenant);
   row.tasks = stored.request.count;
   row.created = now;
-  if (stored.request.patience) row.deadline = row.created + *stored.request.patience;
+  if (stored.request.timeout) row.deadline = row.created + *stored.request.timeout;
   submission->request_ = std::move(stored.request);
   submission->trace_parent_ = std::move(stored.trace_parent);
   return submission;

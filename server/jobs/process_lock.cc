@@ -19,14 +19,14 @@ constexpr absl::Duration kPause = absl::Milliseconds(20);
 
 }  // namespace
 
-absl::StatusOr<ProcessLock> ProcessLock::Take(const std::string& path, absl::Duration patience) {
+absl::StatusOr<ProcessLock> ProcessLock::Take(const std::string& path, absl::Duration timeout) {
   RETURN_IF_ERROR(MakePrivateFile(path));
   ProcessLock lock;
   lock.file_ = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!lock.file_.valid()) {
     return absl::UnavailableError(absl::StrCat("cannot open \"", path, "\": ", std::strerror(errno)));
   }
-  const absl::Duration deadline = SteadyNow() + patience;
+  const absl::Duration deadline = SteadyNow() + timeout;
   while (::flock(lock.file_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (SteadyNow() < deadline) {
       absl::SleepFor(kPause);

@@ -11,9 +11,9 @@ namespace tessera {
 
 class ProcessLock final {
  public:
-  // FAILED_PRECONDITION where another process holds it for longer than `patience`, which one that is just ending does
+  // FAILED_PRECONDITION where another process holds it for longer than `timeout`, which one that is just ending does
   // not. Makes the file `path`, which stays.
-  static absl::StatusOr<ProcessLock> Take(const std::string& path, absl::Duration patience);
+  static absl::StatusOr<ProcessLock> Take(const std::string& path, absl::Duration timeout);
 
   // Whether a process holds it.
   static bool IsTaken(const std::string& path);

@@ -79,7 +79,7 @@ SqliteJobStore::SqliteJobStore(const SqliteJobStoreOptions& options, Opened open
 absl::StatusOr<std::unique_ptr<JobStore>> SqliteJobStore::Open(const SqliteJobStoreOptions& options) {
   ProcessLock lock;
   if (options.vfs.empty()) {
-    ASSIGN_OR_RETURN(lock, ProcessLock::Take(options.path + ".lock", options.patience));
+    ASSIGN_OR_RETURN(lock, ProcessLock::Take(options.path + ".lock", options.timeout));
   }
   RETURN_IF_ERROR(options.files->Open());
   if (options.vfs.empty()) {
@@ -315,7 +315,7 @@ absl::StatusOr<std::vector<Verdict>> SqliteJobStore::GroupDied(absl::Span<const 
         move.blame = verdict.blame;
         if (MustBeQuarantined(verdict.blame)) {
           move.to = TaskState::kQuarantined;
-          move.error = absl::AbortedError(absl::StrCat("the worker ended ", verdict.blame.strikes,
+          move.error = absl::AbortedError(absl::StrCat("the worker ended ", verdict.blame.deaths,
                                                        " times while it made this image alone: ", reason));
         }
         RETURN_IF_ERROR(MoveTask(database, *row, move, counts));

@@ -37,7 +37,7 @@ struct SqliteJobStoreOptions {
   absl::Duration retention = absl::Hours(24);  // of an ended job, its images and its idempotency key
   int64_t retention_bytes = 0;                 // of the images of all ended jobs; 0: no bound
   uint64_t max_image_bytes = uint64_t{1} << 30;
-  absl::Duration patience;             // with another process that has the store and may be just ending
+  absl::Duration timeout;              // with another process that has the store and may be just ending
   AtPoint at_point;                    // may be empty
   StorageHealth::OnChange on_storage;  // may be empty; must not call the store
 };

@@ -164,7 +164,7 @@ TEST_F(StorageTest, ATroubleIsAsGraveAsTheGravestThingItBrought) {
   const int64_t before = health.failures();
   health.Fail(StorageState::kFailing, absl::UnavailableError("c"));
   health.Recover(before);
-  EXPECT_EQ(health.trouble().state, StorageState::kFailing) << "a trial that was overtaken ends nothing";
+  EXPECT_EQ(health.trouble().state, StorageState::kFailing) << "a trial that was superseded ends nothing";
   health.Recover(health.failures());
   EXPECT_EQ(health.trouble().state, StorageState::kOk);
   health.Fail(StorageState::kDamaged, absl::DataLossError("d"));

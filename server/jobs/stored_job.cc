@@ -19,7 +19,7 @@ namespace wire = internal::stored;
 constexpr uint32_t kReader = 1;
 constexpr size_t kMaxTextBytes = 32768;
 constexpr int32_t kMaxSide = 65536;
-constexpr int64_t kMaxPatienceMicroseconds = int64_t{366} * 24 * 3600 * 1000000;
+constexpr int64_t kMaxTimeoutMicroseconds = int64_t{366} * 24 * 3600 * 1000000;
 
 absl::Status Damaged(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("the stored job is damaged: ", what));
@@ -77,8 +77,8 @@ absl::Status CheckJob(const StoredJob& job) {
       !InRange(request.priority, kMinPriority, kMaxPriority)) {
     return Damaged("its priority or number of previews is out of range");
   }
-  if (request.patience &&
-      (*request.patience <= absl::ZeroDuration() || *request.patience > absl::Microseconds(kMaxPatienceMicroseconds))) {
+  if (request.timeout &&
+      (*request.timeout <= absl::ZeroDuration() || *request.timeout > absl::Microseconds(kMaxTimeoutMicroseconds))) {
     return Damaged("its deadline is out of range");
   }
   if (!job.idempotency_key_hash.empty() && job.idempotency_key_hash.size() != 32) {
@@ -105,7 +105,7 @@ absl::StatusOr<std::string> SerializeJob(const StoredJob& job) {
   if (request.output.quality) message.set_quality(*request.output.quality);
   message.set_partial_images(request.partial_images);
   message.set_priority(request.priority);
-  if (request.patience) message.set_patience_us(absl::ToInt64Microseconds(*request.patience));
+  if (request.timeout) message.set_timeout_us(absl::ToInt64Microseconds(*request.timeout));
   message.set_user(request.user);
   message.set_trace_parent(job.trace_parent);
   message.set_idempotency_key_hash(job.idempotency_key_hash);
@@ -137,8 +137,8 @@ absl::Status ParseStoredJob(absl::string_view bytes, StoredJob& job) {
   if (message.has_quality()) request.output.quality = message.quality();
   request.partial_images = message.partial_images();
   request.priority = message.priority();
-  request.patience.reset();
-  if (message.has_patience_us()) request.patience = absl::Microseconds(message.patience_us());
+  request.timeout.reset();
+  if (message.has_timeout_us()) request.timeout = absl::Microseconds(message.timeout_us());
   request.user = message.user();
   FromWire(message.parameters(), request.parameters);
   return CheckJob(job);

@@ -47,7 +47,7 @@ TEST(StoredJob, LoadsAndWritesWhatWasRecordedBeforeToTheByte) {
   EXPECT_EQ(job->request.output, (OutputOptions{.format = ImageFormat::kWebp, .quality = 83}));
   EXPECT_EQ(job->request.partial_images, 2);
   EXPECT_EQ(job->request.priority, -7);
-  EXPECT_EQ(job->request.patience, absl::Milliseconds(61234));
+  EXPECT_EQ(job->request.timeout, absl::Milliseconds(61234));
   EXPECT_EQ(job->request.user, "a label");
   const JobParameters& parameters = job->request.parameters;
   EXPECT_EQ(parameters.prompt, "ein roter Apfel, auf einer B\xC3\xBChne");
@@ -122,7 +122,7 @@ TEST(StoredJob, LeavesNothingOfTheJobThatWasReadIntoTheSameMemoryBefore) {
   const std::string small = *SerializeJob(SmallJob());
   ASSERT_EQ(ParseStoredJob(small, job), absl::OkStatus());
   EXPECT_EQ(job.request.parameters.negative_prompt, std::nullopt);
-  EXPECT_EQ(job.request.patience, std::nullopt);
+  EXPECT_EQ(job.request.timeout, std::nullopt);
   EXPECT_EQ(*SerializeJob(job), small);
 }
 
@@ -138,7 +138,7 @@ TEST(StoredJob, RefusesEveryValueThatNoValidatorWouldHavePassed) {
       {"quality", [](Job& job) { job.set_quality(101); }},
       {"previews", [](Job& job) { job.set_partial_images(-1); }},
       {"priority", [](Job& job) { job.set_priority(11); }},
-      {"patience", [](Job& job) { job.set_patience_us(0); }},
+      {"timeout", [](Job& job) { job.set_timeout_us(0); }},
       {"key hash", [](Job& job) { job.set_idempotency_key_hash("short"); }},
       {"height", [](Job& job) { job.mutable_parameters()->set_height(0); }},
       {"width", [](Job& job) { job.mutable_parameters()->set_width(1 << 20); }},

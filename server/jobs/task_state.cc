@@ -34,8 +34,8 @@ absl::Status CheckMove(TaskState from, TaskState to) {
       absl::StrCat("a task that is ", TaskStateName(from), " cannot become ", TaskStateName(to)));
 }
 
-Blame AfterDeath(const Blame& before, bool was_alone) {
-  return {.strikes = before.strikes + (was_alone ? 1 : 0), .alone = true};
+Blame AfterDeath(const Blame& before, bool was_isolated) {
+  return {.deaths = before.deaths + (was_isolated ? 1 : 0), .isolated = true};
 }
 
 }  // namespace tessera

@@ -17,11 +17,11 @@ enum class TaskState : uint8_t {
   kDone = 2,
   kFailed = 3,
   kCancelled = 4,
-  kQuarantined = 5,  // its worker died kMaxStrikes times while it ran there alone
+  kQuarantined = 5,  // its worker died kPoisonDeaths times while it ran there alone
 };
 
 inline constexpr int kTaskStates = 6;
-inline constexpr int32_t kMaxStrikes = 3;
+inline constexpr int32_t kPoisonDeaths = 3;
 
 inline bool IsEnded(TaskState state) { return state >= TaskState::kDone; }
 
@@ -34,16 +34,17 @@ absl::string_view TaskStateName(TaskState state);
 absl::Status CheckMove(TaskState from, TaskState to);
 
 struct Blame {
-  int32_t strikes = 0;  // times its worker died while it was alone there
-  bool alone = false;   // must have a worker to itself when it runs again
+  int32_t deaths = 0;     // times its worker died while it was alone there
+  bool isolated = false;  // must have a worker to itself when it runs again
 
   bool operator==(const Blame&) const = default;
 };
 
-// After the worker died in which the task was, `alone` telling whether no other was there, parked ones included. Only
-// a task that was alone is blamed; those that shared the worker are each run alone next, which finds the culprit.
-Blame AfterDeath(const Blame& before, bool was_alone);
+// After the worker died in which the task was, `was_isolated` telling whether no other was there, suspended ones
+// included. Only a task that was alone is blamed; those that shared the worker are each run alone next, which finds the
+// culprit.
+Blame AfterDeath(const Blame& before, bool was_isolated);
 
-inline bool MustBeQuarantined(const Blame& blame) { return blame.strikes >= kMaxStrikes; }
+inline bool MustBeQuarantined(const Blame& blame) { return blame.deaths >= kPoisonDeaths; }
 
 }  // namespace tessera

@@ -128,11 +128,11 @@ class Edges final : public ServerEdges {
     return absl::OkStatus();
   }
 
-  void Drain(absl::Duration patience) override {
-    std::thread grpc([this, patience] {
-      if (grpc_ != nullptr) grpc_->Drain(patience);
+  void Drain(absl::Duration timeout) override {
+    std::thread grpc([this, timeout] {
+      if (grpc_ != nullptr) grpc_->Drain(timeout);
     });
-    if (http_ != nullptr) http_->Drain(patience);
+    if (http_ != nullptr) http_->Drain(timeout);
     grpc.join();
   }
 

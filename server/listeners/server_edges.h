@@ -41,8 +41,8 @@ class ServerEdges {
   // error of the keys file has changed nothing.
   virtual absl::Status Reload(const ServerConfig& config) = 0;
 
-  // HTTP and gRPC take no more calls and let those under way finish until `patience` is over; admin goes on.
-  virtual void Drain(absl::Duration patience) = 0;
+  // HTTP and gRPC take no more calls and let those under way finish until `timeout` has passed; admin goes on.
+  virtual void Drain(absl::Duration timeout) = 0;
 };
 
 }  // namespace tessera

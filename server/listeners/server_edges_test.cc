@@ -41,7 +41,7 @@ TEST(ServerEdgesTest, EveryListenerOfTheConfigurationAnswersAndCallsAreLoggedAnd
   HttpTestClient client((*edges)->http_port());
   EXPECT_EQ(client.Call("POST", "/v1/images/generations", R"({"prompt":"a"})").status, 200);
   EXPECT_EQ(client.Call("GET", "/metrics").status, 404);
-  // A call is logged and counted behind its answer, which the client may have before.
+  // A call is logged and counted after its answer, which the client may have before.
   const auto logged = [&] {
     const std::lock_guard lock(mutex);
     return std::ranges::any_of(

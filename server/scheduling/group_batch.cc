@@ -28,7 +28,7 @@ void GroupBatch::KeepApart(const ShapeClass& shape) {
   bool one = false;
   for (const TaskId id : Tasks()) {
     ScheduledTask& task = *tasks_.Find(id);
-    if (task.spec.shape == shape && std::exchange(one, true)) task.phase = TaskPhase::kParked;
+    if (task.spec.shape == shape && std::exchange(one, true)) task.phase = TaskPhase::kSuspended;
   }
 }
 
@@ -36,29 +36,29 @@ bool GroupBatch::HasRoom(const ShapeClass& shape) const {
   return capacity_.Fits(group_, shape, static_cast<int32_t>(Tasks().size()) + 1);
 }
 
-void GroupBatch::ResumeParked() {
-  const std::vector<TaskId> parked = InPhase(TaskPhase::kParked);
-  if (parked.empty()) return;
+void GroupBatch::ResumeSuspended() {
+  const std::vector<TaskId> suspended = InPhase(TaskPhase::kSuspended);
+  if (suspended.empty()) return;
   const std::vector<TaskId> batch = Tasks();
-  const ShapeClass shape = tasks_.Find(batch.empty() ? parked[0] : batch[0])->spec.shape;
-  for (const TaskId id : parked) {
+  const ShapeClass shape = tasks_.Find(batch.empty() ? suspended[0] : batch[0])->spec.shape;
+  for (const TaskId id : suspended) {
     ScheduledTask& task = *tasks_.Find(id);
     if (task.spec.shape == shape && HasRoom(shape)) task.phase = TaskPhase::kActive;
   }
 }
 
-bool GroupBatch::MayBeOvertaken(const ScheduledTask& task, double seconds) const {
+bool GroupBatch::MayBePreempted(const ScheduledTask& task, double seconds) const {
   const double length = task.TotalFlops() * group_.speed.SecondsPerFlop(task.spec.shape);
-  return task.overtaken_seconds + seconds <= options_.overtaken_share * length;
+  return task.preempted_seconds + seconds <= options_.preempted_share * length;
 }
 
-bool GroupBatch::ParkedAllow(const ScheduledTask& task) const {
-  return std::ranges::all_of(InPhase(TaskPhase::kParked),
-                             [&](TaskId id) { return MayBeOvertaken(*tasks_.Find(id), group_.Seconds(task)); });
+bool GroupBatch::SuspendedAllow(const ScheduledTask& task) const {
+  return std::ranges::all_of(InPhase(TaskPhase::kSuspended),
+                             [&](TaskId id) { return MayBePreempted(*tasks_.Find(id), group_.Seconds(task)); });
 }
 
-bool GroupBatch::Overtake(const ScheduledTask& task) {
-  if (!ParkedAllow(task)) return false;
+bool GroupBatch::Preempt(const ScheduledTask& task) {
+  if (!SuspendedAllow(task)) return false;
   const double seconds = group_.Seconds(task);
   std::vector<TaskId> batch = Tasks();
   const bool same_class = tasks_.Find(batch[0])->spec.shape == task.spec.shape;
@@ -67,29 +67,30 @@ bool GroupBatch::Overtake(const ScheduledTask& task) {
   std::vector<TaskId> leaving;
   for (const TaskId id : batch) {
     const ScheduledTask& running = *tasks_.Find(id);
-    if (running.phase != TaskPhase::kActive || group_.Seconds(running) < options_.overtaking_ratio * seconds ||
-        !MayBeOvertaken(running, seconds)) {
+    if (running.phase != TaskPhase::kActive || group_.Seconds(running) < options_.preempting_ratio * seconds ||
+        !MayBePreempted(running, seconds)) {
       return false;
     }
     leaving.push_back(id);
     const auto left = static_cast<int32_t>(batch.size() - leaving.size());
     if (same_class && capacity_.Fits(group_, task.spec.shape, left + 1)) break;
   }
-  for (const TaskId id : leaving) tasks_.Find(id)->phase = TaskPhase::kParked;
+  for (const TaskId id : leaving) tasks_.Find(id)->phase = TaskPhase::kSuspended;
   return true;
 }
 
 void GroupBatch::Start(ScheduledTask& task, StepPlan& plan) {
   const double seconds = group_.Seconds(task);
-  for (const TaskId parked : InPhase(TaskPhase::kParked)) tasks_.Find(parked)->overtaken_seconds += seconds;
+  for (const TaskId suspended : InPhase(TaskPhase::kSuspended)) tasks_.Find(suspended)->preempted_seconds += seconds;
   tasks_.Start(task, group_.description.id);
   group_.residents.push_back(task.spec.id);
   plan.start.push_back(task.spec.id);
 }
 
 bool GroupBatch::StartOne(const TaskChoice& choice, absl::Time now, StepPlan& plan) {
-  const bool alone = std::ranges::any_of(group_.residents, [&](TaskId id) { return tasks_.Find(id)->spec.alone; });
-  if (group_.draining || alone) return false;
+  const bool isolated =
+      std::ranges::any_of(group_.residents, [&](TaskId id) { return tasks_.Find(id)->spec.isolated; });
+  if (group_.draining || isolated) return false;
   const std::optional<TaskId> head = choice.Pick(group_);
   if (!head) return false;
   ScheduledTask& task = *tasks_.Find(*head);
@@ -101,25 +102,25 @@ bool GroupBatch::StartOne(const TaskChoice& choice, absl::Time now, StepPlan& pl
     tasks_.Hold(task, group_.description.id);
     return false;
   };
-  if (task.spec.alone) return group_.residents.empty() ? start(task) : hold();
+  if (task.spec.isolated) return group_.residents.empty() ? start(task) : hold();
   if (static_cast<int32_t>(group_.residents.size()) >= options_.max_resident) return false;
   const std::vector<TaskId> batch = Tasks();
   // In a group without a batch, what is left is decoding or leaving.
-  if (batch.empty()) return ParkedAllow(task) && start(task);
+  if (batch.empty()) return SuspendedAllow(task) && start(task);
   const ShapeClass shape = tasks_.Find(batch[0])->spec.shape;
   const bool joins = task.spec.shape == shape;
-  if (joins && HasRoom(shape)) return ParkedAllow(task) && start(task);
-  if (Overtake(task)) return start(task);
+  if (joins && HasRoom(shape)) return SuspendedAllow(task) && start(task);
+  if (Preempt(task)) return start(task);
   if (joins) return false;
-  if (now - task.spec.enqueued >= options_.join_patience) return hold();
+  if (now - task.spec.enqueued >= options_.join_timeout) return hold();
   const std::optional<TaskId> other = choice.PickOf(group_, shape);
-  return other && HasRoom(shape) && ParkedAllow(*tasks_.Find(*other)) && start(*tasks_.Find(*other));
+  return other && HasRoom(shape) && SuspendedAllow(*tasks_.Find(*other)) && start(*tasks_.Find(*other));
 }
 
 void GroupBatch::Fill(const TaskChoice& choice, absl::Time now, StepPlan& plan) {
   tasks_.ReleaseHeld(group_.description.id);
   do {
-    ResumeParked();
+    ResumeSuspended();
   } while (StartOne(choice, now, plan));
 }
 

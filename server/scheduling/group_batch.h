@@ -1,4 +1,4 @@
-// The tasks of one group at one step boundary: who joins the batch, who is parked for a shorter one, who makes the
+// The tasks of one group at one step boundary: who joins the batch, who is suspended for a shorter one, who makes the
 // step. A view, made for one decision.
 #pragma once
 
@@ -21,7 +21,7 @@ class GroupBatch final {
   GroupBatch(const SchedulerOptions& options, const GroupCapacity& capacity, TaskTable& tasks, ScheduledGroup& group)
       : options_(options), capacity_(capacity), tasks_(tasks), group_(group) {}
 
-  // Starts what shall start, after parked tasks that fit again.
+  // Starts what shall start, after suspended tasks that fit again.
   void Fill(const TaskChoice& choice, absl::Time now, StepPlan& plan);
   // A step of all that have started.
   void IssueStep(KeyShares& keys, StepPlan& plan);
@@ -33,10 +33,10 @@ class GroupBatch final {
 
  private:
   bool HasRoom(const ShapeClass& shape) const;
-  void ResumeParked();
-  bool MayBeOvertaken(const ScheduledTask& task, double seconds) const;
-  bool ParkedAllow(const ScheduledTask& task) const;
-  bool Overtake(const ScheduledTask& task);
+  void ResumeSuspended();
+  bool MayBePreempted(const ScheduledTask& task, double seconds) const;
+  bool SuspendedAllow(const ScheduledTask& task) const;
+  bool Preempt(const ScheduledTask& task);
   void Start(ScheduledTask& task, StepPlan& plan);
   // Starts one more task; false where none can start now.
   bool StartOne(const TaskChoice& choice, absl::Time now, StepPlan& plan);

@@ -225,7 +225,7 @@ TEST_F(SchedulerTest, ForgetsWaitingTasksAndEndsRunningOnesAtTheirDeadline) {
 
 TEST_F(SchedulerTest, RunsATaskAloneThatMustBe) {
   SchedulerTask suspect = SmallTask(1, "a", 3);
-  suspect.alone = true;
+  suspect.isolated = true;
   Enqueue(SmallTask(2, "a", 3));
   NextAnswered();
   Enqueue(suspect);
@@ -241,28 +241,28 @@ TEST_F(SchedulerTest, RunsATaskAloneThatMustBe) {
   EXPECT_THAT(NextAnswered().start, ElementsAre(3));
 }
 
-TEST_F(SchedulerTest, ParksALongTaskForAMuchShorterOneAndResumesIt) {
+TEST_F(SchedulerTest, SuspendsALongTaskForAMuchShorterOneAndResumesIt) {
   Enqueue(SmallTask(1, "a", 100));
   NextAnswered();
   NextAnswered();
   Enqueue(SmallTask(2, "b", 2, 4));  // another class, a quarter of the operations
   StepPlan plan = NextAnswered();
   EXPECT_THAT(plan.start, ElementsAre(2));
-  EXPECT_THAT(plan.parked, ElementsAre(1));
+  EXPECT_THAT(plan.suspended, ElementsAre(1));
   EXPECT_THAT(plan.step, IsEmpty()) << "the short one has not started yet";
   EXPECT_THAT(NextAnswered().step, ElementsAre(2));
   EXPECT_THAT(NextAnswered().step, ElementsAre(2));
   EXPECT_THAT(NextAnswered().step, ElementsAre(1));
 }
 
-TEST_F(SchedulerTest, ParksNoTaskForOneThatIsNotMuchShorter) {
+TEST_F(SchedulerTest, SuspendsNoTaskForOneThatIsNotMuchShorter) {
   Enqueue(SmallTask(1, "a", 10));
   NextAnswered();
   Enqueue(SmallTask(2, "b", 20, 4));
   for (int i = 0; i < 10; ++i) EXPECT_THAT(NextAnswered().step, ElementsAre(1));
 }
 
-TEST_F(SchedulerTest, BoundsHowLongAParkedTaskIsOvertaken) {
+TEST_F(SchedulerTest, BoundsHowLongASuspendedTaskIsPreempted) {
   simulation_.Submit(SmallTask(1, "a", 100));  // 100 s alone
   simulation_.RunUntil(simulation_.now() + absl::Seconds(5));
   const absl::Time began = simulation_.outcomes().at(1).started;

@@ -20,16 +20,16 @@ struct SchedulerTask {
   int32_t priority = 0;
   absl::Time enqueued = absl::InfinitePast();  // the original time, also after it was given back
   std::optional<absl::Time> deadline;
-  bool alone = false;
+  bool isolated = false;
 };
 
 enum class TaskPhase : uint8_t {
   kWaiting,
-  kStarting,  // told to the workers, not yet answered
-  kActive,    // in the batch
-  kParked,    // in the worker, not in the batch
-  kDecoding,  // all its steps are issued
-  kLeaving,   // told to end
+  kStarting,   // told to the workers, not yet answered
+  kActive,     // in the batch
+  kSuspended,  // in the worker, not in the batch
+  kDecoding,   // all its steps are issued
+  kLeaving,    // told to end
 };
 
 struct ScheduledTask {
@@ -44,11 +44,11 @@ struct ScheduledTask {
   double decode_flops = 0;
   double charged = 0;            // operations charged to its key for this run
   double charged_weight = 1;     // that the key had then
-  double overtaken_seconds = 0;  // predicted, of the tasks that went before it while it was parked
+  double preempted_seconds = 0;  // predicted, of the tasks that went before it while it was suspended
 
   double TotalFlops() const { return spec.steps * step_flops + decode_flops; }
   double RemainingFlops() const { return (spec.steps - issued) * step_flops + decode_flops; }
-  WaitingClass ClassOf() const { return {.alone = spec.alone, .shape = spec.shape}; }
+  WaitingClass ClassOf() const { return {.isolated = spec.isolated, .shape = spec.shape}; }
 };
 
 }  // namespace tessera

@@ -8,13 +8,13 @@
 namespace tessera {
 
 struct SchedulerOptions {
-  absl::Duration patience = absl::Seconds(60);
+  absl::Duration timeout = absl::Seconds(60);
   absl::Duration priority_step = absl::Seconds(30);
-  absl::Duration join_patience = absl::Seconds(2);
-  double overtaking_ratio = 4;  // an overtaking task is at least this much shorter than the rest of the batch
-  double overtaken_share = 0.5;
+  absl::Duration join_timeout = absl::Seconds(2);
+  double preempting_ratio = 4;  // a preempting task is at least this much shorter than the rest of the batch
+  double preempted_share = 0.5;
   absl::Duration large_step = absl::Seconds(1);  // a task is large for a group on which its steps take longer
-  int32_t max_resident = 16;                     // tasks in one worker group, parked ones included
+  int32_t max_resident = 16;                     // tasks in one worker group, suspended ones included
   double initial_flops_per_second = 1e11;        // of one rank, until a group was seen to step
 
   // Bounds of admission, over what waits and runs; 0: none.

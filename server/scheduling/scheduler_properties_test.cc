@@ -160,7 +160,7 @@ TEST(Cancel, TakesEffectWithinTwoSteps) {
   }
   simulation.RunUntilIdle();
   for (TaskId id = 1; id <= 60; id += 2) {
-    // What had been told before the cancel is at most two steps; nothing is told behind it.
+    // What had been reported before the cancel is at most two steps; nothing is reported after it.
     EXPECT_EQ(simulation.steps_after_cancel(id), 0) << id;
   }
 }
@@ -229,7 +229,7 @@ TEST(Crash, RunsEveryBatchMateAloneFirstAndLosesNone) {
   ASSERT_EQ(dead.size(), 3u);
   for (TaskId id : dead) {
     SchedulerTask again = SmallTask(id, "a", 10);
-    again.alone = true;
+    again.isolated = true;
     simulation.Submit(again);
   }
   simulation.ReviveGroup(1);
@@ -239,7 +239,7 @@ TEST(Crash, RunsEveryBatchMateAloneFirstAndLosesNone) {
   for (TaskId id : dead) EXPECT_LT(simulation.outcomes().at(id).started, simulation.outcomes().at(6).started);
 }
 
-// Random calls in random order, with the invariants checked behind each.
+// Random calls in random order, with the invariants checked after each.
 TEST(RandomOperations, KeepTheInvariants) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     std::mt19937_64 random(seed);
@@ -276,7 +276,7 @@ TEST(RandomOperations, KeepTheInvariants) {
           if (random() % 4 == 0) task.shape.model = "n";
           task.shape.rows = 1 + static_cast<int32_t>(random() % 2);
           task.priority = static_cast<int32_t>(random() % 3);
-          task.alone = random() % 10 == 0;
+          task.isolated = random() % 10 == 0;
           task.enqueued = now;
           if (random() % 4 == 0) task.deadline = now + absl::Seconds(static_cast<int64_t>(random() % 90));
           const Admission admission =

@@ -13,11 +13,11 @@ inline constexpr int kMaxStepsInFlight = 2;
 
 // What to tell a group's workers, in this order.
 struct StepPlan {
-  std::vector<TaskId> end;     // EndJob: cancelled or past their deadline
-  std::vector<TaskId> start;   // claim and StartJob, then OnStarted
-  std::vector<TaskId> step;    // one Step of these; empty: none
-  std::vector<TaskId> decode;  // Decode and EndJob behind that step, their last, then OnEnded
-  std::vector<TaskId> parked;  // resident and not stepped: for metrics, nothing is sent
+  std::vector<TaskId> end;        // EndJob: cancelled or past their deadline
+  std::vector<TaskId> start;      // claim and StartJob, then OnStarted
+  std::vector<TaskId> step;       // one Step of these; empty: none
+  std::vector<TaskId> decode;     // Decode and EndJob after that step, their last, then OnEnded
+  std::vector<TaskId> suspended;  // resident and not stepped: for metrics, nothing is sent
 
   bool empty() const { return end.empty() && start.empty() && step.empty() && decode.empty(); }
 };

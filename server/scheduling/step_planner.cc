@@ -25,7 +25,7 @@ StepPlan StepPlanner::Next(GroupId id, absl::Time now) {
   GroupBatch batch(options_, capacity_, tasks_, *group);
   batch.Fill(TaskChoice(groups_, capacity_, tasks_, keys_), now, plan);
   batch.IssueStep(keys_, plan);
-  plan.parked = batch.InPhase(TaskPhase::kParked);
+  plan.suspended = batch.InPhase(TaskPhase::kSuspended);
   return plan;
 }
 
@@ -110,7 +110,7 @@ absl::Status StepPlanner::CheckInvariants() const {
       if (task == nullptr) return broken("has a task that nobody knows");
       if (!resident.insert(task_id).second) return broken(absl::StrCat("has task ", task_id, ", as another has"));
       if (task->group != id || task->phase == TaskPhase::kWaiting) return broken("has a task of another");
-      if (task->spec.alone && group.residents.size() > 1) return broken("has company for a task to run alone");
+      if (task->spec.isolated && group.residents.size() > 1) return broken("has company for a task to run alone");
       if (task->spec.shape.model != group.description.model) return broken("has a task of another model");
       if (task->phase == TaskPhase::kStarting || task->phase == TaskPhase::kActive) batch.push_back(task_id);
     }

@@ -48,8 +48,8 @@ std::optional<TaskId> TaskChoice::PickAmong(const ScheduledGroup& group,
 }
 
 std::optional<TaskId> TaskChoice::Pick(const ScheduledGroup& group) const {
-  if (tasks_.Waiting(group.description.model).has_alone()) {
-    if (const auto task = PickAmong(group, [](const WaitingClass& of) { return of.alone; })) return task;
+  if (tasks_.Waiting(group.description.model).has_isolated()) {
+    if (const auto task = PickAmong(group, [](const WaitingClass& of) { return of.isolated; })) return task;
   }
   const auto large = [&](const WaitingClass& of) { return capacity_.IsLargeForSmaller(group, of.shape); };
   if (const auto task = PickAmong(group, large)) return task;
@@ -57,7 +57,7 @@ std::optional<TaskId> TaskChoice::Pick(const ScheduledGroup& group) const {
 }
 
 std::optional<TaskId> TaskChoice::PickOf(const ScheduledGroup& group, const ShapeClass& shape) const {
-  return PickAmong(group, [&](const WaitingClass& of) { return !of.alone && of.shape == shape; });
+  return PickAmong(group, [&](const WaitingClass& of) { return !of.isolated && of.shape == shape; });
 }
 
 }  // namespace tessera

@@ -10,7 +10,7 @@ void WaitingTasks::Add(const std::string& key, const WaitingClass& of, const Wai
   ++load.tasks;
   load.flops += flops;
   ++size_;
-  if (of.alone) ++alone_;
+  if (of.isolated) ++isolated_;
   flops_ += flops;
 }
 
@@ -25,7 +25,7 @@ void WaitingTasks::Remove(const std::string& key, const WaitingClass& of, const 
   load->second.flops -= flops;
   if (--load->second.tasks == 0) loads_.erase(load);
   --size_;
-  if (of.alone) --alone_;
+  if (of.isolated) --isolated_;
   // What rounding has left over must not outlive the tasks.
   flops_ = size_ == 0 ? 0 : flops_ - flops;
 }

@@ -28,11 +28,11 @@ struct WaitingTask {
 
 // What tasks must have in common to be interchangeable for a group.
 struct WaitingClass {
-  bool alone = false;
+  bool isolated = false;
   ShapeClass shape;
 
   bool operator<(const WaitingClass& other) const {
-    return std::tie(alone, shape) < std::tie(other.alone, other.shape);
+    return std::tie(isolated, shape) < std::tie(other.isolated, other.shape);
   }
 };
 
@@ -62,7 +62,7 @@ class WaitingTasks final {
 
   int64_t size() const { return size_; }
   double flops() const { return flops_; }
-  bool has_alone() const { return alone_ > 0; }
+  bool has_isolated() const { return isolated_ > 0; }
 
  private:
   struct Key {
@@ -77,7 +77,7 @@ class WaitingTasks final {
   std::map<std::string, Key> keys_;  // with tasks only, as the maps in it
   std::map<WaitingClass, Load> loads_;
   int64_t size_ = 0;
-  int64_t alone_ = 0;
+  int64_t isolated_ = 0;
   double flops_ = 0;
 };
 

@@ -109,7 +109,7 @@ absl::Status DurableImageService::OpenStore() {
                                          .vfs = options_.vfs,
                                          .retention = options_.retention,
                                          .retention_bytes = options_.retention_bytes,
-                                         .patience = kStoreTimeout,
+                                         .timeout = kStoreTimeout,
                                          .at_point = options_.at_point,
                                          .on_storage = [log = options_.log](const StorageTrouble& trouble) {
                                            log(StorageLogLine(trouble));

@@ -187,16 +187,16 @@ ServingGroup GroupFleet::Find(const Lock&, GroupId group) const {
           .model = replica.model};
 }
 
-void GroupFleet::OnReady(const Lock& lock, GroupId id, const std::optional<DeviceRoom>& room) {
+void GroupFleet::OnReady(const Lock& lock, GroupId id, const std::optional<MemoryBudget>& memory_budget) {
   RequestScheduler& scheduler = monitor_.scheduler(lock);
   Replica& replica = At(id);
   if (std::exchange(replica.refused, false)) scheduler.groups().Add(replica.description);
   const auto ranks = static_cast<double>(RanksBeside(replica.group));
   if (options_.host_memory && IsOnHost(replica.group)) {
     scheduler.SetFreeMemory(id, options_.host_memory().available / ranks);
-  } else if (room.has_value()) {
-    scheduler.SetMemory(id, static_cast<double>(room->most));
-    scheduler.SetFreeMemory(id, static_cast<double>(room->free) / ranks);
+  } else if (memory_budget.has_value()) {
+    scheduler.SetMemory(id, static_cast<double>(memory_budget->most));
+    scheduler.SetFreeMemory(id, static_cast<double>(memory_budget->free) / ranks);
   }
   scheduler.groups().OnReady(id);
   if (monitor_.draining() || replica.draining) scheduler.groups().Drain(id);

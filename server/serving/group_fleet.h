@@ -52,7 +52,7 @@ class GroupFleet final : public ServingGroups {
 
   // ServingGroups.
   ServingGroup Find(const Lock& lock, GroupId group) const override;
-  void OnReady(const Lock& lock, GroupId group, const std::optional<DeviceRoom>& room) override;
+  void OnReady(const Lock& lock, GroupId group, const std::optional<MemoryBudget>& memory_budget) override;
   void OnRefused(const Lock& lock, GroupId group) override;
   void ReplaceAbandoned(const Lock& lock) override;
 

@@ -44,7 +44,8 @@ std::string GroupRecordText(const GroupRecord& record) {
   AddSubject(record.subject, object);
   object["load"] = record.load;
   object["loaded"] = record.loaded;
-  if (record.room.has_value()) object["room"] = {{"most", record.room->most}, {"free", record.room->free}};
+  if (record.memory_budget.has_value())
+    object["room"] = {{"most", record.memory_budget->most}, {"free", record.memory_budget->free}};
   object["workers"] = std::move(workers);
   return json::serialize(object) + "\n";
 }
@@ -64,8 +65,9 @@ absl::StatusOr<GroupRecord> ParseGroupRecord(const std::string& text) {
     record.loaded = object.at("loaded").as_bool();
     if (object.contains("room")) {
       const json::object& room = object.at("room").as_object();
-      record.room = {.most = room.at("most").to_number<uint64_t>(), .free = room.at("free").to_number<uint64_t>()};
-      if (record.room->most < 1 || record.room->free > record.room->most) return none;
+      record.memory_budget = {.most = room.at("most").to_number<uint64_t>(),
+                              .free = room.at("free").to_number<uint64_t>()};
+      if (record.memory_budget->most < 1 || record.memory_budget->free > record.memory_budget->most) return none;
     }
     for (const json::value& entry : object.at("workers").as_array()) {
       const json::object& worker = entry.as_object();

@@ -16,10 +16,10 @@ namespace tessera {
 
 struct GroupRecord {
   CertificateSubject subject;
-  std::string load;                     // LoadText
-  std::vector<WorkerIdentity> workers;  // by rank
-  bool loaded = false;                  // they have their model
-  std::optional<DeviceRoom> room;       // as it was when they had loaded it
+  std::string load;                           // LoadText
+  std::vector<WorkerIdentity> workers;        // by rank
+  bool loaded = false;                        // they have their model
+  std::optional<MemoryBudget> memory_budget;  // as it was when they had loaded it
 
   bool operator==(const GroupRecord&) const = default;
 };

@@ -13,7 +13,7 @@ GroupRecord Record() {
           .workers = {{.pid = 17, .start_time = ~uint64_t{0}, .socket = "/run/a/worker.sock"},
                       {.pid = 18, .start_time = 5, .socket = "/run/b/worker.sock"}},
           .loaded = true,
-          .room = DeviceRoom{.most = 9, .free = 8}};
+          .memory_budget = MemoryBudget{.most = 9, .free = 8}};
 }
 
 TEST(GroupRecordTest, ReadsBackWhatWasWritten) {
@@ -24,7 +24,7 @@ TEST(GroupRecordTest, ReadsBackWhatWasWritten) {
 
 TEST(GroupRecordTest, ReadsBackARecordOfAGroupOnTheHost) {
   GroupRecord record = Record();
-  record.room.reset();
+  record.memory_budget.reset();
   const absl::StatusOr<GroupRecord> read = ParseGroupRecord(GroupRecordText(record));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, record);

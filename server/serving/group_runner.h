@@ -27,8 +27,8 @@ namespace tessera {
 
 class GroupOwner : public StepOwner {
  public:
-  // `room`: of its rank with the least, absent as in Loaded.
-  virtual void OnReady(GroupId group, const std::optional<DeviceRoom>& room) = 0;
+  // `memory_budget`: of its rank with the least, absent as in Loaded.
+  virtual void OnReady(GroupId group, const std::optional<MemoryBudget>& memory_budget) = 0;
   // The group has died with all that was in it. `blameless`: no job is the cause, because it was stopped for results
   // that could not be trusted, or was replaced.
   virtual void OnDied(GroupId group, const absl::Status& reason, bool blameless) = 0;

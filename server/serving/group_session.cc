@@ -63,7 +63,7 @@ void GroupSession::GiveUpLayout(const std::string& reason) {
 WorkerGroupOptions GroupSession::ServingOptions() const {
   return {.layout = layout(),
           .progress = options_.progress,
-          .linger = options_.records.empty() ? absl::ZeroDuration() : kOrphanGracePeriod,
+          .orphan_grace_period = options_.records.empty() ? absl::ZeroDuration() : kOrphanGracePeriod,
           .owner = options_.owner};
 }
 
@@ -78,7 +78,7 @@ absl::Status GroupSession::Use(const std::shared_ptr<WorkerGroup>& group) {
 absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupSession::Start(const WorkerGroupOptions& options) {
   ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group, WorkerGroup::Start(options));
   RETURN_IF_ERROR(Use(group));
-  if (options.linger > absl::ZeroDuration()) KeepRecord(/*loaded=*/false);
+  if (options.orphan_grace_period > absl::ZeroDuration()) KeepRecord(/*loaded=*/false);
   RETURN_IF_ERROR(group->Connect(options_.start_timeout));
   trace_.OnWorkers(group->Pids());
   return group;
@@ -90,8 +90,8 @@ absl::Status GroupSession::CheckLayout() {
   const auto open = [this](const Layout& layout) {
     return Start({.layout = layout, .progress = options_.progress, .owner = options_.owner});
   };
-  const VerificationHost host = {.open = open,
-                                 .tell = [this](const std::string& text) { on_state_(GroupState::kCertifying, text); }};
+  const VerificationHost host = {
+      .open = open, .report = [this](const std::string& text) { on_state_(GroupState::kCertifying, text); }};
   const auto warn = [this](const std::string& warning) { log_({LogLevel::kWarning, warning}); };
   ASSIGN_OR_RETURN(const bool certified,
                    Certify(request, subject_, options_.certify, CertificateFolder(options_.certificates), host, warn));
@@ -105,7 +105,7 @@ absl::Status GroupSession::Load() {
   const absl::Duration began = SteadyNow();
   ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group, Start(ServingOptions()));
   ASSIGN_OR_RETURN(const Loaded loaded, group->Load(options_.load));
-  device_memory_ = loaded.room;
+  device_memory_ = loaded.memory_budget;
   if (absl::Status warm = MakeProbeStep(); !warm.ok()) {
     if (absl::IsDataLoss(warm)) GiveUpLayout(std::string(warm.message()));
     return absl::Status(warm.code(), absl::StrCat("its first step failed: ", warm.message()));
@@ -130,7 +130,7 @@ absl::Status GroupSession::Adopt() {
   RETURN_IF_ERROR(Use(group));
   RETURN_IF_ERROR(group->Connect(kAdoptionTimeout));
   RETURN_IF_ERROR(group->Resume());
-  device_memory_ = record.room;
+  device_memory_ = record.memory_budget;
   trace_.OnWorkers(group->Pids());
   KeepRecord(/*loaded=*/true);
   log_(absl::StrCat("group ", options_.name, ": workers of the server before are adopted with their model"));
@@ -144,7 +144,7 @@ void GroupSession::KeepRecord(bool loaded) {
                               .load = LoadText(options_.load),
                               .workers = group_->Identities(),
                               .loaded = loaded,
-                              .room = device_memory_};
+                              .memory_budget = device_memory_};
   Reach(options_.at_point, "record.before");
   if (absl::Status kept = record_.Keep(record); !kept.ok()) {
     log_(absl::StrCat("group ", options_.name, ": ", std::string(kept.message())));

@@ -55,7 +55,7 @@ class GroupSession final {
   absl::Status Open();
   // The open ones.
   WorkerGroup& workers() { return *group_; }
-  const std::optional<DeviceRoom>& device_memory() const { return device_memory_; }  // that the model has left
+  const std::optional<MemoryBudget>& device_memory() const { return device_memory_; }  // that the model has left
   // One real step of the smallest image, while nothing else runs.
   absl::Status MakeProbeStep();
   // The guard has stopped the layout: it is no longer proven, and one rank goes on after the next Open.
@@ -94,7 +94,7 @@ class GroupSession final {
   // Used by the thread alone.
   CertificateSubject subject_;  // of the layout in use
   bool may_adopt_ = true;       // until it has been tried
-  std::optional<DeviceRoom> device_memory_;
+  std::optional<MemoryBudget> device_memory_;
 
   mutable std::mutex mutex_;
   // Guarded by mutex_; group_ is changed by the thread alone.

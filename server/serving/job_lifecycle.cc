@@ -71,7 +71,7 @@ void JobLifecycle::Enqueue(const Lock& lock, const QueuedTask& queued, uint64_t 
                               .priority = request.priority,
                               .enqueued = queued.created,
                               .deadline = queued.deadline,
-                              .alone = queued.blame.alone};
+                              .isolated = queued.blame.isolated};
   context_.trace.OnQueued(context_.monitor.tasks(lock).Add(queued, plan).image, queued.created);
   scheduler.Enqueue(plan, context_.store.Now(), ticket).IgnoreError();  // ids are never used twice
 }
@@ -121,9 +121,9 @@ absl::StatusOr<Job> JobLifecycle::Cancel(const std::string& tenant, const std::s
   return cancelled;
 }
 
-void JobLifecycle::OnReady(GroupId group, const std::optional<DeviceRoom>& room) {
+void JobLifecycle::OnReady(GroupId group, const std::optional<MemoryBudget>& memory_budget) {
   const Lock lock = context_.monitor.Acquire();
-  context_.groups.OnReady(lock, group, room);
+  context_.groups.OnReady(lock, group, memory_budget);
   context_.monitor.NotifyWork(lock);
 }
 
@@ -192,7 +192,7 @@ void JobLifecycle::GiveUp(const std::vector<TaskId>& tasks, const absl::Status& 
     if (verdict.state == TaskState::kQueued) {
       const Lock lock = context_.monitor.Acquire();
       if (LiveTask* task = context_.monitor.tasks(lock).Find(id); task != nullptr)
-        task->plan.alone = verdict.blame.alone;
+        task->plan.isolated = verdict.blame.isolated;
     } else {
       outcomes_.ReportEnded(id, verdict.state == TaskState::kQuarantined ? "quarantined" : "cancelled", reason);
     }

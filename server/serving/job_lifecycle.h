@@ -32,7 +32,7 @@ class JobLifecycle final : public GroupOwner {
   std::vector<TaskId> TakeUnserved(const ServiceMonitor::Lock& lock, const std::vector<std::string>& models);
 
   // GroupOwner.
-  void OnReady(GroupId group, const std::optional<DeviceRoom>& room) override;
+  void OnReady(GroupId group, const std::optional<MemoryBudget>& memory_budget) override;
   void OnDied(GroupId group, const absl::Status& reason, bool blameless) override;
   void OnRefused(GroupId group) override;
   StepPlan Next(GroupId group) override;

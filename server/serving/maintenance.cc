@@ -81,7 +81,7 @@ void Maintenance::TryStorage() {
   const ServiceMonitor::Lock lock = context_.monitor.Acquire();
   for (const std::string& job : context_.hub.Watched()) {
     if (context_.monitor.tasks(lock).IsStuck(job)) {
-      context_.hub.Publish(job, LetGoEvent{StorageErrorForCaller(trouble.state)});
+      context_.hub.Publish(job, ReleasedEvent{StorageErrorForCaller(trouble.state)});
     }
   }
 }

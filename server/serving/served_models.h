@@ -23,7 +23,7 @@ class ServedModels {
     return found == models_.end() ? nullptr : *found;
   }
 
-  // In the place of the one of the same id, or behind all others.
+  // In the place of the one of the same id, or after all others.
   void Put(ServedModel model) {
     const auto found = std::ranges::find(models_, model.id, IdOf);
     auto put = std::make_shared<const ServedModel>(std::move(model));

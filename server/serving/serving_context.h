@@ -32,7 +32,8 @@ class ServingGroups {
 
   virtual ServingGroup Find(const ServiceMonitor::Lock& lock, GroupId group) const = 0;
   // What its runner says of itself; the scheduler learns it here.
-  virtual void OnReady(const ServiceMonitor::Lock& lock, GroupId group, const std::optional<DeviceRoom>& room) = 0;
+  virtual void OnReady(const ServiceMonitor::Lock& lock, GroupId group,
+                       const std::optional<MemoryBudget>& memory_budget) = 0;
   virtual void OnRefused(const ServiceMonitor::Lock& lock, GroupId group) = 0;
   // Groups that work for nobody, and would do so for longer than their workers take to start, are started again.
   virtual void ReplaceAbandoned(const ServiceMonitor::Lock& lock) = 0;

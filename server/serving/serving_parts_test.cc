@@ -94,8 +94,8 @@ TEST(ServingPartsTest, WhoWaitsForAStuckDiskIsReleasedAfterItsTimeout) {
   parts.maintenance.RunMaintenance();
   EXPECT_FALSE(parts.hub.IsWatched(parts.job));
   const std::vector<JobEvent> events = parts.Events();
-  ASSERT_TRUE(std::holds_alternative<LetGoEvent>(events.back()));
-  EXPECT_EQ(ErrorCode(std::get<LetGoEvent>(events.back()).reason), "storage_full");
+  ASSERT_TRUE(std::holds_alternative<ReleasedEvent>(events.back()));
+  EXPECT_EQ(ErrorCode(std::get<ReleasedEvent>(events.back()).reason), "storage_full");
 }
 
 TEST(ServingPartsTest, NothingIsAcceptedWhileTheStorageIsInTroubleOrTheServiceDrains) {

@@ -45,7 +45,7 @@ void WatchHub::Begin(const std::shared_ptr<Subscription>& subscription, const st
     // The place in the queue that was read is a later one.
     if (!std::holds_alternative<QueuedEvent>(event)) Queue(subscription, event);
   }
-  if (released_.has_value()) Queue(subscription, LetGoEvent{*released_});
+  if (released_.has_value()) Queue(subscription, ReleasedEvent{*released_});
 }
 
 void WatchHub::End(const std::shared_ptr<Subscription>& subscription) {
@@ -99,7 +99,7 @@ void WatchHub::ReleaseAll(const absl::Status& reason) {
   std::unique_lock lock(mutex_);
   released_ = reason;
   for (const auto& [job, subscriptions] : std::exchange(watches_, {})) {
-    for (const std::shared_ptr<Subscription>& subscription : subscriptions) Queue(subscription, LetGoEvent{reason});
+    for (const std::shared_ptr<Subscription>& subscription : subscriptions) Queue(subscription, ReleasedEvent{reason});
   }
   changed_.wait(lock, [this] { return queue_.empty() && delivering_ == nullptr; });
 }

@@ -42,7 +42,7 @@ class WatchHub final {
   void Publish(const std::string& job, const JobEvent& event);
   // All images of the job, then its end.
   void PublishEnd(const Job& ended);
-  // Ends every watch, and those that begin later, with a LetGoEvent; returns when it was delivered.
+  // Ends every watch, and those that begin later, with a ReleasedEvent; returns when it was delivered.
   void ReleaseAll(const absl::Status& reason);
 
  private:

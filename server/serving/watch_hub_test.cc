@@ -32,7 +32,7 @@ class Heard {
     if (const auto* step = std::get_if<StepEvent>(&event)) return "step " + std::to_string(step->step);
     if (const auto* image = std::get_if<ImageEvent>(&event)) return "image " + std::to_string(image->image.index);
     if (std::holds_alternative<EndedEvent>(event)) return "ended";
-    return std::holds_alternative<LetGoEvent>(event) ? "released" : "preview";
+    return std::holds_alternative<ReleasedEvent>(event) ? "released" : "preview";
   }
 
   std::mutex mutex_;

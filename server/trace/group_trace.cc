@@ -73,19 +73,19 @@ absl::Time GroupTrace::OnEncoded(uint64_t task, const TracedImage& image, absl::
   return span.start;
 }
 
-void GroupTrace::OnParked(absl::Span<const uint64_t> tasks) {
+void GroupTrace::OnSuspended(absl::Span<const uint64_t> tasks) {
   if (trace_ == nullptr) return;
   const absl::Time now = trace_->Now();
   for (const uint64_t id : tasks) {
     const auto task = tasks_.find(id);
-    if (task != tasks_.end() && task->second.parked == absl::InfiniteFuture()) task->second.parked = now;
+    if (task != tasks_.end() && task->second.suspended == absl::InfiniteFuture()) task->second.suspended = now;
   }
 }
 
-void GroupTrace::EndParking(Task& task, absl::Time end) {
-  const absl::Time start = std::max(std::exchange(task.parked, absl::InfiniteFuture()), task.stage_end);
+void GroupTrace::EndSuspension(Task& task, absl::Time end) {
+  const absl::Time start = std::max(std::exchange(task.suspended, absl::InfiniteFuture()), task.stage_end);
   if (start < end)
-    trace_->Stage(task.image, {.name = "parked", .start = start, .end = end, .args = {{"group", name_}}});
+    trace_->Stage(task.image, {.name = "suspended", .start = start, .end = end, .args = {{"group", name_}}});
 }
 
 void GroupTrace::OnStepped(absl::Span<const uint64_t> tasks, absl::Time sent, absl::Time ended) {
@@ -98,8 +98,8 @@ void GroupTrace::OnStepped(absl::Span<const uint64_t> tasks, absl::Time sent, ab
     const auto found = tasks_.find(id);
     if (found == tasks_.end()) continue;
     Task& task = found->second;
-    // A step that was sent before the task was parked may be told behind it.
-    if (task.parked <= sent) EndParking(task, span.start);
+    // A step that was sent before the task was suspended may be reported after it.
+    if (task.suspended <= sent) EndSuspension(task, span.start);
     TraceSpan own = span;
     own.args["step"] = ++task.steps;
     trace_->Stage(task.image, own);
@@ -119,7 +119,7 @@ void GroupTrace::OnDecoded(uint64_t id, const std::string& what, absl::Time sent
 void GroupTrace::OnEnded(uint64_t id) {
   const auto task = tasks_.find(id);
   if (task == tasks_.end()) return;
-  EndParking(task->second, trace_->Now());
+  EndSuspension(task->second, trace_->Now());
   tasks_.erase(task);
 }
 

@@ -35,8 +35,8 @@ class GroupTrace {
   // The image's prompt was encoded by a command that was sent then; when the workers began with it.
   absl::Time OnEncoded(uint64_t task, const TracedImage& image, absl::Time sent, const JobStarted& started);
   // These tasks are in the workers, and no step of theirs is made for now.
-  void OnParked(absl::Span<const uint64_t> tasks);
-  // A step of these tasks, one behind the other as they were sent. It ended then, or just now if that is later.
+  void OnSuspended(absl::Span<const uint64_t> tasks);
+  // A step of these tasks, one after the other as they were sent. It ended then, or just now if that is later.
   void OnStepped(absl::Span<const uint64_t> tasks, absl::Time sent, absl::Time ended);
   // `what` is "decode" or "preview".
   void OnDecoded(uint64_t task, const std::string& what, absl::Time sent);
@@ -48,11 +48,11 @@ class GroupTrace {
     TracedImage image;
     int32_t steps = 0;     // done
     absl::Time stage_end;  // of its last stage
-    absl::Time parked = absl::InfiniteFuture();
+    absl::Time suspended = absl::InfiniteFuture();
   };
 
   void EndWorkers();
-  void EndParking(Task& task, absl::Time end);
+  void EndSuspension(Task& task, absl::Time end);
 
   TraceFile* const trace_;
   const std::string name_;

@@ -102,7 +102,7 @@ TEST_F(TraceFileTest, ThatCannotBeMadeIsAnError) {
   EXPECT_THAT(std::string(trace.status().message()), HasSubstr("No such file"));
 }
 
-TEST_F(TraceFileTest, OfAnImageThatIsParkedShowsThatBetweenItsSteps) {
+TEST_F(TraceFileTest, OfAnImageThatIsSuspendedShowsThatBetweenItsSteps) {
   {
     const std::unique_ptr<TraceFile> trace = Create();
     GroupTrace group(trace.get(), "tiny", /*ranks=*/1);
@@ -111,14 +111,14 @@ TEST_F(TraceFileTest, OfAnImageThatIsParkedShowsThatBetweenItsSteps) {
     };
     group.OnEncoded(1, image_, group.Now(), {});
     step({1});
-    group.OnParked({1});
-    group.OnParked({1});
+    group.OnSuspended({1});
+    group.OnSuspended({1});
     group.OnEncoded(2, {.job = "job-2"}, group.Now(), {});
     step({2});
     step({1, 2});
     group.OnEnded(1);
   }
-  EXPECT_THAT(Names("b"), ElementsAre("encode", "step", "encode", "step", "parked", "step", "step"));
+  EXPECT_THAT(Names("b"), ElementsAre("encode", "step", "encode", "step", "suspended", "step", "step"));
   EXPECT_EQ(Names("b").size(), Names("e").size());
 }
 

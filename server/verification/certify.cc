@@ -36,7 +36,7 @@ absl::StatusOr<bool> Certify(const VerificationRequest& request, const Certifica
     if (certificate.status().code() != absl::StatusCode::kNotFound) {
       warn(std::string(certificate.status().message()));
     }
-    if (host.tell) host.tell(absl::StrCat("layout ", subject.layout, " has no certificate yet: verifying it"));
+    if (host.report) host.report(absl::StrCat("layout ", subject.layout, " has no certificate yet: verifying it"));
     ASSIGN_OR_RETURN(Verification verification, VerifyLayout(request, subject, host));
     certificate = std::move(verification.certificate);
     // A layout that is proven serves, whether or not that can be remembered.

@@ -112,7 +112,7 @@ class Verifier {
 
   // All canaries. DataLoss: the ranks were not of one mind, or the latents stopped being finite.
   absl::StatusOr<std::vector<Run>> RunAll(const Layout& layout, Dtype dtype, const RunOptions& options) {
-    Tell(absl::StrCat("running ", LayoutText(layout), " in ", EnumName(dtype)));
+    Report(absl::StrCat("running ", LayoutText(layout), " in ", EnumName(dtype)));
     ASSIGN_OR_RETURN(std::shared_ptr<WorkerGroup> group, host_.open(layout));
     LoadParameters load = request_.load;
     load.dtype = dtype;
@@ -140,15 +140,15 @@ class Verifier {
     if (loaded.code() != absl::StatusCode::kResourceExhausted || layout.ranks() > 1 || load.stream_blocks) {
       return loaded;
     }
-    Tell("one rank has no room for the model: its blocks are read from their files for every step");
+    Report("one rank has no room for the model: its blocks are read from their files for every step");
     load.stream_blocks = true;
     load.text_encoders = ComponentPlacement::kUnloaded;
     load.autoencoder = ComponentPlacement::kUnloaded;
     return group.Load(load).status();
   }
 
-  void Tell(const std::string& text) {
-    if (host_.tell) host_.tell(text);
+  void Report(const std::string& text) {
+    if (host_.report) host_.report(text);
   }
 
   const VerificationRequest& request_;

@@ -40,7 +40,7 @@ struct VerificationHost {
   // A connected group of that layout; an error ends the verification.
   std::function<absl::StatusOr<std::shared_ptr<WorkerGroup>>(const Layout& layout)> open;
   // What is under way, for people; may be empty.
-  std::function<void(const std::string& text)> tell;
+  std::function<void(const std::string& text)> report;
 };
 
 // What a certificate for this request is about. `worker` is the worker program.

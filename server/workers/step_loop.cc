@@ -43,7 +43,7 @@ bool StepLoop::IsPreviewDue(const Running& running) {
 absl::Status StepLoop::Turn() {
   StepPlan plan;
   if (flights_.size() < kMaxStepsInFlight) plan = owner_.Next(options_.group);
-  trace_.OnParked(plan.parked);
+  trace_.OnSuspended(plan.suspended);
   for (const TaskId task : plan.end) RETURN_IF_ERROR(End(task));
   for (const TaskId task : plan.start) RETURN_IF_ERROR(Start(task));
   std::erase_if(plan.step, [this](TaskId task) { return !running_.contains(task); });

@@ -20,9 +20,9 @@ namespace tessera {
 namespace {
 
 // Between the end of a worker's stream and the end of its process.
-constexpr absl::Duration kExitPatience = absl::Seconds(2);
+constexpr absl::Duration kExitTimeout = absl::Seconds(2);
 // A worker finishes first what its last controller left, and ends by itself where it cannot.
-constexpr absl::Duration kResumePatience = absl::Seconds(30);
+constexpr absl::Duration kResumeTimeout = absl::Seconds(30);
 
 LoadParameters OnRank(LoadParameters parameters, int rank, int ranks) {
   if (ranks == 1) return parameters;
@@ -33,10 +33,10 @@ LoadParameters OnRank(LoadParameters parameters, int rank, int ranks) {
   return parameters;
 }
 
-// Where ranks tell different room, each has at least the least of it.
-std::optional<DeviceRoom> Least(const std::optional<DeviceRoom>& a, const std::optional<DeviceRoom>& b) {
+// Where ranks tell different budgets, each has at least the least of it.
+std::optional<MemoryBudget> Least(const std::optional<MemoryBudget>& a, const std::optional<MemoryBudget>& b) {
   if (!a.has_value() || !b.has_value()) return a.has_value() ? a : b;
-  return DeviceRoom{.most = std::min(a->most, b->most), .free = std::min(a->free, b->free)};
+  return MemoryBudget{.most = std::min(a->most, b->most), .free = std::min(a->free, b->free)};
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Start(const WorkerGrou
                                             "--segment", absl::StrCat(WorkerProcess::kInheritedDescriptor)},
                               .inherited = group->segment_->descriptor(),
                               .show_output = options.show_output,
-                              .linger = options.linger,
+                              .orphan_grace_period = options.orphan_grace_period,
                               .owner = options.owner});
     if (!process.ok()) return process.status();
     group->workers_.push_back({.process = *std::move(process)});
@@ -102,8 +102,8 @@ WorkerGroup::~WorkerGroup() {
   if (ranks() > 1) Kill();  // one after the other they would wait for each other
 }
 
-absl::Status WorkerGroup::Connect(absl::Duration patience) {
-  const absl::Duration deadline = SteadyNow() + patience;
+absl::Status WorkerGroup::Connect(absl::Duration timeout) {
+  const absl::Duration deadline = SteadyNow() + timeout;
   for (int rank = 0; rank < ranks(); ++rank) {
     Worker& worker = workers_[static_cast<size_t>(rank)];
     absl::StatusOr<int> socket = worker.process->Connect(deadline - SteadyNow());
@@ -115,7 +115,7 @@ absl::Status WorkerGroup::Connect(absl::Duration patience) {
     }
     worker.client =
         std::make_unique<WorkerClient>(WorkerClient::Options{.socket = *socket,
-                                                             .patience = options_.patience,
+                                                             .timeout = options_.timeout,
                                                              .ending = [this, rank] { return Ending(rank); },
                                                              .sends_results = rank == 0});
   }
@@ -151,7 +151,7 @@ std::vector<pid_t> WorkerGroup::Pids() const {
 absl::Status WorkerGroup::Resume() {
   std::vector<absl::StatusOr<WorkerProgress>> answers;
   const absl::StatusOr<WorkerProgress> resumed =
-      OnAll<WorkerProgress>(kResumePatience, answers, [](WorkerClient& client, int) { return client.Resume(); });
+      OnAll<WorkerProgress>(kResumeTimeout, answers, [](WorkerClient& client, int) { return client.Resume(); });
   if (!resumed.ok()) return resumed.status();
   for (const absl::StatusOr<WorkerProgress>& answer : answers) {
     if (*answer != *resumed) return Fail(absl::DataLossError("the ranks were not left alike"));
@@ -199,7 +199,7 @@ std::string WorkerGroup::Ending(int rank) {
   }
   WorkerProcess& process = *workers_[static_cast<size_t>(rank)].process;
   std::string text = absl::StrCat(Name(rank), " closed its control channel");
-  if (process.WaitForExit(kExitPatience)) {
+  if (process.WaitForExit(kExitTimeout)) {
     const std::string output(absl::StripAsciiWhitespace(process.LastOutput()));
     text = absl::StrCat(Name(rank), " ", process.StateText(), output.empty() ? "" : absl::StrCat(kLastOutput, output));
   }
@@ -275,7 +275,7 @@ absl::StatusOr<Loaded> WorkerGroup::Load(const LoadParameters& parameters) {
   for (size_t rank = 1; rank < answers.size(); ++rank) {
     loaded->weight_bytes += answers[rank]->weight_bytes;
     loaded->seconds = std::max(loaded->seconds, answers[rank]->seconds);
-    loaded->room = Least(loaded->room, answers[rank]->room);
+    loaded->memory_budget = Least(loaded->memory_budget, answers[rank]->memory_budget);
   }
   return loaded;
 }
@@ -351,7 +351,7 @@ absl::Status WorkerGroup::Shutdown() {
   if (!status.ok()) return status;
   for (Worker& worker : workers_) {
     worker.client.reset();
-    worker.process->WaitForExit(kExitPatience);
+    worker.process->WaitForExit(kExitTimeout);
   }
   return absl::OkStatus();
 }

@@ -30,11 +30,11 @@ namespace tessera {
 
 struct WorkerGroupOptions {
   Layout layout;
-  bool show_output = false;                  // copy the workers' output to our standard error
-  absl::Duration patience = absl::Hours(1);  // for the answer to any one command
+  bool show_output = false;                 // copy the workers' output to our standard error
+  absl::Duration timeout = absl::Hours(1);  // for the answer to any one command
   ProgressBounds progress;
-  absl::Duration linger;   // how long the workers outlive this process's sudden end; zero: they end with it
-  std::string owner = "";  // as in WorkerProcessOptions
+  absl::Duration orphan_grace_period;  // how long the workers outlive this process's sudden end; zero: they end with it
+  std::string owner = "";              // as in WorkerProcessOptions
 };
 
 // `devices` as LoadParameters has them: on "cuda" rank r of several is on device r, of several devices with commas
@@ -57,7 +57,7 @@ class WorkerGroup final : public StepWorkers {
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
   // UNAVAILABLE when a worker ends first, DEADLINE_EXCEEDED.
-  absl::Status Connect(absl::Duration patience);
+  absl::Status Connect(absl::Duration timeout);
 
   // The identity of every rank, for Adopt; empty where one has ended.
   std::vector<WorkerIdentity> Identities() const;
@@ -69,7 +69,7 @@ class WorkerGroup final : public StepWorkers {
   // UNAVAILABLE, or the code of the rank that failed; DATA_LOSS when ranks differ in what must be equal on all.
   absl::StatusOr<ModelDescription> Describe(const std::string& model);
   // Threads are those of all ranks together; devices are given to them as DeviceOfRank says. The weights are those of
-  // all ranks, the room is that of the rank with the least.
+  // all ranks, the memory budget is that of the rank with the least.
   absl::StatusOr<Loaded> Load(const LoadParameters& parameters);
   absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override;
   absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) override;

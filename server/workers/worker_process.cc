@@ -43,15 +43,15 @@ absl::Status SystemError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-int PollMilliseconds(absl::Duration patience) {
-  if (patience == absl::InfiniteDuration()) return -1;
+int PollMilliseconds(absl::Duration timeout) {
+  if (timeout == absl::InfiniteDuration()) return -1;
   return static_cast<int>(
-      std::clamp<int64_t>(absl::ToInt64Milliseconds(absl::Ceil(patience, absl::Milliseconds(1))), 0, INT_MAX));
+      std::clamp<int64_t>(absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1))), 0, INT_MAX));
 }
 
 // False when `descriptor` could not be read within this time.
-bool WaitReadable(int descriptor, absl::Duration patience) {
-  const absl::Duration deadline = SteadyNow() + patience;
+bool WaitReadable(int descriptor, absl::Duration timeout) {
+  const absl::Duration deadline = SteadyNow() + timeout;
   pollfd event = {descriptor, POLLIN, 0};
   while (true) {
     const int ready = poll(&event, 1, PollMilliseconds(deadline - SteadyNow()));
@@ -187,8 +187,9 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
   ASSIGN_OR_RETURN(std::string folder, NewFolderName(options.owner));
   std::vector<std::string> words = {options.executable, "--socket", absl::StrCat(folder, kSocketName)};
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
-  if (options.linger > absl::ZeroDuration())
-    words.insert(words.end(), {"--linger", absl::StrCat(absl::ToDoubleSeconds(options.linger))});
+  if (options.orphan_grace_period > absl::ZeroDuration())
+    words.insert(words.end(),
+                 {"--orphan-grace-period", absl::StrCat(absl::ToDoubleSeconds(options.orphan_grace_period))});
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -281,8 +282,8 @@ WorkerProcess::~WorkerProcess() {
   close(pid_file_);
 }
 
-absl::StatusOr<int> WorkerProcess::Connect(absl::Duration patience) {
-  const absl::Duration deadline = SteadyNow() + patience;
+absl::StatusOr<int> WorkerProcess::Connect(absl::Duration timeout) {
+  const absl::Duration deadline = SteadyNow() + timeout;
   sockaddr_un address = {.sun_family = AF_UNIX};
   const std::string path = folder_ + kSocketName;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
@@ -302,8 +303,8 @@ absl::StatusOr<int> WorkerProcess::Connect(absl::Duration patience) {
   }
 }
 
-bool WorkerProcess::WaitForExit(absl::Duration patience) {
-  if (!WaitReadable(pid_file_, patience)) return false;
+bool WorkerProcess::WaitForExit(absl::Duration timeout) {
+  if (!WaitReadable(pid_file_, timeout)) return false;
   std::lock_guard<std::mutex> lock(mutex_);
   if (std::exchange(ended_, true) || output_ < 0) return true;
   int status = 0;
@@ -369,9 +370,9 @@ absl::StatusOr<int> WorkerProcess::OpenInherited() const {
 
 void WorkerProcess::Kill() { Signal(SIGKILL); }
 
-void WorkerProcess::End(absl::Duration patience) {
+void WorkerProcess::End(absl::Duration timeout) {
   Signal(SIGTERM);
-  if (!WaitForExit(patience)) {
+  if (!WaitForExit(timeout)) {
     Signal(SIGKILL);
     WaitForExit(absl::InfiniteDuration());
   }

@@ -3,8 +3,8 @@
 //
 // The worker runs in a process group of its own, so that a terminal's Ctrl-C does not reach it, without standard
 // input, and with standard output and error captured. Start must be called from a thread that lives as long as the
-// worker shall: the kernel ends the worker with the thread that started it, unless the worker lingers and has been
-// connected to. The other methods are thread-safe.
+// worker shall: the kernel ends the worker with the thread that started it, unless the worker has a grace period and
+// has been connected to. The other methods are thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -30,7 +30,7 @@ struct WorkerProcessOptions {
   std::vector<std::string> arguments;  // after "--socket PATH"
   int inherited = -1;                  // a descriptor of ours that the worker gets as kInheritedDescriptor
   bool show_output = false;            // copy the worker's output to our standard error
-  absl::Duration linger;               // how long it outlives this process's sudden end; zero: it ends with it
+  absl::Duration orphan_grace_period;  // how long it outlives this process's sudden end; zero: it ends with it
   std::string owner;                   // in the name of its socket's folder, for RemoveDesertedFolders; may be empty
 };
 
@@ -64,10 +64,10 @@ class WorkerProcess {
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   // A connected socket, which the caller owns. UNAVAILABLE when the worker ends first, DEADLINE_EXCEEDED.
-  absl::StatusOr<int> Connect(absl::Duration patience);
+  absl::StatusOr<int> Connect(absl::Duration timeout);
 
   // True when the worker ends within this time.
-  bool WaitForExit(absl::Duration patience);
+  bool WaitForExit(absl::Duration timeout);
 
   // "was killed by signal 9 (Killed)", "ended with exit code 3", "is running".
   std::string StateText();
@@ -81,8 +81,8 @@ class WorkerProcess {
   // The largest resident memory so far; 0 when the system does not say or the worker has ended.
   uint64_t PeakMemoryBytes() const;
 
-  // SIGTERM, and SIGKILL for a worker that still runs after `patience`. Returns when the process is gone.
-  void End(absl::Duration patience = absl::Seconds(2));
+  // SIGTERM, and SIGKILL for a worker that still runs after `timeout`. Returns when the process is gone.
+  void End(absl::Duration timeout = absl::Seconds(2));
 
   // SIGKILL, without waiting.
   void Kill();

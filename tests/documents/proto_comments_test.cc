@@ -112,7 +112,7 @@ package planted;
 message Outer {
   // Said.
   int32 said = 1;
-  int32 behind = 2;  // said behind it
+  int32 behind = 2;  // said after it
   int32 silent = 3;
   message Inner {
     int32 silent = 1;

@@ -21,7 +21,7 @@ namespace {
 class ClockJumpTest : public ::testing::Test {
  protected:
   ClockJumpTest() : server_({.worker = FAKE_WORKER, .groups = {"{model: TINY, layout: \"cfg=2\"}"}}), clock_(server_) {
-    server_.options().orders = absl::StrCat("step-time=20 gate=", server_.folder(), "/gate");
+    server_.options().script = absl::StrCat("step-time=20 gate=", server_.folder(), "/gate");
   }
 
   absl::Duration FarAway() {
@@ -135,7 +135,7 @@ class IdleHourTest : public ClockJumpTest {
  protected:
   IdleHourTest() {
     server_.options().grpc = "{port: 0}";
-    server_.options().orders = "step-time=20";
+    server_.options().script = "step-time=20";
     EXPECT_TRUE(server_.Start());
     server_.WaitUntilReady();
     EXPECT_EQ(server_.Ended(server_.Submit("warm up")), "done");

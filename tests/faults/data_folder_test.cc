@@ -22,7 +22,7 @@ class DataFolderTest : public ::testing::Test {
  protected:
   DataFolderTest()
       : server_({.worker = FAKE_WORKER,
-                 .orders = "step-time=0",
+                 .script = "step-time=0",
                  .fake_workers = true,
                  .groups = {"{model: nowhere}"},
                  .settings = "drain_time: 10m\n"}) {}

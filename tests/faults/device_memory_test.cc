@@ -18,9 +18,9 @@ constexpr char kLarge[] = R"({"prompt": "apple", "size": "256x256"})";
 
 class DeviceMemoryTest : public ::testing::Test {
  protected:
-  TestServer& Make(const std::string& orders, const std::string& group = "{model: TINY, devices: [cuda:0]}") {
+  TestServer& Make(const std::string& script, const std::string& group = "{model: TINY, devices: [cuda:0]}") {
     server_ =
-        std::make_unique<TestServer>(TestServerOptions{.worker = FAKE_WORKER, .orders = orders, .groups = {group}});
+        std::make_unique<TestServer>(TestServerOptions{.worker = FAKE_WORKER, .script = script, .groups = {group}});
     return *server_;
   }
 
@@ -65,7 +65,7 @@ TEST_F(DeviceMemoryTest, AJobThatWasAcceptedBeforeTheMemoryWasKnownFailsWithTheR
   ASSERT_EQ(accepted.status, 202) << accepted.body;
   const std::string job(boost::json::parse(accepted.body).at("id").as_string());
   server.Kill();
-  server.options().orders = "memory=4096";
+  server.options().script = "memory=4096";
   ASSERT_TRUE(server.Start());
   EXPECT_EQ(server.Ended(job), "failed");
   EXPECT_THAT(boost::json::serialize(server.Get(job)), HasSubstr("an image of 256x256 needs about"));

@@ -23,7 +23,7 @@ class DrainTest : public ::testing::Test {
         std::make_unique<TestServer>(TestServerOptions{.worker = FAKE_WORKER,
                                                        .groups = {"{model: TINY}"},
                                                        .settings = absl::StrCat("drain_time: ", drain_time, "\n")});
-    server_->options().orders = absl::StrCat("gate=", server_->folder(), "/gate");
+    server_->options().script = absl::StrCat("gate=", server_->folder(), "/gate");
     ASSERT_TRUE(server_->Start());
     server_->WaitUntilReady();
   }

@@ -20,7 +20,7 @@ void ExpectAFailedJob(const TestResponse& response, const std::string& reason) {
 }
 
 TEST(ErrorClassesTest, AQuarantinedJobIsAFailedJob) {
-  TestServer server({.worker = FAKE_WORKER, .orders = "step1-of-hemlock=die", .groups = {"{model: TINY}"}});
+  TestServer server({.worker = FAKE_WORKER, .script = "step1-of-hemlock=die", .groups = {"{model: TINY}"}});
   ASSERT_TRUE(server.Start());
   ExpectAFailedJob(server.Call("POST", "/v1/images/generations", R"({"prompt": "hemlock", "size": "64x64"})"),
                    "was killed by signal 9");
@@ -28,7 +28,7 @@ TEST(ErrorClassesTest, AQuarantinedJobIsAFailedJob) {
 }
 
 TEST(ErrorClassesTest, AJobOfAModelThatIsNoLongerServedIsAFailedJob) {
-  TestServer server({.worker = FAKE_WORKER, .orders = "load=hang", .groups = {"{model: TINY}", "{model: OTHER}"}});
+  TestServer server({.worker = FAKE_WORKER, .script = "load=hang", .groups = {"{model: TINY}", "{model: OTHER}"}});
   ASSERT_TRUE(server.Start());
   const std::string body = R"({"prompt": "pear", "size": "64x64", "model": "other"})";
   ASSERT_EQ(server.Call("POST", "/v1/jobs", body, "key").status, 202);
@@ -39,11 +39,11 @@ TEST(ErrorClassesTest, AJobOfAModelThatIsNoLongerServedIsAFailedJob) {
 }
 
 TEST(ErrorClassesTest, WhatTheWorkerRefusesWhenAJobStartsIsAnErrorOfTheRequest) {
-  TestServer server({.worker = FAKE_WORKER, .orders = "start-of-hemlock=error", .groups = {"{model: TINY}"}});
+  TestServer server({.worker = FAKE_WORKER, .script = "start-of-hemlock=error", .groups = {"{model: TINY}"}});
   ASSERT_TRUE(server.Start());
   const std::string body = R"({"prompt": "hemlock", "size": "64x64"})";
   const std::string error =
-      R"({"message":"start fails as it was told to","type":"invalid_request_error","param":null,"code":"invalid_value"})";
+      R"({"message":"start fails as its script says","type":"invalid_request_error","param":null,"code":"invalid_value"})";
   const TestResponse response = server.Call("POST", "/v1/images/generations", body, "key");
   EXPECT_EQ(response.status, 400) << response.body;
   EXPECT_EQ(response.Header("x-should-retry"), "false");
@@ -61,10 +61,10 @@ TEST(ErrorClassesTest, WhatTheWorkerRefusesWhenAJobStartsIsAnErrorOfTheRequest) 
 
 TEST(ErrorClassesTest, WhatTheWorkerRefusesLaterIsAFailedJob) {
   TestServer server(
-      {.worker = FAKE_WORKER, .orders = "step3-of-hemlock=error error-every=2", .groups = {"{model: TINY}"}});
+      {.worker = FAKE_WORKER, .script = "step3-of-hemlock=error error-every=2", .groups = {"{model: TINY}"}});
   ASSERT_TRUE(server.Start());
   ExpectAFailedJob(server.Call("POST", "/v1/images/generations", R"({"prompt": "hemlock", "size": "64x64"})"),
-                   "step3 fails as it was told to");
+                   "step3 fails as its script says");
   ExpectAFailedJob(server.Call("POST", "/v1/images/generations", R"({"prompt": "pear", "size": "64x64"})"),
                    "the fake worker was told so");
 }
@@ -85,7 +85,7 @@ TEST(ErrorClassesTest, MoreStepsThanTheSamplerHasNoiseLevelsAreAnErrorOfTheReque
 #endif
 
 TEST(ErrorClassesTest, TheBoundsOfAKeyHaveACodeOfTheirOwn) {
-  TestServer server({.worker = FAKE_WORKER, .orders = "load=hang", .groups = {"{model: TINY}"}});
+  TestServer server({.worker = FAKE_WORKER, .script = "load=hang", .groups = {"{model: TINY}"}});
   server.options().settings = absl::StrCat("keys_file: ", server.folder(), "/keys.txt\nlimits: {queued_jobs: 3}\n");
   const absl::StatusOr<NewKey> few = NewApiKey("few", {.queued_jobs = 1});
   const absl::StatusOr<NewKey> costly = NewApiKey("costly", {.queued_device_seconds = 1e-9});

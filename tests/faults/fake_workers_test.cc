@@ -18,9 +18,9 @@ using ::testing::HasSubstr;
 
 class FakeWorkersTest : public ::testing::Test {
  protected:
-  TestServer& Start(const std::string& orders, std::vector<std::string> groups = {"{model: nowhere}"}) {
+  TestServer& Start(const std::string& script, std::vector<std::string> groups = {"{model: nowhere}"}) {
     server_ = std::make_unique<TestServer>(
-        TestServerOptions{.worker = FAKE_WORKER, .orders = orders, .fake_workers = true, .groups = std::move(groups)});
+        TestServerOptions{.worker = FAKE_WORKER, .script = script, .fake_workers = true, .groups = std::move(groups)});
     EXPECT_TRUE(server_->Start());
     server_->WaitUntilReady();
     return *server_;
@@ -71,7 +71,7 @@ TEST_F(FakeWorkersTest, EveryNthJobKillsItsWorkersAndIsMadeByTheNextOnes) {
 
 TEST_F(FakeWorkersTest, AModelAndAPortAreEnoughWithoutAConfiguration) {
   const TestFolder folder;
-  ChildOptions child = Command({"--fake-workers", "--fake-orders", "step-time=0", "--model", "elsewhere/sd3", "--host",
+  ChildOptions child = Command({"--fake-workers", "--fake-script", "step-time=0", "--model", "elsewhere/sd3", "--host",
                                 "127.0.0.1", "--port", "0"});
   child.folder = folder.path();
   ChildProcess process(child);
@@ -99,7 +99,7 @@ TEST_F(FakeWorkersTest, PromptsAskForTrouble) {
   TestServer& server = Start("step-time=0");
   const std::string failed = server.Submit("[fail]");
   EXPECT_EQ(server.Ended(failed), "failed");
-  EXPECT_THAT(boost::json::serialize(server.Get(failed).at("error")), HasSubstr("fails as it was told to"));
+  EXPECT_THAT(boost::json::serialize(server.Get(failed).at("error")), HasSubstr("fails as its script says"));
   const std::string warned = server.Submit("[warn]");
   EXPECT_EQ(server.Ended(warned), "done");
   EXPECT_THAT(boost::json::serialize(server.Get(warned).at("warnings")), HasSubstr("the prompt asks for a warning"));
@@ -112,7 +112,7 @@ TEST_F(FakeWorkersTest, PromptsAskForTrouble) {
 
 TEST_F(FakeWorkersTest, OutliveAServerThatIsKilled) {
   TestServer& server = Start("");
-  server.options().orders = absl::StrCat("step-time=0 loads=", server.folder(), "/loads");
+  server.options().script = absl::StrCat("step-time=0 loads=", server.folder(), "/loads");
   server.Kill();
   ASSERT_TRUE(server.Start()) << "with workers that it did not start";
   server.WaitUntilReady();
@@ -127,12 +127,12 @@ TEST_F(FakeWorkersTest, WithoutAConfigurationServeOneModelUnderTheNamesThatClien
 }
 
 TEST_F(FakeWorkersTest, OrdersThatAreNoneAreRefusedBeforeAnythingStarts) {
-  ChildProcess process(Command({"--fake-workers", "--fake-orders", "stpe-time=5"}));
+  ChildProcess process(Command({"--fake-workers", "--fake-script", "stpe-time=5"}));
   EXPECT_EQ(process.Wait(), 2);
-  EXPECT_THAT(process.errors(), HasSubstr("'stpe-time=5' is no order"));
-  ChildProcess alone(Command({"--fake-orders", "step-time=5"}));
+  EXPECT_THAT(process.errors(), HasSubstr("'stpe-time=5' is no instruction"));
+  ChildProcess alone(Command({"--fake-script", "step-time=5"}));
   EXPECT_EQ(alone.Wait(), 2);
-  EXPECT_THAT(alone.errors(), HasSubstr("--fake-orders needs --fake-workers"));
+  EXPECT_THAT(alone.errors(), HasSubstr("--fake-script needs --fake-workers"));
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ class FewDescriptorsTest : public ::testing::Test {
   }
 
   TestServer server_ = TestServer({.worker = FAKE_WORKER,
-                                   .orders = "step-time=0",
+                                   .script = "step-time=0",
                                    .fake_workers = true,
                                    .groups = {"{model: nowhere}"},
                                    .grpc = "{port: 0}",

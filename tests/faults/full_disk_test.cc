@@ -29,7 +29,7 @@ class FullDiskTest : public ::testing::Test {
                  .groups = {"{model: nowhere}"},
                  .settings = "drain_time: 10m\n",
                  .admin = "{port: 0}"}) {
-    server_.options().orders = absl::StrCat("step-time=0 gate=", server_.folder(), "/gate");
+    server_.options().script = absl::StrCat("step-time=0 gate=", server_.folder(), "/gate");
     server_.options().environment = {
         {"LD_PRELOAD", FULL_DISK_LIBRARY}, {"FULL_DISK", server_.folder() + "/full"}, {"FULL_DISK_FOLDER", data()}};
   }

@@ -83,7 +83,7 @@ std::string HeaderFrames(uint32_t stream, const std::string& block) {
 
 class HostileHttp2Test : public ::testing::Test {
  protected:
-  HostileHttp2Test() : server_({.worker = FAKE_WORKER, .orders = "", .groups = {"{model: TINY}"}}) {
+  HostileHttp2Test() : server_({.worker = FAKE_WORKER, .script = "", .groups = {"{model: TINY}"}}) {
     server_.options().arguments = {"--no-supervisor"};
     server_.options().grpc = "{port: 0}";
     EXPECT_TRUE(server_.Start());

@@ -35,7 +35,7 @@ class KeySharesTest : public ::testing::Test {
     }
     server_.options().settings = absl::StrCat("keys_file: ", server_.folder(), "/keys.txt\n");
     server_.options().arguments = {"--trace", server_.folder() + "/trace.json"};
-    server_.options().orders = absl::StrCat("gate=", server_.folder(), "/gate");
+    server_.options().script = absl::StrCat("gate=", server_.folder(), "/gate");
   }
 
   // Replaces the file as a whole, as an operator would.

@@ -18,10 +18,10 @@ std::string Request(const std::string& more) { return absl::StrCat(R"({"prompt":
 
 class LongJobsTest : public ::testing::Test {
  protected:
-  void Start(const std::string& orders, const std::string& settings = "") {
+  void Start(const std::string& script, const std::string& settings = "") {
     server_ = std::make_unique<TestServer>(
         TestServerOptions{.worker = FAKE_WORKER, .groups = {"{model: TINY, layout: serial}"}, .settings = settings});
-    server_->options().orders = absl::StrCat(orders, " step1-of-stuck=hang faults=", server_->folder(), "/stuck");
+    server_->options().script = absl::StrCat(script, " step1-of-stuck=hang faults=", server_->folder(), "/stuck");
     ASSERT_TRUE(server_->Start());
     server_->WaitUntilReady();
   }

@@ -68,8 +68,8 @@ class TlsClient {
     stream_.set_verify_mode(asio::ssl::verify_peer);
     stream_.set_verify_callback(asio::ssl::host_name_verification(kHost));
     stream_.next_layer().connect({asio::ip::address_v4::loopback(), port});
-    const timeval patience = {.tv_sec = 60, .tv_usec = 0};
-    setsockopt(stream_.next_layer().native_handle(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    const timeval timeout = {.tv_sec = 60, .tv_usec = 0};
+    setsockopt(stream_.next_layer().native_handle(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
     stream_.handshake(asio::ssl::stream_base::client);
   }
 
@@ -103,7 +103,7 @@ class NginxTest : public ::testing::Test {
 
   void SetUp() override {
     ASSERT_NE(Nginx(), "") << "nginx is missing: scripts/setup.sh --checks fetches it";
-    server_.options().orders = absl::StrCat("step-time=5 gate=", server_.folder(), "/gate");
+    server_.options().script = absl::StrCat("step-time=5 gate=", server_.folder(), "/gate");
     server_.options().grpc = "{port: 0}";
     const std::string document = FileText("docs/serve.md");
     EXPECT_THAT(document, HasSubstr("`hosts: [images.example]`, `public_url: https://images.example`"));

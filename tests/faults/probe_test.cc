@@ -22,7 +22,7 @@ class ProbeTest : public ::testing::Test {
 
   // The second rank of the group goes wrong in the first step of each job while there is a file "when".
   void StartWith(const std::string& fault) {
-    server_.options().orders =
+    server_.options().script =
         absl::StrCat("rank1:step1=", fault, " when=", server_.folder(), "/when faults=", server_.folder(), "/faults");
     ASSERT_TRUE(server_.Start());
     server_.WaitUntilReady();
@@ -53,7 +53,7 @@ TEST_F(ProbeTest, OfARankThatFailsSaysWhichAndWhy) {
   const TestResponse response = Admin("/probe");
   EXPECT_EQ(response.status, 503) << response.body;
   EXPECT_EQ(response.Header("x-should-retry"), "true");
-  EXPECT_THAT(response.body, HasSubstr("group tiny-0: rank 1 of 2: step1 throws as it was told to"));
+  EXPECT_THAT(response.body, HasSubstr("group tiny-0: rank 1 of 2: step1 throws as its script says"));
   EXPECT_THAT(response.body, HasSubstr(R"("code":"unavailable")"));
   EXPECT_EQ(Admin("/livez").status, 200);
   EndFaults();

@@ -14,11 +14,11 @@ using ::testing::HasSubstr;
 class RefusedGroupsTest : public ::testing::Test {
  protected:
   // Calls fail while the file "broken" is there.
-  void Start(const std::string& orders, const std::vector<std::string>& groups) {
+  void Start(const std::string& script, const std::vector<std::string>& groups) {
     server_ = std::make_unique<TestServer>(
         TestServerOptions{.worker = FAKE_WORKER, .groups = groups, .settings = "drain_time: 100ms\n"});
     server_->Write("broken", "");
-    server_->options().orders = absl::StrCat(orders, " when=", server_->folder(), "/broken");
+    server_->options().script = absl::StrCat(script, " when=", server_->folder(), "/broken");
   }
 
   void Mend() { ASSERT_EQ(unlink((server_->folder() + "/broken").c_str()), 0); }
@@ -39,7 +39,7 @@ TEST_F(RefusedGroupsTest, OneThatCannotLoadTakesNoJobsAndServesOnceItCan) {
   Start("load=error", {"{model: TINY, layout: serial}"});
   ASSERT_TRUE(server_->Start());
   WaitForState(0, "refused");
-  EXPECT_THAT(boost::json::serialize(server_->Group()), HasSubstr("load fails as it was told to"));
+  EXPECT_THAT(boost::json::serialize(server_->Group()), HasSubstr("load fails as its script says"));
   const TestResponse refused = Ask("tiny");
   EXPECT_EQ(refused.status, 503) << refused.body;
   EXPECT_THAT(refused.body, HasSubstr("no_group"));
@@ -91,7 +91,7 @@ TEST_F(RefusedGroupsTest, ABrokenModelKeepsAnotherFromNothing) {
 TEST_F(RefusedGroupsTest, WhatWaitsForAModelThatIsBrokenAtTheNextStartIsMadeOnceItIsWhole) {
   Start("load=error", {"{model: TINY, layout: serial}", "{model: OTHER, layout: serial}"});
   ASSERT_NO_FATAL_FAILURE(Mend());
-  server_->options().orders += absl::StrCat(" gate=", server_->folder(), "/gate");
+  server_->options().script += absl::StrCat(" gate=", server_->folder(), "/gate");
   ASSERT_TRUE(server_->Start());
   server_->WaitUntilReady();
   const std::string job = server_->Submit("gated apple", R"(, "model": "other")");
@@ -109,7 +109,7 @@ TEST_F(RefusedGroupsTest, WhatWaitsForAModelThatIsBrokenAtTheNextStartIsMadeOnce
 
 TEST_F(RefusedGroupsTest, AServerOfWhichNoModelCanBeReadDoesNotStart) {
   Start("describe=error", {"{model: TINY, layout: serial}", "{model: OTHER, layout: serial}"});
-  EXPECT_THAT(server_->ErrorsOfStart(), AllOf(HasSubstr("model tiny"), HasSubstr("describe fails as it was told to")));
+  EXPECT_THAT(server_->ErrorsOfStart(), AllOf(HasSubstr("model tiny"), HasSubstr("describe fails as its script says")));
 }
 
 }  // namespace

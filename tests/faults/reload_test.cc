@@ -19,9 +19,9 @@ using ::testing::Not;
 
 class ReloadTest : public ::testing::TestWithParam<bool> {
  protected:
-  void Start(const std::string& settings = "", const std::string& orders = "") {
+  void Start(const std::string& settings = "", const std::string& script = "") {
     server_ = std::make_unique<TestServer>(TestServerOptions{
-        .worker = FAKE_WORKER, .orders = orders, .groups = {"{model: TINY, layout: serial}"}, .settings = settings});
+        .worker = FAKE_WORKER, .script = script, .groups = {"{model: TINY, layout: serial}"}, .settings = settings});
     if (!GetParam()) server_->options().arguments = {"--no-supervisor"};
     ASSERT_TRUE(server_->Start());
     server_->WaitUntilReady();
@@ -116,7 +116,7 @@ TEST_P(ReloadTest, SignalsWithoutAMeaningDoNothing) {
   for (const int number : {SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGPOLL, SIGPIPE, SIGRTMIN, SIGRTMAX}) {
     server_->process().Signal(number);
   }
-  HangUp();  // which arrives behind them
+  HangUp();  // which arrives after them
   EXPECT_EQ(server_->Ended(server_->Submit("apple")), "done");
   EXPECT_EQ(server_->Terminate(), 0);
 }

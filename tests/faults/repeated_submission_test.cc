@@ -17,7 +17,7 @@ constexpr char kBody[] = R"({"prompt": "gated apple", "size": "64x64"})";
 constexpr char kOtherBody[] = R"({"prompt": "gated pear", "size": "64x64"})";
 
 TEST(RepeatedSubmissionTest, AFullQueueAndTheBoundsOfAKeyRefuseOnlyWhatIsNew) {
-  TestServer server({.worker = FAKE_WORKER, .orders = "load=hang", .groups = {"{model: TINY}"}});
+  TestServer server({.worker = FAKE_WORKER, .script = "load=hang", .groups = {"{model: TINY}"}});
   server.options().settings = absl::StrCat("keys_file: ", server.folder(), "/keys.txt\nlimits: {queued_jobs: 3}\n");
   std::string keys;
   const auto add_key = [&](const std::string& name, const KeyLimits& limits) {
@@ -54,7 +54,7 @@ TEST(RepeatedSubmissionTest, AFullQueueAndTheBoundsOfAKeyRefuseOnlyWhatIsNew) {
 
 TEST(RepeatedSubmissionTest, AServerThatEndsRefusesOnlyWhatIsNew) {
   TestServer server({.worker = FAKE_WORKER, .groups = {"{model: TINY}"}, .settings = "drain_time: 10m\n"});
-  server.options().orders = absl::StrCat("gate=", server.folder(), "/gate");
+  server.options().script = absl::StrCat("gate=", server.folder(), "/gate");
   ASSERT_TRUE(server.Start());
   const TestResponse first = server.Call("POST", "/v1/jobs", kBody, "one");
   ASSERT_EQ(first.status, 202) << first.body;

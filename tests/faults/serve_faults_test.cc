@@ -19,9 +19,9 @@ using ::testing::Not;
 
 class ServeFaultsTest : public ::testing::Test {
  protected:
-  TestServer& Start(const std::string& orders = "", std::vector<std::string> groups = {"{model: TINY}"}) {
+  TestServer& Start(const std::string& script = "", std::vector<std::string> groups = {"{model: TINY}"}) {
     server_ = std::make_unique<TestServer>(TestServerOptions{.worker = FAKE_WORKER, .groups = std::move(groups)});
-    server_->options().orders = absl::StrCat(orders, " gate=", server_->folder(), "/gate");
+    server_->options().script = absl::StrCat(script, " gate=", server_->folder(), "/gate");
     EXPECT_TRUE(server_->Start());
     server_->WaitUntilReady();
     return *server_;
@@ -95,7 +95,7 @@ TEST_F(ServeFaultsTest, AKilledServerLosesNoJob) {
 TEST_F(ServeFaultsTest, NoJobIsAcceptedBehindMoreWorkThanTheConfigurationAllows) {
   server_ = std::make_unique<TestServer>(TestServerOptions{
       .worker = FAKE_WORKER, .groups = {"{model: TINY}"}, .settings = "limits: {queued_device_seconds: 1e-9}\n"});
-  server_->options().orders = absl::StrCat("gate=", server_->folder(), "/gate");
+  server_->options().script = absl::StrCat("gate=", server_->folder(), "/gate");
   ASSERT_TRUE(server_->Start());
   server_->WaitUntilReady();
   const std::string job = Running("gated apple");
@@ -226,10 +226,10 @@ TEST_F(ServeFaultsTest, AModelThatIsGoneIsNamedAtTheStart) {
 }
 
 TEST_F(ServeFaultsTest, AModelThatNoGroupCanLoadTakesNoJobs) {
-  TestServer server({.worker = FAKE_WORKER, .orders = "load=error", .groups = {"{model: TINY}"}});
+  TestServer server({.worker = FAKE_WORKER, .script = "load=error", .groups = {"{model: TINY}"}});
   ASSERT_TRUE(server.Start());
   WaitUntil("refused", [&] { return server.Group().at("state") == "refused"; });
-  EXPECT_THAT(boost::json::serialize(server.Group().at("reason")), HasSubstr("load fails as it was told to"));
+  EXPECT_THAT(boost::json::serialize(server.Group().at("reason")), HasSubstr("load fails as its script says"));
   const TestResponse refused = server.Call("POST", "/v1/jobs", R"({"prompt": "apple"})");
   EXPECT_EQ(refused.status, 503);
   EXPECT_THAT(refused.body, HasSubstr("no worker group serves the model"));
@@ -239,7 +239,7 @@ TEST_F(ServeFaultsTest, AModelThatNoGroupCanLoadTakesNoJobs) {
 TEST_F(ServeFaultsTest, AnOrderlyEndDoesNotWaitForThoseWhoFollowQueuedJobs) {
   // Longer than anybody here waits.
   TestServer server(
-      {.worker = FAKE_WORKER, .orders = "load=hang", .groups = {"{model: TINY}"}, .settings = "drain_time: 10m\n"});
+      {.worker = FAKE_WORKER, .script = "load=hang", .groups = {"{model: TINY}"}, .settings = "drain_time: 10m\n"});
   ASSERT_TRUE(server.Start());
   const std::string job = server.Submit("apple");
   HttpTestClient watcher(server.port());

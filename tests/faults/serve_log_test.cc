@@ -28,7 +28,7 @@ class ServeLogTest : public ::testing::Test {
   // it wrote.
   std::vector<object> LinesOfARun(const std::vector<std::string>& arguments, bool deadly) {
     TestServer server({.worker = FAKE_WORKER,
-                       .orders = "step-time=0",
+                       .script = "step-time=0",
                        .fake_workers = true,
                        .groups = {"{model: nowhere}"},
                        .admin = "{port: 0}",
@@ -85,7 +85,7 @@ TEST_F(ServeLogTest, EveryLineHasALevelAndAFailedJobLeavesOneWithItsReason) {
   };
   const object failed = failure_of(failed_), deadly = failure_of(deadly_);
   EXPECT_EQ(Text(failed, "outcome"), "failed");
-  EXPECT_THAT(Text(failed, "reason"), HasSubstr("fails as it was told to"));
+  EXPECT_THAT(Text(failed, "reason"), HasSubstr("fails as its script says"));
   EXPECT_EQ(Text(failed, "model"), "nowhere");
   EXPECT_EQ(Text(failed, "group"), "nowhere-0");
   EXPECT_EQ(Text(failed, "tenant"), "anonymous");

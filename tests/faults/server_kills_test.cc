@@ -224,10 +224,10 @@ class ServerKillsTest : public ::testing::Test {
     }
   }
 
-  void Run(const std::string& worker, const std::string& orders, const std::vector<std::string>& groups, int kills) {
+  void Run(const std::string& worker, const std::string& script, const std::vector<std::string>& groups, int kills) {
     std::printf("%d kills\n", kills);
     const absl::Time began = absl::Now();
-    TestServer server({.worker = worker, .orders = orders, .groups = groups});
+    TestServer server({.worker = worker, .script = script, .groups = groups});
     ASSERT_NO_FATAL_FAILURE(Prepare(server));
     while (this->kills() < kills) {
       for (int i = 0; i < kJobsBetweenKills; ++i) ASSERT_NO_FATAL_FAILURE(Submit(server));
@@ -277,7 +277,7 @@ TEST_P(SeededServerKillsTest, EveryAcknowledgedJobEndsOnceWithItsOwnImage) {
 
 TEST_P(SeededServerKillsTest, NoFailpointLosesAJob) {
   TestServer server({.worker = FAKE_WORKER,
-                     .orders = "step-time=10 step2-of-fail=error",
+                     .script = "step-time=10 step2-of-fail=error",
                      .groups = {"{model: TINY, layout: serial}", "{model: TINY, layout: \"cfg=2\"}"},
                      .settings = "drain_time: 1ms\n"});
   ASSERT_NO_FATAL_FAILURE(Prepare(server));

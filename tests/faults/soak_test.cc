@@ -298,7 +298,7 @@ class SoakTest : public ::testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(, SoakTest, ::testing::ValuesIn(FaultSeeds()), kSeedName);
 
 TEST_P(SoakTest, MixedLoadLosesNothingAndLeavesNothing) {
-  TestServer server({.worker = FAKE_WORKER, .orders = "step-time=5", .groups = {"{model: TINY, count: 2}"}});
+  TestServer server({.worker = FAKE_WORKER, .script = "step-time=5", .groups = {"{model: TINY, count: 2}"}});
   Run(server, absl::Seconds(6), absl::Milliseconds(400));
   ExpectRest(server);
   EXPECT_EQ(server.Terminate(), 0);

@@ -26,7 +26,7 @@ pid_t ServingProcess(pid_t supervisor) {
 }
 
 TestServerOptions Options() {
-  return {.worker = FAKE_WORKER, .orders = "", .groups = {"{model: TINY, layout: serial}"}};
+  return {.worker = FAKE_WORKER, .script = "", .groups = {"{model: TINY, layout: serial}"}};
 }
 
 void Crash(TestServer& server) {

@@ -54,7 +54,7 @@ std::unique_ptr<ChildProcess> TestServer::Launch() {
   ChildOptions child = {.arguments = {TESSERA_EXECUTABLE, "serve", "-c", folder_ / "tessera.yaml"},
                         .folder = folder_.path(),
                         .environment = {{"PATH", "/usr/bin:/bin"},
-                                        {"TESSERA_FAKE_WORKER", options_.orders},
+                                        {"TESSERA_FAKE_WORKER", options_.script},
                                         {"XDG_RUNTIME_DIR", folder_ / "sockets"}},
                         .open_files = options_.open_files};
   child.environment.insert(options_.environment.begin(), options_.environment.end());

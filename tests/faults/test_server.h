@@ -21,7 +21,7 @@ namespace tessera {
 
 struct TestServerOptions {
   std::string worker;         // executable; empty: the one beside `tessera`
-  std::string orders;         // of the fake worker
+  std::string script;         // of the fake worker
   bool fake_workers = false;  // by --fake-workers, which finds them itself; `worker` says which are its own
   std::vector<std::string>
       groups;            // of the configuration, "{model: …, layout: serial}"; "TINY": the fake worker's model

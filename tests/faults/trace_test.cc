@@ -36,7 +36,7 @@ class TraceTest : public ::testing::Test {
   TestServer& Start(const std::string& group) {
     server_ =
         std::make_unique<TestServer>(TestServerOptions{.worker = FAKE_WORKER, .fake_workers = true, .groups = {group}});
-    server_->options().orders = absl::StrCat("step-time=5 gate=", server_->folder(), "/gate");
+    server_->options().script = absl::StrCat("step-time=5 gate=", server_->folder(), "/gate");
     server_->options().arguments = {"--trace", server_->folder() + "/trace.json"};
     EXPECT_TRUE(server_->Start());
     server_->WaitUntilReady();
@@ -145,7 +145,7 @@ TEST_F(TraceTest, ShowsEveryStageOfEveryImageAndEveryLaneOfTheGroup) {
     }
     EXPECT_LE(behind, whole.end);
     EXPECT_GE(sum, 6 * kStepMicroseconds);
-    std::erase_if(stages, [](const Span& stage) { return stage.name == "parked"; });
+    std::erase_if(stages, [](const Span& stage) { return stage.name == "suspended"; });
     EXPECT_THAT(Names(stages), ElementsAre("queued", "encode", "step", "step", "step", "step", "step", "step", "decode",
                                            "image encode", "store"));
     EXPECT_EQ(whole.args.contains("trace_id"), absl::StartsWith(id, jobs[2]));
@@ -180,7 +180,7 @@ TEST_F(TraceTest, ShowsAnImageTwiceInTheQueueWhoseWorkerWasKilled) {
   EXPECT_THAT(Lanes(events)["group nowhere-0/rank 0"], SizeIs(2));
 }
 
-TEST_F(TraceTest, OfACancelledImageEndsWhenItsWorkersLetGoOfIt) {
+TEST_F(TraceTest, OfACancelledImageEndsWhenItsWorkersReleaseIt) {
   TestServer& server = Start("{model: nowhere}");
   const std::string job = server.Submit("gated apple");
   WaitUntil("running", [&] { return server.StatusOf(job) == "running"; });

@@ -35,10 +35,10 @@ class AdoptionTest : public CommandLineTest {
                                        "  admin: off\ncertify: off\ndata_folder: data\n"));
   }
 
-  void StartServer(const std::string& orders = "", const std::vector<std::string>& more = {}) {
+  void StartServer(const std::string& script = "", const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments = {"serve", "--config", "tessera.yaml"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    server_ = Start(arguments, absl::StrCat("loads=", WorkFolder(), "/loads ", orders));
+    server_ = Start(arguments, absl::StrCat("loads=", WorkFolder(), "/loads ", script));
     ASSERT_TRUE(server_->WaitForOutput("}\n")) << server_->errors();
     const auto listening = Events(server_->output());
     ASSERT_EQ(listening.size(), 1u);
@@ -156,7 +156,7 @@ TEST_F(AdoptionTest, WorkersEndByThemselvesWhereNoServerComes) {
 }
 
 TEST_F(AdoptionTest, AWorkerThatHasNotListenedYetEndsWithItsServer) {
-  StartServer("mute-if-lingering");
+  StartServer("mute-if-adoptable");
   const pid_t worker = WorkerPid();
   KillServer();
   EXPECT_TRUE(WaitUntilGone(worker));

@@ -32,14 +32,14 @@ size_t CommandLineTest::SocketFolders() const {
 }
 
 std::unique_ptr<ChildProcess> CommandLineTest::Start(const std::vector<std::string>& arguments,
-                                                     const std::string& orders) {
+                                                     const std::string& script) {
   ChildOptions options;
   options.arguments = {TESSERA_EXECUTABLE};
   options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
   options.folder = WorkFolder();
   options.environment = {{"PATH", "/usr/bin:/bin"},
                          {"TESSERA_WORKER", FAKE_WORKER},
-                         {"TESSERA_FAKE_WORKER", orders},
+                         {"TESSERA_FAKE_WORKER", script},
                          {"TESSERA_MODEL", ModelsFolder() + "/tiny"},
                          {"TESSERA_CERTIFICATES", folder_ / "certificates"},
                          {"XDG_RUNTIME_DIR", folder_ / "sockets"}};
@@ -47,8 +47,8 @@ std::unique_ptr<ChildProcess> CommandLineTest::Start(const std::vector<std::stri
   return std::make_unique<ChildProcess>(options);
 }
 
-CommandLineTest::Result CommandLineTest::Run(const std::vector<std::string>& arguments, const std::string& orders) {
-  const std::unique_ptr<ChildProcess> child = Start(arguments, orders);
+CommandLineTest::Result CommandLineTest::Run(const std::vector<std::string>& arguments, const std::string& script) {
+  const std::unique_ptr<ChildProcess> child = Start(arguments, script);
   const int exit_code = child->Wait();
   return {.exit_code = exit_code, .output = child->output(), .errors = child->errors()};
 }

@@ -25,9 +25,9 @@ class CommandLineTest : public ::testing::Test {
     std::string errors;
   };
 
-  // Starts `tessera`; `orders` are those of the fake worker.
-  std::unique_ptr<ChildProcess> Start(const std::vector<std::string>& arguments, const std::string& orders = "");
-  Result Run(const std::vector<std::string>& arguments, const std::string& orders = "");
+  // Starts `tessera`; `script` is that of the fake worker.
+  std::unique_ptr<ChildProcess> Start(const std::vector<std::string>& arguments, const std::string& script = "");
+  Result Run(const std::vector<std::string>& arguments, const std::string& script = "");
 
   // Standard output as JSON lines; a line that is not JSON fails the test.
   static std::vector<boost::json::object> Events(const std::string& output);

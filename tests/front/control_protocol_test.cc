@@ -59,7 +59,7 @@ class ControlProtocolTest : public ::testing::Test {
     thread_ =
         std::thread([this] { result_ = ServeControlChannel(worker_, {.socket_path = parent_ / "folder/socket"}); });
     client_ = std::make_unique<WorkerClient>(
-        WorkerClient::Options{.socket = Connect(), .patience = absl::Seconds(60), .ending = [] {
+        WorkerClient::Options{.socket = Connect(), .timeout = absl::Seconds(60), .ending = [] {
                                 return std::string("the worker went away");
                               }});
   }
@@ -176,12 +176,12 @@ TEST_F(ControlProtocolTest, CarriesEveryParameterOfLoading) {
   }
 }
 
-TEST_F(ControlProtocolTest, CarriesTheRoomOfADeviceAndRefusesMoreOfItFreeThanThereIs) {
-  EXPECT_EQ(client_->Load({})->room, std::nullopt);
-  worker_.loaded.room = {.most = uint64_t{1} << 40, .free = 0};
-  EXPECT_EQ(client_->Load({})->room, worker_.loaded.room);
-  for (const DeviceRoom room : {DeviceRoom{.most = 5, .free = 6}, DeviceRoom{}}) {
-    worker_.loaded.room = room;
+TEST_F(ControlProtocolTest, CarriesTheMemoryBudgetOfADeviceAndRefusesMoreOfItFreeThanThereIs) {
+  EXPECT_EQ(client_->Load({})->memory_budget, std::nullopt);
+  worker_.loaded.memory_budget = {.most = uint64_t{1} << 40, .free = 0};
+  EXPECT_EQ(client_->Load({})->memory_budget, worker_.loaded.memory_budget);
+  for (const MemoryBudget memory_budget : {MemoryBudget{.most = 5, .free = 6}, MemoryBudget{}}) {
+    worker_.loaded.memory_budget = memory_budget;
     const absl::StatusOr<Loaded> loaded = client_->Load({});
     EXPECT_EQ(loaded.status().code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("without a valid size of its memory"));

@@ -29,16 +29,16 @@ class DoctorTest : public CommandLineTest {
     return absl::StrCat("groups: [{model: ", ModelsFolder(), "/tiny", more, "}]\n");
   }
 
-  Result Doctor(const std::string& config, const std::string& orders = "", std::vector<std::string> more = {}) {
+  Result Doctor(const std::string& config, const std::string& script = "", std::vector<std::string> more = {}) {
     Write("tessera.yaml", config);
     std::vector<std::string> arguments = {"doctor", "--config", "tessera.yaml"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    return Run(arguments, orders);
+    return Run(arguments, script);
   }
 
   void ExpectFailure(const std::string& config, const std::string& what, const std::string& found,
-                     const std::string& orders = "") {
-    const Result result = Doctor(config, orders);
+                     const std::string& script = "") {
+    const Result result = Doctor(config, script);
     EXPECT_EQ(result.exit_code, kUnfit) << config << result.output << result.errors;
     EXPECT_THAT(result.output, ContainsRegex(absl::StrCat("FAILED +", what, ".*", found, ".* → "))) << config;
   }
@@ -79,7 +79,7 @@ TEST_F(DoctorTest, FindsWhatIsWrongInTheConfiguration) {
 
 TEST_F(DoctorTest, FindsModelsLayoutsAndWorkersThatCannotServe) {
   ExpectFailure(absl::StrCat(kAnyPorts, "groups: [{model: gone}]\n"), "model gone", "no folder of that name");
-  ExpectFailure(kAnyPorts + Group(), "model tiny", "describe fails as it was told to", "describe=error");
+  ExpectFailure(kAnyPorts + Group(), "model tiny", "describe fails as its script says", "describe=error");
   ExpectFailure(kAnyPorts + Group(), "model tiny", "ended with exit code 3", "exit=3");
   ExpectFailure(kAnyPorts + Group(", layout: \"tensor=3\""), "layout of tiny", "heads");
   ExpectFailure(kAnyPorts + Group(", layout: \"cfg=2\""), "layout of tiny", "rank 1 of 2", "rank1:exit=5");

@@ -55,7 +55,7 @@ class Events {
     EXPECT_TRUE(WaitFor<EndedEvent>());
     const std::lock_guard lock(mutex_);
     const auto* end = std::get_if<EndedEvent>(&events_.back());
-    EXPECT_NE(end, nullptr) << "something came behind the end";
+    EXPECT_NE(end, nullptr) << "something came after the end";
     return end == nullptr ? Job() : end->job;
   }
 
@@ -76,8 +76,8 @@ class DurableImageServiceTest : public ::testing::Test {
   }
   void TearDown() override { service_.reset(); }
 
-  void Start(const std::string& orders = "", DurableServiceOptions options = {}) {
-    setenv("TESSERA_FAKE_WORKER", orders.c_str(), 1);
+  void Start(const std::string& script = "", DurableServiceOptions options = {}) {
+    setenv("TESSERA_FAKE_WORKER", script.c_str(), 1);
     options.data_folder = folder_ / "data";
     options.groups = {{.name = "tiny", .load = {.model = folder_ / "tiny"}, .layout = layout_}};
     options.first_back_off = absl::Milliseconds(1);
@@ -227,7 +227,7 @@ TEST_F(DurableImageServiceTest, ARequestThatTheModelRefusesFailsAlone) {
   bad.parameters.prompt = "poison";
   const Job failed = WaitForEnd(Submit(bad));
   EXPECT_EQ(failed.state, JobState::kFailed);
-  EXPECT_THAT(std::string(failed.error.message()), HasSubstr("fails as it was told to"));
+  EXPECT_THAT(std::string(failed.error.message()), HasSubstr("fails as its script says"));
   EXPECT_EQ(WaitForEnd(Submit(Request(2))).state, JobState::kDone);
 }
 

@@ -17,9 +17,9 @@ using ::testing::Not;
 class FailureTest : public CommandLineTest {
  protected:
   // Runs a `generate` that must fail with `exit_code` and leave no file.
-  std::string ErrorOf(int exit_code, std::vector<std::string> arguments, const std::string& orders = "") {
+  std::string ErrorOf(int exit_code, std::vector<std::string> arguments, const std::string& script = "") {
     arguments.insert(arguments.begin(), {"generate", "--seed=1"});
-    const Result result = Run(arguments, orders);
+    const Result result = Run(arguments, script);
     EXPECT_EQ(result.exit_code, exit_code) << result.errors;
     EXPECT_THAT(Files(), IsEmpty());
     return result.errors;

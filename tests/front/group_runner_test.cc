@@ -19,13 +19,13 @@ namespace {
 constexpr absl::Duration kSoon = absl::Seconds(60);
 
 // Has one task for the group. Keeps the runner's thread in the wait for work, or in the report of the group's death,
-// until it is let go.
+// until it is released.
 class HoldingOwner final : public GroupOwner {
  public:
-  void OnReady(GroupId, const std::optional<DeviceRoom>&) override { Reached(ready_); }
+  void OnReady(GroupId, const std::optional<MemoryBudget>&) override { Reached(ready_); }
   void OnDied(GroupId, const absl::Status&, bool) override {
     Reached(died_);
-    WaitUntilLetGo();
+    WaitUntilReleased();
   }
   void OnRefused(GroupId) override {}
   StepPlan Next(GroupId) override {
@@ -36,7 +36,7 @@ class HoldingOwner final : public GroupOwner {
   }
   void WaitForWork(GroupId, absl::Duration) override {
     Reached(idle_);
-    WaitUntilLetGo();
+    WaitUntilReleased();
   }
   absl::StatusOr<RunnableTask> Claim(GroupId, TaskId) override {
     RunnableTask task;
@@ -59,9 +59,9 @@ class HoldingOwner final : public GroupOwner {
   bool WaitForReady() { return WaitFor(ready_); }
   bool WaitForIdle() { return WaitFor(idle_); }
   bool WaitForDeath() { return WaitFor(died_); }
-  void LetGo() {
+  void Release() {
     const std::lock_guard lock(mutex_);
-    let_go_ = true;
+    released_ = true;
     changed_.notify_all();
   }
 
@@ -75,14 +75,14 @@ class HoldingOwner final : public GroupOwner {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, absl::ToChronoMilliseconds(kSoon), [&] { return what; });
   }
-  void WaitUntilLetGo() {
+  void WaitUntilReleased() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return let_go_; });
+    changed_.wait(lock, [&] { return released_; });
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool has_task_ = false, ready_ = false, idle_ = false, died_ = false, let_go_ = false;
+  bool has_task_ = false, ready_ = false, idle_ = false, died_ = false, released_ = false;
 };
 
 class GroupRunnerTest : public ::testing::Test {
@@ -93,8 +93,8 @@ class GroupRunnerTest : public ::testing::Test {
     setenv("XDG_RUNTIME_DIR", folder_.path().c_str(), 1);
   }
 
-  void Start(const std::string& orders) {
-    setenv("TESSERA_FAKE_WORKER", orders.c_str(), 1);
+  void Start(const std::string& script) {
+    setenv("TESSERA_FAKE_WORKER", script.c_str(), 1);
     GroupRunnerOptions options = {.id = 1, .name = "tiny-0", .model_name = "tiny"};
     options.model.size_multiple = 8;
     options.model.min_size = options.model.default_height = options.model.default_width = 16;
@@ -106,7 +106,7 @@ class GroupRunnerTest : public ::testing::Test {
   }
 
   void TearDown() override {
-    owner_.LetGo();
+    owner_.Release();
     runner_.reset();
   }
 

@@ -18,9 +18,9 @@ using ::testing::Not;
 
 class LayoutCommandTest : public CommandLineTest {
  protected:
-  Result Generate(std::vector<std::string> more, const std::string& orders = "") {
+  Result Generate(std::vector<std::string> more, const std::string& script = "") {
     more.insert(more.begin(), {"generate", "x", "--seed=1", "--overwrite", "-o", "x.png"});
-    return Run(more, orders);
+    return Run(more, script);
   }
 
   std::vector<std::filesystem::path> Certificates() const {

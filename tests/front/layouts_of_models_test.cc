@@ -62,7 +62,7 @@ class LayoutsOfModelsTest : public ::testing::Test {
 
 // By hand from the model's configuration and docs/parallelism.md: 8 x 8 image tokens of 64 channels and 64 output
 // features beside 77 + 256 of text, two rows in fp32. Both ranks together send B e D (Q + K) for an attention, and
-// B e n F at the end; nothing reads the text behind the last of three blocks.
+// B e n F at the end; nothing reads the text after the last of three blocks.
 TEST_F(LayoutsOfModelsTest, StableDiffusion3) {
   const boost::json::value list = List("sd3");
   ASSERT_TRUE(list.is_object());

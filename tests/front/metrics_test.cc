@@ -186,7 +186,7 @@ TEST_F(MetricsTest, AreExactAfterARun) {
   service_->Drain(absl::ZeroDuration());
   EXPECT_EQ(Call("me", "POST", "/v1/jobs", Body("kiwi")).status, 503);
 
-  // Calls are counted behind their answers.
+  // Calls are counted after their answers.
   WaitUntil("counted", [&] {
     double calls = 0;
     for (const auto& [protocol, count] : Family(Scrape(), "tessera_request_seconds_count", "protocol")) {

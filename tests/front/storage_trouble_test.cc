@@ -42,8 +42,8 @@ class StorageTroubleTest : public ::testing::Test {
   }
   void TearDown() override { service_.reset(); }
 
-  void Start(DurableServiceOptions options = {}, const std::string& orders = "") {
-    setenv("TESSERA_FAKE_WORKER", orders.c_str(), 1);
+  void Start(DurableServiceOptions options = {}, const std::string& script = "") {
+    setenv("TESSERA_FAKE_WORKER", script.c_str(), 1);
     options.data_folder = folder_ / "data";
     options.groups = {{.name = "tiny", .load = {.model = folder_ / "tiny"}}};
     options.first_back_off = absl::Milliseconds(1);
@@ -85,15 +85,15 @@ class StorageTroubleTest : public ::testing::Test {
   }
 
   // What whoever waits for the job is told instead of its end.
-  absl::Status WaitUntilLetGo(const std::string& job) {
+  absl::Status WaitUntilReleased(const std::string& job) {
     std::mutex mutex;
     std::condition_variable changed;
     std::optional<absl::Status> reason;
     const auto watch = service_->Watch(caller_, job, [&](const JobEvent& event) {
-      const auto* let_go = std::get_if<LetGoEvent>(&event);
-      if (let_go == nullptr) return;
+      const auto* released = std::get_if<ReleasedEvent>(&event);
+      if (released == nullptr) return;
       const std::lock_guard lock(mutex);
-      reason = let_go->reason;
+      reason = released->reason;
       changed.notify_all();
     });
     EXPECT_TRUE(watch.ok()) << watch.status();
@@ -176,10 +176,10 @@ TEST_F(StorageTroubleTest, WhoWaitsForAnImageThatHasNoRoomIsToldAfterAWhile) {
   Start({.results = &small_, .disk_timeout = absl::Milliseconds(1)});
   small_.SetRoom(0);
   const std::string job = Accepted();
-  EXPECT_EQ(ErrorCode(WaitUntilLetGo(job)), "storage_full");
+  EXPECT_EQ(ErrorCode(WaitUntilReleased(job)), "storage_full");
   // Nobody comes back for it: its place is free at once, and the disk need not be.
   ASSERT_TRUE(service_->Cancel(caller_, job).ok());
-  WaitUntil("it is let go", [&] { return service_->Info().running_jobs == 0; });
+  WaitUntil("it is released", [&] { return service_->Info().running_jobs == 0; });
   EXPECT_EQ(StateOf(job), JobState::kCancelled);
 }
 
@@ -190,7 +190,7 @@ TEST_F(StorageTroubleTest, WhoWaitsForAJobWhoseStartHasNoRoomIsToldToo) {
   };
   Start({.vfs = disk_.vfs(), .disk_timeout = absl::Milliseconds(1), .at_point = at_point});
   const std::string job = Accepted();
-  EXPECT_EQ(ErrorCode(WaitUntilLetGo(job)), "storage_full");
+  EXPECT_EQ(ErrorCode(WaitUntilReleased(job)), "storage_full");
   EXPECT_EQ(StateOf(job), JobState::kQueued);
   ExpectOneTruth("full", "storage_full");
   disk_.Plan(DiskFault::kNone, 0);

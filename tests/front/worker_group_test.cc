@@ -31,10 +31,10 @@ class WorkerGroupTest : public ::testing::Test {
   }
 
   // A group with a job of six steps, two of which are done.
-  void Start(const std::string& layout, const std::string& orders = "", const ProgressBounds& bounds = {}) {
-    setenv("TESSERA_FAKE_WORKER", orders.c_str(), 1);
+  void Start(const std::string& layout, const std::string& script = "", const ProgressBounds& bounds = {}) {
+    setenv("TESSERA_FAKE_WORKER", script.c_str(), 1);
     absl::StatusOr<std::unique_ptr<WorkerGroup>> group =
-        WorkerGroup::Start({.layout = *ParseLayout(layout), .patience = absl::Seconds(60), .progress = bounds});
+        WorkerGroup::Start({.layout = *ParseLayout(layout), .timeout = absl::Seconds(60), .progress = bounds});
     ASSERT_TRUE(group.ok()) << group.status();
     group_ = *std::move(group);
     for (int rank = 0; rank < group_->ranks(); ++rank) pids_.push_back(group_->pid(rank));
@@ -168,14 +168,14 @@ TEST_F(WorkerGroupTest, RanksWithDifferentLatentsAreCaught) {
 TEST_F(WorkerGroupTest, WhatOneRankAloneCannotDoEndsTheGroup) {
   Start("cfg=2", "rank1:load=error");
   const absl::Status status = LoadAndStep(0);
-  EXPECT_THAT(Text(status), HasSubstr("rank 1 of 2: load fails as it was told to"));
+  EXPECT_THAT(Text(status), HasSubstr("rank 1 of 2: load fails as its script says"));
   EXPECT_EQ(group_->Load({.model = model_.path()}).status(), status);
 }
 
 TEST_F(WorkerGroupTest, WhatNoRankCanDoLeavesTheGroupAsItWas) {
   Start("cfg=2", "step3=error");
   ASSERT_EQ(LoadAndStep(2), absl::OkStatus());
-  EXPECT_EQ(Text(Step()), "step3 fails as it was told to");
+  EXPECT_EQ(Text(Step()), "step3 fails as its script says");
   EXPECT_TRUE(group_->Decode(1, started_).ok());
 }
 

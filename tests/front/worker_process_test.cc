@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr absl::Duration kTimeout = absl::Seconds(30);
 
 TEST(WorkerProcessTest, NamesTheProgramThatCannotBeStarted) {
   const auto process = WorkerProcess::Start({.executable = "/nonexistent/worker"});
@@ -22,7 +22,7 @@ TEST(WorkerProcessTest, NamesTheProgramThatCannotBeStarted) {
 TEST(WorkerProcessTest, NamesTheExitCodeOfAWorkerThatEndsBeforeItListens) {
   const auto process = WorkerProcess::Start({.executable = "/bin/false"});
   ASSERT_TRUE(process.ok()) << process.status();
-  const absl::StatusOr<int> socket = (*process)->Connect(kPatience);
+  const absl::StatusOr<int> socket = (*process)->Connect(kTimeout);
   EXPECT_EQ(socket.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(socket.status().message()), HasSubstr("ended with exit code 1"));
 }
@@ -30,7 +30,7 @@ TEST(WorkerProcessTest, NamesTheExitCodeOfAWorkerThatEndsBeforeItListens) {
 TEST(WorkerProcessTest, KnowsAllThatTheWorkerSaidOnceItHasEnded) {
   const auto process = WorkerProcess::Start({.executable = "/bin/ls"});
   ASSERT_TRUE(process.ok()) << process.status();
-  ASSERT_TRUE((*process)->WaitForExit(kPatience));
+  ASSERT_TRUE((*process)->WaitForExit(kTimeout));
   EXPECT_THAT((*process)->LastOutput(), HasSubstr("--socket"));
 }
 
@@ -50,7 +50,7 @@ TEST(WorkerProcessTest, NamesTheSignalThatKilledAWorker) {
   const auto process = WorkerProcess::Start({.executable = FAKE_WORKER});
   ASSERT_TRUE(process.ok()) << process.status();
   (*process)->Kill();
-  ASSERT_TRUE((*process)->WaitForExit(kPatience));
+  ASSERT_TRUE((*process)->WaitForExit(kTimeout));
   EXPECT_EQ((*process)->StateText(), "was killed by signal 9 (Killed)");
 }
 

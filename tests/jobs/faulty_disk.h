@@ -35,7 +35,7 @@ class FaultyDisk {
   FaultyDisk(const FaultyDisk&) = delete;
   FaultyDisk& operator=(const FaultyDisk&) = delete;
 
-  // `fault` meets the `operation`th operation from now, counted from 0, and every `every`th behind it (0: only that).
+  // `fault` meets the `operation`th operation from now, counted from 0, and every `every`th after it (0: only that).
   void Plan(DiskFault fault, int64_t operation, int64_t every = 0);
   int64_t operations() const;  // since the last Plan
   int64_t reads() const;       // of SQLite's files, ever

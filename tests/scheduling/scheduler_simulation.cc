@@ -58,7 +58,7 @@ void SchedulerSimulation::Advance(GroupId id) {
     if (plan.empty()) return;
     log_.push_back(absl::StrCat("group ", id, " end ", absl::StrJoin(plan.end, ","), " start ",
                                 absl::StrJoin(plan.start, ","), " step ", absl::StrJoin(plan.step, ","), " decode ",
-                                absl::StrJoin(plan.decode, ","), " parked ", absl::StrJoin(plan.parked, ",")));
+                                absl::StrJoin(plan.decode, ","), " suspended ", absl::StrJoin(plan.suspended, ",")));
     if (worker.free_at < now_) worker.free_at = now_;
     const int epoch = epochs_[id];
     for (TaskId task : plan.end) events_.emplace(worker.free_at, Event{.group = id, .epoch = epoch, .task = task});

@@ -74,7 +74,7 @@ class Example(unittest.TestCase):
             "listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}\ngroups: [{model: emoji}]\n")
         cls.log = open(os.path.join(cls.folder.name, "log"), "w")
         cls.process = subprocess.Popen(
-            [os.path.abspath(TESSERA), "serve", "--fake-workers", "--fake-orders", "step-time=10", "--config", "tessera.yaml"],
+            [os.path.abspath(TESSERA), "serve", "--fake-workers", "--fake-script", "step-time=10", "--config", "tessera.yaml"],
             cwd=cls.folder.name, stdout=subprocess.PIPE, stderr=cls.log)
         cls.port = json.loads(cls.process.stdout.readline())["grpc"]
 

@@ -66,7 +66,7 @@ class OpenAi(WithServer):
         events = list(stream)
         for event in events:
             self.assertTrue(base64.b64decode(event.b64_json).startswith(PNG))
-        # A partial image that was overtaken by the image may be missing.
+        # A partial image that was superseded by the image may be missing.
         self.assertEqual(events[-1].type, "image_generation.completed")
         self.assertEqual({event.type for event in events[:-1]} - {"image_generation.partial_image"}, set())
         indices = [event.partial_image_index for event in events[:-1]]
@@ -85,7 +85,7 @@ class OpenAi(WithServer):
     def test_a_failure_in_a_stream_is_raised(self):
         with self.assertRaises(openai.APIError) as raised:
             list(openai_client(self.server).images.generate(prompt="[fail]", model="gpt-image-1", stream=True))
-        self.assertIn("fails as it was told to", str(raised.exception))
+        self.assertIn("fails as its script says", str(raised.exception))
 
     def test_a_bad_value_is_a_bad_request_that_names_the_field(self):
         with self.assertRaises(openai.BadRequestError) as raised:
@@ -167,7 +167,7 @@ class OpenAi(WithServer):
     def test_a_model_that_no_group_can_load_is_unavailable_and_tried_again(self):
         calls = []
         transport = httpx.Client(event_hooks={"request": [lambda request: calls.append(request)]})
-        server = Server(TESSERA, orders="load=error", becomes_ready=False)
+        server = Server(TESSERA, script="load=error", becomes_ready=False)
         try:
             while httpx.get(f"{server.url}/v1/server").json()["groups"][0]["state"] != "refused":
                 time.sleep(0.01)
@@ -247,7 +247,7 @@ class EveryField(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(TESSERA, orders="step-time=0", groups="")
+        cls.server = Server(TESSERA, script="step-time=0", groups="")
 
     @classmethod
     def tearDownClass(cls):
@@ -315,7 +315,7 @@ class Names(unittest.TestCase):
     """What the configuration says of the names of OpenAI's models."""
 
     def ask(self, name, groups, more=""):
-        server = Server(TESSERA, more, orders="step-time=0", groups=groups)
+        server = Server(TESSERA, more, script="step-time=0", groups=groups)
         try:
             return openai_client(server, max_retries=0).images.generate(prompt="red apple", model=name).model_extra["model"]
         finally:

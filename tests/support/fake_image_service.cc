@@ -328,29 +328,29 @@ void FakeImageService::SetReady(absl::Status ready) {
   ready_ = std::move(ready);
 }
 
-bool FakeImageService::WaitForState(absl::string_view job, JobState state, absl::Duration patience) {
+bool FakeImageService::WaitForState(absl::string_view job, JobState state, absl::Duration timeout) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, absl::ToChronoMilliseconds(patience), [&] {
+  return changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), [&] {
     const auto found = jobs_.find(std::string(job));
     return found != jobs_.end() && found->second->job.state == state;
   });
 }
 
-bool FakeImageService::WaitForJobs(JobState state, size_t count, absl::Duration patience) {
+bool FakeImageService::WaitForJobs(JobState state, size_t count, absl::Duration timeout) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, absl::ToChronoMilliseconds(patience), [&] { return JobsInState(state) == count; });
+  return changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), [&] { return JobsInState(state) == count; });
 }
 
-bool FakeImageService::WaitForWatches(size_t count, absl::Duration patience) {
+bool FakeImageService::WaitForWatches(size_t count, absl::Duration timeout) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, absl::ToChronoMilliseconds(patience), [&] { return watches_ == count; });
+  return changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), [&] { return watches_ == count; });
 }
 
 size_t FakeImageService::JobsInState(JobState state) const {
   return std::count_if(order_.begin(), order_.end(), [&](const auto& record) { return record->job.state == state; });
 }
 
-void FakeImageService::Tell(Record& record, const JobEvent& event) {
+void FakeImageService::Report(Record& record, const JobEvent& event) {
   const std::vector<std::shared_ptr<Subscription>> subscriptions = record.subscriptions;
   for (const auto& subscription : subscriptions) {
     if (subscription->active) subscription->listener(event);
@@ -360,7 +360,7 @@ void FakeImageService::Tell(Record& record, const JobEvent& event) {
 void FakeImageService::TellQueuePositions() {
   int64_t position = 0;
   for (const auto& record : order_) {
-    if (record->job.state == JobState::kQueued) Tell(*record, QueuedEvent{.position = position++});
+    if (record->job.state == JobState::kQueued) Report(*record, QueuedEvent{.position = position++});
   }
 }
 
@@ -369,7 +369,7 @@ void FakeImageService::End(Record& record, JobState state, absl::Status error) {
   record.job.error = std::move(error);
   record.job.ended = options_.now();
   record.job.expires = *record.job.ended + options_.retention;
-  Tell(record, EndedEvent{record.job});
+  Report(record, EndedEvent{record.job});
   record.subscriptions.clear();
   changed_.notify_all();
 }
@@ -409,7 +409,7 @@ void FakeImageService::Run(std::unique_lock<std::recursive_mutex>& lock, const s
   const JobParameters& parameters = job.request.parameters;
   job.state = JobState::kRunning;
   job.started = options_.now();
-  Tell(*record, StartedEvent{});
+  Report(*record, StartedEvent{});
   TellQueuePositions();
   changed_.notify_all();
   const std::vector<int32_t> previews = PreviewSteps(parameters.steps, job.request.partial_images);
@@ -428,21 +428,22 @@ void FakeImageService::Run(std::unique_lock<std::recursive_mutex>& lock, const s
       if (absl::StrContains(parameters.prompt, "[die]")) {
         return End(*record, JobState::kFailed, absl::AbortedError("the worker ended 3 times"));
       }
-      if (job.request.patience.has_value() && options_.now() > job.created + *job.request.patience) {
+      if (job.request.timeout.has_value() && options_.now() > job.created + *job.request.timeout) {
         return End(*record, JobState::kFailed, absl::DeadlineExceededError("the job's deadline has passed"));
       }
       ++job.steps_done;
-      Tell(*record, StepEvent{.image = index, .step = step, .steps = parameters.steps});
+      Report(*record, StepEvent{.image = index, .step = step, .steps = parameters.steps});
       const auto preview = std::find(previews.begin(), previews.end(), step);
       if (preview == previews.end()) continue;
       const Image image = Gradient(parameters.seed + index, kPreviewSide, kPreviewSide);
-      Tell(*record,
-           PreviewEvent{.image = index,
-                        .preview = static_cast<int32_t>(preview - previews.begin()),
-                        .width = image.width,
-                        .height = image.height,
-                        .format = job.request.output.format,
-                        .bytes = std::make_shared<std::string>(EncodeOutput(image, job.request.output).value_or(""))});
+      Report(
+          *record,
+          PreviewEvent{.image = index,
+                       .preview = static_cast<int32_t>(preview - previews.begin()),
+                       .width = image.width,
+                       .height = image.height,
+                       .format = job.request.output.format,
+                       .bytes = std::make_shared<std::string>(EncodeOutput(image, job.request.output).value_or(""))});
     }
     FinishImage(*record, index);
   }
@@ -465,7 +466,7 @@ void FakeImageService::FinishImage(Record& record, int32_t index) {
                                .bytes = file.bytes.size()};
   images_[image.id] = {record.tenant, std::move(file)};
   record.job.images.push_back(image);
-  Tell(record, ImageEvent{image});
+  Report(record, ImageEvent{image});
 }
 
 }  // namespace tessera

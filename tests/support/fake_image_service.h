@@ -61,10 +61,10 @@ class FakeImageService final : public ImageService {
   void SetReady(absl::Status ready);
 
   // Block until a job is in `state`, until so many jobs are, and until there are so many watches; false if that takes
-  // longer than `patience`.
-  bool WaitForState(absl::string_view job, JobState state, absl::Duration patience);
-  bool WaitForJobs(JobState state, size_t count, absl::Duration patience);
-  bool WaitForWatches(size_t count, absl::Duration patience);
+  // longer than `timeout`.
+  bool WaitForState(absl::string_view job, JobState state, absl::Duration timeout);
+  bool WaitForJobs(JobState state, size_t count, absl::Duration timeout);
+  bool WaitForWatches(size_t count, absl::Duration timeout);
 
  private:
   struct Record;
@@ -73,7 +73,7 @@ class FakeImageService final : public ImageService {
 
   Record* Find(const Caller& caller, absl::string_view job);
   Job Snapshot(const Record& record);
-  void Tell(Record& record, const JobEvent& event);
+  void Report(Record& record, const JobEvent& event);
   void TellQueuePositions();
   void End(Record& record, JobState state, absl::Status error);
   absl::Status CheckRoom(const Caller& caller);

@@ -35,7 +35,7 @@ class FakeJobStore final : public JobStore {
     if (!Writes().ok()) return Writes();
     JobRecord record = {.tenant = job.tenant, .request = job.request, .created = now_};
     record.id = absl::StrCat("job-", jobs_.size() + 1);
-    if (job.request.patience) record.deadline = now_ + *job.request.patience;
+    if (job.request.timeout) record.deadline = now_ + *job.request.timeout;
     for (int32_t index = 0; index < job.request.count; ++index) {
       record.tasks.push_back({.id = ++last_task_, .index = index});
       job_of_[last_task_] = record.id;

@@ -23,7 +23,7 @@ std::string TestResponse::Header(const std::string& name) const {
   return "";
 }
 
-HttpTestClient::HttpTestClient(uint16_t port, absl::Duration patience) : port_(port), patience_(patience) {
+HttpTestClient::HttpTestClient(uint16_t port, absl::Duration timeout) : port_(port), timeout_(timeout) {
   socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
@@ -44,7 +44,7 @@ void HttpTestClient::ShutDownSending() { shutdown(socket_, SHUT_WR); }
 bool HttpTestClient::Send(const std::string& bytes) {
   for (size_t sent = 0; sent < bytes.size();) {
     pollfd waiting = {.fd = socket_, .events = POLLOUT, .revents = 0};
-    if (socket_ < 0 || poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(patience_))) <= 0) return false;
+    if (socket_ < 0 || poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout_))) <= 0) return false;
     const ssize_t now = send(socket_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (now < 0 && errno != EAGAIN && errno != EINTR) return false;
     if (now > 0) sent += static_cast<size_t>(now);
@@ -54,7 +54,7 @@ bool HttpTestClient::Send(const std::string& bytes) {
 
 bool HttpTestClient::Fill() {
   pollfd waiting = {.fd = socket_, .events = POLLIN, .revents = 0};
-  if (socket_ < 0 || poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(patience_))) <= 0) return false;
+  if (socket_ < 0 || poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout_))) <= 0) return false;
   char buffer[16384];
   const ssize_t read = recv(socket_, buffer, sizeof(buffer), 0);
   if (read <= 0) return false;
@@ -124,7 +124,7 @@ bool HttpTestClient::WaitForEnd() {
   while (true) {
     pollfd waiting = {.fd = socket_, .events = POLLIN, .revents = 0};
     if (socket_ < 0) return true;
-    if (poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(patience_))) <= 0) return false;
+    if (poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout_))) <= 0) return false;
     char buffer[16384];
     if (recv(socket_, buffer, sizeof(buffer), 0) <= 0) return true;
   }

@@ -22,7 +22,7 @@ struct TestResponse {
 class HttpTestClient {
  public:
   // Connects to this machine.
-  explicit HttpTestClient(uint16_t port, absl::Duration patience = absl::Seconds(30));
+  explicit HttpTestClient(uint16_t port, absl::Duration timeout = absl::Seconds(30));
   ~HttpTestClient();
 
   HttpTestClient(const HttpTestClient&) = delete;
@@ -34,7 +34,7 @@ class HttpTestClient {
 
   // Bytes as they come, until `text` is among those read since the last call or the connection ends; all of these.
   std::string ReadUntil(const std::string& text);
-  // Reads and drops everything; true when the server ends the connection, false when the patience is over first.
+  // Reads and drops everything; true when the server ends the connection, false when the timeout passes first.
   bool WaitForEnd();
 
   void Close();
@@ -51,7 +51,7 @@ class HttpTestClient {
 
   int socket_ = -1;
   const uint16_t port_;
-  const absl::Duration patience_;
+  const absl::Duration timeout_;
   std::string input_;
 };
 

@@ -39,7 +39,7 @@ inline Plans PlansOf(const Pipeline& pipeline, const std::vector<PipeStep>& stre
   return plans;
 }
 
-// In patch times: a job's whole passes one after the other, then its patches one behind the other.
+// In patch times: a job's whole passes one after the other, then its patches one after the other.
 inline int64_t JobTime(int stages, int patches, int steps, int warmup) {
   const int whole = std::min(steps, warmup), by_patch = steps - whole;
   const int64_t period = std::max(stages, patches);

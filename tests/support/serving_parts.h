@@ -34,7 +34,7 @@ class FakeGroups final : public ServingGroups {
   ServingGroup Find(const ServiceMonitor::Lock&, GroupId) const override {
     return {.name = "m-0", .model = models_.Find("m")};
   }
-  void OnReady(const ServiceMonitor::Lock&, GroupId, const std::optional<DeviceRoom>&) override {}
+  void OnReady(const ServiceMonitor::Lock&, GroupId, const std::optional<MemoryBudget>&) override {}
   void OnRefused(const ServiceMonitor::Lock&, GroupId) override {}
   void ReplaceAbandoned(const ServiceMonitor::Lock&) override { ++replaced; }
 
@@ -68,7 +68,7 @@ struct ServingParts {
   // Of one image; its task.
   TaskId Submit(const std::optional<absl::Duration>& timeout = std::nullopt) {
     JobRequest request = Request();
-    request.patience = timeout;
+    request.timeout = timeout;
     const absl::StatusOr<Submitted> submitted = admission.Submit({.tenant = kTenant}, request, std::nullopt);
     EXPECT_TRUE(submitted.ok()) << submitted.status();
     job = submitted.ok() ? submitted->job.id : "";

@@ -97,8 +97,8 @@ class Replay {
       ASSIGN_OR_RETURN(std::string name, files.NameFor({.seed = job.seed, .prompt = job.prompt}));
       RETURN_IF_ERROR(At(Stage::kOutput, files.Write(name, picture.image, text)).status());
     }
-    return Tell({.original = *metadata, .again = made_again, .same_bytes = original_bytes == again_bytes},
-                original->image, again.image, peak_memory);
+    return Report({.original = *metadata, .again = made_again, .same_bytes = original_bytes == again_bytes},
+                  original->image, again.image, peak_memory);
   }
 
   absl::Status Named(const absl::Status& status) const {
@@ -170,7 +170,7 @@ class Replay {
     bool same_bytes = false;
   };
 
-  ExitCode Tell(const Making& making, const Image& original, const Image& again, uint64_t peak_memory) {
+  ExitCode Report(const Making& making, const Image& original, const Image& again, uint64_t peak_memory) {
     const ImageComparison comparison = CompareImages(original, again);
     if (options_.json) {
       PrintJsonLine({{"event", "replay"},

@@ -64,7 +64,7 @@ class Verify {
     const Certificate& certificate = verification.certificate;
     const CertificateFolder folder(CertificateFolder::DefaultPath());
     RETURN_IF_ERROR(At(Stage::kOutput, folder.Keep(certificate)));
-    Tell(verification, folder.FileOf(subject), request.load.model);
+    Report(verification, folder.FileOf(subject), request.load.model);
     return certificate.passed() ? ExitCode::kOk : ExitCode::kDiffers;
   }
 
@@ -99,7 +99,7 @@ class Verify {
     return object;
   }
 
-  void Tell(const Verification& verification, const std::string& file, const std::string& model) const {
+  void Report(const Verification& verification, const std::string& file, const std::string& model) const {
     const auto& [certificate, records] = verification;
     if (options_.json) {
       json::object object = json::parse(CertificateText(certificate)).as_object();

@@ -43,7 +43,7 @@ constexpr int64_t kOtherFiles = 256;
 constexpr char kCudaPlugin[] = "libtessera_cuda.so";
 constexpr absl::Duration kSoon = absl::Hours(24 * 30);
 // Its libraries are read first, from a slow disk perhaps.
-constexpr absl::Duration kVersionPatience = absl::Seconds(60);
+constexpr absl::Duration kVersionTimeout = absl::Seconds(60);
 constexpr size_t kMaxVersionBytes = 100;
 
 std::string DayText(absl::Time time) { return absl::FormatTime("%Y-%m-%d", time, absl::UTCTimeZone()); }
@@ -233,7 +233,7 @@ Finding CheckWorker() {
   const absl::StatusOr<std::unique_ptr<WorkerProcess>> worker =
       WorkerProcess::Start({.executable = program, .arguments = {"--version"}});
   if (!worker.ok()) return {Health::kFailed, what, std::string(worker.status().message()), advice};
-  if (!(*worker)->WaitForExit(kVersionPatience)) {
+  if (!(*worker)->WaitForExit(kVersionTimeout)) {
     return {Health::kFailed, what, absl::StrCat(program, " does not say its version"), advice};
   }
   const std::string said(absl::StripAsciiWhitespace((*worker)->LastOutput()));

@@ -40,30 +40,30 @@ class Doctor {
     if (!options_.config.empty()) {
       const absl::StatusOr<ServerConfig> loaded = LoadServerConfig(options_.config);
       if (!loaded.ok()) {
-        Tell({Health::kFailed, "configuration", std::string(loaded.status().message()), "mend the file"});
+        Report({Health::kFailed, "configuration", std::string(loaded.status().message()), "fix the file"});
         return End();
       }
       config = *loaded;
     }
-    Tell({.what = "configuration", .found = absl::StrCat(config.groups.size(), " groups, valid")});
+    Report({.what = "configuration", .found = absl::StrCat(config.groups.size(), " groups, valid")});
     const absl::Time now = absl::Now();
-    Tell(CheckClock(now));
-    Tell(CheckDataFolder(config.data_folder));
+    Report(CheckClock(now));
+    Report(CheckDataFolder(config.data_folder));
     bool in_use = false;
-    Tell(CheckJobStore(config.data_folder, in_use));
-    Tell(CheckPrivacy(config.data_folder));
-    Tell(CheckListener("http", config.http, in_use));
-    Tell(CheckListener("grpc", config.grpc, in_use));
-    Tell(CheckListener("admin", config.admin, in_use));
-    Tell(CheckKeysFile(config.keys_file));
-    for (const Finding& finding : CheckTlsFiles(config.tls, now)) Tell(finding);
-    Tell(CheckOpenFiles(config.limits.connections));
+    Report(CheckJobStore(config.data_folder, in_use));
+    Report(CheckPrivacy(config.data_folder));
+    Report(CheckListener("http", config.http, in_use));
+    Report(CheckListener("grpc", config.grpc, in_use));
+    Report(CheckListener("admin", config.admin, in_use));
+    Report(CheckKeysFile(config.keys_file));
+    for (const Finding& finding : CheckTlsFiles(config.tls, now)) Report(finding);
+    Report(CheckOpenFiles(config.limits.connections));
     CheckGroups(config, in_use);
     return End();
   }
 
  private:
-  void Tell(const Finding& finding) {
+  void Report(const Finding& finding) {
     failed_ = failed_ || finding.health == Health::kFailed;
     if (options_.json) {
       PrintJsonLine({{"event", "finding"},
@@ -82,35 +82,35 @@ class Doctor {
   ExitCode End() const { return failed_ ? ExitCode::kUnfit : ExitCode::kOk; }
 
   void CheckGroups(const ServerConfig& config, bool in_use) {
-    Tell(CheckWorker());
+    Report(CheckWorker());
     int64_t threads = 0, bytes = 0;
     for (const GroupConfig& group : config.groups) {
       const absl::StatusOr<ServedGroupOptions> served =
           ServedGroupOf(group, options_.model_folders, /*any_model=*/false);
       const std::string what = absl::StrCat("model ", served.ok() ? served->name : group.model);
       if (!served.ok()) {
-        Tell({Health::kFailed, what, std::string(served.status().message()), "mend the group in the configuration"});
+        Report({Health::kFailed, what, std::string(served.status().message()), "fix the group in the configuration"});
         continue;
       }
       threads += group.threads * group.count;
       const absl::StatusOr<ModelDescription> model = WorkerSession::DescribeAlone({}, interrupts_, served->load.model);
       if (!model.ok()) {
-        Tell({Health::kFailed, what, std::string(model.status().message()),
-              absl::IsUnavailable(model.status()) ? "install the worker program beside tessera, or see its messages"
-                                                  : "complete the model's folder"});
+        Report({Health::kFailed, what, std::string(model.status().message()),
+                absl::IsUnavailable(model.status()) ? "install the worker program beside tessera, or see its messages"
+                                                    : "complete the model's folder"});
         continue;
       }
-      Tell({.what = what, .found = absl::StrCat(model->pipeline, ", complete, read by ", WorkerExecutable())});
+      Report({.what = what, .found = absl::StrCat(model->pipeline, ", complete, read by ", WorkerExecutable())});
       if (absl::StrContains(served->load.device, "cuda")) {
-        Tell(CheckCuda(WorkerExecutable()));
+        Report(CheckCuda(WorkerExecutable()));
       } else {
         bytes += group.count * static_cast<int64_t>(WeightBytes(*model, served->load.dtype));
       }
       CheckLayout(config, *served, *model);
     }
-    Tell(CheckThreads(threads));
+    Report(CheckThreads(threads));
     // A server that runs has taken its part already.
-    Tell(CheckMemory(in_use ? 0 : bytes));
+    Report(CheckMemory(in_use ? 0 : bytes));
   }
 
   // That the layout is valid, that its ranks can be started and share memory, and whether it is certified.
@@ -118,35 +118,35 @@ class Doctor {
     const std::string what = absl::StrCat("layout of ", served.name);
     const absl::StatusOr<Layout> layout = ChooseLayout(served.layout, LayoutModelOf(model, served.load.dtype));
     if (!layout.ok()) {
-      return Tell({Health::kFailed, what, std::string(layout.status().message()), "choose a valid layout"});
+      return Report({Health::kFailed, what, std::string(layout.status().message()), "choose a valid layout"});
     }
     const std::string text = LayoutText(*layout);
-    if (layout->ranks() == 1) return Tell({.what = what, .found = text});
+    if (layout->ranks() == 1) return Report({.what = what, .found = text});
     const auto session = WorkerSession::Start({.layout = *layout}, interrupts_);
     absl::Status started = session.status();
     if (session.ok()) started = (*session)->Describe(served.load.model).status();
     if (!started.ok()) {
-      return Tell({Health::kFailed, what, absl::StrCat(text, ": ", std::string(started.message())),
-                   "see that shared memory (memfd) and so many processes are allowed"});
+      return Report({Health::kFailed, what, absl::StrCat(text, ": ", std::string(started.message())),
+                     "see that shared memory (memfd) and so many processes are allowed"});
     }
     (*session)->Close().IgnoreError();
     const absl::StatusOr<CertificateSubject> subject =
         SubjectOf({.model = model, .load = served.load, .layout = *layout}, WorkerProgram());
     if (!subject.ok()) {
-      return Tell({Health::kFailed, what, std::string(subject.status().message()), "let the server read its worker"});
+      return Report({Health::kFailed, what, std::string(subject.status().message()), "let the server read its worker"});
     }
     const absl::StatusOr<Certificate> certificate =
         CertificateFolder(config.data_folder + "/certificates").Find(*subject);
-    if (certificate.ok() && certificate->passed()) return Tell({.what = what, .found = text + ", certified"});
+    if (certificate.ok() && certificate->passed()) return Report({.what = what, .found = text + ", certified"});
     const std::string found =
         absl::StrCat(text, certificate.ok() ? ", verified and found wrong" : ", without a certificate");
     if (config.certify == "off") {
-      return Tell({Health::kWarning, what, found, "let certify be auto, so that it is verified first"});
+      return Report({Health::kWarning, what, found, "let certify be auto, so that it is verified first"});
     }
     if (config.certify == "auto" && !certificate.ok()) {
-      return Tell({.what = what, .found = found + "; the server verifies it when it starts"});
+      return Report({.what = what, .found = found + "; the server verifies it when it starts"});
     }
-    Tell({Health::kFailed, what, found, "let certify be auto, or choose another layout"});
+    Report({Health::kFailed, what, found, "let certify be auto, or choose another layout"});
   }
 
   const DoctorOptions& options_;

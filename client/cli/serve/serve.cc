@@ -28,7 +28,7 @@
 #include "client/cli/serve/served_group.h"
 #include "client/cli/serve/server_signals.h"
 #include "client/cli/serve/supervised_server.h"
-#include "control/fake_orders.h"
+#include "control/fake_script.h"
 #include "server/api/generation_request.h"
 #include "server/config/config_change.h"
 #include "server/config/server_config.h"
@@ -41,14 +41,14 @@ namespace tessera {
 namespace {
 
 // For answers on their way when no job runs any more; whoever waits for a queued job would wait in vain.
-constexpr absl::Duration kAnswerPatience = absl::Seconds(5);
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(5);
 
 struct ServeOptions {
   std::string config;
   std::string model, host, port, keys_file, log_level;  // in place of the configuration's
   bool allow_anonymous = false;
   std::string model_folders;
-  std::string fake_orders;
+  std::string fake_script;
   std::string trace;
   std::string die_at;
   bool print_config = false;
@@ -78,13 +78,13 @@ void RaiseFileLimit(const EventLog& log) {
 }
 
 // What the fake workers do unless they are told otherwise.
-constexpr char kFakeOrders[] = "any-model step-time=100 start-of-[warn]=warn step2-of-[fail]=error step2-of-[die]=die";
+constexpr char kFakeScript[] = "any-model step-time=100 start-of-[warn]=warn step2-of-[fail]=error step2-of-[die]=die";
 
 // As if the user had chosen them; before any worker is started.
-absl::Status UseFakeWorkers(const std::string& orders) {
+absl::Status UseFakeWorkers(const std::string& script) {
   const char* inherited = std::getenv("TESSERA_FAKE_WORKER");
-  const std::string all = absl::StrCat(orders, " ", inherited == nullptr ? "" : inherited, " ", kFakeOrders);
-  RETURN_IF_ERROR(FakeOrders::Read(all, /*rank=*/0).status());
+  const std::string all = absl::StrCat(script, " ", inherited == nullptr ? "" : inherited, " ", kFakeScript);
+  RETURN_IF_ERROR(FakeScript::Read(all, /*rank=*/0).status());
   setenv("TESSERA_WORKER", FakeWorkerExecutable().c_str(), /*overwrite=*/1);
   setenv("TESSERA_FAKE_WORKER", all.c_str(), /*overwrite=*/1);
   return absl::OkStatus();
@@ -128,10 +128,10 @@ class Serve {
     if (options_.fake_workers) {
       if (IsDefaultGroup(config.groups))
         config.groups = {GroupConfig{.model = "fake", .aliases = {"gpt-image-1", "dall-e-3"}}};
-      RETURN_IF_ERROR(UseFakeWorkers(options_.fake_orders));
+      RETURN_IF_ERROR(UseFakeWorkers(options_.fake_script));
       config.data_folder = FakeDataFolder(config.data_folder);
-    } else if (!options_.fake_orders.empty()) {
-      return absl::InvalidArgumentError("--fake-orders needs --fake-workers");
+    } else if (!options_.fake_script.empty()) {
+      return absl::InvalidArgumentError("--fake-script needs --fake-workers");
     }
     if (options_.print_config) {
       std::fputs(ServerConfigText(config).c_str(), stdout);
@@ -248,7 +248,7 @@ class Serve {
     config_ = change->config;
     service.SetLimits(ServiceLimitsOf(config_.limits));
     service.SetGroups(*groups);
-    if (supervised_) TellSupervisor(ServerConfigText(config_));
+    if (supervised_) NotifySupervisor(ServerConfigText(config_));
     const std::string later = change->needs_restart.empty() ? ""
                                                             : absl::StrCat("; takes effect at the next start: ",
                                                                            absl::StrJoin(change->needs_restart, ", "));
@@ -272,7 +272,7 @@ class Serve {
     while (signals.Wait() == ServerSignals::Signal::kReload) Reload(service, **edges);
     log_("draining: no more jobs are accepted");
     service.Drain(config_.drain_time);
-    (*edges)->Drain(std::min(config_.drain_time, kAnswerPatience));
+    (*edges)->Drain(std::min(config_.drain_time, kAnswerTimeout));
     log_("ended");
     return ExitCode::kOk;
   }
@@ -313,8 +313,8 @@ CommandRun AddServe(CLI::App& app) {
   AddFlag(app, "--fake-workers", "Workers that need no model and make pictures of nothing, for those who write clients",
           options->fake_workers);
   AddText(app, {"--trace", "Write a timeline of jobs and groups, see docs/serve.md", "FILE"}, options->trace);
-  AddText(app, {"--fake-orders", "How long their work takes and what shall go wrong, see docs/serve.md", "ORDERS"},
-          options->fake_orders);
+  AddText(app, {"--fake-script", "How long their work takes and what shall go wrong, see docs/serve.md", "SCRIPT"},
+          options->fake_script);
   AddText(app,
           {"--die-at", "For fault tests: kill -9 of the process that serves, the Nth time it reaches a failpoint",
            "FAILPOINT[:N]"},

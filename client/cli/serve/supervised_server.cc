@@ -98,6 +98,6 @@ absl::StatusOr<std::optional<SupervisorMessage>> ReadSupervisorMessage() {
   return message;
 }
 
-void TellSupervisor(const std::string& config) { PrintJsonLine({{"event", "configuration"}, {kConfig, config}}); }
+void NotifySupervisor(const std::string& config) { PrintJsonLine({{"event", "configuration"}, {kConfig, config}}); }
 
 }  // namespace tessera

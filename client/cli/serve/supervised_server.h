@@ -16,7 +16,7 @@ namespace tessera {
 // Serves in a child process, which is this program with its own arguments, until that ends; its exit code. Hands on
 // what the child says, but for the ports of one that was started again where they are the same, and SIGHUP to the
 // child. Every child has the configuration of this text, whatever becomes of its file, or what the child before it has
-// told with TellSupervisor.
+// told with NotifySupervisor.
 absl::StatusOr<int> SuperviseServer(Interrupts& interrupts, const std::string& config, EventLog log);
 
 // What a child is told.
@@ -33,6 +33,6 @@ struct SupervisorMessage {
 absl::StatusOr<std::optional<SupervisorMessage>> ReadSupervisorMessage();
 
 // In a child: the configuration for those that follow it.
-void TellSupervisor(const std::string& config);
+void NotifySupervisor(const std::string& config);
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ VerificationHost HostOf(const WorkerSession::Options& options, Interrupts& inter
             const std::shared_ptr<WorkerSession> session = std::move(started);
             return std::shared_ptr<WorkerGroup>(session, &session->group());
           },
-          .tell = [&reporter](const std::string& text) { reporter.OnActivity(text); }};
+          .report = [&reporter](const std::string& text) { reporter.OnActivity(text); }};
 }
 
 LoadedEvent LoadedOn(const LayoutStanding& standing, const ModelDescription& model, const LoadParameters& placement,

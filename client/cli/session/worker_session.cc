@@ -14,7 +14,7 @@ constexpr absl::Duration kStartTimeout = absl::Seconds(60);
 
 }  // namespace
 
-// Images of one size and number of steps: all start, each step is of all of them, and all are decoded behind the last.
+// Images of one size and number of steps: all start, each step is of all of them, and all are decoded after the last.
 class WorkerSession::Batch final : public StepOwner {
  public:
   Batch(TaskId first, absl::Span<const JobParameters> batch, const Listener& listener)
@@ -103,7 +103,7 @@ class WorkerSession::Batch final : public StepOwner {
 absl::StatusOr<std::unique_ptr<WorkerSession>> WorkerSession::Start(const Options& options, Interrupts& interrupts) {
   ASSIGN_OR_RETURN(std::unique_ptr<WorkerGroup> group, WorkerGroup::Start({.layout = options.layout,
                                                                            .show_output = options.verbose,
-                                                                           .patience = options.command_timeout,
+                                                                           .timeout = options.command_timeout,
                                                                            .progress = options.progress}));
   std::unique_ptr<WorkerSession> session(new WorkerSession(std::move(group), interrupts));
   absl::Status connected = session->group_->Connect(kStartTimeout);

@@ -33,7 +33,7 @@ struct ImageClientOptions {
   bool tls = false;
   std::string root_certificates;  // PEM text of who vouches for the server; empty: those the system trusts
   // How often in a row a call is tried again that did not get through, with pauses that grow from 0.1 s to 5 s. The
-  // default has patience for 10 s or more.
+  // default timeout is 10 s or more.
   int retries = 8;
   // Whether that also holds for a server that cannot be reached at first, or that has no room. Otherwise such a call
   // ends at once, and only what was lost on the way is tried again.

@@ -1,6 +1,6 @@
-// What a fake worker is told: how long its work takes, and what shall go wrong.
+// The script of a fake worker: how long its work takes, and what goes wrong.
 //
-// Orders stand in one text with blanks between them. The first of two of one name counts.
+// Instructions stand in one text with blanks between them. The first of two of one name counts.
 //   step-time=MS            every step takes so long; encode-time, decode-time and load-time likewise; at most 60000
 //   error-every=N           every Nth job that the process starts fails when it is decoded
 //   die-every=N             the process is killed in the middle of every Nth job that it starts
@@ -16,7 +16,7 @@
 //   exit=CODE               ends before it listens
 //   version=TEXT            says that it is of another release
 //   mute                    never listens
-//   mute-if-lingering       the same where it was told to outlive its controller
+//   mute-if-adoptable       never listens where it has an orphan grace period
 //   no-device               refuses to load: the device is not there
 //   no-room                 one rank refuses to load: there is no memory for more than a block at a time
 //   memory=BYTES            a device other than the CPU has so many beside the weights
@@ -27,7 +27,8 @@
 //   batch-drift             another prediction beside other jobs
 //   gate=FILE               the first step of a job whose prompt holds "gated" waits until FILE exists
 //   loads=FILE              a line more in this file whenever it loads
-// An order that begins with rankN: is for that rank of the group alone; CALL-of-WORD is for jobs with that prompt.
+// An instruction that begins with rankN: is for that rank of the group alone; CALL-of-WORD is for jobs with that
+// prompt.
 #pragma once
 
 #include <cstdint>
@@ -40,13 +41,13 @@
 
 namespace tessera {
 
-class FakeOrders {
+class FakeScript {
  public:
-  // Those for one rank. INVALID_ARGUMENT names an order that is none.
-  static absl::StatusOr<FakeOrders> Read(absl::string_view text, int64_t rank);
+  // Those for one rank. INVALID_ARGUMENT names an instruction that is none.
+  static absl::StatusOr<FakeScript> Read(absl::string_view text, int64_t rank);
 
-  bool Has(const std::string& name) const { return orders_.contains(name); }
-  // Empty, and 0, where it was not ordered.
+  bool Has(const std::string& name) const { return instructions_.contains(name); }
+  // Empty, and 0, where the script has none.
   std::string Text(const std::string& name) const;
   int64_t Number(const std::string& name) const;
   absl::Duration Time(const std::string& name) const { return absl::Milliseconds(Number(name)); }
@@ -54,7 +55,7 @@ class FakeOrders {
   std::string Fault(const std::string& call, const std::string& prompt) const;
 
  private:
-  std::map<std::string, std::string> orders_;
+  std::map<std::string, std::string> instructions_;
 };
 
 }  // namespace tessera
