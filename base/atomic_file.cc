@@ -16,7 +16,7 @@
 #include "base/random_bytes.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 struct PathParts {
@@ -130,4 +130,4 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes
   return absl::OkStatus();
 }
 
-}  // namespace tessera
+}  // namespace tessera::base

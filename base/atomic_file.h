@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 
-namespace tessera {
+namespace tessera::base {
 
 struct WriteFileOptions {
   bool overwrite = true;    // false: kAlreadyExists where the path exists, decided at the moment of the move
@@ -21,4 +21,4 @@ struct WriteFileOptions {
 [[nodiscard]] absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes,
                                                const WriteFileOptions& options = {});
 
-}  // namespace tessera
+}  // namespace tessera::base

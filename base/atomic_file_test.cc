@@ -20,7 +20,7 @@
 
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 using std::string_literals::operator""s;
@@ -194,4 +194,4 @@ TEST_F(AtomicFileTest, WriteThatFailsHalfwayKeepsTheOldFileAndLeavesNothingElse)
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::base

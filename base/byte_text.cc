@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_format.h"
 
-namespace tessera {
+namespace tessera::base {
 
 std::string ByteText(uint64_t bytes) {
   if (bytes >= uint64_t{1} << 30) return absl::StrFormat("%.2f GiB", bytes / double(uint64_t{1} << 30));
@@ -12,4 +12,4 @@ std::string ByteText(uint64_t bytes) {
 
 std::string GibText(double bytes) { return absl::StrFormat("%.1f GiB", bytes / (1 << 30)); }
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
-namespace tessera {
+namespace tessera::base {
 
 std::string ByteText(uint64_t bytes);  // "24.0 KiB", "1.5 MiB", "23.80 GiB"
 std::string GibText(double bytes);     // "23.8 GiB"
 
-}  // namespace tessera
+}  // namespace tessera::base

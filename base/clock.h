@@ -3,7 +3,7 @@
 
 #include "absl/time/time.h"
 
-namespace tessera {
+namespace tessera::base {
 
 // Thread-safe.
 class Clock {
@@ -23,4 +23,4 @@ class SystemClock final : public Clock {
   absl::Duration Elapsed() const override;
 };
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::base {
 
 namespace {
 
@@ -231,4 +231,4 @@ std::vector<std::string> ConfigReader::UnknownFields() const {
   return unknown;
 }
 
-}  // namespace tessera
+}  // namespace tessera::base

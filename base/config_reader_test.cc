@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 using ::testing::AllOf;
@@ -189,4 +189,4 @@ TEST(ConfigReaderTest, AMissingFileIsNamedByItsDisplayName) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::base

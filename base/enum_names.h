@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera {
+namespace tessera::base {
 
 // An enumeration whose values count up from 0, with a function NamesOf(Enum) beside it that returns their names in this
 // order as a std::array.
@@ -40,4 +40,4 @@ std::vector<std::string> EnumNames() {
   return {kEnumNames<Enum>.begin(), kEnumNames<Enum>.end()};
 }
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -14,7 +14,7 @@
 #include "base/hub_name.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::base {
 
 absl::StatusOr<ReadOnlyFile> ReadOnlyFile::Open(const std::string& path, const std::string& name) {
   if (path.find('\0') != std::string::npos) {
@@ -88,4 +88,4 @@ bool IsPlainFileName(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
 }
 
-}  // namespace tessera
+}  // namespace tessera::base

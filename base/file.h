@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/file_descriptor.h"
 
-namespace tessera {
+namespace tessera::base {
 
 // Owns a file descriptor. Read is thread-safe.
 class ReadOnlyFile {
@@ -50,4 +50,4 @@ std::optional<std::string> ReadSmallFile(const std::string& path, size_t limit);
 // download caches are made of links, and who can write a link into the folder can write the file too.)
 bool IsPlainFileName(std::string_view name);
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace tessera {
+namespace tessera::base {
 
 class FileDescriptor final {
  public:
@@ -32,4 +32,4 @@ class FileDescriptor final {
   int value_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -2,7 +2,7 @@
 
 #include <sys/stat.h>
 
-namespace tessera {
+namespace tessera::base {
 
 FileIdentity IdentityOf(const std::string& path) {
   struct stat found = {};
@@ -14,4 +14,4 @@ FileIdentity IdentityOf(const std::string& path) {
           .changed_ns = found.st_ctim.tv_nsec};
 }
 
-}  // namespace tessera
+}  // namespace tessera::base

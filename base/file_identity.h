@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace tessera {
+namespace tessera::base {
 
 // What changes when a file is written or replaced; all zero where there is none.
 struct FileIdentity {
@@ -16,4 +16,4 @@ struct FileIdentity {
 
 FileIdentity IdentityOf(const std::string& path);
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -11,7 +11,7 @@
 
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 using ::testing::AllOf;
@@ -128,4 +128,4 @@ TEST(PlainFileNameTest, NamesThatLeadElsewhereAreNotPlain) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::base

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::base {
 
 bool IsGitLfsPointer(std::string_view first_bytes) { return first_bytes.starts_with(kGitLfsBeginning); }
 
@@ -12,4 +12,4 @@ absl::Status GitLfsPointerError(const std::string& name) {
       " is a git-lfs pointer in place of the file; fetch the files of the model with, in its folder: git lfs pull"));
 }
 
-}  // namespace tessera
+}  // namespace tessera::base

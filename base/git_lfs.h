@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 
-namespace tessera {
+namespace tessera::base {
 
 inline constexpr std::string_view kGitLfsBeginning = "version https://git-lfs.github.com/spec/";
 inline constexpr size_t kMaxGitLfsPointerBytes = 1024;  // by its specification
@@ -18,4 +18,4 @@ bool IsGitLfsPointer(std::string_view first_bytes);
 // FailedPrecondition about the file `name`, with the command that fetches it.
 absl::Status GitLfsPointerError(const std::string& name);
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 constexpr size_t kMaxPartBytes = 96;
@@ -46,4 +46,4 @@ std::string HubDownloadCommand(std::string_view path) {
   return absl::StrCat("hf download ", HubNameOfPath(path).value_or("ORG/NAME"));
 }
 
-}  // namespace tessera
+}  // namespace tessera::base

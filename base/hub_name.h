@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera {
+namespace tessera::base {
 
 // How the hub's cache begins the name of a model's folder: models--ORG--NAME.
 inline constexpr char kHubFolderPrefix[] = "models--";
@@ -22,4 +22,4 @@ std::optional<std::string> HubNameOfPath(std::string_view path);
 // path does not tell it.
 std::string HubDownloadCommand(std::string_view path);
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -17,7 +17,7 @@
 #include "base/rapidjson_reader.h"
 #include "base/utf8.h"
 
-namespace tessera {
+namespace tessera::base {
 
 namespace {
 
@@ -280,4 +280,4 @@ std::string Quote(std::string_view text, size_t max_bytes) {
   return quoted + "\"";
 }
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -21,7 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::base {
 
 struct JsonMember;
 
@@ -146,4 +146,4 @@ class ConfigReader {
   std::vector<std::string> errors_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -7,7 +7,7 @@
 #include <limits>
 #include <string>
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 using ::testing::HasSubstr;
@@ -202,4 +202,4 @@ TEST(QuoteTest, ALongTextIsCutBetweenCharacters) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::base

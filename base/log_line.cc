@@ -5,7 +5,7 @@
 #include "base/plain_json.h"
 #include "base/utf8.h"
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 constexpr std::array<const char*, 4> kNames = {"debug", "info", "warning", "error"};
@@ -36,4 +36,4 @@ std::string LogText(const LogLine& line, absl::Time now) {
   return PlainJson(object);
 }
 
-}  // namespace tessera
+}  // namespace tessera::base

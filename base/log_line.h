@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace tessera {
+namespace tessera::base {
 
 enum class LogLevel : uint8_t {
   kDebug,    // health checks and scrapes that were answered as the ones before
@@ -50,4 +50,4 @@ using EventLog = std::function<void(const LogLine&)>;
 // replaced.
 std::string LogText(const LogLine& line, absl::Time now);
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -5,7 +5,7 @@
 #include <boost/json.hpp>
 #include <string>
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 TEST(LogLineTest, ALineIsOneObjectWithItsLevelAndFieldsToFilterBy) {
@@ -40,4 +40,4 @@ TEST(LogLineTest, EveryLevelHasAName) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::base

@@ -12,7 +12,7 @@
 #include "absl/strings/strip.h"
 #include "base/file.h"
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
@@ -161,4 +161,4 @@ int64_t ReadTotalMemory(const std::string& root) {
       .value_or(kMost);
 }
 
-}  // namespace tessera
+}  // namespace tessera::base

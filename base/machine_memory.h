@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace tessera {
+namespace tessera::base {
 
 // Bytes, each as its own source says it; a source that is absent, unreadable or not understood limits nothing.
 struct MachineMemory {
@@ -33,4 +33,4 @@ MachineMemory ReadMachineMemory(const std::string& root = "");
 // the least limit of the group and those above it. The largest number there is if nothing is known.
 int64_t ReadTotalMemory(const std::string& root = "");
 
-}  // namespace tessera
+}  // namespace tessera::base

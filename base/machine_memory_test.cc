@@ -8,7 +8,7 @@
 
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
@@ -213,4 +213,4 @@ TEST(MachineMemory, ThisMachineHasMemoryAndLessThanEverything) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::base

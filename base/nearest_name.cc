@@ -8,7 +8,7 @@
 
 #include "absl/strings/ascii.h"
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 constexpr size_t kMaxTypedBytes = 60;  // more of a name is not compared
@@ -53,4 +53,4 @@ std::string NearestName(absl::string_view typed, absl::Span<const std::string> n
   return nearest;
 }
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -6,10 +6,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace tessera {
+namespace tessera::base {
 
 // The one of `names` that is spelt most like `typed`, whatever the case; empty where more than half of the letters
 // would be wrong.
 std::string NearestName(absl::string_view typed, absl::Span<const std::string> names);
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cmath>
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 void AppendNumber(double number, std::string& text) {
@@ -60,4 +60,4 @@ std::string PlainJson(const boost::json::value& value) {
   return text;
 }
 
-}  // namespace tessera
+}  // namespace tessera::base

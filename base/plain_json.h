@@ -5,11 +5,11 @@
 #include <boost/json/value.hpp>
 #include <string>
 
-namespace tessera {
+namespace tessera::base {
 
 // Every double in the fewest digits that read back as the same number, with a fraction or an exponent, so that readers
 // which know whole numbers keep it apart from them: 0.0, 4.5, 1e+300. Null for one that is not finite, which JSON does
 // not have.
 std::string PlainJson(const boost::json::value& value);
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -9,7 +9,7 @@
 #include <limits>
 #include <random>
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 using boost::json::object;
@@ -48,4 +48,4 @@ TEST(PlainJsonTest, EverythingElseIsWhatBoostWrites) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::base

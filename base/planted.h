@@ -2,7 +2,7 @@
 // `if (Planted("name")) …`; in every ordinary build that is a constant false.
 #pragma once
 
-namespace tessera {
+namespace tessera::base {
 
 #ifdef TESSERA_PLANTED_BUGS
 // Whether this is the bug that the test chose; defined by the test.
@@ -11,4 +11,4 @@ bool Planted(const char* bug);
 consteval bool Planted(const char*) { return false; }
 #endif
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -14,7 +14,7 @@
 #include "base/file_descriptor.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 namespace fs = std::filesystem;
@@ -77,4 +77,4 @@ Readers ReadersOfDataFolder(const std::string& folder) {
   return std::min(enter, inside);
 }
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 
-namespace tessera {
+namespace tessera::base {
 
 // Makes the folder, and those above it that are missing, with mode 0700; their names are durable then. One that is
 // there stays as it is. RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for whatever else.
@@ -20,4 +20,4 @@ absl::Status MakePrivateFile(const std::string& path);
 enum class Readers : uint8_t { kOwner, kGroup, kEveryone };
 Readers ReadersOfDataFolder(const std::string& folder);
 
-}  // namespace tessera
+}  // namespace tessera::base

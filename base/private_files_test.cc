@@ -7,7 +7,7 @@
 
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 namespace fs = std::filesystem;
@@ -85,4 +85,4 @@ TEST(PrivateFiles, ADataFolderIsReadByWhomItsModesLetIn) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::base

@@ -7,7 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::base {
 
 void FillWithRandomBytes(void* bytes, size_t count) {
   if (getrandom(bytes, count, 0) != static_cast<ssize_t>(count)) std::abort();
@@ -21,4 +21,4 @@ std::string RandomBytes(size_t count) {
 
 std::string RandomId(absl::string_view prefix) { return absl::StrCat(prefix, absl::BytesToHexString(RandomBytes(16))); }
 
-}  // namespace tessera
+}  // namespace tessera::base

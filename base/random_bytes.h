@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace tessera {
+namespace tessera::base {
 
 // At most 256 of them: so many the system never refuses.
 void FillWithRandomBytes(void* bytes, size_t count);
@@ -24,4 +24,4 @@ Number RandomNumber() {
 // `prefix` and 128 random bits in lower-case hexadecimal: "job_5f0c…".
 std::string RandomId(absl::string_view prefix);
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -7,17 +7,17 @@
 
 #include <cstddef>
 
-namespace tessera {
+namespace tessera::base {
 
 // The stack of this allocator is the one that is put right.
 class JsonStackAllocator final : public rapidjson::CrtAllocator {};
 
 using JsonReader = rapidjson::GenericReader<rapidjson::UTF8<>, rapidjson::UTF8<>, JsonStackAllocator>;
 
-}  // namespace tessera
+}  // namespace tessera::base
 
 template <>
 template <typename T>
-inline void rapidjson::internal::Stack<tessera::JsonStackAllocator>::Reserve(std::size_t count) {
+inline void rapidjson::internal::Stack<tessera::base::JsonStackAllocator>::Reserve(std::size_t count) {
   if (static_cast<std::ptrdiff_t>(sizeof(T) * count) > stackEnd_ - stackTop_) Expand<T>(count);
 }

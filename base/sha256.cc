@@ -6,7 +6,7 @@
 
 #include "absl/strings/escaping.h"
 
-namespace tessera {
+namespace tessera::base {
 
 std::string Sha256Of(absl::string_view bytes) {
   // Looking it up in OpenSSL's tables costs more than the digest of a small row.
@@ -41,4 +41,4 @@ std::string Sha256::Finish() {
   return absl::BytesToHexString({reinterpret_cast<const char*>(digest), length});
 }
 
-}  // namespace tessera
+}  // namespace tessera::base

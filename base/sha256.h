@@ -10,7 +10,7 @@
 
 struct evp_md_ctx_st;
 
-namespace tessera {
+namespace tessera::base {
 
 // Digests are bytes, not hexadecimal digits.
 inline constexpr size_t kSha256Bytes = 32;
@@ -35,4 +35,4 @@ class Sha256 {
   std::unique_ptr<evp_md_ctx_st, Free> context_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 // The examples of FIPS 180-2.
@@ -28,4 +28,4 @@ TEST(Sha256Test, PartsThatJoinToTheSameBytesDiffer) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::base

@@ -5,9 +5,9 @@
 
 #include "absl/time/time.h"
 
-namespace tessera {
+namespace tessera::base {
 
 // Since a fixed moment of this machine's run; the same in all its processes.
 inline absl::Duration SteadyNow() { return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); }
 
-}  // namespace tessera
+}  // namespace tessera::base

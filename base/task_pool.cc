@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace tessera {
+namespace tessera::base {
 
 TaskPool::TaskPool(int threads) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
@@ -42,4 +42,4 @@ void TaskPool::Work() {
   changed_.notify_all();
 }
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace tessera {
+namespace tessera::base {
 
 class TaskPool {
  public:
@@ -31,4 +31,4 @@ class TaskPool {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace tessera {
+namespace tessera::base {
 
 size_t Utf8SequenceLength(absl::string_view text) {
   if (text.empty()) return 0;
@@ -54,4 +54,4 @@ std::string ReplaceInvalidUtf8(absl::string_view text) {
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -6,7 +6,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace tessera {
+namespace tessera::base {
 
 // Bytes of the well-formed UTF-8 sequence (Unicode, table 3-7) that `text` begins with; 0 if it begins with none.
 size_t Utf8SequenceLength(absl::string_view text);
@@ -17,4 +17,4 @@ size_t FirstInvalidUtf8(absl::string_view text);
 // Each byte that is not part of a well-formed sequence becomes a question mark.
 std::string ReplaceInvalidUtf8(absl::string_view text);
 
-}  // namespace tessera
+}  // namespace tessera::base

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace tessera {
+namespace tessera::base {
 namespace {
 
 TEST(Utf8Test, AcceptsTheFirstAndLastCharacterOfEveryLength) {
@@ -39,4 +39,4 @@ TEST(Utf8Test, ReplacesOnlyTheBytesThatAreWrong) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::base

@@ -32,7 +32,7 @@ void Pin(int core) {
 }
 
 // Median seconds of one `call`, which all ranks make together.
-double Median(Communicator& world, const std::function<void()>& call) {
+double Median(parallel::Communicator& world, const std::function<void()>& call) {
   constexpr int kSamples = 41, kCalls = 5;
   std::vector<double> samples;
   for (int i = 0; i < kSamples; ++i) {
@@ -45,7 +45,7 @@ double Median(Communicator& world, const std::function<void()>& call) {
   return samples[kSamples / 2];
 }
 
-void Measure(Communicator& world) {
+void Measure(parallel::Communicator& world) {
   const int ranks = world.size();
   const auto print = [&](const char* what, double rate, double reference) {
     if (world.rank() == 0) std::printf("%-44s %7.2f GB/s  %5.1f %% of memcpy\n", what, rate, 100 * rate / reference);
@@ -99,11 +99,11 @@ void Measure(Communicator& world) {
 
 int Main(int argc, char** argv) {
   const int ranks = argc > 1 ? std::atoi(argv[1]) : 2;
-  HostSegmentOptions plan{.ranks = ranks, .groups = {{.name = "world"}}};
+  parallel::HostSegmentOptions plan{.ranks = ranks, .groups = {{.name = "world"}}};
   for (const int r : c10::irange(ranks)) plan.groups[0].ranks.push_back(r);
   if (argc > 2) plan.slot_bytes = std::atoll(argv[2]);
   if (argc > 3) plan.slots = std::atoi(argv[3]);
-  const auto segment = HostSegment::CreateShared(plan);
+  const auto segment = parallel::HostSegment::CreateShared(plan);
   if (!segment.ok()) {
     std::fprintf(stderr, "%s\n", std::string(segment.status().message()).c_str());
     return 2;
@@ -113,7 +113,7 @@ int Main(int argc, char** argv) {
     Pin(r);
     at::set_num_threads(1);
     try {
-      Measure(*JoinGroup(*segment, "world", r));
+      Measure(*parallel::JoinGroup(*segment, "world", r));
     } catch (const std::exception& error) {
       std::fprintf(stderr, "%s\n", error.what());
       (*segment)->Poison(r, error.what());

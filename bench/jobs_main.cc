@@ -20,8 +20,8 @@
 namespace tessera {
 namespace {
 
-NewJob ExampleJob() {
-  NewJob job{.tenant = "bench", .request = {.model = "emoji"}};
+server::NewJob ExampleJob() {
+  server::NewJob job{.tenant = "bench", .request = {.model = "emoji"}};
   job.request.parameters.prompt = "a photograph of a red apple on a wooden table, soft light from the left";
   job.request.parameters.height = job.request.parameters.width = 1024;
   job.request.parameters.steps = 20;
@@ -36,13 +36,13 @@ struct Times {
   }
 };
 
-absl::Status Fill(JobStore& store, int64_t rows) {
+absl::Status Fill(server::JobStore& store, int64_t rows) {
   // As many under way as keep the writing thread busy.
   std::atomic<int64_t> answered{0};
   std::atomic<bool> failed{false};
   for (int64_t sent = 0; sent < rows; ++sent) {
     while (sent - answered > 2048) std::this_thread::yield();
-    store.SubmitAsync(ExampleJob(), [&](const absl::StatusOr<SubmittedJob>& job) {
+    store.SubmitAsync(ExampleJob(), [&](const absl::StatusOr<server::SubmittedJob>& job) {
       if (!job.ok()) failed = true;
       ++answered;
     });
@@ -52,16 +52,16 @@ absl::Status Fill(JobStore& store, int64_t rows) {
 }
 
 // One group of eight rows over a full queue.
-void PlanSteps(RequestScheduler& scheduler, const Clock& clock) {
+void PlanSteps(server::RequestScheduler& scheduler, const base::Clock& clock) {
   scheduler.groups().Add({.id = 1, .model = "emoji", .max_rows = 8});
   scheduler.groups().OnReady(1);
   Times plans;
   for (int i = 0; i < 2000; ++i) {
     const absl::Duration start = clock.Elapsed();
-    const StepPlan plan = scheduler.steps().Next(1, clock.Now());
-    for (TaskId task : plan.start) scheduler.steps().OnStarted(1, task);
+    const server::StepPlan plan = scheduler.steps().Next(1, clock.Now());
+    for (server::TaskId task : plan.start) scheduler.steps().OnStarted(1, task);
     if (!plan.step.empty()) scheduler.steps().OnStepped(1, 0.01);
-    for (TaskId task : plan.decode) scheduler.steps().OnEnded(1, task);
+    for (server::TaskId task : plan.decode) scheduler.steps().OnEnded(1, task);
     plans.milliseconds.push_back(absl::ToDoubleMilliseconds(clock.Elapsed() - start));
   }
   std::printf("plan of a step: median %.4f ms, p99 %.4f ms\n", plans.At(0.5), plans.At(0.99));
@@ -69,16 +69,16 @@ void PlanSteps(RequestScheduler& scheduler, const Clock& clock) {
 
 int Run(const std::string& folder, int64_t rows, int submitters, double seconds) {
   std::filesystem::create_directories(folder);
-  SystemClock clock;
-  DiskResultStore files(folder + "/results");
-  const SqliteJobStoreOptions options = {.path = folder + "/jobs.sqlite3", .files = &files, .clock = &clock};
-  absl::StatusOr<std::unique_ptr<JobStore>> opened = SqliteJobStore::Open(options);
+  base::SystemClock clock;
+  server::DiskResultStore files(folder + "/results");
+  const server::SqliteJobStoreOptions options = {.path = folder + "/jobs.sqlite3", .files = &files, .clock = &clock};
+  absl::StatusOr<std::unique_ptr<server::JobStore>> opened = server::SqliteJobStore::Open(options);
   if (!opened.ok()) {
     std::fprintf(stderr, "%s\n", opened.status().ToString().c_str());
     return 1;
   }
-  std::unique_ptr<JobStore> store = *std::move(opened);
-  const int64_t missing = rows - store->Counts()[static_cast<size_t>(TaskState::kQueued)];
+  std::unique_ptr<server::JobStore> store = *std::move(opened);
+  const int64_t missing = rows - store->Counts()[static_cast<size_t>(server::TaskState::kQueued)];
   absl::Duration began = clock.Elapsed();
   if (missing > 0 && !Fill(*store, missing).ok()) return 1;
   const double fill_seconds = absl::ToDoubleSeconds(clock.Elapsed() - began);
@@ -111,14 +111,14 @@ int Run(const std::string& folder, int64_t rows, int submitters, double seconds)
   store.reset();
   began = clock.Elapsed();
   const std::clock_t cpu_began = std::clock();
-  store = *SqliteJobStore::Open(options);
-  RequestScheduler scheduler({});
+  store = *server::SqliteJobStore::Open(options);
+  server::RequestScheduler scheduler({});
   scheduler.capacity().SetModel("emoji", {.flops_per_token = 1});
   std::vector<uint64_t> queue;
-  const absl::StatusOr<Recovery> recovery = store->Recover([&](const QueuedTask& task) {
+  const absl::StatusOr<server::Recovery> recovery = store->Recover([&](const server::QueuedTask& task) {
     queue.push_back(task.id);
-    const JobParameters& parameters = task.request->parameters;
-    const SchedulerTask scheduled = {
+    const control::JobParameters& parameters = task.request->parameters;
+    const server::SchedulerTask scheduled = {
         .id = task.id,
         .key = task.tenant,
         .shape = {.model = task.request->model, .height = parameters.height, .width = parameters.width},

@@ -73,9 +73,9 @@ double SecondsOfProcesses(int processes) {
 }
 
 // A DiT and nothing else.
-class BenchFamily final : public Family {
+class BenchFamily final : public models::Family {
  public:
-  BenchFamily(int blocks, const WeightShare& share)
+  BenchFamily(int blocks, const models::WeightShare& share)
       : table_(at::kFloat, at::kCPU, share),
         transformer_({.heads = kHeads,
                       .head_dim = kHeadDim,
@@ -86,51 +86,51 @@ class BenchFamily final : public Family {
                       .sample_size = kSide,
                       .classes = 1},
                      table_) {
-    for (const Param& param : table_.params()) param.Value().normal_(0, 0.02);
+    for (const models::Param& param : table_.params()) param.Value().normal_(0, 0.02);
   }
 
-  const Transformer& transformer() const override { return transformer_; }
+  const models::Transformer& transformer() const override { return transformer_; }
   at::ScalarType dtype() const override { return at::kFloat; }
   at::Device device() const override { return at::kCPU; }
   int64_t weight_bytes() const override { return table_.bytes(); }
-  ImageSize BinnedSize(ImageSize requested) const override { return requested; }
-  LatentGeometry Geometry(int64_t height, int64_t width) const override {
+  models::ImageSize BinnedSize(models::ImageSize requested) const override { return requested; }
+  models::LatentGeometry Geometry(int64_t height, int64_t width) const override {
     return {.channels = kChannels, .height = height, .width = width, .grid = {height / kPatch, width / kPatch}};
   }
   bool masks_padding() const override { return true; }
-  absl::StatusOr<EncodedPrompt> Encode(const PromptRequest&, const ForwardContext&) override {
+  absl::StatusOr<models::EncodedPrompt> Encode(const models::PromptRequest&, const parallel::ForwardContext&) override {
     return absl::UnimplementedError("there is no text");
   }
-  at::Tensor ToPatches(const at::Tensor& latents) const override { return Patchify(latents, kPatch); }
-  at::Tensor ToPrediction(const at::Tensor& output, const LatentGeometry& geometry) const override {
-    return Unpatchify(output, geometry.grid, kPatch);
+  at::Tensor ToPatches(const at::Tensor& latents) const override { return models::Patchify(latents, kPatch); }
+  at::Tensor ToPrediction(const at::Tensor& output, const models::LatentGeometry& geometry) const override {
+    return models::Unpatchify(output, geometry.grid, kPatch);
   }
-  absl::StatusOr<at::Tensor> Decode(const at::Tensor&, const ForwardContext&) override {
+  absl::StatusOr<at::Tensor> Decode(const at::Tensor&, const parallel::ForwardContext&) override {
     return absl::UnimplementedError("there is no autoencoder");
   }
 
  private:
-  ParamTable table_;
-  DitTransformer transformer_;
+  models::ParamTable table_;
+  models::DitTransformer transformer_;
 };
 
-DenoiseJob GuidedJob(const Family& family, int steps) {
-  DenoiseJob job{.geometry = family.Geometry(kSide, kSide)};
+runtime::DenoiseJob GuidedJob(const models::Family& family, int steps) {
+  runtime::DenoiseJob job{.geometry = family.Geometry(kSide, kSide)};
   for (const double weight : {-3.0, 4.0}) {
-    const ConditioningRow row{.text = {}, .extras = {at::scalar_tensor(weight > 0 ? 0 : 1, at::kLong)}};
+    const models::ConditioningRow row{.text = {}, .extras = {at::scalar_tensor(weight > 0 ? 0 : 1, at::kLong)}};
     job.guidance.branches.push_back({.row = row, .terms = {{.weight = weight}}, .skipped_blocks = {}});
   }
-  job.sampler = *Sampler::Create(DefaultSamplerConfig(DdimOptions{}), steps);
-  job.noise = MakeTesseraNoise(1);
-  DrawInitialLatents(job, family);
+  job.sampler = *runtime::Sampler::Create(runtime::DefaultSamplerConfig(runtime::DdimOptions{}), steps);
+  job.noise = runtime::MakeTesseraNoise(1);
+  runtime::DrawInitialLatents(job, family);
   return job;
 }
 
-double SecondsOfDenoise(const Layout& layout, int steps, int blocks) {
-  const Mesh mesh = *Mesh::Create(layout.mesh, layout.ranks());
+double SecondsOfDenoise(const parallel::Layout& layout, int steps, int blocks) {
+  const parallel::Mesh mesh = *parallel::Mesh::Create(layout.mesh, layout.ranks());
   const std::vector<int> bounds =
-      StageBounds(std::vector<double>(static_cast<size_t>(blocks), 1), mesh.size(Axis::kPipe));
-  ThreadRanksOptions options{.groups = MeshGroups(mesh), .slot_bytes = 1 << 20};
+      runtime::StageBounds(std::vector<double>(static_cast<size_t>(blocks), 1), mesh.size(parallel::Axis::kPipe));
+  ThreadRanksOptions options{.groups = parallel::MeshGroups(mesh), .slot_bytes = 1 << 20};
   options.communicator.deadline = options.deadline = std::chrono::hours(1);
   double seconds = 0;
   RunRanks(
@@ -138,13 +138,14 @@ double SecondsOfDenoise(const Layout& layout, int steps, int blocks) {
       [&](ThreadRank& thread) {
         const c10::InferenceMode no_gradients;
         Pin(thread.rank());
-        const MeshCommunicators communicators(thread.shared_segment(), thread.rank(), options.communicator);
-        const RankGroups groups = communicators.groups();
-        const BenchFamily family(blocks, ShareOf(mesh, thread.rank(), bounds));
-        Denoiser denoiser(family, groups, {.stage_bounds = bounds, .patches = layout.patches, .warmup = layout.warmup});
+        const parallel::MeshCommunicators communicators(thread.shared_segment(), thread.rank(), options.communicator);
+        const parallel::RankGroups groups = communicators.groups();
+        const BenchFamily family(blocks, runtime::ShareOf(mesh, thread.rank(), bounds));
+        runtime::Denoiser denoiser(family, groups,
+                                   {.stage_bounds = bounds, .patches = layout.patches, .warmup = layout.warmup});
         const auto denoise = [&](int count) {
-          DenoiseJob job = GuidedJob(family, count);
-          DenoiseJob* batch[] = {&job};
+          runtime::DenoiseJob job = GuidedJob(family, count);
+          runtime::DenoiseJob* batch[] = {&job};
           while (!job.done()) denoiser.Step(batch);
           denoiser.Flush();
         };
@@ -159,9 +160,9 @@ double SecondsOfDenoise(const Layout& layout, int steps, int blocks) {
   return seconds;
 }
 
-int64_t Calls(const Communicator& group) {
+int64_t Calls(const parallel::Communicator& group) {
   int64_t calls = 0;
-  for (int i = 0; i < kCollectives; ++i) calls += group.count(static_cast<Collective>(i)).calls;
+  for (int i = 0; i < parallel::kCollectives; ++i) calls += group.count(static_cast<parallel::Collective>(i)).calls;
   return calls;
 }
 
@@ -169,7 +170,7 @@ int64_t Calls(const Communicator& group) {
 double SecondsOfNoOp() {
   constexpr int kCalls = 100000;
   const c10::InferenceMode no_gradients;
-  SingleRank one;
+  parallel::SingleRank one;
   at::Tensor state = at::zeros({1, (kSide / kPatch) * (kSide / kPatch), kHeads * kHeadDim});
   const std::vector<int64_t> rows = {state.size(1)};
   double dearest = 0;
@@ -190,12 +191,12 @@ double SecondsOfNoOp() {
 double CallsOfAStep(int blocks) {
   constexpr int kSteps = 4;
   const c10::InferenceMode no_gradients;
-  SingleRank one;
-  const RankGroups groups = RankGroups::Alone(one);
+  parallel::SingleRank one;
+  const parallel::RankGroups groups = parallel::RankGroups::Alone(one);
   const BenchFamily family(blocks, {});
-  Denoiser denoiser(family, groups);
-  DenoiseJob job = GuidedJob(family, kSteps);
-  DenoiseJob* batch[] = {&job};
+  runtime::Denoiser denoiser(family, groups);
+  runtime::DenoiseJob job = GuidedJob(family, kSteps);
+  runtime::DenoiseJob* batch[] = {&job};
   while (!job.done()) denoiser.Step(batch);
   denoiser.Flush();
   return static_cast<double>(Calls(one)) / kSteps;
@@ -211,7 +212,7 @@ int Main(int argc, char** argv) {
   std::vector<std::string> layouts(argv + std::min(argc, 3), argv + argc);
   if (layouts.empty()) layouts = {"cfg=2", "ulysses=2", "ring=2", "pipe=2", "pipe=2,patches=2,warmup=1"};
   for (const std::string& layout : layouts) {
-    if (const absl::Status valid = ParseLayout(layout).status(); !valid.ok()) {
+    if (const absl::Status valid = parallel::ParseLayout(layout).status(); !valid.ok()) {
       std::fprintf(stderr, "%s\n", std::string(valid.message()).c_str());
       return 2;
     }
@@ -223,7 +224,7 @@ int Main(int argc, char** argv) {
   const double serial = Best([&] { return SecondsOfDenoise({}, steps, blocks); });
   std::printf("%-28s %8.3f s\n", "serial", serial);
   for (const std::string& text : layouts) {
-    const double seconds = Best([&] { return SecondsOfDenoise(*ParseLayout(text), steps, blocks); });
+    const double seconds = Best([&] { return SecondsOfDenoise(*parallel::ParseLayout(text), steps, blocks); });
     std::printf("%-28s %8.3f s  %.2f times serial, %5.1f %% of the processes'\n", text.c_str(), seconds,
                 serial / seconds, 100 * serial / seconds / reference);
   }

@@ -13,7 +13,7 @@
 #include "base/utf8.h"
 #include "control/message_fields.h"
 
-namespace tessera {
+namespace tessera::control {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -34,7 +34,7 @@ constexpr double kMaxBlockFlops = 1e30;
 
 // The messages have the numbers of these.
 static_assert(static_cast<int>(ComponentPlacement::kUnloaded) == internal::Placement_MAX);
-static_assert(static_cast<int>(BlockKind::kFused) == internal::BlockKind_MAX);
+static_assert(static_cast<int>(parallel::BlockKind::kFused) == internal::BlockKind_MAX);
 static_assert(static_cast<int>(ComponentRole::kTextEncoder) == internal::ComponentRole_MAX);
 
 template <typename T, typename Plain>
@@ -51,7 +51,7 @@ void VisitFields(const auto& visit, Is<ModelComponent> auto& component) {
   visit("files", component.files);
 }
 
-void VisitFields(const auto& visit, Is<LongSkip> auto& skip) {
+void VisitFields(const auto& visit, Is<parallel::LongSkip> auto& skip) {
   visit("from", skip.from);
   visit("to", skip.to);
 }
@@ -158,10 +158,10 @@ class FieldWriter {
  private:
   void Put(const FieldDescriptor* to, const auto& value) const { writer_.Put(to, value); }
   void Put(const FieldDescriptor* to, const std::string& text) const {
-    writer_.Put(to, to->type() == FieldDescriptor::TYPE_STRING ? ReplaceInvalidUtf8(text) : text);
+    writer_.Put(to, to->type() == FieldDescriptor::TYPE_STRING ? base::ReplaceInvalidUtf8(text) : text);
   }
   void Put(const FieldDescriptor* to, const std::vector<std::string>& texts) const {
-    for (const std::string& text : texts) writer_.Add(to, ReplaceInvalidUtf8(text));
+    for (const std::string& text : texts) writer_.Add(to, base::ReplaceInvalidUtf8(text));
   }
   void Put(const FieldDescriptor* to, const std::optional<MemoryBudget>& memory_budget) const {
     if (memory_budget.has_value()) VisitFields(FieldWriter(writer_.PutMessage(to)), *memory_budget);
@@ -255,7 +255,7 @@ absl::StatusOr<TransformerShape> FromWire(const internal::TransformerShape& wire
     if (!(block.flops() >= 0 && block.flops() <= kMaxBlockFlops)) {
       return ProtocolError("a transformer with a block without a valid cost");
     }
-    shape.exchange.blocks.push_back({.kind = static_cast<BlockKind>(block.kind()),
+    shape.exchange.blocks.push_back({.kind = static_cast<parallel::BlockKind>(block.kind()),
                                      .second_attention = block.second_attention(),
                                      .text_ends = block.text_ends()});
     shape.block_flops.push_back(block.flops());
@@ -307,9 +307,9 @@ absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire) {
     RETURN_IF_ERROR(CheckText(field, *text));
   }
   if (wire.threads() < 0 || wire.threads() > kMaxThreads) return OutOfRange("threads", wire.threads(), 0, kMaxThreads);
-  if (!wire.dtype().empty() && !EnumOf<Dtype>(wire.dtype())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("dtype is ", Quote(wire.dtype()), "; valid values are ", absl::StrJoin(EnumNames<Dtype>(), ", ")));
+  if (!wire.dtype().empty() && !base::EnumOf<Dtype>(wire.dtype())) {
+    return absl::InvalidArgumentError(absl::StrCat("dtype is ", base::Quote(wire.dtype()), "; valid values are ",
+                                                   absl::StrJoin(base::EnumNames<Dtype>(), ", ")));
   }
   RETURN_IF_ERROR(CheckPlacement("placement of the text encoders", wire.text_encoders()));
   RETURN_IF_ERROR(CheckPlacement("placement of the autoencoder", wire.autoencoder()));
@@ -383,7 +383,7 @@ void ToWire(const ModelDescription& description, internal::ModelDescription* wir
   if (!shape.known() || shape.block_flops.size() != shape.exchange.blocks.size()) return;
   WriteFields(shape, *wire->mutable_transformer());
   for (size_t b = 0; b < shape.block_flops.size(); ++b) {
-    const BlockExchange& block = shape.exchange.blocks[b];
+    const parallel::BlockExchange& block = shape.exchange.blocks[b];
     internal::TransformerBlock* sent = wire->mutable_transformer()->add_blocks();
     sent->set_kind(static_cast<internal::BlockKind>(block.kind));
     sent->set_second_attention(block.second_attention);
@@ -399,7 +399,7 @@ void ToWire(const Decoded& decoded, internal::Decoded* wire) { WriteFields(decod
 
 void ToWire(const absl::Status& status, internal::Error* wire) {
   wire->set_code(static_cast<int32_t>(status.code()));
-  wire->set_message(ReplaceInvalidUtf8(status.message()));
+  wire->set_message(base::ReplaceInvalidUtf8(status.message()));
 }
 
-}  // namespace tessera
+}  // namespace tessera::control

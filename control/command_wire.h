@@ -11,7 +11,7 @@
 #include "control/commands.h"
 #include "tessera/internal/control.pb.h"
 
-namespace tessera {
+namespace tessera::control {
 
 // Commands, as the worker reads them. Every field is checked to be within what any model could mean; INVALID_ARGUMENT
 // names one that is not.
@@ -41,4 +41,4 @@ void ToWire(const Stepped& stepped, internal::Stepped* wire);
 void ToWire(const Decoded& decoded, internal::Decoded* wire);
 void ToWire(const absl::Status& status, internal::Error* wire);
 
-}  // namespace tessera
+}  // namespace tessera::control

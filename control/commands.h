@@ -17,7 +17,7 @@
 #include "control/placement.h"
 #include "parallel/plan/layout_bytes.h"
 
-namespace tessera {
+namespace tessera::control {
 
 // Under which a server has steps of its own made; its tasks count up from 1.
 inline constexpr uint64_t kProbeJob = ~uint64_t{0};
@@ -35,10 +35,10 @@ struct ModelComponent {
 
 // What of a transformer decides what its ranks send each other, and which blocks make a pipeline stage.
 struct TransformerShape {
-  ExchangeModel exchange;           // without blocks where nothing of this is known
-  std::vector<double> block_flops;  // of each block, at the default size
-  int32_t token_side = 0;           // of an image token, in pixels
-  int32_t text_tokens = 0;          // of a prompt of the default length, as blocks see it
+  parallel::ExchangeModel exchange;  // without blocks where nothing of this is known
+  std::vector<double> block_flops;   // of each block, at the default size
+  int32_t token_side = 0;            // of an image token, in pixels
+  int32_t text_tokens = 0;           // of a prompt of the default length, as blocks see it
 
   bool known() const { return !exchange.blocks.empty(); }
 };
@@ -173,4 +173,4 @@ class CommandHandler {
   virtual absl::Status EndJob(uint64_t job) = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::control

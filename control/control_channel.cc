@@ -30,7 +30,7 @@
 #include "control/socket_folder.h"
 #include "tessera/internal/control.grpc.pb.h"
 
-namespace tessera {
+namespace tessera::control {
 namespace {
 
 using Stream = grpc::ServerReaderWriter<internal::Reply, internal::Command>;
@@ -460,4 +460,4 @@ absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& 
   return status;
 }
 
-}  // namespace tessera
+}  // namespace tessera::control

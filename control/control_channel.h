@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "control/commands.h"
 
-namespace tessera {
+namespace tessera::control {
 
 struct ChannelOptions {
   // The socket. Its folder must not exist: it is created here with mode 0700, and both are removed at the end.
@@ -33,4 +33,4 @@ struct ChannelOptions {
 // DEADLINE_EXCEEDED when no controller came; an error when the socket cannot be made.
 absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& options);
 
-}  // namespace tessera
+}  // namespace tessera::control

@@ -22,7 +22,7 @@
 #include "tests/support/test_folder.h"
 #include "tests/support/wait_until.h"
 
-namespace tessera {
+namespace tessera::control {
 namespace {
 
 using internal::Command;
@@ -438,4 +438,4 @@ TEST_F(ControlChannelTest, RefusesAFolderThatExists) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::control

@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-namespace tessera {
+namespace tessera::control {
 namespace {
 
 constexpr int64_t kMaxMilliseconds = 60000;
@@ -86,4 +86,4 @@ std::string FakeScript::Fault(const std::string& call, const std::string& prompt
   return fault.empty() ? Text(call) : fault;
 }
 
-}  // namespace tessera
+}  // namespace tessera::control

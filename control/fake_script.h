@@ -39,7 +39,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace tessera {
+namespace tessera::control {
 
 class FakeScript {
  public:
@@ -58,4 +58,4 @@ class FakeScript {
   std::map<std::string, std::string> instructions_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::control

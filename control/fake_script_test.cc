@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::control {
 namespace {
 
 using ::testing::HasSubstr;
@@ -53,4 +53,4 @@ TEST(FakeScript, ThatNobodyUnderstandsAreRefusedByName) {
 TEST(FakeScript, OfOtherRanksAreCheckedToo) { EXPECT_FALSE(FakeScript::Read("rank3:stpe=1", 0).ok()); }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::control

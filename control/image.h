@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera {
+namespace tessera::control {
 
 // rgb holds height rows of width pixels of three bytes, without gaps.
 struct Image {
@@ -13,4 +13,4 @@ struct Image {
   std::vector<uint8_t> rgb;
 };
 
-}  // namespace tessera
+}  // namespace tessera::control

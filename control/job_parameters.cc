@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "base/utf8.h"
 
-namespace tessera {
+namespace tessera::control {
 namespace {
 
 // What is wrong with a value; empty: nothing. Written so that NaN is refused too.
@@ -22,11 +22,11 @@ std::string ProblemOf(const std::string& text, Bounds bounds) {
     return absl::StrCat("has ", text.size(), " bytes; at most ", bounds.high, " are valid");
   }
   if (text.find('\0') != std::string::npos) return "contains a NUL byte";
-  return FirstInvalidUtf8(text) < text.size() ? "is not valid UTF-8" : "";
+  return base::FirstInvalidUtf8(text) < text.size() ? "is not valid UTF-8" : "";
 }
 
 std::string ProblemOf(NoiseKind noise, Bounds) {
-  const std::vector<std::string> names = EnumNames<NoiseKind>();
+  const std::vector<std::string> names = base::EnumNames<NoiseKind>();
   const bool known = static_cast<size_t>(noise) < names.size();
   return known ? "" : absl::StrCat("is unknown; valid values are ", absl::StrJoin(names, ", "));
 }
@@ -60,4 +60,4 @@ absl::Status CheckBounds(const JobParameters& job) {
   return status;
 }
 
-}  // namespace tessera
+}  // namespace tessera::control

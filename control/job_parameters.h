@@ -17,7 +17,7 @@
 #include "base/enum_names.h"
 #include "control/prompt_options.h"
 
-namespace tessera {
+namespace tessera::control {
 
 // Where a job's random numbers come from (runtime/denoising/noise_source.h).
 enum class NoiseKind : uint8_t { kTessera, kTorchCpu };
@@ -62,4 +62,4 @@ void VisitParameters(const Visit& visit, Jobs&... jobs) {
 // with NUL or that is not UTF-8, options that contradict each other.
 absl::Status CheckBounds(const JobParameters& job);
 
-}  // namespace tessera
+}  // namespace tessera::control

@@ -9,7 +9,7 @@
 
 #include "control/job_parameters_wire.h"
 
-namespace tessera {
+namespace tessera::control {
 namespace {
 
 using ::testing::HasSubstr;
@@ -101,4 +101,4 @@ TEST(JobParametersTest, WhatIsOutOfBoundsIsNamedByItsId) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::control

@@ -5,7 +5,7 @@
 
 #include "control/message_fields.h"
 
-namespace tessera {
+namespace tessera::control {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -55,4 +55,4 @@ JobParameters FromWire(const internal::JobParameters& wire) {
   return job;
 }
 
-}  // namespace tessera
+}  // namespace tessera::control

@@ -5,7 +5,7 @@
 #include "control/job_parameters.h"
 #include "tessera/internal/job_parameters.pb.h"
 
-namespace tessera {
+namespace tessera::control {
 
 void ToWire(const JobParameters& job, internal::JobParameters* wire);
 
@@ -14,4 +14,4 @@ void ToWire(const JobParameters& job, internal::JobParameters* wire);
 void FromWire(const internal::JobParameters& wire, JobParameters& job);
 JobParameters FromWire(const internal::JobParameters& wire);
 
-}  // namespace tessera
+}  // namespace tessera::control

@@ -13,7 +13,7 @@
 
 #include "base/enum_names.h"
 
-namespace tessera {
+namespace tessera::control {
 
 class MessageWriter {
  public:
@@ -31,8 +31,8 @@ class MessageWriter {
   template <typename T>
   requires std::is_enum_v<T>
   void Put(Field to, T from) const {
-    if constexpr (NamedEnum<T>) {
-      if (to->type() == to->TYPE_STRING) return Put(to, std::string(EnumName(from)));
+    if constexpr (base::NamedEnum<T>) {
+      if (to->type() == to->TYPE_STRING) return Put(to, std::string(base::EnumName(from)));
     }
     reflection_.SetEnumValue(message_, to, static_cast<int>(from));
   }
@@ -76,11 +76,11 @@ class MessageReader {
   template <typename T>
   requires std::is_enum_v<T>
   void Get(Field from, T& to) const {
-    if constexpr (NamedEnum<T>) {
+    if constexpr (base::NamedEnum<T>) {
       if (from->type() == from->TYPE_STRING) {
         std::string name;
         Get(from, name);
-        if (!name.empty()) to = EnumOf<T>(name).value_or(static_cast<T>(kEnumNames<T>.size()));
+        if (!name.empty()) to = base::EnumOf<T>(name).value_or(static_cast<T>(base::kEnumNames<T>.size()));
         return;
       }
     }
@@ -109,4 +109,4 @@ class MessageReader {
   const google::protobuf::Reflection& reflection_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::control

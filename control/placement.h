@@ -6,7 +6,7 @@
 
 #include "base/enum_names.h"
 
-namespace tessera {
+namespace tessera::control {
 
 // Of weights as they are served.
 enum class Dtype { kFp64, kFp32, kBf16 };
@@ -26,4 +26,4 @@ enum class ComponentPlacement {
 };
 constexpr auto NamesOf(ComponentPlacement) { return std::array{"rank0", "cpu", "unload"}; }
 
-}  // namespace tessera
+}  // namespace tessera::control

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::control {
 
 // Guidance away from a prediction made without some blocks: adds scale · (conditional − skipped) in the steps i with
 // steps · start < i < steps · stop.
@@ -82,4 +82,4 @@ inline constexpr char kSkipLayers[] = "skip_layers";
 inline constexpr char kOriginalSize[] = "original_size";
 }  // namespace prompt_option
 
-}  // namespace tessera
+}  // namespace tessera::control

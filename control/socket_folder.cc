@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::control {
 
 absl::StatusOr<std::unique_ptr<SocketFolder>> SocketFolder::Create(const std::string& socket_path) {
   const size_t slash = socket_path.rfind('/');
@@ -63,4 +63,4 @@ void TerminationThread::Run(const SocketFolder& folder) {
   raise(SIGTERM);
 }
 
-}  // namespace tessera
+}  // namespace tessera::control

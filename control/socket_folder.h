@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::control {
 
 // Makes the folder of a socket with mode 0700 (it must not exist) and removes both when it goes. Thread-safe.
 class SocketFolder {
@@ -43,4 +43,4 @@ class TerminationThread {
   std::thread thread_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::control

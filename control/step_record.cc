@@ -19,7 +19,7 @@
 #include "base/file_descriptor.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::control {
 namespace {
 
 constexpr char kMagic[] = "tessera record 1\n";
@@ -112,7 +112,7 @@ std::map<StatePlace, std::map<int64_t, TokenDigest>> Join(const std::vector<Rank
 absl::StatusOr<std::unique_ptr<StepRecordWriter>> StepRecordWriter::Create(const std::string& folder, int rank) {
   const std::string path = FileOf(folder, rank);
   // The stream below cannot be told to refuse a file that is there.
-  FileDescriptor created(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  base::FileDescriptor created(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!created.valid()) {
     if (errno == EEXIST) return absl::AlreadyExistsError(absl::StrCat(folder, " holds the record of another run"));
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot record in ", folder));
@@ -170,4 +170,4 @@ absl::StatusOr<RecordComparison> CompareRecords(const std::string& run, const st
   return comparison;
 }
 
-}  // namespace tessera
+}  // namespace tessera::control

@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::control {
 
 struct TokenDigest {
   double square = 0;   // of the length
@@ -70,4 +70,4 @@ struct RecordComparison {
 // the run has states that the reference has not.
 absl::StatusOr<RecordComparison> CompareRecords(const std::string& run, const std::string& reference, double bound);
 
-}  // namespace tessera
+}  // namespace tessera::control

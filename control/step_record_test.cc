@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::control {
 namespace {
 
 using testing::HasSubstr;
@@ -115,7 +115,7 @@ TEST_F(StepRecordTest, AFolderHoldsOneRun) {
 TEST_F(StepRecordTest, EveryCutAndEveryChangedHeaderIsRefused) {
   WriteReference();
   EXPECT_EQ(Compare().status().code(), absl::StatusCode::kNotFound);
-  const std::string whole = ReadWholeFile(folder_ / "reference/rank-0.record", "record", 1 << 20).value();
+  const std::string whole = base::ReadWholeFile(folder_ / "reference/rank-0.record", "record", 1 << 20).value();
   constexpr size_t kMagicBytes = 17, kStateBytes = 40 + 4 * 16;
   ASSERT_EQ(whole.size(), kMagicBytes + 6 * kStateBytes);
   for (size_t size = 0; size < whole.size(); ++size) {
@@ -132,4 +132,4 @@ TEST_F(StepRecordTest, EveryCutAndEveryChangedHeaderIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::control

@@ -19,7 +19,7 @@
 #include "control/job_parameters_wire.h"
 #include "tessera/internal/control.grpc.pb.h"
 
-namespace tessera {
+namespace tessera::control {
 namespace {
 
 using internal::Command;
@@ -283,4 +283,4 @@ absl::Status WorkerClient::Shutdown() {
   return connection_->Call(std::move(command), Reply::kEnded).status();
 }
 
-}  // namespace tessera
+}  // namespace tessera::control

@@ -19,7 +19,7 @@
 #include "control/commands.h"
 #include "control/image.h"
 
-namespace tessera {
+namespace tessera::control {
 
 struct DecodedPicture {
   Image image;
@@ -73,4 +73,4 @@ class WorkerClient {
   std::unique_ptr<Connection> connection_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::control

@@ -18,7 +18,7 @@
 #include "tessera/internal/control.grpc.pb.h"
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::control {
 namespace {
 
 using internal::Command;
@@ -272,4 +272,4 @@ TEST(WorkerClientTest, RefusesRowsThatOverlapOrAreMissingOrTooManyOrBroken) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::control

@@ -2,10 +2,10 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::control {
 
 std::string WorkerVersion(const std::string& release) {
   return absl::StrCat("tessera ", release, ", control protocol ", TESSERA_CONTROL_PROTOCOL);
 }
 
-}  // namespace tessera
+}  // namespace tessera::control

@@ -3,10 +3,10 @@
 
 #include <string>
 
-namespace tessera {
+namespace tessera::control {
 
 // "tessera 0.1.0, control protocol 0123456789abcdef": the release, and a digest of control.proto and
 // job_parameters.proto.
 std::string WorkerVersion(const std::string& release = TESSERA_VERSION);
 
-}  // namespace tessera
+}  // namespace tessera::control

@@ -9,7 +9,7 @@
 #include "kernels/reference.h"
 #include "tests/support/attention_test_cases.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 // Rounding of weights and sums in the type's own precision. Errors are relative to the largest output, which is the
@@ -185,4 +185,4 @@ TEST(AttentionTest, GradientFlowsInFp32ThoughTheFastVersionHasNone) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

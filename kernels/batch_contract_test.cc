@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/operators.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 constexpr at::ScalarType kTypes[] = {at::kDouble, at::kFloat, at::kBFloat16};
@@ -223,4 +223,4 @@ INSTANTIATE_TEST_SUITE_P(Types, BatchContractTest, testing::ValuesIn(kTypes),
                          [](const auto& param) { return c10::toString(param.param); });
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -8,7 +8,7 @@
 #include "kernels/cpu/operators.h"
 #include "kernels/ops.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 // One rounding of the result, relative to the largest one, and a few of the sums; bf16 rounds to 8 bits.
@@ -291,4 +291,4 @@ TEST(GradientTest, OfEachOperatorAgreesWithFiniteDifferences) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -7,7 +7,7 @@
 #include "kernels/cpu/operators.h"
 #include "kernels/reference.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 constexpr char kAttention[] = "tessera::attention";
@@ -186,8 +186,8 @@ TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const std::optional<at::Tensor>& key_bias, double scale) {
   const auto& attention = Operator<decltype(Attention), kAttention>();
-  if (Planted("attention_scale")) return attention.call(q, k, v, key_bias, scale * 1.1);
-  if (Planted("attention_mask")) return attention.call(q, k, v, std::nullopt, scale);
+  if (base::Planted("attention_scale")) return attention.call(q, k, v, key_bias, scale * 1.1);
+  if (base::Planted("attention_mask")) return attention.call(q, k, v, std::nullopt, scale);
   return attention.call(q, k, v, key_bias, scale);
 }
 
@@ -244,4 +244,4 @@ at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const s
 
 at::Tensor PackWeight(const at::Tensor& weight) { return cpu::PackWeight(weight, cpu::BestIsa()); }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

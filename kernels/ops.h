@@ -15,7 +15,7 @@
 #include <optional>
 #include <tuple>
 
-namespace tessera {
+namespace tessera::kernels {
 
 // softmax(q kᵀ · scale + key_bias) v.  q [b, n, h, d]; k, v [b, t, h, d]; key_bias [b, t] or none, added to every row
 // of scores. Returns [b, n, h, d]. The inputs may be strided views whose last dimension is contiguous.
@@ -75,4 +75,4 @@ at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const s
 // only LinearProduct and LinearGeluTanh accept it.
 at::Tensor PackWeight(const at::Tensor& weight);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

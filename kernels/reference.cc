@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/operators.h"
 
-namespace tessera::reference {
+namespace tessera::kernels::reference {
 namespace {
 
 // fp64 stays fp64; everything narrower is computed in fp32.
@@ -96,4 +96,4 @@ at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const s
   return GeluTanh(LinearProduct(x, weight, bias));
 }
 
-}  // namespace tessera::reference
+}  // namespace tessera::kernels::reference

@@ -7,7 +7,7 @@
 
 #include <optional>
 
-namespace tessera::reference {
+namespace tessera::kernels::reference {
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const std::optional<at::Tensor>& key_bias, double scale);
@@ -31,4 +31,4 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 
-}  // namespace tessera::reference
+}  // namespace tessera::kernels::reference

@@ -4,20 +4,20 @@
 #include "kernels/ops.h"
 #include "models/families/family.h"
 
-namespace tessera {
+namespace tessera::models {
 
 namespace {
 
 // The sample's standard deviation over the whole image, as at::std, whose sum depends on the number of threads.
 at::Tensor Deviation(const at::Tensor& x) {
-  const auto [mean, squares] = GroupMoments(x.reshape({1, 1, 1, -1}), /*groups=*/1);
+  const auto [mean, squares] = kernels::GroupMoments(x.reshape({1, 1, 1, -1}), /*groups=*/1);
   return (squares / static_cast<double>(x.numel() - 1)).sqrt().to(x.scalar_type()).squeeze();
 }
 
 }  // namespace
 
 GuidanceWeights ClassifierFreeGuidance(double scale) {
-  if (Planted("guidance")) return {.negative = -scale, .positive = 1 + scale};
+  if (base::Planted("guidance")) return {.negative = -scale, .positive = 1 + scale};
   return {.negative = 1 - scale, .positive = scale};
 }
 
@@ -33,4 +33,4 @@ std::optional<double> GuidanceBranch::WeightAt(int step, int steps) const {
   return weight;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

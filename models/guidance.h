@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 
-namespace tessera {
+namespace tessera::models {
 
 struct GuidanceWeights {
   double negative, positive;
@@ -16,4 +16,4 @@ GuidanceWeights ClassifierFreeGuidance(double scale);
 // of one image [channels, height, width].
 at::Tensor RescaleGuidance(const at::Tensor& guided, const at::Tensor& conditional, double amount);
 
-}  // namespace tessera
+}  // namespace tessera::models

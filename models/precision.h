@@ -4,8 +4,8 @@
 
 #include <ATen/ATen.h>
 
-namespace tessera {
+namespace tessera::models {
 
 inline at::ScalarType AccumulationType(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
 
-}  // namespace tessera
+}  // namespace tessera::models

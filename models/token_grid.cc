@@ -6,7 +6,7 @@
 #include "base/planted.h"
 #include "kernels/ops.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 // [n, dim/2]: sines and cosines of one axis's coordinates.
@@ -15,7 +15,7 @@ at::Tensor AxisTable(int64_t n, int64_t dim, double base, double scale) {
   const at::Tensor frequencies = at::pow(at::scalar_tensor(10000.0, at::kDouble), -k / (static_cast<double>(dim) / 4));
   const at::Tensor positions = at::arange(n, at::kDouble) / (static_cast<double>(n) / base) / scale;
   const at::Tensor angles = at::outer(positions, frequencies);
-  return at::cat({Sin(angles), Cos(angles)}, 1);
+  return at::cat({kernels::Sin(angles), kernels::Cos(angles)}, 1);
 }
 
 }  // namespace
@@ -28,7 +28,7 @@ at::Tensor Patchify(const at::Tensor& latents, int64_t patch) {
 at::Tensor Unpack(const at::Tensor& tokens, TokenGrid grid, int64_t patch) {
   const int64_t b = tokens.size(0), c = tokens.size(2) / (patch * patch);
   at::Tensor split = tokens.reshape({b, grid.height, grid.width, c, patch, patch});
-  if (Planted("packed_latents")) split = split.transpose(4, 5);
+  if (base::Planted("packed_latents")) split = split.transpose(4, 5);
   return split.permute({0, 3, 1, 4, 2, 5}).reshape({b, c, grid.height * patch, grid.width * patch});
 }
 
@@ -39,16 +39,16 @@ at::Tensor Unpatchify(const at::Tensor& tokens, TokenGrid grid, int64_t patch) {
       .reshape({b, c, grid.height * patch, grid.width * patch});
 }
 
-at::Tensor SinCosTable(TokenGrid grid, TokenSpan span, int64_t dim, double base, double scale, at::ScalarType dtype,
-                       at::Device device) {
+at::Tensor SinCosTable(TokenGrid grid, parallel::TokenSpan span, int64_t dim, double base, double scale,
+                       at::ScalarType dtype, at::Device device) {
   // Only the axes travel to the device: they are small.
   const at::Tensor columns = AxisTable(grid.width, dim, base, scale).to(device, dtype);
   const at::Tensor rows = AxisTable(grid.height, dim, base, scale).to(device, dtype);
   const at::Tensor token = at::arange(span.begin, span.end, at::TensorOptions(at::kLong).device(device));
   at::Tensor of_column = columns.index_select(0, token.remainder(grid.width));
   at::Tensor of_row = rows.index_select(0, token.div(grid.width, "floor"));
-  if (Planted("position_axes")) std::swap(of_column, of_row);
+  if (base::Planted("position_axes")) std::swap(of_column, of_row);
   return at::cat({of_column, of_row}, 1);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

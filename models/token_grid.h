@@ -5,7 +5,7 @@
 
 #include "parallel/plan/token_span.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // Tokens of one whole image, row-major.
 struct TokenGrid {
@@ -28,7 +28,7 @@ at::Tensor Unpatchify(const at::Tensor& tokens, TokenGrid grid, int64_t patch);
 // the grid side that the model was trained at: any grid spans the same range of coordinates, k / (n / base) / scale.
 // The first half of the channels encodes the column, the second the row; within a half [sin, cos] with frequencies
 // 10000^(−k/(dim/4)).
-at::Tensor SinCosTable(TokenGrid grid, TokenSpan span, int64_t dim, double base, double scale, at::ScalarType dtype,
-                       at::Device device);
+at::Tensor SinCosTable(TokenGrid grid, parallel::TokenSpan span, int64_t dim, double base, double scale,
+                       at::ScalarType dtype, at::Device device);
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::models {
 
-at::Tensor RunTransformer(const Transformer& transformer, const TransformerInput& input, const ForwardContext& context,
-                          std::span<const int> skipped_blocks) {
+at::Tensor RunTransformer(const Transformer& transformer, const TransformerInput& input,
+                          const parallel::ForwardContext& context, std::span<const int> skipped_blocks) {
   const Conditioning conditioning = transformer.Condition(input, context);
   BlockState state = transformer.Embed(input, context);
   for (int i = 0; i < transformer.num_blocks(); ++i) {
@@ -15,4 +15,4 @@ at::Tensor RunTransformer(const Transformer& transformer, const TransformerInput
   return transformer.Head(state, conditioning, context);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

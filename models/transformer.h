@@ -14,12 +14,12 @@
 #include "parallel/forward_context.h"
 #include "parallel/plan/long_skip.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct TransformerInput {
   at::Tensor patches;              // [b, n, channels·p·p], features as Patchify orders them, for the tokens of `span`
   TokenGrid grid;                  // of the whole image
-  TokenSpan span;                  // which of its tokens `patches` holds
+  parallel::TokenSpan span;        // which of its tokens `patches` holds
   at::Tensor timestep;             // [b] in fp64, on the scale 0 … 1000: each family rounds as its reference does
   at::Tensor text;                 // [b, t, text width]; undefined for a family without text
   at::Tensor text_mask;            // [b, t], 1 for tokens and 0 for padding; undefined: no padding
@@ -51,19 +51,19 @@ class Transformer {
   // Whether text tokens take part in the attention over image tokens, so that they are spread over ranks like these.
   // Where they do not, every rank has the whole text.
   virtual bool joint_text() const { return false; }
-  virtual std::vector<LongSkip> long_skips() const { return {}; }
-  virtual Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const = 0;
-  virtual BlockState Embed(const TransformerInput& input, const ForwardContext& context) const = 0;
+  virtual std::vector<parallel::LongSkip> long_skips() const { return {}; }
+  virtual Conditioning Condition(const TransformerInput& input, const parallel::ForwardContext& context) const = 0;
+  virtual BlockState Embed(const TransformerInput& input, const parallel::ForwardContext& context) const = 0;
   virtual void Block(int index, BlockState& state, const Conditioning& conditioning,
-                     const ForwardContext& context) const = 0;
+                     const parallel::ForwardContext& context) const = 0;
 
   // [b, n, p·p·out_channels], features as Unpatchify reads them.
   virtual at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
-                          const ForwardContext& context) const = 0;
+                          const parallel::ForwardContext& context) const = 0;
 };
 
 // Embed, every block but those in `skipped_blocks`, head.
-at::Tensor RunTransformer(const Transformer& transformer, const TransformerInput& input, const ForwardContext& context,
-                          std::span<const int> skipped_blocks = {});
+at::Tensor RunTransformer(const Transformer& transformer, const TransformerInput& input,
+                          const parallel::ForwardContext& context, std::span<const int> skipped_blocks = {});
 
-}  // namespace tessera
+}  // namespace tessera::models

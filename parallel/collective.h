@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tessera {
+namespace tessera::parallel {
 
 enum class Collective : uint8_t {
   kAllReduceSum,
@@ -26,4 +26,4 @@ constexpr std::string_view Name(Collective collective) {
   return kNames[static_cast<int>(collective)];
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -6,7 +6,7 @@
 
 #include "base/planted.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 int64_t Bytes(const at::Tensor& tensor) { return tensor.numel() * tensor.element_size(); }
@@ -88,7 +88,8 @@ at::Tensor Communicator::AllGather(const at::Tensor& local, at::IntArrayRef rows
   shape[dim] = total;
   at::Tensor whole = at::empty(shape, local.options().requires_grad(false));
   DoAllGather(local, whole, rows, dim);
-  if (Planted("uneven_last_shard_dropped") && rows.back() != rows.front()) RankParts(whole, rows, dim).back().zero_();
+  if (base::Planted("uneven_last_shard_dropped") && rows.back() != rows.front())
+    RankParts(whole, rows, dim).back().zero_();
   return whole;
 }
 
@@ -206,4 +207,4 @@ void Communicator::DoStartShift(const at::Tensor&, int, at::Tensor&, int) { Unsu
 void Communicator::DoFinishShift() {}
 void Communicator::DoBarrier() { Unsupported(Collective::kBarrier); }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

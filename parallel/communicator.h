@@ -19,7 +19,7 @@
 
 #include "parallel/collective.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 // Why a call could not be finished. The group is of no use afterwards: every later call on it throws as well.
 class CommError : public std::runtime_error {
@@ -123,4 +123,4 @@ std::vector<at::Tensor> RankParts(const at::Tensor& whole, at::IntArrayRef rows,
 // `total` rows dealt out over `ranks` as evenly as can be, the longer shares first.
 std::vector<int64_t> EvenRows(int64_t total, int ranks);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -2,10 +2,10 @@
 
 #include "kernels/ops.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 at::Tensor LocalAttention::Attend(int layer, const Qkv& qkv) {
-  return Attention(qkv.q, qkv.k, qkv.v, std::nullopt, qkv.scale);
+  return kernels::Attention(qkv.q, qkv.k, qkv.v, std::nullopt, qkv.scale);
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

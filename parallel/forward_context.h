@@ -7,7 +7,7 @@
 #include "parallel/communicator.h"
 #include "parallel/plan/token_layout.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 // Projected queries, keys and values of one attention: q [b, n, h, d]; k, v [b, t, h, d].
 struct Qkv {
@@ -39,4 +39,4 @@ struct ForwardContext {
   Communicator& world;   // the ranks that make one image together; its rows are decoded over them
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -8,7 +8,7 @@
 
 #include "base/planted.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -117,7 +117,7 @@ at::Tensor GatherDim(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Com
   return Apply(
       x, [&](const at::Tensor& v) { return group.AllGather(v, rows, dim); },
       [&group, dim, rows = rows.vec()](const at::Tensor& g) {
-        if (Planted("gradient_of_gather_not_summed")) return Rows(g, dim, rows, group.rank());
+        if (base::Planted("gradient_of_gather_not_summed")) return Rows(g, dim, rows, group.rank());
         return group.ReduceScatterSum(g, rows, dim);
       });
 }
@@ -162,4 +162,4 @@ at::Tensor RingShift(const at::Tensor& x, int owner, at::IntArrayRef rows, Commu
       [&group, own = rows[owner]](const at::Tensor& g) { return ShiftBy(g, -1, own, group); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -10,7 +10,7 @@
 
 #include "parallel/communicator.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 // identity | all-reduce: entry of a column-sharded product.
 at::Tensor CopyToGroup(const at::Tensor& x, Communicator& group);
@@ -36,4 +36,4 @@ at::Tensor HeadsToTokens(const at::Tensor& x, at::IntArrayRef rows, Communicator
 // one. `owner` is the rank whose tokens `x` are, n = rows[owner]; the result is of (owner - 1) mod size.
 at::Tensor RingShift(const at::Tensor& x, int owner, at::IntArrayRef rows, Communicator& group);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -6,7 +6,7 @@
 #include "tests/support/gradient_error.h"
 #include "tests/support/planted_bug.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 const std::vector<int64_t> kRows = {3, 3, 1};
@@ -48,4 +48,4 @@ TEST(PlantedFunctionalTest, ASumThatDoesNotFollowTheRanksIsNoticed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

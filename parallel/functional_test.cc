@@ -7,7 +7,7 @@
 
 #include "tests/support/gradient_error.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using ::testing::TestWithParam;
@@ -161,4 +161,4 @@ TEST(FunctionalErrorsTest, NameHeadsThatDoNotDivide) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

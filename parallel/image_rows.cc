@@ -7,7 +7,7 @@
 
 #include "base/planted.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 constexpr int64_t kRowDim = 2;
@@ -77,7 +77,7 @@ RowWindow ImageRows::Widen(const at::Tensor& x, int64_t above, int64_t below) co
   const Run own{begin(), end()};
   const at::Tensor upper_rows = NewRows(x, upper(own).size()), lower_rows = NewRows(x, lower(own).size());
   if (group_->size() == 1) return RowWindow(upper_rows, x, lower_rows, own.begin);
-  if (Planted("halo_omitted")) return RowWindow(upper_rows.zero_(), x, lower_rows.zero_(), own.begin);
+  if (base::Planted("halo_omitted")) return RowWindow(upper_rows.zero_(), x, lower_rows.zero_(), own.begin);
 
   std::vector<at::Tensor> send, receive;
   Run other;
@@ -110,4 +110,4 @@ at::Tensor ImageRows::GatherOnFirst(const at::Tensor& x) const {
   return whole;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -11,7 +11,7 @@
 
 #include "parallel/communicator.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 // This rank's rows of a tensor and those beside them that it was sent.
 class RowWindow {
@@ -57,4 +57,4 @@ class ImageRows {
   int64_t height_ = 0, begin_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -7,7 +7,7 @@
 
 #include "tests/support/thread_ranks.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 at::Tensor Image(int64_t height) { return at::arange(2 * 3 * height * 5, at::kDouble).view({2, 3, height, 5}); }
@@ -72,4 +72,4 @@ INSTANTIATE_TEST_SUITE_P(Spreads, ImageRowsTest,
                                          Spread{{0, 2, 1, 1, 2}, 3, 2}, Spread{{2, 4}, 0, 1}));
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -4,7 +4,7 @@
 
 #include "parallel/communicator.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 struct RankGroups {
   // A rank that is alone.
@@ -21,4 +21,4 @@ struct RankGroups {
   Communicator& world;     // all of these ranks, by their number in the mesh
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -10,7 +10,7 @@ namespace CLI {
 class App;
 }
 
-namespace tessera {
+namespace tessera::client {
 
 // Runs a command after its options have been parsed.
 using CommandRun = std::function<ExitCode(Interrupts&)>;
@@ -29,4 +29,4 @@ CommandRun AddKeys(CLI::App& app);
 CommandRun AddJobs(CLI::App& app);
 CommandRun AddCancel(CLI::App& app);
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -12,7 +12,7 @@
 #include "server/api/generation_request.h"
 #include "server/api/image_metadata.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 template <typename Value>
@@ -34,7 +34,7 @@ void Declare(CLI::App& app, const TextOption& text, Value& value) {
 
 // "; did you mean 'generate'?", or nothing.
 std::string Suggestion(const std::string& typed, const std::vector<std::string>& names) {
-  const std::string nearest = NearestName(typed, names);
+  const std::string nearest = base::NearestName(typed, names);
   return nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?");
 }
 
@@ -44,7 +44,7 @@ std::string UnknownCommand(absl::Span<const Command> commands, int argc, char** 
   std::vector<std::string> names;
   for (const Command& command : commands) names.emplace_back(command.name);
   if (std::find(names.begin(), names.end(), argv[1]) != names.end()) return "";
-  return absl::StrCat("unknown command ", QuotedValue(argv[1]), Suggestion(argv[1], names));
+  return absl::StrCat("unknown command ", server::QuotedValue(argv[1]), Suggestion(argv[1], names));
 }
 
 // What of the typed arguments `app` does not know: an option before anything else, since what follows one that is
@@ -59,10 +59,10 @@ std::string UnknownArgument(const CLI::App& app) {
       for (const std::string& name : option->get_snames()) names.push_back("-" + name);
     }
     const std::string name = extra.substr(0, extra.find('='));
-    return absl::StrCat("unknown option ", QuotedValue(name), Suggestion(name, names));
+    return absl::StrCat("unknown option ", server::QuotedValue(name), Suggestion(name, names));
   }
   if (extras.empty()) return "";
-  return absl::StrCat("nothing is expected after what was read, but there is ", QuotedValue(extras[0]),
+  return absl::StrCat("nothing is expected after what was read, but there is ", server::QuotedValue(extras[0]),
                       "; a text of several words goes between quotation marks");
 }
 
@@ -91,7 +91,7 @@ void SetFooter(CLI::App& app, const char* text) { app.footer(text); }
 ExitCode RunCommandLine(absl::Span<const Command> commands, const char* footer, int argc, char** argv,
                         Interrupts& interrupts) {
   CLI::App app("Tessera makes images from text with diffusion transformers.", "tessera");
-  app.set_version_flag("--version", kProgramVersion);
+  app.set_version_flag("--version", server::kProgramVersion);
   app.footer(footer);
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
@@ -123,4 +123,4 @@ ExitCode RunCommandLine(absl::Span<const Command> commands, const char* footer, 
   return runs.at(app.get_subcommands().front())(interrupts);
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "client/cli/command.h"
 
-namespace tessera {
+namespace tessera::client {
 
 struct TextOption {
   const char* names;           // "-s,--size"; without a dash it is positional
@@ -38,4 +38,4 @@ struct Command {
 ExitCode RunCommandLine(absl::Span<const Command> commands, const char* footer, int argc, char** argv,
                         Interrupts& interrupts);
 
-}  // namespace tessera
+}  // namespace tessera::client

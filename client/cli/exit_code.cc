@@ -4,7 +4,7 @@
 
 #include "absl/strings/cord.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 constexpr char kStagePayload[] = "tessera.stage";
@@ -41,4 +41,4 @@ Stage StageOf(const absl::Status& error) {
   return stage.has_value() ? static_cast<Stage>((*stage)[0]) : Stage::kOptions;
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

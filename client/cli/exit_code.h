@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::client {
 
 enum class ExitCode : int {
   kOk = 0,
@@ -38,4 +38,4 @@ absl::StatusOr<Value> At(Stage stage, absl::StatusOr<Value> result) {
 // What At has said of the error; else kOptions.
 Stage StageOf(const absl::Status& error);
 
-}  // namespace tessera
+}  // namespace tessera::client

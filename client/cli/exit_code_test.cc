@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 TEST(ExitCodeTest, TellsTheWorkersEndAndInterruptionsInEveryStageOfTheWork) {
@@ -27,4 +27,4 @@ TEST(ExitCodeTest, TellsAnInvalidValueFromABrokenModelByTheStage) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::client

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 constexpr size_t kMaxBytes = size_t{1} << 30;
@@ -18,7 +18,7 @@ constexpr size_t kSignatureBytes = 12;
 }  // namespace
 
 absl::StatusOr<std::string> ReadFileBytes(const std::string& path) {
-  absl::StatusOr<std::string> bytes = ReadWholeFile(path, absl::StrCat("'", path, "'"), kMaxBytes);
+  absl::StatusOr<std::string> bytes = base::ReadWholeFile(path, absl::StrCat("'", path, "'"), kMaxBytes);
   if (bytes.ok()) return bytes;
   return absl::NotFoundError(std::string(bytes.status().message()));
 }
@@ -26,7 +26,7 @@ absl::StatusOr<std::string> ReadFileBytes(const std::string& path) {
 std::string FirstBytes(const std::string& path) {
   struct stat about;
   if (stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) return "";
-  return ReadSmallFile(path, kSignatureBytes).value_or("");
+  return base::ReadSmallFile(path, kSignatureBytes).value_or("");
 }
 
 bool LooksLikeImage(absl::string_view bytes) {
@@ -34,4 +34,4 @@ bool LooksLikeImage(absl::string_view bytes) {
          (absl::StartsWith(bytes, "RIFF") && bytes.substr(std::min<size_t>(8, bytes.size()), 4) == "WEBP");
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

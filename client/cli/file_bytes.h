@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace tessera {
+namespace tessera::client {
 
 // At most a gibibyte. The error names the path and what is wrong with it.
 absl::StatusOr<std::string> ReadFileBytes(const std::string& path);
@@ -17,4 +17,4 @@ bool LooksLikeImage(absl::string_view bytes);
 // The first bytes of a file, for LooksLikeImage; empty where it cannot be read.
 std::string FirstBytes(const std::string& path);
 
-}  // namespace tessera
+}  // namespace tessera::client

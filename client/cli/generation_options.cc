@@ -8,7 +8,7 @@
 #include "base/status_macros.h"
 #include "client/cli/option_text.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 absl::Status Read(const std::string&, const std::string& text, std::string& value) {
@@ -60,17 +60,17 @@ absl::Status ReadCorner(const std::string& text, std::optional<int64_t>& top, st
 }
 
 // What the help shows for a value.
-const char* TypeOf(const RequestField& field) {
+const char* TypeOf(const server::RequestField& field) {
   if (field.type != nullptr) return field.type;
-  if (std::holds_alternative<std::vector<int64_t> GenerationRequest::*>(field.member)) return "N,N";
-  if (std::holds_alternative<std::optional<double> GenerationRequest::*>(field.member)) return "X";
-  const bool text = std::holds_alternative<std::string GenerationRequest::*>(field.member) ||
-                    std::holds_alternative<std::optional<std::string> GenerationRequest::*>(field.member);
+  if (std::holds_alternative<std::vector<int64_t> server::GenerationRequest::*>(field.member)) return "N,N";
+  if (std::holds_alternative<std::optional<double> server::GenerationRequest::*>(field.member)) return "X";
+  const bool text = std::holds_alternative<std::string server::GenerationRequest::*>(field.member) ||
+                    std::holds_alternative<std::optional<std::string> server::GenerationRequest::*>(field.member);
   return text ? nullptr : "N";
 }
 
 // Some options set two fields, or one that the request has in another form.
-absl::Status ReadField(const RequestField& field, const std::string& text, GenerationRequest& request) {
+absl::Status ReadField(const server::RequestField& field, const std::string& text, server::GenerationRequest& request) {
   const absl::string_view id = field.id;
   if (id == "size") return ReadSize("size", text, request.width, request.height);
   if (id == "original_width") return ReadSize("original size", text, request.original_width, request.original_height);
@@ -84,7 +84,7 @@ absl::Status ReadField(const RequestField& field, const std::string& text, Gener
     return absl::OkStatus();
   }
   absl::Status status;
-  VisitValue(field, request, [&](auto& value) { status = Read(Label(field), text, value); });
+  server::VisitValue(field, request, [&](auto& value) { status = Read(server::Label(field), text, value); });
   return status;
 }
 
@@ -96,16 +96,16 @@ std::string GenerationOptions::Typed(const std::string& id) const {
 }
 
 void AddGenerationOptions(CLI::App& app, GenerationOptions& options) {
-  for (const RequestField& field : kRequestFields) {
+  for (const server::RequestField& field : server::kRequestFields) {
     if (field.option == nullptr) continue;
-    if (std::holds_alternative<std::optional<bool> GenerationRequest::*>(field.member)) {
+    if (std::holds_alternative<std::optional<bool> server::GenerationRequest::*>(field.member)) {
       AddSwitch(app, field.option, field.help, options.switches[field.id]);
       continue;
     }
     // A prompt may be empty, which differs from none.
     const bool positional = field.option[0] != '-';
     const bool may_be_empty =
-        positional || std::holds_alternative<std::optional<std::string> GenerationRequest::*>(field.member);
+        positional || std::holds_alternative<std::optional<std::string> server::GenerationRequest::*>(field.member);
     AddText(app,
             {.names = field.option,
              .help = field.help,
@@ -117,20 +117,20 @@ void AddGenerationOptions(CLI::App& app, GenerationOptions& options) {
   }
 }
 
-absl::StatusOr<GenerationRequest> RequestOf(const GenerationOptions& options) {
-  GenerationRequest request;
+absl::StatusOr<server::GenerationRequest> RequestOf(const GenerationOptions& options) {
+  server::GenerationRequest request;
   absl::Status status;
-  for (const RequestField& field : kRequestFields) {
+  for (const server::RequestField& field : server::kRequestFields) {
     if (const auto text = options.texts.find(field.id); text != options.texts.end() && text->second.has_value()) {
       status.Update(ReadField(field, *text->second, request));
     }
     if (const auto on = options.switches.find(field.id); on != options.switches.end()) {
-      VisitValue(field, request, [&](auto& value) { CopyValue(on->second, value); });
+      server::VisitValue(field, request, [&](auto& value) { server::CopyValue(on->second, value); });
     }
   }
   RETURN_IF_ERROR(status);
-  if (options.Typed("seed").empty()) request.seed = RandomNumber<uint32_t>();  // small enough to be typed again
+  if (options.Typed("seed").empty()) request.seed = base::RandomNumber<uint32_t>();  // small enough to be typed again
   return request;
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -9,7 +9,7 @@
 #include "client/cli/command_line.h"
 #include "server/api/generation_request.h"
 
-namespace tessera {
+namespace tessera::client {
 
 // What was typed, by the ids of server/api/request_fields.h.
 struct GenerationOptions {
@@ -24,6 +24,6 @@ void AddGenerationOptions(CLI::App& app, GenerationOptions& options);
 
 // With a random seed where none was typed. INVALID_ARGUMENT for what cannot be understood; whether it is valid is the
 // validator's business.
-absl::StatusOr<GenerationRequest> RequestOf(const GenerationOptions& options);
+absl::StatusOr<server::GenerationRequest> RequestOf(const GenerationOptions& options);
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -8,7 +8,7 @@
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 constexpr Command kCommands[] = {
@@ -32,19 +32,20 @@ constexpr char kFooter[] =
     "differs, 8 doctor found a failure, 130 interrupted.";
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::client
 
 int main(int argc, char** argv) {
   // A file that grows beyond the process's limit is an error to report, like a full disk.
   signal(SIGXFSZ, SIG_IGN);
   try {
-    tessera::Interrupts interrupts;
-    return static_cast<int>(tessera::RunCommandLine(tessera::kCommands, tessera::kFooter, argc, argv, interrupts));
+    tessera::client::Interrupts interrupts;
+    return static_cast<int>(
+        tessera::client::RunCommandLine(tessera::client::kCommands, tessera::client::kFooter, argc, argv, interrupts));
   } catch (const std::bad_alloc&) {
     std::fputs("tessera: out of memory\n", stderr);
-    return static_cast<int>(tessera::ExitCode::kDevice);
+    return static_cast<int>(tessera::client::ExitCode::kDevice);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tessera: internal error: %s\n", error.what());
-    return static_cast<int>(tessera::ExitCode::kInternal);
+    return static_cast<int>(tessera::client::ExitCode::kInternal);
   }
 }

@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 bool IsInteger(absl::string_view text) {
@@ -62,4 +62,4 @@ absl::StatusOr<TypedSize> ParseSize(absl::string_view field, const std::string& 
   return TypedSize{.width = ParseInteger("width", width).value(), .height = ParseInteger("height", height).value()};
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

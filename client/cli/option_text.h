@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace tessera {
+namespace tessera::client {
 
 absl::StatusOr<int64_t> ParseInteger(absl::string_view field, const std::string& text);
 absl::StatusOr<uint64_t> ParseSeed(const std::string& text);
@@ -24,4 +24,4 @@ struct TypedSize {
 // "768x512", or "512" for a square.
 absl::StatusOr<TypedSize> ParseSize(absl::string_view field, const std::string& text);
 
-}  // namespace tessera
+}  // namespace tessera::client

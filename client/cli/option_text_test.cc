@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 TEST(OptionTextTest, TakesTheNearestIntegerForOneThatDoesNotFit) {
@@ -56,4 +56,4 @@ TEST(OptionTextTest, RefusesWhatIsNoSize) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::client

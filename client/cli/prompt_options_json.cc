@@ -2,7 +2,7 @@
 
 #include "client/cli/output/json_line.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 boost::json::value ValueOf(const std::string& text) { return JsonText(text); }
@@ -14,14 +14,14 @@ boost::json::value ValueOf(const std::vector<int32_t>& numbers) {
 
 }  // namespace
 
-boost::json::object PromptOptionsJson(const PromptOptions& options) {
-  const PromptOptions usual;
+boost::json::object PromptOptionsJson(const control::PromptOptions& options) {
+  const control::PromptOptions usual;
   boost::json::object object;
-  const auto add = [&object](const char* id, Bounds, const auto& value, const auto& usual_value) {
+  const auto add = [&object](const char* id, control::Bounds, const auto& value, const auto& usual_value) {
     if (value != usual_value) object[id] = ValueOf(value);
   };
-  VisitOptions(add, options, usual);
+  control::VisitOptions(add, options, usual);
   return object;
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -5,8 +5,8 @@
 
 #include "control/prompt_options.h"
 
-namespace tessera {
+namespace tessera::client {
 
-boost::json::object PromptOptionsJson(const PromptOptions& options);
+boost::json::object PromptOptionsJson(const control::PromptOptions& options);
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -14,7 +14,7 @@ namespace {
 template <typename Message>
 void ReadAs(const std::string& json) {
   Message message;
-  const absl::Status status = tessera::FromJson(json, message);
+  const absl::Status status = tessera::client::FromJson(json, message);
   if (!status.ok() && status.code() != absl::StatusCode::kInternal) std::abort();
   if constexpr (std::is_same_v<Message, tessera::v1::Job>) {
     if (status.ok() && (message.id().empty() || message.id().find('/') != std::string::npos)) std::abort();
@@ -29,13 +29,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ReadAs<tessera::v1::ListJobsResponse>(bytes);
   ReadAs<tessera::v1::ListModelsResponse>(bytes);
   ReadAs<tessera::v1::ServerInfo>(bytes);
-  if (tessera::ReadError(429, bytes, bytes).ok()) std::abort();
-  tessera::EventStream stream;
-  std::vector<tessera::ServerEvent> events;
+  if (tessera::client::ReadError(429, bytes, bytes).ok()) std::abort();
+  tessera::client::EventStream stream;
+  std::vector<tessera::client::ServerEvent> events;
   const size_t piece = size > 0 ? 1 + data[size - 1] % 64 : 1;
   for (size_t begin = 0; begin < size; begin += piece) {
     if (!stream.Take(bytes.substr(begin, piece), events).ok()) std::abort();
   }
-  for (const tessera::ServerEvent& event : events) (void)tessera::EventOf(event).status();
+  for (const tessera::client::ServerEvent& event : events) (void)tessera::client::EventOf(event).status();
   return 0;
 }

@@ -11,7 +11,7 @@
 #include "base/random_bytes.h"
 #include "client/sdk/http_transport.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
@@ -31,7 +31,7 @@ std::optional<std::string> PayloadOf(const absl::Status& status, const char* nam
 // Callers that failed together come back apart.
 absl::Duration BackOff(int failures) {
   const absl::Duration longest = std::min(kFirstPause * (int64_t{1} << std::min(failures, 10)), kLongestPause);
-  const auto random = static_cast<unsigned char>(RandomBytes(1)[0]);
+  const auto random = static_cast<unsigned char>(base::RandomBytes(1)[0]);
   return longest * (0.5 + random / 512.0);
 }
 
@@ -41,16 +41,6 @@ bool MayGetThroughLater(const absl::Status& failed) {
 }
 
 }  // namespace
-
-Refusal RefusalOf(const absl::Status& status) {
-  Refusal refusal = {.field = PayloadOf(status, kField).value_or(""),
-                     .code = PayloadOf(status, kErrorCode).value_or("")};
-  int64_t milliseconds = 0;
-  if (absl::SimpleAtoi(PayloadOf(status, kRetryAfter).value_or(""), &milliseconds) && milliseconds >= 0) {
-    refusal.retry_after = absl::Milliseconds(milliseconds);
-  }
-  return refusal;
-}
 
 absl::Status WithRefusal(absl::Status status, const Refusal& refusal) {
   if (!refusal.field.empty()) status.SetPayload(kField, absl::Cord(refusal.field));
@@ -68,7 +58,7 @@ absl::Status Attempts::PauseAfter(const absl::Status& failed) {
   const absl::Duration pause =
       std::max(BackOff(failures_++), RefusalOf(failed).retry_after.value_or(absl::ZeroDuration()));
   // A server that asks for more time than the call has is told to the caller at once.
-  if (SteadyNow() + pause >= deadline_) return failed;
+  if (base::SteadyNow() + pause >= deadline_) return failed;
   std::mutex mutex;
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);
@@ -76,4 +66,15 @@ absl::Status Attempts::PauseAfter(const absl::Status& failed) {
   return stop_.stop_requested() ? absl::CancelledError("the caller has ended the call") : absl::OkStatus();
 }
 
-}  // namespace tessera
+}  // namespace tessera::client
+
+tessera::Refusal tessera::RefusalOf(const absl::Status& status) {
+  Refusal refusal = {.field = client::PayloadOf(status, client::kField).value_or(""),
+                     .code = client::PayloadOf(status, client::kErrorCode).value_or("")};
+  int64_t milliseconds = 0;
+  if (absl::SimpleAtoi(client::PayloadOf(status, client::kRetryAfter).value_or(""), &milliseconds) &&
+      milliseconds >= 0) {
+    refusal.retry_after = absl::Milliseconds(milliseconds);
+  }
+  return refusal;
+}

@@ -6,7 +6,7 @@
 #include "base/steady_time.h"
 #include "tessera/image_client.h"
 
-namespace tessera {
+namespace tessera::client {
 
 // `status` with what RefusalOf reads.
 absl::Status WithRefusal(absl::Status status, const Refusal& refusal);
@@ -17,7 +17,7 @@ class Attempts {
       : retries_(client.retries),
         retries_refusals_(client.retry_refusals),
         stop_(call.stop),
-        deadline_(SteadyNow() + call.timeout.value_or(timeout)) {}
+        deadline_(base::SteadyNow() + call.timeout.value_or(timeout)) {}
 
   absl::Duration deadline() const { return deadline_; }  // of the steady clock
   const std::stop_token& stop() const { return stop_; }
@@ -39,4 +39,4 @@ class Attempts {
   int failures_ = 0;  // in a row
 };
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 constexpr size_t kMaxEventBytes = 256 << 20;
@@ -41,4 +41,4 @@ void EventStream::TakeLine(absl::string_view line, std::vector<ServerEvent>& eve
   if (field == "data") absl::StrAppend(&event_.data, event_.data.empty() ? "" : "\n", value);
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

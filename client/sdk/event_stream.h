@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace tessera {
+namespace tessera::client {
 
 struct ServerEvent {
   std::string name;
@@ -26,4 +26,4 @@ class EventStream {
   ServerEvent event_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::client

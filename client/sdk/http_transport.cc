@@ -24,7 +24,7 @@
 #include "base/steady_time.h"
 #include "client/sdk/json_messages.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 namespace asio = boost::asio;
@@ -98,7 +98,7 @@ class Exchange {
   template <typename Start>
   error_code Await(const Start& start) {
     std::optional<error_code> ended;
-    const absl::Duration left = std::clamp(call_.deadline - SteadyNow(), absl::ZeroDuration(), kLongestSilence);
+    const absl::Duration left = std::clamp(call_.deadline - base::SteadyNow(), absl::ZeroDuration(), kLongestSilence);
     socket_.expires_after(absl::ToChronoNanoseconds(left));
     start([&ended](error_code error, auto&&...) { ended = error; });
     // Where the caller has ended the call before this, the cancellation came too early for the operation.
@@ -110,7 +110,7 @@ class Exchange {
 
   absl::Status FailureOf(const error_code& error) const {
     if (call_.stop.stop_requested()) return absl::CancelledError("the caller has ended the call");
-    if (SteadyNow() >= call_.deadline) return absl::DeadlineExceededError("the server did not answer in time");
+    if (base::SteadyNow() >= call_.deadline) return absl::DeadlineExceededError("the server did not answer in time");
     const std::string what = error == beast::error::timeout ? "nothing came from it in time" : error.message();
     return absl::UnavailableError(absl::StrCat("the server ", url_.authority, " cannot be reached: ", what));
   }
@@ -225,4 +225,4 @@ std::string PercentEncoded(const std::string& text) {
   return encoded;
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -18,7 +18,7 @@
 #include "client/sdk/server_url.h"
 #include "tessera/image_client.h"
 
-namespace tessera {
+namespace tessera::client {
 
 struct HttpCall {
   std::string method = "GET";
@@ -59,4 +59,4 @@ bool WasLost(const absl::Status& status);
 // `text` as one segment of a path, or as a value of a query.
 std::string PercentEncoded(const std::string& text);
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -17,7 +17,7 @@
 #include "client/sdk/http_transport.h"
 #include "client/sdk/json_messages.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 constexpr absl::Duration kUnaryTimeout = absl::Minutes(1);
@@ -144,7 +144,7 @@ class HttpImageClient final : public ImageClient {
     return HttpCall{.method = "POST",
                     .target = "/v1/jobs",
                     .body = std::move(body),
-                    .idempotency_key = key.empty() ? RandomId("key_") : key};
+                    .idempotency_key = key.empty() ? base::RandomId("key_") : key};
   }
 
   static absl::Status ErrorOf(const v1::JobError& error) {
@@ -224,10 +224,10 @@ class HttpImageClient final : public ImageClient {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ImageClient>> ImageClient::Create(const ImageClientOptions& options) {
-  ASSIGN_OR_RETURN(const ServerUrl url, Check(options));
-  ASSIGN_OR_RETURN(std::unique_ptr<HttpTransport> transport, HttpTransport::Create(url, options));
-  return std::make_unique<HttpImageClient>(options, std::move(transport));
-}
+}  // namespace tessera::client
 
-}  // namespace tessera
+absl::StatusOr<std::unique_ptr<tessera::ImageClient>> tessera::ImageClient::Create(const ImageClientOptions& options) {
+  ASSIGN_OR_RETURN(const client::ServerUrl url, client::Check(options));
+  ASSIGN_OR_RETURN(std::unique_ptr<client::HttpTransport> transport, client::HttpTransport::Create(url, options));
+  return std::make_unique<client::HttpImageClient>(options, std::move(transport));
+}

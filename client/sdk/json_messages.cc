@@ -22,16 +22,17 @@
 #include "base/status_macros.h"
 #include "client/sdk/attempts.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 using Value = rapidjson::GenericValue<rapidjson::UTF8<>>;
-using Document = rapidjson::GenericDocument<rapidjson::UTF8<>, rapidjson::MemoryPoolAllocator<>, JsonStackAllocator>;
-using Buffer = rapidjson::GenericStringBuffer<rapidjson::UTF8<>, JsonStackAllocator>;
-using Writer = rapidjson::Writer<Buffer, rapidjson::UTF8<>, rapidjson::UTF8<>, JsonStackAllocator>;
+using Document =
+    rapidjson::GenericDocument<rapidjson::UTF8<>, rapidjson::MemoryPoolAllocator<>, base::JsonStackAllocator>;
+using Buffer = rapidjson::GenericStringBuffer<rapidjson::UTF8<>, base::JsonStackAllocator>;
+using Writer = rapidjson::Writer<Buffer, rapidjson::UTF8<>, rapidjson::UTF8<>, base::JsonStackAllocator>;
 
 constexpr char kStatePrefix[] = "JOB_STATE_";
 
@@ -274,4 +275,4 @@ std::string JobStateWord(v1::JobState state) {
   return absl::AsciiStrToLower(absl::StripPrefix(v1::JobState_Name(state), kStatePrefix));
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -12,7 +12,7 @@
 #include "client/sdk/event_stream.h"
 #include "tessera/v1/image_service.pb.h"
 
-namespace tessera {
+namespace tessera::client {
 
 // The body of POST /v1/jobs: each field that is set, under its own name. Whether its value is valid is the server's
 // business; INVALID_ARGUMENT for a number that JSON does not have.
@@ -30,4 +30,4 @@ absl::Status ReadError(int status, const std::string& body, const std::string& r
 // "queued" for JOB_STATE_QUEUED.
 std::string JobStateWord(v1::JobState state);
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace tessera {
+namespace tessera::client {
 
 bool ServerUrl::IsLoopback() const {
   const bool is_address =
@@ -61,4 +61,4 @@ absl::StatusOr<ServerUrl> ParseServerUrl(absl::string_view text) {
   return url;
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

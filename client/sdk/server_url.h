@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace tessera {
+namespace tessera::client {
 
 struct ServerUrl {
   bool tls = false;
@@ -20,4 +20,4 @@ struct ServerUrl {
 // "https://images.example", "http://localhost:8080", "http://[::1]:8080/". INVALID_ARGUMENT for everything else.
 absl::StatusOr<ServerUrl> ParseServerUrl(absl::string_view text);
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <new>
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 
 class AlignedBuffer {
  public:
@@ -19,4 +19,4 @@ class AlignedBuffer {
   char* bytes_;
 };
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

@@ -12,7 +12,7 @@
 #include "kernels/cpu/product.h"
 #include "kernels/reference.h"
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 namespace {
 
 const AttentionKernels& KernelsFor(Isa isa, Element element, double scale) {
@@ -315,4 +315,4 @@ std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const 
   return {merged, merged_lse};
 }
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/elementwise.h"
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 
 // Pointers are to the head's first element of its first token, strides between tokens in elements.
 struct AttentionHead {
@@ -41,4 +41,4 @@ extern const AttentionKernels kAttentionAvx2;
 extern const AttentionKernels kAttentionAvx512;
 extern const AttentionKernels kAttentionAmx;  // bf16 only, scale > 0
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

@@ -19,7 +19,7 @@
 
 #include <immintrin.h>
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 namespace {
 
 #include "kernels/cpu/tile_config.inc"
@@ -421,15 +421,15 @@ const AttentionKernels kAttentionAmx = {
     .attend = Attend,
 };
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu
 
 #else
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 
 // BestIsa() never names tiles here.
 const AttentionKernels kAttentionAmx = {};
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/attention.h"
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 8;
@@ -15,4 +15,4 @@ constexpr int kLanes = 8;
 
 const AttentionKernels kAttentionAvx2 = kKernels;
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

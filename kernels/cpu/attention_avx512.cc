@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/attention.h"
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 16;
@@ -19,4 +19,4 @@ constexpr int kLanes = 16;
 
 const AttentionKernels kAttentionAvx512 = kKernels;
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/attention.h"
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 4;
@@ -15,4 +15,4 @@ constexpr int kLanes = 4;
 
 const AttentionKernels kAttentionBaseline = kKernels;
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

@@ -7,7 +7,7 @@
 #include "kernels/cpu/product.h"
 #include "kernels/reference.h"
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 namespace {
 
 // The images and the window that slides over them.
@@ -133,4 +133,4 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   return result;
 }
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

@@ -8,7 +8,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/reference.h"
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 
 const ElementwiseKernels& ElementwiseFor(Isa isa) {
   switch (isa) {
@@ -306,4 +306,4 @@ std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t gro
   return {means, squares};
 }
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/isa.h"
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 
 // Rows [first, last) of tokens, `channels` wide and contiguous. The two vectors belong to the row's batch entry:
 // row / rows_per_batch, and consecutive entries lie `vector_stride` elements apart.
@@ -46,4 +46,4 @@ extern const ElementwiseKernels kElementwiseAvx512;
 
 const ElementwiseKernels& ElementwiseFor(Isa isa);
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/elementwise.h"
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 4;
@@ -15,4 +15,4 @@ constexpr int kLanes = 4;
 
 const ElementwiseKernels kElementwiseBaseline = kKernels;
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #endif
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 namespace {
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -73,4 +73,4 @@ Isa BestIsa() { return Chosen().isa; }
 
 std::string_view InstructionSetName() { return Chosen().name; }
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

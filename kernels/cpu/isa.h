@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 
 enum class Isa {
   kBaseline,    // what the compiler's default target has
@@ -22,4 +22,4 @@ Isa BestIsa();
 // Its name: "baseline", "avx2", "avx512", "avx512_bf16" or "amx".
 std::string_view InstructionSetName();
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

@@ -14,7 +14,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/product.h"
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const std::optional<at::Tensor>& key_bias, double scale, Isa isa);
@@ -52,4 +52,4 @@ std::optional<ProductElement> ProductElementOf(at::ScalarType type);
 // contiguous copy.
 at::Tensor WithRowsInOrder(const at::Tensor& x);
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

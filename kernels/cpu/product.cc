@@ -7,7 +7,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/reference.h"
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 
 const ProductKernels& ProductFor(Isa isa, ProductElement element) {
   const bool is_avx512 = isa > Isa::kAvx2;
@@ -145,4 +145,4 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
   return result;
 }
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

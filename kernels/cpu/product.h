@@ -10,7 +10,7 @@
 
 #include "kernels/cpu/isa.h"
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 
 constexpr int64_t kProductRows = 96;
 
@@ -56,4 +56,4 @@ extern const ProductKernels kProductBf16Amx;         // the same with tiles
 
 const ProductKernels& ProductFor(Isa isa, ProductElement element);
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

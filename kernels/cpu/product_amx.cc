@@ -7,7 +7,7 @@
 
 #include <immintrin.h>
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 namespace {
 
 #include "kernels/cpu/product_pairs.inc"
@@ -134,15 +134,15 @@ const ProductKernels kProductBf16Amx = {
     .multiply = Multiply,
 };
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu
 
 #else
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 
 // BestIsa() never names tiles here.
 const ProductKernels kProductBf16Amx = {};
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu
 
 #endif

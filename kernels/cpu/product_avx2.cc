@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/product.h"
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 8;
@@ -21,4 +21,4 @@ const ProductKernels kProductDoubleAvx2 = MakeProduct<double>();
 const ProductKernels kProductFloatAvx2 = MakeProduct<float>();
 const ProductKernels kProductBf16Avx2 = MakeProduct<Bf16>();
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

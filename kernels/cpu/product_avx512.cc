@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/product.h"
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 16;
@@ -21,4 +21,4 @@ const ProductKernels kProductDoubleAvx512 = MakeProduct<double>();
 const ProductKernels kProductFloatAvx512 = MakeProduct<float>();
 const ProductKernels kProductBf16Avx512 = MakeProduct<Bf16>();
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 namespace {
 
 #include "kernels/cpu/product_pairs.inc"
@@ -86,15 +86,15 @@ const ProductKernels kProductBf16Avx512Bf16 = {
     .multiply = Multiply,
 };
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu
 
 #else
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 
 // BestIsa() never names pairs of bf16 here.
 const ProductKernels kProductBf16Avx512Bf16 = {};
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu
 
 #endif

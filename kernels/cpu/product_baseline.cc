@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/product.h"
 
-namespace tessera::cpu {
+namespace tessera::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 4;
@@ -21,4 +21,4 @@ const ProductKernels kProductDoubleBaseline = MakeProduct<double>();
 const ProductKernels kProductFloatBaseline = MakeProduct<float>();
 const ProductKernels kProductBf16Baseline = MakeProduct<Bf16>();
 
-}  // namespace tessera::cpu
+}  // namespace tessera::kernels::cpu

@@ -14,7 +14,7 @@
 
 #include "kernels/cuda/probe.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 constexpr char kOldestDriver[] = "580";  // the first for CUDA 13
@@ -142,4 +142,4 @@ extern "C" int TesseraCudaMemory(int device, long long* free_bytes, long long* t
 static_assert(std::is_same_v<decltype(&TesseraCudaOpen), CudaPluginOpen>);
 static_assert(std::is_same_v<decltype(&TesseraCudaMemory), CudaPluginMemory>);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

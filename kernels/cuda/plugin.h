@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-namespace tessera {
+namespace tessera::kernels {
 
 inline constexpr char kCudaPluginName[] = "libtessera_cuda.so";
 
@@ -21,4 +21,4 @@ using CudaPluginOpen = int (*)(int device, char* message, size_t message_size);
 inline constexpr char kCudaPluginMemoryName[] = "TesseraCudaMemory";
 using CudaPluginMemory = int (*)(int device, long long* free_bytes, long long* total_bytes);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -1,6 +1,6 @@
 #include "kernels/cuda/probe.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 constexpr int kThreads = 64;
@@ -26,4 +26,4 @@ cudaError_t RunProbe(int device) {
   return freed;
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

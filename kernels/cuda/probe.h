@@ -3,9 +3,9 @@
 
 #include <cuda_runtime_api.h>
 
-namespace tessera {
+namespace tessera::kernels {
 
 // Runs it on the device, which becomes current. cudaErrorNoKernelImageForDevice: this library has no code for that GPU.
 cudaError_t RunProbe(int device);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

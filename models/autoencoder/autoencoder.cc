@@ -7,7 +7,7 @@
 #include "parallel/functional.h"
 #include "parallel/image_rows.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct Autoencoder::Residual {
   Residual(const ParamScope& scope, int64_t in, int64_t out, int64_t groups)
@@ -18,7 +18,7 @@ struct Autoencoder::Residual {
     if (in != out) shortcut.emplace(scope / "conv_shortcut", in, out, 1);
   }
 
-  at::Tensor Forward(const at::Tensor& x, const ImageRows& image, int64_t band_bytes) const {
+  at::Tensor Forward(const at::Tensor& x, const parallel::ImageRows& image, int64_t band_bytes) const {
     at::Tensor y = conv1.Forward(x, &norm1, image, band_bytes);
     y = conv2.Forward(y, &norm2, image, band_bytes);
     return y.add_(shortcut ? shortcut->Forward(x, nullptr, image, band_bytes) : x);
@@ -37,7 +37,7 @@ struct Autoencoder::Attention {
         qkv(scope, width, {{"to_q", width, {"query"}}, {"to_k", width, {"key"}}, {"to_v", width, {"value"}}}),
         out(scope, width, {{"to_out.0", width, {"proj_attn"}}}) {}
 
-  at::Tensor Forward(const at::Tensor& x, const ForwardContext& context, const ImageRows& image,
+  at::Tensor Forward(const at::Tensor& x, const parallel::ForwardContext& context, const parallel::ImageRows& image,
                      int64_t band_bytes) const {
     const int64_t b = x.size(0), c = x.size(1), n = x.size(2) * x.size(3);
     const at::Tensor tokens =
@@ -45,13 +45,14 @@ struct Autoencoder::Attention {
     const at::Tensor projected = n > 0 ? qkv.Forward(tokens, context) : at::empty({b, 0, 3 * c}, x.options());
     std::vector<int64_t> pixels = image.rows().vec();
     for (int64_t& rows : pixels) rows *= x.size(3);
-    const std::vector<at::Tensor> keys_values = GatherDim(projected.narrow(-1, c, 2 * c), 1, pixels, image.group())
-                                                    .unsqueeze(2)
-                                                    .chunk(2, -1);  // [b, all, 1, c]
+    const std::vector<at::Tensor> keys_values =
+        parallel::GatherDim(projected.narrow(-1, c, 2 * c), 1, pixels, image.group())
+            .unsqueeze(2)
+            .chunk(2, -1);  // [b, all, 1, c]
     if (n == 0) return x;
     const double scale = 1 / std::sqrt(static_cast<double>(c));
-    const at::Tensor read = tessera::Attention(projected.narrow(-1, 0, c).unsqueeze(2), keys_values[0], keys_values[1],
-                                               std::nullopt, scale);
+    const at::Tensor read = tessera::kernels::Attention(projected.narrow(-1, 0, c).unsqueeze(2), keys_values[0],
+                                                        keys_values[1], std::nullopt, scale);
     return x + out.Forward(read.squeeze(2), context).transpose(1, 2).reshape(x.sizes());
   }
 
@@ -65,7 +66,8 @@ struct Autoencoder::Middle {
     if (with_attention) attention.emplace(scope / "attentions" / 0, width, groups);
   }
 
-  at::Tensor Forward(at::Tensor x, const ForwardContext& context, const ImageRows& image, int64_t band_bytes) const {
+  at::Tensor Forward(at::Tensor x, const parallel::ForwardContext& context, const parallel::ImageRows& image,
+                     int64_t band_bytes) const {
     x = first.Forward(x, image, band_bytes);
     if (attention) x = attention->Forward(x, context, image, band_bytes);
     return second.Forward(x, image, band_bytes);
@@ -76,7 +78,7 @@ struct Autoencoder::Middle {
 };
 
 struct Autoencoder::Level {
-  at::Tensor Forward(at::Tensor x, const ImageRows& image, int64_t band_bytes) const {
+  at::Tensor Forward(at::Tensor x, const parallel::ImageRows& image, int64_t band_bytes) const {
     for (const Residual& residual : residuals) x = residual.Forward(x, image, band_bytes);
     return resample ? resample->Forward(x, nullptr, image, band_bytes) : x;
   }
@@ -135,8 +137,9 @@ Autoencoder::Autoencoder(const AutoencoderConfig& config, ParamTable& table)
 
 Autoencoder::~Autoencoder() = default;
 
-at::Tensor Autoencoder::Decode(const at::Tensor& latents, const ForwardContext& context, int64_t band_bytes) const {
-  ImageRows image(EvenRows(latents.size(2), context.world.size()), context.world);
+at::Tensor Autoencoder::Decode(const at::Tensor& latents, const parallel::ForwardContext& context,
+                               int64_t band_bytes) const {
+  parallel::ImageRows image(parallel::EvenRows(latents.size(2), context.world.size()), context.world);
   at::Tensor x = Unscale(image.Take(latents));
   if (post_quant_) x = post_quant_->Forward(x, nullptr, image, band_bytes);
   x = decoder_middle_->Forward(decoder_in_.Forward(x, nullptr, image, band_bytes), context, image, band_bytes);
@@ -147,13 +150,13 @@ at::Tensor Autoencoder::Decode(const at::Tensor& latents, const ForwardContext& 
   return image.GatherOnFirst(decoder_out_.Forward(x, &decoder_norm_, image, band_bytes));
 }
 
-Autoencoder::Posterior Autoencoder::Encode(const at::Tensor& image, const ForwardContext& context,
+Autoencoder::Posterior Autoencoder::Encode(const at::Tensor& image, const parallel::ForwardContext& context,
                                            int64_t band_bytes) const {
-  SingleRank one;
-  const auto whole = [&one](const at::Tensor& x) { return ImageRows({x.size(2)}, one); };
+  parallel::SingleRank one;
+  const auto whole = [&one](const at::Tensor& x) { return parallel::ImageRows({x.size(2)}, one); };
   at::Tensor x = encoder_in_.Forward(image, nullptr, whole(image), band_bytes);
   for (const Level& level : down_) {
-    const ImageRows rows = whole(x);
+    const parallel::ImageRows rows = whole(x);
     x = level.Forward(std::move(x), rows, band_bytes);
   }
   x = encoder_middle_->Forward(x, context, whole(x), band_bytes);
@@ -163,4 +166,4 @@ Autoencoder::Posterior Autoencoder::Encode(const at::Tensor& image, const Forwar
   return {.mean = parts[0], .log_variance = parts[1].clamp(-30, 20)};
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

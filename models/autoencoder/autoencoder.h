@@ -8,7 +8,7 @@
 #include "models/autoencoder/banded_conv.h"
 #include "models/layers/linear.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // Inference only: activations are overwritten in place, so no gradient passes through.
 class Autoencoder {
@@ -23,12 +23,12 @@ class Autoencoder {
   // latents [b, latent channels, h, w] as diffusion knows them, the same on every rank of context.world → image
   // [b, 3, h·factor, w·factor], about [−1, 1], on the first of them; on the others an image without rows. Every rank
   // computes and holds its own rows only.
-  at::Tensor Decode(const at::Tensor& latents, const ForwardContext& context,
+  at::Tensor Decode(const at::Tensor& latents, const parallel::ForwardContext& context,
                     int64_t band_bytes = kDefaultBandBytes) const;
 
   // image [b, 3, H, W] in [−1, 1], sides multiples of factor() → posterior of the unscaled latents. Each rank for
   // itself.
-  Posterior Encode(const at::Tensor& image, const ForwardContext& context,
+  Posterior Encode(const at::Tensor& image, const parallel::ForwardContext& context,
                    int64_t band_bytes = kDefaultBandBytes) const;
 
   // Unscaled latents (a posterior's mean or sample) → latents as diffusion knows them, and back.
@@ -54,4 +54,4 @@ class Autoencoder {
   BandedConv encoder_out_, decoder_out_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -3,9 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::models {
 
-absl::StatusOr<AutoencoderConfig> ParseAutoencoderConfig(ConfigReader& reader) {
+absl::StatusOr<AutoencoderConfig> ParseAutoencoderConfig(base::ConfigReader& reader) {
   AutoencoderConfig config;
   config.image_channels = reader.Int("in_channels", 3, 3, 3);
   config.latent_channels = reader.Int("latent_channels", 4, 1, 1024);
@@ -45,4 +45,4 @@ absl::StatusOr<AutoencoderConfig> ParseAutoencoderConfig(ConfigReader& reader) {
   return config;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

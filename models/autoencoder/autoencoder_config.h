@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "base/json.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct AutoencoderConfig {
   int64_t image_channels = 3;
@@ -26,6 +26,6 @@ struct AutoencoderConfig {
 };
 
 // InvalidArgument names the field, its value and what is valid.
-absl::StatusOr<AutoencoderConfig> ParseAutoencoderConfig(ConfigReader& reader);
+absl::StatusOr<AutoencoderConfig> ParseAutoencoderConfig(base::ConfigReader& reader);
 
-}  // namespace tessera
+}  // namespace tessera::models

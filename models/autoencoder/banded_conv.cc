@@ -9,7 +9,7 @@
 #include "models/precision.h"
 #include "parallel/functional.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr double kEpsilon = 1e-6;
@@ -36,9 +36,10 @@ struct Moments {
 };
 
 // The ranks' moments, merged in the order of the ranks. A row of the image counts `row_values` values.
-Moments OfAllRanks(const Moments& own, const ImageRows& image, double row_values) {
+Moments OfAllRanks(const Moments& own, const parallel::ImageRows& image, double row_values) {
   const std::vector<int64_t> one_each(image.rows().size(), 1);
-  const at::Tensor parts = GatherDim(at::stack({own.mean, own.squares}).unsqueeze(0), 0, one_each, image.group());
+  const at::Tensor parts =
+      parallel::GatherDim(at::stack({own.mean, own.squares}).unsqueeze(0), 0, one_each, image.group());
   Moments all{.mean = at::zeros_like(own.mean), .squares = at::zeros_like(own.squares)};
   for (const size_t r : c10::irange(image.rows().size())) {
     const at::Tensor part = parts[static_cast<int64_t>(r)];
@@ -53,10 +54,10 @@ GroupNorm::GroupNorm(const ParamScope& scope, int64_t channels, int64_t groups)
     : groups_(groups), weight_(scope.Add("weight", {channels})), bias_(scope.Add("bias", {channels})) {}
 
 at::Tensor GroupNorm::Affine::Apply(const at::Tensor& x, bool silu) const {
-  return ChannelAffine(x, factor, offset, silu);
+  return kernels::ChannelAffine(x, factor, offset, silu);
 }
 
-GroupNorm::Affine GroupNorm::Measure(const at::Tensor& x, const ImageRows& image, int64_t band_bytes) const {
+GroupNorm::Affine GroupNorm::Measure(const at::Tensor& x, const parallel::ImageRows& image, int64_t band_bytes) const {
   const int64_t b = x.size(0), c = x.size(1), h = x.size(2), w = x.size(3);
   const at::ScalarType accumulation = AccumulationType(x.scalar_type());
   const int64_t band = BandRows(b * c * w * static_cast<int64_t>(c10::elementSize(accumulation)), band_bytes);
@@ -65,10 +66,10 @@ GroupNorm::Affine GroupNorm::Measure(const at::Tensor& x, const ImageRows& image
   own.squares = own.mean;
   for (int64_t begin = 0; begin < h; begin += band) {
     const int64_t end = std::min(h, begin + band);
-    const auto [mean, squares] = GroupMoments(x.slice(2, begin, end), groups_);
+    const auto [mean, squares] = kernels::GroupMoments(x.slice(2, begin, end), groups_);
     own.Merge({.count = row_values * static_cast<double>(end - begin), .mean = mean, .squares = squares});
   }
-  const Moments all = Planted("group_norm_local_rows") ? own : OfAllRanks(own, image, row_values);
+  const Moments all = base::Planted("group_norm_local_rows") ? own : OfAllRanks(own, image, row_values);
   const at::Tensor inverse = at::rsqrt(all.squares / all.count + kEpsilon);  // [b, groups]
   const auto per_channel = [&](const at::Tensor& groups) { return groups.repeat_interleave(c / groups_, 1); };
   const at::Tensor factor = per_channel(inverse) * weight_.to(at::kDouble);
@@ -82,7 +83,7 @@ BandedConv::BandedConv(const ParamScope& scope, int64_t in, int64_t out, int64_t
       weight_(scope.Add("weight", {out, in, kernel, kernel})),
       bias_(scope.Add("bias", {out})) {}
 
-at::Tensor BandedConv::Forward(const at::Tensor& x, const GroupNorm* norm, const ImageRows& image,
+at::Tensor BandedConv::Forward(const at::Tensor& x, const GroupNorm* norm, const parallel::ImageRows& image,
                                int64_t band_bytes) const {
   const int64_t up = resample_ == Resample::kUp ? 2 : 1, stride = resample_ == Resample::kDown ? 2 : 1;
   const int64_t before = stride == 2 ? 0 : kernel_ / 2, after = stride == 2 ? 1 : kernel_ / 2;
@@ -90,7 +91,7 @@ at::Tensor BandedConv::Forward(const at::Tensor& x, const GroupNorm* norm, const
   const int64_t out_begin = image.begin() * up / stride, out_end = image.end() * up / stride;
   const std::optional<GroupNorm::Affine> affine =
       norm ? std::optional(norm->Measure(x, image, band_bytes)) : std::nullopt;
-  const RowWindow window = image.Widen(x, before, after);
+  const parallel::RowWindow window = image.Widen(x, before, after);
   const int64_t accumulation_bytes = static_cast<int64_t>(c10::elementSize(AccumulationType(x.scalar_type())));
   const int64_t band = BandRows(b * c * in_w * stride * accumulation_bytes, band_bytes);
   TORCH_CHECK(image.group().size() == 1 || (image.begin() % stride == 0 && image.end() % stride == 0),
@@ -107,7 +108,8 @@ at::Tensor BandedConv::Forward(const at::Tensor& x, const GroupNorm* norm, const
     if (up == 2) {
       rows = at::upsample_nearest2d(rows, {rows.size(2) * 2, in_w}).slice(2, top % 2, top % 2 + bottom - top);
     }
-    const at::Tensor result = Conv2d(rows, weight_, bias_, stride, {top - first, last - bottom, before, after});
+    const at::Tensor result =
+        kernels::Conv2d(rows, weight_, bias_, stride, {top - first, last - bottom, before, after});
     if (end - begin == out_end - out_begin) return result;
     if (!out.defined()) out = at::empty({b, weight_.size(0), out_end - out_begin, in_w / stride}, x.options());
     out.slice(2, begin - out_begin, end - out_begin).copy_(result);
@@ -115,4 +117,4 @@ at::Tensor BandedConv::Forward(const at::Tensor& x, const GroupNorm* norm, const
   return out.defined() ? out : at::empty({b, weight_.size(0), 0, in_w / stride}, x.options());
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

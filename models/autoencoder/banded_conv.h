@@ -13,7 +13,7 @@
 #include "models/loading/param_table.h"
 #include "parallel/image_rows.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // How much memory one band's temporaries may take.
 constexpr int64_t kDefaultBandBytes = int64_t{64} << 20;
@@ -29,7 +29,7 @@ class GroupNorm {
     at::Tensor Apply(const at::Tensor& x, bool silu) const;
   };
   // x [b, c, h, w]. The same on every rank, bit for bit.
-  Affine Measure(const at::Tensor& x, const ImageRows& image, int64_t band_bytes) const;
+  Affine Measure(const at::Tensor& x, const parallel::ImageRows& image, int64_t band_bytes) const;
 
  private:
   int64_t groups_;
@@ -49,7 +49,8 @@ class BandedConv {
 
   // x [b, in, h, w], the rows of `image` → [b, out, h', w']. Over several ranks kDown needs an even number of rows on
   // each.
-  at::Tensor Forward(const at::Tensor& x, const GroupNorm* norm, const ImageRows& image, int64_t band_bytes) const;
+  at::Tensor Forward(const at::Tensor& x, const GroupNorm* norm, const parallel::ImageRows& image,
+                     int64_t band_bytes) const;
 
  private:
   int64_t kernel_;
@@ -57,4 +58,4 @@ class BandedConv {
   at::Tensor weight_, bias_;  // [out, in, kernel, kernel], [out]
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -4,7 +4,7 @@
 
 #include "tests/support/random_tensor.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 // Fills every parameter of a table with normal values.
@@ -31,8 +31,8 @@ TEST_P(BandedConvTest, AnyBandHeightGivesTheUndividedLayer) {
                                   ? at::conv2d(at::constant_pad_nd(y, {0, 1, 0, 1}), weight, bias, 2)
                                   : at::conv2d(y, weight, bias, 1, 1);
 
-  SingleRank one;
-  const at::Tensor actual = conv.Forward(x, &norm, ImageRows({14}, one), band_bytes);
+  parallel::SingleRank one;
+  const at::Tensor actual = conv.Forward(x, &norm, parallel::ImageRows({14}, one), band_bytes);
   ASSERT_EQ(actual.sizes(), expected.sizes());
   EXPECT_LT((actual - expected).abs().max().item<double>(), 1e-12 * expected.abs().max().item<double>());
 }
@@ -49,10 +49,10 @@ TEST(GroupNormTest, StatisticsOfALargeMeanKeepTheirDigits) {
   table.params()[1].Value().zero_();
   const at::Tensor x = (Random({1, 4, 32, 32}, 2) + 1000).to(at::kFloat);
   const at::Tensor expected = at::group_norm(x.to(at::kDouble), 2, {}, {}, 1e-6);
-  SingleRank one;
+  parallel::SingleRank one;
   for (const int64_t band_bytes : {int64_t{1}, int64_t{1} << 30}) {
     // The offset is −mean/std = −1000 in fp32, so half a unit in its last place remains: 1000 · 2^-24.
-    EXPECT_LT((norm.Measure(x, ImageRows({32}, one), band_bytes).Apply(x, /*silu=*/false) - expected)
+    EXPECT_LT((norm.Measure(x, parallel::ImageRows({32}, one), band_bytes).Apply(x, /*silu=*/false) - expected)
                   .abs()
                   .max()
                   .item<double>(),
@@ -61,4 +61,4 @@ TEST(GroupNormTest, StatisticsOfALargeMeanKeepTheirDigits) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

@@ -3,7 +3,7 @@
 #include "tests/support/opened_autoencoder.h"
 #include "tests/support/planted_bug.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 class PlantedRowSplitTest : public testing::TestWithParam<const char*> {};
@@ -22,4 +22,4 @@ INSTANTIATE_TEST_SUITE_P(Bugs, PlantedRowSplitTest, testing::Values("group_norm_
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

@@ -7,7 +7,7 @@
 
 #include "tests/support/opened_autoencoder.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 // Of latents: even, nothing divides it, fewer rows than ranks.
@@ -77,4 +77,4 @@ TEST(RowSplitMemoryTest, ARanksPeakShrinksWithTheNumberOfRanks) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

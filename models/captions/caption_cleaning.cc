@@ -10,7 +10,7 @@
 #include "models/captions/python_text.h"
 #include "models/captions/text_fixing.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 using caption::IsAsciiHexDigit;
@@ -196,4 +196,4 @@ std::string PlainCaption(std::string_view prompt) {
   return caption::EncodeUtf8(caption::Strip(caption::ToLower(caption::DecodeUtf8(prompt))));
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

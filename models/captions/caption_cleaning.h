@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera {
+namespace tessera::models {
 
 // The default (clean_caption = true): percent escapes and HTML decoded, lower case; URLs, @names, ideographs, ids, file
 // names, sizes and sales phrases removed; dashes, quotes and white space made uniform; mojibake repaired. Applied
@@ -19,4 +19,4 @@ std::string CleanCaption(std::string_view prompt);
 // Without cleaning (clean_caption = false): lower case, no white space at the ends.
 std::string PlainCaption(std::string_view prompt);
 
-}  // namespace tessera
+}  // namespace tessera::models

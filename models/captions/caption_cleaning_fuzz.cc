@@ -9,8 +9,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  for (const std::string& result : {tessera::CleanCaption(text), tessera::PlainCaption(text)}) {
-    if (!tessera::caption::DecodeUtf8Strictly(result, /*allow_variants=*/false)) std::abort();
+  for (const std::string& result : {tessera::models::CleanCaption(text), tessera::models::PlainCaption(text)}) {
+    if (!tessera::models::caption::DecodeUtf8Strictly(result, /*allow_variants=*/false)) std::abort();
   }
   return 0;
 }

@@ -8,34 +8,34 @@
 #include "base/file.h"
 #include "base/json.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
-Json ReadJson(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadWholeFile(path, path, 1 << 20);
+base::Json ReadJson(const std::string& path) {
+  const absl::StatusOr<std::string> text = base::ReadWholeFile(path, path, 1 << 20);
   EXPECT_TRUE(text.ok()) << text.status();
-  absl::StatusOr<Json> json = ParseJson(*text, path);
+  absl::StatusOr<base::Json> json = base::ParseJson(*text, path);
   EXPECT_TRUE(json.ok()) << json.status();
   return *std::move(json);
 }
 
-std::string Text(const Json& row, const char* key) { return *row.Find(key)->AsString(); }
+std::string Text(const base::Json& row, const char* key) { return *row.Find(key)->AsString(); }
 
 TEST(CaptionCleaning, GivesTheGoldenTextOfEveryPrompt) {
-  const Json golden = ReadJson("tests/golden/functions/pixart_text_preprocessing.json");
+  const base::Json golden = ReadJson("tests/golden/functions/pixart_text_preprocessing.json");
   ASSERT_EQ(golden.items().size(), 28u);
-  for (const Json& row : golden.items()) {
+  for (const base::Json& row : golden.items()) {
     EXPECT_EQ(CleanCaption(Text(row, "prompt")), Text(row, "cleaned"));
     EXPECT_EQ(PlainCaption(Text(row, "prompt")), Text(row, "plain"));
   }
 }
 
 TEST(CaptionCleaning, CleansHostilePromptsAsTheReferenceDoes) {
-  const Json golden = ReadJson("tests/golden_text/pixart_captions.json");
-  const std::span<const Json> rows = golden.Find("rows")->items();
+  const base::Json golden = ReadJson("tests/golden_text/pixart_captions.json");
+  const std::span<const base::Json> rows = golden.Find("rows")->items();
   ASSERT_GE(rows.size(), 150u);
-  for (const Json& row : rows) {
-    EXPECT_EQ(CleanCaption(Text(row, "prompt")), Text(row, "cleaned")) << Quote(Text(row, "prompt"));
+  for (const base::Json& row : rows) {
+    EXPECT_EQ(CleanCaption(Text(row, "prompt")), Text(row, "cleaned")) << base::Quote(Text(row, "prompt"));
   }
 }
 
@@ -76,4 +76,4 @@ TEST(CaptionCleaning, TakesLinearTimeForHostileTexts) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

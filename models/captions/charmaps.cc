@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 namespace {
 
 constexpr char32_t kReplacement = 0xFFFD;
@@ -56,4 +56,4 @@ std::optional<std::u32string> Charmap::Encode(std::u32string_view text) const {
   return result;
 }
 
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 
 class Charmap {
  public:
@@ -34,4 +34,4 @@ class Charmap {
   std::vector<std::pair<char32_t, unsigned char>> bytes_;  // sorted
 };
 
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

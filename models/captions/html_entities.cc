@@ -6,7 +6,7 @@
 
 #include "models/captions/python_text.h"
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 namespace {
 
 struct Entity {
@@ -190,4 +190,4 @@ std::u32string UnescapeUnambiguousHtml(std::u32string_view text) {
   return result;
 }
 
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 
 // The characters of a named reference, given without "&" and ";" ("eacute"), or nothing if there is no such name.
 std::optional<std::u32string> NamedEntity(std::u32string_view name);
@@ -25,4 +25,4 @@ std::u32string UnescapeHtml(std::u32string_view text);
 // capital of the lower-case name, as ftfy's unescape_html does.
 std::u32string UnescapeUnambiguousHtml(std::u32string_view text);
 
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

@@ -9,7 +9,7 @@
 #include "models/captions/html_entities.h"
 #include "models/captions/python_text.h"
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 namespace {
 
 constexpr size_t kNone = std::u32string_view::npos;
@@ -459,4 +459,4 @@ class HtmlScanner {
 
 std::u32string HtmlText(std::u32string_view html) { return HtmlScanner(html).Run(); }
 
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

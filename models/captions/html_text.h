@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 
 // Tags, comments, declarations and the contents of script, style, template, rt and rp are dropped; character references
 // are decoded once; a text node of white space alone becomes one space or line feed, except in pre and textarea.
@@ -15,4 +15,4 @@ namespace tessera::caption {
 // further: the rest of it counts as text.
 std::u32string HtmlText(std::u32string_view html);
 
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

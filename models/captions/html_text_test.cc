@@ -5,7 +5,7 @@
 #include "models/captions/html_entities.h"
 #include "models/captions/python_text.h"
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 namespace {
 
 // Expected values: BeautifulSoup(text, "html.parser").text of Beautiful Soup 4.15 on Python 3.11.7.
@@ -42,4 +42,4 @@ TEST(UnescapeHtml, UnambiguousReferencesEndInASemicolonOrAreInCapitals) {
 }
 
 }  // namespace
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

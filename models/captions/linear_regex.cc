@@ -5,7 +5,7 @@
 
 #include "models/captions/python_text.h"
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 namespace {
 
 constexpr int kUnbounded = -1;
@@ -381,4 +381,4 @@ std::u32string LinearRegex::ReplaceEach(std::u32string_view text,
   return result;
 }
 
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

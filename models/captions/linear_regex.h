@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 
 class LinearRegex {
  public:
@@ -59,4 +59,4 @@ class LinearRegex {
   std::vector<CharSet> first_sets_;  // one of which every match begins with; those that are not negated are one
 };
 
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

@@ -4,7 +4,7 @@
 
 #include "models/captions/python_text.h"
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 namespace {
 
 std::string Replace(std::u32string_view pattern, std::string_view text, std::u32string_view by = U"_") {
@@ -51,4 +51,4 @@ TEST(LinearRegexDeathTest, RefusesAPatternThatMatchesNothing) {
 }
 
 }  // namespace
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

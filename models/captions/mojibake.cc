@@ -9,7 +9,7 @@
 #include "models/captions/mojibake_signs.h"
 #include "models/captions/python_text.h"
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 namespace {
 
 // Every step shortens the text or makes it plainer, so a few do; the limits only keep a surprise finite.
@@ -120,4 +120,4 @@ std::u32string FixC1Controls(std::u32string_view text) {
   return result;
 }
 
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 
 // "â€™" becomes "’", "schÃ¶n" becomes "schön". A text that does not look like mojibake is returned as it is.
 std::u32string FixEncoding(std::u32string_view text);
@@ -12,4 +12,4 @@ std::u32string FixEncoding(std::u32string_view text);
 // Control characters 80 to 9F become what they are in windows-1252.
 std::u32string FixC1Controls(std::u32string_view text);
 
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

@@ -11,7 +11,7 @@
 #include "models/captions/linear_regex.h"
 #include "models/captions/python_text.h"
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 namespace {
 
 // Classes of characters, after ftfy.
@@ -243,4 +243,4 @@ std::u32string ReplaceMisreadUtf8(std::u32string_view text,
   return result;
 }
 
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

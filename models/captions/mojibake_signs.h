@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 
 // Whether the text holds a sequence of characters that hardly occurs but in mojibake. The sequences and the classes of
 // characters are those of ftfy's badness heuristic (version 6.3.1).
@@ -16,4 +16,4 @@ bool LooksLikeMojibake(std::u32string_view text);
 std::u32string ReplaceMisreadUtf8(std::u32string_view text,
                                   const std::function<std::u32string(std::u32string_view)>& replace);
 
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

@@ -10,7 +10,7 @@
 #include <array>
 #include <cstdint>
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 namespace {
 
 icu::UnicodeString ToIcu(std::u32string_view text) {
@@ -148,4 +148,4 @@ std::u32string ToNfkc(std::u32string_view text) {
   return IsAscii(text) ? std::u32string(text) : Normalize(&icu::Normalizer2::getNFKCInstance, text);
 }
 
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 
 // Every ill-formed sequence of bytes becomes one U+FFFD (maximal subparts, as in Python's errors="replace").
 std::u32string DecodeUtf8(std::string_view bytes);
@@ -32,4 +32,4 @@ std::u32string ToUpper(std::u32string_view text);
 std::u32string ToNfc(std::u32string_view text);
 std::u32string ToNfkc(std::u32string_view text);
 
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

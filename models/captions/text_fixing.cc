@@ -7,7 +7,7 @@
 #include "models/captions/mojibake.h"
 #include "models/captions/python_text.h"
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 namespace {
 
 constexpr int kMostRounds = 100;  // two or three do; the limit only keeps a surprise finite
@@ -110,4 +110,4 @@ std::u32string FixText(std::u32string_view text) {
   return result;
 }
 
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

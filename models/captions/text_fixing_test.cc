@@ -4,7 +4,7 @@
 
 #include "models/captions/python_text.h"
 
-namespace tessera::caption {
+namespace tessera::models::caption {
 namespace {
 
 // Expected values: ftfy.fix_text(text) of ftfy 6.3.1.
@@ -33,4 +33,4 @@ TEST(FixText, DecodesReferencesOnlyWithoutTags) {
 TEST(FixText, RemovesControlsAndTerminalEscapes) { EXPECT_EQ(Fix("a\x1b[31;1mb\x07\ufeff\r\nc\u2028d"), "ab\nc\nd"); }
 
 }  // namespace
-}  // namespace tessera::caption
+}  // namespace tessera::models::caption

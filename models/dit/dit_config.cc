@@ -3,9 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::models {
 
-absl::StatusOr<DitConfig> ParseDitConfig(ConfigReader& reader) {
+absl::StatusOr<DitConfig> ParseDitConfig(base::ConfigReader& reader) {
   DitConfig config;
   config.heads = reader.Int("num_attention_heads", 16, 1, 1024);
   config.head_dim = reader.Int("attention_head_dim", 72, 4, 1024);
@@ -37,4 +37,4 @@ absl::StatusOr<DitConfig> ParseDitConfig(ConfigReader& reader) {
   return config;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "base/json.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct DitConfig {
   int64_t heads = 0;
@@ -24,6 +24,6 @@ struct DitConfig {
 
 // Reads both DiTTransformer2DModel and the legacy Transformer2DModel with norm_type ada_norm_zero. InvalidArgument
 // names the field, its value and what is valid.
-absl::StatusOr<DitConfig> ParseDitConfig(ConfigReader& reader);
+absl::StatusOr<DitConfig> ParseDitConfig(base::ConfigReader& reader);
 
-}  // namespace tessera
+}  // namespace tessera::models

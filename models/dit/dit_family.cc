@@ -10,7 +10,7 @@
 #include "models/families/latent_family.h"
 #include "models/guidance.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 // The reference pipeline's defaults.
@@ -23,13 +23,13 @@ struct DitConfigs : FamilyConfigs<DitConfig> {
 
 // id2label of model_index.json: numbers of classes to their names, several of one class between commas.
 absl::Status ReadLabels(const ModelFolder& folder, int64_t classes, std::map<std::string, int64_t>& labels) {
-  const Json* id2label = folder.index().Find("id2label");
+  const base::Json* id2label = folder.index().Find("id2label");
   if (id2label == nullptr) return absl::OkStatus();
-  for (const JsonMember& member : id2label->members()) {
+  for (const base::JsonMember& member : id2label->members()) {
     int64_t id = -1;
     const std::string* names = member.value.AsString();
     if (!absl::SimpleAtoi(member.key, &id) || id < 0 || id >= classes || names == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("model_index.json: id2label has ", Quote(member.key), ": ",
+      return absl::InvalidArgumentError(absl::StrCat("model_index.json: id2label has ", base::Quote(member.key), ": ",
                                                      member.value.Describe(), "; it must map 0 to ", classes - 1,
                                                      " to names"));
     }
@@ -61,7 +61,7 @@ class DitFamily final : public LatentFamily {
 
   bool masks_padding() const override { return false; }
 
-  absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const ForwardContext&) override {
+  absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const parallel::ForwardContext&) override {
     if (!request.negative_prompt.value_or("").empty()) {
       return absl::InvalidArgumentError(
           "negative prompt is set; this model is conditioned on a class and has no negative prompt");
@@ -86,8 +86,8 @@ class DitFamily final : public LatentFamily {
     int64_t id = -1;
     if (absl::SimpleAtoi(text, &id) && id >= 0 && id < classes_) return id;
     return absl::InvalidArgumentError(absl::StrCat(
-        "prompt is ", Quote(prompt), "; valid for this model is a class, 0 to ", classes_ - 1,
-        labels_.empty() ? "" : " or its name, such as ", labels_.empty() ? "" : Quote(labels_.begin()->first)));
+        "prompt is ", base::Quote(prompt), "; valid for this model is a class, 0 to ", classes_ - 1,
+        labels_.empty() ? "" : " or its name, such as ", labels_.empty() ? "" : base::Quote(labels_.begin()->first)));
   }
 
   int64_t classes_;
@@ -105,7 +105,7 @@ absl::StatusOr<FamilyDescription> DescribeDit(const ModelFolder& folder) {
   description.default_steps = kSteps;
   description.default_guidance_scale = kGuidanceScale;
   const DitConfig& transformer = configs.transformer;
-  DescribeBlocks(transformer, BlockKind::kImage, transformer.in_channels, description);
+  DescribeBlocks(transformer, parallel::BlockKind::kImage, transformer.in_channels, description);
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, /*text_tokens=*/0, description);
   DescribeWarnings<DitTransformer>(folder, configs, description);
   return description;
@@ -115,4 +115,4 @@ absl::StatusOr<std::unique_ptr<Family>> LoadDit(const ModelFolder& folder, const
   return OpenFamily<DitFamily>(folder, ReadConfigs(folder), options);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

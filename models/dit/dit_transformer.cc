@@ -8,7 +8,7 @@
 
 // Shapes: b batch, n image tokens of the span, D width, h heads (of this rank), d head_dim.
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr int64_t kSinusoidChannels = 256;
@@ -26,7 +26,7 @@ struct DitTransformer::Embedder {
         classes((scope / "class_embedder.embedding_table").Add("weight", {config.classes + 1, config.width()})) {}
 
   // [b, D], of a conditioning's embedding and modulation.
-  at::Tensor Forward(const Conditioning& conditioning, const ForwardContext& context) const {
+  at::Tensor Forward(const Conditioning& conditioning, const parallel::ForwardContext& context) const {
     return timestep.Forward(conditioning.embedding, context) + at::embedding(classes, conditioning.modulation);
   }
 
@@ -66,7 +66,7 @@ DitTransformer::DitTransformer(const DitConfig& config, ParamTable& table)
 
 DitTransformer::~DitTransformer() = default;
 
-Conditioning DitTransformer::Condition(const TransformerInput& input, const ForwardContext&) const {
+Conditioning DitTransformer::Condition(const TransformerInput& input, const parallel::ForwardContext&) const {
   const at::ScalarType accumulation = AccumulationType(dtype_);
   return {.embedding = Sinusoid(input.timestep.to(accumulation), accumulation, kSinusoidChannels, kSinusoidShift)
                            .to(dtype_),  // [b, 256]
@@ -74,11 +74,11 @@ Conditioning DitTransformer::Condition(const TransformerInput& input, const Forw
 }
 
 at::Tensor DitTransformer::BlockEmbedding(int index, const Conditioning& conditioning,
-                                          const ForwardContext& context) const {
+                                          const parallel::ForwardContext& context) const {
   return embedders_[static_cast<size_t>(index)].Forward(conditioning, context);
 }
 
-BlockState DitTransformer::Embed(const TransformerInput& input, const ForwardContext& context) const {
+BlockState DitTransformer::Embed(const TransformerInput& input, const parallel::ForwardContext& context) const {
   const int64_t base = config_.sample_size / config_.patch;
   const at::Tensor positions = SinCosTable(input.grid, input.span, config_.width(), static_cast<double>(base),
                                            /*scale=*/1, AccumulationType(dtype_), input.patches.device());
@@ -86,29 +86,31 @@ BlockState DitTransformer::Embed(const TransformerInput& input, const ForwardCon
 }
 
 void DitTransformer::Block(int index, BlockState& state, const Conditioning& conditioning,
-                           const ForwardContext& context) const {
+                           const parallel::ForwardContext& context) const {
   const BlockLayers& layers = blocks_[static_cast<size_t>(index)];
   at::Tensor& x = state.image;
   // Shift, scale, gate of the attention, then of the MLP: six times [b, D].
   const std::vector<at::Tensor> m =
-      layers.modulation.Forward(Silu(BlockEmbedding(index, conditioning, context)), context).chunk(6, -1);
+      layers.modulation.Forward(kernels::Silu(BlockEmbedding(index, conditioning, context)), context).chunk(6, -1);
   const std::vector<at::Tensor> qkv =
-      layers.qkv.Forward(LayerNormModulate(x, m[0], m[1], kNormEps), context).chunk(3, -1);
+      layers.qkv.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), context).chunk(3, -1);
   const at::Tensor attended =
       context.attention.Attend(index, {.q = SplitHeads(qkv[0], config_.head_dim),
                                        .k = SplitHeads(qkv[1], config_.head_dim),
                                        .v = SplitHeads(qkv[2], config_.head_dim),
                                        .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim))});
-  x = GatedResidual(x, m[2], layers.out.Forward(attended.flatten(2), context));
-  const at::Tensor hidden = layers.mlp_in.ForwardGeluTanh(LayerNormModulate(x, m[3], m[4], config_.norm_eps), context);
-  x = GatedResidual(x, m[5], layers.mlp_out.Forward(hidden, context));
+  x = kernels::GatedResidual(x, m[2], layers.out.Forward(attended.flatten(2), context));
+  const at::Tensor hidden =
+      layers.mlp_in.ForwardGeluTanh(kernels::LayerNormModulate(x, m[3], m[4], config_.norm_eps), context);
+  x = kernels::GatedResidual(x, m[5], layers.mlp_out.Forward(hidden, context));
 }
 
 at::Tensor DitTransformer::Head(const BlockState& state, const Conditioning& conditioning,
-                                const ForwardContext& context) const {
+                                const parallel::ForwardContext& context) const {
   const std::vector<at::Tensor> m =
-      output_modulation_.Forward(Silu(BlockEmbedding(0, conditioning, context)), context).chunk(2, -1);  // shift, scale
-  return output_projection_.Forward(LayerNormModulate(state.image, m[0], m[1], kNormEps), context);
+      output_modulation_.Forward(kernels::Silu(BlockEmbedding(0, conditioning, context)), context)
+          .chunk(2, -1);  // shift, scale
+  return output_projection_.Forward(kernels::LayerNormModulate(state.image, m[0], m[1], kNormEps), context);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

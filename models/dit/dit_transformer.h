@@ -11,7 +11,7 @@
 #include "models/layers/patch_embed.h"
 #include "models/transformer.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // The input has no text. Its extras: the class [b] int64, config.classes for none.
 class DitTransformer final : public Transformer {
@@ -21,15 +21,15 @@ class DitTransformer final : public Transformer {
 
   int num_blocks() const override { return static_cast<int>(config_.layers); }
   // embedding: the timestep's sinusoids [b, 256]; modulation: the class [b].
-  Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const override;
-  BlockState Embed(const TransformerInput& input, const ForwardContext& context) const override;
+  Conditioning Condition(const TransformerInput& input, const parallel::ForwardContext& context) const override;
+  BlockState Embed(const TransformerInput& input, const parallel::ForwardContext& context) const override;
   void Block(int index, BlockState& state, const Conditioning& conditioning,
-             const ForwardContext& context) const override;
+             const parallel::ForwardContext& context) const override;
   at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
-                  const ForwardContext& context) const override;
+                  const parallel::ForwardContext& context) const override;
 
   // Timestep and class as block `index` embeds them: [b, D].
-  at::Tensor BlockEmbedding(int index, const Conditioning& conditioning, const ForwardContext& context) const;
+  at::Tensor BlockEmbedding(int index, const Conditioning& conditioning, const parallel::ForwardContext& context) const;
 
  private:
   struct Embedder;
@@ -43,4 +43,4 @@ class DitTransformer final : public Transformer {
   Linear output_modulation_, output_projection_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

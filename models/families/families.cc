@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr FamilyEntry kFamilies[] = {
@@ -24,8 +24,8 @@ absl::StatusOr<const FamilyEntry*> FindFamily(std::string_view pipeline) {
     if (entry.pipeline == pipeline) return &entry;
   }
   const auto append_name = [](std::string* out, const FamilyEntry& entry) { out->append(entry.pipeline); };
-  return absl::InvalidArgumentError(absl::StrCat("model_index.json: _class_name is ", Quote(pipeline), "; known are ",
-                                                 absl::StrJoin(Families(), ", ", append_name)));
+  return absl::InvalidArgumentError(absl::StrCat("model_index.json: _class_name is ", base::Quote(pipeline),
+                                                 "; known are ", absl::StrJoin(Families(), ", ", append_name)));
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -8,7 +8,7 @@
 
 #include "models/families/family.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct FamilyEntry {
   std::string_view pipeline;  // _class_name of model_index.json
@@ -34,4 +34,4 @@ std::span<const FamilyEntry> Families();
 // InvalidArgument names the class and the classes that are known.
 absl::StatusOr<const FamilyEntry*> FindFamily(std::string_view pipeline);
 
-}  // namespace tessera
+}  // namespace tessera::models

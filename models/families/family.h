@@ -21,12 +21,12 @@
 #include "models/weights/model_folder.h"
 #include "parallel/forward_context.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct PromptRequest {
   std::string prompt;  // valid UTF-8
   std::optional<std::string> negative_prompt;
-  PromptOptions options;
+  control::PromptOptions options;
   bool clean_caption = false;
   int64_t max_sequence_length = 0;  // tokens, the end token included
   double guidance_scale = 1;
@@ -106,7 +106,8 @@ class Family {
 
   // Prompts → conditioning. InvalidArgument for a prompt that cannot be read, FailedPrecondition where another rank
   // encodes.
-  virtual absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const ForwardContext& context) = 0;
+  virtual absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request,
+                                               const parallel::ForwardContext& context) = 0;
 
   // Latents [b, c, h, w] → the transformer's patches [b, n, features], and its output → what the sampler wants
   // [b, c, h, w].
@@ -116,14 +117,14 @@ class Family {
   // Latents [b, c, h, w], the same on every rank of context.world → image [b, 3, H, W], about [−1, 1], in
   // max(fp32, dtype), on the first of them; on the others an image without rows. Errors: those of reading the
   // autoencoder where it is not kept in memory.
-  virtual absl::StatusOr<at::Tensor> Decode(const at::Tensor& latents, const ForwardContext& context) = 0;
+  virtual absl::StatusOr<at::Tensor> Decode(const at::Tensor& latents, const parallel::ForwardContext& context) = 0;
 };
 
 struct LoadOptions {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
-  ComponentPlacement text_encoders = ComponentPlacement::kRank0;
-  ComponentPlacement autoencoder = ComponentPlacement::kRank0;
+  control::ComponentPlacement text_encoders = control::ComponentPlacement::kRank0;
+  control::ComponentPlacement autoencoder = control::ComponentPlacement::kRank0;
   int64_t prompt_cache_bytes = int64_t{256} << 20;
   bool stream_blocks = false;   // the transformer's are read from its files for each use
   WeightShare share;            // this rank's part of the transformer
@@ -131,4 +132,4 @@ struct LoadOptions {
   bool byte_fallback = true;    // as Tokenizer::UseUnknownToken says
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

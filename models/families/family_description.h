@@ -8,7 +8,7 @@
 
 #include "parallel/plan/layout_bytes.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct FamilyDescription {
   int64_t size_multiple = 1;           // of height and width
@@ -22,7 +22,7 @@ struct FamilyDescription {
   int64_t default_max_sequence_length = 0;
   int64_t max_sequence_length = 0;
   int64_t heads = 0, blocks = 0;
-  ExchangeModel exchange;             // what ranks exchange for it
+  parallel::ExchangeModel exchange;   // what ranks exchange for it
   int64_t token_side = 0;             // of an image token, in pixels
   int64_t text_tokens = 0;            // of a prompt of the default length, as blocks see it
   std::vector<double> block_flops;    // what each block costs at the default size: pipeline stages are balanced by it
@@ -35,4 +35,4 @@ struct ImageSize {
   int64_t height = 0, width = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -10,7 +10,7 @@
 #include "base/status_macros.h"
 #include "models/precision.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 WeightShare ShareOf(const LoadOptions& options) {
@@ -31,8 +31,8 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
     : options_(options),
       autoencoder_config_(autoencoder),
       patch_(patch),
-      transformer_(folder, "transformer", make_transformer, options.dtype, options.device, ComponentPlacement::kRank0,
-                   ShareOf(options)),
+      transformer_(folder, "transformer", make_transformer, options.dtype, options.device,
+                   control::ComponentPlacement::kRank0, ShareOf(options)),
       autoencoder_(
           folder, "vae", [autoencoder](ParamTable& table) { return std::make_unique<Autoencoder>(autoencoder, table); },
           options.dtype, options.device, options.autoencoder) {
@@ -41,7 +41,7 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
       WeightShare share = options.share;
       share.blocks = {.begin = index, .end = index + 1};
       Component<Transformer> block(folder, "transformer", make_transformer, options.dtype, options.device,
-                                   ComponentPlacement::kRank0, share);
+                                   control::ComponentPlacement::kRank0, share);
       if (const absl::Status opened = block.Open(); !opened.ok()) {
         throw std::runtime_error(std::string(opened.message()));
       }
@@ -88,7 +88,7 @@ at::Tensor LatentFamily::ToPrediction(const at::Tensor& output, const LatentGeom
   return Unpatchify(output, geometry.grid, patch_).narrow(1, 0, geometry.channels);
 }
 
-absl::StatusOr<at::Tensor> LatentFamily::Decode(const at::Tensor& latents, const ForwardContext& context) {
+absl::StatusOr<at::Tensor> LatentFamily::Decode(const at::Tensor& latents, const parallel::ForwardContext& context) {
   absl::StatusOr<at::Tensor> image = autoencoder_.With([&](const Autoencoder& autoencoder) {
     return autoencoder.Decode(latents.to(autoencoder_.device(), options_.dtype), context);
   });
@@ -96,8 +96,8 @@ absl::StatusOr<at::Tensor> LatentFamily::Decode(const at::Tensor& latents, const
   return image->to(options_.device, AccumulationType(options_.dtype));
 }
 
-absl::StatusOr<EncodedText> LatentFamily::EncodeText(size_t index, const TextCall& call, const ForwardContext& context,
-                                                     EncodedPrompt& encoded) {
+absl::StatusOr<EncodedText> LatentFamily::EncodeText(size_t index, const TextCall& call,
+                                                     const parallel::ForwardContext& context, EncodedPrompt& encoded) {
   if (!options_.encodes_prompts) return absl::FailedPreconditionError("prompts are encoded by another rank");
   absl::StatusOr<EncodedText> text = texts_[index]->Encode(call, context, encoded.cached);
   if (text.ok()) encoded.warnings.insert(encoded.warnings.end(), text->warnings.begin(), text->warnings.end());
@@ -137,21 +137,23 @@ void WarnOfExtraTensors(const ModelFolder& folder, const Component<Transformer>:
 
 void DescribeBlockCosts(double mlp_ratio, int64_t latent_side, int64_t patch, int64_t text_tokens,
                         FamilyDescription& description) {
-  const ExchangeModel& model = description.exchange;
+  const parallel::ExchangeModel& model = description.exchange;
   const int64_t side = latent_side / patch;
   description.text_tokens = text_tokens;
   for (int i = 0; i < static_cast<int>(model.blocks.size()); ++i) {
-    const BlockExchange& block = model.blocks[static_cast<size_t>(i)];
-    const BlockCost cost{.kind = block.kind,
-                         .width = model.width,
-                         .mlp_ratio = mlp_ratio,
-                         .long_skip = std::ranges::find(model.long_skips, i, &LongSkip::to) != model.long_skips.end()};
-    double flops = BlockFlops(cost, side * side, text_tokens);
+    const parallel::BlockExchange& block = model.blocks[static_cast<size_t>(i)];
+    const parallel::BlockCost cost{
+        .kind = block.kind,
+        .width = model.width,
+        .mlp_ratio = mlp_ratio,
+        .long_skip = std::ranges::find(model.long_skips, i, &parallel::LongSkip::to) != model.long_skips.end()};
+    double flops = parallel::BlockFlops(cost, side * side, text_tokens);
     if (block.second_attention) {
-      flops += BlockFlops({.kind = BlockKind::kImage, .width = model.width, .mlp_ratio = 0}, side * side, 0);
+      flops += parallel::BlockFlops({.kind = parallel::BlockKind::kImage, .width = model.width, .mlp_ratio = 0},
+                                    side * side, 0);
     }
     description.block_flops.push_back(flops);
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -15,7 +15,7 @@
 #include "models/loading/streamed_transformer.h"
 #include "models/text_encoders/text_stage.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // InvalidArgument unless the two figures, each of a file and field that is named, are equal.
 absl::Status CheckEqual(const std::string& left, int64_t a, const std::string& right, int64_t b);
@@ -32,7 +32,7 @@ struct FamilyConfigs {
 // Reads the configurations of a transformer of one of these classes, of `texts` text encoders and of an autoencoder.
 template <class TransformerConfig>
 absl::Status ReadFamilyConfigs(const ModelFolder& folder, std::initializer_list<std::string_view> classes,
-                               absl::StatusOr<TransformerConfig> (*parse)(ConfigReader&), size_t texts,
+                               absl::StatusOr<TransformerConfig> (*parse)(base::ConfigReader&), size_t texts,
                                FamilyConfigs<TransformerConfig>& configs) {
   for (const std::string suffix : {"", "_2", "_3"}) {
     if (configs.texts.size() == texts) break;
@@ -62,7 +62,7 @@ class LatentFamily : public Family {
   at::Tensor ToPatches(const at::Tensor& latents) const override;
   // Drops the second half of the channels, the learned variance, where there is one: no sampler reads it.
   at::Tensor ToPrediction(const at::Tensor& output, const LatentGeometry& geometry) const override;
-  absl::StatusOr<at::Tensor> Decode(const at::Tensor& latents, const ForwardContext& context) override;
+  absl::StatusOr<at::Tensor> Decode(const at::Tensor& latents, const parallel::ForwardContext& context) override;
 
   // Loads everything that is to stay in memory and checks the rest.
   absl::Status Open();
@@ -76,7 +76,7 @@ class LatentFamily : public Family {
   const LoadOptions& options() const { return options_; }
 
   // Encodes with stage `index`, and adds to `encoded` what the user should know.
-  absl::StatusOr<EncodedText> EncodeText(size_t index, const TextCall& call, const ForwardContext& context,
+  absl::StatusOr<EncodedText> EncodeText(size_t index, const TextCall& call, const parallel::ForwardContext& context,
                                          EncodedPrompt& encoded);
 
  private:
@@ -105,15 +105,16 @@ void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t 
 
 // A transformer whose blocks are alike: it takes `channels` of a latent, and gives `out_channels`, these among them.
 template <class Config>
-void DescribeBlocks(const Config& config, BlockKind kind, int64_t channels, FamilyDescription& description) {
+void DescribeBlocks(const Config& config, parallel::BlockKind kind, int64_t channels, FamilyDescription& description) {
   const int64_t latents = config.patch * config.patch;  // of a token and channel
   description.heads = config.heads;
   description.blocks = config.layers;
-  description.exchange = {.width = config.width(),
-                          .output_features = latents * config.out_channels,
-                          .prediction_features = latents * channels,
-                          .blocks = std::vector<BlockExchange>(static_cast<size_t>(config.layers), {.kind = kind}),
-                          .long_skips = {}};
+  description.exchange = {
+      .width = config.width(),
+      .output_features = latents * config.out_channels,
+      .prediction_features = latents * channels,
+      .blocks = std::vector<parallel::BlockExchange>(static_cast<size_t>(config.layers), {.kind = kind}),
+      .long_skips = {}};
 }
 
 // Warns of tensors in the weight files that belong to no parameter, a sentence for each component that has some, and
@@ -133,4 +134,4 @@ void DescribeWarnings(const ModelFolder& folder, const Configs& configs, FamilyD
 void DescribeBlockCosts(double mlp_ratio, int64_t latent_side, int64_t patch, int64_t text_tokens,
                         FamilyDescription& description);
 
-}  // namespace tessera
+}  // namespace tessera::models

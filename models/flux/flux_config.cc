@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::models {
 
-absl::StatusOr<FluxConfig> ParseFluxConfig(ConfigReader& reader) {
+absl::StatusOr<FluxConfig> ParseFluxConfig(base::ConfigReader& reader) {
   FluxConfig config;
   config.heads = reader.Int("num_attention_heads", 24, 1, 1024);
   config.head_dim = reader.Int("attention_head_dim", 128, 2, 1024);
@@ -35,4 +35,4 @@ absl::StatusOr<FluxConfig> ParseFluxConfig(ConfigReader& reader) {
   return config;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "base/json.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct FluxConfig {
   int64_t heads = 0;
@@ -25,6 +25,6 @@ struct FluxConfig {
 };
 
 // InvalidArgument names the field, its value and what is valid.
-absl::StatusOr<FluxConfig> ParseFluxConfig(ConfigReader& reader);
+absl::StatusOr<FluxConfig> ParseFluxConfig(base::ConfigReader& reader);
 
-}  // namespace tessera
+}  // namespace tessera::models

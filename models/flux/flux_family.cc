@@ -7,7 +7,7 @@
 #include "models/guidance.h"
 #include "models/precision.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 // The reference pipeline's defaults and bounds.
@@ -52,9 +52,9 @@ class FluxFamily final : public LatentFamily {
     return Unpack(output, geometry.grid, kPatch);
   }
 
-  absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const ForwardContext& context) override {
+  absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const parallel::ForwardContext& context) override {
     EncodedPrompt encoded{.cached = true};
-    const PromptOptions& o = request.options;
+    const control::PromptOptions& o = request.options;
     const bool guided = o.true_cfg_scale > 1 && request.negative_prompt.has_value();
     const GuidanceWeights weights = ClassifierFreeGuidance(o.true_cfg_scale);
     if (guided) {
@@ -73,7 +73,7 @@ class FluxFamily final : public LatentFamily {
   };
 
   absl::Status AddBranch(const Texts& texts, const char* field, double weight, const PromptRequest& request,
-                         const ForwardContext& context, EncodedPrompt& encoded) {
+                         const parallel::ForwardContext& context, EncodedPrompt& encoded) {
     ASSIGN_OR_RETURN(EncodedText clip, EncodeText(kClip,
                                                   {.text = texts.first,
                                                    .field = field,
@@ -118,10 +118,10 @@ absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder) {
                           .prediction_features = transformer.channels,
                           .blocks = {},
                           .long_skips = {}};
-  std::vector<BlockExchange>& blocks = description.exchange.blocks;
-  blocks.resize(static_cast<size_t>(transformer.double_blocks), {.kind = BlockKind::kJoint});
-  blocks.resize(static_cast<size_t>(description.blocks), {.kind = BlockKind::kFused});
-  description.options = {prompt_option::kPrompt2, prompt_option::kTrueCfgScale};
+  std::vector<parallel::BlockExchange>& blocks = description.exchange.blocks;
+  blocks.resize(static_cast<size_t>(transformer.double_blocks), {.kind = parallel::BlockKind::kJoint});
+  blocks.resize(static_cast<size_t>(description.blocks), {.kind = parallel::BlockKind::kFused});
+  description.options = {control::prompt_option::kPrompt2, control::prompt_option::kTrueCfgScale};
   DescribeBlockCosts(/*mlp_ratio=*/4, kDefaultLatentSide, kPatch, description.default_max_sequence_length, description);
   DescribeWarnings<FluxTransformer>(folder, configs, description);
   return description;
@@ -131,4 +131,4 @@ absl::StatusOr<std::unique_ptr<Family>> LoadFlux(const ModelFolder& folder, cons
   return OpenFamily<FluxFamily>(folder, ReadConfigs(folder), options);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

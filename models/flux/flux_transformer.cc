@@ -10,7 +10,7 @@
 
 // Shapes: b batch, n image tokens of the span, t text tokens, D width, h heads (of this rank), d head_dim.
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr int64_t kSinusoidChannels = 256;
@@ -40,25 +40,26 @@ struct FluxTransformer::Stream {
         mlp_out(scope / names.mlp / "net.2", 4 * config.width(), config.width(), kRow) {}
 
   // Shift, scale, gate of the attention, then of the MLP: six times [b, D].
-  std::vector<at::Tensor> Modulation(const at::Tensor& activated, const ForwardContext& context) const {
+  std::vector<at::Tensor> Modulation(const at::Tensor& activated, const parallel::ForwardContext& context) const {
     return modulation.Forward(activated, context).chunk(6, -1);
   }
 
   // Normalised queries and keys and the values, each [b, tokens, h, d].
-  Qkv Project(const at::Tensor& x, const std::vector<at::Tensor>& m, int64_t head_dim,
-              const ForwardContext& context) const {
-    const std::vector<at::Tensor> parts = qkv.Forward(LayerNormModulate(x, m[0], m[1], kNormEps), context).chunk(3, -1);
-    return {.q = RmsNorm(SplitHeads(parts[0], head_dim), norm_q, kNormEps),
-            .k = RmsNorm(SplitHeads(parts[1], head_dim), norm_k, kNormEps),
+  parallel::Qkv Project(const at::Tensor& x, const std::vector<at::Tensor>& m, int64_t head_dim,
+                        const parallel::ForwardContext& context) const {
+    const std::vector<at::Tensor> parts =
+        qkv.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), context).chunk(3, -1);
+    return {.q = kernels::RmsNorm(SplitHeads(parts[0], head_dim), norm_q, kNormEps),
+            .k = kernels::RmsNorm(SplitHeads(parts[1], head_dim), norm_k, kNormEps),
             .v = SplitHeads(parts[2], head_dim)};
   }
 
   // x after the attention's result for its own tokens and after the MLP.
   at::Tensor Finish(at::Tensor x, const at::Tensor& attended, const std::vector<at::Tensor>& m,
-                    const ForwardContext& context) const {
-    x = GatedResidual(x, m[2], out.Forward(attended, context));
-    const at::Tensor hidden = mlp_in.ForwardGeluTanh(LayerNormModulate(x, m[3], m[4], kNormEps), context);
-    return GatedResidual(x, m[5], mlp_out.Forward(hidden, context));
+                    const parallel::ForwardContext& context) const {
+    x = kernels::GatedResidual(x, m[2], out.Forward(attended, context));
+    const at::Tensor hidden = mlp_in.ForwardGeluTanh(kernels::LayerNormModulate(x, m[3], m[4], kNormEps), context);
+    return kernels::GatedResidual(x, m[5], mlp_out.Forward(hidden, context));
   }
 
   Linear modulation, qkv;
@@ -117,7 +118,7 @@ FluxTransformer::FluxTransformer(const FluxConfig& config, ParamTable& table)
 
 FluxTransformer::~FluxTransformer() = default;
 
-Conditioning FluxTransformer::Condition(const TransformerInput& input, const ForwardContext& context) const {
+Conditioning FluxTransformer::Condition(const TransformerInput& input, const parallel::ForwardContext& context) const {
   const at::ScalarType accumulation = AccumulationType(dtype_);
   // The reference divides the timestep by 1000 and multiplies it again, rounding twice; the guidance scale once.
   const auto sinusoid = [&](const at::Tensor& thousandths) {
@@ -127,10 +128,10 @@ Conditioning FluxTransformer::Condition(const TransformerInput& input, const For
   conditioning.embedding = timestep_embedder_.Forward(sinusoid(input.timestep / 1000), context) +
                            pooled_embedder_.Forward(input.extras[0].to(dtype_), context);  // [b, D]
   if (guidance_embedder_) {
-    const at::Tensor guidance = Planted("flux_guidance_thousand") ? input.extras[1] / 1000 : input.extras[1];
+    const at::Tensor guidance = base::Planted("flux_guidance_thousand") ? input.extras[1] / 1000 : input.extras[1];
     conditioning.embedding = conditioning.embedding + guidance_embedder_->Forward(sinusoid(guidance), context);
   }
-  conditioning.modulation = Silu(conditioning.embedding);
+  conditioning.modulation = kernels::Silu(conditioning.embedding);
 
   // Every text token is at (0, 0, 0), image tokens at (0, row, column). Text comes first.
   const at::TensorOptions fp64(at::kDouble);
@@ -141,22 +142,22 @@ Conditioning FluxTransformer::Condition(const TransformerInput& input, const For
   const at::Tensor first = at::zeros({input.grid.count(), config_.axes[0] / 2}, fp64);
   at::Tensor rows = RepeatOverColumns(axis(input.grid.height, 1), input.grid.width);
   at::Tensor columns = RepeatOverRows(axis(input.grid.width, 2), input.grid.height);
-  if (Planted("flux_rope_axes")) std::swap(rows, columns);
+  if (base::Planted("flux_rope_axes")) std::swap(rows, columns);
   const at::Tensor image = at::cat({first, rows, columns}, 1).slice(0, input.span.begin, input.span.end);
   const at::Tensor angles = at::cat({at::zeros({t, config_.head_dim / 2}, fp64), image});  // [t + n, d/2]
-  conditioning.cos = Cos(angles).to(input.patches.device(), accumulation);
-  conditioning.sin = Sin(angles).to(input.patches.device(), accumulation);
+  conditioning.cos = kernels::Cos(angles).to(input.patches.device(), accumulation);
+  conditioning.sin = kernels::Sin(angles).to(input.patches.device(), accumulation);
   return conditioning;
 }
 
-BlockState FluxTransformer::Embed(const TransformerInput& input, const ForwardContext& context) const {
+BlockState FluxTransformer::Embed(const TransformerInput& input, const parallel::ForwardContext& context) const {
   return {.image = image_in_.Forward(input.patches, context),
           .text = text_in_.Forward(input.text.to(dtype_), context),
           .skips = {}};
 }
 
 void FluxTransformer::Block(int index, BlockState& state, const Conditioning& conditioning,
-                            const ForwardContext& context) const {
+                            const parallel::ForwardContext& context) const {
   const double scale = 1 / std::sqrt(static_cast<double>(config_.head_dim));
   const int64_t t = state.text.size(1), n = state.image.size(1);
   const auto attend = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
@@ -165,19 +166,19 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
                         .k = Rotate(k, conditioning.cos, conditioning.sin),
                         .v = v,
                         .scale = scale,
-                        .queries = TokenRows::kTextThenImage,
-                        .keys = TokenRows::kTextThenImage})
+                        .queries = parallel::TokenRows::kTextThenImage,
+                        .keys = parallel::TokenRows::kTextThenImage})
         .flatten(2);  // [b, t + n, h·d]
   };
   if (index < config_.double_blocks) {
     const DoubleBlock& block = double_blocks_[static_cast<size_t>(index)];
     const std::vector<at::Tensor> of_image = block.image.Modulation(conditioning.modulation, context);
     const std::vector<at::Tensor> of_text = block.text.Modulation(conditioning.modulation, context);
-    const Qkv image = block.image.Project(state.image, of_image, config_.head_dim, context);
-    const Qkv text = block.text.Project(state.text, of_text, config_.head_dim, context);
+    const parallel::Qkv image = block.image.Project(state.image, of_image, config_.head_dim, context);
+    const parallel::Qkv text = block.text.Project(state.text, of_text, config_.head_dim, context);
     const at::Tensor attended =
         attend(at::cat({text.q, image.q}, 1), at::cat({text.k, image.k}, 1), at::cat({text.v, image.v}, 1));
-    const bool text_first = !Planted("flux_text_image_order");
+    const bool text_first = !base::Planted("flux_text_image_order");
     state.image = block.image.Finish(state.image, attended.narrow(1, text_first ? t : 0, n), of_image, context);
     state.text = block.text.Finish(state.text, attended.narrow(1, text_first ? 0 : n, t), of_text, context);
     return;
@@ -185,23 +186,23 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
   const SingleBlock& block = single_blocks_[static_cast<size_t>(index - config_.double_blocks)];
   const std::vector<at::Tensor> m = block.modulation.Forward(conditioning.modulation, context).chunk(3, -1);
   const at::Tensor x = at::cat({state.text, state.image}, 1);  // [b, t + n, D]
-  const at::Tensor projected = block.qkv_mlp.Forward(LayerNormModulate(x, m[0], m[1], kNormEps), context);
+  const at::Tensor projected = block.qkv_mlp.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), context);
   const int64_t inner = projected.size(-1) / 7;  // h·d
   const auto part = [&](int64_t i) { return SplitHeads(projected.narrow(-1, i * inner, inner), config_.head_dim); };
-  const at::Tensor attended =
-      attend(RmsNorm(part(0), block.norm_q, kNormEps), RmsNorm(part(1), block.norm_k, kNormEps), part(2));
-  const at::Tensor hidden = GeluTanh(projected.narrow(-1, 3 * inner, 4 * inner));
-  const at::Tensor y = GatedResidual(x, m[2], block.out.Forward(at::cat({attended, hidden}, -1), context));
+  const at::Tensor attended = attend(kernels::RmsNorm(part(0), block.norm_q, kNormEps),
+                                     kernels::RmsNorm(part(1), block.norm_k, kNormEps), part(2));
+  const at::Tensor hidden = kernels::GeluTanh(projected.narrow(-1, 3 * inner, 4 * inner));
+  const at::Tensor y = kernels::GatedResidual(x, m[2], block.out.Forward(at::cat({attended, hidden}, -1), context));
   state.text = y.narrow(1, 0, t);
   state.image = y.narrow(1, t, n);
 }
 
 at::Tensor FluxTransformer::Head(const BlockState& state, const Conditioning& conditioning,
-                                 const ForwardContext& context) const {
+                                 const parallel::ForwardContext& context) const {
   // Scale comes before shift here.
   std::vector<at::Tensor> m = output_modulation_.Forward(conditioning.modulation, context).chunk(2, -1);
-  if (Planted("flux_scale_shift")) std::swap(m[0], m[1]);
-  return output_projection_.Forward(LayerNormModulate(state.image, m[1], m[0], kNormEps), context);
+  if (base::Planted("flux_scale_shift")) std::swap(m[0], m[1]);
+  return output_projection_.Forward(kernels::LayerNormModulate(state.image, m[1], m[0], kNormEps), context);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

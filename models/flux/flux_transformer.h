@@ -11,7 +11,7 @@
 #include "models/layers/linear.h"
 #include "models/transformer.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // extras of the input: the pooled text [b, pooled width], and with config.guidance the guidance scale [b].
 class FluxTransformer final : public Transformer {
@@ -21,12 +21,12 @@ class FluxTransformer final : public Transformer {
 
   int num_blocks() const override { return static_cast<int>(config_.double_blocks + config_.single_blocks); }
   bool joint_text() const override { return true; }
-  Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const override;
-  BlockState Embed(const TransformerInput& input, const ForwardContext& context) const override;
+  Conditioning Condition(const TransformerInput& input, const parallel::ForwardContext& context) const override;
+  BlockState Embed(const TransformerInput& input, const parallel::ForwardContext& context) const override;
   void Block(int index, BlockState& state, const Conditioning& conditioning,
-             const ForwardContext& context) const override;
+             const parallel::ForwardContext& context) const override;
   at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
-                  const ForwardContext& context) const override;
+                  const parallel::ForwardContext& context) const override;
 
  private:
   struct Stream;
@@ -43,4 +43,4 @@ class FluxTransformer final : public Transformer {
   Linear output_modulation_, output_projection_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -3,9 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::models {
 
-absl::StatusOr<HunyuanConfig> ParseHunyuanConfig(ConfigReader& reader) {
+absl::StatusOr<HunyuanConfig> ParseHunyuanConfig(base::ConfigReader& reader) {
   HunyuanConfig config;
   config.heads = reader.Int("num_attention_heads", 16, 1, 1024);
   config.head_dim = reader.Int("attention_head_dim", 88, 4, 1024);
@@ -38,11 +38,11 @@ absl::StatusOr<HunyuanConfig> ParseHunyuanConfig(ConfigReader& reader) {
   return config;
 }
 
-std::vector<LongSkip> HunyuanConfig::long_skips() const {
-  std::vector<LongSkip> skips;
+std::vector<parallel::LongSkip> HunyuanConfig::long_skips() const {
+  std::vector<parallel::LongSkip> skips;
   const int blocks = static_cast<int>(layers);
   for (int i = 0; i < blocks / 2 - 1; ++i) skips.push_back({.from = i, .to = blocks - 1 - i});
   return skips;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "parallel/plan/long_skip.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct HunyuanConfig {
   int64_t heads = 0;
@@ -27,10 +27,10 @@ struct HunyuanConfig {
 
   int64_t width() const { return heads * head_dim; }
   // The second half of the blocks reads the first half's outputs, the last block the first one's.
-  std::vector<LongSkip> long_skips() const;
+  std::vector<parallel::LongSkip> long_skips() const;
 };
 
 // InvalidArgument names the field, its value and what is valid.
-absl::StatusOr<HunyuanConfig> ParseHunyuanConfig(ConfigReader& reader);
+absl::StatusOr<HunyuanConfig> ParseHunyuanConfig(base::ConfigReader& reader);
 
-}  // namespace tessera
+}  // namespace tessera::models

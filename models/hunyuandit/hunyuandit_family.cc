@@ -9,7 +9,7 @@
 #include "models/hunyuandit/image_sizes.h"
 #include "models/precision.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 // The reference pipeline's defaults and bounds.
@@ -55,7 +55,7 @@ class HunyuanFamily final : public LatentFamily {
 
   bool masks_padding() const override { return false; }
 
-  absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const ForwardContext& context) override {
+  absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const parallel::ForwardContext& context) override {
     if (request.max_sequence_length != config_.t5_tokens) {
       return absl::InvalidArgumentError(absl::StrCat("max_sequence_length is ", request.max_sequence_length,
                                                      "; valid for this model is ", config_.t5_tokens));
@@ -75,7 +75,7 @@ class HunyuanFamily final : public LatentFamily {
 
  private:
   absl::Status AddBranch(const std::string& prompt, const char* field, double weight, const PromptRequest& request,
-                         const ForwardContext& context, EncodedPrompt& encoded) {
+                         const parallel::ForwardContext& context, EncodedPrompt& encoded) {
     const auto encode = [&](size_t stage, int64_t length) {
       return EncodeText(stage, {.text = prompt, .field = field, .max_length = length, .padding = TextPadding::kMasked},
                         context, encoded);
@@ -91,7 +91,7 @@ class HunyuanFamily final : public LatentFamily {
         .text = bert.hidden,
         .extras = {t5.hidden, mask(bert.tokens, config_.bert_tokens), mask(t5.tokens, config_.t5_tokens)}};
     if (config_.style_and_size) {
-      const OriginalSize& original = request.options.original_size;
+      const control::OriginalSize& original = request.options.original_size;
       const auto side = [](int32_t given) { return static_cast<double>(given > 0 ? given : kOriginalSide); };
       row.extras.push_back(at::tensor({side(original.height), side(original.width), static_cast<double>(request.height),
                                        static_cast<double>(request.width), static_cast<double>(original.crop_top),
@@ -128,10 +128,10 @@ absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) 
   description.default_max_sequence_length = configs.transformer.t5_tokens;
   description.max_sequence_length = configs.transformer.t5_tokens;
   const HunyuanConfig& transformer = configs.transformer;
-  DescribeBlocks(transformer, BlockKind::kCross, transformer.channels, description);
+  DescribeBlocks(transformer, parallel::BlockKind::kCross, transformer.channels, description);
   description.exchange.long_skips = transformer.long_skips();
-  description.options = {prompt_option::kGuidanceRescale};
-  if (configs.transformer.style_and_size) description.options.push_back(prompt_option::kOriginalSize);
+  description.options = {control::prompt_option::kGuidanceRescale};
+  if (configs.transformer.style_and_size) description.options.push_back(control::prompt_option::kOriginalSize);
   DescribeBlockCosts(static_cast<double>(transformer.hidden) / static_cast<double>(transformer.width()),
                      usual.height / configs.autoencoder.factor(), transformer.patch,
                      transformer.bert_tokens + transformer.t5_tokens, description);
@@ -143,4 +143,4 @@ absl::StatusOr<std::unique_ptr<Family>> LoadHunyuanDiT(const ModelFolder& folder
   return OpenFamily<HunyuanFamily>(folder, ReadConfigs(folder), options);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

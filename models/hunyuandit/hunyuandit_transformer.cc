@@ -12,7 +12,7 @@
 // Shapes: b batch, n image tokens of the span, t text tokens of both encoders, D width, h heads (of this rank), d
 // head_dim.
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr int64_t kSinusoidChannels = 256;
@@ -35,7 +35,7 @@ at::Tensor MeanOfTokens(const at::Tensor& x) {
   const at::Tensor ones = at::ones({1, x.size(1)}, wide.options());
   std::vector<at::Tensor> means;
   for (const at::Tensor& image : wide.unbind(0)) {
-    means.push_back(LinearProduct(ones, image.transpose(0, 1), std::nullopt) / x.size(1));
+    means.push_back(kernels::LinearProduct(ones, image.transpose(0, 1), std::nullopt) / x.size(1));
   }
   return at::stack(means).to(x.scalar_type());
 }
@@ -61,7 +61,8 @@ struct HunyuanTransformer::Attention {
         out(scope / "to_out.0", config.width(), config.width(), kRow) {}
 
   // Normalised queries of x and keys and values of source, each [b, tokens, h, d].
-  Qkv Project(const at::Tensor& x, const at::Tensor& source, int64_t head_dim, const ForwardContext& context) const {
+  parallel::Qkv Project(const at::Tensor& x, const at::Tensor& source, int64_t head_dim,
+                        const parallel::ForwardContext& context) const {
     const std::vector<at::Tensor> parts = kv.Forward(source, context).chunk(2, -1);
     return {.q = norm_q.Forward(SplitHeads(q.Forward(x, context), head_dim)),
             .k = norm_k.Forward(SplitHeads(parts[0], head_dim)),
@@ -133,19 +134,20 @@ HunyuanTransformer::HunyuanTransformer(const HunyuanConfig& config, ParamTable& 
 
 HunyuanTransformer::~HunyuanTransformer() = default;
 
-std::vector<LongSkip> HunyuanTransformer::long_skips() const { return config_.long_skips(); }
+std::vector<parallel::LongSkip> HunyuanTransformer::long_skips() const { return config_.long_skips(); }
 
-at::Tensor HunyuanTransformer::PoolText(const at::Tensor& t5, const ForwardContext& context) const {
+at::Tensor HunyuanTransformer::PoolText(const at::Tensor& t5, const parallel::ForwardContext& context) const {
   const at::Tensor rows = at::cat({MeanOfTokens(t5), t5}, 1) + pool_positions_;  // [b, t + 1, width]
   const int64_t head_dim = config_.t5_width / kPoolHeads;
   const std::vector<at::Tensor> kv = pool_kv_.Forward(rows, context).chunk(2, -1);
-  const at::Tensor read = tessera::Attention(SplitHeads(pool_q_.Forward(rows.narrow(1, 0, 1), context), head_dim),
-                                             SplitHeads(kv[0], head_dim), SplitHeads(kv[1], head_dim), std::nullopt,
-                                             1 / std::sqrt(static_cast<double>(head_dim)));
+  const at::Tensor read = tessera::kernels::Attention(
+      SplitHeads(pool_q_.Forward(rows.narrow(1, 0, 1), context), head_dim), SplitHeads(kv[0], head_dim),
+      SplitHeads(kv[1], head_dim), std::nullopt, 1 / std::sqrt(static_cast<double>(head_dim)));
   return pool_out_.Forward(read.flatten(2), context).squeeze(1);
 }
 
-Conditioning HunyuanTransformer::Condition(const TransformerInput& input, const ForwardContext& context) const {
+Conditioning HunyuanTransformer::Condition(const TransformerInput& input,
+                                           const parallel::ForwardContext& context) const {
   const at::ScalarType accumulation = AccumulationType(dtype_);
   const int64_t b = input.timestep.size(0);
   const auto sinusoid = [&](const at::Tensor& values) {
@@ -159,7 +161,7 @@ Conditioning HunyuanTransformer::Condition(const TransformerInput& input, const 
   Conditioning conditioning;
   conditioning.embedding =
       timestep_embedder_.Forward(sinusoid(input.timestep), context) + extra_embedder_.Forward(extra, context);
-  conditioning.modulation = Silu(conditioning.embedding);
+  conditioning.modulation = kernels::Silu(conditioning.embedding);
 
   // The first half of a head's channels encodes the column, the second the row.
   const int64_t base = kRopeBasePixels / 8 / config_.patch, half = config_.head_dim / 2;
@@ -169,44 +171,45 @@ Conditioning HunyuanTransformer::Condition(const TransformerInput& input, const 
       RepeatOverRows(RotaryAngles(Coordinates(grid.width, region.left, region.right), half), grid.height);
   at::Tensor rows =
       RepeatOverColumns(RotaryAngles(Coordinates(grid.height, region.top, region.bottom), half), grid.width);
-  if (Planted("hunyuan_rope_axes")) std::swap(columns, rows);
+  if (base::Planted("hunyuan_rope_axes")) std::swap(columns, rows);
   const at::Tensor angles = at::cat({columns, rows}, 1).slice(0, input.span.begin, input.span.end);  // [n, d/2]
-  conditioning.cos = Cos(angles).to(input.patches.device(), accumulation);
-  conditioning.sin = Sin(angles).to(input.patches.device(), accumulation);
+  conditioning.cos = kernels::Cos(angles).to(input.patches.device(), accumulation);
+  conditioning.sin = kernels::Sin(angles).to(input.patches.device(), accumulation);
   return conditioning;
 }
 
-BlockState HunyuanTransformer::Embed(const TransformerInput& input, const ForwardContext& context) const {
+BlockState HunyuanTransformer::Embed(const TransformerInput& input, const parallel::ForwardContext& context) const {
   const at::Tensor t5 = t5_embedder_.Forward(input.extras[kT5].to(dtype_), context);
   const at::Tensor text = at::cat({input.text.to(dtype_), t5}, 1);  // [b, t, cross_attention_dim]
   const at::Tensor mask = at::cat({input.extras[kBertMask], input.extras[kT5Mask]}, 1).unsqueeze(-1) != 0;
-  if (Planted("hunyuan_padding_kept")) return {.image = patch_embed_.Forward(input.patches), .text = text, .skips = {}};
+  if (base::Planted("hunyuan_padding_kept"))
+    return {.image = patch_embed_.Forward(input.patches), .text = text, .skips = {}};
   return {.image = patch_embed_.Forward(input.patches), .text = at::where(mask, text, text_padding_), .skips = {}};
 }
 
 void HunyuanTransformer::Block(int index, BlockState& state, const Conditioning& conditioning,
-                               const ForwardContext& context) const {
+                               const parallel::ForwardContext& context) const {
   const BlockLayers& layers = blocks_[static_cast<size_t>(index)];
   at::Tensor& x = state.image;
   if (layers.skip_linear) {
     const auto kept = state.skips.find(num_blocks() - 1 - index);
     TORCH_CHECK(kept != state.skips.end(), "block ", index, " was not given its skip");
-    const bool reversed = Planted("hunyuan_skip_order");
+    const bool reversed = base::Planted("hunyuan_skip_order");
     const at::Tensor joined = at::cat({reversed ? kept->second : x, reversed ? x : kept->second}, -1);  // [b, n, 2 D]
     x = layers.skip_linear->Forward(layers.skip_norm->Forward(joined), context);
     state.skips.erase(kept);
   }
 
   const at::Tensor y = layers.norm1.Forward(x) + layers.shift.Forward(conditioning.modulation, context).unsqueeze(1);
-  Qkv self = layers.self.Project(y, y, config_.head_dim, context);
+  parallel::Qkv self = layers.self.Project(y, y, config_.head_dim, context);
   self.q = Rotate(self.q, conditioning.cos, conditioning.sin);
   self.k = Rotate(self.k, conditioning.cos, conditioning.sin);
   x = x + layers.self.out.Forward(context.attention.Attend(index, self).flatten(2), context);
 
   // Only the query is rotated: text has no position in the image.
-  const Qkv cross = layers.cross.Project(layers.norm2.Forward(x), state.text, config_.head_dim, context);
-  const at::Tensor read = tessera::Attention(Rotate(cross.q, conditioning.cos, conditioning.sin), cross.k, cross.v,
-                                             std::nullopt, cross.scale);
+  const parallel::Qkv cross = layers.cross.Project(layers.norm2.Forward(x), state.text, config_.head_dim, context);
+  const at::Tensor read = tessera::kernels::Attention(Rotate(cross.q, conditioning.cos, conditioning.sin), cross.k,
+                                                      cross.v, std::nullopt, cross.scale);
   x = x + layers.cross.out.Forward(read.flatten(2), context);
 
   x = x + layers.mlp_out.Forward(layers.mlp_in.ForwardGeluTanh(layers.norm3.Forward(x), context), context);
@@ -214,10 +217,10 @@ void HunyuanTransformer::Block(int index, BlockState& state, const Conditioning&
 }
 
 at::Tensor HunyuanTransformer::Head(const BlockState& state, const Conditioning& conditioning,
-                                    const ForwardContext& context) const {
+                                    const parallel::ForwardContext& context) const {
   // Scale comes before shift here.
   const std::vector<at::Tensor> m = output_modulation_.Forward(conditioning.modulation, context).chunk(2, -1);
-  return output_projection_.Forward(LayerNormModulate(state.image, m[1], m[0], kNormEps), context);
+  return output_projection_.Forward(kernels::LayerNormModulate(state.image, m[1], m[0], kNormEps), context);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

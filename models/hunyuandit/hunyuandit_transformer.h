@@ -12,7 +12,7 @@
 #include "models/layers/patch_embed.h"
 #include "models/transformer.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // The input's text is BERT's states, padding included [b, text_len, cross_attention_dim].
 class HunyuanTransformer final : public Transformer {
@@ -29,16 +29,16 @@ class HunyuanTransformer final : public Transformer {
   ~HunyuanTransformer() override;
 
   int num_blocks() const override { return static_cast<int>(config_.layers); }
-  std::vector<LongSkip> long_skips() const override;
-  Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const override;
-  BlockState Embed(const TransformerInput& input, const ForwardContext& context) const override;
+  std::vector<parallel::LongSkip> long_skips() const override;
+  Conditioning Condition(const TransformerInput& input, const parallel::ForwardContext& context) const override;
+  BlockState Embed(const TransformerInput& input, const parallel::ForwardContext& context) const override;
   void Block(int index, BlockState& state, const Conditioning& conditioning,
-             const ForwardContext& context) const override;
+             const parallel::ForwardContext& context) const override;
   at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
-                  const ForwardContext& context) const override;
+                  const parallel::ForwardContext& context) const override;
 
   // Attention of the mean of T5's rows over all of them, padding included: [b, t, width] → [b, pooled width].
-  at::Tensor PoolText(const at::Tensor& t5, const ForwardContext& context) const;
+  at::Tensor PoolText(const at::Tensor& t5, const parallel::ForwardContext& context) const;
 
  private:
   struct Norm;
@@ -57,4 +57,4 @@ class HunyuanTransformer final : public Transformer {
   Linear output_modulation_, output_projection_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 struct StandardSize {
@@ -48,4 +48,4 @@ HunyuanRopeRegion HunyuanRopeRegionFor(int64_t grid_height, int64_t grid_width, 
   return {.top = top, .left = left, .bottom = top + fitted_height, .right = left + fitted_width};
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

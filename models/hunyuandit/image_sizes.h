@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace tessera {
+namespace tessera::models {
 
 struct HunyuanSize {
   int64_t height = 0, width = 0;
@@ -19,4 +19,4 @@ struct HunyuanRopeRegion {
 };
 HunyuanRopeRegion HunyuanRopeRegionFor(int64_t grid_height, int64_t grid_width, int64_t base);
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -5,7 +5,7 @@
 
 #include "models/layers/linear.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // Sinusoids of scalars: [cos, sin] of value · exp(−ln(10000) k / (channels/2 − shift)), k = 0 … channels/2 − 1.
 // values [n] → [n, channels], computed and returned in `dtype` (fp32 or fp64).
@@ -19,10 +19,10 @@ class EmbeddingMlp {
   EmbeddingMlp(const ParamScope& scope, int64_t in, int64_t hidden, int64_t out);
 
   // x [..., in] → [..., out].
-  at::Tensor Forward(const at::Tensor& x, const ForwardContext& context) const;
+  at::Tensor Forward(const at::Tensor& x, const parallel::ForwardContext& context) const;
 
  private:
   Linear first_, second_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -4,7 +4,7 @@
 #include "kernels/ops.h"
 #include "parallel/functional.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 ParamSpec PartSpec(const ParamScope& scope, const LinearPart& part, std::string_view leaf, std::vector<int64_t> shape,
@@ -36,25 +36,26 @@ Linear::Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart
   if (options.bias) bias_ = scope.table().AddPacked(std::move(biases));
 }
 
-at::Tensor Linear::Forward(const at::Tensor& x, const ForwardContext& context) const {
+at::Tensor Linear::Forward(const at::Tensor& x, const parallel::ForwardContext& context) const {
   switch (role_) {
     case LinearRole::kReplicated:
-      return LinearProduct(x, *weight_, bias_);
+      return kernels::LinearProduct(x, *weight_, bias_);
     case LinearRole::kColumn:
-      return LinearProduct(CopyToGroup(x, context.tensor), *weight_, bias_);
+      return kernels::LinearProduct(parallel::CopyToGroup(x, context.tensor), *weight_, bias_);
     case LinearRole::kRow:
       break;
   }
-  if (context.tensor.size() == 1) return LinearProduct(x, *weight_, bias_);
-  if (Planted("row_bias_before_sum")) return SumOverGroup(LinearProduct(x, *weight_, bias_), context.tensor);
-  const at::Tensor sum = SumOverGroup(LinearProduct(x, *weight_, std::nullopt), context.tensor);
+  if (context.tensor.size() == 1) return kernels::LinearProduct(x, *weight_, bias_);
+  if (base::Planted("row_bias_before_sum"))
+    return parallel::SumOverGroup(kernels::LinearProduct(x, *weight_, bias_), context.tensor);
+  const at::Tensor sum = parallel::SumOverGroup(kernels::LinearProduct(x, *weight_, std::nullopt), context.tensor);
   return bias_ ? sum + *bias_ : sum;
 }
 
-at::Tensor Linear::ForwardGeluTanh(const at::Tensor& x, const ForwardContext& context) const {
+at::Tensor Linear::ForwardGeluTanh(const at::Tensor& x, const parallel::ForwardContext& context) const {
   TORCH_CHECK(role_ != LinearRole::kRow, "the activation of a row-sharded product comes after its sum");
-  const at::Tensor input = role_ == LinearRole::kColumn ? CopyToGroup(x, context.tensor) : x;
-  return LinearGeluTanh(input, *weight_, bias_);
+  const at::Tensor input = role_ == LinearRole::kColumn ? parallel::CopyToGroup(x, context.tensor) : x;
+  return kernels::LinearGeluTanh(input, *weight_, bias_);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

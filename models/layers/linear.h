@@ -12,7 +12,7 @@
 #include "models/loading/param_table.h"
 #include "parallel/forward_context.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // One matrix of a (possibly packed) Linear: its name below the scope and its number of output features.
 struct LinearPart {
@@ -37,10 +37,10 @@ class Linear {
   Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart>& parts, const LinearOptions& options = {});
 
   // x [..., in] → [..., out].
-  at::Tensor Forward(const at::Tensor& x, const ForwardContext& context) const;
+  at::Tensor Forward(const at::Tensor& x, const parallel::ForwardContext& context) const;
 
   // GELU (tanh approximation) of Forward; not for the row role, whose sum comes later.
-  at::Tensor ForwardGeluTanh(const at::Tensor& x, const ForwardContext& context) const;
+  at::Tensor ForwardGeluTanh(const at::Tensor& x, const parallel::ForwardContext& context) const;
 
  private:
   LinearRole role_;
@@ -48,4 +48,4 @@ class Linear {
   std::optional<at::Tensor> bias_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -4,11 +4,11 @@
 
 #include "tests/support/random_tensor.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 // One of two ranks; the other's contribution to a sum is given.
-class OneOfTwo final : public Communicator {
+class OneOfTwo final : public parallel::Communicator {
  public:
   explicit OneOfTwo(at::Tensor other) : other_(std::move(other)) {}
   int rank() const override { return 0; }
@@ -27,8 +27,8 @@ TEST(LinearTest, PackedPartsAreTheSeparateProductsSideBySide) {
   for (const Param& param : table.params()) param.Value().copy_(Random(param.spec.shape, seed++));
   EXPECT_EQ(table.params()[1].spec.name, "attn.to_k.weight");
 
-  SingleRank group;
-  LocalAttention attention;
+  parallel::SingleRank group;
+  parallel::LocalAttention attention;
   const at::Tensor x = Random({2, 7, 4}, 9);
   const at::Tensor y = linear.Forward(x, {.attention = attention, .tensor = group, .world = group});
   const auto separate = [&](int i) {
@@ -42,9 +42,9 @@ TEST(LinearTest, PackingForInferenceChangesNoProduct) {
   const Linear linear(ParamScope(table) / "attn", 96, {{"to_q", 80}, {"to_k", 80}});
   uint64_t seed = 0;
   for (const Param& param : table.params()) param.Value().copy_(Random(param.spec.shape, seed++));
-  SingleRank group;
-  LocalAttention attention;
-  const ForwardContext context{.attention = attention, .tensor = group, .world = group};
+  parallel::SingleRank group;
+  parallel::LocalAttention attention;
+  const parallel::ForwardContext context{.attention = attention, .tensor = group, .world = group};
   const at::Tensor x = Random({1, 50, 96}, 9).to(at::kBFloat16);
   const at::Tensor before = linear.Forward(x, context), activated = linear.ForwardGeluTanh(x, context);
   const c10::InferenceMode no_gradients;
@@ -63,10 +63,10 @@ TEST(LinearTest, ARowShardedProductAddsItsBiasOnceAfterTheSum) {
   bias.copy_(Random({3}, 2));
   const at::Tensor x = Random({5, 4}, 3), other = Random({5, 3}, 4);
   OneOfTwo group(other);
-  LocalAttention attention;
+  parallel::LocalAttention attention;
   const at::Tensor y = linear.Forward(x, {.attention = attention, .tensor = group, .world = group});
   EXPECT_LT((y - (at::matmul(x, weight.t()) + other + bias)).abs().max().item<double>(), 1e-13);
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

@@ -6,7 +6,7 @@
 
 #include "models/loading/param_table.h"
 
-namespace tessera {
+namespace tessera::models {
 
 class PatchEmbed {
  public:
@@ -20,4 +20,4 @@ class PatchEmbed {
   at::Tensor weight_, bias_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace tessera {
+namespace tessera::models {
 
 at::Tensor RotaryAngles(const at::Tensor& positions, int64_t dim) {
   const at::Tensor k = at::arange(0, dim, 2, positions.options());
@@ -23,4 +23,4 @@ at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
   return at::stack({even * c - odd * s, odd * c + even * s}, -1).flatten(-2).to(x.scalar_type());
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

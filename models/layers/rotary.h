@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 
-namespace tessera {
+namespace tessera::models {
 
 // Angles [positions, dim/2]: position · 10000^(−2k/dim), in the dtype of `positions` [positions].
 at::Tensor RotaryAngles(const at::Tensor& positions, int64_t dim);
@@ -17,4 +17,4 @@ at::Tensor RepeatOverColumns(const at::Tensor& of_rows, int64_t columns);
 // dtype of cos, returned in that of x.
 at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 
-}  // namespace tessera
+}  // namespace tessera::models

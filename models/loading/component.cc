@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_join.h"
 
-namespace tessera {
+namespace tessera::models {
 
 absl::Status CheckClass(const ModelFolder& folder, const std::string& component,
                         std::initializer_list<std::string_view> known) {
@@ -12,9 +12,9 @@ absl::Status CheckClass(const ModelFolder& folder, const std::string& component,
   for (const std::string& name : names) {
     if (name == class_name) return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat("model_index.json: ", component, " is of class ", Quote(class_name),
-                                                 "; with ", folder.class_name(), " it must be ",
-                                                 absl::StrJoin(names, " or ")));
+  return absl::InvalidArgumentError(absl::StrCat("model_index.json: ", component, " is of class ",
+                                                 base::Quote(class_name), "; with ", folder.class_name(),
+                                                 " it must be ", absl::StrJoin(names, " or ")));
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -18,13 +18,13 @@
 #include "models/loading/weight_memory.h"
 #include "models/weights/model_folder.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // Reads a component's config.json; fields that nobody reads become warnings.
 template <class Config, class Parse>
 absl::Status ReadConfig(const ModelFolder& folder, const std::string& component, const Parse& parse, Config& config,
                         std::vector<std::string>& warnings) {
-  absl::StatusOr<ConfigReader> reader = folder.Config(component);
+  absl::StatusOr<base::ConfigReader> reader = folder.Config(component);
   if (!reader.ok()) return reader.status();
   absl::StatusOr<Config> parsed = parse(*reader);
   if (!parsed.ok()) return parsed.status();
@@ -47,23 +47,23 @@ class Component {
 
   // `share`: which part of the weights is this rank's.
   Component(ModelFolder folder, std::string name, Make make, at::ScalarType dtype, at::Device device,
-            ComponentPlacement placement, WeightShare share = {})
+            control::ComponentPlacement placement, WeightShare share = {})
       : folder_(std::move(folder)),
         name_(std::move(name)),
         make_(std::move(make)),
         dtype_(dtype),
-        device_(placement == ComponentPlacement::kRank0 ? device : at::Device(at::kCPU)),
+        device_(placement == control::ComponentPlacement::kRank0 ? device : at::Device(at::kCPU)),
         placement_(placement),
         share_(share) {
     // Where the component is only there for a moment, that moment may as well be on the fast device.
-    if (placement == ComponentPlacement::kUnloaded) device_ = device;
+    if (placement == control::ComponentPlacement::kUnloaded) device_ = device;
   }
 
   at::Device device() const { return device_; }
   int64_t weight_bytes() const { return bytes_; }  // of what is in memory
 
   // Loads the weights, or where they are not to stay only checks that they fit.
-  absl::Status Open() { return placement_ == ComponentPlacement::kUnloaded ? Check() : Load(); }
+  absl::Status Open() { return placement_ == control::ComponentPlacement::kUnloaded ? Check() : Load(); }
 
   // Checks that the files hold what the whole component needs, and reads none of it.
   absl::Status Check() const {
@@ -81,7 +81,7 @@ class Component {
       if (absl::Status loaded = Load(); !loaded.ok()) return loaded;
     }
     auto result = use(static_cast<const Model&>(*model_));
-    if (placement_ == ComponentPlacement::kUnloaded) {
+    if (placement_ == control::ComponentPlacement::kUnloaded) {
       model_.reset();
       bytes_ = 0;
     }
@@ -111,10 +111,10 @@ class Component {
   Make make_;
   at::ScalarType dtype_;
   at::Device device_;
-  ComponentPlacement placement_;
+  control::ComponentPlacement placement_;
   WeightShare share_;
   std::unique_ptr<Model> model_;
   int64_t bytes_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
@@ -47,9 +47,9 @@ bool IsOfALargerModel(const std::string& tensor) {
   return false;
 }
 
-ComponentPlacement PlacementOf(ComponentRole role, const LoadRequest& request) {
-  if (role == ComponentRole::kTextEncoder) return request.text_encoders;
-  return role == ComponentRole::kAutoencoder ? request.autoencoder : ComponentPlacement::kRank0;
+control::ComponentPlacement PlacementOf(control::ComponentRole role, const LoadRequest& request) {
+  if (role == control::ComponentRole::kTextEncoder) return request.text_encoders;
+  return role == control::ComponentRole::kAutoencoder ? request.autoencoder : control::ComponentPlacement::kRank0;
 }
 
 MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind kind) {
@@ -70,20 +70,21 @@ MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind ki
 LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& request) {
   LoadPlan plan{.request = request, .components = std::move(components)};
   for (PlannedComponent& component : plan.components) {
-    const ComponentPlacement placement = PlacementOf(component.role, request);
-    const bool transformer = component.role == ComponentRole::kTransformer;
+    const control::ComponentPlacement placement = PlacementOf(component.role, request);
+    const bool transformer = component.role == control::ComponentRole::kTransformer;
     const int64_t parts = transformer ? request.transformer_parts : 1;
     const bool streamed = transformer && request.stream_blocks && component.block_parameters > 0;
     // With a block the frame is read once more.
     const int64_t transient = streamed ? Sum(component.frame_parameters, component.block_parameters) : 0;
     const int64_t parameters = streamed ? Sum(component.frame_parameters, transient)
                                         : component.parameters / parts + (component.parameters % parts != 0);
-    component.bytes = Product(parameters, ElementBytes(request.dtype));
-    component.largest_bytes = Product(component.largest_parameters, ElementBytes(request.dtype));
+    component.bytes = Product(parameters, control::ElementBytes(request.dtype));
+    component.largest_bytes = Product(component.largest_parameters, control::ElementBytes(request.dtype));
     component.memory =
-        request.on_device && placement != ComponentPlacement::kCpu ? MemoryKind::kDevice : MemoryKind::kHost;
-    component.transient_bytes =
-        placement == ComponentPlacement::kUnloaded ? component.bytes : Product(transient, ElementBytes(request.dtype));
+        request.on_device && placement != control::ComponentPlacement::kCpu ? MemoryKind::kDevice : MemoryKind::kHost;
+    component.transient_bytes = placement == control::ComponentPlacement::kUnloaded
+                                    ? component.bytes
+                                    : Product(transient, control::ElementBytes(request.dtype));
   }
   plan.host = NeedOf(plan.components, MemoryKind::kHost);
   plan.device = NeedOf(plan.components, MemoryKind::kDevice);
@@ -105,22 +106,23 @@ struct Available {
 std::vector<std::string> Options(const LoadRequest& from, const LoadRequest& to) {
   std::vector<std::string> options;
   if (to.text_encoders != from.text_encoders) {
-    options.push_back(absl::StrCat("--text-encoders ", EnumName(to.text_encoders)));
+    options.push_back(absl::StrCat("--text-encoders ", base::EnumName(to.text_encoders)));
   }
   if (to.autoencoder != from.autoencoder) {
-    options.push_back(absl::StrCat("--vae ", EnumName(to.autoencoder)));
+    options.push_back(absl::StrCat("--vae ", base::EnumName(to.autoencoder)));
   }
-  if (to.dtype != from.dtype) options.push_back(absl::StrCat("--dtype ", EnumName(to.dtype)));
+  if (to.dtype != from.dtype) options.push_back(absl::StrCat("--dtype ", base::EnumName(to.dtype)));
   if (to.stream_blocks && !from.stream_blocks) options.emplace_back("--stream-blocks");
   return options;
 }
 
 // The placements that differ from `current` in what they take.
-std::vector<ComponentPlacement> Placements(ComponentPlacement current, bool on_device) {
-  std::vector<ComponentPlacement> placements = {current};
-  for (const ComponentPlacement other :
-       {ComponentPlacement::kUnloaded, ComponentPlacement::kCpu, ComponentPlacement::kRank0}) {
-    if (other != current && (on_device || other == ComponentPlacement::kUnloaded)) placements.push_back(other);
+std::vector<control::ComponentPlacement> Placements(control::ComponentPlacement current, bool on_device) {
+  std::vector<control::ComponentPlacement> placements = {current};
+  for (const control::ComponentPlacement other :
+       {control::ComponentPlacement::kUnloaded, control::ComponentPlacement::kCpu,
+        control::ComponentPlacement::kRank0}) {
+    if (other != current && (on_device || other == control::ComponentPlacement::kUnloaded)) placements.push_back(other);
   }
   return placements;
 }
@@ -130,10 +132,10 @@ std::vector<ComponentPlacement> Placements(ComponentPlacement current, bool on_d
 std::vector<LoadPlan> Alternatives(const LoadPlan& plan) {
   const LoadRequest& request = plan.request;
   std::vector<LoadPlan> alternatives;
-  for (const Dtype dtype : {Dtype::kFp64, Dtype::kFp32, Dtype::kBf16}) {
-    if (ElementBytes(dtype) > ElementBytes(request.dtype)) continue;
-    for (const ComponentPlacement text_encoders : Placements(request.text_encoders, request.on_device)) {
-      for (const ComponentPlacement autoencoder : Placements(request.autoencoder, request.on_device)) {
+  for (const control::Dtype dtype : {control::Dtype::kFp64, control::Dtype::kFp32, control::Dtype::kBf16}) {
+    if (control::ElementBytes(dtype) > control::ElementBytes(request.dtype)) continue;
+    for (const control::ComponentPlacement text_encoders : Placements(request.text_encoders, request.on_device)) {
+      for (const control::ComponentPlacement autoencoder : Placements(request.autoencoder, request.on_device)) {
         LoadRequest other = request;
         other.dtype = dtype;
         other.text_encoders = text_encoders;
@@ -151,7 +153,8 @@ std::vector<LoadPlan> Alternatives(const LoadPlan& plan) {
 // Whether `b` asks for all that `a` asks for, seen from `from`: then it is not worth naming beside `a`.
 bool Includes(const LoadRequest& from, const LoadRequest& a, const LoadRequest& b) {
   const auto same = [](auto origin, auto first, auto second) { return first == origin || first == second; };
-  return ElementBytes(b.dtype) <= ElementBytes(a.dtype) && same(from.text_encoders, a.text_encoders, b.text_encoders) &&
+  return control::ElementBytes(b.dtype) <= control::ElementBytes(a.dtype) &&
+         same(from.text_encoders, a.text_encoders, b.text_encoders) &&
          same(from.autoencoder, a.autoencoder, b.autoencoder);
 }
 
@@ -171,7 +174,7 @@ std::string Need(const LoadPlan& plan) {
   return text;
 }
 
-std::string Shortages(const LoadPlan& plan, const Available& available, const MachineMemory& host) {
+std::string Shortages(const LoadPlan& plan, const Available& available, const base::MachineMemory& host) {
   std::string text;
   if (available.HostShortage(plan) > 0) {
     absl::StrAppend(&text, "; of main memory ", GiB(plan.host.peak, Round::kUp), " are needed, and ",
@@ -188,7 +191,7 @@ std::string Table(const LoadPlan& plan) {
   size_t width = std::string("component").size();
   for (const PlannedComponent& component : plan.components) width = std::max(width, component.name.size());
   std::string table = absl::StrFormat("\n  %-*s  %12s  %12s  %s", static_cast<int>(width), "component", "parameters",
-                                      EnumName(plan.request.dtype), "in");
+                                      base::EnumName(plan.request.dtype), "in");
   for (const PlannedComponent& component : plan.components) {
     absl::StrAppendFormat(&table, "\n  %-*s  %10.1f M  %12s  %s%s", static_cast<int>(width), component.name,
                           static_cast<double>(component.parameters) / 1e6, GiB(component.bytes),
@@ -243,7 +246,7 @@ std::string Advice(const LoadPlan& plan, const Available& available) {
 absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& request) {
   std::vector<PlannedComponent> components;
   for (const auto& [name, listed] : folder.components()) {
-    const bool encoder = listed.role == ComponentRole::kTextEncoder;
+    const bool encoder = listed.role == control::ComponentRole::kTextEncoder;
     if (encoder && !request.encodes_prompts) continue;
     ASSIGN_OR_RETURN(const std::string path, folder.ComponentPath(name));
     if (!WeightFolder::HasWeights(path)) continue;
@@ -267,11 +270,11 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
   return Plan(std::move(components), request);
 }
 
-absl::Status CheckFits(const LoadPlan& plan, const MachineMemory& host, std::optional<int64_t> device_available) {
+absl::Status CheckFits(const LoadPlan& plan, const base::MachineMemory& host, std::optional<int64_t> device_available) {
   const Available available{.host = host.available(), .device = device_available};
   if (available.Shortage(plan) == 0) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("the model does not fit in memory", Shortages(plan, available, host),
                                                    Table(plan), Advice(plan, available)));
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -19,23 +19,24 @@
 #include "control/placement.h"
 #include "models/weights/model_folder.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct LoadRequest {
-  Dtype dtype = Dtype::kFp32;
+  control::Dtype dtype = control::Dtype::kFp32;
   bool on_device = false;  // rank 0 computes on a device with memory of its own
-  ComponentPlacement text_encoders = ComponentPlacement::kRank0;
-  ComponentPlacement autoencoder = ComponentPlacement::kRank0;  // every other component stays with rank 0
-  bool encodes_prompts = true;                                  // else another rank has the text encoders
-  int64_t transformer_parts = 1;                                // this rank has one of so many, about equal
-  bool stream_blocks = false;                                   // the transformer's blocks are there one at a time
+  control::ComponentPlacement text_encoders = control::ComponentPlacement::kRank0;
+  control::ComponentPlacement autoencoder =
+      control::ComponentPlacement::kRank0;  // every other component stays with rank 0
+  bool encodes_prompts = true;              // else another rank has the text encoders
+  int64_t transformer_parts = 1;            // this rank has one of so many, about equal
+  bool stream_blocks = false;               // the transformer's blocks are there one at a time
 };
 
 enum class MemoryKind { kHost, kDevice };
 
 struct PlannedComponent {
   std::string name;
-  ComponentRole role = ComponentRole::kOther;
+  control::ComponentRole role = control::ComponentRole::kOther;
   int64_t parameters = 0;          // elements of all its tensors
   int64_t largest_parameters = 0;  // of its largest tensor
   int64_t block_parameters = 0;    // of its largest block
@@ -69,6 +70,6 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
 // OK if the peaks fit into what is available (of the device: if known), to the byte. Else ResourceExhausted, with a
 // table of the components, and every least change of --dtype, --text-encoders and --vae under which the same folder
 // fits; or, if there is none, how much is needed at least.
-absl::Status CheckFits(const LoadPlan& plan, const MachineMemory& host, std::optional<int64_t> device_available);
+absl::Status CheckFits(const LoadPlan& plan, const base::MachineMemory& host, std::optional<int64_t> device_available);
 
-}  // namespace tessera
+}  // namespace tessera::models

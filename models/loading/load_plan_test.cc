@@ -20,7 +20,7 @@
 #include "tests/support/sparse_flux_folder.h"
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 using testing::AllOf;
@@ -30,7 +30,8 @@ using testing::IsEmpty;
 using testing::Not;
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-constexpr std::pair<Dtype, int64_t> kSizes[] = {{Dtype::kBf16, 2}, {Dtype::kFp32, 4}, {Dtype::kFp64, 8}};
+constexpr std::pair<control::Dtype, int64_t> kSizes[] = {
+    {control::Dtype::kBf16, 2}, {control::Dtype::kFp32, 4}, {control::Dtype::kFp64, 8}};
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kGiB = int64_t{1} << 30;
 
@@ -98,7 +99,8 @@ TEST(LoadPlan, CountsTheTensorsOfEveryComponentThatHasWeights) {
   std::map<std::string, size_t> components;
   for (const Expected& expected : all) {
     ++components[expected.pipeline];
-    const LoadPlan plan = PlanFor(absl::StrCat("tests/golden/pipelines/", expected.pipeline), {.dtype = Dtype::kFp32});
+    const LoadPlan plan =
+        PlanFor(absl::StrCat("tests/golden/pipelines/", expected.pipeline), {.dtype = control::Dtype::kFp32});
     const PlannedComponent& component = Component(plan, expected.component);
     SCOPED_TRACE(absl::StrCat(expected.pipeline, "/", expected.component));
     EXPECT_EQ(component.parameters, expected.parameters);
@@ -141,7 +143,7 @@ TEST(LoadPlan, OnTheHostEverythingStaysAndTheLargestTensorIsThereTwice) {
 }
 
 TEST(LoadPlan, OnADeviceTheHostHoldsTheBuffersOnly) {
-  const LoadPlan plan = PlanFor("tests/golden/pipelines/flux_dev", {.dtype = Dtype::kBf16, .on_device = true});
+  const LoadPlan plan = PlanFor("tests/golden/pipelines/flux_dev", {.dtype = control::Dtype::kBf16, .on_device = true});
   EXPECT_EQ(plan.device.resident, (89088 + 29184 + 7264 + 381760 + 107712 + 72347) * 2);
   EXPECT_EQ(plan.device.peak, plan.device.resident + 48448 * 2 + 64 * kMiB);
   EXPECT_EQ(plan.host.resident, 0);
@@ -149,10 +151,10 @@ TEST(LoadPlan, OnADeviceTheHostHoldsTheBuffersOnly) {
 }
 
 TEST(LoadPlan, ComponentsPlacedOnTheCpuAreInMainMemory) {
-  const LoadPlan plan = PlanFor("tests/golden/pipelines/sd35", {.dtype = Dtype::kBf16,
+  const LoadPlan plan = PlanFor("tests/golden/pipelines/sd35", {.dtype = control::Dtype::kBf16,
                                                                 .on_device = true,
-                                                                .text_encoders = ComponentPlacement::kCpu,
-                                                                .autoencoder = ComponentPlacement::kCpu});
+                                                                .text_encoders = control::ComponentPlacement::kCpu,
+                                                                .autoencoder = control::ComponentPlacement::kCpu});
   EXPECT_EQ(plan.device.resident, 542400 * 2);
   EXPECT_EQ(plan.device.peak, (542400 + 36864) * 2 + 64 * kMiB);
   EXPECT_EQ(plan.host.resident, (90112 + 163584 + 109088 + 72347) * 2);
@@ -162,9 +164,9 @@ TEST(LoadPlan, ComponentsPlacedOnTheCpuAreInMainMemory) {
 }
 
 TEST(LoadPlan, OfUnloadedComponentsOnlyTheLargestCounts) {
-  const LoadPlan plan = PlanFor("tests/golden/pipelines/sd35", {.dtype = Dtype::kFp32,
-                                                                .text_encoders = ComponentPlacement::kUnloaded,
-                                                                .autoencoder = ComponentPlacement::kUnloaded});
+  const LoadPlan plan = PlanFor("tests/golden/pipelines/sd35", {.dtype = control::Dtype::kFp32,
+                                                                .text_encoders = control::ComponentPlacement::kUnloaded,
+                                                                .autoencoder = control::ComponentPlacement::kUnloaded});
   EXPECT_EQ(plan.host.resident, 542400 * 4);
   EXPECT_EQ(plan.host.peak, (542400 + 163584 + 72672) * 4 + 64 * kMiB);
   for (const char* name : {"text_encoder", "vae"}) {
@@ -175,8 +177,9 @@ TEST(LoadPlan, OfUnloadedComponentsOnlyTheLargestCounts) {
 
 TEST(LoadPlan, ASmallUnloadedComponentHidesNotThatALargerTensorIsLoaded) {
   // The transformer's largest tensor alone is larger than the autoencoder and its largest tensor.
-  const LoadPlan plan = PlanFor("tests/golden/pipelines/hunyuan11",
-                                {.dtype = Dtype::kFp32, .autoencoder = ComponentPlacement::kUnloaded});
+  const LoadPlan plan =
+      PlanFor("tests/golden/pipelines/hunyuan11",
+              {.dtype = control::Dtype::kFp32, .autoencoder = control::ComponentPlacement::kUnloaded});
   EXPECT_EQ(plan.host.resident, (42592 + 41088 + 788580) * 4);
   EXPECT_EQ(plan.host.peak, plan.host.resident + 419840 * 4 + 64 * kMiB);
 }
@@ -235,7 +238,7 @@ TEST_F(SparseFluxTest, HasTheSizesOfTheRealOneAndTakesNoDisk) {
 
 TEST_F(SparseFluxTest, IsPlannedFromItsHeadersAlone) {
   const int64_t before = BytesRead();
-  const LoadPlan plan = Plan({.dtype = Dtype::kBf16});
+  const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16});
   const int64_t read = BytesRead() - before;
   EXPECT_LT(read, kMiB);
   EXPECT_EQ(Component(plan, "transformer").stored_bytes, kTransformerBytes);
@@ -262,12 +265,13 @@ TEST_F(SparseFluxTest, FitsToTheByte) {
     const int64_t needed = (kAllBytes + kT5Embedding) / 2 * size + 64 * kMiB;
     EXPECT_EQ(Check(plan, needed), absl::OkStatus()) << size;
     EXPECT_EQ(Check(plan, needed - 1).code(), absl::StatusCode::kResourceExhausted) << size;
-    EXPECT_EQ(CheckFits(plan, MachineMemory{}, std::nullopt), absl::OkStatus()) << size;
+    EXPECT_EQ(CheckFits(plan, base::MachineMemory{}, std::nullopt), absl::OkStatus()) << size;
   }
 }
 
 TEST_F(SparseFluxTest, FitsADeviceToTheByte) {
-  const LoadPlan plan = Plan({.dtype = Dtype::kBf16, .on_device = true, .text_encoders = ComponentPlacement::kCpu});
+  const LoadPlan plan =
+      Plan({.dtype = control::Dtype::kBf16, .on_device = true, .text_encoders = control::ComponentPlacement::kCpu});
   const int64_t device = kTransformerBytes + kVaeBytes + kModulation + 64 * kMiB;
   const int64_t host = kT5Bytes + kClipBytes + kT5Embedding + 64 * kMiB;
   EXPECT_EQ(Check(plan, host, device), absl::OkStatus());
@@ -278,7 +282,7 @@ TEST_F(SparseFluxTest, FitsADeviceToTheByte) {
 
 TEST_F(SparseFluxTest, TheRefusalIsATable) {
   EXPECT_EQ(
-      Check(Plan({.dtype = Dtype::kFp32}), 40 * kGiB),
+      Check(Plan({.dtype = control::Dtype::kFp32}), 40 * kGiB),
       absl::ResourceExhaustedError(
           "the model does not fit in memory; of main memory 63.41 GiB are needed, and this machine has 40.00 GiB "
           "available\n"
@@ -293,10 +297,10 @@ TEST_F(SparseFluxTest, TheRefusalIsATable) {
 }
 
 TEST_F(SparseFluxTest, TheLimitThatIsShortIsNamed) {
-  const LoadPlan plan = Plan({.dtype = Dtype::kBf16});
+  const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16});
   EXPECT_THAT(std::string(CheckFits(plan, {.machine = 64 * kGiB, .control_group = 8 * kGiB}, {}).message()),
               HasSubstr("and the control group (container) of this process has 8.00 GiB available"));
-  const LoadPlan on_device = Plan({.dtype = Dtype::kBf16, .on_device = true});
+  const LoadPlan on_device = Plan({.dtype = control::Dtype::kBf16, .on_device = true});
   EXPECT_THAT(std::string(Check(on_device, 64 * kGiB, 24 * kGiB).message()),
               AllOf(HasSubstr("of device memory 31.74 GiB are needed, and the device has 24.00 GiB available"),
                     Not(HasSubstr("; of main memory"))));
@@ -304,18 +308,18 @@ TEST_F(SparseFluxTest, TheLimitThatIsShortIsNamed) {
 
 TEST_F(SparseFluxTest, ASmallerDtypeIsAdvisedWhereItIsEnough) {
   const int64_t enough = kAllBytes + kT5Embedding + 64 * kMiB;
-  const LoadPlan plan = Plan({.dtype = Dtype::kFp32});
+  const LoadPlan plan = Plan({.dtype = control::Dtype::kFp32});
   EXPECT_THAT(Advised(Check(plan, enough)), ElementsAre("--dtype bf16"));
   EXPECT_THAT(Advised(Check(plan, enough - 1)), Not(testing::Contains("--dtype bf16")));
 }
 
 TEST_F(SparseFluxTest, OfTheSmallerDtypesTheLargestThatFitsIsAdvised) {
-  EXPECT_THAT(Advised(Check(Plan({.dtype = Dtype::kFp64}), 64 * kGiB)), ElementsAre("--dtype fp32"));
-  EXPECT_THAT(Advised(Check(Plan({.dtype = Dtype::kFp64}), 32 * kGiB)), ElementsAre("--dtype bf16"));
+  EXPECT_THAT(Advised(Check(Plan({.dtype = control::Dtype::kFp64}), 64 * kGiB)), ElementsAre("--dtype fp32"));
+  EXPECT_THAT(Advised(Check(Plan({.dtype = control::Dtype::kFp64}), 32 * kGiB)), ElementsAre("--dtype bf16"));
 }
 
 TEST_F(SparseFluxTest, UnloadingIsAdvisedWhereItIsEnough) {
-  const LoadPlan plan = Plan({.dtype = Dtype::kBf16});
+  const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16});
   // One text encoder at a time: the smaller one is saved.
   const int64_t encoders_unloaded = kAllBytes - kClipBytes + kT5Embedding + 64 * kMiB;
   EXPECT_THAT(Advised(Check(plan, encoders_unloaded)), ElementsAre("--text-encoders unload"));
@@ -328,7 +332,7 @@ TEST_F(SparseFluxTest, UnloadingIsAdvisedWhereItIsEnough) {
 }
 
 TEST_F(SparseFluxTest, AllLeastChangesAreAdvisedAndTheFewestFirst) {
-  const LoadPlan plan = Plan({.dtype = Dtype::kFp32});
+  const LoadPlan plan = Plan({.dtype = control::Dtype::kFp32});
   const int64_t encoders_unloaded = (kAllBytes - kClipBytes + kT5Embedding) * 2 + 64 * kMiB;
   EXPECT_THAT(Advised(Check(plan, encoders_unloaded)), ElementsAre("--text-encoders unload", "--dtype bf16"));
   // --vae unload alone saves less.
@@ -337,12 +341,12 @@ TEST_F(SparseFluxTest, AllLeastChangesAreAdvisedAndTheFewestFirst) {
 }
 
 TEST_F(SparseFluxTest, WhatIsChosenAlreadyIsNotAdvised) {
-  const LoadPlan plan = Plan({.dtype = Dtype::kFp32, .text_encoders = ComponentPlacement::kUnloaded});
+  const LoadPlan plan = Plan({.dtype = control::Dtype::kFp32, .text_encoders = control::ComponentPlacement::kUnloaded});
   EXPECT_THAT(Advised(Check(plan, 32 * kGiB)), ElementsAre("--dtype bf16"));
 }
 
 TEST_F(SparseFluxTest, TextEncodersMoveToTheCpuWhereTheDeviceIsShort) {
-  const LoadPlan plan = Plan({.dtype = Dtype::kBf16, .on_device = true});
+  const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16, .on_device = true});
   EXPECT_THAT(Advised(Check(plan, 64 * kGiB, 24 * kGiB)), ElementsAre("--text-encoders cpu"));
   const int64_t cpu_encoders = kTransformerBytes + kVaeBytes + kModulation + 64 * kMiB;
   // The autoencoder and its largest tensor are more than the transformer's largest one, which loading needs twice.
@@ -352,12 +356,13 @@ TEST_F(SparseFluxTest, TextEncodersMoveToTheCpuWhereTheDeviceIsShort) {
 }
 
 TEST_F(SparseFluxTest, ComponentsMoveToTheDeviceWhereTheHostIsShort) {
-  const LoadPlan plan = Plan({.dtype = Dtype::kBf16, .on_device = true, .text_encoders = ComponentPlacement::kCpu});
+  const LoadPlan plan =
+      Plan({.dtype = control::Dtype::kBf16, .on_device = true, .text_encoders = control::ComponentPlacement::kCpu});
   EXPECT_THAT(Advised(Check(plan, kGiB, 80 * kGiB)), ElementsAre("--text-encoders unload", "--text-encoders rank0"));
 }
 
 TEST_F(SparseFluxTest, WhereNothingIsEnoughTheLeastNeedIsNamed) {
-  const std::string message(Check(Plan({.dtype = Dtype::kFp32}), 22 * kGiB).message());
+  const std::string message(Check(Plan({.dtype = control::Dtype::kFp32}), 22 * kGiB).message());
   // (11901408320 + 4762310656 + 131596288) * 2 bytes + 64 MiB
   EXPECT_THAT(message,
               HasSubstr("\nno choice of --dtype, --text-encoders and --vae is enough: 31.35 GiB of main memory "
@@ -365,9 +370,9 @@ TEST_F(SparseFluxTest, WhereNothingIsEnoughTheLeastNeedIsNamed) {
 }
 
 TEST_F(SparseFluxTest, WhereNothingMakesItSmallerNoOptionIsNamed) {
-  const LoadPlan plan = Plan({.dtype = Dtype::kBf16,
-                              .text_encoders = ComponentPlacement::kUnloaded,
-                              .autoencoder = ComponentPlacement::kUnloaded});
+  const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16,
+                              .text_encoders = control::ComponentPlacement::kUnloaded,
+                              .autoencoder = control::ComponentPlacement::kUnloaded});
   EXPECT_THAT(std::string(Check(plan, 22 * kGiB).message()),
               HasSubstr("is enough: 31.35 GiB of main memory are needed at least\n"));
 }
@@ -377,9 +382,9 @@ TEST_F(SparseFluxTest, OfStreamedBlocksTheLargestCounts) {
   // Two modulations, eight projections, four norms of heads, two MLPs.
   constexpr int64_t kBlock = 2 * (6 * kWidth * kWidth + 6 * kWidth) + 8 * (kWidth * kWidth + kWidth) + 4 * kHeadDim +
                              2 * (8 * kWidth * kWidth + 5 * kWidth);
-  const LoadPlan plan = Plan({.dtype = Dtype::kBf16,
-                              .text_encoders = ComponentPlacement::kUnloaded,
-                              .autoencoder = ComponentPlacement::kUnloaded,
+  const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16,
+                              .text_encoders = control::ComponentPlacement::kUnloaded,
+                              .autoencoder = control::ComponentPlacement::kUnloaded,
                               .stream_blocks = true});
   const PlannedComponent& transformer = Component(plan, "transformer");
   EXPECT_EQ(transformer.block_parameters, kBlock);
@@ -392,18 +397,19 @@ TEST_F(SparseFluxTest, OfStreamedBlocksTheLargestCounts) {
 }
 
 TEST_F(SparseFluxTest, StreamedBlocksAreTheLastResort) {
-  const std::string message(Check(Plan({.dtype = Dtype::kFp32}), 12 * kGiB).message());
+  const std::string message(Check(Plan({.dtype = control::Dtype::kFp32}), 12 * kGiB).message());
   EXPECT_THAT(message, HasSubstr("\nit fits with --text-encoders unload --vae unload --dtype bf16 --stream-blocks, "
                                  "which reads every block from its file at every step: "));
-  EXPECT_THAT(std::string(Check(Plan({.dtype = Dtype::kFp32}), 32 * kGiB).message()),
+  EXPECT_THAT(std::string(Check(Plan({.dtype = control::Dtype::kFp32}), 32 * kGiB).message()),
               Not(HasSubstr("--stream-blocks")));
-  EXPECT_THAT(std::string(Check(Plan({.dtype = Dtype::kFp32}), kGiB).message()), Not(HasSubstr("--stream-blocks")));
-  EXPECT_THAT(std::string(Check(Plan({.dtype = Dtype::kBf16, .stream_blocks = true}), kGiB).message()),
+  EXPECT_THAT(std::string(Check(Plan({.dtype = control::Dtype::kFp32}), kGiB).message()),
+              Not(HasSubstr("--stream-blocks")));
+  EXPECT_THAT(std::string(Check(Plan({.dtype = control::Dtype::kBf16, .stream_blocks = true}), kGiB).message()),
               Not(HasSubstr("--stream-blocks")));
 }
 
 TEST(LoadPlan, SizesBeyondAllCountingAreRefused) {
-  LoadPlan plan{.request = {.dtype = Dtype::kFp64},
+  LoadPlan plan{.request = {.dtype = control::Dtype::kFp64},
                 .components = {{.name = "transformer", .parameters = kMost, .largest_parameters = kMost},
                                {.name = "vae", .parameters = kMost / 2, .largest_parameters = 1}},
                 .host = {.resident = kMost, .peak = kMost}};
@@ -411,4 +417,4 @@ TEST(LoadPlan, SizesBeyondAllCountingAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

@@ -4,7 +4,7 @@
 
 #include "kernels/ops.h"
 
-namespace tessera {
+namespace tessera::models {
 
 std::vector<int64_t> ParamTable::LocalShape(const ParamSpec& spec) const {
   std::vector<int64_t> shape = spec.shape;
@@ -58,7 +58,7 @@ std::shared_ptr<at::Tensor> ParamTable::AddProduct(std::vector<ParamSpec> specs)
 
 void ParamTable::PackForInference() {
   for (const std::shared_ptr<at::Tensor>& product : products_) {
-    at::Tensor packed = PackWeight(*product);
+    at::Tensor packed = kernels::PackWeight(*product);
     if (packed.is_same(*product)) continue;
     std::erase_if(params_, [&](const Param& param) { return param.storage.is_same(*product); });
     *product = std::move(packed);
@@ -71,4 +71,4 @@ int64_t ParamTable::bytes() const {
   return total;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

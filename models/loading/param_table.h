@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
+namespace tessera::models {
 
 // How a matrix [out, in] is spread over the tensor axis: column splits `out`, row splits `in`.
 enum class LinearRole { kReplicated, kColumn, kRow };
@@ -134,4 +134,4 @@ class ParamScope {
   std::string prefix_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -10,7 +10,7 @@
 #include "models/loading/component.h"
 #include "models/transformer.h"
 
-namespace tessera {
+namespace tessera::models {
 
 class StreamedTransformer final : public Transformer {
  public:
@@ -23,19 +23,19 @@ class StreamedTransformer final : public Transformer {
 
   int num_blocks() const override { return frame_.model().num_blocks(); }
   bool joint_text() const override { return frame_.model().joint_text(); }
-  std::vector<LongSkip> long_skips() const override { return frame_.model().long_skips(); }
-  Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const override {
+  std::vector<parallel::LongSkip> long_skips() const override { return frame_.model().long_skips(); }
+  Conditioning Condition(const TransformerInput& input, const parallel::ForwardContext& context) const override {
     return frame_.model().Condition(input, context);
   }
-  BlockState Embed(const TransformerInput& input, const ForwardContext& context) const override {
+  BlockState Embed(const TransformerInput& input, const parallel::ForwardContext& context) const override {
     return frame_.model().Embed(input, context);
   }
   void Block(int index, BlockState& state, const Conditioning& conditioning,
-             const ForwardContext& context) const override {
+             const parallel::ForwardContext& context) const override {
     read_block_(index)->Block(index, state, conditioning, context);
   }
   at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
-                  const ForwardContext& context) const override {
+                  const parallel::ForwardContext& context) const override {
     return frame_.model().Head(state, conditioning, context);
   }
 
@@ -44,4 +44,4 @@ class StreamedTransformer final : public Transformer {
   const ReadBlock read_block_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

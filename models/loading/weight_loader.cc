@@ -10,7 +10,7 @@
 #include "base/planted.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr int64_t kBufferBytes = int64_t{16} << 20;
@@ -60,7 +60,7 @@ std::vector<Segment> SegmentsOf(const Param& param, const TensorShard& shard) {
   const std::vector<int64_t>& whole = param.spec.shape;
   if (param.spec.role == LinearRole::kRow && shard.size > 1) {
     std::vector<int64_t> parts = param.spec.in_parts;
-    if (Planted("packed_weight_sharded_plainly")) parts.clear();
+    if (base::Planted("packed_weight_sharded_plainly")) parts.clear();
     if (parts.empty()) parts = {whole[1]};
     std::vector<Segment> segments;
     int64_t to = 0;
@@ -180,4 +180,4 @@ absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, co
   return absl::OkStatus();
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -9,7 +9,7 @@
 #include "models/loading/param_table.h"
 #include "models/weights/weight_folder.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // The type of LibTorch that stores the same numbers; nothing for the types it lacks or that no model here has.
 std::optional<at::ScalarType> TorchType(StoredType type);
@@ -28,4 +28,4 @@ absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, c
 // DataLoss when a file ends early.
 absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component);
 
-}  // namespace tessera
+}  // namespace tessera::models

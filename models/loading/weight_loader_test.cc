@@ -8,7 +8,7 @@
 
 #include "models/layers/linear.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 using testing::AllOf;
@@ -139,4 +139,4 @@ TEST_F(WeightLoaderTest, RefusesWeightsThatAreIntegers) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr int kKeptBytes = 1 << 30;    // larger ones are mapped
@@ -21,4 +21,4 @@ WeightPages::WeightPages() { mallopt(M_MMAP_THRESHOLD, kWeightBytes); }
 
 WeightPages::~WeightPages() { KeepFreedMemory(); }
 
-}  // namespace tessera
+}  // namespace tessera::models

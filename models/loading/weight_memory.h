@@ -2,7 +2,7 @@
 // made by the thread that loads and computes.
 #pragma once
 
-namespace tessera {
+namespace tessera::models {
 
 // Activations of tens of MiB come and go at every layer. By default each would be mapped afresh, and its pages faulted
 // in again, which costs more than the arithmetic of an elementwise operator. From now on what is freed is kept and
@@ -19,4 +19,4 @@ class WeightPages {
   WeightPages& operator=(const WeightPages&) = delete;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::models {
 
-absl::StatusOr<PixArtConfig> ParsePixArtConfig(ConfigReader& reader) {
+absl::StatusOr<PixArtConfig> ParsePixArtConfig(base::ConfigReader& reader) {
   PixArtConfig config;
   config.heads = reader.Int("num_attention_heads", 16, 1, 1024);
   config.head_dim = reader.Int("attention_head_dim", 72, 4, 1024);
@@ -47,4 +47,4 @@ absl::StatusOr<PixArtConfig> ParsePixArtConfig(ConfigReader& reader) {
   return config;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

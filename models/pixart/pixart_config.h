@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "base/json.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct PixArtConfig {
   int64_t heads = 0;
@@ -26,6 +26,6 @@ struct PixArtConfig {
 
 // Reads both PixArtTransformer2DModel and the legacy Transformer2DModel with norm_type ada_norm_single.
 // InvalidArgument names the field, its value and what is valid.
-absl::StatusOr<PixArtConfig> ParsePixArtConfig(ConfigReader& reader);
+absl::StatusOr<PixArtConfig> ParsePixArtConfig(base::ConfigReader& reader);
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -9,7 +9,7 @@
 #include "models/pixart/resolution_bins.h"
 #include "models/precision.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 // The reference pipelines' defaults. The lengths are those pipelines', whatever the tokenizer's own limit is.
@@ -53,7 +53,7 @@ class PixArtFamily final : public LatentFamily {
 
   bool masks_padding() const override { return true; }
 
-  absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const ForwardContext& context) override {
+  absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const parallel::ForwardContext& context) override {
     EncodedPrompt encoded{.cached = true};
     const bool guided = request.guidance_scale > 1;
     const GuidanceWeights weights = ClassifierFreeGuidance(request.guidance_scale);
@@ -68,7 +68,7 @@ class PixArtFamily final : public LatentFamily {
  private:
   // Encodes one prompt and appends its branch; the positive prompt comes last.
   absl::Status AddBranch(const std::string& text, const char* field, double weight, const PromptRequest& request,
-                         const ForwardContext& context, EncodedPrompt& encoded) {
+                         const parallel::ForwardContext& context, EncodedPrompt& encoded) {
     const std::string caption = request.clean_caption ? CleanCaption(text) : PlainCaption(text);
     ASSIGN_OR_RETURN(
         EncodedText states,
@@ -104,7 +104,7 @@ absl::StatusOr<FamilyDescription> DescribePixArt(const ModelFolder& folder) {
   description.default_max_sequence_length = variant == PixArtVariant::kSigma ? kSigmaTokens : kAlphaTokens;
   description.max_sequence_length = kMaxTokens;
   const PixArtConfig& transformer = configs.transformer;
-  DescribeBlocks(transformer, BlockKind::kCross, transformer.in_channels, description);
+  DescribeBlocks(transformer, parallel::BlockKind::kCross, transformer.in_channels, description);
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch,
                      description.default_max_sequence_length, description);
   DescribeWarnings<PixArtTransformer>(folder, configs, description);
@@ -115,4 +115,4 @@ absl::StatusOr<std::unique_ptr<Family>> LoadPixArt(const ModelFolder& folder, co
   return OpenFamily<PixArtFamily>(folder, ReadConfigs(folder), options);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

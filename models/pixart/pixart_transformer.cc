@@ -8,7 +8,7 @@
 
 // Shapes: b batch, n image tokens of the span, t text tokens, D width, h heads (of this rank), d head_dim.
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr int64_t kSinusoidChannels = 256;
@@ -59,7 +59,8 @@ PixArtTransformer::PixArtTransformer(const PixArtConfig& config, ParamTable& tab
 
 PixArtTransformer::~PixArtTransformer() = default;
 
-Conditioning PixArtTransformer::Condition(const TransformerInput& input, const ForwardContext& context) const {
+Conditioning PixArtTransformer::Condition(const TransformerInput& input,
+                                          const parallel::ForwardContext& context) const {
   const int64_t b = input.timestep.size(0);
   const auto sinusoid = [&](const at::Tensor& values) {
     return Sinusoid(values, AccumulationType(dtype_), kSinusoidChannels).to(dtype_);
@@ -73,12 +74,13 @@ Conditioning PixArtTransformer::Condition(const TransformerInput& input, const F
     const at::Tensor aspect_ratio = aspect_ratio_embedder_->Forward(sinusoid(ratio), context);
     conditioning.embedding = conditioning.embedding + at::cat({resolution, aspect_ratio}, 1);
   }
-  conditioning.modulation = modulation_.Forward(Silu(conditioning.embedding), context).reshape({b, 6, config_.width()});
+  conditioning.modulation =
+      modulation_.Forward(kernels::Silu(conditioning.embedding), context).reshape({b, 6, config_.width()});
   if (input.text_mask.defined()) conditioning.text_bias = (1 - input.text_mask.to(dtype_)) * -10000.0;
   return conditioning;
 }
 
-BlockState PixArtTransformer::Embed(const TransformerInput& input, const ForwardContext& context) const {
+BlockState PixArtTransformer::Embed(const TransformerInput& input, const parallel::ForwardContext& context) const {
   const int64_t base = config_.sample_size / config_.patch;
   const at::Tensor positions =
       SinCosTable(input.grid, input.span, config_.width(), static_cast<double>(base), config_.interpolation_scale,
@@ -89,38 +91,39 @@ BlockState PixArtTransformer::Embed(const TransformerInput& input, const Forward
 }
 
 void PixArtTransformer::Block(int index, BlockState& state, const Conditioning& conditioning,
-                              const ForwardContext& context) const {
+                              const parallel::ForwardContext& context) const {
   const BlockLayers& layers = blocks_[index];
   const double attention_scale = 1 / std::sqrt(static_cast<double>(config_.head_dim));
   const std::vector<at::Tensor> m = (layers.table + conditioning.modulation).unbind(1);  // six times [b, D]
   at::Tensor& x = state.image;
 
   const std::vector<at::Tensor> qkv =
-      layers.self_qkv.Forward(LayerNormModulate(x, m[0], m[1], config_.norm_eps), context).chunk(3, -1);
+      layers.self_qkv.Forward(kernels::LayerNormModulate(x, m[0], m[1], config_.norm_eps), context).chunk(3, -1);
   const at::Tensor attended = context.attention.Attend(index, {.q = SplitHeads(qkv[0], config_.head_dim),
                                                                .k = SplitHeads(qkv[1], config_.head_dim),
                                                                .v = SplitHeads(qkv[2], config_.head_dim),
                                                                .scale = attention_scale});
-  x = GatedResidual(x, m[2], layers.self_out.Forward(attended.flatten(2), context));
+  x = kernels::GatedResidual(x, m[2], layers.self_out.Forward(attended.flatten(2), context));
 
   // The query is not normalised: the reference has no norm before the cross-attention.
   const std::vector<at::Tensor> kv = layers.cross_kv.Forward(state.text, context).chunk(2, -1);
   const std::optional<at::Tensor> bias =
       conditioning.text_bias.defined() ? std::optional(conditioning.text_bias) : std::nullopt;
-  const at::Tensor read =
-      Attention(SplitHeads(layers.cross_q.Forward(x, context), config_.head_dim), SplitHeads(kv[0], config_.head_dim),
-                SplitHeads(kv[1], config_.head_dim), bias, attention_scale);
+  const at::Tensor read = kernels::Attention(SplitHeads(layers.cross_q.Forward(x, context), config_.head_dim),
+                                             SplitHeads(kv[0], config_.head_dim), SplitHeads(kv[1], config_.head_dim),
+                                             bias, attention_scale);
   x = x + layers.cross_out.Forward(read.flatten(2), context);
 
-  const at::Tensor hidden = layers.mlp_in.ForwardGeluTanh(LayerNormModulate(x, m[3], m[4], config_.norm_eps), context);
-  x = GatedResidual(x, m[5], layers.mlp_out.Forward(hidden, context));
+  const at::Tensor hidden =
+      layers.mlp_in.ForwardGeluTanh(kernels::LayerNormModulate(x, m[3], m[4], config_.norm_eps), context);
+  x = kernels::GatedResidual(x, m[5], layers.mlp_out.Forward(hidden, context));
 }
 
 at::Tensor PixArtTransformer::Head(const BlockState& state, const Conditioning& conditioning,
-                                   const ForwardContext& context) const {
+                                   const parallel::ForwardContext& context) const {
   // The output's modulation reads the embedding as it is, without SiLU.
   const std::vector<at::Tensor> m = (output_table_ + conditioning.embedding.unsqueeze(1)).unbind(1);
-  return output_projection_.Forward(LayerNormModulate(state.image, m[0], m[1], 1e-6), context);
+  return output_projection_.Forward(kernels::LayerNormModulate(state.image, m[0], m[1], 1e-6), context);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

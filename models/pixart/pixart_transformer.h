@@ -12,7 +12,7 @@
 #include "models/pixart/pixart_config.h"
 #include "models/transformer.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // extras of the input: where the configuration has additional conditions, one tensor [b, 3] of height and width in
 // pixels and height / width; else none.
@@ -22,12 +22,12 @@ class PixArtTransformer final : public Transformer {
   ~PixArtTransformer() override;
 
   int num_blocks() const override { return static_cast<int>(config_.layers); }
-  Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const override;
-  BlockState Embed(const TransformerInput& input, const ForwardContext& context) const override;
+  Conditioning Condition(const TransformerInput& input, const parallel::ForwardContext& context) const override;
+  BlockState Embed(const TransformerInput& input, const parallel::ForwardContext& context) const override;
   void Block(int index, BlockState& state, const Conditioning& conditioning,
-             const ForwardContext& context) const override;
+             const parallel::ForwardContext& context) const override;
   at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
-                  const ForwardContext& context) const override;
+                  const parallel::ForwardContext& context) const override;
 
  private:
   struct BlockLayers;
@@ -44,4 +44,4 @@ class PixArtTransformer final : public Transformer {
   Linear output_projection_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

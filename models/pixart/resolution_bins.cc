@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr ResolutionBin kBins256[] = {
@@ -66,4 +66,4 @@ BinnedImageSize ClassifySize(int64_t height, int64_t width, std::span<const Reso
       ->size;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

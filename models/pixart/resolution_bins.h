@@ -8,7 +8,7 @@
 #include <optional>
 #include <span>
 
-namespace tessera {
+namespace tessera::models {
 
 struct BinnedImageSize {
   int64_t height = 0;
@@ -31,4 +31,4 @@ std::optional<std::span<const ResolutionBin>> BinTable(PixArtVariant variant, in
 // are positive, the table is not empty.
 BinnedImageSize ClassifySize(int64_t height, int64_t width, std::span<const ResolutionBin> table);
 
-}  // namespace tessera
+}  // namespace tessera::models

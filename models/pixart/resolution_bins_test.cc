@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 struct NamedTable {
@@ -19,23 +19,24 @@ constexpr NamedTable kTables[] = {{"ASPECT_RATIO_256_BIN", 32},
                                   {"ASPECT_RATIO_1024_BIN", 128},
                                   {"ASPECT_RATIO_2048_BIN", 256}};
 
-Json ReadSizes() {
-  const absl::StatusOr<std::string> text = ReadWholeFile("tests/golden/functions/sizes.json", "sizes.json", 1 << 20);
+base::Json ReadSizes() {
+  const absl::StatusOr<std::string> text =
+      base::ReadWholeFile("tests/golden/functions/sizes.json", "sizes.json", 1 << 20);
   EXPECT_TRUE(text.ok()) << text.status();
-  absl::StatusOr<Json> json = ParseJson(*text, "sizes.json");
+  absl::StatusOr<base::Json> json = base::ParseJson(*text, "sizes.json");
   EXPECT_TRUE(json.ok()) << json.status();
   return *std::move(json);
 }
 
-BinnedImageSize Size(const Json& pair) {
+BinnedImageSize Size(const base::Json& pair) {
   return {static_cast<int64_t>(pair.items()[0].AsNumber().value()),
           static_cast<int64_t>(pair.items()[1].AsNumber().value())};
 }
 
 TEST(ResolutionBins, TablesAreTheReferences) {
-  const Json sizes = ReadSizes();
+  const base::Json sizes = ReadSizes();
   for (const auto& [name, sample_size] : kTables) {
-    const std::span<const JsonMember> expected = sizes.Find("bins")->Find(name)->members();
+    const std::span<const base::JsonMember> expected = sizes.Find("bins")->Find(name)->members();
     const auto table = BinTable(PixArtVariant::kSigma, sample_size);
     ASSERT_TRUE(table.has_value());
     ASSERT_EQ(table->size(), expected.size()) << name;
@@ -47,10 +48,10 @@ TEST(ResolutionBins, TablesAreTheReferences) {
 }
 
 TEST(ResolutionBins, ClassifiesAsTheReference) {
-  const Json sizes = ReadSizes();
-  const std::span<const Json> rows = sizes.Find("classified")->items();
+  const base::Json sizes = ReadSizes();
+  const std::span<const base::Json> rows = sizes.Find("classified")->items();
   ASSERT_FALSE(rows.empty());
-  for (const Json& row : rows) {
+  for (const base::Json& row : rows) {
     const int64_t height = row.Find("height")->AsInt().value(), width = row.Find("width")->AsInt().value();
     for (const auto& [name, sample_size] : kTables) {
       EXPECT_EQ(ClassifySize(height, width, *BinTable(PixArtVariant::kSigma, sample_size)), Size(*row.Find(name)))
@@ -76,4 +77,4 @@ TEST(ResolutionBins, OtherSampleSizesHaveNoTable) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

@@ -3,9 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::models {
 
-absl::StatusOr<Sd3Config> ParseSd3Config(ConfigReader& reader) {
+absl::StatusOr<Sd3Config> ParseSd3Config(base::ConfigReader& reader) {
   Sd3Config config;
   config.heads = reader.Int("num_attention_heads", 18, 1, 1024);
   config.head_dim = reader.Int("attention_head_dim", 64, 2, 1024);
@@ -37,4 +37,4 @@ absl::StatusOr<Sd3Config> ParseSd3Config(ConfigReader& reader) {
   return config;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

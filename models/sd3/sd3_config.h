@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "base/json.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct Sd3Config {
   int64_t heads = 0;
@@ -26,6 +26,6 @@ struct Sd3Config {
 };
 
 // InvalidArgument names the field, its value and what is valid.
-absl::StatusOr<Sd3Config> ParseSd3Config(ConfigReader& reader);
+absl::StatusOr<Sd3Config> ParseSd3Config(base::ConfigReader& reader);
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -8,7 +8,7 @@
 #include "models/guidance.h"
 #include "models/sd3/sd3_transformer.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 // The reference pipeline's defaults and bounds.
@@ -58,8 +58,8 @@ class Sd3Family final : public LatentFamily {
 
   bool masks_padding() const override { return false; }
 
-  absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const ForwardContext& context) override {
-    const PromptOptions& o = request.options;
+  absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const parallel::ForwardContext& context) override {
+    const control::PromptOptions& o = request.options;
     const int64_t layers = std::min(text(kClipL).config().layers(), text(kClipG).config().layers());
     if (o.clip_skip < 0 || o.clip_skip >= layers) {
       return absl::InvalidArgumentError(
@@ -86,7 +86,7 @@ class Sd3Family final : public LatentFamily {
     ASSIGN_OR_RETURN(ConditioningRow row, Row({request.prompt, o.prompt_2, o.prompt_3}, "prompt", o.clip_skip,
                                               request.max_sequence_length, context, encoded));
     branches.push_back({.row = row, .terms = {{.weight = guided ? weights.positive : 1}}});
-    if (const SkipLayerGuidance& skip = o.skip_layers; guided && !skip.layers.empty()) {
+    if (const control::SkipLayerGuidance& skip = o.skip_layers; guided && !skip.layers.empty()) {
       branches.back().terms.push_back({.weight = skip.scale, .start = skip.start, .stop = skip.stop});
       branches.push_back({.row = std::move(row),
                           .terms = {{.weight = -skip.scale, .start = skip.start, .stop = skip.stop}},
@@ -103,7 +103,7 @@ class Sd3Family final : public LatentFamily {
 
   // The states of one prompt: CLIP's two beside each other, zeros up to T5's width, and T5's after them.
   absl::StatusOr<ConditioningRow> Row(const Texts& texts, const char* field, int64_t clip_skip, int64_t t5_tokens,
-                                      const ForwardContext& context, EncodedPrompt& encoded) {
+                                      const parallel::ForwardContext& context, EncodedPrompt& encoded) {
     const auto clip = [&](size_t stage, const std::string& prompt) {
       return EncodeText(stage,
                         {.text = prompt,
@@ -162,12 +162,14 @@ absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
                           .blocks = {},
                           .long_skips = {}};
   for (int64_t i = 0; i < transformer.layers; ++i) {
-    description.exchange.blocks.push_back({.kind = BlockKind::kJoint,
+    description.exchange.blocks.push_back({.kind = parallel::BlockKind::kJoint,
                                            .second_attention = transformer.dual_layers.contains(i),
                                            .text_ends = i + 1 == transformer.layers});
   }
-  description.options = {prompt_option::kPrompt2, prompt_option::kClipSkip, prompt_option::kSkipLayers};
-  if (configs.texts.size() > kT5) description.options.insert(description.options.begin() + 1, prompt_option::kPrompt3);
+  description.options = {control::prompt_option::kPrompt2, control::prompt_option::kClipSkip,
+                         control::prompt_option::kSkipLayers};
+  if (configs.texts.size() > kT5)
+    description.options.insert(description.options.begin() + 1, control::prompt_option::kPrompt3);
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, kClipTokens + kDefaultTokens,
                      description);
   DescribeWarnings<Sd3Transformer>(folder, configs, description);
@@ -178,4 +180,4 @@ absl::StatusOr<std::unique_ptr<Family>> LoadSd3(const ModelFolder& folder, const
   return OpenFamily<Sd3Family>(folder, ReadConfigs(folder), options);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

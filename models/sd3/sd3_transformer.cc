@@ -8,7 +8,7 @@
 
 // Shapes: b batch, n image tokens of the span, t text tokens, D width, h heads (of this rank), d head_dim.
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr int64_t kSinusoidChannels = 256;
@@ -36,13 +36,13 @@ struct Sd3Transformer::Projection {
   }
 
   // Each [b, tokens, h, d].
-  Qkv Forward(const at::Tensor& x, int64_t head_dim, const ForwardContext& context) const {
+  parallel::Qkv Forward(const at::Tensor& x, int64_t head_dim, const parallel::ForwardContext& context) const {
     const std::vector<at::Tensor> parts = qkv.Forward(x, context).chunk(3, -1);
-    Qkv result{
+    parallel::Qkv result{
         .q = SplitHeads(parts[0], head_dim), .k = SplitHeads(parts[1], head_dim), .v = SplitHeads(parts[2], head_dim)};
     if (norm_q.defined()) {
-      result.q = RmsNorm(result.q, norm_q, kNormEps);
-      result.k = RmsNorm(result.k, norm_k, kNormEps);
+      result.q = kernels::RmsNorm(result.q, norm_q, kNormEps);
+      result.k = kernels::RmsNorm(result.k, norm_k, kNormEps);
     }
     return result;
   }
@@ -55,7 +55,7 @@ struct Sd3Transformer::Mlp {
   Mlp(const ParamScope& scope, int64_t width)
       : in(scope / "net.0.proj", width, 4 * width, kColumn), out(scope / "net.2", 4 * width, width, kRow) {}
 
-  at::Tensor Forward(const at::Tensor& x, const ForwardContext& context) const {
+  at::Tensor Forward(const at::Tensor& x, const parallel::ForwardContext& context) const {
     return out.Forward(in.ForwardGeluTanh(x, context), context);
   }
 
@@ -113,31 +113,31 @@ Sd3Transformer::Sd3Transformer(const Sd3Config& config, ParamTable& table)
 
 Sd3Transformer::~Sd3Transformer() = default;
 
-at::Tensor Sd3Transformer::Positions(TokenGrid grid, TokenSpan span) const {
+at::Tensor Sd3Transformer::Positions(TokenGrid grid, parallel::TokenSpan span) const {
   const int64_t side = config_.position_side, top = (side - grid.height) / 2, left = (side - grid.width) / 2;
   const at::Tensor token = at::arange(span.begin, span.end, at::TensorOptions(at::kLong).device(positions_.device()));
   const at::Tensor row = token.div(grid.width, "floor") + top, column = token.remainder(grid.width) + left;
   return positions_[0].index_select(0, row * side + column);
 }
 
-Conditioning Sd3Transformer::Condition(const TransformerInput& input, const ForwardContext& context) const {
+Conditioning Sd3Transformer::Condition(const TransformerInput& input, const parallel::ForwardContext& context) const {
   const at::ScalarType accumulation = AccumulationType(dtype_);
   Conditioning conditioning;
   const at::Tensor sinusoid = Sinusoid(input.timestep.to(accumulation), accumulation, kSinusoidChannels).to(dtype_);
   conditioning.embedding = timestep_embedder_.Forward(sinusoid, context) +
                            pooled_embedder_.Forward(input.extras[0].to(dtype_), context);  // [b, D]
-  conditioning.modulation = Silu(conditioning.embedding);
+  conditioning.modulation = kernels::Silu(conditioning.embedding);
   return conditioning;
 }
 
-BlockState Sd3Transformer::Embed(const TransformerInput& input, const ForwardContext& context) const {
+BlockState Sd3Transformer::Embed(const TransformerInput& input, const parallel::ForwardContext& context) const {
   return {.image = patch_embed_.Forward(input.patches) + Positions(input.grid, input.span),
           .text = text_in_.Forward(input.text.to(dtype_), context),
           .skips = {}};
 }
 
 void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& conditioning,
-                           const ForwardContext& context) const {
+                           const parallel::ForwardContext& context) const {
   const JointBlock& block = blocks_[static_cast<size_t>(index)];
   const double scale = 1 / std::sqrt(static_cast<double>(config_.head_dim));
   const int64_t n = state.image.size(1), t = state.text.size(1);
@@ -150,39 +150,43 @@ void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& con
   // The same of the text; in the last block scale and shift, in this order.
   const std::vector<at::Tensor> mt =
       block.text_modulation.Forward(conditioning.modulation, context).chunk(block.text_out ? 6 : 2, -1);
-  const at::Tensor normalised_text =
-      block.text_out ? LayerNormModulate(y, mt[0], mt[1], kNormEps) : LayerNormModulate(y, mt[1], mt[0], kNormEps);
-  const Qkv image = block.image.Forward(LayerNormModulate(x, m[0], m[1], kNormEps), config_.head_dim, context);
-  const Qkv text = block.text.Forward(normalised_text, config_.head_dim, context);
+  const at::Tensor normalised_text = block.text_out ? kernels::LayerNormModulate(y, mt[0], mt[1], kNormEps)
+                                                    : kernels::LayerNormModulate(y, mt[1], mt[0], kNormEps);
+  const parallel::Qkv image =
+      block.image.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), config_.head_dim, context);
+  const parallel::Qkv text = block.text.Forward(normalised_text, config_.head_dim, context);
 
   // Image tokens first. Nobody reads what the last block's text would get.
-  const Qkv joint{.q = block.text_out ? at::cat({image.q, text.q}, 1) : image.q,
-                  .k = at::cat({image.k, text.k}, 1),
-                  .v = at::cat({image.v, text.v}, 1),
-                  .scale = scale,
-                  .queries = block.text_out ? TokenRows::kImageThenText : TokenRows::kImage,
-                  .keys = TokenRows::kImageThenText};
+  const parallel::Qkv joint{
+      .q = block.text_out ? at::cat({image.q, text.q}, 1) : image.q,
+      .k = at::cat({image.k, text.k}, 1),
+      .v = at::cat({image.v, text.v}, 1),
+      .scale = scale,
+      .queries = block.text_out ? parallel::TokenRows::kImageThenText : parallel::TokenRows::kImage,
+      .keys = parallel::TokenRows::kImageThenText};
   const at::Tensor attended = context.attention.Attend(2 * index, joint).flatten(2);
   // Both attentions read the same normalised tokens, each with its own shift and scale.
   at::Tensor second;
   if (block.dual) {
-    Qkv qkv = block.dual->Forward(LayerNormModulate(x, m[6], m[7], kNormEps), config_.head_dim, context);
+    parallel::Qkv qkv =
+        block.dual->Forward(kernels::LayerNormModulate(x, m[6], m[7], kNormEps), config_.head_dim, context);
     qkv.scale = scale;
     second = context.attention.Attend(2 * index + 1, qkv).flatten(2);
   }
-  x = GatedResidual(x, m[2], block.out.Forward(attended.narrow(1, 0, n), context));
-  if (block.dual) x = GatedResidual(x, m[8], block.dual_out->Forward(second, context));
-  x = GatedResidual(x, m[5], block.mlp.Forward(LayerNormModulate(x, m[3], m[4], kNormEps), context));
+  x = kernels::GatedResidual(x, m[2], block.out.Forward(attended.narrow(1, 0, n), context));
+  if (block.dual) x = kernels::GatedResidual(x, m[8], block.dual_out->Forward(second, context));
+  x = kernels::GatedResidual(x, m[5], block.mlp.Forward(kernels::LayerNormModulate(x, m[3], m[4], kNormEps), context));
   if (!block.text_out) return;
-  y = GatedResidual(y, mt[2], block.text_out->Forward(attended.narrow(1, n, t), context));
-  y = GatedResidual(y, mt[5], block.text_mlp->Forward(LayerNormModulate(y, mt[3], mt[4], kNormEps), context));
+  y = kernels::GatedResidual(y, mt[2], block.text_out->Forward(attended.narrow(1, n, t), context));
+  y = kernels::GatedResidual(y, mt[5],
+                             block.text_mlp->Forward(kernels::LayerNormModulate(y, mt[3], mt[4], kNormEps), context));
 }
 
 at::Tensor Sd3Transformer::Head(const BlockState& state, const Conditioning& conditioning,
-                                const ForwardContext& context) const {
+                                const parallel::ForwardContext& context) const {
   // Scale comes before shift here.
   const std::vector<at::Tensor> m = output_modulation_.Forward(conditioning.modulation, context).chunk(2, -1);
-  return output_projection_.Forward(LayerNormModulate(state.image, m[1], m[0], kNormEps), context);
+  return output_projection_.Forward(kernels::LayerNormModulate(state.image, m[1], m[0], kNormEps), context);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -12,7 +12,7 @@
 #include "models/sd3/sd3_config.h"
 #include "models/transformer.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // extras of the input: the pooled text [b, pooled width].
 class Sd3Transformer final : public Transformer {
@@ -22,12 +22,12 @@ class Sd3Transformer final : public Transformer {
 
   int num_blocks() const override { return static_cast<int>(config_.layers); }
   bool joint_text() const override { return true; }
-  Conditioning Condition(const TransformerInput& input, const ForwardContext& context) const override;
-  BlockState Embed(const TransformerInput& input, const ForwardContext& context) const override;
+  Conditioning Condition(const TransformerInput& input, const parallel::ForwardContext& context) const override;
+  BlockState Embed(const TransformerInput& input, const parallel::ForwardContext& context) const override;
   void Block(int index, BlockState& state, const Conditioning& conditioning,
-             const ForwardContext& context) const override;
+             const parallel::ForwardContext& context) const override;
   at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
-                  const ForwardContext& context) const override;
+                  const parallel::ForwardContext& context) const override;
 
  private:
   struct Projection;
@@ -35,7 +35,7 @@ class Sd3Transformer final : public Transformer {
   struct JointBlock;
 
   // [span, D]: rows of the table's centred crop.
-  at::Tensor Positions(TokenGrid grid, TokenSpan span) const;
+  at::Tensor Positions(TokenGrid grid, parallel::TokenSpan span) const;
 
   Sd3Config config_;
   at::ScalarType dtype_;
@@ -47,4 +47,4 @@ class Sd3Transformer final : public Transformer {
   Linear output_modulation_, output_projection_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

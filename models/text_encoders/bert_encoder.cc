@@ -5,7 +5,7 @@
 #include "kernels/ops.h"
 #include "models/precision.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr LinearOptions kColumn{.role = LinearRole::kColumn};
@@ -43,7 +43,7 @@ at::Tensor BertEncoder::Normalise(const at::Tensor& x, const Norm& norm) const {
   return at::layer_norm(x, {config_.width}, norm.weight, norm.bias, config_.norm_eps);
 }
 
-EncodedTokens BertEncoder::Forward(const TextEncoderInput& input, const ForwardContext& context) const {
+EncodedTokens BertEncoder::Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const {
   const int64_t t = input.ids.size(1), head_dim = config_.width / config_.heads;
   at::Tensor x = at::embedding(words_, input.ids) + positions_.narrow(0, 0, t) + types_[0];  // [b, t, width]
   x = Normalise(x, embedding_norm_);
@@ -54,10 +54,10 @@ EncodedTokens BertEncoder::Forward(const TextEncoderInput& input, const ForwardC
     const at::Tensor read =
         TextAttention(qkv[0], qkv[1], qkv[2], head_dim, bias, 1 / std::sqrt(static_cast<double>(head_dim)));
     x = Normalise(x + layer.out.Forward(read, context), layer.attention_norm);
-    const at::Tensor hidden = Gelu(layer.mlp_in.Forward(x, context));
+    const at::Tensor hidden = kernels::Gelu(layer.mlp_in.Forward(x, context));
     x = Normalise(x + layer.mlp_out.Forward(hidden, context), layer.mlp_norm);
   }
   return {.hidden = x};
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

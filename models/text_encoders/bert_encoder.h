@@ -6,13 +6,13 @@
 #include "models/layers/linear.h"
 #include "models/text_encoders/text_encoder.h"
 
-namespace tessera {
+namespace tessera::models {
 
 class BertEncoder final : public TextEncoder {
  public:
   BertEncoder(const BertConfig& config, ParamTable& table);
 
-  EncodedTokens Forward(const TextEncoderInput& input, const ForwardContext& context) const override;
+  EncodedTokens Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const override;
 
  private:
   struct Norm {
@@ -37,4 +37,4 @@ class BertEncoder final : public TextEncoder {
   std::vector<Layer> layers_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -7,7 +7,7 @@
 #include "kernels/ops.h"
 #include "models/precision.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr LinearOptions kColumn{.role = LinearRole::kColumn};
@@ -60,17 +60,17 @@ at::Tensor ClipEncoder::Normalise(const at::Tensor& x, const Norm& norm) const {
 
 at::Tensor ClipEncoder::EndPosition(const at::Tensor& ids) const {
   // Both take the first of equal ones.
-  const bool by_size = (config_.end_id == 2) != Planted("clip_pooled_token");
+  const bool by_size = (config_.end_id == 2) != base::Planted("clip_pooled_token");
   return by_size ? ids.argmax(-1) : (ids == config_.end_id).to(at::kInt).argmax(-1);
 }
 
-EncodedTokens ClipEncoder::Forward(const TextEncoderInput& input, const ForwardContext& context) const {
+EncodedTokens ClipEncoder::Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const {
   const int64_t t = input.ids.size(1), head_dim = config_.width / config_.heads;
   at::Tensor x = at::embedding(tokens_, input.ids) + positions_.narrow(0, 0, t);  // [b, t, width]
   const at::Tensor causal =
       at::full({t, t}, -std::numeric_limits<double>::infinity(), x.options().dtype(AccumulationType(x.scalar_type())))
           .triu(1);
-  const int64_t skipped = Planted("clip_layer") ? 0 : input.layers_skipped;
+  const int64_t skipped = base::Planted("clip_layer") ? 0 : input.layers_skipped;
   const size_t returned = layers_.size() - static_cast<size_t>(skipped);
   EncodedTokens encoded;
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -81,7 +81,7 @@ EncodedTokens ClipEncoder::Forward(const TextEncoderInput& input, const ForwardC
         TextAttention(qkv[0], qkv[1], qkv[2], head_dim, causal, 1 / std::sqrt(static_cast<double>(head_dim)));
     x = x + layer.out.Forward(read, context);
     const at::Tensor hidden = layer.mlp_in.Forward(Normalise(x, layer.mlp_norm), context);
-    const at::Tensor active = config_.quick_gelu ? hidden * Sigmoid(hidden * 1.702) : Gelu(hidden);
+    const at::Tensor active = config_.quick_gelu ? hidden * kernels::Sigmoid(hidden * 1.702) : kernels::Gelu(hidden);
     x = x + layer.mlp_out.Forward(active, context);
   }
   const at::Tensor last = Normalise(x, final_norm_);
@@ -92,4 +92,4 @@ EncodedTokens ClipEncoder::Forward(const TextEncoderInput& input, const ForwardC
   return encoded;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

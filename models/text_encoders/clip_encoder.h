@@ -6,7 +6,7 @@
 #include "models/layers/linear.h"
 #include "models/text_encoders/text_encoder.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // The mask of its input is not used: padding comes after the text, where causal attention never looks.
 class ClipEncoder final : public TextEncoder {
@@ -15,7 +15,7 @@ class ClipEncoder final : public TextEncoder {
 
   // hidden: without layers_skipped after the final norm; with it the states before the last layers_skipped layers, not
   // normalised. pooled: the final state at the end token, normalised and, with a projection, projected.
-  EncodedTokens Forward(const TextEncoderInput& input, const ForwardContext& context) const override;
+  EncodedTokens Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const override;
 
  private:
   struct Norm {
@@ -40,4 +40,4 @@ class ClipEncoder final : public TextEncoder {
   std::optional<Linear> projection_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -5,7 +5,7 @@
 #include "kernels/ops.h"
 #include "models/precision.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr LinearOptions kColumn{.role = LinearRole::kColumn, .bias = false};
@@ -55,23 +55,23 @@ at::Tensor T5Encoder::PositionBias(int64_t tokens) const {
       .unsqueeze(0);
 }
 
-EncodedTokens T5Encoder::Forward(const TextEncoderInput& input, const ForwardContext& context) const {
+EncodedTokens T5Encoder::Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const {
   at::Tensor x = at::embedding(embedding_, input.ids);  // [b, t, d_model]
   const at::ScalarType accumulation = AccumulationType(x.scalar_type());
   at::Tensor bias = PositionBias(input.ids.size(1)).to(accumulation);
   if (input.mask.defined()) bias = bias + PaddingBias(input.mask, accumulation);
   for (const Block& block : blocks_) {
     const std::vector<at::Tensor> qkv =
-        block.qkv.Forward(RmsNorm(x, block.attention_norm, config_.norm_eps), context).chunk(3, -1);
+        block.qkv.Forward(kernels::RmsNorm(x, block.attention_norm, config_.norm_eps), context).chunk(3, -1);
     // T5 does not scale its scores.
     const at::Tensor read = TextAttention(qkv[0], qkv[1], qkv[2], config_.head_dim, bias, 1);
     x = x + block.out.Forward(read, context);
 
     const std::vector<at::Tensor> parts =
-        block.gate_and_value.Forward(RmsNorm(x, block.mlp_norm, config_.norm_eps), context).chunk(2, -1);
-    x = x + block.mlp_out.Forward(GeluTanh(parts[0]) * parts[1], context);
+        block.gate_and_value.Forward(kernels::RmsNorm(x, block.mlp_norm, config_.norm_eps), context).chunk(2, -1);
+    x = x + block.mlp_out.Forward(kernels::GeluTanh(parts[0]) * parts[1], context);
   }
-  return {.hidden = RmsNorm(x, final_norm_, config_.norm_eps)};
+  return {.hidden = kernels::RmsNorm(x, final_norm_, config_.norm_eps)};
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

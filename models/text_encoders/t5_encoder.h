@@ -7,13 +7,13 @@
 #include "models/layers/linear.h"
 #include "models/text_encoders/text_encoder.h"
 
-namespace tessera {
+namespace tessera::models {
 
 class T5Encoder final : public TextEncoder {
  public:
   T5Encoder(const T5Config& config, ParamTable& table);
 
-  EncodedTokens Forward(const TextEncoderInput& input, const ForwardContext& context) const override;
+  EncodedTokens Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const override;
 
  private:
   struct Block {
@@ -32,4 +32,4 @@ class T5Encoder final : public TextEncoder {
   at::Tensor final_norm_;  // [d_model]
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

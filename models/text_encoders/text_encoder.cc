@@ -8,7 +8,7 @@
 #include "models/text_encoders/clip_encoder.h"
 #include "models/text_encoders/t5_encoder.h"
 
-namespace tessera {
+namespace tessera::models {
 
 std::unique_ptr<TextEncoder> MakeTextEncoder(const TextEncoderConfig& config, ParamTable& table) {
   struct Maker {
@@ -30,7 +30,8 @@ at::Tensor TextAttention(const at::Tensor& q, const at::Tensor& k, const at::Ten
   const auto by_head = [&](const at::Tensor& x, const at::Tensor& y) {
     std::vector<at::Tensor> products;
     for (int64_t i = 0; i < x.size(0); ++i) {
-      for (int64_t h = 0; h < x.size(1); ++h) products.push_back(LinearProduct(x[i][h], y[i][h], std::nullopt));
+      for (int64_t h = 0; h < x.size(1); ++h)
+        products.push_back(kernels::LinearProduct(x[i][h], y[i][h], std::nullopt));
     }
     return at::stack(products).unflatten(0, {x.size(0), x.size(1)});
   };
@@ -48,4 +49,4 @@ at::Tensor PaddingBias(const at::Tensor& mask, at::ScalarType dtype) {
   return at::zeros_like(mask, mask.options().dtype(dtype)).masked_fill(mask == 0, lowest).unsqueeze(1).unsqueeze(1);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

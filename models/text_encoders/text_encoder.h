@@ -11,7 +11,7 @@
 #include "models/text_encoders/text_encoder_config.h"
 #include "parallel/forward_context.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct TextEncoderInput {
   at::Tensor ids;              // [b, t] int64, each below the vocabulary
@@ -27,7 +27,7 @@ struct EncodedTokens {
 class TextEncoder {
  public:
   virtual ~TextEncoder() = default;
-  virtual EncodedTokens Forward(const TextEncoderInput& input, const ForwardContext& context) const = 0;
+  virtual EncodedTokens Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const = 0;
 };
 
 // Adds the encoder's parameters to `table`; their values are loaded afterwards.
@@ -41,4 +41,4 @@ at::Tensor TextAttention(const at::Tensor& q, const at::Tensor& k, const at::Ten
 // Bias [b, 1, 1, t] that excludes padding: 0 for tokens, the lowest number of `dtype` for padding. mask [b, t].
 at::Tensor PaddingBias(const at::Tensor& mask, at::ScalarType dtype);
 
-}  // namespace tessera
+}  // namespace tessera::models

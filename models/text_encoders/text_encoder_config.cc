@@ -5,10 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
-TextEncoderConfig ParseT5Config(ConfigReader& reader) {
+TextEncoderConfig ParseT5Config(base::ConfigReader& reader) {
   T5Config config;
   config.vocabulary = reader.Int("vocab_size", 32128, 1, 10'000'000);
   config.width = reader.Int("d_model", 512, 1, 65536);
@@ -26,7 +26,7 @@ TextEncoderConfig ParseT5Config(ConfigReader& reader) {
   return {.config = config};
 }
 
-TextEncoderConfig ParseClipConfig(ConfigReader& reader, bool projected) {
+TextEncoderConfig ParseClipConfig(base::ConfigReader& reader, bool projected) {
   ClipConfig config;
   config.vocabulary = reader.Int("vocab_size", 49408, 1, 10'000'000);
   config.width = reader.Int("hidden_size", 512, 1, 65536);
@@ -47,7 +47,7 @@ TextEncoderConfig ParseClipConfig(ConfigReader& reader, bool projected) {
   return {.config = config};
 }
 
-TextEncoderConfig ParseBertConfig(ConfigReader& reader) {
+TextEncoderConfig ParseBertConfig(base::ConfigReader& reader) {
   BertConfig config;
   config.vocabulary = reader.Int("vocab_size", 30522, 1, 10'000'000);
   config.width = reader.Int("hidden_size", 768, 1, 65536);
@@ -94,7 +94,7 @@ int64_t TextEncoderConfig::positions() const {
   return std::numeric_limits<int64_t>::max();
 }
 
-absl::StatusOr<TextEncoderConfig> ParseTextEncoderConfig(const std::string& class_name, ConfigReader& reader) {
+absl::StatusOr<TextEncoderConfig> ParseTextEncoderConfig(const std::string& class_name, base::ConfigReader& reader) {
   TextEncoderConfig config;
   if (class_name == "T5EncoderModel") {
     config = ParseT5Config(reader);
@@ -104,7 +104,7 @@ absl::StatusOr<TextEncoderConfig> ParseTextEncoderConfig(const std::string& clas
     config = ParseBertConfig(reader);
   } else {
     return absl::InvalidArgumentError(absl::StrCat(
-        reader.name(), ": text encoders of class ", Quote(class_name),
+        reader.name(), ": text encoders of class ", base::Quote(class_name),
         " are not known; known are T5EncoderModel, CLIPTextModel, CLIPTextModelWithProjection, BertModel"));
   }
   // What the library that saves models writes into every configuration.
@@ -114,4 +114,4 @@ absl::StatusOr<TextEncoderConfig> ParseTextEncoderConfig(const std::string& clas
   return config;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "base/json.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct T5Config {
   int64_t vocabulary = 0;
@@ -60,6 +60,6 @@ struct TextEncoderConfig {
 
 // Reads the encoder's config.json. InvalidArgument: a class that is none of T5EncoderModel, CLIPTextModel,
 // CLIPTextModelWithProjection, BertModel; a field, by its name, with its value and what is valid.
-absl::StatusOr<TextEncoderConfig> ParseTextEncoderConfig(const std::string& class_name, ConfigReader& reader);
+absl::StatusOr<TextEncoderConfig> ParseTextEncoderConfig(const std::string& class_name, base::ConfigReader& reader);
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -6,7 +6,7 @@
 
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 int64_t Bytes(const std::string& key, const EncodedText& text) {
@@ -57,7 +57,7 @@ absl::StatusOr<TextStageConfig> ReadTextStage(const ModelFolder& folder, const s
   }
   TextStageConfig stage{.encoder = encoder};
   const std::string& encoder_class = folder.components().at(encoder).class_name;
-  const auto parse = [&](ConfigReader& reader) { return ParseTextEncoderConfig(encoder_class, reader); };
+  const auto parse = [&](base::ConfigReader& reader) { return ParseTextEncoderConfig(encoder_class, reader); };
   RETURN_IF_ERROR(ReadConfig(folder, encoder, parse, stage.config, warnings));
   absl::StatusOr<std::unique_ptr<Tokenizer>> loaded =
       LoadTokenizer(folder.components().at(tokenizer).class_name, *folder.ComponentPath(tokenizer));
@@ -92,7 +92,8 @@ TextStage::TextStage(const ModelFolder& folder, TextStageConfig config, const Lo
   if (!options.byte_fallback) config_.tokenizer->UseUnknownToken();
 }
 
-absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const ForwardContext& context, bool& cached) {
+absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const parallel::ForwardContext& context,
+                                              bool& cached) {
   // No text has a NUL byte, so the parts of the key cannot run into each other.
   const std::string key = absl::StrCat(config_.encoder, ",", call.max_length, ",", static_cast<int>(call.padding), ",",
                                        call.layers_skipped, ",", call.field, std::string(1, '\0'), call.text);
@@ -105,7 +106,7 @@ absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const Forwar
   if (ids.truncated) {
     encoded.warnings.push_back(absl::StrCat("the ", call.field, " has ", ids.tokens_before_truncation, " tokens for ",
                                             config_.encoder, " and was cut to ", max_length,
-                                            "; not read: ", Quote(ids.cut_text)));
+                                            "; not read: ", base::Quote(ids.cut_text)));
   }
   std::vector<int64_t> mask(ids.ids.size(), 1);
   if (call.padding != TextPadding::kNone) {
@@ -124,4 +125,4 @@ absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const Forwar
   return encoded;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

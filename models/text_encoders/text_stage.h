@@ -14,7 +14,7 @@
 #include "models/text_encoders/text_encoder.h"
 #include "models/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // What is left of a text once it has been encoded. Tensors are on the model's device.
 struct EncodedText {
@@ -89,7 +89,7 @@ class TextStage {
   int64_t weight_bytes() const { return encoder_.weight_bytes(); }
 
   // `cached` becomes false if the encoder had to run.
-  absl::StatusOr<EncodedText> Encode(const TextCall& call, const ForwardContext& context, bool& cached);
+  absl::StatusOr<EncodedText> Encode(const TextCall& call, const parallel::ForwardContext& context, bool& cached);
 
  private:
   TextStageConfig config_;
@@ -98,4 +98,4 @@ class TextStage {
   std::shared_ptr<PromptCache> cache_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

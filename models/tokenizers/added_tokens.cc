@@ -14,21 +14,21 @@
 #include "models/tokenizers/newer_characters.h"
 #include "models/tokenizers/unicode_text.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr size_t kMostStated = 100000;
 
 // A token is written as its text or as an object with the text in "content". Nothing if it is neither.
-std::optional<AddedToken> ReadToken(const Json* value) {
+std::optional<AddedToken> ReadToken(const base::Json* value) {
   if (value == nullptr) return std::nullopt;
   AddedToken token;
   if (const std::string* text = value->AsString()) {
     token.text = *text;
-  } else if (const Json* content = value->Find("content"); content != nullptr && content->AsString() != nullptr) {
+  } else if (const base::Json* content = value->Find("content"); content != nullptr && content->AsString() != nullptr) {
     token.text = *content->AsString();
     const auto flag = [value](std::string_view key) {
-      const Json* found = value->Find(key);
+      const base::Json* found = value->Find(key);
       return found != nullptr && found->AsBool().value_or(false);
     };
     token.strips_left = flag("lstrip");
@@ -89,15 +89,15 @@ size_t SkipWhiteSpace(std::string_view text, size_t begin) {
 absl::StatusOr<TokenNames> TokenNames::Parse(std::string_view config_json, const std::optional<std::string>& map_json,
                                              const std::optional<std::string>& added_json,
                                              const std::string& component) {
-  absl::StatusOr<ConfigReader> config =
-      ConfigReader::FromText(config_json, absl::StrCat(component, "/tokenizer_config.json"));
+  absl::StatusOr<base::ConfigReader> config =
+      base::ConfigReader::FromText(config_json, absl::StrCat(component, "/tokenizer_config.json"));
   if (!config.ok()) return config.status();
   TokenNames names(*std::move(config));
   names.stated_by_ = absl::StrCat(names.config_.name(), ": added_tokens_decoder");
   names.ReadStated();
   if (map_json) {
-    const absl::StatusOr<ConfigReader> map =
-        ConfigReader::FromText(*map_json, absl::StrCat(component, "/special_tokens_map.json"));
+    const absl::StatusOr<base::ConfigReader> map =
+        base::ConfigReader::FromText(*map_json, absl::StrCat(component, "/special_tokens_map.json"));
     if (!map.ok()) return map.status();
     if (names.stated_.empty()) names.files_.push_back(map->json());
   }
@@ -110,7 +110,7 @@ absl::StatusOr<TokenNames> TokenNames::Parse(std::string_view config_json, const
 
 // An object that gives every token its id.
 absl::Status TokenNames::ReadAddedFile(const std::string& json, const std::string& name) {
-  ASSIGN_OR_RETURN(const Json added, ParseJson(json, name));
+  ASSIGN_OR_RETURN(const base::Json added, base::ParseJson(json, name));
   if (!added.is_object() || added.members().size() > kMostStated) {
     return absl::InvalidArgumentError(absl::StrCat(name, " is ", added.Describe(), "; it is an object of at most ",
                                                    kMostStated, " members that gives every token its id"));
@@ -119,10 +119,10 @@ absl::Status TokenNames::ReadAddedFile(const std::string& json, const std::strin
   if (may_add) stated_by_ = name;
   const std::set<std::string> named = NamedTokens();
   std::set<int64_t> ids;
-  for (const JsonMember& member : added.members()) {
+  for (const base::JsonMember& member : added.members()) {
     const std::optional<int64_t> id = member.value.AsInt();
     if (member.key.empty() || !id || *id < 0 || *id > std::numeric_limits<int32_t>::max() || !ids.insert(*id).second) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ": the id of ", Quote(member.key), " is ",
+      return absl::InvalidArgumentError(absl::StrCat(name, ": the id of ", base::Quote(member.key), " is ",
                                                      member.value.Describe(), "; every token has an id of its own"));
     }
     const auto stated = stated_.find(member.key);
@@ -131,19 +131,20 @@ absl::Status TokenNames::ReadAddedFile(const std::string& json, const std::strin
       stated_.emplace(member.key,
                       AddedToken{.text = member.key, .id = *id, .normalized = !special, .special = special});
     } else if (stated == stated_.end() || stated->second.id != *id) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          name, " gives ", Quote(member.key), " the id ", *id, ", which the added_tokens_decoder of ", config_.name(),
-          stated == stated_.end() ? " does not have" : " gives another one", "; make the two files agree"));
+      return absl::InvalidArgumentError(absl::StrCat(name, " gives ", base::Quote(member.key), " the id ", *id,
+                                                     ", which the added_tokens_decoder of ", config_.name(),
+                                                     stated == stated_.end() ? " does not have" : " gives another one",
+                                                     "; make the two files agree"));
     }
   }
   return absl::OkStatus();
 }
 
 void TokenNames::ReadStated() {
-  const Json* stated = config_.json().Find("added_tokens_decoder");
+  const base::Json* stated = config_.json().Find("added_tokens_decoder");
   if (stated == nullptr) return;
   std::set<int64_t> ids;
-  for (const JsonMember& member : stated->members()) {
+  for (const base::JsonMember& member : stated->members()) {
     std::optional<AddedToken> token = ReadToken(&member.value);
     int64_t id;
     if (!token || !absl::SimpleAtoi(member.key, &id) || id < 0 || id > std::numeric_limits<int32_t>::max()) {
@@ -171,7 +172,7 @@ int64_t TokenNames::ModelMaxLength() {
 bool TokenNames::SplitsSpecialTokens() { return config_.Bool("split_special_tokens", false); }
 
 std::string TokenNames::Token(std::string_view key, std::string_view fallback) const {
-  for (const Json& file : files_) {
+  for (const base::Json& file : files_) {
     if (std::optional<AddedToken> token = ReadToken(file.Find(key))) return token->text;
   }
   return std::string(fallback);
@@ -179,14 +180,14 @@ std::string TokenNames::Token(std::string_view key, std::string_view fallback) c
 
 std::set<std::string> TokenNames::AdditionalTokens() const {
   std::set<std::string> tokens;
-  for (const Json& file : files_) {
+  for (const base::Json& file : files_) {
     for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
-      const Json* list = file.Find(key);
+      const base::Json* list = file.Find(key);
       if (list == nullptr) continue;
-      for (const Json& item : list->items()) {
+      for (const base::Json& item : list->items()) {
         if (std::optional<AddedToken> token = ReadToken(&item)) tokens.insert(std::move(token->text));
       }
-      for (const JsonMember& member : list->members()) {
+      for (const base::JsonMember& member : list->members()) {
         if (std::optional<AddedToken> token = ReadToken(&member.value)) tokens.insert(std::move(token->text));
       }
     }
@@ -196,8 +197,8 @@ std::set<std::string> TokenNames::AdditionalTokens() const {
 
 std::set<std::string> TokenNames::NamedTokens() const {
   std::set<std::string> tokens = AdditionalTokens();
-  for (const Json& file : files_) {
-    for (const JsonMember& member : file.members()) {
+  for (const base::Json& file : files_) {
+    for (const base::JsonMember& member : file.members()) {
       if (!member.key.ends_with("_token")) continue;
       if (std::optional<AddedToken> token = ReadToken(&member.value)) tokens.insert(std::move(token->text));
     }
@@ -212,7 +213,7 @@ absl::StatusOr<std::vector<AddedToken>> TokenNames::Resolve(
   std::map<std::string, AddedToken> tokens;
   for (const Field& field : fields) {
     std::optional<AddedToken> token;
-    for (const Json& file : files_) {
+    for (const base::Json& file : files_) {
       if (!token) token = ReadToken(file.Find(field.key));
     }
     if (!token) {
@@ -235,12 +236,12 @@ absl::StatusOr<std::vector<AddedToken>> TokenNames::Resolve(
     const std::optional<int64_t> id = find(text);
     const bool is_stated = stated_.contains(text);
     if (!id && !is_stated) {
-      return absl::InvalidArgumentError(absl::StrCat(config_.name(), ": the special token ", Quote(text), " is not in ",
-                                                     vocabulary_name, " and has no id of its own"));
+      return absl::InvalidArgumentError(absl::StrCat(config_.name(), ": the special token ", base::Quote(text),
+                                                     " is not in ", vocabulary_name, " and has no id of its own"));
     }
     if (id && is_stated && *id != token.id) {
-      return absl::InvalidArgumentError(absl::StrCat(stated_by_, " gives ", Quote(text), " the id ", token.id, "; in ",
-                                                     vocabulary_name, " it is ", *id));
+      return absl::InvalidArgumentError(absl::StrCat(stated_by_, " gives ", base::Quote(text), " the id ", token.id,
+                                                     "; in ", vocabulary_name, " it is ", *id));
     }
     if (id) token.id = *id;
     result.push_back(token);
@@ -290,4 +291,4 @@ std::vector<AddedTokenFinder::Match> AddedTokenFinder::Find(std::string_view utf
   return matches;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -18,7 +18,7 @@
 #include "base/json.h"
 #include "models/tokenizers/token_table.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct AddedToken {
   std::string text;
@@ -38,7 +38,7 @@ class TokenNames {
   static absl::StatusOr<TokenNames> Parse(std::string_view config_json, const std::optional<std::string>& map_json,
                                           const std::optional<std::string>& added_json, const std::string& component);
 
-  ConfigReader& config() { return config_; }
+  base::ConfigReader& config() { return config_; }
   // Of the field model_max_length. Python writes "no limit" as an integer of 31 digits.
   int64_t ModelMaxLength();
   // Of the field split_special_tokens: special tokens are not looked for in texts.
@@ -65,12 +65,12 @@ class TokenNames {
                                                   const std::string& vocabulary_name) const;
 
  private:
-  explicit TokenNames(ConfigReader config) : config_(std::move(config)) {}
+  explicit TokenNames(base::ConfigReader config) : config_(std::move(config)) {}
   void ReadStated();
   absl::Status ReadAddedFile(const std::string& json, const std::string& name);
 
-  ConfigReader config_;
-  std::vector<Json> files_;  // those that are heeded, the first that names a token wins
+  base::ConfigReader config_;
+  std::vector<base::Json> files_;  // those that are heeded, the first that names a token wins
   std::map<std::string, AddedToken> stated_;
   std::string stated_by_;  // which file and field, for errors
 };
@@ -100,4 +100,4 @@ class AddedTokenFinder {
   bool splits_special_ = false;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -8,7 +8,7 @@
 
 #include "absl/strings/ascii.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr char32_t kReplacementCharacter = 0xFFFD;
@@ -73,4 +73,4 @@ bool IsBertPunctuation(char32_t code) {
   return code < 0x80 ? absl::ascii_ispunct(static_cast<unsigned char>(code)) : HasCategory(code, U_GC_P_MASK);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -5,7 +5,7 @@
 
 #include "models/tokenizers/unicode_text.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct BertCleaning {
   bool removes_controls = true;  // and makes all white space spaces
@@ -19,4 +19,4 @@ std::vector<TracedChar> CleanBertText(const std::vector<TracedChar>& text, const
 // ASCII's punctuation, and that of Unicode 8 as the reference knows it.
 bool IsBertPunctuation(char32_t code);
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "models/tokenizers/tokenizer_folder.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr char kContinuation[] = "##";
@@ -41,7 +41,7 @@ absl::StatusOr<BertTokenizer> BertTokenizer::Parse(const BertTokenizerFiles& fil
       TokenNames::Parse(files.tokenizer_config_json, files.special_tokens_map_json, files.added_tokens_json, component);
   if (!names.ok()) return names.status();
 
-  ConfigReader& config = names->config();
+  base::ConfigReader& config = names->config();
   config.Choice("tokenizer_class", "BertTokenizer", {"BertTokenizer", "BertTokenizerFast"});
   BertCleaning& cleaning = tokenizer.cleaning_;
   cleaning.lowers = config.Bool("do_lower_case", true);
@@ -62,12 +62,12 @@ absl::Status BertTokenizer::ReadVocabulary(std::string_view text, const std::str
   for (const std::string_view line : SplitLines(text)) {
     const int64_t id = vocabulary_size_++;
     if (line.empty()) continue;  // has an id, and nothing is ever spelled with it
-    if (FirstInvalidUtf8({line.data(), line.size()}) < line.size()) {
+    if (base::FirstInvalidUtf8({line.data(), line.size()}) < line.size()) {
       return absl::InvalidArgumentError(absl::StrCat(name, ": line ", id + 1, " is not valid UTF-8"));
     }
     if (const std::optional<int64_t> other = pieces_.Add(line, id)) {
       return absl::InvalidArgumentError(absl::StrCat(name, ": lines ", *other + 1, " and ", id + 1, " are the same, ",
-                                                     Quote(line), "; every token has one id"));
+                                                     base::Quote(line), "; every token has one id"));
     }
   }
   return absl::OkStatus();
@@ -102,4 +102,4 @@ void BertTokenizer::SplitWords(const NormalizedText& text, size_t begin, size_t 
   spell(word_begin, end);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

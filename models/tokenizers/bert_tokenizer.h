@@ -18,7 +18,7 @@
 #include "models/tokenizers/word_pieces.h"
 #include "models/tokenizers/word_tokenizer.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // The bytes of a tokenizer's files.
 struct BertTokenizerFiles {
@@ -47,4 +47,4 @@ class BertTokenizer final : public WordTokenizer {
   BertCleaning cleaning_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/support/golden_tokens.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 using testing::ElementsAre;
@@ -200,4 +200,4 @@ TEST(BertConfig, RefusesAMapThatIsNoObject) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

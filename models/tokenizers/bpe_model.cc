@@ -12,7 +12,7 @@
 #include "models/tokenizers/tokenizer_parts.h"
 #include "models/tokenizers/vocabulary_object.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr std::string_view kVersionLine = "#version";
@@ -24,7 +24,7 @@ class BpeModel final : public PieceModel {
   absl::Status Read(TokenizerPart& part) {
     ASSIGN_OR_RETURN(vocabulary_, ReadVocabularyObject(part));
     ASSIGN_OR_RETURN(unknown_id_, FindUnknown(part, vocabulary_));
-    ConfigReader& fields = part.fields;
+    base::ConfigReader& fields = part.fields;
     if (unknown_id_) unknown_token_ = fields.String("unk_token", "");
     if (fields.Number("dropout", 0, 0, 1) != 0) fields.AddError("dropout", "valid values are null and 0");
     prefix_ = fields.String("continuing_subword_prefix", "");
@@ -67,11 +67,11 @@ class BpeModel final : public PieceModel {
 
   // Each merge is a pair, or both with a space between them. The result of a merge lacks the prefix of its second part.
   absl::Status ReadMerges(TokenizerPart& part) {
-    const Json* const merges = part.fields.json().Find("merges");
+    const base::Json* const merges = part.fields.json().Find("merges");
     if (merges == nullptr || !merges->is_array()) return part.Refuse("the field \"merges\" is a list of pairs");
     part.fields.Ignore({"merges"});
     int32_t rank = 0;
-    for (const Json& merge : merges->items()) {
+    for (const base::Json& merge : merges->items()) {
       std::string left, right;
       if (const std::string* text = merge.AsString()) {
         if (text->starts_with(kVersionLine)) continue;
@@ -91,7 +91,7 @@ class BpeModel final : public PieceModel {
       const std::optional<int32_t> joined_id = Find(joined);
       if (!joined_id) {
         return part.Refuse(
-            absl::StrCat("merge ", rank, " makes ", Quote(joined), ", which the vocabulary does not have"));
+            absl::StrCat("merge ", rank, " makes ", base::Quote(joined), ", which the vocabulary does not have"));
       }
       merges_.Add(*left_id, *right_id, rank++, *joined_id);
     }
@@ -152,4 +152,4 @@ absl::StatusOr<std::unique_ptr<PieceModel>> ReadBpeModel(TokenizerPart& part) {
   return model;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -3,7 +3,7 @@
 
 #include <array>
 
-namespace tessera {
+namespace tessera::models {
 
 // Printable bytes of Latin-1 are the character of the same number; the others get the characters from U+0100 on.
 constexpr std::array<char32_t, 256> ByteCharacters() {
@@ -16,4 +16,4 @@ constexpr std::array<char32_t, 256> ByteCharacters() {
   return characters;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

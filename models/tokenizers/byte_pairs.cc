@@ -10,7 +10,7 @@
 #include "models/tokenizers/tokenizer_folder.h"
 #include "models/tokenizers/unicode_text.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr char kEndOfWord[] = "</w>";
@@ -30,23 +30,23 @@ absl::StatusOr<BytePairs> BytePairs::Parse(std::string_view vocab_json, std::str
 }
 
 absl::Status BytePairs::ReadVocabulary(std::string_view text, const std::string& name) {
-  ASSIGN_OR_RETURN(const Json json, ParseJson(text, name));
+  ASSIGN_OR_RETURN(const base::Json json, base::ParseJson(text, name));
   const size_t count = json.members().size();
   if (count == 0 || count > std::numeric_limits<int32_t>::max()) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, " is ", json.Describe(), "; it is an object that gives every token its id"));
   }
   std::vector<const std::string*> tokens(count);
-  for (const JsonMember& member : json.members()) {
+  for (const base::JsonMember& member : json.members()) {
     const std::optional<int64_t> id = member.value.AsInt();
     if (!id || *id < 0 || *id >= static_cast<int64_t>(count)) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ": the id of ", Quote(member.key), " is ",
+      return absl::InvalidArgumentError(absl::StrCat(name, ": the id of ", base::Quote(member.key), " is ",
                                                      member.value.Describe(), "; with ", count,
                                                      " tokens the ids are the whole numbers from 0 to ", count - 1));
     }
     if (const std::string* other = tokens[*id]) {
       return absl::InvalidArgumentError(
-          absl::StrCat(name, ": ", Quote(*other), " and ", Quote(member.key), " have the same id, ", *id));
+          absl::StrCat(name, ": ", base::Quote(*other), " and ", base::Quote(member.key), " have the same id, ", *id));
     }
     tokens[*id] = &member.key;
     ids_.emplace(member.key, static_cast<int32_t>(*id));
@@ -77,17 +77,18 @@ absl::Status BytePairs::ReadMerges(std::string_view text, const std::string& nam
     const std::string_view left = line.substr(0, space);
     const std::string_view right = line.substr(std::min(space + 1, line.size()));
     if (left.empty() || right.empty() || right.find(' ') != right.npos) {
-      return error("is ", Quote(line), "; every line has two tokens with one space between them");
+      return error("is ", base::Quote(line), "; every line has two tokens with one space between them");
     }
     for (const std::string_view token : {left, right}) {
-      if (!ids_.contains(token)) return error("joins ", Quote(token), ", which ", vocabulary_name, " does not have");
+      if (!ids_.contains(token))
+        return error("joins ", base::Quote(token), ", which ", vocabulary_name, " does not have");
     }
     std::string joined(left);
     joined += right;
     const auto id = ids_.find(joined);
-    if (id == ids_.end()) return error("makes ", Quote(joined), ", which ", vocabulary_name, " does not have");
+    if (id == ids_.end()) return error("makes ", base::Quote(joined), ", which ", vocabulary_name, " does not have");
     if (!merges_.Add(ids_.find(left)->second, ids_.find(right)->second, line_number, id->second)) {
-      return error("repeats the merge ", Quote(line), " of a line above");
+      return error("repeats the merge ", base::Quote(line), " of a line above");
     }
   }
   return absl::OkStatus();
@@ -109,4 +110,4 @@ void BytePairs::Encode(std::string_view word, int64_t unknown_id, std::vector<Pa
   merges_.Join(pieces);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -17,7 +17,7 @@
 #include "models/tokenizers/pair_merges.h"
 #include "models/tokenizers/token_table.h"
 
-namespace tessera {
+namespace tessera::models {
 
 class BytePairs {
  public:
@@ -45,4 +45,4 @@ class BytePairs {
   std::array<int32_t, 256> last_ids_{};
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -12,7 +12,7 @@
 #include "models/tokenizers/newer_characters.h"
 #include "models/tokenizers/tokenizer_folder.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr std::string_view kStart = "<|startoftext|>";
@@ -125,4 +125,4 @@ void ClipTokenizer::SplitWords(const NormalizedText& text, size_t begin, size_t 
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -17,7 +17,7 @@
 #include "models/tokenizers/byte_pairs.h"
 #include "models/tokenizers/word_tokenizer.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // The bytes of a tokenizer's files.
 struct ClipTokenizerFiles {
@@ -44,4 +44,4 @@ class ClipTokenizer final : public WordTokenizer {
   BytePairs pairs_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

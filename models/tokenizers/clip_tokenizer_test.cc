@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/support/golden_tokens.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 using testing::ElementsAre;
@@ -67,7 +67,7 @@ ClipTokenizer RealWithConfig(const std::string& config_json, std::optional<std::
   ClipTokenizerFiles files;
   for (const auto& [name, bytes] :
        {std::pair("vocab.json", &files.vocab_json), std::pair("merges.txt", &files.merges_txt)}) {
-    absl::StatusOr<std::string> read = ReadWholeFile(absl::StrCat(kClip, "/", name), name, 64 << 20);
+    absl::StatusOr<std::string> read = base::ReadWholeFile(absl::StrCat(kClip, "/", name), name, 64 << 20);
     EXPECT_TRUE(read.ok()) << read.status();
     *bytes = *std::move(read);
   }
@@ -306,4 +306,4 @@ TEST(ClipConfig, RefusesAMaximumLengthBelowOne) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

@@ -12,7 +12,7 @@
 #include "models/tokenizers/token_frame.h"
 #include "models/tokenizers/tokenizer_folder.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr size_t kMostAdded = 100000;
@@ -46,17 +46,17 @@ bool IsClassOf(const std::string& name, TokenizerKind kind) {
   return plain == kClasses[static_cast<size_t>(kind)] || (kind == TokenizerKind::kT5 && plain == "MT5Tokenizer");
 }
 
-absl::StatusOr<std::vector<AddedToken>> ReadAdded(const ConfigReader& file) {
+absl::StatusOr<std::vector<AddedToken>> ReadAdded(const base::ConfigReader& file) {
   std::vector<AddedToken> tokens;
-  const Json* const list = file.json().Find("added_tokens");
-  const std::span<const Json> items = list == nullptr ? std::span<const Json>() : list->items();
+  const base::Json* const list = file.json().Find("added_tokens");
+  const std::span<const base::Json> items = list == nullptr ? std::span<const base::Json>() : list->items();
   if (items.size() > kMostAdded) {
     return absl::InvalidArgumentError(
         absl::StrCat(file.name(), ": added_tokens has more than ", kMostAdded, " tokens"));
   }
-  for (const Json& item : items) {
+  for (const base::Json& item : items) {
     const std::string name = absl::StrCat(file.name(), ": added_tokens[", tokens.size(), "]");
-    ASSIGN_OR_RETURN(ConfigReader fields, ConfigReader::FromJson(item, name));
+    ASSIGN_OR_RETURN(base::ConfigReader fields, base::ConfigReader::FromJson(item, name));
     AddedToken token;
     token.text = fields.RequiredString("content");
     token.id = fields.RequiredInt("id", 0, std::numeric_limits<int32_t>::max());
@@ -84,7 +84,7 @@ class IdGiver {
     const int64_t id = known ? found->second : next_++;
     if (id == token.id) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat(by, " gives ", Quote(token.text), " the id ", token.id, "; ",
+        absl::StrCat(by, " gives ", base::Quote(token.text), " the id ", token.id, "; ",
                      known ? absl::StrCat("in the vocabulary it is ", id) : absl::StrCat("the next free id is ", id)));
   }
 
@@ -93,10 +93,11 @@ class IdGiver {
   int64_t next_;
 };
 
-absl::StatusOr<std::string> Direction(const ConfigReader& file, const char* key) {
-  const Json* const json = file.json().Find(key);
+absl::StatusOr<std::string> Direction(const base::ConfigReader& file, const char* key) {
+  const base::Json* const json = file.json().Find(key);
   if (json == nullptr || json->is_null()) return std::string();
-  ASSIGN_OR_RETURN(ConfigReader fields, ConfigReader::FromJson(*json, absl::StrCat(file.name(), ": ", key)));
+  ASSIGN_OR_RETURN(base::ConfigReader fields,
+                   base::ConfigReader::FromJson(*json, absl::StrCat(file.name(), ": ", key)));
   // What else stands here is given anew with every text.
   std::string direction = fields.Choice("direction", "Right", {"Right", "Left"});
   RETURN_IF_ERROR(fields.status());
@@ -104,7 +105,7 @@ absl::StatusOr<std::string> Direction(const ConfigReader& file, const char* key)
 }
 
 // The configuration repeats what a BERT normalizer does.
-void CheckCleaning(const BertCleaning& cleaning, ConfigReader& config) {
+void CheckCleaning(const BertCleaning& cleaning, base::ConfigReader& config) {
   const std::pair<const char*, bool> kFields[] = {{"do_lower_case", cleaning.lowers},
                                                   {"strip_accents", cleaning.strips_accents},
                                                   {"tokenize_chinese_chars", cleaning.spaces_chinese}};
@@ -133,8 +134,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> JsonTokenizer::LoadIfThere(TokenizerK
 
 absl::StatusOr<JsonTokenizer> JsonTokenizer::Parse(TokenizerKind kind, const JsonTokenizerFiles& files,
                                                    const std::string& component) {
-  absl::StatusOr<ConfigReader> file =
-      ConfigReader::FromText(files.tokenizer_json, absl::StrCat(component, "/tokenizer.json"));
+  absl::StatusOr<base::ConfigReader> file =
+      base::ConfigReader::FromText(files.tokenizer_json, absl::StrCat(component, "/tokenizer.json"));
   if (!file.ok()) return file.status();
   absl::StatusOr<TokenNames> names =
       TokenNames::Parse(files.tokenizer_config_json, files.special_tokens_map_json, files.added_tokens_json, component);
@@ -146,11 +147,11 @@ absl::StatusOr<JsonTokenizer> JsonTokenizer::Parse(TokenizerKind kind, const Jso
   RETURN_IF_ERROR(file->status());
   if (const std::vector<std::string> unknown = file->UnknownFields(); !unknown.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(file->name(), ": the field ", Quote(unknown.front()), " is not supported"));
+        absl::StrCat(file->name(), ": the field ", base::Quote(unknown.front()), " is not supported"));
   }
   JsonTokenizer tokenizer;
   RETURN_IF_ERROR(tokenizer.ReadParts(*file));
-  ConfigReader& config = names->config();
+  base::ConfigReader& config = names->config();
   if (!IsClassOf(config.String("tokenizer_class", ""), kind)) {
     config.AddError("tokenizer_class", "model_index.json names the tokenizer of another model");
   }
@@ -165,7 +166,7 @@ absl::StatusOr<JsonTokenizer> JsonTokenizer::Parse(TokenizerKind kind, const Jso
   return tokenizer;
 }
 
-absl::Status JsonTokenizer::ReadParts(const ConfigReader& file) {
+absl::Status JsonTokenizer::ReadParts(const base::ConfigReader& file) {
   const auto name = [&](const char* part) { return absl::StrCat(file.name(), ": ", part); };
   ASSIGN_OR_RETURN(normalizer_, TextNormalizer::Read(file.json().Find("normalizer"), name("normalizer")));
   ASSIGN_OR_RETURN(splitter_, TextSplitter::Read(file.json().Find("pre_tokenizer"), name("pre_tokenizer")));
@@ -176,7 +177,8 @@ absl::Status JsonTokenizer::ReadParts(const ConfigReader& file) {
   return absl::OkStatus();
 }
 
-absl::Status JsonTokenizer::TakeSides(const ConfigReader& file, const ConfigReader& config, bool pads_left_by_class) {
+absl::Status JsonTokenizer::TakeSides(const base::ConfigReader& file, const base::ConfigReader& config,
+                                      bool pads_left_by_class) {
   ASSIGN_OR_RETURN(const std::string padding, Direction(file, "padding"));
   ASSIGN_OR_RETURN(const std::string truncation, Direction(file, "truncation"));
   if (!config.Has("padding_side")) pads_left_ = padding.empty() ? pads_left_by_class : padding == "Left";
@@ -184,7 +186,7 @@ absl::Status JsonTokenizer::TakeSides(const ConfigReader& file, const ConfigRead
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<AddedToken>> JsonTokenizer::TakeTokens(TokenizerKind kind, const ConfigReader& file,
+absl::StatusOr<std::vector<AddedToken>> JsonTokenizer::TakeTokens(TokenizerKind kind, const base::ConfigReader& file,
                                                                   TokenNames& names) {
   ASSIGN_OR_RETURN(std::vector<AddedToken> listed, ReadAdded(file));
   std::map<std::string, AddedToken> tokens;
@@ -192,7 +194,7 @@ absl::StatusOr<std::vector<AddedToken>> JsonTokenizer::TakeTokens(TokenizerKind 
   for (const AddedToken& token : listed) {
     if (!tokens.emplace(token.text, token).second) {
       return absl::InvalidArgumentError(
-          absl::StrCat(file.name(), ": added_tokens has ", Quote(token.text), " more than once"));
+          absl::StrCat(file.name(), ": added_tokens has ", base::Quote(token.text), " more than once"));
     }
     RETURN_IF_ERROR(ids.Check(token, absl::StrCat(file.name(), ": added_tokens")));
   }
@@ -202,8 +204,8 @@ absl::StatusOr<std::vector<AddedToken>> JsonTokenizer::TakeTokens(TokenizerKind 
   for (const auto& [id, token] : stated) {
     const auto found = tokens.find(token->text);
     if (found != tokens.end() && found->second.id != id) {
-      return absl::InvalidArgumentError(absl::StrCat(names.stated_by(), " gives ", Quote(token->text), " the id ", id,
-                                                     "; in ", file.name(), " it is ", found->second.id));
+      return absl::InvalidArgumentError(absl::StrCat(names.stated_by(), " gives ", base::Quote(token->text), " the id ",
+                                                     id, "; in ", file.name(), " it is ", found->second.id));
     }
     if (found != tokens.end()) continue;
     RETURN_IF_ERROR(ids.Check(*token, names.stated_by()));
@@ -217,7 +219,7 @@ absl::StatusOr<std::vector<AddedToken>> JsonTokenizer::TakeTokens(TokenizerKind 
       tokens.emplace(text, AddedToken{.text = text, .id = found->second, .special = true});
     } else if (required) {
       return absl::InvalidArgumentError(
-          absl::StrCat(names.config().name(), ": the token ", Quote(text), " is not in ", file.name()));
+          absl::StrCat(names.config().name(), ": the token ", base::Quote(text), " is not in ", file.name()));
     }
     return absl::OkStatus();
   };
@@ -261,7 +263,7 @@ absl::Status JsonTokenizer::BuildFinders(const std::vector<AddedToken>& tokens, 
     for (const TracedChar& c : text) normalized.Append(c);
     if (normalized.text.empty() || !texts.insert(normalized.text).second) {
       return absl::InvalidArgumentError(
-          absl::StrCat(name, ": the added token ", Quote(token.text),
+          absl::StrCat(name, ": the added token ", base::Quote(token.text),
                        normalized.text.empty() ? " is empty" : " is that of another token", " once it is normalized"));
     }
     token.text = normalized.text;
@@ -319,4 +321,4 @@ absl::Status JsonTokenizer::EncodeText(std::vector<TracedChar> text, std::vector
   return absl::OkStatus();
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -20,7 +20,7 @@
 #include "models/tokenizers/text_splitter.h"
 #include "models/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // Which tokens a class of tokenizers has, and on which side it pads, unless its files say otherwise.
 enum class TokenizerKind { kBert, kClip, kGemma, kOther, kQwen2, kT5 };
@@ -47,11 +47,12 @@ class JsonTokenizer final : public Tokenizer {
  private:
   JsonTokenizer() = default;
 
-  absl::Status ReadParts(const ConfigReader& file);
+  absl::Status ReadParts(const base::ConfigReader& file);
   // Padding and truncation as the file has them, where the configuration does not say it; then as the class has it.
-  absl::Status TakeSides(const ConfigReader& file, const ConfigReader& config, bool pads_left_by_class);
+  absl::Status TakeSides(const base::ConfigReader& file, const base::ConfigReader& config, bool pads_left_by_class);
   // The added tokens, all of which have their ids; sets the ids of padding and the size of the vocabulary.
-  absl::StatusOr<std::vector<AddedToken>> TakeTokens(TokenizerKind kind, const ConfigReader& file, TokenNames& names);
+  absl::StatusOr<std::vector<AddedToken>> TakeTokens(TokenizerKind kind, const base::ConfigReader& file,
+                                                     TokenNames& names);
   absl::Status BuildFinders(const std::vector<AddedToken>& tokens, bool splits_special, const std::string& name);
   absl::StatusOr<std::vector<PieceId>> Split(std::string_view utf8) const override;
   // What lies between two added tokens; its first byte has the offset `origin` in the text.
@@ -64,4 +65,4 @@ class JsonTokenizer final : public Tokenizer {
   AddedTokenFinder original_finder_, normalized_finder_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

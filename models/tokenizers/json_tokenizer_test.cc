@@ -10,7 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "tests/support/golden_tokens.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 using testing::AllOf;
@@ -21,20 +21,20 @@ constexpr char kSaved[] = "tests/golden/saved_tokenizers/";
 constexpr char kPipelines[] = "tests/golden/pipelines/";
 
 std::string ReadFile(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadWholeFile(path, path, 64 << 20);
+  const absl::StatusOr<std::string> text = base::ReadWholeFile(path, path, 64 << 20);
   EXPECT_TRUE(text.ok()) << text.status();
   return *text;
 }
 
-Json ReadJson(const std::string& path) {
-  const absl::StatusOr<Json> json = ParseJson(ReadFile(path), path);
+base::Json ReadJson(const std::string& path) {
+  const absl::StatusOr<base::Json> json = base::ParseJson(ReadFile(path), path);
   EXPECT_TRUE(json.ok()) << json.status();
   return *json;
 }
 
-std::vector<int64_t> Numbers(const Json& list) {
+std::vector<int64_t> Numbers(const base::Json& list) {
   std::vector<int64_t> numbers;
-  for (const Json& item : list.items()) numbers.push_back(item.AsInt().value());
+  for (const base::Json& item : list.items()) numbers.push_back(item.AsInt().value());
   return numbers;
 }
 
@@ -60,10 +60,10 @@ TEST(JsonTokenizer, GivesTheIdsThatWereRecordedOfSavedTokenizers) {
   for (const Saved& saved : kSavedTokenizers) {
     const std::unique_ptr<Tokenizer> tokenizer = Load(saved.class_name, std::string(kSaved) + saved.name);
     tokenizer->UseUnknownToken();  // as the recorder
-    const Json recorded = ReadJson(absl::StrCat(kSaved, saved.name, "/ids.json"));
+    const base::Json recorded = ReadJson(absl::StrCat(kSaved, saved.name, "/ids.json"));
     const int64_t max_length = recorded.Find("max_length")->AsInt().value();
     ASSERT_EQ(recorded.Find("rows")->items().size(), 81u);
-    for (const Json& row : recorded.Find("rows")->items()) {
+    for (const base::Json& row : recorded.Find("rows")->items()) {
       const std::string& prompt = *row.Find("prompt")->AsString();
       EXPECT_EQ(Ids(*tokenizer, prompt), Numbers(*row.Find("ids"))) << saved.name << ": " << prompt;
       std::vector<int64_t> padded = Ids(*tokenizer, prompt, max_length);
@@ -89,8 +89,8 @@ TEST(JsonTokenizer, GivesTheIdsOfTheSameTokenizerInItsOldForm) {
     EXPECT_EQ(tokenizer->end_id(), old->end_id());
     EXPECT_EQ(tokenizer->vocabulary_size(), old->vocabulary_size());
     EXPECT_EQ(tokenizer->model_max_length(), old->model_max_length());
-    const Json recorded = ReadJson(absl::StrCat(kSaved, saved.name, "/ids.json"));
-    for (const Json& row : recorded.Find("rows")->items()) {
+    const base::Json recorded = ReadJson(absl::StrCat(kSaved, saved.name, "/ids.json"));
+    for (const base::Json& row : recorded.Find("rows")->items()) {
       const std::string& prompt = *row.Find("prompt")->AsString();
       // The rules for a letter with a mark and a joiner behind them: sentencepiece composes the first two, the library
       // that writes tokenizer.json takes all three by themselves.
@@ -116,11 +116,11 @@ TokenizerKind KindOf(const std::string& class_name) {
 }
 
 TEST(JsonTokenizer, GivesTheIdsThatWereRecordedOfEveryForm) {
-  const Json t5 = ReadJson(absl::StrCat(kSaved, "flux_dev.tokenizer_2/tokenizer.json"));
+  const base::Json t5 = ReadJson(absl::StrCat(kSaved, "flux_dev.tokenizer_2/tokenizer.json"));
   const std::string& charsmap = *t5.Find("normalizer")->Find("precompiled_charsmap")->AsString();
-  const Json variants = ReadJson("tests/golden/tokenizers/json_variants.json");
+  const base::Json variants = ReadJson("tests/golden/tokenizers/json_variants.json");
   EXPECT_EQ(variants.Find("variants")->items().size(), 40u);
-  for (const Json& variant : variants.Find("variants")->items()) {
+  for (const base::Json& variant : variants.Find("variants")->items()) {
     const std::string& name = *variant.Find("name")->AsString();
     const absl::StatusOr<JsonTokenizer> tokenizer = JsonTokenizer::Parse(
         KindOf(*variant.Find("class")->AsString()),
@@ -130,11 +130,11 @@ TEST(JsonTokenizer, GivesTheIdsThatWereRecordedOfEveryForm) {
     ASSERT_TRUE(tokenizer.ok()) << name << ": " << tokenizer.status();
     EXPECT_EQ(tokenizer->pads_left(), variant.Find("pads_left")->AsBool()) << name;
     const int64_t max_length = variant.Find("max_length")->AsInt().value();
-    for (const Json& row : variant.Find("rows")->items()) {
+    for (const base::Json& row : variant.Find("rows")->items()) {
       const std::string& prompt = *row.Find("prompt")->AsString();
       const std::vector<int64_t> ids = Numbers(*row.Find("ids"));
       EXPECT_EQ(Ids(*tokenizer, prompt), ids) << name << ": " << prompt;
-      const Json* const cut = row.Find("cut");
+      const base::Json* const cut = row.Find("cut");
       EXPECT_EQ(Ids(*tokenizer, prompt, max_length), cut ? Numbers(*cut) : ids) << name << ": " << prompt;
     }
   }
@@ -413,4 +413,4 @@ TEST(OldForms, HonourTruncationSideAndSplitSpecialTokens) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

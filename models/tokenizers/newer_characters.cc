@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr CharacterRange kLetters[] = {{0x1C89, 0x1C8A},   {0xA7CB, 0xA7CD},   {0xA7DA, 0xA7DC},   {0x105C0, 0x105F3},
@@ -60,4 +60,4 @@ char32_t NewerLowerCase(char32_t code) {
   return code;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -4,7 +4,7 @@
 
 #include <span>
 
-namespace tessera {
+namespace tessera::models {
 
 struct CharacterRange {
   char32_t first, last;
@@ -18,4 +18,4 @@ bool IsNewerCharacter(char32_t code, char category);
 // The lower case of a newer capital letter; every other character is its own.
 char32_t NewerLowerCase(char32_t code);
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstring>
 
-namespace tessera {
+namespace tessera::models {
 
 static_assert(std::endian::native == std::endian::little);
 
@@ -43,4 +43,4 @@ NormalizationRules::Match NormalizationRules::Find(std::string_view text, bool s
   return found;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
+namespace tessera::models {
 
 struct NormalizationRules {
   std::vector<uint32_t> trie;  // double array of Darts-clone; the values are positions in `replacements`
@@ -32,4 +32,4 @@ struct NormalizationRules {
   Match Find(std::string_view text, bool shortest) const;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

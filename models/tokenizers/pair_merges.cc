@@ -4,7 +4,7 @@
 #include <queue>
 #include <tuple>
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr int32_t kNone = -1;
@@ -67,4 +67,4 @@ void PairMerges::Join(std::vector<Piece>& pieces) const {
   pieces.resize(kept);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

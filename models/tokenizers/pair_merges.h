@@ -7,7 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 
-namespace tessera {
+namespace tessera::models {
 
 class PairMerges {
  public:
@@ -31,4 +31,4 @@ class PairMerges {
   absl::flat_hash_map<uint64_t, Merge> merges_;  // by the ids of the left and the right token
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "models/tokenizers/newer_characters.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr size_t kMaxExpressionBytes = 10000;
@@ -86,7 +86,7 @@ class Translator {
   }
   void Refuse(const std::string& what) {
     if (!error_.ok()) return;
-    error_ = absl::InvalidArgumentError(absl::StrCat("the expression ", Quote(text_), " has ", what, " at byte ",
+    error_ = absl::InvalidArgumentError(absl::StrCat("the expression ", base::Quote(text_), " has ", what, " at byte ",
                                                      position_, ", which is not supported"));
   }
   char32_t Character() {
@@ -126,7 +126,7 @@ class Translator {
     }
     if (std::string_view("*+?").find(text_[position_]) != std::string_view::npos) return Refuse("a bare quantifier");
     if (std::string_view("^$").find(text_[position_]) != std::string_view::npos) {
-      return Refuse(absl::StrCat("the anchor ", Quote(text_.substr(position_, 1))));
+      return Refuse(absl::StrCat("the anchor ", base::Quote(text_.substr(position_, 1))));
     }
     result_ += Number(Character());
   }
@@ -137,7 +137,8 @@ class Translator {
       absl::StrAppend(&result_, "(", kind);
       return GroupBody(depth);
     }
-    if (Take("?")) return Refuse(absl::StrCat("the group ", Quote("(?" + std::string(text_.substr(position_, 3)))));
+    if (Take("?"))
+      return Refuse(absl::StrCat("the group ", base::Quote("(?" + std::string(text_.substr(position_, 3)))));
     result_ += "(?:";
     GroupBody(depth);
   }
@@ -172,7 +173,7 @@ class Translator {
     if (letter == 'x' || letter == 'u') return Hexadecimal();
     if (absl::ascii_isalnum(static_cast<unsigned char>(letter))) {
       position_ = begin;
-      Refuse(absl::StrCat("the escape ", Quote(text_.substr(begin, 2))));
+      Refuse(absl::StrCat("the escape ", base::Quote(text_.substr(begin, 2))));
       return std::nullopt;
     }
     return Character();
@@ -187,7 +188,7 @@ class Translator {
     const auto is_name = [&name](std::string_view known) { return known == name; };
     if (std::none_of(kProperties.begin(), kProperties.end(), is_name) &&
         std::none_of(kSeparators.begin(), kSeparators.end(), is_name)) {
-      return Refuse(absl::StrCat("the property ", Quote(name)));
+      return Refuse(absl::StrCat("the property ", base::Quote(name)));
     }
     position_ = end + 1;
     absl::StrAppend(&result_, WithNewer(negated, absl::StrCat("\\p{", name, "}"), name.size() == 1 ? name : ""));
@@ -221,7 +222,7 @@ class Translator {
     if (text_.substr(position_).starts_with("]")) return Refuse("an empty class");
     while (More() && text_[position_] != ']') {
       if (text_.substr(position_).starts_with("[:") || text_.substr(position_).starts_with("&&")) {
-        return Refuse(absl::StrCat("the class ", Quote(text_.substr(position_, 2))));
+        return Refuse(absl::StrCat("the class ", base::Quote(text_.substr(position_, 2))));
       }
       if (Take("[")) {
         Class(depth + 1);
@@ -304,10 +305,11 @@ class Translator {
 
 absl::StatusOr<std::string> TranslateExpression(std::string_view expression) {
   if (expression.size() > kMaxExpressionBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the expression ", Quote(expression), " has ", expression.size(),
-                                                   " bytes; valid are at most ", kMaxExpressionBytes));
+    return absl::InvalidArgumentError(absl::StrCat("the expression ", base::Quote(expression), " has ",
+                                                   expression.size(), " bytes; valid are at most ",
+                                                   kMaxExpressionBytes));
   }
   return Translator(expression).Run();
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

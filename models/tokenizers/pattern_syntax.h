@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // Translates an expression into one for ICU, in ASCII. It may have literals, ".", alternatives, groups, (?:…), (?i:…),
 // (?=…), (?!…),
@@ -14,4 +14,4 @@ namespace tessera {
 // characters. InvalidArgument names what else the expression has, and where.
 absl::StatusOr<std::string> TranslateExpression(std::string_view expression);
 
-}  // namespace tessera
+}  // namespace tessera::models

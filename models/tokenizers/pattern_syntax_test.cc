@@ -5,7 +5,7 @@
 
 #include "models/tokenizers/text_pattern.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 using testing::HasSubstr;
@@ -84,4 +84,4 @@ TEST(PatternSyntax, NamesWhatItDoesNotRead) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

@@ -5,9 +5,9 @@
 #include "base/status_macros.h"
 #include "models/tokenizers/tokenizer_parts.h"
 
-namespace tessera {
+namespace tessera::models {
 
-absl::StatusOr<std::unique_ptr<PieceModel>> PieceModel::Read(const Json* json, const std::string& name) {
+absl::StatusOr<std::unique_ptr<PieceModel>> PieceModel::Read(const base::Json* json, const std::string& name) {
   ASSIGN_OR_RETURN(std::vector<TokenizerPart> parts, ReadParts(json, name, ""));
   if (parts.size() != 1) return absl::InvalidArgumentError(name + ": there is no model");
   TokenizerPart& part = parts.front();
@@ -26,4 +26,4 @@ int64_t PieceModel::size() const {
   return size;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

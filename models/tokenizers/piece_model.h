@@ -15,7 +15,7 @@
 #include "models/tokenizers/tokenizer.h"
 #include "models/tokenizers/unicode_text.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct TokenizerPart;
 
@@ -25,7 +25,7 @@ class PieceModel {
 
   // BPE, Unigram or WordPiece. InvalidArgument, beginning with `name`: another type, an option that is not supported, a
   // vocabulary that contradicts itself.
-  static absl::StatusOr<std::unique_ptr<PieceModel>> Read(const Json* json, const std::string& name);
+  static absl::StatusOr<std::unique_ptr<PieceModel>> Read(const base::Json* json, const std::string& name);
 
   virtual const TokenTable<int32_t>& vocabulary() const = 0;
   int64_t size() const;  // ids are below this
@@ -54,4 +54,4 @@ absl::StatusOr<std::unique_ptr<PieceModel>> ReadUnigramModel(TokenizerPart& part
 // Word pieces.
 absl::StatusOr<std::unique_ptr<PieceModel>> ReadWordPieceModel(TokenizerPart& part);
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::models {
 
 PrefixIndex::PrefixIndex(std::vector<std::pair<std::string, int32_t>> texts) : texts_(std::move(texts)) {
   std::sort(texts_.begin(), texts_.end());
@@ -33,4 +33,4 @@ std::optional<int64_t> PrefixIndex::Search::Match() const {
   return text.size() == depth_ ? std::make_optional<int64_t>(id) : std::nullopt;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera {
+namespace tessera::models {
 
 class PrefixIndex {
  public:
@@ -35,4 +35,4 @@ class PrefixIndex {
   std::vector<std::pair<std::string, int32_t>> texts_;  // std::string orders by unsigned bytes
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

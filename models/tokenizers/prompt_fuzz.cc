@@ -6,8 +6,8 @@
 #include "tests/support/fuzz_tokens.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using tessera::LoadTokenizer;
-  static const absl::StatusOr<std::unique_ptr<tessera::Tokenizer>> tokenizers[] = {
+  using tessera::models::LoadTokenizer;
+  static const absl::StatusOr<std::unique_ptr<tessera::models::Tokenizer>> tokenizers[] = {
       LoadTokenizer("CLIPTokenizer", "tests/golden/pipelines/sd3/tokenizer"),
       LoadTokenizer("CLIPTokenizer", "tests/golden/pipelines/sd3/tokenizer_2"),
       LoadTokenizer("BertTokenizer", "tests/golden/pipelines/hunyuan11/tokenizer"),

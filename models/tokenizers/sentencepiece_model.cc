@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr int64_t kUnigram = 1;
@@ -173,7 +173,7 @@ absl::Status SentencePieceModel::Index(const std::string& name) {
   for (size_t i = 1; i < all_sorted_ids_.size(); ++i) {
     const std::string& text = pieces_[all_sorted_ids_[i]].text;
     if (text == pieces_[all_sorted_ids_[i - 1]].text) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " has the piece ", Quote(text), " twice"));
+      return absl::InvalidArgumentError(absl::StrCat(name, " has the piece ", base::Quote(text), " twice"));
     }
   }
   std::vector<std::pair<std::string, int32_t>> texts;
@@ -218,4 +218,4 @@ std::optional<int64_t> SentencePieceModel::Find(std::string_view text) const {
   return *found;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -16,7 +16,7 @@
 #include "models/tokenizers/normalization_rules.h"
 #include "models/tokenizers/prefix_index.h"
 
-namespace tessera {
+namespace tessera::models {
 
 enum class PieceType { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
@@ -67,4 +67,4 @@ class SentencePieceModel {
   float highest_score_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

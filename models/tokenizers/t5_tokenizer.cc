@@ -13,7 +13,7 @@
 #include "models/tokenizers/tokenizer_folder.h"
 #include "models/tokenizers/unigram_encoder.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr int64_t kMostSentinels = 10000;
@@ -53,7 +53,7 @@ absl::StatusOr<T5Tokenizer> T5Tokenizer::Load(const std::string& path) {
   ASSIGN_OR_RETURN(TokenNames names, TokenNames::Parse(config_json, map_json, added_json, folder.component()));
 
   T5Tokenizer tokenizer(std::move(model));
-  ConfigReader& config = names.config();
+  base::ConfigReader& config = names.config();
   config.Choice("tokenizer_class", "T5Tokenizer",
                 {"T5Tokenizer", "T5TokenizerFast", "MT5Tokenizer", "MT5TokenizerFast"});
   tokenizer.TakeLengths(names);
@@ -83,7 +83,7 @@ absl::StatusOr<T5Tokenizer> T5Tokenizer::Load(const std::string& path) {
       id = pieces + sentinels - 1 - *number;
     }
     if (!id) {
-      return absl::InvalidArgumentError(absl::StrCat(config.name(), ": the special token ", Quote(text),
+      return absl::InvalidArgumentError(absl::StrCat(config.name(), ": the special token ", base::Quote(text),
                                                      " is not a piece of ", model_name, " and has no id of its own"));
     }
     token.id = *id;
@@ -114,4 +114,4 @@ absl::StatusOr<std::vector<PieceId>> T5Tokenizer::Split(std::string_view utf8) c
   return pieces;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -22,7 +22,7 @@
 #include "models/tokenizers/sentencepiece_model.h"
 #include "models/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::models {
 
 class T5Tokenizer final : public Tokenizer {
  public:
@@ -40,4 +40,4 @@ class T5Tokenizer final : public Tokenizer {
   AddedTokenFinder finder_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -9,7 +9,7 @@
 
 #include "tests/support/golden_tokens.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 using testing::ElementsAre;
@@ -201,4 +201,4 @@ TEST(T5Tokenizer, EncodesTheSameFromManyThreads) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

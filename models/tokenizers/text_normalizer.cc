@@ -19,7 +19,7 @@
 #include "models/tokenizers/text_pattern.h"
 #include "models/tokenizers/tokenizer_parts.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 using Text = std::vector<TracedChar>;
@@ -177,7 +177,7 @@ absl::StatusOr<Step> ReadStrip(TokenizerPart& part) {
 
 // The text of a field, within its bound.
 absl::StatusOr<Text> ReadContent(TokenizerPart& part, const char* key) {
-  const Json* const content = part.fields.json().Find(key);
+  const base::Json* const content = part.fields.json().Find(key);
   if (content == nullptr || content->AsString() == nullptr || content->AsString()->size() > kLongestContent) {
     return part.Refuse(absl::StrCat("the field \"", key, "\" is a text of at most ", kLongestContent, " bytes"));
   }
@@ -262,7 +262,7 @@ absl::StatusOr<Step> ReadStep(TokenizerPart& part) {
 
 }  // namespace
 
-absl::StatusOr<TextNormalizer> TextNormalizer::Read(const Json* json, const std::string& name) {
+absl::StatusOr<TextNormalizer> TextNormalizer::Read(const base::Json* json, const std::string& name) {
   ASSIGN_OR_RETURN(std::vector<TokenizerPart> parts, ReadParts(json, name, "normalizers"));
   TextNormalizer normalizer;
   for (TokenizerPart& part : parts) {
@@ -293,4 +293,4 @@ absl::Status TextNormalizer::Run(std::vector<TracedChar>& text) const {
   return absl::OkStatus();
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

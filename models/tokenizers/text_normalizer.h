@@ -13,14 +13,14 @@
 #include "models/tokenizers/bert_text.h"
 #include "models/tokenizers/unicode_text.h"
 
-namespace tessera {
+namespace tessera::models {
 
 class TextNormalizer {
  public:
   TextNormalizer() = default;  // changes nothing
 
   // `json` may be null. InvalidArgument, naming the part: a type or an option that is not supported, bad fields.
-  static absl::StatusOr<TextNormalizer> Read(const Json* json, const std::string& name);
+  static absl::StatusOr<TextNormalizer> Read(const base::Json* json, const std::string& name);
 
   // InvalidArgument: a text that grows beyond a bound which is linear in its length.
   absl::Status Run(std::vector<TracedChar>& text) const;
@@ -34,4 +34,4 @@ class TextNormalizer {
   std::optional<BertCleaning> bert_cleaning_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -11,7 +11,7 @@
 #include "base/status_macros.h"
 #include "models/tokenizers/pattern_syntax.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 // ICU's unit of time is ten thousand steps.
@@ -20,9 +20,9 @@ constexpr size_t kCharactersToAUnit = 100;
 
 }  // namespace
 
-absl::StatusOr<TextPattern> TextPattern::Read(const Json* json) {
-  const Json* const text = json == nullptr ? nullptr : json->Find("String");
-  const Json* const regex = json == nullptr ? nullptr : json->Find("Regex");
+absl::StatusOr<TextPattern> TextPattern::Read(const base::Json* json) {
+  const base::Json* const text = json == nullptr ? nullptr : json->Find("String");
+  const base::Json* const regex = json == nullptr ? nullptr : json->Find("Regex");
   if (json != nullptr && json->members().size() == 1) {
     if (text != nullptr && text->AsString() != nullptr) return Literal(*text->AsString());
     if (regex != nullptr && regex->AsString() != nullptr) return Regex(*regex->AsString());
@@ -46,7 +46,7 @@ absl::StatusOr<TextPattern> TextPattern::Regex(std::string_view expression) {
       uregex_open(units.data(), static_cast<int32_t>(units.size()), 0, nullptr, &error),
       [](URegularExpression* e) { uregex_close(e); });
   if (U_FAILURE(error)) {
-    return absl::InvalidArgumentError(absl::StrCat("the expression ", Quote(expression), " cannot be compiled"));
+    return absl::InvalidArgumentError(absl::StrCat("the expression ", base::Quote(expression), " cannot be compiled"));
   }
   TextPattern pattern;
   pattern.expression_ = std::move(compiled);
@@ -105,4 +105,4 @@ absl::Status TextPattern::Finder::Find(std::span<const TracedChar> text, std::ve
   return absl::InvalidArgumentError("the tokenizer's regular expression takes too many steps on this text");
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

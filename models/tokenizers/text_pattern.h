@@ -20,12 +20,12 @@
 #include "base/json.h"
 #include "models/tokenizers/unicode_text.h"
 
-namespace tessera {
+namespace tessera::models {
 
 class TextPattern {
  public:
   // Of {"String": TEXT} or {"Regex": EXPRESSION}. InvalidArgument says which construct is not supported.
-  static absl::StatusOr<TextPattern> Read(const Json* json);
+  static absl::StatusOr<TextPattern> Read(const base::Json* json);
   static absl::StatusOr<TextPattern> Literal(std::string_view utf8);
   static absl::StatusOr<TextPattern> Regex(std::string_view expression);
 
@@ -57,4 +57,4 @@ class TextPattern {
   std::shared_ptr<const URegularExpression> expression_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

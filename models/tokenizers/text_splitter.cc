@@ -15,7 +15,7 @@
 #include "models/tokenizers/text_pattern.h"
 #include "models/tokenizers/tokenizer_parts.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 using Text = std::vector<TracedChar>;
@@ -269,7 +269,7 @@ std::span<const TracedChar> TextPieces::operator[](size_t i) const {
   return std::span(text).subspan(begin, ends[i] - begin);
 }
 
-absl::StatusOr<TextSplitter> TextSplitter::Read(const Json* json, const std::string& name) {
+absl::StatusOr<TextSplitter> TextSplitter::Read(const base::Json* json, const std::string& name) {
   ASSIGN_OR_RETURN(std::vector<TokenizerPart> parts, ReadParts(json, name, "pretokenizers"));
   TextSplitter splitter;
   std::vector<std::string> known;
@@ -296,4 +296,4 @@ absl::StatusOr<TextPieces> TextSplitter::Run(std::vector<TracedChar> text) const
   return pieces;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

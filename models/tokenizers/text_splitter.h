@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "models/tokenizers/unicode_text.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // Pieces one after another, none of them empty.
 struct TextPieces {
@@ -30,7 +30,7 @@ class TextSplitter {
   TextSplitter() = default;  // leaves everything in one piece
 
   // `json` may be null. InvalidArgument, naming the part: a type or an option that is not supported, bad fields.
-  static absl::StatusOr<TextSplitter> Read(const Json* json, const std::string& name);
+  static absl::StatusOr<TextSplitter> Read(const base::Json* json, const std::string& name);
 
   // InvalidArgument: a pattern that needs too many steps.
   absl::StatusOr<TextPieces> Run(std::vector<TracedChar> text) const;
@@ -40,4 +40,4 @@ class TextSplitter {
   std::vector<Step> steps_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

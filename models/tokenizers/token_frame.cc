@@ -7,14 +7,14 @@
 #include "base/status_macros.h"
 #include "models/tokenizers/tokenizer_parts.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr size_t kMostTokens = 64;  // of a frame
 
 // A field that is [TEXT, ID].
 absl::StatusOr<int64_t> ReadPair(TokenizerPart& part, const char* key) {
-  const Json* const pair = part.fields.json().Find(key);
+  const base::Json* const pair = part.fields.json().Find(key);
   part.fields.Ignore({key});
   const std::optional<int64_t> id =
       pair != nullptr && pair->items().size() == 2 ? pair->items()[1].AsInt() : std::nullopt;
@@ -31,14 +31,14 @@ absl::StatusOr<TokenFrame> ReadStartAndEnd(TokenizerPart& part) {
 }
 
 // Tokens of {"id": TEXT, …} by the template's own table of tokens.
-absl::Status AppendTokens(TokenizerPart& part, const Json& piece, std::vector<int64_t>& tokens) {
-  const Json* const text = piece.Find("id");
-  const Json* const table = part.fields.json().Find("special_tokens");
-  const Json* const entry =
+absl::Status AppendTokens(TokenizerPart& part, const base::Json& piece, std::vector<int64_t>& tokens) {
+  const base::Json* const text = piece.Find("id");
+  const base::Json* const table = part.fields.json().Find("special_tokens");
+  const base::Json* const entry =
       text == nullptr || text->AsString() == nullptr || table == nullptr ? nullptr : table->Find(*text->AsString());
-  const Json* const ids = entry == nullptr ? nullptr : entry->Find("ids");
+  const base::Json* const ids = entry == nullptr ? nullptr : entry->Find("ids");
   if (ids == nullptr) return part.Refuse("the template has a token without ids in \"special_tokens\"");
-  for (const Json& id : ids->items()) {
+  for (const base::Json& id : ids->items()) {
     if (id.AsInt().value_or(-1) < 0) return part.Refuse("an id of \"special_tokens\" is not a whole number from 0 on");
     tokens.push_back(*id.AsInt());
   }
@@ -46,13 +46,13 @@ absl::Status AppendTokens(TokenizerPart& part, const Json& piece, std::vector<in
 }
 
 absl::StatusOr<TokenFrame> ReadTemplate(TokenizerPart& part) {
-  const Json* const pieces = part.fields.json().Find("single");
+  const base::Json* const pieces = part.fields.json().Find("single");
   part.fields.Ignore({"single", "pair", "special_tokens"});
   TokenFrame frame;
   int texts = 0;
-  for (const Json& piece : pieces == nullptr ? std::span<const Json>() : pieces->items()) {
-    const Json* const sequence = piece.Find("Sequence");
-    const Json* const token = piece.Find("SpecialToken");
+  for (const base::Json& piece : pieces == nullptr ? std::span<const base::Json>() : pieces->items()) {
+    const base::Json* const sequence = piece.Find("Sequence");
+    const base::Json* const token = piece.Find("SpecialToken");
     if (sequence != nullptr && sequence->Find("id") != nullptr && sequence->Find("id")->AsString() != nullptr &&
         *sequence->Find("id")->AsString() == "A") {
       ++texts;
@@ -69,7 +69,7 @@ absl::StatusOr<TokenFrame> ReadTemplate(TokenizerPart& part) {
 
 }  // namespace
 
-absl::StatusOr<TokenFrame> ReadTokenFrame(const Json* json, const std::string& name) {
+absl::StatusOr<TokenFrame> ReadTokenFrame(const base::Json* json, const std::string& name) {
   ASSIGN_OR_RETURN(std::vector<TokenizerPart> parts, ReadParts(json, name, "processors"));
   TokenFrame frame;
   for (TokenizerPart& part : parts) {
@@ -94,4 +94,4 @@ absl::StatusOr<TokenFrame> ReadTokenFrame(const Json* json, const std::string& n
   return frame;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

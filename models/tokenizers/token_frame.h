@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "base/json.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct TokenFrame {
   std::vector<int64_t> before, after;
@@ -16,6 +16,6 @@ struct TokenFrame {
 
 // `json` may be null. InvalidArgument, naming the part: a type that is not supported, bad fields, a template that does
 // not have the text once.
-absl::StatusOr<TokenFrame> ReadTokenFrame(const Json* json, const std::string& name);
+absl::StatusOr<TokenFrame> ReadTokenFrame(const base::Json* json, const std::string& name);
 
-}  // namespace tessera
+}  // namespace tessera::models

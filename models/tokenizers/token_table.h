@@ -8,7 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct TokenTextHash {
   using is_transparent = void;
@@ -18,4 +18,4 @@ struct TokenTextHash {
 template <typename T>
 using TokenTable = absl::flat_hash_map<std::string, T, TokenTextHash, std::equal_to<>>;
 
-}  // namespace tessera
+}  // namespace tessera::models

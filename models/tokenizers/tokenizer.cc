@@ -18,7 +18,7 @@
 #include "models/tokenizers/tokenizer_folder.h"
 #include "models/tokenizers/unicode_text.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 template <typename T>
@@ -123,7 +123,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(std::string_view class_
                                             " is read from nothing else"));
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("the tokenizer class ", Quote(class_name), " is not known; the known ones are ", known));
+      absl::StrCat("the tokenizer class ", base::Quote(class_name), " is not known; the known ones are ", known));
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::models {
 
 class TokenNames;
 
@@ -79,4 +79,4 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(std::string_view class_
 // The files of the folder that LoadTokenizer reads; none of an unknown class.
 std::vector<std::string> TokenizerFiles(std::string_view class_name, const std::string& folder);
 
-}  // namespace tessera
+}  // namespace tessera::models

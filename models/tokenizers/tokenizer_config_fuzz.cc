@@ -12,16 +12,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const bool as_map : {false, true}) {
     const std::string config = as_map ? "{}" : bytes;
     const std::optional<std::string> map = as_map ? std::make_optional(bytes) : std::nullopt;
-    const auto clip = tessera::ClipTokenizer::Parse(
+    const auto clip = tessera::models::ClipTokenizer::Parse(
         {.vocab_json = R"({"!": 0, "a</w>": 1, "<|startoftext|>": 2, "<|endoftext|>": 3})",
          .tokenizer_config_json = config,
          .special_tokens_map_json = map},
         "fuzz");
     if (clip.ok()) tessera::CheckTokens(*clip, text);
-    const auto bert = tessera::BertTokenizer::Parse({.vocab_txt = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n!\n",
-                                                     .tokenizer_config_json = config,
-                                                     .special_tokens_map_json = map},
-                                                    "fuzz");
+    const auto bert = tessera::models::BertTokenizer::Parse({.vocab_txt = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n!\n",
+                                                             .tokenizer_config_json = config,
+                                                             .special_tokens_map_json = map},
+                                                            "fuzz");
     if (bert.ok()) tessera::CheckTokens(*bert, text);
   }
   return 0;

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr size_t kMaxFileBytes = 64 << 20;
@@ -22,7 +22,7 @@ TokenizerFolder::TokenizerFolder(const std::string& path) : path_(path) {
 }
 
 absl::StatusOr<std::string> TokenizerFolder::Read(const std::string& file) const {
-  return ReadWholeFile(absl::StrCat(path_, "/", file), absl::StrCat(component_, "/", file), kMaxFileBytes);
+  return base::ReadWholeFile(absl::StrCat(path_, "/", file), absl::StrCat(component_, "/", file), kMaxFileBytes);
 }
 
 absl::StatusOr<std::optional<std::string>> TokenizerFolder::ReadIfThere(const std::string& file) const {
@@ -44,4 +44,4 @@ std::vector<std::string_view> SplitLines(std::string_view text) {
   return lines;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

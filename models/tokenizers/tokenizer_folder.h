@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // Errors name the files relative to the model, e.g. tokenizer/vocab.json.
 class TokenizerFolder {
@@ -29,4 +29,4 @@ class TokenizerFolder {
 // Without their ends, which are "\n" or "\r\n"; the last line may lack its end.
 std::vector<std::string_view> SplitLines(std::string_view text);
 
-}  // namespace tessera
+}  // namespace tessera::models

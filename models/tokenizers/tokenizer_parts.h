@@ -9,11 +9,11 @@
 #include "absl/status/statusor.h"
 #include "base/json.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct TokenizerPart {
   std::string type;
-  ConfigReader fields;
+  base::ConfigReader fields;
 
   // Call once all fields have been read. InvalidArgument: what was wrong with them, or a field that nobody read.
   absl::Status Finish();
@@ -21,10 +21,10 @@ struct TokenizerPart {
 };
 
 // In order, sequences flattened; none if `json` is null. `list_key` is the field in which a sequence has its parts.
-absl::StatusOr<std::vector<TokenizerPart>> ReadParts(const Json* json, const std::string& name,
+absl::StatusOr<std::vector<TokenizerPart>> ReadParts(const base::Json* json, const std::string& name,
                                                      const std::string& list_key);
 
 // "NAME: the type "T" is not supported; valid values are …".
 absl::Status UnknownPart(const TokenizerPart& part, std::vector<std::string> known);
 
-}  // namespace tessera
+}  // namespace tessera::models

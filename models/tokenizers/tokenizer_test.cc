@@ -7,7 +7,7 @@
 
 #include "tests/support/golden_tokens.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 using testing::AllOf;
@@ -80,4 +80,4 @@ TEST(Tokenizer, EncodesTheSameFromManyThreads) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

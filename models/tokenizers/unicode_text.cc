@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "models/tokenizers/newer_characters.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr char32_t kFirstWithDecomposition = 0xA0;
@@ -157,4 +157,4 @@ void NormalizedText::Append(TracedChar c) {
   origins.insert(origins.end(), size, c.origin);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // InvalidArgument, naming `field` and the byte: invalid UTF-8, a NUL character.
 absl::Status CheckText(std::string_view utf8, const std::string& field);
@@ -42,4 +42,4 @@ struct NormalizedText {
   void Append(TracedChar c);
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

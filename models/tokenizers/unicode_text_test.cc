@@ -7,7 +7,7 @@
 
 #include <random>
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 using testing::ElementsAre;
@@ -99,4 +99,4 @@ TEST(UnicodeText, LowerCaseDoesNotDependOnTheNeighbours) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581
@@ -162,4 +162,4 @@ std::vector<PieceId> EncodeUnigram(const SentencePieceModel& model, std::string_
   return ids;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -8,7 +8,7 @@
 #include "models/tokenizers/tokenizer.h"
 #include "models/tokenizers/unicode_text.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // The model's rules, then white space: made "▁", runs joined, none at the ends, one in front.
 NormalizedText NormalizeForPieces(const SentencePieceModel& model, std::string_view utf8);
@@ -17,4 +17,4 @@ NormalizedText NormalizeForPieces(const SentencePieceModel& model, std::string_v
 // `utf8` is well-formed. Time is linear in its length.
 std::vector<PieceId> EncodeUnigram(const SentencePieceModel& model, std::string_view utf8);
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -9,14 +9,14 @@
 #include "base/json.h"
 #include "tests/support/sentencepiece_library.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr const char* kModels[] = {"tests/golden/pipelines/pixart_alpha/tokenizer/spiece.model",
                                    "tests/golden/pipelines/hunyuan11/tokenizer_2/spiece.model"};
 
 SentencePieceModel LoadModel(const std::string& path) {
-  const absl::StatusOr<std::string> bytes = ReadWholeFile(path, path, 64 << 20);
+  const absl::StatusOr<std::string> bytes = base::ReadWholeFile(path, path, 64 << 20);
   EXPECT_TRUE(bytes.ok()) << bytes.status();
   absl::StatusOr<SentencePieceModel> model = SentencePieceModel::Parse(*bytes, path);
   EXPECT_TRUE(model.ok()) << model.status();
@@ -55,7 +55,7 @@ TEST(UnigramEncoder, GivesTheIdsOfTheSentencepieceLibrary) {
     for (size_t i = 0; i < texts.size(); ++i) {
       std::vector<int64_t> ids;
       for (const PieceId& piece : EncodeUnigram(model, texts[i])) ids.push_back(piece.id);
-      ASSERT_THAT(ids, testing::ElementsAreArray(expected[i])) << path << ": " << Quote(texts[i]);
+      ASSERT_THAT(ids, testing::ElementsAreArray(expected[i])) << path << ": " << base::Quote(texts[i]);
     }
   }
 }
@@ -75,7 +75,7 @@ TEST(UnigramEncoder, OffsetsPointAtTheOriginalText) {
 }
 
 TEST(SentencePieceModel, EveryTruncationOfAModelIsRefusedOrReadWithoutHarm) {
-  const absl::StatusOr<std::string> bytes = ReadWholeFile(kModels[0], "spiece.model", 64 << 20);
+  const absl::StatusOr<std::string> bytes = base::ReadWholeFile(kModels[0], "spiece.model", 64 << 20);
   ASSERT_TRUE(bytes.ok());
   for (size_t size = 0; size < bytes->size(); size += 997) {
     const absl::StatusOr<SentencePieceModel> model =
@@ -89,4 +89,4 @@ TEST(SentencePieceModel, EveryTruncationOfAModelIsRefusedOrReadWithoutHarm) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

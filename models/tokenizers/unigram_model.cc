@@ -13,7 +13,7 @@
 #include "models/tokenizers/prefix_index.h"
 #include "models/tokenizers/tokenizer_parts.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 // An unknown character is so much less probable than the least probable token.
@@ -22,14 +22,14 @@ constexpr double kUnknownPenalty = 10;
 class UnigramModel final : public PieceModel {
  public:
   absl::Status Read(TokenizerPart& part) {
-    const Json* const list = part.fields.json().Find("vocab");
+    const base::Json* const list = part.fields.json().Find("vocab");
     if (list == nullptr || list->items().empty()) {
       return part.Refuse("the field \"vocab\" is a list of tokens with their scores");
     }
     part.fields.Ignore({"vocab"});
     double lowest = std::numeric_limits<double>::infinity();
-    for (const Json& item : list->items()) {
-      const std::span<const Json> pair = item.items();
+    for (const base::Json& item : list->items()) {
+      const std::span<const base::Json> pair = item.items();
       const std::string* const text = pair.size() == 2 ? pair[0].AsString() : nullptr;
       const std::optional<double> score = pair.size() == 2 ? pair[1].AsNumber() : std::nullopt;
       const auto id = static_cast<int32_t>(scores_.size());
@@ -145,4 +145,4 @@ absl::StatusOr<std::unique_ptr<PieceModel>> ReadUnigramModel(TokenizerPart& part
   return model;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

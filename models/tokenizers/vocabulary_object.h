@@ -8,7 +8,7 @@
 #include "models/tokenizers/token_table.h"
 #include "models/tokenizers/tokenizer_parts.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // Reads the field "vocab". InvalidArgument: not such an object, an id that is negative, beyond a bound or given twice.
 absl::StatusOr<TokenTable<int32_t>> ReadVocabularyObject(TokenizerPart& part);
@@ -16,4 +16,4 @@ absl::StatusOr<TokenTable<int32_t>> ReadVocabularyObject(TokenizerPart& part);
 // Of the field that names the unknown token; nothing if it is null. InvalidArgument: it is not in the vocabulary.
 absl::StatusOr<std::optional<int32_t>> FindUnknown(TokenizerPart& part, const TokenTable<int32_t>& vocabulary);
 
-}  // namespace tessera
+}  // namespace tessera::models

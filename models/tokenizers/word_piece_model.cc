@@ -6,7 +6,7 @@
 #include "models/tokenizers/vocabulary_object.h"
 #include "models/tokenizers/word_pieces.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 constexpr int64_t kLongestWord = 100000;  // characters
@@ -48,4 +48,4 @@ absl::StatusOr<std::unique_ptr<PieceModel>> ReadWordPieceModel(TokenizerPart& pa
   return std::make_unique<WordPieceModel>(std::move(vocabulary), std::move(pieces), std::move(unknown_token));
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::models {
 
 std::optional<int64_t> WordPieces::Add(std::string_view text, int64_t id) {
   const auto [entry, is_new] = ids_.emplace(text, id);
@@ -33,4 +33,4 @@ void WordPieces::Encode(std::string_view word, int64_t unknown_id, std::vector<P
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

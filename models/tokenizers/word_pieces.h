@@ -13,7 +13,7 @@
 #include "models/tokenizers/pair_merges.h"
 #include "models/tokenizers/token_table.h"
 
-namespace tessera {
+namespace tessera::models {
 
 class WordPieces {
  public:
@@ -34,4 +34,4 @@ class WordPieces {
   size_t longest_piece_ = 0;  // bytes
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -5,7 +5,7 @@
 
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::models {
 
 absl::Status WordTokenizer::TakeTokens(TokenNames& names, const SpecialTokenFields& fields,
                                        const std::function<std::optional<int64_t>(const std::string&)>& find,
@@ -59,4 +59,4 @@ absl::StatusOr<std::vector<PieceId>> WordTokenizer::Split(std::string_view utf8)
   return pieces;
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

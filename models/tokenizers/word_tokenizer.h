@@ -16,7 +16,7 @@
 #include "models/tokenizers/tokenizer.h"
 #include "models/tokenizers/unicode_text.h"
 
-namespace tessera {
+namespace tessera::models {
 
 class WordTokenizer : public Tokenizer {
  protected:
@@ -46,4 +46,4 @@ class WordTokenizer : public Tokenizer {
   int64_t unknown_id_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -8,11 +8,11 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const auto index = tessera::ParseModelIndex(text, "fuzz");
+  const auto index = tessera::models::ParseModelIndex(text, "fuzz");
   if (index.ok() && index->class_name.empty()) std::abort();
-  auto config = tessera::ConfigReader::FromText(text, "fuzz");
+  auto config = tessera::base::ConfigReader::FromText(text, "fuzz");
   if (!config.ok()) return 0;
-  for (const tessera::JsonMember& member : config->json().members()) {
+  for (const tessera::base::JsonMember& member : config->json().members()) {
     if (config->json().Find(member.key) != &member.value) std::abort();
     const int64_t number = config->Int(member.key, 7, 1, 64);
     if (number < 1 || number > 64) std::abort();

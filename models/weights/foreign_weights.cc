@@ -11,7 +11,7 @@
 #include "base/git_lfs.h"
 #include "base/json.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 namespace fs = std::filesystem;
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr char kGgufMagic[] = "GGUF";
 
 // Never cut: the user may copy it.
-std::string QuotePath(const fs::path& path) { return Quote(path.string(), std::string::npos); }
+std::string QuotePath(const fs::path& path) { return base::Quote(path.string(), std::string::npos); }
 
 // As a shell reads it; the word FILE for what would not fit into a line.
 std::string ShellWord(const fs::path& path) {
@@ -38,9 +38,9 @@ std::string ConvertCommand(const std::string& input, const std::string& output, 
 }
 
 std::string FirstBytes(const std::string& path) {
-  const absl::StatusOr<ReadOnlyFile> file = ReadOnlyFile::Open(path, path);
+  const absl::StatusOr<base::ReadOnlyFile> file = base::ReadOnlyFile::Open(path, path);
   if (!file.ok()) return "";
-  std::string bytes(std::min<uint64_t>(file->size(), kGitLfsBeginning.size()), '\0');
+  std::string bytes(std::min<uint64_t>(file->size(), base::kGitLfsBeginning.size()), '\0');
   return file->Read(0, std::as_writable_bytes(std::span(bytes))).ok() ? bytes : "";
 }
 
@@ -91,7 +91,7 @@ bool IsCheckpointName(std::string_view file) {
 
 absl::Status SingleFileError(const std::string& path) {
   const std::string begins = FirstBytes(path), shown = QuotePath(path);
-  if (IsGitLfsPointer(begins)) return GitLfsPointerError(shown);
+  if (base::IsGitLfsPointer(begins)) return base::GitLfsPointerError(shown);
   const std::string command = ConvertCommand(ShellWord(path), ShellWord(fs::path(path).replace_extension()), true);
   const auto say = [&](const std::string& what) {
     return absl::FailedPreconditionError(absl::StrCat(shown, " is ", what, ": ", command,
@@ -133,4 +133,4 @@ absl::Status GgufWeightsError(const std::string& name, const std::string& files)
                    ConvertCommand(absl::StrCat("MODEL/", name, "/FILE.gguf"), "NEW_FOLDER", true)));
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

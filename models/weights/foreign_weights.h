@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "models/weights/safetensors.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // Whether the name's extension is one that checkpoints have: .safetensors, .ckpt, .gguf, …
 bool IsCheckpointName(std::string_view file);
@@ -26,4 +26,4 @@ absl::Status CheckNotQuantized(std::span<const StoredTensor> tensors, const std:
 absl::Status PickledWeightsError(const std::string& name, const std::string& files);
 absl::Status GgufWeightsError(const std::string& name, const std::string& files);
 
-}  // namespace tessera
+}  // namespace tessera::models

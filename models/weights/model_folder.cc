@@ -14,7 +14,7 @@
 #include "base/status_macros.h"
 #include "models/weights/foreign_weights.h"
 
-namespace tessera {
+namespace tessera::models {
 
 namespace {
 
@@ -24,7 +24,7 @@ constexpr char kIndexName[] = "model_index.json";
 constexpr size_t kMaxIndexBytes = 16 << 20;
 
 // Never cut: the user may copy it.
-std::string QuotePath(const fs::path& path) { return Quote(path.string(), std::string::npos); }
+std::string QuotePath(const fs::path& path) { return base::Quote(path.string(), std::string::npos); }
 
 bool IsFolder(const fs::path& path) {
   std::error_code ignored;
@@ -81,29 +81,29 @@ std::string ConfigName(const std::string& component) {
   return component + "/config.json";
 }
 
-ComponentRole RoleOf(std::string_view name) {
-  if (name == "transformer") return ComponentRole::kTransformer;
-  if (name == "vae") return ComponentRole::kAutoencoder;
-  return name.starts_with("text_encoder") ? ComponentRole::kTextEncoder : ComponentRole::kOther;
+control::ComponentRole RoleOf(std::string_view name) {
+  if (name == "transformer") return control::ComponentRole::kTransformer;
+  if (name == "vae") return control::ComponentRole::kAutoencoder;
+  return name.starts_with("text_encoder") ? control::ComponentRole::kTextEncoder : control::ComponentRole::kOther;
 }
 
 }  // namespace
 
 absl::StatusOr<ModelIndex> ParseModelIndex(std::string_view text, const std::string& name) {
-  ASSIGN_OR_RETURN(ConfigReader config, ConfigReader::FromText(text, name));
+  ASSIGN_OR_RETURN(base::ConfigReader config, base::ConfigReader::FromText(text, name));
   ModelIndex index;
   index.json = config.json();
   index.class_name = config.RequiredString("_class_name");
   if (index.class_name.empty() && config.status().ok()) {
     config.AddError("_class_name", "it must be the class of the pipeline, for example \"PixArtSigmaPipeline\"");
   }
-  for (const JsonMember& member : index.json.members()) {
-    const std::span<const Json> pair = member.value.items();
+  for (const base::JsonMember& member : index.json.members()) {
+    const std::span<const base::Json> pair = member.value.items();
     if (member.key.starts_with("_") || pair.size() != 2) continue;
     const std::string* library = pair[0].AsString();
     const std::string* class_name = pair[1].AsString();
     if (library != nullptr && class_name != nullptr) {
-      if (!IsPlainFileName(member.key)) {
+      if (!base::IsPlainFileName(member.key)) {
         config.AddError(member.key, "the name of a component must be the plain name of a folder");
       }
       index.components[member.key] = {*library, *class_name, RoleOf(member.key)};
@@ -132,7 +132,7 @@ absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path) {
         absl::StrCat(QuotePath(path), " is not a folder; a model is a folder with a model_index.json"));
   }
   const std::string index_path = absl::StrCat(path, "/", kIndexName);
-  absl::StatusOr<std::string> text = ReadWholeFile(index_path, kIndexName, kMaxIndexBytes);
+  absl::StatusOr<std::string> text = base::ReadWholeFile(index_path, kIndexName, kMaxIndexBytes);
   if (absl::IsNotFound(text.status()) && !fs::is_symlink(index_path, error)) return NoIndexError(path);
   if (!text.ok()) return text.status();
   ASSIGN_OR_RETURN(ModelIndex index, ParseModelIndex(*text, kIndexName));
@@ -145,8 +145,8 @@ absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path) {
     return absl::NotFoundError(absl::StrCat("model ", QuotePath(path), " has no folder for ",
                                             missing.size() == 1 ? "component " : "components ",
                                             absl::StrJoin(missing, ", "), ", which its model_index.json lists",
-                                            HubNameOfPath(path) ? "; complete the download with: " : "",
-                                            HubNameOfPath(path) ? HubDownloadCommand(path) : ""));
+                                            base::HubNameOfPath(path) ? "; complete the download with: " : "",
+                                            base::HubNameOfPath(path) ? base::HubDownloadCommand(path) : ""));
   }
   return ModelFolder(path, std::move(index));
 }
@@ -161,16 +161,16 @@ absl::StatusOr<std::string> ModelFolder::ComponentPath(const std::string& compon
   if (!HasComponent(component)) {
     std::vector<std::string> names;
     for (const auto& [name, unused] : index_.components) names.push_back(name);
-    return absl::NotFoundError(absl::StrCat("model_index.json lists no component ", Quote(component), "; there are ",
-                                            names.empty() ? "none" : absl::StrJoin(names, ", ")));
+    return absl::NotFoundError(absl::StrCat("model_index.json lists no component ", base::Quote(component),
+                                            "; there are ", names.empty() ? "none" : absl::StrJoin(names, ", ")));
   }
   return absl::StrCat(path_, "/", component);
 }
 
-absl::StatusOr<ConfigReader> ModelFolder::Config(const std::string& component) const {
+absl::StatusOr<base::ConfigReader> ModelFolder::Config(const std::string& component) const {
   ASSIGN_OR_RETURN(const std::string folder, ComponentPath(component));
   const std::string name = ConfigName(component);
-  return ConfigReader::FromFile(absl::StrCat(path_, "/", name), name);
+  return base::ConfigReader::FromFile(absl::StrCat(path_, "/", name), name);
 }
 
 absl::StatusOr<WeightFolder> ModelFolder::Weights(const std::string& component) const {
@@ -179,14 +179,14 @@ absl::StatusOr<WeightFolder> ModelFolder::Weights(const std::string& component) 
 }
 
 absl::StatusOr<std::string> ModelFolder::Digest() const {
-  Sha256 digest;
+  base::Sha256 digest;
   std::vector<std::string> files = {kIndexName};
   for (const auto& [component, unused] : index_.components) {
     const std::string config = ConfigName(component);
     if (Exists(fs::path(path_) / config)) files.push_back(config);
   }
   for (const std::string& file : files) {
-    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(absl::StrCat(path_, "/", file), file, kMaxIndexBytes));
+    ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(absl::StrCat(path_, "/", file), file, kMaxIndexBytes));
     digest.UpdatePart(file);
     digest.UpdatePart(text);
   }
@@ -200,4 +200,4 @@ absl::StatusOr<std::string> ModelFolder::Digest() const {
   return digest.Finish();
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -12,18 +12,18 @@
 #include "control/placement.h"
 #include "models/weights/weight_folder.h"
 
-namespace tessera {
+namespace tessera::models {
 
 struct ComponentClass {
   std::string library;  // "diffusers", "transformers"
   std::string class_name;
-  ComponentRole role = ComponentRole::kOther;  // by its name in the index
+  control::ComponentRole role = control::ComponentRole::kOther;  // by its name in the index
 };
 
 struct ModelIndex {
   std::string class_name;                            // of the pipeline
   std::map<std::string, ComponentClass> components;  // present ones; names are plain folder names
-  Json json;                                         // with the pipeline's own options
+  base::Json json;                                   // with the pipeline's own options
 };
 
 // Reads the text of a model_index.json. Values may be [library, class], [null, null] for an absent component, or
@@ -40,7 +40,7 @@ class ModelFolder {
   const std::string& path() const { return path_; }
   const std::string& class_name() const { return index_.class_name; }
   const std::map<std::string, ComponentClass>& components() const { return index_.components; }
-  const Json& index() const { return index_.json; }
+  const base::Json& index() const { return index_.json; }
 
   bool HasComponent(const std::string& component) const { return index_.components.contains(component); }
   // The same folder as if model_index.json did not list that component.
@@ -49,7 +49,7 @@ class ModelFolder {
   absl::StatusOr<std::string> ComponentPath(const std::string& component) const;
 
   // The component's config.json; of schedulers and tokenizers scheduler_config.json and tokenizer_config.json.
-  absl::StatusOr<ConfigReader> Config(const std::string& component) const;
+  absl::StatusOr<base::ConfigReader> Config(const std::string& component) const;
   absl::StatusOr<WeightFolder> Weights(const std::string& component) const;
 
   // SHA-256 in hexadecimal of model_index.json, the config files and the headers of the weight files, in a fixed order.
@@ -63,4 +63,4 @@ class ModelFolder {
   ModelIndex index_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

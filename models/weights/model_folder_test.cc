@@ -10,7 +10,7 @@
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 using ::testing::AllOf;
@@ -70,12 +70,14 @@ TEST(ModelFolderTest, ComponentsHaveTheRoleThatTheirNameSays) {
       R"({"_class_name": "P", "scheduler": ["d", "S"], "text_encoder": ["t", "T"], "text_encoder_4": ["t", "T"],)"
       R"( "tokenizer": ["t", "T"], "transformer": ["d", "T"], "vae": ["d", "A"]})",
       "model_index.json");
-  std::map<std::string, ComponentRole> roles;
+  std::map<std::string, control::ComponentRole> roles;
   for (const auto& [name, component] : index.components) roles[name] = component.role;
-  EXPECT_THAT(roles,
-              ElementsAre(Pair("scheduler", ComponentRole::kOther), Pair("text_encoder", ComponentRole::kTextEncoder),
-                          Pair("text_encoder_4", ComponentRole::kTextEncoder), Pair("tokenizer", ComponentRole::kOther),
-                          Pair("transformer", ComponentRole::kTransformer), Pair("vae", ComponentRole::kAutoencoder)));
+  EXPECT_THAT(roles, ElementsAre(Pair("scheduler", control::ComponentRole::kOther),
+                                 Pair("text_encoder", control::ComponentRole::kTextEncoder),
+                                 Pair("text_encoder_4", control::ComponentRole::kTextEncoder),
+                                 Pair("tokenizer", control::ComponentRole::kOther),
+                                 Pair("transformer", control::ComponentRole::kTransformer),
+                                 Pair("vae", control::ComponentRole::kAutoencoder)));
 }
 
 TEST(ModelFolderTest, EveryGoldenPipelineOpensWithConfigsAndDigest) {
@@ -333,4 +335,4 @@ TEST(ModelFolderTest, TheDigestChangesWithIndexConfigsAndWeightHeaders) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

@@ -13,7 +13,7 @@
 #include "base/sha256.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::models {
 
 namespace {
 
@@ -51,22 +51,22 @@ std::optional<int64_t> ShapeBytes(const std::vector<int64_t>& shape, int64_t ele
   return empty ? 0 : bytes;
 }
 
-absl::Status ParseTensor(const Json& json, uint64_t data_begin, uint64_t data_bytes, const std::string& where,
+absl::Status ParseTensor(const base::Json& json, uint64_t data_begin, uint64_t data_bytes, const std::string& where,
                          StoredTensor* tensor) {
   const auto error = [&](auto... parts) { return absl::InvalidArgumentError(absl::StrCat(where, ": ", parts...)); };
   if (!json.is_object()) {
     return error("is ", json.Describe(), "; it must be an object with dtype, shape and data_offsets");
   }
-  for (const JsonMember& member : json.members()) {
+  for (const base::JsonMember& member : json.members()) {
     if (member.key != "dtype" && member.key != "shape" && member.key != "data_offsets") {
-      return error("unknown field ", Quote(member.key), "; valid values are dtype, shape and data_offsets");
+      return error("unknown field ", base::Quote(member.key), "; valid values are dtype, shape and data_offsets");
     }
   }
   for (std::string_view field : {"dtype", "shape", "data_offsets"}) {
     if (json.Find(field) == nullptr) return error(std::string(field), " is missing");
   }
 
-  const Json& dtype = *json.Find("dtype");
+  const base::Json& dtype = *json.Find("dtype");
   const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeEntry& entry) {
     return dtype.AsString() != nullptr && *dtype.AsString() == entry.name;
   });
@@ -77,9 +77,9 @@ absl::Status ParseTensor(const Json& json, uint64_t data_begin, uint64_t data_by
   }
   tensor->type = type->type;
 
-  const Json& shape = *json.Find("shape");
+  const base::Json& shape = *json.Find("shape");
   if (!shape.is_array()) return error("shape is ", shape.Describe(), "; it must be a list of sizes");
-  for (const Json& item : shape.items()) {
+  for (const base::Json& item : shape.items()) {
     const std::optional<int64_t> size = item.AsInt();
     if (!size || *size < 0) {
       return error("size ", item.Describe(), " in the shape; a size must be a whole number from 0 to 2^63 - 1");
@@ -89,8 +89,8 @@ absl::Status ParseTensor(const Json& json, uint64_t data_begin, uint64_t data_by
   const std::optional<int64_t> bytes = ShapeBytes(tensor->shape, type->size);
   if (!bytes) return error("shape [", absl::StrJoin(tensor->shape, ", "), "] has more bytes than 63 bits can count");
 
-  const Json& offsets = *json.Find("data_offsets");
-  const std::span<const Json> pair = offsets.items();
+  const base::Json& offsets = *json.Find("data_offsets");
+  const std::span<const base::Json> pair = offsets.items();
   const auto offset = [&](size_t i) { return i < pair.size() ? pair[i].AsInt().value_or(-1) : -1; };
   if (pair.size() != 2 || offset(0) < 0 || offset(1) < 0) {
     return error("data_offsets must be a list of two whole numbers of at least 0");
@@ -110,16 +110,16 @@ absl::Status ParseTensor(const Json& json, uint64_t data_begin, uint64_t data_by
   return absl::OkStatus();
 }
 
-absl::Status ParseMetadata(const Json& json, const std::string& file_name,
+absl::Status ParseMetadata(const base::Json& json, const std::string& file_name,
                            std::map<std::string, std::string>* metadata) {
   if (!json.is_object()) {
     return absl::InvalidArgumentError(
         absl::StrCat(file_name, ": __metadata__ is ", json.Describe(), "; it must be an object of texts"));
   }
-  for (const JsonMember& member : json.members()) {
+  for (const base::JsonMember& member : json.members()) {
     if (member.value.AsString() == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(file_name, ": __metadata__ field ", Quote(member.key), " is ",
-                                                     member.value.Describe(), "; it must be a text"));
+      return absl::InvalidArgumentError(absl::StrCat(file_name, ": __metadata__ field ", base::Quote(member.key),
+                                                     " is ", member.value.Describe(), "; it must be a text"));
     }
     (*metadata)[member.key] = *member.value.AsString();
   }
@@ -162,10 +162,11 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header
   if (header.empty() || header[0] != '{') {
     return absl::InvalidArgumentError(absl::StrCat(file_name, ": the header does not begin with {"));
   }
-  ASSIGN_OR_RETURN(Json json, ParseJson(header, absl::StrCat(file_name, ": header"), kMaxSafetensorsHeaderBytes));
+  ASSIGN_OR_RETURN(base::Json json,
+                   base::ParseJson(header, absl::StrCat(file_name, ": header"), kMaxSafetensorsHeaderBytes));
 
   SafetensorsHeader result;
-  for (const JsonMember& member : json.members()) {
+  for (const base::JsonMember& member : json.members()) {
     if (member.key == kMetadataKey) {
       RETURN_IF_ERROR(ParseMetadata(member.value, file_name, &result.metadata));
       continue;
@@ -173,7 +174,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header
     StoredTensor& tensor = result.tensors.emplace_back();
     tensor.name = member.key;
     RETURN_IF_ERROR(ParseTensor(member.value, data_begin, data_bytes,
-                                absl::StrCat(file_name, ": tensor ", Quote(member.key)), &tensor));
+                                absl::StrCat(file_name, ": tensor ", base::Quote(member.key)), &tensor));
   }
 
   std::sort(result.tensors.begin(), result.tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
@@ -183,46 +184,46 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header
   const StoredTensor* previous = nullptr;
   for (const StoredTensor& tensor : result.tensors) {
     if (tensor.begin < covered) {
-      return absl::InvalidArgumentError(absl::StrCat(file_name, ": tensors ", Quote(previous->name), " and ",
-                                                     Quote(tensor.name), " overlap by ",
+      return absl::InvalidArgumentError(absl::StrCat(file_name, ": tensors ", base::Quote(previous->name), " and ",
+                                                     base::Quote(tensor.name), " overlap by ",
                                                      std::min(covered, tensor.end) - tensor.begin, " bytes"));
     }
     if (tensor.begin > covered) {
       return absl::InvalidArgumentError(absl::StrCat(file_name, ": ", tensor.begin - covered, " bytes before tensor ",
-                                                     Quote(tensor.name), " belong to no tensor"));
+                                                     base::Quote(tensor.name), " belong to no tensor"));
     }
     covered = tensor.end;
     previous = &tensor;
   }
   if (covered != file_size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file_name, ": ", file_size - covered, " bytes after ",
-                     previous ? absl::StrCat("the last tensor, ", Quote(previous->name)) : std::string("the header"),
-                     ", belong to no tensor"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        file_name, ": ", file_size - covered, " bytes after ",
+        previous ? absl::StrCat("the last tensor, ", base::Quote(previous->name)) : std::string("the header"),
+        ", belong to no tensor"));
   }
   return result;
 }
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path, const std::string& name) {
-  ASSIGN_OR_RETURN(ReadOnlyFile file, ReadOnlyFile::Open(path, name));
+  ASSIGN_OR_RETURN(base::ReadOnlyFile file, base::ReadOnlyFile::Open(path, name));
   std::string prefix(std::min<uint64_t>(kLengthBytes, file.size()), '\0');
   RETURN_IF_ERROR(file.Read(0, std::as_writable_bytes(std::span(prefix))));
   const absl::StatusOr<uint64_t> length = ParseSafetensorsHeaderLength(prefix, file.size(), name);
-  if (!length.ok() && file.size() <= kMaxGitLfsPointerBytes) {
+  if (!length.ok() && file.size() <= base::kMaxGitLfsPointerBytes) {
     std::string whole(file.size(), '\0');
     const absl::Status read = file.Read(0, std::as_writable_bytes(std::span(whole)));
-    if (read.ok() && IsGitLfsPointer(whole)) return GitLfsPointerError(name);
+    if (read.ok() && base::IsGitLfsPointer(whole)) return base::GitLfsPointerError(name);
   }
   if (!length.ok()) return length.status();
   std::string text(*length, '\0');
   RETURN_IF_ERROR(file.Read(kLengthBytes, std::as_writable_bytes(std::span(text))));
   ASSIGN_OR_RETURN(SafetensorsHeader header, ParseSafetensorsHeader(text, file.size(), name));
-  Sha256 digest;
+  base::Sha256 digest;
   digest.Update(text);
   return SafetensorsFile(std::move(file), std::move(header), digest.Finish());
 }
 
-SafetensorsFile::SafetensorsFile(ReadOnlyFile file, SafetensorsHeader header, std::string header_digest)
+SafetensorsFile::SafetensorsFile(base::ReadOnlyFile file, SafetensorsHeader header, std::string header_digest)
     : file_(std::move(file)), header_(std::move(header)), header_digest_(std::move(header_digest)) {
   for (size_t i = 0; i < header_.tensors.size(); ++i) by_name_.emplace(header_.tensors[i].name, i);
 }
@@ -234,10 +235,10 @@ const StoredTensor* SafetensorsFile::Find(std::string_view tensor) const {
 
 absl::Status SafetensorsFile::Read(const StoredTensor& tensor, uint64_t offset, std::span<std::byte> out) const {
   if (offset > tensor.bytes() || out.size() > tensor.bytes() - offset) {
-    return absl::OutOfRangeError(absl::StrCat(name(), ": tensor ", Quote(tensor.name), " has ", tensor.bytes(),
+    return absl::OutOfRangeError(absl::StrCat(name(), ": tensor ", base::Quote(tensor.name), " has ", tensor.bytes(),
                                               " bytes; ", out.size(), " from byte ", offset, " on are asked for"));
   }
   return file_.Read(tensor.begin + offset, out);
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/file.h"
 
-namespace tessera {
+namespace tessera::models {
 
 enum class StoredType {
   kF64,
@@ -82,12 +82,12 @@ class SafetensorsFile {
   absl::Status Read(const StoredTensor& tensor, uint64_t offset, std::span<std::byte> out) const;
 
  private:
-  SafetensorsFile(ReadOnlyFile file, SafetensorsHeader header, std::string header_digest);
+  SafetensorsFile(base::ReadOnlyFile file, SafetensorsHeader header, std::string header_digest);
 
-  ReadOnlyFile file_;
+  base::ReadOnlyFile file_;
   SafetensorsHeader header_;
   std::string header_digest_;
   std::map<std::string, size_t, std::less<>> by_name_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -12,7 +12,7 @@
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 using ::testing::AllOf;
@@ -299,4 +299,4 @@ TEST(SafetensorsFileTest, AMissingFileIsNotFound) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

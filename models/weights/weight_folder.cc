@@ -14,7 +14,7 @@
 #include "base/status_macros.h"
 #include "models/weights/foreign_weights.h"
 
-namespace tessera {
+namespace tessera::models {
 
 namespace {
 
@@ -65,10 +65,10 @@ std::optional<WeightsFile> ChooseFile(const FileNames& names) {
 absl::Status NothingToRead(const FileNames& names, const std::string& name) {
   std::vector<std::string> safetensors, pickled, packed;
   for (const std::string& file : names) {
-    if (file.ends_with(kExtension)) safetensors.push_back(Quote(file));
-    if (file.ends_with(".gguf")) packed.push_back(Quote(file));
+    if (file.ends_with(kExtension)) safetensors.push_back(base::Quote(file));
+    if (file.ends_with(".gguf")) packed.push_back(base::Quote(file));
     for (const char* extension : {".bin", ".pt", ".pth", ".ckpt"}) {
-      if (file.ends_with(extension)) pickled.push_back(Quote(file));
+      if (file.ends_with(extension)) pickled.push_back(base::Quote(file));
     }
   }
   if (!safetensors.empty()) {
@@ -97,8 +97,8 @@ absl::Status Join(const std::vector<std::string>& problems) {
 }  // namespace
 
 absl::StatusOr<std::map<std::string, std::string>> ParseWeightIndex(std::string_view text, const std::string& name) {
-  ASSIGN_OR_RETURN(const Json json, ParseJson(text, name, kMaxIndexBytes));
-  const Json* weight_map = json.Find("weight_map");
+  ASSIGN_OR_RETURN(const base::Json json, base::ParseJson(text, name, kMaxIndexBytes));
+  const base::Json* weight_map = json.Find("weight_map");
   if (weight_map == nullptr || !weight_map->is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": field \"weight_map\" is ",
                                                    weight_map ? weight_map->Describe() : "missing",
@@ -107,10 +107,11 @@ absl::StatusOr<std::map<std::string, std::string>> ParseWeightIndex(std::string_
   if (weight_map->members().empty()) return absl::InvalidArgumentError(absl::StrCat(name, ": \"weight_map\" is empty"));
   std::map<std::string, std::string> result;
   std::vector<std::string> problems;
-  for (const JsonMember& member : weight_map->members()) {
+  for (const base::JsonMember& member : weight_map->members()) {
     const std::string* file = member.value.AsString();
-    if (file == nullptr || !IsPlainFileName(*file) || !file->ends_with(kExtension)) {
-      problems.push_back(absl::StrCat(name, ": tensor ", Quote(member.key), " is mapped to ", member.value.Describe(),
+    if (file == nullptr || !base::IsPlainFileName(*file) || !file->ends_with(kExtension)) {
+      problems.push_back(absl::StrCat(name, ": tensor ", base::Quote(member.key), " is mapped to ",
+                                      member.value.Describe(),
                                       "; it must be the name of a .safetensors file in the same folder"));
     } else {
       result.emplace(member.key, *file);
@@ -135,7 +136,7 @@ absl::StatusOr<WeightFolder> WeightFolder::Open(const std::string& folder, const
   const std::string index_name = absl::StrCat(name, "/", chosen->name);
   if (chosen->is_index) {
     const absl::StatusOr<std::string> text =
-        ReadWholeFile(absl::StrCat(folder, "/", chosen->name), index_name, kMaxIndexBytes);
+        base::ReadWholeFile(absl::StrCat(folder, "/", chosen->name), index_name, kMaxIndexBytes);
     if (!text.ok()) return text.status();
     absl::StatusOr<std::map<std::string, std::string>> parsed = ParseWeightIndex(*text, index_name);
     if (!parsed.ok()) return parsed.status();
@@ -158,10 +159,11 @@ absl::StatusOr<WeightFolder> WeightFolder::Open(const std::string& folder, const
     for (const StoredTensor& tensor : file->tensors()) {
       const auto [other, added] = result.tensors_.emplace(tensor.name, Location{result.files_.size(), tensor});
       if (!added) {
-        problems.push_back(absl::StrCat(name, ": tensor ", Quote(tensor.name), " is both in ",
+        problems.push_back(absl::StrCat(name, ": tensor ", base::Quote(tensor.name), " is both in ",
                                         result.file_names_[other->second.file], " and in ", shard));
       } else if (chosen->is_index && !index.contains(tensor.name)) {
-        problems.push_back(absl::StrCat(index_name, ": tensor ", Quote(tensor.name), " of ", shard, " is not mapped"));
+        problems.push_back(
+            absl::StrCat(index_name, ": tensor ", base::Quote(tensor.name), " of ", shard, " is not mapped"));
       }
       result.total_bytes_ += tensor.bytes();
     }
@@ -172,7 +174,7 @@ absl::StatusOr<WeightFolder> WeightFolder::Open(const std::string& folder, const
     const auto opened = std::find(result.file_names_.begin(), result.file_names_.end(), shard);
     if (opened == result.file_names_.end()) continue;  // reported already
     if (result.files_[opened - result.file_names_.begin()].Find(tensor) == nullptr) {
-      problems.push_back(absl::StrCat(index_name, ": tensor ", Quote(tensor), " is not in ", shard));
+      problems.push_back(absl::StrCat(index_name, ": tensor ", base::Quote(tensor), " is not in ", shard));
     }
   }
   RETURN_IF_ERROR(Join(problems));
@@ -185,19 +187,20 @@ absl::Status WeightFolder::Read(const Location& location, uint64_t offset, std::
 
 absl::Status WeightFolder::Read(std::string_view tensor, std::span<std::byte> out) const {
   const auto found = tensors_.find(tensor);
-  if (found == tensors_.end()) return absl::NotFoundError(absl::StrCat("there is no tensor ", Quote(tensor)));
+  if (found == tensors_.end()) return absl::NotFoundError(absl::StrCat("there is no tensor ", base::Quote(tensor)));
   if (out.size() != found->second.tensor.bytes()) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor ", Quote(tensor), " has ", found->second.tensor.bytes(),
-                                                   " bytes; ", out.size(), " are asked for"));
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", base::Quote(tensor), " has ",
+                                                   found->second.tensor.bytes(), " bytes; ", out.size(),
+                                                   " are asked for"));
   }
   return Read(found->second, 0, out);
 }
 
-void WeightFolder::AddToDigest(Sha256& digest) const {
+void WeightFolder::AddToDigest(base::Sha256& digest) const {
   for (size_t i = 0; i < files_.size(); ++i) {
     digest.UpdatePart(file_names_[i]);
     digest.UpdatePart(files_[i].header_digest());
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::models

@@ -15,7 +15,7 @@
 #include "base/sha256.h"
 #include "models/weights/safetensors.h"
 
-namespace tessera {
+namespace tessera::models {
 
 // Tensor name to file name, from the text of an index (*.safetensors.index.json). InvalidArgument, naming `name`,
 // unless every file is a plain *.safetensors name, which cannot lead out of the index's folder.
@@ -48,7 +48,7 @@ class WeightFolder {
   absl::Status Read(std::string_view tensor, std::span<std::byte> out) const;
 
   // Adds the names and headers of all files, not the tensors' bytes.
-  void AddToDigest(Sha256& digest) const;
+  void AddToDigest(base::Sha256& digest) const;
 
  private:
   WeightFolder() = default;
@@ -59,4 +59,4 @@ class WeightFolder {
   uint64_t total_bytes_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::models

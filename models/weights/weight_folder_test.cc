@@ -11,7 +11,7 @@
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::models {
 namespace {
 
 using ::testing::AllOf;
@@ -280,4 +280,4 @@ TEST(WeightIndexTest, ATensorMappedTwiceIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models

@@ -6,7 +6,7 @@
 #include "models/weights/weight_folder.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto index = tessera::ParseWeightIndex({reinterpret_cast<const char*>(data), size}, "fuzz");
+  const auto index = tessera::models::ParseWeightIndex({reinterpret_cast<const char*>(data), size}, "fuzz");
   if (!index.ok()) return 0;
   for (const auto& [tensor, file] : *index) {
     if (file.find('/') != file.npos || file.find('\0') != file.npos || !file.ends_with(".safetensors")) std::abort();

@@ -4,7 +4,7 @@
 #include "kernels/ops.h"
 #include "parallel/functional.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 Qkv UlyssesExchange::ToHeads(const Qkv& qkv) {
   const std::vector<int64_t> query_rows = tokens_.UlyssesRows(qkv.queries, patches_, ring_rank_);
@@ -29,7 +29,9 @@ at::Tensor UlyssesExchange::ToTokens(const at::Tensor& read, TokenRows queries) 
   return HeadsToTokens(read, tokens_.UlyssesRows(queries, patches_, ring_rank_), group_);
 }
 
-at::Tensor LocalReader::Read(const Qkv& qkv) { return Attention(qkv.q, qkv.k, qkv.v, std::nullopt, qkv.scale); }
+at::Tensor LocalReader::Read(const Qkv& qkv) {
+  return kernels::Attention(qkv.q, qkv.k, qkv.v, std::nullopt, qkv.scale);
+}
 
 at::Tensor RingReader::Read(const Qkv& qkv) {
   const std::vector<int64_t> rows = tokens_.RingRows(qkv.keys, held_);
@@ -48,14 +50,14 @@ at::Tensor RingReader::Read(const Qkv& qkv) {
       ring_.StartShift(keys_values, (rank + 1) % size, next, (rank - 1 + size) % size);
     }
     if (rows[static_cast<size_t>(owner)] > 0 && qkv.q.size(1) > 0) {
-      const auto [read, lse] = AttentionWithLse(qkv.q, keys_values[0], keys_values[1], qkv.scale);
+      const auto [read, lse] = kernels::AttentionWithLse(qkv.q, keys_values[0], keys_values[1], qkv.scale);
       if (!sum.defined()) {
         sum = read.to(lse.scalar_type());
         sum_lse = lse;
-      } else if (Planted("ring_merge_unscaled")) {
+      } else if (base::Planted("ring_merge_unscaled")) {
         sum = sum + read.to(lse.scalar_type());
       } else {
-        std::tie(sum, sum_lse) = MergeAttention(sum, sum_lse, read, lse);
+        std::tie(sum, sum_lse) = kernels::MergeAttention(sum, sum_lse, read, lse);
       }
     }
     if (last) break;
@@ -64,7 +66,7 @@ at::Tensor RingReader::Read(const Qkv& qkv) {
     } else {
       ring_.FinishShift();
     }
-    if (!Planted("ring_wrong_owner")) keys_values = next;
+    if (!base::Planted("ring_wrong_owner")) keys_values = next;
   }
   return sum.defined() ? sum.to(qkv.q.scalar_type()) : qkv.q;
 }
@@ -74,4 +76,4 @@ at::Tensor PolicyAttention::Attend(int layer, const Qkv& qkv) {
   return exchange_.ToTokens(reader_.Read(to_read), to_read.queries);
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -12,7 +12,7 @@
 #include "parallel/forward_context.h"
 #include "parallel/plan/token_layout.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 // Tokens of this rank and all heads ↔ tokens of the whole group and this rank's heads.
 class HeadExchange {
@@ -99,4 +99,4 @@ class PolicyAttention final : public AttentionContext {
   KvReader& reader_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

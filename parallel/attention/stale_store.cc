@@ -4,7 +4,7 @@
 
 #include "base/planted.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 constexpr int64_t kNever = -1;
@@ -17,7 +17,7 @@ void StaleStore::Begin(int64_t epoch, const TokenLayout& tokens, int ring_rank) 
   TORCH_CHECK(epoch > epoch_, "epoch ", epoch, " after epoch ", epoch_);
   tokens_ = tokens;
   ring_rank_ = ring_rank;
-  if (Planted("stale_store_across_requests") && epoch_ != kNever) return;
+  if (base::Planted("stale_store_across_requests") && epoch_ != kNever) return;
   epoch_ = epoch;
 }
 
@@ -57,10 +57,10 @@ Qkv StaleStore::Renew(int layer, const Qkv& qkv) {
   }
 
   Qkv result = qkv;
-  const int64_t first = Planted("stale_text_omitted") && with_text && !pass_.with_text() ? texts : 0;
+  const int64_t first = base::Planted("stale_text_omitted") && with_text && !pass_.with_text() ? texts : 0;
   result.k = kept.keys_values[0].narrow(1, first, rows - first);
   result.v = kept.keys_values[1].narrow(1, first, rows - first);
   return result;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

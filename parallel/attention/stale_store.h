@@ -14,7 +14,7 @@
 
 #include "parallel/attention/policies.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 class StaleStore final : public KvStore {
  public:
@@ -40,4 +40,4 @@ class StaleStore final : public KvStore {
   std::map<int, Layer> layers_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 // Two patches of three image tokens and two text tokens, one head of one channel.
@@ -60,4 +60,4 @@ TEST_F(StaleStoreTest, KeysThatAreNotThoseOfThePassAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

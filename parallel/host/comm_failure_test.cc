@@ -5,7 +5,7 @@
 
 #include "tests/support/thread_ranks.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using std::chrono::hours;
@@ -262,4 +262,4 @@ TEST(ArgumentsTest, ThatCannotBeMeantAreRefusedBeforeAnythingIsSent) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

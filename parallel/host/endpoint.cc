@@ -12,7 +12,7 @@
 #include <immintrin.h>
 #endif
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using host_layout::Channel;
@@ -368,7 +368,7 @@ void HostEndpoint::TransferAndSum(std::vector<Outgoing>& out, const Summation& s
       sources[r] = ArrivedBytes(r);
     }
     sources[rank_] = sum.own + done;
-    if (Planted("sum_starts_with_own_rank")) std::rotate(sources.begin(), sources.begin() + rank_, sources.end());
+    if (base::Planted("sum_starts_with_own_rank")) std::rotate(sources.begin(), sources.begin() + rank_, sources.end());
     sum.add(sources, sum.result + done, bytes);
     done += bytes;
     summed = done == sum.bytes;
@@ -406,4 +406,4 @@ void HostEndpoint::Barrier() {
   Drive([&] { return first_absent() < 0 ? Step::kDone : Step::kIdle; }, first_absent);
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

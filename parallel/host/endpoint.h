@@ -19,7 +19,7 @@
 #include "parallel/host/strided_bytes.h"
 #include "parallel/segment/segment.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 // Why an endpoint gave up. Ranks are those of the world; -1: unknown.
 struct HostFailure : std::exception {
@@ -148,4 +148,4 @@ class HostEndpoint {
   std::vector<uint64_t> written_, read_;  // slots to and from each rank
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -7,7 +7,7 @@
 #include <random>
 #include <thread>
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 constexpr std::chrono::seconds kDeadline{60};
@@ -159,4 +159,4 @@ TEST(StridedBytesTest, WalksEveryElementInRowMajorOrder) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

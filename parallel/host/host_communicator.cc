@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 // Sums of this size take one exchange of everything instead of two of parts.
@@ -289,4 +289,4 @@ std::unique_ptr<Communicator> JoinGroup(const std::shared_ptr<HostSegment>& segm
   return std::make_unique<HostCommunicator>(segment, group, world_rank, options);
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -16,7 +16,7 @@
 #include "parallel/host/endpoint.h"
 #include "parallel/segment/segment.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 struct HostCommunicatorOptions {
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);
@@ -70,4 +70,4 @@ class HostCommunicator final : public Communicator {
 std::unique_ptr<Communicator> JoinGroup(const std::shared_ptr<HostSegment>& segment, std::string_view name,
                                         int world_rank, HostCommunicatorOptions options = {});
 
-}  // namespace tessera
+}  // namespace tessera::parallel

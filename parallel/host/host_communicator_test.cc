@@ -8,7 +8,7 @@
 
 #include "tests/support/thread_ranks.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using ::testing::TestWithParam;
@@ -344,4 +344,4 @@ TEST(SingleRankTest, EveryCollectiveIsTheIdentity) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

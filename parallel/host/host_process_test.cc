@@ -16,7 +16,7 @@
 
 #include "parallel/host/host_communicator.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using ::testing::HasSubstr;
@@ -173,4 +173,4 @@ TEST(HostProcessTest, TheNextGroupKnowsNothingOfTheOneThatDied) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -1,6 +1,6 @@
 #include "parallel/host/mesh_communicators.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 MeshCommunicators::MeshCommunicators(const std::shared_ptr<HostSegment>& segment, int rank,
                                      const HostCommunicatorOptions& options)
@@ -12,4 +12,4 @@ MeshCommunicators::MeshCommunicators(const std::shared_ptr<HostSegment>& segment
       tensor_(JoinGroup(segment, MeshGroupName::kTensor, rank, options)),
       world_(JoinGroup(segment, MeshGroupName::kWorld, rank, options)) {}
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -7,7 +7,7 @@
 #include "parallel/rank_groups.h"
 #include "parallel/segment/mesh_groups.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 class MeshCommunicators {
  public:
@@ -29,4 +29,4 @@ class MeshCommunicators {
   std::unique_ptr<Communicator> cfg_, pipe_, sequence_, ring_, ulysses_, tensor_, world_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

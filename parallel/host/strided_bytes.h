@@ -8,7 +8,7 @@
 #include <cstring>
 #include <span>
 
-namespace tessera {
+namespace tessera::parallel {
 
 class StridedBytes {
  public:
@@ -85,4 +85,4 @@ class StridedBytes {
   std::array<int64_t, kMaxDims> sizes_ = {}, steps_ = {}, index_ = {};
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 constexpr size_t kMaxNearest = 5;
@@ -219,4 +219,4 @@ std::vector<JudgedLayout> JudgeLayouts(int ranks, const LayoutModel& model) {
   return judged;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

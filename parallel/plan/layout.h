@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "parallel/plan/mesh.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 inline constexpr int kMaxRanks = 8;     // of one group
 inline constexpr int kMaxPatches = 64;  // of one image
@@ -82,4 +82,4 @@ struct JudgedLayout {
 };
 std::vector<JudgedLayout> JudgeLayouts(int ranks, const LayoutModel& model);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

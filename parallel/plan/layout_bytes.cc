@@ -8,7 +8,7 @@
 
 // B rows of the pass on this rank, e bytes of an element, D width of this rank's heads.
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 // Elements of `total` that are dealt to part `part`, as evenly as can be, the longer shares first.
@@ -188,4 +188,4 @@ ExchangedBytes PassBytes(const ExchangeModel& model, const Mesh& mesh, std::span
   return bytes;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -13,7 +13,7 @@
 #include "parallel/plan/mesh.h"
 #include "parallel/plan/stage_balance.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 // What a block adds to the exchanges of its kind.
 struct BlockExchange {
@@ -61,4 +61,4 @@ struct ExchangedBytes {
 ExchangedBytes PassBytes(const ExchangeModel& model, const Mesh& mesh, std::span<const int> stage_bounds, int rank,
                          const ForwardPass& pass);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -4,7 +4,7 @@
 
 #include "parallel/plan/layout.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 Mesh MeshOf(const char* layout) {
@@ -114,4 +114,4 @@ TEST(LayoutBytesTest, BlocksThatAreLeftOutExchangeNothing) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using ::testing::AllOf;
@@ -274,4 +274,4 @@ TEST(AllLayoutsTest, EachIsJudged) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -13,7 +13,7 @@
 #include "base/status_macros.h"
 #include "parallel/plan/layout.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 constexpr std::array<Axis, 5> kLayoutAxes = {Axis::kCfg, Axis::kPipe, Axis::kRing, Axis::kUlysses, Axis::kTensor};
@@ -119,4 +119,4 @@ std::string LayoutText(const Layout& layout) {
   return parts.empty() ? "serial" : absl::StrJoin(parts, ",");
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

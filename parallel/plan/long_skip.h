@@ -1,7 +1,7 @@
 // A connection between blocks that are not neighbours.
 #pragma once
 
-namespace tessera {
+namespace tessera::parallel {
 
 // The output of block `from` is kept for block `to` > `from`.
 struct LongSkip {
@@ -10,4 +10,4 @@ struct LongSkip {
   bool operator==(const LongSkip&) const = default;
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 absl::string_view AxisName(Axis axis) {
   static constexpr std::array<const char*, kAxes> kNames = {"data", "cfg", "pipe", "ring", "ulysses", "tensor"};
@@ -88,4 +88,4 @@ int Mesh::Neighbour(int rank, Axis axis, int distance) const {
   return RankOf(coords);
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 enum class Axis : uint8_t { kData, kCfg, kPipe, kRing, kUlysses, kTensor };
 
@@ -93,4 +93,4 @@ class Mesh {
   int world_size_ = 1;
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using ::testing::ElementsAre;
@@ -89,4 +89,4 @@ TEST(MeshTest, RefusesSizesWhoseProductOverflows) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

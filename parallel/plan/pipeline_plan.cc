@@ -12,7 +12,7 @@
 #include "base/planted.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 absl::Status CheckPipeline(const Pipeline& pipeline, int stage) {
@@ -65,7 +65,7 @@ PipelinePlanner::PipelinePlanner(const Pipeline& pipeline, int stage)
   std::map<std::pair<int, int>, std::set<int>> edges;
   for (const LongSkip& skip : pipeline.skips) {
     const int from = pipeline.StageOf(skip.from);
-    const int to = pipeline.StageOf(skip.to) - (Planted("pipe_skip_to_wrong_stage") ? 1 : 0);
+    const int to = pipeline.StageOf(skip.to) - (base::Planted("pipe_skip_to_wrong_stage") ? 1 : 0);
     if (from < to) edges[{from, to}].insert(skip.from);
   }
   for (const auto& [stages, blocks] : edges) {
@@ -80,7 +80,7 @@ void PipelinePlanner::Append(const PipeStep& step, PatchRange patches, bool last
       {.job = step.job, .step = step.step, .patches = patches, .start = start, .barrier_after = last && step.barrier});
   next_start_ = start + 1;
   for (int patch = patches.begin; patch < patches.end; ++patch) ready_[patch] = start + stages_;
-  if (last && (step.barrier || Planted("pipe_step_drains"))) std::ranges::fill(ready_, start + stages_);
+  if (last && (step.barrier || base::Planted("pipe_step_drains"))) std::ranges::fill(ready_, start + stages_);
 }
 
 absl::StatusOr<std::vector<StageOp>> PipelinePlanner::Step(const PipeStep& step) {
@@ -155,7 +155,7 @@ void PipelinePlanner::EmitMessages(std::vector<StageOp>& ops) const {
   }
   std::erase_if(messages, [&](const Message& m) { return m.from != stage_ && m.to != stage_; });
   std::ranges::sort(messages, {}, &Message::Order);
-  if (Planted("pipe_all_send_first")) {
+  if (base::Planted("pipe_all_send_first")) {
     std::stable_partition(messages.begin(), messages.end(), [&](const Message& m) { return m.from == stage_; });
   }
   for (const Message& message : messages) {
@@ -199,4 +199,4 @@ std::vector<PipeStep> StepsOfJob(int64_t job, int steps, int warmup) {
   return stream;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

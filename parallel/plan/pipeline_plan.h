@@ -28,7 +28,7 @@
 #include "parallel/plan/long_skip.h"
 #include "parallel/plan/token_layout.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 struct Pipeline {
   std::vector<int> bounds;  // stage s runs blocks bounds[s] … bounds[s + 1] − 1: rising, from 0 to the number of blocks
@@ -137,4 +137,4 @@ absl::StatusOr<std::vector<StageOp>> PipeFusionPlan(const Pipeline& pipeline, in
 // The steps of one job: `warmup` of them whole, the rest patch by patch.
 std::vector<PipeStep> StepsOfJob(int64_t job, int steps, int warmup);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -5,7 +5,7 @@
 #include "tests/support/pipeline_streams.h"
 #include "tests/support/planted_bug.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using ::testing::HasSubstr;
@@ -37,4 +37,4 @@ TEST(PlantedPipelineBugTest, AStepThatDrainsThePipelineIsSeenInTheIdleTime) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -13,7 +13,7 @@
 #include "tests/support/pipeline_simulator.h"
 #include "tests/support/pipeline_streams.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using ::testing::Each;
@@ -286,4 +286,4 @@ TEST(PipelineSimulatorTest, NamesWhoWaitsForWhatInADeadlock) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

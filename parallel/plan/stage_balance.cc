@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 double BlockFlops(const BlockCost& block, int64_t image_tokens, int64_t text_tokens) {
   const double image = static_cast<double>(image_tokens), text = static_cast<double>(text_tokens);
@@ -66,4 +66,4 @@ absl::StatusOr<std::vector<int>> BalanceStages(std::span<const double> costs, in
   return bounds;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 // What a transformer block does with image and text tokens.
 enum class BlockKind : uint8_t {
@@ -33,4 +33,4 @@ double BlockFlops(const BlockCost& block, int64_t image_tokens, int64_t text_tok
 // finite and not negative.
 absl::StatusOr<std::vector<int>> BalanceStages(std::span<const double> costs, int stages);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using ::testing::ElementsAre;
@@ -89,4 +89,4 @@ TEST(BlockFlopsTest, CountsProductsAndAttention) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

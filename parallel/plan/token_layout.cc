@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/planted.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 constexpr int64_t kMaxTokens = int64_t{1} << 40;
@@ -17,7 +17,7 @@ constexpr int kMaxParts = 1 << 16;
 
 // First index of part `part` of `count` things in `parts` runs that differ by one at most; the longer ones come first.
 int64_t PartBegin(int64_t count, int parts, int part) {
-  if (Planted("uneven_last_shard_dropped")) return count / parts * part;
+  if (base::Planted("uneven_last_shard_dropped")) return count / parts * part;
   return count / parts * part + std::min<int64_t>(count % parts, part);
 }
 
@@ -172,4 +172,4 @@ int64_t TokenLayout::StoreRow(int ring, const TokenRun& run) const {
   return row;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "parallel/plan/token_span.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 // Consecutive patches that one forward pass runs over, [begin, end).
 struct PatchRange {
@@ -98,4 +98,4 @@ class TokenLayout {
   TokenCounts counts_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -3,7 +3,7 @@
 #include "tests/support/ownership_fault.h"
 #include "tests/support/planted_bug.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 TEST(PlantedDroppedShardTest, IsSeenAsTokensWithoutAnOwner) {
@@ -13,4 +13,4 @@ TEST(PlantedDroppedShardTest, IsSeenAsTokensWithoutAnOwner) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

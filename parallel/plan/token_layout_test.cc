@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/support/ownership_fault.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using ::testing::ElementsAre;
@@ -219,4 +219,4 @@ TEST(TokenLayoutTest, RefusesWhatIsNoNumberOfTokensOrRanks) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace tessera {
+namespace tessera::parallel {
 
 // A run of an image's tokens (or of its text's): all of them for one rank, its share under sequence parallelism, a
 // patch under PipeFusion.
@@ -14,4 +14,4 @@ struct TokenSpan {
   bool operator==(const TokenSpan&) const = default;
 };
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -3,7 +3,7 @@
 #include <initializer_list>
 #include <utility>
 
-namespace tessera {
+namespace tessera::parallel {
 
 std::vector<HostGroup> MeshGroups(const Mesh& mesh) {
   std::vector<HostGroup> groups;
@@ -24,4 +24,4 @@ std::vector<HostGroup> MeshGroups(const Mesh& mesh) {
   return groups;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

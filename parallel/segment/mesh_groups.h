@@ -7,7 +7,7 @@
 #include "parallel/plan/mesh.h"
 #include "parallel/segment/segment.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 // Their names. kSequence is ring x Ulysses, Ulysses inner.
 struct MeshGroupName {
@@ -23,4 +23,4 @@ struct MeshGroupName {
 // The groups of more than one rank that a segment for this mesh needs.
 std::vector<HostGroup> MeshGroups(const Mesh& mesh);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using host_layout::Bell;
@@ -308,4 +308,4 @@ std::byte* HostSegment::SlotData(int group, int from, int to, int slot) const {
   return base_ + region.data + (pair * slots_ + slot) * slot_bytes_;
 }
 
-}  // namespace tessera
+}  // namespace tessera::parallel

@@ -23,7 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::parallel {
 
 inline constexpr int kMaxHostRanks = 64;
 inline constexpr int kMaxHostGroups = 512;
@@ -176,4 +176,4 @@ void FutexWake(std::atomic<uint32_t>& word);
 // Tells the rank of this area that something changed.
 void RingBell(host_layout::Bell& bell);
 
-}  // namespace tessera
+}  // namespace tessera::parallel

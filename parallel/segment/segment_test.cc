@@ -18,7 +18,7 @@
 
 #include "base/file_descriptor.h"
 
-namespace tessera {
+namespace tessera::parallel {
 namespace {
 
 using ::testing::HasSubstr;
@@ -187,12 +187,12 @@ std::vector<char> GoodBytes() {
 }
 
 TEST(MapTest, TakesACopyOfASegment) {
-  const FileDescriptor file(SealedFile(GoodBytes()));
+  const base::FileDescriptor file(SealedFile(GoodBytes()));
   EXPECT_TRUE(HostSegment::Map(file.get()).ok());
 }
 
 TEST(MapTest, RefusesWhatCouldShrink) {
-  const FileDescriptor file(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const base::FileDescriptor file(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const std::vector<char> bytes = GoodBytes();
   ASSERT_EQ(write(file.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
   EXPECT_THAT(std::string(HostSegment::Map(file.get()).status().message()), HasSubstr("its size is not sealed"));
@@ -200,7 +200,7 @@ TEST(MapTest, RefusesWhatCouldShrink) {
 
 TEST(MapTest, RefusesWhatIsNoMemoryAtAll) {
   const std::array<int, 2> ends = SocketPair();
-  const FileDescriptor here(ends[0]), there(ends[1]);
+  const base::FileDescriptor here(ends[0]), there(ends[1]);
   EXPECT_FALSE(HostSegment::Map(here.get()).ok());
   EXPECT_FALSE(HostSegment::Map(-1).ok());
 }
@@ -209,7 +209,7 @@ TEST(MapTest, RefusesEveryHeaderThatDoesNotFitTheMemory) {
   const auto refuse = [](const std::function<void(std::vector<char>&)>& spoil, const std::string& why) {
     std::vector<char> bytes = GoodBytes();
     spoil(bytes);
-    const FileDescriptor file(SealedFile(bytes));
+    const base::FileDescriptor file(SealedFile(bytes));
     EXPECT_THAT(std::string(HostSegment::Map(file.get()).status().message()), HasSubstr(why));
   };
   using host_layout::GroupEntry;
@@ -239,4 +239,4 @@ TEST(MapTest, RefusesEveryHeaderThatDoesNotFitTheMemory) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parallel

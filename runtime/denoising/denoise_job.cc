@@ -2,15 +2,16 @@
 
 #include "models/precision.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
-absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config, int steps, const Family& family,
-                                                     const LatentGeometry& geometry) {
+absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config, int steps,
+                                                     const models::Family& family,
+                                                     const models::LatentGeometry& geometry) {
   ScheduleOptions options;
   if (const auto* shift = config.Find<DynamicShift>(); shift != nullptr && shift->use_dynamic_shifting) {
     options.mu = DynamicShiftMu(*shift, geometry.grid.count());
   }
-  if (IsFlow(config) && family.flow_sigmas() == FlowSigmas::kLinear && steps > 0) {
+  if (IsFlow(config) && family.flow_sigmas() == models::FlowSigmas::kLinear && steps > 0) {
     std::vector<double> sigmas(static_cast<size_t>(steps));
     // numpy's linspace: start + i · step, with the last value exact.
     const double last = 1.0 / steps, step = steps > 1 ? (last - 1.0) / (steps - 1) : 0;
@@ -21,10 +22,11 @@ absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config
   return Sampler::Create(config, steps, options);
 }
 
-void DrawInitialLatents(DenoiseJob& job, const Family& family) {
-  const LatentGeometry& g = job.geometry;
-  const at::Tensor noise = job.noise->Initial({g.channels, g.height, g.width}, AccumulationType(family.dtype()));
+void DrawInitialLatents(DenoiseJob& job, const models::Family& family) {
+  const models::LatentGeometry& g = job.geometry;
+  const at::Tensor noise =
+      job.noise->Initial({g.channels, g.height, g.width}, models::AccumulationType(family.dtype()));
   job.latents = (noise * job.sampler->init_noise_sigma()).to(family.device());
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -10,15 +10,15 @@
 #include "runtime/denoising/noise_source.h"
 #include "runtime/samplers/sampler.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 // Each job has its own step, sampler history and noise, so jobs that started at different times can share a batch.
 struct DenoiseJob {
   bool done() const { return next_step >= sampler->num_steps(); }
 
   uint64_t id = 0;  // in records of steps
-  LatentGeometry geometry;
-  Guidance guidance;
+  models::LatentGeometry geometry;
+  models::Guidance guidance;
   // Its own step is that of `latents`: on pipeline stages after the first it stays at the start.
   std::unique_ptr<Sampler> sampler;
   std::unique_ptr<NoiseSource> noise;
@@ -31,10 +31,11 @@ struct DenoiseJob {
 };
 
 // The sampler of a job of that size, with the schedule that the family's reference pipeline asks for.
-absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config, int steps, const Family& family,
-                                                     const LatentGeometry& geometry);
+absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config, int steps,
+                                                     const models::Family& family,
+                                                     const models::LatentGeometry& geometry);
 
 // Draws the job's initial latents: standard normal times the sampler's starting sigma.
-void DrawInitialLatents(DenoiseJob& job, const Family& family);
+void DrawInitialLatents(DenoiseJob& job, const models::Family& family);
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -7,19 +7,19 @@
 #include "base/planted.h"
 #include "models/precision.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
-using Kind = StageOp::Kind;
+using Kind = parallel::StageOp::Kind;
 
-PipelinePlanner MakePlanner(const Pipeline& pipeline, int stage) {
-  absl::StatusOr<PipelinePlanner> planner = PipelinePlanner::Create(pipeline, stage);
+parallel::PipelinePlanner MakePlanner(const parallel::Pipeline& pipeline, int stage) {
+  absl::StatusOr<parallel::PipelinePlanner> planner = parallel::PipelinePlanner::Create(pipeline, stage);
   TORCH_CHECK(planner.ok(), std::string(planner.status().message()));
   return *std::move(planner);
 }
 
 // The longest text that runs with patch 0: all groups cut their image alike.
-int64_t TextWork(const Family& family, std::span<DenoiseJob* const> batch, std::span<const RowGroup> groups) {
+int64_t TextWork(const models::Family& family, std::span<DenoiseJob* const> batch, std::span<const RowGroup> groups) {
   int64_t longest = 0;
   if (!family.transformer().joint_text()) return longest;
   for (const RowGroup& group : groups) {
@@ -31,24 +31,26 @@ int64_t TextWork(const Family& family, std::span<DenoiseJob* const> batch, std::
   return longest;
 }
 
-std::vector<TokenSpan> PatchesOf(const TokenCounts& counts) {
-  const absl::StatusOr<TokenLayout> tokens = TokenLayout::Create(counts);
+std::vector<parallel::TokenSpan> PatchesOf(const parallel::TokenCounts& counts) {
+  const absl::StatusOr<parallel::TokenLayout> tokens = parallel::TokenLayout::Create(counts);
   TORCH_CHECK(tokens.ok(), std::string(tokens.status().message()));
-  std::vector<TokenSpan> patches;
+  std::vector<parallel::TokenSpan> patches;
   for (int patch = 0; patch < counts.patches; ++patch) patches.push_back(tokens->Patch(patch));
   return patches;
 }
 
 // Where the last stage's result is on stage 0.
-bool BringsResult(const StageOp& op, int stages) {
+bool BringsResult(const parallel::StageOp& op, int stages) {
   return op.kind == (stages == 1 ? Kind::kCompute : Kind::kReceiveResult);
 }
 
 }  // namespace
 
-GroupForward::GroupForward(const Family& family, std::span<DenoiseJob* const> batch, const RowGroup& group,
-                           const RankGroups& groups, const Pipeline& pipeline, int64_t text_work)
-    : family_(family), groups_(groups), shares_(EvenRows(static_cast<int64_t>(group.rows.size()), groups.cfg.size())) {
+GroupForward::GroupForward(const models::Family& family, std::span<DenoiseJob* const> batch, const RowGroup& group,
+                           const parallel::RankGroups& groups, const parallel::Pipeline& pipeline, int64_t text_work)
+    : family_(family),
+      groups_(groups),
+      shares_(parallel::EvenRows(static_cast<int64_t>(group.rows.size()), groups.cfg.size())) {
   const auto mine = static_cast<size_t>(groups.cfg.rank());
   int64_t first = 0;
   for (size_t r = 0; r < mine; ++r) first += shares_[r];
@@ -59,8 +61,8 @@ GroupForward::GroupForward(const Family& family, std::span<DenoiseJob* const> ba
   for (const GuidedRow& row : own) index.push_back(static_cast<int64_t>(row.job));
   index_ = at::tensor(index, at::kLong).to(family.device());
 
-  const LatentGeometry& geometry = batch[0]->geometry;
-  ForwardRows rows{.input = StackConditioning(batch, own, AccumulationType(family.dtype())),
+  const models::LatentGeometry& geometry = batch[0]->geometry;
+  ForwardRows rows{.input = StackConditioning(batch, own, models::AccumulationType(family.dtype())),
                    .skipped_blocks = group.skipped_blocks,
                    .text_work = text_work};
   rows.input.grid = geometry.grid;
@@ -81,8 +83,8 @@ at::Tensor GroupForward::Timesteps(std::span<const double> of_jobs) const {
 
 at::Tensor GroupForward::RowsOf(const at::Tensor& of_jobs) const { return of_jobs.index_select(0, index_); }
 
-at::Tensor GroupForward::Predictions(const StageOp& op, const LatentGeometry& geometry) {
-  const at::ScalarType accumulation = AccumulationType(family_.dtype());
+at::Tensor GroupForward::Predictions(const parallel::StageOp& op, const models::LatentGeometry& geometry) {
+  const at::ScalarType accumulation = models::AccumulationType(family_.dtype());
   // Every rank of the cfg axis has computed its share of the rows, and all of them combine all rows in one order.
   const at::Tensor own = forward_ != nullptr ? family_.ToPrediction(forward_->Result(op).to(accumulation), geometry)
                                              : at::empty({0, geometry.channels, geometry.height, geometry.width},
@@ -90,8 +92,9 @@ at::Tensor GroupForward::Predictions(const StageOp& op, const LatentGeometry& ge
   return groups_.cfg.AllGather(own, shares_);
 }
 
-DenoiseStream::DenoiseStream(const Family& family, const RankGroups& groups, std::span<DenoiseJob* const> batch,
-                             std::vector<RowGroup> row_groups, StreamOptions options)
+DenoiseStream::DenoiseStream(const models::Family& family, const parallel::RankGroups& groups,
+                             std::span<DenoiseJob* const> batch, std::vector<RowGroup> row_groups,
+                             StreamOptions options)
     : family_(family),
       groups_(groups),
       batch_(batch.begin(), batch.end()),
@@ -106,12 +109,12 @@ DenoiseStream::DenoiseStream(const Family& family, const RankGroups& groups, std
     if (forward == nullptr) continue;
     forward->RecordTo(options_.recorder);
     if (options_.stores == nullptr) continue;
-    while (options_.stores->size() <= g) options_.stores->push_back(std::make_unique<StaleStore>());
-    StaleStore* store = (*options_.stores)[g].get();
+    while (options_.stores->size() <= g) options_.stores->push_back(std::make_unique<parallel::StaleStore>());
+    parallel::StaleStore* store = (*options_.stores)[g].get();
     store->Begin(options_.epoch, forward->tokens(), groups.ring.rank());
     forward->UseStale(store);
   }
-  const std::vector<TokenSpan> patches = PatchesOf(
+  const std::vector<parallel::TokenSpan> patches = PatchesOf(
       {.image = batch[0]->geometry.grid.count(), .patches = options_.pipeline.patches, .text_work = text_work});
   for (DenoiseJob* job : batch_) {
     next_steps_.push_back(job->next_step);
@@ -144,7 +147,7 @@ void DenoiseStream::Step(bool whole) {
     step.timesteps.push_back(forward->forward() != nullptr ? forward->Timesteps(timesteps) : at::Tensor());
   }
   step.strips.resize(row_groups_.size());
-  absl::StatusOr<std::vector<StageOp>> ops =
+  absl::StatusOr<std::vector<parallel::StageOp>> ops =
       planner_.Step({.job = options_.epoch, .step = steps_, .whole = whole, .barrier = barrier});
   TORCH_CHECK(ops.ok(), std::string(ops.status().message()));
   ++steps_;
@@ -167,8 +170,8 @@ void DenoiseStream::Flush() {
   }
 }
 
-void DenoiseStream::Run(const std::vector<StageOp>& ops) {
-  for (const StageOp& op : ops) {
+void DenoiseStream::Run(const std::vector<parallel::StageOp>& ops) {
+  for (const parallel::StageOp& op : ops) {
     if (op.kind == Kind::kCompute) {
       Compute(op);
     } else {
@@ -180,7 +183,7 @@ void DenoiseStream::Run(const std::vector<StageOp>& ops) {
   }
 }
 
-void DenoiseStream::Compute(const StageOp& op) {
+void DenoiseStream::Compute(const parallel::StageOp& op) {
   at::Tensor patches;  // [jobs, n, features]
   if (groups_.pipe.rank() == 0) {
     std::vector<at::Tensor> scaled;
@@ -198,8 +201,8 @@ void DenoiseStream::Compute(const StageOp& op) {
   if (groups_.pipe.rank() > 0 && op.patches.end == options_.pipeline.patches) open_.erase(open);
 }
 
-std::vector<StatePlace> DenoiseStream::PlacesOf(std::span<const GuidedRow> rows, const OpenStep& step) const {
-  std::vector<StatePlace> places;
+std::vector<control::StatePlace> DenoiseStream::PlacesOf(std::span<const GuidedRow> rows, const OpenStep& step) const {
+  std::vector<control::StatePlace> places;
   for (const GuidedRow& row : rows) {
     places.push_back(
         {.job = batch_[row.job]->id, .step = step.of_jobs[row.job], .branch = static_cast<int32_t>(row.branch)});
@@ -207,17 +210,17 @@ std::vector<StatePlace> DenoiseStream::PlacesOf(std::span<const GuidedRow> rows,
   return places;
 }
 
-void DenoiseStream::MoveLatents(const StageOp& op) {
-  const LatentGeometry& image = batch_[0]->geometry;
+void DenoiseStream::MoveLatents(const parallel::StageOp& op) {
+  const models::LatentGeometry& image = batch_[0]->geometry;
   const int patches = options_.pipeline.patches;
   const bool last = op.patches.end == patches;
   const auto open = open_.find(op.step);
   std::vector<at::Tensor> predictions, of_image;  // by group
   for (size_t g = 0; g < forwards_.size(); ++g) {
-    LatentGeometry geometry = image;
+    models::LatentGeometry geometry = image;
     if (patches > 1) geometry = StripGeometry(image, latents_.front()->tokens(op.patches));
     predictions.push_back(forwards_[g]->Predictions(op, geometry));
-    if (Planted("guidance_halves_swapped")) predictions[g] = predictions[g].flip(0);
+    if (base::Planted("guidance_halves_swapped")) predictions[g] = predictions[g].flip(0);
     std::vector<at::Tensor>& strips = open->second.strips[g];
     strips.push_back(predictions[g]);
     if (last) of_image.push_back(strips.size() == 1 ? strips.front() : at::cat(strips, 3));
@@ -233,4 +236,4 @@ void DenoiseStream::MoveLatents(const StageOp& op) {
   if (last) open_.erase(open);
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -17,21 +17,21 @@
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/denoising/patched_latents.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 struct StreamOptions {
-  Pipeline pipeline;
+  parallel::Pipeline pipeline;
   int64_t epoch = 0;  // larger than that of every stream before
   // For keys and values of the step before, made as needed, one for each group of rows; null: every step is whole.
-  std::vector<std::unique_ptr<StaleStore>>* stores = nullptr;
+  std::vector<std::unique_ptr<parallel::StaleStore>>* stores = nullptr;
   StepRecorder* recorder = nullptr;  // of what the blocks compute; null: it is not kept
 };
 
 // The work of the rows of one group that the cfg axis leaves to this rank.
 class GroupForward {
  public:
-  GroupForward(const Family& family, std::span<DenoiseJob* const> batch, const RowGroup& group,
-               const RankGroups& groups, const Pipeline& pipeline, int64_t text_work);
+  GroupForward(const models::Family& family, std::span<DenoiseJob* const> batch, const RowGroup& group,
+               const parallel::RankGroups& groups, const parallel::Pipeline& pipeline, int64_t text_work);
 
   // Null where the cfg axis leaves no row.
   MeshForward* forward() { return forward_.get(); }
@@ -46,11 +46,11 @@ class GroupForward {
 
   // On stage 0, after the operation that brought the result: the predictions of all rows of the group
   // [rows, c, h, w], for images of that geometry.
-  at::Tensor Predictions(const StageOp& op, const LatentGeometry& geometry);
+  at::Tensor Predictions(const parallel::StageOp& op, const models::LatentGeometry& geometry);
 
  private:
-  const Family& family_;
-  const RankGroups& groups_;
+  const models::Family& family_;
+  const parallel::RankGroups& groups_;
   std::vector<int64_t> shares_;  // rows by cfg rank
   std::vector<GuidedRow> rows_;
   at::Tensor index_;  // the jobs of rows_
@@ -60,7 +60,7 @@ class GroupForward {
 class DenoiseStream {
  public:
   // What it is given outlives it, the jobs too.
-  DenoiseStream(const Family& family, const RankGroups& groups, std::span<DenoiseJob* const> batch,
+  DenoiseStream(const models::Family& family, const parallel::RankGroups& groups, std::span<DenoiseJob* const> batch,
                 std::vector<RowGroup> row_groups, StreamOptions options);
 
   // Whether a step of this batch, of which these are the rows, is this stream's next.
@@ -82,18 +82,18 @@ class DenoiseStream {
     std::vector<std::vector<at::Tensor>> strips;  // by group: predictions of the patches so far
   };
 
-  void Run(const std::vector<StageOp>& ops);
-  void Compute(const StageOp& op);
-  void MoveLatents(const StageOp& op);
+  void Run(const std::vector<parallel::StageOp>& ops);
+  void Compute(const parallel::StageOp& op);
+  void MoveLatents(const parallel::StageOp& op);
   // Where in the run the rows are at this step.
-  std::vector<StatePlace> PlacesOf(std::span<const GuidedRow> rows, const OpenStep& step) const;
+  std::vector<control::StatePlace> PlacesOf(std::span<const GuidedRow> rows, const OpenStep& step) const;
 
-  const Family& family_;
-  const RankGroups& groups_;
+  const models::Family& family_;
+  const parallel::RankGroups& groups_;
   const std::vector<DenoiseJob*> batch_;
   const std::vector<RowGroup> row_groups_;
   const StreamOptions options_;
-  PipelinePlanner planner_;
+  parallel::PipelinePlanner planner_;
   std::vector<std::unique_ptr<GroupForward>> forwards_;   // by group
   std::vector<std::unique_ptr<PatchedLatents>> latents_;  // by job; on stage 0
   std::map<int, OpenStep> open_;                          // by step of the stream
@@ -102,4 +102,4 @@ class DenoiseStream {
   bool flushed_ = true;
 };
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -10,7 +10,7 @@
 #include "runtime/denoising/guided_rows.h"
 #include "runtime/denoising/mesh_forward.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 // A stream that is given up on its way out of a scope that it does not leave well.
@@ -29,7 +29,7 @@ class DroppedUnlessDone {
 
 }  // namespace
 
-Denoiser::Denoiser(const Family& family, const RankGroups& groups, DenoiserOptions options)
+Denoiser::Denoiser(const models::Family& family, const parallel::RankGroups& groups, DenoiserOptions options)
     : family_(family), groups_(groups), options_(std::move(options)) {
   if (options_.stage_bounds.empty()) options_.stage_bounds = {0, family.transformer().num_blocks()};
   TORCH_CHECK(static_cast<int>(options_.stage_bounds.size()) == groups.pipe.size() + 1, "bounds of ",
@@ -50,13 +50,13 @@ void Denoiser::Step(std::span<DenoiseJob* const> batch) {
                           .epoch = next_epoch_++,
                           .stores = options_.patches > 1 ? &stores_ : nullptr,
                           .recorder = options_.recorder};
-    if (Planted("noise_per_rank")) {
+    if (base::Planted("noise_per_rank")) {
       for (DenoiseJob* job : batch) job->noise = MakeTesseraNoise(static_cast<uint64_t>(groups_.sequence.rank()));
     }
     stream_.reset();
     stream_ = std::make_unique<DenoiseStream>(family_, groups_, batch, std::move(groups), std::move(options));
   }
-  bool whole = options_.patches == 1 || (stream_->steps() == 0 && !Planted("stale_store_across_requests"));
+  bool whole = options_.patches == 1 || (stream_->steps() == 0 && !base::Planted("stale_store_across_requests"));
   for (const DenoiseJob* job : batch) whole = whole || job->next_step < options_.warmup.value_or(0);
   stream_->Step(whole);
   guard.Done();
@@ -76,15 +76,15 @@ void Denoiser::Flush() {
 std::vector<at::Tensor> Denoiser::Predict(std::span<DenoiseJob* const> batch) {
   Flush();
   const c10::InferenceMode no_gradients;
-  const at::ScalarType accumulation = AccumulationType(family_.dtype());
-  const LatentGeometry& geometry = batch[0]->geometry;
+  const at::ScalarType accumulation = models::AccumulationType(family_.dtype());
+  const models::LatentGeometry& geometry = batch[0]->geometry;
   std::vector<at::Tensor> scaled;
   for (const DenoiseJob* job : batch) scaled.push_back(job->sampler->ScaleInput(job->latents.unsqueeze(0)));
   const at::Tensor patches = family_.ToPatches(at::cat(scaled)).to(family_.dtype());  // [jobs, n, features]
   const std::vector<RowGroup> groups = GroupRows(batch, family_.masks_padding());
   std::vector<at::Tensor> predictions;
   for (const RowGroup& group : groups) {
-    TransformerInput input = StackConditioning(batch, group.rows, accumulation);
+    models::TransformerInput input = StackConditioning(batch, group.rows, accumulation);
     std::vector<at::Tensor> rows;
     std::vector<double> timesteps;
     for (const GuidedRow& row : group.rows) {
@@ -105,4 +105,4 @@ std::vector<at::Tensor> Denoiser::Predict(std::span<DenoiseJob* const> batch) {
   return guided;
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

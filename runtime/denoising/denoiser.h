@@ -16,7 +16,7 @@
 #include "runtime/denoising/denoise_job.h"
 #include "runtime/denoising/denoise_stream.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 struct DenoiserOptions {
   std::vector<int> stage_bounds;  // StageBounds() of the model; empty: one stage
@@ -45,7 +45,7 @@ struct DenoiserOptions {
 class Denoiser {
  public:
   // All that it is given outlives it.
-  Denoiser(const Family& family, const RankGroups& groups, DenoiserOptions options = {});
+  Denoiser(const models::Family& family, const parallel::RankGroups& groups, DenoiserOptions options = {});
 
   // Begins one timestep for each job of the batch, in as few forward passes as its branches' shapes allow (mostly one).
   // The jobs agree in geometry, each has a step left, and they stay where they are until the next Flush. Throws
@@ -67,12 +67,12 @@ class Denoiser {
   std::vector<at::Tensor> Predict(std::span<DenoiseJob* const> batch);
 
  private:
-  const Family& family_;
-  const RankGroups& groups_;
+  const models::Family& family_;
+  const parallel::RankGroups& groups_;
   DenoiserOptions options_;
-  std::vector<std::unique_ptr<StaleStore>> stores_;  // by group of rows
+  std::vector<std::unique_ptr<parallel::StaleStore>> stores_;  // by group of rows
   int64_t next_epoch_ = 0;
   std::unique_ptr<DenoiseStream> stream_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -6,7 +6,7 @@
 #include "models/weights/safetensors.h"
 #include "runtime/engine/image_output.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 constexpr char kEmoji[] = "assets/emoji";
@@ -14,11 +14,11 @@ constexpr char kEmoji[] = "assets/emoji";
 class DenoiserTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(kEmoji);
+    const absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open(kEmoji);
     ASSERT_TRUE(folder.ok()) << folder.status();
-    const absl::StatusOr<const FamilyEntry*> entry = FindFamily(folder->class_name());
+    const absl::StatusOr<const models::FamilyEntry*> entry = models::FindFamily(folder->class_name());
     ASSERT_TRUE(entry.ok());
-    absl::StatusOr<std::unique_ptr<Family>> loaded = (*entry)->load(*folder, {.dtype = at::kDouble});
+    absl::StatusOr<std::unique_ptr<models::Family>> loaded = (*entry)->load(*folder, {.dtype = at::kDouble});
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     family_ = loaded->release();
   }
@@ -28,12 +28,12 @@ class DenoiserTest : public testing::Test {
   }
 
   DenoiseJob Job(const std::string& prompt, uint64_t seed, double guidance, const char* sampler, int steps) {
-    const PromptRequest request{.prompt = prompt,
-                                .negative_prompt = "blurred",
-                                .max_sequence_length = 24,
-                                .guidance_scale = guidance,
-                                .height = 48,
-                                .width = 64};
+    const models::PromptRequest request{.prompt = prompt,
+                                        .negative_prompt = "blurred",
+                                        .max_sequence_length = 24,
+                                        .guidance_scale = guidance,
+                                        .height = 48,
+                                        .width = 64};
     DenoiseJob job;
     job.guidance = family_->Encode(request, context_)->guidance;
     job.geometry = family_->Geometry(48, 64);
@@ -53,14 +53,14 @@ class DenoiserTest : public testing::Test {
     return ((a - b).abs().max() / b.abs().max()).item<double>();
   }
 
-  static Family* family_;
+  static models::Family* family_;
   c10::InferenceMode no_gradients_;
-  SingleRank group_;
-  RankGroups groups_ = RankGroups::Alone(group_);
-  LocalAttention attention_;
-  ForwardContext context_{.attention = attention_, .tensor = group_, .world = group_};
+  parallel::SingleRank group_;
+  parallel::RankGroups groups_ = parallel::RankGroups::Alone(group_);
+  parallel::LocalAttention attention_;
+  parallel::ForwardContext context_{.attention = attention_, .tensor = group_, .world = group_};
 };
-Family* DenoiserTest::family_ = nullptr;
+models::Family* DenoiserTest::family_ = nullptr;
 
 // Prompts of unequal length, jobs at different steps, a stochastic sampler beside a multistep one.
 TEST_F(DenoiserTest, AJobInABatchGivesWhatItGivesAlone) {
@@ -100,10 +100,10 @@ TEST_F(DenoiserTest, LatentsThatStopBeingFiniteAreAnErrorAndNoImage) {
 
 // The goldens' initial latents are torch.randn of a CPU generator, seeded as their generator's source says.
 TEST(NoiseSourceTest, TorchCpuDrawsWhatTheReferenceDraws) {
-  const absl::StatusOr<SafetensorsFile> gold =
-      SafetensorsFile::Open("tests/golden/trajectories/pixart_alpha.0.safetensors", "golden");
+  const absl::StatusOr<models::SafetensorsFile> gold =
+      models::SafetensorsFile::Open("tests/golden/trajectories/pixart_alpha.0.safetensors", "golden");
   ASSERT_TRUE(gold.ok()) << gold.status();
-  const StoredTensor* latents = gold->Find("latents.initial");
+  const models::StoredTensor* latents = gold->Find("latents.initial");
   ASSERT_NE(latents, nullptr);
   const at::Tensor expected = at::empty(latents->shape, at::kFloat)[0];
   ASSERT_TRUE(gold->Read(*latents, 0, {static_cast<std::byte*>(expected.data_ptr()), expected.nbytes()}).ok());
@@ -122,4 +122,4 @@ TEST(NoiseSourceTest, TesseraNoiseIsRoundedOnceFromDouble) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime

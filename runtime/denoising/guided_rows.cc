@@ -8,7 +8,7 @@
 
 #include "models/guidance.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, bool masks_padding) {
   using Key = std::tuple<std::vector<int>, int64_t, std::vector<std::vector<int64_t>>>;
@@ -18,7 +18,7 @@ std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, bool masks_p
   for (size_t b = 0; b < branches; ++b) {
     for (size_t j = 0; j < batch.size(); ++j) {
       if (b >= batch[j]->guidance.branches.size()) continue;
-      const GuidanceBranch& branch = batch[j]->guidance.branches[b];
+      const models::GuidanceBranch& branch = batch[j]->guidance.branches[b];
       if (!branch.WeightAt(batch[j]->next_step, batch[j]->sampler->num_steps())) continue;
       std::vector<std::vector<int64_t>> shapes;
       for (const at::Tensor& extra : branch.row.extras) shapes.push_back(extra.sizes().vec());
@@ -33,12 +33,12 @@ std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, bool masks_p
   return result;
 }
 
-TransformerInput StackConditioning(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows,
-                                   at::ScalarType accumulation) {
-  const auto conditioning = [&](const GuidedRow& row) -> const ConditioningRow& {
+models::TransformerInput StackConditioning(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows,
+                                           at::ScalarType accumulation) {
+  const auto conditioning = [&](const GuidedRow& row) -> const models::ConditioningRow& {
     return batch[row.job]->guidance.branches[row.branch].row;
   };
-  TransformerInput input;
+  models::TransformerInput input;
   for (size_t e = 0; e < conditioning(rows[0]).extras.size(); ++e) {
     std::vector<at::Tensor> values;
     for (const GuidedRow& row : rows) values.push_back(conditioning(row).extras[e]);
@@ -64,7 +64,7 @@ TransformerInput StackConditioning(std::span<DenoiseJob* const> batch, std::span
 
 at::Tensor GuidedPrediction(std::span<DenoiseJob* const> batch, size_t job, int step, std::span<const RowGroup> groups,
                             std::span<const at::Tensor> predictions) {
-  const Guidance& guidance = batch[job]->guidance;
+  const models::Guidance& guidance = batch[job]->guidance;
   std::map<size_t, at::Tensor> by_branch;
   for (size_t g = 0; g < groups.size(); ++g) {
     for (size_t r = 0; r < groups[g].rows.size(); ++r) {
@@ -79,9 +79,9 @@ at::Tensor GuidedPrediction(std::span<DenoiseJob* const> batch, size_t job, int 
     sum = sum.defined() ? sum + weighted : weighted;
   }
   if (guidance.rescale > 0 && by_branch.size() > 1) {
-    sum = RescaleGuidance(sum, by_branch.at(guidance.conditional), guidance.rescale);
+    sum = models::RescaleGuidance(sum, by_branch.at(guidance.conditional), guidance.rescale);
   }
   return sum;
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

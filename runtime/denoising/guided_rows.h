@@ -9,7 +9,7 @@
 
 #include "runtime/denoising/denoise_job.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 // A branch of a job: one row of a forward pass.
 struct GuidedRow {
@@ -30,8 +30,8 @@ std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, bool masks_p
 
 // Text, mask and extras of these rows: text padded to the longest of them, with a mask in dtype `accumulation` where
 // that made padding; extras as they are. The rest of the input is left out.
-TransformerInput StackConditioning(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows,
-                                   at::ScalarType accumulation);
+models::TransformerInput StackConditioning(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows,
+                                           at::ScalarType accumulation);
 
 // What the sampler of job `job` is given at step `step` of it: the weighted sum of its branches' predictions, in the
 // order of the branches. predictions[g] [rows of group g, c, h, w]; the result [c, h, w], of the whole image if
@@ -39,4 +39,4 @@ TransformerInput StackConditioning(std::span<DenoiseJob* const> batch, std::span
 at::Tensor GuidedPrediction(std::span<DenoiseJob* const> batch, size_t job, int step, std::span<const RowGroup> groups,
                             std::span<const at::Tensor> predictions);
 
-}  // namespace tessera
+}  // namespace tessera::runtime

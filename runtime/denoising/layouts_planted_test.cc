@@ -10,7 +10,7 @@
 #include "tests/support/planted_bug.h"
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 struct LayoutBug {
@@ -23,7 +23,7 @@ class PlantedLayoutTest : public testing::TestWithParam<LayoutBug> {};
 
 TEST_P(PlantedLayoutTest, IsFarBeyondTheToleranceAndNothingElseIs) {
   const LayoutRuns runs(GetParam().model);
-  const Layout layout = *ParseLayout(GetParam().layout);
+  const parallel::Layout layout = *parallel::ParseLayout(GetParam().layout);
   const std::vector<at::Tensor> serial = runs.RunSerially(at::kDouble);
   {
     const PlantedBug planted(GetParam().bug);
@@ -48,7 +48,7 @@ TEST(PlantedPipelineTest, ASkipSentToTheWrongStageIsMissedByTheBlockThatReadsIt)
   const LayoutRuns runs("hunyuan11");
   const PlantedBug planted("pipe_skip_to_wrong_stage");
   try {
-    runs.Run(*ParseLayout("pipe=2"), at::kDouble);
+    runs.Run(*parallel::ParseLayout("pipe=2"), at::kDouble);
     ADD_FAILURE() << "nobody noticed";
   } catch (const c10::Error& error) {
     EXPECT_NE(std::string(error.what()).find("was not given its skip"), std::string::npos) << error.what();
@@ -57,7 +57,7 @@ TEST(PlantedPipelineTest, ASkipSentToTheWrongStageIsMissedByTheBlockThatReadsIt)
 
 TEST(PlantedPipelineTest, LaterPatchesWithoutTheTextAreNotTheEmulation) {
   const PipeFusionRuns runs("sd3");
-  const Layout layout = *ParseLayout("pipe=2,patches=3,warmup=1");
+  const parallel::Layout layout = *parallel::ParseLayout("pipe=2,patches=3,warmup=1");
   const at::Tensor emulated = runs.Emulate(layout);
   EXPECT_TRUE(at::equal(runs.Run(layout), emulated));
   const PlantedBug planted("stale_text_omitted");
@@ -66,7 +66,7 @@ TEST(PlantedPipelineTest, LaterPatchesWithoutTheTextAreNotTheEmulation) {
 
 TEST(PlantedPipelineTest, KeysOfAnotherRequestShowInTheImage) {
   const PipeFusionRuns runs("sd3");
-  const Layout layout = *ParseLayout("pipe=2,patches=3,warmup=1");
+  const parallel::Layout layout = *parallel::ParseLayout("pipe=2,patches=3,warmup=1");
   const PlantedBug planted("stale_store_across_requests");
   EXPECT_FALSE(at::equal(runs.RunAround(layout, 2), runs.RunAround(layout, 3)));
 }
@@ -74,7 +74,7 @@ TEST(PlantedPipelineTest, KeysOfAnotherRequestShowInTheImage) {
 class PlantedRecordTest : public testing::Test {
  protected:
   // What blocks compute on that layout, beside what they compute on one rank.
-  RecordComparison Compare(const LayoutRuns& runs, const std::string& layout) {
+  control::RecordComparison Compare(const LayoutRuns& runs, const std::string& layout) {
     const std::string serial = folder_ / absl::StrCat("serial-", runs_), run = folder_ / absl::StrCat("run-", runs_);
     ++runs_;
     std::filesystem::create_directory(serial);
@@ -83,10 +83,10 @@ class PlantedRecordTest : public testing::Test {
       const PlantedBug none("");
       runs.Run({}, at::kDouble, serial);
     }
-    runs.Run(*ParseLayout(layout), at::kDouble, run);
-    const absl::StatusOr<RecordComparison> comparison = CompareRecords(run, serial, 1e-11);
+    runs.Run(*parallel::ParseLayout(layout), at::kDouble, run);
+    const absl::StatusOr<control::RecordComparison> comparison = control::CompareRecords(run, serial, 1e-11);
     EXPECT_TRUE(comparison.ok()) << comparison.status();
-    return comparison.value_or(RecordComparison());
+    return comparison.value_or(control::RecordComparison());
   }
 
   TestFolder folder_;
@@ -95,12 +95,12 @@ class PlantedRecordTest : public testing::Test {
 
 TEST_F(PlantedRecordTest, ASkipOfTheWrongBlockShowsWhereItIsRead) {
   const LayoutRuns runs("hunyuan11");
-  const RecordComparison right = Compare(runs, "pipe=2");
+  const control::RecordComparison right = Compare(runs, "pipe=2");
   EXPECT_FALSE(right.parting.has_value());
   EXPECT_TRUE(right.complete);
   EXPECT_LT(right.farthest, 1e-12);
   const PlantedBug planted("skip_of_wrong_block");
-  const RecordComparison wrong = Compare(runs, "pipe=2");
+  const control::RecordComparison wrong = Compare(runs, "pipe=2");
   ASSERT_TRUE(wrong.parting.has_value());
   EXPECT_EQ(wrong.parting->place.step, 0);
   EXPECT_GT(wrong.parting->place.block, 1);  // the first block that reads a skip
@@ -112,18 +112,18 @@ TEST_F(PlantedRecordTest, AttentionThatMergesWronglyShowsInTheFirstBlock) {
   const LayoutRuns runs("sd3");
   for (const char* layout :
        {"ring=2", "cfg=2,ulysses=2", "tensor=2", "ring=3,ulysses=2", "ulysses=2,patches=3,warmup=3"}) {
-    const RecordComparison right = Compare(runs, layout);
+    const control::RecordComparison right = Compare(runs, layout);
     EXPECT_FALSE(right.parting.has_value()) << layout;
     EXPECT_TRUE(right.complete) << layout;
     EXPECT_GT(right.states, 0) << layout;
     EXPECT_LT(right.farthest, 1e-12) << layout;
   }
   const PlantedBug planted("ring_merge_unscaled");
-  const RecordComparison wrong = Compare(runs, "ring=2");
+  const control::RecordComparison wrong = Compare(runs, "ring=2");
   ASSERT_TRUE(wrong.parting.has_value());
   EXPECT_EQ(wrong.parting->place.step, 0);
   EXPECT_EQ(wrong.parting->place.block, 0);
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -4,7 +4,7 @@
 #include "tests/support/layout_runs.h"
 #include "tests/support/many_heads_folder.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 class LayoutTest : public testing::TestWithParam<const char*> {
@@ -14,50 +14,50 @@ class LayoutTest : public testing::TestWithParam<const char*> {
 
 TEST_P(LayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
   const std::vector<at::Tensor> serial = runs_.RunSerially(at::kDouble);
-  const std::vector<Layout> layouts = runs_.Valid({"cfg=2",
-                                                   "ulysses=2",
-                                                   "ulysses=4",
-                                                   "ring=2",
-                                                   "ring=3",
-                                                   "ring=5",
-                                                   "ring=8",
-                                                   "tensor=2",
-                                                   "tensor=4",
-                                                   "pipe=2",
-                                                   "pipe=3",
-                                                   "cfg=2,ulysses=2",
-                                                   "cfg=2,ring=2",
-                                                   "cfg=2,tensor=2",
-                                                   "cfg=2,pipe=2",
-                                                   "ring=2,ulysses=2",
-                                                   "ring=3,ulysses=2",
-                                                   "ulysses=2,tensor=2",
-                                                   "ring=2,tensor=2",
-                                                   "pipe=2,ring=2",
-                                                   "pipe=2,ulysses=2",
-                                                   "pipe=2,tensor=2",
-                                                   "cfg=2,ring=2,ulysses=2",
-                                                   "cfg=2,pipe=2,tensor=2",
-                                                   "pipe=2,ring=2,ulysses=2",
-                                                   "ring=2,ulysses=2,tensor=2",
-                                                   "pipe=2,patches=3",
-                                                   "patches=3,warmup=3",
-                                                   "pipe=2,patches=3,warmup=3",
-                                                   "pipe=2,ulysses=2,patches=4,warmup=3",
-                                                   "pipe=2,ring=2,patches=2,warmup=9",
-                                                   "cfg=2,ring=3,patches=5,warmup=3"});
+  const std::vector<parallel::Layout> layouts = runs_.Valid({"cfg=2",
+                                                             "ulysses=2",
+                                                             "ulysses=4",
+                                                             "ring=2",
+                                                             "ring=3",
+                                                             "ring=5",
+                                                             "ring=8",
+                                                             "tensor=2",
+                                                             "tensor=4",
+                                                             "pipe=2",
+                                                             "pipe=3",
+                                                             "cfg=2,ulysses=2",
+                                                             "cfg=2,ring=2",
+                                                             "cfg=2,tensor=2",
+                                                             "cfg=2,pipe=2",
+                                                             "ring=2,ulysses=2",
+                                                             "ring=3,ulysses=2",
+                                                             "ulysses=2,tensor=2",
+                                                             "ring=2,tensor=2",
+                                                             "pipe=2,ring=2",
+                                                             "pipe=2,ulysses=2",
+                                                             "pipe=2,tensor=2",
+                                                             "cfg=2,ring=2,ulysses=2",
+                                                             "cfg=2,pipe=2,tensor=2",
+                                                             "pipe=2,ring=2,ulysses=2",
+                                                             "ring=2,ulysses=2,tensor=2",
+                                                             "pipe=2,patches=3",
+                                                             "patches=3,warmup=3",
+                                                             "pipe=2,patches=3,warmup=3",
+                                                             "pipe=2,ulysses=2,patches=4,warmup=3",
+                                                             "pipe=2,ring=2,patches=2,warmup=9",
+                                                             "cfg=2,ring=3,patches=5,warmup=3"});
   EXPECT_GE(layouts.size(), 26u);
-  for (const Layout& layout : layouts) {
+  for (const parallel::Layout& layout : layouts) {
     const double error = runs_.WorstError(layout, serial, at::kDouble);
-    EXPECT_GE(error, 0) << LayoutText(layout);
-    EXPECT_LE(error, 1e-12) << LayoutText(layout);
+    EXPECT_GE(error, 0) << parallel::LayoutText(layout);
+    EXPECT_LE(error, 1e-12) << parallel::LayoutText(layout);
   }
 }
 
 TEST_P(LayoutTest, StagesAloneChangeNoBit) {
   const std::vector<at::Tensor> serial = runs_.RunSerially(at::kDouble);
-  for (const Layout& layout : runs_.Valid({"pipe=2", "pipe=3", "pipe=4", "pipe=2,patches=4"})) {
-    EXPECT_EQ(runs_.WorstError(layout, serial, at::kDouble), 0) << LayoutText(layout);
+  for (const parallel::Layout& layout : runs_.Valid({"pipe=2", "pipe=3", "pipe=4", "pipe=2,patches=4"})) {
+    EXPECT_EQ(runs_.WorstError(layout, serial, at::kDouble), 0) << parallel::LayoutText(layout);
   }
 }
 
@@ -68,8 +68,8 @@ TEST_P(LayoutTest, SinglePrecisionStaysWithinItsOwnRounding) {
     own = std::max(own,
                    ((serial[step].to(at::kDouble) - exact[step]).abs().max() / exact[step].abs().max()).item<double>());
   }
-  for (const Layout& layout : runs_.Valid({"cfg=2,ulysses=2", "ring=3", "tensor=2", "pipe=2"})) {
-    EXPECT_LE(runs_.WorstError(layout, serial, at::kFloat), std::max(1e-5, 2 * own)) << LayoutText(layout);
+  for (const parallel::Layout& layout : runs_.Valid({"cfg=2,ulysses=2", "ring=3", "tensor=2", "pipe=2"})) {
+    EXPECT_LE(runs_.WorstError(layout, serial, at::kFloat), std::max(1e-5, 2 * own)) << parallel::LayoutText(layout);
   }
 }
 
@@ -112,7 +112,7 @@ TEST(ManyHeadsLayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
                                             "pipe=2,ulysses=2,tensor=2",
                                             "cfg=2,ring=2,ulysses=2"};
   for (const std::string& text : layouts) {
-    const double error = runs.WorstError(*ParseLayout(text), serial, at::kDouble);
+    const double error = runs.WorstError(*parallel::ParseLayout(text), serial, at::kDouble);
     EXPECT_GE(error, 0) << text;
     EXPECT_LE(error, 1e-12) << text;
   }
@@ -123,4 +123,4 @@ INSTANTIATE_TEST_SUITE_P(Families, LayoutTest,
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime

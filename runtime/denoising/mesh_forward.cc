@@ -8,45 +8,49 @@
 #include "parallel/functional.h"
 #include "parallel/plan/stage_balance.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
-using Kind = StageOp::Kind;
+using Kind = parallel::StageOp::Kind;
 
-TokenLayout LayOut(const Pipeline& pipeline, const RankGroups& groups, const ForwardRows& rows, int64_t text) {
-  const absl::StatusOr<TokenLayout> tokens = TokenLayout::Create({.image = rows.input.grid.count(),
-                                                                  .text = text,
-                                                                  .patches = pipeline.patches,
-                                                                  .ring = groups.ring.size(),
-                                                                  .ulysses = groups.ulysses.size(),
-                                                                  .text_work = rows.text_work});
+parallel::TokenLayout LayOut(const parallel::Pipeline& pipeline, const parallel::RankGroups& groups,
+                             const ForwardRows& rows, int64_t text) {
+  const absl::StatusOr<parallel::TokenLayout> tokens = parallel::TokenLayout::Create({.image = rows.input.grid.count(),
+                                                                                      .text = text,
+                                                                                      .patches = pipeline.patches,
+                                                                                      .ring = groups.ring.size(),
+                                                                                      .ulysses = groups.ulysses.size(),
+                                                                                      .text_work = rows.text_work});
   TORCH_CHECK(tokens.ok(), std::string(tokens.status().message()));
   return *tokens;
 }
 
 // Copies of a joint text over the group.
-int TextCopies(const RankGroups& groups) { return Planted("text_keys_twice") ? groups.sequence.size() : 1; }
+int TextCopies(const parallel::RankGroups& groups) {
+  return base::Planted("text_keys_twice") ? groups.sequence.size() : 1;
+}
 
-int64_t JointText(const Transformer& transformer, const TransformerInput& input, const RankGroups& groups) {
+int64_t JointText(const models::Transformer& transformer, const models::TransformerInput& input,
+                  const parallel::RankGroups& groups) {
   return transformer.joint_text() && input.text.defined() ? input.text.size(1) * TextCopies(groups) : 0;
 }
 
 }  // namespace
 
 std::vector<int> StageBounds(std::span<const double> block_costs, int stages) {
-  absl::StatusOr<std::vector<int>> bounds = BalanceStages(block_costs, stages);
+  absl::StatusOr<std::vector<int>> bounds = parallel::BalanceStages(block_costs, stages);
   TORCH_CHECK(bounds.ok(), std::string(bounds.status().message()));
   return *std::move(bounds);
 }
 
-WeightShare ShareOf(const Mesh& mesh, int rank, std::span<const int> bounds) {
-  const auto stage = static_cast<size_t>(mesh.Coord(rank, Axis::kPipe));
-  return {.tensor = {.rank = mesh.Coord(rank, Axis::kTensor), .size = mesh.size(Axis::kTensor)},
+models::WeightShare ShareOf(const parallel::Mesh& mesh, int rank, std::span<const int> bounds) {
+  const auto stage = static_cast<size_t>(mesh.Coord(rank, parallel::Axis::kPipe));
+  return {.tensor = {.rank = mesh.Coord(rank, parallel::Axis::kTensor), .size = mesh.size(parallel::Axis::kTensor)},
           .blocks = {.begin = bounds[stage], .end = bounds[stage + 1]}};
 }
 
-MeshForward::MeshForward(const Transformer& transformer, const RankGroups& groups, const Pipeline& pipeline,
-                         ForwardRows rows)
+MeshForward::MeshForward(const models::Transformer& transformer, const parallel::RankGroups& groups,
+                         const parallel::Pipeline& pipeline, ForwardRows rows)
     : transformer_(transformer),
       groups_(groups),
       pipeline_(pipeline),
@@ -58,26 +62,27 @@ MeshForward::MeshForward(const Transformer& transformer, const RankGroups& group
       patch_rotary_(static_cast<size_t>(pipeline.patches)) {
   TORCH_CHECK(pipeline.stages() == groups.pipe.size(), pipeline.stages(), " stages for a pipe of ", groups.pipe.size());
   if (joint_ && TextCopies(groups) == 1) {
-    input_.text = TakeShard(input_.text, 1, tokens_.GroupRows(TokenRows::kText, tokens_.all()), groups.sequence);
+    input_.text = parallel::TakeShard(input_.text, 1, tokens_.GroupRows(parallel::TokenRows::kText, tokens_.all()),
+                                      groups.sequence);
   }
   embedded_ = transformer.Embed(InputFor({}, /*with_text=*/true), plain_);
 }
 
 // No tokens of the image yet; joint text or none of it. Other text is part of every pass.
-TransformerInput MeshForward::InputFor(TokenSpan span, bool with_text) const {
-  TransformerInput input = input_;
+models::TransformerInput MeshForward::InputFor(parallel::TokenSpan span, bool with_text) const {
+  models::TransformerInput input = input_;
   input.span = span;
   if (joint_ && !with_text) input.text = input.text.narrow(1, 0, 0);
   return input;
 }
 
-at::Tensor MeshForward::TextOf(PatchRange patches) const {
+at::Tensor MeshForward::TextOf(parallel::PatchRange patches) const {
   return joint_ && !patches.with_text() ? embedded_.text.narrow(1, 0, 0) : embedded_.text;
 }
 
-const Conditioning& MeshForward::ConditionStep(const StageOp& op, const at::Tensor& timestep) {
+const models::Conditioning& MeshForward::ConditionStep(const parallel::StageOp& op, const at::Tensor& timestep) {
   if (conditioned_step_ != op.step) {
-    TransformerInput input = InputFor({}, /*with_text=*/false);
+    models::TransformerInput input = InputFor({}, /*with_text=*/false);
     input.timestep = timestep;
     conditioning_ = transformer_.Condition(input, plain_);
     conditioned_step_ = op.step;
@@ -86,12 +91,12 @@ const Conditioning& MeshForward::ConditionStep(const StageOp& op, const at::Tens
 }
 
 // Text rows first, as Conditioning has them.
-MeshForward::Rotary MeshForward::RotaryOf(PatchRange patches, const at::Tensor& timestep) {
-  const auto of = [&](TokenSpan span, bool with_text, Rotary& rotary) {
+MeshForward::Rotary MeshForward::RotaryOf(parallel::PatchRange patches, const at::Tensor& timestep) {
+  const auto of = [&](parallel::TokenSpan span, bool with_text, Rotary& rotary) {
     if (rotary.first.defined()) return;
-    TransformerInput input = InputFor(span, with_text);
+    models::TransformerInput input = InputFor(span, with_text);
     input.timestep = timestep;
-    const Conditioning conditioning = transformer_.Condition(input, plain_);
+    const models::Conditioning conditioning = transformer_.Condition(input, plain_);
     rotary = {conditioning.cos, conditioning.sin};
   };
   std::vector<at::Tensor> cos, sin;
@@ -111,33 +116,35 @@ MeshForward::Rotary MeshForward::RotaryOf(PatchRange patches, const at::Tensor& 
   return {at::cat(cos), at::cat(sin)};
 }
 
-BlockState MeshForward::EmbedPass(const StageOp& op, const at::Tensor& patches) const {
+models::BlockState MeshForward::EmbedPass(const parallel::StageOp& op, const at::Tensor& patches) const {
   const int64_t first = tokens_.Patch(op.patches.begin).begin;
   std::vector<at::Tensor> runs;
-  for (const TokenRun& run : tokens_.Runs(TokenRows::kImage, op.patches, groups_.ring.rank(), groups_.ulysses.rank())) {
-    TransformerInput input = InputFor(run.tokens, /*with_text=*/false);
+  for (const parallel::TokenRun& run :
+       tokens_.Runs(parallel::TokenRows::kImage, op.patches, groups_.ring.rank(), groups_.ulysses.rank())) {
+    models::TransformerInput input = InputFor(run.tokens, /*with_text=*/false);
     input.patches = patches.narrow(1, run.tokens.begin - first, run.tokens.count());
     runs.push_back(transformer_.Embed(input, plain_).image);
   }
   return {.image = runs.empty() ? embedded_.image : at::cat(runs, 1), .text = TextOf(op.patches), .skips = {}};
 }
 
-void MeshForward::Compute(const StageOp& op, const at::Tensor& timestep, const at::Tensor& patches) {
-  const PatchRange held = stale_ != nullptr ? tokens_.all() : op.patches;
-  NoExchange no_exchange;
-  UlyssesExchange exchange(tokens_, op.patches, groups_.ring.rank(), groups_.ulysses);
-  FreshStore fresh;
+void MeshForward::Compute(const parallel::StageOp& op, const at::Tensor& timestep, const at::Tensor& patches) {
+  const parallel::PatchRange held = stale_ != nullptr ? tokens_.all() : op.patches;
+  parallel::NoExchange no_exchange;
+  parallel::UlyssesExchange exchange(tokens_, op.patches, groups_.ring.rank(), groups_.ulysses);
+  parallel::FreshStore fresh;
   if (stale_ != nullptr) stale_->BeginPass(op.patches);
-  LocalReader local_reader;
-  RingReader ring_reader(tokens_, held, groups_.ring);
-  PolicyAttention attention(groups_.ulysses.size() > 1 ? static_cast<HeadExchange&>(exchange) : no_exchange,
-                            stale_ != nullptr ? static_cast<KvStore&>(*stale_) : fresh,
-                            groups_.ring.size() > 1 ? static_cast<KvReader&>(ring_reader) : local_reader);
-  const ForwardContext context{.attention = attention, .tensor = groups_.tensor, .world = groups_.world};
+  parallel::LocalReader local_reader;
+  parallel::RingReader ring_reader(tokens_, held, groups_.ring);
+  parallel::PolicyAttention attention(
+      groups_.ulysses.size() > 1 ? static_cast<parallel::HeadExchange&>(exchange) : no_exchange,
+      stale_ != nullptr ? static_cast<parallel::KvStore&>(*stale_) : fresh,
+      groups_.ring.size() > 1 ? static_cast<parallel::KvReader&>(ring_reader) : local_reader);
+  const parallel::ForwardContext context{.attention = attention, .tensor = groups_.tensor, .world = groups_.world};
 
-  Conditioning conditioning = ConditionStep(op, timestep);
+  models::Conditioning conditioning = ConditionStep(op, timestep);
   if (conditioning.cos.defined()) std::tie(conditioning.cos, conditioning.sin) = RotaryOf(op.patches, timestep);
-  BlockState state = stage() == 0 ? EmbedPass(op, patches) : std::move(received_);
+  models::BlockState state = stage() == 0 ? EmbedPass(op, patches) : std::move(received_);
   received_ = {};
   if (stage() == 0) Record(op, -1, state);
   if (const auto skips = skips_.find({op.step, op.patches.begin}); skips != skips_.end()) {
@@ -158,14 +165,14 @@ void MeshForward::Compute(const StageOp& op, const at::Tensor& timestep, const a
   }
 }
 
-void MeshForward::Record(const StageOp& op, int block, const BlockState& state) const {
+void MeshForward::Record(const parallel::StageOp& op, int block, const models::BlockState& state) const {
   if (recorder_ == nullptr) return;
-  const auto runs = [&](TokenRows rows) {
+  const auto runs = [&](parallel::TokenRows rows) {
     return tokens_.Runs(rows, op.patches, groups_.ring.rank(), groups_.ulysses.rank());
   };
-  recorder_->Record(block, runs(TokenRows::kImage), state.image);
+  recorder_->Record(block, runs(parallel::TokenRows::kImage), state.image);
   if (joint_ && op.patches.with_text() && state.text.defined()) {
-    recorder_->Record(block, runs(TokenRows::kText), state.text);
+    recorder_->Record(block, runs(parallel::TokenRows::kText), state.text);
   }
 }
 
@@ -176,8 +183,8 @@ void MeshForward::ReceiveLike(at::Tensor& tensor, const at::Tensor& like, int64_
   groups_.pipe.Recv(tensor, from);
 }
 
-void MeshForward::Exchange(const StageOp& op) {
-  const auto rows = [&](TokenRows of) {
+void MeshForward::Exchange(const parallel::StageOp& op) {
+  const auto rows = [&](parallel::TokenRows of) {
     return tokens_.Rows(of, op.patches, groups_.ring.rank(), groups_.ulysses.rank());
   };
   const bool with_text = joint_ && op.patches.with_text();
@@ -188,25 +195,26 @@ void MeshForward::Exchange(const StageOp& op) {
       break;
     case Kind::kReceiveState:
       received_ = {.image = {}, .text = TextOf(op.patches), .skips = {}};
-      ReceiveLike(received_.image, embedded_.image, rows(TokenRows::kImage), op.peer);
+      ReceiveLike(received_.image, embedded_.image, rows(parallel::TokenRows::kImage), op.peer);
       if (with_text) ReceiveLike(received_.text, embedded_.text, embedded_.text.size(1), op.peer);
       break;
     case Kind::kSendSkips:
       for (const int block : op.blocks) {
-        const at::Tensor& kept = Planted("skip_of_wrong_block") ? sent_.image : sent_.skips.at(block);
+        const at::Tensor& kept = base::Planted("skip_of_wrong_block") ? sent_.image : sent_.skips.at(block);
         groups_.pipe.Send(kept.contiguous(), op.peer);
       }
       break;
     case Kind::kReceiveSkips:
       for (const int block : op.blocks) {
-        ReceiveLike(skips_[{op.step, op.patches.begin}][block], embedded_.image, rows(TokenRows::kImage), op.peer);
+        ReceiveLike(skips_[{op.step, op.patches.begin}][block], embedded_.image, rows(parallel::TokenRows::kImage),
+                    op.peer);
       }
       break;
     case Kind::kSendResult:
       groups_.pipe.Send(output_.contiguous(), op.peer);
       break;
     case Kind::kReceiveResult:
-      ReceiveLike(output_, ResultLike(0), rows(TokenRows::kImage), op.peer);
+      ReceiveLike(output_, ResultLike(0), rows(parallel::TokenRows::kImage), op.peer);
       break;
     case Kind::kCompute:
     case Kind::kBarrier:
@@ -215,14 +223,15 @@ void MeshForward::Exchange(const StageOp& op) {
   }
 }
 
-at::Tensor MeshForward::Result(const StageOp& op) {
-  const at::Tensor gathered = GatherDim(output_, 1, tokens_.GroupRows(TokenRows::kImage, op.patches), groups_.sequence);
-  const std::vector<TokenRun> runs = tokens_.GatheredRuns(TokenRows::kImage, op.patches);
-  if (runs.size() <= 1 || Planted("strips_in_arrival_order")) return gathered;
+at::Tensor MeshForward::Result(const parallel::StageOp& op) {
+  const at::Tensor gathered =
+      parallel::GatherDim(output_, 1, tokens_.GroupRows(parallel::TokenRows::kImage, op.patches), groups_.sequence);
+  const std::vector<parallel::TokenRun> runs = tokens_.GatheredRuns(parallel::TokenRows::kImage, op.patches);
+  if (runs.size() <= 1 || base::Planted("strips_in_arrival_order")) return gathered;
   const int64_t first = tokens_.Patch(op.patches.begin).begin;
   at::Tensor result = at::empty_like(gathered);
   int64_t from = 0;
-  for (const TokenRun& run : runs) {
+  for (const parallel::TokenRun& run : runs) {
     result.narrow(1, run.tokens.begin - first, run.tokens.count()).copy_(gathered.narrow(1, from, run.tokens.count()));
     from += run.tokens.count();
   }
@@ -234,16 +243,18 @@ at::Tensor MeshForward::ResultLike(int64_t tokens) {
   return at::empty({none.size(0), tokens, none.size(2)}, none.options());
 }
 
-at::Tensor ForwardOnMesh(const Transformer& transformer, const TransformerInput& input, const RankGroups& groups,
-                         std::span<const int> stage_bounds, std::span<const int> skipped_blocks) {
+at::Tensor ForwardOnMesh(const models::Transformer& transformer, const models::TransformerInput& input,
+                         const parallel::RankGroups& groups, std::span<const int> stage_bounds,
+                         std::span<const int> skipped_blocks) {
   ForwardRows rows{.input = input, .skipped_blocks = {skipped_blocks.begin(), skipped_blocks.end()}};
   rows.input.patches = input.patches.narrow(1, 0, 0);
-  const Pipeline pipeline{.bounds = {stage_bounds.begin(), stage_bounds.end()}, .skips = transformer.long_skips()};
+  const parallel::Pipeline pipeline{.bounds = {stage_bounds.begin(), stage_bounds.end()},
+                                    .skips = transformer.long_skips()};
   MeshForward forward(transformer, groups, pipeline, std::move(rows));
-  const absl::StatusOr<std::vector<StageOp>> plan =
-      PipeFusionPlan(pipeline, groups.pipe.rank(), StepsOfJob(/*job=*/0, /*steps=*/1, /*warmup=*/1));
+  const absl::StatusOr<std::vector<parallel::StageOp>> plan = parallel::PipeFusionPlan(
+      pipeline, groups.pipe.rank(), parallel::StepsOfJob(/*job=*/0, /*steps=*/1, /*warmup=*/1));
   TORCH_CHECK(plan.ok(), std::string(plan.status().message()));
-  for (const StageOp& op : *plan) {
+  for (const parallel::StageOp& op : *plan) {
     if (op.kind == Kind::kCompute) {
       forward.Compute(op, input.timestep, input.patches);
     } else {
@@ -258,4 +269,4 @@ at::Tensor ForwardOnMesh(const Transformer& transformer, const TransformerInput&
   return output;
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -19,7 +19,7 @@
 #include "parallel/rank_groups.h"
 #include "runtime/denoising/step_recorder.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 // Which blocks each of `stages` pipeline stages runs, from what the blocks cost (FamilyDescription::block_flops): the
 // bounds of a Pipeline. The one place that decides this; whoever loads weights and whoever runs passes ask here. Throws
@@ -27,11 +27,12 @@ namespace tessera {
 std::vector<int> StageBounds(std::span<const double> block_costs, int stages);
 
 // What a rank of the mesh holds of a transformer with these bounds.
-WeightShare ShareOf(const Mesh& mesh, int rank, std::span<const int> bounds);
+models::WeightShare ShareOf(const parallel::Mesh& mesh, int rank, std::span<const int> bounds);
 
 // Rows of a batch as forward passes see them, but for latents and time: what stays while a stream of steps lasts.
 struct ForwardRows {
-  TransformerInput input;  // whole text; `patches` [b, 0, features] says dtype and shape; `timestep` is not read
+  models::TransformerInput
+      input;  // whole text; `patches` [b, 0, features] says dtype and shape; `timestep` is not read
   std::vector<int> skipped_blocks;
   int64_t text_work = 0;  // as TokenCounts has it
 };
@@ -45,22 +46,23 @@ class MeshForward {
  public:
   // `stale`: where passes over less than the image find the keys and values of the rest; its epoch has begun with
   // tokens(). Null: all passes are over the whole image.
-  MeshForward(const Transformer& transformer, const RankGroups& groups, const Pipeline& pipeline, ForwardRows rows);
+  MeshForward(const models::Transformer& transformer, const parallel::RankGroups& groups,
+              const parallel::Pipeline& pipeline, ForwardRows rows);
 
-  const TokenLayout& tokens() const { return tokens_; }
-  void UseStale(StaleStore* stale) { stale_ = stale; }
+  const parallel::TokenLayout& tokens() const { return tokens_; }
+  void UseStale(parallel::StaleStore* stale) { stale_ = stale; }
   // Keeps what the blocks compute; null: nothing.
   void RecordTo(StepRecorder* recorder) { recorder_ = recorder; }
 
   // A compute operation. `timestep` [b], of the step; `patches` [b, tokens of the pass, features], read by stage 0.
-  void Compute(const StageOp& op, const at::Tensor& timestep, const at::Tensor& patches);
+  void Compute(const parallel::StageOp& op, const at::Tensor& timestep, const at::Tensor& patches);
 
   // A message. Flushes and barriers are no business of these passes.
-  void Exchange(const StageOp& op);
+  void Exchange(const parallel::StageOp& op);
 
   // On stage 0, after the last stage has computed and its result has been received: the head's output for the tokens of
   // the pass [b, tokens, features], by global index, equal on all ranks of the stage.
-  at::Tensor Result(const StageOp& op);
+  at::Tensor Result(const parallel::StageOp& op);
 
   // An empty tensor of its shape, on any stage that has computed.
   at::Tensor ResultLike(int64_t tokens);
@@ -70,41 +72,42 @@ class MeshForward {
 
   int stage() const { return groups_.pipe.rank(); }
   bool is_last_stage() const { return stage() + 1 == groups_.pipe.size(); }
-  TransformerInput InputFor(TokenSpan span, bool with_text) const;
-  const Conditioning& ConditionStep(const StageOp& op, const at::Tensor& timestep);
-  Rotary RotaryOf(PatchRange patches, const at::Tensor& timestep);
-  BlockState EmbedPass(const StageOp& op, const at::Tensor& patches) const;
-  at::Tensor TextOf(PatchRange patches) const;
-  void Record(const StageOp& op, int block, const BlockState& state) const;
+  models::TransformerInput InputFor(parallel::TokenSpan span, bool with_text) const;
+  const models::Conditioning& ConditionStep(const parallel::StageOp& op, const at::Tensor& timestep);
+  Rotary RotaryOf(parallel::PatchRange patches, const at::Tensor& timestep);
+  models::BlockState EmbedPass(const parallel::StageOp& op, const at::Tensor& patches) const;
+  at::Tensor TextOf(parallel::PatchRange patches) const;
+  void Record(const parallel::StageOp& op, int block, const models::BlockState& state) const;
   void ReceiveLike(at::Tensor& tensor, const at::Tensor& like, int64_t rows, int from);
 
-  const Transformer& transformer_;
-  const RankGroups& groups_;
-  const Pipeline pipeline_;
+  const models::Transformer& transformer_;
+  const parallel::RankGroups& groups_;
+  const parallel::Pipeline pipeline_;
   const std::vector<int> skipped_;
   const bool joint_;  // text takes part in the attention over image tokens
-  const TokenLayout tokens_;
-  TransformerInput input_;  // with this rank's text
-  StaleStore* stale_ = nullptr;
+  const parallel::TokenLayout tokens_;
+  models::TransformerInput input_;  // with this rank's text
+  parallel::StaleStore* stale_ = nullptr;
   StepRecorder* recorder_ = nullptr;
-  ForwardContext plain_;  // for what has no attention over image tokens
-  LocalAttention no_attention_;
-  BlockState embedded_;  // text, and an image without tokens
+  parallel::ForwardContext plain_;  // for what has no attention over image tokens
+  parallel::LocalAttention no_attention_;
+  models::BlockState embedded_;  // text, and an image without tokens
 
   std::optional<int> conditioned_step_;
-  Conditioning conditioning_;         // of that step, without positions
-  std::vector<Rotary> patch_rotary_;  // of this rank's tokens of each patch; made when first needed
+  models::Conditioning conditioning_;  // of that step, without positions
+  std::vector<Rotary> patch_rotary_;   // of this rank's tokens of each patch; made when first needed
   Rotary text_rotary_;
 
-  BlockState received_;                                             // for the next pass
-  BlockState sent_;                                                 // of the pass last computed
+  models::BlockState received_;                                     // for the next pass
+  models::BlockState sent_;                                         // of the pass last computed
   at::Tensor output_;                                               // of the head for this rank's tokens
   std::map<std::pair<int, int>, std::map<int, at::Tensor>> skips_;  // received, by step and first patch
 };
 
 // The head's result for the whole image [b, n, features], equal on every rank. Every rank passes the same whole input
 // and holds its shard of the weights of its stage's blocks. The image goes through the stages at once, which is exact.
-at::Tensor ForwardOnMesh(const Transformer& transformer, const TransformerInput& input, const RankGroups& groups,
-                         std::span<const int> stage_bounds, std::span<const int> skipped_blocks = {});
+at::Tensor ForwardOnMesh(const models::Transformer& transformer, const models::TransformerInput& input,
+                         const parallel::RankGroups& groups, std::span<const int> stage_bounds,
+                         std::span<const int> skipped_blocks = {});
 
-}  // namespace tessera
+}  // namespace tessera::runtime

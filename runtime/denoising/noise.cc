@@ -5,7 +5,7 @@
 
 #include "base/planted.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
@@ -19,7 +19,7 @@ double Uniform(uint32_t high, uint32_t low) {
 
 // The values of indices 2·block and 2·block + 1.
 std::array<double, 2> NormalPair(const NoiseKey& key, uint64_t block) {
-  const uint32_t step = Planted("seed_reuse") ? 0 : key.step;
+  const uint32_t step = base::Planted("seed_reuse") ? 0 : key.step;
   const std::array<uint32_t, 4> counter = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), step,
                                            static_cast<uint32_t>(key.purpose)};
   const std::array<uint32_t, 4> bits =
@@ -49,4 +49,4 @@ void FillNormal(const NoiseKey& key, uint64_t first, std::span<double> out) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

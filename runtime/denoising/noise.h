@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera {
+namespace tessera::runtime {
 
 // Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
@@ -26,4 +26,4 @@ struct NoiseKey {
 // values of one image's unpacked latents [channels, height, width]. Box-Muller on 53-bit uniforms, two values a block.
 void FillNormal(const NoiseKey& key, uint64_t first, std::span<double> out);
 
-}  // namespace tessera
+}  // namespace tessera::runtime

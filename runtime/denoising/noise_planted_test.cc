@@ -3,7 +3,7 @@
 #include "tests/support/noise_correlation.h"
 #include "tests/support/planted_bug.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 TEST(PlantedSeedReuseTest, IsSeenAsCorrelatedSteps) {
@@ -13,4 +13,4 @@ TEST(PlantedSeedReuseTest, IsSeenAsCorrelatedSteps) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -4,7 +4,7 @@
 
 #include "runtime/denoising/noise.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 class TesseraNoise final : public NoiseSource {
@@ -53,4 +53,4 @@ std::unique_ptr<NoiseSource> MakeTorchCpuNoise(uint64_t seed, at::ScalarType mod
   return std::make_unique<TorchCpuNoise>(seed, model_dtype);
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string_view>
 
-namespace tessera {
+namespace tessera::runtime {
 
 // One image's noise. Not thread-safe; the calls are made in the order of the steps.
 class NoiseSource {
@@ -26,4 +26,4 @@ std::unique_ptr<NoiseSource> MakeTesseraNoise(uint64_t seed);
 // reference pipelines do: pictures can be compared across tools. `model_dtype` is fp64, fp32 or bf16.
 std::unique_ptr<NoiseSource> MakeTorchCpuNoise(uint64_t seed, at::ScalarType model_dtype);
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -7,7 +7,7 @@
 
 #include "tests/support/noise_correlation.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 using Block = std::array<uint32_t, 4>;
@@ -60,4 +60,4 @@ TEST(NoiseTest, SeedsPurposesAndStepsAreIndependent) {
   EXPECT_LT(Correlation(key, other), kFiveErrors);
 }
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -4,33 +4,33 @@
 
 #include "models/token_grid.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
-int64_t LatentsPerToken(const LatentGeometry& image) { return image.height / image.grid.height; }
+int64_t LatentsPerToken(const models::LatentGeometry& image) { return image.height / image.grid.height; }
 
 bool Finite(const at::Tensor& latents) { return at::isfinite(latents).all().item<bool>(); }
 
 }  // namespace
 
-LatentGeometry StripGeometry(const LatentGeometry& image, int64_t tokens) {
+models::LatentGeometry StripGeometry(const models::LatentGeometry& image, int64_t tokens) {
   const int64_t side = LatentsPerToken(image);
   return {.channels = image.channels, .height = side, .width = tokens * side, .grid = {.height = 1, .width = tokens}};
 }
 
-at::Tensor ToStrip(const at::Tensor& latents, const LatentGeometry& image) {
+at::Tensor ToStrip(const at::Tensor& latents, const models::LatentGeometry& image) {
   const int64_t side = LatentsPerToken(image);
-  return Unpack(Patchify(latents, side), {.height = 1, .width = image.grid.count()}, side);
+  return models::Unpack(models::Patchify(latents, side), {.height = 1, .width = image.grid.count()}, side);
 }
 
-at::Tensor FromStrip(const at::Tensor& strip, const LatentGeometry& image) {
+at::Tensor FromStrip(const at::Tensor& strip, const models::LatentGeometry& image) {
   const int64_t side = LatentsPerToken(image);
-  return Unpack(Patchify(strip, side), image.grid, side);
+  return models::Unpack(models::Patchify(strip, side), image.grid, side);
 }
 
 bool MovesWhole(const DenoiseJob& job) { return job.guidance.rescale > 0 || job.sampler->reads_whole_image(); }
 
-PatchedLatents::PatchedLatents(DenoiseJob& job, std::span<const TokenSpan> patches)
+PatchedLatents::PatchedLatents(DenoiseJob& job, std::span<const parallel::TokenSpan> patches)
     : job_(job),
       patches_(patches.begin(), patches.end()),
       side_(LatentsPerToken(job.geometry)),
@@ -46,16 +46,16 @@ PatchedLatents::PatchedLatents(DenoiseJob& job, std::span<const TokenSpan> patch
   }
 }
 
-int64_t PatchedLatents::tokens(PatchRange patches) const {
+int64_t PatchedLatents::tokens(parallel::PatchRange patches) const {
   return patches_[static_cast<size_t>(patches.end) - 1].end - patches_[static_cast<size_t>(patches.begin)].begin;
 }
 
 at::Tensor PatchedLatents::Cut(const at::Tensor& strip, int patch) const {
-  const TokenSpan& tokens = patches_[static_cast<size_t>(patch)];
+  const parallel::TokenSpan& tokens = patches_[static_cast<size_t>(patch)];
   return strip.narrow(3, tokens.begin * side_, tokens.count() * side_).contiguous();
 }
 
-at::Tensor PatchedLatents::ScaledInput(PatchRange patches) const {
+at::Tensor PatchedLatents::ScaledInput(parallel::PatchRange patches) const {
   std::vector<at::Tensor> parts;
   if (whole_) {
     const at::Tensor scaled = job_.sampler->ScaleInput(job_.latents.unsqueeze(0));
@@ -77,7 +77,7 @@ at::Tensor PatchedLatents::Noise(const Sampler& sampler) {
       .unsqueeze(0);
 }
 
-void PatchedLatents::Move(PatchRange patches, const at::Tensor& guided) {
+void PatchedLatents::Move(parallel::PatchRange patches, const at::Tensor& guided) {
   if (whole_) {
     const at::Tensor prediction =
         patches_.size() == 1 ? guided.unsqueeze(0) : FromStrip(guided.unsqueeze(0), job_.geometry);
@@ -119,4 +119,4 @@ void PatchedLatents::Store() const {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

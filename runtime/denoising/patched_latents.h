@@ -14,14 +14,14 @@
 #include "parallel/plan/token_layout.h"
 #include "runtime/denoising/denoise_job.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 // The geometry of a strip of `tokens` tokens of such an image.
-LatentGeometry StripGeometry(const LatentGeometry& image, int64_t tokens);
+models::LatentGeometry StripGeometry(const models::LatentGeometry& image, int64_t tokens);
 
 // Latents of a whole image [b, c, h, w] ↔ the strip of all its tokens. Pure data movement.
-at::Tensor ToStrip(const at::Tensor& latents, const LatentGeometry& image);
-at::Tensor FromStrip(const at::Tensor& strip, const LatentGeometry& image);
+at::Tensor ToStrip(const at::Tensor& latents, const models::LatentGeometry& image);
+at::Tensor FromStrip(const at::Tensor& strip, const models::LatentGeometry& image);
 
 // Whether a job's patches cannot be moved one by one, because something is computed over the whole image.
 bool MovesWhole(const DenoiseJob& job);
@@ -30,19 +30,19 @@ bool MovesWhole(const DenoiseJob& job);
 class PatchedLatents {
  public:
   // `patches`: the tokens of each, without a gap.
-  PatchedLatents(DenoiseJob& job, std::span<const TokenSpan> patches);
+  PatchedLatents(DenoiseJob& job, std::span<const parallel::TokenSpan> patches);
 
   // Whether all patches are moved at once.
   bool whole() const { return whole_; }
 
-  int64_t tokens(PatchRange patches) const;
+  int64_t tokens(parallel::PatchRange patches) const;
 
   // What the model is given of these patches [1, c, h, w], a strip where there are several patches.
-  at::Tensor ScaledInput(PatchRange patches) const;
+  at::Tensor ScaledInput(parallel::PatchRange patches) const;
 
   // One step of the sampler for these patches, with their guided prediction [c, h, w], a strip where there are several
   // patches. All patches if whole(), else each patch in turn, before any takes the next step.
-  void Move(PatchRange patches, const at::Tensor& guided);
+  void Move(parallel::PatchRange patches, const at::Tensor& guided);
 
   // Puts latents and sampler back into the job. All patches are at the same step.
   void Store() const;
@@ -57,11 +57,11 @@ class PatchedLatents {
   at::Tensor Cut(const at::Tensor& strip, int patch) const;
 
   DenoiseJob& job_;
-  std::vector<TokenSpan> patches_;
+  std::vector<parallel::TokenSpan> patches_;
   int64_t side_;  // latents a token
   bool whole_;
   std::vector<Piece> pieces_;  // by patch; none if whole_: then the job's own latents move
   at::Tensor noise_;           // strip, for the step that patches are taking
 };
 
-}  // namespace tessera
+}  // namespace tessera::runtime

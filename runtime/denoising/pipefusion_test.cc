@@ -6,7 +6,7 @@
 
 #include "tests/support/pipefusion_runs.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 constexpr int kSteps = PipeFusionRuns::kSteps;
@@ -19,34 +19,34 @@ class PipeFusionTest : public testing::TestWithParam<const char*> {
 
 TEST_P(PipeFusionTest, StaleStepsAreTheEmulationBitForBit) {
   const at::Tensor serial = runs_.Run({});
-  const std::vector<Layout> layouts =
+  const std::vector<parallel::Layout> layouts =
       runs_.Valid({"patches=3,warmup=1", "pipe=2,patches=2,warmup=1", "pipe=2,patches=5,warmup=2",
                    "pipe=3,patches=4,warmup=1", "pipe=4,patches=5,warmup=1",
                    // More patches than tokens.
                    "pipe=2,patches=20,warmup=1"});
   EXPECT_GE(layouts.size(), 4u);
-  for (const Layout& layout : layouts) {
+  for (const parallel::Layout& layout : layouts) {
     const at::Tensor stale = runs_.Run(layout);
-    EXPECT_TRUE(at::equal(stale, runs_.Emulate(layout))) << LayoutText(layout);
-    std::printf("%s %s: drift from one rank %.1e\n", GetParam(), LayoutText(layout).c_str(),
+    EXPECT_TRUE(at::equal(stale, runs_.Emulate(layout))) << parallel::LayoutText(layout);
+    std::printf("%s %s: drift from one rank %.1e\n", GetParam(), parallel::LayoutText(layout).c_str(),
                 LayoutRuns::Relative(stale, serial));
   }
 }
 
 TEST_P(PipeFusionTest, OtherAxesInsideAndAroundStagesChangeOnlyRounding) {
-  const std::vector<Layout> layouts = runs_.Valid(
+  const std::vector<parallel::Layout> layouts = runs_.Valid(
       {"cfg=2,patches=2,warmup=1", "ulysses=2,patches=4,warmup=1", "ring=3,patches=2,warmup=1",
        "cfg=2,pipe=2,patches=3,warmup=1", "pipe=2,ulysses=2,patches=2,warmup=1", "pipe=2,ring=2,patches=3,warmup=1",
        "pipe=2,tensor=2,patches=4,warmup=2", "pipe=2,ring=2,ulysses=2,patches=3,warmup=1"});
   EXPECT_GE(layouts.size(), 8u);
-  for (const Layout& layout : layouts) {
-    EXPECT_LE(LayoutRuns::Relative(runs_.Run(layout), runs_.Emulate(layout)), 1e-12) << LayoutText(layout);
+  for (const parallel::Layout& layout : layouts) {
+    EXPECT_LE(LayoutRuns::Relative(runs_.Run(layout), runs_.Emulate(layout)), 1e-12) << parallel::LayoutText(layout);
   }
 }
 
 TEST_P(PipeFusionTest, ARequestAfterAnotherIsTheRequestAlone) {
-  for (const Layout& layout : runs_.Valid({"pipe=2,patches=3,warmup=1", "pipe=2,ulysses=2,patches=2,warmup=2",
-                                           "pipe=2,patches=3,warmup=3", "pipe=2"})) {
+  for (const parallel::Layout& layout : runs_.Valid({"pipe=2,patches=3,warmup=1", "pipe=2,ulysses=2,patches=2,warmup=2",
+                                                     "pipe=2,patches=3,warmup=3", "pipe=2"})) {
     const auto second = [&](const Rank& rank) {
       DenoiseJob job = runs_.Job(rank.family, 1, kSteps);
       DenoiseJob* batch[] = {&job};
@@ -61,7 +61,7 @@ TEST_P(PipeFusionTest, ARequestAfterAnotherIsTheRequestAlone) {
       while (!first.done()) rank.denoiser.Step(batch);
       return second(rank);
     });
-    EXPECT_TRUE(at::equal(after, alone)) << LayoutText(layout);
+    EXPECT_TRUE(at::equal(after, alone)) << parallel::LayoutText(layout);
   }
 }
 
@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(Families, PipeFusionTest,
 
 TEST(PipeFusionJobsTest, AskingForLatentsBetweenStepsChangesNoBit) {
   const PipeFusionRuns runs("hunyuan11");
-  const Layout layout = *ParseLayout("pipe=3,patches=4,warmup=1");
+  const parallel::Layout layout = *parallel::ParseLayout("pipe=3,patches=4,warmup=1");
   const at::Tensor asked = runs.Same(layout, [&](const Rank& rank) {
     std::vector<DenoiseJob> jobs = runs.Jobs(rank.family, kSteps);
     for (int step = 0; step < kSteps; ++step) {
@@ -85,7 +85,7 @@ TEST(PipeFusionJobsTest, AskingForLatentsBetweenStepsChangesNoBit) {
 
 TEST(PipeFusionJobsTest, WhatRunsBetweenAJobsStepsDoesNotReachIt) {
   const PipeFusionRuns runs("sd3");
-  const Layout layout = *ParseLayout("pipe=2,patches=3,warmup=1");
+  const parallel::Layout layout = *parallel::ParseLayout("pipe=2,patches=3,warmup=1");
   const at::Tensor around = runs.RunAround(layout, 1);  // which has other branches
   EXPECT_TRUE(at::equal(runs.RunAround(layout, 2), around));
   EXPECT_TRUE(at::equal(runs.RunAround(layout, 3), around));
@@ -95,7 +95,7 @@ TEST(PipeFusionJobsTest, OnlyAJobThatHadStepsByPatchIsNotExact) {
   const PipeFusionRuns runs("dit");
   const auto exact = [&](const char* layout, int steps) {
     return runs
-        .Same(*ParseLayout(layout),
+        .Same(*parallel::ParseLayout(layout),
               [&](const Rank& rank) {
                 DenoiseJob job = runs.Job(rank.family, 0, steps);
                 DenoiseJob* batch[] = {&job};
@@ -113,7 +113,8 @@ TEST(PipeFusionJobsTest, OnlyAJobThatHadStepsByPatchIsNotExact) {
 // Guidance rescale and thresholding are computed over the image; the stages wait for all of it.
 TEST(PipeFusionJobsTest, ImageWideStatisticsAreThoseOfTheWholeImage) {
   PipeFusionRuns runs("hunyuan11");
-  const Layout stale = *ParseLayout("pipe=2,patches=3,warmup=1"), whole = *ParseLayout("pipe=2,patches=3,warmup=9");
+  const parallel::Layout stale = *parallel::ParseLayout("pipe=2,patches=3,warmup=1"),
+                         whole = *parallel::ParseLayout("pipe=2,patches=3,warmup=9");
   EXPECT_TRUE(at::equal(runs.Run(stale, /*rescale=*/0.7), runs.Emulate(stale, 0.7)));
   EXPECT_LE(LayoutRuns::Relative(runs.Run(whole, 0.7), runs.Run({}, 0.7)), 1e-12);
   runs.sampler().Find<Thresholding>()->thresholding = true;
@@ -125,13 +126,13 @@ TEST(PipeFusionJobsTest, ImageWideStatisticsAreThoseOfTheWholeImage) {
 TEST(PipeFusionJobsTest, AMultistepSamplerGoesOnWhereItWas) {
   PipeFusionRuns runs("pixart_alpha");
   runs.sampler() = *WithSampler(runs.sampler(), "dpm++2");
-  const Layout layout = *ParseLayout("pipe=2,patches=3,warmup=9");
+  const parallel::Layout layout = *parallel::ParseLayout("pipe=2,patches=3,warmup=9");
   const at::Tensor serial = runs.RunAround({}, 1);
   EXPECT_LE(LayoutRuns::Relative(runs.RunAround(layout, 1), serial), 1e-12);
 }
 
 // Jobs that join, leave and are cancelled. `in_lock_step`: no rank is given a command before all have done the last.
-at::Tensor RunManyJobs(const PipeFusionRuns& runs, const Layout& layout, bool in_lock_step) {
+at::Tensor RunManyJobs(const PipeFusionRuns& runs, const parallel::Layout& layout, bool in_lock_step) {
   return runs.Same(layout, [&](const Rank& rank) {
     const auto step = [&](std::vector<DenoiseJob*> batch, int steps) {
       for (int i = 0; i < steps; ++i) {
@@ -161,14 +162,14 @@ TEST(PipeFusionJobsTest, NoRankWaitsForACommandThatIsStillToCome) {
   const PipeFusionRuns runs("hunyuan11");
   for (const char* text : {"pipe=2,patches=2,warmup=1", "pipe=4,patches=4,warmup=2", "pipe=4,patches=7,warmup=1",
                            "cfg=2,pipe=2,ring=2,patches=3,warmup=1"}) {
-    const Layout layout = *ParseLayout(text);
+    const parallel::Layout layout = *parallel::ParseLayout(text);
     EXPECT_TRUE(at::equal(RunManyJobs(runs, layout, true), RunManyJobs(runs, layout, false))) << text;
   }
 }
 
 TEST(PipeFusionJobsTest, LatentsThatStopBeingFiniteAreAnErrorAndOthersGoOn) {
   const PipeFusionRuns runs("dit");
-  const Layout layout = *ParseLayout("pipe=2,patches=2,warmup=1");
+  const parallel::Layout layout = *parallel::ParseLayout("pipe=2,patches=2,warmup=1");
   const auto good = [&](const Rank& rank, bool after_bad) {
     DenoiseJob bad = runs.Job(rank.family, 1, kSteps), job = runs.Job(rank.family, 0, kSteps);
     DenoiseJob *spoiled[] = {&bad}, *batch[] = {&job};
@@ -192,4 +193,4 @@ TEST(PipeFusionJobsTest, LatentsThatStopBeingFiniteAreAnErrorAndOthersGoOn) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -2,7 +2,7 @@
 
 #include "runtime/denoising/noise.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 // 1 or −1 for each feature, [features] in fp64.
@@ -15,7 +15,7 @@ at::Tensor Signs(int64_t features) {
 
 }  // namespace
 
-void StepRecorder::Record(int block, std::span<const TokenRun> runs, const at::Tensor& state) {
+void StepRecorder::Record(int block, std::span<const parallel::TokenRun> runs, const at::Tensor& state) {
   if (runs.empty()) return;
   const at::Tensor values = state.to(at::kDouble);
   const at::Tensor digests =
@@ -24,10 +24,10 @@ void StepRecorder::Record(int block, std::span<const TokenRun> runs, const at::T
           .cpu()
           .contiguous();  // [rows, tokens, 2]
   for (int64_t row = 0; row < values.size(0); ++row) {
-    const auto* tokens = reinterpret_cast<const TokenDigest*>(digests[row].const_data_ptr<double>());
-    StatePlace place = rows_[static_cast<size_t>(row)];
+    const auto* tokens = reinterpret_cast<const control::TokenDigest*>(digests[row].const_data_ptr<double>());
+    control::StatePlace place = rows_[static_cast<size_t>(row)];
     place.block = block;
-    for (const TokenRun& run : runs) {
+    for (const parallel::TokenRun& run : runs) {
       place.text = run.text;
       const auto count = static_cast<size_t>(run.tokens.count());
       writer_->Write(place, run.tokens.begin, {tokens, count});
@@ -36,4 +36,4 @@ void StepRecorder::Record(int block, std::span<const TokenRun> runs, const at::T
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -11,23 +11,23 @@
 #include "control/step_record.h"
 #include "parallel/plan/token_layout.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 // Used by one thread.
 class StepRecorder {
  public:
-  explicit StepRecorder(std::unique_ptr<StepRecordWriter> writer) : writer_(std::move(writer)) {}
+  explicit StepRecorder(std::unique_ptr<control::StepRecordWriter> writer) : writer_(std::move(writer)) {}
 
   // Job, step and branch of each row of the passes to come.
-  void Begin(std::vector<StatePlace> rows) { rows_ = std::move(rows); }
+  void Begin(std::vector<control::StatePlace> rows) { rows_ = std::move(rows); }
 
   // state [rows, tokens, features] after that block: the tokens of these runs, all of the image or all of the text, one
   // run after another.
-  void Record(int block, std::span<const TokenRun> runs, const at::Tensor& state);
+  void Record(int block, std::span<const parallel::TokenRun> runs, const at::Tensor& state);
 
  private:
-  const std::unique_ptr<StepRecordWriter> writer_;
-  std::vector<StatePlace> rows_;
+  const std::unique_ptr<control::StepRecordWriter> writer_;
+  std::vector<control::StatePlace> rows_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -4,7 +4,7 @@
 
 #include "runtime/device/device.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 TEST(CudaPluginTest, NamesALibraryThatIsNotInstalled) {
@@ -16,4 +16,4 @@ TEST(CudaPluginTest, NamesALibraryThatIsNotInstalled) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -11,7 +11,7 @@
 #include "base/status_macros.h"
 #include "kernels/cuda/plugin.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 // What the dynamic loader says of a plug-in, "FILE: PROBLEM", for a user: without folders.
@@ -38,13 +38,13 @@ absl::Status OpenCudaPlugin(const std::string& name, int device, const std::stri
   };
   std::error_code error;
   if (!std::filesystem::exists(plugin, error)) {
-    return missing(absl::StrCat("the CUDA plug-in (", kCudaPluginName,
+    return missing(absl::StrCat("the CUDA plug-in (", kernels::kCudaPluginName,
                                 ") is not installed beside the worker: this build of Tessera is for the CPU only"));
   }
   // Never closed: LibTorch's CUDA kernels stay registered.
   void* library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return missing(LoadProblem(dlerror(), plugin));
-  const auto open = reinterpret_cast<CudaPluginOpen>(dlsym(library, kCudaPluginOpenName));
+  const auto open = reinterpret_cast<kernels::CudaPluginOpen>(dlsym(library, kernels::kCudaPluginOpenName));
   if (open == nullptr) return missing("the CUDA plug-in is of another version than the worker");
   char message[512] = "";
   if (open(device, message, sizeof(message)) != 0) return missing(message);
@@ -53,13 +53,13 @@ absl::Status OpenCudaPlugin(const std::string& name, int device, const std::stri
 
 }  // namespace
 
-at::ScalarType ScalarTypeOf(Dtype dtype) {
-  return dtype == Dtype::kFp64 ? at::kDouble : dtype == Dtype::kFp32 ? at::kFloat : at::kBFloat16;
+at::ScalarType ScalarTypeOf(control::Dtype dtype) {
+  return dtype == control::Dtype::kFp64 ? at::kDouble : dtype == control::Dtype::kFp32 ? at::kFloat : at::kBFloat16;
 }
 
 std::string CudaPluginPath() {
   std::error_code error;
-  return std::filesystem::read_symlink("/proc/self/exe", error).replace_filename(kCudaPluginName);
+  return std::filesystem::read_symlink("/proc/self/exe", error).replace_filename(kernels::kCudaPluginName);
 }
 
 absl::StatusOr<at::Device> OpenDevice(const std::string& name, const std::string& plugin) {
@@ -77,7 +77,7 @@ std::optional<DeviceMemory> ReadDeviceMemory(at::Device device, const std::strin
   if (!device.is_cuda()) return std::nullopt;
   void* library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (library == nullptr) return std::nullopt;
-  const auto read = reinterpret_cast<CudaPluginMemory>(dlsym(library, kCudaPluginMemoryName));
+  const auto read = reinterpret_cast<kernels::CudaPluginMemory>(dlsym(library, kernels::kCudaPluginMemoryName));
   long long free = 0, total = 0;
   const bool known = read != nullptr && read(device.index(), &free, &total) == 0;
   dlclose(library);
@@ -85,4 +85,4 @@ std::optional<DeviceMemory> ReadDeviceMemory(at::Device device, const std::strin
   return DeviceMemory{.total = total, .free = free};
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

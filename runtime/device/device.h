@@ -9,9 +9,9 @@
 #include "absl/status/statusor.h"
 #include "control/placement.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
-at::ScalarType ScalarTypeOf(Dtype dtype);
+at::ScalarType ScalarTypeOf(control::Dtype dtype);
 
 // The file of the CUDA plug-in, whether it is there or not: beside this program.
 std::string CudaPluginPath();
@@ -29,4 +29,4 @@ struct DeviceMemory {
 // Bytes of an opened device's own memory; nothing for the host, and where nobody can tell.
 std::optional<DeviceMemory> ReadDeviceMemory(at::Device device, const std::string& plugin = CudaPluginPath());
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -14,7 +14,7 @@
 #include "runtime/samplers/sampler_config.h"
 #include "tests/support/pretend_device.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 // Pixels of two images that share a batch, [2, 24, 44, 3]. Prompts of unequal length, so that text is padded and
@@ -22,15 +22,15 @@ namespace {
 at::Tensor Generate(const std::string& model, at::ScalarType dtype, at::Device device) {
   at::set_num_threads(1);  // the tensors are tiny
   const c10::InferenceMode no_gradients;
-  SingleRank group;
-  LocalAttention attention;
-  const ForwardContext context{.attention = attention, .tensor = group, .world = group};
-  const ModelFolder folder = *ModelFolder::Open(model);
-  const FamilyEntry* entry = *FindFamily(folder.class_name());
-  const FamilyDescription description = *entry->describe(folder);
+  parallel::SingleRank group;
+  parallel::LocalAttention attention;
+  const parallel::ForwardContext context{.attention = attention, .tensor = group, .world = group};
+  const models::ModelFolder folder = *models::ModelFolder::Open(model);
+  const models::FamilyEntry* entry = *models::FindFamily(folder.class_name());
+  const models::FamilyDescription description = *entry->describe(folder);
   std::vector<std::string> warnings;
   const SamplerConfig own = *ReadSamplerConfig(folder, warnings);
-  const std::unique_ptr<Family> family = *entry->load(folder, {.dtype = dtype, .device = device});
+  const std::unique_ptr<models::Family> family = *entry->load(folder, {.dtype = dtype, .device = device});
   const bool one_size = description.min_size == description.max_size;
   const int64_t height = one_size ? description.min_size : std::max<int64_t>(description.size_multiple, 32);
   const int64_t width = one_size ? description.min_size : height + description.size_multiple;
@@ -39,11 +39,11 @@ at::Tensor Generate(const std::string& model, at::ScalarType dtype, at::Device d
   std::vector<DenoiseJob*> batch;
   for (size_t i = 0; i < jobs.size(); ++i) {
     const char* prompts[] = {"apple", "a red apple on a wooden table"};
-    const PromptRequest request{.prompt = description.max_sequence_length > 0 ? prompts[i] : "7",
-                                .max_sequence_length = description.default_max_sequence_length,
-                                .guidance_scale = 4.5,
-                                .height = height,
-                                .width = width};
+    const models::PromptRequest request{.prompt = description.max_sequence_length > 0 ? prompts[i] : "7",
+                                        .max_sequence_length = description.default_max_sequence_length,
+                                        .guidance_scale = 4.5,
+                                        .height = height,
+                                        .width = width};
     jobs[i].guidance = family->Encode(request, context)->guidance;
     jobs[i].geometry = family->Geometry(request.height, request.width);
     const SamplerConfig sampler =
@@ -53,7 +53,7 @@ at::Tensor Generate(const std::string& model, at::ScalarType dtype, at::Device d
     DrawInitialLatents(jobs[i], *family);
     batch.push_back(&jobs[i]);
   }
-  for (int step = 0; step < 2; ++step) Denoiser(*family, RankGroups::Alone(group)).Step(batch);
+  for (int step = 0; step < 2; ++step) Denoiser(*family, parallel::RankGroups::Alone(group)).Step(batch);
   EXPECT_EQ(jobs[0].latents.device(), device);
   const at::Tensor latents = at::stack({jobs[0].latents, jobs[1].latents});
   return ToPixels(ResizeAndCrop(*family->Decode(latents, context), 24, 28)).cpu();
@@ -84,8 +84,8 @@ TEST(DevicePurityOperatorsTest, NarrowDtypesStayOnTheDevice) {
 TEST(DevicePurityOperatorsTest, ATensorOfTheHostIsRefused) {
   const at::Tensor x = at::ones({2, 3}).to(kPretendDevice);
   EXPECT_THROW(at::index_select(x, 0, at::ones({1}, at::kLong)), c10::Error);
-  EXPECT_THROW(RmsNorm(x, at::ones({3}), 1e-6), c10::Error);
+  EXPECT_THROW(kernels::RmsNorm(x, at::ones({3}), 1e-6), c10::Error);
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 using testing::AllOf;
@@ -93,4 +93,4 @@ TEST(CudaPluginPathTest, ThePluginLiesBesideTheProgram) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime

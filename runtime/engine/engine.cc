@@ -27,7 +27,7 @@
 #include "runtime/engine/model_info.h"
 #include "runtime/engine/prompt_broadcast.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 class Stopwatch {
@@ -57,8 +57,8 @@ absl::Status NoLongerFinite() { return absl::DataLossError("the latents are no l
 // The front end watches the ranks and ends a group whose ranks no longer get on, so this is only the last resort.
 constexpr std::chrono::hours kCommunicatorDeadline(2);
 
-Mesh MeshOf(const Layout& layout) {
-  const absl::StatusOr<Mesh> mesh = Mesh::Create(layout.mesh, layout.ranks());
+parallel::Mesh MeshOf(const parallel::Layout& layout) {
+  const absl::StatusOr<parallel::Mesh> mesh = parallel::Mesh::Create(layout.mesh, layout.ranks());
   TORCH_CHECK(mesh.ok(), std::string(mesh.status().message()));
   return *mesh;
 }
@@ -77,7 +77,7 @@ uint64_t Digest(uint64_t digest, const at::Tensor& tensor) {
   return digest == 0 ? 1 : digest;
 }
 
-LatentValues ToValues(const at::Tensor& tensor) {
+control::LatentValues ToValues(const at::Tensor& tensor) {
   const at::Tensor values = tensor.to(at::kCPU, at::kDouble).contiguous();
   const double* data = values.const_data_ptr<double>();
   return {.shape = values.sizes().vec(), .values = {data, data + values.numel()}};
@@ -85,7 +85,7 @@ LatentValues ToValues(const at::Tensor& tensor) {
 
 // The front end has validated the parameters by the model's description, and the control channel their bounds; a peer
 // that sends others, or a model whose files were changed since, gets an error.
-absl::Status CheckParameters(const JobParameters& parameters, const FamilyDescription& model) {
+absl::Status CheckParameters(const control::JobParameters& parameters, const models::FamilyDescription& model) {
   const bool bin = parameters.resolution_binning;
   const auto fits = [&](int32_t side) {
     return side >= (bin ? 1 : model.min_size) && side <= model.max_size && (bin || side % model.size_multiple == 0);
@@ -100,11 +100,11 @@ absl::Status CheckParameters(const JobParameters& parameters, const FamilyDescri
 }
 
 // What is free counts in any case: some of the weights may be in the host's memory.
-std::optional<MemoryBudget> BudgetBeside(int64_t weights, at::Device device) {
+std::optional<control::MemoryBudget> BudgetBeside(int64_t weights, at::Device device) {
   const std::optional<DeviceMemory> memory = ReadDeviceMemory(device);
   if (!memory) return std::nullopt;
-  return MemoryBudget{.most = static_cast<uint64_t>(std::max(memory->total - weights, memory->free)),
-                      .free = static_cast<uint64_t>(memory->free)};
+  return control::MemoryBudget{.most = static_cast<uint64_t>(std::max(memory->total - weights, memory->free)),
+                               .free = static_cast<uint64_t>(memory->free)};
 }
 
 }  // namespace
@@ -112,11 +112,12 @@ std::optional<MemoryBudget> BudgetBeside(int64_t weights, at::Device device) {
 Engine::Engine(const WorkerRank& place)
     : place_(place),
       mesh_(MeshOf(place.layout)),
-      communicators_(place.layout.ranks() == 1
-                         ? nullptr
-                         : std::make_unique<MeshCommunicators>(
-                               place.segment, place.rank, HostCommunicatorOptions{.deadline = kCommunicatorDeadline})),
-      groups_(communicators_ == nullptr ? RankGroups::Alone(one_) : communicators_->groups()) {}
+      communicators_(
+          place.layout.ranks() == 1
+              ? nullptr
+              : std::make_unique<parallel::MeshCommunicators>(
+                    place.segment, place.rank, parallel::HostCommunicatorOptions{.deadline = kCommunicatorDeadline})),
+      groups_(communicators_ == nullptr ? parallel::RankGroups::Alone(one_) : communicators_->groups()) {}
 
 void Engine::Poison(const std::string& reason) {
   if (communicators_ != nullptr) place_.segment->Poison(place_.rank, reason);
@@ -127,7 +128,7 @@ auto Engine::Guarded(const Function& function) -> decltype(function()) {
   const c10::InferenceMode no_gradients;
   try {
     return function();
-  } catch (const CommError& error) {
+  } catch (const parallel::CommError& error) {
     return absl::AbortedError(error.what());
   } catch (const c10::Error& error) {
     absl::Status status = StatusOf(error);
@@ -139,45 +140,49 @@ auto Engine::Guarded(const Function& function) -> decltype(function()) {
   }
 }
 
-absl::StatusOr<ModelDescription> Engine::Describe(const std::string& model) {
-  ASSIGN_OR_RETURN(const ModelFolder folder, ModelFolder::Open(model));
-  ASSIGN_OR_RETURN(const FamilyEntry* entry, FindFamily(folder.class_name()));
-  ASSIGN_OR_RETURN(FamilyDescription description, entry->describe(folder));
+absl::StatusOr<control::ModelDescription> Engine::Describe(const std::string& model) {
+  ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(model));
+  ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
+  ASSIGN_OR_RETURN(models::FamilyDescription description, entry->describe(folder));
   ASSIGN_OR_RETURN(const SamplerConfig sampler, ReadSamplerConfig(folder, description.warnings));
-  absl::StatusOr<ModelDescription> model_description = DescribeModel(folder, entry->family, description, sampler);
+  absl::StatusOr<control::ModelDescription> model_description =
+      DescribeModel(folder, entry->family, description, sampler);
   if (model_description.ok()) {
-    model_description->instruction_set = cpu::InstructionSetName();
+    model_description->instruction_set = kernels::cpu::InstructionSetName();
     model_description->libraries = absl::StrCat("LibTorch ", TORCH_VERSION, ", ", at::get_cpu_capability(), ", ",
                                                 model_description->instruction_set);
   }
   return model_description;
 }
 
-absl::Status Engine::CheckMemory(const ModelFolder& folder, const LoadParameters& parameters, at::Device device) {
-  LoadRequest request = {.dtype = parameters.dtype,
-                         .on_device = !device.is_cpu(),
-                         .text_encoders = parameters.text_encoders,
-                         .autoencoder = parameters.autoencoder,
-                         .encodes_prompts = place_.rank == 0,
-                         .transformer_parts = mesh_.size(Axis::kPipe) * mesh_.size(Axis::kTensor),
-                         .stream_blocks = parameters.stream_blocks};
-  ASSIGN_OR_RETURN(const LoadPlan plan, PlanLoad(folder, request));
+absl::Status Engine::CheckMemory(const models::ModelFolder& folder, const control::LoadParameters& parameters,
+                                 at::Device device) {
+  models::LoadRequest request = {
+      .dtype = parameters.dtype,
+      .on_device = !device.is_cpu(),
+      .text_encoders = parameters.text_encoders,
+      .autoencoder = parameters.autoencoder,
+      .encodes_prompts = place_.rank == 0,
+      .transformer_parts = mesh_.size(parallel::Axis::kPipe) * mesh_.size(parallel::Axis::kTensor),
+      .stream_blocks = parameters.stream_blocks};
+  ASSIGN_OR_RETURN(const models::LoadPlan plan, models::PlanLoad(folder, request));
   // All ranks share the main memory and load at the same time, so the first one counts for all of them.
-  MachineMemory memory;
+  base::MachineMemory memory;
   if (place_.rank == 0) {
     request.encodes_prompts = false;
-    ASSIGN_OR_RETURN(const LoadPlan other, PlanLoad(folder, request));
-    memory = ReadMachineMemory().Without(other.host.peak * (mesh_.world_size() - 1));
+    ASSIGN_OR_RETURN(const models::LoadPlan other, models::PlanLoad(folder, request));
+    memory = base::ReadMachineMemory().Without(other.host.peak * (mesh_.world_size() - 1));
   }
   const std::optional<DeviceMemory> on_device = ReadDeviceMemory(device);
-  const absl::Status fits = CheckFits(plan, memory, on_device ? std::optional<int64_t>(on_device->free) : std::nullopt);
+  const absl::Status fits =
+      models::CheckFits(plan, memory, on_device ? std::optional<int64_t>(on_device->free) : std::nullopt);
   const at::Tensor verdicts =
       groups_.world.AllGather(at::full({1}, fits.ok() ? 1 : 0, at::kLong), std::vector<int64_t>(mesh_.world_size(), 1));
   if (fits.ok() && !verdicts.all().item<bool>()) return absl::AbortedError("the model does not fit on another rank");
   return fits;
 }
 
-absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
+absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& parameters) {
   denoiser_.reset();
   recorder_.reset();
   jobs_.clear();
@@ -187,27 +192,28 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
   }
   const Stopwatch watch;
   ASSIGN_OR_RETURN(const at::Device device, OpenDevice(parameters.device));
-  ASSIGN_OR_RETURN(const ModelFolder folder, ModelFolder::Open(parameters.model));
-  ASSIGN_OR_RETURN(const FamilyEntry* entry, FindFamily(folder.class_name()));
+  ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(parameters.model));
+  ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
   const absl::Status fits = Guarded([&] { return CheckMemory(folder, parameters, device); });
   if (!fits.ok()) return fits;
   if (parameters.threads > 0) at::set_num_threads(parameters.threads);
-  return Guarded([&]() -> absl::StatusOr<Loaded> {
+  return Guarded([&]() -> absl::StatusOr<control::Loaded> {
     auto model = std::make_unique<Model>();
-    ASSIGN_OR_RETURN(FamilyDescription description, entry->describe(folder));
+    ASSIGN_OR_RETURN(models::FamilyDescription description, entry->describe(folder));
     model->description = std::move(description);
     ASSIGN_OR_RETURN(model->sampler, ReadSamplerConfig(folder, model->description.warnings));
     if (!parameters.record.empty()) {
-      absl::StatusOr<std::unique_ptr<StepRecordWriter>> writer =
-          StepRecordWriter::Create(parameters.record, place_.rank);
+      absl::StatusOr<std::unique_ptr<control::StepRecordWriter>> writer =
+          control::StepRecordWriter::Create(parameters.record, place_.rank);
       if (!writer.ok()) {
         Poison(std::string(writer.status().message()));
         return writer.status();
       }
       recorder_ = std::make_unique<StepRecorder>(*std::move(writer));
     }
-    const std::vector<int> stage_bounds = StageBounds(model->description.block_flops, mesh_.size(Axis::kPipe));
-    absl::StatusOr<std::unique_ptr<Family>> family =
+    const std::vector<int> stage_bounds =
+        StageBounds(model->description.block_flops, mesh_.size(parallel::Axis::kPipe));
+    absl::StatusOr<std::unique_ptr<models::Family>> family =
         entry->load(folder, {.dtype = ScalarTypeOf(parameters.dtype),
                              .device = device,
                              .text_encoders = parameters.text_encoders,
@@ -226,39 +232,39 @@ absl::StatusOr<Loaded> Engine::Load(const LoadParameters& parameters) {
                                                            .warmup = place_.layout.warmup,
                                                            .recorder = recorder_.get()});
     const int64_t weights = model_->family->weight_bytes();
-    return Loaded{.seconds = watch.seconds(),
-                  .weight_bytes = static_cast<uint64_t>(weights),
-                  .memory_budget = BudgetBeside(weights, device)};
+    return control::Loaded{.seconds = watch.seconds(),
+                           .weight_bytes = static_cast<uint64_t>(weights),
+                           .memory_budget = BudgetBeside(weights, device)};
   });
 }
 
-absl::StatusOr<JobStarted> Engine::StartJob(uint64_t job, const JobParameters& parameters) {
+absl::StatusOr<control::JobStarted> Engine::StartJob(uint64_t job, const control::JobParameters& parameters) {
   if (model_ == nullptr) return absl::FailedPreconditionError("no model is loaded");
   if (jobs_.contains(job)) return absl::AlreadyExistsError(absl::StrCat("job ", job, " exists"));
   RETURN_IF_ERROR(CheckParameters(parameters, model_->description));
   return Guarded([&] { return Start(job, parameters); });
 }
 
-absl::StatusOr<JobStarted> Engine::Start(uint64_t id, const JobParameters& parameters) {
-  Family& family = *model_->family;
+absl::StatusOr<control::JobStarted> Engine::Start(uint64_t id, const control::JobParameters& parameters) {
+  models::Family& family = *model_->family;
   const absl::StatusOr<SamplerConfig> sampler =
       parameters.sampler.empty() ? model_->sampler : WithSampler(model_->sampler, parameters.sampler);
   if (!sampler.ok()) return sampler.status();
 
-  ImageSize generated{.height = parameters.height, .width = parameters.width};
+  models::ImageSize generated{.height = parameters.height, .width = parameters.width};
   if (parameters.resolution_binning) generated = family.BinnedSize(generated);
-  PromptRequest prompt{.prompt = parameters.prompt,
-                       .negative_prompt = parameters.negative_prompt,
-                       .options = parameters.options,
-                       .clean_caption = parameters.clean_caption,
-                       .max_sequence_length = parameters.max_sequence_length > 0
-                                                  ? parameters.max_sequence_length
-                                                  : model_->description.default_max_sequence_length,
-                       .guidance_scale = parameters.guidance_scale,
-                       .height = generated.height,
-                       .width = generated.width};
+  models::PromptRequest prompt{.prompt = parameters.prompt,
+                               .negative_prompt = parameters.negative_prompt,
+                               .options = parameters.options,
+                               .clean_caption = parameters.clean_caption,
+                               .max_sequence_length = parameters.max_sequence_length > 0
+                                                          ? parameters.max_sequence_length
+                                                          : model_->description.default_max_sequence_length,
+                               .guidance_scale = parameters.guidance_scale,
+                               .height = generated.height,
+                               .width = generated.width};
   const Stopwatch watch;
-  absl::StatusOr<EncodedPrompt> encoded = absl::UnknownError("encoded by rank 0");
+  absl::StatusOr<models::EncodedPrompt> encoded = absl::UnknownError("encoded by rank 0");
   if (place_.rank == 0) encoded = family.Encode(prompt, context_);
   if (mesh_.world_size() > 1) encoded = BroadcastPrompt(std::move(encoded), groups_.world, family.device());
   if (!encoded.ok()) return encoded.status();
@@ -281,20 +287,21 @@ absl::StatusOr<JobStarted> Engine::Start(uint64_t id, const JobParameters& param
   ASSIGN_OR_RETURN(std::unique_ptr<Sampler> made,
                    MakeSampler(*sampler, parameters.steps, family, job.denoise.geometry));
   job.denoise.sampler = std::move(made);
-  job.denoise.noise = parameters.noise == NoiseKind::kTorchCpu ? MakeTorchCpuNoise(parameters.seed, family.dtype())
-                                                               : MakeTesseraNoise(parameters.seed);
+  job.denoise.noise = parameters.noise == control::NoiseKind::kTorchCpu
+                          ? MakeTorchCpuNoise(parameters.seed, family.dtype())
+                          : MakeTesseraNoise(parameters.seed);
   DrawInitialLatents(job.denoise, family);
   const Job& started = jobs_.emplace(id, std::move(job)).first->second;
-  return JobStarted{.height = static_cast<int32_t>(started.height),
-                    .width = static_cast<int32_t>(started.width),
-                    .generated_height = static_cast<int32_t>(generated.height),
-                    .generated_width = static_cast<int32_t>(generated.width),
-                    .sampler = SamplerName(*sampler),
-                    .prompt_tokens = static_cast<int32_t>(encoded->prompt_tokens),
-                    .max_sequence_length = static_cast<int32_t>(prompt.max_sequence_length),
-                    .seconds = encode_seconds,
-                    .cached = encoded->cached,
-                    .warnings = std::move(encoded->warnings)};
+  return control::JobStarted{.height = static_cast<int32_t>(started.height),
+                             .width = static_cast<int32_t>(started.width),
+                             .generated_height = static_cast<int32_t>(generated.height),
+                             .generated_width = static_cast<int32_t>(generated.width),
+                             .sampler = SamplerName(*sampler),
+                             .prompt_tokens = static_cast<int32_t>(encoded->prompt_tokens),
+                             .max_sequence_length = static_cast<int32_t>(prompt.max_sequence_length),
+                             .seconds = encode_seconds,
+                             .cached = encoded->cached,
+                             .warnings = std::move(encoded->warnings)};
 }
 
 absl::StatusOr<std::vector<DenoiseJob*>> Engine::BatchOf(absl::Span<const uint64_t> jobs) {
@@ -316,14 +323,14 @@ absl::StatusOr<std::vector<DenoiseJob*>> Engine::BatchOf(absl::Span<const uint64
   return batch;
 }
 
-absl::StatusOr<Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
+absl::StatusOr<control::Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
   const Stopwatch watch;
   ASSIGN_OR_RETURN(const std::vector<DenoiseJob*> found, BatchOf(jobs));
   const std::vector<DenoiseJob*>& batch = found;
-  return Guarded([&]() -> absl::StatusOr<Stepped> {
+  return Guarded([&]() -> absl::StatusOr<control::Stepped> {
     try {
       denoiser_->Step(batch);
-    } catch (const CommError&) {
+    } catch (const parallel::CommError&) {
       throw;
     } catch (const std::runtime_error&) {
       if (std::ranges::all_of(batch, [](const DenoiseJob* job) { return job->finite; })) throw;
@@ -333,16 +340,16 @@ absl::StatusOr<Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
     if (mesh_.world_size() > 1 && denoiser_->has_latents()) {
       for (const DenoiseJob* job : batch) digest = Digest(digest, job->latents);
     }
-    return Stepped{.completed = batch[0]->next_step, .seconds = watch.seconds(), .digest = digest};
+    return control::Stepped{.completed = batch[0]->next_step, .seconds = watch.seconds(), .digest = digest};
   });
 }
 
-absl::StatusOr<Decoded> Engine::Decode(uint64_t job, RowSink rows) {
+absl::StatusOr<control::Decoded> Engine::Decode(uint64_t job, control::RowSink rows) {
   const Stopwatch watch;
   const auto it = jobs_.find(job);
   if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("job ", job, " does not exist"));
   const Job& found = it->second;
-  return Guarded([&]() -> absl::StatusOr<Decoded> {
+  return Guarded([&]() -> absl::StatusOr<control::Decoded> {
     denoiser_->Flush();
     if (!found.denoise.finite) return NoLongerFinite();
     const absl::StatusOr<at::Tensor> image = model_->family->Decode(found.denoise.latents.unsqueeze(0), context_);
@@ -355,23 +362,23 @@ absl::StatusOr<Decoded> Engine::Decode(uint64_t job, RowSink rows) {
       const absl::Span<const uint8_t> rgb(pixels.const_data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel()));
       RETURN_IF_ERROR(rows(0, rgb));
     }
-    return Decoded{.height = static_cast<int32_t>(found.height),
-                   .width = static_cast<int32_t>(found.width),
-                   .seconds = watch.seconds()};
+    return control::Decoded{.height = static_cast<int32_t>(found.height),
+                            .width = static_cast<int32_t>(found.width),
+                            .seconds = watch.seconds()};
   });
 }
 
-absl::StatusOr<LatentValues> Engine::Latents(uint64_t job) {
+absl::StatusOr<control::LatentValues> Engine::Latents(uint64_t job) {
   const auto it = jobs_.find(job);
   if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("job ", job, " does not exist"));
-  return Guarded([&]() -> absl::StatusOr<LatentValues> {
+  return Guarded([&]() -> absl::StatusOr<control::LatentValues> {
     denoiser_->Flush();
     return ToValues(it->second.denoise.latents);
   });
 }
 
-absl::StatusOr<LatentValues> Engine::Predict(uint64_t job, const LatentValues& latents,
-                                             absl::Span<const uint64_t> beside) {
+absl::StatusOr<control::LatentValues> Engine::Predict(uint64_t job, const control::LatentValues& latents,
+                                                      absl::Span<const uint64_t> beside) {
   std::vector<uint64_t> jobs = {job};
   jobs.insert(jobs.end(), beside.begin(), beside.end());
   ASSIGN_OR_RETURN(const std::vector<DenoiseJob*> batch, BatchOf(jobs));
@@ -379,7 +386,7 @@ absl::StatusOr<LatentValues> Engine::Predict(uint64_t job, const LatentValues& l
   if (at::IntArrayRef(latents.shape) != denoise.latents.sizes()) {
     return absl::InvalidArgumentError("the latents are not of the job's shape");
   }
-  return Guarded([&]() -> absl::StatusOr<LatentValues> {
+  return Guarded([&]() -> absl::StatusOr<control::LatentValues> {
     denoiser_->Flush();
     const at::Tensor own = denoise.latents;
     const absl::Cleanup restore = [&] { denoise.latents = own; };
@@ -399,6 +406,6 @@ absl::Status Engine::EndJob(uint64_t job) {
   return flushed;
 }
 
-std::unique_ptr<CommandHandler> MakeEngine(const WorkerRank& place) { return std::make_unique<Engine>(place); }
+std::unique_ptr<control::CommandHandler> MakeEngine(const WorkerRank& place) { return std::make_unique<Engine>(place); }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

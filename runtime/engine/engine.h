@@ -16,31 +16,31 @@
 #include "runtime/samplers/sampler_config.h"
 #include "runtime/worker/worker_rank.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 // Used by one thread. LibTorch's exceptions become statuses here, without their stack traces. In a group of several
 // ranks an exception poisons the group: the other ranks' calls end with it, and the group is of no more use. What all
 // ranks find out alike (an invalid parameter, say) does not.
-class Engine final : public CommandHandler {
+class Engine final : public control::CommandHandler {
  public:
   // The place is as MakeEngine says.
   explicit Engine(const WorkerRank& place = {});
 
-  absl::StatusOr<ModelDescription> Describe(const std::string& model) override;
-  absl::StatusOr<Loaded> Load(const LoadParameters& parameters) override;
-  absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override;
-  absl::StatusOr<Stepped> Step(absl::Span<const uint64_t> jobs) override;
-  absl::StatusOr<Decoded> Decode(uint64_t job, RowSink rows) override;
-  absl::StatusOr<LatentValues> Latents(uint64_t job) override;
-  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
-                                       absl::Span<const uint64_t> beside) override;
+  absl::StatusOr<control::ModelDescription> Describe(const std::string& model) override;
+  absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters) override;
+  absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override;
+  absl::StatusOr<control::Stepped> Step(absl::Span<const uint64_t> jobs) override;
+  absl::StatusOr<control::Decoded> Decode(uint64_t job, control::RowSink rows) override;
+  absl::StatusOr<control::LatentValues> Latents(uint64_t job) override;
+  absl::StatusOr<control::LatentValues> Predict(uint64_t job, const control::LatentValues& latents,
+                                                absl::Span<const uint64_t> beside) override;
   absl::Status EndJob(uint64_t job) override;
 
  private:
   struct Model {
-    FamilyDescription description;
+    models::FamilyDescription description;
     SamplerConfig sampler;
-    std::unique_ptr<Family> family;
+    std::unique_ptr<models::Family> family;
   };
   struct Job {
     DenoiseJob denoise;
@@ -48,8 +48,9 @@ class Engine final : public CommandHandler {
   };
 
   // Before anything is read: that this rank's part of the model fits in memory, and the other ranks' parts too.
-  absl::Status CheckMemory(const ModelFolder& folder, const LoadParameters& parameters, at::Device device);
-  absl::StatusOr<JobStarted> Start(uint64_t id, const JobParameters& parameters);
+  absl::Status CheckMemory(const models::ModelFolder& folder, const control::LoadParameters& parameters,
+                           at::Device device);
+  absl::StatusOr<control::JobStarted> Start(uint64_t id, const control::JobParameters& parameters);
   // The jobs of one batch, which agree in size and have a step left.
   absl::StatusOr<std::vector<DenoiseJob*>> BatchOf(absl::Span<const uint64_t> jobs);
 
@@ -59,12 +60,12 @@ class Engine final : public CommandHandler {
   void Poison(const std::string& reason);
 
   const WorkerRank place_;
-  const Mesh mesh_;
-  SingleRank one_;
-  const std::unique_ptr<MeshCommunicators> communicators_;  // of several ranks
-  const RankGroups groups_;
-  LocalAttention attention_;
-  ForwardContext context_{
+  const parallel::Mesh mesh_;
+  parallel::SingleRank one_;
+  const std::unique_ptr<parallel::MeshCommunicators> communicators_;  // of several ranks
+  const parallel::RankGroups groups_;
+  parallel::LocalAttention attention_;
+  parallel::ForwardContext context_{
       .attention = attention_, .tensor = one_, .world = groups_.world};  // of the text encoders and the autoencoder
   std::unique_ptr<Model> model_;
   std::map<uint64_t, Job> jobs_;
@@ -72,4 +73,4 @@ class Engine final : public CommandHandler {
   std::unique_ptr<Denoiser> denoiser_;      // of model_ and jobs_
 };
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -13,7 +13,7 @@
 
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 using testing::AllOf;
@@ -22,13 +22,13 @@ using testing::Not;
 
 constexpr char kEmoji[] = "assets/emoji";
 
-JobParameters Apple() {
+control::JobParameters Apple() {
   return {.prompt = "red apple", .height = 64, .width = 64, .steps = 3, .guidance_scale = 4, .seed = 1};
 }
 
 struct Pixels {
   std::vector<uint8_t> rgb;
-  absl::StatusOr<Decoded> decoded = absl::UnknownError("not decoded");
+  absl::StatusOr<control::Decoded> decoded = absl::UnknownError("not decoded");
 };
 
 Pixels Decode(Engine& engine, uint64_t job) {
@@ -44,12 +44,12 @@ Pixels Decode(Engine& engine, uint64_t job) {
 class EngineTest : public testing::Test {
  protected:
   void Load() {
-    const absl::StatusOr<Loaded> loaded = engine_.Load({.model = kEmoji});
+    const absl::StatusOr<control::Loaded> loaded = engine_.Load({.model = kEmoji});
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_FALSE(loaded->memory_budget.has_value()) << "the host's memory is nobody's own";
   }
-  std::string StartError(const JobParameters& parameters) {
-    const absl::StatusOr<JobStarted> started = engine_.StartJob(1, parameters);
+  std::string StartError(const control::JobParameters& parameters) {
+    const absl::StatusOr<control::JobStarted> started = engine_.StartJob(1, parameters);
     EXPECT_EQ(started.status().code(), absl::StatusCode::kInvalidArgument) << started.status();
     return std::string(started.status().message());
   }
@@ -57,7 +57,7 @@ class EngineTest : public testing::Test {
 };
 
 TEST_F(EngineTest, DescribesTheEmbeddedModelWithoutLoadingIt) {
-  const absl::StatusOr<ModelDescription> description = engine_.Describe(kEmoji);
+  const absl::StatusOr<control::ModelDescription> description = engine_.Describe(kEmoji);
   ASSERT_TRUE(description.ok()) << description.status();
   EXPECT_EQ(description->pipeline, "PixArtSigmaPipeline");
   EXPECT_EQ(description->size_multiple, 8);
@@ -67,16 +67,16 @@ TEST_F(EngineTest, DescribesTheEmbeddedModelWithoutLoadingIt) {
   EXPECT_FALSE(description->can_bin);
   EXPECT_EQ(description->digest.size(), 64);
   uint64_t parameters = 0;
-  for (const ModelComponent& component : description->components) parameters += component.parameters;
+  for (const control::ModelComponent& component : description->components) parameters += component.parameters;
   EXPECT_EQ(parameters, 9'065'760u + 505'600u + 954'567u);  // the model card's figures
   EXPECT_THAT(description->warnings, testing::IsEmpty());
 }
 
 TEST_F(EngineTest, DescribesFromWhichFilesTokenizersAreRead) {
-  const absl::StatusOr<ModelDescription> description = engine_.Describe("tests/golden/pipelines/hunyuan11");
+  const absl::StatusOr<control::ModelDescription> description = engine_.Describe("tests/golden/pipelines/hunyuan11");
   ASSERT_TRUE(description.ok()) << description.status();
   std::map<std::string, std::vector<std::string>> files;
-  for (const ModelComponent& component : description->components) {
+  for (const control::ModelComponent& component : description->components) {
     if (component.name.starts_with("tokenizer")) files[component.class_name] = component.files;
   }
   EXPECT_THAT(files["BertTokenizer"],
@@ -113,7 +113,7 @@ TEST_F(EngineTest, ThePromptOfPixArtHasThePipelinesLengthWhateverTheTokenizerSay
       const CopiedPipeline model(name);
       model.Replace("tokenizer/tokenizer_config.json", "\"model_max_length\": [0-9]+",
                     "\"model_max_length\" : " + limit);
-      const absl::StatusOr<ModelDescription> description = engine_.Describe(model.path());
+      const absl::StatusOr<control::ModelDescription> description = engine_.Describe(model.path());
       ASSERT_TRUE(description.ok()) << description.status();
       EXPECT_EQ(description->default_max_sequence_length, tokens) << name << " with " << limit;
     }
@@ -123,7 +123,7 @@ TEST_F(EngineTest, ThePromptOfPixArtHasThePipelinesLengthWhateverTheTokenizerSay
 TEST_F(EngineTest, TheDefaultSizeOfHunyuanDiTIsTheOneThatComesOut) {
   const CopiedPipeline model("hunyuan12");
   model.Replace("transformer/config.json", "\"sample_size\": [0-9]+", "\"sample_size\": 32");
-  const absl::StatusOr<ModelDescription> description = engine_.Describe(model.path());
+  const absl::StatusOr<control::ModelDescription> description = engine_.Describe(model.path());
   ASSERT_TRUE(description.ok()) << description.status();
   EXPECT_EQ(description->default_width, 1024);
   EXPECT_EQ(description->default_height, 1024);
@@ -131,11 +131,11 @@ TEST_F(EngineTest, TheDefaultSizeOfHunyuanDiTIsTheOneThatComesOut) {
 
 TEST_F(EngineTest, SaysWhereASizeIsMovedToTheModelsTable) {
   ASSERT_TRUE(engine_.Load({.model = "tests/golden/pipelines/hunyuan12"}).ok());
-  JobParameters job = Apple();
+  control::JobParameters job = Apple();
   job.resolution_binning = true;
   job.width = 640;
   job.height = 512;
-  absl::StatusOr<JobStarted> started = engine_.StartJob(1, job);
+  absl::StatusOr<control::JobStarted> started = engine_.StartJob(1, job);
   ASSERT_TRUE(started.ok()) << started.status();
   EXPECT_EQ(started->width, 1024);
   EXPECT_EQ(started->height, 768);
@@ -162,7 +162,7 @@ TEST_F(EngineTest, MakesTheSameImageTwiceAndAPreviewChangesNothing) {
     ASSERT_TRUE(engine_.StartJob(job, Apple()).ok());
     for (int step = 1; step <= 3; ++step) {
       const uint64_t jobs[] = {job};
-      const absl::StatusOr<Stepped> stepped = engine_.Step(jobs);
+      const absl::StatusOr<control::Stepped> stepped = engine_.Step(jobs);
       ASSERT_TRUE(stepped.ok()) << stepped.status();
       EXPECT_EQ(stepped->completed, step);
       if (job == 2) {
@@ -190,7 +190,7 @@ TEST_F(EngineTest, RefusesAStepThatIsNotThere) {
 
 TEST_F(EngineTest, BatchesOnlyJobsOfOneSize) {
   Load();
-  JobParameters other = Apple();
+  control::JobParameters other = Apple();
   other.width = 48;
   ASSERT_TRUE(engine_.StartJob(1, Apple()).ok());
   ASSERT_TRUE(engine_.StartJob(2, other).ok());
@@ -199,15 +199,15 @@ TEST_F(EngineTest, BatchesOnlyJobsOfOneSize) {
 }
 
 TEST_F(EngineTest, PredictsBesideOtherJobsWhatItPredictsAlone) {
-  ASSERT_TRUE(engine_.Load({.model = kEmoji, .dtype = Dtype::kFp64}).ok());
-  JobParameters other = Apple();
+  ASSERT_TRUE(engine_.Load({.model = kEmoji, .dtype = control::Dtype::kFp64}).ok());
+  control::JobParameters other = Apple();
   other.prompt = "a blue fish";
   other.seed = 9;
   ASSERT_TRUE(engine_.StartJob(1, Apple()).ok());
   ASSERT_TRUE(engine_.StartJob(2, other).ok());
-  const LatentValues latents = *engine_.Latents(1);
-  const absl::StatusOr<LatentValues> alone = engine_.Predict(1, latents, {});
-  const absl::StatusOr<LatentValues> beside = engine_.Predict(1, latents, {2});
+  const control::LatentValues latents = *engine_.Latents(1);
+  const absl::StatusOr<control::LatentValues> alone = engine_.Predict(1, latents, {});
+  const absl::StatusOr<control::LatentValues> beside = engine_.Predict(1, latents, {2});
   ASSERT_TRUE(alone.ok() && beside.ok()) << alone.status() << beside.status();
   ASSERT_EQ(alone->values.size(), beside->values.size());
   for (size_t i = 0; i < alone->values.size(); ++i) EXPECT_EQ(alone->values[i], beside->values[i]) << i;
@@ -218,19 +218,19 @@ TEST_F(EngineTest, PredictsBesideOtherJobsWhatItPredictsAlone) {
 
 TEST_F(EngineTest, RefusesWhatNoFrontEndLetsThrough) {
   Load();
-  using Change = void (*)(JobParameters&);
+  using Change = void (*)(control::JobParameters&);
   for (const Change change : std::initializer_list<Change>{
-           [](JobParameters& job) { job.height = 60; },
-           [](JobParameters& job) { job.width = 1 << 30; },
-           [](JobParameters& job) { job.width = -8; },
-           [](JobParameters& job) { job.max_sequence_length = 1 << 20; },
-           [](JobParameters& job) { job.resolution_binning = true; },
+           [](control::JobParameters& job) { job.height = 60; },
+           [](control::JobParameters& job) { job.width = 1 << 30; },
+           [](control::JobParameters& job) { job.width = -8; },
+           [](control::JobParameters& job) { job.max_sequence_length = 1 << 20; },
+           [](control::JobParameters& job) { job.resolution_binning = true; },
        }) {
-    JobParameters parameters = Apple();
+    control::JobParameters parameters = Apple();
     change(parameters);
     EXPECT_THAT(StartError(parameters), HasSubstr("does not fit the model"));
   }
-  JobParameters parameters = Apple();
+  control::JobParameters parameters = Apple();
   parameters.steps = 0;
   EXPECT_THAT(StartError(parameters), HasSubstr("steps"));
   parameters = Apple();
@@ -240,10 +240,10 @@ TEST_F(EngineTest, RefusesWhatNoFrontEndLetsThrough) {
 
 TEST_F(EngineTest, SaysWhatWasCutFromALongPrompt) {
   Load();
-  JobParameters parameters = Apple();
+  control::JobParameters parameters = Apple();
   parameters.max_sequence_length = 24;
   for (int i = 0; i < 40; ++i) parameters.prompt += " and a red apple";
-  const absl::StatusOr<JobStarted> started = engine_.StartJob(1, parameters);
+  const absl::StatusOr<control::JobStarted> started = engine_.StartJob(1, parameters);
   ASSERT_TRUE(started.ok()) << started.status();
   ASSERT_EQ(started->warnings.size(), 1u);
   EXPECT_THAT(started->warnings[0], AllOf(HasSubstr("cut to 24"), HasSubstr("red apple")));
@@ -264,4 +264,4 @@ TEST_F(EngineTest, SaysWhichPartOfCudaIsMissing) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -14,7 +14,7 @@
 #include "runtime/engine/model_info.h"
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 using testing::AllOf;
@@ -24,30 +24,30 @@ constexpr char kPipelines[] = "tests/golden/pipelines/";
 
 struct OneRank {
   c10::InferenceMode no_gradients;
-  SingleRank group;
-  RankGroups groups = RankGroups::Alone(group);
-  LocalAttention attention;
-  ForwardContext context{.attention = attention, .tensor = group, .world = group};
+  parallel::SingleRank group;
+  parallel::RankGroups groups = parallel::RankGroups::Alone(group);
+  parallel::LocalAttention attention;
+  parallel::ForwardContext context{.attention = attention, .tensor = group, .world = group};
 };
 
-absl::StatusOr<FamilyDescription> Describe(const std::string& path) {
-  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(path);
+absl::StatusOr<models::FamilyDescription> Describe(const std::string& path) {
+  const absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open(path);
   if (!folder.ok()) return folder.status();
-  const absl::StatusOr<const FamilyEntry*> entry = FindFamily(folder->class_name());
+  const absl::StatusOr<const models::FamilyEntry*> entry = models::FindFamily(folder->class_name());
   if (!entry.ok()) return entry.status();
   return (*entry)->describe(*folder);
 }
 
 class FamilyTest : public testing::TestWithParam<const char*> {
  protected:
-  void Open(const LoadOptions& options) {
-    const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(std::string(kPipelines) + GetParam());
+  void Open(const models::LoadOptions& options) {
+    const absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open(std::string(kPipelines) + GetParam());
     ASSERT_TRUE(folder.ok()) << folder.status();
-    const FamilyEntry* entry = *FindFamily(folder->class_name());
+    const models::FamilyEntry* entry = *models::FindFamily(folder->class_name());
     description_ = *entry->describe(*folder);
     std::vector<std::string> warnings;
     sampler_ = *ReadSamplerConfig(*folder, warnings);
-    absl::StatusOr<std::unique_ptr<Family>> family = entry->load(*folder, options);
+    absl::StatusOr<std::unique_ptr<models::Family>> family = entry->load(*folder, options);
     ASSERT_TRUE(family.ok()) << family.status();
     family_ = *std::move(family);
     // Two grids of tokens' width apart, or the one size there is.
@@ -59,25 +59,27 @@ class FamilyTest : public testing::TestWithParam<const char*> {
 
   bool has_text() const { return description_.max_sequence_length > 0; }
 
-  PromptRequest Request(const std::string& prompt, double guidance) const {
-    PromptRequest request{.prompt = has_text() ? prompt : std::to_string(prompt.size()),
-                          .max_sequence_length = description_.default_max_sequence_length,
-                          .guidance_scale = guidance,
-                          .height = height_,
-                          .width = width_};
+  models::PromptRequest Request(const std::string& prompt, double guidance) const {
+    models::PromptRequest request{.prompt = has_text() ? prompt : std::to_string(prompt.size()),
+                                  .max_sequence_length = description_.default_max_sequence_length,
+                                  .guidance_scale = guidance,
+                                  .height = height_,
+                                  .width = width_};
     if (has_text()) request.negative_prompt = "a blurred one";
     return request;
   }
 
-  Guidance Encoded(const PromptRequest& request) {
-    absl::StatusOr<EncodedPrompt> encoded = family_->Encode(request, rank_.context);
+  models::Guidance Encoded(const models::PromptRequest& request) {
+    absl::StatusOr<models::EncodedPrompt> encoded = family_->Encode(request, rank_.context);
     EXPECT_TRUE(encoded.ok()) << encoded.status();
-    return encoded.ok() ? std::move(encoded->guidance) : Guidance{};
+    return encoded.ok() ? std::move(encoded->guidance) : models::Guidance{};
   }
 
-  DenoiseJob Job(const PromptRequest& request, uint64_t seed, int steps) { return Job(Encoded(request), seed, steps); }
+  DenoiseJob Job(const models::PromptRequest& request, uint64_t seed, int steps) {
+    return Job(Encoded(request), seed, steps);
+  }
 
-  DenoiseJob Job(Guidance guidance, uint64_t seed, int steps) {
+  DenoiseJob Job(models::Guidance guidance, uint64_t seed, int steps) {
     DenoiseJob job{.geometry = family_->Geometry(height_, width_), .guidance = std::move(guidance)};
     job.sampler = *MakeSampler(sampler_, steps, *family_, job.geometry);
     job.noise = MakeTesseraNoise(seed);
@@ -88,16 +90,16 @@ class FamilyTest : public testing::TestWithParam<const char*> {
   void Step(std::vector<DenoiseJob*> batch) { Denoiser(*family_, rank_.groups).Step(batch); }
 
   OneRank rank_;
-  FamilyDescription description_;
+  models::FamilyDescription description_;
   SamplerConfig sampler_;
-  std::unique_ptr<Family> family_;
+  std::unique_ptr<models::Family> family_;
   int64_t height_ = 0, width_ = 0;
 };
 
-bool SameText(const Guidance& a, const Guidance& b) {
+bool SameText(const models::Guidance& a, const models::Guidance& b) {
   bool same = a.branches.size() == b.branches.size();
   for (size_t i = 0; same && i < a.branches.size(); ++i) {
-    const ConditioningRow &left = a.branches[i].row, &right = b.branches[i].row;
+    const models::ConditioningRow &left = a.branches[i].row, &right = b.branches[i].row;
     same = left.text.defined() == right.text.defined() && (!left.text.defined() || at::equal(left.text, right.text)) &&
            std::ranges::equal(left.extras, right.extras, at::equal);
   }
@@ -110,12 +112,12 @@ TEST_P(FamilyTest, APictureIsAFunctionOfItsRequestAlone) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
     at::set_num_threads(1);
     ASSERT_NO_FATAL_FAILURE(Open({.dtype = dtype}));
-    PromptRequest other = Request("two cats on a red sofa in the evening", 1);
+    models::PromptRequest other = Request("two cats on a red sofa in the evening", 1);
     other.options.true_cfg_scale = 3;
     if (has_text() && description_.max_sequence_length > 300) other.max_sequence_length = 37;
-    const PromptRequest requests[] = {Request("a cat", 4), other, Request("", 2.5), Request("a cat", 2)};
-    std::vector<Guidance> prompts;
-    for (const PromptRequest& request : requests) prompts.push_back(Encoded(request));
+    const models::PromptRequest requests[] = {Request("a cat", 4), other, Request("", 2.5), Request("a cat", 2)};
+    std::vector<models::Guidance> prompts;
+    for (const models::PromptRequest& request : requests) prompts.push_back(Encoded(request));
     const auto jobs = [&] {
       std::vector<DenoiseJob> made;
       for (uint64_t i = 0; i < 8; ++i) made.push_back(Job(prompts[i % 4], i, 2 + static_cast<int>(i % 2)));
@@ -160,8 +162,8 @@ TEST_P(FamilyTest, ComponentsThatAreReadForEachUseMakeTheSameImage) {
   DenoiseJob job = Job(Request("a cat", 4), 1, 2);
   Step({&job});
   const at::Tensor expected = *family_->Decode(job.latents.unsqueeze(0), rank_.context);
-  ASSERT_NO_FATAL_FAILURE(
-      Open({.text_encoders = ComponentPlacement::kUnloaded, .autoencoder = ComponentPlacement::kUnloaded}));
+  ASSERT_NO_FATAL_FAILURE(Open({.text_encoders = control::ComponentPlacement::kUnloaded,
+                                .autoencoder = control::ComponentPlacement::kUnloaded}));
   EXPECT_LT(family_->weight_bytes(), all);
   const int64_t kept = family_->weight_bytes();
   DenoiseJob again = Job(Request("a cat", 4), 1, 2);
@@ -188,8 +190,8 @@ TEST_P(FamilyTest, BlocksThatAreReadForEachUseMakeTheSameLatents) {
 
 TEST_P(FamilyTest, APromptThatWasEncodedBeforeNeedsNoEncoder) {
   ASSERT_NO_FATAL_FAILURE(Open({}));
-  const EncodedPrompt first = *family_->Encode(Request("a cat", 4), rank_.context);
-  const EncodedPrompt second = *family_->Encode(Request("a cat", 4), rank_.context);
+  const models::EncodedPrompt first = *family_->Encode(Request("a cat", 4), rank_.context);
+  const models::EncodedPrompt second = *family_->Encode(Request("a cat", 4), rank_.context);
   EXPECT_EQ(first.cached, !has_text());
   EXPECT_TRUE(second.cached);
   ASSERT_EQ(first.guidance.branches.size(), second.guidance.branches.size());
@@ -205,30 +207,30 @@ INSTANTIATE_TEST_SUITE_P(Goldens, FamilyTest,
 
 TEST(HunyuanSkipTest, BlocksOfTheSecondHalfReadTheirMirrorsOfTheFirst) {
   OneRank rank;
-  const HunyuanConfig config{.heads = 2,
-                             .head_dim = 4,
-                             .layers = 8,
-                             .channels = 4,
-                             .out_channels = 4,
-                             .patch = 1,
-                             .hidden = 8,
-                             .sample_size = 8,
-                             .bert_width = 8,
-                             .t5_width = 8,
-                             .pooled_width = 8,
-                             .bert_tokens = 3,
-                             .t5_tokens = 3};
-  ParamTable table(at::kDouble, at::kCPU);
-  const HunyuanTransformer transformer(config, table);
-  for (const Param& param : table.params()) param.storage.fill_(0.1);
-  TransformerInput input{.patches = at::ones({1, 4, 4}, at::kDouble),
-                         .grid = {.height = 2, .width = 2},
-                         .span = {.begin = 0, .end = 4},
-                         .timestep = at::ones({1}, at::kDouble),
-                         .text = at::ones({1, 3, 8}, at::kDouble),
-                         .extras = {at::ones({1, 3, 8}, at::kDouble), at::ones({1, 3}), at::ones({1, 3})}};
-  const Conditioning conditioning = transformer.Condition(input, rank.context);
-  BlockState state = transformer.Embed(input, rank.context);
+  const models::HunyuanConfig config{.heads = 2,
+                                     .head_dim = 4,
+                                     .layers = 8,
+                                     .channels = 4,
+                                     .out_channels = 4,
+                                     .patch = 1,
+                                     .hidden = 8,
+                                     .sample_size = 8,
+                                     .bert_width = 8,
+                                     .t5_width = 8,
+                                     .pooled_width = 8,
+                                     .bert_tokens = 3,
+                                     .t5_tokens = 3};
+  models::ParamTable table(at::kDouble, at::kCPU);
+  const models::HunyuanTransformer transformer(config, table);
+  for (const models::Param& param : table.params()) param.storage.fill_(0.1);
+  models::TransformerInput input{.patches = at::ones({1, 4, 4}, at::kDouble),
+                                 .grid = {.height = 2, .width = 2},
+                                 .span = {.begin = 0, .end = 4},
+                                 .timestep = at::ones({1}, at::kDouble),
+                                 .text = at::ones({1, 3, 8}, at::kDouble),
+                                 .extras = {at::ones({1, 3, 8}, at::kDouble), at::ones({1, 3}), at::ones({1, 3})}};
+  const models::Conditioning conditioning = transformer.Condition(input, rank.context);
+  models::BlockState state = transformer.Embed(input, rank.context);
   const auto kept = [&] {
     std::vector<int> blocks;
     for (const auto& [block, skip] : state.skips) blocks.push_back(block);
@@ -242,8 +244,8 @@ TEST(HunyuanSkipTest, BlocksOfTheSecondHalfReadTheirMirrorsOfTheFirst) {
 }
 
 TEST(PromptCacheTest, KeepsTheMostRecentlyUsedWithinItsBound) {
-  const auto text = [](double value) { return EncodedText{.hidden = at::full({1000}, value, at::kFloat)}; };
-  PromptCache cache(10000);
+  const auto text = [](double value) { return models::EncodedText{.hidden = at::full({1000}, value, at::kFloat)}; };
+  models::PromptCache cache(10000);
   cache.Put("a", text(1));
   cache.Put("b", text(2));
   ASSERT_NE(cache.Find("a"), nullptr);
@@ -252,7 +254,7 @@ TEST(PromptCacheTest, KeepsTheMostRecentlyUsedWithinItsBound) {
   ASSERT_NE(cache.Find("a"), nullptr);
   EXPECT_EQ(cache.Find("a")->hidden[0].item<float>(), 1);
   EXPECT_LE(cache.bytes(), 10000);
-  cache.Put("huge", EncodedText{.hidden = at::zeros({5000}, at::kFloat)});
+  cache.Put("huge", models::EncodedText{.hidden = at::zeros({5000}, at::kFloat)});
   EXPECT_EQ(cache.Find("huge"), nullptr);
   EXPECT_NE(cache.Find("c"), nullptr);
 }
@@ -290,7 +292,7 @@ class SpoiledModel {
   const std::string& path() const { return folder_.path(); }
 
   std::string Error() const {
-    const absl::StatusOr<FamilyDescription> description = Describe(folder_.path());
+    const absl::StatusOr<models::FamilyDescription> description = Describe(folder_.path());
     EXPECT_FALSE(description.ok());
     return std::string(description.status().message());
   }
@@ -315,9 +317,9 @@ TEST(BadModelTest, AComponentOfAnotherClassIsRefused) {
 TEST(BadModelTest, AMissingEncoderIsRefusedUnlessItIsOptional) {
   EXPECT_THAT(SpoiledModel("flux_dev").Replace("model_index.json", "\"text_encoder_2\"", "\"text_encoder_9\"").Error(),
               HasSubstr("text_encoder_"));
-  const absl::StatusOr<ModelFolder> sd3 = ModelFolder::Open(std::string(kPipelines) + "sd3");
+  const absl::StatusOr<models::ModelFolder> sd3 = models::ModelFolder::Open(std::string(kPipelines) + "sd3");
   ASSERT_TRUE(sd3.ok());
-  const FamilyEntry* entry = *FindFamily(sd3->class_name());
+  const models::FamilyEntry* entry = *models::FindFamily(sd3->class_name());
   EXPECT_TRUE(entry->describe(sd3->Without("text_encoder_3")).ok());
   EXPECT_THAT(std::string(entry->describe(sd3->Without("text_encoder_2")).status().message()),
               HasSubstr("text_encoder_2"));
@@ -376,11 +378,12 @@ TEST(PromptLengthTest, IsThatOfClipsTokenizer) {
   for (const int64_t length : {77, 10}) {
     if (length != 77)
       model.Replace("tokenizer/tokenizer_config.json", "\"model_max_length\": 77", "\"model_max_length\": 10");
-    const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(model.path());
+    const absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open(model.path());
     ASSERT_TRUE(folder.ok()) << folder.status();
-    const absl::StatusOr<std::unique_ptr<Family>> family = (*FindFamily(folder->class_name()))->load(*folder, {});
+    const absl::StatusOr<std::unique_ptr<models::Family>> family =
+        (*models::FindFamily(folder->class_name()))->load(*folder, {});
     ASSERT_TRUE(family.ok()) << family.status();
-    const absl::StatusOr<EncodedPrompt> encoded =
+    const absl::StatusOr<models::EncodedPrompt> encoded =
         (*family)->Encode({.prompt = "a cat", .max_sequence_length = 16, .guidance_scale = 1}, rank.context);
     ASSERT_TRUE(encoded.ok()) << encoded.status();
     EXPECT_EQ(encoded->guidance.branches[0].row.text.size(0), length + 16);  // both CLIPs' tokens, and T5's after them
@@ -388,25 +391,27 @@ TEST(PromptLengthTest, IsThatOfClipsTokenizer) {
 }
 
 TEST(BadPromptTest, LayersThatAreNotThereAreRefused) {
-  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(std::string(kPipelines) + "sd35");
+  const absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open(std::string(kPipelines) + "sd35");
   ASSERT_TRUE(folder.ok());
-  const absl::StatusOr<std::unique_ptr<Family>> family = (*FindFamily(folder->class_name()))->load(*folder, {});
+  const absl::StatusOr<std::unique_ptr<models::Family>> family =
+      (*models::FindFamily(folder->class_name()))->load(*folder, {});
   ASSERT_TRUE(family.ok()) << family.status();
   OneRank rank;
-  const auto encode = [&](const PromptOptions& options) {
+  const auto encode = [&](const control::PromptOptions& options) {
     return (*family)->Encode({.prompt = "a cat", .options = options, .max_sequence_length = 16, .guidance_scale = 4},
                              rank.context);
   };
   EXPECT_THAT(std::string(encode({.clip_skip = 3}).status().message()), HasSubstr("0 to 2"));
   EXPECT_THAT(std::string(encode({.skip_layers = {.layers = {3}}}).status().message()), HasSubstr("0 to 2"));
-  const absl::StatusOr<EncodedPrompt> none = encode({}), skipped = encode({.clip_skip = 1});
+  const absl::StatusOr<models::EncodedPrompt> none = encode({}), skipped = encode({.clip_skip = 1});
   ASSERT_TRUE(none.ok() && skipped.ok());
   // The negative prompt comes first, and no layer of it is skipped.
   EXPECT_TRUE(at::equal(none->guidance.branches[0].row.text, skipped->guidance.branches[0].row.text));
   EXPECT_FALSE(at::equal(none->guidance.branches[1].row.text, skipped->guidance.branches[1].row.text));
-  const absl::StatusOr<EncodedPrompt> guided = encode({.skip_layers = {.layers = {1}, .start = 0.1, .stop = 0.5}});
+  const absl::StatusOr<models::EncodedPrompt> guided =
+      encode({.skip_layers = {.layers = {1}, .start = 0.1, .stop = 0.5}});
   ASSERT_TRUE(guided.ok());
-  const std::vector<GuidanceBranch>& branches = guided->guidance.branches;
+  const std::vector<models::GuidanceBranch>& branches = guided->guidance.branches;
   ASSERT_EQ(branches.size(), 3u);
   // Strictly between the fractions: steps 2, 3 and 4 of 10.
   EXPECT_EQ(branches[2].WeightAt(1, 10), std::nullopt);
@@ -417,9 +422,10 @@ TEST(BadPromptTest, LayersThatAreNotThereAreRefused) {
 }
 
 TEST(BadPromptTest, AClassThatIsNotThereIsRefused) {
-  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(std::string(kPipelines) + "dit");
+  const absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open(std::string(kPipelines) + "dit");
   ASSERT_TRUE(folder.ok());
-  const absl::StatusOr<std::unique_ptr<Family>> family = (*FindFamily(folder->class_name()))->load(*folder, {});
+  const absl::StatusOr<std::unique_ptr<models::Family>> family =
+      (*models::FindFamily(folder->class_name()))->load(*folder, {});
   ASSERT_TRUE(family.ok()) << family.status();
   OneRank rank;
   const auto encode = [&](const std::string& prompt) {
@@ -432,4 +438,4 @@ TEST(BadPromptTest, AClassThatIsNotThereIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime

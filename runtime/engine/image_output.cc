@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::runtime {
 
 at::Tensor ResizeAndCrop(const at::Tensor& image, int64_t height, int64_t width) {
   const int64_t h = image.size(2), w = image.size(3);
@@ -20,4 +20,4 @@ at::Tensor ToPixels(const at::Tensor& image) {
   return (image * 0.5 + 0.5).clamp(0, 1).mul(255).round().to(at::kByte).permute({0, 2, 3, 1}).contiguous();
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

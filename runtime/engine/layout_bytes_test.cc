@@ -17,18 +17,18 @@
 #include "tests/support/thread_ranks.h"
 #include "tests/support/valid_layouts.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
-void PrintTo(const ExchangedBytes& bytes, std::ostream* out) {
+void PrintTo(const parallel::ExchangedBytes& bytes, std::ostream* out) {
   *out << "cfg " << bytes.cfg << ", pipe " << bytes.pipe << ", sequence " << bytes.sequence << ", ring " << bytes.ring
        << ", ulysses " << bytes.ulysses << ", tensor " << bytes.tensor;
 }
 
 namespace {
 
-int64_t CountedBytes(const Communicator& group) {
+int64_t CountedBytes(const parallel::Communicator& group) {
   int64_t bytes = 0;
-  for (int c = 0; c < kCollectives; ++c) bytes += group.count(static_cast<Collective>(c)).bytes;
+  for (int c = 0; c < parallel::kCollectives; ++c) bytes += group.count(static_cast<parallel::Collective>(c)).bytes;
   return bytes;
 }
 
@@ -37,27 +37,28 @@ int64_t CountedBytes(const Communicator& group) {
 class CountedStep : public testing::TestWithParam<const char*> {
  protected:
   CountedStep()
-      : folder_(*ModelFolder::Open(std::string("tests/golden/pipelines/") + GetParam())),
-        entry_(**FindFamily(folder_.class_name())),
+      : folder_(*models::ModelFolder::Open(std::string("tests/golden/pipelines/") + GetParam())),
+        entry_(**models::FindFamily(folder_.class_name())),
         description_(*entry_.describe(folder_)) {
     const bool one_size = description_.min_size == description_.max_size;
     height_ = one_size ? description_.min_size : 3 * description_.size_multiple;
     width_ = one_size ? description_.min_size : 5 * description_.size_multiple;
   }
 
-  std::vector<EncodedPrompt> Encode(at::ScalarType dtype) const {
+  std::vector<models::EncodedPrompt> Encode(at::ScalarType dtype) const {
     const c10::InferenceMode no_gradients;
-    const std::unique_ptr<Family> family = *entry_.load(folder_, {.dtype = dtype});
-    SingleRank one;
-    LocalAttention attention;
+    const std::unique_ptr<models::Family> family = *entry_.load(folder_, {.dtype = dtype});
+    parallel::SingleRank one;
+    parallel::LocalAttention attention;
     const bool text = description_.max_sequence_length > 0;
-    std::vector<EncodedPrompt> prompts;
+    std::vector<models::EncodedPrompt> prompts;
     for (const bool guided : {true, false}) {
-      PromptRequest request{.prompt = text ? (guided ? "a cat" : "two cats on a red sofa in the evening sun") : "3",
-                            .max_sequence_length = description_.default_max_sequence_length,
-                            .guidance_scale = guided ? 4.0 : 1.0,
-                            .height = height_,
-                            .width = width_};
+      models::PromptRequest request{
+          .prompt = text ? (guided ? "a cat" : "two cats on a red sofa in the evening sun") : "3",
+          .max_sequence_length = description_.default_max_sequence_length,
+          .guidance_scale = guided ? 4.0 : 1.0,
+          .height = height_,
+          .width = width_};
       if (text) request.negative_prompt = "blurred";
       request.options.true_cfg_scale = guided ? 3 : 1;
       request.options.skip_layers = {.layers = {1}, .scale = 2, .start = -1, .stop = 2};
@@ -67,48 +68,50 @@ class CountedStep : public testing::TestWithParam<const char*> {
   }
 
   // The forward passes of a step: rows of equal shapes and blocks go together.
-  std::vector<ForwardPass> Passes(const std::vector<EncodedPrompt>& prompts, const Family& family) const {
+  std::vector<parallel::ForwardPass> Passes(const std::vector<models::EncodedPrompt>& prompts,
+                                            const models::Family& family) const {
     using Key = std::tuple<std::vector<int>, int64_t, std::vector<std::vector<int64_t>>>;
-    std::map<Key, ForwardPass> passes;
+    std::map<Key, parallel::ForwardPass> passes;
     size_t branches = 0;
-    for (const EncodedPrompt& prompt : prompts) branches = std::max(branches, prompt.guidance.branches.size());
+    for (const models::EncodedPrompt& prompt : prompts) branches = std::max(branches, prompt.guidance.branches.size());
     for (size_t b = 0; b < branches; ++b) {
-      for (const EncodedPrompt& prompt : prompts) {
+      for (const models::EncodedPrompt& prompt : prompts) {
         if (b >= prompt.guidance.branches.size()) continue;
-        const GuidanceBranch& branch = prompt.guidance.branches[b];
+        const models::GuidanceBranch& branch = prompt.guidance.branches[b];
         const int64_t tokens = branch.row.text.defined() ? branch.row.text.size(0) : 0;
         std::vector<std::vector<int64_t>> shapes;
         for (const at::Tensor& extra : branch.row.extras) shapes.push_back(extra.sizes().vec());
-        ForwardPass& pass = passes[{branch.skipped_blocks, family.masks_padding() ? 0 : tokens, shapes}];
+        parallel::ForwardPass& pass = passes[{branch.skipped_blocks, family.masks_padding() ? 0 : tokens, shapes}];
         pass.image_tokens = family.Geometry(height_, width_).grid.count();
         pass.text_tokens.push_back(tokens);
         pass.element_bytes = static_cast<int64_t>(c10::elementSize(family.dtype()));
         pass.skipped_blocks = branch.skipped_blocks;
       }
     }
-    std::vector<ForwardPass> result;
+    std::vector<parallel::ForwardPass> result;
     for (const auto& [key, pass] : passes) result.push_back(pass);
     return result;
   }
 
   struct Bytes {
-    ExchangedBytes counted, closed_form;
+    parallel::ExchangedBytes counted, closed_form;
   };
 
   // Of every rank.
-  std::vector<Bytes> Step(const Layout& layout, const std::vector<EncodedPrompt>& prompts, at::ScalarType dtype) const {
-    const Mesh mesh = *Mesh::Create(layout.mesh, layout.ranks());
-    const std::vector<int> bounds = StageBounds(description_.block_flops, mesh.size(Axis::kPipe));
+  std::vector<Bytes> Step(const parallel::Layout& layout, const std::vector<models::EncodedPrompt>& prompts,
+                          at::ScalarType dtype) const {
+    const parallel::Mesh mesh = *parallel::Mesh::Create(layout.mesh, layout.ranks());
+    const std::vector<int> bounds = StageBounds(description_.block_flops, mesh.size(parallel::Axis::kPipe));
     std::vector<Bytes> bytes(static_cast<size_t>(layout.ranks()));
-    const ThreadRanksOptions options{.groups = MeshGroups(mesh)};
+    const ThreadRanksOptions options{.groups = parallel::MeshGroups(mesh)};
     RunRanks(
         layout.ranks(),
         [&](ThreadRank& thread) {
           const c10::InferenceMode no_gradients;
           const int rank = thread.rank();
-          const MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
-          const RankGroups groups = communicators.groups();
-          const std::unique_ptr<Family> family =
+          const parallel::MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
+          const parallel::RankGroups groups = communicators.groups();
+          const std::unique_ptr<models::Family> family =
               *entry_.load(folder_, {.dtype = dtype, .share = ShareOf(mesh, rank, bounds), .encodes_prompts = false});
           std::vector<std::string> warnings;
           std::vector<DenoiseJob> jobs(prompts.size());
@@ -129,8 +132,8 @@ class CountedStep : public testing::TestWithParam<const char*> {
                          .ring = CountedBytes(groups.ring),
                          .ulysses = CountedBytes(groups.ulysses),
                          .tensor = CountedBytes(groups.tensor)};
-          for (const ForwardPass& pass : Passes(prompts, *family)) {
-            own.closed_form += PassBytes(description_.exchange, mesh, bounds, rank, pass);
+          for (const parallel::ForwardPass& pass : Passes(prompts, *family)) {
+            own.closed_form += parallel::PassBytes(description_.exchange, mesh, bounds, rank, pass);
           }
           EXPECT_EQ(CountedBytes(groups.world), 0);
         },
@@ -138,59 +141,59 @@ class CountedStep : public testing::TestWithParam<const char*> {
     return bytes;
   }
 
-  std::vector<Layout> Valid(std::initializer_list<const char*> texts) const {
+  std::vector<parallel::Layout> Valid(std::initializer_list<const char*> texts) const {
     return ValidLayouts(texts, description_);
   }
 
-  ModelFolder folder_;
-  const FamilyEntry& entry_;
-  FamilyDescription description_;
+  models::ModelFolder folder_;
+  const models::FamilyEntry& entry_;
+  models::FamilyDescription description_;
   int64_t height_ = 0, width_ = 0;
 };
 
-void PrintRow(const std::string& model, const Layout& layout, const ExchangedBytes& most) {
-  std::printf("%-13s %-28s %9lld %9lld %9lld %9lld %9lld %9lld\n", model.c_str(), LayoutText(layout).c_str(),
+void PrintRow(const std::string& model, const parallel::Layout& layout, const parallel::ExchangedBytes& most) {
+  std::printf("%-13s %-28s %9lld %9lld %9lld %9lld %9lld %9lld\n", model.c_str(), parallel::LayoutText(layout).c_str(),
               static_cast<long long>(most.cfg), static_cast<long long>(most.pipe),
               static_cast<long long>(most.sequence), static_cast<long long>(most.ring),
               static_cast<long long>(most.ulysses), static_cast<long long>(most.tensor));
 }
 
 TEST_P(CountedStep, EveryRankSendsTheBytesOfTheClosedForms) {
-  const std::vector<EncodedPrompt> prompts = Encode(at::kFloat);
+  const std::vector<models::EncodedPrompt> prompts = Encode(at::kFloat);
   std::printf("bytes a step, of the rank that sends most\n%-13s %-28s %9s %9s %9s %9s %9s %9s\n", "model", "layout",
               "cfg", "pipe", "sequence", "ring", "ulysses", "tensor");
-  const std::vector<Layout> layouts = Valid({"cfg=2",
-                                             "pipe=2",
-                                             "pipe=3",
-                                             "ring=2",
-                                             "ring=3",
-                                             "ring=8",
-                                             "ulysses=2",
-                                             "ulysses=4",
-                                             "tensor=2",
-                                             "tensor=4",
-                                             "cfg=2,pipe=2",
-                                             "cfg=2,ring=2",
-                                             "cfg=2,ulysses=2",
-                                             "cfg=2,tensor=2",
-                                             "pipe=2,ring=2",
-                                             "pipe=2,ulysses=2",
-                                             "pipe=2,tensor=2",
-                                             "ring=2,ulysses=2",
-                                             "ring=3,ulysses=2",
-                                             "ring=2,tensor=2",
-                                             "ulysses=2,tensor=2",
-                                             "cfg=2,ring=2,ulysses=2",
-                                             "cfg=2,pipe=2,tensor=2",
-                                             "pipe=2,ring=2,ulysses=2",
-                                             "ring=2,ulysses=2,tensor=2"});
+  const std::vector<parallel::Layout> layouts = Valid({"cfg=2",
+                                                       "pipe=2",
+                                                       "pipe=3",
+                                                       "ring=2",
+                                                       "ring=3",
+                                                       "ring=8",
+                                                       "ulysses=2",
+                                                       "ulysses=4",
+                                                       "tensor=2",
+                                                       "tensor=4",
+                                                       "cfg=2,pipe=2",
+                                                       "cfg=2,ring=2",
+                                                       "cfg=2,ulysses=2",
+                                                       "cfg=2,tensor=2",
+                                                       "pipe=2,ring=2",
+                                                       "pipe=2,ulysses=2",
+                                                       "pipe=2,tensor=2",
+                                                       "ring=2,ulysses=2",
+                                                       "ring=3,ulysses=2",
+                                                       "ring=2,tensor=2",
+                                                       "ulysses=2,tensor=2",
+                                                       "cfg=2,ring=2,ulysses=2",
+                                                       "cfg=2,pipe=2,tensor=2",
+                                                       "pipe=2,ring=2,ulysses=2",
+                                                       "ring=2,ulysses=2,tensor=2"});
   EXPECT_GE(layouts.size(), 20u);
-  for (const Layout& layout : layouts) {
-    ExchangedBytes most;
+  for (const parallel::Layout& layout : layouts) {
+    parallel::ExchangedBytes most;
     const std::vector<Bytes> ranks = Step(layout, prompts, at::kFloat);
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       const auto& [counted, closed_form] = ranks[rank];
-      EXPECT_EQ(counted, closed_form) << LayoutText(layout) << ", rank " << rank;
+      EXPECT_EQ(counted, closed_form) << parallel::LayoutText(layout) << ", rank " << rank;
       if (counted.total() > most.total()) most = counted;
     }
     EXPECT_GT(most.total(), 0);
@@ -199,10 +202,10 @@ TEST_P(CountedStep, EveryRankSendsTheBytesOfTheClosedForms) {
 }
 
 TEST_P(CountedStep, ASmallerDtypeSendsAsManyElements) {
-  const std::vector<EncodedPrompt> prompts = Encode(at::kBFloat16);
-  for (const Layout& layout : Valid({"cfg=2,ulysses=2", "pipe=2,ring=2", "tensor=2"})) {
+  const std::vector<models::EncodedPrompt> prompts = Encode(at::kBFloat16);
+  for (const parallel::Layout& layout : Valid({"cfg=2,ulysses=2", "pipe=2,ring=2", "tensor=2"})) {
     for (const auto& [counted, closed_form] : Step(layout, prompts, at::kBFloat16)) {
-      EXPECT_EQ(counted, closed_form) << LayoutText(layout);
+      EXPECT_EQ(counted, closed_form) << parallel::LayoutText(layout);
     }
   }
 }
@@ -212,4 +215,4 @@ INSTANTIATE_TEST_SUITE_P(Families, CountedStep,
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime

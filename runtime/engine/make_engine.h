@@ -6,9 +6,9 @@
 #include "control/commands.h"
 #include "runtime/worker/worker_rank.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 // `place.rank` lies within the layout, whose groups the segment has.
-std::unique_ptr<CommandHandler> MakeEngine(const WorkerRank& place);
+std::unique_ptr<control::CommandHandler> MakeEngine(const WorkerRank& place);
 
-}  // namespace tessera
+}  // namespace tessera::runtime

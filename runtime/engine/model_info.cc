@@ -9,16 +9,16 @@
 #include "models/loading/component.h"
 #include "models/tokenizers/tokenizer.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
-ModelComponent DescribeComponent(ModelComponent component, const WeightFolder& weights) {
+control::ModelComponent DescribeComponent(control::ModelComponent component, const models::WeightFolder& weights) {
   component.bytes = weights.total_bytes();
   component.files = weights.files();
   std::set<std::string> types;
   for (const auto& [tensor, location] : weights.tensors()) {
     component.parameters += static_cast<uint64_t>(location.tensor.elements());
-    types.insert(absl::AsciiStrToLower(StoredTypeName(location.tensor.type)));
+    types.insert(absl::AsciiStrToLower(models::StoredTypeName(location.tensor.type)));
   }
   component.dtype = types.size() == 1 ? *types.begin() : "mixed";
   return component;
@@ -26,29 +26,30 @@ ModelComponent DescribeComponent(ModelComponent component, const WeightFolder& w
 
 }  // namespace
 
-absl::StatusOr<SamplerConfig> ReadSamplerConfig(const ModelFolder& folder, std::vector<std::string>& warnings) {
+absl::StatusOr<SamplerConfig> ReadSamplerConfig(const models::ModelFolder& folder, std::vector<std::string>& warnings) {
   SamplerConfig config;
-  const auto parse = [](ConfigReader& reader) { return ParseSamplerConfig(reader); };
-  RETURN_IF_ERROR(ReadConfig(folder, "scheduler", parse, config, warnings));
+  const auto parse = [](base::ConfigReader& reader) { return ParseSamplerConfig(reader); };
+  RETURN_IF_ERROR(models::ReadConfig(folder, "scheduler", parse, config, warnings));
   return config;
 }
 
-absl::StatusOr<ModelDescription> DescribeModel(const ModelFolder& folder, std::string_view family,
-                                               const FamilyDescription& description, const SamplerConfig& sampler) {
-  ModelDescription info;
+absl::StatusOr<control::ModelDescription> DescribeModel(const models::ModelFolder& folder, std::string_view family,
+                                                        const models::FamilyDescription& description,
+                                                        const SamplerConfig& sampler) {
+  control::ModelDescription info;
   info.pipeline = folder.class_name();
   info.family = family;
   ASSIGN_OR_RETURN(info.digest, folder.Digest());
   for (const auto& [name, listed] : folder.components()) {
-    ModelComponent component{.name = name, .role = listed.role, .class_name = listed.class_name};
+    control::ModelComponent component{.name = name, .role = listed.role, .class_name = listed.class_name};
     const absl::StatusOr<std::string> path = folder.ComponentPath(name);
     if (!path.ok()) continue;
-    if (!WeightFolder::HasWeights(*path)) {
-      component.files = TokenizerFiles(component.class_name, *path);
+    if (!models::WeightFolder::HasWeights(*path)) {
+      component.files = models::TokenizerFiles(component.class_name, *path);
       if (!component.files.empty()) info.components.push_back(std::move(component));
       continue;
     }
-    ASSIGN_OR_RETURN(const WeightFolder weights, folder.Weights(name));
+    ASSIGN_OR_RETURN(const models::WeightFolder weights, folder.Weights(name));
     info.components.push_back(DescribeComponent(std::move(component), weights));
   }
   info.size_multiple = static_cast<int32_t>(description.size_multiple);
@@ -77,4 +78,4 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelFolder& folder, std::s
   return info;
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

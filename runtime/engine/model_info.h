@@ -7,13 +7,14 @@
 #include "models/weights/model_folder.h"
 #include "runtime/samplers/sampler_config.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 // scheduler/scheduler_config.json of the model.
-absl::StatusOr<SamplerConfig> ReadSamplerConfig(const ModelFolder& folder, std::vector<std::string>& warnings);
+absl::StatusOr<SamplerConfig> ReadSamplerConfig(const models::ModelFolder& folder, std::vector<std::string>& warnings);
 
 // Headers of all weight files are read and checked.
-absl::StatusOr<ModelDescription> DescribeModel(const ModelFolder& folder, std::string_view family,
-                                               const FamilyDescription& description, const SamplerConfig& sampler);
+absl::StatusOr<control::ModelDescription> DescribeModel(const models::ModelFolder& folder, std::string_view family,
+                                                        const models::FamilyDescription& description,
+                                                        const SamplerConfig& sampler);
 
-}  // namespace tessera
+}  // namespace tessera::runtime

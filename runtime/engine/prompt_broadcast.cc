@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 // More than any prompt has: what a receiver takes on trust stays bounded.
@@ -26,20 +26,20 @@ constexpr std::array kDtypes = {at::kByte, at::kChar,     at::kShort, at::kInt, 
 // may share a row. Both sides walk the same fields in the same functions, whose structured bindings fail to compile
 // when a field is added and not named.
 template <class Archive>
-void Walk(Archive& archive, GuidanceTerm& term) {
+void Walk(Archive& archive, models::GuidanceTerm& term) {
   auto& [weight, start, stop] = term;
   archive(weight, start, stop);
 }
 
 template <class Archive>
-void Walk(Archive& archive, GuidanceBranch& branch) {
+void Walk(Archive& archive, models::GuidanceBranch& branch) {
   auto& [row, terms, skipped_blocks] = branch;
   auto& [text, extras] = row;
   archive(text, extras, terms, skipped_blocks);
 }
 
 template <class Archive>
-void Walk(Archive& archive, EncodedPrompt& prompt) {
+void Walk(Archive& archive, models::EncodedPrompt& prompt) {
   auto& [guidance, prompt_tokens, cached, warnings] = prompt;
   auto& [branches, rescale, conditional] = guidance;
   archive(branches, rescale, conditional, prompt_tokens, cached, warnings);
@@ -199,7 +199,7 @@ struct Message {
 };
 
 // ResourceExhausted for what no receiver would take.
-absl::StatusOr<Message> MessageOf(absl::StatusOr<EncodedPrompt>& prompt) {
+absl::StatusOr<Message> MessageOf(absl::StatusOr<models::EncodedPrompt>& prompt) {
   Writer head, body;
   auto code = static_cast<int>(prompt.status().code());
   std::string reason(prompt.status().message());
@@ -221,13 +221,13 @@ absl::StatusOr<Message> MessageOf(absl::StatusOr<EncodedPrompt>& prompt) {
 
 at::Tensor Bytes(int64_t count) { return at::empty({count}, at::kByte); }
 
-void BroadcastOnDevice(at::Tensor& host, Communicator& world, at::Device device) {
+void BroadcastOnDevice(at::Tensor& host, parallel::Communicator& world, at::Device device) {
   at::Tensor tensor = host.to(device);
   world.Broadcast(tensor, kFirst);
   host = tensor.cpu();
 }
 
-void Send(const Message& message, Communicator& world, at::Device device) {
+void Send(const Message& message, parallel::Communicator& world, at::Device device) {
   at::Tensor size = at::full({1}, std::ssize(message.description), at::kLong);
   BroadcastOnDevice(size, world, device);
   at::Tensor description = Bytes(std::ssize(message.description));
@@ -236,10 +236,11 @@ void Send(const Message& message, Communicator& world, at::Device device) {
   for (at::Tensor tensor : message.tensors) world.Broadcast(tensor, kFirst);
 }
 
-absl::StatusOr<EncodedPrompt> Receive(Communicator& world, at::Device device) {
+absl::StatusOr<models::EncodedPrompt> Receive(parallel::Communicator& world, at::Device device) {
   const auto require = [&](bool condition, const char* reason) {
     if (condition) return;
-    throw CommError({.rank = world.rank(), .group = "world", .call = "Broadcast", .culprit = kFirst, .reason = reason});
+    throw parallel::CommError(
+        {.rank = world.rank(), .group = "world", .call = "Broadcast", .culprit = kFirst, .reason = reason});
   };
   at::Tensor size = at::zeros({1}, at::kLong);
   BroadcastOnDevice(size, world, device);
@@ -261,7 +262,7 @@ absl::StatusOr<EncodedPrompt> Receive(Communicator& world, at::Device device) {
         at::empty(shape.sizes, at::TensorOptions(kDtypes[static_cast<size_t>(shape.dtype)]).device(device)));
   }
   reader.set_tensors(std::move(tensors));
-  EncodedPrompt prompt;
+  models::EncodedPrompt prompt;
   if (reader.ok() && code == 0) reader(prompt);
   require(reader.finished() && code >= 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated),
           "what was sent as a prompt is none");
@@ -272,8 +273,8 @@ absl::StatusOr<EncodedPrompt> Receive(Communicator& world, at::Device device) {
 
 }  // namespace
 
-absl::StatusOr<EncodedPrompt> BroadcastPrompt(absl::StatusOr<EncodedPrompt> prompt, Communicator& world,
-                                              at::Device device) {
+absl::StatusOr<models::EncodedPrompt> BroadcastPrompt(absl::StatusOr<models::EncodedPrompt> prompt,
+                                                      parallel::Communicator& world, at::Device device) {
   if (world.size() == 1) return prompt;
   if (world.rank() != kFirst) return Receive(world, device);
   absl::StatusOr<Message> message = MessageOf(prompt);
@@ -285,4 +286,4 @@ absl::StatusOr<EncodedPrompt> BroadcastPrompt(absl::StatusOr<EncodedPrompt> prom
   return prompt;
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -8,14 +8,14 @@
 #include "models/families/family.h"
 #include "parallel/communicator.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 // Returns on every rank of `world` what the first one gives as `prompt`: the same conditioning, bit for bit, or the
 // same error. What the others give is not looked at. Tensors arrive on `device`, which may differ between ranks.
 //
 // Every rank must call it, after an error too. Throws CommError where the ranks cannot be reached, or where what
 // arrives is no prompt.
-absl::StatusOr<EncodedPrompt> BroadcastPrompt(absl::StatusOr<EncodedPrompt> prompt, Communicator& world,
-                                              at::Device device);
+absl::StatusOr<models::EncodedPrompt> BroadcastPrompt(absl::StatusOr<models::EncodedPrompt> prompt,
+                                                      parallel::Communicator& world, at::Device device);
 
-}  // namespace tessera
+}  // namespace tessera::runtime

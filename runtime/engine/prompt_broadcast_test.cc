@@ -10,7 +10,7 @@
 #include "tests/support/test_folder.h"
 #include "tests/support/thread_ranks.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 at::Tensor Numbers(at::IntArrayRef shape, at::ScalarType dtype) {
@@ -20,7 +20,7 @@ at::Tensor Numbers(at::IntArrayRef shape, at::ScalarType dtype) {
 }
 
 // Every field has a value of its own.
-EncodedPrompt ManyFields() {
+models::EncodedPrompt ManyFields() {
   const at::Tensor shared = Numbers({3, 4}, at::kBFloat16);
   return {.guidance = {.branches = {{.row = {.text = shared,
                                              .extras = {Numbers({5}, at::kFloat), Numbers({2, 2}, at::kLong),
@@ -44,7 +44,7 @@ bool SameTensor(const at::Tensor& a, const at::Tensor& b) {
          std::memcmp(a.contiguous().const_data_ptr(), b.contiguous().const_data_ptr(), a.nbytes()) == 0;
 }
 
-void ExpectSame(const EncodedPrompt& a, const EncodedPrompt& b) {
+void ExpectSame(const models::EncodedPrompt& a, const models::EncodedPrompt& b) {
   EXPECT_EQ(a.guidance.rescale, b.guidance.rescale);
   EXPECT_EQ(a.guidance.conditional, b.guidance.conditional);
   EXPECT_EQ(a.prompt_tokens, b.prompt_tokens);
@@ -52,7 +52,7 @@ void ExpectSame(const EncodedPrompt& a, const EncodedPrompt& b) {
   EXPECT_EQ(a.warnings, b.warnings);
   ASSERT_EQ(a.guidance.branches.size(), b.guidance.branches.size());
   for (size_t i = 0; i < a.guidance.branches.size(); ++i) {
-    const GuidanceBranch &x = a.guidance.branches[i], &y = b.guidance.branches[i];
+    const models::GuidanceBranch &x = a.guidance.branches[i], &y = b.guidance.branches[i];
     EXPECT_TRUE(SameTensor(x.row.text, y.row.text)) << i;
     EXPECT_EQ(x.skipped_blocks, y.skipped_blocks);
     ASSERT_EQ(x.row.extras.size(), y.row.extras.size());
@@ -66,10 +66,10 @@ void ExpectSame(const EncodedPrompt& a, const EncodedPrompt& b) {
   }
 }
 
-using Prompts = std::vector<absl::StatusOr<EncodedPrompt>>;
+using Prompts = std::vector<absl::StatusOr<models::EncodedPrompt>>;
 
 // What each of `ranks` ranks gets when the first has `prompt`.
-Prompts Received(const absl::StatusOr<EncodedPrompt>& prompt, int ranks) {
+Prompts Received(const absl::StatusOr<models::EncodedPrompt>& prompt, int ranks) {
   Prompts received(static_cast<size_t>(ranks), absl::UnknownError(""));
   RunRanks(ranks, [&](ThreadRank& rank) {
     received[static_cast<size_t>(rank.rank())] = BroadcastPrompt(
@@ -80,7 +80,7 @@ Prompts Received(const absl::StatusOr<EncodedPrompt>& prompt, int ranks) {
 
 TEST(PromptBroadcastTest, EveryFieldArrives) {
   for (const int ranks : {1, 2, 4}) {
-    for (const absl::StatusOr<EncodedPrompt>& received : Received(ManyFields(), ranks)) {
+    for (const absl::StatusOr<models::EncodedPrompt>& received : Received(ManyFields(), ranks)) {
       ASSERT_TRUE(received.ok()) << received.status();
       ExpectSame(*received, ManyFields());
     }
@@ -90,9 +90,9 @@ TEST(PromptBroadcastTest, EveryFieldArrives) {
 TEST(PromptBroadcastTest, ARowThatBranchesShareTravelsOnce) {
   const at::Tensor row = Numbers({100, 100}, at::kFloat);
   RunRanks(2, [&](ThreadRank& rank) {
-    const EncodedPrompt prompt{.guidance = {.branches = {{.row = {.text = row}}, {.row = {.text = row}}}}};
+    const models::EncodedPrompt prompt{.guidance = {.branches = {{.row = {.text = row}}, {.row = {.text = row}}}}};
     EXPECT_TRUE(BroadcastPrompt(prompt, rank.world(), at::Device(at::kCPU)).ok());
-    const int64_t bytes = rank.world().count(Collective::kBroadcast).bytes;
+    const int64_t bytes = rank.world().count(parallel::Collective::kBroadcast).bytes;
     if (rank.rank() == 0) {
       EXPECT_GE(bytes, 40000);
       EXPECT_LT(bytes, 41000);
@@ -105,26 +105,26 @@ TEST(PromptBroadcastTest, ARowThatBranchesShareTravelsOnce) {
 TEST(PromptBroadcastTest, AnErrorArrivesEverywhereAndTheNextPromptAsWell) {
   RunRanks(3, [&](ThreadRank& rank) {
     const absl::Status error = absl::InvalidArgumentError("clip_skip is 99; valid for this model is 0 to 1");
-    const absl::StatusOr<EncodedPrompt> first = BroadcastPrompt(
+    const absl::StatusOr<models::EncodedPrompt> first = BroadcastPrompt(
         rank.rank() == 0 ? error : absl::UnknownError("not looked at"), rank.world(), at::Device(at::kCPU));
     EXPECT_EQ(first.status(), error);
-    const absl::StatusOr<EncodedPrompt> second =
-        BroadcastPrompt(rank.rank() == 0 ? ManyFields() : EncodedPrompt{}, rank.world(), at::Device(at::kCPU));
+    const absl::StatusOr<models::EncodedPrompt> second =
+        BroadcastPrompt(rank.rank() == 0 ? ManyFields() : models::EncodedPrompt{}, rank.world(), at::Device(at::kCPU));
     ASSERT_TRUE(second.ok());
     ExpectSame(*second, ManyFields());
   });
 }
 
 TEST(PromptBroadcastTest, APromptTooLargeToSendIsAnErrorEverywhere) {
-  EncodedPrompt prompt;
+  models::EncodedPrompt prompt;
   prompt.warnings = {std::string(17 << 20, 'x')};
-  for (const absl::StatusOr<EncodedPrompt>& received : Received(prompt, 2)) {
+  for (const absl::StatusOr<models::EncodedPrompt>& received : Received(prompt, 2)) {
     EXPECT_EQ(received.status().code(), absl::StatusCode::kResourceExhausted) << received.status();
   }
 }
 
 // A group of two whose first rank sends what it is told to, as many times as it is asked.
-class Scripted final : public Communicator {
+class Scripted final : public parallel::Communicator {
  public:
   explicit Scripted(std::vector<at::Tensor> sent) : sent_(std::move(sent)) {}
   int rank() const override { return 1; }
@@ -140,7 +140,7 @@ class Scripted final : public Communicator {
 };
 
 // Records what the first of two ranks sends.
-class Recording final : public Communicator {
+class Recording final : public parallel::Communicator {
  public:
   int rank() const override { return 0; }
   int size() const override { return 2; }
@@ -150,7 +150,7 @@ class Recording final : public Communicator {
   void DoBroadcast(at::Tensor& tensor, int) override { sent.push_back(tensor.clone()); }
 };
 
-std::vector<at::Tensor> Sent(const absl::StatusOr<EncodedPrompt>& prompt) {
+std::vector<at::Tensor> Sent(const absl::StatusOr<models::EncodedPrompt>& prompt) {
   Recording world;
   EXPECT_EQ(BroadcastPrompt(prompt, world, at::Device(at::kCPU)).ok(), prompt.ok());
   return world.sent;
@@ -167,7 +167,7 @@ TEST(PromptBroadcastTest, ADescriptionOfAnyOtherBytesIsAPromptOrAnErrorOfTheGrou
       Scripted world(bad);
       try {
         (void)BroadcastPrompt(absl::UnknownError(""), world, at::Device(at::kCPU));
-      } catch (const CommError& error) {
+      } catch (const parallel::CommError& error) {
         EXPECT_EQ(error.details().culprit, 0);
         ++refused;
       }
@@ -181,28 +181,29 @@ TEST(PromptBroadcastTest, ADescriptionOfImpossibleLengthIsAnErrorOfTheGroup) {
     std::vector<at::Tensor> bad = Sent(ManyFields());
     bad[0].fill_(size);
     Scripted world(bad);
-    EXPECT_THROW((void)BroadcastPrompt(absl::UnknownError(""), world, at::Device(at::kCPU)), CommError) << size;
+    EXPECT_THROW((void)BroadcastPrompt(absl::UnknownError(""), world, at::Device(at::kCPU)), parallel::CommError)
+        << size;
   }
   std::vector<at::Tensor> shorter = Sent(ManyFields());
   shorter[1] = shorter[1].slice(0, 0, shorter[1].size(0) - 1);
   shorter[0].fill_(shorter[1].size(0));
   Scripted world(shorter);
-  EXPECT_THROW((void)BroadcastPrompt(absl::UnknownError(""), world, at::Device(at::kCPU)), CommError);
+  EXPECT_THROW((void)BroadcastPrompt(absl::UnknownError(""), world, at::Device(at::kCPU)), parallel::CommError);
 }
 
 class FamilyPromptTest : public testing::TestWithParam<const char*> {
  protected:
-  const ModelFolder folder_ = *ModelFolder::Open(std::string("tests/golden/pipelines/") + GetParam());
-  const FamilyEntry& entry_ = **FindFamily(folder_.class_name());
-  const FamilyDescription description_ = *entry_.describe(folder_);
+  const models::ModelFolder folder_ = *models::ModelFolder::Open(std::string("tests/golden/pipelines/") + GetParam());
+  const models::FamilyEntry& entry_ = **models::FindFamily(folder_.class_name());
+  const models::FamilyDescription description_ = *entry_.describe(folder_);
 
-  PromptRequest Request() const {
+  models::PromptRequest Request() const {
     const bool text = description_.max_sequence_length > 0;
-    PromptRequest request{.prompt = text ? "a cat on a red sofa" : "3",
-                          .max_sequence_length = description_.default_max_sequence_length,
-                          .guidance_scale = 4,
-                          .height = description_.min_size,
-                          .width = description_.min_size};
+    models::PromptRequest request{.prompt = text ? "a cat on a red sofa" : "3",
+                                  .max_sequence_length = description_.default_max_sequence_length,
+                                  .guidance_scale = 4,
+                                  .height = description_.min_size,
+                                  .width = description_.min_size};
     if (text) request.negative_prompt = "blurred";
     request.options.true_cfg_scale = 3;
     request.options.guidance_rescale = 0.5;
@@ -212,8 +213,8 @@ class FamilyPromptTest : public testing::TestWithParam<const char*> {
 
 TEST_P(FamilyPromptTest, EveryRankHasWhatTheFirstEncodedAndOnlyItHasEncoders) {
   int64_t other_bytes = 0;
-  const LoadPlan plan = *PlanLoad(folder_, {});
-  for (const PlannedComponent& component : plan.components) {
+  const models::LoadPlan plan = *models::PlanLoad(folder_, {});
+  for (const models::PlannedComponent& component : plan.components) {
     if (!component.name.starts_with("text_encoder")) other_bytes += component.bytes;
   }
   for (const int ranks : {2, 4}) {
@@ -222,11 +223,11 @@ TEST_P(FamilyPromptTest, EveryRankHasWhatTheFirstEncodedAndOnlyItHasEncoders) {
     RunRanks(ranks, [&](ThreadRank& rank) {
       const c10::InferenceMode no_gradients;
       const auto r = static_cast<size_t>(rank.rank());
-      const std::unique_ptr<Family> family = *entry_.load(folder_, {.encodes_prompts = r == 0});
+      const std::unique_ptr<models::Family> family = *entry_.load(folder_, {.encodes_prompts = r == 0});
       weight_bytes[r] = family->weight_bytes();
-      SingleRank one;
-      LocalAttention attention;
-      absl::StatusOr<EncodedPrompt> own = absl::UnknownError("another rank encodes");
+      parallel::SingleRank one;
+      parallel::LocalAttention attention;
+      absl::StatusOr<models::EncodedPrompt> own = absl::UnknownError("another rank encodes");
       if (r == 0) own = family->Encode(Request(), {.attention = attention, .tensor = one, .world = rank.world()});
       prompts[r] = BroadcastPrompt(std::move(own), rank.world(), family->device());
     });
@@ -250,17 +251,17 @@ TEST_P(FamilyPromptTest, ARankThatDoesNotEncodeReadsNoEncodersWeights) {
       if (file.path().extension() == ".safetensors") std::filesystem::remove(file.path());
     }
   }
-  const absl::StatusOr<ModelFolder> folder = ModelFolder::Open(copy.path());
+  const absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open(copy.path());
   ASSERT_TRUE(folder.ok()) << folder.status();
-  const absl::StatusOr<std::unique_ptr<Family>> family = entry_.load(*folder, {.encodes_prompts = false});
+  const absl::StatusOr<std::unique_ptr<models::Family>> family = entry_.load(*folder, {.encodes_prompts = false});
   ASSERT_TRUE(family.ok()) << family.status();
-  const absl::StatusOr<LoadPlan> plan = PlanLoad(*folder, {.encodes_prompts = false});
+  const absl::StatusOr<models::LoadPlan> plan = models::PlanLoad(*folder, {.encodes_prompts = false});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->host.resident, (*family)->weight_bytes());
   if (description_.max_sequence_length == 0) return;
   EXPECT_FALSE(entry_.load(*folder, {}).ok());
-  SingleRank one;
-  LocalAttention attention;
+  parallel::SingleRank one;
+  parallel::LocalAttention attention;
   EXPECT_EQ((*family)->Encode(Request(), {.attention = attention, .tensor = one, .world = one}).status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
@@ -270,4 +271,4 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyPromptTest,
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime

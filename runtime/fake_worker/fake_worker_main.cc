@@ -31,7 +31,7 @@
 #include "control/worker_version.h"
 #include "parallel/segment/segment.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 // How many heads a model has without files: every valid number of ranks can share them.
@@ -40,47 +40,47 @@ constexpr int32_t kHeadsOfAnyModel = 24;
 constexpr absl::Duration kBeat = absl::Milliseconds(20);
 
 // Whatever of a job only some models read; empty where all of it has its default.
-std::string OptionsOf(const JobParameters& job) {
+std::string OptionsOf(const control::JobParameters& job) {
   std::string text;
   if (job.negative_prompt.has_value()) absl::StrAppend(&text, "negative ", *job.negative_prompt, ";");
-  const PromptOptions& options = job.options;
-  if (options == PromptOptions()) return text;
+  const control::PromptOptions& options = job.options;
+  if (options == control::PromptOptions()) return text;
   std::vector<std::string> values;
-  const auto add = [&values](const char*, Bounds, const auto& value) {
+  const auto add = [&values](const char*, control::Bounds, const auto& value) {
     if constexpr (requires { absl::StrCat(value); }) {
       values.push_back(absl::StrCat(value));
     } else {
       values.push_back(absl::StrJoin(value, ","));
     }
   };
-  VisitOptions(add, options);
+  control::VisitOptions(add, options);
   absl::StrAppend(&text, absl::StrJoin(values, ";"));
   return text;
 }
 
-class FakeHandler final : public CommandHandler {
+class FakeHandler final : public control::CommandHandler {
  public:
   // `beats` counts the progress that the group watches.
-  FakeHandler(FakeScript script, const std::string& layout, bool sends_results, std::atomic<uint64_t>& beats)
+  FakeHandler(control::FakeScript script, const std::string& layout, bool sends_results, std::atomic<uint64_t>& beats)
       : script_(std::move(script)),
         serial_(layout.empty() || layout == "serial"),
         sends_results_(sends_results),
         beats_(beats) {}
 
-  absl::StatusOr<ModelDescription> Describe(const std::string& model) override {
+  absl::StatusOr<control::ModelDescription> Describe(const std::string& model) override {
     RETURN_IF_ERROR(Obey("describe"));
     const bool any_model = script_.Has("any-model");
     if (!any_model && !std::ifstream(model + "/model_index.json").good()) {
       return absl::NotFoundError(absl::StrCat("model: '", model, "' has no model_index.json"));
     }
-    ModelDescription description;
+    control::ModelDescription description;
     description.pipeline = "FakePipeline";
     description.family = "fake";
     description.libraries = "none";
     description.instruction_set = "baseline";
     description.digest = "0123456789abcdef";
     description.components = {{.name = "transformer",
-                               .role = ComponentRole::kTransformer,
+                               .role = control::ComponentRole::kTransformer,
                                .class_name = "Gradient",
                                .parameters = 12,
                                .bytes = 24,
@@ -95,14 +95,15 @@ class FakeHandler final : public CommandHandler {
     description.default_guidance_scale = 4;
     description.default_max_sequence_length = 24;
     description.max_sequence_length = 48;
-    description.options = {prompt_option::kPrompt2, prompt_option::kTrueCfgScale, prompt_option::kClipSkip,
-                           prompt_option::kSkipLayers, prompt_option::kOriginalSize};
+    description.options = {control::prompt_option::kPrompt2, control::prompt_option::kTrueCfgScale,
+                           control::prompt_option::kClipSkip, control::prompt_option::kSkipLayers,
+                           control::prompt_option::kOriginalSize};
     description.heads = any_model ? kHeadsOfAnyModel : 4;
     description.blocks = 10;
-    TransformerShape& transformer = description.transformer;
+    control::TransformerShape& transformer = description.transformer;
     transformer.exchange.width = 32;
     transformer.exchange.output_features = transformer.exchange.prediction_features = 16;
-    transformer.exchange.blocks.assign(10, {.kind = BlockKind::kCross});
+    transformer.exchange.blocks.assign(10, {.kind = parallel::BlockKind::kCross});
     transformer.block_flops.assign(10, 1);
     transformer.token_side = 8;
     transformer.text_tokens = 24;
@@ -113,7 +114,7 @@ class FakeHandler final : public CommandHandler {
     return description;
   }
 
-  absl::StatusOr<Loaded> Load(const LoadParameters& parameters) override {
+  absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters) override {
     if (script_.Has("no-device")) {
       return absl::ResourceExhaustedError(absl::StrCat("device '", parameters.device, "' is not available"));
     }
@@ -125,7 +126,7 @@ class FakeHandler final : public CommandHandler {
       std::ofstream(file, std::ios::app) << (parameters.stream_blocks ? "load streamed" : "load") << std::endl;
     }
     caches_ = parameters.prompt_cache_bytes > 0;
-    Loaded loaded = {.seconds = Work("load-time"), .weight_bytes = 48};
+    control::Loaded loaded = {.seconds = Work("load-time"), .weight_bytes = 48};
     if (parameters.device != "cpu" && script_.Has("memory")) {
       const auto most = static_cast<uint64_t>(script_.Number("memory"));
       const auto free = script_.Has("memory-free") ? static_cast<uint64_t>(script_.Number("memory-free")) : most;
@@ -134,15 +135,15 @@ class FakeHandler final : public CommandHandler {
     return loaded;
   }
 
-  absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override {
+  absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override {
     RETURN_IF_ERROR(Obey("start", parameters.prompt));
     jobs_[job] = {.parameters = parameters};
-    if (job != kProbeJob) {
+    if (job != control::kProbeJob) {
       ++started_jobs_;
       jobs_[job].fails = IsTurnOf("error-every");
       jobs_[job].dies = IsTurnOf("die-every");
     }
-    JobStarted started;
+    control::JobStarted started;
     started.height = started.generated_height = parameters.height;
     started.width = started.generated_width = parameters.width;
     started.sampler = parameters.sampler.empty() ? "dpm++" : parameters.sampler;
@@ -154,7 +155,7 @@ class FakeHandler final : public CommandHandler {
     return started;
   }
 
-  absl::StatusOr<Stepped> Step(absl::Span<const uint64_t> jobs) override {
+  absl::StatusOr<control::Stepped> Step(absl::Span<const uint64_t> jobs) override {
     const Job& first = jobs_.at(jobs[0]);
     for (const uint64_t id : jobs) {
       Job& job = jobs_.at(id);
@@ -166,10 +167,10 @@ class FakeHandler final : public CommandHandler {
       ++job.completed;
     }
     const double seconds = Work("step-time");
-    return Stepped{.completed = first.completed, .seconds = seconds, .digest = DigestOf(first)};
+    return control::Stepped{.completed = first.completed, .seconds = seconds, .digest = DigestOf(first)};
   }
 
-  absl::StatusOr<Decoded> Decode(uint64_t id, RowSink rows) override {
+  absl::StatusOr<control::Decoded> Decode(uint64_t id, control::RowSink rows) override {
     RETURN_IF_ERROR(Obey("decode"));
     const double seconds = Work("decode-time");
     const Job& job = jobs_.at(id);
@@ -184,16 +185,16 @@ class FakeHandler final : public CommandHandler {
       for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<uint8_t>(mixed + 2 * y + i);
       RETURN_IF_ERROR(rows(y, row));
     }
-    return Decoded{.height = job.parameters.height, .width = job.parameters.width, .seconds = seconds};
+    return control::Decoded{.height = job.parameters.height, .width = job.parameters.width, .seconds = seconds};
   }
 
-  absl::StatusOr<LatentValues> Latents(uint64_t id) override {
-    return LatentValues{.shape = {1, 1, 2}, .values = {static_cast<double>(DigestOf(jobs_.at(id))), 1}};
+  absl::StatusOr<control::LatentValues> Latents(uint64_t id) override {
+    return control::LatentValues{.shape = {1, 1, 2}, .values = {static_cast<double>(DigestOf(jobs_.at(id))), 1}};
   }
 
-  absl::StatusOr<LatentValues> Predict(uint64_t, const LatentValues& latents,
-                                       absl::Span<const uint64_t> beside) override {
-    LatentValues prediction = latents;
+  absl::StatusOr<control::LatentValues> Predict(uint64_t, const control::LatentValues& latents,
+                                                absl::Span<const uint64_t> beside) override {
+    control::LatentValues prediction = latents;
     if (!beside.empty() && script_.Has("batch-drift")) prediction.values[0] += 1;
     return prediction;
   }
@@ -205,7 +206,7 @@ class FakeHandler final : public CommandHandler {
 
  private:
   struct Job {
-    JobParameters parameters;
+    control::JobParameters parameters;
     int32_t completed = 0;
     bool fails = false;
     bool dies = false;
@@ -213,13 +214,13 @@ class FakeHandler final : public CommandHandler {
 
   // Takes as long as it was ordered. The seconds that it took.
   double Work(const std::string& time) {
-    const absl::Duration began = SteadyNow();
+    const absl::Duration began = base::SteadyNow();
     const absl::Duration end = began + script_.Time(time);
     absl::Duration now = began;
     do {
       ++beats_;
       absl::SleepFor(std::min(end - now, kBeat));
-      now = SteadyNow();
+      now = base::SteadyNow();
     } while (now < end);
     return absl::ToDoubleSeconds(now - began);
   }
@@ -265,7 +266,7 @@ class FakeHandler final : public CommandHandler {
     while (true) pause();
   }
 
-  const FakeScript script_;
+  const control::FakeScript script_;
   const bool serial_;
   const bool sends_results_;
   std::atomic<uint64_t>& beats_;
@@ -285,13 +286,14 @@ int Main(int argc, char** argv) {
     return 2;
   }
   const char* text = std::getenv("TESSERA_FAKE_WORKER");
-  absl::StatusOr<FakeScript> script = FakeScript::Read(text == nullptr ? "" : text, rank);
+  absl::StatusOr<control::FakeScript> script = control::FakeScript::Read(text == nullptr ? "" : text, rank);
   if (!script.ok()) {
     std::cerr << script.status().message() << std::endl;
     return 2;
   }
   if (options.contains("--version")) {
-    std::cout << (script->Has("version") ? WorkerVersion(script->Text("version")) : WorkerVersion()) << std::endl;
+    std::cout << (script->Has("version") ? control::WorkerVersion(script->Text("version")) : control::WorkerVersion())
+              << std::endl;
     return 0;
   }
   if (script->Has("exit")) {
@@ -301,9 +303,9 @@ int Main(int argc, char** argv) {
   const bool outlives = !options["--orphan-grace-period"].empty();
   while (script->Has("mute") || (outlives && script->Has("mute-if-adoptable"))) pause();
   const bool first = rank == 0;
-  std::shared_ptr<HostSegment> shared;
+  std::shared_ptr<parallel::HostSegment> shared;
   if (segment >= 0) {
-    absl::StatusOr<std::shared_ptr<HostSegment>> mapped = HostSegment::Map(segment);
+    absl::StatusOr<std::shared_ptr<parallel::HostSegment>> mapped = parallel::HostSegment::Map(segment);
     if (!mapped.ok() || rank >= (*mapped)->ranks()) {
       std::cerr << "tessera-fake-worker: this is no segment with a place for the rank" << std::endl;
       return 1;
@@ -314,14 +316,15 @@ int Main(int argc, char** argv) {
   FakeHandler handler(*std::move(script), options["--layout"], first, shared ? shared->Beats(rank) : alone);
   double orphan_grace_period = 0;
   if (outlives && !absl::SimpleAtod(options["--orphan-grace-period"], &orphan_grace_period)) return 2;
-  const absl::Status status = ServeControlChannel(handler, {.socket_path = options["--socket"],
-                                                            .orphan_grace_period = absl::Seconds(orphan_grace_period),
-                                                            .sends_results = first});
+  const absl::Status status =
+      control::ServeControlChannel(handler, {.socket_path = options["--socket"],
+                                             .orphan_grace_period = absl::Seconds(orphan_grace_period),
+                                             .sends_results = first});
   if (!status.ok()) std::cerr << status.message() << std::endl;
   return status.ok() ? 0 : 1;
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime
 
-int main(int argc, char** argv) { return tessera::Main(argc, argv); }
+int main(int argc, char** argv) { return tessera::runtime::Main(argc, argv); }

@@ -6,7 +6,7 @@
 #include "base/planted.h"
 #include "runtime/samplers/solvers.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 // A step is sample * x + d0 * D0 + d1 * D1 + d2 * D2 + noise * z, with D0 the newest prediction and D1, D2 its first
@@ -138,7 +138,7 @@ class DpmSolverSampler final : public SolverWith<DpmSolverSampler, DpmSolverOpti
       result += d1 * step.d1;
     }
     if (noise.defined()) result += noise * step.noise;
-    if (Planted("sampler_history") && history_[1].defined()) return result;
+    if (base::Planted("sampler_history") && history_[1].defined()) return result;
     history_[1] = history_[0];
     history_[0] = d0;
     return result;
@@ -153,4 +153,4 @@ std::unique_ptr<Sampler> MakeDpmSolver(const SamplerConfig& config, Schedule sch
   return std::make_unique<DpmSolverSampler>(config, std::move(schedule));
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

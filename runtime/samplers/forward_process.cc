@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 struct LevelTensors {
@@ -46,4 +46,4 @@ at::Tensor Velocity(const at::Tensor& x0, const at::Tensor& noise, std::span<con
   return (level.alpha * noise.to(dtype) - level.sigma * x0.to(dtype)).to(x0.scalar_type());
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -7,7 +7,7 @@
 
 #include "runtime/samplers/schedule.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 // alpha x0 + sigma noise, with one level for each sample of the batch. x0, noise [batch, ...] of one shape and dtype;
 // levels.size() == batch. Computed in fp64 if x0 is fp64, else in fp32, and returned in x0's dtype.
@@ -16,4 +16,4 @@ at::Tensor AddNoise(const at::Tensor& x0, const at::Tensor& noise, std::span<con
 // alpha noise - sigma x0: what a v-prediction model is trained to give. The same shapes and dtypes.
 at::Tensor Velocity(const at::Tensor& x0, const at::Tensor& noise, std::span<const NoiseLevel> levels);
 
-}  // namespace tessera
+}  // namespace tessera::runtime

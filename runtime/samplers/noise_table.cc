@@ -6,7 +6,7 @@
 
 #include "runtime/samplers/schedule.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 template <typename T>
@@ -162,4 +162,4 @@ std::vector<float> ReferenceLogs(const std::vector<float>& values) {
   return logs;
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -7,7 +7,7 @@
 
 #include "runtime/samplers/sampler_config.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 // sqrt((1 - alpha) / alpha) of the table.
 std::vector<float> SigmaTable(const SamplerConfig& config);
@@ -19,4 +19,4 @@ std::vector<float> ReferenceLogs(const std::vector<float>& values);
 // n points from first to last as torch.linspace: from both ends to the middle, with fused multiply-add.
 std::vector<float> LinspaceFloat(double first, double last, int64_t n);
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -5,11 +5,11 @@
 #include "base/planted.h"
 #include "runtime/samplers/solvers.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 double Sampler::timestep(int step) const {
   TORCH_CHECK(step >= 0 && step < num_steps(), "the sampler has ", num_steps(), " steps and none of number ", step);
-  if (Planted("timestep_off_by_one")) return schedule_.timesteps[std::min(step + 1, num_steps() - 1)];
+  if (base::Planted("timestep_off_by_one")) return schedule_.timesteps[std::min(step + 1, num_steps() - 1)];
   return schedule_.timesteps[step];
 }
 
@@ -70,4 +70,4 @@ at::Tensor DynamicThreshold(const at::Tensor& sample, double ratio, double max_v
   return (rows.clamp(-limit, limit) / limit).view(sample.sizes());
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -15,7 +15,7 @@
 #include "runtime/samplers/sampler_config.h"
 #include "runtime/samplers/schedule.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 class Sampler {
  public:
@@ -75,4 +75,4 @@ class Sampler {
   int step_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -11,7 +11,7 @@
 #include "base/enum_names.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 constexpr auto NamesOf(PredictionType) { return std::array{"epsilon", "sample", "v_prediction", "flow_prediction"}; }
 constexpr auto NamesOf(BetaSchedule) {
@@ -96,7 +96,7 @@ void ForEachField(Visitor&& visit) {
 }
 
 template <typename T>
-void ReadField(ConfigReader& reader, std::string_view name, Range range, T& value) {
+void ReadField(base::ConfigReader& reader, std::string_view name, Range range, T& value) {
   if constexpr (std::is_same_v<T, bool>) {
     value = reader.Bool(name, value);
   } else if constexpr (std::is_same_v<T, int64_t>) {
@@ -110,16 +110,16 @@ void ReadField(ConfigReader& reader, std::string_view name, Range range, T& valu
   } else if constexpr (std::is_same_v<T, std::vector<double>>) {
     value = reader.Numbers(name, value);
   } else {
-    const std::string text = reader.String(name, EnumName(value));
+    const std::string text = reader.String(name, base::EnumName(value));
     const auto* alias = std::ranges::find(kAliases, text, [](const auto& pair) { return pair.first; });
-    const std::optional<T> known = EnumOf<T>(alias == std::end(kAliases) ? text : alias->second);
+    const std::optional<T> known = base::EnumOf<T>(alias == std::end(kAliases) ? text : alias->second);
     value = known.value_or(value);
-    if (!known) reader.AddError(name, absl::StrCat("it must be one of ", absl::StrJoin(EnumNames<T>(), ", ")));
+    if (!known) reader.AddError(name, absl::StrCat("it must be one of ", absl::StrJoin(base::EnumNames<T>(), ", ")));
   }
 }
 
 // Reads the fields of the config's class, and checks those of other classes.
-void ReadFields(ConfigReader& reader, SamplerConfig& config) {
+void ReadFields(base::ConfigReader& reader, SamplerConfig& config) {
   config.file = reader.json();
   ForEachField([&]<typename Part, typename T>(std::string_view name, T Part::*member, Range range) {
     Part another;
@@ -155,12 +155,12 @@ bool IsPlusPlus(DpmAlgorithm algorithm) {
 
 absl::Status ValidateDpmSolver(const DpmSolverOptions& options, PredictionType prediction) {
   const bool plus_plus = IsPlusPlus(options.algorithm_type);
-  const std::string algorithm = absl::StrCat("\"", EnumName(options.algorithm_type), "\"");
+  const std::string algorithm = absl::StrCat("\"", base::EnumName(options.algorithm_type), "\"");
   if (options.use_lu_lambdas) {
     return Refused("use_lu_lambdas", "true", "it must be false; use_karras_sigmas is the nearest choice");
   }
   if (options.variance_type == VarianceType::kLearned || options.variance_type == VarianceType::kLearnedRange) {
-    return Refused("variance_type", absl::StrCat("\"", EnumName(options.variance_type), "\""),
+    return Refused("variance_type", absl::StrCat("\"", base::EnumName(options.variance_type), "\""),
                    "it must be null: the pipeline drops a learned variance before the sampler");
   }
   if (!plus_plus && options.final_sigmas_type == FinalSigma::kZero) {
@@ -223,7 +223,7 @@ void TakeShift(const SamplerConfig& from, SamplerConfig& to) {
 
 }  // namespace
 
-std::string PredictionTypeName(PredictionType type) { return EnumName(type); }
+std::string PredictionTypeName(PredictionType type) { return base::EnumName(type); }
 
 SamplerConfig DefaultSamplerConfig(SamplerOptions options) {
   SamplerConfig config{.options = std::move(options)};
@@ -256,7 +256,7 @@ absl::Status ValidateSamplerConfig(const SamplerConfig& config) {
   const auto* solver = config.Find<DpmSolverOptions>();
   if (ddpm == nullptr &&
       (table->beta_schedule == BetaSchedule::kSigmoid || table->beta_schedule == BetaSchedule::kLaplace)) {
-    return Refused("beta_schedule", absl::StrCat("\"", EnumName(table->beta_schedule), "\""),
+    return Refused("beta_schedule", absl::StrCat("\"", base::EnumName(table->beta_schedule), "\""),
                    "it must be linear, scaled_linear or squaredcos_cap_v2 for every class but DDPMScheduler");
   }
   if (!table->trained_betas.empty()) {
@@ -277,18 +277,18 @@ absl::Status ValidateSamplerConfig(const SamplerConfig& config) {
   }
   if (ddpm != nullptr && ddpm->variance_type != VarianceType::kFixedSmall &&
       ddpm->variance_type != VarianceType::kFixedSmallLog && ddpm->variance_type != VarianceType::kFixedLarge) {
-    return Refused("variance_type", absl::StrCat("\"", EnumName(ddpm->variance_type), "\""),
+    return Refused("variance_type", absl::StrCat("\"", base::EnumName(ddpm->variance_type), "\""),
                    "it must be fixed_small, fixed_small_log or fixed_large");
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader) {
+absl::StatusOr<SamplerConfig> ParseSamplerConfig(base::ConfigReader& reader) {
   const std::string class_name = reader.RequiredString("_class_name");
   return reader.status().ok() ? ParseSamplerConfig(reader, class_name) : reader.status();
 }
 
-absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader, const std::string& class_name) {
+absl::StatusOr<SamplerConfig> ParseSamplerConfig(base::ConfigReader& reader, const std::string& class_name) {
   const auto* known = std::ranges::find(kClasses, class_name, &SamplerClass::file_name);
   if (known == std::end(kClasses)) {
     const auto add_name = [](std::string* out, const SamplerClass& candidate) {
@@ -324,7 +324,7 @@ absl::StatusOr<SamplerConfig> WithSampler(const SamplerConfig& model_config, std
   const bool flow = IsFlow(model_config);
   if (std::find(valid.begin(), valid.end(), name) == valid.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("sampler is ", Quote(name), "; this model predicts ",
+        absl::StrCat("sampler is ", base::Quote(name), "; this model predicts ",
                      flow ? std::string("a flow") : PredictionTypeName(model_config.prediction_type),
                      " and takes one of ", absl::StrJoin(valid, ", ")));
   }
@@ -335,7 +335,8 @@ absl::StatusOr<SamplerConfig> WithSampler(const SamplerConfig& model_config, std
     config = model_config;
   } else {
     if (!model_config.file.is_null()) {
-      ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromJson(model_config.file, "scheduler_config.json"));
+      ASSIGN_OR_RETURN(base::ConfigReader reader,
+                       base::ConfigReader::FromJson(model_config.file, "scheduler_config.json"));
       ReadFields(reader, config);
     }
     if (config.Find<NoiseTable>() != nullptr) config.prediction_type = model_config.prediction_type;
@@ -362,4 +363,4 @@ std::string SamplerName(const SamplerConfig& config) {
   return absl::StrCat(name, solver->solver_order, solver->use_karras_sigmas ? "-karras" : "");
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

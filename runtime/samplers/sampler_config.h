@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "base/json.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 enum class PredictionType { kEpsilon, kSample, kVelocity, kFlow };
 enum class BetaSchedule { kLinear, kScaledLinear, kSquaredCosine, kSigmoid, kLaplace };
@@ -121,7 +121,7 @@ struct SamplerConfig {
   SamplerOptions options;  // which alternative it is tells the class
   int64_t num_train_timesteps = 1000;
   PredictionType prediction_type = PredictionType::kEpsilon;  // kFlow for classes without a noise table
-  Json file;  // what it was read from: WithSampler reads it anew, for the fields that another class has
+  base::Json file;  // what it was read from: WithSampler reads it anew, for the fields that another class has
 
   // The part that the class has, or null; of every class the config itself.
   template <typename Part>
@@ -146,9 +146,9 @@ SamplerConfig DefaultSamplerConfig(SamplerOptions options);
 // Reads a scheduler_config.json; "_class_name" tells the class. Checks every field that any of the classes has; what is
 // left is in reader.UnknownFields(). InvalidArgument, naming field, value and what is valid: an unknown class, options
 // that are not supported, values out of range, options that contradict each other.
-absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader);
+absl::StatusOr<SamplerConfig> ParseSamplerConfig(base::ConfigReader& reader);
 // The same for a config whose class is known from elsewhere.
-absl::StatusOr<SamplerConfig> ParseSamplerConfig(ConfigReader& reader, const std::string& class_name);
+absl::StatusOr<SamplerConfig> ParseSamplerConfig(base::ConfigReader& reader, const std::string& class_name);
 
 // InvalidArgument unless the options are valid together for the class. ParseSamplerConfig and WithSampler ask it.
 absl::Status ValidateSamplerConfig(const SamplerConfig& config);
@@ -171,4 +171,4 @@ std::string SamplerName(const SamplerConfig& config);
 // As the file spells it.
 std::string PredictionTypeName(PredictionType type);
 
-}  // namespace tessera
+}  // namespace tessera::runtime

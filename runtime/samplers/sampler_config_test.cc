@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 using testing::Contains;
@@ -18,7 +18,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 absl::StatusOr<SamplerConfig> Parse(std::string_view text) {
-  absl::StatusOr<ConfigReader> reader = ConfigReader::FromText(text, "scheduler_config.json");
+  absl::StatusOr<base::ConfigReader> reader = base::ConfigReader::FromText(text, "scheduler_config.json");
   if (!reader.ok()) return reader.status();
   return ParseSamplerConfig(*reader);
 }
@@ -33,7 +33,7 @@ std::string Refusal(std::string_view text) { return std::string(Parse(text).stat
 
 SamplerConfig ModelConfig(const std::string& pipeline) {
   const std::string path = "tests/golden/pipelines/" + pipeline + "/scheduler/scheduler_config.json";
-  absl::StatusOr<ConfigReader> reader = ConfigReader::FromFile(path, "scheduler_config.json");
+  absl::StatusOr<base::ConfigReader> reader = base::ConfigReader::FromFile(path, "scheduler_config.json");
   EXPECT_TRUE(reader.ok()) << reader.status();
   absl::StatusOr<SamplerConfig> config = ParseSamplerConfig(*reader);
   EXPECT_TRUE(config.ok()) << config.status();
@@ -71,8 +71,8 @@ TEST(ParseSamplerConfigTest, TheModelsOfTheGoldensAreRead) {
 }
 
 TEST(ParseSamplerConfigTest, FieldsNobodyKnowsAreReported) {
-  absl::StatusOr<ConfigReader> reader =
-      ConfigReader::FromText(R"({"_class_name": "DDIMScheduler", "beta_strat": 0.1})", "scheduler_config.json");
+  absl::StatusOr<base::ConfigReader> reader =
+      base::ConfigReader::FromText(R"({"_class_name": "DDIMScheduler", "beta_strat": 0.1})", "scheduler_config.json");
   ASSERT_TRUE(reader.ok());
   ASSERT_TRUE(ParseSamplerConfig(*reader).ok());
   EXPECT_THAT(reader->UnknownFields(), ElementsAre("beta_strat"));
@@ -189,9 +189,9 @@ TEST(WithSamplerTest, FieldsOfTheFileAreCarriedOverAndTheOthersTakeTheNewClasses
 
 // The trajectories with another sampler record the configuration that the reference made of the model's.
 TEST(WithSamplerTest, AgreesWithTheReferencesConfigurationsOfTheTrajectories) {
-  const absl::StatusOr<std::string> text = ReadWholeFile("tests/golden/cases.json", "cases.json", 64 << 20);
+  const absl::StatusOr<std::string> text = base::ReadWholeFile("tests/golden/cases.json", "cases.json", 64 << 20);
   ASSERT_TRUE(text.ok());
-  const absl::StatusOr<Json> manifest = ParseJson(*text, "cases.json");
+  const absl::StatusOr<base::Json> manifest = base::ParseJson(*text, "cases.json");
   ASSERT_TRUE(manifest.ok());
   const struct {
     const char* file;
@@ -201,11 +201,11 @@ TEST(WithSamplerTest, AgreesWithTheReferencesConfigurationsOfTheTrajectories) {
                 {"trajectories/hunyuan12.2.safetensors", "hunyuan12", "ddim"},
                 {"trajectories/dit.2.safetensors", "dit", "dpm++"}};
   int found = 0;
-  for (const Json& entry : manifest->Find("cases")->items()) {
+  for (const base::Json& entry : manifest->Find("cases")->items()) {
     for (const auto& [file, pipeline, sampler] : kCases) {
       if (*entry.Find("file")->AsString() != file) continue;
       ++found;
-      const Json& expected = *entry.Find("arguments")->Find("scheduler_config");
+      const base::Json& expected = *entry.Find("arguments")->Find("scheduler_config");
       const absl::StatusOr<SamplerConfig> config = WithSampler(ModelConfig(pipeline), sampler);
       ASSERT_TRUE(config.ok()) << config.status();
       const NoiseTable& table = *config->Find<NoiseTable>();
@@ -219,7 +219,8 @@ TEST(WithSamplerTest, AgreesWithTheReferencesConfigurationsOfTheTrajectories) {
                 *expected.Find("timestep_spacing")->AsString() == "leading")
           << file;
       EXPECT_EQ(table.steps_offset, expected.Find("steps_offset")->AsInt()) << file;
-      if (const Json* clip = expected.Find("clip_sample")) {  // DPM-Solver has none, and keeps it for a class that does
+      if (const base::Json* clip =
+              expected.Find("clip_sample")) {  // DPM-Solver has none, and keeps it for a class that does
         EXPECT_EQ(WithSampler(*config, "ddim")->Find<Clipping>()->clip_sample, clip->AsBool()) << file;
       }
     }
@@ -236,4 +237,4 @@ TEST(WithSamplerTest, AFlowModelsShiftIsKept) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime

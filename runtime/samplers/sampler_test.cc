@@ -8,7 +8,7 @@
 
 #include "runtime/samplers/forward_process.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 using testing::HasSubstr;
@@ -153,4 +153,4 @@ TEST(ForwardProcessTest, LevelsOfTheWrongNumberThrow) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -11,7 +11,7 @@
 #include "base/planted.h"
 #include "runtime/samplers/noise_table.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 constexpr double kRho = 7.0;  // of the Karras sigmas
@@ -233,7 +233,7 @@ absl::StatusOr<std::vector<double>> ShiftFlowSigmas(const FlowLevels& options, s
   const T shift = static_cast<T>(options.shift);
   const T shift_less_one = static_cast<T>(options.shift - 1);
   for (T& sigma : sigmas) {
-    if (Planted("shift_missing")) break;
+    if (base::Planted("shift_missing")) break;
     sigma =
         options.use_dynamic_shifting ? scale / (scale + (1 / sigma - 1)) : shift * sigma / (1 + shift_less_one * sigma);
   }
@@ -277,7 +277,7 @@ absl::StatusOr<Schedule> ScheduleOf(const SamplerConfig& config, const FlowLevel
   } else {
     // The lowest training level is already shifted; the shift is applied to it once more below.
     std::vector<double> levels = MakeFlowTrainingSchedule(config).sigmas;
-    if (Planted("shift_applied_once")) levels.back() = 1 / train;
+    if (base::Planted("shift_applied_once")) levels.back() = 1 / train;
     std::vector<double> sigmas = Linspace(levels.front() * train, levels.back() * train, steps);
     for (double& sigma : sigmas) sigma /= train;
     shifted = ShiftFlowSigmas(options, std::move(sigmas), mu);
@@ -362,4 +362,4 @@ double DynamicShiftMu(const DynamicShift& options, int64_t tokens) {
   return options.base_shift + slope * static_cast<double>(tokens - options.base_image_seq_len);
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/samplers/sampler_config.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 struct ScheduleOptions {
   // Dynamic shift. Required by use_dynamic_shifting for flow-euler, optional for flow DPM-Solver (then flow_shift is
@@ -63,4 +63,4 @@ struct NoiseLevel {
 // For many timesteps get ExactAlphasCumprod once instead.
 absl::StatusOr<NoiseLevel> TrainingNoiseLevel(const SamplerConfig& config, double timestep);
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -9,7 +9,7 @@
 
 #include "runtime/samplers/noise_table.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 using testing::ElementsAre;
@@ -183,4 +183,4 @@ TEST(TrainingNoiseLevelTest, TimestepsOutsideTheTableAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime

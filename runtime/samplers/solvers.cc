@@ -7,7 +7,7 @@
 
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 // Clipping or thresholding of the predicted sample, as DDPM and DDIM do it.
@@ -149,4 +149,4 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const SamplerConfig& co
   return kSolvers[config.options.index()](config, std::move(schedule));
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -9,7 +9,7 @@
 
 #include "runtime/samplers/sampler.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 // A sampler whose class has these options. Solver is the class derived from it.
 template <typename Solver, typename Options>
@@ -42,4 +42,4 @@ at::Tensor PredictedNoise(PredictionType type, const at::Tensor& sample, const a
 // and at most max_value, and divided by it. The quantile is over the whole sample, interpolated linearly.
 at::Tensor DynamicThreshold(const at::Tensor& sample, double ratio, double max_value);
 
-}  // namespace tessera
+}  // namespace tessera::runtime

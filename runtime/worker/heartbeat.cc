@@ -4,7 +4,7 @@
 
 #include <memory>
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 // LibTorch's callbacks are plain functions, so what they count cannot be passed to them.
@@ -22,4 +22,4 @@ void BeatWithEveryOperator(std::atomic<uint64_t>& beats) {
   at::addGlobalCallback(at::RecordFunctionCallback(&Beat).scopes({at::RecordScope::FUNCTION}));
 }
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -4,11 +4,11 @@
 #include <atomic>
 #include <cstdint>
 
-namespace tessera {
+namespace tessera::runtime {
 
 // From now on every operator of LibTorch, on any thread, counts `beats` up by one: encoding, denoising, decoding and
 // loading all consist of them, and a rank that waits for another one runs none. For a worker's main, once; `beats`
 // outlives the process's use of LibTorch.
 void BeatWithEveryOperator(std::atomic<uint64_t>& beats);
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -13,17 +13,17 @@
 #include "runtime/engine/make_engine.h"
 #include "runtime/worker/heartbeat.h"
 
-namespace tessera {
+namespace tessera::runtime {
 namespace {
 
 absl::StatusOr<WorkerRank> TakePlace(const std::string& layout, int rank, int segment) {
-  ASSIGN_OR_RETURN(Layout parsed, ParseLayout(layout));
+  ASSIGN_OR_RETURN(parallel::Layout parsed, parallel::ParseLayout(layout));
   if (rank >= parsed.ranks()) {
     return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " of a layout of ", parsed.ranks()));
   }
   WorkerRank place = {.layout = parsed, .rank = rank};
   if (segment >= 0) {
-    ASSIGN_OR_RETURN(std::shared_ptr<HostSegment> mapped, HostSegment::Map(segment));
+    ASSIGN_OR_RETURN(std::shared_ptr<parallel::HostSegment> mapped, parallel::HostSegment::Map(segment));
     if (mapped->ranks() != parsed.ranks()) {
       return absl::InvalidArgumentError(absl::StrCat("a segment for ", mapped->ranks(), " ranks"));
     }
@@ -35,10 +35,10 @@ absl::StatusOr<WorkerRank> TakePlace(const std::string& layout, int rank, int se
 }
 
 int Main(int argc, char** argv) {
-  KeepFreedMemory();
+  models::KeepFreedMemory();
 
   CLI::App app("The process that holds a model for tessera. It is started by tessera and not meant to be run by hand.");
-  ChannelOptions options;
+  control::ChannelOptions options;
   double orphan_grace_period = 0;
   std::string layout = "serial";
   int rank = 0, segment = -1;
@@ -48,7 +48,7 @@ int Main(int argc, char** argv) {
   app.add_option("--layout", layout, "How the ranks of the group share an image");
   app.add_option("--rank", rank, "Of this process in its group")->check(CLI::NonNegativeNumber);
   app.add_option("--segment", segment, "Descriptor of the memory that the group shares")->check(CLI::NonNegativeNumber);
-  app.set_version_flag("--version", WorkerVersion());
+  app.set_version_flag("--version", control::WorkerVersion());
   CLI11_PARSE(app, argc, argv);
   options.orphan_grace_period = absl::Seconds(orphan_grace_period);
   options.sends_results = rank == 0;
@@ -57,14 +57,14 @@ int Main(int argc, char** argv) {
   absl::Status served = place.status();
   if (place.ok()) {
     if (place->segment != nullptr) BeatWithEveryOperator(place->segment->Beats(rank));
-    const std::unique_ptr<CommandHandler> engine = MakeEngine(*place);
-    served = ServeControlChannel(*engine, options);
+    const std::unique_ptr<control::CommandHandler> engine = MakeEngine(*place);
+    served = control::ServeControlChannel(*engine, options);
   }
   if (!served.ok()) std::fprintf(stderr, "tessera-worker: %s\n", std::string(served.message()).c_str());
   return served.ok() ? 0 : 1;
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::runtime
 
-int main(int argc, char** argv) { return tessera::Main(argc, argv); }
+int main(int argc, char** argv) { return tessera::runtime::Main(argc, argv); }

@@ -6,13 +6,13 @@
 #include "parallel/plan/layout.h"
 #include "parallel/segment/segment.h"
 
-namespace tessera {
+namespace tessera::runtime {
 
 struct WorkerRank {
-  Layout layout;
+  parallel::Layout layout;
   int rank = 0;
   // Made with the groups of the layout's mesh. Null only for a rank that is alone and not watched.
-  std::shared_ptr<HostSegment> segment;
+  std::shared_ptr<parallel::HostSegment> segment;
 };
 
-}  // namespace tessera
+}  // namespace tessera::runtime

@@ -12,7 +12,7 @@
 #include "base/nearest_name.h"
 #include "base/utf8.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr size_t kMaxQuotedBytes = 60;
@@ -26,7 +26,7 @@ std::string Payload(const absl::Status& status, absl::string_view url) {
 
 std::string ProblemOfWord(absl::string_view value, absl::Span<const std::string> valid) {
   if (std::find(valid.begin(), valid.end(), value) != valid.end()) return "";
-  const std::string nearest = NearestName(value, valid);
+  const std::string nearest = base::NearestName(value, valid);
   return absl::StrCat(" ", QuotedValue(value), " is unknown; valid values are ", absl::StrJoin(valid, ", "),
                       nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"));
 }
@@ -60,7 +60,7 @@ absl::Status Named(const absl::Status& status, FieldNames names) {
 }
 
 std::string QuotedValue(absl::string_view value) {
-  std::string shown = ReplaceInvalidUtf8(value.substr(0, kMaxQuotedBytes));
+  std::string shown = base::ReplaceInvalidUtf8(value.substr(0, kMaxQuotedBytes));
   for (char& c : shown) {
     if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = '?';
   }
@@ -77,7 +77,7 @@ absl::Status CheckWord(absl::string_view id, absl::string_view value, absl::Span
   return problem.empty() ? absl::OkStatus() : UnnamedError(id, problem);
 }
 
-absl::Status CheckValue(const std::string& id, int64_t value, Bounds bounds) {
+absl::Status CheckValue(const std::string& id, int64_t value, control::Bounds bounds) {
   const auto low = static_cast<int64_t>(bounds.low), high = static_cast<int64_t>(bounds.high);
   if (value >= low && value <= high) return absl::OkStatus();
   return UnnamedError(id, absl::StrCat(" is ", value, "; valid values are ", low, " to ", high, ", the nearest is ",
@@ -85,7 +85,7 @@ absl::Status CheckValue(const std::string& id, int64_t value, Bounds bounds) {
 }
 
 // Also refuses what is no number.
-absl::Status CheckValue(const std::string& id, double value, Bounds bounds) {
+absl::Status CheckValue(const std::string& id, double value, control::Bounds bounds) {
   if (value >= bounds.low && value <= bounds.high) return absl::OkStatus();
   return UnnamedError(
       id, absl::StrCat(
@@ -93,7 +93,7 @@ absl::Status CheckValue(const std::string& id, double value, Bounds bounds) {
               std::isnan(value) ? "" : absl::StrCat(", the nearest is ", std::clamp(value, bounds.low, bounds.high))));
 }
 
-absl::Status CheckValue(const std::string& id, const std::string& text, Bounds bounds) {
+absl::Status CheckValue(const std::string& id, const std::string& text, control::Bounds bounds) {
   const auto most = static_cast<size_t>(bounds.high);
   if (text.size() > most) {
     return UnnamedError(id, absl::StrCat(" has ", text.size(), " bytes; valid values are at most ", most));
@@ -101,7 +101,7 @@ absl::Status CheckValue(const std::string& id, const std::string& text, Bounds b
   if (const size_t nul = text.find('\0'); nul != std::string::npos) {
     return UnnamedError(id, absl::StrCat(" has a NUL byte at offset ", nul, "; it must be UTF-8 text without NUL"));
   }
-  if (const size_t wrong = FirstInvalidUtf8(text); wrong < text.size()) {
+  if (const size_t wrong = base::FirstInvalidUtf8(text); wrong < text.size()) {
     return UnnamedError(id,
                         absl::StrCat(" is not valid UTF-8: byte 0x", absl::Hex(static_cast<unsigned char>(text[wrong])),
                                      " at offset ", wrong, "; it must be UTF-8 text"));
@@ -109,7 +109,7 @@ absl::Status CheckValue(const std::string& id, const std::string& text, Bounds b
   return absl::OkStatus();
 }
 
-absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& values, Bounds bounds) {
+absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& values, control::Bounds bounds) {
   absl::Status status;
   for (auto value = values.begin(); value != values.end() && status.ok(); ++value) {
     status = CheckValue(id + "[]", *value, bounds);
@@ -120,4 +120,4 @@ absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& value
   return status;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

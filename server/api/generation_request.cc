@@ -11,13 +11,13 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // Times the pixels of a model's own size: twice its sides still look well.
 constexpr int64_t kFarBeyond = 4;
 
-absl::Status CheckSide(absl::string_view id, int64_t value, bool binning, const ModelDescription& model) {
+absl::Status CheckSide(absl::string_view id, int64_t value, bool binning, const control::ModelDescription& model) {
   const int64_t multiple = binning ? 1 : model.size_multiple;
   const int64_t low = (model.min_size + multiple - 1) / multiple * multiple;
   const int64_t high = model.max_size / multiple * multiple;
@@ -66,7 +66,7 @@ std::string Shown(const std::optional<Value>& value) {
 std::string Shown(const std::optional<std::string>& value) { return QuotedValue(*value); }
 
 // That the model reads every option which is given.
-absl::Status CheckOptionsRead(const GenerationRequest& request, const ModelDescription& model) {
+absl::Status CheckOptionsRead(const GenerationRequest& request, const control::ModelDescription& model) {
   absl::Status status;
   const std::string all = model.options.empty()
                               ? "the model has no options of this kind"
@@ -99,8 +99,8 @@ absl::Status CheckCombinations(const GenerationRequest& request) {
 }
 
 // What of the field's bounds the model leaves.
-Bounds BoundsFor(const RequestField& field, const ModelDescription& model) {
-  Bounds bounds = BoundsOf(field);
+control::Bounds BoundsFor(const RequestField& field, const control::ModelDescription& model) {
+  control::Bounds bounds = BoundsOf(field);
   const absl::string_view id = field.id;
   if (id == "steps") bounds.high = model.max_steps;
   if (id == "max_sequence_length") bounds.high = model.max_sequence_length;
@@ -108,14 +108,15 @@ Bounds BoundsFor(const RequestField& field, const ModelDescription& model) {
   return bounds;
 }
 
-absl::Status CheckField(const RequestField& field, const GenerationRequest& request, const ModelDescription& model) {
+absl::Status CheckField(const RequestField& field, const GenerationRequest& request,
+                        const control::ModelDescription& model) {
   const absl::string_view id = field.id;
   if (id == "max_sequence_length" && request.max_sequence_length.has_value() && model.max_sequence_length == 0) {
     return UnnamedError(
         field.id, absl::StrCat(" is ", *request.max_sequence_length, "; this model reads no tokens, so leave it out"));
   }
   if (id == "guidance_scale" && std::isnan(request.guidance_scale.value_or(0))) {
-    return UnnamedError(field.id, absl::StrCat(" is nan; it must be a number from 0 to ", kScales.high,
+    return UnnamedError(field.id, absl::StrCat(" is nan; it must be a number from 0 to ", control::kScales.high,
                                                ", the model's default is ", model.default_guidance_scale));
   }
   if (id == "sampler") {
@@ -127,8 +128,9 @@ absl::Status CheckField(const RequestField& field, const GenerationRequest& requ
   return status;
 }
 
-absl::StatusOr<JobParameters> ValidateUnnamed(const GenerationRequest& request, const ModelDescription& model) {
-  JobParameters job;
+absl::StatusOr<control::JobParameters> ValidateUnnamed(const GenerationRequest& request,
+                                                       const control::ModelDescription& model) {
+  control::JobParameters job;
   job.width = model.default_width;
   job.height = model.default_height;
   job.steps = model.default_steps;
@@ -155,15 +157,15 @@ absl::StatusOr<JobParameters> ValidateUnnamed(const GenerationRequest& request, 
                              std::numeric_limits<uint64_t>::max() - (request.count - 1))));
   }
   RETURN_IF_ERROR(status);
-  const auto assign = [&](absl::string_view id, Bounds, auto& parameter) {
+  const auto assign = [&](absl::string_view id, control::Bounds, auto& parameter) {
     const RequestField* field = FindField(id);
     if (field == nullptr) return;
     VisitValue(*field, request, [&](const auto& value) {
       if (IsGiven(value)) CopyValue(value, parameter);
     });
   };
-  VisitParameters(assign, job);
-  if (const SkipLayerGuidance& skip = job.options.skip_layers; skip.start > skip.stop) {
+  control::VisitParameters(assign, job);
+  if (const control::SkipLayerGuidance& skip = job.options.skip_layers; skip.start > skip.stop) {
     return UnnamedError("skip_layer_start",
                         absl::StrCat(" is ", skip.start, "; valid values are at most the stop, which is ", skip.stop));
   }
@@ -172,28 +174,28 @@ absl::StatusOr<JobParameters> ValidateUnnamed(const GenerationRequest& request, 
 
 template <typename Enum>
 absl::Status ReadName(absl::string_view field, const std::string& name, Enum& value) {
-  value = EnumOf<Enum>(name).value_or(value);
-  return CheckWord(field, name, EnumNames<Enum>());
+  value = base::EnumOf<Enum>(name).value_or(value);
+  return CheckWord(field, name, base::EnumNames<Enum>());
 }
 
 }  // namespace
 
-absl::StatusOr<JobParameters> Validate(const GenerationRequest& request, const ModelDescription& model,
-                                       FieldNames names) {
-  absl::StatusOr<JobParameters> job = ValidateUnnamed(request, model);
+absl::StatusOr<control::JobParameters> Validate(const GenerationRequest& request,
+                                                const control::ModelDescription& model, FieldNames names) {
+  absl::StatusOr<control::JobParameters> job = ValidateUnnamed(request, model);
   if (!job.ok()) return Named(job.status(), names);
   return job;
 }
 
-std::vector<std::string> SizeWarnings(const JobParameters& job, const ModelDescription& model) {
+std::vector<std::string> SizeWarnings(const control::JobParameters& job, const control::ModelDescription& model) {
   const int64_t own = int64_t{model.default_width} * model.default_height;
   if (own == 0 || int64_t{job.width} * job.height <= kFarBeyond * own) return {};
   return {absl::StrCat("size: ", job.width, "x", job.height, " is far beyond the ", model.default_width, "x",
                        model.default_height, " that the model was made for; expect a poor picture and a long time")};
 }
 
-absl::StatusOr<LoadParameters> Validate(const PlacementRequest& request, const std::string& model) {
-  LoadParameters placement;
+absl::StatusOr<control::LoadParameters> Validate(const PlacementRequest& request, const std::string& model) {
+  control::LoadParameters placement;
   absl::Status status = ReadName("dtype", request.dtype, placement.dtype);
   status.Update(CheckDevice(request.device));
   status.Update(CheckValue("threads", request.threads, {0, static_cast<double>(kMaxThreads)}));
@@ -210,4 +212,4 @@ absl::StatusOr<LoadParameters> Validate(const PlacementRequest& request, const s
   return placement;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

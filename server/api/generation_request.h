@@ -16,19 +16,20 @@
 #include "server/api/field_checks.h"
 #include "server/api/request_fields.h"
 
-namespace tessera {
+namespace tessera::server {
 
-inline constexpr size_t kMaxPromptBytes = static_cast<size_t>(kPromptBytes.high);
+inline constexpr size_t kMaxPromptBytes = static_cast<size_t>(control::kPromptBytes.high);
 inline constexpr int64_t kMaxPromptCacheMib = 1048576;
 inline constexpr int64_t kMaxThreads = 1024;
 
 // The parameters of the first image. What of them has no effect on it: server/api/unused_parameters.h. Errors name
 // fields as `names` says.
-absl::StatusOr<JobParameters> Validate(const GenerationRequest& request, const ModelDescription& model,
-                                       FieldNames names = FieldNames::kCommandLine);
+absl::StatusOr<control::JobParameters> Validate(const GenerationRequest& request,
+                                                const control::ModelDescription& model,
+                                                FieldNames names = FieldNames::kCommandLine);
 
 // A sentence for the user where the image is far larger than those that the model makes well.
-std::vector<std::string> SizeWarnings(const JobParameters& job, const ModelDescription& model);
+std::vector<std::string> SizeWarnings(const control::JobParameters& job, const control::ModelDescription& model);
 
 // Where and in which precision a model is to run.
 struct PlacementRequest {
@@ -41,6 +42,6 @@ struct PlacementRequest {
   bool stream_blocks = false;
 };
 
-absl::StatusOr<LoadParameters> Validate(const PlacementRequest& request, const std::string& model);
+absl::StatusOr<control::LoadParameters> Validate(const PlacementRequest& request, const std::string& model);
 
-}  // namespace tessera
+}  // namespace tessera::server

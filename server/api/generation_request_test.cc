@@ -9,15 +9,15 @@
 #include <tuple>
 #include <utility>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-ModelDescription Model() {
-  ModelDescription model;
+control::ModelDescription Model() {
+  control::ModelDescription model;
   model.size_multiple = 16;
   model.min_size = 16;
   model.max_size = 2040;
@@ -37,15 +37,15 @@ ModelDescription Model() {
   return model;
 }
 
-std::string ErrorOf(const GenerationRequest& request, const ModelDescription& model = Model()) {
-  const absl::StatusOr<JobParameters> job = Validate(request, model);
+std::string ErrorOf(const GenerationRequest& request, const control::ModelDescription& model = Model()) {
+  const absl::StatusOr<control::JobParameters> job = Validate(request, model);
   if (job.ok()) return "";
   EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
   return std::string(job.status().message());
 }
 
 TEST(GenerationRequestTest, TakesTheModelsDefaultsForWhatIsAbsent) {
-  const absl::StatusOr<JobParameters> job = Validate({.prompt = "a", .seed = 7}, Model());
+  const absl::StatusOr<control::JobParameters> job = Validate({.prompt = "a", .seed = 7}, Model());
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->width, 768);
   EXPECT_EQ(job->height, 512);
@@ -56,23 +56,23 @@ TEST(GenerationRequestTest, TakesTheModelsDefaultsForWhatIsAbsent) {
   EXPECT_TRUE(job->clean_caption);
   EXPECT_FALSE(job->resolution_binning);
   EXPECT_EQ(job->negative_prompt, std::nullopt);
-  EXPECT_EQ(job->options, PromptOptions());
+  EXPECT_EQ(job->options, control::PromptOptions());
   EXPECT_EQ(job->sampler, "");
-  EXPECT_EQ(job->noise, NoiseKind::kTessera);
+  EXPECT_EQ(job->noise, control::NoiseKind::kTessera);
 }
 
 TEST(GenerationRequestTest, TakesWhatIsGivenOverTheDefaults) {
-  const absl::StatusOr<JobParameters> job = Validate({.prompt = "a",
-                                                      .negative_prompt = "b",
-                                                      .width = 32,
-                                                      .height = 64,
-                                                      .steps = 1000,
-                                                      .guidance_scale = 0,
-                                                      .sampler = "euler",
-                                                      .noise = "torch-cpu",
-                                                      .clean_caption = false,
-                                                      .max_sequence_length = 24},
-                                                     Model());
+  const absl::StatusOr<control::JobParameters> job = Validate({.prompt = "a",
+                                                               .negative_prompt = "b",
+                                                               .width = 32,
+                                                               .height = 64,
+                                                               .steps = 1000,
+                                                               .guidance_scale = 0,
+                                                               .sampler = "euler",
+                                                               .noise = "torch-cpu",
+                                                               .clean_caption = false,
+                                                               .max_sequence_length = 24},
+                                                              Model());
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->negative_prompt, "b");
   EXPECT_EQ(job->width, 32);
@@ -80,7 +80,7 @@ TEST(GenerationRequestTest, TakesWhatIsGivenOverTheDefaults) {
   EXPECT_EQ(job->steps, 1000);
   EXPECT_EQ(job->guidance_scale, 0);
   EXPECT_EQ(job->sampler, "euler");
-  EXPECT_EQ(job->noise, NoiseKind::kTorchCpu);
+  EXPECT_EQ(job->noise, control::NoiseKind::kTorchCpu);
   EXPECT_FALSE(job->clean_caption);
   EXPECT_EQ(job->max_sequence_length, 24);
 }
@@ -98,7 +98,7 @@ TEST(GenerationRequestTest, NamesTheNearestEndOfTheRangeOfSizes) {
 }
 
 TEST(GenerationRequestTest, AcceptsAnySizeInRangeWhereSizesAreBinned) {
-  ModelDescription model = Model();
+  control::ModelDescription model = Model();
   model.can_bin = true;
   EXPECT_EQ(ErrorOf({.width = 1001, .height = 999, .resolution_binning = true}, model), "");
   EXPECT_THAT(ErrorOf({.width = 5000, .resolution_binning = true}, model),
@@ -178,51 +178,52 @@ TEST(GenerationRequestTest, RefusesMoreTokensThanTheModelReads) {
   EXPECT_EQ(ErrorOf({.max_sequence_length = 512}), "");
   EXPECT_THAT(ErrorOf({.max_sequence_length = 513}),
               HasSubstr("maximum sequence length is 513; valid values are 1 to 512, the nearest is 512"));
-  ModelDescription wordless = Model();
+  control::ModelDescription wordless = Model();
   wordless.default_max_sequence_length = wordless.max_sequence_length = 0;
   EXPECT_EQ(ErrorOf({}, wordless), "");
   EXPECT_THAT(ErrorOf({.max_sequence_length = 1}, wordless), HasSubstr("reads no tokens"));
 }
 
 TEST(GenerationRequestTest, NamesTheOnlyLegalSize) {
-  ModelDescription model = Model();
+  control::ModelDescription model = Model();
   model.min_size = model.max_size = model.default_height = model.default_width = 256;
   EXPECT_EQ(ErrorOf({}, model), "");
   EXPECT_THAT(ErrorOf({.width = 512}, model), HasSubstr("width is 512; the only valid value is 256"));
 }
 
 TEST(GenerationRequestTest, HandsEveryOptionOn) {
-  const absl::StatusOr<JobParameters> job = Validate({.prompt_2 = "b",
-                                                      .prompt_3 = "c",
-                                                      .negative_prompt_2 = "d",
-                                                      .negative_prompt_3 = "e",
-                                                      .true_cfg_scale = 4,
-                                                      .guidance_rescale = 0.5,
-                                                      .clip_skip = 2,
-                                                      .skip_layers = {9, 7, 0, 23},
-                                                      .skip_layer_scale = 3,
-                                                      .skip_layer_start = 0.125,
-                                                      .skip_layer_stop = 0.25,
-                                                      .original_width = 1024,
-                                                      .original_height = 768,
-                                                      .crop_top = 1,
-                                                      .crop_left = 2},
-                                                     Model());
+  const absl::StatusOr<control::JobParameters> job = Validate({.prompt_2 = "b",
+                                                               .prompt_3 = "c",
+                                                               .negative_prompt_2 = "d",
+                                                               .negative_prompt_3 = "e",
+                                                               .true_cfg_scale = 4,
+                                                               .guidance_rescale = 0.5,
+                                                               .clip_skip = 2,
+                                                               .skip_layers = {9, 7, 0, 23},
+                                                               .skip_layer_scale = 3,
+                                                               .skip_layer_start = 0.125,
+                                                               .skip_layer_stop = 0.25,
+                                                               .original_width = 1024,
+                                                               .original_height = 768,
+                                                               .crop_top = 1,
+                                                               .crop_left = 2},
+                                                              Model());
   ASSERT_TRUE(job.ok()) << job.status();
-  const PromptOptions expected = {.prompt_2 = "b",
-                                  .prompt_3 = "c",
-                                  .negative_prompt_2 = "d",
-                                  .negative_prompt_3 = "e",
-                                  .true_cfg_scale = 4,
-                                  .guidance_rescale = 0.5,
-                                  .clip_skip = 2,
-                                  .skip_layers = {.layers = {9, 7, 0, 23}, .scale = 3, .start = 0.125, .stop = 0.25},
-                                  .original_size = {.height = 768, .width = 1024, .crop_top = 1, .crop_left = 2}};
+  const control::PromptOptions expected = {
+      .prompt_2 = "b",
+      .prompt_3 = "c",
+      .negative_prompt_2 = "d",
+      .negative_prompt_3 = "e",
+      .true_cfg_scale = 4,
+      .guidance_rescale = 0.5,
+      .clip_skip = 2,
+      .skip_layers = {.layers = {9, 7, 0, 23}, .scale = 3, .start = 0.125, .stop = 0.25},
+      .original_size = {.height = 768, .width = 1024, .crop_top = 1, .crop_left = 2}};
   EXPECT_EQ(job->options, expected);
 }
 
 TEST(GenerationRequestTest, RefusesEveryOptionThatTheModelDoesNotRead) {
-  ModelDescription model = Model();
+  control::ModelDescription model = Model();
   const std::vector<std::tuple<GenerationRequest, std::string, std::string>> cases = {
       {{.prompt_2 = "b"}, "prompt_2", "prompt 2 is 'b'"},
       {{.negative_prompt_2 = "b"}, "prompt_2", "negative prompt 2 is 'b'"},
@@ -301,7 +302,7 @@ TEST(GenerationRequestTest, AcceptsTheEndsOfTheRangesOfOptions) {
 }
 
 std::string ErrorOf(const PlacementRequest& request) {
-  const absl::StatusOr<LoadParameters> placement = Validate(request, "model");
+  const absl::StatusOr<control::LoadParameters> placement = Validate(request, "model");
   return placement.ok() ? "" : std::string(placement.status().message());
 }
 
@@ -320,13 +321,13 @@ TEST(PlacementRequestTest, ProposesTheDtypeThatIsSpeltMostLikeTheUnknownOne) {
 }
 
 TEST(PlacementRequestTest, HandsPlacementsAndTheSizeOfTheCacheOn) {
-  const absl::StatusOr<LoadParameters> placement =
+  const absl::StatusOr<control::LoadParameters> placement =
       Validate({.text_encoders = "cpu", .autoencoder = "unload", .prompt_cache_mib = 1048576}, "model");
   ASSERT_TRUE(placement.ok());
-  EXPECT_EQ(placement->text_encoders, ComponentPlacement::kCpu);
-  EXPECT_EQ(placement->autoencoder, ComponentPlacement::kUnloaded);
+  EXPECT_EQ(placement->text_encoders, control::ComponentPlacement::kCpu);
+  EXPECT_EQ(placement->autoencoder, control::ComponentPlacement::kUnloaded);
   EXPECT_EQ(placement->prompt_cache_bytes, uint64_t{1} << 40);
-  EXPECT_EQ(Validate(PlacementRequest(), "model")->text_encoders, ComponentPlacement::kRank0);
+  EXPECT_EQ(Validate(PlacementRequest(), "model")->text_encoders, control::ComponentPlacement::kRank0);
 }
 
 TEST(PlacementRequestTest, NamesThePlacementThatIsSpeltMostLikeTheUnknownOne) {
@@ -339,7 +340,7 @@ TEST(PlacementRequestTest, NamesThePlacementThatIsSpeltMostLikeTheUnknownOne) {
 
 TEST(PlacementRequestTest, GivesEveryPlacementTheNameThatRequestsUse) {
   for (const char* name : {"rank0", "cpu", "unload"}) {
-    EXPECT_EQ(EnumName(Validate({.text_encoders = name}, "model")->text_encoders), name);
+    EXPECT_EQ(base::EnumName(Validate({.text_encoders = name}, "model")->text_encoders), name);
   }
 }
 
@@ -354,4 +355,4 @@ TEST(PlacementRequestTest, RefusesThreadsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -3,24 +3,25 @@
 #include "base/utf8.h"
 #include "server/api/unused_parameters.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // What differs from its default; the rest is left to a model that may not read it.
-void SetOptions(const PromptOptions& options, GenerationRequest& request) {
-  const PromptOptions usual;
-  const auto set = [&request](const char* id, Bounds, const auto& value, const auto& usual_value) {
+void SetOptions(const control::PromptOptions& options, GenerationRequest& request) {
+  const control::PromptOptions usual;
+  const auto set = [&request](const char* id, control::Bounds, const auto& value, const auto& usual_value) {
     if (value == usual_value) return;
     VisitValue(*FindField(id), request, [&](auto& asked) { CopyValue(value, asked); });
   };
-  VisitOptions(set, options, usual);
+  control::VisitOptions(set, options, usual);
 }
 
 }  // namespace
 
-ImageParameters MetadataOf(const JobParameters& asked, const std::string& sampler, const std::string& model_name,
-                           const ModelDescription& model, const LoadParameters& placement, const Layout& layout) {
-  JobParameters job = asked;
+ImageParameters MetadataOf(const control::JobParameters& asked, const std::string& sampler,
+                           const std::string& model_name, const control::ModelDescription& model,
+                           const control::LoadParameters& placement, const parallel::Layout& layout) {
+  control::JobParameters job = asked;
   DropUnusedParameters(job, model);
   ImageParameters metadata;
   metadata.prompt = job.prompt;
@@ -31,16 +32,16 @@ ImageParameters MetadataOf(const JobParameters& asked, const std::string& sample
   metadata.seed = job.seed;
   metadata.width = job.width;
   metadata.height = job.height;
-  metadata.model = ReplaceInvalidUtf8(model_name);
+  metadata.model = base::ReplaceInvalidUtf8(model_name);
   metadata.model_digest = model.digest;
-  metadata.noise = EnumName(job.noise);
-  metadata.dtype = EnumName(placement.dtype);
+  metadata.noise = base::EnumName(job.noise);
+  metadata.dtype = base::EnumName(placement.dtype);
   metadata.device = placement.device;
-  metadata.layout = LayoutText(layout);
+  metadata.layout = parallel::LayoutText(layout);
   if (placement.device == "cpu") metadata.instruction_set = model.instruction_set;
-  const LoadParameters usual;
-  if (placement.text_encoders != usual.text_encoders) metadata.text_encoders = EnumName(placement.text_encoders);
-  if (placement.autoencoder != usual.autoencoder) metadata.autoencoder = EnumName(placement.autoencoder);
+  const control::LoadParameters usual;
+  if (placement.text_encoders != usual.text_encoders) metadata.text_encoders = base::EnumName(placement.text_encoders);
+  if (placement.autoencoder != usual.autoencoder) metadata.autoencoder = base::EnumName(placement.autoencoder);
   if (model.default_clean_caption) metadata.clean_caption = job.clean_caption;
   metadata.resolution_binning = job.resolution_binning;
   if (job.max_sequence_length > 0) metadata.max_sequence_length = job.max_sequence_length;
@@ -67,4 +68,4 @@ GenerationRequest RequestOf(const ImageParameters& metadata) {
   return request;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

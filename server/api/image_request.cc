@@ -13,7 +13,7 @@
 #include "base/random_bytes.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // The field of a worker's parameters whose name, the command line's or the API's, is the longest that the sentence
@@ -66,7 +66,7 @@ constexpr QualityPreset kQualities[] = {{"low", 1}, {"high", 4}, {"xhigh", 6}, {
 
 // A preset is a part of the model's own number of steps, so that it suits models of 4 steps and of 50. It asks for no
 // more than is allowed.
-std::optional<int64_t> StepsOfQuality(const std::string& quality, const ModelDescription& model,
+std::optional<int64_t> StepsOfQuality(const std::string& quality, const control::ModelDescription& model,
                                       const RequestLimits& limits) {
   for (const QualityPreset& preset : kQualities) {
     if (quality != preset.name) continue;
@@ -144,7 +144,7 @@ absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const Se
   // A random seed leaves room for those that count up from it.
   generation.seed = request.seed.value_or(random_seed);
   if (!generation.steps.has_value()) generation.steps = StepsOfQuality(request.quality, model.description, limits);
-  ASSIGN_OR_RETURN(JobParameters parameters, Validate(generation, model.description, FieldNames::kApi));
+  ASSIGN_OR_RETURN(control::JobParameters parameters, Validate(generation, model.description, FieldNames::kApi));
   RETURN_IF_ERROR(CheckValue("steps", int64_t{parameters.steps}, {1, static_cast<double>(limits.max_steps)}));
   const int64_t pixels = int64_t{parameters.width} * parameters.height;
   if (pixels > limits.max_pixels) {
@@ -209,10 +209,10 @@ bool IsOpenAiImageModel(absl::string_view name) {
   return false;
 }
 
-uint64_t RandomSeed() { return RandomNumber<uint64_t>() >> 16; }
+uint64_t RandomSeed() { return base::RandomNumber<uint64_t>() >> 16; }
 
 std::string OutputFormatName(ImageFormat format) { return absl::AsciiStrToLower(std::string(ImageFormatName(format))); }
 
 std::string MediaType(ImageFormat format) { return absl::StrCat("image/", OutputFormatName(format)); }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -16,7 +16,7 @@
 #include "server/api/image_service.h"
 #include "server/api/job.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // What one server allows beyond what its models allow.
 struct RequestLimits {
@@ -53,4 +53,4 @@ std::string MediaType(ImageFormat format);
 // SHA-256 in hexadecimal over every field, for idempotency: what the caller sent, before a seed is chosen.
 std::string RequestDigest(const ImageRequest& request);
 
-}  // namespace tessera
+}  // namespace tessera::server

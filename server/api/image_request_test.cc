@@ -12,7 +12,7 @@
 
 #include "tests/support/fake_image_service.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -263,4 +263,4 @@ TEST(PreviewStepsTest, AreSpreadEvenlyAndNeverTheLast) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -22,14 +22,14 @@
 #include "server/api/job.h"
 #include "server/api/storage_state.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct ServedModel {
   std::string id;                    // what requests call it
   std::vector<std::string> aliases;  // what they may call it too
   // And by any name of OpenAI's image models that nobody else has, so that their clients need not name another.
   bool answers_to_openai_names = false;
-  ModelDescription description;
+  control::ModelDescription description;
   absl::Time added = absl::UnixEpoch();
   bool ready = false;  // some group has it loaded and warm
   // Why it cannot be read at present: then it has no description, and requests for it get this error. OK of others.
@@ -152,4 +152,4 @@ class ImageService {
   virtual std::string MetricsText() = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::server {
 
-absl::StatusOr<std::string> EncodeOutput(const Image& image, const OutputOptions& output,
+absl::StatusOr<std::string> EncodeOutput(const control::Image& image, const OutputOptions& output,
                                          const std::string& parameters) {
   EncodeOptions options = {.parameters = parameters, .webp_lossless = !output.quality.has_value()};
   options.quality = output.quality.value_or(options.quality);
@@ -26,4 +26,4 @@ std::string JobStateName(JobState state) {
   return kNames[static_cast<size_t>(state)];
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -16,7 +16,7 @@
 #include "server/api/request_limits.h"
 #include "server/image/image_file.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // What one API key may use; 0: no limit. Who queues jobs enforces the two about queued work; the edges the rate.
 struct KeyLimits {
@@ -44,13 +44,13 @@ struct OutputOptions {
 };
 
 // The file of one image. `parameters` is what it carries of its making; empty: nothing.
-absl::StatusOr<std::string> EncodeOutput(const Image& image, const OutputOptions& output,
+absl::StatusOr<std::string> EncodeOutput(const control::Image& image, const OutputOptions& output,
                                          const std::string& parameters = "");
 
 // A request that was validated against its model: nothing is left to be defaulted.
 struct JobRequest {
-  std::string model;         // as the service lists it, never an alias
-  JobParameters parameters;  // of the first image; the others differ by the seed, which counts up
+  std::string model;                  // as the service lists it, never an alias
+  control::JobParameters parameters;  // of the first image; the others differ by the seed, which counts up
   int32_t count = 1;
   OutputOptions output;
   int32_t partial_images = 0;  // previews wanted of each image, spread evenly over its steps
@@ -148,4 +148,4 @@ inline bool IsLast(const JobEvent& event) {
   return std::holds_alternative<EndedEvent>(event) || std::holds_alternative<ReleasedEvent>(event);
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -3,7 +3,7 @@
 #include <utility>
 #include <variant>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // Whether `later` makes `earlier` worthless to somebody who has seen neither.
@@ -17,9 +17,10 @@ bool Supersedes(const JobEvent& later, const JobEvent& earlier) {
 
 }  // namespace
 
-JobEventPump::JobEventPump(TaskPool& pool, Sink sink) : pool_(pool), sink_(std::make_shared<Sink>(std::move(sink))) {}
+JobEventPump::JobEventPump(base::TaskPool& pool, Sink sink)
+    : pool_(pool), sink_(std::make_shared<Sink>(std::move(sink))) {}
 
-absl::StatusOr<std::shared_ptr<JobEventPump>> JobEventPump::Start(ImageService& service, TaskPool& pool,
+absl::StatusOr<std::shared_ptr<JobEventPump>> JobEventPump::Start(ImageService& service, base::TaskPool& pool,
                                                                   const Caller& caller, const std::string& job,
                                                                   Sink sink) {
   std::shared_ptr<JobEventPump> pump(new JobEventPump(pool, std::move(sink)));
@@ -90,4 +91,4 @@ void JobEventPump::Stop() {
   pool_.Post([watch = std::shared_ptr<JobWatch>(std::move(watch)), sink = std::move(sink)] {});
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -15,26 +15,26 @@
 #include "base/task_pool.h"
 #include "server/api/image_service.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class JobEventPump : public std::enable_shared_from_this<JobEventPump> {
  public:
   using Sink = std::function<void(const JobEvent&)>;
 
   // Service and pool must outlive the pump; the pool must end before the service.
-  static absl::StatusOr<std::shared_ptr<JobEventPump>> Start(ImageService& service, TaskPool& pool,
+  static absl::StatusOr<std::shared_ptr<JobEventPump>> Start(ImageService& service, base::TaskPool& pool,
                                                              const Caller& caller, const std::string& job, Sink sink);
 
   // No call of the sink begins after this. What the sink holds is released on the pool.
   void Stop();
 
  private:
-  explicit JobEventPump(TaskPool& pool, Sink sink);
+  explicit JobEventPump(base::TaskPool& pool, Sink sink);
 
   void Add(const JobEvent& event);
   void Deliver();
 
-  TaskPool& pool_;
+  base::TaskPool& pool_;
   std::mutex mutex_;
   std::shared_ptr<Sink> sink_;  // null: stopped
   std::unique_ptr<JobWatch> watch_;
@@ -42,4 +42,4 @@ class JobEventPump : public std::enable_shared_from_this<JobEventPump> {
   bool delivering_ = false;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

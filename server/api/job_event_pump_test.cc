@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/support/fake_image_service.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -107,7 +107,7 @@ TEST(JobEventPumpTest, ASlowSinkMissesWhatWasSupersededAndNothingElse) {
   ScriptedService service;
   Sink sink;
   {
-    TaskPool pool(2);
+    base::TaskPool pool(2);
     auto pump = JobEventPump::Start(service, pool, {}, "job", [&](const JobEvent& event) { sink(event); });
     ASSERT_TRUE(pump.ok()) << pump.status();
     service.tell(QueuedEvent{.position = 9});
@@ -129,7 +129,7 @@ TEST(JobEventPumpTest, AStepOfOneImageDoesNotSupersedeThoseOfAnother) {
   ScriptedService service;
   Sink sink;
   {
-    TaskPool pool(2);
+    base::TaskPool pool(2);
     auto pump = JobEventPump::Start(service, pool, {}, "job", [&](const JobEvent& event) { sink(event); });
     ASSERT_TRUE(pump.ok()) << pump.status();
     service.tell(StartedEvent{});
@@ -148,7 +148,7 @@ TEST(JobEventPumpTest, NothingIsToldAfterStop) {
   Sink sink;
   sink.Open();
   {
-    TaskPool pool(2);
+    base::TaskPool pool(2);
     auto pump = JobEventPump::Start(service, pool, {}, "job", [&](const JobEvent& event) { sink(event); });
     ASSERT_TRUE(pump.ok()) << pump.status();
     service.tell(StartedEvent{});
@@ -167,7 +167,7 @@ TEST(JobEventPumpTest, AnEndThatIsToldBeforeTheWatchHasBegunEndsIt) {
   Sink sink;
   sink.Open();
   {
-    TaskPool pool(2);
+    base::TaskPool pool(2);
     ASSERT_TRUE(JobEventPump::Start(service, pool, {}, "job", [&](const JobEvent& event) { sink(event); }).ok());
     EXPECT_THAT(sink.WaitFor(1), ElementsAre("ended"));
   }
@@ -176,7 +176,7 @@ TEST(JobEventPumpTest, AnEndThatIsToldBeforeTheWatchHasBegunEndsIt) {
 
 TEST(JobEventPumpTest, AJobThatIsNotThereIsAnError) {
   ScriptedService service;
-  TaskPool pool(1);
+  base::TaskPool pool(1);
   EXPECT_EQ(JobEventPump::Start(service, pool, {}, "other", [](const JobEvent&) {}).status().code(),
             absl::StatusCode::kNotFound);
 }
@@ -184,7 +184,7 @@ TEST(JobEventPumpTest, AJobThatIsNotThereIsAnError) {
 TEST(TaskPoolTest, DoesWhatItsTasksPostBeforeItEnds) {
   std::atomic<int> done = 0;
   {
-    TaskPool pool(3);
+    base::TaskPool pool(3);
     for (int i = 0; i < 10; ++i) {
       pool.Post([&] {
         pool.Post([&] {
@@ -199,4 +199,4 @@ TEST(TaskPoolTest, DoesWhatItsTasksPostBeforeItEnds) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

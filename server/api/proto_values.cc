@@ -7,7 +7,7 @@
 #include "control/message_fields.h"
 #include "server/api/service_error.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -20,7 +20,7 @@ v1::JobState StateToProto(JobState state) { return static_cast<v1::JobState>(sta
 
 ImageRequest FromProto(const v1::ImageRequest& message) {
   ImageRequest request;
-  const MessageReader reader(message);
+  const control::MessageReader reader(message);
   for (const RequestField& field : kRequestFields) {
     const FieldDescriptor* from = field.half ? nullptr : message.GetDescriptor()->FindFieldByName(ApiName(field));
     if (from == nullptr) continue;                            // what only HTTP has, for OpenAI's clients
@@ -59,7 +59,7 @@ v1::Image ToProto(const FinishedImage& image) {
 v1::Job ToProto(const Job& job) {
   v1::Job message;
   const JobRequest& request = job.request;
-  const JobParameters& parameters = request.parameters;
+  const control::JobParameters& parameters = request.parameters;
   message.set_id(job.id);
   message.set_state(StateToProto(job.state));
   message.set_model(request.model);
@@ -131,7 +131,7 @@ v1::JobEvent ToProto(const JobEvent& event) {
 
 v1::Model ToProto(const ServedModel& model) {
   v1::Model message;
-  const ModelDescription& description = model.description;
+  const control::ModelDescription& description = model.description;
   message.set_id(model.id);
   message.mutable_aliases()->Add(model.aliases.begin(), model.aliases.end());
   message.set_ready(model.ready);
@@ -175,4 +175,4 @@ v1::ServerInfo ToProto(const ServerInfo& info) {
   return message;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

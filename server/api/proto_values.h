@@ -6,7 +6,7 @@
 #include "server/api/image_service.h"
 #include "tessera/v1/image_service.pb.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // The values are ValidateImageRequest's business.
 ImageRequest FromProto(const v1::ImageRequest& message);
@@ -18,4 +18,4 @@ v1::JobEvent ToProto(const JobEvent& event);
 v1::Model ToProto(const ServedModel& model);
 v1::ServerInfo ToProto(const ServerInfo& info);
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -11,7 +11,7 @@
 #include "base/sha256.h"
 #include "server/api/image_request.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // The fields that version 0.1.0 had, in the order in which it digested them. Nothing is ever added here.
@@ -55,7 +55,7 @@ std::string RequestDigest(const ImageRequest& request) {
   };
   const std::vector<std::string> first = absl::StrSplit(kFirstFields, ' ');
   for (const std::string& id : first) {
-    if (Planted("digest_misses_a_field") && id == "seed") continue;
+    if (base::Planted("digest_misses_a_field") && id == "seed") continue;
     add(*FindField(id));
   }
   // Fields that came later stand behind, by name, and only where they are given: what was digested before them keeps
@@ -68,7 +68,7 @@ std::string RequestDigest(const ImageRequest& request) {
       canonical.Add(value);
     });
   }
-  return absl::BytesToHexString(Sha256Of(canonical.text()));
+  return absl::BytesToHexString(base::Sha256Of(canonical.text()));
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

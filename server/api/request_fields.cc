@@ -6,7 +6,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
-namespace tessera {
+namespace tessera::server {
 
 const RequestField* FindField(absl::string_view id) {
   const auto* field =
@@ -31,14 +31,14 @@ std::vector<std::string> Words(const RequestField& field) {
   return absl::StrSplit(field.words, ' ');
 }
 
-Bounds BoundsOf(const RequestField& field) {
-  Bounds found = field.bounds.value_or(kUnbounded);
+control::Bounds BoundsOf(const RequestField& field) {
+  control::Bounds found = field.bounds.value_or(control::kUnbounded);
   if (field.bounds.has_value()) return found;
-  const auto find = [&](const char* id, Bounds bounds) {
+  const auto find = [&](const char* id, control::Bounds bounds) {
     if (absl::string_view(id) == field.id) found = bounds;
   };
-  VisitParameters(find);
+  control::VisitParameters(find);
   return found;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

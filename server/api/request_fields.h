@@ -23,7 +23,7 @@
 #include "control/job_parameters.h"
 #include "server/api/request_limits.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // What an edge was asked to make. What is absent is the model's default.
 struct GenerationRequest {
@@ -97,7 +97,7 @@ struct RequestField {
   // Of ModelDescription::options: what a model says that reads it; null: every model does.
   const char* read_with = nullptr;
   // Of a number, or of each number of a list; nothing: those of the parameter, or none.
-  std::optional<Bounds> bounds = std::nullopt;
+  std::optional<control::Bounds> bounds = std::nullopt;
   // Its valid words with blanks between them; null: any, or those of the model.
   const char* words = nullptr;
   // The API's default as JSON; null: the model's, or none.
@@ -126,14 +126,14 @@ inline constexpr RequestField kRequestFields[] = {
     {.id = "model",
      .description = "Id or alias of a model; absent or empty: the first of GET /v1/models, which answers to the names "
                     "of OpenAI's image models too, unless the server is told otherwise.",
-     .bounds = Bounds{0, kMaxModelNameBytes},
+     .bounds = control::Bounds{0, kMaxModelNameBytes},
      .member = &ImageRequest::model},
     {.id = "count",
      .name = "n",
      .option = "-n,--count",
      .help = "Images to make, with seeds counting up (default: 1)",
      .description = "Images, up to 10 or as the server is configured. Their seeds count up.",
-     .bounds = Bounds{1, kMaxImageCount},
+     .bounds = control::Bounds{1, kMaxImageCount},
      .usual = "1",
      .member = &ImageRequest::n},
     {.id = "size",
@@ -186,7 +186,7 @@ inline constexpr RequestField kRequestFields[] = {
      .help = "Scale of true classifier-free guidance, used above 1 and with --negative (default: 1, off)",
      .description = "Only of models that read it (options), as are the fields from prompt_2 on.",
      .key = "True CFG scale",
-     .read_with = prompt_option::kTrueCfgScale,
+     .read_with = control::prompt_option::kTrueCfgScale,
      .member = &GenerationRequest::true_cfg_scale},
     {.id = "sampler",
      .option = "--sampler",
@@ -197,50 +197,50 @@ inline constexpr RequestField kRequestFields[] = {
     {.id = "output_format", .words = "png jpeg webp", .usual = "\"png\"", .member = &ImageRequest::output_format},
     {.id = "output_compression",
      .description = "Quality of jpeg and webp. Absent: 95 for jpeg, lossless for webp.",
-     .bounds = Bounds{0, 100},
+     .bounds = control::Bounds{0, 100},
      .member = &ImageRequest::output_compression},
     {.id = "background", .words = "auto opaque", .member = &ImageRequest::background},
     {.id = "style", .description = "Without effect.", .words = "vivid natural", .member = &ImageRequest::style},
     {.id = "moderation", .description = "Without effect.", .words = "auto low", .member = &ImageRequest::moderation},
     {.id = "user",
      .description = "A label of the caller's, given back with the job.",
-     .bounds = Bounds{0, kMaxUserBytes},
+     .bounds = control::Bounds{0, kMaxUserBytes},
      .member = &ImageRequest::user},
     {.id = "safety_identifier",
      .description = "What OpenAI's newer clients call the user; unless empty it wins over that.",
-     .bounds = Bounds{0, kMaxUserBytes},
+     .bounds = control::Bounds{0, kMaxUserBytes},
      .member = &ImageRequest::safety_identifier},
     {.id = "partial_images",
      .description = "Previews of each image; in generations only with stream.",
-     .bounds = Bounds{0, kMaxPartialImages},
+     .bounds = control::Bounds{0, kMaxPartialImages},
      .member = &ImageRequest::partial_images},
     {.id = "priority",
      .description = "Higher is sooner.",
-     .bounds = Bounds{kMinPriority, kMaxPriority},
+     .bounds = control::Bounds{kMinPriority, kMaxPriority},
      .member = &ImageRequest::priority},
     {.id = "deadline_ms",
      .description = "From acceptance; a job that is later fails.",
-     .bounds = Bounds{1, kMaxDeadlineMs},
+     .bounds = control::Bounds{1, kMaxDeadlineMs},
      .member = &ImageRequest::deadline_ms},
     {.id = "prompt_2",
      .option = "--prompt-2",
      .help = "Prompt for the second text encoder (default: the same as the first)",
-     .read_with = prompt_option::kPrompt2,
+     .read_with = control::prompt_option::kPrompt2,
      .member = &GenerationRequest::prompt_2},
     {.id = "prompt_3",
      .option = "--prompt-3",
      .help = "Prompt for the third text encoder (default: the same as the first)",
-     .read_with = prompt_option::kPrompt3,
+     .read_with = control::prompt_option::kPrompt3,
      .member = &GenerationRequest::prompt_3},
     {.id = "negative_prompt_2",
      .option = "--negative-2",
      .help = "Negative prompt for the second text encoder (default: the same as the first)",
-     .read_with = prompt_option::kPrompt2,
+     .read_with = control::prompt_option::kPrompt2,
      .member = &GenerationRequest::negative_prompt_2},
     {.id = "negative_prompt_3",
      .option = "--negative-3",
      .help = "Negative prompt for the third text encoder (default: the same as the first)",
-     .read_with = prompt_option::kPrompt3,
+     .read_with = control::prompt_option::kPrompt3,
      .member = &GenerationRequest::negative_prompt_3},
     {.id = "noise",
      .option = "--noise",
@@ -261,62 +261,62 @@ inline constexpr RequestField kRequestFields[] = {
      .option = "--max-sequence-length",
      .help = "Tokens of the prompt (default: the model's)",
      .key = "Max sequence length",
-     .bounds = Bounds{1, 65536},
+     .bounds = control::Bounds{1, 65536},
      .member = &GenerationRequest::max_sequence_length},
     {.id = "guidance_rescale",
      .option = "--guidance-rescale",
      .help = "How far the guided prediction is brought back to the deviation of the conditional one (default: 0, off)",
-     .read_with = prompt_option::kGuidanceRescale,
+     .read_with = control::prompt_option::kGuidanceRescale,
      .member = &GenerationRequest::guidance_rescale},
     {.id = "clip_skip",
      .option = "--clip-skip",
      .help = "Further layers of CLIP to leave out for the prompt (default: 0)",
-     .read_with = prompt_option::kClipSkip,
+     .read_with = control::prompt_option::kClipSkip,
      .member = &GenerationRequest::clip_skip},
     {.id = "skip_layers",
      .item = "skip layer",
      .option = "--skip-layers",
      .help = "Blocks for skip-layer guidance, such as 7,8,9 (default: none, off)",
-     .read_with = prompt_option::kSkipLayers,
+     .read_with = control::prompt_option::kSkipLayers,
      .member = &GenerationRequest::skip_layers},
     {.id = "skip_layer_scale",
      .option = "--skip-layer-scale",
      .help = "Scale of skip-layer guidance (default: 2.8)",
-     .read_with = prompt_option::kSkipLayers,
+     .read_with = control::prompt_option::kSkipLayers,
      .member = &GenerationRequest::skip_layer_scale},
     {.id = "skip_layer_start",
      .option = "--skip-layer-start",
      .help = "The part of all steps where it begins (default: 0.01)",
-     .read_with = prompt_option::kSkipLayers,
+     .read_with = control::prompt_option::kSkipLayers,
      .member = &GenerationRequest::skip_layer_start},
     {.id = "skip_layer_stop",
      .option = "--skip-layer-stop",
      .help = "The part of all steps where it ends (default: 0.2)",
-     .read_with = prompt_option::kSkipLayers,
+     .read_with = control::prompt_option::kSkipLayers,
      .member = &GenerationRequest::skip_layer_stop},
     {.id = "original_width",
      .option = "--original-size",
      .type = "WxH",
      .help = "Size that the image is said to be cut from, WIDTHxHEIGHT (default: the model's)",
      .key = "Original size",
-     .read_with = prompt_option::kOriginalSize,
-     .bounds = Bounds{1, 65536},
+     .read_with = control::prompt_option::kOriginalSize,
+     .bounds = control::Bounds{1, 65536},
      .member = &GenerationRequest::original_width},
     {.id = "original_height",
      .key = "Original size",
-     .read_with = prompt_option::kOriginalSize,
-     .bounds = Bounds{1, 65536},
+     .read_with = control::prompt_option::kOriginalSize,
+     .bounds = control::Bounds{1, 65536},
      .member = &GenerationRequest::original_height},
     {.id = "crop_top",
      .option = "--crop-top-left",
      .type = "TOP,LEFT",
      .help = "Where it is said to be cut from, TOP,LEFT in pixels (default: 0,0)",
      .key = "Crop top left",
-     .read_with = prompt_option::kOriginalSize,
+     .read_with = control::prompt_option::kOriginalSize,
      .member = &GenerationRequest::crop_top},
     {.id = "crop_left",
      .key = "Crop top left",
-     .read_with = prompt_option::kOriginalSize,
+     .read_with = control::prompt_option::kOriginalSize,
      .member = &GenerationRequest::crop_left},
 };
 
@@ -327,7 +327,7 @@ std::string ApiName(const RequestField& field);
 std::string Label(const RequestField& field);
 std::string MetadataKey(const RequestField& field);
 std::vector<std::string> Words(const RequestField& field);
-Bounds BoundsOf(const RequestField& field);
+control::Bounds BoundsOf(const RequestField& field);
 
 // Whether the command line has the field's value too, and not the API alone.
 inline bool IsOfGeneration(const RequestField& field) {
@@ -356,7 +356,7 @@ void CopyValue(const From& from, To& to) {
   if constexpr (std::is_same_v<From, To>) {
     to = from;
   } else if constexpr (std::is_enum_v<To> && std::is_same_v<From, std::string>) {
-    to = EnumOf<To>(from).value_or(to);
+    to = base::EnumOf<To>(from).value_or(to);
   } else if constexpr (requires { to.assign(from.begin(), from.end()); }) {
     to.assign(from.begin(), from.end());
   } else if constexpr (requires { to = static_cast<To>(*from); }) {
@@ -366,4 +366,4 @@ void CopyValue(const From& from, To& to) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

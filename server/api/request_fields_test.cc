@@ -18,14 +18,14 @@
 #include "server/image/parameters_text.h"
 #include "tests/support/fake_image_service.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(RequestFieldsTest, EveryParameterOfAJobIsAField) {
-  VisitParameters([](const char* id, Bounds) { EXPECT_NE(FindField(id), nullptr) << id; });
+  control::VisitParameters([](const char* id, control::Bounds) { EXPECT_NE(FindField(id), nullptr) << id; });
 }
 
 TEST(RequestFieldsTest, NamesAreOfOneFieldEach) {
@@ -52,7 +52,7 @@ void Give(std::optional<double>& value) { value = 0.5; }
 void Give(std::vector<int64_t>& value) { value = {0}; }
 
 TEST(RequestFieldsTest, AModelRefusesEveryFieldThatItDoesNotRead) {
-  ModelDescription model;
+  control::ModelDescription model;
   model.max_steps = model.min_size = model.max_size = model.default_steps = 1;
   for (const RequestField& field : kRequestFields) {
     if (field.read_with == nullptr) continue;
@@ -80,36 +80,36 @@ void Change(const RequestField&, std::optional<double>& value) { value = 0.125; 
 void Change(const RequestField&, std::vector<int64_t>& value) { value = {2, 1}; }
 
 TEST(RequestFieldsTest, EveryFieldOfAGenerationReachesItsParameterAndNoOther) {
-  ModelDescription model = FakeModel().description;
+  control::ModelDescription model = FakeModel().description;
   model.can_bin = true;
   model.options.clear();
   for (const RequestField& field : kRequestFields) {
     if (field.read_with != nullptr) model.options.emplace_back(field.read_with);
   }
   const GenerationRequest base = {.prompt = "a", .skip_layers = {0}, .original_width = 8, .original_height = 8};
-  const absl::StatusOr<JobParameters> before = Validate(base, model);
+  const absl::StatusOr<control::JobParameters> before = Validate(base, model);
   ASSERT_TRUE(before.ok()) << before.status();
   for (const RequestField& field : kRequestFields) {
     if (!IsOfGeneration(field)) continue;
     GenerationRequest request = base;
     VisitValue(field, request, [&](auto& value) { Change(field, value); });
-    const absl::StatusOr<JobParameters> job = Validate(request, model);
+    const absl::StatusOr<control::JobParameters> job = Validate(request, model);
     ASSERT_TRUE(job.ok()) << job.status();
     std::vector<std::string> changed;
-    const auto compare = [&](const char* id, Bounds, const auto& one, const auto& other) {
+    const auto compare = [&](const char* id, control::Bounds, const auto& one, const auto& other) {
       if (one != other) changed.emplace_back(id);
     };
-    VisitParameters(compare, *before, *job);
+    control::VisitParameters(compare, *before, *job);
     EXPECT_THAT(changed, ElementsAre(field.id));
   }
 }
 
 TEST(RequestFieldsTest, EveryOptionComesBackFromAPicture) {
   std::vector<std::string> ids;
-  VisitOptions([&](const char* id, Bounds) { ids.emplace_back(id); });
+  control::VisitOptions([&](const char* id, control::Bounds) { ids.emplace_back(id); });
   for (const std::string& changed : ids) {
     ImageParameters written = {.steps = 1, .width = 8, .height = 8};
-    const auto change = [&](const char* id, Bounds, auto& value) {
+    const auto change = [&](const char* id, control::Bounds, auto& value) {
       if (id != changed) return;
       if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) {
         value += 1;
@@ -119,8 +119,8 @@ TEST(RequestFieldsTest, EveryOptionComesBackFromAPicture) {
         value = {3, 1};
       }
     };
-    VisitOptions(change, written.options);
-    EXPECT_NE(written.options, PromptOptions()) << changed;
+    control::VisitOptions(change, written.options);
+    EXPECT_NE(written.options, control::PromptOptions()) << changed;
     const absl::StatusOr<std::string> text = FormatParameters(written);
     ASSERT_TRUE(text.ok()) << text.status();
     const absl::StatusOr<ImageParameters> read = ParseParameters(*text);
@@ -165,7 +165,7 @@ std::string OptionsTable() {
   std::string table = "| option | in the list | meaning | valid |\n|---|---|---|---|\n";
   for (const RequestField& field : kRequestFields) {
     if (field.option == nullptr || field.read_with == nullptr) continue;
-    const Bounds bounds = BoundsOf(field);
+    const control::Bounds bounds = BoundsOf(field);
     const bool number = !std::holds_alternative<std::string GenerationRequest::*>(field.member);
     absl::StrAppend(&table, "| `", field.option, "` | `", field.read_with, "` | ", field.help, " | ",
                     number ? absl::StrCat(bounds.low, " to ", bounds.high)
@@ -195,4 +195,4 @@ TEST(RequestFieldsTest, TheTableOfOptionsIsMadeFromTheFields) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

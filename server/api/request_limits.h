@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tessera {
+namespace tessera::server {
 
 inline constexpr int64_t kMaxImageCount = 1000;
 inline constexpr int32_t kMinPriority = -10;
@@ -15,4 +15,4 @@ inline constexpr size_t kMaxIdempotencyKeyBytes = 255;
 inline constexpr size_t kMaxModelNameBytes = 256;
 inline constexpr int64_t kMaxDeadlineMs = int64_t{7} * 24 * 3600 * 1000;
 
-}  // namespace tessera
+}  // namespace tessera::server

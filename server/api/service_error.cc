@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/api/image_request.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr char kRetryAfterUrl[] = "tessera/retry-after-ms";
@@ -49,4 +49,4 @@ absl::Status ErrorOfFailedJob(const absl::Status& error) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

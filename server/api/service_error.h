@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // How long to wait before the same request has a chance.
 absl::Status WithRetryAfter(absl::Status status, absl::Duration wait);
@@ -24,4 +24,4 @@ std::string ErrorCode(const absl::Status& status);  // empty: none
 // begins with one). All else is INTERNAL with the code "job_failed".
 absl::Status ErrorOfFailedJob(const absl::Status& error);
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -6,7 +6,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // The later ones are the graver ones: a trouble is as grave as the gravest thing it brought.
 enum class StorageState : uint8_t {
@@ -21,4 +21,4 @@ inline constexpr std::array<absl::string_view, 5> kStorageStates = {"ok", "full"
 
 constexpr absl::string_view StorageStateName(StorageState state) { return kStorageStates[static_cast<size_t>(state)]; }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -7,7 +7,7 @@
 #include "base/status_macros.h"
 #include "server/api/request_limits.h"
 
-namespace tessera {
+namespace tessera::server {
 
 absl::Status CheckIdempotencyKey(const std::string& key) {
   const bool valid = !key.empty() && key.size() <= kMaxIdempotencyKeyBytes &&
@@ -37,4 +37,4 @@ absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& ga
   return service.Submit(caller, job, idempotency);
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -10,7 +10,7 @@
 #include "server/api/image_service.h"
 #include "server/calls/call_gate.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // That a key is 1 to kMaxIdempotencyKeyBytes printable ASCII characters.
 absl::Status CheckIdempotencyKey(const std::string& key);
@@ -21,4 +21,4 @@ absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& ga
                                              const ImageRequest& request,
                                              const std::optional<std::string>& idempotency_key);
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -5,19 +5,20 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr char kNeedsGuidance[] = "it needs a guidance above 1";
 constexpr char kNeedsTrueCfg[] = "it needs a true CFG scale above 1";
 
-bool ReadsTrueCfg(const ModelDescription& model) {
-  return std::find(model.options.begin(), model.options.end(), prompt_option::kTrueCfgScale) != model.options.end();
+bool ReadsTrueCfg(const control::ModelDescription& model) {
+  return std::find(model.options.begin(), model.options.end(), control::prompt_option::kTrueCfgScale) !=
+         model.options.end();
 }
 
 // Why skip-layer guidance does nothing in any step; empty: it does something.
-std::string WhySkipLayersRest(const JobParameters& job) {
-  const SkipLayerGuidance& skip = job.options.skip_layers;
+std::string WhySkipLayersRest(const control::JobParameters& job) {
+  const control::SkipLayerGuidance& skip = job.options.skip_layers;
   if (job.guidance_scale <= 1) return kNeedsGuidance;
   if (skip.scale == 0) return "its scale is 0";
   for (int32_t step = 0; step < job.steps; ++step) {
@@ -29,11 +30,11 @@ std::string WhySkipLayersRest(const JobParameters& job) {
 
 }  // namespace
 
-bool TakesGuidance(const ModelDescription& model) { return model.default_guidance_scale != 0; }
+bool TakesGuidance(const control::ModelDescription& model) { return model.default_guidance_scale != 0; }
 
-std::vector<std::string> DropUnusedParameters(JobParameters& job, const ModelDescription& model) {
-  const PromptOptions usual;
-  PromptOptions& options = job.options;
+std::vector<std::string> DropUnusedParameters(control::JobParameters& job, const control::ModelDescription& model) {
+  const control::PromptOptions usual;
+  control::PromptOptions& options = job.options;
   std::vector<std::string> said;
   const auto drop = [&said](const std::string& what, auto& value, const auto& default_value, const std::string& why) {
     if (value == default_value) return;
@@ -75,4 +76,4 @@ std::vector<std::string> DropUnusedParameters(JobParameters& job, const ModelDes
   return said;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

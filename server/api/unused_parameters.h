@@ -9,12 +9,12 @@
 
 #include "control/commands.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // Puts back to its default what has no effect. One sentence for the user about each that was not the default.
-std::vector<std::string> DropUnusedParameters(JobParameters& job, const ModelDescription& model);
+std::vector<std::string> DropUnusedParameters(control::JobParameters& job, const control::ModelDescription& model);
 
 // Whether the model takes a guidance scale: one that was distilled takes none, and its default is 0.
-bool TakesGuidance(const ModelDescription& model);
+bool TakesGuidance(const control::ModelDescription& model);
 
-}  // namespace tessera
+}  // namespace tessera::server

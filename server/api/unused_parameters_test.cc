@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -14,8 +14,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // One with classifier-free guidance, as PixArt, Stable Diffusion 3 and HunyuanDiT have it.
-ModelDescription Guided() {
-  ModelDescription model;
+control::ModelDescription Guided() {
+  control::ModelDescription model;
   model.default_guidance_scale = 4.5;
   model.default_clean_caption = true;
   model.options = {"prompt_2", "prompt_3", "guidance_rescale", "skip_layers"};
@@ -23,46 +23,46 @@ ModelDescription Guided() {
 }
 
 // One that is told its guidance, as FLUX.1-dev.
-ModelDescription Told() {
-  ModelDescription model;
+control::ModelDescription Told() {
+  control::ModelDescription model;
   model.default_guidance_scale = 3.5;
   model.options = {"prompt_2", "true_cfg_scale"};
   return model;
 }
 
 // One that takes no guidance, as FLUX.1-schnell.
-ModelDescription Distilled() {
-  ModelDescription model = Told();
+control::ModelDescription Distilled() {
+  control::ModelDescription model = Told();
   model.default_guidance_scale = 0;
   return model;
 }
 
-JobParameters Job(double guidance, int32_t steps = 20) { return {.steps = steps, .guidance_scale = guidance}; }
+control::JobParameters Job(double guidance, int32_t steps = 20) { return {.steps = steps, .guidance_scale = guidance}; }
 
 // What is said of a job, of which everything unused must then be gone: a second time nothing is said.
-std::vector<std::string> Said(JobParameters& job, const ModelDescription& model) {
+std::vector<std::string> Said(control::JobParameters& job, const control::ModelDescription& model) {
   std::vector<std::string> said = DropUnusedParameters(job, model);
   EXPECT_THAT(DropUnusedParameters(job, model), IsEmpty());
   return said;
 }
 
 TEST(UnusedParametersTest, NothingIsSaidOfDefaultsAndOfWhatWorks) {
-  for (const ModelDescription& model : {Guided(), Told(), Distilled()}) {
-    JobParameters job = Job(model.default_guidance_scale);
+  for (const control::ModelDescription& model : {Guided(), Told(), Distilled()}) {
+    control::JobParameters job = Job(model.default_guidance_scale);
     EXPECT_THAT(Said(job, model), IsEmpty());
   }
-  JobParameters job = Job(4);
+  control::JobParameters job = Job(4);
   job.negative_prompt = "leaf";
   job.clean_caption = true;
   job.options = {.negative_prompt_2 = "b", .guidance_rescale = 0.5, .skip_layers = {.layers = {1}}};
-  const PromptOptions options = job.options;
+  const control::PromptOptions options = job.options;
   EXPECT_THAT(Said(job, Guided()), IsEmpty());
   EXPECT_EQ(job.negative_prompt, "leaf");
   EXPECT_EQ(job.options, options);
 }
 
 TEST(UnusedParametersTest, AModelWithoutGuidanceScaleTakesNone) {
-  JobParameters job = Job(7.5);
+  control::JobParameters job = Job(7.5);
   EXPECT_THAT(Said(job, Distilled()), ElementsAre("guidance 7.5 is not used: this model takes no guidance scale"));
   EXPECT_EQ(job.guidance_scale, 0);
   EXPECT_FALSE(TakesGuidance(Distilled()));
@@ -71,7 +71,7 @@ TEST(UnusedParametersTest, AModelWithoutGuidanceScaleTakesNone) {
 
 TEST(UnusedParametersTest, WithoutGuidanceNegativePromptsAndRescaleAreNotUsed) {
   for (const double guidance : {0.0, 0.5, 1.0}) {
-    JobParameters job = Job(guidance);
+    control::JobParameters job = Job(guidance);
     job.negative_prompt = "leaf";
     job.options = {.negative_prompt_2 = "b", .negative_prompt_3 = "c", .guidance_rescale = 0.5};
     EXPECT_THAT(Said(job, Guided()), ElementsAre("the negative prompt is not used: it needs a guidance above 1",
@@ -79,16 +79,16 @@ TEST(UnusedParametersTest, WithoutGuidanceNegativePromptsAndRescaleAreNotUsed) {
                                                  "the third negative prompt is not used: it needs a guidance above 1",
                                                  "guidance rescale 0.5 is not used: it needs a guidance above 1"));
     EXPECT_EQ(job.negative_prompt, std::nullopt);
-    EXPECT_EQ(job.options, PromptOptions());
+    EXPECT_EQ(job.options, control::PromptOptions());
   }
   // Programs send an empty one with every request, and it is what the model uses anyway.
-  JobParameters job = Job(1);
+  control::JobParameters job = Job(1);
   job.negative_prompt = "";
   EXPECT_THAT(Said(job, Guided()), IsEmpty());
 }
 
 TEST(UnusedParametersTest, TrueGuidanceAndANegativePromptNeedEachOther) {
-  JobParameters job = Job(3.5);
+  control::JobParameters job = Job(3.5);
   job.options.true_cfg_scale = 4;
   EXPECT_THAT(Said(job, Told()),
               ElementsAre("true CFG scale 4 is not used: it needs a negative prompt, which may be empty"));
@@ -119,7 +119,7 @@ TEST(UnusedParametersTest, SkipLayersThatWorkInNoStepAreNotUsed) {
   struct Case {
     double guidance;
     int32_t steps;
-    SkipLayerGuidance skip;
+    control::SkipLayerGuidance skip;
     const char* why;  // null: they are used
   };
   for (const auto& [guidance, steps, skip, why] : {
@@ -133,7 +133,7 @@ TEST(UnusedParametersTest, SkipLayersThatWorkInNoStepAreNotUsed) {
            Case{7, 1, {.layers = {7}, .start = 0, .stop = 1}, "none of the 1 step lies"},
            Case{7, 2, {.layers = {7}, .start = 0, .stop = 1}, nullptr},
        }) {
-    JobParameters job = Job(guidance, steps);
+    control::JobParameters job = Job(guidance, steps);
     job.options.skip_layers = skip;
     const std::vector<std::string> said = Said(job, Guided());
     if (why == nullptr) {
@@ -141,17 +141,17 @@ TEST(UnusedParametersTest, SkipLayersThatWorkInNoStepAreNotUsed) {
       EXPECT_EQ(job.options.skip_layers, skip);
     } else {
       EXPECT_THAT(said, ElementsAre(AllOf(HasSubstr("skip-layer guidance is not used: "), HasSubstr(why))));
-      EXPECT_EQ(job.options.skip_layers, SkipLayerGuidance());
+      EXPECT_EQ(job.options.skip_layers, control::SkipLayerGuidance());
     }
   }
 }
 
 TEST(UnusedParametersTest, AModelThatCleansNoCaptionsSaysSo) {
-  JobParameters job = Job(3.5);
+  control::JobParameters job = Job(3.5);
   job.clean_caption = true;
   EXPECT_THAT(Said(job, Told()), ElementsAre("caption cleaning is not used: this model has none"));
   EXPECT_FALSE(job.clean_caption);
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -20,7 +20,7 @@
 #include "base/status_macros.h"
 #include "server/api/generation_request.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr size_t kSaltBytes = 16;
@@ -28,7 +28,9 @@ constexpr size_t kSecretBytes = 32;
 constexpr size_t kMaxFileBytes = 4 << 20;
 constexpr size_t kMaxNameBytes = 64;
 
-std::string HashOf(absl::string_view salt, absl::string_view secret) { return Sha256Of(absl::StrCat(salt, secret)); }
+std::string HashOf(absl::string_view salt, absl::string_view secret) {
+  return base::Sha256Of(absl::StrCat(salt, secret));
+}
 
 bool IsHex(absl::string_view text, size_t bytes) {
   return text.size() == 2 * bytes && std::all_of(text.begin(), text.end(), absl::ascii_isxdigit);
@@ -50,7 +52,8 @@ absl::StatusOr<ApiKey> ParseLine(const std::vector<std::string>& words) {
   absl::Status status = CheckKeyName(key.name);
   if (!status.ok()) return status;
   const std::vector<std::string> parts = absl::StrSplit(words.size() > 1 ? words[1] : "", ':');
-  if (parts.size() != 3 || parts[0] != "sha256" || !IsHex(parts[1], kSaltBytes) || !IsHex(parts[2], kSha256Bytes)) {
+  if (parts.size() != 3 || parts[0] != "sha256" || !IsHex(parts[1], kSaltBytes) ||
+      !IsHex(parts[2], base::kSha256Bytes)) {
     return absl::InvalidArgumentError(
         "behind the name of a key stands its hash, sha256:SALT:HASH with 32 and 64 hexadecimal digits");
   }
@@ -136,8 +139,8 @@ absl::StatusOr<std::vector<ApiKey>> ParseApiKeys(absl::string_view text) {
 
 absl::StatusOr<NewKey> NewApiKey(const std::string& name, const KeyLimits& limits, double share) {
   RETURN_IF_ERROR(CheckKeyName(name));
-  const std::string secret = absl::StrCat("sk-tessera-", absl::BytesToHexString(RandomBytes(kSecretBytes)));
-  const std::string salt = RandomBytes(kSaltBytes);
+  const std::string secret = absl::StrCat("sk-tessera-", absl::BytesToHexString(base::RandomBytes(kSecretBytes)));
+  const std::string salt = base::RandomBytes(kSaltBytes);
   return NewKey{.secret = secret,
                 .line = absl::StrCat(name, " sha256:", absl::BytesToHexString(salt), ":",
                                      absl::BytesToHexString(HashOf(salt, secret)), TermWords(limits, share))};
@@ -156,8 +159,8 @@ absl::StatusOr<std::unique_ptr<ApiKeys>> ApiKeys::Load(const std::string& path,
 }
 
 absl::Status ApiKeys::Read() {
-  seen_ = IdentityOf(path_);
-  const std::optional<std::string> text = ReadSmallFile(path_, kMaxFileBytes);
+  seen_ = base::IdentityOf(path_);
+  const std::optional<std::string> text = base::ReadSmallFile(path_, kMaxFileBytes);
   if (!text.has_value()) return absl::NotFoundError("the file of API keys cannot be opened");
   if (text->size() > kMaxFileBytes) {
     return absl::InvalidArgumentError(
@@ -174,7 +177,7 @@ absl::Status ApiKeys::Read() {
 
 std::optional<ApiKey> ApiKeys::Find(absl::string_view secret) {
   const std::lock_guard lock(mutex_);
-  if (IdentityOf(path_) != seen_) {
+  if (base::IdentityOf(path_) != seen_) {
     const absl::Status status = Read();
     if (report_) report_(status);
   }
@@ -188,4 +191,4 @@ std::optional<ApiKey> ApiKeys::Find(absl::string_view secret) {
   return found;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

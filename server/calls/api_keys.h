@@ -22,7 +22,7 @@
 #include "base/file_identity.h"
 #include "server/api/job.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct ApiKey {
   std::string name;  // 1 to 64 of A-Z a-z 0-9 . _ -
@@ -70,8 +70,8 @@ class ApiKeys {
   const std::function<void(const absl::Status&)> report_;
   const std::function<void(const Shares&)> use_shares_;
   std::mutex mutex_;
-  FileIdentity seen_;
+  base::FileIdentity seen_;
   std::vector<ApiKey> keys_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/api/service_error.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr size_t kMaxSecretBytes = 512;
@@ -84,4 +84,4 @@ absl::Status CallGate::CountSubmission(const Caller& caller) {
   return absl::OkStatus();
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

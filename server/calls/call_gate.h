@@ -15,7 +15,7 @@
 #include "server/api/job.h"
 #include "server/calls/api_keys.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class CallGate {
  public:
@@ -48,4 +48,4 @@ class CallGate {
   std::map<std::string, Bucket> buckets_;  // by tenant
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

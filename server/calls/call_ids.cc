@@ -7,7 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "base/random_bytes.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr size_t kMaxRequestIdBytes = 128;
@@ -25,7 +25,7 @@ bool IsZero(absl::string_view text) { return text.find_first_not_of('0') == absl
 std::string RequestIdFrom(absl::string_view sent) {
   const bool valid = !sent.empty() && sent.size() <= kMaxRequestIdBytes &&
                      std::all_of(sent.begin(), sent.end(), [](char c) { return c > ' ' && c <= '~'; });
-  return valid ? std::string(sent) : RandomId("req_");
+  return valid ? std::string(sent) : base::RandomId("req_");
 }
 
 std::string TraceParentFrom(absl::string_view sent) {
@@ -39,4 +39,4 @@ std::string TraceIdOf(absl::string_view trace_parent) {
   return TraceParentFrom(trace_parent).empty() ? "" : std::string(trace_parent.substr(kTraceIdAt, kTraceIdDigits));
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

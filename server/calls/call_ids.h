@@ -5,7 +5,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // What was sent as x-request-id if it is 1 to 128 visible ASCII characters; else a new one.
 std::string RequestIdFrom(absl::string_view sent);
@@ -16,4 +16,4 @@ std::string TraceParentFrom(absl::string_view sent);
 // The trace-id of a traceparent: the part that all services on the way share. Empty for one that is not well-formed.
 std::string TraceIdOf(absl::string_view trace_parent);
 
-}  // namespace tessera
+}  // namespace tessera::server

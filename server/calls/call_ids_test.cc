@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::StartsWith;
@@ -38,4 +38,4 @@ TEST(TraceParent, TellsTheIdOfItsTrace) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -2,7 +2,7 @@
 
 #include "absl/status/status.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 bool IsCheck(const CallRecord& call) {
@@ -27,33 +27,33 @@ bool IsUnavailable(const CallRecord& call) {
 
 }  // namespace
 
-LogLevel CallLog::LevelOf(const CallRecord& call) {
+base::LogLevel CallLog::LevelOf(const CallRecord& call) {
   if (IsCheck(call)) {
     const std::lock_guard lock(mutex_);
     const auto [last, first] = checks_.try_emplace({call.protocol, call.route}, 200);
-    if (std::exchange(last->second, call.status) == call.status) return LogLevel::kDebug;
+    if (std::exchange(last->second, call.status) == call.status) return base::LogLevel::kDebug;
   }
-  if (IsDefect(call)) return LogLevel::kError;
-  return IsUnavailable(call) ? LogLevel::kWarning : LogLevel::kInfo;
+  if (IsDefect(call)) return base::LogLevel::kError;
+  return IsUnavailable(call) ? base::LogLevel::kWarning : base::LogLevel::kInfo;
 }
 
-LogLine CallLog::LineOf(const CallRecord& call) {
-  LogLine line(LevelOf(call), "",
-               {{"protocol", call.protocol},
-                {"request_id", call.request_id},
-                {"method", call.method},
-                {"route", call.route},
-                {"status", call.status},
-                {"error", call.error_code},
-                {"tenant", call.tenant},
-                {"peer", call.peer},
-                {"job", call.job},
-                {"traceparent", call.trace_parent},
-                {"seconds", absl::ToDoubleSeconds(call.duration)},
-                {"request_bytes", call.request_bytes},
-                {"response_bytes", call.response_bytes}});
+base::LogLine CallLog::LineOf(const CallRecord& call) {
+  base::LogLine line(LevelOf(call), "",
+                     {{"protocol", call.protocol},
+                      {"request_id", call.request_id},
+                      {"method", call.method},
+                      {"route", call.route},
+                      {"status", call.status},
+                      {"error", call.error_code},
+                      {"tenant", call.tenant},
+                      {"peer", call.peer},
+                      {"job", call.job},
+                      {"traceparent", call.trace_parent},
+                      {"seconds", absl::ToDoubleSeconds(call.duration)},
+                      {"request_bytes", call.request_bytes},
+                      {"response_bytes", call.response_bytes}});
   line.event = "call";
   return line;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -5,7 +5,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // Seconds: answers from memory take under a millisecond, images minutes.
@@ -54,4 +54,4 @@ void CallMetrics::Record(const CallRecord& call) {
 
 std::string CallMetrics::Text() const { return prometheus::TextSerializer().Serialize(families_->registry.Collect()); }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -6,7 +6,7 @@
 
 #include "server/calls/call_record.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class CallMetrics {
  public:
@@ -23,4 +23,4 @@ class CallMetrics {
   const std::unique_ptr<Families> families_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

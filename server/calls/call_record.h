@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct CallRecord {
   std::string protocol = "http";  // "grpc", or "admin" for HTTP on the admin listener
@@ -27,4 +27,4 @@ struct CallRecord {
 
 using CallRecorder = std::function<void(const CallRecord&)>;
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "base/file.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 #ifdef __clang__
@@ -26,7 +26,7 @@ constexpr char kCompiler[] = "gcc " __VERSION__;
 
 constexpr size_t kMaxFileBytes = 64 << 10;  // the files read here have a few kilobytes
 
-std::string ReadText(const char* path) { return ReadSmallFile(path, kMaxFileBytes).value_or(""); }
+std::string ReadText(const char* path) { return base::ReadSmallFile(path, kMaxFileBytes).value_or(""); }
 
 // The fields of /proc/self/stat by their numbers in proc(5), from the third on: the second, the program's name, may
 // hold anything.
@@ -121,4 +121,4 @@ std::string ProcessMetricsText() {
   return text;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

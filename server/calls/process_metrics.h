@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace tessera {
+namespace tessera::server {
 
 // Complete families in the text format: process_cpu_seconds_total, process_resident_memory_bytes,
 // process_virtual_memory_bytes, process_start_time_seconds, process_open_fds, process_max_fds, process_threads. Where
@@ -19,4 +19,4 @@ int64_t OpenDescriptors();
 // That it may have open at the most.
 int64_t MostDescriptors();
 
-}  // namespace tessera
+}  // namespace tessera::server

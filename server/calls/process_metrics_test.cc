@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 std::map<std::string, double> Values(const std::string& text) {
@@ -68,4 +68,4 @@ TEST(ProcessMetricsTest, OpenDescriptorsAreCounted) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // Every setting by its full name.
@@ -65,4 +65,4 @@ absl::StatusOr<ConfigChange> ChangeOf(const ServerConfig& now, const ServerConfi
   return change;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "server/config/server_config.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct ConfigChange {
   ServerConfig config;                     // to go on with
@@ -19,4 +19,4 @@ struct ConfigChange {
 // do not go together, such as listeners beyond loopback that would lose their keys. Pure.
 absl::StatusOr<ConfigChange> ChangeOf(const ServerConfig& now, const ServerConfig& wanted);
 
-}  // namespace tessera
+}  // namespace tessera::server

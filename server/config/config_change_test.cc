@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -52,4 +52,4 @@ TEST(ConfigChangeTest, NeverLeavesListenersBeyondThisMachineWithoutTheKeysTheyHa
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -14,7 +14,7 @@
 #include "server/config/yaml_document.h"
 #include "server/config/yaml_reader.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr int64_t kMaxGroups = 64;
@@ -96,7 +96,7 @@ void VisitLimits(Visit& visit, Limits& limits) {
 
 template <typename Visit, typename Group>
 void VisitGroup(Visit& visit, Group& group) {
-  const std::vector<std::string> placements = EnumNames<ComponentPlacement>();
+  const std::vector<std::string> placements = base::EnumNames<control::ComponentPlacement>();
   visit("model", group.model);
   visit("name", group.name);
   visit("aliases", group.aliases);
@@ -147,7 +147,7 @@ void VisitConfig(Visit& visit, Config& config) {
   visit("certify", config.certify, std::vector<std::string>{"auto", "require", "off"});
   visit("ready_when", config.ready_when, std::vector<std::string>{"groups", "durable"});
   visit("openai_names", config.openai_names);
-  visit("log_level", config.log_level, LogLevelNames());
+  visit("log_level", config.log_level, base::LogLevelNames());
   visit("data_folder", config.data_folder);
   visit("retention", config.retention);
   visit("retention_bytes", config.retention_bytes, YamlRange{0, double{1LL << 60}});
@@ -259,7 +259,7 @@ absl::StatusOr<ServerConfig> ReadServerConfig(absl::string_view yaml) {
     return absl::InvalidArgumentError(
         absl::StrCat("the configuration has ", yaml.size(), " bytes; valid values are at most ", kMaxConfigBytes));
   }
-  if (const size_t wrong = FirstInvalidUtf8(yaml); wrong < yaml.size()) {
+  if (const size_t wrong = base::FirstInvalidUtf8(yaml); wrong < yaml.size()) {
     return absl::InvalidArgumentError(absl::StrCat("the configuration is not UTF-8 text at byte ", wrong));
   }
   ASSIGN_OR_RETURN(const YAML::Node document, ReadYamlDocument(std::string(yaml)));
@@ -277,7 +277,7 @@ absl::Status CheckServerConfig(const ServerConfig& config) {
 }
 
 absl::StatusOr<ServerConfig> LoadServerConfig(const std::string& path) {
-  const std::optional<std::string> text = ReadSmallFile(path, kMaxConfigBytes);
+  const std::optional<std::string> text = base::ReadSmallFile(path, kMaxConfigBytes);
   if (!text) return absl::NotFoundError(absl::StrCat("the configuration ", QuotedValue(path), " cannot be opened"));
   return ReadServerConfig(*text);
 }
@@ -291,4 +291,4 @@ std::string ServerConfigText(const ServerConfig& config) {
   return absl::StrCat(out.c_str(), "\n");
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

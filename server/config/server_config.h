@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace tessera {
+namespace tessera::server {
 
 inline constexpr size_t kMaxConfigBytes = 1 << 20;
 
@@ -113,4 +113,4 @@ std::string ServerConfigText(const ServerConfig& config);
 // Whether only this machine reaches the address.
 bool IsLoopbackAddress(absl::string_view address);
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::AllOf;
@@ -184,4 +184,4 @@ TEST(ServerConfigTest, AFileThatIsNotThereIsNamed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -54,4 +54,4 @@ TEST(YamlDocumentTest, DocumentsWithoutEndAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

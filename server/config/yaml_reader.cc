@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/api/generation_request.h"
 
-namespace tessera {
+namespace tessera::server {
 
 std::string LineText(const YAML::Node& node) {
   return node.Mark().line < 0 ? "" : absl::StrCat(" (line ", node.Mark().line + 1, ")");
@@ -140,4 +140,4 @@ absl::Status YamlMapping::Finish() {
   return absl::OkStatus();
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

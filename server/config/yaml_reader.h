@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // The numbers that a key may have, both ends included.
 struct YamlRange {
@@ -64,4 +64,4 @@ class YamlMapping {
 // " (line 7)"
 std::string LineText(const YAML::Node& node);
 
-}  // namespace tessera
+}  // namespace tessera::server

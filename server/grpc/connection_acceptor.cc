@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr int kRetryMilliseconds = 100;  // after running out of descriptors
@@ -134,4 +134,4 @@ void ConnectionAcceptor::Run() {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

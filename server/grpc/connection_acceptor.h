@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct AcceptorOptions {
   std::string address = "127.0.0.1";
@@ -56,4 +56,4 @@ class ConnectionAcceptor {
   std::thread thread_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -20,7 +20,7 @@
 #include "server/grpc/image_service_calls.h"
 #include "server/grpc/reflection_calls.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr int kMaxMessageBytes = 1 << 20;
@@ -37,7 +37,7 @@ class Server final : public GrpcServer {
   Server(const GrpcServerOptions& options, ImageService& service, CallGate& gate)
       : options_(options),
         service_(service),
-        pool_(std::make_unique<TaskPool>(options.task_threads)),
+        pool_(std::make_unique<base::TaskPool>(options.task_threads)),
         calls_(MakeImageServiceCalls(service, gate, *pool_, options.record)) {}
 
   ~Server() override {
@@ -123,7 +123,7 @@ class Server final : public GrpcServer {
 
   const GrpcServerOptions options_;
   ImageService& service_;
-  std::unique_ptr<TaskPool> pool_;
+  std::unique_ptr<base::TaskPool> pool_;
   const std::unique_ptr<grpc::Service> calls_;
   const std::unique_ptr<grpc::Service> reflection_ = MakeReflectionCalls();
   std::unique_ptr<grpc::Server> server_;
@@ -152,4 +152,4 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOp
   return server;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -19,7 +19,7 @@
 #include "server/calls/call_gate.h"
 #include "server/calls/call_record.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct GrpcServerOptions {
   std::string address = "127.0.0.1";
@@ -48,4 +48,4 @@ class GrpcServer {
   virtual void Drain(absl::Duration timeout) = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

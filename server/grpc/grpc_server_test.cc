@@ -25,7 +25,7 @@
 #include "tests/support/test_folder.h"
 #include "tests/support/wait_until.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -488,4 +488,4 @@ TEST_F(GrpcServerTest, RecordsTheTraceparentOfACallIfItIsWellFormed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

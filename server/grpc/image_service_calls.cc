@@ -22,7 +22,7 @@
 #include "server/calls/call_ids.h"
 #include "tessera/v1/image_service.grpc.pb.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 2048;   // of an error: it travels in a header
@@ -32,7 +32,7 @@ constexpr size_t kMaxPending = 256 << 20;   // and before its call is ended
 struct CallContext {
   ImageService& service;
   CallGate& gate;
-  TaskPool& pool;
+  base::TaskPool& pool;
   const CallRecorder record;
 };
 
@@ -45,14 +45,14 @@ std::optional<std::string> Metadata(const grpc::CallbackServerContext& context, 
 grpc::Status ToGrpc(const absl::Status& status, grpc::CallbackServerContext& context) {
   if (status.ok()) return grpc::Status::OK;
   const std::string field = ErrorField(status);
-  if (!field.empty()) context.AddTrailingMetadata("tessera-field", ReplaceInvalidUtf8(field.substr(0, 64)));
+  if (!field.empty()) context.AddTrailingMetadata("tessera-field", base::ReplaceInvalidUtf8(field.substr(0, 64)));
   const std::string code = ErrorCode(status);
   if (!code.empty()) context.AddTrailingMetadata("tessera-error-code", code);
   if (const std::optional<absl::Duration> wait = RetryAfter(status)) {
     context.AddTrailingMetadata("retry-after-ms", absl::StrCat(absl::ToInt64Milliseconds(*wait)));
   }
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
-                      ReplaceInvalidUtf8(status.message().substr(0, kMaxMessageBytes)));
+                      base::ReplaceInvalidUtf8(status.message().substr(0, kMaxMessageBytes)));
 }
 
 // What is known of a call when it begins.
@@ -84,7 +84,7 @@ void EndRecord(const CallContext& call, CallRecord& record, const absl::Status& 
     record.error_code = ErrorCode(status);
     if (record.error_code.empty()) record.error_code = absl::StatusCodeToString(status.code());
   }
-  record.duration = SteadyNow() - begun;
+  record.duration = base::SteadyNow() - begun;
   call.record(record);
 }
 
@@ -103,7 +103,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
             Answer answer) {
     CallRecord begun_record = BeginRecord(context, method);
     absl::StatusOr<Caller> caller = Authenticate(call.gate, context, begun_record);
-    call.pool.Post([this, &call, &context, record = std::move(begun_record), response, begun = SteadyNow(),
+    call.pool.Post([this, &call, &context, record = std::move(begun_record), response, begun = base::SteadyNow(),
                     caller = std::move(caller), answer = std::move(answer)]() mutable {
       absl::Status status = caller.status();
       if (status.ok()) {
@@ -296,7 +296,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
 
   const CallContext& call_;
   grpc::CallbackServerContext& context_;
-  const absl::Duration begun_ = SteadyNow();
+  const absl::Duration begun_ = base::SteadyNow();
   std::shared_ptr<EventStream> alive_;  // until OnDone
   Caller caller_;                       // set before Begin
   Subject subject_;                     // set before there are events
@@ -429,9 +429,9 @@ class Calls final : public v1::ImageService::CallbackService {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeImageServiceCalls(ImageService& service, CallGate& gate, TaskPool& pool,
+std::unique_ptr<grpc::Service> MakeImageServiceCalls(ImageService& service, CallGate& gate, base::TaskPool& pool,
                                                      CallRecorder record) {
   return std::make_unique<Calls>(CallContext{service, gate, pool, std::move(record)});
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

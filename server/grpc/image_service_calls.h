@@ -11,10 +11,10 @@
 #include "server/calls/call_gate.h"
 #include "server/calls/call_record.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // All must outlive the service returned, and the pool its calls. `record` may be null.
-std::unique_ptr<grpc::Service> MakeImageServiceCalls(ImageService& service, CallGate& gate, TaskPool& pool,
+std::unique_ptr<grpc::Service> MakeImageServiceCalls(ImageService& service, CallGate& gate, base::TaskPool& pool,
                                                      CallRecorder record);
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -10,18 +10,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   tessera::v1::ListJobsRequest list;
   if (list.ParseFromString(bytes)) {
-    const auto options = tessera::FromProto(list);
-    if (options.ok() && (options->limit < 1 || options->limit > tessera::kMaxListLimit)) std::abort();
+    const auto options = tessera::server::FromProto(list);
+    if (options.ok() && (options->limit < 1 || options->limit > tessera::server::kMaxListLimit)) std::abort();
   }
   tessera::v1::GenerateRequest request;
   if (!request.ParseFromString(bytes)) return 0;
-  const auto job = tessera::ValidateImageRequest(tessera::FromProto(request.image()), {tessera::FakeModel()}, {}, 1);
+  const auto job =
+      tessera::server::ValidateImageRequest(tessera::server::FromProto(request.image()), {tessera::FakeModel()}, {}, 1);
   if (!job.ok()) {
     if (job.status().message().size() > 4000) std::abort();
     return 0;
   }
-  tessera::Job told;
+  tessera::server::Job told;
   told.request = *job;
-  if (!tessera::ToProto(told).IsInitialized() || told.request.parameters.prompt.empty()) std::abort();
+  if (!tessera::server::ToProto(told).IsInitialized() || told.request.parameters.prompt.empty()) std::abort();
   return 0;
 }

@@ -10,7 +10,7 @@
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 #include "tessera/v1/image_service.pb.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 namespace reflection = grpc::reflection::v1alpha;
@@ -106,4 +106,4 @@ class Calls final : public reflection::ServerReflection::CallbackService {
 
 std::unique_ptr<grpc::Service> MakeReflectionCalls() { return std::make_unique<Calls>(); }
 
-}  // namespace tessera
+}  // namespace tessera::server

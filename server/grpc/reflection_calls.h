@@ -5,8 +5,8 @@
 
 #include <memory>
 
-namespace tessera {
+namespace tessera::server {
 
 std::unique_ptr<grpc::Service> MakeReflectionCalls();
 
-}  // namespace tessera
+}  // namespace tessera::server

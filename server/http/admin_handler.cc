@@ -7,7 +7,7 @@
 #include "server/calls/call_ids.h"
 #include "server/http/error_response.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 HttpResponse Failure(const HttpError& error, CallRecord& record) {
@@ -27,7 +27,7 @@ AdminHandler::AdminHandler(ImageService& service, HostRules hosts, std::function
     : service_(service), hosts_(std::move(hosts)), more_metrics_(std::move(more_metrics)), record_(std::move(record)) {}
 
 void AdminHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
-  const absl::Duration begun = SteadyNow();
+  const absl::Duration begun = base::SteadyNow();
   CallRecord record;
   record.protocol = "admin";
   record.request_id = RequestIdFrom(request.Header("x-request-id").value_or(""));
@@ -38,7 +38,7 @@ void AdminHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply)
   response.headers.push_back({"x-request-id", record.request_id});
   record.status = response.status;
   record.response_bytes = response.body.size();
-  record.duration = SteadyNow() - begun;
+  record.duration = base::SteadyNow() - begun;
   if (record_) record_(record);
   reply->Send(std::move(response));
 }
@@ -79,4 +79,4 @@ HttpResponse AdminHandler::Refusal(int status, const std::string& reason, const 
   return response;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -10,7 +10,7 @@
 #include "server/http/call_checks.h"
 #include "server/http/http_message.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class AdminHandler final : public HttpHandler {
  public:
@@ -31,4 +31,4 @@ class AdminHandler final : public HttpHandler {
   const CallRecorder record_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -8,7 +8,7 @@
 #include "absl/strings/strip.h"
 #include "server/http/error_response.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // Whether `segments` fit the pattern; what stands for its parameters.
@@ -109,4 +109,4 @@ RouteMatch MatchRoute(const std::vector<ApiRoute>& routes, absl::string_view met
   return match;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

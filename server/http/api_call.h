@@ -16,7 +16,7 @@
 #include "server/http/call_checks.h"
 #include "server/http/http_message.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct ApiOptions {
   HostRules hosts;
@@ -31,7 +31,7 @@ struct ApiOptions {
 struct ApiContext {
   ImageService& service;
   CallGate& gate;
-  TaskPool& pool;
+  base::TaskPool& pool;
   const ApiOptions& options;
 };
 
@@ -91,4 +91,4 @@ struct RouteMatch {
 };
 RouteMatch MatchRoute(const std::vector<ApiRoute>& routes, absl::string_view method, absl::string_view path);
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -12,7 +12,7 @@
 #include "server/http/api_routes.h"
 #include "server/http/error_response.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 std::vector<ApiRoute> AllRoutes(const ApiContext& context) {
@@ -171,4 +171,4 @@ HttpResponse ApiHandler::Refusal(int status, const std::string& reason, const st
   return response;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -7,7 +7,7 @@
 
 #include "server/http/api_call.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class ApiHandler final : public HttpHandler {
  public:
@@ -25,8 +25,8 @@ class ApiHandler final : public HttpHandler {
 
   const ApiOptions options_;
   CallGate& gate_;
-  TaskPool pool_;  // for what follows events of jobs
+  base::TaskPool pool_;  // for what follows events of jobs
   const std::vector<ApiRoute> routes_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

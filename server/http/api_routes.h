@@ -8,7 +8,7 @@
 #include "server/http/api_call.h"
 #include "server/http/image_request_json.h"
 
-namespace tessera {
+namespace tessera::server {
 
 std::vector<ApiRoute> GenerationRoutes(const ApiContext& context);  // POST /v1/images/generations
 std::vector<ApiRoute> JobRoutes(const ApiContext& context);         // /v1/jobs…
@@ -22,4 +22,4 @@ struct AcceptedSubmission {
 };
 absl::StatusOr<AcceptedSubmission> AcceptSubmission(const ApiContext& context, const ApiCall& call, BodyKind kind);
 
-}  // namespace tessera
+}  // namespace tessera::server

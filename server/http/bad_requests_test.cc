@@ -11,7 +11,7 @@
 #include "tests/http/bad_bodies.h"
 #include "tests/support/api_fixture.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -260,4 +260,4 @@ TEST(BadRequestsTest, OnlyJsonThatIsSentAsItIsIsRead) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

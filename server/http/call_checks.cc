@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/api/generation_request.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr size_t kMaxHostBytes = 255;
@@ -61,4 +61,4 @@ std::optional<CheckFailure> CheckOrigin(const HttpRequest& request, const HostRu
                                         " may not call this server; its configuration lists those that may (origins)")};
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

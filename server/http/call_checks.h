@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "server/http/http_message.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // Which names a server answers to, against pages that point a name of theirs at it.
 struct HostRules {
@@ -27,4 +27,4 @@ std::optional<CheckFailure> CheckHost(const HttpRequest& request, const HostRule
 // 403 for a page of another origin: no scripts of other sites, unless the rules name them.
 std::optional<CheckFailure> CheckOrigin(const HttpRequest& request, const HostRules& rules);
 
-}  // namespace tessera
+}  // namespace tessera::server

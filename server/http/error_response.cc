@@ -10,7 +10,7 @@
 #include "server/api/generation_request.h"
 #include "server/api/service_error.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 struct Kind {
@@ -85,9 +85,10 @@ HttpError PlainHttpError(int status, std::string message) {
 
 std::string ErrorJson(const HttpError& error) {
   boost::json::object object;
-  object["message"] = ReplaceInvalidUtf8(error.message);
+  object["message"] = base::ReplaceInvalidUtf8(error.message);
   object["type"] = error.type;
-  object["param"] = error.param.empty() ? boost::json::value() : boost::json::value(ReplaceInvalidUtf8(error.param));
+  object["param"] =
+      error.param.empty() ? boost::json::value() : boost::json::value(base::ReplaceInvalidUtf8(error.param));
   object["code"] = error.code;
   return boost::json::serialize(object);
 }
@@ -106,4 +107,4 @@ HttpResponse ErrorResponse(const HttpError& error) {
   return response;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

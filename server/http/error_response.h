@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "server/http/http_message.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct HttpError {
   int status = 500;
@@ -33,4 +33,4 @@ std::string ErrorJson(const HttpError& error);
 
 HttpResponse ErrorResponse(const HttpError& error);
 
-}  // namespace tessera
+}  // namespace tessera::server

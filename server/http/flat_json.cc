@@ -13,7 +13,7 @@
 #include "base/rapidjson_reader.h"
 #include "server/api/generation_request.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr size_t kMaxMembers = 256;
@@ -125,7 +125,7 @@ absl::StatusOr<std::vector<FlatJsonMember>> ReadFlatJson(absl::string_view text)
   }
   rapidjson::MemoryStream stream(text.data(), text.size());
   rapidjson::EncodedInputStream<rapidjson::UTF8<>, rapidjson::MemoryStream> input(stream);
-  JsonReader reader;
+  base::JsonReader reader;
   Collector collector;
   const rapidjson::ParseResult result = reader.Parse<kFlags>(input, collector);
   if (const std::string* member = collector.object_member(); member != nullptr) {
@@ -152,4 +152,4 @@ std::string JsonTypeName(const FlatJsonMember& member) {
   return kNames[scalar->index()];
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

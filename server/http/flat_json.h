@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // Whole numbers within 64 bits keep their type; a double is finite.
 using JsonScalar = std::variant<std::nullptr_t, bool, int64_t, uint64_t, double, std::string>;
@@ -28,4 +28,4 @@ absl::StatusOr<std::vector<FlatJsonMember>> ReadFlatJson(absl::string_view text)
 // "a string", "a whole number", "null": for messages.
 std::string JsonTypeName(const FlatJsonMember& member);
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_format.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -61,4 +61,4 @@ TEST(FlatJsonTest, MoreMembersOrValuesThanAnyRequestHasAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -11,22 +11,22 @@
 namespace {
 
 void CheckError(const absl::Status& status) {
-  const std::string json = tessera::ErrorJson(tessera::HttpErrorOf(status));
-  if (json.size() > 8000 || tessera::FirstInvalidUtf8(json) != json.size()) std::abort();
+  const std::string json = tessera::server::ErrorJson(tessera::server::HttpErrorOf(status));
+  if (json.size() > 8000 || tessera::base::FirstInvalidUtf8(json) != json.size()) std::abort();
   if (status.code() != absl::StatusCode::kInvalidArgument && status.code() != absl::StatusCode::kNotFound) std::abort();
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto body = tessera::ReadGenerationBody(absl::string_view(reinterpret_cast<const char*>(data), size),
-                                                tessera::BodyKind::kGeneration);
+  const auto body = tessera::server::ReadGenerationBody(absl::string_view(reinterpret_cast<const char*>(data), size),
+                                                        tessera::server::BodyKind::kGeneration);
   if (!body.ok()) {
     CheckError(body.status());
     return 0;
   }
-  tessera::RequestDigest(body->request);
-  const auto job = tessera::ValidateImageRequest(body->request, {tessera::FakeModel()}, {}, 1);
+  tessera::server::RequestDigest(body->request);
+  const auto job = tessera::server::ValidateImageRequest(body->request, {tessera::FakeModel()}, {}, 1);
   if (!job.ok()) {
     CheckError(job.status());
     return 0;

@@ -12,7 +12,7 @@
 #include "server/http/error_response.h"
 #include "server/http/job_json.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // A client that has not taken this much gets no further previews until it has.
@@ -128,4 +128,4 @@ std::vector<ApiRoute> GenerationRoutes(const ApiContext& context) {
        }}};
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -12,7 +12,7 @@
 #include "tests/support/api_fixture.h"
 #include "tests/support/wait_until.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -229,4 +229,4 @@ TEST(GenerationTest, AFullQueueSaysWhenToTryAgain) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

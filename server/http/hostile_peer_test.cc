@@ -14,7 +14,7 @@
 #include "tests/support/api_fixture.h"
 #include "tests/support/wait_until.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -449,4 +449,4 @@ TEST(HostilePeerLimitTest, EveryAnswerAfterTheDrainBeganSaysThatItsConnectionClo
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -12,7 +12,7 @@
 
 #include "server/http/request_reader.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 namespace asio = boost::asio;
@@ -426,4 +426,4 @@ std::shared_ptr<HttpConnection> HttpConnection::Create(std::shared_ptr<HttpConne
                                                    context);
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

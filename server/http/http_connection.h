@@ -16,7 +16,7 @@
 
 #include "server/http/http_server.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // What the connections of one server share. Outlives them; replies that are kept longer than the server find it
 // stopped.
@@ -71,4 +71,4 @@ class HttpConnection {
                                                 std::function<void(HttpConnection*)> ended);
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 namespace beast = boost::beast;
@@ -127,4 +127,4 @@ std::string Chunk(const std::string& part) {
 
 std::string LastChunk() { return beast::buffers_to_string(http::make_chunk_last()); }
 
-}  // namespace tessera
+}  // namespace tessera::server

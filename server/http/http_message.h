@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct HttpHeader {
   std::string name;
@@ -102,4 +102,4 @@ std::string ContinueHead();
 std::string Chunk(const std::string& part);
 std::string LastChunk();
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -17,7 +17,7 @@
 #include "base/status_macros.h"
 #include "server/http/http_connection.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 namespace asio = boost::asio;
@@ -269,4 +269,4 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
   return listener;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

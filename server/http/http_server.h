@@ -16,7 +16,7 @@
 #include "server/http/http_message.h"
 #include "server/http/tls_certificates.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct HttpLimits {
   size_t connections = 1024;
@@ -71,4 +71,4 @@ class HttpServer {
   virtual void Drain(absl::Duration timeout) = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -12,7 +12,7 @@
 #include "base/status_macros.h"
 #include "server/http/flat_json.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr size_t kMaxShownName = 64;
@@ -231,4 +231,4 @@ absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKi
   return body;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "server/api/image_request.h"
 
-namespace tessera {
+namespace tessera::server {
 
 enum class ResponseFormat : uint8_t { kBase64, kUrl };
 
@@ -28,4 +28,4 @@ absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKi
 // The names of all fields that such a body may have.
 std::vector<std::string> GenerationFields(BodyKind kind);
 
-}  // namespace tessera
+}  // namespace tessera::server

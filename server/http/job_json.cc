@@ -11,7 +11,7 @@
 #include "base/plain_json.h"
 #include "server/api/proto_values.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using boost::json::array;
@@ -139,18 +139,20 @@ std::string ImageUrl(const std::string& base_url, const std::string& image) {
   return absl::StrCat(base_url, "/v1/images/", image);
 }
 
-std::string JobJson(const Job& job, const std::string& base_url) { return PlainJson(JobObject(job, base_url)); }
+std::string JobJson(const Job& job, const std::string& base_url) { return base::PlainJson(JobObject(job, base_url)); }
 
 std::string JobPageJson(const JobPage& page, const std::string& base_url) {
   array jobs;
   for (const Job& job : page.jobs) jobs.push_back(JobObject(job, base_url));
-  return PlainJson(object{{"object", "list"},
-                          {"data", std::move(jobs)},
-                          {"has_more", !page.next.empty()},
-                          {"next", page.next.empty() ? value() : value(page.next)}});
+  return base::PlainJson(object{{"object", "list"},
+                                {"data", std::move(jobs)},
+                                {"has_more", !page.next.empty()},
+                                {"next", page.next.empty() ? value() : value(page.next)}});
 }
 
-std::string ModelJson(const ServedModel& model, absl::string_view name) { return PlainJson(ModelObject(model, name)); }
+std::string ModelJson(const ServedModel& model, absl::string_view name) {
+  return base::PlainJson(ModelObject(model, name));
+}
 
 std::string ModelListJson(const std::vector<ServedModel>& models) {
   array all;
@@ -158,10 +160,10 @@ std::string ModelListJson(const std::vector<ServedModel>& models) {
     all.push_back(ModelObject(model, model.id));
     for (const std::string& alias : model.aliases) all.push_back(ModelObject(model, alias));
   }
-  return PlainJson(object{{"object", "list"}, {"data", std::move(all)}});
+  return base::PlainJson(object{{"object", "list"}, {"data", std::move(all)}});
 }
 
-std::string ServerInfoJson(const ServerInfo& info) { return PlainJson(ObjectOf(ToProto(info))); }
+std::string ServerInfoJson(const ServerInfo& info) { return base::PlainJson(ObjectOf(ToProto(info))); }
 
 std::string GenerationJson(const AnswerContext& context, const Job& done, const std::vector<std::string>& files) {
   array data;
@@ -174,7 +176,7 @@ std::string GenerationJson(const AnswerContext& context, const Job& done, const 
   AddAnswer(result, context);
   result["lossless"] = done.lossless;
   result["warnings"] = Texts(done.warnings);
-  return PlainJson(result);
+  return base::PlainJson(result);
 }
 
 std::string ServerSentEvent(absl::string_view name, absl::string_view data) {
@@ -191,7 +193,7 @@ std::string PartialImageJson(const AnswerContext& context, const PreviewEvent& p
   // A preview may be smaller than the image.
   result["size"] = SizeText(preview.width, preview.height);
   result["output_format"] = OutputFormatName(preview.format);
-  return PlainJson(result);
+  return base::PlainJson(result);
 }
 
 std::string CompletedJson(const AnswerContext& context, const FinishedImage& image, const std::string& file) {
@@ -205,7 +207,7 @@ std::string CompletedJson(const AnswerContext& context, const FinishedImage& ima
                            {"input_tokens", 0},
                            {"output_tokens", 0},
                            {"input_tokens_details", object{{"image_tokens", 0}, {"text_tokens", 0}}}};
-  return PlainJson(result);
+  return base::PlainJson(result);
 }
 
 std::string ErrorEvent(const HttpError& error) {
@@ -223,7 +225,7 @@ std::string JobEventText(const JobEvent& event, const std::string& base_url) {
       reflection.GetOneofFieldDescriptor(message, v1::JobEvent::descriptor()->FindOneofByName("event"));
   object result = ObjectOf(reflection.GetMessage(message, kind));
   if (message.has_image()) AddLink(result, base_url);
-  return ServerSentEvent(kind->name(), PlainJson(result));
+  return ServerSentEvent(kind->name(), base::PlainJson(result));
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

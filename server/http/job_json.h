@@ -9,7 +9,7 @@
 #include "server/http/error_response.h"
 #include "server/http/image_request_json.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // `base_url` stands before links: "http://localhost:8080". All texts are one JSON value without line breaks.
 std::string JobJson(const Job& job, const std::string& base_url);
@@ -43,4 +43,4 @@ std::string CompletedJson(const AnswerContext& context, const FinishedImage& ima
 // An event of a watched job, whole, with its name.
 std::string JobEventText(const JobEvent& event, const std::string& base_url);
 
-}  // namespace tessera
+}  // namespace tessera::server

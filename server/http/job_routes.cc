@@ -10,7 +10,7 @@
 #include "server/http/api_routes.h"
 #include "server/http/job_json.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr size_t kEnoughPending = 8 << 20;
@@ -95,4 +95,4 @@ std::vector<ApiRoute> JobRoutes(const ApiContext& context) {
   return routes;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -14,7 +14,7 @@
 #include "server/http/admin_handler.h"
 #include "tests/support/api_fixture.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -224,7 +224,7 @@ TEST(JobRoutesTest, TheRecordOfACallNamesRouteStatusAndJobButNoPrompt) {
   EXPECT_EQ(records[0].tenant, "anonymous");
   EXPECT_EQ(records[1].status, 404);
   for (const CallRecord& record : records) {
-    EXPECT_THAT(LogText(CallLog().LineOf(record), absl::UnixEpoch()), ::testing::Not(HasSubstr("secret")));
+    EXPECT_THAT(base::LogText(CallLog().LineOf(record), absl::UnixEpoch()), ::testing::Not(HasSubstr("secret")));
   }
 }
 
@@ -293,4 +293,4 @@ TEST(HealthTest, IsAnsweredWhileAllHandlerThreadsAreBusy) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -3,8 +3,8 @@
 
 #include <string>
 
-namespace tessera {
+namespace tessera::server {
 
 std::string OpenApiDocument();
 
-}  // namespace tessera
+}  // namespace tessera::server

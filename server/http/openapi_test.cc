@@ -19,7 +19,7 @@
 #include "server/http/request_schema.h"
 #include "tests/support/api_fixture.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using boost::json::object;
@@ -179,7 +179,7 @@ std::string Pretty(const value& json, const std::string& indent = "\n") {
     for (const value& item : *items) add(Pretty(item, indent + " "));
     return text.empty() ? "[]" : absl::StrCat("[", text, indent, "]");
   }
-  return PlainJson(json);
+  return base::PlainJson(json);
 }
 
 TEST(OpenApiTest, FieldsOfRequestsAreMadeFromTheTable) {
@@ -285,4 +285,4 @@ TEST(OpenApiTest, ShapesThatDifferAreNoticed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/support/api_fixture.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -211,4 +211,4 @@ TEST(ApiKeysTest, ALineThatIsWrongIsNamed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

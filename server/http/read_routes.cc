@@ -8,7 +8,7 @@
 #include "server/http/openapi_document.h"
 #include "server/http/request_schema.h"
 
-namespace tessera {
+namespace tessera::server {
 
 std::vector<ApiRoute> ReadRoutes(const ApiContext& context) {
   std::vector<ApiRoute> routes;
@@ -36,7 +36,7 @@ std::vector<ApiRoute> ReadRoutes(const ApiContext& context) {
                       .body = std::move(image->bytes)});
   });
   add("/v1/schema", false,
-      [](const ApiCall& call) { call.reply->SendJson(200, PlainJson(RequestSchema(BodyKind::kJob))); });
+      [](const ApiCall& call) { call.reply->SendJson(200, base::PlainJson(RequestSchema(BodyKind::kJob))); });
   add("/v1/server", true,
       [context](const ApiCall& call) { call.reply->SendJson(200, ServerInfoJson(context.service.Info())); });
   add("/openapi.json", false, [](const ApiCall& call) { call.reply->SendJson(200, OpenApiDocument()); });
@@ -51,4 +51,4 @@ std::vector<ApiRoute> ReadRoutes(const ApiContext& context) {
   return routes;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -13,14 +13,14 @@
 namespace {
 
 // Takes what is answered, and insists that something is, in order.
-class CountingReply final : public tessera::HttpReply {
+class CountingReply final : public tessera::server::HttpReply {
  public:
-  void Send(tessera::HttpResponse response) override {
+  void Send(tessera::server::HttpResponse response) override {
     if (response.status < 200 || response.status > 599 || done_) std::abort();
     done_ = true;
-    tessera::ResponseHead(response, tessera::BodyFraming::kLength, true);
+    tessera::server::ResponseHead(response, tessera::server::BodyFraming::kLength, true);
   }
-  void StartStream(tessera::HttpResponse head, Heartbeat heartbeat) override {}
+  void StartStream(tessera::server::HttpResponse head, Heartbeat heartbeat) override {}
   void Write(std::string part) override {}
   void Finish() override { done_ = true; }
   size_t pending_bytes() const override { return 0; }
@@ -35,10 +35,10 @@ class CountingReply final : public tessera::HttpReply {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Kept between inputs, as a server is; the queue is so short that inputs cannot pile up.
   static tessera::FakeImageService& service = *new tessera::FakeImageService({.max_queued = 4});
-  static tessera::CallGate& gate = *new tessera::CallGate(nullptr);
-  static tessera::ApiHandler& handler = *new tessera::ApiHandler(service, gate, {});
-  const tessera::HttpLimits limits = {.header_bytes = 2048, .body_bytes = 4096};
-  tessera::RequestReader reader(limits);
+  static tessera::server::CallGate& gate = *new tessera::server::CallGate(nullptr);
+  static tessera::server::ApiHandler& handler = *new tessera::server::ApiHandler(service, gate, {});
+  const tessera::server::HttpLimits limits = {.header_bytes = 2048, .body_bytes = 4096};
+  tessera::server::RequestReader reader(limits);
   std::string input;
   // Bytes arrive in pieces; the first byte says how large.
   const size_t piece = size > 0 ? 1 + data[0] : 1;
@@ -46,8 +46,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     input.append(reinterpret_cast<const char*>(data) + begin, std::min(piece, size - begin));
     while (true) {
       const auto progress = reader.Read(input);
-      if (progress == tessera::RequestReader::Progress::kMore) break;
-      if (progress == tessera::RequestReader::Progress::kRefused) {
+      if (progress == tessera::server::RequestReader::Progress::kMore) break;
+      if (progress == tessera::server::RequestReader::Progress::kRefused) {
         if (reader.refusal_status() < 400 || reader.refusal_reason().empty()) std::abort();
         return 0;
       }

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "server/http/http_server.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 namespace http = boost::beast::http;
@@ -160,4 +160,4 @@ HttpRequest RequestReader::TakeRequest() {
   return request;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

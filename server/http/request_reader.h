@@ -7,7 +7,7 @@
 
 #include "server/http/http_message.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct HttpLimits;
 
@@ -49,4 +49,4 @@ class RequestReader {
   std::string refusal_reason_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

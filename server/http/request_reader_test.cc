@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/http/http_server.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // What a reader makes of these bytes when they arrive in pieces of `piece`: each request or the refusal as a line.
@@ -83,4 +83,4 @@ TEST(QueryTest, NamesAndValuesAreDecodedAndBrokenEscapesStay) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

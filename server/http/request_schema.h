@@ -9,8 +9,8 @@
 
 #include "server/http/image_request_json.h"
 
-namespace tessera {
+namespace tessera::server {
 
 boost::json::object RequestSchema(BodyKind kind);
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -13,7 +13,7 @@
 #include "base/file_identity.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 namespace ssl = boost::asio::ssl;
@@ -78,14 +78,14 @@ class ReloadingCertificates final : public TlsCertificates {
   }
 
  private:
-  std::array<FileIdentity, 2> Identities() const {
-    return {IdentityOf(files_.certificate_chain), IdentityOf(files_.private_key)};
+  std::array<base::FileIdentity, 2> Identities() const {
+    return {base::IdentityOf(files_.certificate_chain), base::IdentityOf(files_.private_key)};
   }
 
   const Files files_;
   const std::function<void(const absl::Status&)> report_;
   std::mutex mutex_;
-  std::array<FileIdentity, 2> seen_;
+  std::array<base::FileIdentity, 2> seen_;
   std::shared_ptr<ssl::context> context_;
 };
 
@@ -98,4 +98,4 @@ absl::StatusOr<std::shared_ptr<TlsCertificates>> TlsCertificates::Load(
   return certificates;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

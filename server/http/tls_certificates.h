@@ -13,7 +13,7 @@ namespace boost::asio::ssl {
 class context;
 }
 
-namespace tessera {
+namespace tessera::server {
 
 class TlsCertificates {
  public:
@@ -38,4 +38,4 @@ class TlsCertificates {
   virtual absl::StatusOr<Validity> CurrentValidity() = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -14,7 +14,7 @@
 #include "tests/support/api_fixture.h"
 #include "tests/tls/self_signed.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -59,7 +59,7 @@ TlsAnswer CallOverTls(uint16_t port, const std::string& request, int version = T
 
 class TlsTest : public ::testing::Test {
  protected:
-  TlsTest() : folder_(std::filesystem::temp_directory_path() / RandomId("tessera-tls-")) {
+  TlsTest() : folder_(std::filesystem::temp_directory_path() / base::RandomId("tessera-tls-")) {
     std::filesystem::create_directory(folder_);
     files_ = {.certificate_chain = folder_ / "chain.pem", .private_key = folder_ / "key.pem"};
     WriteSelfSigned("first", files_);
@@ -147,4 +147,4 @@ TEST_F(TlsTest, FilesThatAreMissingOrDoNotBelongTogetherAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

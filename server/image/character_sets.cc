@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "base/utf8.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 void AppendUtf8(UChar32 character, std::string& out) {
@@ -37,7 +37,7 @@ void AppendUnit(uint16_t unit, std::string& out) {
 }  // namespace
 
 bool IsUtf8(std::string_view text) {
-  return FirstInvalidUtf8(absl::string_view(text.data(), text.size())) == text.size();
+  return base::FirstInvalidUtf8(absl::string_view(text.data(), text.size())) == text.size();
 }
 
 std::optional<std::string> Utf8ToLatin1(std::string_view utf8) {
@@ -103,4 +103,4 @@ std::string Utf16ToUtf8(std::string_view utf16, ByteOrder order) {
   return utf8;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera {
+namespace tessera::server {
 
 enum class ByteOrder : bool { kLittleEndian, kBigEndian };
 
@@ -21,4 +21,4 @@ enum class ByteOrder : bool { kLittleEndian, kBigEndian };
 // Lone surrogates become U+FFFD; an odd last byte is left out. A byte order mark overrides `order` and is dropped.
 [[nodiscard]] std::string Utf16ToUtf8(std::string_view utf16, ByteOrder order);
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -10,21 +10,21 @@
 #include "absl/status/statusor.h"
 #include "server/image/image_file.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // Refuses a decoded header before anything is allocated for it. A short file that claims a large picture is refused
 // too: past 16 MPixel each byte of the file may stand for 10,000 pixels, which is more than deflate can reach.
 [[nodiscard]] absl::Status CheckDecodedSize(int64_t width, int64_t height, size_t file_bytes);
 
-[[nodiscard]] absl::StatusOr<std::string> EncodePng(const Image& image, const std::string& parameters);
+[[nodiscard]] absl::StatusOr<std::string> EncodePng(const control::Image& image, const std::string& parameters);
 [[nodiscard]] absl::StatusOr<DecodedImage> DecodePng(std::string_view bytes);
 
 // `exif` is a TIFF block without the "Exif" marker; empty: none is written.
-[[nodiscard]] absl::StatusOr<std::string> EncodeJpeg(const Image& image, const std::string& exif, int quality);
+[[nodiscard]] absl::StatusOr<std::string> EncodeJpeg(const control::Image& image, const std::string& exif, int quality);
 [[nodiscard]] absl::StatusOr<DecodedImage> DecodeJpeg(std::string_view bytes);
 
-[[nodiscard]] absl::StatusOr<std::string> EncodeWebp(const Image& image, const std::string& exif, bool lossless,
-                                                     int quality);
+[[nodiscard]] absl::StatusOr<std::string> EncodeWebp(const control::Image& image, const std::string& exif,
+                                                     bool lossless, int quality);
 [[nodiscard]] absl::StatusOr<DecodedImage> DecodeWebp(std::string_view bytes);
 
-}  // namespace tessera
+}  // namespace tessera::server

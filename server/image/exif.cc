@@ -7,7 +7,7 @@
 #include "base/status_macros.h"
 #include "server/image/character_sets.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr uint16_t kTagExifIfd = 0x8769;
@@ -145,4 +145,4 @@ absl::StatusOr<std::string> ReadExifUserComment(std::string_view exif) {
   return std::string();
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // What one JPEG segment leaves for the TIFF block after its length field and "Exif\0\0".
 inline constexpr size_t kMaxJpegExifBytes = 65527;
@@ -20,4 +20,4 @@ inline constexpr size_t kMaxJpegExifBytes = 65527;
 // "Exif\0\0". kDataLoss where the structure points outside the block.
 [[nodiscard]] absl::StatusOr<std::string> ReadExifUserComment(std::string_view exif);
 
-}  // namespace tessera
+}  // namespace tessera::server

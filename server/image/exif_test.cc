@@ -6,7 +6,7 @@
 
 #include "server/image/character_sets.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using std::string_literals::operator""s;
@@ -92,4 +92,4 @@ TEST(CharacterSetsTest, OverlongAndCutSequencesAreNotUtf8) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

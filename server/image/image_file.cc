@@ -10,7 +10,7 @@
 #include "server/image/codecs.h"
 #include "server/image/exif.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr int kMaxWebpSide = 16383;
@@ -87,7 +87,7 @@ absl::Status CheckEncodable(ImageFormat format, int width, int height, std::stri
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> EncodeImage(const Image& image, ImageFormat format, const EncodeOptions& options) {
+absl::StatusOr<std::string> EncodeImage(const control::Image& image, ImageFormat format, const EncodeOptions& options) {
   RETURN_IF_ERROR(CheckEncodable(format, image.width, image.height, options.parameters));
   if (image.rgb.size() != size_t{3} * static_cast<size_t>(image.width) * static_cast<size_t>(image.height)) {
     return absl::InvalidArgumentError(
@@ -126,4 +126,4 @@ absl::StatusOr<DecodedImage> DecodeImage(std::string_view bytes) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

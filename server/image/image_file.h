@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "control/image.h"
 
-namespace tessera {
+namespace tessera::server {
 
 inline constexpr int kMaxImageSide = 32768;
 inline constexpr int64_t kMaxImagePixels = int64_t{1} << 29;
@@ -27,7 +27,7 @@ struct EncodeOptions {
 };
 
 struct DecodedImage {
-  Image image;
+  control::Image image;
   ImageFormat format = ImageFormat::kPng;
   std::string parameters;  // UTF-8; empty where the file carries none
 };
@@ -44,7 +44,7 @@ struct DecodedImage {
 [[nodiscard]] absl::Status CheckEncodable(ImageFormat format, int width, int height, std::string_view parameters);
 
 // The bytes of the file. Equal arguments give equal bytes: no time stamp, no program name. JPEG is 4:4:4.
-[[nodiscard]] absl::StatusOr<std::string> EncodeImage(const Image& image, ImageFormat format,
+[[nodiscard]] absl::StatusOr<std::string> EncodeImage(const control::Image& image, ImageFormat format,
                                                       const EncodeOptions& options);
 
 // Reads a file from anyone. Transparency is dropped, grey and palette images become RGB, 16 bits become 8.
@@ -52,4 +52,4 @@ struct DecodedImage {
 // kResourceExhausted: more pixels or text than the limits above, or than a file this short can honestly hold.
 [[nodiscard]] absl::StatusOr<DecodedImage> DecodeImage(std::string_view bytes);
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <string>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using std::string_literals::operator""s;
@@ -18,8 +18,8 @@ constexpr ImageFormat kFormats[] = {ImageFormat::kPng, ImageFormat::kJpeg, Image
 constexpr char kParameters[] = "a red apple\nSteps: 20, Seed: 1";
 
 // Smooth in both directions, so that lossy formats stay close.
-Image Gradient(int width, int height) {
-  Image image{.width = width, .height = height, .rgb = {}};
+control::Image Gradient(int width, int height) {
+  control::Image image{.width = width, .height = height, .rgb = {}};
   for (int y = 0; y < height; ++y) {
     for (int x = 0; x < width; ++x) {
       image.rgb.push_back(static_cast<uint8_t>(255 * x / width));
@@ -39,7 +39,7 @@ std::string FileContent(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-double RootMeanSquare(const Image& a, const Image& b) {
+double RootMeanSquare(const control::Image& a, const control::Image& b) {
   double sum = 0;
   for (size_t i = 0; i < a.rgb.size(); ++i) sum += std::pow(int{a.rgb[i]} - int{b.rgb[i]}, 2);
   return std::sqrt(sum / static_cast<double>(a.rgb.size()));
@@ -90,7 +90,7 @@ TEST_P(EveryFormat, FlippedBytesNeverCrashAndKeepTheSizeConsistent) {
 }
 
 TEST_P(EveryFormat, PixelsOfAnotherSizeAreRefused) {
-  Image image = Gradient(8, 8);
+  control::Image image = Gradient(8, 8);
   image.rgb.pop_back();
   EXPECT_EQ(EncodeImage(image, GetParam(), {}).status().code(), absl::StatusCode::kInvalidArgument);
 }
@@ -114,7 +114,7 @@ TEST_P(EveryFormat, QualityOutsideOneToHundredIsRefused) {
 }
 
 TEST(ImageFileTest, LosslessFormatsKeepEveryPixel) {
-  const Image image = Gradient(33, 17);
+  const control::Image image = Gradient(33, 17);
   for (const ImageFormat format : {ImageFormat::kPng, ImageFormat::kWebp}) {
     EXPECT_EQ(DecodeImage(EncodeImage(image, format, {}).value())->image.rgb, image.rgb) << ImageFormatName(format);
   }
@@ -122,7 +122,7 @@ TEST(ImageFileTest, LosslessFormatsKeepEveryPixel) {
 
 // At quality 95 the quantisation of a smooth gradient stays within one grey level; 2 leaves room for rounding.
 TEST(ImageFileTest, LossyFormatsStayCloseOnAGradient) {
-  const Image image = Gradient(64, 64);
+  const control::Image image = Gradient(64, 64);
   const EncodeOptions lossy = {.webp_lossless = false};
   for (const ImageFormat format : {ImageFormat::kJpeg, ImageFormat::kWebp}) {
     const auto decoded = DecodeImage(EncodeImage(image, format, lossy).value());
@@ -132,7 +132,7 @@ TEST(ImageFileTest, LossyFormatsStayCloseOnAGradient) {
 
 // One-pixel red and blue columns vanish where colour is stored at half the width.
 TEST(ImageFileTest, JpegKeepsColourAtFullResolution) {
-  Image image{.width = 16, .height = 16, .rgb = {}};
+  control::Image image{.width = 16, .height = 16, .rgb = {}};
   for (int i = 0; i < 16 * 16; ++i) {
     const bool red = i % 2 == 0;
     image.rgb.insert(image.rgb.end(), {uint8_t(red ? 255 : 0), 0, uint8_t(red ? 0 : 255)});
@@ -238,4 +238,4 @@ TEST(ImageFileTest, UnknownExtensionNamesTheLegalOnes) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -9,18 +9,19 @@
 #include "server/image/parameters_text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const absl::StatusOr<tessera::DecodedImage> decoded =
-      tessera::DecodeImage(std::string_view(reinterpret_cast<const char*>(data), size));
+  const absl::StatusOr<tessera::server::DecodedImage> decoded =
+      tessera::server::DecodeImage(std::string_view(reinterpret_cast<const char*>(data), size));
   if (!decoded.ok()) return 0;
-  const tessera::Image& image = decoded->image;
+  const tessera::control::Image& image = decoded->image;
   if (image.rgb.size() != size_t{3} * static_cast<size_t>(image.width) * static_cast<size_t>(image.height))
     std::abort();
 
-  const absl::StatusOr<tessera::ImageParameters> parameters = tessera::ParseParameters(decoded->parameters);
+  const absl::StatusOr<tessera::server::ImageParameters> parameters =
+      tessera::server::ParseParameters(decoded->parameters);
   if (!parameters.ok()) return 0;
-  const absl::StatusOr<std::string> text = tessera::FormatParameters(*parameters);
+  const absl::StatusOr<std::string> text = tessera::server::FormatParameters(*parameters);
   if (!text.ok()) return 0;
-  const absl::StatusOr<tessera::ImageParameters> again = tessera::ParseParameters(*text);
+  const absl::StatusOr<tessera::server::ImageParameters> again = tessera::server::ParseParameters(*text);
   if (!again.ok()) std::abort();
   // Only the first digits of a digest are written.
   if (again->prompt != parameters->prompt || again->negative_prompt != parameters->negative_prompt ||

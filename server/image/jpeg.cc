@@ -12,7 +12,7 @@
 #include "server/image/codecs.h"
 #include "server/image/exif.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr int kExifMarkerCode = JPEG_APP0 + 1;
@@ -59,7 +59,7 @@ struct JpegWriter {
   unsigned long size = 0;  // NOLINT(google-runtime-int): the type of jpeg_mem_dest
 };
 
-bool WriteAll(JpegWriter& writer, const Image& image, const std::string& exif_segment, int quality) {
+bool WriteAll(JpegWriter& writer, const control::Image& image, const std::string& exif_segment, int quality) {
   jpeg_compress_struct& compress = writer.compress;
   if (setjmp(writer.error.jump) != 0) return false;
   jpeg_create_compress(&compress);
@@ -100,7 +100,7 @@ struct JpegReader {
   jpeg_decompress_struct decompress = {};
   jpeg_progress_mgr progress = {};
   JpegError error;
-  Image image;
+  control::Image image;
 };
 
 void LimitScans(j_common_ptr common) {
@@ -154,7 +154,7 @@ absl::StatusOr<std::string> FindParameters(const JpegReader& reader) {
 
 }  // namespace
 
-absl::StatusOr<std::string> EncodeJpeg(const Image& image, const std::string& exif, int quality) {
+absl::StatusOr<std::string> EncodeJpeg(const control::Image& image, const std::string& exif, int quality) {
   const std::string exif_segment = exif.empty() ? "" : absl::StrCat(std::string(kExifMarker), exif);
   JpegWriter writer;
   if (!WriteAll(writer, image, exif_segment, quality)) {
@@ -183,4 +183,4 @@ absl::StatusOr<DecodedImage> DecodeJpeg(std::string_view bytes) {
       .image = std::move(reader.image), .format = ImageFormat::kJpeg, .parameters = std::move(parameters)};
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr int32_t kMaxSlugBytes = 60;
@@ -120,4 +120,4 @@ std::string NextFreeName(const std::string& path) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::server {
 
 inline constexpr char kDefaultNamePattern[] = "{prompt}-{seed}.png";
 
@@ -34,4 +34,4 @@ struct NameValues {
 // the name before it is used: write with overwrite = false and ask again on kAlreadyExists.
 [[nodiscard]] std::string NextFreeName(const std::string& path);
 
-}  // namespace tessera
+}  // namespace tessera::server

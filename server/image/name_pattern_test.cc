@@ -12,7 +12,7 @@
 #include "server/image/character_sets.h"
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using std::string_literals::operator""s;
@@ -142,4 +142,4 @@ TEST_F(NextFreeNameTest, DanglingLinkCountsAsTaken) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

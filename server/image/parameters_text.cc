@@ -14,7 +14,7 @@
 #include "base/status_macros.h"
 #include "server/api/request_fields.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr std::string_view kNegativePromptPrefix = "Negative prompt:";
@@ -301,17 +301,17 @@ bool IsFieldName(std::string_view key) {
                    .contains(key);
   const auto compare = [&](std::string_view name, const auto&...) { found = found || name == key; };
   VisitPairs(compare, none);
-  VisitOptions([&](const char* id, Bounds) { compare(KeyOf(id)); });
+  control::VisitOptions([&](const char* id, control::Bounds) { compare(KeyOf(id)); });
   return found;
 }
 
-PromptOptions TakeOptions(PairReader& reader) {
-  PromptOptions options;
-  const auto take = [&reader](const char* id, Bounds, auto& value) {
+control::PromptOptions TakeOptions(PairReader& reader) {
+  control::PromptOptions options;
+  const auto take = [&reader](const char* id, control::Bounds, auto& value) {
     if (const std::string key = KeyOf(id); !key.empty()) reader(key, value);
   };
-  VisitOptions(take, options);
-  OriginalSize& size = options.original_size;
+  control::VisitOptions(take, options);
+  control::OriginalSize& size = options.original_size;
   reader(kOriginalSize, size.width, size.height);
   if (reader.Has(kCropTopLeft)) {
     std::vector<int32_t> corner;
@@ -326,13 +326,13 @@ PromptOptions TakeOptions(PairReader& reader) {
   return options;
 }
 
-void PutOptions(const PromptOptions& options, PairWriter& writer) {
-  const PromptOptions usual;
-  const auto add = [&writer](const char* id, Bounds, const auto& value, const auto& usual_value) {
+void PutOptions(const control::PromptOptions& options, PairWriter& writer) {
+  const control::PromptOptions usual;
+  const auto add = [&writer](const char* id, control::Bounds, const auto& value, const auto& usual_value) {
     if (const std::string key = KeyOf(id); !key.empty() && value != usual_value) writer(key, value);
   };
-  VisitOptions(add, options, usual);
-  const OriginalSize& size = options.original_size;
+  control::VisitOptions(add, options, usual);
+  const control::OriginalSize& size = options.original_size;
   if (size.width != 0 || size.height != 0) writer(kOriginalSize, size.width, size.height);
   if (size.crop_top != 0 || size.crop_left != 0) {
     writer(kCropTopLeft, std::vector<int32_t>{size.crop_top, size.crop_left});
@@ -341,7 +341,7 @@ void PutOptions(const PromptOptions& options, PairWriter& writer) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> OptionPairs(const PromptOptions& options) {
+std::vector<std::pair<std::string, std::string>> OptionPairs(const control::PromptOptions& options) {
   PairWriter writer;
   PutOptions(options, writer);
   return writer.pairs;
@@ -407,4 +407,4 @@ absl::StatusOr<ImageParameters> ParseParameters(std::string_view text) {
   return parameters;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

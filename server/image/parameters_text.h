@@ -23,7 +23,7 @@
 #include "absl/status/statusor.h"
 #include "control/prompt_options.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // Empty strings, optionals without a value and options with their defaults are left out of the text.
 struct ImageParameters {
@@ -47,7 +47,7 @@ struct ImageParameters {
   std::optional<bool> clean_caption;
   std::optional<bool> resolution_binning;
   std::optional<int> max_sequence_length;
-  PromptOptions options;
+  control::PromptOptions options;
   std::string version;  // program and version: "tessera 0.1.0"
   // Further pairs. A key has at least two characters of A-Z a-z 0-9 _ - / and blanks inside.
   std::map<std::string, std::string> extra;
@@ -56,7 +56,7 @@ struct ImageParameters {
 };
 
 // The options that differ from their defaults, as the text spells them: "True CFG scale" and "4". In a fixed order.
-std::vector<std::pair<std::string, std::string>> OptionPairs(const PromptOptions& options);
+std::vector<std::pair<std::string, std::string>> OptionPairs(const control::PromptOptions& options);
 
 // Every NUL of a prompt is a blank in the plain lines. kInvalidArgument for a number that is not finite and for an
 // extra key that is malformed or the name of a field.
@@ -66,4 +66,4 @@ std::vector<std::pair<std::string, std::string>> OptionPairs(const PromptOptions
 // `extra`. kInvalidArgument names the pair that is missing, repeated or malformed.
 [[nodiscard]] absl::StatusOr<ImageParameters> ParseParameters(std::string_view text);
 
-}  // namespace tessera
+}  // namespace tessera::server

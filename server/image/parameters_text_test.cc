@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using std::string_literals::operator""s;
@@ -76,7 +76,7 @@ TEST(ParametersTextTest, NegativePromptThatIsEmptyDiffersFromNone) {
   ExpectRoundTrip(parameters);
 }
 
-PromptOptions EveryOption() {
+control::PromptOptions EveryOption() {
   return {.prompt_2 = "a green, \"sour\" apple",
           .prompt_3 = "three",
           .negative_prompt_2 = "leaf",
@@ -102,20 +102,30 @@ TEST(ParametersTextTest, EveryOptionRoundTripsAloneAndWithTheOthers) {
   ImageParameters parameters = Typical();
   parameters.options = EveryOption();
   ExpectRoundTrip(parameters);
-  const PromptOptions all = EveryOption();
-  using Change = void (*)(const PromptOptions& from, PromptOptions& to);
+  const control::PromptOptions all = EveryOption();
+  using Change = void (*)(const control::PromptOptions& from, control::PromptOptions& to);
   for (const Change change : std::initializer_list<Change>{
-           [](const PromptOptions&from, PromptOptions&to) { to.prompt_2 = from.prompt_2; },
-           [](const PromptOptions&from, PromptOptions&to) { to.prompt_3 = from.prompt_3; },
-           [](const PromptOptions&from, PromptOptions&to) { to.negative_prompt_2 = from.negative_prompt_2; },
-           [](const PromptOptions&from, PromptOptions&to) { to.negative_prompt_3 = from.negative_prompt_3; },
-           [](const PromptOptions&from, PromptOptions&to) { to.true_cfg_scale = from.true_cfg_scale; },
-           [](const PromptOptions&from, PromptOptions&to) { to.guidance_rescale = from.guidance_rescale; },
-           [](const PromptOptions&from, PromptOptions&to) { to.clip_skip = from.clip_skip; },
-           [](const PromptOptions&from, PromptOptions&to) { to.skip_layers.layers = from.skip_layers.layers; },
-           [](const PromptOptions&from, PromptOptions&to) { to.skip_layers = from.skip_layers; },
-           [](const PromptOptions&from, PromptOptions&to) { to.original_size = from.original_size; },
-           [](const PromptOptions&, PromptOptions&to) { to.original_size.crop_left = 3; },
+           [](const control::PromptOptions&from, control::PromptOptions&to) { to.prompt_2 = from.prompt_2; },
+           [](const control::PromptOptions&from, control::PromptOptions&to) { to.prompt_3 = from.prompt_3; },
+           [](const control::PromptOptions&from, control::PromptOptions&to) {
+             to.negative_prompt_2 = from.negative_prompt_2;
+           },
+           [](const control::PromptOptions&from, control::PromptOptions&to) {
+             to.negative_prompt_3 = from.negative_prompt_3;
+           },
+           [](const control::PromptOptions&from, control::PromptOptions&to) {
+             to.true_cfg_scale = from.true_cfg_scale;
+           },
+           [](const control::PromptOptions&from, control::PromptOptions&to) {
+             to.guidance_rescale = from.guidance_rescale;
+           },
+           [](const control::PromptOptions&from, control::PromptOptions&to) { to.clip_skip = from.clip_skip; },
+           [](const control::PromptOptions&from, control::PromptOptions&to) {
+             to.skip_layers.layers = from.skip_layers.layers;
+           },
+           [](const control::PromptOptions&from, control::PromptOptions&to) { to.skip_layers = from.skip_layers; },
+           [](const control::PromptOptions&from, control::PromptOptions&to) { to.original_size = from.original_size; },
+           [](const control::PromptOptions&, control::PromptOptions&to) { to.original_size.crop_left = 3; },
        }) {
     parameters.options = {};
     change(all, parameters.options);
@@ -307,7 +317,7 @@ TEST(ParametersTextTest, NumbersThatAreNotFiniteAreRefused) {
   for (const double wrong : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     for (int i = 0; i < 6; ++i) {
       ImageParameters parameters = Typical();
-      SkipLayerGuidance& skip_layers = parameters.options.skip_layers;
+      control::SkipLayerGuidance& skip_layers = parameters.options.skip_layers;
       double* const numbers[] = {&parameters.guidance_scale.emplace(),
                                  &parameters.options.true_cfg_scale,
                                  &parameters.options.guidance_rescale,
@@ -329,4 +339,4 @@ TEST(ParametersTextTest, ExtraKeysThatWouldBeMisreadAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -13,7 +13,7 @@
 #include "server/image/character_sets.h"
 #include "server/image/codecs.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr char kParametersKeyword[] = "parameters";
@@ -54,7 +54,7 @@ void AppendBytes(png_structp png, png_bytep data, size_t size) {
 
 void FlushNothing(png_structp) {}
 
-bool WriteAll(PngWriter& writer, const Image& image, png_textp text) {
+bool WriteAll(PngWriter& writer, const control::Image& image, png_textp text) {
   if (setjmp(png_jmpbuf(writer.png)) != 0) return false;
   png_set_user_limits(writer.png, kMaxImageSide, kMaxImageSide);
   png_set_write_fn(writer.png, &writer, AppendBytes, FlushNothing);
@@ -80,7 +80,7 @@ struct PngReader {
   png_infop info = nullptr;
   PngError error;
   std::string_view rest;
-  Image image;
+  control::Image image;
   std::vector<png_bytep> rows;
 };
 
@@ -168,7 +168,7 @@ absl::StatusOr<std::string> FindParameters(const PngReader& reader) {
 
 }  // namespace
 
-absl::StatusOr<std::string> EncodePng(const Image& image, const std::string& parameters) {
+absl::StatusOr<std::string> EncodePng(const control::Image& image, const std::string& parameters) {
   // Declared before the writer: libpng may still point at it when the writer is destroyed.
   std::string value = parameters;
   png_text text = {};
@@ -222,4 +222,4 @@ absl::StatusOr<DecodedImage> DecodePng(std::string_view bytes) {
       .image = std::move(reader.image), .format = ImageFormat::kPng, .parameters = std::move(parameters)};
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -9,7 +9,7 @@
 #include "server/image/codecs.h"
 #include "server/image/exif.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 const uint8_t* Bytes(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
@@ -48,7 +48,8 @@ absl::StatusOr<std::string> AddExif(const std::string& file, const std::string& 
 
 }  // namespace
 
-absl::StatusOr<std::string> EncodeWebp(const Image& image, const std::string& exif, bool lossless, int quality) {
+absl::StatusOr<std::string> EncodeWebp(const control::Image& image, const std::string& exif, bool lossless,
+                                       int quality) {
   constexpr int kDefaultLosslessLevel = 6;
   WebPConfig config;
   Picture picture;
@@ -95,7 +96,7 @@ absl::StatusOr<DecodedImage> DecodeWebp(std::string_view bytes) {
     parameters = *std::move(comment);
   }
 
-  Image image;
+  control::Image image;
   image.width = features.width;
   image.height = features.height;
   const size_t row_bytes = size_t{3} * static_cast<size_t>(image.width);
@@ -107,4 +108,4 @@ absl::StatusOr<DecodedImage> DecodeWebp(std::string_view bytes) {
   return DecodedImage{.image = std::move(image), .format = ImageFormat::kWebp, .parameters = std::move(parameters)};
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -10,7 +10,7 @@
 #include "base/private_files.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 namespace fs = std::filesystem;
@@ -28,7 +28,7 @@ absl::Status AsDiskFailure(const absl::Status& status) {
 DiskResultStore::DiskResultStore(std::string folder) : folder_(std::move(folder)) {}
 
 absl::Status DiskResultStore::Open() {
-  RETURN_IF_ERROR(MakePrivateFolder(folder_));
+  RETURN_IF_ERROR(base::MakePrivateFolder(folder_));
   place_ = StoragePlace();
   place_.Remember(folder_);
   return absl::OkStatus();
@@ -37,8 +37,8 @@ absl::Status DiskResultStore::Open() {
 absl::Status DiskResultStore::Write(const std::string& name, const std::string& bytes) {
   RETURN_IF_ERROR(CheckPlace());
   const fs::path path = fs::path(folder_) / name;
-  RETURN_IF_ERROR(MakePrivateFolder(path.parent_path()));
-  return AsDiskFailure(WriteFileAtomically(path.string(), bytes, {.owner_only = true}));
+  RETURN_IF_ERROR(base::MakePrivateFolder(path.parent_path()));
+  return AsDiskFailure(base::WriteFileAtomically(path.string(), bytes, {.owner_only = true}));
 }
 
 absl::StatusOr<std::string> DiskResultStore::Read(const std::string& name, uint64_t limit) {
@@ -75,4 +75,4 @@ absl::StatusOr<std::vector<std::string>> DiskResultStore::List() {
   return names;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -11,7 +11,7 @@
 #include "server/jobs/result_store.h"
 #include "server/jobs/storage_place.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class DiskResultStore final : public ResultStore {
  public:
@@ -29,4 +29,4 @@ class DiskResultStore final : public ResultStore {
   StoragePlace place_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -15,7 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr auto kFailpoints = std::to_array<absl::string_view>({
@@ -50,4 +50,4 @@ absl::StatusOr<AtPoint> DieAt(const std::string& text) {
   };
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

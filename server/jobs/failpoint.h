@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // Called with the name of the failpoint that is reached, from any thread.
 using AtPoint = std::function<void(absl::string_view)>;
@@ -25,4 +25,4 @@ absl::Span<const absl::string_view> Failpoints();
 // for the third time. INVALID_ARGUMENT for another text.
 absl::StatusOr<AtPoint> DieAt(const std::string& text);
 
-}  // namespace tessera
+}  // namespace tessera::server

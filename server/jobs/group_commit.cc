@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // Bounds the time for which the last of a burst waits for its commit.
@@ -159,4 +159,4 @@ void GroupCommit::Write() {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

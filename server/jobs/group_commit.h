@@ -24,7 +24,7 @@
 #include "server/jobs/failpoint.h"
 #include "server/jobs/sqlite.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // What stands beside the database: each may be empty, and is called by whoever writes.
 struct CommitHooks {
@@ -78,4 +78,4 @@ class GroupCommit final {
   std::thread writer_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -16,7 +16,7 @@
 #include "tests/jobs/job_oracle.h"
 #include "tests/jobs/job_workload.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::SizeIs;
@@ -150,4 +150,4 @@ TEST_F(JobListTest, ReadsAFewPagesForAPage) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::server {
 
 JobState StateOf(absl::Span<const TaskState> tasks) {
   const auto any = [&](TaskState state) { return std::find(tasks.begin(), tasks.end(), state) != tasks.end(); };
@@ -28,4 +28,4 @@ absl::Status ErrorOf(const JobRecord& job) {
   return absl::OkStatus();
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

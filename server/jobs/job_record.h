@@ -15,7 +15,7 @@
 #include "server/api/job.h"
 #include "server/jobs/task_state.h"
 
-namespace tessera {
+namespace tessera::server {
 
 inline constexpr size_t kMaxTenantBytes = 256;
 
@@ -100,7 +100,7 @@ struct QueuedTask {
 
 struct ClaimedTask {
   TaskAttempt claim;
-  JobParameters parameters;  // with this task's own seed
+  control::JobParameters parameters;  // with this task's own seed
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

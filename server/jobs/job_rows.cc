@@ -7,7 +7,7 @@
 #include "base/status_macros.h"
 #include "server/jobs/stored_job.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr size_t kMaxErrorBytes = 4096;
@@ -42,7 +42,7 @@ void Assign(absl::string_view from, std::string& to) { to.assign(from.data(), fr
 absl::Status GoneError() { return absl::DataLossError("the stored job is damaged: it is gone"); }
 
 absl::Status CheckRequest(absl::string_view request, absl::string_view checksum) {
-  if (Sha256Of(request) == checksum) return absl::OkStatus();
+  if (base::Sha256Of(request) == checksum) return absl::OkStatus();
   return absl::DataLossError("the stored job is damaged: it is not what was written");
 }
 
@@ -154,7 +154,7 @@ absl::Status InsertJob(SqliteDatabase& database, const JobRow& job) {
   } else {
     insert.BindNull(6);
   }
-  insert.BindBlob(7, job.request).BindBlob(8, Sha256Of(job.request));
+  insert.BindBlob(7, job.request).BindBlob(8, base::Sha256Of(job.request));
   RETURN_IF_ERROR(insert.Run());
 
   for (int32_t index = 0; index < job.tasks; ++index) {
@@ -435,4 +435,4 @@ absl::StatusOr<RecordIds> ReadRecordIds(SqliteDatabase& database) {
   return RecordIds(std::string(select.Bytes(0)), static_cast<uint64_t>(select.Int(1)));
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -16,7 +16,7 @@
 #include "server/jobs/record_ids.h"
 #include "server/jobs/sqlite.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct JobRow {
   uint64_t number = 0;
@@ -122,4 +122,4 @@ absl::StatusOr<absl::Time> NewestTime(SqliteDatabase& database);
 // DATA_LOSS: what the ids are made with is gone.
 absl::StatusOr<RecordIds> ReadRecordIds(SqliteDatabase& database);
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -32,7 +32,7 @@
 #include "server/jobs/storage_health.h"
 #include "server/jobs/task_state.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct SubmittedJob {
   JobRecord job;
@@ -142,4 +142,4 @@ class JobStore {
   virtual absl::Status TryWrite() = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -16,7 +16,7 @@
 #include "tests/jobs/job_oracle.h"
 #include "tests/jobs/job_workload.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -484,4 +484,4 @@ TEST_F(JobStoreTest, ALongQueueIsRecoveredInItsOrderWhateverIsDamagedInIt) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

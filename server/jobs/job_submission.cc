@@ -9,7 +9,7 @@
 #include "server/api/request_limits.h"
 #include "server/jobs/stored_job.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 absl::Status CheckNewJob(const NewJob& job) {
@@ -21,7 +21,7 @@ absl::Status CheckNewJob(const NewJob& job) {
 }
 
 std::string HashOfKey(const std::string& tenant, const std::string& key) {
-  return Sha256Of(absl::StrCat(tenant.size(), " ", tenant, key));
+  return base::Sha256Of(absl::StrCat(tenant.size(), " ", tenant, key));
 }
 
 absl::StatusOr<std::optional<JobRecord>> ReadHashed(SqliteDatabase& database, const RecordIds& ids,
@@ -55,7 +55,7 @@ absl::StatusOr<std::shared_ptr<JobSubmission>> JobSubmission::Make(NewJob job, a
   }
   JobRow& row = submission->row_;
   ASSIGN_OR_RETURN(row.request, SerializeJob(stored));
-  row.token = RandomId("");
+  row.token = base::RandomId("");
   row.tenant = std::move(stored.tenant);
   row.tasks = stored.request.count;
   row.created = now;
@@ -97,4 +97,4 @@ SubmittedJob JobSubmission::TakeResult(const RecordIds& ids) {
   return std::move(result_);
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

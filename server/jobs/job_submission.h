@@ -15,7 +15,7 @@
 #include "server/jobs/record_ids.h"
 #include "server/jobs/sqlite.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class JobSubmission final {
  public:
@@ -42,4 +42,4 @@ class JobSubmission final {
 absl::StatusOr<std::optional<JobRecord>> ReadSubmission(SqliteDatabase& database, const RecordIds& ids,
                                                         const std::string& tenant, const IdempotencyKey& key);
 
-}  // namespace tessera
+}  // namespace tessera::server

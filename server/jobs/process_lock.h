@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "base/file_descriptor.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class ProcessLock final {
  public:
@@ -21,7 +21,7 @@ class ProcessLock final {
   ProcessLock() = default;  // holds nothing
 
  private:
-  FileDescriptor file_;
+  base::FileDescriptor file_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

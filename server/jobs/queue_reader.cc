@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // The same rows again and again, each filled by the reader alone: memory then belongs to one thread, and an allocator
@@ -89,4 +89,4 @@ absl::Status ReadQueue(const std::function<absl::Status(const std::function<absl
   return status;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -9,7 +9,7 @@
 #include "server/jobs/sqlite.h"
 #include "server/jobs/stored_job.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // A queued task; where `row.request` is an error, its job cannot be read.
 struct StoredTask {
@@ -22,4 +22,4 @@ struct StoredTask {
 absl::Status ReadQueue(const std::function<absl::Status(const std::function<absl::Status(SqliteDatabase&)>&)>& read,
                        absl::FunctionRef<void(const StoredTask&)> visit);
 
-}  // namespace tessera
+}  // namespace tessera::server

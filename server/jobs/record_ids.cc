@@ -10,7 +10,7 @@
 #include "absl/strings/strip.h"
 #include "base/sha256.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr size_t kTokenDigits = 32;
@@ -22,7 +22,7 @@ bool IsHex(absl::string_view text) {
 }
 
 std::string TokenFrom(const std::string& text) {
-  return absl::BytesToHexString(Sha256Of(text)).substr(0, kTokenDigits);
+  return absl::BytesToHexString(base::Sha256Of(text)).substr(0, kTokenDigits);
 }
 
 bool IsNumber(uint64_t number) { return number >= 1 && number <= uint64_t{INT64_MAX}; }
@@ -66,7 +66,7 @@ std::string RecordIds::Hidden(Kind kind, uint64_t number, absl::string_view toke
 
 // Secret, kind and token have one length each, so that SHA-256 of them is as good as an HMAC.
 uint64_t RecordIds::Mask(Kind kind, absl::string_view token) const {
-  const std::string digest = Sha256Of(absl::StrCat(secret_, std::string(1, static_cast<char>(kind)), token));
+  const std::string digest = base::Sha256Of(absl::StrCat(secret_, std::string(1, static_cast<char>(kind)), token));
   uint64_t mask = 0;
   for (size_t i = 0; i < sizeof(mask); ++i) mask = mask << 8 | static_cast<uint8_t>(digest[i]);
   return mask;
@@ -94,4 +94,4 @@ absl::StatusOr<uint64_t> RecordIds::Number(Kind kind, absl::string_view text) co
   return number;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

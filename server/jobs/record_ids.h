@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace tessera {
+namespace tessera::server {
 
 inline constexpr size_t kRecordIdSecretBytes = 32;
 
@@ -45,4 +45,4 @@ class RecordIds {
   const uint64_t first_hidden_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

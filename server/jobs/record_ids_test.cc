@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr char kToken[] = "00112233445566778899aabbccddeeff";
@@ -69,4 +69,4 @@ TEST(RecordIdsTest, AreReadAndNothingElseIs) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

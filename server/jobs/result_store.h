@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class ResultStore {
  public:
@@ -38,4 +38,4 @@ class ResultStore {
   virtual absl::StatusOr<std::vector<std::string>> List() = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

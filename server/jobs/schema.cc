@@ -10,7 +10,7 @@
 #include "server/jobs/record_ids.h"
 #include "server/jobs/sqlite_job_store.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // Element i brings version i to i + 1. A step that was ever released is never edited. Times are microseconds since
@@ -77,7 +77,7 @@ absl::Status MakeRecordIds(SqliteDatabase& database) {
   ASSIGN_OR_RETURN(const uint64_t next, NextNumber(database));
   ASSIGN_OR_RETURN(SqliteStatement insert,
                    database.Prepare("INSERT INTO record_ids(secret, first_hidden) VALUES(?,?)"));
-  return insert.BindBlob(1, RandomBytes(kRecordIdSecretBytes)).Bind(2, static_cast<int64_t>(next)).Run();
+  return insert.BindBlob(1, base::RandomBytes(kRecordIdSecretBytes)).Bind(2, static_cast<int64_t>(next)).Run();
 }
 
 absl::Status Advance(SqliteDatabase& database, int64_t version, int target) {
@@ -111,4 +111,4 @@ absl::Status MigrateSchema(SqliteDatabase& database, int target) {
   return status;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

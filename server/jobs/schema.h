@@ -4,10 +4,10 @@
 #include "absl/status/status.h"
 #include "server/jobs/sqlite.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // Brings the database from its version (PRAGMA user_version; 0: empty) to `target`, in one transaction: all or nothing.
 // FAILED_PRECONDITION for a version above `target`, DATA_LOSS for an unversioned database that is not empty.
 absl::Status MigrateSchema(SqliteDatabase& database, int target);
 
-}  // namespace tessera
+}  // namespace tessera::server

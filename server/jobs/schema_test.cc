@@ -15,7 +15,7 @@
 #include "tests/jobs/fake_clock.h"
 #include "tests/jobs/faulty_disk.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // The tables as version 1 made them, with a job in them. Never edited.
@@ -196,4 +196,4 @@ TEST(JobStoreSchema, RefusesAFileThatIsNoDatabase) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -10,7 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr char kStorageFailure[] = "tessera.storage_failure";
@@ -198,4 +198,4 @@ bool SqliteDatabase::InTransaction() const { return sqlite3_get_autocommit(datab
 
 int64_t SqliteDatabase::Changes() const { return sqlite3_changes64(database_); }
 
-}  // namespace tessera
+}  // namespace tessera::server

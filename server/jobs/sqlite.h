@@ -16,7 +16,7 @@
 struct sqlite3;
 struct sqlite3_stmt;
 
-namespace tessera {
+namespace tessera::server {
 
 // A prepared statement with its parameters, from 1, and its columns, from 0. Reset when it goes out of scope, and kept
 // by its connection for the next use; so one SQL text may be in use once at a time.
@@ -83,4 +83,4 @@ class SqliteDatabase final {
 // statement means that the transaction as a whole must be given up.
 bool IsStorageFailure(const absl::Status& status);
 
-}  // namespace tessera
+}  // namespace tessera::server

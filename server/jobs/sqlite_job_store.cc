@@ -17,7 +17,7 @@
 #include "server/jobs/store_report.h"
 #include "server/jobs/stored_job.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr int32_t kMaxPage = 1000;
@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<JobStore>> SqliteJobStore::Open(const SqliteJobSt
   if (options.vfs.empty()) {
     if (absl::Status missing = CheckNothingIsMissing(options.path, *options.files); !missing.ok())
       return WithAdvice(missing);
-    RETURN_IF_ERROR(MakePrivateFile(options.path));
+    RETURN_IF_ERROR(base::MakePrivateFile(options.path));
   }
   const SqliteDatabase::Options file = {.path = options.path, .vfs = options.vfs};
   absl::StatusOr<std::unique_ptr<SqliteDatabase>> writer = SqliteDatabase::Open(file);
@@ -258,7 +258,8 @@ absl::Status SqliteJobStore::Finish(const TaskAttempt& attempt, const std::strin
   // Nobody's file is written, let alone replaced, for an attempt that was given up.
   const absl::StatusOr<TaskRow> runs = Read([&](SqliteDatabase& database) { return FindAttempt(database, attempt); });
   if (!runs.ok()) return runs.status();
-  StoredImage image{.origin = origin, .file = ResultFileName(attempt), .bytes = file.size(), .digest = Sha256Of(file)};
+  StoredImage image{
+      .origin = origin, .file = ResultFileName(attempt), .bytes = file.size(), .digest = base::Sha256Of(file)};
   TaskMove move = MoveTo(TaskState::kDone);
   move.image = SerializeImage(image);
   if (absl::Status legible = ParseStoredImage(move.image).status(); !legible.ok()) {
@@ -395,7 +396,7 @@ absl::StatusOr<std::string> SqliteJobStore::ReadImage(const std::string& tenant,
       return absl::DataLossError("the image's file is gone");
     }
     if (!file.ok()) return file;
-    if (file->size() != task.image->bytes || Sha256Of(*file) != task.image->digest) {
+    if (file->size() != task.image->bytes || base::Sha256Of(*file) != task.image->digest) {
       return absl::DataLossError("the image's file is damaged: it is not what was written");
     }
     return file;
@@ -485,4 +486,4 @@ absl::Status SqliteJobStore::TryWrite() {
   return left.state == StorageState::kDamaged ? left.failure : absl::OkStatus();
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

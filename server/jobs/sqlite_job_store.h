@@ -27,12 +27,12 @@
 #include "server/jobs/sqlite.h"
 #include "server/jobs/store_disk.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct SqliteJobStoreOptions {
   std::string path;                            // of the database; its folder exists
   ResultStore* files = nullptr;                // must outlive the store
-  const Clock* clock = nullptr;                // must outlive the store
+  const base::Clock* clock = nullptr;          // must outlive the store
   std::string vfs;                             // SQLite's name of its file layer; empty: the system's own
   absl::Duration retention = absl::Hours(24);  // of an ended job, its images and its idempotency key
   int64_t retention_bytes = 0;                 // of the images of all ended jobs; 0: no bound
@@ -133,4 +133,4 @@ class SqliteJobStore final : public JobStore {
   GroupCommit commit_;  // last: its thread uses the others
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

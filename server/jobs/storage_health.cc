@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // A disk with less room than that is full, whatever the log of the database still takes.
@@ -51,4 +51,4 @@ uint64_t StorageHealth::needed_bytes() const {
   return needed_bytes_;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "server/api/storage_state.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct StorageTrouble {
   StorageState state = StorageState::kOk;
@@ -27,7 +27,7 @@ class StorageHealth final {
   // Told of every change of the state, one at a time and in order, by whoever made it. Must not block.
   using OnChange = std::function<void(const StorageTrouble&)>;
 
-  StorageHealth(const Clock& clock, OnChange on_change) : clock_(clock), on_change_(std::move(on_change)) {}
+  StorageHealth(const base::Clock& clock, OnChange on_change) : clock_(clock), on_change_(std::move(on_change)) {}
 
   void Fail(StorageState state, const absl::Status& failure, uint64_t result_bytes = 0);
 
@@ -42,7 +42,7 @@ class StorageHealth final {
  private:
   StorageTrouble TroubleNow() const;
 
-  const Clock& clock_;
+  const base::Clock& clock_;
   const OnChange on_change_;
 
   mutable std::mutex mutex_;
@@ -54,4 +54,4 @@ class StorageHealth final {
   int64_t failures_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

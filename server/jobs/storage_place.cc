@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::server {
 
 void StoragePlace::Remember(const std::string& path) {
   // Closing one such descriptor of a file gives up none of the locks that SQLite holds.
@@ -33,4 +33,4 @@ absl::Status StoragePlace::Check() const {
   return absl::OkStatus();
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class StoragePlace final {
  public:
@@ -36,4 +36,4 @@ class StoragePlace final {
   std::vector<Known> known_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -19,7 +19,7 @@
 #include "tests/jobs/small_files.h"
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 namespace fs = std::filesystem;
@@ -401,4 +401,4 @@ TEST_F(StorageTest, WithoutABoundImagesMayHaveAnyNumberOfBytes) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -6,7 +6,7 @@
 #include "base/status_macros.h"
 #include "server/jobs/sqlite.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 StorageState StateAfter(const absl::Status& failure) {
@@ -62,4 +62,4 @@ absl::StatusOr<std::vector<std::string>> StoreDisk::TakeCandidates() {
   return std::exchange(left_over_, {});
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -14,7 +14,7 @@
 #include "server/jobs/storage_health.h"
 #include "server/jobs/storage_place.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // In the names of the files that a killed process leaves half-written; atomic_file.h makes them.
 inline constexpr char kTemporaryMark[] = ".tessera-";
@@ -25,7 +25,7 @@ inline constexpr char kTrialFile[] = "trial";
 class StoreDisk final {
  public:
   // `database`: where its files are. All that is passed outlives it.
-  StoreDisk(ResultStore& results, StoragePlace database, const Clock& clock, StorageHealth::OnChange on_change)
+  StoreDisk(ResultStore& results, StoragePlace database, const base::Clock& clock, StorageHealth::OnChange on_change)
       : results_(results), database_(std::move(database)), health_(clock, std::move(on_change)) {}
 
   StorageHealth& health() { return health_; }
@@ -57,4 +57,4 @@ class StoreDisk final {
   std::atomic<bool> has_listed_ = false;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -13,7 +13,7 @@
 #include "server/jobs/sqlite.h"
 #include "server/jobs/store_disk.h"
 
-namespace tessera {
+namespace tessera::server {
 
 namespace {
 
@@ -66,4 +66,4 @@ absl::StatusOr<StoreReport> InspectJobStore(const std::string& path, ResultStore
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -9,7 +9,7 @@
 #include "server/jobs/result_store.h"
 #include "server/jobs/task_state.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct StoreReport {
   bool in_use = false;                           // a server has it open
@@ -29,4 +29,4 @@ absl::Status CheckNothingIsMissing(const std::string& path, ResultStore& files);
 // FAILED_PRECONDITION where there are images beside a database in which no job ever was. `next` is NextNumber().
 absl::Status CheckImagesAreKnown(uint64_t next, const std::string& path, ResultStore& files);
 
-}  // namespace tessera
+}  // namespace tessera::server

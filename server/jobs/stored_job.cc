@@ -11,7 +11,7 @@
 #include "server/api/generation_request.h"
 #include "tessera/internal/stored_job.pb.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 namespace wire = internal::stored;
@@ -28,7 +28,7 @@ absl::Status Damaged(absl::string_view what) {
 bool InRange(double value, double low, double high) { return value >= low && value <= high; }
 
 bool IsText(const std::string& text, size_t limit = kMaxTextBytes) {
-  return text.size() <= limit && text.find('\0') == std::string::npos && FirstInvalidUtf8(text) == text.size();
+  return text.size() <= limit && text.find('\0') == std::string::npos && base::FirstInvalidUtf8(text) == text.size();
 }
 
 absl::Status TooNew(uint32_t minimum_reader) {
@@ -84,7 +84,7 @@ absl::Status CheckJob(const StoredJob& job) {
   if (!job.idempotency_key_hash.empty() && job.idempotency_key_hash.size() != 32) {
     return Damaged("its idempotency key is out of range");
   }
-  const absl::Status parameters = CheckBounds(request.parameters);
+  const absl::Status parameters = control::CheckBounds(request.parameters);
   return parameters.ok() ? parameters : Damaged(parameters.message());
 }
 
@@ -185,4 +185,4 @@ absl::StatusOr<StoredImage> ParseStoredImage(absl::string_view bytes) {
   return image;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "server/jobs/job_record.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct StoredJob {
   std::string tenant;
@@ -32,4 +32,4 @@ absl::Status ParseStoredJob(absl::string_view bytes, StoredJob& job);
 std::string SerializeImage(const StoredImage& image);
 absl::StatusOr<StoredImage> ParseStoredImage(absl::string_view bytes);
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -13,7 +13,7 @@
 #include "tessera/internal/stored_job.pb.h"
 #include "tests/jobs/job_workload.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -49,7 +49,7 @@ TEST(StoredJob, LoadsAndWritesWhatWasRecordedBeforeToTheByte) {
   EXPECT_EQ(job->request.priority, -7);
   EXPECT_EQ(job->request.timeout, absl::Milliseconds(61234));
   EXPECT_EQ(job->request.user, "a label");
-  const JobParameters& parameters = job->request.parameters;
+  const control::JobParameters& parameters = job->request.parameters;
   EXPECT_EQ(parameters.prompt, "ein roter Apfel, auf einer B\xC3\xBChne");
   EXPECT_EQ(parameters.negative_prompt, "");
   EXPECT_EQ(parameters.height, 768);
@@ -58,20 +58,20 @@ TEST(StoredJob, LoadsAndWritesWhatWasRecordedBeforeToTheByte) {
   EXPECT_EQ(parameters.guidance_scale, 3.7);
   EXPECT_EQ(parameters.seed, 0xFEDCBA9876543210);
   EXPECT_EQ(parameters.sampler, "euler");
-  EXPECT_EQ(parameters.noise, NoiseKind::kTorchCpu);
+  EXPECT_EQ(parameters.noise, control::NoiseKind::kTorchCpu);
   EXPECT_TRUE(parameters.clean_caption);
   EXPECT_TRUE(parameters.resolution_binning);
   EXPECT_EQ(parameters.max_sequence_length, 222);
   EXPECT_EQ(parameters.options,
-            (PromptOptions{.prompt_2 = "second",
-                           .prompt_3 = "third",
-                           .negative_prompt_2 = "no second",
-                           .negative_prompt_3 = "no third",
-                           .true_cfg_scale = 4.25,
-                           .guidance_rescale = 0.3,
-                           .clip_skip = 2,
-                           .skip_layers = {.layers = {9, 7, 0}, .scale = 1.9, .start = 0.02, .stop = 0.4},
-                           .original_size = {.height = 700, .width = 1100, .crop_top = 11, .crop_left = 13}}));
+            (control::PromptOptions{.prompt_2 = "second",
+                                    .prompt_3 = "third",
+                                    .negative_prompt_2 = "no second",
+                                    .negative_prompt_3 = "no third",
+                                    .true_cfg_scale = 4.25,
+                                    .guidance_rescale = 0.3,
+                                    .clip_skip = 2,
+                                    .skip_layers = {.layers = {9, 7, 0}, .scale = 1.9, .start = 0.02, .stop = 0.4},
+                                    .original_size = {.height = 700, .width = 1100, .crop_top = 11, .crop_left = 13}}));
   EXPECT_EQ(SerializeJob(*job).value_or(""), bytes);
 }
 
@@ -113,7 +113,7 @@ TEST(StoredJob, TakesAbsentFieldsOfAnOlderProgramForTheDefaults) {
   });
   const absl::StatusOr<StoredJob> job = ParseStoredJob(bytes);
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->request.parameters.options, PromptOptions());
+  EXPECT_EQ(job->request.parameters.options, control::PromptOptions());
 }
 
 TEST(StoredJob, LeavesNothingOfTheJobThatWasReadIntoTheSameMemoryBefore) {
@@ -191,4 +191,4 @@ TEST(TaskStates, MoveAsTheMachineSaysAndNotOtherwise) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::server {
 
 absl::string_view TaskStateName(TaskState state) {
   switch (state) {
@@ -38,4 +38,4 @@ Blame AfterDeath(const Blame& before, bool was_isolated) {
   return {.deaths = before.deaths + (was_isolated ? 1 : 0), .isolated = true};
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // The numbers are stored.
 enum class TaskState : uint8_t {
@@ -47,4 +47,4 @@ Blame AfterDeath(const Blame& before, bool was_isolated);
 
 inline bool MustBeQuarantined(const Blame& blame) { return blame.deaths >= kPoisonDeaths; }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 struct Family {
@@ -39,4 +39,4 @@ std::string ConnectionMetricsText(const std::vector<std::pair<std::string, HttpC
   return text;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

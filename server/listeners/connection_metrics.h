@@ -7,9 +7,9 @@
 
 #include "server/http/http_server.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // Complete families in the text format, one sample for each listener that there is.
 std::string ConnectionMetricsText(const std::vector<std::pair<std::string, HttpConnectionCounts>>& listeners);
 
-}  // namespace tessera
+}  // namespace tessera::server

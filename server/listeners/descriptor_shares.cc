@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // What the server itself opens while it serves: a quarter, but never so much that nobody could connect.
@@ -29,4 +29,4 @@ DescriptorShares SharesOf(int64_t most) {
           .admin_connections = static_cast<int>(admin)};
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

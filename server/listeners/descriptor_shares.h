@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace tessera {
+namespace tessera::server {
 
 // The highest number that a connection of each listener may keep. What lies between those of gRPC and HTTP is for HTTP
 // whatever gRPC's clients do, which are closed for being idle but not for others; HTTP makes room for gRPC. Above
@@ -23,4 +23,4 @@ struct DescriptorShares {
 // The shares in a process that may have `most` open.
 DescriptorShares SharesOf(int64_t most);
 
-}  // namespace tessera
+}  // namespace tessera::server

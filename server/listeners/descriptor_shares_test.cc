@@ -4,7 +4,7 @@
 
 #include <climits>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 TEST(DescriptorSharesTest, AdminHasSomeThatHttpHasNotAndTheServerSomeThatNeitherHas) {
@@ -25,4 +25,4 @@ TEST(DescriptorSharesTest, OfManyNearlyAllAreForCalls) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -19,7 +19,7 @@
 #include "server/listeners/connection_metrics.h"
 #include "server/listeners/descriptor_shares.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 HostRules HostRulesOf(const ServerConfig& config, const ListenConfig& listener) {
@@ -56,7 +56,7 @@ std::function<void(const absl::Status&)> Reporting(const EdgeReports& reports, c
   return [log = reports.log, what](const absl::Status& status) {
     if (!log) return;
     if (status.ok()) return log(absl::StrCat(what, " were read again"));
-    log({LogLevel::kError, absl::StrCat(what, " stay as they were: ", std::string(status.message()))});
+    log({base::LogLevel::kError, absl::StrCat(what, " stay as they were: ", std::string(status.message()))});
   };
 }
 
@@ -194,4 +194,4 @@ absl::StatusOr<std::unique_ptr<ServerEdges>> ServerEdges::Start(const ServerConf
   return edges;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -14,13 +14,13 @@
 #include "server/calls/api_keys.h"
 #include "server/config/server_config.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct EdgeReports {
-  EventLog call;                                       // each call of HTTP or gRPC
+  base::EventLog call;                                 // each call of HTTP or gRPC
   std::function<void(const ApiKeys::Shares&)> shares;  // of the keys, at the start and when they were read again
   // Keys or certificates were read again, or could not be; a listener listens anew.
-  EventLog log;
+  base::EventLog log;
 };
 
 class ServerEdges {
@@ -45,4 +45,4 @@ class ServerEdges {
   virtual void Drain(absl::Duration timeout) = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -16,7 +16,7 @@
 #include "tests/support/http_test_client.h"
 #include "tests/support/wait_until.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 ServerConfig AnyPorts() {
@@ -32,9 +32,9 @@ TEST(ServerEdgesTest, EveryListenerOfTheConfigurationAnswersAndCallsAreLoggedAnd
   FakeImageService service;
   std::mutex mutex;
   std::vector<std::string> lines;
-  auto edges = ServerEdges::Start(AnyPorts(), service, {.call = [&](const LogLine& line) {
+  auto edges = ServerEdges::Start(AnyPorts(), service, {.call = [&](const base::LogLine& line) {
                                     const std::lock_guard lock(mutex);
-                                    lines.push_back(LogText(line, absl::Now()));
+                                    lines.push_back(base::LogText(line, absl::Now()));
                                   }});
   ASSERT_TRUE(edges.ok()) << edges.status();
   EXPECT_NE((*edges)->grpc_port(), 0);
@@ -59,7 +59,7 @@ TEST(ServerEdgesTest, CallsThatCannotBeReadAndThoseOfAdminAreLoggedAndCountedToo
   FakeImageService service;
   std::mutex mutex;
   std::vector<boost::json::object> lines;
-  auto edges = ServerEdges::Start(AnyPorts(), service, {.call = [&](const LogLine& line) {
+  auto edges = ServerEdges::Start(AnyPorts(), service, {.call = [&](const base::LogLine& line) {
                                     const std::lock_guard lock(mutex);
                                     lines.push_back(line.fields);
                                   }});
@@ -160,4 +160,4 @@ TEST(ServerEdgesTest, APortThatIsTakenAndAFileThatIsMissingAreErrors) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

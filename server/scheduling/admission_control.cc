@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::server {
 
 namespace {
 
@@ -186,4 +186,4 @@ absl::Status AdmissionControl::CheckInvariants() const {
   return absl::OkStatus();
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

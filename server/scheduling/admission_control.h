@@ -14,7 +14,7 @@
 #include "server/scheduling/scheduler_options.h"
 #include "server/scheduling/task_table.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // The bounds of one key, beside those of the scheduler; 0: none.
 struct KeyBounds {
@@ -80,4 +80,4 @@ class AdmissionControl final {
   uint64_t next_ticket_ = 1;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -9,7 +9,7 @@
 #include "server/scheduling/request_scheduler.h"
 #include "tests/scheduling/scheduler_simulation.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -170,10 +170,10 @@ TEST_F(AdmissionTest, CountsOnGroupsThatAreNotUpYet) {
   EXPECT_TRUE(scheduler_.admission().Admit("a", kSmall, 5, 1, {}).status.ok());
 }
 
-ModelDescription Transformer() {
-  ModelDescription model{.size_multiple = 16, .blocks = 28};
-  model.components = {{.name = "transformer", .role = ComponentRole::kTransformer, .parameters = 600'000'000},
-                      {.name = "vae", .role = ComponentRole::kAutoencoder, .parameters = 84'000'000}};
+control::ModelDescription Transformer() {
+  control::ModelDescription model{.size_multiple = 16, .blocks = 28};
+  model.components = {{.name = "transformer", .role = control::ComponentRole::kTransformer, .parameters = 600'000'000},
+                      {.name = "vae", .role = control::ComponentRole::kAutoencoder, .parameters = 84'000'000}};
   return model;
 }
 
@@ -200,8 +200,8 @@ TEST(CostModel, DividesMemoryByTheLayout) {
 }
 
 TEST(ShapeClasses, DifferByGuidanceBranchesAndNotBySamplers) {
-  const ModelDescription model = Transformer();
-  JobParameters parameters{.height = 512, .width = 512, .steps = 20, .guidance_scale = 4.5, .sampler = "ddim"};
+  const control::ModelDescription model = Transformer();
+  control::JobParameters parameters{.height = 512, .width = 512, .steps = 20, .guidance_scale = 4.5, .sampler = "ddim"};
   const ShapeClass guided = ShapeOf("m", model, parameters);
   EXPECT_EQ(guided.rows, 2);
   parameters.sampler = "dpm++";
@@ -217,9 +217,9 @@ TEST(ShapeClasses, DifferByGuidanceBranchesAndNotBySamplers) {
 }
 
 TEST(ShapeClasses, CountNoBranchForAModelThatIsToldItsGuidance) {
-  ModelDescription model = Transformer();
-  model.options = {prompt_option::kTrueCfgScale};
-  JobParameters parameters{.height = 512, .width = 512, .steps = 20, .guidance_scale = 3.5};
+  control::ModelDescription model = Transformer();
+  model.options = {control::prompt_option::kTrueCfgScale};
+  control::JobParameters parameters{.height = 512, .width = 512, .steps = 20, .guidance_scale = 3.5};
   EXPECT_EQ(ShapeOf("m", model, parameters).rows, 1);
   parameters.options.true_cfg_scale = 2;
   EXPECT_EQ(ShapeOf("m", model, parameters).rows, 2);
@@ -247,4 +247,4 @@ TEST(LearnedSpeed, IgnoresWhatIsNoSpeed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // A transformer block of width w has about 12 w² parameters: 4 w² of attention, 8 w² of a four times wider MLP.
@@ -21,8 +21,8 @@ constexpr double kDecoderFlopsPerParameter = 0.03;
 constexpr double kDecoderValuesPerPixel = 384;
 constexpr double kDecoderParameters = 84e6;
 
-double Parameters(const ModelDescription& model, ComponentRole role) {
-  for (const ModelComponent& candidate : model.components) {
+double Parameters(const control::ModelDescription& model, control::ComponentRole role) {
+  for (const control::ModelComponent& candidate : model.components) {
     if (candidate.role == role) return static_cast<double>(candidate.parameters);
   }
   return 0;
@@ -36,10 +36,10 @@ double Pixels(const ShapeClass& shape) { return static_cast<double>(shape.height
 
 }  // namespace
 
-ModelCost CostOf(const ModelDescription& model, int32_t element_bytes) {
+ModelCost CostOf(const control::ModelDescription& model, int32_t element_bytes) {
   const double blocks = std::max(1, model.blocks);
-  const double parameters = std::max(1.0, Parameters(model, ComponentRole::kTransformer));
-  const double decoder = Parameters(model, ComponentRole::kAutoencoder);
+  const double parameters = std::max(1.0, Parameters(model, control::ComponentRole::kTransformer));
+  const double decoder = Parameters(model, control::ComponentRole::kAutoencoder);
   const double width = std::sqrt(parameters / (kParametersPerBlock * blocks));
   return {.flops_per_token = 2 * parameters,
           .flops_per_token_pair = 4 * blocks * width,
@@ -49,11 +49,12 @@ ModelCost CostOf(const ModelDescription& model, int32_t element_bytes) {
           .bytes_per_decoded_pixel = kDecoderValuesPerPixel * std::sqrt(decoder / kDecoderParameters) * element_bytes};
 }
 
-ShapeClass ShapeOf(const std::string& name, const ModelDescription& model, const JobParameters& parameters) {
-  const PromptOptions& options = parameters.options;
+ShapeClass ShapeOf(const std::string& name, const control::ModelDescription& model,
+                   const control::JobParameters& parameters) {
+  const control::PromptOptions& options = parameters.options;
   // A model that reads the true CFG scale is told its guidance scale and needs no second branch for it.
-  const bool told =
-      std::find(model.options.begin(), model.options.end(), prompt_option::kTrueCfgScale) != model.options.end();
+  const bool told = std::find(model.options.begin(), model.options.end(), control::prompt_option::kTrueCfgScale) !=
+                    model.options.end();
   const bool guided = (told ? options.true_cfg_scale : parameters.guidance_scale) > 1;
   ShapeClass shape{.model = name, .height = parameters.height, .width = parameters.width};
   shape.rows = guided ? 2 : 1;
@@ -84,4 +85,4 @@ double PeakBytes(const ModelCost& cost, const ShapeClass& shape, int32_t tasks, 
   return cost.fixed_bytes + std::max(step, decode);
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

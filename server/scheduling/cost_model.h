@@ -9,7 +9,7 @@
 
 #include "control/commands.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // The coefficients of one model. A transformer's forward pass over n tokens of one row costs
 // n · flops_per_token + n² · flops_per_token_pair.
@@ -25,7 +25,7 @@ struct ModelCost {
 
 // From the description alone: the transformer's parameters and blocks give its width, `size_multiple` the pixels of a
 // token. `element_bytes` of the served dtype: 2, 4 or 8.
-ModelCost CostOf(const ModelDescription& model, int32_t element_bytes);
+ModelCost CostOf(const control::ModelDescription& model, int32_t element_bytes);
 
 // Tasks of one shape class may share a batch, whatever their steps, samplers, seeds and guidance scales.
 struct ShapeClass {
@@ -43,7 +43,8 @@ struct ShapeClass {
 };
 
 // The class of a validated task of the model that requests call `name`.
-ShapeClass ShapeOf(const std::string& name, const ModelDescription& model, const JobParameters& parameters);
+ShapeClass ShapeOf(const std::string& name, const control::ModelDescription& model,
+                   const control::JobParameters& parameters);
 
 // How a group divides the work.
 struct GroupShare {
@@ -59,4 +60,4 @@ double DecodeFlops(const ModelCost& cost, const ShapeClass& shape);
 // The largest memory that any rank needs beside its weights, in bytes, for a batch of `tasks` of this shape.
 double PeakBytes(const ModelCost& cost, const ShapeClass& shape, int32_t tasks, const GroupShare& share);
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-namespace tessera {
+namespace tessera::server {
 
 std::vector<TaskId> GroupBatch::InPhase(TaskPhase phase) const {
   std::vector<TaskId> found;
@@ -139,4 +139,4 @@ void GroupBatch::IssueStep(KeyShares& keys, StepPlan& plan) {
   group_.in_flight.push_back(std::move(step));
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -14,7 +14,7 @@
 #include "server/scheduling/task_choice.h"
 #include "server/scheduling/task_table.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class GroupBatch final {
  public:
@@ -47,4 +47,4 @@ class GroupBatch final {
   ScheduledGroup& group_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

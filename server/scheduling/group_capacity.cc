@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/byte_text.h"
 
-namespace tessera {
+namespace tessera::server {
 
 const ModelCost& GroupCapacity::CostOf(const std::string& model) const {
   static constexpr ModelCost kUnknown;
@@ -44,9 +44,10 @@ absl::Status GroupCapacity::CheckFits(const ShapeClass& shape) const {
     return absl::FailedPreconditionError(absl::StrCat("no worker group serves the model \"", shape.model, "\""));
   }
   if (CouldEverRun(shape)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "an image of ", shape.width, "x", shape.height, " needs about ", GibText(needed),
-      " beside the weights; the largest group of this model has ", GibText(largest), ": ask for a smaller image"));
+  return absl::InvalidArgumentError(absl::StrCat("an image of ", shape.width, "x", shape.height, " needs about ",
+                                                 base::GibText(needed),
+                                                 " beside the weights; the largest group of this model has ",
+                                                 base::GibText(largest), ": ask for a smaller image"));
 }
 
 bool GroupCapacity::IsLargeFor(const ScheduledGroup& group, const ShapeClass& shape) const {
@@ -93,4 +94,4 @@ absl::Duration GroupCapacity::LeastTimeInFlight(GroupId id) const {
   return absl::Seconds(seconds);
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

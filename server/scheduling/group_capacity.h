@@ -12,7 +12,7 @@
 #include "server/scheduling/group_table.h"
 #include "server/scheduling/scheduler_options.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class GroupCapacity final {
  public:
@@ -47,4 +47,4 @@ class GroupCapacity final {
   std::map<std::string, ModelCost> models_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -14,7 +14,7 @@
 #include "server/scheduling/scheduled_task.h"
 #include "server/scheduling/scheduler_options.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct GroupDescription {
   GroupId id = 0;
@@ -102,4 +102,4 @@ class GroupTable final {
   std::map<GroupId, ScheduledGroup> groups_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

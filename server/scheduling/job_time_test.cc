@@ -5,7 +5,7 @@
 #include "server/scheduling/learned_speed.h"
 #include "tests/scheduling/scheduler_simulation.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -130,4 +130,4 @@ TEST_F(JobTimeTest, ARetiredGroupGetsNothingMoreUntilItIsReadyAgain) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

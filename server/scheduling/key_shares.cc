@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace tessera {
+namespace tessera::server {
 
 void KeyShares::SetWeights(const std::map<std::string, double>& weights) {
   for (auto& [name, key] : keys_) key.weight = 1;
@@ -57,4 +57,4 @@ const KeyShares::Key& KeyShares::Of(const std::string& name) const {
   return key == keys_.end() ? kNone : key->second;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

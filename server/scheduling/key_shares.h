@@ -7,7 +7,7 @@
 
 #include "server/scheduling/scheduled_task.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class KeyShares final {
  public:
@@ -42,4 +42,4 @@ class KeyShares final {
   double served_virtual_time_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

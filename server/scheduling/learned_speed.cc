@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // Weight of the newest observation: ten steps make two thirds of the mean.
@@ -45,4 +45,4 @@ double LearnedSpeed::LeastSecondsPerFlop(const ShapeClass& shape, double unseen)
   return seen_ ? std::min(fastest_ / kBetterUse, initial_) : unseen;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -5,7 +5,7 @@
 
 #include "server/scheduling/cost_model.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // An exponentially weighted mean for each shape class, and one over all of them for classes not seen yet.
 class LearnedSpeed final {
@@ -38,4 +38,4 @@ class LearnedSpeed final {
   std::map<ShapeClass, Class> of_class_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

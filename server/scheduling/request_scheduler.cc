@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::server {
 
 void RequestScheduler::SetMemory(GroupId id, double bytes) {
   ScheduledGroup* group = groups_.Find(id);
@@ -79,4 +79,4 @@ absl::Status RequestScheduler::CheckInvariants() const {
   return admission_.CheckInvariants();
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -41,7 +41,7 @@
 #include "server/scheduling/step_planner.h"
 #include "server/scheduling/task_table.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class RequestScheduler final {
  public:
@@ -89,4 +89,4 @@ class RequestScheduler final {
   bool may_hold_too_large_ = false;  // among the waiting tasks
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

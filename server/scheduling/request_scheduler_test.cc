@@ -9,7 +9,7 @@
 
 #include "tests/scheduling/scheduler_simulation.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::Contains;
@@ -331,4 +331,4 @@ TEST_F(SchedulerTest, ExpectsTheWaitThatItsGroupsSpeedSays) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -10,7 +10,7 @@
 #include "server/scheduling/step_plan.h"
 #include "server/scheduling/waiting_tasks.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct SchedulerTask {
   TaskId id = 0;
@@ -51,4 +51,4 @@ struct ScheduledTask {
   WaitingClass ClassOf() const { return {.isolated = spec.isolated, .shape = spec.shape}; }
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

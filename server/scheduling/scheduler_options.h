@@ -5,7 +5,7 @@
 
 #include "absl/time/time.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct SchedulerOptions {
   absl::Duration timeout = absl::Seconds(60);
@@ -22,4 +22,4 @@ struct SchedulerOptions {
   absl::Duration max_expected_wait = absl::Minutes(10);  // of a new task
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

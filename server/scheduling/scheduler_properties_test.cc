@@ -9,7 +9,7 @@
 #include "server/scheduling/request_scheduler.h"
 #include "tests/scheduling/scheduler_simulation.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr double kStepFlops = 64;  // of an 8x8 task
@@ -344,4 +344,4 @@ TEST(RandomOperations, KeepTheInvariants) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

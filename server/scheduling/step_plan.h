@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera {
+namespace tessera::server {
 
 using TaskId = uint64_t;
 using GroupId = int32_t;
@@ -22,4 +22,4 @@ struct StepPlan {
   bool empty() const { return end.empty() && start.empty() && step.empty() && decode.empty(); }
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::server {
 
 StepPlan StepPlanner::Next(GroupId id, absl::Time now) {
   StepPlan plan;
@@ -125,4 +125,4 @@ absl::Status StepPlanner::CheckInvariants() const {
   return absl::OkStatus();
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -17,7 +17,7 @@
 #include "server/scheduling/task_choice.h"
 #include "server/scheduling/task_table.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class StepPlanner final {
  public:
@@ -64,4 +64,4 @@ class StepPlanner final {
   std::vector<TaskId> overdue_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -7,7 +7,7 @@
 
 #include "base/planted.h"
 
-namespace tessera {
+namespace tessera::server {
 
 bool TaskChoice::Suits(const ScheduledGroup& group, const ScheduledTask& task) const {
   const ShapeClass& shape = task.spec.shape;
@@ -33,7 +33,7 @@ std::optional<TaskId> TaskChoice::PickAmong(const ScheduledGroup& group,
   std::vector<std::pair<double, std::string>> order;
   queue.VisitKeys([&](const std::string& key, int64_t) { order.emplace_back(keys_.Of(key).virtual_time, key); });
   std::sort(order.begin(), order.end());
-  if (Planted("fair_share_inverted")) std::reverse(order.begin(), order.end());
+  if (base::Planted("fair_share_inverted")) std::reverse(order.begin(), order.end());
   const auto fitting = [&](const WaitingClass& of) { return class_passes(of) && capacity_.Fits(group, of.shape, 1); };
   const auto free = [&](uint64_t id) {
     const ScheduledTask& task = *tasks_.Find(id);
@@ -60,4 +60,4 @@ std::optional<TaskId> TaskChoice::PickOf(const ScheduledGroup& group, const Shap
   return PickAmong(group, [&](const WaitingClass& of) { return !of.isolated && of.shape == shape; });
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

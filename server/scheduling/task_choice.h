@@ -9,7 +9,7 @@
 #include "server/scheduling/key_shares.h"
 #include "server/scheduling/task_table.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class TaskChoice final {
  public:
@@ -33,4 +33,4 @@ class TaskChoice final {
   const KeyShares& keys_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::server {
 
 ScheduledTask* TaskTable::Find(TaskId id) {
   const auto task = tasks_.find(id);
@@ -120,4 +120,4 @@ absl::Status TaskTable::CheckInvariants(int64_t running) const {
   return absl::OkStatus();
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -17,7 +17,7 @@
 #include "server/scheduling/scheduled_task.h"
 #include "server/scheduling/waiting_tasks.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class TaskTable final {
  public:
@@ -57,4 +57,4 @@ class TaskTable final {
   std::map<GroupId, TaskId> held_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -1,6 +1,6 @@
 #include "server/scheduling/waiting_tasks.h"
 
-namespace tessera {
+namespace tessera::server {
 
 void WaitingTasks::Add(const std::string& key, const WaitingClass& of, const WaitingTask& task, double flops) {
   Key& waiting = keys_[key];
@@ -75,4 +75,4 @@ double WaitingTasks::Flops(absl::FunctionRef<bool(const WaitingClass&)> class_pa
   return flops;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "server/scheduling/cost_model.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct WaitingTask {
   absl::Time due;
@@ -81,4 +81,4 @@ class WaitingTasks final {
   double flops_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

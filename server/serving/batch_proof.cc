@@ -4,27 +4,27 @@
 #include "base/status_macros.h"
 #include "server/verification/verification.h"
 
-namespace tessera {
+namespace tessera::server {
 
-bool PredictionProof::IsProven(const JobStarted& started, size_t tasks) const {
+bool PredictionProof::IsProven(const control::JobStarted& started, size_t tasks) const {
   return proven_.contains({started.generated_height, started.generated_width, tasks});
 }
 
-absl::StatusOr<bool> PredictionProof::Prove(const std::vector<TaskId>& tasks, const JobStarted& started) {
-  ASSIGN_OR_RETURN(const LatentValues latents, workers_.Latents(tasks[0]));
-  ASSIGN_OR_RETURN(const LatentValues alone, workers_.Predict(tasks[0], latents));
-  ASSIGN_OR_RETURN(const LatentValues beside,
+absl::StatusOr<bool> PredictionProof::Prove(const std::vector<TaskId>& tasks, const control::JobStarted& started) {
+  ASSIGN_OR_RETURN(const control::LatentValues latents, workers_.Latents(tasks[0]));
+  ASSIGN_OR_RETURN(const control::LatentValues alone, workers_.Predict(tasks[0], latents));
+  ASSIGN_OR_RETURN(const control::LatentValues beside,
                    workers_.Predict(tasks[0], latents, absl::MakeConstSpan(tasks).subspan(1)));
   const double distance = RelativeDistance(beside, alone);
   if (distance <= bound_) {
     proven_.insert({started.generated_height, started.generated_width, tasks.size()});
     return true;
   }
-  log_(LogLine(LogLevel::kWarning,
-               absl::StrCat("group ", group_, ": ", tasks.size(), " images of ", started.generated_width, "x",
-                            started.generated_height, " change each other by ", distance,
-                            " in a batch; images of this size are made one by one")));
+  log_(base::LogLine(base::LogLevel::kWarning,
+                     absl::StrCat("group ", group_, ": ", tasks.size(), " images of ", started.generated_width, "x",
+                                  started.generated_height, " change each other by ", distance,
+                                  " in a batch; images of this size are made one by one")));
   return false;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

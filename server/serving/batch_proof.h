@@ -13,17 +13,17 @@
 #include "server/workers/step_loop.h"
 #include "server/workers/worker_group.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // The proof for the model as it is loaded in these workers.
 class PredictionProof final : public BatchProof {
  public:
   // `bound`: as BatchBound has it. `log` is told of batches that differ. All that is passed outlives it.
-  PredictionProof(WorkerGroup& workers, double bound, EventLog log, std::string group)
+  PredictionProof(WorkerGroup& workers, double bound, base::EventLog log, std::string group)
       : workers_(workers), bound_(bound), log_(std::move(log)), group_(std::move(group)) {}
 
-  bool IsProven(const JobStarted& started, size_t tasks) const override;
-  absl::StatusOr<bool> Prove(const std::vector<TaskId>& tasks, const JobStarted& started) override;
+  bool IsProven(const control::JobStarted& started, size_t tasks) const override;
+  absl::StatusOr<bool> Prove(const std::vector<TaskId>& tasks, const control::JobStarted& started) override;
 
  private:
   // What decides how a batch is computed: height, width, and the number of tasks.
@@ -31,9 +31,9 @@ class PredictionProof final : public BatchProof {
 
   WorkerGroup& workers_;
   const double bound_;
-  const EventLog log_;
+  const base::EventLog log_;
   const std::string group_;  // its name
   std::set<Shape> proven_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

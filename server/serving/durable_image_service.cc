@@ -17,7 +17,7 @@
 #include "server/serving/watched_job.h"
 #include "server/workers/worker_process.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using Lock = ServiceMonitor::Lock;
@@ -29,7 +29,7 @@ constexpr absl::Duration kDrainTick = absl::Milliseconds(250);
 std::string OwnerOf(const std::string& data_folder) {
   struct stat about = {};
   stat(data_folder.c_str(), &about);
-  return absl::BytesToHexString(Sha256Of(absl::StrCat(about.st_dev, " ", about.st_ino))).substr(0, 8);
+  return absl::BytesToHexString(base::Sha256Of(absl::StrCat(about.st_dev, " ", about.st_ino))).substr(0, 8);
 }
 
 ImageFormat FormatOf(const std::string& file) {
@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<DurableImageService>> DurableImageService::Start(
 
 DurableImageService::DurableImageService(const DurableServiceOptions& options)
     : options_(options),
-      started_(SystemClock().Now()),
+      started_(base::SystemClock().Now()),
       trace_(options.trace),
       monitor_({.max_waiting = options.limits.max_queued_jobs, .max_expected_wait = options.limits.max_expected_wait}),
       storage_{.clock = {}, .results = DiskResultStore(options.data_folder + "/images"), .jobs = nullptr} {}
@@ -71,9 +71,9 @@ DurableImageService::~DurableImageService() {
 }
 
 absl::Status DurableImageService::Open() {
-  RETURN_IF_ERROR(MakePrivateFolder(options_.data_folder));
-  if (ReadersOfDataFolder(options_.data_folder) != Readers::kOwner) {
-    options_.log({LogLevel::kWarning,
+  RETURN_IF_ERROR(base::MakePrivateFolder(options_.data_folder));
+  if (base::ReadersOfDataFolder(options_.data_folder) != base::Readers::kOwner) {
+    options_.log({base::LogLevel::kWarning,
                   "other users of this machine can read prompts and pictures in the data folder; `tessera doctor` says "
                   "how to end that"});
   }
@@ -201,9 +201,9 @@ void DurableImageService::Drain(absl::Duration timeout) {
     Lock lock = monitor_.Acquire();
     fleet_->DrainAll(lock);
     monitor_.StartDraining(lock);
-    const absl::Duration end = SteadyNow() + timeout;
+    const absl::Duration end = base::SteadyNow() + timeout;
     while (monitor_.scheduler(lock).groups().resident() > 0 || outcomes_->unstored(lock) > 0) {
-      const absl::Duration left = end - SteadyNow();
+      const absl::Duration left = end - base::SteadyNow();
       // What a disk does not take is made again by the next process, however long this one waits.
       if (left <= absl::ZeroDuration() || IsStorageStuck(storage_.jobs->trouble(), options_.disk_timeout)) break;
       monitor_.WaitForChange(lock, std::min(left, kDrainTick));
@@ -212,4 +212,4 @@ void DurableImageService::Drain(absl::Duration timeout) {
   hub_.ReleaseAll(DrainingError());
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -28,7 +28,7 @@
 #include "server/serving/serving_context.h"
 #include "server/serving/wanted_groups.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class DurableImageService final : public ImageService {
  public:
@@ -80,7 +80,7 @@ class DurableImageService final : public ImageService {
 
   // What jobs and results are kept in.
   struct Storage {
-    SystemClock clock;
+    base::SystemClock clock;
     DiskResultStore results;
     std::unique_ptr<JobStore> jobs;
   };
@@ -102,4 +102,4 @@ class DurableImageService final : public ImageService {
   std::unique_ptr<WantedGroups> wanted_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -5,14 +5,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 }  // namespace
 
-absl::StatusOr<ModelDescription> GroupDescriber::DescribeModel(const std::string& folder) {
+absl::StatusOr<control::ModelDescription> GroupDescriber::DescribeModel(const std::string& folder) {
   ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group,
                    WorkerGroup::Start({.progress = progress_, .owner = owner_}));
   {
@@ -21,8 +21,8 @@ absl::StatusOr<ModelDescription> GroupDescriber::DescribeModel(const std::string
     group_ = group;
   }
   absl::Status connected = group->Connect(kTimeout);
-  absl::StatusOr<ModelDescription> description =
-      connected.ok() ? group->Describe(folder) : absl::StatusOr<ModelDescription>(connected);
+  absl::StatusOr<control::ModelDescription> description =
+      connected.ok() ? group->Describe(folder) : absl::StatusOr<control::ModelDescription>(connected);
   if (description.ok()) group->Shutdown().IgnoreError();
   const std::lock_guard lock(mutex_);
   group_ = nullptr;
@@ -39,10 +39,10 @@ absl::StatusOr<DescribedGroup> GroupDescriber::Describe(const ServedGroupOptions
     if (!folder.ok()) return named(folder.status());
     described.options.load.model = *std::move(folder);
   }
-  absl::StatusOr<ModelDescription> model = DescribeModel(described.options.load.model);
+  absl::StatusOr<control::ModelDescription> model = DescribeModel(described.options.load.model);
   if (!model.ok()) return named(model.status());
   described.model = *std::move(model);
-  const absl::StatusOr<Layout> layout =
+  const absl::StatusOr<parallel::Layout> layout =
       ChooseLayout(group.layout, LayoutModelOf(described.model, described.options.load.dtype));
   if (!layout.ok()) return named(layout.status());
   described.layout = *layout;
@@ -55,4 +55,4 @@ void GroupDescriber::Stop() {
   if (group_ != nullptr) group_->Kill();
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -8,13 +8,13 @@
 #include "absl/status/statusor.h"
 #include "server/serving/service_options.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // What is needed to start a group.
 struct DescribedGroup {
   ServedGroupOptions options;  // with the model's folder
-  ModelDescription model;
-  Layout layout;
+  control::ModelDescription model;
+  parallel::Layout layout;
 };
 
 class GroupDescriber final {
@@ -29,7 +29,7 @@ class GroupDescriber final {
   void Stop();
 
  private:
-  absl::StatusOr<ModelDescription> DescribeModel(const std::string& folder);
+  absl::StatusOr<control::ModelDescription> DescribeModel(const std::string& folder);
 
   const ProgressBounds progress_;
   const std::string owner_;
@@ -38,4 +38,4 @@ class GroupDescriber final {
   bool stopping_ = false;               // guarded by mutex_
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

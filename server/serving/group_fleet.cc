@@ -12,7 +12,7 @@
 #include "server/scheduling/cost_model.h"
 #include "server/serving/group_record.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr int32_t kMaxRows = 8;  // of one batch
@@ -22,9 +22,9 @@ constexpr absl::Duration kShortestReplacement = absl::Seconds(3);
 
 // What no hardware of the kind surpasses: a thread of a CPU with 64 or, by its matrix unit, 1024 operations a cycle,
 // and a GPU in bf16.
-double MostFlopsPerSecond(const LoadParameters& load, int ranks) {
+double MostFlopsPerSecond(const control::LoadParameters& load, int ranks) {
   if (!absl::StartsWith(load.device, "cpu")) return 2e15 * ranks;
-  return (load.dtype == Dtype::kBf16 ? 4e12 : 3e11) * std::max<int32_t>(1, load.threads);
+  return (load.dtype == control::Dtype::kBf16 ? 4e12 : 3e11) * std::max<int32_t>(1, load.threads);
 }
 
 std::string DeviceOf(const GroupRunnerOptions& group, int rank) {
@@ -65,7 +65,7 @@ void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t n
     runner.load.threads = std::max<int32_t>(
         1, static_cast<int32_t>(std::thread::hardware_concurrency() / std::max<int64_t>(replicas, 1)));
   }
-  const MeshShape& mesh = group.layout.mesh;
+  const parallel::MeshShape& mesh = group.layout.mesh;
   for (int64_t replica = 0; replica < group.options.count; ++replica) {
     runner.id = static_cast<GroupId>(replicas_.size()) + 1;
     runner.name = absl::StrCat(name, "-", number + static_cast<size_t>(replica));
@@ -167,7 +167,7 @@ bool GroupFleet::IsReady(const Lock&, const std::string& model) const {
 }
 
 absl::Status GroupFleet::Probe() {
-  const absl::Duration deadline = SteadyNow() + kProbeTimeout;
+  const absl::Duration deadline = base::SteadyNow() + kProbeTimeout;
   std::vector<GroupRunner*> runners;
   {
     const Lock lock = monitor_.Acquire();
@@ -175,7 +175,7 @@ absl::Status GroupFleet::Probe() {
       if (replica.runner != nullptr && !replica.draining) runners.push_back(replica.runner.get());
     }
   }
-  for (GroupRunner* runner : runners) RETURN_IF_ERROR(runner->Probe(deadline - SteadyNow()));
+  for (GroupRunner* runner : runners) RETURN_IF_ERROR(runner->Probe(deadline - base::SteadyNow()));
   return absl::OkStatus();
 }
 
@@ -187,7 +187,7 @@ ServingGroup GroupFleet::Find(const Lock&, GroupId group) const {
           .model = replica.model};
 }
 
-void GroupFleet::OnReady(const Lock& lock, GroupId id, const std::optional<MemoryBudget>& memory_budget) {
+void GroupFleet::OnReady(const Lock& lock, GroupId id, const std::optional<control::MemoryBudget>& memory_budget) {
   RequestScheduler& scheduler = monitor_.scheduler(lock);
   Replica& replica = At(id);
   if (std::exchange(replica.refused, false)) scheduler.groups().Add(replica.description);
@@ -248,4 +248,4 @@ int64_t GroupFleet::RanksBeside(const GroupRunnerOptions& group) const {
   return most;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

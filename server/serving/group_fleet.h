@@ -16,7 +16,7 @@
 #include "server/serving/service_options.h"
 #include "server/serving/serving_context.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class GroupFleet final : public ServingGroups {
  public:
@@ -52,7 +52,7 @@ class GroupFleet final : public ServingGroups {
 
   // ServingGroups.
   ServingGroup Find(const Lock& lock, GroupId group) const override;
-  void OnReady(const Lock& lock, GroupId group, const std::optional<MemoryBudget>& memory_budget) override;
+  void OnReady(const Lock& lock, GroupId group, const std::optional<control::MemoryBudget>& memory_budget) override;
   void OnRefused(const Lock& lock, GroupId group) override;
   void ReplaceAbandoned(const Lock& lock) override;
 
@@ -81,4 +81,4 @@ class GroupFleet final : public ServingGroups {
   std::deque<Replica> replicas_;  // guarded by the monitor; runners are thread-safe
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -6,7 +6,7 @@
 
 #include "server/scheduling/cost_model.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -83,4 +83,4 @@ TEST_F(GroupFleetTest, GroupsThatAreNotWantedEndWhenNothingRunsInThem) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

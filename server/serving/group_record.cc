@@ -15,7 +15,7 @@
 #include "base/status_macros.h"
 #include "server/verification/subject_json.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 namespace json = boost::json;
@@ -28,8 +28,8 @@ std::string ReadText(const json::object& object, const char* name) { return std:
 
 }  // namespace
 
-std::string LoadText(const LoadParameters& load) {
-  return absl::StrCat("model ", absl::CHexEscape(load.model), ", dtype ", EnumName(load.dtype), ", device ",
+std::string LoadText(const control::LoadParameters& load) {
+  return absl::StrCat("model ", absl::CHexEscape(load.model), ", dtype ", base::EnumName(load.dtype), ", device ",
                       load.device, ", threads ", load.threads, ", text encoders ", static_cast<int>(load.text_encoders),
                       ", autoencoder ", static_cast<int>(load.autoencoder), ", prompt cache ", load.prompt_cache_bytes,
                       load.stream_blocks ? ", streamed" : "");
@@ -86,7 +86,7 @@ std::vector<WorkerIdentity> RecordedWorkers(const std::string& folder) {
   std::vector<WorkerIdentity> workers;
   std::error_code error;
   for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::optional<std::string> text = ReadSmallFile(it->path(), kMaxBytes);
+    const std::optional<std::string> text = base::ReadSmallFile(it->path(), kMaxBytes);
     const absl::StatusOr<GroupRecord> record = ParseGroupRecord(text.value_or(""));
     if (record.ok()) workers.insert(workers.end(), record->workers.begin(), record->workers.end());
   }
@@ -102,19 +102,19 @@ GroupRecordFile::GroupRecordFile(const std::string& folder, const std::string& g
 }
 
 absl::StatusOr<GroupRecord> GroupRecordFile::Find() const {
-  const std::optional<std::string> text = ReadSmallFile(path_, kMaxBytes);
+  const std::optional<std::string> text = base::ReadSmallFile(path_, kMaxBytes);
   if (folder_.empty() || !text) return absl::NotFoundError("there is no record of the group");
   return ParseGroupRecord(*text);
 }
 
 absl::Status GroupRecordFile::Keep(const GroupRecord& record) const {
   if (folder_.empty()) return absl::FailedPreconditionError("there is no folder for the record of the group");
-  RETURN_IF_ERROR(MakePrivateFolder(folder_));
-  return WriteFileAtomically(path_, GroupRecordText(record), {.owner_only = true});
+  RETURN_IF_ERROR(base::MakePrivateFolder(folder_));
+  return base::WriteFileAtomically(path_, GroupRecordText(record), {.owner_only = true});
 }
 
 void GroupRecordFile::Remove() const {
   if (!folder_.empty()) unlink(path_.c_str());
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -12,20 +12,20 @@
 #include "server/verification/certificate.h"
 #include "server/workers/worker_identity.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct GroupRecord {
   CertificateSubject subject;
-  std::string load;                           // LoadText
-  std::vector<WorkerIdentity> workers;        // by rank
-  bool loaded = false;                        // they have their model
-  std::optional<MemoryBudget> memory_budget;  // as it was when they had loaded it
+  std::string load;                                    // LoadText
+  std::vector<WorkerIdentity> workers;                 // by rank
+  bool loaded = false;                                 // they have their model
+  std::optional<control::MemoryBudget> memory_budget;  // as it was when they had loaded it
 
   bool operator==(const GroupRecord&) const = default;
 };
 
 // One text for one way of loading.
-std::string LoadText(const LoadParameters& load);
+std::string LoadText(const control::LoadParameters& load);
 
 std::string GroupRecordText(const GroupRecord& record);
 // INVALID_ARGUMENT for what is no such text. Whether it tells the truth is another question.
@@ -48,4 +48,4 @@ class GroupRecordFile {
   std::string path_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

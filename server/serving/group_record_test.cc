@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_replace.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 GroupRecord Record() {
@@ -13,7 +13,7 @@ GroupRecord Record() {
           .workers = {{.pid = 17, .start_time = ~uint64_t{0}, .socket = "/run/a/worker.sock"},
                       {.pid = 18, .start_time = 5, .socket = "/run/b/worker.sock"}},
           .loaded = true,
-          .memory_budget = MemoryBudget{.most = 9, .free = 8}};
+          .memory_budget = control::MemoryBudget{.most = 9, .free = 8}};
 }
 
 TEST(GroupRecordTest, ReadsBackWhatWasWritten) {
@@ -33,11 +33,11 @@ TEST(GroupRecordTest, ReadsBackARecordOfAGroupOnTheHost) {
 TEST(GroupRecordTest, WritesDifferentTextsForDifferentWaysToLoad) {
   const std::string text = LoadText({.model = "m"});
   EXPECT_NE(text, LoadText({.model = "n"}));
-  EXPECT_NE(text, LoadText({.model = "m", .dtype = Dtype::kBf16}));
+  EXPECT_NE(text, LoadText({.model = "m", .dtype = control::Dtype::kBf16}));
   EXPECT_NE(text, LoadText({.model = "m", .device = "cuda:1"}));
   EXPECT_NE(text, LoadText({.model = "m", .threads = 2}));
-  EXPECT_NE(text, LoadText({.model = "m", .text_encoders = ComponentPlacement::kCpu}));
-  EXPECT_NE(text, LoadText({.model = "m", .autoencoder = ComponentPlacement::kUnloaded}));
+  EXPECT_NE(text, LoadText({.model = "m", .text_encoders = control::ComponentPlacement::kCpu}));
+  EXPECT_NE(text, LoadText({.model = "m", .autoencoder = control::ComponentPlacement::kUnloaded}));
   EXPECT_NE(text, LoadText({.model = "m", .prompt_cache_bytes = 0}));
 }
 
@@ -68,4 +68,4 @@ TEST(GroupRecordTest, RefusesTextsThatAreNoRecords) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -9,7 +9,7 @@
 #include "server/verification/verification.h"
 #include "server/workers/last_output.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // A group that has made an image, or stood ready for so long, starts again at once when it dies.
@@ -24,10 +24,10 @@ bool NeedsAChange(const absl::Status& start) {
 
 }  // namespace
 
-GroupRunner::GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner, EventLog log)
+GroupRunner::GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner, base::EventLog log)
     : options_(options),
       owner_(owner),
-      log_([log = std::move(log), name = options.name, model = options.model_name](LogLine line) {
+      log_([log = std::move(log), name = options.name, model = options.model_name](base::LogLine line) {
         line.event = "group";
         line.fields["group"] = name;
         line.fields["model"] = model;
@@ -69,9 +69,9 @@ void GroupRunner::SetState(GroupState state, const std::string& reason) {
     state_ = state;
     reason_ = WithoutLastOutput(reason);
   }
-  const LogLevel level = state == GroupState::kRefused                         ? LogLevel::kError
-                         : state == GroupState::kRestarting && !reason.empty() ? LogLevel::kWarning
-                                                                               : LogLevel::kInfo;
+  const base::LogLevel level = state == GroupState::kRefused                         ? base::LogLevel::kError
+                               : state == GroupState::kRestarting && !reason.empty() ? base::LogLevel::kWarning
+                                                                                     : base::LogLevel::kInfo;
   log_({level,
         absl::StrCat("group ", options_.name, ": ", name, reason.empty() ? "" : ": ", reason),
         {{"state", name}, {"reason", reason}}});
@@ -82,18 +82,18 @@ GroupState GroupRunner::State() const {
 }
 
 GroupInfo GroupRunner::Info() const {
-  const Layout layout = session_.layout();
+  const parallel::Layout layout = session_.layout();
   const std::lock_guard lock(mutex_);
   return {.name = options_.name,
           .model = options_.model_name,
-          .layout = LayoutText(layout),
-          .dtype = EnumName(options_.load.dtype),
+          .layout = parallel::LayoutText(layout),
+          .dtype = base::EnumName(options_.load.dtype),
           .devices = {options_.load.device},
           .state = State(),
           .reason = reason_,
-          .certificate = layout == Layout()     ? "not needed"
-                         : session_.certified() ? "certified"
-                                                : "uncertified",
+          .certificate = layout == parallel::Layout() ? "not needed"
+                         : session_.certified()       ? "certified"
+                                                      : "uncertified",
           .restarts = restarts_};
 }
 
@@ -137,7 +137,7 @@ GroupRunner::Run GroupRunner::RunSession() {
     try_now_ = false;
   }
   Run run = {.status = session_.Open()};
-  const absl::Duration opened = SteadyNow();
+  const absl::Duration opened = base::SteadyNow();
   run.was_ready = run.status.ok();
   if (run.was_ready) {
     session_.Answered();
@@ -153,7 +153,7 @@ GroupRunner::Run GroupRunner::RunSession() {
       replaced = std::exchange(replaced_, false);
     }
     owner_.OnDied(options_.id, run.status, guard || replaced);
-    run.was_healthy = run.was_healthy || replaced || SteadyNow() - opened > kHealthy;
+    run.was_healthy = run.was_healthy || replaced || base::SteadyNow() - opened > kHealthy;
   }
   session_.Close();
   for (const ProbeAnswer& probe : TakeProbes()) probe->set_value(run.status);
@@ -162,11 +162,11 @@ GroupRunner::Run GroupRunner::RunSession() {
 
 absl::Status GroupRunner::Work(bool& has_made_images) {
   PredictionProof proof(session_.workers(), BatchBound(options_.load.dtype, options_.load.device), log_, options_.name);
-  StepLoop loop(
-      session_.workers(), owner_, trace_,
-      {.group = options_.id, .data_loss_ends_group = layout() != Layout(), .proof = &proof, .answered = [this] {
-         session_.Answered();
-       }});
+  StepLoop loop(session_.workers(), owner_, trace_,
+                {.group = options_.id,
+                 .data_loss_ends_group = layout() != parallel::Layout(),
+                 .proof = &proof,
+                 .answered = [this] { session_.Answered(); }});
   absl::Status status;
   while (status.ok() && !Stopping()) {
     session_.Answered();
@@ -214,4 +214,4 @@ absl::Status GroupRunner::Probe(absl::Duration timeout) {
   return absl::UnavailableError(absl::StrCat("group ", options_.name, ": ", std::string(status.message())));
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

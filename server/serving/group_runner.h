@@ -23,12 +23,12 @@
 #include "server/trace/group_trace.h"
 #include "server/workers/step_loop.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class GroupOwner : public StepOwner {
  public:
   // `memory_budget`: of its rank with the least, absent as in Loaded.
-  virtual void OnReady(GroupId group, const std::optional<MemoryBudget>& memory_budget) = 0;
+  virtual void OnReady(GroupId group, const std::optional<control::MemoryBudget>& memory_budget) = 0;
   // The group has died with all that was in it. `blameless`: no job is the cause, because it was stopped for results
   // that could not be trusted, or was replaced.
   virtual void OnDied(GroupId group, const absl::Status& reason, bool blameless) = 0;
@@ -39,7 +39,7 @@ class GroupOwner : public StepOwner {
 class GroupRunner final {
  public:
   // `owner` outlives the runner. `log` is told what operators should know.
-  GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner, EventLog log);
+  GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner, base::EventLog log);
   ~GroupRunner();  // as Stop
 
   // Kills the workers and ends the thread. Thread-safe, as the next ones are.
@@ -48,7 +48,7 @@ class GroupRunner final {
   GroupInfo Info() const;
   bool is_ready() const;
   // The one of the options, until the guard has stopped it: then one rank goes on.
-  Layout layout() const { return session_.layout(); }
+  parallel::Layout layout() const { return session_.layout(); }
 
   // Ends its workers with all that is in them, and starts new ones at once. Nothing is done to a group that is not
   // ready.
@@ -86,7 +86,7 @@ class GroupRunner final {
 
   const GroupRunnerOptions options_;
   GroupOwner& owner_;
-  const EventLog log_;
+  const base::EventLog log_;
   GroupTrace trace_;      // of the thread
   GroupSession session_;  // of the thread, but for what is thread-safe
 
@@ -104,4 +104,4 @@ class GroupRunner final {
   std::thread thread_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -7,7 +7,7 @@
 #include "base/steady_time.h"
 #include "server/workers/worker_process.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // How long workers outlive a server that ends without a word.
@@ -17,7 +17,8 @@ constexpr absl::Duration kAdoptionTimeout = absl::Seconds(5);
 
 }  // namespace
 
-GroupSession::GroupSession(const GroupRunnerOptions& options, const EventLog& log, GroupTrace& trace, OnState on_state)
+GroupSession::GroupSession(const GroupRunnerOptions& options, const base::EventLog& log, GroupTrace& trace,
+                           OnState on_state)
     : options_(options),
       log_(log),
       trace_(trace),
@@ -51,13 +52,13 @@ void GroupSession::Close() {
 }
 
 void GroupSession::GiveUpLayout(const std::string& reason) {
-  if (layout() == Layout()) return;
+  if (layout() == parallel::Layout()) return;
   const absl::Status revoked = CertificateFolder(options_.certificates).Revoke(subject_);
-  log_({LogLevel::kError,
+  log_({base::LogLevel::kError,
         absl::StrCat("group ", options_.name, ": layout ", subject_.layout, " is given up, one rank goes on: ", reason,
                      revoked.ok() ? "" : absl::StrCat("; ", std::string(revoked.message())))});
   const std::lock_guard lock(mutex_);
-  layout_ = Layout();
+  layout_ = parallel::Layout();
 }
 
 WorkerGroupOptions GroupSession::ServingOptions() const {
@@ -87,12 +88,12 @@ absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupSession::Start(const WorkerGro
 absl::Status GroupSession::CheckLayout() {
   const VerificationRequest request = {.model = options_.model, .load = options_.load, .layout = layout()};
   ASSIGN_OR_RETURN(subject_, SubjectOf(request, WorkerProgram()));
-  const auto open = [this](const Layout& layout) {
+  const auto open = [this](const parallel::Layout& layout) {
     return Start({.layout = layout, .progress = options_.progress, .owner = options_.owner});
   };
   const VerificationHost host = {
       .open = open, .report = [this](const std::string& text) { on_state_(GroupState::kCertifying, text); }};
-  const auto warn = [this](const std::string& warning) { log_({LogLevel::kWarning, warning}); };
+  const auto warn = [this](const std::string& warning) { log_({base::LogLevel::kWarning, warning}); };
   ASSIGN_OR_RETURN(const bool certified,
                    Certify(request, subject_, options_.certify, CertificateFolder(options_.certificates), host, warn));
   const std::lock_guard lock(mutex_);
@@ -102,9 +103,9 @@ absl::Status GroupSession::CheckLayout() {
 
 absl::Status GroupSession::Load() {
   on_state_(GroupState::kLoading, "");
-  const absl::Duration began = SteadyNow();
+  const absl::Duration began = base::SteadyNow();
   ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group, Start(ServingOptions()));
-  ASSIGN_OR_RETURN(const Loaded loaded, group->Load(options_.load));
+  ASSIGN_OR_RETURN(const control::Loaded loaded, group->Load(options_.load));
   device_memory_ = loaded.memory_budget;
   if (absl::Status warm = MakeProbeStep(); !warm.ok()) {
     if (absl::IsDataLoss(warm)) GiveUpLayout(std::string(warm.message()));
@@ -112,7 +113,7 @@ absl::Status GroupSession::Load() {
   }
   {
     const std::lock_guard lock(mutex_);
-    times_.reload = SteadyNow() - began;
+    times_.reload = base::SteadyNow() - began;
   }
   KeepRecord(/*loaded=*/true);
   return absl::OkStatus();
@@ -153,18 +154,18 @@ void GroupSession::KeepRecord(bool loaded) {
 }
 
 absl::Status GroupSession::MakeProbeStep() {
-  const JobParameters smallest = ProbeJob(options_.model, CanariesFor(options_.model, 1)[0]);
-  RETURN_IF_ERROR(group_->StartJob(kProbeJob, smallest).status());
-  const absl::StatusOr<uint64_t> sequence = group_->SendStep({kProbeJob});
+  const control::JobParameters smallest = ProbeJob(options_.model, CanariesFor(options_.model, 1)[0]);
+  RETURN_IF_ERROR(group_->StartJob(control::kProbeJob, smallest).status());
+  const absl::StatusOr<uint64_t> sequence = group_->SendStep({control::kProbeJob});
   absl::Status status = sequence.ok() ? group_->WaitForStep(*sequence).status() : sequence.status();
-  const absl::Status ended = group_->EndJob(kProbeJob);
+  const absl::Status ended = group_->EndJob(control::kProbeJob);
   if (absl::IsUnavailable(ended) || !group_->health().ok()) status.Update(ended);
   return status;
 }
 
 void GroupSession::Answered() {
   const std::lock_guard lock(mutex_);
-  times_.answered = SteadyNow();
+  times_.answered = base::SteadyNow();
 }
 
 void GroupSession::Kill() {
@@ -184,7 +185,7 @@ bool GroupSession::is_alive() const {
   return group_ != nullptr && group_->health().ok();
 }
 
-Layout GroupSession::layout() const {
+parallel::Layout GroupSession::layout() const {
   const std::lock_guard lock(mutex_);
   return layout_;
 }
@@ -196,7 +197,7 @@ bool GroupSession::certified() const {
 
 absl::Duration GroupSession::SinceLastAnswer() const {
   const std::lock_guard lock(mutex_);
-  return SteadyNow() - times_.answered;
+  return base::SteadyNow() - times_.answered;
 }
 
 absl::Duration GroupSession::ReloadTime() const {
@@ -204,4 +205,4 @@ absl::Duration GroupSession::ReloadTime() const {
   return times_.reload;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -23,15 +23,15 @@
 #include "server/workers/layout_choice.h"
 #include "server/workers/worker_group.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct GroupRunnerOptions {
   GroupId id = 0;
   std::string name;
   std::string model_name;  // as requests call it
-  ModelDescription model;
-  LoadParameters load;
-  Layout layout;
+  control::ModelDescription model;
+  control::LoadParameters load;
+  parallel::Layout layout;
   CertifyPolicy certify = CertifyPolicy::kAuto;
   std::string certificates;  // folder
   std::string records;       // folder of group records; empty: workers end with this process
@@ -49,13 +49,15 @@ class GroupSession final {
   using OnState = std::function<void(GroupState state, const std::string& reason)>;
 
   // All that is passed outlives it. `log` is told what operators should know, `on_state` how far Open has come.
-  GroupSession(const GroupRunnerOptions& options, const EventLog& log, GroupTrace& trace, OnState on_state);
+  GroupSession(const GroupRunnerOptions& options, const base::EventLog& log, GroupTrace& trace, OnState on_state);
 
   // Until the workers can serve.
   absl::Status Open();
   // The open ones.
   WorkerGroup& workers() { return *group_; }
-  const std::optional<MemoryBudget>& device_memory() const { return device_memory_; }  // that the model has left
+  const std::optional<control::MemoryBudget>& device_memory() const {
+    return device_memory_;
+  }  // that the model has left
   // One real step of the smallest image, while nothing else runs.
   absl::Status MakeProbeStep();
   // The guard has stopped the layout: it is no longer proven, and one rank goes on after the next Open.
@@ -70,8 +72,8 @@ class GroupSession final {
   // Ends the workers that are there with this reason; whether there were any.
   bool End(const std::string& reason);
 
-  bool is_alive() const;  // workers are there, as far as is known
-  Layout layout() const;  // the one of the options, until it was given up
+  bool is_alive() const;            // workers are there, as far as is known
+  parallel::Layout layout() const;  // the one of the options, until it was given up
   bool certified() const;
   absl::Duration SinceLastAnswer() const;
   absl::Duration ReloadTime() const;  // that Open takes, by its last run
@@ -87,19 +89,19 @@ class GroupSession final {
   void KeepRecord(bool loaded);
 
   const GroupRunnerOptions& options_;
-  const EventLog& log_;
+  const base::EventLog& log_;
   GroupTrace& trace_;
   const OnState on_state_;
   const GroupRecordFile record_;
   // Used by the thread alone.
   CertificateSubject subject_;  // of the layout in use
   bool may_adopt_ = true;       // until it has been tried
-  std::optional<MemoryBudget> device_memory_;
+  std::optional<control::MemoryBudget> device_memory_;
 
   mutable std::mutex mutex_;
   // Guarded by mutex_; group_ is changed by the thread alone.
   std::shared_ptr<WorkerGroup> group_;  // the one in use, whatever for
-  Layout layout_;
+  parallel::Layout layout_;
   bool certified_ = false;
   bool killed_ = false;
   struct {
@@ -108,4 +110,4 @@ class GroupSession final {
   } times_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

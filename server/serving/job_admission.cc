@@ -12,7 +12,7 @@
 #include "server/scheduling/cost_model.h"
 #include "server/serving/storage_error.h"
 
-namespace tessera {
+namespace tessera::server {
 absl::StatusOr<Submitted> JobAdmission::Submit(const Caller& caller, const JobRequest& request,
                                                const std::optional<IdempotencyKey>& idempotency) {
   absl::StatusOr<Submitted> submitted = Accept(caller, request, idempotency);
@@ -69,7 +69,7 @@ absl::StatusOr<uint64_t> JobAdmission::Admit(const Caller& caller, const JobRequ
 absl::Status JobAdmission::CheckJobTime(const ServiceMonitor::Lock& lock, const JobRequest& request,
                                         const ServedModel& model) const {
   if (limits_.max_job_time == absl::ZeroDuration()) return absl::OkStatus();
-  const JobParameters& job = request.parameters;
+  const control::JobParameters& job = request.parameters;
   const absl::Duration least = context_.monitor.scheduler(lock).capacity().LeastJobTime(
       ShapeOf(model.id, model.description, job), job.steps, request.count);
   if (least <= limits_.max_job_time) return absl::OkStatus();
@@ -125,4 +125,4 @@ absl::StatusOr<std::optional<Submitted>> JobAdmission::FindSubmission(const Call
   return Submitted{.job = JobOf(context_, lock, **known), .existed = true};
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -11,7 +11,7 @@
 #include "server/serving/service_options.h"
 #include "server/serving/serving_context.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class JobAdmission final {
  public:
@@ -47,4 +47,4 @@ class JobAdmission final {
   ServiceLimits limits_;  // guarded by the monitor
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

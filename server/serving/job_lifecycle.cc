@@ -10,7 +10,7 @@
 #include "server/serving/storage_error.h"
 #include "server/workers/last_output.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using Lock = ServiceMonitor::Lock;
@@ -44,7 +44,7 @@ absl::Status JobLifecycle::Recover() {
     if (fits.ok()) return Enqueue(lock, queued, /*ticket=*/0);
     refused.emplace_back(queued.id, fits);
     context_.log(
-        {LogLevel::kWarning,
+        {base::LogLevel::kWarning,
          absl::StrCat("image ", queued.index, " of job ", queued.job, " is given up: ", std::string(fits.message())),
          {{"job", queued.job}, {"image_index", queued.index}, {"tenant", queued.tenant}, {"model", request.model}}});
   });
@@ -121,7 +121,7 @@ absl::StatusOr<Job> JobLifecycle::Cancel(const std::string& tenant, const std::s
   return cancelled;
 }
 
-void JobLifecycle::OnReady(GroupId group, const std::optional<MemoryBudget>& memory_budget) {
+void JobLifecycle::OnReady(GroupId group, const std::optional<control::MemoryBudget>& memory_budget) {
   const Lock lock = context_.monitor.Acquire();
   context_.groups.OnReady(lock, group, memory_budget);
   context_.monitor.NotifyWork(lock);
@@ -160,7 +160,7 @@ std::vector<TaskAttempt> JobLifecycle::TakeAttempts(const std::vector<TaskId>& t
     LiveTask* task = context_.monitor.tasks(lock).Find(id);
     if (task == nullptr || task->overdue) continue;
     // Its picture is on its way to the disk: it ends there.
-    if (task->decoded && !Planted("finished_task_is_queued_again")) continue;
+    if (task->decoded && !base::Planted("finished_task_is_queued_again")) continue;
     if (task->cancelled) {
       outcomes_.Forget(lock, id, "cancelled");
       continue;
@@ -232,7 +232,7 @@ absl::Status JobLifecycle::OnNotClaimed(TaskId id, const absl::Status& reason) {
 }
 
 absl::StatusOr<RunnableTask> JobLifecycle::Claim(GroupId group, TaskId id) {
-  if (Planted("claim_reported_before_it_is_made")) {
+  if (base::Planted("claim_reported_before_it_is_made")) {
     const Lock lock = context_.monitor.Acquire();
     context_.hub.Publish(context_.monitor.tasks(lock).Find(id)->image.job, StartedEvent{});
   }
@@ -242,7 +242,7 @@ absl::StatusOr<RunnableTask> JobLifecycle::Claim(GroupId group, TaskId id) {
   LiveTask* task = context_.monitor.tasks(lock).Find(id);
   if (task == nullptr) return absl::CancelledError("it was cancelled");
   task->attempt = claimed->claim;
-  task->parameters = std::make_shared<JobParameters>(claimed->parameters);
+  task->parameters = std::make_shared<control::JobParameters>(claimed->parameters);
   task->group = group;
   task->stuck = false;
   context_.metrics.Observe(ImageStage::kQueue, context_.store.Now() - task->plan.enqueued);
@@ -252,7 +252,7 @@ absl::StatusOr<RunnableTask> JobLifecycle::Claim(GroupId group, TaskId id) {
                       .preview_after = PreviewSteps(claimed->parameters.steps, task->partial_images)};
 }
 
-void JobLifecycle::OnStarted(GroupId group, TaskId id, const JobStarted& started) {
+void JobLifecycle::OnStarted(GroupId group, TaskId id, const control::JobStarted& started) {
   context_.metrics.Observe(ImageStage::kEncode, absl::Seconds(started.seconds));
   if (started.cached) context_.metrics.CountCachedPrompt();
   const Lock lock = context_.monitor.Acquire();
@@ -274,7 +274,7 @@ void JobLifecycle::OnStepped(GroupId group, const std::vector<TaskId>& tasks, do
   }
 }
 
-void JobLifecycle::OnPreview(GroupId, TaskId id, const Image& image) {
+void JobLifecycle::OnPreview(GroupId, TaskId id, const control::Image& image) {
   const Lock lock = context_.monitor.Acquire();
   LiveTask* task = context_.monitor.tasks(lock).Find(id);
   if (task == nullptr) return;
@@ -282,7 +282,8 @@ void JobLifecycle::OnPreview(GroupId, TaskId id, const Image& image) {
   outcomes_.PostPreview(*task, number, image);
 }
 
-void JobLifecycle::OnDecoded(GroupId group, TaskId id, Image image, const JobStarted& started, double seconds) {
+void JobLifecycle::OnDecoded(GroupId group, TaskId id, control::Image image, const control::JobStarted& started,
+                             double seconds) {
   context_.metrics.Observe(ImageStage::kDecode, absl::Seconds(seconds));
   Lock lock = context_.monitor.Acquire();
   context_.monitor.Wait(lock,
@@ -331,4 +332,4 @@ void JobLifecycle::OnEnded(GroupId group, TaskId id) {
   context_.monitor.NotifyWork(lock);
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

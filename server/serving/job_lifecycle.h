@@ -15,7 +15,7 @@
 #include "server/serving/job_outcomes.h"
 #include "server/serving/serving_context.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class JobLifecycle final : public GroupOwner {
  public:
@@ -32,17 +32,18 @@ class JobLifecycle final : public GroupOwner {
   std::vector<TaskId> TakeUnserved(const ServiceMonitor::Lock& lock, const std::vector<std::string>& models);
 
   // GroupOwner.
-  void OnReady(GroupId group, const std::optional<MemoryBudget>& memory_budget) override;
+  void OnReady(GroupId group, const std::optional<control::MemoryBudget>& memory_budget) override;
   void OnDied(GroupId group, const absl::Status& reason, bool blameless) override;
   void OnRefused(GroupId group) override;
   StepPlan Next(GroupId group) override;
   void WaitForWork(GroupId group, absl::Duration timeout) override;
   absl::StatusOr<RunnableTask> Claim(GroupId group, TaskId task) override;
-  void OnStarted(GroupId group, TaskId task, const JobStarted& started) override;
+  void OnStarted(GroupId group, TaskId task, const control::JobStarted& started) override;
   void OnBatchDiffers(GroupId group, const std::vector<TaskId>& tasks) override;
   void OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) override;
-  void OnPreview(GroupId group, TaskId task, const Image& image) override;
-  void OnDecoded(GroupId group, TaskId task, Image image, const JobStarted& started, double seconds) override;
+  void OnPreview(GroupId group, TaskId task, const control::Image& image) override;
+  void OnDecoded(GroupId group, TaskId task, control::Image image, const control::JobStarted& started,
+                 double seconds) override;
   void OnFailed(GroupId group, TaskId task, const absl::Status& error) override;
   void OnBatchFailed(GroupId group, const std::vector<TaskId>& tasks, const absl::Status& error) override;
   void OnEnded(GroupId group, TaskId task) override;
@@ -68,4 +69,4 @@ class JobLifecycle final : public GroupOwner {
   std::map<GroupId, uint64_t> planned_;              // the generation of each group's last plan
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -10,7 +10,7 @@
 #include "server/serving/storage_error.h"
 #include "server/workers/last_output.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr int kPoolThreads = 4;
@@ -47,7 +47,7 @@ void JobOutcomes::PostFailWaiting(TaskId task, const absl::Status& error) {
   pool_.Post([this, task, error] { FailWaiting(task, error); });
 }
 
-void JobOutcomes::PostPreview(const LiveTask& task, int32_t number, const Image& image) {
+void JobOutcomes::PostPreview(const LiveTask& task, int32_t number, const control::Image& image) {
   if (!context_.hub.IsWatched(task.image.job)) return;
   pool_.Post([this, job = task.image.job, index = task.image.index, number, output = task.output, image] {
     OutputOptions smaller = output;
@@ -77,7 +77,7 @@ void JobOutcomes::PostOverdue(const ServiceMonitor::Lock& lock) {
 void JobOutcomes::Finish(const FinishedTask& finished) {
   const absl::Time begun = context_.trace.Now();
   const ServingGroup& group = finished.group;
-  const JobParameters& parameters = *finished.task.parameters;
+  const control::JobParameters& parameters = *finished.task.parameters;
   const absl::StatusOr<std::string> text = FormatParameters(MetadataOf(
       parameters, finished.started.sampler, group.model->id, group.model->description, group.load, group.layout));
   absl::StatusOr<std::string> file = EncodeOutput(finished.image, finished.task.output, text.value_or(""));
@@ -87,8 +87,8 @@ void JobOutcomes::Finish(const FinishedTask& finished) {
   const ImageOrigin origin = {.width = finished.image.width,
                               .height = finished.image.height,
                               .format = finished.task.output.format,
-                              .layout = LayoutText(group.layout),
-                              .lossless = IsLossless(group.layout, parameters.steps),
+                              .layout = parallel::LayoutText(group.layout),
+                              .lossless = parallel::IsLossless(group.layout, parameters.steps),
                               .warnings = finished.started.warnings};
   const absl::Time encoded = context_.trace.Now();
   const absl::Status kept =
@@ -155,21 +155,22 @@ void JobOutcomes::Forget(const ServiceMonitor::Lock& lock, TaskId id, const std:
 }
 
 // A caller who left a job is told only when he asks; an operator here.
-LogLine JobOutcomes::FailureLine(const ServiceMonitor::Lock& lock, const LiveTask& task, const std::string& outcome,
-                                 const absl::Status& error) const {
+base::LogLine JobOutcomes::FailureLine(const ServiceMonitor::Lock& lock, const LiveTask& task,
+                                       const std::string& outcome, const absl::Status& error) const {
   const bool defect = outcome == "quarantined" || absl::IsInternal(error) || absl::IsUnknown(error) ||
                       absl::IsDataLoss(error) || absl::IsUnavailable(error);
   const std::string reason(error.message());
-  LogLine line(defect ? LogLevel::kError : LogLevel::kWarning,
-               absl::StrCat("image ", task.image.index, " of job ", task.image.job, " is ", outcome, ": ", reason),
-               {{"job", task.image.job},
-                {"image_index", task.image.index},
-                {"outcome", outcome},
-                {"error", absl::StatusCodeToString(error.code())},
-                {"reason", reason},
-                {"tenant", task.plan.key},
-                {"model", task.plan.shape.model},
-                {"traceparent", task.image.trace_parent}});
+  base::LogLine line(
+      defect ? base::LogLevel::kError : base::LogLevel::kWarning,
+      absl::StrCat("image ", task.image.index, " of job ", task.image.job, " is ", outcome, ": ", reason),
+      {{"job", task.image.job},
+       {"image_index", task.image.index},
+       {"outcome", outcome},
+       {"error", absl::StatusCodeToString(error.code())},
+       {"reason", reason},
+       {"tenant", task.plan.key},
+       {"model", task.plan.shape.model},
+       {"traceparent", task.image.trace_parent}});
   if (task.group != 0) line.fields["group"] = context_.groups.Find(lock, task.group).name;
   line.event = "image_failed";
   return line;
@@ -177,7 +178,7 @@ LogLine JobOutcomes::FailureLine(const ServiceMonitor::Lock& lock, const LiveTas
 
 void JobOutcomes::ReportEnded(TaskId id, const std::string& outcome, const absl::Status& error) {
   std::string job, tenant;
-  std::optional<LogLine> failure;
+  std::optional<base::LogLine> failure;
   {
     const ServiceMonitor::Lock lock = context_.monitor.Acquire();
     const LiveTask* task = context_.monitor.tasks(lock).Find(id);
@@ -218,4 +219,4 @@ int64_t JobOutcomes::released(const ServiceMonitor::Lock&) const {
   return std::ranges::count_if(unstored_, [](const auto& task) { return task.second; });
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

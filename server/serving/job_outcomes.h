@@ -16,14 +16,14 @@
 #include "base/task_pool.h"
 #include "server/serving/serving_context.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // A picture that has left its worker.
 struct FinishedTask {
   TaskAttempt attempt;
   LiveTask task;
-  Image image;
-  JobStarted started;
+  control::Image image;
+  control::JobStarted started;
   ServingGroup group;
 };
 
@@ -36,7 +36,7 @@ class JobOutcomes final {
   void PostFailure(const ServiceMonitor::Lock& lock, const TaskAttempt& attempt, const absl::Status& error);
   // On the pool.
   void PostFailWaiting(TaskId task, const absl::Status& error);
-  void PostPreview(const LiveTask& task, int32_t number, const Image& image);
+  void PostPreview(const LiveTask& task, int32_t number, const control::Image& image);
   // The tasks that the scheduler ended because their deadline had passed while they ran.
   void PostOverdue(const ServiceMonitor::Lock& lock);
 
@@ -67,13 +67,13 @@ class JobOutcomes final {
   void FailRunning(const TaskAttempt& attempt, const absl::Status& error);
   // The store did not take what became of the task; one that was cancelled is over with that.
   void ForgetIfCancelled(TaskId task);
-  LogLine FailureLine(const ServiceMonitor::Lock& lock, const LiveTask& task, const std::string& outcome,
-                      const absl::Status& error) const;
+  base::LogLine FailureLine(const ServiceMonitor::Lock& lock, const LiveTask& task, const std::string& outcome,
+                            const absl::Status& error) const;
 
   const ServingContext context_;
   std::map<TaskId, bool> unstored_;  // guarded by the monitor
   std::atomic<int64_t> writes_under_way_ = 0;
-  TaskPool pool_;  // last: its tasks use the others
+  base::TaskPool pool_;  // last: its tasks use the others
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::server {
 
 LiveTask& LiveTasks::Add(const QueuedTask& queued, const SchedulerTask& plan) {
   jobs_[queued.job].insert(queued.id);
@@ -60,4 +60,4 @@ JobRecord LiveTasks::WithLost(const JobRecord& record) const {
   return with_lost;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

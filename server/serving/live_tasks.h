@@ -16,7 +16,7 @@
 #include "server/scheduling/request_scheduler.h"
 #include "server/trace/trace_file.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // One image of a job, until it has ended.
 struct LiveTask {
@@ -26,7 +26,7 @@ struct LiveTask {
   int32_t partial_images = 0;
   // Once it is claimed.
   std::optional<TaskAttempt> attempt;
-  std::shared_ptr<const JobParameters> parameters;  // most tasks only wait: they need no memory for them
+  std::shared_ptr<const control::JobParameters> parameters;  // most tasks only wait: they need no memory for them
   GroupId group = 0;
   int32_t steps_done = 0;
   int32_t previews = 0;
@@ -69,4 +69,4 @@ class LiveTasks {
   std::map<TaskId, LostTask> lost_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/serving/storage_error.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(250);
@@ -92,11 +92,11 @@ void Maintenance::Sweep() {
   swept_ = now;
   const absl::StatusOr<SweepReport> report = context_.store.Sweep(kSweepLimit);
   if (!report.ok()) {
-    context_.log(
-        {LogLevel::kWarning, absl::StrCat("old jobs were not removed: ", std::string(report.status().message()))});
+    context_.log({base::LogLevel::kWarning,
+                  absl::StrCat("old jobs were not removed: ", std::string(report.status().message()))});
   } else if (report->jobs == kSweepLimit || report->oldest == kSweepLimit) {
     swept_ = absl::InfinitePast();  // there are more
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -9,7 +9,7 @@
 #include "server/serving/job_outcomes.h"
 #include "server/serving/serving_context.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class Maintenance final {
  public:
@@ -38,4 +38,4 @@ class Maintenance final {
   std::thread thread_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -9,7 +9,7 @@
 
 #include "server/api/image_service.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class ServedModels {
  public:
@@ -42,4 +42,4 @@ class ServedModels {
   std::vector<Model> models_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

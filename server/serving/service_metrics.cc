@@ -6,7 +6,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // Seconds: a step of a small model takes milliseconds, an image or a wait minutes.
@@ -115,4 +115,4 @@ std::string ServiceMetrics::Text(const ServerInfo& info) const {
          prometheus::TextSerializer().Serialize(now.Collect());
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "server/api/image_service.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // Parts of a job's time.
 enum class ImageStage { kQueue, kEncode, kStep, kDecode, kImage };
@@ -30,4 +30,4 @@ class ServiceMetrics {
   std::unique_ptr<Families> families_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

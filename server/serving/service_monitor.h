@@ -14,7 +14,7 @@
 #include "server/scheduling/request_scheduler.h"
 #include "server/serving/live_tasks.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class ServiceMonitor final {
  public:
@@ -82,4 +82,4 @@ class ServiceMonitor final {
   std::atomic<bool> draining_ = false;  // changed under mutex_
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

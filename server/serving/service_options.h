@@ -16,7 +16,7 @@
 #include "server/workers/layout_choice.h"
 #include "server/workers/worker_group.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // count equal replicas.
 struct ServedGroupOptions {
@@ -24,7 +24,7 @@ struct ServedGroupOptions {
   // Where the folder of the model is now, as `load` has it; null: where `load` says. Asked whenever it is looked for.
   std::function<absl::StatusOr<std::string>()> find_model = nullptr;
   std::vector<std::string> aliases;  // what they may call it too
-  LoadParameters load;               // with the model's folder; threads are those of all ranks together, 0: its share
+  control::LoadParameters load;      // with the model's folder; threads are those of all ranks together, 0: its share
   std::vector<std::string> devices;  // one a rank where there are several
   LayoutRequest layout;
   int64_t count = 1;
@@ -63,7 +63,7 @@ struct DurableServiceOptions {
   AtPoint at_point;                                // of the job store and of the groups' records; may be empty
   TraceFile* trace = nullptr;                      // outlives the service
   bool openai_names = true;                        // the first model answers to the names of OpenAI's image models
-  EventLog log;                                    // what operators should know
+  base::EventLog log;                              // what operators should know
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -7,7 +7,7 @@
 #include "server/api/service_error.h"
 #include "server/api/unused_parameters.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr absl::Duration kComeAgain = absl::Seconds(1);
@@ -62,9 +62,9 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
     }
     const LiveTask* live = tasks.Find(task.id);
     if (live != nullptr && live->attempt.has_value()) {
-      const Layout layout = context.groups.Find(lock, live->group).layout;
-      job.layout = LayoutText(layout);
-      job.lossless = IsLossless(layout, record.request.parameters.steps);
+      const parallel::Layout layout = context.groups.Find(lock, live->group).layout;
+      job.layout = parallel::LayoutText(layout);
+      job.lossless = parallel::IsLossless(layout, record.request.parameters.steps);
     }
     if (!task.image.has_value()) continue;
     if (live == nullptr) job.steps_done += record.request.parameters.steps;
@@ -85,4 +85,4 @@ absl::Status DrainingError() {
 
 absl::Status NotServedError() { return absl::FailedPreconditionError("the model is no longer served"); }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -15,13 +15,13 @@
 #include "server/serving/watch_hub.h"
 #include "server/trace/queue_trace.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // A group as the jobs in it see it.
 struct ServingGroup {
   std::string name;
-  LoadParameters load;
-  Layout layout;
+  control::LoadParameters load;
+  parallel::Layout layout;
   ServedModels::Model model;
 };
 
@@ -33,7 +33,7 @@ class ServingGroups {
   virtual ServingGroup Find(const ServiceMonitor::Lock& lock, GroupId group) const = 0;
   // What its runner says of itself; the scheduler learns it here.
   virtual void OnReady(const ServiceMonitor::Lock& lock, GroupId group,
-                       const std::optional<MemoryBudget>& memory_budget) = 0;
+                       const std::optional<control::MemoryBudget>& memory_budget) = 0;
   virtual void OnRefused(const ServiceMonitor::Lock& lock, GroupId group) = 0;
   // Groups that work for nobody, and would do so for longer than their workers take to start, are started again.
   virtual void ReplaceAbandoned(const ServiceMonitor::Lock& lock) = 0;
@@ -48,7 +48,7 @@ struct ServingContext {
   ServingGroups& groups;
   ServiceMetrics& metrics;
   QueueTrace& trace;
-  EventLog log;
+  base::EventLog log;
 };
 
 // The job as callers see it, from its record and from what the process knows beside it.
@@ -60,4 +60,4 @@ std::optional<absl::Duration> ExpectedWaitOf(RequestScheduler& scheduler, TaskId
 absl::Status DrainingError();   // for callers who come too late
 absl::Status NotServedError();  // of a job that waits for a model that is gone
 
-}  // namespace tessera
+}  // namespace tessera::server

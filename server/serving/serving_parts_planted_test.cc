@@ -4,7 +4,7 @@
 #include "tests/support/planted_bug.h"
 #include "tests/support/serving_parts.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 struct ServingBug {
@@ -30,4 +30,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

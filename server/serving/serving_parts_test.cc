@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -112,4 +112,4 @@ TEST(ServingPartsTest, NothingIsAcceptedWhileTheStorageIsInTroubleOrTheServiceDr
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

@@ -4,7 +4,7 @@
 #include "absl/time/time.h"
 #include "server/api/service_error.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr absl::Duration kRetry = absl::Seconds(5);
@@ -49,12 +49,12 @@ bool IsStorageStuck(const StorageTrouble& trouble, absl::Duration timeout) {
   return trouble.state != StorageState::kOk && trouble.state != StorageState::kDamaged && trouble.duration >= timeout;
 }
 
-LogLine StorageLogLine(const StorageTrouble& trouble) {
+base::LogLine StorageLogLine(const StorageTrouble& trouble) {
   const std::string state(StorageStateName(trouble.state));
-  LogLine line(LogLevel::kError, "", {{"state", state}});
+  base::LogLine line(base::LogLevel::kError, "", {{"state", state}});
   line.event = "storage";
   if (trouble.state == StorageState::kOk) {
-    line.level = LogLevel::kInfo;
+    line.level = base::LogLevel::kInfo;
     line.text =
         absl::StrCat("storage: ok again after ",
                      absl::FormatDuration(absl::Trunc(trouble.duration, absl::Milliseconds(1))), "; jobs are accepted");
@@ -66,4 +66,4 @@ LogLine StorageLogLine(const StorageTrouble& trouble) {
   return line;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -8,7 +8,7 @@
 #include "base/log_line.h"
 #include "server/jobs/storage_health.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // Whether a change that was refused with `status` may be made later: the disk is in trouble, not the change.
 bool IsStorageTrouble(const absl::Status& status);
@@ -26,6 +26,6 @@ absl::Status StorageErrorForCaller(StorageState state);
 bool IsStorageStuck(const StorageTrouble& trouble, absl::Duration timeout);
 
 // The line of the log for its beginning, its change or its end.
-LogLine StorageLogLine(const StorageTrouble& trouble);
+base::LogLine StorageLogLine(const StorageTrouble& trouble);
 
-}  // namespace tessera
+}  // namespace tessera::server

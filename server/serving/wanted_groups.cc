@@ -10,7 +10,7 @@
 #include "server/scheduling/cost_model.h"
 #include "server/workers/last_output.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(250);
@@ -41,7 +41,7 @@ absl::Status WantedGroups::Install() {
                              .number = next_number_,
                              .reason = described.status(),
                              .pause = options_.first_back_off,
-                             .next = SteadyNow() + options_.first_back_off});
+                             .next = base::SteadyNow() + options_.first_back_off});
     }
     next_number_ += static_cast<size_t>(group.count);
   }
@@ -109,7 +109,7 @@ void WantedGroups::Take(const Lock& lock, const std::vector<ServedGroupOptions>&
                            .number = next_number_,
                            .reason = absl::UnavailableError("it has not been looked for yet"),
                            .pause = options_.first_back_off,
-                           .next = SteadyNow()});
+                           .next = base::SteadyNow()});
     next_number_ += static_cast<size_t>(missing.count);
   }
   fleet_.DrainOthers(lock, kept);
@@ -143,7 +143,8 @@ void WantedGroups::TryUnreadable() {
     size_t number = 0;
     {
       const Lock lock = monitor_.Acquire();
-      const auto due = std::ranges::find_if(unreadable_, [](const auto& group) { return group.next <= SteadyNow(); });
+      const auto due =
+          std::ranges::find_if(unreadable_, [](const auto& group) { return group.next <= base::SteadyNow(); });
       if (monitor_.stopping(lock) || due == unreadable_.end()) return;
       options = due->options;
       number = due->number;
@@ -155,7 +156,7 @@ void WantedGroups::TryUnreadable() {
     if (!described.ok()) {
       if (described.status() != group->reason) LogRefused(options.name, number, described.status());
       group->reason = described.status();
-      group->next = SteadyNow() + group->pause;
+      group->next = base::SteadyNow() + group->pause;
       group->pause = std::min(2 * group->pause, kLongestPause);
       ShowUnreadable(lock, group->options);
       continue;
@@ -177,7 +178,7 @@ std::vector<GroupInfo> WantedGroups::UnreadableInfos(const Lock&) const {
     for (int64_t replica = 0; replica < group.options.count; ++replica) {
       infos.push_back({.name = absl::StrCat(group.options.name, "-", group.number + replica),
                        .model = group.options.name,
-                       .dtype = EnumName(group.options.load.dtype),
+                       .dtype = base::EnumName(group.options.load.dtype),
                        .devices = {group.options.load.device},
                        .state = GroupState::kRefused,
                        .reason = WithoutLastOutput(group.reason.message()),
@@ -191,9 +192,10 @@ void WantedGroups::ShowReadable(const Lock& lock, const DescribedGroup& group) {
   const std::string& name = group.options.name;
   const ServedModels::Model known = models_.Find(name);
   if (known != nullptr && known->unreadable.ok()) return;
-  models_.Put({.id = name, .aliases = group.options.aliases, .description = group.model, .added = SystemClock().Now()});
+  models_.Put(
+      {.id = name, .aliases = group.options.aliases, .description = group.model, .added = base::SystemClock().Now()});
   monitor_.scheduler(lock).capacity().SetModel(
-      name, CostOf(group.model, static_cast<int32_t>(ElementBytes(group.options.load.dtype))));
+      name, CostOf(group.model, static_cast<int32_t>(control::ElementBytes(group.options.load.dtype))));
 }
 
 void WantedGroups::ShowUnreadable(const Lock&, const ServedGroupOptions& group) {
@@ -203,17 +205,18 @@ void WantedGroups::ShowUnreadable(const Lock&, const ServedGroupOptions& group) 
   models_.Put(
       {.id = group.name,
        .aliases = group.aliases,
-       .added = SystemClock().Now(),
+       .added = base::SystemClock().Now(),
        .unreadable = WithErrorCode(
            absl::UnavailableError(absl::StrCat("the model ", group.name, " cannot be read at present")), "no_group")});
 }
 
 void WantedGroups::LogRefused(const std::string& model, size_t number, const absl::Status& reason) const {
   const std::string name = absl::StrCat(model, "-", number);
-  LogLine line(LogLevel::kError, absl::StrCat("group ", name, ": refused: ", std::string(reason.message())),
-               {{"group", name}, {"model", model}, {"state", "refused"}, {"reason", std::string(reason.message())}});
+  base::LogLine line(
+      base::LogLevel::kError, absl::StrCat("group ", name, ": refused: ", std::string(reason.message())),
+      {{"group", name}, {"model", model}, {"state", "refused"}, {"reason", std::string(reason.message())}});
   line.event = "group";
   options_.log(line);
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -16,7 +16,7 @@
 #include "server/serving/service_options.h"
 #include "server/serving/serving_context.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class WantedGroups final {
  public:
@@ -66,4 +66,4 @@ class WantedGroups final {
   std::thread thread_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-namespace tessera {
+namespace tessera::server {
 
 class WatchHub::Subscription {
  public:
@@ -125,4 +125,4 @@ void WatchHub::Deliver() {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "server/api/image_service.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class WatchHub final {
  public:
@@ -61,4 +61,4 @@ class WatchHub final {
   std::thread thread_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

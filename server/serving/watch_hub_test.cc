@@ -6,7 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -143,4 +143,4 @@ TEST(WatchHubTest, TheEndOfAWatchWaitsForTheCallThatIsUnderWay) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

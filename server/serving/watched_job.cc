@@ -6,7 +6,7 @@
 #include "base/planted.h"
 #include "server/serving/storage_error.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 class HubWatch final : public JobWatch {
@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<JobWatch>> WatchJob(const ServingContext& context
     subscription = context.hub.Hold(job, std::move(listener));
     watch = std::make_unique<HubWatch>(context.hub, subscription);
   };
-  if (!Planted("watch_missed_on_adoption")) subscribe();
+  if (!base::Planted("watch_missed_on_adoption")) subscribe();
   const absl::StatusOr<JobRecord> record = context.store.Get(tenant, job);
   if (!record.ok()) return StorageErrorForCaller(record.status());
   if (subscription == nullptr) subscribe();
@@ -54,4 +54,4 @@ absl::StatusOr<std::unique_ptr<JobWatch>> WatchJob(const ServingContext& context
   return watch;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

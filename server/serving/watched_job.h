@@ -8,10 +8,10 @@
 #include "server/api/image_service.h"
 #include "server/serving/serving_context.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // As ImageService::Watch. What happens while the job's state is read is told after it.
 absl::StatusOr<std::unique_ptr<JobWatch>> WatchJob(const ServingContext& context, const std::string& tenant,
                                                    const std::string& job, ImageService::Listener listener);
 
-}  // namespace tessera
+}  // namespace tessera::server

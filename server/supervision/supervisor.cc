@@ -24,7 +24,7 @@
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // "PID DESCRIPTOR" in the child's environment: the supervisor, and the file with its message.
@@ -177,13 +177,13 @@ absl::StatusOr<int> Supervisor::Run() {
   int crashes = 0;  // of young children, in a row
   int silent = 0;   // of those that had said nothing
   while (true) {
-    const absl::Duration start = SteadyNow();
+    const absl::Duration start = base::SteadyNow();
     const absl::StatusOr<int> status = RunOnce();
     if (!status.ok()) return status;
     if (WIFEXITED(*status)) return WEXITSTATUS(*status);
     const int signal = WTERMSIG(*status);
     const std::string what = absl::StrCat("the server was ended by signal ", signal, " (", strsignal(signal), ")");
-    crashes = SteadyNow() - start < kLongLife ? crashes + 1 : 1;
+    crashes = base::SteadyNow() - start < kLongLife ? crashes + 1 : 1;
     {
       const std::lock_guard lock(mutex_);
       if (stop_ != 0) return absl::InternalError(what);
@@ -195,7 +195,7 @@ absl::StatusOr<int> Supervisor::Run() {
     }
     const absl::Duration pause = PauseBeforeRestart(crashes);
     const std::string when = pause > absl::ZeroDuration() ? absl::StrCat(" in ", absl::FormatDuration(pause)) : "";
-    options_.log({LogLevel::kError, absl::StrCat(what, "; it is started again", when), {{"signal", signal}}});
+    options_.log({base::LogLevel::kError, absl::StrCat(what, "; it is started again", when), {{"signal", signal}}});
     absl::SleepFor(pause);
   }
 }
@@ -218,4 +218,4 @@ absl::StatusOr<std::optional<std::string>> MessageOfSupervisor() {
   return text;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "base/log_line.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // How long to wait before a child is started that follows `crashes` ones in a row: at once after the first crash, then
 // longer, never longer than workers wait for a server.
@@ -27,7 +27,7 @@ struct SupervisorOptions {
   std::function<std::string()> message;
   // A line of the child's standard output, without its end.
   std::function<void(const std::string& line)> said;
-  EventLog log;
+  base::EventLog log;
 };
 
 class Supervisor {
@@ -65,4 +65,4 @@ class Supervisor {
 // read the environment.
 absl::StatusOr<std::optional<std::string>> MessageOfSupervisor();
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -10,7 +10,7 @@
 
 #include "absl/strings/match.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -107,12 +107,12 @@ TEST(PauseBeforeRestartTest, IsNoneAtFirstAndNeverLongerThanASecond) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server
 
 int main(int argc, char** argv) {
-  const auto message = tessera::MessageOfSupervisor();
+  const auto message = tessera::server::MessageOfSupervisor();
   if (!message.ok()) return 1;
-  if (message->has_value()) return tessera::Obey(**message);
+  if (message->has_value()) return tessera::server::Obey(**message);
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

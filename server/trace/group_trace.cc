@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // Lanes of a group. Steps that were sent ahead may overlap with the encoding of the next image as far as can be seen
@@ -60,7 +60,8 @@ void GroupTrace::OnWorkers(std::vector<pid_t> pids) {
   workers_since_ = trace_->Now();
 }
 
-absl::Time GroupTrace::OnEncoded(uint64_t task, const TracedImage& image, absl::Time sent, const JobStarted& started) {
+absl::Time GroupTrace::OnEncoded(uint64_t task, const TracedImage& image, absl::Time sent,
+                                 const control::JobStarted& started) {
   if (trace_ == nullptr) return absl::InfiniteFuture();
   const absl::Time now = trace_->Now();
   const TraceSpan span = {.name = "encode",
@@ -123,4 +124,4 @@ void GroupTrace::OnEnded(uint64_t id) {
   tasks_.erase(task);
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

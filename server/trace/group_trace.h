@@ -14,7 +14,7 @@
 #include "control/commands.h"
 #include "server/trace/trace_file.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class GroupTrace {
  public:
@@ -33,7 +33,7 @@ class GroupTrace {
   absl::Time Now() const { return trace_ == nullptr ? absl::InfinitePast() : trace_->Now(); }
 
   // The image's prompt was encoded by a command that was sent then; when the workers began with it.
-  absl::Time OnEncoded(uint64_t task, const TracedImage& image, absl::Time sent, const JobStarted& started);
+  absl::Time OnEncoded(uint64_t task, const TracedImage& image, absl::Time sent, const control::JobStarted& started);
   // These tasks are in the workers, and no step of theirs is made for now.
   void OnSuspended(absl::Span<const uint64_t> tasks);
   // A step of these tasks, one after the other as they were sent. It ended then, or just now if that is later.
@@ -65,4 +65,4 @@ class GroupTrace {
   std::map<uint64_t, Task> tasks_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

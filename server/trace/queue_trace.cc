@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::server {
 
 void QueueTrace::BeginWaiting(const TracedImage& image, absl::Time since) {
   if (waiting_.insert({image.job, image.index}).second) trace_->Begin(image, "queued", since);
@@ -45,4 +45,4 @@ void QueueTrace::OnForgotten(const TracedImage& image, const std::string& outcom
   trace_->End(image, "image", trace_->Now(), {{"outcome", outcome}});
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

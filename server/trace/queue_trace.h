@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "server/trace/trace_file.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class QueueTrace {
  public:
@@ -38,4 +38,4 @@ class QueueTrace {
   std::set<Key> waiting_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

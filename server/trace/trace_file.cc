@@ -14,7 +14,7 @@
 #include "base/utf8.h"
 #include "server/calls/call_ids.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr int64_t kImagesProcess = 1;
@@ -89,14 +89,14 @@ void TraceFile::WriteBytes(const std::string& bytes) {
 
 void TraceFile::Write(const boost::json::object& event) {
   if (file_ < 0) return;
-  const std::string line = PlainJson(event);
+  const std::string line = base::PlainJson(event);
   if (bytes_ + line.size() + sizeof(kLastLine) > max_bytes_) {
     Close();
     if (rename(path_.c_str(), (path_ + ".1").c_str()) != 0) {
       log_(absl::StrCat("the trace '", path_, "' begins again: ", std::strerror(errno)));
     }
     if (absl::Status opened = Open(); !opened.ok()) return log_(std::string(opened.message()));
-    for (const boost::json::object& name : names_) WriteBytes(Line(PlainJson(name)));
+    for (const boost::json::object& name : names_) WriteBytes(Line(base::PlainJson(name)));
   }
   if (file_ >= 0) WriteBytes(Line(line));
 }
@@ -110,7 +110,7 @@ void TraceFile::Name(TraceLane lane, const char* kind, const std::string& name) 
                                {"ph", "M"},
                                {"pid", lane.process},
                                {"tid", lane.thread},
-                               {"args", {{"name", ReplaceInvalidUtf8(name)}}}};
+                               {"args", {{"name", base::ReplaceInvalidUtf8(name)}}}};
   Write(event);
   names_.push_back(std::move(event));
 }
@@ -128,7 +128,7 @@ void TraceFile::NameThread(TraceLane lane, const std::string& name) {
 }
 
 void TraceFile::Span(TraceLane lane, const TraceSpan& span) {
-  const boost::json::object event = {{"name", ReplaceInvalidUtf8(span.name)},
+  const boost::json::object event = {{"name", base::ReplaceInvalidUtf8(span.name)},
                                      {"ph", "X"},
                                      {"pid", lane.process},
                                      {"tid", lane.thread},
@@ -171,4 +171,4 @@ void TraceFile::Stage(const TracedImage& image, const TraceSpan& span) {
   End(image, span.name, span.end, span.args);
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

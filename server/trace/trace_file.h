@@ -18,7 +18,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 
-namespace tessera {
+namespace tessera::server {
 
 inline constexpr size_t kMaxTraceBytes = size_t{64} << 20;
 
@@ -84,7 +84,7 @@ class TraceFile {
   const std::string path_;
   const std::function<void(const std::string&)> log_;
   const size_t max_bytes_;
-  const SystemClock clock_;
+  const base::SystemClock clock_;
   const absl::Time started_;
   const absl::Duration started_elapsed_;
 
@@ -95,4 +95,4 @@ class TraceFile {
   std::vector<boost::json::object> names_;  // of processes and threads: written again at the head of each file
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

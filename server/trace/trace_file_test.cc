@@ -12,7 +12,7 @@
 #include "server/trace/queue_trace.h"
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -148,4 +148,4 @@ TEST_F(TraceFileTest, IsNotNeeded) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

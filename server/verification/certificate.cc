@@ -20,7 +20,7 @@
 #include "base/status_macros.h"
 #include "server/verification/subject_json.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 namespace json = boost::json;
@@ -110,7 +110,7 @@ const Canary& Certificate::worst() const {
 
 std::string CertificateText(const Certificate& certificate) {
   json::object object = ContentOf(certificate);
-  object["checksum"] = absl::BytesToHexString(Sha256Of(json::serialize(object)));
+  object["checksum"] = absl::BytesToHexString(base::Sha256Of(json::serialize(object)));
   return json::serialize(object) + "\n";
 }
 
@@ -149,7 +149,7 @@ std::string CertificateFolder::DefaultPath() {
 }
 
 std::string CertificateFolder::FileOf(const CertificateSubject& subject) const {
-  Sha256 digest;
+  base::Sha256 digest;
   for (const std::string* part :
        {&subject.model_digest, &subject.layout, &subject.device, &subject.dtype, &subject.build, &subject.libraries}) {
     digest.UpdatePart(*part);
@@ -159,7 +159,7 @@ std::string CertificateFolder::FileOf(const CertificateSubject& subject) const {
 
 absl::StatusOr<Certificate> CertificateFolder::Find(const CertificateSubject& subject) const {
   const std::string path = FileOf(subject);
-  const std::optional<std::string> text = ReadSmallFile(path, kMaxBytes);
+  const std::optional<std::string> text = base::ReadSmallFile(path, kMaxBytes);
   if (!text) return absl::NotFoundError("there is no certificate for this model, layout, device, dtype and build");
   absl::StatusOr<Certificate> certificate = ParseCertificate(*text);
   const std::string name = absl::StrCat("the certificate ", std::filesystem::path(path).filename().string());
@@ -173,8 +173,8 @@ absl::StatusOr<Certificate> CertificateFolder::Find(const CertificateSubject& su
 }
 
 absl::Status CertificateFolder::Keep(const Certificate& certificate) const {
-  RETURN_IF_ERROR(MakePrivateFolder(path_));
-  return WriteFileAtomically(FileOf(certificate.subject), CertificateText(certificate), {.owner_only = true});
+  RETURN_IF_ERROR(base::MakePrivateFolder(path_));
+  return base::WriteFileAtomically(FileOf(certificate.subject), CertificateText(certificate), {.owner_only = true});
 }
 
 absl::Status CertificateFolder::Revoke(const CertificateSubject& subject) const {
@@ -182,4 +182,4 @@ absl::Status CertificateFolder::Revoke(const CertificateSubject& subject) const 
   return absl::UnavailableError(absl::StrCat("a certificate cannot be revoked: ", std::strerror(errno)));
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // What a certificate is about. Another value of any of these needs another certificate.
 struct CertificateSubject {
@@ -74,4 +74,4 @@ class CertificateFolder {
   std::string path_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -11,7 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -111,4 +111,4 @@ TEST_F(CertificateTest, IsGoneOnceItIsRevoked) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

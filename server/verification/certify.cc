@@ -4,7 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 absl::Status Refused(const CertificateSubject& subject, const std::string& why) {
@@ -30,7 +30,7 @@ std::string WorstText(const Certificate& certificate) {
 absl::StatusOr<bool> Certify(const VerificationRequest& request, const CertificateSubject& subject,
                              CertifyPolicy policy, const CertificateFolder& folder, const VerificationHost& host,
                              const std::function<void(const std::string&)>& warn) {
-  if (request.layout == Layout()) return true;  // one rank needs no certificate
+  if (request.layout == parallel::Layout()) return true;  // one rank needs no certificate
   absl::StatusOr<Certificate> certificate = folder.Find(subject);
   if (!certificate.ok() && policy == CertifyPolicy::kAuto) {
     if (certificate.status().code() != absl::StatusCode::kNotFound) {
@@ -52,4 +52,4 @@ absl::StatusOr<bool> Certify(const VerificationRequest& request, const Certifica
                                        "; `tessera verify` makes one, --certify auto verifies it now"));
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

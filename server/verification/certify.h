@@ -8,7 +8,7 @@
 #include "server/verification/certificate.h"
 #include "server/verification/verification.h"
 
-namespace tessera {
+namespace tessera::server {
 
 enum class CertifyPolicy {
   kAuto,     // it is verified now, and refused if that fails
@@ -28,4 +28,4 @@ absl::StatusOr<bool> Certify(const VerificationRequest& request, const Certifica
 // "worst relative error 3e-07, allowed 1e-05, after step 4 of 256x256".
 std::string WorstText(const Certificate& certificate);
 
-}  // namespace tessera
+}  // namespace tessera::server

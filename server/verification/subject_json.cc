@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr std::pair<const char*, std::string CertificateSubject::*> kFields[] = {
@@ -26,4 +26,4 @@ CertificateSubject ReadSubject(const boost::json::object& object) {
   return subject;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -5,7 +5,7 @@
 
 #include "server/verification/certificate.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // Appends the fields in one order.
 void AddSubject(const CertificateSubject& subject, boost::json::object& object);
@@ -13,4 +13,4 @@ void AddSubject(const CertificateSubject& subject, boost::json::object& object);
 // Throws std::exception where a field is missing or no text.
 CertificateSubject ReadSubject(const boost::json::object& object);
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -17,7 +17,7 @@
 #include "base/status_macros.h"
 #include "server/workers/step_loop.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr char kPrompt[] = "a red apple on a wooden table";
@@ -32,9 +32,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // One canary's run on one group.
 struct Run {
-  std::vector<LatentValues> latents;      // before the first step and after each
-  std::vector<LatentValues> predictions;  // of each step, where forward passes are compared
-  Image image;
+  std::vector<control::LatentValues> latents;      // before the first step and after each
+  std::vector<control::LatentValues> predictions;  // of each step, where forward passes are compared
+  control::Image image;
 };
 
 struct RunOptions {
@@ -46,7 +46,7 @@ struct RunOptions {
 // Drives one canary, step by step, and keeps what becomes of it.
 class CanaryRun final : public StepOwner {
  public:
-  CanaryRun(WorkerGroup& group, const JobParameters& job, bool forwards, const Run* from, Run& run)
+  CanaryRun(WorkerGroup& group, const control::JobParameters& job, bool forwards, const Run* from, Run& run)
       : group_(group), job_(job), forwards_(forwards), from_(from), run_(run) {}
 
   absl::Status RunToEnd(TaskId id) {
@@ -76,26 +76,28 @@ class CanaryRun final : public StepOwner {
     claimed.parameters = job_;
     return claimed;
   }
-  void OnStarted(GroupId, TaskId, const JobStarted&) override { Keep(group_.Latents(id_), run_.latents); }
+  void OnStarted(GroupId, TaskId, const control::JobStarted&) override { Keep(group_.Latents(id_), run_.latents); }
   void OnBatchDiffers(GroupId, const std::vector<TaskId>&) override {}
   void OnStepped(GroupId, const std::vector<TaskId>& tasks, double) override {
     is_stepping_ = false;
     if (!tasks.empty()) Keep(group_.Latents(id_), run_.latents);
   }
-  void OnPreview(GroupId, TaskId, const Image&) override {}
-  void OnDecoded(GroupId, TaskId, Image image, const JobStarted&, double) override { run_.image = std::move(image); }
+  void OnPreview(GroupId, TaskId, const control::Image&) override {}
+  void OnDecoded(GroupId, TaskId, control::Image image, const control::JobStarted&, double) override {
+    run_.image = std::move(image);
+  }
   void OnFailed(GroupId, TaskId, const absl::Status& error) override { error_.Update(error); }
   void OnBatchFailed(GroupId, const std::vector<TaskId>&, const absl::Status& error) override { error_.Update(error); }
   void OnEnded(GroupId, TaskId) override { has_ended_ = true; }
 
  private:
-  void Keep(absl::StatusOr<LatentValues> values, std::vector<LatentValues>& kept) {
+  void Keep(absl::StatusOr<control::LatentValues> values, std::vector<control::LatentValues>& kept) {
     error_.Update(values.status());
     if (values.ok()) kept.push_back(*std::move(values));
   }
 
   WorkerGroup& group_;
-  const JobParameters job_;
+  const control::JobParameters job_;
   const bool forwards_;
   const Run* const from_;
   Run& run_;
@@ -111,10 +113,11 @@ class Verifier {
       : request_(request), host_(host), canaries_(canaries) {}
 
   // All canaries. DataLoss: the ranks were not of one mind, or the latents stopped being finite.
-  absl::StatusOr<std::vector<Run>> RunAll(const Layout& layout, Dtype dtype, const RunOptions& options) {
-    Report(absl::StrCat("running ", LayoutText(layout), " in ", EnumName(dtype)));
+  absl::StatusOr<std::vector<Run>> RunAll(const parallel::Layout& layout, control::Dtype dtype,
+                                          const RunOptions& options) {
+    Report(absl::StrCat("running ", parallel::LayoutText(layout), " in ", base::EnumName(dtype)));
     ASSIGN_OR_RETURN(std::shared_ptr<WorkerGroup> group, host_.open(layout));
-    LoadParameters load = request_.load;
+    control::LoadParameters load = request_.load;
     load.dtype = dtype;
     load.record = options.record;
     // Sums are taken in another order with another number of threads, so one rank has as many as each rank of the
@@ -135,15 +138,15 @@ class Verifier {
 
  private:
   // One rank may have no room for what several have: then its blocks are there one at a time.
-  absl::Status Load(WorkerGroup& group, LoadParameters load, const Layout& layout) {
+  absl::Status Load(WorkerGroup& group, control::LoadParameters load, const parallel::Layout& layout) {
     const absl::Status loaded = group.Load(load).status();
     if (loaded.code() != absl::StatusCode::kResourceExhausted || layout.ranks() > 1 || load.stream_blocks) {
       return loaded;
     }
     Report("one rank has no room for the model: its blocks are read from their files for every step");
     load.stream_blocks = true;
-    load.text_encoders = ComponentPlacement::kUnloaded;
-    load.autoencoder = ComponentPlacement::kUnloaded;
+    load.text_encoders = control::ComponentPlacement::kUnloaded;
+    load.autoencoder = control::ComponentPlacement::kUnloaded;
     return group.Load(load).status();
   }
 
@@ -187,7 +190,7 @@ void CompareForwards(const Run& run, const Run& serial, const Run& exact, Canary
   ++canary.worst_step;  // predictions are of steps, not of the states between them
 }
 
-std::optional<double> Psnr(const Image& a, const Image& b) {
+std::optional<double> Psnr(const control::Image& a, const control::Image& b) {
   if (a.rgb.size() != b.rgb.size()) return 0;
   double sum = 0;
   for (size_t i = 0; i < a.rgb.size(); ++i) {
@@ -219,13 +222,13 @@ int32_t RoundDown(int32_t side, int32_t multiple) { return side / multiple * mul
 
 }  // namespace
 
-double BatchBound(Dtype dtype, const std::string& device) {
+double BatchBound(control::Dtype dtype, const std::string& device) {
   if (device == "cpu") return 0;
-  if (dtype == Dtype::kFp64) return kBoundFp64;
-  return dtype == Dtype::kFp32 ? kBoundFp32 : kBatchBoundBf16;
+  if (dtype == control::Dtype::kFp64) return kBoundFp64;
+  return dtype == control::Dtype::kFp32 ? kBoundFp32 : kBatchBoundBf16;
 }
 
-double RelativeError(const LatentValues& a, const LatentValues& b) {
+double RelativeError(const control::LatentValues& a, const control::LatentValues& b) {
   if (a.shape != b.shape || a.values.size() != b.values.size()) return NAN;
   double difference = 0, largest = 0;
   for (size_t i = 0; i < a.values.size(); ++i) {
@@ -237,7 +240,7 @@ double RelativeError(const LatentValues& a, const LatentValues& b) {
   return difference == 0 ? 0 : difference / largest;
 }
 
-double RelativeDistance(const LatentValues& a, const LatentValues& b) {
+double RelativeDistance(const control::LatentValues& a, const control::LatentValues& b) {
   if (a.shape != b.shape || a.values.size() != b.values.size()) return NAN;
   double difference = 0, length = 0;
   for (size_t i = 0; i < a.values.size(); ++i) {
@@ -248,7 +251,7 @@ double RelativeDistance(const LatentValues& a, const LatentValues& b) {
   return difference == 0 ? 0 : std::sqrt(difference / length);
 }
 
-std::vector<Canary> CanariesFor(const ModelDescription& model, int32_t steps) {
+std::vector<Canary> CanariesFor(const control::ModelDescription& model, int32_t steps) {
   const int32_t multiple = model.size_multiple;
   const int32_t least = (model.min_size + multiple - 1) / multiple * multiple;
   const int32_t most = RoundDown(model.max_size, multiple);
@@ -265,10 +268,13 @@ std::vector<Canary> CanariesFor(const ModelDescription& model, int32_t steps) {
   return canaries;
 }
 
-std::string ProbePrompt(const ModelDescription& model) { return model.max_sequence_length > 0 ? kPrompt : kClass; }
+std::string ProbePrompt(const control::ModelDescription& model) {
+  return model.max_sequence_length > 0 ? kPrompt : kClass;
+}
 
-JobParameters ProbeJob(const ModelDescription& model, const Canary& canary, const std::string& prompt) {
-  JobParameters job;
+control::JobParameters ProbeJob(const control::ModelDescription& model, const Canary& canary,
+                                const std::string& prompt) {
+  control::JobParameters job;
   job.prompt = !prompt.empty() ? prompt : ProbePrompt(model);
   job.height = canary.height;
   job.width = canary.width;
@@ -284,15 +290,15 @@ JobParameters ProbeJob(const ModelDescription& model, const Canary& canary, cons
 absl::StatusOr<CertificateSubject> SubjectOf(const VerificationRequest& request, const std::string& worker) {
   std::ifstream file(worker, std::ios::binary);
   if (!file) return absl::UnavailableError("the worker program cannot be read");
-  Sha256 build;
+  base::Sha256 build;
   std::vector<char> buffer(size_t{1} << 20);
   while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || file.gcount() > 0) {
     build.Update({buffer.data(), static_cast<size_t>(file.gcount())});
   }
   return CertificateSubject{.model_digest = request.model.digest,
-                            .layout = LayoutText(request.layout),
+                            .layout = parallel::LayoutText(request.layout),
                             .device = absl::StartsWith(request.load.device, "cuda") ? "cuda" : request.load.device,
-                            .dtype = EnumName(request.load.dtype),
+                            .dtype = base::EnumName(request.load.dtype),
                             .build = build.Finish(),
                             .libraries = request.model.libraries};
 }
@@ -305,17 +311,17 @@ absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, co
   certificate.lossless = request.layout.lossless();
   std::vector<Canary>& canaries = certificate.canaries;
   Verifier verifier(request, host, canaries);
-  Layout whole = request.layout;
+  parallel::Layout whole = request.layout;
   whole.warmup.reset();  // all steps
-  const Dtype dtype = request.load.dtype;
-  const bool trajectories = dtype != Dtype::kBf16;
+  const control::Dtype dtype = request.load.dtype;
+  const bool trajectories = dtype != control::Dtype::kBf16;
 
   // One rank in a wider dtype, which tells how much of a difference is rounding.
   std::optional<std::vector<Run>> exact;
   RunOptions options{.forwards = !trajectories};
-  if (dtype != Dtype::kFp64) {
+  if (dtype != control::Dtype::kFp64) {
     absl::StatusOr<std::vector<Run>> runs =
-        verifier.RunAll(Layout(), trajectories ? Dtype::kFp64 : Dtype::kFp32, options);
+        verifier.RunAll(parallel::Layout(), trajectories ? control::Dtype::kFp64 : control::Dtype::kFp32, options);
     // Without it fp32 has the fixed part of its bound.
     if (!runs.ok() && !(trajectories && runs.status().code() == absl::StatusCode::kResourceExhausted)) {
       return runs.status();
@@ -325,7 +331,7 @@ absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, co
   }
   ASSIGN_OR_RETURN(const RecordFolders records, MakeRecordFolders(request.record));
   options.record = records.serial;
-  ASSIGN_OR_RETURN(const std::vector<Run> serial, verifier.RunAll(Layout(), dtype, options));
+  ASSIGN_OR_RETURN(const std::vector<Run> serial, verifier.RunAll(parallel::Layout(), dtype, options));
   options.record = records.layout;
   const absl::StatusOr<std::vector<Run>> runs = verifier.RunAll(whole, dtype, options);
   const bool agreed = runs.status().code() != absl::StatusCode::kDataLoss;
@@ -338,7 +344,7 @@ absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, co
     const Run& run = (*runs)[i];
     const Run* wide = exact.has_value() ? &(*exact)[i] : nullptr;
     if (trajectories) {
-      CompareTrajectories(run, serial[i], wide, dtype == Dtype::kFp64 ? kBoundFp64 : kBoundFp32, canaries[i]);
+      CompareTrajectories(run, serial[i], wide, dtype == control::Dtype::kFp64 ? kBoundFp64 : kBoundFp32, canaries[i]);
     } else {
       CompareForwards(run, serial[i], *wide, canaries[i]);
     }
@@ -353,11 +359,11 @@ absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, co
   }
   Verification verification = {.certificate = std::move(certificate), .records = {}};
   if (!request.record.empty()) {
-    ASSIGN_OR_RETURN(RecordComparison compared,
-                     CompareRecords(records.layout, records.serial, verification.certificate.worst().bound));
+    ASSIGN_OR_RETURN(control::RecordComparison compared,
+                     control::CompareRecords(records.layout, records.serial, verification.certificate.worst().bound));
     verification.records = std::move(compared);
   }
   return verification;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

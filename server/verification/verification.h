@@ -17,12 +17,12 @@
 #include "server/verification/certificate.h"
 #include "server/workers/worker_group.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct VerificationRequest {
-  ModelDescription model;
-  LoadParameters load;  // the dtype is the one to be served
-  Layout layout;
+  control::ModelDescription model;
+  control::LoadParameters load;  // the dtype is the one to be served
+  parallel::Layout layout;
   std::string prompt;  // empty: one of our own that every family understands
   int32_t steps = 6;
   // A folder for what blocks compute: below it "serial", of one rank in the dtype to be served, and "layout". Empty: it
@@ -32,13 +32,13 @@ struct VerificationRequest {
 
 struct Verification {
   Certificate certificate;
-  std::optional<RecordComparison> records;  // by what the certificate allows
+  std::optional<control::RecordComparison> records;  // by what the certificate allows
 };
 
 // What it needs of the process it runs in.
 struct VerificationHost {
   // A connected group of that layout; an error ends the verification.
-  std::function<absl::StatusOr<std::shared_ptr<WorkerGroup>>(const Layout& layout)> open;
+  std::function<absl::StatusOr<std::shared_ptr<WorkerGroup>>(const parallel::Layout& layout)> open;
   // What is under way, for people; may be empty.
   std::function<void(const std::string& text)> report;
 };
@@ -52,23 +52,24 @@ absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, co
                                           const VerificationHost& host);
 
 // The sizes that are tried: an even and an uneven one, no larger than they need to be.
-std::vector<Canary> CanariesFor(const ModelDescription& model, int32_t steps);
+std::vector<Canary> CanariesFor(const control::ModelDescription& model, int32_t steps);
 
 // What a model is asked for where it does not matter what: a text, or a class where the model reads no text.
-std::string ProbePrompt(const ModelDescription& model);
+std::string ProbePrompt(const control::ModelDescription& model);
 
 // The request for one of them, as verifications and probes make it.
-JobParameters ProbeJob(const ModelDescription& model, const Canary& canary, const std::string& prompt = "");
+control::JobParameters ProbeJob(const control::ModelDescription& model, const Canary& canary,
+                                const std::string& prompt = "");
 
 // How far what the model predicts beside other images may be from what it predicts of one alone, as a RelativeDistance.
 // On the CPU nothing: the operators promise equal bits (kernels/ops.h). On a device, whose libraries promise none, what
 // rounding in another order may change.
-double BatchBound(Dtype dtype, const std::string& device);
+double BatchBound(control::Dtype dtype, const std::string& device);
 
 // max |a − b| / max |b|; NaN where there is one, or where the shapes differ.
-double RelativeError(const LatentValues& a, const LatentValues& b);
+double RelativeError(const control::LatentValues& a, const control::LatentValues& b);
 
 // ‖a − b‖ / ‖b‖, likewise.
-double RelativeDistance(const LatentValues& a, const LatentValues& b);
+double RelativeDistance(const control::LatentValues& a, const control::LatentValues& b);
 
-}  // namespace tessera
+}  // namespace tessera::server

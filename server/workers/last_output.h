@@ -6,7 +6,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // Between what has happened and what the worker has written last.
 inline constexpr absl::string_view kLastOutput = "; its last messages: ";
@@ -15,4 +15,4 @@ inline std::string WithoutLastOutput(absl::string_view message) {
   return std::string(message.substr(0, message.find(kLastOutput)));
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

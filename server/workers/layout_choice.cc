@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr char kAuto[] = "auto";
@@ -16,42 +16,44 @@ bool IsAuto(const LayoutRequest& request) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<Layout>> ReadLayout(const LayoutRequest& request) {
-  if (request.ranks.has_value() && (*request.ranks < 1 || *request.ranks > kMaxRanks)) {
-    return absl::InvalidArgumentError(absl::StrCat("ranks is ", *request.ranks, "; valid values are 1 to ", kMaxRanks,
-                                                   ", and the nearest is ", std::clamp(*request.ranks, 1, kMaxRanks)));
+absl::StatusOr<std::optional<parallel::Layout>> ReadLayout(const LayoutRequest& request) {
+  if (request.ranks.has_value() && (*request.ranks < 1 || *request.ranks > parallel::kMaxRanks)) {
+    return absl::InvalidArgumentError(absl::StrCat("ranks is ", *request.ranks, "; valid values are 1 to ",
+                                                   parallel::kMaxRanks, ", and the nearest is ",
+                                                   std::clamp(*request.ranks, 1, parallel::kMaxRanks)));
   }
   if (IsAuto(request)) {
     if (request.ranks.has_value()) return std::nullopt;
     return absl::InvalidArgumentError("layout is 'auto', which needs a number of ranks (--ranks)");
   }
-  if (request.layout.empty()) return Layout();
-  absl::StatusOr<Layout> layout = ParseLayout(request.layout);
+  if (request.layout.empty()) return parallel::Layout();
+  absl::StatusOr<parallel::Layout> layout = parallel::ParseLayout(request.layout);
   if (!layout.ok()) return layout.status();
   return *layout;
 }
 
-LayoutModel LayoutModelOf(const ModelDescription& model, Dtype dtype) {
-  LayoutModel numbers = {.heads = std::max(model.heads, 1), .blocks = std::max(model.blocks, 1), .max_cfg_branches = 2};
-  const auto bytes_per_weight = static_cast<uint64_t>(ElementBytes(dtype));
-  for (const ModelComponent& component : model.components) {
-    (component.role == ComponentRole::kTransformer ? numbers.block_bytes : numbers.other_bytes) +=
+parallel::LayoutModel LayoutModelOf(const control::ModelDescription& model, control::Dtype dtype) {
+  parallel::LayoutModel numbers = {
+      .heads = std::max(model.heads, 1), .blocks = std::max(model.blocks, 1), .max_cfg_branches = 2};
+  const auto bytes_per_weight = static_cast<uint64_t>(control::ElementBytes(dtype));
+  for (const control::ModelComponent& component : model.components) {
+    (component.role == control::ComponentRole::kTransformer ? numbers.block_bytes : numbers.other_bytes) +=
         component.parameters * bytes_per_weight;
   }
   return numbers;
 }
 
-uint64_t WeightBytes(const ModelDescription& model, Dtype dtype) {
-  const LayoutModel numbers = LayoutModelOf(model, dtype);
+uint64_t WeightBytes(const control::ModelDescription& model, control::Dtype dtype) {
+  const parallel::LayoutModel numbers = LayoutModelOf(model, dtype);
   return numbers.block_bytes + numbers.other_bytes;
 }
 
-absl::StatusOr<Layout> ChooseLayout(const LayoutRequest& request, const LayoutModel& model) {
-  ASSIGN_OR_RETURN(const std::optional<Layout> read, ReadLayout(request));
-  if (!read.has_value()) return AutoLayout(*request.ranks, model);
-  LayoutPlace place = {.ranks = request.ranks};
-  RETURN_IF_ERROR(CheckLayout(*read, model, place));
+absl::StatusOr<parallel::Layout> ChooseLayout(const LayoutRequest& request, const parallel::LayoutModel& model) {
+  ASSIGN_OR_RETURN(const std::optional<parallel::Layout> read, ReadLayout(request));
+  if (!read.has_value()) return parallel::AutoLayout(*request.ranks, model);
+  parallel::LayoutPlace place = {.ranks = request.ranks};
+  RETURN_IF_ERROR(parallel::CheckLayout(*read, model, place));
   return *read;
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

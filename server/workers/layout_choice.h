@@ -9,7 +9,7 @@
 #include "control/commands.h"
 #include "parallel/plan/layout.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // As asked for. A layout without a number of ranks has as many as it names; a number without a layout is "auto".
 struct LayoutRequest {
@@ -19,16 +19,16 @@ struct LayoutRequest {
 
 // InvalidArgument for a text that is no layout, or a number of ranks that no group can have. Needs no model; nullopt
 // where only the model decides.
-absl::StatusOr<std::optional<Layout>> ReadLayout(const LayoutRequest& request);
+absl::StatusOr<std::optional<parallel::Layout>> ReadLayout(const LayoutRequest& request);
 
 // What decides a layout of `model`, served in `dtype`.
-LayoutModel LayoutModelOf(const ModelDescription& model, Dtype dtype);
+parallel::LayoutModel LayoutModelOf(const control::ModelDescription& model, control::Dtype dtype);
 
 // All its weights as served.
-uint64_t WeightBytes(const ModelDescription& model, Dtype dtype);
+uint64_t WeightBytes(const control::ModelDescription& model, control::Dtype dtype);
 
 // The layout that was asked for, or the best one for that number of ranks. InvalidArgument with the reason and the
 // nearest valid layouts.
-absl::StatusOr<Layout> ChooseLayout(const LayoutRequest& request, const LayoutModel& model);
+absl::StatusOr<parallel::Layout> ChooseLayout(const LayoutRequest& request, const parallel::LayoutModel& model);
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -3,16 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::HasSubstr;
 
-const LayoutModel kModel = {.heads = 4, .blocks = 6, .max_cfg_branches = 2};
+const parallel::LayoutModel kModel = {.heads = 4, .blocks = 6, .max_cfg_branches = 2};
 
 std::string Choice(const LayoutRequest& request) {
-  const absl::StatusOr<Layout> layout = ChooseLayout(request, kModel);
-  return layout.ok() ? LayoutText(*layout) : std::string(layout.status().message());
+  const absl::StatusOr<parallel::Layout> layout = ChooseLayout(request, kModel);
+  return layout.ok() ? parallel::LayoutText(*layout) : std::string(layout.status().message());
 }
 
 TEST(LayoutChoiceTest, NothingAskedForIsOneRank) { EXPECT_EQ(Choice({}), "serial"); }
@@ -42,15 +42,15 @@ TEST(LayoutChoiceTest, RefusesWhatTheModelCannotDoAndNamesWhatItCan) {
 }
 
 TEST(LayoutChoiceTest, CountsTheTransformersWeightsApart) {
-  ModelDescription model = {.heads = 4, .blocks = 6};
-  model.components = {{.name = "transformer", .role = ComponentRole::kTransformer, .parameters = 100},
-                      {.name = "vae", .role = ComponentRole::kAutoencoder, .parameters = 30},
-                      {.name = "text_encoder", .role = ComponentRole::kTextEncoder, .parameters = 20}};
-  const LayoutModel numbers = LayoutModelOf(model, Dtype::kBf16);
+  control::ModelDescription model = {.heads = 4, .blocks = 6};
+  model.components = {{.name = "transformer", .role = control::ComponentRole::kTransformer, .parameters = 100},
+                      {.name = "vae", .role = control::ComponentRole::kAutoencoder, .parameters = 30},
+                      {.name = "text_encoder", .role = control::ComponentRole::kTextEncoder, .parameters = 20}};
+  const parallel::LayoutModel numbers = LayoutModelOf(model, control::Dtype::kBf16);
   EXPECT_EQ(numbers.block_bytes, 200u);
   EXPECT_EQ(numbers.other_bytes, 100u);
-  EXPECT_EQ(LayoutModelOf(model, Dtype::kFp64).block_bytes, 800u);
+  EXPECT_EQ(LayoutModelOf(model, control::Dtype::kFp64).block_bytes, 800u);
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

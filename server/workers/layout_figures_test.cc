@@ -3,62 +3,66 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::HasSubstr;
 
 // FLUX.1: 19 double blocks and 38 single ones of width 3,072.
-ModelDescription Flux() {
-  ModelDescription model = {.default_guidance_scale = 3.5, .options = {"true_cfg_scale"}, .heads = 24, .blocks = 57};
-  model.components = {{.name = "transformer", .role = ComponentRole::kTransformer, .parameters = 5700},
-                      {.name = "text_encoder", .role = ComponentRole::kTextEncoder, .parameters = 100},
-                      {.name = "text_encoder_2", .role = ComponentRole::kTextEncoder, .parameters = 1000},
-                      {.name = "vae", .role = ComponentRole::kAutoencoder, .parameters = 10}};
-  TransformerShape& shape = model.transformer;
+control::ModelDescription Flux() {
+  control::ModelDescription model = {
+      .default_guidance_scale = 3.5, .options = {"true_cfg_scale"}, .heads = 24, .blocks = 57};
+  model.components = {{.name = "transformer", .role = control::ComponentRole::kTransformer, .parameters = 5700},
+                      {.name = "text_encoder", .role = control::ComponentRole::kTextEncoder, .parameters = 100},
+                      {.name = "text_encoder_2", .role = control::ComponentRole::kTextEncoder, .parameters = 1000},
+                      {.name = "vae", .role = control::ComponentRole::kAutoencoder, .parameters = 10}};
+  control::TransformerShape& shape = model.transformer;
   shape = {.exchange = {.width = 3072,
                         .output_features = 64,
                         .prediction_features = 64,
-                        .blocks = std::vector<BlockExchange>(19, {.kind = BlockKind::kJoint}),
+                        .blocks = std::vector<parallel::BlockExchange>(19, {.kind = parallel::BlockKind::kJoint}),
                         .long_skips = {}},
            .block_flops = std::vector<double>(57, 1),
            .token_side = 16,
            .text_tokens = 512};
-  shape.exchange.blocks.resize(57, {.kind = BlockKind::kFused});
+  shape.exchange.blocks.resize(57, {.kind = parallel::BlockKind::kFused});
   return model;
 }
 
-SentBytes Sent(const char* layout, const ModelDescription& model) {
-  return *BytesSent(*ParseLayout(layout), model.transformer, *DefaultPass(model, 1024, 1024, Dtype::kBf16));
+SentBytes Sent(const char* layout, const control::ModelDescription& model) {
+  return *BytesSent(*parallel::ParseLayout(layout), model.transformer,
+                    *DefaultPass(model, 1024, 1024, control::Dtype::kBf16));
 }
 
 TEST(LayoutFiguresTest, AnImageHasATokenForEachSquareOfItsPixels) {
-  const absl::StatusOr<ForwardPass> pass = DefaultPass(Flux(), 768, 1024, Dtype::kBf16);
+  const absl::StatusOr<parallel::ForwardPass> pass = DefaultPass(Flux(), 768, 1024, control::Dtype::kBf16);
   ASSERT_TRUE(pass.ok()) << pass.status();
   EXPECT_EQ(pass->image_tokens, 48 * 64);
   EXPECT_EQ(pass->element_bytes, 2);
-  EXPECT_EQ(DefaultPass(Flux(), 768, 1024, Dtype::kFp64)->element_bytes, 8);
+  EXPECT_EQ(DefaultPass(Flux(), 768, 1024, control::Dtype::kFp64)->element_bytes, 8);
 }
 
 TEST(LayoutFiguresTest, GuidanceHasTwoRowsUnlessItIsOffOrBuiltIn) {
-  ModelDescription model = Flux();
-  EXPECT_EQ(DefaultPass(model, 64, 64, Dtype::kBf16)->text_tokens, std::vector<int64_t>{512});
+  control::ModelDescription model = Flux();
+  EXPECT_EQ(DefaultPass(model, 64, 64, control::Dtype::kBf16)->text_tokens, std::vector<int64_t>{512});
   model.options.clear();
-  EXPECT_EQ(DefaultPass(model, 64, 64, Dtype::kBf16)->text_tokens, (std::vector<int64_t>{512, 512}));
+  EXPECT_EQ(DefaultPass(model, 64, 64, control::Dtype::kBf16)->text_tokens, (std::vector<int64_t>{512, 512}));
   model.default_guidance_scale = 1;
-  EXPECT_EQ(DefaultPass(model, 64, 64, Dtype::kBf16)->text_tokens, std::vector<int64_t>{512});
+  EXPECT_EQ(DefaultPass(model, 64, 64, control::Dtype::kBf16)->text_tokens, std::vector<int64_t>{512});
 }
 
 TEST(LayoutFiguresTest, SizesWithoutTokensAndWithTooManyAreRefused) {
-  EXPECT_THAT(std::string(DefaultPass(Flux(), 8, 1024, Dtype::kBf16).status().message()), HasSubstr("size is 1024x8"));
-  EXPECT_FALSE(DefaultPass(Flux(), 1 << 30, 1 << 30, Dtype::kBf16).ok());
-  EXPECT_FALSE(DefaultPass(Flux(), 0, -64, Dtype::kBf16).ok());
+  EXPECT_THAT(std::string(DefaultPass(Flux(), 8, 1024, control::Dtype::kBf16).status().message()),
+              HasSubstr("size is 1024x8"));
+  EXPECT_FALSE(DefaultPass(Flux(), 1 << 30, 1 << 30, control::Dtype::kBf16).ok());
+  EXPECT_FALSE(DefaultPass(Flux(), 0, -64, control::Dtype::kBf16).ok());
 }
 
 TEST(LayoutFiguresTest, AModelOfUnknownShapeHasNoPass) {
-  ModelDescription model = Flux();
+  control::ModelDescription model = Flux();
   model.transformer = {};
-  EXPECT_EQ(DefaultPass(model, 1024, 1024, Dtype::kBf16).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(DefaultPass(model, 1024, 1024, control::Dtype::kBf16).status().code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
 // Worked out by hand from docs/parallelism.md, which gives the same in MB.
@@ -71,15 +75,15 @@ TEST(LayoutFiguresTest, AFluxStepSendsWhatTheDocumentSays) {
 
 TEST(LayoutFiguresTest, TheStageThatSendsLeastAndTheOneThatSendsMostAreApart) {
   const SentBytes sent = Sent("pipe=2", Flux());
-  EXPECT_EQ(sent.most, ExchangedBytes{.pipe = int64_t{4608} * 3072 * 2});
-  EXPECT_EQ(sent.least, ExchangedBytes{.pipe = 4096 * 64 * 2});
+  EXPECT_EQ(sent.most, parallel::ExchangedBytes{.pipe = int64_t{4608} * 3072 * 2});
+  EXPECT_EQ(sent.least, parallel::ExchangedBytes{.pipe = 4096 * 64 * 2});
 }
 
 TEST(LayoutFiguresTest, OnlyTheFirstRankHoldsTextEncoders) {
-  const RankWeights weights = WeightsOf(*ParseLayout("pipe=3,tensor=2"), Flux(), Dtype::kBf16);
+  const RankWeights weights = WeightsOf(*parallel::ParseLayout("pipe=3,tensor=2"), Flux(), control::Dtype::kBf16);
   EXPECT_EQ(weights.others, 2u * (5700 / 3 / 2 + 10));
   EXPECT_EQ(weights.first, weights.others + 2u * 1100);
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

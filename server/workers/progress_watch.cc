@@ -8,7 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
@@ -18,7 +18,7 @@ constexpr int kPausesInAStep = 10;
 
 }  // namespace
 
-ProgressWatch::ProgressWatch(std::vector<Rank> ranks, const HostSegment& segment, absl::Duration step_bound,
+ProgressWatch::ProgressWatch(std::vector<Rank> ranks, const parallel::HostSegment& segment, absl::Duration step_bound,
                              Events events)
     : ranks_(std::move(ranks)), segment_(segment), step_bound_(step_bound), events_(std::move(events)), thread_([this] {
         Watch();
@@ -31,7 +31,7 @@ ProgressWatch::~ProgressWatch() {
 
 void ProgressWatch::Watch() {
   while (!ending_) {
-    const absl::Duration now = SteadyNow();
+    const absl::Duration now = base::SteadyNow();
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       if (ranks_[rank].process->WaitForExit(absl::ZeroDuration()) && !ending_) events_.ended(static_cast<int>(rank));
     }
@@ -80,4 +80,4 @@ std::string ProgressWatch::Culprit() const {
   return "every rank waits for another one";
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

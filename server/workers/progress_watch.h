@@ -13,7 +13,7 @@
 #include "parallel/segment/segment.h"
 #include "server/workers/worker_process.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // How long the ranks of a group may show no progress while an answer is due. Every operator of the tensor library is
 // progress, so these bound single operators and reads of single tensors, not whole commands.
@@ -36,7 +36,8 @@ class ProgressWatch final {
   };
 
   // All that is passed outlives it.
-  ProgressWatch(std::vector<Rank> ranks, const HostSegment& segment, absl::Duration step_bound, Events events);
+  ProgressWatch(std::vector<Rank> ranks, const parallel::HostSegment& segment, absl::Duration step_bound,
+                Events events);
   ~ProgressWatch();
 
   // As long as it lives an answer is due, and no pause may be longer than the bound. One at a time.
@@ -58,7 +59,7 @@ class ProgressWatch final {
   std::string Culprit() const;
 
   const std::vector<Rank> ranks_;
-  const HostSegment& segment_;
+  const parallel::HostSegment& segment_;
   const absl::Duration step_bound_;
   const Events events_;
   std::atomic<bool> ending_ = false;
@@ -72,4 +73,4 @@ class ProgressWatch final {
   std::thread thread_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -8,7 +8,7 @@
 #include "base/planted.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr absl::Duration kIdleWait = absl::Seconds(1);
@@ -36,7 +36,7 @@ bool StepLoop::EndsGroup(const absl::Status& step) const {
 }
 
 bool StepLoop::IsPreviewDue(const Running& running) {
-  const int32_t late = Planted("preview_after_a_later_step") ? 1 : 0;
+  const int32_t late = base::Planted("preview_after_a_later_step") ? 1 : 0;
   return std::ranges::binary_search(running.task.preview_after, running.sent - late);
 }
 
@@ -77,7 +77,7 @@ absl::Status StepLoop::Start(TaskId task) {
     return absl::OkStatus();
   }
   const absl::Time sent = trace_.Now();
-  const absl::StatusOr<JobStarted> started = workers_.StartJob(task, claimed->parameters);
+  const absl::StatusOr<control::JobStarted> started = workers_.StartJob(task, claimed->parameters);
   Answered();
   if (!started.ok()) {
     if (IsDead(started.status())) return started.status();
@@ -95,7 +95,7 @@ absl::Status StepLoop::Start(TaskId task) {
 
 absl::StatusOr<bool> StepLoop::MayShare(std::vector<TaskId>& tasks) {
   if (tasks.size() == 1 || options_.proof == nullptr) return true;
-  const JobStarted started = running_.at(tasks[0]).started;
+  const control::JobStarted started = running_.at(tasks[0]).started;
   if (options_.proof->IsProven(started, tasks.size())) return true;
   RETURN_IF_ERROR(FinishSteps());
   // Others have failed meanwhile.
@@ -124,7 +124,7 @@ absl::Status StepLoop::SendStep(std::vector<TaskId>& tasks) {
 }
 
 absl::StatusOr<double> StepLoop::WaitFor(const Flight& flight) {
-  absl::StatusOr<Stepped> stepped = workers_.WaitForStep(flight.sequence);
+  absl::StatusOr<control::Stepped> stepped = workers_.WaitForStep(flight.sequence);
   Answered();
   RETURN_IF_ERROR(stepped.status());
   if (stepped->completed != flight.completed) {
@@ -183,7 +183,7 @@ absl::Status StepLoop::ShowPreviews(const std::vector<TaskId>& tasks) {
     const auto found = running_.find(task);
     if (found == running_.end() || !IsPreviewDue(found->second)) continue;
     const absl::Time sent = trace_.Now();
-    const absl::StatusOr<DecodedPicture> picture = workers_.Decode(task, found->second.started);
+    const absl::StatusOr<control::DecodedPicture> picture = workers_.Decode(task, found->second.started);
     Answered();
     if (!picture.ok() && IsDead(picture.status())) return picture.status();
     trace_.OnDecoded(task, "preview", sent);
@@ -198,7 +198,7 @@ absl::Status StepLoop::ShowPreviews(const std::vector<TaskId>& tasks) {
 
 absl::Status StepLoop::Decode(TaskId task) {
   const absl::Time sent = trace_.Now();
-  absl::StatusOr<DecodedPicture> picture = workers_.Decode(task, running_.at(task).started);
+  absl::StatusOr<control::DecodedPicture> picture = workers_.Decode(task, running_.at(task).started);
   Answered();
   if (!picture.ok()) {
     if (IsDead(picture.status())) return picture.status();
@@ -222,4 +222,4 @@ absl::Status StepLoop::End(TaskId task) {
   return absl::OkStatus();
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

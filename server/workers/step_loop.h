@@ -18,12 +18,12 @@
 #include "server/trace/group_trace.h"
 #include "server/workers/step_workers.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // A task as the loop needs it.
 struct RunnableTask {
   TracedImage image;
-  JobParameters parameters;            // with the task's own seed
+  control::JobParameters parameters;   // with the task's own seed
   std::vector<int32_t> preview_after;  // steps, rising
 };
 
@@ -38,15 +38,16 @@ class StepOwner {
 
   // Of a task in a plan's `start`; an error: there is nothing to run any more.
   virtual absl::StatusOr<RunnableTask> Claim(GroupId group, TaskId task) = 0;
-  virtual void OnStarted(GroupId group, TaskId task, const JobStarted& started) = 0;
+  virtual void OnStarted(GroupId group, TaskId task, const control::JobStarted& started) = 0;
   // What the model predicts for one of them is not the same beside the others as by itself: they and their like are to
   // share no batch.
   virtual void OnBatchDiffers(GroupId group, const std::vector<TaskId>& tasks) = 0;
   // A step of all of them is done; of none: one has failed.
   virtual void OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) = 0;
-  virtual void OnPreview(GroupId group, TaskId task, const Image& image) = 0;
+  virtual void OnPreview(GroupId group, TaskId task, const control::Image& image) = 0;
   virtual void OnPreviewFailed(GroupId group, TaskId task, const absl::Status& error) {}
-  virtual void OnDecoded(GroupId group, TaskId task, Image image, const JobStarted& started, double seconds) = 0;
+  virtual void OnDecoded(GroupId group, TaskId task, control::Image image, const control::JobStarted& started,
+                         double seconds) = 0;
   // The task has failed by itself; INVALID_ARGUMENT: the model refuses its request.
   virtual void OnFailed(GroupId group, TaskId task, const absl::Status& error) = 0;
   // A step of several tasks failed, and nobody knows whose fault it is.
@@ -59,9 +60,9 @@ class StepOwner {
 class BatchProof {
  public:
   virtual ~BatchProof() = default;
-  virtual bool IsProven(const JobStarted& started, size_t tasks) const = 0;
+  virtual bool IsProven(const control::JobStarted& started, size_t tasks) const = 0;
   // Tries it on these tasks, which have started so, while no step is unanswered.
-  virtual absl::StatusOr<bool> Prove(const std::vector<TaskId>& tasks, const JobStarted& started) = 0;
+  virtual absl::StatusOr<bool> Prove(const std::vector<TaskId>& tasks, const control::JobStarted& started) = 0;
 };
 
 struct StepLoopOptions {
@@ -87,7 +88,7 @@ class StepLoop final {
  private:
   struct Running {
     RunnableTask task;
-    JobStarted started;
+    control::JobStarted started;
     int32_t sent = 0;  // steps
   };
   struct Flight {
@@ -124,4 +125,4 @@ class StepLoop final {
   bool has_made_images_ = false;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

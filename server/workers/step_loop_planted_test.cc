@@ -3,7 +3,7 @@
 #include "tests/support/planted_bug.h"
 #include "tests/support/scripted_step_loop.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 TEST(PlantedStepLoopBugTest, APreviewAfterALaterStepIsFound) {
@@ -13,4 +13,4 @@ TEST(PlantedStepLoopBugTest, APreviewAfterALaterStepIsFound) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

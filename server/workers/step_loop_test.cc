@@ -7,15 +7,15 @@
 
 #include "tests/support/scripted_step_loop.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
 
 class NoProof final : public BatchProof {
  public:
-  bool IsProven(const JobStarted&, size_t) const override { return false; }
-  absl::StatusOr<bool> Prove(const std::vector<TaskId>&, const JobStarted&) override { return false; }
+  bool IsProven(const control::JobStarted&, size_t) const override { return false; }
+  absl::StatusOr<bool> Prove(const std::vector<TaskId>&, const control::JobStarted&) override { return false; }
 };
 
 TEST(StepLoopTest, APreviewIsOfItsOwnStep) { EXPECT_TRUE(APreviewIsOfItsOwnStep()); }
@@ -75,4 +75,4 @@ TEST(StepLoopTest, ImagesThatChangeEachOtherAreSteppedOneByOne) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

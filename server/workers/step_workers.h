@@ -8,21 +8,21 @@
 #include "absl/types/span.h"
 #include "control/worker_client.h"
 
-namespace tessera {
+namespace tessera::server {
 
 class StepWorkers {
  public:
   virtual ~StepWorkers() = default;
 
   // As in WorkerClient.
-  virtual absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) = 0;
+  virtual absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) = 0;
   virtual absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) = 0;
-  virtual absl::StatusOr<Stepped> WaitForStep(uint64_t sequence) = 0;
-  virtual absl::StatusOr<DecodedPicture> Decode(uint64_t job, const JobStarted& started) = 0;
+  virtual absl::StatusOr<control::Stepped> WaitForStep(uint64_t sequence) = 0;
+  virtual absl::StatusOr<control::DecodedPicture> Decode(uint64_t job, const control::JobStarted& started) = 0;
   virtual absl::Status EndJob(uint64_t job) = 0;
 
   // The reason why they have ended for good; OK while they have not.
   virtual absl::Status health() = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -16,7 +16,7 @@
 #include "parallel/segment/mesh_groups.h"
 #include "server/workers/last_output.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 // Between the end of a worker's stream and the end of its process.
@@ -24,7 +24,7 @@ constexpr absl::Duration kExitTimeout = absl::Seconds(2);
 // A worker finishes first what its last controller left, and ends by itself where it cannot.
 constexpr absl::Duration kResumeTimeout = absl::Seconds(30);
 
-LoadParameters OnRank(LoadParameters parameters, int rank, int ranks) {
+control::LoadParameters OnRank(control::LoadParameters parameters, int rank, int ranks) {
   if (ranks == 1) return parameters;
   const auto all = parameters.threads > 0 ? parameters.threads
                                           : static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
@@ -34,9 +34,10 @@ LoadParameters OnRank(LoadParameters parameters, int rank, int ranks) {
 }
 
 // Where ranks tell different budgets, each has at least the least of it.
-std::optional<MemoryBudget> Least(const std::optional<MemoryBudget>& a, const std::optional<MemoryBudget>& b) {
+std::optional<control::MemoryBudget> Least(const std::optional<control::MemoryBudget>& a,
+                                           const std::optional<control::MemoryBudget>& b) {
   if (!a.has_value() || !b.has_value()) return a.has_value() ? a : b;
-  return MemoryBudget{.most = std::min(a->most, b->most), .free = std::min(a->free, b->free)};
+  return control::MemoryBudget{.most = std::min(a->most, b->most), .free = std::min(a->free, b->free)};
 }
 
 }  // namespace
@@ -49,20 +50,20 @@ std::string DeviceOfRank(const std::string& devices, int rank, int ranks) {
 
 absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Start(const WorkerGroupOptions& options) {
   const int ranks = options.layout.ranks();
-  ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(options.layout.mesh, ranks));
-  absl::StatusOr<std::shared_ptr<HostSegment>> segment =
-      HostSegment::CreateShared({.ranks = ranks, .groups = MeshGroups(mesh)});
+  ASSIGN_OR_RETURN(parallel::Mesh mesh, parallel::Mesh::Create(options.layout.mesh, ranks));
+  absl::StatusOr<std::shared_ptr<parallel::HostSegment>> segment =
+      parallel::HostSegment::CreateShared({.ranks = ranks, .groups = parallel::MeshGroups(mesh)});
   if (!segment.ok()) return segment.status();
   std::unique_ptr<WorkerGroup> group(new WorkerGroup(options, *std::move(segment)));
   for (int rank = 0; rank < ranks; ++rank) {
-    absl::StatusOr<std::unique_ptr<WorkerProcess>> process =
-        WorkerProcess::Start({.executable = WorkerExecutable(),
-                              .arguments = {"--layout", LayoutText(options.layout), "--rank", absl::StrCat(rank),
-                                            "--segment", absl::StrCat(WorkerProcess::kInheritedDescriptor)},
-                              .inherited = group->segment_->descriptor(),
-                              .show_output = options.show_output,
-                              .orphan_grace_period = options.orphan_grace_period,
-                              .owner = options.owner});
+    absl::StatusOr<std::unique_ptr<WorkerProcess>> process = WorkerProcess::Start(
+        {.executable = WorkerExecutable(),
+         .arguments = {"--layout", parallel::LayoutText(options.layout), "--rank", absl::StrCat(rank), "--segment",
+                       absl::StrCat(WorkerProcess::kInheritedDescriptor)},
+         .inherited = group->segment_->descriptor(),
+         .show_output = options.show_output,
+         .orphan_grace_period = options.orphan_grace_period,
+         .owner = options.owner});
     if (!process.ok()) return process.status();
     group->workers_.push_back({.process = *std::move(process)});
   }
@@ -84,7 +85,7 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Adopt(const WorkerGrou
   if (!status.ok()) return absl::FailedPreconditionError(std::string(status.message()));
   const absl::StatusOr<int> descriptor = group->workers_.front().process->OpenInherited();
   if (!descriptor.ok()) return absl::FailedPreconditionError(std::string(descriptor.status().message()));
-  absl::StatusOr<std::shared_ptr<HostSegment>> segment = HostSegment::Map(*descriptor);
+  absl::StatusOr<std::shared_ptr<parallel::HostSegment>> segment = parallel::HostSegment::Map(*descriptor);
   close(*descriptor);
   if (!segment.ok() || (*segment)->ranks() != group->ranks() || (*segment)->IsPoisoned()) {
     return absl::FailedPreconditionError("the workers' memory is of no use any more");
@@ -93,7 +94,7 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Adopt(const WorkerGrou
   return group;
 }
 
-WorkerGroup::WorkerGroup(const WorkerGroupOptions& options, std::shared_ptr<HostSegment> segment)
+WorkerGroup::WorkerGroup(const WorkerGroupOptions& options, std::shared_ptr<parallel::HostSegment> segment)
     : options_(options), segment_(std::move(segment)) {}
 
 WorkerGroup::~WorkerGroup() {
@@ -103,21 +104,21 @@ WorkerGroup::~WorkerGroup() {
 }
 
 absl::Status WorkerGroup::Connect(absl::Duration timeout) {
-  const absl::Duration deadline = SteadyNow() + timeout;
+  const absl::Duration deadline = base::SteadyNow() + timeout;
   for (int rank = 0; rank < ranks(); ++rank) {
     Worker& worker = workers_[static_cast<size_t>(rank)];
-    absl::StatusOr<int> socket = worker.process->Connect(deadline - SteadyNow());
+    absl::StatusOr<int> socket = worker.process->Connect(deadline - base::SteadyNow());
     if (!socket.ok()) {
       const std::string output(absl::StripAsciiWhitespace(worker.process->LastOutput()));
       return absl::UnavailableError(absl::StrCat(ranks() > 1 ? absl::StrCat(Name(rank), ": ") : "",
                                                  std::string(socket.status().message()),
                                                  output.empty() ? "" : absl::StrCat(kLastOutput, output)));
     }
-    worker.client =
-        std::make_unique<WorkerClient>(WorkerClient::Options{.socket = *socket,
-                                                             .timeout = options_.timeout,
-                                                             .ending = [this, rank] { return Ending(rank); },
-                                                             .sends_results = rank == 0});
+    worker.client = std::make_unique<control::WorkerClient>(
+        control::WorkerClient::Options{.socket = *socket,
+                                       .timeout = options_.timeout,
+                                       .ending = [this, rank] { return Ending(rank); },
+                                       .sends_results = rank == 0});
   }
   std::vector<ProgressWatch::Rank> watched;
   for (int rank = 0; rank < ranks(); ++rank) {
@@ -149,11 +150,11 @@ std::vector<pid_t> WorkerGroup::Pids() const {
 }
 
 absl::Status WorkerGroup::Resume() {
-  std::vector<absl::StatusOr<WorkerProgress>> answers;
-  const absl::StatusOr<WorkerProgress> resumed =
-      OnAll<WorkerProgress>(kResumeTimeout, answers, [](WorkerClient& client, int) { return client.Resume(); });
+  std::vector<absl::StatusOr<control::WorkerProgress>> answers;
+  const absl::StatusOr<control::WorkerProgress> resumed = OnAll<control::WorkerProgress>(
+      kResumeTimeout, answers, [](control::WorkerClient& client, int) { return client.Resume(); });
   if (!resumed.ok()) return resumed.status();
-  for (const absl::StatusOr<WorkerProgress>& answer : answers) {
+  for (const absl::StatusOr<control::WorkerProgress>& answer : answers) {
     if (*answer != *resumed) return Fail(absl::DataLossError("the ranks were not left alike"));
   }
   return absl::OkStatus();
@@ -214,7 +215,7 @@ absl::Status WorkerGroup::Agree(const std::vector<absl::Status>& answers) {
   }
   auto failed = std::find_if(answers.begin(), answers.end(), [](const auto& answer) { return !answer.ok(); });
   if (failed == answers.end() || ranks() == 1) return answers.front();
-  if (const std::optional<HostPoison> poison = segment_->poison(); poison.has_value()) {
+  if (const std::optional<parallel::HostPoison> poison = segment_->poison(); poison.has_value()) {
     absl::StatusCode code = absl::StatusCode::kUnavailable;
     std::string name = "a rank";
     if (poison->rank >= 0 && poison->rank < ranks()) {
@@ -237,8 +238,9 @@ absl::Status WorkerGroup::Agree(const std::vector<absl::Status>& answers) {
 }
 
 template <class Result>
-absl::StatusOr<Result> WorkerGroup::OnAll(absl::Duration bound, std::vector<absl::StatusOr<Result>>& answers,
-                                          const std::function<absl::StatusOr<Result>(WorkerClient&, int rank)>& call) {
+absl::StatusOr<Result> WorkerGroup::OnAll(
+    absl::Duration bound, std::vector<absl::StatusOr<Result>>& answers,
+    const std::function<absl::StatusOr<Result>(control::WorkerClient&, int rank)>& call) {
   const ProgressWatch::Due due(*watch_, bound);
   answers.assign(workers_.size(), absl::UnknownError("not asked"));
   const auto ask = [&](int rank) {
@@ -255,22 +257,22 @@ absl::StatusOr<Result> WorkerGroup::OnAll(absl::Duration bound, std::vector<absl
 }
 
 template <class Result>
-absl::StatusOr<Result> WorkerGroup::OnAll(absl::Duration bound,
-                                          const std::function<absl::StatusOr<Result>(WorkerClient&, int rank)>& call) {
+absl::StatusOr<Result> WorkerGroup::OnAll(
+    absl::Duration bound, const std::function<absl::StatusOr<Result>(control::WorkerClient&, int rank)>& call) {
   std::vector<absl::StatusOr<Result>> answers;
   return OnAll(bound, answers, call);
 }
 
-absl::StatusOr<ModelDescription> WorkerGroup::Describe(const std::string& model) {
-  return OnAll<ModelDescription>(options_.progress.loading,
-                                 [&](WorkerClient& client, int) { return client.Describe(model); });
+absl::StatusOr<control::ModelDescription> WorkerGroup::Describe(const std::string& model) {
+  return OnAll<control::ModelDescription>(options_.progress.loading,
+                                          [&](control::WorkerClient& client, int) { return client.Describe(model); });
 }
 
-absl::StatusOr<Loaded> WorkerGroup::Load(const LoadParameters& parameters) {
-  std::vector<absl::StatusOr<Loaded>> answers;
-  absl::StatusOr<Loaded> loaded =
-      OnAll<Loaded>(options_.progress.loading, answers,
-                    [&](WorkerClient& client, int rank) { return client.Load(OnRank(parameters, rank, ranks())); });
+absl::StatusOr<control::Loaded> WorkerGroup::Load(const control::LoadParameters& parameters) {
+  std::vector<absl::StatusOr<control::Loaded>> answers;
+  absl::StatusOr<control::Loaded> loaded = OnAll<control::Loaded>(
+      options_.progress.loading, answers,
+      [&](control::WorkerClient& client, int rank) { return client.Load(OnRank(parameters, rank, ranks())); });
   if (!loaded.ok()) return loaded;
   for (size_t rank = 1; rank < answers.size(); ++rank) {
     loaded->weight_bytes += answers[rank]->weight_bytes;
@@ -280,14 +282,15 @@ absl::StatusOr<Loaded> WorkerGroup::Load(const LoadParameters& parameters) {
   return loaded;
 }
 
-absl::StatusOr<JobStarted> WorkerGroup::StartJob(uint64_t job, const JobParameters& parameters) {
+absl::StatusOr<control::JobStarted> WorkerGroup::StartJob(uint64_t job, const control::JobParameters& parameters) {
   stepped_ = false;
-  std::vector<absl::StatusOr<JobStarted>> answers;
-  absl::StatusOr<JobStarted> started = OnAll<JobStarted>(
-      options_.progress.other, answers, [&](WorkerClient& client, int) { return client.StartJob(job, parameters); });
+  std::vector<absl::StatusOr<control::JobStarted>> answers;
+  absl::StatusOr<control::JobStarted> started =
+      OnAll<control::JobStarted>(options_.progress.other, answers,
+                                 [&](control::WorkerClient& client, int) { return client.StartJob(job, parameters); });
   if (!started.ok()) return started;
   for (int rank = 1; rank < ranks(); ++rank) {
-    const JobStarted& other = *answers[static_cast<size_t>(rank)];
+    const control::JobStarted& other = *answers[static_cast<size_t>(rank)];
     if (other.generated_height != started->generated_height || other.generated_width != started->generated_width ||
         other.sampler != started->sampler || other.prompt_tokens != started->prompt_tokens) {
       return Fail(absl::DataLossError(absl::StrCat(Name(rank), " understands the request otherwise than rank 0")));
@@ -297,18 +300,19 @@ absl::StatusOr<JobStarted> WorkerGroup::StartJob(uint64_t job, const JobParamete
 }
 
 absl::StatusOr<uint64_t> WorkerGroup::SendStep(absl::Span<const uint64_t> jobs) {
-  return OnAll<uint64_t>(options_.progress.other, [&](WorkerClient& client, int) { return client.SendStep(jobs); });
+  return OnAll<uint64_t>(options_.progress.other,
+                         [&](control::WorkerClient& client, int) { return client.SendStep(jobs); });
 }
 
-absl::StatusOr<Stepped> WorkerGroup::WaitForStep(uint64_t sequence) {
-  std::vector<absl::StatusOr<Stepped>> answers;
-  absl::StatusOr<Stepped> stepped =
-      OnAll<Stepped>(stepped_ ? options_.progress.step : options_.progress.other, answers,
-                     [&](WorkerClient& client, int) { return client.WaitForStep(sequence); });
+absl::StatusOr<control::Stepped> WorkerGroup::WaitForStep(uint64_t sequence) {
+  std::vector<absl::StatusOr<control::Stepped>> answers;
+  absl::StatusOr<control::Stepped> stepped =
+      OnAll<control::Stepped>(stepped_ ? options_.progress.step : options_.progress.other, answers,
+                              [&](control::WorkerClient& client, int) { return client.WaitForStep(sequence); });
   if (!stepped.ok()) return stepped;
   stepped_ = true;
   for (int rank = 1; rank < ranks(); ++rank) {
-    const Stepped& other = *answers[static_cast<size_t>(rank)];
+    const control::Stepped& other = *answers[static_cast<size_t>(rank)];
     const bool known = stepped->digest != 0 && other.digest != 0;
     if (other.completed != stepped->completed || (known && other.digest != stepped->digest)) {
       return Fail(absl::DataLossError(absl::StrCat("after step ", stepped->completed, " the latents of ", Name(rank),
@@ -320,24 +324,26 @@ absl::StatusOr<Stepped> WorkerGroup::WaitForStep(uint64_t sequence) {
   return stepped;
 }
 
-absl::StatusOr<DecodedPicture> WorkerGroup::Decode(uint64_t job, const JobStarted& started) {
-  return OnAll<DecodedPicture>(options_.progress.other,
-                               [&](WorkerClient& client, int) { return client.Decode(job, started); });
+absl::StatusOr<control::DecodedPicture> WorkerGroup::Decode(uint64_t job, const control::JobStarted& started) {
+  return OnAll<control::DecodedPicture>(
+      options_.progress.other, [&](control::WorkerClient& client, int) { return client.Decode(job, started); });
 }
 
-absl::StatusOr<LatentValues> WorkerGroup::Latents(uint64_t job) {
-  return OnAll<LatentValues>(options_.progress.other, [&](WorkerClient& client, int) { return client.Latents(job); });
+absl::StatusOr<control::LatentValues> WorkerGroup::Latents(uint64_t job) {
+  return OnAll<control::LatentValues>(options_.progress.other,
+                                      [&](control::WorkerClient& client, int) { return client.Latents(job); });
 }
 
-absl::StatusOr<LatentValues> WorkerGroup::Predict(uint64_t job, const LatentValues& latents,
-                                                  absl::Span<const uint64_t> beside) {
-  return OnAll<LatentValues>(options_.progress.other,
-                             [&](WorkerClient& client, int) { return client.Predict(job, latents, beside); });
+absl::StatusOr<control::LatentValues> WorkerGroup::Predict(uint64_t job, const control::LatentValues& latents,
+                                                           absl::Span<const uint64_t> beside) {
+  return OnAll<control::LatentValues>(options_.progress.other, [&](control::WorkerClient& client, int) {
+    return client.Predict(job, latents, beside);
+  });
 }
 
 absl::Status WorkerGroup::EndJob(uint64_t job) {
   return OnAll<bool>(options_.progress.other,
-                     [&](WorkerClient& client, int) -> absl::StatusOr<bool> {
+                     [&](control::WorkerClient& client, int) -> absl::StatusOr<bool> {
                        RETURN_IF_ERROR(client.EndJob(job));
                        return true;
                      })
@@ -356,4 +362,4 @@ absl::Status WorkerGroup::Shutdown() {
   return absl::OkStatus();
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -26,10 +26,10 @@
 #include "server/workers/step_workers.h"
 #include "server/workers/worker_process.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct WorkerGroupOptions {
-  Layout layout;
+  parallel::Layout layout;
   bool show_output = false;                 // copy the workers' output to our standard error
   absl::Duration timeout = absl::Hours(1);  // for the answer to any one command
   ProgressBounds progress;
@@ -43,7 +43,7 @@ std::string DeviceOfRank(const std::string& devices, int rank, int ranks);
 
 class WorkerGroup final : public StepWorkers {
  public:
-  static constexpr int kMaxStepsInFlight = WorkerClient::kMaxStepsInFlight;
+  static constexpr int kMaxStepsInFlight = control::WorkerClient::kMaxStepsInFlight;
 
   // Starts the processes; Connect before anything else. RESOURCE_EXHAUSTED without shared memory for them.
   static absl::StatusOr<std::unique_ptr<WorkerGroup>> Start(const WorkerGroupOptions& options);
@@ -67,17 +67,17 @@ class WorkerGroup final : public StepWorkers {
 
   // As in WorkerClient. Errors that all ranks report alike leave the group as it was. Every other one ends it:
   // UNAVAILABLE, or the code of the rank that failed; DATA_LOSS when ranks differ in what must be equal on all.
-  absl::StatusOr<ModelDescription> Describe(const std::string& model);
+  absl::StatusOr<control::ModelDescription> Describe(const std::string& model);
   // Threads are those of all ranks together; devices are given to them as DeviceOfRank says. The weights are those of
   // all ranks, the memory budget is that of the rank with the least.
-  absl::StatusOr<Loaded> Load(const LoadParameters& parameters);
-  absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override;
+  absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters);
+  absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override;
   absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) override;
-  absl::StatusOr<Stepped> WaitForStep(uint64_t sequence) override;
-  absl::StatusOr<DecodedPicture> Decode(uint64_t job, const JobStarted& started) override;
-  absl::StatusOr<LatentValues> Latents(uint64_t job);
-  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
-                                       absl::Span<const uint64_t> beside = {});
+  absl::StatusOr<control::Stepped> WaitForStep(uint64_t sequence) override;
+  absl::StatusOr<control::DecodedPicture> Decode(uint64_t job, const control::JobStarted& started) override;
+  absl::StatusOr<control::LatentValues> Latents(uint64_t job);
+  absl::StatusOr<control::LatentValues> Predict(uint64_t job, const control::LatentValues& latents,
+                                                absl::Span<const uint64_t> beside = {});
   absl::Status EndJob(uint64_t job) override;
   absl::Status Shutdown();
 
@@ -85,7 +85,7 @@ class WorkerGroup final : public StepWorkers {
   absl::Status health() override;
 
   int ranks() const { return static_cast<int>(workers_.size()); }
-  const Layout& layout() const { return options_.layout; }
+  const parallel::Layout& layout() const { return options_.layout; }
   pid_t pid(int rank) const { return workers_[static_cast<size_t>(rank)].process->pid(); }
   std::vector<pid_t> Pids() const;  // by rank
 
@@ -102,10 +102,10 @@ class WorkerGroup final : public StepWorkers {
  private:
   struct Worker {
     std::unique_ptr<WorkerProcess> process;
-    std::unique_ptr<WorkerClient> client;
+    std::unique_ptr<control::WorkerClient> client;
   };
 
-  WorkerGroup(const WorkerGroupOptions& options, std::shared_ptr<HostSegment> segment);
+  WorkerGroup(const WorkerGroupOptions& options, std::shared_ptr<parallel::HostSegment> segment);
 
   // "the worker" where it is alone, else "rank 2 of 4".
   std::string Name(int rank) const;
@@ -114,10 +114,10 @@ class WorkerGroup final : public StepWorkers {
   // rank's, if all are of one mind.
   template <class Result>
   absl::StatusOr<Result> OnAll(absl::Duration bound, std::vector<absl::StatusOr<Result>>& answers,
-                               const std::function<absl::StatusOr<Result>(WorkerClient&, int rank)>& call);
+                               const std::function<absl::StatusOr<Result>(control::WorkerClient&, int rank)>& call);
   template <class Result>
   absl::StatusOr<Result> OnAll(absl::Duration bound,
-                               const std::function<absl::StatusOr<Result>(WorkerClient&, int rank)>& call);
+                               const std::function<absl::StatusOr<Result>(control::WorkerClient&, int rank)>& call);
   // The status of the group after its ranks have answered so.
   absl::Status Agree(const std::vector<absl::Status>& answers);
 
@@ -126,7 +126,7 @@ class WorkerGroup final : public StepWorkers {
   std::string Ending(int rank);
 
   const WorkerGroupOptions options_;
-  std::shared_ptr<HostSegment> segment_;
+  std::shared_ptr<parallel::HostSegment> segment_;
   std::vector<Worker> workers_;
 
   std::mutex failure_mutex_;
@@ -138,4 +138,4 @@ class WorkerGroup final : public StepWorkers {
   bool stepped_ = false;  // the job in hand has made a step
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

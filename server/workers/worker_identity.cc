@@ -17,7 +17,7 @@
 #include "base/file_descriptor.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr int kStartTimeField = 22;  // of /proc/PID/stat, from 1; proc(5)
@@ -25,7 +25,7 @@ constexpr int kFieldBehindName = 3;
 constexpr size_t kMaxFileBytes = 256 << 10;  // a command line may be long
 
 std::string ReadOf(pid_t pid, const char* name) {
-  return ReadSmallFile(absl::StrCat("/proc/", pid, "/", name), kMaxFileBytes).value_or("");
+  return base::ReadSmallFile(absl::StrCat("/proc/", pid, "/", name), kMaxFileBytes).value_or("");
 }
 
 absl::StatusOr<uint64_t> StartTime(pid_t pid) {
@@ -74,7 +74,7 @@ absl::StatusOr<WorkerIdentity> IdentityOf(pid_t pid, const std::string& socket) 
 absl::StatusOr<int> OpenWorker(const WorkerIdentity& identity, const std::string& executable) {
   const absl::Status none = absl::NotFoundError(absl::StrCat("process ", identity.pid, " is not that worker"));
   if (identity.pid <= 1) return none;
-  FileDescriptor process(static_cast<int>(syscall(SYS_pidfd_open, identity.pid, 0)));
+  base::FileDescriptor process(static_cast<int>(syscall(SYS_pidfd_open, identity.pid, 0)));
   if (!process.valid()) return none;
   const absl::StatusOr<uint64_t> time = StartTime(identity.pid);
   const bool same = time.ok() && *time == identity.start_time && IsOurs(identity.pid) &&
@@ -91,4 +91,4 @@ bool IsWorker(const WorkerIdentity& identity, const std::string& executable) {
   return process.ok();
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::server {
 
 // Field `number` of /proc/PID/stat, from 3 (the state) on as proc(5) numbers them. NOT_FOUND where there is no process.
 absl::StatusOr<std::string> ProcessStat(pid_t pid, int number);
@@ -32,4 +32,4 @@ absl::StatusOr<int> OpenWorker(const WorkerIdentity& identity, const std::string
 // Whether OpenWorker would find it.
 bool IsWorker(const WorkerIdentity& identity, const std::string& executable);
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -32,7 +32,7 @@
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 constexpr size_t kKeptOutput = 4096;
@@ -51,10 +51,10 @@ int PollMilliseconds(absl::Duration timeout) {
 
 // False when `descriptor` could not be read within this time.
 bool WaitReadable(int descriptor, absl::Duration timeout) {
-  const absl::Duration deadline = SteadyNow() + timeout;
+  const absl::Duration deadline = base::SteadyNow() + timeout;
   pollfd event = {descriptor, POLLIN, 0};
   while (true) {
-    const int ready = poll(&event, 1, PollMilliseconds(deadline - SteadyNow()));
+    const int ready = poll(&event, 1, PollMilliseconds(deadline - base::SteadyNow()));
     if (ready > 0) return true;
     if (ready == 0 || errno != EINTR) return false;
   }
@@ -77,7 +77,8 @@ std::string FolderPrefix(const std::string& owner) {
 
 // A folder that does not exist yet, in the first place where a socket's path fits. The worker makes it.
 absl::StatusOr<std::string> NewFolderName(const std::string& owner) {
-  const std::string name = absl::StrCat(FolderPrefix(owner), absl::Hex(RandomNumber<uint64_t>(), absl::kZeroPad16));
+  const std::string name =
+      absl::StrCat(FolderPrefix(owner), absl::Hex(base::RandomNumber<uint64_t>(), absl::kZeroPad16));
   for (const std::string& place : SocketPlaces()) {
     if (place.size() + name.size() + sizeof(kSocketName) > sizeof(sockaddr_un::sun_path)) continue;
     if (access(place.c_str(), W_OK | X_OK) == 0) return place + name;
@@ -100,7 +101,7 @@ void RemoveDeserted(const std::string& socket_path) {
     return;
   }
   std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size() + 1);
-  const FileDescriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const base::FileDescriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 || errno != ECONNREFUSED) {
     return;
   }
@@ -196,10 +197,11 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
 
   int output[2], failure[2];
   if (pipe2(output, O_CLOEXEC) != 0) return SystemError("cannot start the worker");
-  FileDescriptor output_read(output[0]), output_write(output[1]);
+  base::FileDescriptor output_read(output[0]), output_write(output[1]);
   if (pipe2(failure, O_CLOEXEC) != 0) return SystemError("cannot start the worker");
-  FileDescriptor failure_read(failure[0]), failure_low(failure[1]);
-  FileDescriptor failure_write(fcntl(failure_low.get(), F_DUPFD_CLOEXEC, WorkerProcess::kInheritedDescriptor + 1));
+  base::FileDescriptor failure_read(failure[0]), failure_low(failure[1]);
+  base::FileDescriptor failure_write(
+      fcntl(failure_low.get(), F_DUPFD_CLOEXEC, WorkerProcess::kInheritedDescriptor + 1));
   if (failure_write.get() < 0) return SystemError("cannot start the worker");
   failure_low.Close();
 
@@ -229,7 +231,7 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
   ssize_t got = 0;
   while ((got = read(failure_read.get(), &error, sizeof(error))) < 0 && errno == EINTR) {
   }
-  FileDescriptor pid_file(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  base::FileDescriptor pid_file(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (got > 0 || pid_file.get() < 0) {
     if (got <= 0) error = errno;
     kill(pid, SIGKILL);
@@ -283,12 +285,12 @@ WorkerProcess::~WorkerProcess() {
 }
 
 absl::StatusOr<int> WorkerProcess::Connect(absl::Duration timeout) {
-  const absl::Duration deadline = SteadyNow() + timeout;
+  const absl::Duration deadline = base::SteadyNow() + timeout;
   sockaddr_un address = {.sun_family = AF_UNIX};
   const std::string path = folder_ + kSocketName;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   while (true) {
-    FileDescriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    base::FileDescriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (connection.get() < 0) return SystemError("cannot connect to the worker");
     if (connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) {
       fcntl(connection.get(), F_SETFL, O_NONBLOCK);
@@ -299,7 +301,7 @@ absl::StatusOr<int> WorkerProcess::Connect(absl::Duration timeout) {
     if (WaitForExit(absl::Milliseconds(2))) {
       return absl::UnavailableError(absl::StrCat("the worker ", StateText(), " while it started"));
     }
-    if (SteadyNow() >= deadline) return absl::DeadlineExceededError("the worker did not start in time");
+    if (base::SteadyNow() >= deadline) return absl::DeadlineExceededError("the worker did not start in time");
   }
 }
 
@@ -404,4 +406,4 @@ void WorkerProcess::ReadOutput() {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::server

@@ -23,7 +23,7 @@
 #include "absl/time/time.h"
 #include "server/workers/worker_identity.h"
 
-namespace tessera {
+namespace tessera::server {
 
 struct WorkerProcessOptions {
   std::string executable;
@@ -127,4 +127,4 @@ class WorkerProcess {
   std::thread reader_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::server

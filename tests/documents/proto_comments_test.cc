@@ -85,11 +85,11 @@ TEST(ProtoCommentsTest, TheFieldsOfARequestHaveTheBoundsOfTheTable) {
   int checked = 0;
   VisitProtos("proto", "tessera/v1", [&](const google::protobuf::FileDescriptor& file) {
     const Descriptor& request = *file.FindMessageTypeByName("ImageRequest");
-    for (const RequestField& field : kRequestFields) {
-      const auto* described = request.FindFieldByName(ApiName(field));
-      const Bounds bounds = BoundsOf(field);
+    for (const server::RequestField& field : server::kRequestFields) {
+      const auto* described = request.FindFieldByName(server::ApiName(field));
+      const control::Bounds bounds = server::BoundsOf(field);
       if (field.half || field.words != nullptr || described == nullptr || std::isinf(bounds.high)) continue;
-      if (elsewhere.contains(ApiName(field))) continue;
+      if (elsewhere.contains(server::ApiName(field))) continue;
       google::protobuf::SourceLocation location;
       ASSERT_TRUE(described->GetSourceLocation(&location));
       const bool text = described->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_STRING;
@@ -98,7 +98,7 @@ TEST(ProtoCommentsTest, TheFieldsOfARequestHaveTheBoundsOfTheTable) {
       EXPECT_THAT(
           location.leading_comments,
           HasSubstr(text ? absl::StrCat(most, " bytes") : absl::StrCat(static_cast<int64_t>(bounds.low), " to ", most)))
-          << ApiName(field);
+          << server::ApiName(field);
       ++checked;
     }
   });

@@ -62,9 +62,9 @@ TEST_F(DataFolderTest, WithADamagedPageIsNotServed) {
   Use();
   {
     const std::string path = data() + "/jobs.sqlite";
-    absl::StatusOr<std::unique_ptr<SqliteDatabase>> database = SqliteDatabase::Open({.path = path});
+    absl::StatusOr<std::unique_ptr<server::SqliteDatabase>> database = server::SqliteDatabase::Open({.path = path});
     ASSERT_TRUE(database.ok()) << database.status();
-    absl::StatusOr<SqliteStatement> root =
+    absl::StatusOr<server::SqliteStatement> root =
         (*database)->Prepare("SELECT rootpage FROM sqlite_schema WHERE name = 'jobs_by_expiry'");
     ASSERT_TRUE(root.ok() && *root->Step());
     std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);

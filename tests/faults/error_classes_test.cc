@@ -87,12 +87,12 @@ TEST(ErrorClassesTest, MoreStepsThanTheSamplerHasNoiseLevelsAreAnErrorOfTheReque
 TEST(ErrorClassesTest, TheBoundsOfAKeyHaveACodeOfTheirOwn) {
   TestServer server({.worker = FAKE_WORKER, .script = "load=hang", .groups = {"{model: TINY}"}});
   server.options().settings = absl::StrCat("keys_file: ", server.folder(), "/keys.txt\nlimits: {queued_jobs: 3}\n");
-  const absl::StatusOr<NewKey> few = NewApiKey("few", {.queued_jobs = 1});
-  const absl::StatusOr<NewKey> costly = NewApiKey("costly", {.queued_device_seconds = 1e-9});
-  const absl::StatusOr<NewKey> free = NewApiKey("free");
+  const absl::StatusOr<server::NewKey> few = server::NewApiKey("few", {.queued_jobs = 1});
+  const absl::StatusOr<server::NewKey> costly = server::NewApiKey("costly", {.queued_device_seconds = 1e-9});
+  const absl::StatusOr<server::NewKey> free = server::NewApiKey("free");
   server.Write("keys.txt", absl::StrCat(few->line, "\n", costly->line, "\n", free->line, "\n"));
   ASSERT_TRUE(server.Start());
-  const auto submit = [&](const NewKey& key, int images) {
+  const auto submit = [&](const server::NewKey& key, int images) {
     return HttpTestClient(server.port())
         .Call("POST", "/v1/jobs", absl::StrCat(R"({"prompt": "a", "size": "64x64", "n": )", images, "}"),
               {{"Authorization", "Bearer " + key.secret}});

@@ -29,7 +29,7 @@ class KeySharesTest : public ::testing::Test {
  protected:
   KeySharesTest() : server_({.worker = FAKE_WORKER, .groups = {"{model: TINY}"}}) {
     for (Key* key : {&one_, &other_, &first_}) {
-      const absl::StatusOr<NewKey> made = NewApiKey(key->name);
+      const absl::StatusOr<server::NewKey> made = server::NewApiKey(key->name);
       key->secret = made->secret;
       key->line = made->line;
     }

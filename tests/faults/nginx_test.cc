@@ -112,7 +112,8 @@ class NginxTest : public ::testing::Test {
     ASSERT_TRUE(server_.Start());
     server_.WaitUntilReady();
     port_ = FreePort();
-    const TlsCertificates::Files files = {.certificate_chain = certificate_, .private_key = certificate_ + ".key"};
+    const server::TlsCertificates::Files files = {.certificate_chain = certificate_,
+                                                  .private_key = certificate_ + ".key"};
     WriteSelfSigned(kHost, files);
     std::string site = Example(document);
     Replace(site, "listen 443 ", absl::StrCat("listen 127.0.0.1:", port_, " "));

@@ -66,7 +66,7 @@ TEST_F(ProbeTest, OfARankThatHangsIsGivenUpInAMinuteWhileHealthIsAnswered) {
   probes.push_back(BeginProbe());
   WaitUntil("a rank that hangs", [&] { return std::filesystem::exists(server_.folder() + "/faults"); });
   // No thread of the listener is left for others.
-  while (static_cast<int>(probes.size()) < HttpServerOptions().handler_threads) probes.push_back(BeginProbe());
+  while (static_cast<int>(probes.size()) < server::HttpServerOptions().handler_threads) probes.push_back(BeginProbe());
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(Admin("/livez").status, 200);
     EXPECT_EQ(Admin("/readyz").status, 200);

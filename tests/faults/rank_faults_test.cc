@@ -71,7 +71,8 @@ class RankFaultsTest : public ::testing::Test {
   absl::StatusOr<std::vector<uint8_t>> MakePicture(
       const std::string& layout, const std::function<void(Phase)>& at = [](Phase) {}) {
     group_.reset();
-    absl::StatusOr<std::unique_ptr<WorkerGroup>> group = WorkerGroup::Start({.layout = *ParseLayout(layout)});
+    absl::StatusOr<std::unique_ptr<server::WorkerGroup>> group =
+        server::WorkerGroup::Start({.layout = *parallel::ParseLayout(layout)});
     if (!group.ok()) return group.status();
     group_ = *std::move(group);
     for (int rank = 0; rank < group_->ranks(); ++rank) pids_.push_back(group_->pid(rank));
@@ -82,7 +83,7 @@ class RankFaultsTest : public ::testing::Test {
       return status;
     }
     at(kEncoding);
-    const absl::StatusOr<JobStarted> started = group_->StartJob(
+    const absl::StatusOr<control::JobStarted> started = group_->StartJob(
         1, {.prompt = "red apple", .height = 64, .width = 64, .steps = kSteps, .guidance_scale = 4, .seed = 3});
     if (!started.ok()) return started.status();
     for (int step = 0; step < kSteps; ++step) {
@@ -92,13 +93,13 @@ class RankFaultsTest : public ::testing::Test {
       if (absl::Status status = group_->WaitForStep(*sequence).status(); !status.ok()) return status;
     }
     at(kDecoding);
-    absl::StatusOr<DecodedPicture> picture = group_->Decode(1, *started);
+    absl::StatusOr<control::DecodedPicture> picture = group_->Decode(1, *started);
     if (!picture.ok()) return picture.status();
     return std::move(picture->image.rgb);
   }
 
   TestFolder folder_;
-  std::unique_ptr<WorkerGroup> group_;
+  std::unique_ptr<server::WorkerGroup> group_;
   std::vector<pid_t> pids_;
 };
 

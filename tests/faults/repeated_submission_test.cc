@@ -20,8 +20,8 @@ TEST(RepeatedSubmissionTest, AFullQueueAndTheBoundsOfAKeyRefuseOnlyWhatIsNew) {
   TestServer server({.worker = FAKE_WORKER, .script = "load=hang", .groups = {"{model: TINY}"}});
   server.options().settings = absl::StrCat("keys_file: ", server.folder(), "/keys.txt\nlimits: {queued_jobs: 3}\n");
   std::string keys;
-  const auto add_key = [&](const std::string& name, const KeyLimits& limits) {
-    const absl::StatusOr<NewKey> key = NewApiKey(name, limits);
+  const auto add_key = [&](const std::string& name, const server::KeyLimits& limits) {
+    const absl::StatusOr<server::NewKey> key = server::NewApiKey(name, limits);
     absl::StrAppend(&keys, key->line, "\n");
     return key->secret;
   };

@@ -174,7 +174,8 @@ class ServerKillsTest : public ::testing::Test {
   bool IsSame(const std::string& file, const std::string& undisturbed) const {
     // Groups of different layouts say so in their files.
     if (levels_ == 0 || file == undisturbed) return PictureOf(file) == PictureOf(undisturbed);
-    const absl::StatusOr<DecodedImage> image = DecodeImage(file), wanted = DecodeImage(undisturbed);
+    const absl::StatusOr<server::DecodedImage> image = server::DecodeImage(file),
+                                               wanted = server::DecodeImage(undisturbed);
     return image.ok() && wanted.ok() &&
            std::ranges::equal(image->image.rgb, wanted->image.rgb,
                               [this](int level, int other) { return std::abs(level - other) <= levels_; });
@@ -281,7 +282,7 @@ TEST_P(SeededServerKillsTest, NoFailpointLosesAJob) {
                      .groups = {"{model: TINY, layout: serial}", "{model: TINY, layout: \"cfg=2\"}"},
                      .settings = "drain_time: 1ms\n"});
   ASSERT_NO_FATAL_FAILURE(Prepare(server));
-  for (const absl::string_view point : Failpoints()) {
+  for (const absl::string_view point : server::Failpoints()) {
     if (absl::StartsWith(point, "sweep.")) continue;  // of no job that anyone waits for
     for (int i = 0; i < kJobsBetweenKills; ++i) ASSERT_NO_FATAL_FAILURE(Submit(server));
     server.Kill();

@@ -109,7 +109,7 @@ int TestServer::Terminate() {
 TestResponse TestServer::Call(const std::string& method, const std::string& target, const std::string& body,
                               const std::string& idempotency_key) {
   HttpTestClient client(port_);
-  std::vector<HttpHeader> headers;
+  std::vector<server::HttpHeader> headers;
   if (!idempotency_key.empty()) headers.push_back({"Idempotency-Key", idempotency_key});
   return client.Call(method, target, body, headers);
 }

@@ -213,8 +213,8 @@ TEST_F(AdoptionTest, ARecordThatNamesAnotherProcessHarmsNoProcess) {
   KillServer();
   // A process of this user with its true start time, which is no worker.
   ChildProcess bystander({.arguments = {"/bin/sleep", "600"}, .folder = "/", .environment = {}});
-  const absl::StatusOr<WorkerIdentity> other = IdentityOf(bystander.pid(), "");
-  const absl::StatusOr<WorkerIdentity> worker = IdentityOf(workers[0], "");
+  const absl::StatusOr<server::WorkerIdentity> other = server::IdentityOf(bystander.pid(), "");
+  const absl::StatusOr<server::WorkerIdentity> worker = server::IdentityOf(workers[0], "");
   ASSERT_TRUE(other.ok() && worker.ok());
   WriteRecord(absl::StrReplaceAll(
       Record(),
@@ -225,9 +225,9 @@ TEST_F(AdoptionTest, ARecordThatNamesAnotherProcessHarmsNoProcess) {
   Generate();
   EXPECT_EQ(Loads(), 2u);
   EXPECT_EQ(kill(bystander.pid(), 0), 0);
-  EXPECT_TRUE(IdentityOf(bystander.pid(), "").ok());
+  EXPECT_TRUE(server::IdentityOf(bystander.pid(), "").ok());
   EXPECT_THAT(StopServer(), HasSubstr("is not that worker"));
-  EXPECT_TRUE(OpenWorker(*other, "/nowhere").status().code() == absl::StatusCode::kNotFound);
+  EXPECT_TRUE(server::OpenWorker(*other, "/nowhere").status().code() == absl::StatusCode::kNotFound);
   ExpectGone(workers);
 }
 
@@ -270,23 +270,23 @@ TEST_F(AdoptionTest, AWorkerIsKnownByItsStartTimeProgramAndSocket) {
   Generate();
   const std::string record = Record();
   const boost::json::value entry = boost::json::parse(record).at("workers").at(0);
-  const WorkerIdentity worker = {.pid = entry.at("pid").to_number<pid_t>(),
-                                 .start_time = entry.at("start_time").to_number<uint64_t>(),
-                                 .socket = std::string(entry.at("socket").as_string())};
-  EXPECT_TRUE(IsWorker(worker, FAKE_WORKER));
-  EXPECT_FALSE(IsWorker(worker, TESSERA_EXECUTABLE));
-  WorkerIdentity other = worker;
+  const server::WorkerIdentity worker = {.pid = entry.at("pid").to_number<pid_t>(),
+                                         .start_time = entry.at("start_time").to_number<uint64_t>(),
+                                         .socket = std::string(entry.at("socket").as_string())};
+  EXPECT_TRUE(server::IsWorker(worker, FAKE_WORKER));
+  EXPECT_FALSE(server::IsWorker(worker, TESSERA_EXECUTABLE));
+  server::WorkerIdentity other = worker;
   ++other.start_time;
-  EXPECT_FALSE(IsWorker(other, FAKE_WORKER));
+  EXPECT_FALSE(server::IsWorker(other, FAKE_WORKER));
   other = worker;
   other.socket += "x";
-  EXPECT_FALSE(IsWorker(other, FAKE_WORKER));
+  EXPECT_FALSE(server::IsWorker(other, FAKE_WORKER));
   other = worker;
   other.pid = getpid();
-  EXPECT_FALSE(IsWorker(other, FAKE_WORKER));
+  EXPECT_FALSE(server::IsWorker(other, FAKE_WORKER));
   for (const pid_t pid : {0, 1, -1, -worker.pid}) {
     other.pid = pid;
-    EXPECT_FALSE(IsWorker(other, FAKE_WORKER)) << pid;
+    EXPECT_FALSE(server::IsWorker(other, FAKE_WORKER)) << pid;
   }
   StopServer();
 }

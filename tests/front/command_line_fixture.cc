@@ -93,10 +93,10 @@ std::string CommandLineTest::Read(const std::string& name) const {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-DecodedImage CommandLineTest::ReadImage(const std::string& name) const {
-  absl::StatusOr<DecodedImage> image = DecodeImage(Read(name));
+server::DecodedImage CommandLineTest::ReadImage(const std::string& name) const {
+  absl::StatusOr<server::DecodedImage> image = server::DecodeImage(Read(name));
   EXPECT_TRUE(image.ok()) << name << ": " << image.status();
-  return image.ok() ? *std::move(image) : DecodedImage();
+  return image.ok() ? *std::move(image) : server::DecodedImage();
 }
 
 void CommandLineTest::Write(const std::string& name, const std::string& bytes) const {

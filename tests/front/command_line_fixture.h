@@ -38,7 +38,7 @@ class CommandLineTest : public ::testing::Test {
 
   std::vector<std::string> Files() const;  // names in the working folder, hidden ones included
   std::string Read(const std::string& name) const;
-  DecodedImage ReadImage(const std::string& name) const;
+  server::DecodedImage ReadImage(const std::string& name) const;
   void Write(const std::string& name, const std::string& bytes) const;
   std::string WorkFolder() const { return folder_ / "work"; }
   std::string ModelsFolder() const { return folder_ / "models"; }

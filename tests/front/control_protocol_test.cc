@@ -23,45 +23,45 @@ namespace {
 using ::testing::HasSubstr;
 
 // Keeps what it hears and answers as it was told to.
-struct Worker final : CommandHandler {
-  absl::StatusOr<ModelDescription> Describe(const std::string&) override { return description; }
-  absl::StatusOr<Loaded> Load(const LoadParameters& parameters) override {
+struct Worker final : control::CommandHandler {
+  absl::StatusOr<control::ModelDescription> Describe(const std::string&) override { return description; }
+  absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters) override {
     load = parameters;
     return loaded;
   }
-  absl::StatusOr<JobStarted> StartJob(uint64_t, const JobParameters& parameters) override {
+  absl::StatusOr<control::JobStarted> StartJob(uint64_t, const control::JobParameters& parameters) override {
     job = parameters;
     return started;
   }
-  absl::StatusOr<Stepped> Step(absl::Span<const uint64_t>) override { return Stepped{}; }
-  absl::StatusOr<Decoded> Decode(uint64_t, RowSink) override { return Decoded{}; }
-  absl::StatusOr<LatentValues> Latents(uint64_t) override { return latents; }
-  absl::StatusOr<LatentValues> Predict(uint64_t, const LatentValues& asked,
-                                       absl::Span<const uint64_t> beside) override {
-    LatentValues prediction = asked;
+  absl::StatusOr<control::Stepped> Step(absl::Span<const uint64_t>) override { return control::Stepped{}; }
+  absl::StatusOr<control::Decoded> Decode(uint64_t, control::RowSink) override { return control::Decoded{}; }
+  absl::StatusOr<control::LatentValues> Latents(uint64_t) override { return latents; }
+  absl::StatusOr<control::LatentValues> Predict(uint64_t, const control::LatentValues& asked,
+                                                absl::Span<const uint64_t> beside) override {
+    control::LatentValues prediction = asked;
     for (const uint64_t job : beside) prediction.values[0] += static_cast<double>(job);
     for (double& value : prediction.values) value *= -2;
     return prediction;
   }
   absl::Status EndJob(uint64_t) override { return absl::OkStatus(); }
 
-  ModelDescription description;
-  JobStarted started;
-  LatentValues latents;
-  Loaded loaded;
-  LoadParameters load;
-  JobParameters job;
+  control::ModelDescription description;
+  control::JobStarted started;
+  control::LatentValues latents;
+  control::Loaded loaded;
+  control::LoadParameters load;
+  control::JobParameters job;
 };
 
 class ControlProtocolTest : public ::testing::Test {
  protected:
   ControlProtocolTest() {
-    thread_ =
-        std::thread([this] { result_ = ServeControlChannel(worker_, {.socket_path = parent_ / "folder/socket"}); });
-    client_ = std::make_unique<WorkerClient>(
-        WorkerClient::Options{.socket = Connect(), .timeout = absl::Seconds(60), .ending = [] {
-                                return std::string("the worker went away");
-                              }});
+    thread_ = std::thread(
+        [this] { result_ = control::ServeControlChannel(worker_, {.socket_path = parent_ / "folder/socket"}); });
+    client_ = std::make_unique<control::WorkerClient>(
+        control::WorkerClient::Options{.socket = Connect(), .timeout = absl::Seconds(60), .ending = [] {
+                                         return std::string("the worker went away");
+                                       }});
   }
 
   ~ControlProtocolTest() override {
@@ -72,7 +72,7 @@ class ControlProtocolTest : public ::testing::Test {
   }
 
   Worker worker_;
-  std::unique_ptr<WorkerClient> client_;
+  std::unique_ptr<control::WorkerClient> client_;
 
  private:
   // Waits until the worker listens.
@@ -94,7 +94,7 @@ class ControlProtocolTest : public ::testing::Test {
   std::thread thread_;
 };
 
-JobParameters EveryParameter() {
+control::JobParameters EveryParameter() {
   return {.prompt = "a",
           .negative_prompt = "b",
           .options = {.prompt_2 = "c",
@@ -112,7 +112,7 @@ JobParameters EveryParameter() {
           .guidance_scale = 4.5,
           .seed = 18446744073709551615u,
           .sampler = "euler",
-          .noise = NoiseKind::kTorchCpu,
+          .noise = control::NoiseKind::kTorchCpu,
           .clean_caption = true,
           .resolution_binning = true,
           .max_sequence_length = 77};
@@ -120,9 +120,9 @@ JobParameters EveryParameter() {
 
 TEST_F(ControlProtocolTest, CarriesEveryParameterOfAJob) {
   worker_.started = {.height = 64, .width = 128};
-  const JobParameters sent = EveryParameter();
+  const control::JobParameters sent = EveryParameter();
   ASSERT_TRUE(client_->StartJob(1, sent).ok());
-  const JobParameters& heard = worker_.job;
+  const control::JobParameters& heard = worker_.job;
   EXPECT_EQ(heard.prompt, sent.prompt);
   EXPECT_EQ(heard.negative_prompt, sent.negative_prompt);
   EXPECT_EQ(heard.options, sent.options);
@@ -140,7 +140,7 @@ TEST_F(ControlProtocolTest, CarriesEveryParameterOfAJob) {
 
 TEST_F(ControlProtocolTest, CarriesTheDefaultsOfOptionsAndWhetherThereIsANegativePrompt) {
   worker_.started = {.height = 64, .width = 128};
-  JobParameters sent = EveryParameter();
+  control::JobParameters sent = EveryParameter();
   sent.options = {};
   uint64_t job = 0;
   for (const std::optional<std::string>& negative :
@@ -148,28 +148,29 @@ TEST_F(ControlProtocolTest, CarriesTheDefaultsOfOptionsAndWhetherThereIsANegativ
     sent.negative_prompt = negative;
     ASSERT_TRUE(client_->StartJob(++job, sent).ok());
     EXPECT_EQ(worker_.job.negative_prompt, negative);
-    EXPECT_EQ(worker_.job.options, PromptOptions());
+    EXPECT_EQ(worker_.job.options, control::PromptOptions());
   }
 }
 
 TEST_F(ControlProtocolTest, CarriesEveryParameterOfLoading) {
-  for (const ComponentPlacement placement :
-       {ComponentPlacement::kRank0, ComponentPlacement::kCpu, ComponentPlacement::kUnloaded}) {
+  for (const control::ComponentPlacement placement :
+       {control::ComponentPlacement::kRank0, control::ComponentPlacement::kCpu,
+        control::ComponentPlacement::kUnloaded}) {
     ASSERT_TRUE(client_
                     ->Load({.model = "m",
-                            .dtype = Dtype::kBf16,
+                            .dtype = control::Dtype::kBf16,
                             .device = "cuda:1",
                             .threads = 3,
                             .text_encoders = placement,
-                            .autoencoder = ComponentPlacement::kCpu,
+                            .autoencoder = control::ComponentPlacement::kCpu,
                             .prompt_cache_bytes = uint64_t{1} << 40})
                     .ok());
     EXPECT_EQ(worker_.load.model, "m");
-    EXPECT_EQ(worker_.load.dtype, Dtype::kBf16);
+    EXPECT_EQ(worker_.load.dtype, control::Dtype::kBf16);
     EXPECT_EQ(worker_.load.device, "cuda:1");
     EXPECT_EQ(worker_.load.threads, 3);
     EXPECT_EQ(worker_.load.text_encoders, placement);
-    EXPECT_EQ(worker_.load.autoencoder, ComponentPlacement::kCpu);
+    EXPECT_EQ(worker_.load.autoencoder, control::ComponentPlacement::kCpu);
     EXPECT_EQ(worker_.load.prompt_cache_bytes, uint64_t{1} << 40);
     ASSERT_TRUE(client_->Load({.autoencoder = placement}).ok());
     EXPECT_EQ(worker_.load.autoencoder, placement);
@@ -180,9 +181,10 @@ TEST_F(ControlProtocolTest, CarriesTheMemoryBudgetOfADeviceAndRefusesMoreOfItFre
   EXPECT_EQ(client_->Load({})->memory_budget, std::nullopt);
   worker_.loaded.memory_budget = {.most = uint64_t{1} << 40, .free = 0};
   EXPECT_EQ(client_->Load({})->memory_budget, worker_.loaded.memory_budget);
-  for (const MemoryBudget memory_budget : {MemoryBudget{.most = 5, .free = 6}, MemoryBudget{}}) {
+  for (const control::MemoryBudget memory_budget :
+       {control::MemoryBudget{.most = 5, .free = 6}, control::MemoryBudget{}}) {
     worker_.loaded.memory_budget = memory_budget;
-    const absl::StatusOr<Loaded> loaded = client_->Load({});
+    const absl::StatusOr<control::Loaded> loaded = client_->Load({});
     EXPECT_EQ(loaded.status().code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("without a valid size of its memory"));
   }
@@ -197,7 +199,7 @@ TEST_F(ControlProtocolTest, CarriesWhatAModelReads) {
                          .max_sequence_length = 48,
                          .options = {"prompt_2", "clip_skip"},
                          .blocks = 10};
-  const absl::StatusOr<ModelDescription> heard = client_->Describe("m");
+  const absl::StatusOr<control::ModelDescription> heard = client_->Describe("m");
   ASSERT_TRUE(heard.ok()) << heard.status();
   EXPECT_EQ(heard->min_size, 256);
   EXPECT_EQ(heard->max_size, 256);
@@ -207,34 +209,35 @@ TEST_F(ControlProtocolTest, CarriesWhatAModelReads) {
   EXPECT_EQ(heard->blocks, 10);
 }
 
-ModelDescription DescribedTransformer() {
+control::ModelDescription DescribedTransformer() {
   return {
       .max_steps = 10,
       .blocks = 4,
-      .transformer = {.exchange = {.width = 3072,
-                                   .output_features = 64,
-                                   .prediction_features = 32,
-                                   .blocks = {{.kind = BlockKind::kImage},
-                                              {.kind = BlockKind::kCross},
-                                              {.kind = BlockKind::kJoint, .second_attention = true, .text_ends = true},
-                                              {.kind = BlockKind::kFused}},
-                                   .long_skips = {{.from = 0, .to = 3}}},
-                      .block_flops = {1.0 / 3, 0, 2, 1e20},
-                      .token_side = 16,
-                      .text_tokens = 333}};
+      .transformer = {
+          .exchange = {.width = 3072,
+                       .output_features = 64,
+                       .prediction_features = 32,
+                       .blocks = {{.kind = parallel::BlockKind::kImage},
+                                  {.kind = parallel::BlockKind::kCross},
+                                  {.kind = parallel::BlockKind::kJoint, .second_attention = true, .text_ends = true},
+                                  {.kind = parallel::BlockKind::kFused}},
+                       .long_skips = {{.from = 0, .to = 3}}},
+          .block_flops = {1.0 / 3, 0, 2, 1e20},
+          .token_side = 16,
+          .text_tokens = 333}};
 }
 
 TEST_F(ControlProtocolTest, CarriesTheShapeOfATransformer) {
   worker_.description = DescribedTransformer();
-  const absl::StatusOr<ModelDescription> heard = client_->Describe("m");
+  const absl::StatusOr<control::ModelDescription> heard = client_->Describe("m");
   ASSERT_TRUE(heard.ok()) << heard.status();
-  const TransformerShape& said = worker_.description.transformer;
+  const control::TransformerShape& said = worker_.description.transformer;
   EXPECT_EQ(heard->transformer.exchange.width, 3072);
   EXPECT_EQ(heard->transformer.exchange.output_features, 64);
   EXPECT_EQ(heard->transformer.exchange.prediction_features, 32);
   ASSERT_EQ(heard->transformer.exchange.blocks.size(), 4u);
   for (size_t b = 0; b < 4; ++b) {
-    const BlockExchange &block = heard->transformer.exchange.blocks[b], &expected = said.exchange.blocks[b];
+    const parallel::BlockExchange &block = heard->transformer.exchange.blocks[b], &expected = said.exchange.blocks[b];
     EXPECT_EQ(block.kind, expected.kind) << b;
     EXPECT_EQ(block.second_attention, expected.second_attention) << b;
     EXPECT_EQ(block.text_ends, expected.text_ends) << b;
@@ -247,32 +250,33 @@ TEST_F(ControlProtocolTest, CarriesTheShapeOfATransformer) {
 
 TEST_F(ControlProtocolTest, AModelWithoutAKnownTransformerIsHeardAsThat) {
   worker_.description = {.max_steps = 10, .blocks = 4};
-  const absl::StatusOr<ModelDescription> heard = client_->Describe("m");
+  const absl::StatusOr<control::ModelDescription> heard = client_->Describe("m");
   ASSERT_TRUE(heard.ok()) << heard.status();
   EXPECT_FALSE(heard->transformer.known());
 }
 
 TEST_F(ControlProtocolTest, ATransformerThatCannotBeIsNotBelieved) {
-  const auto refused = [this](void (*damage)(TransformerShape&)) {
+  const auto refused = [this](void (*damage)(control::TransformerShape&)) {
     worker_.description = DescribedTransformer();
     damage(worker_.description.transformer);
     const absl::Status status = client_->Describe("m").status();
     return status.code() == absl::StatusCode::kUnavailable &&
            std::string(status.message()).find("a transformer with") != std::string::npos;
   };
-  EXPECT_FALSE(refused([](TransformerShape&) {}));
-  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.exchange.width = 0; }));
-  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.exchange.width = int64_t{1} << 40; }));
-  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.exchange.output_features = -1; }));
-  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.exchange.prediction_features = int64_t{1} << 40; }));
-  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.token_side = 0; }));
-  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.text_tokens = 1 << 30; }));
-  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.exchange.blocks.pop_back(), shape.block_flops.pop_back(); }));
-  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.block_flops[1] = -1; }));
-  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.block_flops[1] = std::nan(""); }));
-  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.exchange.long_skips[0].to = 4; }));
-  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.exchange.long_skips[0].from = -1; }));
-  EXPECT_TRUE(refused([](TransformerShape& shape) { shape.exchange.long_skips[0] = {.from = 2, .to = 2}; }));
+  EXPECT_FALSE(refused([](control::TransformerShape&) {}));
+  EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.exchange.width = 0; }));
+  EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.exchange.width = int64_t{1} << 40; }));
+  EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.exchange.output_features = -1; }));
+  EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.exchange.prediction_features = int64_t{1} << 40; }));
+  EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.token_side = 0; }));
+  EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.text_tokens = 1 << 30; }));
+  EXPECT_TRUE(refused(
+      [](control::TransformerShape& shape) { shape.exchange.blocks.pop_back(), shape.block_flops.pop_back(); }));
+  EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.block_flops[1] = -1; }));
+  EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.block_flops[1] = std::nan(""); }));
+  EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.exchange.long_skips[0].to = 4; }));
+  EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.exchange.long_skips[0].from = -1; }));
+  EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.exchange.long_skips[0] = {.from = 2, .to = 2}; }));
 }
 
 TEST_F(ControlProtocolTest, CarriesWhetherThePromptWasCached) {
@@ -289,12 +293,12 @@ TEST_F(ControlProtocolTest, LatentsOfAnySizeArriveToTheBit) {
   worker_.latents = {.shape = {3, 300, 400}, .values = std::vector<double>(3 * 300 * 400)};
   for (size_t i = 0; i < worker_.latents.values.size(); ++i)
     worker_.latents.values[i] = 1.0 / static_cast<double>(i + 1);
-  const absl::StatusOr<LatentValues> latents = client_->Latents(1);
+  const absl::StatusOr<control::LatentValues> latents = client_->Latents(1);
   ASSERT_TRUE(latents.ok()) << latents.status();
   EXPECT_EQ(latents->shape, worker_.latents.shape);
   EXPECT_EQ(latents->values, worker_.latents.values);
 
-  const absl::StatusOr<LatentValues> prediction = client_->Predict(1, *latents);
+  const absl::StatusOr<control::LatentValues> prediction = client_->Predict(1, *latents);
   ASSERT_TRUE(prediction.ok()) << prediction.status();
   EXPECT_EQ(prediction->values.back(), -2 * latents->values.back());
   ASSERT_TRUE(client_->StartJob(7, EveryParameter()).ok());

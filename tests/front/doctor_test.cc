@@ -93,14 +93,14 @@ TEST_F(DoctorTest, FindsAWorkerProgramOfAnotherBuild) {
   // Programs that know no versions: one that says something else, and one that says nothing.
   for (const auto& [program, said] : {std::pair("/bin/echo", "--socket"), std::pair("/bin/false", "''")}) {
     setenv("TESSERA_WORKER", program, 1);
-    const Finding finding = CheckWorker();
-    EXPECT_EQ(finding.health, Health::kFailed) << program;
+    const client::Finding finding = client::CheckWorker();
+    EXPECT_EQ(finding.health, client::Health::kFailed) << program;
     EXPECT_THAT(finding.found, AllOf(HasSubstr(program), HasSubstr(said)));
   }
   setenv("TESSERA_WORKER", (WorkFolder() + "/absent").c_str(), 1);
-  EXPECT_THAT(CheckWorker().found, HasSubstr("cannot start the worker"));
+  EXPECT_THAT(client::CheckWorker().found, HasSubstr("cannot start the worker"));
   setenv("TESSERA_WORKER", FAKE_WORKER, 1);
-  EXPECT_EQ(CheckWorker().health, Health::kOk);
+  EXPECT_EQ(client::CheckWorker().health, client::Health::kOk);
   unsetenv("TESSERA_WORKER");
 }
 
@@ -168,32 +168,33 @@ TEST_F(DoctorTest, LeavesAServerThatRunsAlone) {
 }
 
 TEST_F(DoctorTest, JudgesACertificateByItsDatesAndItsKeyByWhoCanReadIt) {
-  const TlsConfig tls = {.certificate_chain = WorkFolder() + "/chain.pem", .private_key = WorkFolder() + "/key.pem"};
+  const server::TlsConfig tls = {.certificate_chain = WorkFolder() + "/chain.pem",
+                                 .private_key = WorkFolder() + "/key.pem"};
   WriteSelfSigned("localhost", {.certificate_chain = tls.certificate_chain, .private_key = tls.private_key});
   const absl::Time now = absl::Now();
-  const auto health = [&](absl::Time time) { return CheckTlsFiles(tls, time).at(0).health; };
-  EXPECT_EQ(health(now), Health::kWarning) << "it ends soon";
-  EXPECT_EQ(health(now - absl::Hours(2)), Health::kFailed);
-  EXPECT_EQ(health(now + absl::Hours(2)), Health::kFailed);
+  const auto health = [&](absl::Time time) { return client::CheckTlsFiles(tls, time).at(0).health; };
+  EXPECT_EQ(health(now), client::Health::kWarning) << "it ends soon";
+  EXPECT_EQ(health(now - absl::Hours(2)), client::Health::kFailed);
+  EXPECT_EQ(health(now + absl::Hours(2)), client::Health::kFailed);
   namespace fs = std::filesystem;
   fs::permissions(tls.private_key, fs::perms::owner_read);
-  EXPECT_EQ(CheckTlsFiles(tls, now).size(), 1u);
+  EXPECT_EQ(client::CheckTlsFiles(tls, now).size(), 1u);
   fs::permissions(tls.private_key, fs::perms::owner_read | fs::perms::others_read);
-  EXPECT_THAT(CheckTlsFiles(tls, now).at(1).found, HasSubstr("can read the private key"));
+  EXPECT_THAT(client::CheckTlsFiles(tls, now).at(1).found, HasSubstr("can read the private key"));
   WriteSelfSigned("other", {.certificate_chain = tls.certificate_chain, .private_key = WorkFolder() + "/other.pem"});
-  EXPECT_THAT(CheckTlsFiles(tls, now).at(0).found,
+  EXPECT_THAT(client::CheckTlsFiles(tls, now).at(0).found,
               HasSubstr("does not belong to the certificate: key values mismatch"));
 }
 
 TEST_F(DoctorTest, ComparesWhatIsAskedForWithTheMachine) {
-  EXPECT_EQ(CheckOpenFiles(1).health, Health::kOk);
-  EXPECT_EQ(CheckOpenFiles(int64_t{1} << 40).health, Health::kWarning);
-  EXPECT_EQ(CheckThreads(1).health, Health::kOk);
-  EXPECT_EQ(CheckThreads(1 << 20).health, Health::kWarning);
-  EXPECT_EQ(CheckMemory(0).health, Health::kOk);
-  EXPECT_EQ(CheckMemory(int64_t{1} << 60).health, Health::kWarning);
-  EXPECT_EQ(CheckClock(absl::UnixEpoch()).health, Health::kFailed);
-  EXPECT_EQ(CheckCuda(WorkFolder() + "/tessera-worker").health, Health::kFailed);
+  EXPECT_EQ(client::CheckOpenFiles(1).health, client::Health::kOk);
+  EXPECT_EQ(client::CheckOpenFiles(int64_t{1} << 40).health, client::Health::kWarning);
+  EXPECT_EQ(client::CheckThreads(1).health, client::Health::kOk);
+  EXPECT_EQ(client::CheckThreads(1 << 20).health, client::Health::kWarning);
+  EXPECT_EQ(client::CheckMemory(0).health, client::Health::kOk);
+  EXPECT_EQ(client::CheckMemory(int64_t{1} << 60).health, client::Health::kWarning);
+  EXPECT_EQ(client::CheckClock(absl::UnixEpoch()).health, client::Health::kFailed);
+  EXPECT_EQ(client::CheckCuda(WorkFolder() + "/tessera-worker").health, client::Health::kFailed);
 }
 
 }  // namespace

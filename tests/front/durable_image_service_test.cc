@@ -30,8 +30,8 @@ constexpr absl::Duration kSoon = absl::Seconds(60);
 // What a watch was told, and the wait for its end.
 class Events {
  public:
-  ImageService::Listener listener() {
-    return [this](const JobEvent& event) {
+  server::ImageService::Listener listener() {
+    return [this](const server::JobEvent& event) {
       const std::lock_guard lock(mutex_);
       events_.push_back(event);
       changed_.notify_all();
@@ -47,24 +47,24 @@ class Events {
   template <class Event>
   int Count() const {
     int count = 0;
-    for (const JobEvent& event : events_) count += std::holds_alternative<Event>(event);
+    for (const server::JobEvent& event : events_) count += std::holds_alternative<Event>(event);
     return count;
   }
 
-  Job WaitForEnd() {
-    EXPECT_TRUE(WaitFor<EndedEvent>());
+  server::Job WaitForEnd() {
+    EXPECT_TRUE(WaitFor<server::EndedEvent>());
     const std::lock_guard lock(mutex_);
-    const auto* end = std::get_if<EndedEvent>(&events_.back());
+    const auto* end = std::get_if<server::EndedEvent>(&events_.back());
     EXPECT_NE(end, nullptr) << "something came after the end";
-    return end == nullptr ? Job() : end->job;
+    return end == nullptr ? server::Job() : end->job;
   }
 
-  const std::vector<JobEvent>& events() const { return events_; }  // after the end
+  const std::vector<server::JobEvent>& events() const { return events_; }  // after the end
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<JobEvent> events_;
+  std::vector<server::JobEvent> events_;
 };
 
 class DurableImageServiceTest : public ::testing::Test {
@@ -76,30 +76,30 @@ class DurableImageServiceTest : public ::testing::Test {
   }
   void TearDown() override { service_.reset(); }
 
-  void Start(const std::string& script = "", DurableServiceOptions options = {}) {
+  void Start(const std::string& script = "", server::DurableServiceOptions options = {}) {
     setenv("TESSERA_FAKE_WORKER", script.c_str(), 1);
     options.data_folder = folder_ / "data";
     options.groups = {{.name = "tiny", .load = {.model = folder_ / "tiny"}, .layout = layout_}};
     options.first_back_off = absl::Milliseconds(1);
     if (!options.log) options.log = [](const std::string&) {};
-    absl::StatusOr<std::unique_ptr<DurableImageService>> service = DurableImageService::Start(options);
+    absl::StatusOr<std::unique_ptr<server::DurableImageService>> service = server::DurableImageService::Start(options);
     ASSERT_TRUE(service.ok()) << service.status();
     service_ = *std::move(service);
   }
 
-  static JobRequest Request(uint64_t seed = 1, int32_t count = 1) {
-    JobRequest request = {.model = "tiny", .count = count};
+  static server::JobRequest Request(uint64_t seed = 1, int32_t count = 1) {
+    server::JobRequest request = {.model = "tiny", .count = count};
     request.parameters = {.prompt = "x", .height = 16, .width = 24, .steps = 6, .seed = seed, .sampler = "ddim"};
     return request;
   }
 
-  std::string Submit(const JobRequest& request) {
-    const absl::StatusOr<Submitted> submitted = service_->Submit(caller_, request, std::nullopt);
+  std::string Submit(const server::JobRequest& request) {
+    const absl::StatusOr<server::Submitted> submitted = service_->Submit(caller_, request, std::nullopt);
     EXPECT_TRUE(submitted.ok()) << submitted.status();
     return submitted.ok() ? submitted->job.id : "";
   }
 
-  Job WaitForEnd(const std::string& job) {
+  server::Job WaitForEnd(const std::string& job) {
     Events events;
     const auto watch = service_->Watch(caller_, job, events.listener());
     EXPECT_TRUE(watch.ok()) << watch.status();
@@ -107,28 +107,28 @@ class DurableImageServiceTest : public ::testing::Test {
   }
 
   // The file of a finished image.
-  std::string FileOf(const Job& job, size_t index = 0) {
+  std::string FileOf(const server::Job& job, size_t index = 0) {
     if (job.images.size() <= index) return "no image";
     return service_->ReadImage(caller_, job.images[index].id)->bytes;
   }
 
   TestFolder folder_;
   FaultyDisk disk_;
-  LayoutRequest layout_;
-  Caller caller_ = {.tenant = "me"};
-  std::unique_ptr<DurableImageService> service_;
+  server::LayoutRequest layout_;
+  server::Caller caller_ = {.tenant = "me"};
+  std::unique_ptr<server::DurableImageService> service_;
 };
 
 TEST_F(DurableImageServiceTest, TellsEverythingThatHappensToAJobInOrder) {
   Start();
-  JobRequest request = Request(/*seed=*/7, /*count=*/2);
+  server::JobRequest request = Request(/*seed=*/7, /*count=*/2);
   request.partial_images = 2;
   const std::string id = Submit(request);
   Events events;
   const auto watch = service_->Watch(caller_, id, events.listener());
   ASSERT_TRUE(watch.ok());
-  const Job job = events.WaitForEnd();
-  EXPECT_EQ(job.state, JobState::kDone) << job.error;
+  const server::Job job = events.WaitForEnd();
+  EXPECT_EQ(job.state, server::JobState::kDone) << job.error;
   ASSERT_EQ(job.images.size(), 2u);
   EXPECT_EQ(job.images[0].seed, 7u);
   EXPECT_EQ(job.images[1].seed, 8u);
@@ -136,10 +136,10 @@ TEST_F(DurableImageServiceTest, TellsEverythingThatHappensToAJobInOrder) {
   EXPECT_EQ(job.steps_done, 12);
   EXPECT_EQ(job.layout, "serial");
   EXPECT_TRUE(job.lossless);
-  EXPECT_EQ(events.Count<ImageEvent>(), 2);
+  EXPECT_EQ(events.Count<server::ImageEvent>(), 2);
   std::vector<int32_t> last_step(2, 0);
-  for (const JobEvent& event : events.events()) {
-    if (const auto* step = std::get_if<StepEvent>(&event)) {
+  for (const server::JobEvent& event : events.events()) {
+    if (const auto* step = std::get_if<server::StepEvent>(&event)) {
       EXPECT_EQ(step->step, ++last_step[static_cast<size_t>(step->image)]);
     }
   }
@@ -150,24 +150,24 @@ TEST_F(DurableImageServiceTest, EveryLayoutMakesTheSamePicture) {
   for (const char* layout : {"", "cfg=2", "ring=3"}) {
     layout_ = {.layout = layout};
     Start();
-    const Job job = WaitForEnd(Submit(Request(3)));
-    ASSERT_EQ(job.state, JobState::kDone) << job.error;
+    const server::Job job = WaitForEnd(Submit(Request(3)));
+    ASSERT_EQ(job.state, server::JobState::kDone) << job.error;
     if (serial.empty()) serial = PictureOf(FileOf(job));
     EXPECT_EQ(PictureOf(FileOf(job)), serial) << layout;
-    EXPECT_EQ(ParseParameters(DecodeImage(FileOf(job))->parameters)->layout, job.layout);
+    EXPECT_EQ(server::ParseParameters(server::DecodeImage(FileOf(job))->parameters)->layout, job.layout);
     service_.reset();
   }
 }
 
 TEST_F(DurableImageServiceTest, WhatHasNoEffectIsSaidAndNeitherShownNorRecorded) {
   Start();
-  JobRequest request = Request();
+  server::JobRequest request = Request();
   request.parameters.negative_prompt = "leaf";
-  const Job job = WaitForEnd(Submit(request));
+  const server::Job job = WaitForEnd(Submit(request));
   EXPECT_THAT(job.warnings,
               ::testing::ElementsAre("the negative prompt is not used: it needs a true CFG scale above 1"));
   EXPECT_EQ(job.request.parameters.negative_prompt, std::nullopt);
-  EXPECT_EQ(DecodeImage(FileOf(job))->parameters.find("leaf"), std::string::npos);
+  EXPECT_EQ(server::DecodeImage(FileOf(job))->parameters.find("leaf"), std::string::npos);
 }
 
 TEST_F(DurableImageServiceTest, WhatWasAcceptedBeforeTheServiceEndedIsMadeByTheNextOne) {
@@ -176,29 +176,29 @@ TEST_F(DurableImageServiceTest, WhatWasAcceptedBeforeTheServiceEndedIsMadeByTheN
   for (uint64_t seed = 1; seed <= 5; ++seed) jobs.push_back(Submit(Request(seed)));
   service_.reset();
   Start();
-  for (const std::string& id : jobs) EXPECT_EQ(WaitForEnd(id).state, JobState::kDone);
+  for (const std::string& id : jobs) EXPECT_EQ(WaitForEnd(id).state, server::JobState::kDone);
 }
 
 TEST_F(DurableImageServiceTest, AJobThatKillsItsWorkersIsQuarantinedAndTheOthersAreMade) {
   Start("step3-of-poison=die");
-  JobRequest poison = Request(1);
+  server::JobRequest poison = Request(1);
   poison.parameters.prompt = "poison";
   const std::string bad = Submit(poison);
   std::vector<std::string> good;
   for (uint64_t seed = 2; seed <= 5; ++seed) good.push_back(Submit(Request(seed)));
-  const Job failed = WaitForEnd(bad);
-  EXPECT_EQ(failed.state, JobState::kFailed);
+  const server::Job failed = WaitForEnd(bad);
+  EXPECT_EQ(failed.state, server::JobState::kFailed);
   EXPECT_THAT(std::string(failed.error.message()), HasSubstr("killed by signal 9"));
-  for (const std::string& id : good) EXPECT_EQ(WaitForEnd(id).state, JobState::kDone);
+  for (const std::string& id : good) EXPECT_EQ(WaitForEnd(id).state, server::JobState::kDone);
 }
 
 TEST_F(DurableImageServiceTest, JobsOfAGroupWhoseRanksDisagreeAreMadeByOneRank) {
   layout_ = {.layout = "cfg=2"};
   Start("rank1:drift-of-poison=3");
-  JobRequest request = Request(1);
+  server::JobRequest request = Request(1);
   request.parameters.prompt = "poison";
-  const Job job = WaitForEnd(Submit(request));
-  EXPECT_EQ(job.state, JobState::kDone) << job.error;
+  const server::Job job = WaitForEnd(Submit(request));
+  EXPECT_EQ(job.state, server::JobState::kDone) << job.error;
   EXPECT_EQ(job.layout, "serial");
   EXPECT_TRUE(std::filesystem::is_empty(folder_ / "data/certificates")) << "the layout is no longer certified";
 }
@@ -210,10 +210,10 @@ TEST_F(DurableImageServiceTest, ImagesThatChangeEachOtherInABatchAreMadeOneByOne
           const std::lock_guard lock(mutex);
           absl::StrAppend(&log, line, "\n");
         }});
-  const Job job = WaitForEnd(Submit(Request(7, 4)));
-  EXPECT_EQ(job.state, JobState::kDone);
+  const server::Job job = WaitForEnd(Submit(Request(7, 4)));
+  EXPECT_EQ(job.state, server::JobState::kDone);
   ASSERT_EQ(job.images.size(), 4u);
-  const Job after = WaitForEnd(Submit(Request(7, 2)));
+  const server::Job after = WaitForEnd(Submit(Request(7, 2)));
   EXPECT_EQ(FileOf(after, 0), FileOf(job, 0));
   service_.reset();
   EXPECT_THAT(log, HasSubstr("images of 24x16 change each other by"));
@@ -223,22 +223,22 @@ TEST_F(DurableImageServiceTest, ImagesThatChangeEachOtherInABatchAreMadeOneByOne
 
 TEST_F(DurableImageServiceTest, ARequestThatTheModelRefusesFailsAlone) {
   Start("start-of-poison=error");
-  JobRequest bad = Request(1);
+  server::JobRequest bad = Request(1);
   bad.parameters.prompt = "poison";
-  const Job failed = WaitForEnd(Submit(bad));
-  EXPECT_EQ(failed.state, JobState::kFailed);
+  const server::Job failed = WaitForEnd(Submit(bad));
+  EXPECT_EQ(failed.state, server::JobState::kFailed);
   EXPECT_THAT(std::string(failed.error.message()), HasSubstr("fails as its script says"));
-  EXPECT_EQ(WaitForEnd(Submit(Request(2))).state, JobState::kDone);
+  EXPECT_EQ(WaitForEnd(Submit(Request(2))).state, server::JobState::kDone);
 }
 
 TEST_F(DurableImageServiceTest, NothingIsKeptOfAJobThatWasCancelledWhileItRan) {
   Start("step-time=5");
-  JobRequest request = Request(1);
+  server::JobRequest request = Request(1);
   request.parameters.steps = 1000;
   const std::string id = Submit(request);
   Events events;
   const auto watch = service_->Watch(caller_, id, events.listener());
-  ASSERT_TRUE(events.WaitFor<StepEvent>());
+  ASSERT_TRUE(events.WaitFor<server::StepEvent>());
   ASSERT_TRUE(service_->Cancel(caller_, id).ok());
   // The store knows no layout of a job without images.
   WaitUntil("a job without images", [&] { return service_->Get(caller_, id)->layout.empty(); });
@@ -246,16 +246,16 @@ TEST_F(DurableImageServiceTest, NothingIsKeptOfAJobThatWasCancelledWhileItRan) {
 
 TEST_F(DurableImageServiceTest, AJobThatRunsCanBeCancelled) {
   Start("step3-of-slow=hang");
-  JobRequest slow = Request(1);
+  server::JobRequest slow = Request(1);
   slow.parameters.prompt = "slow";
   const std::string id = Submit(slow);
   Events events;
   const auto watch = service_->Watch(caller_, id, events.listener());
-  ASSERT_TRUE(events.WaitFor<StepEvent>());
-  const absl::StatusOr<Job> cancelled = service_->Cancel(caller_, id);
+  ASSERT_TRUE(events.WaitFor<server::StepEvent>());
+  const absl::StatusOr<server::Job> cancelled = service_->Cancel(caller_, id);
   ASSERT_TRUE(cancelled.ok());
-  EXPECT_EQ(cancelled->state, JobState::kCancelled);
-  EXPECT_EQ(events.WaitForEnd().state, JobState::kCancelled);
+  EXPECT_EQ(cancelled->state, server::JobState::kCancelled);
+  EXPECT_EQ(events.WaitForEnd().state, server::JobState::kCancelled);
   // It comes to nothing, but the queue it leaves does not.
   EXPECT_EQ(service_->Get(caller_, id)->images.size(), 0u);
 }
@@ -263,21 +263,21 @@ TEST_F(DurableImageServiceTest, AJobThatRunsCanBeCancelled) {
 TEST_F(DurableImageServiceTest, AJobBelongsToItsTenant) {
   Start();
   const std::string id = Submit(Request(1));
-  const Job job = WaitForEnd(id);
-  const Caller other = {.tenant = "other"};
+  const server::Job job = WaitForEnd(id);
+  const server::Caller other = {.tenant = "other"};
   EXPECT_EQ(service_->Get(other, id).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(service_->Cancel(other, id).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(service_->ReadImage(other, job.images[0].id).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(service_->Watch(other, id, [](const JobEvent&) {}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(service_->Watch(other, id, [](const server::JobEvent&) {}).status().code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(service_->List(other, {})->jobs.empty());
   EXPECT_EQ(service_->List(caller_, {})->jobs.size(), 1u);
 }
 
 TEST_F(DurableImageServiceTest, OneIdempotencyKeyIsOneJob) {
   Start();
-  const auto first = service_->Submit(caller_, Request(1), IdempotencyKey{.key = "k", .digest = "d"});
-  const auto second = service_->Submit(caller_, Request(1), IdempotencyKey{.key = "k", .digest = "d"});
-  const auto third = service_->Submit(caller_, Request(2), IdempotencyKey{.key = "k", .digest = "e"});
+  const auto first = service_->Submit(caller_, Request(1), server::IdempotencyKey{.key = "k", .digest = "d"});
+  const auto second = service_->Submit(caller_, Request(1), server::IdempotencyKey{.key = "k", .digest = "d"});
+  const auto third = service_->Submit(caller_, Request(2), server::IdempotencyKey{.key = "k", .digest = "e"});
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(first->job.id, second->job.id);
   EXPECT_TRUE(second->existed);
@@ -287,22 +287,22 @@ TEST_F(DurableImageServiceTest, OneIdempotencyKeyIsOneJob) {
 
 TEST_F(DurableImageServiceTest, WhatWasAcceptedUnderAKeyIsGivenBackWhateverBoundIsReached) {
   Start("load=hang", {.limits = {.max_queued_jobs = 2}});
-  const IdempotencyKey key = {.key = "k", .digest = "d"};
+  const server::IdempotencyKey key = {.key = "k", .digest = "d"};
   const auto first = service_->Submit(caller_, Request(1), key);
   ASSERT_TRUE(first.ok()) << first.status();
-  const auto expect_the_first = [&](const Caller& caller) {
+  const auto expect_the_first = [&](const server::Caller& caller) {
     const auto again = service_->Submit(caller, Request(1), key);
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_EQ(again->job.id, first->job.id);
     EXPECT_TRUE(again->existed);
-    EXPECT_EQ(service_->Submit(caller, Request(1), IdempotencyKey{.key = "k", .digest = "e"}).status().code(),
+    EXPECT_EQ(service_->Submit(caller, Request(1), server::IdempotencyKey{.key = "k", .digest = "e"}).status().code(),
               absl::StatusCode::kAlreadyExists);
   };
-  const auto code_of_another = [&](const Caller& caller) {
-    return service_->Submit(caller, Request(9), IdempotencyKey{.key = "new", .digest = "d"}).status().code();
+  const auto code_of_another = [&](const server::Caller& caller) {
+    return service_->Submit(caller, Request(9), server::IdempotencyKey{.key = "new", .digest = "d"}).status().code();
   };
 
-  const Caller bounded = {.tenant = caller_.tenant, .limits = {.queued_jobs = 1}};
+  const server::Caller bounded = {.tenant = caller_.tenant, .limits = {.queued_jobs = 1}};
   EXPECT_EQ(code_of_another(bounded), absl::StatusCode::kResourceExhausted) << "the key has its one job";
   expect_the_first(bounded);
   Submit(Request(2));
@@ -320,19 +320,20 @@ TEST_F(DurableImageServiceTest, AFullQueueRefusesWithTheTimeToComeAgain) {
   for (uint64_t seed = 1; seed <= 3; ++seed) Submit(Request(seed));
   const absl::Status refused = service_->Submit(caller_, Request(4), std::nullopt).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(RetryAfter(refused).has_value());
+  EXPECT_TRUE(server::RetryAfter(refused).has_value());
   EXPECT_THAT(service_->MetricsText(), HasSubstr("tessera_rejected_jobs_total{reason=\"queue_full\"} 1"));
   EXPECT_EQ(service_->Info().queued_jobs, 3);
 }
 
 TEST_F(DurableImageServiceTest, AKeyThatHasUsedUpItsOwnLimitsIsToldSo) {
   Start("load=hang");
-  for (const KeyLimits& limits : {KeyLimits{.queued_jobs = 1}, KeyLimits{.queued_device_seconds = 1e-9}}) {
-    const Caller bounded = {.tenant = "bounded", .limits = limits};
+  for (const server::KeyLimits& limits :
+       {server::KeyLimits{.queued_jobs = 1}, server::KeyLimits{.queued_device_seconds = 1e-9}}) {
+    const server::Caller bounded = {.tenant = "bounded", .limits = limits};
     const absl::Status refused = service_->Submit(bounded, Request(1, /*count=*/2), std::nullopt).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-    EXPECT_EQ(ErrorCode(refused), "key_queue_full");
-    EXPECT_TRUE(RetryAfter(refused).has_value());
+    EXPECT_EQ(server::ErrorCode(refused), "key_queue_full");
+    EXPECT_TRUE(server::RetryAfter(refused).has_value());
   }
   EXPECT_TRUE(service_->Submit(caller_, Request(1, /*count=*/2), std::nullopt).ok());
 }
@@ -345,13 +346,13 @@ TEST_F(DurableImageServiceTest, AFullDiskIsNoFullQueue) {
   for (const absl::Status& failed :
        {service_->Submit(caller_, Request(2), std::nullopt).status(), service_->Cancel(caller_, job).status()}) {
     EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
-    EXPECT_EQ(ErrorCode(failed), "storage_full");
-    EXPECT_TRUE(RetryAfter(failed).has_value());
+    EXPECT_EQ(server::ErrorCode(failed), "storage_full");
+    EXPECT_TRUE(server::RetryAfter(failed).has_value());
   }
   disk.Plan(DiskFault::kError, 0, /*every=*/1);
   const absl::Status failed = service_->Submit(caller_, Request(2), std::nullopt).status();
   EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
-  EXPECT_EQ(ErrorCode(failed), "storage_unavailable");
+  EXPECT_EQ(server::ErrorCode(failed), "storage_unavailable");
   disk.Plan(DiskFault::kNone, 0);
   EXPECT_TRUE(service_->Submit(caller_, Request(2), std::nullopt).ok());
   EXPECT_EQ(service_->Info().queued_jobs, 2);
@@ -363,13 +364,13 @@ TEST_F(DurableImageServiceTest, AKeyMayHaveSoMuchWorkQueuedAndNoMore) {
   Submit(Request(1));
   const double one = service_->Info().queued_device_seconds;
   ASSERT_GT(one, 0);
-  const Caller bounded = {.tenant = "bounded", .limits = {.queued_device_seconds = 2.5 * one}};
+  const server::Caller bounded = {.tenant = "bounded", .limits = {.queued_device_seconds = 2.5 * one}};
   EXPECT_TRUE(service_->Submit(bounded, Request(2), std::nullopt).ok());
   EXPECT_TRUE(service_->Submit(bounded, Request(3), std::nullopt).ok());
   const absl::Status refused = service_->Submit(bounded, Request(4), std::nullopt).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("this key may have"));
-  EXPECT_TRUE(RetryAfter(refused).has_value());
+  EXPECT_TRUE(server::RetryAfter(refused).has_value());
   Submit(Request(5));  // another key's
 }
 
@@ -378,19 +379,19 @@ TEST_F(DurableImageServiceTest, NoJobIsAcceptedBehindMoreThanTheExpectedWait) {
   Submit(Request(1));
   const absl::Status refused = service_->Submit(caller_, Request(2), std::nullopt).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(RetryAfter(refused).has_value());
+  EXPECT_TRUE(server::RetryAfter(refused).has_value());
 }
 
 TEST_F(DurableImageServiceTest, AnImageThatTheMachineCouldNeverHoldIsRefused) {
   // The fake model has 12 parameters: a token takes some 20 bytes.
-  const HostMemory memory = {.total = 12 * 4 + 4096, .available = 4096};
+  const server::HostMemory memory = {.total = 12 * 4 + 4096, .available = 4096};
   Start("", {.host_memory = [memory] { return memory; }});
-  JobRequest large = Request(1);
+  server::JobRequest large = Request(1);
   large.parameters.height = large.parameters.width = 256;
   const absl::Status refused = service_->Submit(caller_, large, std::nullopt).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("an image of 256x256 needs about"));
-  EXPECT_EQ(WaitForEnd(Submit(Request(2))).state, JobState::kDone);
+  EXPECT_EQ(WaitForEnd(Submit(Request(2))).state, server::JobState::kDone);
 }
 
 TEST_F(DurableImageServiceTest, ImagesThatFitOnlySinglyShareNoBatch) {
@@ -398,13 +399,14 @@ TEST_F(DurableImageServiceTest, ImagesThatFitOnlySinglyShareNoBatch) {
   for (const double available : {180.0, 4096.0}) {
     std::mutex mutex;
     std::string log;
-    Start("batch-drift", {.host_memory = [available] { return HostMemory{.total = 1e6, .available = available}; },
-                          .log =
-                              [&](const std::string& line) {
-                                const std::lock_guard lock(mutex);
-                                absl::StrAppend(&log, line, "\n");
-                              }});
-    EXPECT_EQ(WaitForEnd(Submit(Request(7, 4))).state, JobState::kDone);
+    Start("batch-drift",
+          {.host_memory = [available] { return server::HostMemory{.total = 1e6, .available = available}; },
+           .log =
+               [&](const std::string& line) {
+                 const std::lock_guard lock(mutex);
+                 absl::StrAppend(&log, line, "\n");
+               }});
+    EXPECT_EQ(WaitForEnd(Submit(Request(7, 4))).state, server::JobState::kDone);
     service_.reset();
     EXPECT_EQ(absl::StrContains(log, "change each other"), available > 1000) << log;
   }
@@ -418,7 +420,7 @@ TEST_F(DurableImageServiceTest, IsNotReadyWhileTheJobStoreCannotWrite) {
   EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
   disk_.Plan(DiskFault::kNone, 0);
   WaitUntil("ready without a job", [&] { return service_->Ready().ok(); });
-  EXPECT_EQ(WaitForEnd(Submit(Request(2))).state, JobState::kDone);
+  EXPECT_EQ(WaitForEnd(Submit(Request(2))).state, server::JobState::kDone);
 }
 
 TEST_F(DurableImageServiceTest, AGroupWhoseFirstStepFailsIsNeverReady) {
@@ -428,7 +430,7 @@ TEST_F(DurableImageServiceTest, AGroupWhoseFirstStepFailsIsNeverReady) {
           const std::lock_guard lock(mutex);
           absl::StrAppend(&log, line, "\n");
         }});
-  WaitUntil("a refused group", [&] { return service_->Info().groups[0].state == GroupState::kRefused; });
+  WaitUntil("a refused group", [&] { return service_->Info().groups[0].state == server::GroupState::kRefused; });
   EXPECT_THAT(service_->Info().groups[0].reason, HasSubstr("its first step failed"));
   EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
   service_.reset();
@@ -456,9 +458,9 @@ TEST_F(DurableImageServiceTest, DrainingAcceptsNothingAndFinishesWhatRuns) {
   const std::string id = Submit(Request(1));
   Events events;
   const auto watch = service_->Watch(caller_, id, events.listener());
-  ASSERT_TRUE(events.WaitFor<StepEvent>());
+  ASSERT_TRUE(events.WaitFor<server::StepEvent>());
   service_->Drain(kSoon);
-  EXPECT_EQ(service_->Get(caller_, id)->state, JobState::kDone);
+  EXPECT_EQ(service_->Get(caller_, id)->state, server::JobState::kDone);
   EXPECT_EQ(service_->Submit(caller_, Request(2), std::nullopt).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
 }
@@ -466,17 +468,17 @@ TEST_F(DurableImageServiceTest, DrainingAcceptsNothingAndFinishesWhatRuns) {
 TEST_F(DurableImageServiceTest, AnUncertifiedLayoutIsRefusedWithItsReason) {
   layout_ = {.layout = "cfg=2"};
   Start("layout-drift=3");
-  WaitUntil("a refused group", [&] { return service_->Info().groups[0].state == GroupState::kRefused; });
+  WaitUntil("a refused group", [&] { return service_->Info().groups[0].state == server::GroupState::kRefused; });
   EXPECT_THAT(service_->Info().groups[0].reason, HasSubstr("it did not pass"));
   EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(DurableImageServiceTest, TwoServicesDoNotShareAFolder) {
   Start();
-  DurableServiceOptions options = {.data_folder = folder_ / "data",
-                                   .groups = {{.name = "tiny", .load = {.model = folder_ / "tiny"}}},
-                                   .log = [](const std::string&) {}};
-  EXPECT_FALSE(DurableImageService::Start(options).ok());
+  server::DurableServiceOptions options = {.data_folder = folder_ / "data",
+                                           .groups = {{.name = "tiny", .load = {.model = folder_ / "tiny"}}},
+                                           .log = [](const std::string&) {}};
+  EXPECT_FALSE(server::DurableImageService::Start(options).ok());
 }
 
 }  // namespace

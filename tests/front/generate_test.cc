@@ -25,7 +25,7 @@ TEST_F(GenerateTest, WritesAnImageNamedAfterPromptAndSeedAndSaysSo) {
 
 TEST_F(GenerateTest, WritesThePixelsThatTheWorkerMade) {
   ASSERT_EQ(Run({"generate", "", "--seed", "0", "--steps", "1", "--size", "16x8", "-o", "a.png"}).exit_code, 0);
-  const Image image = ReadImage("a.png").image;
+  const control::Image image = ReadImage("a.png").image;
   ASSERT_EQ(image.width, 16);
   ASSERT_EQ(image.height, 8);
   // The fake worker's gradient for an empty prompt, seed 0 and one step: 1 + 2 y + i.
@@ -64,28 +64,28 @@ TEST_F(GenerateTest, RecordsEveryParameterInTheImage) {
                  "a.webp"})
                 .exit_code,
             0);
-  const absl::StatusOr<ImageParameters> parameters = ParseParameters(ReadImage("a.webp").parameters);
+  const absl::StatusOr<server::ImageParameters> parameters = server::ParseParameters(ReadImage("a.webp").parameters);
   ASSERT_TRUE(parameters.ok()) << parameters.status();
-  const ImageParameters expected = {.prompt = "red, apple",
-                                    .negative_prompt = "blurry",
-                                    .steps = 3,
-                                    .sampler = "euler",
-                                    .guidance_scale = 2.5,
-                                    .seed = 18446744073709551615u,
-                                    .width = 24,
-                                    .height = 32,
-                                    .model = "tiny",
-                                    .model_digest = "0123456789",
-                                    .noise = "torch-cpu",
-                                    .dtype = "bf16",
-                                    .device = "cpu",
-                                    .layout = "serial",
-                                    .instruction_set = "baseline",
-                                    .clean_caption = false,
-                                    .resolution_binning = false,
-                                    .max_sequence_length = 20,
-                                    .options = {.true_cfg_scale = 2},
-                                    .version = parameters->version};
+  const server::ImageParameters expected = {.prompt = "red, apple",
+                                            .negative_prompt = "blurry",
+                                            .steps = 3,
+                                            .sampler = "euler",
+                                            .guidance_scale = 2.5,
+                                            .seed = 18446744073709551615u,
+                                            .width = 24,
+                                            .height = 32,
+                                            .model = "tiny",
+                                            .model_digest = "0123456789",
+                                            .noise = "torch-cpu",
+                                            .dtype = "bf16",
+                                            .device = "cpu",
+                                            .layout = "serial",
+                                            .instruction_set = "baseline",
+                                            .clean_caption = false,
+                                            .resolution_binning = false,
+                                            .max_sequence_length = 20,
+                                            .options = {.true_cfg_scale = 2},
+                                            .version = parameters->version};
   EXPECT_EQ(*parameters, expected);
   EXPECT_THAT(parameters->version, HasSubstr("tessera "));
 }
@@ -106,7 +106,7 @@ TEST_F(GenerateTest, SaysWhatHasNoEffectAndDoesNotRecordIt) {
 
 TEST_F(GenerateTest, LeavesASwitchThatIsNotGivenToTheModel) {
   ASSERT_EQ(Run({"generate", "x", "-o", "a.png"}).exit_code, 0);
-  EXPECT_EQ(ParseParameters(ReadImage("a.png").parameters)->clean_caption, true);  // the fake worker's default
+  EXPECT_EQ(server::ParseParameters(ReadImage("a.png").parameters)->clean_caption, true);  // the fake worker's default
 }
 
 TEST_F(GenerateTest, WritesTheSameBytesForTheSameSeedOnEveryRun) {
@@ -206,14 +206,15 @@ std::vector<std::string> WithEveryOption(std::vector<std::string> arguments) {
 TEST_F(GenerateTest, RecordsEveryOptionInTheImage) {
   const Result result = Run(WithEveryOption({"generate", "x", "-o", "a.png"}));
   ASSERT_EQ(result.exit_code, 0) << result.errors;
-  const absl::StatusOr<ImageParameters> parameters = ParseParameters(ReadImage("a.png").parameters);
+  const absl::StatusOr<server::ImageParameters> parameters = server::ParseParameters(ReadImage("a.png").parameters);
   ASSERT_TRUE(parameters.ok()) << parameters.status();
-  const PromptOptions expected = {.prompt_2 = "a, b",
-                                  .negative_prompt_2 = "leaf",
-                                  .true_cfg_scale = 4,
-                                  .clip_skip = 1,
-                                  .skip_layers = {.layers = {9, 7}, .scale = 3, .start = 0.125, .stop = 0.5},
-                                  .original_size = {.height = 768, .width = 1024, .crop_top = 16, .crop_left = 32}};
+  const control::PromptOptions expected = {
+      .prompt_2 = "a, b",
+      .negative_prompt_2 = "leaf",
+      .true_cfg_scale = 4,
+      .clip_skip = 1,
+      .skip_layers = {.layers = {9, 7}, .scale = 3, .start = 0.125, .stop = 0.5},
+      .original_size = {.height = 768, .width = 1024, .crop_top = 16, .crop_left = 32}};
   EXPECT_EQ(parameters->options, expected);
   EXPECT_EQ(parameters->negative_prompt, "");
   EXPECT_EQ(Run({"replay", "a.png"}).exit_code, 0);  // the fake worker's pixels depend on all of them

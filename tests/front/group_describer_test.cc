@@ -16,29 +16,29 @@ using ::testing::StartsWith;
 
 class GroupDescriberTest : public FakeWorkerTest {
  protected:
-  ServedGroupOptions Group() const { return {.name = "tiny", .load = {.model = model_}}; }
+  server::ServedGroupOptions Group() const { return {.name = "tiny", .load = {.model = model_}}; }
   // The error of describing it.
-  absl::Status Refusal(const ServedGroupOptions& group) { return describer_.Describe(group).status(); }
+  absl::Status Refusal(const server::ServedGroupOptions& group) { return describer_.Describe(group).status(); }
 
-  GroupDescriber describer_{{}, "owner"};
+  server::GroupDescriber describer_{{}, "owner"};
 };
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
 TEST_F(GroupDescriberTest, SaysWhatTheModelIsAndHowTheGroupIsLaidOut) {
-  ServedGroupOptions group = Group();
+  server::ServedGroupOptions group = Group();
   group.load.model = "elsewhere";
   group.find_model = [this] { return model_; };
   group.layout.layout = "cfg=2";
-  const absl::StatusOr<DescribedGroup> described = describer_.Describe(group);
+  const absl::StatusOr<server::DescribedGroup> described = describer_.Describe(group);
   ASSERT_TRUE(described.ok()) << described.status();
   EXPECT_EQ(described->options.load.model, model_) << "where it was found";
   EXPECT_EQ(described->model.default_sampler, "dpm++");
-  EXPECT_EQ(LayoutText(described->layout), "cfg=2");
+  EXPECT_EQ(parallel::LayoutText(described->layout), "cfg=2");
 }
 
 TEST_F(GroupDescriberTest, NamesTheModelThatCannotBeFoundOrRead) {
-  ServedGroupOptions group = Group();
+  server::ServedGroupOptions group = Group();
   group.find_model = []() -> absl::StatusOr<std::string> { return absl::NotFoundError("the hub has none"); };
   EXPECT_EQ(Refusal(group), absl::NotFoundError("model tiny: the hub has none"));
   group = Group();
@@ -48,7 +48,7 @@ TEST_F(GroupDescriberTest, NamesTheModelThatCannotBeFoundOrRead) {
 }
 
 TEST_F(GroupDescriberTest, RefusesALayoutThatTheModelCannotHave) {
-  ServedGroupOptions group = Group();
+  server::ServedGroupOptions group = Group();
   group.layout.layout = "ulysses=3";  // it has four heads
   const absl::Status refusal = Refusal(group);
   EXPECT_EQ(refusal.code(), absl::StatusCode::kInvalidArgument) << refusal;

@@ -20,37 +20,37 @@ constexpr absl::Duration kSoon = absl::Seconds(60);
 
 // Has one task for the group. Keeps the runner's thread in the wait for work, or in the report of the group's death,
 // until it is released.
-class HoldingOwner final : public GroupOwner {
+class HoldingOwner final : public server::GroupOwner {
  public:
-  void OnReady(GroupId, const std::optional<MemoryBudget>&) override { Reached(ready_); }
-  void OnDied(GroupId, const absl::Status&, bool) override {
+  void OnReady(server::GroupId, const std::optional<control::MemoryBudget>&) override { Reached(ready_); }
+  void OnDied(server::GroupId, const absl::Status&, bool) override {
     Reached(died_);
     WaitUntilReleased();
   }
-  void OnRefused(GroupId) override {}
-  StepPlan Next(GroupId) override {
+  void OnRefused(server::GroupId) override {}
+  server::StepPlan Next(server::GroupId) override {
     const std::lock_guard lock(mutex_);
     if (!has_task_) return {};
     has_task_ = false;
     return {.start = {1}, .step = {1}};
   }
-  void WaitForWork(GroupId, absl::Duration) override {
+  void WaitForWork(server::GroupId, absl::Duration) override {
     Reached(idle_);
     WaitUntilReleased();
   }
-  absl::StatusOr<RunnableTask> Claim(GroupId, TaskId) override {
-    RunnableTask task;
+  absl::StatusOr<server::RunnableTask> Claim(server::GroupId, server::TaskId) override {
+    server::RunnableTask task;
     task.parameters = {.prompt = "x", .height = 16, .width = 16, .steps = 4, .guidance_scale = 1, .sampler = "ddim"};
     return task;
   }
-  void OnStarted(GroupId, TaskId, const JobStarted&) override {}
-  void OnBatchDiffers(GroupId, const std::vector<TaskId>&) override {}
-  void OnStepped(GroupId, const std::vector<TaskId>&, double) override {}
-  void OnPreview(GroupId, TaskId, const Image&) override {}
-  void OnDecoded(GroupId, TaskId, Image, const JobStarted&, double) override {}
-  void OnFailed(GroupId, TaskId, const absl::Status&) override {}
-  void OnBatchFailed(GroupId, const std::vector<TaskId>&, const absl::Status&) override {}
-  void OnEnded(GroupId, TaskId) override {}
+  void OnStarted(server::GroupId, server::TaskId, const control::JobStarted&) override {}
+  void OnBatchDiffers(server::GroupId, const std::vector<server::TaskId>&) override {}
+  void OnStepped(server::GroupId, const std::vector<server::TaskId>&, double) override {}
+  void OnPreview(server::GroupId, server::TaskId, const control::Image&) override {}
+  void OnDecoded(server::GroupId, server::TaskId, control::Image, const control::JobStarted&, double) override {}
+  void OnFailed(server::GroupId, server::TaskId, const absl::Status&) override {}
+  void OnBatchFailed(server::GroupId, const std::vector<server::TaskId>&, const absl::Status&) override {}
+  void OnEnded(server::GroupId, server::TaskId) override {}
 
   void GiveTask() {
     const std::lock_guard lock(mutex_);
@@ -95,14 +95,14 @@ class GroupRunnerTest : public ::testing::Test {
 
   void Start(const std::string& script) {
     setenv("TESSERA_FAKE_WORKER", script.c_str(), 1);
-    GroupRunnerOptions options = {.id = 1, .name = "tiny-0", .model_name = "tiny"};
+    server::GroupRunnerOptions options = {.id = 1, .name = "tiny-0", .model_name = "tiny"};
     options.model.size_multiple = 8;
     options.model.min_size = options.model.default_height = options.model.default_width = 16;
     options.model.max_size = 64;
     options.model.max_steps = 100;
     options.load.model = folder_.path();
     options.certificates = folder_ / "certificates";
-    runner_ = std::make_unique<GroupRunner>(options, owner_, [](const std::string&) {});
+    runner_ = std::make_unique<server::GroupRunner>(options, owner_, [](const std::string&) {});
   }
 
   void TearDown() override {
@@ -112,7 +112,7 @@ class GroupRunnerTest : public ::testing::Test {
 
   TestFolder folder_;
   HoldingOwner owner_;
-  std::unique_ptr<GroupRunner> runner_;
+  std::unique_ptr<server::GroupRunner> runner_;
 };
 
 TEST_F(GroupRunnerTest, IsNotReadyAnyMoreWhenItsOwnerHearsOfItsDeath) {
@@ -120,7 +120,7 @@ TEST_F(GroupRunnerTest, IsNotReadyAnyMoreWhenItsOwnerHearsOfItsDeath) {
   Start("step1-of-x=die");
   ASSERT_TRUE(owner_.WaitForDeath());
   EXPECT_FALSE(runner_->is_ready());
-  EXPECT_EQ(runner_->Info().state, GroupState::kRestarting);
+  EXPECT_EQ(runner_->Info().state, server::GroupState::kRestarting);
   EXPECT_EQ(runner_->Probe(kSoon).code(), absl::StatusCode::kUnavailable);
 }
 
@@ -133,7 +133,7 @@ TEST_F(GroupRunnerTest, IsNotReadyAnyMoreOnceItsWorkersAreKnownToBeDeadWhateverI
   ASSERT_EQ(workers.size(), 1u);
   kill(workers[0], SIGKILL);
   WaitUntil("a runner that is not ready", [&] { return !runner_->is_ready(); });
-  EXPECT_EQ(runner_->Info().state, GroupState::kRestarting);
+  EXPECT_EQ(runner_->Info().state, server::GroupState::kRestarting);
   EXPECT_EQ(runner_->Probe(kSoon).code(), absl::StatusCode::kUnavailable);
 }
 

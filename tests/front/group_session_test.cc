@@ -39,8 +39,8 @@ class GroupSessionTest : public FakeWorkerTest {
   }
 
   // Carries the plans out until there is nothing to do, or the workers are of no more use.
-  absl::Status Run(std::deque<StepPlan> plans) {
-    StepLoop loop(session_.workers(), owner_, trace_, {});
+  absl::Status Run(std::deque<server::StepPlan> plans) {
+    server::StepLoop loop(session_.workers(), owner_, trace_, {});
     owner_.plans = std::move(plans);
     owner_.heard.clear();
     absl::Status status;
@@ -48,13 +48,13 @@ class GroupSessionTest : public FakeWorkerTest {
     return status;
   }
 
-  GroupRunnerOptions options_ = {.id = 1, .name = "tiny-0", .model_name = "tiny"};
-  std::vector<GroupState> states_;
+  server::GroupRunnerOptions options_ = {.id = 1, .name = "tiny-0", .model_name = "tiny"};
+  std::vector<server::GroupState> states_;
   std::vector<std::string> log_lines_;
-  const EventLog log_ = [this](const LogLine& line) { log_lines_.push_back(line.text); };
-  GroupTrace trace_{nullptr, "tiny-0", 1};
-  GroupSession session_{options_, log_, trace_,
-                        [this](GroupState state, const std::string&) { states_.push_back(state); }};
+  const base::EventLog log_ = [this](const base::LogLine& line) { log_lines_.push_back(line.text); };
+  server::GroupTrace trace_{nullptr, "tiny-0", 1};
+  server::GroupSession session_{options_, log_, trace_,
+                                [this](server::GroupState state, const std::string&) { states_.push_back(state); }};
   FakeStepOwner owner_;
 };
 
@@ -62,7 +62,7 @@ TEST_F(GroupSessionTest, MakesImagesOnceItIsOpenAndLeavesNothingWhenItIsClosed) 
   EXPECT_FALSE(session_.is_alive());
   ASSERT_EQ(session_.Open(), absl::OkStatus());
   EXPECT_TRUE(session_.is_alive());
-  EXPECT_THAT(states_, ElementsAre(GroupState::kLoading));
+  EXPECT_THAT(states_, ElementsAre(server::GroupState::kLoading));
   EXPECT_TRUE(session_.certified()) << "one rank needs no certificate";
   EXPECT_EQ(Run({{.start = {1}}, {.step = {1}, .decode = {1}}}), absl::OkStatus());
   EXPECT_THAT(owner_.heard, ElementsAre("started 1", "stepped 1", "decoded 1", "ended 1", "idle"));
@@ -104,7 +104,7 @@ TEST_F(GroupSessionTest, OutlivesACancelDuringAStep) {
   const std::string gate = folder_ / "gate";
   Order(absl::StrCat("gate=", gate));
   owner_.parameters.prompt = "gated";
-  owner_.on_plan = [&](const StepPlan& plan) {
+  owner_.on_plan = [&](const server::StepPlan& plan) {
     if (!plan.end.empty()) folder_.Write("gate", "");  // the step is under way until now
   };
   ASSERT_EQ(session_.Open(), absl::OkStatus());
@@ -117,7 +117,7 @@ TEST_F(GroupSessionTest, OutlivesACancelDuringAStep) {
 TEST_F(GroupSessionTest, EndsDuringAStepWithTheReasonThatItIsGiven) {
   Order(absl::StrCat("gate=", folder_ / "never"));
   ASSERT_EQ(session_.Open(), absl::OkStatus());
-  JobParameters job = owner_.parameters;
+  control::JobParameters job = owner_.parameters;
   job.prompt = "gated";
   ASSERT_TRUE(session_.workers().StartJob(1, job).ok());
   const absl::StatusOr<uint64_t> sent = session_.workers().SendStep({1});
@@ -137,13 +137,13 @@ TEST_F(GroupSessionTest, IsNotOpenedOnceItWasKilled) {
 }
 
 TEST_F(GroupSessionTest, GoesOnWithOneRankWhenTheRanksOfItsLayoutDiffer) {
-  GroupRunnerOptions options = options_;
-  options.layout = *ParseLayout("cfg=2");
-  options.certify = CertifyPolicy::kOff;
-  GroupSession session(options, log_, trace_, [](GroupState, const std::string&) {});
+  server::GroupRunnerOptions options = options_;
+  options.layout = *parallel::ParseLayout("cfg=2");
+  options.certify = server::CertifyPolicy::kOff;
+  server::GroupSession session(options, log_, trace_, [](server::GroupState, const std::string&) {});
   Order("rank1:drift=1");
   EXPECT_EQ(session.Open().code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(session.layout(), Layout());
+  EXPECT_EQ(session.layout(), parallel::Layout());
   EXPECT_THAT(log_lines_, Contains(HasSubstr("layout cfg=2 is given up, one rank goes on")));
   session.Close();
   EXPECT_EQ(session.Open(), absl::OkStatus());

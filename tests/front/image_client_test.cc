@@ -26,8 +26,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-HttpResponse Refuse(int status, const std::string& wait_seconds = "", const std::string& field = "") {
-  HttpResponse response = {
+server::HttpResponse Refuse(int status, const std::string& wait_seconds = "", const std::string& field = "") {
+  server::HttpResponse response = {
       .status = status,
       .headers = {{"Content-Type", "application/json"}},
       .body = absl::StrCat(R"({"error":{"message":"refused","param":")", field, R"(","code":"a_word"}})")};
@@ -42,32 +42,32 @@ std::string JobIn(const std::string& status) {
       status == "failed" ? R"({"message":"the reason","type":"server_error","code":"job_failed"}})" : "null}");
 }
 
-HttpResponse Accept() { return {.status = 202, .headers = {}, .body = JobIn("queued")}; }
+server::HttpResponse Accept() { return {.status = 202, .headers = {}, .body = JobIn("queued")}; }
 
 // A stream of events as a test writes it.
 class Events {
  public:
-  explicit Events(std::shared_ptr<HttpReply> reply) : reply_(std::move(reply)) {
+  explicit Events(std::shared_ptr<server::HttpReply> reply) : reply_(std::move(reply)) {
     reply_->StartStream({.status = 200, .headers = {{"Content-Type", "text/event-stream"}}},
                         {absl::Seconds(15), ":\n\n"});
   }
   void Image(int index) {
-    reply_->Write(ServerSentEvent(
+    reply_->Write(server::ServerSentEvent(
         "image", absl::StrCat(R"({"id":"img_)", index, R"(","seed":0,"size":"1x1","bytes":6,"index":)", index, "}")));
   }
-  void End(const std::string& status) { reply_->Write(ServerSentEvent(status, JobIn(status))); }
-  std::shared_ptr<HttpReply> reply() const { return reply_; }
+  void End(const std::string& status) { reply_->Write(server::ServerSentEvent(status, JobIn(status))); }
+  std::shared_ptr<server::HttpReply> reply() const { return reply_; }
 
  private:
-  std::shared_ptr<HttpReply> reply_;
+  std::shared_ptr<server::HttpReply> reply_;
 };
 
 enum class Ending { kFinished, kCut, kOpen };  // of a stream
 
 // Answers the call of a number, from 0, as the test says. A response of status 0 is none: the answer is lost.
-class ScriptedServer final : public HttpHandler {
+class ScriptedServer final : public server::HttpHandler {
  public:
-  std::function<HttpResponse(int, const HttpRequest&)> submit;
+  std::function<server::HttpResponse(int, const server::HttpRequest&)> submit;
   std::function<Ending(int, Events&)> watch;
 
   std::vector<std::string> cancelled() const {
@@ -79,10 +79,10 @@ class ScriptedServer final : public HttpHandler {
     return calls_;
   }
 
-  void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override {
+  void Handle(server::HttpRequest request, std::shared_ptr<server::HttpReply> reply) override {
     const std::string target = request.target;
     if (request.method == "POST") {
-      const HttpResponse response = submit(NextCall(), request);
+      const server::HttpResponse response = submit(NextCall(), request);
       if (response.status != 0) reply->Send(response);
     } else if (absl::EndsWith(target, "/events")) {
       Events events(reply);
@@ -101,7 +101,9 @@ class ScriptedServer final : public HttpHandler {
       reply->Send({.status = 200, .headers = {{"Content-Type", "image/png"}}, .body = "a file"});
     }
   }
-  HttpResponse Refusal(int status, const std::string&, const std::string&) override { return {.status = status}; }
+  server::HttpResponse Refusal(int status, const std::string&, const std::string&) override {
+    return {.status = status};
+  }
 
  private:
   int NextCall() {
@@ -112,7 +114,7 @@ class ScriptedServer final : public HttpHandler {
     const std::lock_guard lock(mutex_);
     cancelled_.push_back(job);
   }
-  void Keep(const std::shared_ptr<HttpReply>& reply) {
+  void Keep(const std::shared_ptr<server::HttpReply>& reply) {
     const std::lock_guard lock(mutex_);
     open_.push_back(reply);
   }
@@ -120,13 +122,13 @@ class ScriptedServer final : public HttpHandler {
   mutable std::mutex mutex_;
   int calls_ = 0;
   std::vector<std::string> cancelled_;
-  std::vector<std::shared_ptr<HttpReply>> open_;
+  std::vector<std::shared_ptr<server::HttpReply>> open_;
 };
 
 class ImageClientTest : public ::testing::Test {
  protected:
-  void Serve(std::shared_ptr<TlsCertificates> tls = nullptr) {
-    auto server = HttpServer::Start({.tls = std::move(tls)}, service_);
+  void Serve(std::shared_ptr<server::TlsCertificates> tls = nullptr) {
+    auto server = server::HttpServer::Start({.tls = std::move(tls)}, service_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -148,13 +150,13 @@ class ImageClientTest : public ::testing::Test {
   }
 
   ScriptedServer service_;
-  std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<server::HttpServer> server_;
   std::vector<std::string> told_;
 };
 
 TEST_F(ImageClientTest, ARefusalIsTriedAgainAfterTheTimeThatTheServerNames) {
   Serve();
-  service_.submit = [](int call, const HttpRequest&) {
+  service_.submit = [](int call, const server::HttpRequest&) {
     if (call == 0) return Refuse(429, "0");
     if (call == 1) return Refuse(503);
     return Accept();
@@ -167,7 +169,7 @@ TEST_F(ImageClientTest, ARefusalIsTriedAgainAfterTheTimeThatTheServerNames) {
 
 TEST_F(ImageClientTest, ARefusalThatNamesNoTimeIsTheAnswer) {
   Serve();
-  service_.submit = [](int, const HttpRequest&) { return Refuse(429, "", "prompt"); };
+  service_.submit = [](int, const server::HttpRequest&) { return Refuse(429, "", "prompt"); };
   const absl::Status status = Client()->Submit({}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(status.message(), "refused");
@@ -179,7 +181,7 @@ TEST_F(ImageClientTest, ARefusalThatNamesNoTimeIsTheAnswer) {
 
 TEST_F(ImageClientTest, AWaitThatIsLongerThanTheCallIsLeftToTheCaller) {
   Serve();
-  service_.submit = [](int, const HttpRequest&) { return Refuse(503, "3600"); };
+  service_.submit = [](int, const server::HttpRequest&) { return Refuse(503, "3600"); };
   const absl::Status status = Client()->Submit({}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(RefusalOf(status).retry_after, absl::Hours(1));
@@ -188,7 +190,7 @@ TEST_F(ImageClientTest, AWaitThatIsLongerThanTheCallIsLeftToTheCaller) {
 
 TEST_F(ImageClientTest, GivesUpAfterAsManyRetriesAsItIsTold) {
   Serve();
-  service_.submit = [](int, const HttpRequest&) { return Refuse(503); };
+  service_.submit = [](int, const server::HttpRequest&) { return Refuse(503); };
   EXPECT_EQ(Client({.retries = 2})->Submit({}).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(service_.calls(), 3);
 }
@@ -196,9 +198,9 @@ TEST_F(ImageClientTest, GivesUpAfterAsManyRetriesAsItIsTold) {
 TEST_F(ImageClientTest, ASubmissionWhoseAnswerIsLostIsSentAgainUnderTheSameKey) {
   Serve();
   std::vector<std::string> keys;
-  service_.submit = [&keys](int call, const HttpRequest& request) {
+  service_.submit = [&keys](int call, const server::HttpRequest& request) {
     keys.push_back(request.Header("idempotency-key").value_or(""));
-    return call == 0 ? HttpResponse{.status = 0} : Accept();
+    return call == 0 ? server::HttpResponse{.status = 0} : Accept();
   };
   const std::unique_ptr<ImageClient> client = Client();
   EXPECT_TRUE(client->Submit({}).ok());
@@ -243,7 +245,7 @@ TEST_F(ImageClientTest, AnEndThatWasToldIsKeptWhateverBecomesOfTheStream) {
 
 TEST_F(ImageClientTest, AJobThatFailsIsAnErrorOfGenerateAndAStateOfWatch) {
   Serve();
-  service_.submit = [](int, const HttpRequest&) { return Accept(); };
+  service_.submit = [](int, const server::HttpRequest&) { return Accept(); };
   service_.watch = [](int, Events& events) {
     events.End("failed");
     return Ending::kFinished;
@@ -259,9 +261,9 @@ TEST_F(ImageClientTest, AJobThatFailsIsAnErrorOfGenerateAndAStateOfWatch) {
 TEST_F(ImageClientTest, ALostGenerationComesBackUnderItsKeyAndIsAcceptedOnce) {
   Serve();
   std::vector<std::string> keys;
-  service_.submit = [&keys](int call, const HttpRequest& request) {
+  service_.submit = [&keys](int call, const server::HttpRequest& request) {
     keys.push_back(request.Header("idempotency-key").value_or(""));
-    return call == 0 ? HttpResponse{.status = 0} : Accept();
+    return call == 0 ? server::HttpResponse{.status = 0} : Accept();
   };
   service_.watch = [](int call, Events& events) {
     if (call == 2) return Ending::kCut;
@@ -279,7 +281,7 @@ TEST_F(ImageClientTest, ALostGenerationComesBackUnderItsKeyAndIsAcceptedOnce) {
 
 TEST_F(ImageClientTest, AStoppedGenerationTakesItsJobAlong) {
   Serve();
-  service_.submit = [](int, const HttpRequest&) { return Accept(); };
+  service_.submit = [](int, const server::HttpRequest&) { return Accept(); };
   service_.watch = [](int, Events&) { return Ending::kOpen; };
   std::stop_source stop;
   const absl::StatusOr<v1::Job> job = Client()->Generate({}, [&](const v1::JobEvent&) { stop.request_stop(); },
@@ -290,7 +292,7 @@ TEST_F(ImageClientTest, AStoppedGenerationTakesItsJobAlong) {
 
 TEST_F(ImageClientTest, AGenerationThatTakesTooLongTakesItsJobAlong) {
   Serve();
-  service_.submit = [](int, const HttpRequest& request) {
+  service_.submit = [](int, const server::HttpRequest& request) {
     return request.Header("idempotency-key").has_value() ? Accept() : Refuse(500);  // another job
   };
   service_.watch = [](int, Events&) { return Ending::kOpen; };
@@ -301,7 +303,7 @@ TEST_F(ImageClientTest, AGenerationThatTakesTooLongTakesItsJobAlong) {
 
 TEST_F(ImageClientTest, AJobUnderAKeyOfTheCallersIsLeftToTheCaller) {
   Serve();
-  service_.submit = [](int, const HttpRequest&) { return Accept(); };
+  service_.submit = [](int, const server::HttpRequest&) { return Accept(); };
   service_.watch = [](int, Events&) { return Ending::kOpen; };
   std::stop_source stop;
   const absl::StatusOr<v1::Job> job =
@@ -349,15 +351,16 @@ std::string ReadText(const std::string& path) {
 }
 
 TEST_F(ImageClientTest, OverTlsItTrustsOnlyWhomItIsToldTo) {
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / RandomId("tessera-client-");
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / base::RandomId("tessera-client-");
   std::filesystem::create_directory(folder);
   std::string certificates[2];
-  absl::StatusOr<std::shared_ptr<TlsCertificates>> loaded;
+  absl::StatusOr<std::shared_ptr<server::TlsCertificates>> loaded;
   for (const int i : {1, 0}) {
-    const TlsCertificates::Files files = {.certificate_chain = folder / "chain.pem", .private_key = folder / "key.pem"};
+    const server::TlsCertificates::Files files = {.certificate_chain = folder / "chain.pem",
+                                                  .private_key = folder / "key.pem"};
     WriteSelfSigned("localhost", files);
     certificates[i] = ReadText(files.certificate_chain);
-    loaded = TlsCertificates::Load(files, nullptr);
+    loaded = server::TlsCertificates::Load(files, nullptr);
   }
   std::filesystem::remove_all(folder);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
@@ -418,9 +421,9 @@ TEST(ImageClientAndServerTest, EveryCallReachesTheServer) {
 
 TEST(ImageClientAndServerTest, AWatchOutlivesItsServer) {
   FakeImageService service({.paused = true});
-  CallGate gate(nullptr);
-  ApiHandler handler(service, gate, {});
-  absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start({}, handler);
+  server::CallGate gate(nullptr);
+  server::ApiHandler handler(service, gate, {});
+  absl::StatusOr<std::unique_ptr<server::HttpServer>> server = server::HttpServer::Start({}, handler);
   ASSERT_TRUE(server.ok()) << server.status();
   const uint16_t port = (*server)->port();
   const auto client = ImageClient::Create({.address = absl::StrCat("127.0.0.1:", port), .retries = 1000});
@@ -432,7 +435,7 @@ TEST(ImageClientAndServerTest, AWatchOutlivesItsServer) {
     ASSERT_TRUE(service.WaitForWatches(1, absl::Seconds(60)));
     *server = nullptr;
     ASSERT_TRUE(service.WaitForWatches(0, absl::Seconds(60)));
-    server = HttpServer::Start({.port = port}, handler);
+    server = server::HttpServer::Start({.port = port}, handler);
     ASSERT_TRUE(server.ok()) << server.status();
     service.AllowSteps(1000);
   });
@@ -473,9 +476,9 @@ TEST(ImageClientAndServerTest, AnAnswerOverHttpIsTheMessageThatGrpcHas) {
       if (event.has_image()) events.push_back(event.image().ShortDebugString());
     });
     ASSERT_TRUE(ended.ok()) << ended.status();
-    const absl::StatusOr<Job> job = api.service().Get({.tenant = "anonymous"}, submitted->id());
+    const absl::StatusOr<server::Job> job = api.service().Get({.tenant = "anonymous"}, submitted->id());
     ASSERT_TRUE(job.ok()) << job.status();
-    const v1::Job expected = InSeconds(ToProto(*job));
+    const v1::Job expected = InSeconds(server::ToProto(*job));
     EXPECT_EQ(ended->DebugString(), expected.DebugString());
     ASSERT_EQ(events.size(), static_cast<size_t>(expected.images_size()));
     for (size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i], expected.images(i).ShortDebugString());
@@ -483,10 +486,10 @@ TEST(ImageClientAndServerTest, AnAnswerOverHttpIsTheMessageThatGrpcHas) {
   const absl::StatusOr<v1::ListModelsResponse> models = (*client)->ListModels();
   ASSERT_TRUE(models.ok()) << models.status();
   ASSERT_EQ(models->models_size(), 1);
-  EXPECT_EQ(models->models(0).DebugString(), ToProto(api.service().ListModels()[0]).DebugString());
+  EXPECT_EQ(models->models(0).DebugString(), server::ToProto(api.service().ListModels()[0]).DebugString());
   const absl::StatusOr<v1::ServerInfo> info = (*client)->GetServerInfo();
   ASSERT_TRUE(info.ok()) << info.status();
-  EXPECT_EQ(info->DebugString(), InSeconds(ToProto(api.service().Info())).DebugString());
+  EXPECT_EQ(info->DebugString(), InSeconds(server::ToProto(api.service().Info())).DebugString());
 }
 
 }  // namespace

@@ -20,23 +20,24 @@ namespace {
 // Every kind of event, as the server spells it for HTTP and for gRPC.
 TEST(JsonMessagesTest, AnEventIsTheMessageThatGrpcHas) {
   const std::string file("a\0file", 6);
-  for (const JobEvent& event :
-       std::vector<JobEvent>{QueuedEvent{.position = 3, .expected_wait = absl::Milliseconds(1234)},
-                             QueuedEvent{.position = 0}, StartedEvent{}, StepEvent{.image = 1, .step = 2, .steps = 3},
-                             PreviewEvent{.image = 1,
-                             .preview = 2,
-                             .width = 32,
-                             .height = 48,
-                             .format = ImageFormat::kWebp,
-                             .bytes = std::make_shared<const std::string>(file)}}) {
-    EventStream stream;
-    std::vector<ServerEvent> sent;
-    ASSERT_TRUE(stream.Take(JobEventText(event, "http://localhost:8080"), sent).ok());
+  for (const server::JobEvent& event :
+       std::vector<server::JobEvent>{server::QueuedEvent{.position = 3, .expected_wait = absl::Milliseconds(1234)},
+                                     server::QueuedEvent{.position = 0}, server::StartedEvent{},
+                                     server::StepEvent{.image = 1, .step = 2, .steps = 3},
+                                     server::PreviewEvent{.image = 1,
+                                     .preview = 2,
+                                     .width = 32,
+                                     .height = 48,
+                                     .format = server::ImageFormat::kWebp,
+                                     .bytes = std::make_shared<const std::string>(file)}}) {
+    client::EventStream stream;
+    std::vector<client::ServerEvent> sent;
+    ASSERT_TRUE(stream.Take(server::JobEventText(event, "http://localhost:8080"), sent).ok());
     ASSERT_EQ(sent.size(), 1u);
-    const absl::StatusOr<std::optional<v1::JobEvent>> read = EventOf(sent[0]);
+    const absl::StatusOr<std::optional<v1::JobEvent>> read = client::EventOf(sent[0]);
     ASSERT_TRUE(read.ok()) << read.status();
     ASSERT_TRUE(read->has_value());
-    EXPECT_EQ((*read)->DebugString(), ToProto(event).DebugString());
+    EXPECT_EQ((*read)->DebugString(), server::ToProto(event).DebugString());
   }
 }
 
@@ -72,14 +73,14 @@ TEST(JsonMessagesTest, ARequestMeansWhatItMeansOverGrpc) {
   v1::ImageRequest all, prompt_alone;
   FillFields(all);
   for (const v1::ImageRequest& request : {all, prompt_alone}) {
-    const absl::StatusOr<std::string> json = ToJson(request);
+    const absl::StatusOr<std::string> json = client::ToJson(request);
     ASSERT_TRUE(json.ok()) << json.status();
-    const absl::StatusOr<GenerationBody> body = ReadGenerationBody(*json, BodyKind::kJob);
+    const absl::StatusOr<server::GenerationBody> body = server::ReadGenerationBody(*json, server::BodyKind::kJob);
     ASSERT_TRUE(body.ok()) << body.status() << *json;
-    EXPECT_EQ(RequestDigest(body->request), RequestDigest(FromProto(request))) << *json;
+    EXPECT_EQ(server::RequestDigest(body->request), server::RequestDigest(server::FromProto(request))) << *json;
   }
   all.set_guidance_scale(std::numeric_limits<double>::infinity());
-  EXPECT_EQ(ToJson(all).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(client::ToJson(all).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -34,14 +34,14 @@ class LayoutCommandTest : public CommandLineTest {
 
 TEST_F(LayoutCommandTest, EveryLayoutMakesTheSamePictureAndIsNamedInIt) {
   ASSERT_EQ(Generate({}).exit_code, 0);
-  const DecodedImage serial = ReadImage("x.png");
+  const server::DecodedImage serial = ReadImage("x.png");
   EXPECT_THAT(serial.parameters, HasSubstr("Layout: serial, Instruction set: baseline,"));
   for (const char* layout : {"cfg=2", "ring=3", "cfg=2,ulysses=2"}) {
     const Result result = Generate({"--layout", layout, "--certify", "off"});
     ASSERT_EQ(result.exit_code, 0) << result.errors;
-    const DecodedImage image = ReadImage("x.png");
+    const server::DecodedImage image = ReadImage("x.png");
     EXPECT_EQ(image.image.rgb, serial.image.rgb) << layout;
-    const absl::StatusOr<ImageParameters> parameters = ParseParameters(image.parameters);
+    const absl::StatusOr<server::ImageParameters> parameters = server::ParseParameters(image.parameters);
     ASSERT_TRUE(parameters.ok()) << parameters.status();
     EXPECT_EQ(parameters->layout, layout);
   }

@@ -38,22 +38,22 @@ class MetricsTest : public ::testing::Test {
     setenv("TESSERA_WORKER", FAKE_WORKER, 1);
     setenv("TESSERA_FAKE_WORKER",
            absl::StrCat("gate=", folder_ / "gate", " start-of-pear=error start-of-lemon=die").c_str(), 1);
-    absl::StatusOr<std::unique_ptr<DurableImageService>> service =
-        DurableImageService::Start({.data_folder = folder_ / "data",
-                                    .groups = {{.name = "tiny", .load = {.model = folder_ / "tiny"}}},
-                                    .limits = {.max_queued_jobs = 2},
-                                    .first_back_off = absl::Milliseconds(1),
-                                    .vfs = disk_.vfs(),
-                                    .log = [](const std::string&) {}});
+    absl::StatusOr<std::unique_ptr<server::DurableImageService>> service =
+        server::DurableImageService::Start({.data_folder = folder_ / "data",
+                                            .groups = {{.name = "tiny", .load = {.model = folder_ / "tiny"}}},
+                                            .limits = {.max_queued_jobs = 2},
+                                            .first_back_off = absl::Milliseconds(1),
+                                            .vfs = disk_.vfs(),
+                                            .log = [](const std::string&) {}});
     ASSERT_TRUE(service.ok()) << service.status();
     service_ = *std::move(service);
     const std::string keys = absl::StrCat(Key("me", {}), "\n", Key("few", {.queued_jobs = 1}), "\n",
                                           Key("slow", {.requests_per_minute = 1}), "\n");
-    absl::StatusOr<ServerConfig> config = ReadServerConfig(
+    absl::StatusOr<server::ServerConfig> config = server::ReadServerConfig(
         absl::StrCat("listen: {http: {port: 0}, grpc: off, admin: {port: 0}}\ngroups: [{model: tiny}]\n",
                      "keys_file: ", folder_.Write("keys.txt", keys), "\n"));
     ASSERT_TRUE(config.ok()) << config.status();
-    absl::StatusOr<std::unique_ptr<ServerEdges>> edges = ServerEdges::Start(*config, *service_, {});
+    absl::StatusOr<std::unique_ptr<server::ServerEdges>> edges = server::ServerEdges::Start(*config, *service_, {});
     ASSERT_TRUE(edges.ok()) << edges.status();
     edges_ = *std::move(edges);
     WaitUntil("ready", [&] { return service_->Ready().ok(); });
@@ -65,8 +65,8 @@ class MetricsTest : public ::testing::Test {
   }
 
   // The line of a new key, whose secret is kept.
-  std::string Key(const std::string& name, const KeyLimits& limits) {
-    const absl::StatusOr<NewKey> key = NewApiKey(name, limits);
+  std::string Key(const std::string& name, const server::KeyLimits& limits) {
+    const absl::StatusOr<server::NewKey> key = server::NewApiKey(name, limits);
     EXPECT_TRUE(key.ok()) << key.status();
     secrets_[name] = key->secret;
     return key->line;
@@ -89,7 +89,7 @@ class MetricsTest : public ::testing::Test {
     return response.status == 202 ? response.Header("location").substr(9) : "";
   }
 
-  JobState StateOf(const std::string& job) { return service_->Get({.tenant = "me"}, job)->state; }
+  server::JobState StateOf(const std::string& job) { return service_->Get({.tenant = "me"}, job)->state; }
 
   Figures Scrape() {
     const TestResponse response = HttpTestClient(edges_->admin_port()).Call("GET", "/metrics");
@@ -119,29 +119,30 @@ class MetricsTest : public ::testing::Test {
 
   // Predicted seconds of so many steps, and the decoder, on one rank that has not stepped yet.
   double Seconds(const std::string& job, int steps) {
-    const JobParameters parameters = service_->Get({.tenant = "me"}, job)->request.parameters;
-    const ModelDescription model = service_->ListModels()[0].description;
-    const ModelCost cost = CostOf(model, 4);
-    const ShapeClass shape = ShapeOf("tiny", model, parameters);
-    return (steps * StepFlops(cost, shape) + DecodeFlops(cost, shape)) / SchedulerOptions().initial_flops_per_second;
+    const control::JobParameters parameters = service_->Get({.tenant = "me"}, job)->request.parameters;
+    const control::ModelDescription model = service_->ListModels()[0].description;
+    const server::ModelCost cost = server::CostOf(model, 4);
+    const server::ShapeClass shape = server::ShapeOf("tiny", model, parameters);
+    return (steps * server::StepFlops(cost, shape) + server::DecodeFlops(cost, shape)) /
+           server::SchedulerOptions().initial_flops_per_second;
   }
 
   FaultyDisk disk_;
   TestFolder folder_;
-  std::unique_ptr<DurableImageService> service_;
-  std::unique_ptr<ServerEdges> edges_;
+  std::unique_ptr<server::DurableImageService> service_;
+  std::unique_ptr<server::ServerEdges> edges_;
   std::map<std::string, std::string> secrets_;
 };
 
 TEST_F(MetricsTest, AreExactAfterARun) {
   // One image is being made and held at its first step, while two of another size wait.
   const std::string plum = Submit("gated plum");
-  WaitUntil("running", [&] { return StateOf(plum) == JobState::kRunning; });
+  WaitUntil("running", [&] { return StateOf(plum) == server::JobState::kRunning; });
   EXPECT_EQ(Call("few", "POST", "/v1/jobs", Body("kiwi", R"(, "n": 2)")).status, 429);
   const std::string larger = R"({"prompt": "fig", "size": "128x128", "num_inference_steps": 6})";
-  const absl::Duration before = SteadyNow();
+  const absl::Duration before = base::SteadyNow();
   const std::string fig = Call("me", "POST", "/v1/jobs", larger).Header("location").substr(9);
-  const absl::Duration after = SteadyNow();
+  const absl::Duration after = base::SteadyNow();
   const std::string quince = Call("me", "POST", "/v1/jobs", larger).Header("location").substr(9);
   EXPECT_EQ(Call("me", "POST", "/v1/jobs", Body("kiwi")).status, 429);
   EXPECT_EQ(Call("slow", "POST", "/v1/jobs", Body("kiwi")).status, 429) << "the queue is full";
@@ -152,10 +153,10 @@ TEST_F(MetricsTest, AreExactAfterARun) {
   ASSERT_GT(work, 0);
   WaitUntil("two steps in flight",
             [&] { return std::abs(Scrape()["tessera_queued_device_seconds"] - work) < 1e-6 * work; });
-  const absl::Duration scraping = SteadyNow();
+  const absl::Duration scraping = base::SteadyNow();
   Figures held = Scrape();
   EXPECT_GE(held["tessera_oldest_wait_seconds"], absl::ToDoubleSeconds(scraping - after));
-  EXPECT_LE(held["tessera_oldest_wait_seconds"], absl::ToDoubleSeconds(SteadyNow() - before));
+  EXPECT_LE(held["tessera_oldest_wait_seconds"], absl::ToDoubleSeconds(base::SteadyNow() - before));
   EXPECT_EQ(held["tessera_queued_jobs"], 2);
   EXPECT_EQ(held["tessera_running_jobs"], 1);
   EXPECT_EQ(held["tessera_draining"], 0);
@@ -164,15 +165,15 @@ TEST_F(MetricsTest, AreExactAfterARun) {
   EXPECT_EQ(Call("me", "DELETE", "/v1/jobs/" + plum).status, 200);
   EXPECT_EQ(Call("me", "DELETE", "/v1/jobs/" + plum).status, 200) << "once more, while the worker still has it";
   folder_.Write("gate", "");
-  WaitUntil("the one that waited", [&] { return StateOf(fig) == JobState::kDone; });
+  WaitUntil("the one that waited", [&] { return StateOf(fig) == server::JobState::kDone; });
   EXPECT_EQ(Call("me", "POST", "/v1/images/generations", Body("apple")).status, 200);
   EXPECT_EQ(Call("me", "POST", "/v1/images/generations", Body("apple")).status, 200);
   EXPECT_EQ(Call("me", "POST", "/v1/images/generations", Body("pear")).status, 400);
   const std::string lemon = Submit("lemon");
-  WaitUntil("quarantined", [&] { return StateOf(lemon) == JobState::kFailed; });
+  WaitUntil("quarantined", [&] { return StateOf(lemon) == server::JobState::kFailed; });
   WaitUntil("started again", [&] {
-    const GroupInfo group = service_->Info().groups[0];
-    return group.state == GroupState::kReady && group.restarts == 3;
+    const server::GroupInfo group = service_->Info().groups[0];
+    return group.state == server::GroupState::kReady && group.restarts == 3;
   });
 
   disk_.Plan(DiskFault::kFull, 0);

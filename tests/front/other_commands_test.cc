@@ -65,11 +65,12 @@ TEST_F(ReplayTest, FindsTheModelByItsRecordedNameAmongTheKnownOnes) {
 }
 
 // The same file as `name`, with one text of its parameters replaced.
-void RewriteParameters(const DecodedImage& image, const std::string& from, const std::string& to, std::string* bytes) {
+void RewriteParameters(const server::DecodedImage& image, const std::string& from, const std::string& to,
+                       std::string* bytes) {
   std::string text = image.parameters;
   ASSERT_NE(text.find(from), std::string::npos) << text;
   text.replace(text.find(from), from.size(), to);
-  const absl::StatusOr<std::string> written = EncodeImage(image.image, image.format, {.parameters = text});
+  const absl::StatusOr<std::string> written = server::EncodeImage(image.image, image.format, {.parameters = text});
   ASSERT_TRUE(written.ok()) << written.status();
   *bytes = *written;
 }
@@ -131,7 +132,7 @@ TEST_F(ReplayTest, AFileFromBeforeLayoutsWereRecordedIsReplayedOnOneRank) {
 }
 
 TEST_F(ReplayTest, RefusesFilesThatTellNothingOfTheirMaking) {
-  const absl::StatusOr<std::string> plain = EncodeImage({1, 1, {1, 2, 3}}, ImageFormat::kPng, {});
+  const absl::StatusOr<std::string> plain = server::EncodeImage({1, 1, {1, 2, 3}}, server::ImageFormat::kPng, {});
   ASSERT_TRUE(plain.ok());
   Write("plain.png", *plain);
   Write("cut.png", plain->substr(0, plain->size() / 2));
@@ -263,13 +264,14 @@ TEST_F(KeysTest, MakesASecretThatTheServerKnowsByTheLine) {
   ASSERT_EQ(events.size(), 1u);
   const std::string secret(events[0].at("secret").as_string().c_str());
   Write("keys.txt", std::string(events[0].at("line").as_string().c_str()) + "\n");
-  const absl::StatusOr<std::unique_ptr<ApiKeys>> keys = ApiKeys::Load(WorkFolder() + "/keys.txt", nullptr);
+  const absl::StatusOr<std::unique_ptr<server::ApiKeys>> keys =
+      server::ApiKeys::Load(WorkFolder() + "/keys.txt", nullptr);
   ASSERT_TRUE(keys.ok()) << keys.status();
-  const std::optional<ApiKey> key = (*keys)->Find(secret);
+  const std::optional<server::ApiKey> key = (*keys)->Find(secret);
   ASSERT_TRUE(key.has_value());
   EXPECT_EQ(key->name, "render-farm");
   EXPECT_EQ(key->limits,
-            (KeyLimits{.requests_per_minute = 60, .queued_jobs = 20, .queued_device_seconds = 1234567.125}));
+            (server::KeyLimits{.requests_per_minute = 60, .queued_jobs = 20, .queued_device_seconds = 1234567.125}));
   EXPECT_EQ(key->share, 2.5);
   EXPECT_FALSE((*keys)->Find(secret.substr(0, secret.size() - 1)).has_value());
   EXPECT_FALSE((*keys)->Find("").has_value());

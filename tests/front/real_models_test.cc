@@ -58,10 +58,10 @@ class ModelsOnTheCommandLineTest : public ::testing::Test {
     return Run(arguments);
   }
 
-  DecodedImage Picture(const std::string& name) const {
-    absl::StatusOr<DecodedImage> image = DecodeImage(Read(folder_ / name));
+  server::DecodedImage Picture(const std::string& name) const {
+    absl::StatusOr<server::DecodedImage> image = server::DecodeImage(Read(folder_ / name));
     EXPECT_TRUE(image.ok()) << image.status();
-    return image.ok() ? *std::move(image) : DecodedImage();
+    return image.ok() ? *std::move(image) : server::DecodedImage();
   }
 
   static std::string Read(const std::string& path) {

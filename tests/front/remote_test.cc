@@ -37,14 +37,14 @@ class RemoteTest : public CommandLineTest {
 
   // The secret of a new key, which `keys` is to hold.
   std::string MakeKey(const std::string& name) {
-    const absl::StatusOr<NewKey> key = NewApiKey(name);
+    const absl::StatusOr<server::NewKey> key = server::NewApiKey(name);
     EXPECT_TRUE(key.ok());
     Write("keys.txt", key->line + "\n");
     Write(name + ".key", key->secret + "\n");
     return key->secret;
   }
-  std::unique_ptr<ApiKeys> Keys() const {
-    auto keys = ApiKeys::Load(WorkFolder() + "/keys.txt", nullptr);
+  std::unique_ptr<server::ApiKeys> Keys() const {
+    auto keys = server::ApiKeys::Load(WorkFolder() + "/keys.txt", nullptr);
     EXPECT_TRUE(keys.ok());
     return *std::move(keys);
   }
@@ -126,15 +126,15 @@ TEST_F(RemoteTest, AnInterruptionCancelsTheJob) {
   ASSERT_TRUE(api_->service().WaitForWatches(1, absl::Seconds(60)));
   kill(child->pid(), SIGINT);
   EXPECT_EQ(child->Wait(), 130);
-  EXPECT_TRUE(api_->service().WaitForJobs(JobState::kCancelled, 1, absl::Seconds(60)));
+  EXPECT_TRUE(api_->service().WaitForJobs(server::JobState::kCancelled, 1, absl::Seconds(60)));
   EXPECT_THAT(Files(), IsEmpty());
 }
 
 TEST_F(RemoteTest, ComesBackToItsJobWhenTheConnectionIsLost) {
   FakeImageService service({.paused = true});
-  CallGate gate(nullptr);
-  ApiHandler handler(service, gate, {});
-  auto server = HttpServer::Start({}, handler);
+  server::CallGate gate(nullptr);
+  server::ApiHandler handler(service, gate, {});
+  auto server = server::HttpServer::Start({}, handler);
   ASSERT_TRUE(server.ok()) << server.status();
   const uint16_t port = (*server)->port();
   const std::unique_ptr<ChildProcess> child =
@@ -142,7 +142,7 @@ TEST_F(RemoteTest, ComesBackToItsJobWhenTheConnectionIsLost) {
   ASSERT_TRUE(service.WaitForWatches(1, absl::Seconds(60)));
   *server = nullptr;
   ASSERT_TRUE(service.WaitForWatches(0, absl::Seconds(60)));
-  server = HttpServer::Start({.port = port}, handler);
+  server = server::HttpServer::Start({.port = port}, handler);
   ASSERT_TRUE(server.ok()) << server.status();
   service.AllowSteps(4);
   EXPECT_EQ(child->Wait(), 0) << child->errors();
@@ -150,37 +150,37 @@ TEST_F(RemoteTest, ComesBackToItsJobWhenTheConnectionIsLost) {
 }
 
 // Carries out every request, and loses the answer to the first.
-class ForgetfulHandler final : public HttpHandler {
+class ForgetfulHandler final : public server::HttpHandler {
  public:
-  explicit ForgetfulHandler(HttpHandler& handler) : handler_(handler) {}
-  void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override {
+  explicit ForgetfulHandler(server::HttpHandler& handler) : handler_(handler) {}
+  void Handle(server::HttpRequest request, std::shared_ptr<server::HttpReply> reply) override {
     if (!has_forgotten_.exchange(true)) reply = std::make_shared<Nowhere>();
     handler_.Handle(std::move(request), std::move(reply));
   }
-  HttpResponse Refusal(int status, const std::string& reason, const std::string& peer) override {
+  server::HttpResponse Refusal(int status, const std::string& reason, const std::string& peer) override {
     return handler_.Refusal(status, reason, peer);
   }
 
  private:
-  struct Nowhere final : HttpReply {
-    void Send(HttpResponse) override {}
-    void StartStream(HttpResponse, Heartbeat) override {}
+  struct Nowhere final : server::HttpReply {
+    void Send(server::HttpResponse) override {}
+    void StartStream(server::HttpResponse, Heartbeat) override {}
     void Write(std::string) override {}
     void Finish() override {}
     size_t pending_bytes() const override { return 0; }
     void OnClosed(std::function<void()>) override {}
   };
 
-  HttpHandler& handler_;
+  server::HttpHandler& handler_;
   std::atomic<bool> has_forgotten_ = false;
 };
 
 TEST_F(RemoteTest, ASubmissionWhoseAnswerIsLostMakesOneJob) {
   FakeImageService service;
-  CallGate gate(nullptr);
-  ApiHandler api(service, gate, {});
+  server::CallGate gate(nullptr);
+  server::ApiHandler api(service, gate, {});
   ForgetfulHandler handler(api);
-  const auto server = HttpServer::Start({}, handler);
+  const auto server = server::HttpServer::Start({}, handler);
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string url = absl::StrCat("http://127.0.0.1:", (*server)->port());
   const Result result = Run({"generate", "x", "-o", "a.png", "--server", url});
@@ -213,7 +213,7 @@ TEST_F(RemoteTest, KeepsAPreviewBesideTheImageUntilItIsThere) {
   ASSERT_TRUE(api_->service().WaitForWatches(1, absl::Seconds(60)));
   api_->service().AllowSteps(2);
   ASSERT_TRUE(child->WaitForOutput("\"preview\"")) << child->errors();
-  EXPECT_EQ(ReadImage("a.preview.png").format, ImageFormat::kPng);
+  EXPECT_EQ(ReadImage("a.preview.png").format, server::ImageFormat::kPng);
   api_->service().AllowSteps(2);
   EXPECT_EQ(child->Wait(), 0) << child->errors();
   EXPECT_THAT(Files(), ElementsAre("a.webp"));
@@ -243,7 +243,7 @@ TEST_F(RemoteTest, ListsAndCancelsJobs) {
   const Result cancelled = RunRemote({"cancel", id});
   EXPECT_EQ(cancelled.exit_code, 0) << cancelled.errors;
   EXPECT_THAT(cancelled.output, HasSubstr(id));
-  EXPECT_TRUE(api_->service().WaitForJobs(JobState::kCancelled, 1, absl::Seconds(60)));
+  EXPECT_TRUE(api_->service().WaitForJobs(server::JobState::kCancelled, 1, absl::Seconds(60)));
   EXPECT_THAT(RunRemote({"jobs", "--status", "cancelled"}).output, HasSubstr(id + " cancelled"));
   EXPECT_EQ(RunRemote({"cancel", "job_00000000000000000000000000000000"}).exit_code, 2);
   EXPECT_EQ(RunRemote({"cancel", "../models"}).exit_code, 2);
@@ -259,17 +259,17 @@ TEST_F(RemoteTest, SendsTheKeyOfItsFile) {
 }
 
 // A certificate for localhost and its key, as PEM files.
-TlsCertificates::Files MakeCertificate(const std::string& folder, const char* name) {
-  const TlsCertificates::Files files = {.certificate_chain = absl::StrCat(folder, "/", name, ".pem"),
-                                        .private_key = absl::StrCat(folder, "/", name, ".key.pem")};
+server::TlsCertificates::Files MakeCertificate(const std::string& folder, const char* name) {
+  const server::TlsCertificates::Files files = {.certificate_chain = absl::StrCat(folder, "/", name, ".pem"),
+                                                .private_key = absl::StrCat(folder, "/", name, ".key.pem")};
   WriteSelfSigned("localhost", files);
   return files;
 }
 
 TEST_F(RemoteTest, TrustsNoCertificateButOfThoseItIsToldToAndForThatName) {
-  const TlsCertificates::Files files = MakeCertificate(WorkFolder(), "right");
+  const server::TlsCertificates::Files files = MakeCertificate(WorkFolder(), "right");
   MakeCertificate(WorkFolder(), "other");
-  absl::StatusOr<std::shared_ptr<TlsCertificates>> certificates = TlsCertificates::Load(files, nullptr);
+  absl::StatusOr<std::shared_ptr<server::TlsCertificates>> certificates = server::TlsCertificates::Load(files, nullptr);
   ASSERT_TRUE(certificates.ok()) << certificates.status();
   Serve({.server = {.tls = *certificates}});
   const auto list = [&](const char* host, const std::string& ca) {
@@ -292,27 +292,29 @@ TEST_F(RemoteTest, TrustsNoCertificateButOfThoseItIsToldToAndForThatName) {
 class LyingServer {
  public:
   explicit LyingServer(std::string body) : handler_(std::move(body)) {
-    auto server = HttpServer::Start({}, handler_);
+    auto server = server::HttpServer::Start({}, handler_);
     EXPECT_TRUE(server.ok());
     server_ = *std::move(server);
   }
   std::string url() const { return absl::StrCat("http://127.0.0.1:", server_->port()); }
 
  private:
-  class Handler final : public HttpHandler {
+  class Handler final : public server::HttpHandler {
    public:
     explicit Handler(std::string body) : body_(std::move(body)) {}
-    void Handle(HttpRequest, std::shared_ptr<HttpReply> reply) override {
+    void Handle(server::HttpRequest, std::shared_ptr<server::HttpReply> reply) override {
       reply->Send({.status = 200, .headers = {}, .body = body_});
     }
-    HttpResponse Refusal(int status, const std::string&, const std::string&) override { return {.status = status}; }
+    server::HttpResponse Refusal(int status, const std::string&, const std::string&) override {
+      return {.status = status};
+    }
 
    private:
     const std::string body_;
   };
 
   Handler handler_;
-  std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<server::HttpServer> server_;
 };
 
 TEST_F(RemoteTest, BelievesNoServerThatSendsSomethingElse) {
@@ -338,20 +340,20 @@ TEST_F(RemoteTest, PrintsNothingOfAServerThatATerminalWouldObey) {
 }
 
 TEST(ServerUrlTest, ReadsHostAndPort) {
-  const absl::StatusOr<ServerUrl> url = ParseServerUrl("https://[::1]:8443/");
+  const absl::StatusOr<client::ServerUrl> url = client::ParseServerUrl("https://[::1]:8443/");
   ASSERT_TRUE(url.ok()) << url.status();
   EXPECT_TRUE(url->tls);
   EXPECT_EQ(url->host, "::1");
   EXPECT_EQ(url->port, "8443");
-  EXPECT_EQ(ParseServerUrl("http://images.example")->port, "80");
-  EXPECT_EQ(ParseServerUrl("https://images.example")->port, "443");
+  EXPECT_EQ(client::ParseServerUrl("http://images.example")->port, "80");
+  EXPECT_EQ(client::ParseServerUrl("https://images.example")->port, "443");
 }
 
 TEST(ServerUrlTest, RefusesEverythingElse) {
   for (const char* text : {"", "http://", "localhost:8080", "ftp://a", "http://a:", "http://a:0", "http://a:65536",
                            "http://a:b", "http://a/b", "http://u:p@a", "http://a b", "http://[::1", "http://[::1]a",
                            "http://a\r\nX: y", "http://[]", "http://a?b"}) {
-    EXPECT_FALSE(ParseServerUrl(text).ok()) << text;
+    EXPECT_FALSE(client::ParseServerUrl(text).ok()) << text;
   }
 }
 
@@ -359,8 +361,8 @@ TEST(EventStreamTest, PiecesOfAnySizeAreReadAsTheWhole) {
   const std::string text =
       ": alive\n\nevent: step\ndata: {\"a\":1}\n\nevent:done\r\ndata: 1\r\ndata: 2\r\n\r\nevent: cut";
   for (size_t size = 1; size <= text.size(); ++size) {
-    EventStream stream;
-    std::vector<ServerEvent> events;
+    client::EventStream stream;
+    std::vector<client::ServerEvent> events;
     for (size_t at = 0; at < text.size(); at += size) {
       ASSERT_TRUE(stream.Take(absl::string_view(text).substr(at, size), events).ok());
     }

@@ -42,7 +42,7 @@ class StorageTroubleTest : public ::testing::Test {
   }
   void TearDown() override { service_.reset(); }
 
-  void Start(DurableServiceOptions options = {}, const std::string& script = "") {
+  void Start(server::DurableServiceOptions options = {}, const std::string& script = "") {
     setenv("TESSERA_FAKE_WORKER", script.c_str(), 1);
     options.data_folder = folder_ / "data";
     options.groups = {{.name = "tiny", .load = {.model = folder_ / "tiny"}}};
@@ -51,28 +51,28 @@ class StorageTroubleTest : public ::testing::Test {
       const std::lock_guard lock(mutex_);
       log_.push_back(line);
     };
-    absl::StatusOr<std::unique_ptr<DurableImageService>> service = DurableImageService::Start(options);
+    absl::StatusOr<std::unique_ptr<server::DurableImageService>> service = server::DurableImageService::Start(options);
     ASSERT_TRUE(service.ok()) << service.status();
     service_ = *std::move(service);
     WaitUntil("ready", [&] { return service_->Ready().ok(); });
   }
 
-  absl::StatusOr<Submitted> Submit(const std::string& prompt = "x") {
-    JobRequest request = {.model = "tiny", .count = 1};
+  absl::StatusOr<server::Submitted> Submit(const std::string& prompt = "x") {
+    server::JobRequest request = {.model = "tiny", .count = 1};
     request.parameters = {.prompt = prompt, .height = 16, .width = 24, .steps = 2, .seed = 1, .sampler = "ddim"};
     return service_->Submit(caller_, request, std::nullopt);
   }
 
   std::string Accepted(const std::string& prompt = "x") {
-    const absl::StatusOr<Submitted> submitted = Submit(prompt);
+    const absl::StatusOr<server::Submitted> submitted = Submit(prompt);
     EXPECT_TRUE(submitted.ok()) << submitted.status();
     return submitted.ok() ? submitted->job.id : "";
   }
 
-  JobState StateOf(const std::string& job) {
-    const absl::StatusOr<Job> found = service_->Get(caller_, job);
+  server::JobState StateOf(const std::string& job) {
+    const absl::StatusOr<server::Job> found = service_->Get(caller_, job);
     EXPECT_TRUE(found.ok()) << found.status();
-    return found.ok() ? found->state : JobState::kQueued;
+    return found.ok() ? found->state : server::JobState::kQueued;
   }
 
   // The lines about the disk.
@@ -89,8 +89,8 @@ class StorageTroubleTest : public ::testing::Test {
     std::mutex mutex;
     std::condition_variable changed;
     std::optional<absl::Status> reason;
-    const auto watch = service_->Watch(caller_, job, [&](const JobEvent& event) {
-      const auto* released = std::get_if<ReleasedEvent>(&event);
+    const auto watch = service_->Watch(caller_, job, [&](const server::JobEvent& event) {
+      const auto* released = std::get_if<server::ReleasedEvent>(&event);
       if (released == nullptr) return;
       const std::lock_guard lock(mutex);
       reason = released->reason;
@@ -104,13 +104,13 @@ class StorageTroubleTest : public ::testing::Test {
 
   void ExpectOneTruth(const std::string& state, const std::string& code) {
     EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
-    EXPECT_EQ(ErrorCode(service_->Ready()), code);
+    EXPECT_EQ(server::ErrorCode(service_->Ready()), code);
     const absl::Status refused = Submit().status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
-    EXPECT_EQ(ErrorCode(refused), code);
-    EXPECT_TRUE(RetryAfter(refused).has_value());
+    EXPECT_EQ(server::ErrorCode(refused), code);
+    EXPECT_TRUE(server::RetryAfter(refused).has_value());
     EXPECT_THAT(std::string(refused.message()), Not(HasSubstr(folder_.path()))) << "names are the operator's";
-    EXPECT_EQ(StorageStateName(service_->Info().storage), state);
+    EXPECT_EQ(server::StorageStateName(service_->Info().storage), state);
     EXPECT_THAT(service_->MetricsText(), HasSubstr(absl::StrCat("tessera_storage_state{state=\"", state, "\"} 1")));
     EXPECT_THAT(service_->MetricsText(), HasSubstr("tessera_storage_state{state=\"ok\"} 0"));
     ASSERT_EQ(StorageLog().size(), 1u);
@@ -126,12 +126,12 @@ class StorageTroubleTest : public ::testing::Test {
 
   TestFolder folder_;
   FaultyDisk disk_;
-  DiskResultStore files_{folder_ / "images"};
+  server::DiskResultStore files_{folder_ / "images"};
   SmallFiles small_{files_};
-  Caller caller_ = {.tenant = "me"};
+  server::Caller caller_ = {.tenant = "me"};
   std::mutex mutex_;
   std::vector<std::string> log_;  // guarded by mutex_
-  std::unique_ptr<DurableImageService> service_;
+  std::unique_ptr<server::DurableImageService> service_;
 };
 
 TEST_F(StorageTroubleTest, AResultWithoutRoomIsAFullDiskAlthoughTheDatabaseHasSome) {
@@ -143,12 +143,12 @@ TEST_F(StorageTroubleTest, AResultWithoutRoomIsAFullDiskAlthoughTheDatabaseHasSo
   WaitUntil("its worker is free", [&] { return service_->Info().running_jobs == 1; });
   EXPECT_EQ(service_->Info().unstored_images, 1);
   EXPECT_EQ(service_->Info().queued_jobs, 0);
-  EXPECT_EQ(StateOf(first), JobState::kRunning);
+  EXPECT_EQ(StateOf(first), server::JobState::kRunning);
   EXPECT_THAT(service_->MetricsText(), HasSubstr("tessera_rejected_jobs_total{reason=\"storage_full\"} 1"));
 
   small_.SetRoom(UINT64_MAX);
   ExpectRecovery();
-  WaitUntil("the image", [&] { return StateOf(first) == JobState::kDone; });
+  WaitUntil("the image", [&] { return StateOf(first) == server::JobState::kDone; });
   WaitUntil("all is told", [&] { return service_->Info().running_jobs == 0; });
   EXPECT_EQ(service_->Info().unstored_images, 0);
   EXPECT_GT(service_->Info().result_bytes, 0);
@@ -159,14 +159,14 @@ TEST_F(StorageTroubleTest, AResultWithoutRoomIsAFullDiskAlthoughTheDatabaseHasSo
 
 TEST_F(StorageTroubleTest, WhatWasAcceptedUnderAKeyIsToldWhileNothingNewIs) {
   Start({.results = &small_});
-  JobRequest request = {.model = "tiny", .count = 1};
+  server::JobRequest request = {.model = "tiny", .count = 1};
   request.parameters = {.prompt = "x", .height = 16, .width = 24, .steps = 2, .seed = 1, .sampler = "ddim"};
-  const IdempotencyKey key = {.key = "k", .digest = "d"};
+  const server::IdempotencyKey key = {.key = "k", .digest = "d"};
   small_.SetRoom(0);
-  const absl::StatusOr<Submitted> first = service_->Submit(caller_, request, key);
+  const absl::StatusOr<server::Submitted> first = service_->Submit(caller_, request, key);
   ASSERT_TRUE(first.ok()) << first.status();
   WaitUntil("the result", [&] { return !service_->Ready().ok(); });
-  const absl::StatusOr<Submitted> again = service_->Submit(caller_, request, key);
+  const absl::StatusOr<server::Submitted> again = service_->Submit(caller_, request, key);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->job.id, first->job.id);
   EXPECT_FALSE(Submit().ok());
@@ -176,11 +176,11 @@ TEST_F(StorageTroubleTest, WhoWaitsForAnImageThatHasNoRoomIsToldAfterAWhile) {
   Start({.results = &small_, .disk_timeout = absl::Milliseconds(1)});
   small_.SetRoom(0);
   const std::string job = Accepted();
-  EXPECT_EQ(ErrorCode(WaitUntilReleased(job)), "storage_full");
+  EXPECT_EQ(server::ErrorCode(WaitUntilReleased(job)), "storage_full");
   // Nobody comes back for it: its place is free at once, and the disk need not be.
   ASSERT_TRUE(service_->Cancel(caller_, job).ok());
   WaitUntil("it is released", [&] { return service_->Info().running_jobs == 0; });
-  EXPECT_EQ(StateOf(job), JobState::kCancelled);
+  EXPECT_EQ(StateOf(job), server::JobState::kCancelled);
 }
 
 TEST_F(StorageTroubleTest, WhoWaitsForAJobWhoseStartHasNoRoomIsToldToo) {
@@ -190,12 +190,12 @@ TEST_F(StorageTroubleTest, WhoWaitsForAJobWhoseStartHasNoRoomIsToldToo) {
   };
   Start({.vfs = disk_.vfs(), .disk_timeout = absl::Milliseconds(1), .at_point = at_point});
   const std::string job = Accepted();
-  EXPECT_EQ(ErrorCode(WaitUntilReleased(job)), "storage_full");
-  EXPECT_EQ(StateOf(job), JobState::kQueued);
+  EXPECT_EQ(server::ErrorCode(WaitUntilReleased(job)), "storage_full");
+  EXPECT_EQ(StateOf(job), server::JobState::kQueued);
   ExpectOneTruth("full", "storage_full");
   disk_.Plan(DiskFault::kNone, 0);
   ExpectRecovery();
-  WaitUntil("the image", [&] { return StateOf(job) == JobState::kDone; });
+  WaitUntil("the image", [&] { return StateOf(job) == server::JobState::kDone; });
   service_.reset();  // before its disk
 }
 
@@ -208,7 +208,7 @@ TEST_F(StorageTroubleTest, TheEndDoesNotWaitForImagesThatCannotBeStored) {
   service_.reset();
   small_.SetRoom(UINT64_MAX);
   Start({.results = &small_});
-  WaitUntil("it is made again", [&] { return StateOf(job) == JobState::kDone; });
+  WaitUntil("it is made again", [&] { return StateOf(job) == server::JobState::kDone; });
 }
 
 TEST_F(StorageTroubleTest, ATroubleThatATrialDoesNotMeetLastsAsLongAsAResultMeetsIt) {
@@ -220,19 +220,20 @@ TEST_F(StorageTroubleTest, ATroubleThatATrialDoesNotMeetLastsAsLongAsAResultMeet
   ExpectOneTruth("failing", "storage_unavailable");
   fs::remove(folder_ / "data/images/01/1-1");
   ExpectRecovery();
-  WaitUntil("the image", [&] { return StateOf(job) == JobState::kDone; });
+  WaitUntil("the image", [&] { return StateOf(job) == server::JobState::kDone; });
 }
 
 TEST_F(StorageTroubleTest, ADeadWorkersJobThatTheStoreCannotTakeBackRuns) {
   Start({.vfs = disk_.vfs()}, absl::StrCat("step2-of-gated=die gate=", folder_ / "gate"));
   const std::string job = Accepted("gated");
-  WaitUntil("it runs", [&] { return StateOf(job) == JobState::kRunning; });
+  WaitUntil("it runs", [&] { return StateOf(job) == server::JobState::kRunning; });
   disk_.Plan(DiskFault::kFull, 0);
   std::ofstream(folder_ / "gate") << "";
-  WaitUntil("its death", [&] { return !service_->Ready().ok() && service_->Info().storage == StorageState::kFull; });
+  WaitUntil("its death",
+            [&] { return !service_->Ready().ok() && service_->Info().storage == server::StorageState::kFull; });
   EXPECT_EQ(service_->Info().running_jobs, 1);
   disk_.Plan(DiskFault::kNone, 0);
-  WaitUntil("its end", [&] { return StateOf(job) == JobState::kFailed; });
+  WaitUntil("its end", [&] { return StateOf(job) == server::JobState::kFailed; });
   service_.reset();  // before its disk
 }
 
@@ -244,41 +245,42 @@ TEST_F(StorageTroubleTest, ADataFolderThatIsGoneTakesNoJobsUntilItIsBack) {
   fs::rename(folder_ / "elsewhere", folder_ / "data");
   ExpectRecovery();
   const std::string job = Accepted();
-  WaitUntil("an image", [&] { return StateOf(job) == JobState::kDone; });
+  WaitUntil("an image", [&] { return StateOf(job) == server::JobState::kDone; });
 }
 
 TEST_F(StorageTroubleTest, AFolderThatCoversTheDataFolderTakesNoJobs) {
   Start();
   fs::rename(folder_ / "data", folder_ / "elsewhere");
   fs::create_directories(folder_ / "data/images");
-  EXPECT_EQ(ErrorCode(Submit().status()), "storage_unavailable") << "at once";
+  EXPECT_EQ(server::ErrorCode(Submit().status()), "storage_unavailable") << "at once";
   ExpectOneTruth("moved", "storage_unavailable");
 }
 
 TEST_F(StorageTroubleTest, AJobThatADamagedDatabaseCannotEndFailsWithTheReason) {
   Start({.vfs = disk_.vfs()});
   const std::string before = Accepted();
-  WaitUntil("an image", [&] { return StateOf(before) == JobState::kDone; });
+  WaitUntil("an image", [&] { return StateOf(before) == server::JobState::kDone; });
   service_.reset();
   Start({.vfs = disk_.vfs()}, absl::StrCat("gate=", folder_ / "gate"));
   const std::string job = Accepted("gated");
-  WaitUntil("it runs", [&] { return StateOf(job) == JobState::kRunning; });
+  WaitUntil("it runs", [&] { return StateOf(job) == server::JobState::kRunning; });
   {
     // The page of an index that was not read since the store was opened.
     const std::string path = folder_ / "data/jobs.sqlite";
-    absl::StatusOr<std::unique_ptr<SqliteDatabase>> database = SqliteDatabase::Open({.path = path, .vfs = disk_.vfs()});
+    absl::StatusOr<std::unique_ptr<server::SqliteDatabase>> database =
+        server::SqliteDatabase::Open({.path = path, .vfs = disk_.vfs()});
     ASSERT_TRUE(database.ok()) << database.status();
     ASSERT_TRUE((*database)->Execute("PRAGMA wal_checkpoint(TRUNCATE)").ok());
-    absl::StatusOr<SqliteStatement> root =
+    absl::StatusOr<server::SqliteStatement> root =
         (*database)->Prepare("SELECT rootpage FROM sqlite_schema WHERE name = 'jobs_by_expiry'");
     ASSERT_TRUE(root.ok() && *root->Step());
     std::string& bytes = *disk_.BytesOf(path);
     std::fill_n(bytes.begin() + (root->Int(0) - 1) * 4096, 4096, '\xA5');
   }
   std::ofstream(folder_ / "gate") << "";
-  WaitUntil("its end", [&] { return StateOf(job) == JobState::kFailed; });
+  WaitUntil("its end", [&] { return StateOf(job) == server::JobState::kFailed; });
   EXPECT_THAT(std::string(service_->Get(caller_, job)->error.message()), HasSubstr("database is damaged"));
-  const ListOptions running = {.state = JobState::kRunning};
+  const server::ListOptions running = {.state = server::JobState::kRunning};
   EXPECT_THAT(service_->List(caller_, running)->jobs, IsEmpty());
   WaitUntil("nothing runs", [&] { return service_->Info().running_jobs == 0; });
   ExpectOneTruth("damaged", "storage_unavailable");

@@ -18,14 +18,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using Lock = ServiceMonitor::Lock;
+using Lock = server::ServiceMonitor::Lock;
 
 class WantedGroupsTest : public FakeWorkerTest {
  protected:
   WantedGroupsTest() {
     options_.first_back_off = absl::Milliseconds(1);
     options_.data_folder = folder_ / "data";
-    options_.log = [this](const LogLine& line) {
+    options_.log = [this](const base::LogLine& line) {
       const std::lock_guard lock(log_mutex_);
       log_.push_back(line.text);
     };
@@ -39,38 +39,38 @@ class WantedGroupsTest : public FakeWorkerTest {
     FakeWorkerTest::TearDown();
   }
 
-  ServedGroupOptions Group(const std::string& name, const std::string& folder) {
+  server::ServedGroupOptions Group(const std::string& name, const std::string& folder) {
     return {.name = name, .load = {.model = folder_ / folder}};
   }
-  absl::Status Install(const std::vector<ServedGroupOptions>& groups) {
+  absl::Status Install(const std::vector<server::ServedGroupOptions>& groups) {
     options_.groups = groups;
-    fleet_ = std::make_unique<GroupFleet>(monitor_, models_, options_, "owner");
-    wanted_ = std::make_unique<WantedGroups>(monitor_, models_, *fleet_, options_, "owner");
+    fleet_ = std::make_unique<server::GroupFleet>(monitor_, models_, options_, "owner");
+    wanted_ = std::make_unique<server::WantedGroups>(monitor_, models_, *fleet_, options_, "owner");
     return wanted_->Install();
   }
   void Start() {
-    context_ = std::make_unique<const ServingContext>(ServingContext{.monitor = monitor_,
-                                                                     .store = store_,
-                                                                     .hub = hub_,
-                                                                     .models = models_,
-                                                                     .groups = *fleet_,
-                                                                     .metrics = metrics_,
-                                                                     .trace = trace_,
-                                                                     .log = options_.log});
-    outcomes_ = std::make_unique<JobOutcomes>(*context_);
-    jobs_ = std::make_unique<JobLifecycle>(*context_, *outcomes_);
+    context_ = std::make_unique<const server::ServingContext>(server::ServingContext{.monitor = monitor_,
+                                                                                     .store = store_,
+                                                                                     .hub = hub_,
+                                                                                     .models = models_,
+                                                                                     .groups = *fleet_,
+                                                                                     .metrics = metrics_,
+                                                                                     .trace = trace_,
+                                                                                     .log = options_.log});
+    outcomes_ = std::make_unique<server::JobOutcomes>(*context_);
+    jobs_ = std::make_unique<server::JobLifecycle>(*context_, *outcomes_);
     wanted_->Start(*jobs_, *outcomes_);
   }
   bool WaitUntilReady(const std::string& model) {
     return WaitUntil("a group of the model is ready", [&] { return fleet_->IsReady(monitor_.Acquire(), model); });
   }
   // Of the groups that are installed.
-  std::vector<GroupInfo> Infos() { return fleet_->Infos(monitor_.Acquire()); }
-  std::vector<GroupInfo> Unreadable() { return wanted_->UnreadableInfos(monitor_.Acquire()); }
+  std::vector<server::GroupInfo> Infos() { return fleet_->Infos(monitor_.Acquire()); }
+  std::vector<server::GroupInfo> Unreadable() { return wanted_->UnreadableInfos(monitor_.Acquire()); }
   // What requests for the model are answered.
   absl::Status Answer(const std::string& name) {
     const Lock lock = monitor_.Acquire();
-    const ServedModels::Model model = models_.Find(name);
+    const server::ServedModels::Model model = models_.Find(name);
     return model == nullptr ? absl::NotFoundError(name) : model->unreadable;
   }
   std::vector<std::string> Log() {
@@ -78,30 +78,30 @@ class WantedGroupsTest : public FakeWorkerTest {
     return log_;
   }
 
-  ServiceMonitor monitor_{{}};
-  ServedModels models_;
+  server::ServiceMonitor monitor_{{}};
+  server::ServedModels models_;
   FakeJobStore store_;
-  WatchHub hub_;
-  ServiceMetrics metrics_;
-  QueueTrace trace_{nullptr};
-  DurableServiceOptions options_;
+  server::WatchHub hub_;
+  server::ServiceMetrics metrics_;
+  server::QueueTrace trace_{nullptr};
+  server::DurableServiceOptions options_;
   std::mutex log_mutex_;
   std::vector<std::string> log_;  // guarded by log_mutex_
-  std::unique_ptr<GroupFleet> fleet_;
-  std::unique_ptr<WantedGroups> wanted_;
-  std::unique_ptr<const ServingContext> context_;
-  std::unique_ptr<JobOutcomes> outcomes_;
-  std::unique_ptr<JobLifecycle> jobs_;
+  std::unique_ptr<server::GroupFleet> fleet_;
+  std::unique_ptr<server::WantedGroups> wanted_;
+  std::unique_ptr<const server::ServingContext> context_;
+  std::unique_ptr<server::JobOutcomes> outcomes_;
+  std::unique_ptr<server::JobLifecycle> jobs_;
 };
 
 TEST_F(WantedGroupsTest, WhoseModelCannotBeReadAreShownAndInstalledOnceItCan) {
   ASSERT_EQ(Install({Group("late", "later"), Group("m", "model")}), absl::OkStatus());
-  EXPECT_EQ(ErrorCode(Answer("late")), "no_group");
+  EXPECT_EQ(server::ErrorCode(Answer("late")), "no_group");
   EXPECT_EQ(Answer("m"), absl::OkStatus());
-  const std::vector<GroupInfo> unreadable = Unreadable();
+  const std::vector<server::GroupInfo> unreadable = Unreadable();
   ASSERT_EQ(unreadable.size(), 1u);
   EXPECT_EQ(unreadable[0].name, "late-0");
-  EXPECT_EQ(unreadable[0].state, GroupState::kRefused);
+  EXPECT_EQ(unreadable[0].state, server::GroupState::kRefused);
   EXPECT_THAT(unreadable[0].reason, StartsWith("model late: "));
   EXPECT_THAT(Log(), Contains(StartsWith("group late-0: refused: model late: ")).Times(1));
   Start();
@@ -126,10 +126,10 @@ TEST_F(WantedGroupsTest, WhoseDeviceNeverWorksAreRefusedAndTriedAgainAndAgain) {
   ASSERT_EQ(Install({Group("m", "model")}), absl::OkStatus());
   Start();
   ASSERT_TRUE(WaitUntil("the group was tried three times", [this] { return Infos()[0].restarts >= 3; }));
-  GroupInfo refused;
+  server::GroupInfo refused;
   ASSERT_TRUE(WaitUntil("it is refused", [&] {
     refused = Infos()[0];
-    return refused.state == GroupState::kRefused;
+    return refused.state == server::GroupState::kRefused;
   }));
   EXPECT_EQ(refused.reason, "device 'cpu' is not available");
   EXPECT_FALSE(fleet_->IsReady(monitor_.Acquire(), "m"));
@@ -143,11 +143,11 @@ TEST_F(WantedGroupsTest, ThatAreWantedNoMoreEndAndWhatWaitsForThemFails) {
   Order("no-device");
   ASSERT_EQ(Install({Group("m", "model")}), absl::OkStatus());
   Start();
-  JobRequest request = {.model = "m"};
+  server::JobRequest request = {.model = "m"};
   request.parameters = {.prompt = "x", .height = 16, .width = 16, .steps = 1, .sampler = "ddim"};
-  const absl::StatusOr<SubmittedJob> job = store_.Submit({.tenant = "me", .request = request});
+  const absl::StatusOr<server::SubmittedJob> job = store_.Submit({.tenant = "me", .request = request});
   ASSERT_TRUE(job.ok()) << job.status();
-  const TaskId task = job->job.tasks[0].id;
+  const server::TaskId task = job->job.tasks[0].id;
   {
     const Lock lock = monitor_.Acquire();
     jobs_->Enqueue(lock, {.id = task, .job = job->job.id, .tenant = "me", .request = &request}, /*ticket=*/0);
@@ -155,7 +155,7 @@ TEST_F(WantedGroupsTest, ThatAreWantedNoMoreEndAndWhatWaitsForThemFails) {
   Order("");
   wanted_->Set({Group("other", "model")});
   ASSERT_TRUE(WaitUntilReady("other"));
-  ASSERT_TRUE(WaitUntil("the task has failed", [&] { return store_.StateOfTask(task) == TaskState::kFailed; }));
+  ASSERT_TRUE(WaitUntil("the task has failed", [&] { return store_.StateOfTask(task) == server::TaskState::kFailed; }));
   ASSERT_TRUE(WaitUntil("the first group has ended", [this] { return Infos().size() == 1; }));
   EXPECT_EQ(Infos()[0].name, "other-1");
   EXPECT_TRUE(absl::IsNotFound(Answer("m")));

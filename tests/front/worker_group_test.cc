@@ -31,10 +31,10 @@ class WorkerGroupTest : public ::testing::Test {
   }
 
   // A group with a job of six steps, two of which are done.
-  void Start(const std::string& layout, const std::string& script = "", const ProgressBounds& bounds = {}) {
+  void Start(const std::string& layout, const std::string& script = "", const server::ProgressBounds& bounds = {}) {
     setenv("TESSERA_FAKE_WORKER", script.c_str(), 1);
-    absl::StatusOr<std::unique_ptr<WorkerGroup>> group =
-        WorkerGroup::Start({.layout = *ParseLayout(layout), .timeout = absl::Seconds(60), .progress = bounds});
+    absl::StatusOr<std::unique_ptr<server::WorkerGroup>> group = server::WorkerGroup::Start(
+        {.layout = *parallel::ParseLayout(layout), .timeout = absl::Seconds(60), .progress = bounds});
     ASSERT_TRUE(group.ok()) << group.status();
     group_ = *std::move(group);
     for (int rank = 0; rank < group_->ranks(); ++rank) pids_.push_back(group_->pid(rank));
@@ -43,8 +43,10 @@ class WorkerGroupTest : public ::testing::Test {
   }
 
   absl::Status LoadAndStep(int steps) {
-    if (absl::StatusOr<Loaded> loaded = group_->Load({.model = model_.path()}); !loaded.ok()) return loaded.status();
-    absl::StatusOr<JobStarted> started = group_->StartJob(1, {.prompt = "x", .height = 16, .width = 24, .steps = 6});
+    if (absl::StatusOr<control::Loaded> loaded = group_->Load({.model = model_.path()}); !loaded.ok())
+      return loaded.status();
+    absl::StatusOr<control::JobStarted> started =
+        group_->StartJob(1, {.prompt = "x", .height = 16, .width = 24, .steps = 6});
     if (!started.ok()) return started.status();
     started_ = *started;
     for (int i = 0; i < steps; ++i) {
@@ -60,8 +62,8 @@ class WorkerGroupTest : public ::testing::Test {
   }
 
   TestFolder model_;
-  std::unique_ptr<WorkerGroup> group_;
-  JobStarted started_;
+  std::unique_ptr<server::WorkerGroup> group_;
+  control::JobStarted started_;
   std::vector<pid_t> pids_;
 };
 
@@ -72,7 +74,7 @@ TEST_F(WorkerGroupTest, MakesAPictureOnEveryNumberOfRanks) {
   for (const char* layout : {"serial", "cfg=2", "ring=3"}) {
     Start(layout);
     ASSERT_EQ(LoadAndStep(6), absl::OkStatus());
-    const absl::StatusOr<DecodedPicture> picture = group_->Decode(1, started_);
+    const absl::StatusOr<control::DecodedPicture> picture = group_->Decode(1, started_);
     ASSERT_TRUE(picture.ok()) << picture.status();
     ASSERT_EQ(picture->image.rgb.size(), size_t{16 * 24 * 3});
     if (first.empty()) first = picture->image.rgb;
@@ -84,7 +86,7 @@ TEST_F(WorkerGroupTest, MakesAPictureOnEveryNumberOfRanks) {
 
 TEST_F(WorkerGroupTest, WeightsAndMemoryAreThoseOfAllRanks) {
   Start("cfg=2,ulysses=2");
-  const absl::StatusOr<Loaded> loaded = group_->Load({.model = model_.path()});
+  const absl::StatusOr<control::Loaded> loaded = group_->Load({.model = model_.path()});
   ASSERT_TRUE(loaded.ok());
   EXPECT_EQ(loaded->weight_bytes, 4u * 48);
   EXPECT_GT(group_->PeakMemoryBytes(), 4u << 20);
@@ -115,7 +117,8 @@ TEST_F(WorkerGroupTest, ARankThatDiesWithinACommandIsNamedWithItsLastWords) {
 
 TEST_F(WorkerGroupTest, ARankThatEndsBeforeItListensIsNamed) {
   setenv("TESSERA_FAKE_WORKER", "rank1:exit=5", 1);
-  absl::StatusOr<std::unique_ptr<WorkerGroup>> group = WorkerGroup::Start({.layout = *ParseLayout("cfg=2")});
+  absl::StatusOr<std::unique_ptr<server::WorkerGroup>> group =
+      server::WorkerGroup::Start({.layout = *parallel::ParseLayout("cfg=2")});
   ASSERT_TRUE(group.ok());
   EXPECT_THAT(Text((*group)->Connect(absl::Seconds(30))),
               AllOf(HasSubstr("rank 1 of 2"), HasSubstr("ended with exit code 5")));
@@ -129,7 +132,7 @@ TEST_F(WorkerGroupTest, AStoppedRankIsNamed) {
 }
 
 TEST_F(WorkerGroupTest, AnAnswerThatNeverComesEndsTheGroup) {
-  const ProgressBounds short_bounds = {
+  const server::ProgressBounds short_bounds = {
       .loading = absl::Milliseconds(300), .other = absl::Milliseconds(300), .step = absl::Milliseconds(300)};
   for (const char* call : {"load", "start", "step1", "step3"}) {
     Start("cfg=2", absl::StrCat("rank1:", call, "=hang"), short_bounds);
@@ -148,7 +151,7 @@ TEST_F(WorkerGroupTest, StepsThatTakeLongerThanAnyPauseMayAreWaitedFor) {
   for (int i = 0; i < 3; ++i) {
     const absl::StatusOr<uint64_t> next = group_->SendStep({1});
     ASSERT_TRUE(due.ok() && next.ok());
-    const absl::StatusOr<Stepped> stepped = group_->WaitForStep(*due);
+    const absl::StatusOr<control::Stepped> stepped = group_->WaitForStep(*due);
     ASSERT_TRUE(stepped.ok()) << stepped.status();
     EXPECT_GE(stepped->seconds, 1.5);
     due = next;

@@ -14,13 +14,13 @@ using ::testing::HasSubstr;
 constexpr absl::Duration kTimeout = absl::Seconds(30);
 
 TEST(WorkerProcessTest, NamesTheProgramThatCannotBeStarted) {
-  const auto process = WorkerProcess::Start({.executable = "/nonexistent/worker"});
+  const auto process = server::WorkerProcess::Start({.executable = "/nonexistent/worker"});
   EXPECT_EQ(process.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(process.status().message()), HasSubstr("'/nonexistent/worker': No such file or directory"));
 }
 
 TEST(WorkerProcessTest, NamesTheExitCodeOfAWorkerThatEndsBeforeItListens) {
-  const auto process = WorkerProcess::Start({.executable = "/bin/false"});
+  const auto process = server::WorkerProcess::Start({.executable = "/bin/false"});
   ASSERT_TRUE(process.ok()) << process.status();
   const absl::StatusOr<int> socket = (*process)->Connect(kTimeout);
   EXPECT_EQ(socket.status().code(), absl::StatusCode::kUnavailable);
@@ -28,7 +28,7 @@ TEST(WorkerProcessTest, NamesTheExitCodeOfAWorkerThatEndsBeforeItListens) {
 }
 
 TEST(WorkerProcessTest, KnowsAllThatTheWorkerSaidOnceItHasEnded) {
-  const auto process = WorkerProcess::Start({.executable = "/bin/ls"});
+  const auto process = server::WorkerProcess::Start({.executable = "/bin/ls"});
   ASSERT_TRUE(process.ok()) << process.status();
   ASSERT_TRUE((*process)->WaitForExit(kTimeout));
   EXPECT_THAT((*process)->LastOutput(), HasSubstr("--socket"));
@@ -37,7 +37,7 @@ TEST(WorkerProcessTest, KnowsAllThatTheWorkerSaidOnceItHasEnded) {
 TEST(WorkerProcessTest, LeavesNoProcessBehind) {
   pid_t pid = 0;
   {
-    const auto process = WorkerProcess::Start({.executable = FAKE_WORKER});
+    const auto process = server::WorkerProcess::Start({.executable = FAKE_WORKER});
     ASSERT_TRUE(process.ok()) << process.status();
     pid = (*process)->pid();
     ASSERT_EQ(kill(pid, 0), 0);
@@ -47,7 +47,7 @@ TEST(WorkerProcessTest, LeavesNoProcessBehind) {
 }
 
 TEST(WorkerProcessTest, NamesTheSignalThatKilledAWorker) {
-  const auto process = WorkerProcess::Start({.executable = FAKE_WORKER});
+  const auto process = server::WorkerProcess::Start({.executable = FAKE_WORKER});
   ASSERT_TRUE(process.ok()) << process.status();
   (*process)->Kill();
   ASSERT_TRUE((*process)->WaitForExit(kTimeout));

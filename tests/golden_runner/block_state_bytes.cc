@@ -47,7 +47,7 @@ class Reader {
 
 }  // namespace
 
-std::string ToBytes(const BlockState& state) {
+std::string ToBytes(const models::BlockState& state) {
   std::string bytes;
   Append(bytes, state.image);
   Append(bytes, state.text);
@@ -59,9 +59,9 @@ std::string ToBytes(const BlockState& state) {
   return bytes;
 }
 
-BlockState FromBytes(const std::string& bytes) {
+models::BlockState FromBytes(const std::string& bytes) {
   Reader reader(bytes);
-  BlockState state{.image = reader.Tensor(), .text = reader.Tensor()};
+  models::BlockState state{.image = reader.Tensor(), .text = reader.Tensor()};
   for (int64_t left = reader.Integer(); left > 0; --left) {
     const int block = static_cast<int>(reader.Integer());
     state.skips[block] = reader.Tensor();

@@ -7,7 +7,7 @@
 
 namespace tessera::golden {
 
-std::string ToBytes(const BlockState& state);
-BlockState FromBytes(const std::string& bytes);
+std::string ToBytes(const models::BlockState& state);
+models::BlockState FromBytes(const std::string& bytes);
 
 }  // namespace tessera::golden

@@ -12,33 +12,36 @@
 namespace tessera::golden {
 namespace {
 
-std::vector<int64_t> Numbers(const Json* list) {
+std::vector<int64_t> Numbers(const base::Json* list) {
   std::vector<int64_t> values;
-  for (const Json& item : list ? list->items() : std::span<const Json>()) values.push_back(item.AsInt().value_or(-1));
+  for (const base::Json& item : list ? list->items() : std::span<const base::Json>())
+    values.push_back(item.AsInt().value_or(-1));
   return values;
 }
 
 // A row has the ids cut to the length where that changes them, or the ids cut and padded.
-absl::Status CompareRow(const Tokenizer& tokenizer, const Json& row, int64_t max_length, Report& report) {
+absl::Status CompareRow(const models::Tokenizer& tokenizer, const base::Json& row, int64_t max_length, Report& report) {
   const std::string& prompt = *row.Find("prompt")->AsString();
   const std::vector<int64_t> ids = Numbers(row.Find("ids"));
-  const absl::StatusOr<TokenIds> whole = tokenizer.Encode(prompt, int64_t{1} << 30);
+  const absl::StatusOr<models::TokenIds> whole = tokenizer.Encode(prompt, int64_t{1} << 30);
   if (!whole.ok()) return whole.status();
-  report.Add(absl::StrCat("ids of ", Quote(prompt)), whole->ids == ids ? 0 : 1, 0);
-  absl::StatusOr<TokenIds> truncated = tokenizer.Encode(prompt, max_length);
+  report.Add(absl::StrCat("ids of ", base::Quote(prompt)), whole->ids == ids ? 0 : 1, 0);
+  absl::StatusOr<models::TokenIds> truncated = tokenizer.Encode(prompt, max_length);
   if (!truncated.ok()) return truncated.status();
   std::vector<int64_t>& cut = truncated->ids;
-  if (const Json* padded = row.Find("padded")) {
+  if (const base::Json* padded = row.Find("padded")) {
     const auto padding = static_cast<size_t>(max_length) - cut.size();
     const auto ones = static_cast<int64_t>(cut.size());
     cut.insert(tokenizer.pads_left() ? cut.begin() : cut.end(), padding, tokenizer.pad_id());
-    report.Add(absl::StrCat("padded ids of ", Quote(prompt)), cut == Numbers(padded) ? 0 : 1, 0);
+    report.Add(absl::StrCat("padded ids of ", base::Quote(prompt)), cut == Numbers(padded) ? 0 : 1, 0);
     const std::vector<int64_t> mask = Numbers(row.Find("mask"));
-    report.Add(absl::StrCat("mask of ", Quote(prompt)), std::count(mask.begin(), mask.end(), 1) == ones ? 0 : 1, 0);
+    report.Add(absl::StrCat("mask of ", base::Quote(prompt)), std::count(mask.begin(), mask.end(), 1) == ones ? 0 : 1,
+               0);
     return absl::OkStatus();
   }
-  const Json* expected = row.Find("truncated_ids");
-  report.Add(absl::StrCat("truncated ids of ", Quote(prompt)), cut == (expected ? Numbers(expected) : ids) ? 0 : 1, 0);
+  const base::Json* expected = row.Find("truncated_ids");
+  report.Add(absl::StrCat("truncated ids of ", base::Quote(prompt)),
+             cut == (expected ? Numbers(expected) : ids) ? 0 : 1, 0);
   report.Add("pad id", tokenizer.pad_id() == row.Find("pad_id")->AsInt() ? 0 : 1, 0);
   return absl::OkStatus();
 }
@@ -46,23 +49,24 @@ absl::Status CompareRow(const Tokenizer& tokenizer, const Json& row, int64_t max
 }  // namespace
 
 absl::StatusOr<Report> RunTokenizer(const Case& test_case) {
-  const absl::StatusOr<std::string> text = ReadWholeFile(test_case.Path(test_case.file), test_case.file, kMaxJsonBytes);
+  const absl::StatusOr<std::string> text =
+      base::ReadWholeFile(test_case.Path(test_case.file), test_case.file, base::kMaxJsonBytes);
   if (!text.ok()) return text.status();
-  const absl::StatusOr<Json> content = ParseJson(*text, test_case.file);
+  const absl::StatusOr<base::Json> content = base::ParseJson(*text, test_case.file);
   if (!content.ok()) return content.status();
-  const Json* class_name = content->Find("class");
+  const base::Json* class_name = content->Find("class");
   if (class_name == nullptr || class_name->AsString() == nullptr) return absl::InvalidArgumentError("no class");
-  const absl::StatusOr<std::unique_ptr<Tokenizer>> loaded =
-      LoadTokenizer(*class_name->AsString(), test_case.Path(test_case.Text("folder")));
+  const absl::StatusOr<std::unique_ptr<models::Tokenizer>> loaded =
+      models::LoadTokenizer(*class_name->AsString(), test_case.Path(test_case.Text("folder")));
   if (!loaded.ok()) return loaded.status();
-  Tokenizer* tokenizer = loaded->get();
+  models::Tokenizer* tokenizer = loaded->get();
   tokenizer->UseUnknownToken();  // as transformers 5, which recorded `ids`
 
   Report report;
-  const Json* recorded_length = content->Find("max_length");
+  const base::Json* recorded_length = content->Find("max_length");
   const int64_t max_length = test_case.Int("max_length", recorded_length ? recorded_length->AsInt().value_or(0) : 0);
-  const Json* rows = content->Find("rows");
-  for (const Json& row : rows ? rows->items() : std::span<const Json>()) {
+  const base::Json* rows = content->Find("rows");
+  for (const base::Json& row : rows ? rows->items() : std::span<const base::Json>()) {
     const absl::Status compared = CompareRow(*tokenizer, row, max_length, report);
     if (!compared.ok()) return compared;
   }
@@ -74,14 +78,16 @@ absl::StatusOr<Report> RunTextEncoder(const Case& test_case) {
   const absl::StatusOr<Tensors> gold = ReadTensors(test_case.Path(test_case.file));
   if (!gold.ok()) return gold.status();
   const std::string folder = test_case.Path(test_case.Text("folder")), class_name = test_case.Text("class");
-  ParamTable table(at::kFloat, test_case.device);
-  TextEncoderConfig config;
-  const auto parse = [&](ConfigReader& reader) { return ParseTextEncoderConfig(class_name, reader); };
-  const auto make = [](const TextEncoderConfig& c, ParamTable& t) { return MakeTextEncoder(c, t); };
-  absl::StatusOr<std::unique_ptr<TextEncoder>> opened =
+  models::ParamTable table(at::kFloat, test_case.device);
+  models::TextEncoderConfig config;
+  const auto parse = [&](base::ConfigReader& reader) { return models::ParseTextEncoderConfig(class_name, reader); };
+  const auto make = [](const models::TextEncoderConfig& c, models::ParamTable& t) {
+    return models::MakeTextEncoder(c, t);
+  };
+  absl::StatusOr<std::unique_ptr<models::TextEncoder>> opened =
       OpenComponent(folder, folder + "/config.json", parse, make, config, table);
   if (!opened.ok()) return opened.status();
-  const TextEncoder& encoder = **opened;
+  const models::TextEncoder& encoder = **opened;
   OneRank rank;
   Report report;
   const double tolerance = test_case.Tolerance("fp32");
@@ -93,8 +99,8 @@ absl::StatusOr<Report> RunTextEncoder(const Case& test_case) {
       report.Add(name, RelativeError(actual, it->second), tolerance);
     }
   };
-  if (std::holds_alternative<ClipConfig>(config.config)) {
-    const EncodedTokens last = encoder.Forward({.ids = ids}, rank.context);
+  if (std::holds_alternative<models::ClipConfig>(config.config)) {
+    const models::EncodedTokens last = encoder.Forward({.ids = ids}, rank.context);
     compare("last_hidden_state", last.hidden);
     compare("pooled", last.pooled);
     compare("penultimate", encoder.Forward({.ids = ids, .layers_skipped = 1}, rank.context).hidden);
@@ -121,22 +127,24 @@ absl::StatusOr<Report> RunAutoencoder(const Case& test_case) {
   const absl::StatusOr<Tensors> gold = ReadTensors(test_case.Path(test_case.file));
   if (!gold.ok()) return gold.status();
   const std::string folder = test_case.Path(test_case.Text("folder"));
-  ParamTable table(at::kFloat, test_case.device);
-  AutoencoderConfig config;
-  const auto make = [](const AutoencoderConfig& c, ParamTable& t) { return std::make_unique<Autoencoder>(c, t); };
-  const absl::StatusOr<std::unique_ptr<Autoencoder>> vae =
-      OpenComponent(folder, folder + "/config.json", ParseAutoencoderConfig, make, config, table);
+  models::ParamTable table(at::kFloat, test_case.device);
+  models::AutoencoderConfig config;
+  const auto make = [](const models::AutoencoderConfig& c, models::ParamTable& t) {
+    return std::make_unique<models::Autoencoder>(c, t);
+  };
+  const absl::StatusOr<std::unique_ptr<models::Autoencoder>> vae =
+      OpenComponent(folder, folder + "/config.json", models::ParseAutoencoderConfig, make, config, table);
   if (!vae.ok()) return vae.status();
   OneRank rank;
   Report report;
   const double tolerance = test_case.Tolerance("fp32");
   const auto in = [&](const char* name) { return gold->at(name).to(test_case.device); };
   // The whole image at once, and in bands of one row each: both are the reference's.
-  for (const int64_t band : {kDefaultBandBytes, int64_t{1}}) {
+  for (const int64_t band : {models::kDefaultBandBytes, int64_t{1}}) {
     const std::string suffix = band == 1 ? " in bands" : "";
     report.Add("decoded" + suffix,
                RelativeError((*vae)->Decode(in("in.latents"), rank.context, band), gold->at("decoded")), tolerance);
-    const Autoencoder::Posterior posterior = (*vae)->Encode(in("in.image"), rank.context, band);
+    const models::Autoencoder::Posterior posterior = (*vae)->Encode(in("in.image"), rank.context, band);
     report.Add("mean" + suffix, RelativeError(posterior.mean, gold->at("encoded.mean")), tolerance);
     report.Add("logvar" + suffix, RelativeError(posterior.log_variance, gold->at("encoded.logvar")), tolerance);
     report.Add("latents" + suffix, RelativeError((*vae)->Scale(posterior.mean), gold->at("encoded.latents_from_mean")),

@@ -18,51 +18,52 @@ namespace tessera::golden {
 namespace {
 
 // What a case of a known function must have; the runner reports what is thrown as that case's failure.
-const Json& Field(const Json& object, const std::string& name) {
-  const Json* field = object.Find(name);
-  if (field == nullptr) throw std::runtime_error(absl::StrCat("the case has no field ", Quote(name)));
+const base::Json& Field(const base::Json& object, const std::string& name) {
+  const base::Json* field = object.Find(name);
+  if (field == nullptr) throw std::runtime_error(absl::StrCat("the case has no field ", base::Quote(name)));
   return *field;
 }
 
-const std::string& Text(const Json& object, const char* name) {
+const std::string& Text(const base::Json& object, const char* name) {
   const std::string* text = Field(object, name).AsString();
-  if (text == nullptr) throw std::runtime_error(absl::StrCat("the case's field ", Quote(name), " is not a text"));
+  if (text == nullptr) throw std::runtime_error(absl::StrCat("the case's field ", base::Quote(name), " is not a text"));
   return *text;
 }
 
-double Number(const Json& object, const char* name) {
+double Number(const base::Json& object, const char* name) {
   const std::optional<double> number = Field(object, name).AsNumber();
-  if (!number) throw std::runtime_error(absl::StrCat("the case's field ", Quote(name), " is not a number"));
+  if (!number) throw std::runtime_error(absl::StrCat("the case's field ", base::Quote(name), " is not a number"));
   return *number;
 }
 
-int64_t Int(const Json& object, const char* name) { return static_cast<int64_t>(Number(object, name)); }
+int64_t Int(const base::Json& object, const char* name) { return static_cast<int64_t>(Number(object, name)); }
 
-int64_t At(const Json& list, size_t index) {
+int64_t At(const base::Json& list, size_t index) {
   if (index >= list.items().size()) throw std::runtime_error("the case has a list that is too short");
   return static_cast<int64_t>(list.items()[index].AsNumber().value_or(-1));
 }
 
-absl::StatusOr<Json> ReadContent(const Case& test_case) {
-  const absl::StatusOr<std::string> text = ReadWholeFile(test_case.Path(test_case.file), test_case.file, kMaxJsonBytes);
+absl::StatusOr<base::Json> ReadContent(const Case& test_case) {
+  const absl::StatusOr<std::string> text =
+      base::ReadWholeFile(test_case.Path(test_case.file), test_case.file, base::kMaxJsonBytes);
   if (!text.ok()) return text.status();
-  return ParseJson(*text, test_case.file);
+  return base::ParseJson(*text, test_case.file);
 }
 
 absl::StatusOr<Report> RunCaptions(const Case& test_case) {
-  const absl::StatusOr<Json> rows = ReadContent(test_case);
+  const absl::StatusOr<base::Json> rows = ReadContent(test_case);
   if (!rows.ok()) return rows.status();
   Report report;
-  for (const Json& row : rows->items()) {
+  for (const base::Json& row : rows->items()) {
     const std::string& prompt = Text(row, "prompt");
-    report.Add("cleaned " + Quote(prompt), CleanCaption(prompt) == Text(row, "cleaned") ? 0 : 1, 0);
-    report.Add("plain " + Quote(prompt), PlainCaption(prompt) == Text(row, "plain") ? 0 : 1, 0);
+    report.Add("cleaned " + base::Quote(prompt), models::CleanCaption(prompt) == Text(row, "cleaned") ? 0 : 1, 0);
+    report.Add("plain " + base::Quote(prompt), models::PlainCaption(prompt) == Text(row, "plain") ? 0 : 1, 0);
   }
   return report;
 }
 
 absl::StatusOr<Report> RunSizes(const Case& test_case) {
-  const absl::StatusOr<Json> content = ReadContent(test_case);
+  const absl::StatusOr<base::Json> content = ReadContent(test_case);
   if (!content.ok()) return content.status();
   Report report;
   const auto exact = [&](const std::string& what, int64_t actual, int64_t expected) {
@@ -72,32 +73,33 @@ absl::StatusOr<Report> RunSizes(const Case& test_case) {
                                                          {"ASPECT_RATIO_512_BIN", 64},
                                                          {"ASPECT_RATIO_1024_BIN", 128},
                                                          {"ASPECT_RATIO_2048_BIN", 256}};
-  for (const Json& row : Field(*content, "classified").items()) {
+  for (const base::Json& row : Field(*content, "classified").items()) {
     const int64_t height = Int(row, "height"), width = Int(row, "width");
     for (const auto& [name, sample_size] : kTables) {
-      const BinnedImageSize size = ClassifySize(height, width, *BinTable(PixArtVariant::kSigma, sample_size));
+      const models::BinnedImageSize size =
+          models::ClassifySize(height, width, *models::BinTable(models::PixArtVariant::kSigma, sample_size));
       exact(absl::StrCat(name, " height of ", height, "x", width), size.height, At(Field(row, name), 0));
       exact(absl::StrCat(name, " width of ", height, "x", width), size.width, At(Field(row, name), 1));
     }
-    const HunyuanSize size = HunyuanStandardSize(height, width);
+    const models::HunyuanSize size = models::HunyuanStandardSize(height, width);
     exact("Hunyuan width", size.width, At(Field(row, "hunyuan_width_height"), 0));
     exact("Hunyuan height", size.height, At(Field(row, "hunyuan_width_height"), 1));
   }
-  for (const Json& row : Field(*content, "hunyuan_rope_regions").items()) {
-    const Json &grid = Field(row, "grid"), &region = Field(row, "region");
+  for (const base::Json& row : Field(*content, "hunyuan_rope_regions").items()) {
+    const base::Json &grid = Field(row, "grid"), &region = Field(row, "region");
     if (region.items().size() != 2) throw std::runtime_error("a region of the case is not two corners");
-    const HunyuanRopeRegion actual = HunyuanRopeRegionFor(At(grid, 0), At(grid, 1), Int(row, "base"));
+    const models::HunyuanRopeRegion actual = models::HunyuanRopeRegionFor(At(grid, 0), At(grid, 1), Int(row, "base"));
     const std::string what = absl::StrCat("RoPE region of ", At(grid, 0), "x", At(grid, 1));
     exact(what, actual.top, At(region.items()[0], 0));
     exact(what, actual.left, At(region.items()[0], 1));
     exact(what, actual.bottom, At(region.items()[1], 0));
     exact(what, actual.right, At(region.items()[1], 1));
   }
-  for (const Json& row : Field(*content, "flux_mu").items()) {
+  for (const base::Json& row : Field(*content, "flux_mu").items()) {
     const int64_t tokens = Int(row, "tokens");
     const double expected = Number(row, "mu");
-    report.Add(absl::StrCat("mu of ", tokens), std::abs(DynamicShiftMu(DynamicShift{}, tokens) - expected) / expected,
-               1e-14);
+    report.Add(absl::StrCat("mu of ", tokens),
+               std::abs(runtime::DynamicShiftMu(runtime::DynamicShift{}, tokens) - expected) / expected, 1e-14);
   }
   return report;
 }
@@ -108,12 +110,12 @@ absl::StatusOr<Report> RunImages(const Case& test_case) {
   Report report;
   for (int i = 0; gold->contains(absl::StrCat(i, ".in")); ++i) {
     const at::Tensor& expected = gold->at(absl::StrCat(i, ".out"));
-    const at::Tensor actual =
-        ResizeAndCrop(gold->at(absl::StrCat(i, ".in")).to(test_case.device), expected.size(2), expected.size(3));
+    const at::Tensor actual = runtime::ResizeAndCrop(gold->at(absl::StrCat(i, ".in")).to(test_case.device),
+                                                     expected.size(2), expected.size(3));
     report.Add(absl::StrCat(i, ".out"), RelativeError(actual, expected), test_case.Tolerance("fp32"));
   }
   const at::Tensor values = gold->at("post.in").to(test_case.device);
-  const at::Tensor pixels = ToPixels(values.reshape({1, 1, 1, -1}));
+  const at::Tensor pixels = runtime::ToPixels(values.reshape({1, 1, 1, -1}));
   report.Add("post.uint8", AbsoluteError(pixels.flatten(), gold->at("post.uint8")), 0);
   return report;
 }
@@ -132,7 +134,7 @@ absl::StatusOr<Report> RunFunction(const Case& test_case) {
   for (const auto& [known, run] : kFunctions) {
     if (name == known) return run(test_case);
   }
-  return absl::UnimplementedError(absl::StrCat("function ", Quote(name)));
+  return absl::UnimplementedError(absl::StrCat("function ", base::Quote(name)));
 }
 
 }  // namespace tessera::golden

@@ -35,7 +35,8 @@ absl::StatusOr<std::vector<Case>> SavedTokenizers(const std::string& root) {
   std::sort(names.begin(), names.end());
   std::vector<Case> cases;
   for (const std::string& name : names) {
-    const absl::StatusOr<Json> arguments = ParseJson(absl::StrCat("{\"folder\": ", Quote(name), "}"), name);
+    const absl::StatusOr<base::Json> arguments =
+        base::ParseJson(absl::StrCat("{\"folder\": ", base::Quote(name), "}"), name);
     if (!arguments.ok()) return arguments.status();
     cases.push_back({.root = root, .file = name + "/ids.json", .kind = "tokenizer", .arguments = *arguments});
   }
@@ -45,60 +46,60 @@ absl::StatusOr<std::vector<Case>> SavedTokenizers(const std::string& root) {
 }  // namespace
 
 std::string Case::Text(const char* argument) const {
-  const Json* value = arguments.Find(argument);
+  const base::Json* value = arguments.Find(argument);
   const std::string* text = value ? value->AsString() : nullptr;
   return text ? *text : "";
 }
 
 int64_t Case::Int(const char* argument, int64_t fallback) const {
-  const Json* value = arguments.Find(argument);
+  const base::Json* value = arguments.Find(argument);
   return value ? value->AsInt().value_or(fallback) : fallback;
 }
 
 double Case::Number(const char* argument, double fallback) const {
-  const Json* value = arguments.Find(argument);
+  const base::Json* value = arguments.Find(argument);
   return value ? value->AsNumber().value_or(fallback) : fallback;
 }
 
 bool Case::Bool(const char* argument, bool fallback) const {
-  const Json* value = arguments.Find(argument);
+  const base::Json* value = arguments.Find(argument);
   return value ? value->AsBool().value_or(fallback) : fallback;
 }
 
 double Case::Tolerance(const char* name) const {
-  const Json* value = tolerance.Find(name);
+  const base::Json* value = tolerance.Find(name);
   return value ? value->AsNumber().value_or(0) : 0;
 }
 
 absl::StatusOr<std::vector<Case>> ReadCases(const std::string& root) {
-  const absl::StatusOr<std::string> text = ReadWholeFile(root + "/cases.json", "cases.json", kMaxJsonBytes);
+  const absl::StatusOr<std::string> text = base::ReadWholeFile(root + "/cases.json", "cases.json", base::kMaxJsonBytes);
   if (absl::IsNotFound(text.status())) return SavedTokenizers(root);
   if (!text.ok()) return text.status();
-  const absl::StatusOr<Json> manifest = ParseJson(*text, "cases.json");
+  const absl::StatusOr<base::Json> manifest = base::ParseJson(*text, "cases.json");
   if (!manifest.ok()) return manifest.status();
-  const Json* entries = manifest->Find("cases");
+  const base::Json* entries = manifest->Find("cases");
   if (entries == nullptr || entries->items().empty()) return absl::InvalidArgumentError("cases.json has no cases");
   std::vector<Case> cases;
-  for (const Json& entry : entries->items()) {
-    const Json* file = entry.Find("file");
-    const Json* kind = entry.Find("kind");
+  for (const base::Json& entry : entries->items()) {
+    const base::Json* file = entry.Find("file");
+    const base::Json* kind = entry.Find("kind");
     if (!file || !file->AsString() || !kind || !kind->AsString()) {
       return absl::InvalidArgumentError("cases.json: a case without file or kind");
     }
     Case test_case{.root = root, .file = *file->AsString(), .kind = *kind->AsString()};
-    if (const Json* arguments = entry.Find("arguments")) test_case.arguments = *arguments;
-    if (const Json* tolerance = entry.Find("tolerance")) test_case.tolerance = *tolerance;
+    if (const base::Json* arguments = entry.Find("arguments")) test_case.arguments = *arguments;
+    if (const base::Json* tolerance = entry.Find("tolerance")) test_case.tolerance = *tolerance;
     cases.push_back(std::move(test_case));
   }
   return cases;
 }
 
 absl::StatusOr<Tensors> ReadTensors(const std::string& path) {
-  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path, path);
+  const absl::StatusOr<models::SafetensorsFile> file = models::SafetensorsFile::Open(path, path);
   if (!file.ok()) return file.status();
   Tensors tensors;
-  for (const StoredTensor& stored : file->tensors()) {
-    const std::optional<at::ScalarType> dtype = TorchType(stored.type);
+  for (const models::StoredTensor& stored : file->tensors()) {
+    const std::optional<at::ScalarType> dtype = models::TorchType(stored.type);
     if (!dtype) return absl::InvalidArgumentError(absl::StrCat(path, ": the type of ", stored.name, " is unknown"));
     const at::Tensor tensor = at::empty(stored.shape, *dtype);
     const absl::Status read = file->Read(stored, 0, {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()});

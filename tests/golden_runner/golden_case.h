@@ -19,10 +19,10 @@ struct Case {
   std::string root;  // the folder
   std::string file;  // relative to it
   std::string kind;
-  Json arguments;
-  Json tolerance;
+  base::Json arguments;
+  base::Json tolerance;
   at::Device device = at::kCPU;  // where models compute; what they return is compared on the host
-  Layout layout;                 // of ranks, each a thread
+  parallel::Layout layout;       // of ranks, each a thread
 
   std::string Path(const std::string& relative) const { return root + "/" + relative; }
   std::string Text(const char* argument) const;  // "" if there is none
@@ -83,6 +83,6 @@ absl::StatusOr<Report> RunFunction(const Case& test_case);
 absl::StatusOr<Report> RunScheduler(const Case& test_case);
 
 // A case's scheduler class and config as a scheduler_config.json of that content would be read.
-absl::StatusOr<SamplerConfig> SamplerOf(const std::string& class_name, const Json& config);
+absl::StatusOr<runtime::SamplerConfig> SamplerOf(const std::string& class_name, const base::Json& config);
 
 }  // namespace tessera::golden

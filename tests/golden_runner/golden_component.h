@@ -5,6 +5,7 @@
 #include <string>
 
 #include "models/loading/weight_loader.h"
+#include "parallel/forward_context.h"
 #include "parallel/rank_groups.h"
 #include "tests/golden_runner/golden_case.h"
 
@@ -13,24 +14,24 @@ namespace tessera::golden {
 // The component in `folder` with its weights; its configuration may lie elsewhere.
 template <class Config, class Parse, class Make>
 auto OpenComponent(const std::string& folder, const std::string& config_path, const Parse& parse, const Make& make,
-                   Config& config, ParamTable& table) -> absl::StatusOr<decltype(make(config, table))> {
-  absl::StatusOr<ConfigReader> reader = ConfigReader::FromFile(config_path, "config.json");
+                   Config& config, models::ParamTable& table) -> absl::StatusOr<decltype(make(config, table))> {
+  absl::StatusOr<base::ConfigReader> reader = base::ConfigReader::FromFile(config_path, "config.json");
   if (!reader.ok()) return reader.status();
   absl::StatusOr<Config> parsed = parse(*reader);
   if (!parsed.ok()) return parsed.status();
   config = *std::move(parsed);
-  const absl::StatusOr<WeightFolder> weights = WeightFolder::Open(folder, folder);
+  const absl::StatusOr<models::WeightFolder> weights = models::WeightFolder::Open(folder, folder);
   if (!weights.ok()) return weights.status();
   auto model = make(config, table);
-  if (absl::Status loaded = LoadWeights(*weights, table, folder); !loaded.ok()) return loaded;
+  if (absl::Status loaded = models::LoadWeights(*weights, table, folder); !loaded.ok()) return loaded;
   return model;
 }
 
 struct OneRank {
-  SingleRank group;
-  RankGroups groups = RankGroups::Alone(group);
-  LocalAttention attention;
-  ForwardContext context{.attention = attention, .tensor = group, .world = group};
+  parallel::SingleRank group;
+  parallel::RankGroups groups = parallel::RankGroups::Alone(group);
+  parallel::LocalAttention attention;
+  parallel::ForwardContext context{.attention = attention, .tensor = group, .world = group};
 };
 
 }  // namespace tessera::golden

@@ -37,18 +37,18 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "usage: tessera-golden DIR [--only TEXT] [--layout LAYOUT] [--device cpu|cuda|cuda:N]\n");
     return 2;
   }
-  const absl::StatusOr<Layout> layout = ParseLayout(layout_text);
+  const absl::StatusOr<parallel::Layout> layout = parallel::ParseLayout(layout_text);
   if (!layout.ok()) {
     std::fprintf(stderr, "tessera-golden: %s\n", std::string(layout.status().message()).c_str());
     return 2;
   }
   // Before anything else touches LibTorch, which looks for its CUDA half only once.
-  const absl::StatusOr<at::Device> device = OpenDevice(device_name);
+  const absl::StatusOr<at::Device> device = runtime::OpenDevice(device_name);
   if (!device.ok()) {
     std::fprintf(stderr, "tessera-golden: %s\n", std::string(device.status().message()).c_str());
     return 2;
   }
-  if (layout->ranks() > 1) std::printf("layout %s\n", LayoutText(*layout).c_str());
+  if (layout->ranks() > 1) std::printf("layout %s\n", parallel::LayoutText(*layout).c_str());
   if (!device->is_cpu()) std::printf("device %s\n", device->str().c_str());
   absl::StatusOr<std::vector<Case>> cases = ReadCases(folder);
   if (!cases.ok()) {

@@ -15,32 +15,32 @@ namespace {
 using Named = std::vector<std::pair<std::string, at::Tensor>>;
 
 // Patches, grid, span and timestep of an input with latents [b, c, h, w].
-TransformerInput LatentInput(const Tensors& in, int64_t patch, at::ScalarType dtype) {
+models::TransformerInput LatentInput(const Tensors& in, int64_t patch, at::ScalarType dtype) {
   const at::Tensor& latents = in.at("in.hidden_states");
-  const TokenGrid grid{.height = latents.size(2) / patch, .width = latents.size(3) / patch};
-  TransformerInput input{.patches = Patchify(latents.to(dtype), patch),
-                         .grid = grid,
-                         .span = {.begin = 0, .end = grid.count()},
-                         .timestep = in.at("in.timestep").to(at::kDouble)};
+  const models::TokenGrid grid{.height = latents.size(2) / patch, .width = latents.size(3) / patch};
+  models::TransformerInput input{.patches = models::Patchify(latents.to(dtype), patch),
+                                 .grid = grid,
+                                 .span = {.begin = 0, .end = grid.count()},
+                                 .timestep = in.at("in.timestep").to(at::kDouble)};
   if (const auto text = in.find("in.encoder_hidden_states"); text != in.end()) input.text = text->second.to(dtype);
   return input;
 }
 
 // Two rows of 3 x 4 tokens.
-TransformerInput MadeUpInput(int64_t features, int64_t text_width, at::ScalarType dtype, at::Device device) {
+models::TransformerInput MadeUpInput(int64_t features, int64_t text_width, at::ScalarType dtype, at::Device device) {
   const at::TensorOptions options = at::TensorOptions(dtype).device(device);
-  TransformerInput input{.patches = Wave(at::empty({2, 12, features}, options), 1.3).to(dtype),
-                         .grid = {.height = 3, .width = 4},
-                         .span = {.begin = 0, .end = 12},
-                         .timestep = at::tensor({999.0, 13.0}, at::kDouble).to(device)};
+  models::TransformerInput input{.patches = Wave(at::empty({2, 12, features}, options), 1.3).to(dtype),
+                                 .grid = {.height = 3, .width = 4},
+                                 .span = {.begin = 0, .end = 12},
+                                 .timestep = at::tensor({999.0, 13.0}, at::kDouble).to(device)};
   if (text_width > 0) input.text = Wave(at::empty({2, 5, text_width}, options), 0.7).to(dtype);
   return input;
 }
 
 template <class Config, class Model>
 absl::Status Open(const std::string& folder, const std::string& config_path,
-                  absl::StatusOr<Config> (*parse)(ConfigReader&), Config& config, ModelUnderTest& under_test) {
-  const auto make = [](const Config& c, ParamTable& t) { return std::make_unique<Model>(c, t); };
+                  absl::StatusOr<Config> (*parse)(base::ConfigReader&), Config& config, ModelUnderTest& under_test) {
+  const auto make = [](const Config& c, models::ParamTable& t) { return std::make_unique<Model>(c, t); };
   auto model = OpenComponent(folder, config_path, parse, make, config, under_test.table);
   if (!model.ok()) return model.status();
   under_test.model = *std::move(model);
@@ -49,19 +49,20 @@ absl::Status Open(const std::string& folder, const std::string& config_path,
 }
 
 auto Unpatchified(int64_t patch) {
-  return [patch](const at::Tensor& head, TokenGrid grid) { return Unpatchify(head, grid, patch); };
+  return [patch](const at::Tensor& head, models::TokenGrid grid) { return models::Unpatchify(head, grid, patch); };
 }
 
 // Cosines and sines as the reference has them, each repeated for both channels of a pair.
 at::Tensor Pairs(const at::Tensor& table) { return table.repeat_interleave(2, 1); }
 
 absl::Status OpenPixArt(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {
-  PixArtConfig c;
-  absl::Status opened = Open<PixArtConfig, PixArtTransformer>(folder, config_path, ParsePixArtConfig, c, m);
+  models::PixArtConfig c;
+  absl::Status opened =
+      Open<models::PixArtConfig, models::PixArtTransformer>(folder, config_path, models::ParsePixArtConfig, c, m);
   if (!opened.ok()) return opened;
   const at::ScalarType dtype = m.dtype;
   m.input = [c, dtype](const Tensors& in) {
-    TransformerInput input = LatentInput(in, c.patch, dtype);
+    models::TransformerInput input = LatentInput(in, c.patch, dtype);
     input.text_mask = in.at("in.encoder_attention_mask");
     if (in.contains("in.added_cond_kwargs.resolution")) {
       input.extras = {
@@ -71,7 +72,7 @@ absl::Status OpenPixArt(const std::string& folder, const std::string& config_pat
   };
   const at::Device device = m.device;
   m.made_up_input = [c, dtype, device] {
-    TransformerInput input = MadeUpInput(c.in_channels * c.patch * c.patch, c.caption_channels, dtype, device);
+    models::TransformerInput input = MadeUpInput(c.in_channels * c.patch * c.patch, c.caption_channels, dtype, device);
     if (c.additional_conditions) {
       input.extras = {at::tensor({48.0, 64.0, 0.75}, at::kDouble).repeat({2, 1}).to(device, dtype)};
     }
@@ -79,79 +80,84 @@ absl::Status OpenPixArt(const std::string& folder, const std::string& config_pat
   };
   m.output = Unpatchified(c.patch);
   m.embedding_name = "embedded_timestep";
-  m.extras = [dtype](const TransformerInput& input, const Tensors&, const Conditioning& conditioning) {
-    return Named{{"time_proj", Sinusoid(input.timestep.to(dtype), dtype)}, {"adaln", conditioning.modulation}};
+  m.extras = [dtype](const models::TransformerInput& input, const Tensors&, const models::Conditioning& conditioning) {
+    return Named{{"time_proj", models::Sinusoid(input.timestep.to(dtype), dtype)}, {"adaln", conditioning.modulation}};
   };
   return absl::OkStatus();
 }
 
 absl::Status OpenSd3(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {
-  Sd3Config c;
-  absl::Status opened = Open<Sd3Config, Sd3Transformer>(folder, config_path, ParseSd3Config, c, m);
+  models::Sd3Config c;
+  absl::Status opened =
+      Open<models::Sd3Config, models::Sd3Transformer>(folder, config_path, models::ParseSd3Config, c, m);
   if (!opened.ok()) return opened;
   const at::ScalarType dtype = m.dtype;
   m.input = [c, dtype](const Tensors& in) {
-    TransformerInput input = LatentInput(in, c.patch, dtype);
+    models::TransformerInput input = LatentInput(in, c.patch, dtype);
     input.extras = {in.at("in.pooled_projections").to(dtype)};
     return input;
   };
   m.output = Unpatchified(c.patch);
-  m.extras = [dtype](const TransformerInput& input, const Tensors&, const Conditioning&) {
-    return Named{{"time_proj", Sinusoid(input.timestep.to(dtype), dtype)}};
+  m.extras = [dtype](const models::TransformerInput& input, const Tensors&, const models::Conditioning&) {
+    return Named{{"time_proj", models::Sinusoid(input.timestep.to(dtype), dtype)}};
   };
   return absl::OkStatus();
 }
 
 absl::Status OpenFlux(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {
-  FluxConfig c;
-  absl::Status opened = Open<FluxConfig, FluxTransformer>(folder, config_path, ParseFluxConfig, c, m);
+  models::FluxConfig c;
+  absl::Status opened =
+      Open<models::FluxConfig, models::FluxTransformer>(folder, config_path, models::ParseFluxConfig, c, m);
   if (!opened.ok()) return opened;
   const at::ScalarType dtype = m.dtype;
   m.input = [c, dtype](const Tensors& in) {
     const at::Tensor last = std::get<0>(in.at("in.img_ids").max(0)).to(at::kLong).cpu();  // (0, row, column)
-    const TokenGrid grid{.height = last[1].item<int64_t>() + 1, .width = last[2].item<int64_t>() + 1};
-    TransformerInput input{.patches = in.at("in.hidden_states").to(dtype),
-                           .grid = grid,
-                           .span = {.begin = 0, .end = grid.count()},
-                           .timestep = in.at("in.timestep").to(at::kDouble) * 1000,
-                           .text = in.at("in.encoder_hidden_states").to(dtype),
-                           .extras = {in.at("in.pooled_projections").to(dtype)}};
-    if (c.guidance) input.extras.push_back(in.at("in.guidance").to(AccumulationType(dtype)));
+    const models::TokenGrid grid{.height = last[1].item<int64_t>() + 1, .width = last[2].item<int64_t>() + 1};
+    models::TransformerInput input{.patches = in.at("in.hidden_states").to(dtype),
+                                   .grid = grid,
+                                   .span = {.begin = 0, .end = grid.count()},
+                                   .timestep = in.at("in.timestep").to(at::kDouble) * 1000,
+                                   .text = in.at("in.encoder_hidden_states").to(dtype),
+                                   .extras = {in.at("in.pooled_projections").to(dtype)}};
+    if (c.guidance) input.extras.push_back(in.at("in.guidance").to(models::AccumulationType(dtype)));
     return input;
   };
-  m.output = [](const at::Tensor& head, TokenGrid) { return head; };
+  m.output = [](const at::Tensor& head, models::TokenGrid) { return head; };
   m.block_name = [c](int block) {
     const int single = block - static_cast<int>(c.double_blocks);
     return single < 0 ? "block." + std::to_string(block) : "single." + std::to_string(single);
   };
-  m.extras = [c, dtype](const TransformerInput& input, const Tensors&, const Conditioning& conditioning) {
-    Named named{{"time_proj", Sinusoid((input.timestep / 1000).to(dtype) * 1000, dtype)},
+  m.extras = [c, dtype](const models::TransformerInput& input, const Tensors&,
+                        const models::Conditioning& conditioning) {
+    Named named{{"time_proj", models::Sinusoid((input.timestep / 1000).to(dtype) * 1000, dtype)},
                 {"rope.cos", Pairs(conditioning.cos)},
                 {"rope.sin", Pairs(conditioning.sin)}};
-    if (c.guidance) named.emplace_back("time_proj.1", Sinusoid(input.extras[1] * 1000, dtype));
+    if (c.guidance) named.emplace_back("time_proj.1", models::Sinusoid(input.extras[1] * 1000, dtype));
     return named;
   };
   return absl::OkStatus();
 }
 
 absl::Status OpenHunyuan(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {
-  HunyuanConfig c;
-  absl::Status opened = Open<HunyuanConfig, HunyuanTransformer>(folder, config_path, ParseHunyuanConfig, c, m);
+  models::HunyuanConfig c;
+  absl::Status opened =
+      Open<models::HunyuanConfig, models::HunyuanTransformer>(folder, config_path, models::ParseHunyuanConfig, c, m);
   if (!opened.ok()) return opened;
   const at::ScalarType dtype = m.dtype;
   m.input = [c, dtype](const Tensors& in) {
-    TransformerInput input = LatentInput(in, c.patch, dtype);
+    models::TransformerInput input = LatentInput(in, c.patch, dtype);
     input.extras = {in.at("in.encoder_hidden_states_t5").to(dtype), in.at("in.text_embedding_mask"),
                     in.at("in.text_embedding_mask_t5")};
     if (c.style_and_size) input.extras.push_back(in.at("in.image_meta_size").to(dtype));
     return input;
   };
   m.output = Unpatchified(c.patch);
-  const auto* model = static_cast<const HunyuanTransformer*>(m.model.get());
-  m.extras = [model, dtype](const TransformerInput& input, const Tensors&, const Conditioning& conditioning) {
+  const auto* model = static_cast<const models::HunyuanTransformer*>(m.model.get());
+  m.extras = [model, dtype](const models::TransformerInput& input, const Tensors&,
+                            const models::Conditioning& conditioning) {
     OneRank rank;
-    return Named{{"time_proj", Sinusoid(input.timestep.to(dtype), dtype)},
-                 {"pooled_t5", model->PoolText(input.extras[HunyuanTransformer::kT5], rank.context)},
+    return Named{{"time_proj", models::Sinusoid(input.timestep.to(dtype), dtype)},
+                 {"pooled_t5", model->PoolText(input.extras[models::HunyuanTransformer::kT5], rank.context)},
                  {"in.image_rotary_emb.0", Pairs(conditioning.cos)},
                  {"in.image_rotary_emb.1", Pairs(conditioning.sin)}};
   };
@@ -159,24 +165,25 @@ absl::Status OpenHunyuan(const std::string& folder, const std::string& config_pa
 }
 
 absl::Status OpenDit(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {
-  DitConfig c;
-  absl::Status opened = Open<DitConfig, DitTransformer>(folder, config_path, ParseDitConfig, c, m);
+  models::DitConfig c;
+  absl::Status opened =
+      Open<models::DitConfig, models::DitTransformer>(folder, config_path, models::ParseDitConfig, c, m);
   if (!opened.ok()) return opened;
   const at::ScalarType dtype = m.dtype;
   m.input = [c, dtype](const Tensors& in) {
-    TransformerInput input = LatentInput(in, c.patch, dtype);
+    models::TransformerInput input = LatentInput(in, c.patch, dtype);
     input.extras = {in.at("in.class_labels")};
     return input;
   };
   const at::Device device = m.device;
   m.made_up_input = [c, dtype, device] {
-    TransformerInput input = MadeUpInput(c.in_channels * c.patch * c.patch, /*text_width=*/0, dtype, device);
+    models::TransformerInput input = MadeUpInput(c.in_channels * c.patch * c.patch, /*text_width=*/0, dtype, device);
     input.extras = {at::tensor({int64_t{0}, c.classes}, at::kLong).to(device)};
     return input;
   };
   m.output = Unpatchified(c.patch);
-  const auto* model = static_cast<const DitTransformer*>(m.model.get());
-  m.extras = [model](const TransformerInput&, const Tensors&, const Conditioning& conditioning) {
+  const auto* model = static_cast<const models::DitTransformer*>(m.model.get());
+  m.extras = [model](const models::TransformerInput&, const Tensors&, const models::Conditioning& conditioning) {
     OneRank rank;
     return Named{{"block.0.emb", model->BlockEmbedding(0, conditioning, rank.context)}};
   };
@@ -196,7 +203,7 @@ constexpr Entry kEntries[] = {
 
 absl::StatusOr<std::unique_ptr<ModelUnderTest>> OpenModel(const std::string& class_name, const std::string& folder,
                                                           const std::string& config_path, at::ScalarType dtype,
-                                                          at::Device device, WeightShare share) {
+                                                          at::Device device, models::WeightShare share) {
   for (const Entry& entry : kEntries) {
     if (class_name != entry.class_name) continue;
     auto model = std::make_unique<ModelUnderTest>(dtype, device, share);

@@ -9,30 +9,33 @@
 
 namespace tessera::golden {
 
-absl::StatusOr<Report> RunOnRanks(const Layout& layout, int64_t heads, int64_t blocks,
+absl::StatusOr<Report> RunOnRanks(const parallel::Layout& layout, int64_t heads, int64_t blocks,
                                   const std::function<absl::StatusOr<Report>(const RankPlace&)>& run) {
-  const LayoutModel model{.heads = static_cast<int>(heads), .blocks = static_cast<int>(blocks), .max_cfg_branches = 2};
-  if (absl::Status legal = CheckLayout(layout, model); !legal.ok()) {
+  const parallel::LayoutModel model{
+      .heads = static_cast<int>(heads), .blocks = static_cast<int>(blocks), .max_cfg_branches = 2};
+  if (absl::Status legal = parallel::CheckLayout(layout, model); !legal.ok()) {
     return absl::UnimplementedError(absl::StrCat("the layout is not legal: ", std::string(legal.message())));
   }
   if (!layout.lossless()) return absl::UnimplementedError("goldens are of whole steps");
   const int ranks = layout.ranks();
-  SingleRank one;
+  parallel::SingleRank one;
   // Blocks alike, since what they cost is not known here.
-  const std::vector<int> bounds = StageBounds(std::vector<double>(static_cast<size_t>(blocks), 1), layout.mesh.pipe);
-  if (ranks == 1) return run({.groups = RankGroups::Alone(one), .share = {}, .stage_bounds = bounds});
+  const std::vector<int> bounds =
+      runtime::StageBounds(std::vector<double>(static_cast<size_t>(blocks), 1), layout.mesh.pipe);
+  if (ranks == 1) return run({.groups = parallel::RankGroups::Alone(one), .share = {}, .stage_bounds = bounds});
 
-  const absl::StatusOr<Mesh> mesh = Mesh::Create(layout.mesh, ranks);
+  const absl::StatusOr<parallel::Mesh> mesh = parallel::Mesh::Create(layout.mesh, ranks);
   if (!mesh.ok()) return mesh.status();
   std::vector<absl::StatusOr<Report>> reports(static_cast<size_t>(ranks), absl::UnknownError("not run"));
-  ThreadRanksOptions options{.groups = MeshGroups(*mesh)};
+  ThreadRanksOptions options{.groups = parallel::MeshGroups(*mesh)};
   RunRanks(
       ranks,
       [&](ThreadRank& thread) {
         const int rank = thread.rank();
-        const MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
+        const parallel::MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
         absl::StatusOr<Report>& report = reports[static_cast<size_t>(rank)];
-        report = run({.groups = communicators.groups(), .share = ShareOf(*mesh, rank, bounds), .stage_bounds = bounds});
+        report = run(
+            {.groups = communicators.groups(), .share = runtime::ShareOf(*mesh, rank, bounds), .stage_bounds = bounds});
         if (!report.ok()) throw std::runtime_error(std::string(report.status().message()));
       },
       options);

@@ -19,7 +19,7 @@ namespace tessera::golden {
 namespace {
 
 // The noise that the reference drew, of one row of the batch.
-class RecordedNoise final : public NoiseSource {
+class RecordedNoise final : public runtime::NoiseSource {
  public:
   RecordedNoise(const Tensors& gold, int64_t row) : gold_(gold), row_(row) {}
 
@@ -37,10 +37,10 @@ class RecordedNoise final : public NoiseSource {
 
 // A text, or a list of them; one text stands for every row. Nothing where the case has none.
 std::optional<std::vector<std::string>> Texts(const Case& test_case, const char* argument, size_t count) {
-  const Json* value = test_case.arguments.Find(argument);
+  const base::Json* value = test_case.arguments.Find(argument);
   if (value == nullptr || value->is_null()) return std::nullopt;
   std::vector<std::string> texts;
-  for (const Json& item : value->items()) texts.push_back(*item.AsString());
+  for (const base::Json& item : value->items()) texts.push_back(*item.AsString());
   if (!value->is_array()) texts.assign(count, test_case.Text(argument));
   return texts;
 }
@@ -57,9 +57,9 @@ struct Prompts {
         negative{Texts(test_case, "negative_prompt", count), Texts(test_case, "negative_prompt_2", count),
                  Texts(test_case, "negative_prompt_3", count)} {
     // Classes of a class-conditional model are given by number.
-    if (const Json* labels = test_case.arguments.Find("labels")) {
+    if (const base::Json* labels = test_case.arguments.Find("labels")) {
       positive[0].emplace();
-      for (const Json& label : labels->items()) positive[0]->push_back(absl::StrCat(label.AsInt().value_or(-1)));
+      for (const base::Json& label : labels->items()) positive[0]->push_back(absl::StrCat(label.AsInt().value_or(-1)));
     }
   }
 
@@ -68,16 +68,16 @@ struct Prompts {
 
 // Ids and mask of every recorded call of a text encoder, padded as the reference pads them: positive prompts are the
 // first call, negative ones the second.
-absl::Status CompareIds(const Case& test_case, const Tensors& gold, const ModelFolder& folder, const Prompts& prompts,
-                        size_t rows, Report& report) {
+absl::Status CompareIds(const Case& test_case, const Tensors& gold, const models::ModelFolder& folder,
+                        const Prompts& prompts, size_t rows, Report& report) {
   const bool pixart = test_case.Text("pipeline").starts_with("PixArt");
   const bool clean = test_case.Bool("clean_caption", true);
   for (int part = 0; part < 3; ++part) {
     const std::string suffix = part == 0 ? "" : absl::StrCat("_", part + 1);
     const auto component = folder.components().find("tokenizer" + suffix);
     if (component == folder.components().end()) continue;
-    const absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
-        LoadTokenizer(component->second.class_name, *folder.ComponentPath("tokenizer" + suffix));
+    const absl::StatusOr<std::unique_ptr<models::Tokenizer>> tokenizer =
+        models::LoadTokenizer(component->second.class_name, *folder.ComponentPath("tokenizer" + suffix));
     if (!tokenizer.ok()) return tokenizer.status();
     (*tokenizer)->UseUnknownToken();
     for (int call = 0; call < 2; ++call) {
@@ -90,8 +90,8 @@ absl::Status CompareIds(const Case& test_case, const Tensors& gold, const ModelF
       for (size_t row = 0; row < rows; ++row) {
         std::string text = RowText(texts[part], row);
         if (text.empty()) text = RowText(texts[0], row);
-        if (pixart) text = clean ? CleanCaption(text) : PlainCaption(text);
-        absl::StatusOr<TokenIds> ids = (*tokenizer)->Encode(text, max_length);
+        if (pixart) text = clean ? models::CleanCaption(text) : models::PlainCaption(text);
+        absl::StatusOr<models::TokenIds> ids = (*tokenizer)->Encode(text, max_length);
         if (!ids.ok()) return ids.status();
         const int64_t tokens = static_cast<int64_t>(ids->ids.size()), r = static_cast<int64_t>(row);
         ids->ids.resize(static_cast<size_t>(length), (*tokenizer)->pad_id());
@@ -106,15 +106,17 @@ absl::Status CompareIds(const Case& test_case, const Tensors& gold, const ModelF
   return absl::OkStatus();
 }
 
-PromptRequest RequestOf(const Case& test_case, const Prompts& prompts, size_t row, const FamilyDescription& family) {
-  PromptRequest request{.prompt = RowText(prompts.positive[0], row),
-                        .clean_caption = test_case.Bool("clean_caption", family.default_clean_caption),
-                        .max_sequence_length = test_case.Int("max_sequence_length", family.default_max_sequence_length),
-                        .guidance_scale = test_case.Number("guidance_scale", family.default_guidance_scale),
-                        .height = test_case.Int("height", family.default_height),
-                        .width = test_case.Int("width", family.default_width)};
+models::PromptRequest RequestOf(const Case& test_case, const Prompts& prompts, size_t row,
+                                const models::FamilyDescription& family) {
+  models::PromptRequest request{
+      .prompt = RowText(prompts.positive[0], row),
+      .clean_caption = test_case.Bool("clean_caption", family.default_clean_caption),
+      .max_sequence_length = test_case.Int("max_sequence_length", family.default_max_sequence_length),
+      .guidance_scale = test_case.Number("guidance_scale", family.default_guidance_scale),
+      .height = test_case.Int("height", family.default_height),
+      .width = test_case.Int("width", family.default_width)};
   if (prompts.negative[0]) request.negative_prompt = RowText(prompts.negative[0], row);
-  PromptOptions& options = request.options;
+  control::PromptOptions& options = request.options;
   options.prompt_2 = RowText(prompts.positive[1], row);
   options.prompt_3 = RowText(prompts.positive[2], row);
   options.negative_prompt_2 = RowText(prompts.negative[1], row);
@@ -124,12 +126,12 @@ PromptRequest RequestOf(const Case& test_case, const Prompts& prompts, size_t ro
   options.clip_skip = static_cast<int32_t>(test_case.Int("clip_skip", 0));
   const auto numbers = [&](const char* argument) {
     std::vector<int32_t> values;
-    if (const Json* list = test_case.arguments.Find(argument)) {
-      for (const Json& item : list->items()) values.push_back(static_cast<int32_t>(item.AsInt().value_or(0)));
+    if (const base::Json* list = test_case.arguments.Find(argument)) {
+      for (const base::Json& item : list->items()) values.push_back(static_cast<int32_t>(item.AsInt().value_or(0)));
     }
     return values;
   };
-  SkipLayerGuidance& skip = options.skip_layers;
+  control::SkipLayerGuidance& skip = options.skip_layers;
   skip.layers = numbers("skip_guidance_layers");
   skip.scale = test_case.Number("skip_layer_guidance_scale", skip.scale);
   skip.start = test_case.Number("skip_layer_guidance_start", skip.start);
@@ -148,11 +150,11 @@ PromptRequest RequestOf(const Case& test_case, const Prompts& prompts, size_t ro
 // What all ranks share.
 struct PipelineCase {
   const Case& test_case;
-  const FamilyEntry& entry;
-  ModelFolder folder;
-  FamilyDescription description;
+  const models::FamilyEntry& entry;
+  models::ModelFolder folder;
+  models::FamilyDescription description;
   Tensors gold;
-  SamplerConfig sampler;
+  runtime::SamplerConfig sampler;
   Prompts prompts;
   size_t count;  // of prompts
 };
@@ -161,33 +163,35 @@ struct PipelineCase {
 absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) {
   const c10::InferenceMode no_gradients;
   const Case& test_case = p.test_case;
-  const absl::StatusOr<std::unique_ptr<Family>> family =
+  const absl::StatusOr<std::unique_ptr<models::Family>> family =
       p.entry.load(p.folder, {.device = test_case.device,
                               .share = place.share,
                               .encodes_prompts = place.groups.world.rank() == 0,
                               .byte_fallback = false});  // as the recorder, transformers 5
   if (!family.ok()) return family.status();
-  SingleRank one;
-  LocalAttention attention;
-  const ForwardContext context{.attention = attention, .tensor = one, .world = place.groups.world};
+  parallel::SingleRank one;
+  parallel::LocalAttention attention;
+  const parallel::ForwardContext context{.attention = attention, .tensor = one, .world = place.groups.world};
   const int steps = static_cast<int>(test_case.Int("steps", p.description.default_steps));
   const int64_t copies = test_case.Int("images_per_prompt", 1);
-  std::vector<DenoiseJob> jobs(p.count * static_cast<size_t>(copies));
-  std::vector<DenoiseJob*> batch;
+  std::vector<runtime::DenoiseJob> jobs(p.count * static_cast<size_t>(copies));
+  std::vector<runtime::DenoiseJob*> batch;
   for (size_t i = 0; i < jobs.size(); ++i) {
-    DenoiseJob& job = jobs[i];
-    const PromptRequest request = RequestOf(test_case, p.prompts, i / static_cast<size_t>(copies), p.description);
-    absl::StatusOr<EncodedPrompt> encoded = absl::UnknownError("another rank encodes");
+    runtime::DenoiseJob& job = jobs[i];
+    const models::PromptRequest request =
+        RequestOf(test_case, p.prompts, i / static_cast<size_t>(copies), p.description);
+    absl::StatusOr<models::EncodedPrompt> encoded = absl::UnknownError("another rank encodes");
     if (place.groups.world.rank() == 0) encoded = (*family)->Encode(request, context);
-    encoded = BroadcastPrompt(std::move(encoded), place.groups.world, (*family)->device());
+    encoded = runtime::BroadcastPrompt(std::move(encoded), place.groups.world, (*family)->device());
     if (!encoded.ok()) return encoded.status();
     job.guidance = std::move(encoded->guidance);
     job.geometry = (*family)->Geometry(request.height, request.width);
-    absl::StatusOr<std::unique_ptr<Sampler>> made = MakeSampler(p.sampler, steps, **family, job.geometry);
+    absl::StatusOr<std::unique_ptr<runtime::Sampler>> made =
+        runtime::MakeSampler(p.sampler, steps, **family, job.geometry);
     if (!made.ok()) return made.status();
     job.sampler = *std::move(made);
     job.noise = std::make_unique<RecordedNoise>(p.gold, static_cast<int64_t>(i));
-    DrawInitialLatents(job, **family);
+    runtime::DrawInitialLatents(job, **family);
     batch.push_back(&job);
   }
 
@@ -200,10 +204,10 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
   };
   const auto latents = [&] {
     std::vector<at::Tensor> rows;
-    for (const DenoiseJob& job : jobs) rows.push_back(job.latents);
+    for (const runtime::DenoiseJob& job : jobs) rows.push_back(job.latents);
     return at::stack(rows);
   };
-  Denoiser denoiser(**family, place.groups, {.stage_bounds = place.stage_bounds});
+  runtime::Denoiser denoiser(**family, place.groups, {.stage_bounds = place.stage_bounds});
   for (int i = 0; i < steps; ++i) {
     const std::string key = absl::StrCat("step.", i, ".");
     if (const auto expected = p.gold.find(key + "model_output"); expected != p.gold.end()) {
@@ -220,7 +224,8 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
   if (place.groups.world.rank() != 0) return report;  // the first rank has the image
   report.Add("image", AbsoluteError((*image / 2 + 0.5).clamp(0, 1), p.gold.at("image")),
              test_case.Tolerance("fp32_image_absolute"));
-  report.Add("image.uint8", AbsoluteError(ToPixels(*image), p.gold.at("image.uint8")), test_case.Tolerance("uint8"));
+  report.Add("image.uint8", AbsoluteError(runtime::ToPixels(*image), p.gold.at("image.uint8")),
+             test_case.Tolerance("uint8"));
   return report;
 }
 
@@ -233,7 +238,7 @@ class PipelineFolder {
     auto folder = std::make_unique<PipelineFolder>();
     const fs::path original = fs::absolute(test_case.Path(test_case.Text("folder")));
     folder->path_ = original.string();
-    const Json* others = test_case.arguments.Find("tokenizers");
+    const base::Json* others = test_case.arguments.Find("tokenizers");
     if (others == nullptr) return folder;
     std::string name = (fs::temp_directory_path() / "tessera-golden-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) return absl::InternalError("no temporary folder can be made");
@@ -242,7 +247,7 @@ class PipelineFolder {
       const std::string component = entry.path().filename().string();
       if (others->Find(component) == nullptr) fs::create_symlink(entry.path(), fs::path(name) / component);
     }
-    for (const JsonMember& other : others->members()) {
+    for (const base::JsonMember& other : others->members()) {
       const fs::path saved = fs::absolute(test_case.Path(*other.value.AsString()));
       if (!fs::exists(original / other.key) || !fs::exists(saved / "tokenizer.json")) {
         return absl::NotFoundError(
@@ -268,22 +273,22 @@ class PipelineFolder {
 }  // namespace
 
 absl::StatusOr<Report> RunPipeline(const Case& test_case) {
-  const absl::StatusOr<const FamilyEntry*> entry = FindFamily(test_case.Text("pipeline"));
+  const absl::StatusOr<const models::FamilyEntry*> entry = models::FindFamily(test_case.Text("pipeline"));
   if (!entry.ok()) return absl::UnimplementedError(test_case.Text("pipeline"));
   absl::StatusOr<Tensors> gold = ReadTensors(test_case.Path(test_case.file));
   if (!gold.ok()) return gold.status();
   const absl::StatusOr<std::unique_ptr<PipelineFolder>> files = PipelineFolder::Make(test_case);
   if (!files.ok()) return files.status();
-  absl::StatusOr<ModelFolder> folder = ModelFolder::Open((*files)->path());
+  absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open((*files)->path());
   if (!folder.ok()) return folder.status();
   if (test_case.Bool("drop_t5", false)) folder = folder->Without("text_encoder_3");
-  absl::StatusOr<FamilyDescription> description = (*entry)->describe(*folder);
+  absl::StatusOr<models::FamilyDescription> description = (*entry)->describe(*folder);
   if (!description.ok()) return description.status();
-  absl::StatusOr<SamplerConfig> sampler =
+  absl::StatusOr<runtime::SamplerConfig> sampler =
       SamplerOf(test_case.Text("scheduler_class"), *test_case.arguments.Find("scheduler_config"));
   if (!sampler.ok()) return sampler.status();
-  if (auto* ddim = sampler->Find<DdimOptions>()) ddim->eta = test_case.Number("eta", 0);
-  const Json* prompt = test_case.arguments.Find(test_case.arguments.Find("labels") ? "labels" : "prompt");
+  if (auto* ddim = sampler->Find<runtime::DdimOptions>()) ddim->eta = test_case.Number("eta", 0);
+  const base::Json* prompt = test_case.arguments.Find(test_case.arguments.Find("labels") ? "labels" : "prompt");
   const size_t count = prompt != nullptr && prompt->is_array() ? prompt->items().size() : 1;
   const PipelineCase pipeline{.test_case = test_case,
                               .entry = **entry,

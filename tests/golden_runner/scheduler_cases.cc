@@ -15,37 +15,37 @@ namespace tessera::golden {
 namespace {
 
 // A member by name; a shared null if there is none.
-const Json& Member(const Json& json, std::string_view key) {
-  static const Json kNull;
-  const Json* member = json.Find(key);
+const base::Json& Member(const base::Json& json, std::string_view key) {
+  static const base::Json kNull;
+  const base::Json* member = json.Find(key);
   return member == nullptr ? kNull : *member;
 }
 
-absl::StatusOr<SamplerConfig> CaseConfig(const Json& arguments) {
+absl::StatusOr<runtime::SamplerConfig> CaseConfig(const base::Json& arguments) {
   const std::string* class_name = Member(arguments, "class").AsString();
   if (class_name == nullptr) return absl::InvalidArgumentError("the case's arguments must have a class");
-  absl::StatusOr<SamplerConfig> parsed = SamplerOf(*class_name, Member(arguments, "config"));
+  absl::StatusOr<runtime::SamplerConfig> parsed = SamplerOf(*class_name, Member(arguments, "config"));
   if (!parsed.ok()) return parsed;
   for (const auto& [key, value] : Member(arguments, "step").members()) {
     if (key != "eta" || !value.AsNumber()) {
       return absl::UnimplementedError(absl::StrCat("unknown argument of step(): ", key));
     }
-    auto* ddim = parsed->Find<DdimOptions>();
+    auto* ddim = parsed->Find<runtime::DdimOptions>();
     if (ddim == nullptr) return absl::UnimplementedError(absl::StrCat("eta for ", *class_name));
     ddim->eta = *value.AsNumber();
   }
   return parsed;
 }
 
-absl::StatusOr<ScheduleOptions> CaseOptions(const Json& arguments, int steps) {
-  ScheduleOptions options;
+absl::StatusOr<runtime::ScheduleOptions> CaseOptions(const base::Json& arguments, int steps) {
+  runtime::ScheduleOptions options;
   for (const auto& [key, value] : Member(arguments, "set_timesteps").members()) {
     if (key != "mu" || !value.AsNumber()) {
       return absl::UnimplementedError(absl::StrCat("unknown argument of set_timesteps(): ", key));
     }
     options.mu = *value.AsNumber();
   }
-  const Json& given = Member(arguments, "sigmas_given");
+  const base::Json& given = Member(arguments, "sigmas_given");
   if (given.is_null()) return options;
   if (given.AsString() == nullptr || *given.AsString() != "linspace(1, 1/n, n)") {
     return absl::UnimplementedError(absl::StrCat("unknown sigmas_given: ", given.Describe()));
@@ -97,7 +97,7 @@ struct Trajectory {
   at::Tensor noise;         // [draws, batch, ...] or undefined
 };
 
-absl::Status Walk(Sampler& sampler, const Trajectory& golden, bool by_formula, at::ScalarType dtype,
+absl::Status Walk(runtime::Sampler& sampler, const Trajectory& golden, bool by_formula, at::ScalarType dtype,
                   const std::string& prefix, Comparison& comparison) {
   const std::string driver = by_formula ? ", model by formula" : ", recorded model outputs";
   at::Tensor sample = golden.start.to(dtype);
@@ -126,12 +126,12 @@ absl::Status Walk(Sampler& sampler, const Trajectory& golden, bool by_formula, a
   return absl::OkStatus();
 }
 
-absl::Status RunSteps(const Tensors& file, const SamplerConfig& config, const Json& arguments, int steps,
+absl::Status RunSteps(const Tensors& file, const runtime::SamplerConfig& config, const base::Json& arguments, int steps,
                       at::ScalarType dtype, Comparison& comparison) {
   const std::string prefix = absl::StrCat("n", steps, ".");
-  absl::StatusOr<ScheduleOptions> options = CaseOptions(arguments, steps);
+  absl::StatusOr<runtime::ScheduleOptions> options = CaseOptions(arguments, steps);
   if (!options.ok()) return options.status();
-  absl::StatusOr<std::unique_ptr<Sampler>> sampler = Sampler::Create(config, steps, *options);
+  absl::StatusOr<std::unique_ptr<runtime::Sampler>> sampler = runtime::Sampler::Create(config, steps, *options);
   if (!sampler.ok()) return sampler.status();
 
   Trajectory golden;
@@ -141,7 +141,7 @@ absl::Status RunSteps(const Tensors& file, const SamplerConfig& config, const Js
         std::tuple("scaled_input", &golden.scaled_input, false), std::tuple("noise", &golden.noise, false)}) {
     if (required || file.contains(prefix + name)) *tensor = file.at(prefix + name);
   }
-  const Schedule& schedule = (*sampler)->schedule();
+  const runtime::Schedule& schedule = (*sampler)->schedule();
   comparison.CheckTimesteps(golden.timesteps, ToTensor(schedule.timesteps), prefix + "timesteps");
   if (golden.timesteps.dim() != 1 || golden.timesteps.size(0) != (*sampler)->num_steps() ||
       golden.prev_sample.size(0) != (*sampler)->num_steps() || golden.model_output.size(0) != (*sampler)->num_steps()) {
@@ -153,7 +153,7 @@ absl::Status RunSteps(const Tensors& file, const SamplerConfig& config, const Js
     comparison.Check(file.at(prefix + "sigmas"), ToTensor(schedule.sigmas), prefix + "sigmas");
   }
   for (bool by_formula : {false, true}) {
-    const std::unique_ptr<Sampler> walker = (*sampler)->Clone();
+    const std::unique_ptr<runtime::Sampler> walker = (*sampler)->Clone();
     if (absl::Status status = Walk(*walker, golden, by_formula, dtype, prefix, comparison); !status.ok()) return status;
   }
   return absl::OkStatus();
@@ -162,27 +162,28 @@ absl::Status RunSteps(const Tensors& file, const SamplerConfig& config, const Js
 // The levels of the reference's add_noise. Its DPM-Solver, before timesteps are set, pairs falling timesteps with
 // rising sigmas, so that timestep t gets the level of T - 1 - t; with flow sigmas it reads the same table as if it were
 // flow's.
-absl::StatusOr<std::vector<NoiseLevel>> ReferenceLevels(const SamplerConfig& config, const at::Tensor& timesteps) {
+absl::StatusOr<std::vector<runtime::NoiseLevel>> ReferenceLevels(const runtime::SamplerConfig& config,
+                                                                 const at::Tensor& timesteps) {
   const at::Tensor times = timesteps.to(at::kDouble).contiguous();
-  std::vector<NoiseLevel> levels;
+  std::vector<runtime::NoiseLevel> levels;
   for (const double time : std::span(times.data_ptr<double>(), static_cast<size_t>(times.numel()))) {
-    SamplerConfig table = config;
-    auto* solver = table.Find<DpmSolverOptions>();
+    runtime::SamplerConfig table = config;
+    auto* solver = table.Find<runtime::DpmSolverOptions>();
     const bool mirrored = solver != nullptr;
     const bool flow = mirrored && std::exchange(solver->use_flow_sigmas, false);
-    absl::StatusOr<NoiseLevel> level =
-        TrainingNoiseLevel(table, mirrored ? static_cast<double>(config.num_train_timesteps) - 1 - time : time);
+    absl::StatusOr<runtime::NoiseLevel> level = runtime::TrainingNoiseLevel(
+        table, mirrored ? static_cast<double>(config.num_train_timesteps) - 1 - time : time);
     if (!level.ok()) return level.status();
     if (flow) {
       const double sigma = level->sigma / level->alpha;
-      level = NoiseLevel{1 - sigma, sigma};
+      level = runtime::NoiseLevel{1 - sigma, sigma};
     }
     levels.push_back(*level);
   }
   return levels;
 }
 
-absl::Status RunForwardProcess(const Tensors& file, const SamplerConfig& config, at::ScalarType dtype,
+absl::Status RunForwardProcess(const Tensors& file, const runtime::SamplerConfig& config, at::ScalarType dtype,
                                Comparison& comparison) {
   for (const std::string prefix : {"add_noise.", "scale_noise."}) {
     if (!file.contains(prefix + "out")) continue;
@@ -191,25 +192,25 @@ absl::Status RunForwardProcess(const Tensors& file, const SamplerConfig& config,
                                 std::pair("out", &out)}) {
       *tensor = file.at(prefix + name);
     }
-    absl::StatusOr<std::vector<NoiseLevel>> levels = ReferenceLevels(config, timesteps);
+    absl::StatusOr<std::vector<runtime::NoiseLevel>> levels = ReferenceLevels(config, timesteps);
     if (!levels.ok()) return levels.status();
-    comparison.Check(out, AddNoise(x0.to(dtype), noise.to(dtype), *levels), prefix + "out");
+    comparison.Check(out, runtime::AddNoise(x0.to(dtype), noise.to(dtype), *levels), prefix + "out");
     if (file.contains(prefix + "velocity")) {
-      comparison.Check(file.at(prefix + "velocity"), Velocity(x0.to(dtype), noise.to(dtype), *levels),
+      comparison.Check(file.at(prefix + "velocity"), runtime::Velocity(x0.to(dtype), noise.to(dtype), *levels),
                        prefix + "velocity");
     }
   }
   return absl::OkStatus();
 }
 
-void RunTables(const Tensors& file, const SamplerConfig& config, Comparison& comparison) {
+void RunTables(const Tensors& file, const runtime::SamplerConfig& config, Comparison& comparison) {
   std::vector<std::pair<std::string, std::vector<double>>> tables;
-  if (config.Find<FlowLevels>() != nullptr) {
-    Schedule training = MakeFlowTrainingSchedule(config);
+  if (config.Find<runtime::FlowLevels>() != nullptr) {
+    runtime::Schedule training = runtime::MakeFlowTrainingSchedule(config);
     tables = {{"train.timesteps", training.timesteps}, {"train.sigmas", training.sigmas}};
   } else {
-    const std::vector<float> betas = Betas(config);
-    const std::vector<float> alphas = AlphasCumprod(config);
+    const std::vector<float> betas = runtime::Betas(config);
+    const std::vector<float> alphas = runtime::AlphasCumprod(config);
     tables = {{"betas", {betas.begin(), betas.end()}}, {"alphas_cumprod", {alphas.begin(), alphas.end()}}};
   }
   for (const auto& [name, values] : tables) {
@@ -219,13 +220,13 @@ void RunTables(const Tensors& file, const SamplerConfig& config, Comparison& com
 
 }  // namespace
 
-absl::StatusOr<SamplerConfig> SamplerOf(const std::string& class_name, const Json& config) {
-  absl::StatusOr<ConfigReader> reader = ConfigReader::FromJson(config, "scheduler_config.json");
-  return reader.ok() ? ParseSamplerConfig(*reader, class_name) : reader.status();
+absl::StatusOr<runtime::SamplerConfig> SamplerOf(const std::string& class_name, const base::Json& config) {
+  absl::StatusOr<base::ConfigReader> reader = base::ConfigReader::FromJson(config, "scheduler_config.json");
+  return reader.ok() ? runtime::ParseSamplerConfig(*reader, class_name) : reader.status();
 }
 
 absl::StatusOr<Report> RunScheduler(const Case& test_case) {
-  absl::StatusOr<SamplerConfig> config = CaseConfig(test_case.arguments);
+  absl::StatusOr<runtime::SamplerConfig> config = CaseConfig(test_case.arguments);
   if (!config.ok()) return config.status();
   const absl::StatusOr<Tensors> file = ReadTensors(test_case.Path(test_case.file));
   if (!file.ok()) return file.status();
@@ -234,7 +235,7 @@ absl::StatusOr<Report> RunScheduler(const Case& test_case) {
   RunTables(*file, *config, comparison);
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     if (absl::Status status = RunForwardProcess(*file, *config, dtype, comparison); !status.ok()) return status;
-    for (const Json& steps : Member(test_case.arguments, "step_counts").items()) {
+    for (const base::Json& steps : Member(test_case.arguments, "step_counts").items()) {
       const std::optional<int64_t> count = steps.AsInt();
       if (!count || *count < 1 || *count > 100000) {
         return absl::InvalidArgumentError(absl::StrCat("step_counts has ", steps.Describe()));

@@ -20,10 +20,11 @@ std::string InputsOf(std::string file) {
 }
 
 // The whole forward pass, block by block through the bytes of its state: what pipeline stages would compute.
-at::Tensor RunInStages(const Transformer& model, const TransformerInput& input, const ForwardContext& context) {
+at::Tensor RunInStages(const models::Transformer& model, const models::TransformerInput& input,
+                       const parallel::ForwardContext& context) {
   std::string bytes = ToBytes(model.Embed(input, context));
   const auto state = [&] {
-    BlockState received = FromBytes(bytes);
+    models::BlockState received = FromBytes(bytes);
     for (at::Tensor* tensor : {&received.image, &received.text}) {
       if (tensor->defined()) *tensor = tensor->to(input.patches.device());
     }
@@ -31,7 +32,7 @@ at::Tensor RunInStages(const Transformer& model, const TransformerInput& input, 
     return received;
   };
   for (int i = 0; i < model.num_blocks(); ++i) {
-    BlockState received = state();
+    models::BlockState received = state();
     model.Block(i, received, model.Condition(input, context), context);
     bytes = ToBytes(received);
   }
@@ -49,9 +50,9 @@ absl::StatusOr<Report> RunTransformerOnRanks(const Case& test_case, const ModelU
     const absl::StatusOr<std::unique_ptr<ModelUnderTest>> part =
         OpenModel(test_case.Text("class"), folder, folder + "/config.json", whole.dtype, test_case.device, place.share);
     if (!part.ok()) return absl::StatusOr<Report>(part.status());
-    const TransformerInput input = (*part)->input(OnDevice(inputs, test_case.device));
+    const models::TransformerInput input = (*part)->input(OnDevice(inputs, test_case.device));
     const at::Tensor output =
-        (*part)->output(ForwardOnMesh(*(*part)->model, input, place.groups, place.stage_bounds), input.grid);
+        (*part)->output(runtime::ForwardOnMesh(*(*part)->model, input, place.groups, place.stage_bounds), input.grid);
     report.Add("output", RelativeError(output, gold.at("out.output")), test_case.Tolerance(fp64 ? "fp64" : "fp32"));
     return absl::StatusOr<Report>(report);
   });
@@ -82,12 +83,12 @@ absl::StatusOr<Report> RunTransformer(const Case& test_case) {
     const char* tolerance = fp64 ? "fp64" : name.starts_with("time_proj") ? "fp32_time_proj" : "fp32";
     report.Add(name, RelativeError(actual.reshape(it->second.sizes()), it->second), test_case.Tolerance(tolerance));
   };
-  const Transformer& model = *under_test.model;
-  const TransformerInput input = under_test.input(OnDevice(*inputs, test_case.device));
-  const Conditioning conditioning = model.Condition(input, rank.context);
+  const models::Transformer& model = *under_test.model;
+  const models::TransformerInput input = under_test.input(OnDevice(*inputs, test_case.device));
+  const models::Conditioning conditioning = model.Condition(input, rank.context);
   compare(under_test.embedding_name, conditioning.embedding);
   for (const auto& [name, value] : under_test.extras(input, *gold, conditioning)) compare(name, value);
-  BlockState state = model.Embed(input, rank.context);
+  models::BlockState state = model.Embed(input, rank.context);
   compare("patch_embed", state.image);
   if (state.text.defined()) compare("context", state.text);
   for (int i = 0; i < model.num_blocks(); ++i) {
@@ -103,12 +104,13 @@ absl::StatusOr<Report> RunTransformer(const Case& test_case) {
 }
 
 absl::StatusOr<Report> RunGradient(const Case& test_case) {
-  const absl::StatusOr<std::string> text = ReadWholeFile(test_case.Path(test_case.file), test_case.file, kMaxJsonBytes);
+  const absl::StatusOr<std::string> text =
+      base::ReadWholeFile(test_case.Path(test_case.file), test_case.file, base::kMaxJsonBytes);
   if (!text.ok()) return text.status();
-  const absl::StatusOr<Json> gold = ParseJson(*text, test_case.file);
+  const absl::StatusOr<base::Json> gold = base::ParseJson(*text, test_case.file);
   if (!gold.ok()) return gold.status();
   const std::string folder = test_case.Path(test_case.Text("folder"));
-  absl::StatusOr<ConfigReader> reader = ConfigReader::FromFile(folder + "/config.json", "config.json");
+  absl::StatusOr<base::ConfigReader> reader = base::ConfigReader::FromFile(folder + "/config.json", "config.json");
   if (!reader.ok()) return reader.status();
   const absl::StatusOr<std::unique_ptr<ModelUnderTest>> opened =
       OpenModel(reader->String("_class_name", ""), folder, folder + "/config.json", at::kDouble, test_case.device);
@@ -117,18 +119,18 @@ absl::StatusOr<Report> RunGradient(const Case& test_case) {
   const absl::StatusOr<Tensors> inputs = ReadTensors(test_case.Path(test_case.Text("inputs")));
   if (!inputs.ok()) return inputs.status();
   // Only what the reference trains: a table of positions in the file is not a parameter.
-  const Json* expected = gold->Find("parameters");
-  std::vector<Param> trained;
-  for (const Param& param : under_test.table.params()) {
+  const base::Json* expected = gold->Find("parameters");
+  std::vector<models::Param> trained;
+  for (const models::Param& param : under_test.table.params()) {
     if (expected->Find(param.spec.name) == nullptr && param.spec.buffer) continue;
     at::Tensor(param.storage).requires_grad_(true);
     trained.push_back(param);
   }
 
   OneRank rank;
-  const TransformerInput input = under_test.input(OnDevice(*inputs, test_case.device));
+  const models::TransformerInput input = under_test.input(OnDevice(*inputs, test_case.device));
   const at::Tensor output =
-      under_test.output(tessera::RunTransformer(*under_test.model, input, rank.context), input.grid);
+      under_test.output(tessera::models::RunTransformer(*under_test.model, input, rank.context), input.grid);
   const at::Tensor loss = (output - Wave(output, 0.37)).square().mean();
   loss.backward();
 
@@ -138,11 +140,11 @@ absl::StatusOr<Report> RunGradient(const Case& test_case) {
   const double expected_loss = gold->Find("loss")->AsNumber().value_or(0);
   report.Add("loss", std::abs(loss.item<double>() - expected_loss) / expected_loss, kTolerance);
   double largest = 0;
-  for (const JsonMember& row : expected->members())
+  for (const base::JsonMember& row : expected->members())
     largest = std::max(largest, row.value.items()[0].AsNumber().value_or(0));
   report.Add("number of parameters", expected->members().size() == trained.size() ? 0 : 1, 0);
-  for (const Param& param : trained) {
-    const Json* row = expected->Find(param.spec.name);
+  for (const models::Param& param : trained) {
+    const base::Json* row = expected->Find(param.spec.name);
     if (row == nullptr) return absl::NotFoundError(absl::StrCat("no gradient of ", param.spec.name, " in the golden"));
     // A parameter that nothing reads has no gradient at all.
     const at::Tensor whole = param.storage.grad();
@@ -165,7 +167,7 @@ absl::StatusOr<Report> RunLegacyConfig(const Case& test_case) {
     const absl::StatusOr<std::unique_ptr<ModelUnderTest>> model =
         OpenModel(test_case.Text("class"), folder, configs[i], at::kDouble, test_case.device);
     if (!model.ok()) return model.status();
-    outputs[i] = tessera::RunTransformer(*(*model)->model, (*model)->made_up_input(), rank.context);
+    outputs[i] = tessera::models::RunTransformer(*(*model)->model, (*model)->made_up_input(), rank.context);
   }
   Report report;
   report.Add("output", AbsoluteError(*outputs[1], *outputs[0]), 0);

@@ -65,15 +65,15 @@ class AckFile {
 
 // The child: works until it is killed, at its failpoint or from outside.
 int Work(const Folder& folder, uint64_t seed, const std::string& die_at) {
-  SystemClock clock;
-  DiskResultStore files(folder.results());
-  SqliteJobStoreOptions options = {.path = folder.database(), .files = &files, .clock = &clock};
+  base::SystemClock clock;
+  server::DiskResultStore files(folder.results());
+  server::SqliteJobStoreOptions options = {.path = folder.database(), .files = &files, .clock = &clock};
   if (die_at != kRandom) {
-    absl::StatusOr<AtPoint> at_point = DieAt(die_at);
+    absl::StatusOr<server::AtPoint> at_point = server::DieAt(die_at);
     if (!at_point.ok()) return 1;
     options.at_point = *std::move(at_point);
   }
-  absl::StatusOr<std::unique_ptr<JobStore>> store = SqliteJobStore::Open(options);
+  absl::StatusOr<std::unique_ptr<server::JobStore>> store = server::SqliteJobStore::Open(options);
   if (!store.ok()) {
     std::fprintf(stderr, "%s\n", store.status().ToString().c_str());
     return 1;
@@ -85,7 +85,7 @@ int Work(const Folder& folder, uint64_t seed, const std::string& die_at) {
         std::make_unique<JobWorkload>(**store, seed * kThreads + i, [&](const Ack& ack) { acks.Hear(ack); }));
   }
   // All tasks of a job go to one thread: it alone may cancel the job.
-  const absl::StatusOr<Recovery> recovery = (*store)->Recover([&](const QueuedTask& task) {
+  const absl::StatusOr<server::Recovery> recovery = (*store)->Recover([&](const server::QueuedTask& task) {
     workloads[(task.id - static_cast<uint64_t>(task.index)) % kThreads]->Adopt(task.id, task.job);
   });
   if (!recovery.ok()) return 1;
@@ -129,17 +129,17 @@ int Judge(const Folder& folder, int kills) {
     Ack ack;
     if (ParseAck(line, &ack)) oracle.Hear(ack);
   }
-  SystemClock clock;
-  DiskResultStore files(folder.results());
-  absl::StatusOr<std::unique_ptr<JobStore>> store =
-      SqliteJobStore::Open({.path = folder.database(), .files = &files, .clock = &clock});
+  base::SystemClock clock;
+  server::DiskResultStore files(folder.results());
+  absl::StatusOr<std::unique_ptr<server::JobStore>> store =
+      server::SqliteJobStore::Open({.path = folder.database(), .files = &files, .clock = &clock});
   if (!store.ok()) {
     std::fprintf(stderr, "%s\n", store.status().ToString().c_str());
     return 1;
   }
   JobWorkload workload(**store, 0, [&](const Ack& ack) { oracle.Hear(ack); });
-  const absl::StatusOr<Recovery> recovery =
-      (*store)->Recover([&](const QueuedTask& task) { workload.Adopt(task.id, task.job); });
+  const absl::StatusOr<server::Recovery> recovery =
+      (*store)->Recover([&](const server::QueuedTask& task) { workload.Adopt(task.id, task.job); });
   if (!recovery.ok() || !workload.Drain()) {
     std::fprintf(stderr, "the tasks could not be brought to their end\n");
     return 1;

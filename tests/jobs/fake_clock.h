@@ -7,7 +7,7 @@
 namespace tessera {
 
 // Not thread-safe while it is moved.
-class FakeClock final : public Clock {
+class FakeClock final : public base::Clock {
  public:
   absl::Time Now() const override { return now_; }
   absl::Duration Elapsed() const override { return elapsed_; }

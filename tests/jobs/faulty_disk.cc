@@ -26,7 +26,7 @@ std::string FolderOf(const std::string& name) {
 
 }  // namespace
 
-class FaultyDisk::Files final : public ResultStore {
+class FaultyDisk::Files final : public server::ResultStore {
  public:
   explicit Files(FaultyDisk& disk) : disk_(disk) {}
 
@@ -96,7 +96,7 @@ FaultyDisk::FaultyDisk()
 
 FaultyDisk::~FaultyDisk() = default;
 
-ResultStore& FaultyDisk::files() { return *files_; }
+server::ResultStore& FaultyDisk::files() { return *files_; }
 
 void FaultyDisk::Plan(DiskFault fault, int64_t operation, int64_t every) {
   const std::lock_guard lock(mutex_);

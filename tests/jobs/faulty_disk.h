@@ -48,7 +48,7 @@ class FaultyDisk {
   void SetSyncsAreLies(bool lies);
 
   const std::string& vfs() const { return vfs_name_; }
-  ResultStore& files();
+  server::ResultStore& files();
 
   // The bytes of one file as they are now, for tests that damage them. Null: no such file.
   std::string* BytesOf(const std::string& name);

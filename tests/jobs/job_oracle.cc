@@ -20,7 +20,7 @@ bool ParseAck(absl::string_view line, Ack* ack) {
   return absl::SimpleAtoi(words[1], &ack->task) && absl::SimpleAtoi(words[2], &ack->attempt);
 }
 
-std::string ImageBytesOf(const TaskAttempt& attempt) {
+std::string ImageBytesOf(const server::TaskAttempt& attempt) {
   std::string bytes;
   const size_t size = 200 + attempt.task * 37 % 3000;
   while (bytes.size() < size) absl::StrAppend(&bytes, "task ", attempt.task, " attempt ", attempt.attempt, "; ");
@@ -62,32 +62,32 @@ void JobOracle::Hear(const Ack& ack) {
   }
 }
 
-OracleTally JobOracle::Judge(JobStore& store) const {
+OracleTally JobOracle::Judge(server::JobStore& store) const {
   OracleTally tally;
   for (const auto& [id, promise] : promises_) {
     if (promise.job.empty()) continue;  // submitted, but the answer was never heard
     ++tally.acked;
-    const absl::StatusOr<JobRecord> job = store.Get(kOracleTenant, promise.job);
-    const TaskRecord* task = nullptr;
+    const absl::StatusOr<server::JobRecord> job = store.Get(kOracleTenant, promise.job);
+    const server::TaskRecord* task = nullptr;
     if (job.ok()) {
-      for (const TaskRecord& candidate : job->tasks) {
+      for (const server::TaskRecord& candidate : job->tasks) {
         if (candidate.id == id) task = &candidate;
       }
     }
-    if (task == nullptr || !IsEnded(task->state)) {
+    if (task == nullptr || !server::IsEnded(task->state)) {
       ++tally.lost;
       continue;
     }
     if (promise.finishes > 1) ++tally.duplicated;
     switch (task->state) {
-      case TaskState::kDone: {
+      case server::TaskState::kDone: {
         ++tally.done;
         if (promise.failed || promise.cancelled) ++tally.duplicated;
         const absl::StatusOr<std::string> image = store.ReadImage(kOracleTenant, task->image->id);
         if (!image.ok() || *image != ImageBytesOf({.task = id, .attempt = task->attempt})) ++tally.torn;
         break;
       }
-      case TaskState::kCancelled:
+      case server::TaskState::kCancelled:
         ++tally.cancelled;
         if (promise.finishes > 0 || promise.failed) ++tally.lost;
         break;

@@ -25,7 +25,7 @@ bool ParseAck(absl::string_view line, Ack* ack);
 inline constexpr char kOracleTenant[] = "oracle";
 
 // The file that a worker makes of a task, different for each attempt.
-std::string ImageBytesOf(const TaskAttempt& attempt);
+std::string ImageBytesOf(const server::TaskAttempt& attempt);
 
 struct OracleTally {
   int64_t acked = 0, done = 0, failed = 0, cancelled = 0;
@@ -43,7 +43,7 @@ class JobOracle {
   void Hear(const Ack& ack);
 
   // At the end, when every task should have ended.
-  OracleTally Judge(JobStore& store) const;
+  OracleTally Judge(server::JobStore& store) const;
 
  private:
   struct Promise {

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-JobRequest SmallRequest(int32_t count) {
-  JobRequest request{.model = "emoji", .count = count};
+server::JobRequest SmallRequest(int32_t count) {
+  server::JobRequest request{.model = "emoji", .count = count};
   request.parameters.prompt = "red apple";
   request.parameters.height = request.parameters.width = 64;
   request.parameters.steps = 4;
@@ -18,7 +18,7 @@ JobRequest SmallRequest(int32_t count) {
   return request;
 }
 
-JobWorkload::JobWorkload(JobStore& store, uint64_t seed, std::function<void(const Ack&)> hear)
+JobWorkload::JobWorkload(server::JobStore& store, uint64_t seed, std::function<void(const Ack&)> hear)
     : store_(store), random_(seed), hear_(std::move(hear)) {}
 
 void JobWorkload::Adopt(uint64_t task, const std::string& job) { queued_.push_back({.task = task, .job = job}); }
@@ -54,10 +54,10 @@ bool JobWorkload::Drain() {
 }
 
 bool JobWorkload::Submit() {
-  const absl::StatusOr<SubmittedJob> submitted =
+  const absl::StatusOr<server::SubmittedJob> submitted =
       store_.Submit({.tenant = kOracleTenant, .request = SmallRequest(1 + static_cast<int32_t>(random_() % 3))});
   if (!submitted.ok()) return false;
-  for (const TaskRecord& task : submitted->job.tasks) {
+  for (const server::TaskRecord& task : submitted->job.tasks) {
     hear_({.kind = 'S', .task = task.id, .job = submitted->job.id});
     queued_.push_back({.task = task.id, .job = submitted->job.id});
   }
@@ -67,7 +67,7 @@ bool JobWorkload::Submit() {
 bool JobWorkload::Claim() {
   if (queued_.empty()) return true;
   const Known task = queued_.front();
-  const absl::StatusOr<ClaimedTask> claimed = store_.Claim(task.task);
+  const absl::StatusOr<server::ClaimedTask> claimed = store_.Claim(task.task);
   if (!claimed.ok()) return false;
   queued_.pop_front();
   running_.push_back({.attempt = claimed->claim, .job = task.job});
@@ -118,7 +118,7 @@ bool JobWorkload::GiveBack() {
 
 bool JobWorkload::Die() {
   if (running_.size() < 2) return true;  // one alone would be blamed
-  std::vector<TaskAttempt> attempts;
+  std::vector<server::TaskAttempt> attempts;
   for (const Running& task : running_) attempts.push_back(task.attempt);
   if (!store_.GroupDied(attempts, "the workload says so").ok()) return false;
   for (const Running& task : running_) queued_.push_back({.task = task.attempt.task, .job = task.job});
@@ -137,10 +137,10 @@ bool JobWorkload::Cancel() {
   const bool takes_running = queued_.empty() || (!running_.empty() && random_() % 2 == 0);
   const std::string job =
       takes_running ? running_[random_() % running_.size()].job : queued_[random_() % queued_.size()].job;
-  const absl::StatusOr<JobRecord> cancelled = store_.Cancel(kOracleTenant, job);
+  const absl::StatusOr<server::JobRecord> cancelled = store_.Cancel(kOracleTenant, job);
   if (!cancelled.ok()) return false;
-  for (const TaskRecord& task : cancelled->tasks) {
-    if (task.state == TaskState::kCancelled) hear_({.kind = 'C', .task = task.id});
+  for (const server::TaskRecord& task : cancelled->tasks) {
+    if (task.state == server::TaskState::kCancelled) hear_({.kind = 'C', .task = task.id});
   }
   Forget(job);
   return true;

@@ -13,12 +13,12 @@
 namespace tessera {
 
 // A small valid request of `count` images.
-JobRequest SmallRequest(int32_t count);
+server::JobRequest SmallRequest(int32_t count);
 
 // Used by one thread; several may use one store, each with tasks of its own.
 class JobWorkload {
  public:
-  JobWorkload(JobStore& store, uint64_t seed, std::function<void(const Ack&)> hear);
+  JobWorkload(server::JobStore& store, uint64_t seed, std::function<void(const Ack&)> hear);
 
   // A task that is queued already.
   void Adopt(uint64_t task, const std::string& job);
@@ -35,7 +35,7 @@ class JobWorkload {
     std::string job;
   };
   struct Running {
-    TaskAttempt attempt;
+    server::TaskAttempt attempt;
     std::string job;
   };
 
@@ -49,7 +49,7 @@ class JobWorkload {
   Running TakeRunning();
   void Forget(const std::string& job);
 
-  JobStore& store_;
+  server::JobStore& store_;
   std::mt19937_64 random_;
   const std::function<void(const Ack&)> hear_;
   std::deque<Known> queued_;

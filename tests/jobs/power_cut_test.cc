@@ -25,13 +25,13 @@ class StoreOnFaultyDisk {
   absl::Status Open() {
     workload_.reset();
     store_.reset();
-    absl::StatusOr<std::unique_ptr<JobStore>> store =
-        SqliteJobStore::Open({.path = "jobs", .files = &disk_.files(), .clock = &clock_, .vfs = disk_.vfs()});
+    absl::StatusOr<std::unique_ptr<server::JobStore>> store =
+        server::SqliteJobStore::Open({.path = "jobs", .files = &disk_.files(), .clock = &clock_, .vfs = disk_.vfs()});
     if (!store.ok()) return store.status();
     store_ = *std::move(store);
     workload_ = std::make_unique<JobWorkload>(*store_, ++seed_, [this](const Ack& ack) { oracle_.Hear(ack); });
-    absl::StatusOr<Recovery> recovery =
-        store_->Recover([this](const QueuedTask& task) { workload_->Adopt(task.id, task.job); });
+    absl::StatusOr<server::Recovery> recovery =
+        store_->Recover([this](const server::QueuedTask& task) { workload_->Adopt(task.id, task.job); });
     return recovery.status();
   }
 
@@ -60,14 +60,14 @@ class StoreOnFaultyDisk {
   }
 
   FaultyDisk& disk() { return disk_; }
-  JobStore& store() { return *store_; }
+  server::JobStore& store() { return *store_; }
 
  private:
   uint64_t seed_;
-  SystemClock clock_;
+  base::SystemClock clock_;
   FaultyDisk disk_;
   JobOracle oracle_;
-  std::unique_ptr<JobStore> store_;
+  std::unique_ptr<server::JobStore> store_;
   std::unique_ptr<JobWorkload> workload_;
 };
 
@@ -133,7 +133,7 @@ TEST(PowerCutTest, BehindAClaimLeavesATaskThatIsMadeOnce) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     StoreOnFaultyDisk machine(seed);
     ASSERT_TRUE(machine.Open().ok());
-    const absl::StatusOr<SubmittedJob> job =
+    const absl::StatusOr<server::SubmittedJob> job =
         machine.store().Submit({.tenant = kOracleTenant, .request = SmallRequest(1)});
     ASSERT_TRUE(job.ok()) << job.status();
     const uint64_t task = job->job.tasks[0].id;
@@ -141,13 +141,13 @@ TEST(PowerCutTest, BehindAClaimLeavesATaskThatIsMadeOnce) {
     machine.disk().Plan(DiskFault::kPowerCut, 0);
     machine.Restart();
     ASSERT_TRUE(machine.Open().ok());
-    const absl::StatusOr<ClaimedTask> again = machine.store().Claim(task);
+    const absl::StatusOr<server::ClaimedTask> again = machine.store().Claim(task);
     ASSERT_TRUE(again.ok()) << again.status();
     if (again->claim.attempt == 1) ++lost;
     ASSERT_TRUE(machine.store().Finish(again->claim, "image", {.width = 64, .height = 64, .layout = "serial"}).ok());
-    const absl::StatusOr<JobRecord> done = machine.store().Get(kOracleTenant, job->job.id);
+    const absl::StatusOr<server::JobRecord> done = machine.store().Get(kOracleTenant, job->job.id);
     ASSERT_TRUE(done.ok()) << done.status();
-    EXPECT_EQ(StateOf(*done), JobState::kDone);
+    EXPECT_EQ(server::StateOf(*done), server::JobState::kDone);
   }
   EXPECT_GT(lost, 0) << "or the claim was synced";
 }
@@ -201,7 +201,7 @@ TEST(FullDisk, RefusesSubmissionsWithResourceExhausted) {
   StoreOnFaultyDisk machine(3);
   ASSERT_TRUE(machine.Open().ok());
   machine.disk().Plan(DiskFault::kFull, 0);
-  const absl::StatusOr<SubmittedJob> refused =
+  const absl::StatusOr<server::SubmittedJob> refused =
       machine.store().Submit({.tenant = kOracleTenant, .request = SmallRequest(1)});
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
 }

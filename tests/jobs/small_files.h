@@ -11,9 +11,9 @@
 namespace tessera {
 
 // Thread-safe, as what it stands before.
-class SmallFiles final : public ResultStore {
+class SmallFiles final : public server::ResultStore {
  public:
-  explicit SmallFiles(ResultStore& files) : files_(files) {}
+  explicit SmallFiles(server::ResultStore& files) : files_(files) {}
 
   void SetRoom(uint64_t bytes) { room_ = bytes; }
 
@@ -30,7 +30,7 @@ class SmallFiles final : public ResultStore {
   absl::StatusOr<std::vector<std::string>> List() override { return files_.List(); }
 
  private:
-  ResultStore& files_;
+  server::ResultStore& files_;
   std::atomic<uint64_t> room_ = UINT64_MAX;
 };
 

@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kMaxFunctionLines = 80;
 constexpr int kMaxFilesAtTheTop = 12;
+constexpr std::string_view kInstalledHeaders = "client/sdk/include/";
 
 // The rooms that a header can be in, those within another before it.
 constexpr std::string_view kRooms[] = {
@@ -196,6 +197,28 @@ std::vector<std::string> CheckIncludes(const SourceTree& tree) {
     std::set<std::string> visited;
     if (const auto path = PathToLibTorch(graph, file, visited)) {
       findings.push_back(absl::StrCat(file, ":1: LibTorch must not be included here: ", absl::StrJoin(*path, " → ")));
+    }
+  }
+  return findings;
+}
+
+std::vector<std::string> CheckNamespaces(const SourceTree& tree) {
+  static const auto* opening = new std::regex(R"(^namespace tessera(::(\w+))?.*\{$)");
+  std::vector<std::string> findings;
+  for (const auto& [file, lines] : tree) {
+    const std::string room = file.substr(0, file.find('/'));
+    if (!IsCpp(file) || room == "tests" || room == "bench" || room == "examples") continue;
+    std::set<std::string> opened;
+    for (const std::string& line : lines) {
+      if (std::smatch match; std::regex_match(line, match, *opening)) opened.insert(match[2]);
+    }
+    const std::string own = file.starts_with(kInstalledHeaders) ? "" : room;
+    if (!opened.empty() && !opened.contains(own)) {
+      findings.push_back(
+          absl::StrCat(file, ":1: it declares nothing in its own namespace, tessera", own.empty() ? "" : "::", own));
+    }
+    if (!own.empty() && opened.contains("")) {
+      findings.push_back(absl::StrCat(file, ":1: it declares in tessera, not in tessera::", own));
     }
   }
   return findings;

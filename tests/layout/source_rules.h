@@ -21,6 +21,9 @@ SourceTree ReadSourceTree(const std::filesystem::path& root);
 // Of C++ files, by their #include lines. LibTorch is followed through the project's own headers: it must not reach
 // the front end by a detour either.
 std::vector<std::string> CheckIncludes(const SourceTree& tree);
+// That a file of base/ declares in namespace tessera::base, and so for every other room with a namespace. The installed
+// headers of the client library declare in tessera.
+std::vector<std::string> CheckNamespaces(const SourceTree& tree);
 // Of the product, not of its tests, whose tables may be long.
 std::vector<std::string> CheckFunctions(const SourceTree& tree);
 // Of the rooms that have folders: how many files lie beside these.

@@ -23,6 +23,8 @@ TEST(Repository, IsWhatTheTestReads) {
 
 TEST(Repository, FollowsTheDirectionsOfItsFolders) { EXPECT_THAT(CheckIncludes(Repository()), IsEmpty()); }
 
+TEST(Repository, DeclaresInTheNamespacesOfItsRooms) { EXPECT_THAT(CheckNamespaces(Repository()), IsEmpty()); }
+
 TEST(Repository, HasNoFunctionThatShouldBeTwo) { EXPECT_THAT(CheckFunctions(Repository()), IsEmpty()); }
 
 TEST(Repository, HasFewFilesBesideTheFoldersOfARoom) { EXPECT_THAT(CheckTopLevels(Repository()), IsEmpty()); }
@@ -173,6 +175,19 @@ TEST(IncludeRules, AllowWhatTheDirectionsAllow) {
       {"models/layers/linear.h", {"#include \"parallel/functional.h\"", "#include \"kernels/ops.h\""}},
       {"tests/parallel/a_test.cc", {"#include \"models/layers/linear.h\"", "#include \"parallel/functional.h\""}}};
   EXPECT_THAT(CheckIncludes(tree), IsEmpty());
+}
+
+TEST(NamespaceRule, ReportsDeclarationsInTheNamespaceOfAnotherRoomOrOfNone) {
+  EXPECT_THAT(CheckNamespaces({{"base/a.h", {"namespace tessera::base {"}},
+                               {"kernels/cpu/a.h", {"namespace tessera::kernels::cpu {"}},
+                               {"server/a.h", {"namespace tessera::base {", "namespace tessera::server {"}},
+                               {"client/sdk/include/tessera/a.h", {"namespace tessera {"}},
+                               {"tests/a.h", {"namespace tessera {"}}}),
+              IsEmpty());
+  EXPECT_THAT(CheckNamespaces({{"base/a.h", {"namespace tessera {"}}}),
+              ElementsAre(HasSubstr("tessera::base"), HasSubstr("it declares in tessera, not in tessera::base")));
+  EXPECT_THAT(CheckNamespaces({{"server/a.h", {"namespace tessera::base {"}}}),
+              ElementsAre(HasSubstr("server/a.h:1: it declares nothing in its own namespace, tessera::server")));
 }
 
 TEST(FunctionRule, ReportsTheFirstLineTooMany) {

@@ -8,24 +8,24 @@
 
 namespace tessera {
 
-ModelCost UnitCost() { return {.flops_per_token = 1, .bytes_per_token = 1}; }
+server::ModelCost UnitCost() { return {.flops_per_token = 1, .bytes_per_token = 1}; }
 
-SchedulerTask SmallTask(TaskId id, const std::string& key, int32_t steps, int32_t size) {
+server::SchedulerTask SmallTask(server::TaskId id, const std::string& key, int32_t steps, int32_t size) {
   return {.id = id, .key = key, .shape = {.model = "m", .height = size, .width = size}, .steps = steps};
 }
 
-SchedulerSimulation::SchedulerSimulation(const SchedulerOptions& options) : scheduler_(options) {
+SchedulerSimulation::SchedulerSimulation(const server::SchedulerOptions& options) : scheduler_(options) {
   scheduler_.capacity().SetModel("m", UnitCost());
 }
 
-void SchedulerSimulation::AddGroup(const GroupDescription& group, double flops_per_second) {
+void SchedulerSimulation::AddGroup(const server::GroupDescription& group, double flops_per_second) {
   scheduler_.groups().Add(group);
   scheduler_.groups().OnReady(group.id);
   workers_[group.id] = {.flops_per_second = flops_per_second, .free_at = now_};
 }
 
-void SchedulerSimulation::Submit(const SchedulerTask& task) {
-  SchedulerTask spec = task;
+void SchedulerSimulation::Submit(const server::SchedulerTask& task) {
+  server::SchedulerTask spec = task;
   if (spec.enqueued == absl::InfinitePast()) spec.enqueued = now_;
   specs_[spec.id] = spec;
   TaskOutcome& outcome = outcomes_[spec.id];
@@ -33,46 +33,47 @@ void SchedulerSimulation::Submit(const SchedulerTask& task) {
   if (!scheduler_.Enqueue(spec, now_).ok()) log_.push_back(absl::StrCat("refused ", spec.id));
 }
 
-void SchedulerSimulation::Cancel(TaskId task) {
+void SchedulerSimulation::Cancel(server::TaskId task) {
   scheduler_.Cancel(task);
   cancelled_.insert(task);
 }
 
-std::vector<TaskId> SchedulerSimulation::KillGroup(GroupId group) {
+std::vector<server::TaskId> SchedulerSimulation::KillGroup(server::GroupId group) {
   ++epochs_[group];
   workers_[group].up = false;
   return scheduler_.steps().OnGroupDied(group);
 }
 
-void SchedulerSimulation::ReviveGroup(GroupId group) {
+void SchedulerSimulation::ReviveGroup(server::GroupId group) {
   workers_[group].up = true;
   workers_[group].free_at = now_;
   scheduler_.groups().OnReady(group);
 }
 
-void SchedulerSimulation::Advance(GroupId id) {
+void SchedulerSimulation::Advance(server::GroupId id) {
   Worker& worker = workers_[id];
   if (!worker.up) return;
   while (true) {
-    const StepPlan plan = scheduler_.steps().Next(id, now_);
+    const server::StepPlan plan = scheduler_.steps().Next(id, now_);
     if (plan.empty()) return;
     log_.push_back(absl::StrCat("group ", id, " end ", absl::StrJoin(plan.end, ","), " start ",
                                 absl::StrJoin(plan.start, ","), " step ", absl::StrJoin(plan.step, ","), " decode ",
                                 absl::StrJoin(plan.decode, ","), " suspended ", absl::StrJoin(plan.suspended, ",")));
     if (worker.free_at < now_) worker.free_at = now_;
     const int epoch = epochs_[id];
-    for (TaskId task : plan.end) events_.emplace(worker.free_at, Event{.group = id, .epoch = epoch, .task = task});
-    for (TaskId task : plan.start) {
+    for (server::TaskId task : plan.end)
+      events_.emplace(worker.free_at, Event{.group = id, .epoch = epoch, .task = task});
+    for (server::TaskId task : plan.start) {
       outcomes_[task].started = now_;
       outcomes_[task].group = id;
       events_.emplace(worker.free_at, Event{.group = id, .epoch = epoch, .task = task, .started = true});
     }
     if (!plan.step.empty()) {
       double flops = 0;
-      for (TaskId task : plan.step) {
+      for (server::TaskId task : plan.step) {
         ++outcomes_[task].steps;
         if (cancelled_.contains(task)) ++after_cancel_[task];
-        const double own = StepFlops(UnitCost(), specs_[task].shape);
+        const double own = server::StepFlops(UnitCost(), specs_[task].shape);
         flops += own;
         flops_[specs_[task].key] += own;
       }
@@ -80,7 +81,7 @@ void SchedulerSimulation::Advance(GroupId id) {
       worker.free_at += absl::Seconds(seconds);
       events_.emplace(worker.free_at, Event{.group = id, .epoch = epoch, .seconds = seconds});
     }
-    for (TaskId task : plan.decode) {
+    for (server::TaskId task : plan.decode) {
       outcomes_[task].done = true;
       events_.emplace(worker.free_at, Event{.group = id, .epoch = epoch, .task = task});
     }
@@ -113,9 +114,9 @@ void SchedulerSimulation::RunUntil(absl::Time end) {
   if (end != absl::InfiniteFuture()) now_ = std::max(now_, end);
 }
 
-absl::Duration SchedulerSimulation::idle_while_waiting(GroupId group) const { return workers_.at(group).idle; }
+absl::Duration SchedulerSimulation::idle_while_waiting(server::GroupId group) const { return workers_.at(group).idle; }
 
-int SchedulerSimulation::steps_after_cancel(TaskId task) const {
+int SchedulerSimulation::steps_after_cancel(server::TaskId task) const {
   const auto steps = after_cancel_.find(task);
   return steps == after_cancel_.end() ? 0 : steps->second;
 }

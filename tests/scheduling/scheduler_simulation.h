@@ -18,70 +18,70 @@ struct TaskOutcome {
   absl::Time enqueued, started, ended;
   int steps = 0;      // that plans have told the workers
   bool done = false;  // decoded
-  GroupId group = -1;
+  server::GroupId group = -1;
 };
 
 class SchedulerSimulation {
  public:
-  explicit SchedulerSimulation(const SchedulerOptions& options);
+  explicit SchedulerSimulation(const server::SchedulerOptions& options);
 
   // `flops_per_second` of the whole group.
-  void AddGroup(const GroupDescription& group, double flops_per_second);
+  void AddGroup(const server::GroupDescription& group, double flops_per_second);
 
-  void Submit(const SchedulerTask& task);
-  void Cancel(TaskId task);
+  void Submit(const server::SchedulerTask& task);
+  void Cancel(server::TaskId task);
   // A planted bug: the service says so and the scheduler is not told.
-  void ForgetToCancel(TaskId task) { cancelled_.insert(task); }
-  std::vector<TaskId> KillGroup(GroupId group);
-  void ReviveGroup(GroupId group);
+  void ForgetToCancel(server::TaskId task) { cancelled_.insert(task); }
+  std::vector<server::TaskId> KillGroup(server::GroupId group);
+  void ReviveGroup(server::GroupId group);
 
   // Until no worker has anything to do, or that time.
   void RunUntil(absl::Time end);
   void RunUntilIdle() { RunUntil(absl::InfiniteFuture()); }
 
-  RequestScheduler& scheduler() { return scheduler_; }
+  server::RequestScheduler& scheduler() { return scheduler_; }
   absl::Time now() const { return now_; }
-  const std::map<TaskId, TaskOutcome>& outcomes() const { return outcomes_; }
-  const std::vector<std::string>& log() const { return log_; }  // every plan, for comparisons
-  absl::Duration idle_while_waiting(GroupId group) const;       // time without a step while tasks waited
+  const std::map<server::TaskId, TaskOutcome>& outcomes() const { return outcomes_; }
+  const std::vector<std::string>& log() const { return log_; }     // every plan, for comparisons
+  absl::Duration idle_while_waiting(server::GroupId group) const;  // time without a step while tasks waited
   // Steps that named a task after it was cancelled.
-  int steps_after_cancel(TaskId task) const;
+  int steps_after_cancel(server::TaskId task) const;
   double flops_of(const std::string& key) const;
 
  private:
   struct Worker {
     double flops_per_second = 1;
     absl::Time free_at;  // when what it was told is done
-    std::vector<TaskId> decoding;
+    std::vector<server::TaskId> decoding;
     absl::Duration idle;
     bool up = true;
   };
   struct Event {
-    GroupId group = 0;
+    server::GroupId group = 0;
     int epoch = 0;
-    TaskId task = 0;  // of an end; 0: a step
+    server::TaskId task = 0;  // of an end; 0: a step
     bool started = false;
     double seconds = 0;
   };
 
-  void Advance(GroupId group);
+  void Advance(server::GroupId group);
 
-  RequestScheduler scheduler_;
+  server::RequestScheduler scheduler_;
   absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
-  std::map<GroupId, Worker> workers_;
-  std::map<GroupId, int> epochs_;
+  std::map<server::GroupId, Worker> workers_;
+  std::map<server::GroupId, int> epochs_;
   std::multimap<absl::Time, Event> events_;
-  std::map<TaskId, SchedulerTask> specs_;
-  std::map<TaskId, TaskOutcome> outcomes_;
-  std::map<TaskId, int> after_cancel_;
-  std::set<TaskId> cancelled_;
+  std::map<server::TaskId, server::SchedulerTask> specs_;
+  std::map<server::TaskId, TaskOutcome> outcomes_;
+  std::map<server::TaskId, int> after_cancel_;
+  std::set<server::TaskId> cancelled_;
   std::map<std::string, double> flops_;
   std::vector<std::string> log_;
 };
 
 // 1 operation per token, none per pair, none for decoding: a step of an n x n image costs n².
-ModelCost UnitCost();
+server::ModelCost UnitCost();
 
-SchedulerTask SmallTask(TaskId id, const std::string& key, int32_t steps, int32_t size = 8);
+server::SchedulerTask SmallTask(server::TaskId id, const std::string& key, int32_t steps, int32_t size = 8);
 
 }  // namespace tessera

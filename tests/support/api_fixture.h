@@ -18,34 +18,34 @@ namespace tessera {
 
 struct ApiFixtureOptions {
   FakeServiceOptions service;
-  HttpServerOptions server;
-  ApiOptions api;
-  std::unique_ptr<ApiKeys> keys;
+  server::HttpServerOptions server;
+  server::ApiOptions api;
+  std::unique_ptr<server::ApiKeys> keys;
 };
 
 class ApiFixture {
  public:
   explicit ApiFixture(ApiFixtureOptions options = {})
       : service_(std::move(options.service)), gate_(std::move(options.keys)), handler_(service_, gate_, options.api) {
-    auto server = HttpServer::Start(options.server, handler_);
+    auto server = server::HttpServer::Start(options.server, handler_);
     EXPECT_TRUE(server.ok()) << server.status();
     if (server.ok()) server_ = *std::move(server);
   }
 
   uint16_t port() const { return server_ == nullptr ? 0 : server_->port(); }
   FakeImageService& service() { return service_; }
-  HttpServer& server() { return *server_; }
+  server::HttpServer& server() { return *server_; }
 
   TestResponse Call(const std::string& method, const std::string& target, const std::string& body = "",
-                    const std::vector<HttpHeader>& headers = {}) {
+                    const std::vector<server::HttpHeader>& headers = {}) {
     return HttpTestClient(port()).Call(method, target, body, headers);
   }
 
  private:
   FakeImageService service_;
-  CallGate gate_;
-  ApiHandler handler_;
-  std::unique_ptr<HttpServer> server_;
+  server::CallGate gate_;
+  server::ApiHandler handler_;
+  std::unique_ptr<server::HttpServer> server_;
 };
 
 }  // namespace tessera

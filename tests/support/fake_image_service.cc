@@ -15,8 +15,8 @@ namespace {
 constexpr int kPreviewSide = 16;
 
 // A picture that differs for every seed.
-Image Gradient(uint64_t seed, int width, int height) {
-  Image image{.width = width, .height = height, .rgb = {}};
+control::Image Gradient(uint64_t seed, int width, int height) {
+  control::Image image{.width = width, .height = height, .rgb = {}};
   image.rgb.reserve(size_t{3} * width * height);
   for (int y = 0; y < height; ++y) {
     for (int x = 0; x < width; ++x) {
@@ -30,11 +30,11 @@ Image Gradient(uint64_t seed, int width, int height) {
 
 }  // namespace
 
-ServedModel FakeModel(const std::string& id) {
-  ServedModel model;
+server::ServedModel FakeModel(const std::string& id) {
+  server::ServedModel model;
   model.id = id;
   model.ready = true;
-  ModelDescription& description = model.description;
+  control::ModelDescription& description = model.description;
   description.pipeline = "FakePipeline";
   description.family = "fake";
   description.digest = std::string(64, '0');
@@ -62,12 +62,12 @@ struct FakeImageService::Subscription {
 
 struct FakeImageService::Record {
   std::string tenant;
-  Job job;
+  server::Job job;
   bool cancel = false;
   std::vector<std::shared_ptr<Subscription>> subscriptions;
 };
 
-class FakeImageService::Watching final : public JobWatch {
+class FakeImageService::Watching final : public server::JobWatch {
  public:
   Watching(FakeImageService& service, std::shared_ptr<Record> record, std::shared_ptr<Subscription> subscription)
       : service_(service), record_(std::move(record)), subscription_(std::move(subscription)) {}
@@ -103,57 +103,60 @@ FakeImageService::~FakeImageService() {
   worker_.join();
 }
 
-absl::Status FakeImageService::CheckRoom(const Caller& caller) {
+absl::Status FakeImageService::CheckRoom(const server::Caller& caller) {
   int64_t waiting = 0, of_caller = 0;
   for (const auto& record : order_) {
-    if (IsEnded(record->job.state)) continue;
+    if (server::IsEnded(record->job.state)) continue;
     ++waiting;
     if (record->tenant == caller.tenant) ++of_caller;
   }
   if (waiting >= options_.max_queued) {
-    return WithRetryAfter(
-        WithErrorCode(absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", waiting, " jobs wait")),
-                      "queue_full"),
+    return server::WithRetryAfter(
+        server::WithErrorCode(absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", waiting, " jobs wait")),
+                              "queue_full"),
         absl::Seconds(1));
   }
   if (caller.limits.queued_jobs > 0 && of_caller >= caller.limits.queued_jobs) {
-    return WithRetryAfter(WithErrorCode(absl::ResourceExhaustedError(absl::StrCat(
-                                            "this key has ", of_caller, " jobs waiting; valid values are at most ",
-                                            caller.limits.queued_jobs)),
-                                        "key_queue_full"),
-                          absl::Seconds(1));
+    return server::WithRetryAfter(
+        server::WithErrorCode(
+            absl::ResourceExhaustedError(absl::StrCat(
+                "this key has ", of_caller, " jobs waiting; valid values are at most ", caller.limits.queued_jobs)),
+            "key_queue_full"),
+        absl::Seconds(1));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Submitted> FakeImageService::Submit(const Caller& caller, const JobRequest& request,
-                                                   const std::optional<IdempotencyKey>& idempotency) {
+absl::StatusOr<server::Submitted> FakeImageService::Submit(const server::Caller& caller,
+                                                           const server::JobRequest& request,
+                                                           const std::optional<server::IdempotencyKey>& idempotency) {
   if (options_.before_submit) options_.before_submit();
   const std::lock_guard lock(mutex_);
   if (idempotency.has_value()) {
-    absl::StatusOr<std::optional<Submitted>> known = FindSubmission(caller, *idempotency);
+    absl::StatusOr<std::optional<server::Submitted>> known = FindSubmission(caller, *idempotency);
     if (!known.ok()) return known.status();
     if (known->has_value()) return **std::move(known);
   }
-  absl::Status room =
-      absl::StrContains(request.parameters.prompt, "[refuse]")
-          ? WithRetryAfter(WithErrorCode(absl::ResourceExhaustedError("the queue is full"), "queue_full"),
-                           absl::Seconds(2))
-          : CheckRoom(caller);
+  absl::Status room = absl::StrContains(request.parameters.prompt, "[refuse]")
+                          ? server::WithRetryAfter(
+                                server::WithErrorCode(absl::ResourceExhaustedError("the queue is full"), "queue_full"),
+                                absl::Seconds(2))
+                          : CheckRoom(caller);
   if (!room.ok()) {
     CountRejection(room);
     return room;
   }
   auto record = std::make_shared<Record>();
   record->tenant = caller.tenant;
-  Job& job = record->job;
-  job.id = RandomId("job_");
+  server::Job& job = record->job;
+  job.id = base::RandomId("job_");
   job.request = request;
   job.created = options_.now();
   job.steps_total = request.parameters.steps * request.count;
   job.layout = "serial";
-  for (const ServedModel& model : options_.models) {
-    if (model.id == request.model) job.warnings = DropUnusedParameters(job.request.parameters, model.description);
+  for (const server::ServedModel& model : options_.models) {
+    if (model.id == request.model)
+      job.warnings = server::DropUnusedParameters(job.request.parameters, model.description);
   }
   if (absl::StrContains(request.parameters.prompt, "[warn]")) job.warnings.push_back("the prompt asks for a warning");
   jobs_[job.id] = record;
@@ -162,11 +165,11 @@ absl::StatusOr<Submitted> FakeImageService::Submit(const Caller& caller, const J
     idempotency_[{caller.tenant, idempotency->key}] = {idempotency->digest, job.id};
   }
   changed_.notify_all();
-  return Submitted{.job = Snapshot(*record), .existed = false};
+  return server::Submitted{.job = Snapshot(*record), .existed = false};
 }
 
-absl::StatusOr<std::optional<Submitted>> FakeImageService::FindSubmission(const Caller& caller,
-                                                                          const IdempotencyKey& idempotency) {
+absl::StatusOr<std::optional<server::Submitted>> FakeImageService::FindSubmission(
+    const server::Caller& caller, const server::IdempotencyKey& idempotency) {
   const std::lock_guard lock(mutex_);
   const auto known = idempotency_.find({caller.tenant, idempotency.key});
   if (known == idempotency_.end()) return std::nullopt;
@@ -174,7 +177,7 @@ absl::StatusOr<std::optional<Submitted>> FakeImageService::FindSubmission(const 
   if (digest != idempotency.digest) {
     return absl::AlreadyExistsError("this idempotency key was used for another request");
   }
-  return Submitted{.job = Snapshot(*jobs_.at(id)), .existed = true};
+  return server::Submitted{.job = Snapshot(*jobs_.at(id)), .existed = true};
 }
 
 void FakeImageService::CountRejection(const absl::Status&) {
@@ -182,33 +185,34 @@ void FakeImageService::CountRejection(const absl::Status&) {
   ++rejected_;
 }
 
-FakeImageService::Record* FakeImageService::Find(const Caller& caller, absl::string_view job) {
+FakeImageService::Record* FakeImageService::Find(const server::Caller& caller, absl::string_view job) {
   const auto found = jobs_.find(std::string(job));
   return found == jobs_.end() || found->second->tenant != caller.tenant ? nullptr : found->second.get();
 }
 
-Job FakeImageService::Snapshot(const Record& record) {
-  Job job = record.job;
-  if (job.state != JobState::kQueued) return job;
+server::Job FakeImageService::Snapshot(const Record& record) {
+  server::Job job = record.job;
+  if (job.state != server::JobState::kQueued) return job;
   int64_t position = 0;
   for (const auto& other : order_) {
     if (other.get() == &record) break;
-    if (other->job.state == JobState::kQueued) ++position;
+    if (other->job.state == server::JobState::kQueued) ++position;
   }
   job.queue_position = position;
   return job;
 }
 
-absl::StatusOr<Job> FakeImageService::Get(const Caller& caller, absl::string_view job) {
+absl::StatusOr<server::Job> FakeImageService::Get(const server::Caller& caller, absl::string_view job) {
   const std::lock_guard lock(mutex_);
   const Record* record = Find(caller, job);
   if (record == nullptr) return absl::NotFoundError("there is no such job");
   return Snapshot(*record);
 }
 
-absl::StatusOr<JobPage> FakeImageService::List(const Caller& caller, const ListOptions& options) {
+absl::StatusOr<server::JobPage> FakeImageService::List(const server::Caller& caller,
+                                                       const server::ListOptions& options) {
   const std::lock_guard lock(mutex_);
-  JobPage page;
+  server::JobPage page;
   bool reached = options.after.empty();
   for (auto entry = order_.rbegin(); entry != order_.rend(); ++entry) {
     const Record& record = **entry;
@@ -228,21 +232,21 @@ absl::StatusOr<JobPage> FakeImageService::List(const Caller& caller, const ListO
   return page;
 }
 
-absl::StatusOr<Job> FakeImageService::Cancel(const Caller& caller, absl::string_view job) {
+absl::StatusOr<server::Job> FakeImageService::Cancel(const server::Caller& caller, absl::string_view job) {
   const std::lock_guard lock(mutex_);
   Record* record = Find(caller, job);
   if (record == nullptr) return absl::NotFoundError("there is no such job");
-  if (record->job.state == JobState::kQueued) {
-    End(*record, JobState::kCancelled, absl::OkStatus());
-  } else if (record->job.state == JobState::kRunning) {
+  if (record->job.state == server::JobState::kQueued) {
+    End(*record, server::JobState::kCancelled, absl::OkStatus());
+  } else if (record->job.state == server::JobState::kRunning) {
     record->cancel = true;
   }
   changed_.notify_all();
   return Snapshot(*record);
 }
 
-absl::StatusOr<std::unique_ptr<JobWatch>> FakeImageService::Watch(const Caller& caller, absl::string_view job,
-                                                                  Listener listener) {
+absl::StatusOr<std::unique_ptr<server::JobWatch>> FakeImageService::Watch(const server::Caller& caller,
+                                                                          absl::string_view job, Listener listener) {
   const std::lock_guard lock(mutex_);
   if (Find(caller, job) == nullptr) return absl::NotFoundError("there is no such job");
   const std::shared_ptr<Record> record = jobs_.at(std::string(job));
@@ -250,12 +254,13 @@ absl::StatusOr<std::unique_ptr<JobWatch>> FakeImageService::Watch(const Caller& 
   subscription->listener = std::move(listener);
   ++watches_;
   auto watch = std::make_unique<Watching>(*this, record, subscription);
-  const Job now = Snapshot(*record);
-  if (now.state == JobState::kQueued) subscription->listener(QueuedEvent{.position = *now.queue_position});
-  if (now.started.has_value()) subscription->listener(StartedEvent{});
-  for (const FinishedImage& image : now.images) subscription->listener(ImageEvent{image});
-  if (IsEnded(now.state)) {
-    subscription->listener(EndedEvent{now});
+  const server::Job now = Snapshot(*record);
+  if (now.state == server::JobState::kQueued)
+    subscription->listener(server::QueuedEvent{.position = *now.queue_position});
+  if (now.started.has_value()) subscription->listener(server::StartedEvent{});
+  for (const server::FinishedImage& image : now.images) subscription->listener(server::ImageEvent{image});
+  if (server::IsEnded(now.state)) {
+    subscription->listener(server::EndedEvent{now});
   } else {
     record->subscriptions.push_back(subscription);
   }
@@ -263,7 +268,7 @@ absl::StatusOr<std::unique_ptr<JobWatch>> FakeImageService::Watch(const Caller& 
   return watch;
 }
 
-absl::StatusOr<ImageBytes> FakeImageService::ReadImage(const Caller& caller, absl::string_view image) {
+absl::StatusOr<server::ImageBytes> FakeImageService::ReadImage(const server::Caller& caller, absl::string_view image) {
   const std::lock_guard lock(mutex_);
   const auto found = images_.find(std::string(image));
   if (found == images_.end() || found->second.first != caller.tenant) {
@@ -272,24 +277,24 @@ absl::StatusOr<ImageBytes> FakeImageService::ReadImage(const Caller& caller, abs
   return found->second.second;
 }
 
-std::vector<ServedModel> FakeImageService::ListModels() { return options_.models; }
+std::vector<server::ServedModel> FakeImageService::ListModels() { return options_.models; }
 
-ServerInfo FakeImageService::Info() {
+server::ServerInfo FakeImageService::Info() {
   const std::lock_guard lock(mutex_);
-  ServerInfo info;
+  server::ServerInfo info;
   info.version = TESSERA_VERSION;
   info.started = started_;
   for (const auto& record : order_) {
-    if (record->job.state == JobState::kQueued) ++info.queued_jobs;
-    if (record->job.state == JobState::kRunning) ++info.running_jobs;
+    if (record->job.state == server::JobState::kQueued) ++info.queued_jobs;
+    if (record->job.state == server::JobState::kRunning) ++info.running_jobs;
   }
-  for (const ServedModel& model : options_.models) {
+  for (const server::ServedModel& model : options_.models) {
     info.groups.push_back({.name = absl::StrCat(model.id, "-0"),
                            .model = model.id,
                            .layout = "serial",
                            .dtype = "fp32",
                            .devices = {"cpu"},
-                           .state = GroupState::kReady,
+                           .state = server::GroupState::kReady,
                            .reason = "",
                            .certificate = "off"});
   }
@@ -304,7 +309,7 @@ absl::Status FakeImageService::Ready() {
 absl::Status FakeImageService::Probe() { return absl::OkStatus(); }
 
 std::string FakeImageService::MetricsText() {
-  const ServerInfo info = Info();
+  const server::ServerInfo info = Info();
   const std::lock_guard lock(mutex_);
   return absl::StrCat(
       "# HELP tessera_queued_jobs Jobs that wait for a group.\n# TYPE tessera_queued_jobs gauge\ntessera_queued_jobs ",
@@ -328,7 +333,7 @@ void FakeImageService::SetReady(absl::Status ready) {
   ready_ = std::move(ready);
 }
 
-bool FakeImageService::WaitForState(absl::string_view job, JobState state, absl::Duration timeout) {
+bool FakeImageService::WaitForState(absl::string_view job, server::JobState state, absl::Duration timeout) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), [&] {
     const auto found = jobs_.find(std::string(job));
@@ -336,7 +341,7 @@ bool FakeImageService::WaitForState(absl::string_view job, JobState state, absl:
   });
 }
 
-bool FakeImageService::WaitForJobs(JobState state, size_t count, absl::Duration timeout) {
+bool FakeImageService::WaitForJobs(server::JobState state, size_t count, absl::Duration timeout) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), [&] { return JobsInState(state) == count; });
 }
@@ -346,11 +351,11 @@ bool FakeImageService::WaitForWatches(size_t count, absl::Duration timeout) {
   return changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), [&] { return watches_ == count; });
 }
 
-size_t FakeImageService::JobsInState(JobState state) const {
+size_t FakeImageService::JobsInState(server::JobState state) const {
   return std::count_if(order_.begin(), order_.end(), [&](const auto& record) { return record->job.state == state; });
 }
 
-void FakeImageService::Report(Record& record, const JobEvent& event) {
+void FakeImageService::Report(Record& record, const server::JobEvent& event) {
   const std::vector<std::shared_ptr<Subscription>> subscriptions = record.subscriptions;
   for (const auto& subscription : subscriptions) {
     if (subscription->active) subscription->listener(event);
@@ -360,16 +365,16 @@ void FakeImageService::Report(Record& record, const JobEvent& event) {
 void FakeImageService::TellQueuePositions() {
   int64_t position = 0;
   for (const auto& record : order_) {
-    if (record->job.state == JobState::kQueued) Report(*record, QueuedEvent{.position = position++});
+    if (record->job.state == server::JobState::kQueued) Report(*record, server::QueuedEvent{.position = position++});
   }
 }
 
-void FakeImageService::End(Record& record, JobState state, absl::Status error) {
+void FakeImageService::End(Record& record, server::JobState state, absl::Status error) {
   record.job.state = state;
   record.job.error = std::move(error);
   record.job.ended = options_.now();
   record.job.expires = *record.job.ended + options_.retention;
-  Report(record, EndedEvent{record.job});
+  Report(record, server::EndedEvent{record.job});
   record.subscriptions.clear();
   changed_.notify_all();
 }
@@ -380,7 +385,7 @@ void FakeImageService::Work() {
     std::shared_ptr<Record> next;
     changed_.wait(lock, [&] {
       for (const auto& record : order_) {
-        if (record->job.state != JobState::kQueued) continue;
+        if (record->job.state != server::JobState::kQueued) continue;
         if (!next || record->job.request.priority > next->job.request.priority) next = record;
       }
       return stopping_ || next != nullptr;
@@ -405,68 +410,67 @@ bool FakeImageService::WaitForStep(std::unique_lock<std::recursive_mutex>& lock,
 }
 
 void FakeImageService::Run(std::unique_lock<std::recursive_mutex>& lock, const std::shared_ptr<Record>& record) {
-  Job& job = record->job;
-  const JobParameters& parameters = job.request.parameters;
-  job.state = JobState::kRunning;
+  server::Job& job = record->job;
+  const control::JobParameters& parameters = job.request.parameters;
+  job.state = server::JobState::kRunning;
   job.started = options_.now();
-  Report(*record, StartedEvent{});
+  Report(*record, server::StartedEvent{});
   TellQueuePositions();
   changed_.notify_all();
-  const std::vector<int32_t> previews = PreviewSteps(parameters.steps, job.request.partial_images);
+  const std::vector<int32_t> previews = server::PreviewSteps(parameters.steps, job.request.partial_images);
   for (int32_t index = 0; index < job.request.count; ++index) {
     for (int32_t step = 1; step <= parameters.steps; ++step) {
       if (!WaitForStep(lock, *record)) {
-        if (!stopping_) End(*record, JobState::kCancelled, absl::OkStatus());
+        if (!stopping_) End(*record, server::JobState::kCancelled, absl::OkStatus());
         return;
       }
       if (absl::StrContains(parameters.prompt, "[fail]") && step == std::min(2, parameters.steps)) {
-        return End(*record, JobState::kFailed, absl::InternalError("the prompt asks for a failure"));
+        return End(*record, server::JobState::kFailed, absl::InternalError("the prompt asks for a failure"));
       }
       if (absl::StrContains(parameters.prompt, "[misfit]")) {
-        return End(*record, JobState::kFailed, absl::InvalidArgumentError("steps is 7; the model takes fewer"));
+        return End(*record, server::JobState::kFailed, absl::InvalidArgumentError("steps is 7; the model takes fewer"));
       }
       if (absl::StrContains(parameters.prompt, "[die]")) {
-        return End(*record, JobState::kFailed, absl::AbortedError("the worker ended 3 times"));
+        return End(*record, server::JobState::kFailed, absl::AbortedError("the worker ended 3 times"));
       }
       if (job.request.timeout.has_value() && options_.now() > job.created + *job.request.timeout) {
-        return End(*record, JobState::kFailed, absl::DeadlineExceededError("the job's deadline has passed"));
+        return End(*record, server::JobState::kFailed, absl::DeadlineExceededError("the job's deadline has passed"));
       }
       ++job.steps_done;
-      Report(*record, StepEvent{.image = index, .step = step, .steps = parameters.steps});
+      Report(*record, server::StepEvent{.image = index, .step = step, .steps = parameters.steps});
       const auto preview = std::find(previews.begin(), previews.end(), step);
       if (preview == previews.end()) continue;
-      const Image image = Gradient(parameters.seed + index, kPreviewSide, kPreviewSide);
-      Report(
-          *record,
-          PreviewEvent{.image = index,
-                       .preview = static_cast<int32_t>(preview - previews.begin()),
-                       .width = image.width,
-                       .height = image.height,
-                       .format = job.request.output.format,
-                       .bytes = std::make_shared<std::string>(EncodeOutput(image, job.request.output).value_or(""))});
+      const control::Image image = Gradient(parameters.seed + index, kPreviewSide, kPreviewSide);
+      Report(*record, server::PreviewEvent{.image = index,
+                                           .preview = static_cast<int32_t>(preview - previews.begin()),
+                                           .width = image.width,
+                                           .height = image.height,
+                                           .format = job.request.output.format,
+                                           .bytes = std::make_shared<std::string>(
+                                               server::EncodeOutput(image, job.request.output).value_or(""))});
     }
     FinishImage(*record, index);
   }
-  End(*record, JobState::kDone, absl::OkStatus());
+  End(*record, server::JobState::kDone, absl::OkStatus());
 }
 
 void FakeImageService::FinishImage(Record& record, int32_t index) {
-  const JobRequest& request = record.job.request;
+  const server::JobRequest& request = record.job.request;
   const uint64_t seed = request.parameters.seed + static_cast<uint64_t>(index);
-  ImageBytes file{
+  server::ImageBytes file{
       .format = request.output.format,
-      .bytes = EncodeOutput(Gradient(seed, request.parameters.width, request.parameters.height), request.output)
+      .bytes = server::EncodeOutput(Gradient(seed, request.parameters.width, request.parameters.height), request.output)
                    .value_or("")};
-  const FinishedImage image = {.index = index,
-                               .id = RandomId("img_"),
-                               .seed = seed,
-                               .width = request.parameters.width,
-                               .height = request.parameters.height,
-                               .format = request.output.format,
-                               .bytes = file.bytes.size()};
+  const server::FinishedImage image = {.index = index,
+                                       .id = base::RandomId("img_"),
+                                       .seed = seed,
+                                       .width = request.parameters.width,
+                                       .height = request.parameters.height,
+                                       .format = request.output.format,
+                                       .bytes = file.bytes.size()};
   images_[image.id] = {record.tenant, std::move(file)};
   record.job.images.push_back(image);
-  Report(record, ImageEvent{image});
+  Report(record, server::ImageEvent{image});
 }
 
 }  // namespace tessera

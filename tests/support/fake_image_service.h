@@ -22,36 +22,36 @@
 namespace tessera {
 
 struct FakeServiceOptions {
-  std::vector<ServedModel> models;  // empty: FakeModel() alone
-  absl::Duration step_time;         // of every step
-  bool paused = false;              // steps are done only as far as AllowSteps lets them
-  int64_t max_queued = 1000;        // jobs that have not ended
+  std::vector<server::ServedModel> models;  // empty: FakeModel() alone
+  absl::Duration step_time;                 // of every step
+  bool paused = false;                      // steps are done only as far as AllowSteps lets them
+  int64_t max_queued = 1000;                // jobs that have not ended
   absl::Duration retention = absl::Hours(24);
   std::function<absl::Time()> now = absl::Now;
   std::function<void()> before_submit;  // called by every Submit; may take its time
 };
 
 // What the fake serves unless told otherwise: 16 to 1024 pixels in multiples of 16, four steps.
-ServedModel FakeModel(const std::string& id = "fake");
+server::ServedModel FakeModel(const std::string& id = "fake");
 
-class FakeImageService final : public ImageService {
+class FakeImageService final : public server::ImageService {
  public:
   explicit FakeImageService(FakeServiceOptions options = {});
   ~FakeImageService() override;
 
-  absl::StatusOr<Submitted> Submit(const Caller& caller, const JobRequest& request,
-                                   const std::optional<IdempotencyKey>& idempotency) override;
-  absl::StatusOr<std::optional<Submitted>> FindSubmission(const Caller& caller,
-                                                          const IdempotencyKey& idempotency) override;
+  absl::StatusOr<server::Submitted> Submit(const server::Caller& caller, const server::JobRequest& request,
+                                           const std::optional<server::IdempotencyKey>& idempotency) override;
+  absl::StatusOr<std::optional<server::Submitted>> FindSubmission(const server::Caller& caller,
+                                                                  const server::IdempotencyKey& idempotency) override;
   void CountRejection(const absl::Status& refused) override;
-  absl::StatusOr<Job> Get(const Caller& caller, absl::string_view job) override;
-  absl::StatusOr<JobPage> List(const Caller& caller, const ListOptions& options) override;
-  absl::StatusOr<Job> Cancel(const Caller& caller, absl::string_view job) override;
-  absl::StatusOr<std::unique_ptr<JobWatch>> Watch(const Caller& caller, absl::string_view job,
-                                                  Listener listener) override;
-  absl::StatusOr<ImageBytes> ReadImage(const Caller& caller, absl::string_view image) override;
-  std::vector<ServedModel> ListModels() override;
-  ServerInfo Info() override;
+  absl::StatusOr<server::Job> Get(const server::Caller& caller, absl::string_view job) override;
+  absl::StatusOr<server::JobPage> List(const server::Caller& caller, const server::ListOptions& options) override;
+  absl::StatusOr<server::Job> Cancel(const server::Caller& caller, absl::string_view job) override;
+  absl::StatusOr<std::unique_ptr<server::JobWatch>> Watch(const server::Caller& caller, absl::string_view job,
+                                                          Listener listener) override;
+  absl::StatusOr<server::ImageBytes> ReadImage(const server::Caller& caller, absl::string_view image) override;
+  std::vector<server::ServedModel> ListModels() override;
+  server::ServerInfo Info() override;
   absl::Status Ready() override;
   absl::Status Probe() override;
   std::string MetricsText() override;
@@ -62,8 +62,8 @@ class FakeImageService final : public ImageService {
 
   // Block until a job is in `state`, until so many jobs are, and until there are so many watches; false if that takes
   // longer than `timeout`.
-  bool WaitForState(absl::string_view job, JobState state, absl::Duration timeout);
-  bool WaitForJobs(JobState state, size_t count, absl::Duration timeout);
+  bool WaitForState(absl::string_view job, server::JobState state, absl::Duration timeout);
+  bool WaitForJobs(server::JobState state, size_t count, absl::Duration timeout);
   bool WaitForWatches(size_t count, absl::Duration timeout);
 
  private:
@@ -71,13 +71,13 @@ class FakeImageService final : public ImageService {
   struct Subscription;
   class Watching;
 
-  Record* Find(const Caller& caller, absl::string_view job);
-  Job Snapshot(const Record& record);
-  void Report(Record& record, const JobEvent& event);
+  Record* Find(const server::Caller& caller, absl::string_view job);
+  server::Job Snapshot(const Record& record);
+  void Report(Record& record, const server::JobEvent& event);
   void TellQueuePositions();
-  void End(Record& record, JobState state, absl::Status error);
-  absl::Status CheckRoom(const Caller& caller);
-  size_t JobsInState(JobState state) const;
+  void End(Record& record, server::JobState state, absl::Status error);
+  absl::Status CheckRoom(const server::Caller& caller);
+  size_t JobsInState(server::JobState state) const;
   void Work();
   void Run(std::unique_lock<std::recursive_mutex>& lock, const std::shared_ptr<Record>& record);
   bool WaitForStep(std::unique_lock<std::recursive_mutex>& lock, const Record& record);
@@ -92,7 +92,7 @@ class FakeImageService final : public ImageService {
   std::map<std::string, std::shared_ptr<Record>> jobs_;
   std::vector<std::shared_ptr<Record>> order_;  // by submission
   std::map<std::pair<std::string, std::string>, std::pair<std::string, std::string>> idempotency_;
-  std::map<std::string, std::pair<std::string, ImageBytes>> images_;  // by id: tenant and file
+  std::map<std::string, std::pair<std::string, server::ImageBytes>> images_;  // by id: tenant and file
   absl::Status ready_;
   int64_t allowed_steps_ = 0;
   int64_t rejected_ = 0;

@@ -15,25 +15,27 @@
 
 namespace tessera {
 
-class FakeJobStore final : public JobStore {
+class FakeJobStore final : public server::JobStore {
  public:
   // Called without the store's lock: before a claim is made, after a job was read, and before a result is kept.
   std::function<void()> on_claim, on_get, on_finish;
 
   // What every change is answered from now on, and the trouble that it is a sign of.
-  void SetTrouble(StorageState state, absl::Duration duration = absl::ZeroDuration()) {
+  void SetTrouble(server::StorageState state, absl::Duration duration = absl::ZeroDuration()) {
     const std::lock_guard lock(mutex_);
     trouble_ = {.state = state, .duration = duration};
   }
   void SetNow(absl::Time now) { now_ = now; }
   int64_t sweeps() const { return sweeps_; }
 
-  absl::StatusOr<Recovery> Recover(absl::FunctionRef<void(const QueuedTask&)> visit) override { return Recovery(); }
+  absl::StatusOr<server::Recovery> Recover(absl::FunctionRef<void(const server::QueuedTask&)> visit) override {
+    return server::Recovery();
+  }
 
-  absl::StatusOr<SubmittedJob> Submit(const NewJob& job) override {
+  absl::StatusOr<server::SubmittedJob> Submit(const server::NewJob& job) override {
     const std::lock_guard lock(mutex_);
     if (!Writes().ok()) return Writes();
-    JobRecord record = {.tenant = job.tenant, .request = job.request, .created = now_};
+    server::JobRecord record = {.tenant = job.tenant, .request = job.request, .created = now_};
     record.id = absl::StrCat("job-", jobs_.size() + 1);
     if (job.request.timeout) record.deadline = now_ + *job.request.timeout;
     for (int32_t index = 0; index < job.request.count; ++index) {
@@ -41,69 +43,75 @@ class FakeJobStore final : public JobStore {
       job_of_[last_task_] = record.id;
     }
     jobs_[record.id] = record;
-    return SubmittedJob{.job = record};
+    return server::SubmittedJob{.job = record};
   }
-  void SubmitAsync(NewJob job, std::function<void(absl::StatusOr<SubmittedJob>)> done) override { done(Submit(job)); }
-  absl::StatusOr<std::optional<JobRecord>> FindSubmission(const std::string&, const IdempotencyKey&) override {
+  void SubmitAsync(server::NewJob job, std::function<void(absl::StatusOr<server::SubmittedJob>)> done) override {
+    done(Submit(job));
+  }
+  absl::StatusOr<std::optional<server::JobRecord>> FindSubmission(const std::string&,
+                                                                  const server::IdempotencyKey&) override {
     return std::nullopt;
   }
 
-  absl::StatusOr<ClaimedTask> Claim(uint64_t id) override {
+  absl::StatusOr<server::ClaimedTask> Claim(uint64_t id) override {
     if (on_claim) on_claim();
     const std::lock_guard lock(mutex_);
     if (!Writes().ok()) return Writes();
-    TaskRecord& task = TaskOf(id);
-    if (absl::Status valid = CheckMove(task.state, TaskState::kRunning); !valid.ok()) return valid;
-    task.state = TaskState::kRunning;
+    server::TaskRecord& task = TaskOf(id);
+    if (absl::Status valid = server::CheckMove(task.state, server::TaskState::kRunning); !valid.ok()) return valid;
+    task.state = server::TaskState::kRunning;
     task.started = now_;
-    return ClaimedTask{.claim = {.task = id, .attempt = ++task.attempt},
-                       .parameters = jobs_.at(job_of_.at(id)).request.parameters};
+    return server::ClaimedTask{.claim = {.task = id, .attempt = ++task.attempt},
+                               .parameters = jobs_.at(job_of_.at(id)).request.parameters};
   }
-  absl::Status Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) override {
+  absl::Status Finish(const server::TaskAttempt& attempt, const std::string& file,
+                      const server::ImageOrigin& origin) override {
     if (on_finish) on_finish();
-    return End(attempt, TaskState::kDone, [&](TaskRecord& task) {
-      task.image = StoredImage{.origin = origin, .id = absl::StrCat("img-", attempt.task), .bytes = file.size()};
+    return End(attempt, server::TaskState::kDone, [&](server::TaskRecord& task) {
+      task.image =
+          server::StoredImage{.origin = origin, .id = absl::StrCat("img-", attempt.task), .bytes = file.size()};
     });
   }
-  absl::Status Fail(const TaskAttempt& attempt, const absl::Status& error) override {
-    return End(attempt, TaskState::kFailed, [&](TaskRecord& task) { task.error = error; });
+  absl::Status Fail(const server::TaskAttempt& attempt, const absl::Status& error) override {
+    return End(attempt, server::TaskState::kFailed, [&](server::TaskRecord& task) { task.error = error; });
   }
   absl::Status FailQueued(uint64_t id, const absl::Status& error) override {
     const std::lock_guard lock(mutex_);
     if (!Writes().ok()) return Writes();
-    TaskRecord& task = TaskOf(id);
-    if (task.state != TaskState::kQueued) return absl::FailedPreconditionError("it is not queued");
-    task.state = TaskState::kFailed;
+    server::TaskRecord& task = TaskOf(id);
+    if (task.state != server::TaskState::kQueued) return absl::FailedPreconditionError("it is not queued");
+    task.state = server::TaskState::kFailed;
     task.error = error;
     return absl::OkStatus();
   }
-  absl::Status GiveBack(absl::Span<const TaskAttempt> attempts) override {
-    for (const TaskAttempt& attempt : attempts) {
-      End(attempt, TaskState::kQueued, [](TaskRecord&) {}).IgnoreError();
+  absl::Status GiveBack(absl::Span<const server::TaskAttempt> attempts) override {
+    for (const server::TaskAttempt& attempt : attempts) {
+      End(attempt, server::TaskState::kQueued, [](server::TaskRecord&) {}).IgnoreError();
     }
     const std::lock_guard lock(mutex_);
     return Writes();
   }
-  absl::StatusOr<std::vector<Verdict>> GroupDied(absl::Span<const TaskAttempt> attempts, const std::string&) override {
+  absl::StatusOr<std::vector<server::Verdict>> GroupDied(absl::Span<const server::TaskAttempt> attempts,
+                                                         const std::string&) override {
     if (absl::Status given = GiveBack(attempts); !given.ok()) return given;
-    std::vector<Verdict> verdicts;
-    for (const TaskAttempt& attempt : attempts)
+    std::vector<server::Verdict> verdicts;
+    for (const server::TaskAttempt& attempt : attempts)
       verdicts.push_back({.attempt = attempt, .state = StateOfTask(attempt.task)});
     return verdicts;
   }
 
-  absl::StatusOr<JobRecord> Cancel(const std::string& tenant, const std::string& job) override {
+  absl::StatusOr<server::JobRecord> Cancel(const std::string& tenant, const std::string& job) override {
     const std::lock_guard lock(mutex_);
     if (!Writes().ok()) return Writes();
     const auto found = jobs_.find(job);
     if (found == jobs_.end() || found->second.tenant != tenant) return absl::NotFoundError("there is no such job");
-    for (TaskRecord& task : found->second.tasks) {
-      if (!IsEnded(task.state)) task.state = TaskState::kCancelled;
+    for (server::TaskRecord& task : found->second.tasks) {
+      if (!server::IsEnded(task.state)) task.state = server::TaskState::kCancelled;
     }
     return found->second;
   }
-  absl::StatusOr<JobRecord> Get(const std::string& tenant, const std::string& job) override {
-    absl::StatusOr<JobRecord> record = absl::NotFoundError("there is no such job");
+  absl::StatusOr<server::JobRecord> Get(const std::string& tenant, const std::string& job) override {
+    absl::StatusOr<server::JobRecord> record = absl::NotFoundError("there is no such job");
     {
       const std::lock_guard lock(mutex_);
       const auto found = jobs_.find(job);
@@ -112,23 +120,23 @@ class FakeJobStore final : public JobStore {
     if (auto hook = std::exchange(on_get, nullptr)) hook();
     return record;
   }
-  absl::StatusOr<JobRecordPage> List(const std::string&, int32_t, const std::string&,
-                                     std::optional<JobState>) override {
-    return JobRecordPage();
+  absl::StatusOr<server::JobRecordPage> List(const std::string&, int32_t, const std::string&,
+                                             std::optional<server::JobState>) override {
+    return server::JobRecordPage();
   }
   absl::StatusOr<std::string> ReadImage(const std::string&, const std::string&) override {
     return absl::NotFoundError("there is no such image");
   }
 
-  absl::StatusOr<SweepReport> Sweep(int64_t) override {
+  absl::StatusOr<server::SweepReport> Sweep(int64_t) override {
     ++sweeps_;
-    return SweepReport();
+    return server::SweepReport();
   }
   int64_t result_bytes() const override { return 0; }
   bool has_too_many_bytes() const override { return false; }
   absl::Time Now() const override { return now_; }
-  std::array<int64_t, kTaskStates> Counts() const override { return {}; }
-  StorageTrouble trouble() const override {
+  std::array<int64_t, server::kTaskStates> Counts() const override { return {}; }
+  server::StorageTrouble trouble() const override {
     const std::lock_guard lock(mutex_);
     return trouble_;
   }
@@ -138,24 +146,26 @@ class FakeJobStore final : public JobStore {
     return Writes();
   }
 
-  TaskState StateOfTask(uint64_t id) {
+  server::TaskState StateOfTask(uint64_t id) {
     const std::lock_guard lock(mutex_);
     return TaskOf(id).state;
   }
 
  private:
   absl::Status Writes() const {
-    return trouble_.state == StorageState::kOk ? absl::OkStatus() : absl::ResourceExhaustedError("the disk is full");
+    return trouble_.state == server::StorageState::kOk ? absl::OkStatus()
+                                                       : absl::ResourceExhaustedError("the disk is full");
   }
-  TaskRecord& TaskOf(uint64_t id) {
-    JobRecord& job = jobs_.at(job_of_.at(id));
+  server::TaskRecord& TaskOf(uint64_t id) {
+    server::JobRecord& job = jobs_.at(job_of_.at(id));
     return job.tasks.at(id - job.tasks[0].id);
   }
-  absl::Status End(const TaskAttempt& attempt, TaskState state, const std::function<void(TaskRecord&)>& change) {
+  absl::Status End(const server::TaskAttempt& attempt, server::TaskState state,
+                   const std::function<void(server::TaskRecord&)>& change) {
     const std::lock_guard lock(mutex_);
     if (!Writes().ok()) return Writes();
-    TaskRecord& task = TaskOf(attempt.task);
-    if (task.state != TaskState::kRunning || task.attempt != attempt.attempt) {
+    server::TaskRecord& task = TaskOf(attempt.task);
+    if (task.state != server::TaskState::kRunning || task.attempt != attempt.attempt) {
       return absl::FailedPreconditionError("it does not run under that attempt");
     }
     task.state = state;
@@ -164,8 +174,8 @@ class FakeJobStore final : public JobStore {
   }
 
   mutable std::mutex mutex_;
-  StorageTrouble trouble_;
-  std::map<std::string, JobRecord> jobs_;
+  server::StorageTrouble trouble_;
+  std::map<std::string, server::JobRecord> jobs_;
   std::map<uint64_t, std::string> job_of_;
   uint64_t last_task_ = 0;
   absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);

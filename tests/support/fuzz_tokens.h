@@ -10,9 +10,9 @@
 namespace tessera {
 
 // Aborts if it does not.
-inline void CheckTokens(const Tokenizer& tokenizer, std::string_view text) {
+inline void CheckTokens(const models::Tokenizer& tokenizer, std::string_view text) {
   constexpr int64_t kMaxLength = 16;
-  const absl::StatusOr<TokenIds> tokens = tokenizer.Encode(text, kMaxLength);
+  const absl::StatusOr<models::TokenIds> tokens = tokenizer.Encode(text, kMaxLength);
   if (!tokens.ok()) return;
   const int64_t end = tokenizer.end_id();
   if (end >= 0 && (tokens->ids.empty() || tokens->ids.back() != end)) std::abort();

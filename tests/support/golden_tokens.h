@@ -27,18 +27,18 @@ struct GoldenTokens {
 
 inline GoldenTokens ReadGoldenTokens(const std::string& name) {
   const std::string path = "tests/golden/tokenizers/" + name + ".json";
-  const absl::StatusOr<std::string> text = ReadWholeFile(path, path, 64 << 20);
+  const absl::StatusOr<std::string> text = base::ReadWholeFile(path, path, 64 << 20);
   EXPECT_TRUE(text.ok()) << text.status();
-  const absl::StatusOr<Json> json = ParseJson(*text, path);
+  const absl::StatusOr<base::Json> json = base::ParseJson(*text, path);
   EXPECT_TRUE(json.ok()) << json.status();
-  const auto numbers = [](const Json* list) {
+  const auto numbers = [](const base::Json* list) {
     std::vector<int64_t> numbers;
     if (list == nullptr) return numbers;
-    for (const Json& item : list->items()) numbers.push_back(item.AsInt().value());
+    for (const base::Json& item : list->items()) numbers.push_back(item.AsInt().value());
     return numbers;
   };
   GoldenTokens golden{.max_length = json->Find("max_length")->AsInt().value()};
-  for (const Json& row : json->Find("rows")->items()) {
+  for (const base::Json& row : json->Find("rows")->items()) {
     golden.rows.push_back({.prompt = *row.Find("prompt")->AsString(),
                            .ids = numbers(row.Find("ids")),
                            .truncated_ids = numbers(row.Find("truncated_ids")),
@@ -50,14 +50,15 @@ inline GoldenTokens ReadGoldenTokens(const std::string& name) {
   return golden;
 }
 
-inline std::vector<int64_t> Ids(const Tokenizer& tokenizer, std::string_view text, int64_t max_length = 100'000'000) {
-  const absl::StatusOr<TokenIds> tokens = tokenizer.Encode(text, max_length);
+inline std::vector<int64_t> Ids(const models::Tokenizer& tokenizer, std::string_view text,
+                                int64_t max_length = 100'000'000) {
+  const absl::StatusOr<models::TokenIds> tokens = tokenizer.Encode(text, max_length);
   EXPECT_TRUE(tokens.ok()) << tokens.status();
   return tokens.ok() ? tokens->ids : std::vector<int64_t>();
 }
 
 // Ids, truncated ids, length and padding of every row.
-inline void ExpectGolden(const Tokenizer& tokenizer, const GoldenTokens& golden) {
+inline void ExpectGolden(const models::Tokenizer& tokenizer, const GoldenTokens& golden) {
   for (const GoldenRow& row : golden.rows) {
     EXPECT_EQ(Ids(tokenizer, row.prompt), row.ids) << row.prompt;
     const std::vector<int64_t> truncated = Ids(tokenizer, row.prompt, golden.max_length);

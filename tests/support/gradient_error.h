@@ -16,7 +16,7 @@
 namespace tessera {
 
 // What a functional does with this rank's tensor.
-using Functional = std::function<at::Tensor(const at::Tensor&, Communicator&)>;
+using Functional = std::function<at::Tensor(const at::Tensor&, parallel::Communicator&)>;
 
 // A loss of which every element of `y` has a share of its own, different on each rank.
 inline at::Tensor Loss(const at::Tensor& y, int rank) { return (y * y * Random(y.sizes(), 1000 + rank)).sum(); }

@@ -17,7 +17,7 @@
 namespace tessera {
 
 std::string TestResponse::Header(const std::string& name) const {
-  for (const HttpHeader& header : headers) {
+  for (const server::HttpHeader& header : headers) {
     if (absl::EqualsIgnoreCase(header.name, name)) return header.value;
   }
   return "";
@@ -131,11 +131,11 @@ bool HttpTestClient::WaitForEnd() {
 }
 
 TestResponse HttpTestClient::Call(const std::string& method, const std::string& target, const std::string& body,
-                                  const std::vector<HttpHeader>& headers) {
+                                  const std::vector<server::HttpHeader>& headers) {
   std::string request = absl::StrCat(method, " ", target, " HTTP/1.1\r\nHost: localhost:", port_, "\r\n");
   if (!body.empty()) absl::StrAppend(&request, "Content-Type: application/json\r\n");
   if (!body.empty() || method == "POST") absl::StrAppend(&request, "Content-Length: ", body.size(), "\r\n");
-  for (const HttpHeader& header : headers) absl::StrAppend(&request, header.name, ": ", header.value, "\r\n");
+  for (const server::HttpHeader& header : headers) absl::StrAppend(&request, header.name, ": ", header.value, "\r\n");
   Send(absl::StrCat(request, "\r\n", body));
   return ReadResponse(method != "HEAD");
 }

@@ -13,7 +13,7 @@ namespace tessera {
 
 struct TestResponse {
   int status = 0;  // 0: the connection ended before a whole response
-  std::vector<HttpHeader> headers;
+  std::vector<server::HttpHeader> headers;
   std::string body;  // chunks joined
 
   std::string Header(const std::string& name) const;  // empty: none
@@ -42,7 +42,7 @@ class HttpTestClient {
 
   // One request with its Host header and, for a body, its length; and the response.
   TestResponse Call(const std::string& method, const std::string& target, const std::string& body = "",
-                    const std::vector<HttpHeader>& headers = {});
+                    const std::vector<server::HttpHeader>& headers = {});
 
  private:
   bool Fill();

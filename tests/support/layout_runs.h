@@ -30,25 +30,26 @@ class LayoutRuns {
   // One rank with its part of the model.
   struct Rank {
     int rank;
-    Communicator& world;
-    const RankGroups& groups;
-    Family& family;
-    Denoiser& denoiser;
+    parallel::Communicator& world;
+    const parallel::RankGroups& groups;
+    models::Family& family;
+    runtime::Denoiser& denoiser;
   };
 
   // `model` is a folder of tests/golden/pipelines, or an absolute path.
   explicit LayoutRuns(const std::string& model) {
-    absl::StatusOr<ModelFolder> folder = ModelFolder::Open(model[0] == '/' ? model : "tests/golden/pipelines/" + model);
+    absl::StatusOr<models::ModelFolder> folder =
+        models::ModelFolder::Open(model[0] == '/' ? model : "tests/golden/pipelines/" + model);
     TORCH_CHECK(folder.ok(), std::string(folder.status().message()));
-    entry_ = *FindFamily(folder->class_name());
+    entry_ = *models::FindFamily(folder->class_name());
     folder_.emplace(*std::move(folder));
     description_ = *entry_->describe(*folder_);
     std::vector<std::string> warnings;
-    sampler_ = *ReadSamplerConfig(*folder_, warnings);
-    if (IsFlow(sampler_)) {
-      std::get<FlowEulerOptions>(sampler_.options).stochastic_sampling = true;
+    sampler_ = *runtime::ReadSamplerConfig(*folder_, warnings);
+    if (runtime::IsFlow(sampler_)) {
+      std::get<runtime::FlowEulerOptions>(sampler_.options).stochastic_sampling = true;
     } else {
-      sampler_ = *WithSampler(sampler_, "ddpm");
+      sampler_ = *runtime::WithSampler(sampler_, "ddpm");
     }
     // Short, where the family can be told: padding would be most of the work.
     max_sequence_length_ = description_.default_max_sequence_length;
@@ -58,70 +59,71 @@ class LayoutRuns {
     width_ = one_size ? description_.min_size : 5 * description_.size_multiple;
   }
 
-  SamplerConfig& sampler() { return sampler_; }
+  runtime::SamplerConfig& sampler() { return sampler_; }
 
   // Request number `index`, with the noise of that seed.
-  DenoiseJob Job(Family& family, size_t index, int steps = kSteps) const {
+  runtime::DenoiseJob Job(models::Family& family, size_t index, int steps = kSteps) const {
     const char* prompts[] = {"a cat", "two cats on a red sofa in the evening sun", ""};
     const double guidance[] = {4, 1, 2.5};
     const size_t i = index % kJobs;
     const bool text = description_.max_sequence_length > 0;
-    PromptRequest request{.prompt = text ? prompts[i] : absl::StrCat(7 * i),
-                          .max_sequence_length = max_sequence_length_,
-                          .guidance_scale = guidance[i],
-                          .height = height_,
-                          .width = width_};
+    models::PromptRequest request{.prompt = text ? prompts[i] : absl::StrCat(7 * i),
+                                  .max_sequence_length = max_sequence_length_,
+                                  .guidance_scale = guidance[i],
+                                  .height = height_,
+                                  .width = width_};
     if (text) request.negative_prompt = "blurred";
     request.options.true_cfg_scale = guidance[i];
-    SingleRank one;
-    LocalAttention attention;
-    absl::StatusOr<EncodedPrompt> encoded =
+    parallel::SingleRank one;
+    parallel::LocalAttention attention;
+    absl::StatusOr<models::EncodedPrompt> encoded =
         family.Encode(request, {.attention = attention, .tensor = one, .world = one});
     TORCH_CHECK(encoded.ok(), std::string(encoded.status().message()));
-    DenoiseJob job{
+    runtime::DenoiseJob job{
         .id = index + 1, .geometry = family.Geometry(height_, width_), .guidance = std::move(encoded->guidance)};
-    job.sampler = *MakeSampler(sampler_, steps, family, job.geometry);
-    job.noise = MakeTesseraNoise(index);
-    DrawInitialLatents(job, family);
+    job.sampler = *runtime::MakeSampler(sampler_, steps, family, job.geometry);
+    job.noise = runtime::MakeTesseraNoise(index);
+    runtime::DrawInitialLatents(job, family);
     return job;
   }
 
   // All three, and what a batch of them is.
-  std::vector<DenoiseJob> Jobs(Family& family, int steps = kSteps) const {
-    std::vector<DenoiseJob> jobs;
+  std::vector<runtime::DenoiseJob> Jobs(models::Family& family, int steps = kSteps) const {
+    std::vector<runtime::DenoiseJob> jobs;
     for (size_t i = 0; i < kJobs; ++i) jobs.push_back(Job(family, i, steps));
     return jobs;
   }
-  static std::vector<DenoiseJob*> Batch(std::vector<DenoiseJob>& jobs) {
-    std::vector<DenoiseJob*> batch;
-    for (DenoiseJob& job : jobs) batch.push_back(&job);
+  static std::vector<runtime::DenoiseJob*> Batch(std::vector<runtime::DenoiseJob>& jobs) {
+    std::vector<runtime::DenoiseJob*> batch;
+    for (runtime::DenoiseJob& job : jobs) batch.push_back(&job);
     return batch;
   }
-  static at::Tensor Latents(const std::vector<DenoiseJob>& jobs) {
+  static at::Tensor Latents(const std::vector<runtime::DenoiseJob>& jobs) {
     std::vector<at::Tensor> latents;
-    for (const DenoiseJob& job : jobs) latents.push_back(job.latents);
+    for (const runtime::DenoiseJob& job : jobs) latents.push_back(job.latents);
     return at::stack(latents);
   }
 
   // Runs `body` on every rank of the layout. What blocks compute is kept in `record`, where that is a folder.
-  void OnRanks(const Layout& layout, at::ScalarType dtype, const std::function<void(const Rank&)>& body,
+  void OnRanks(const parallel::Layout& layout, at::ScalarType dtype, const std::function<void(const Rank&)>& body,
                const std::string& record = "") const {
-    const Mesh mesh = *Mesh::Create(layout.mesh, layout.ranks());
-    const std::vector<int> bounds = StageBounds(description_.block_flops, layout.mesh.pipe);
-    const ThreadRanksOptions options{.groups = MeshGroups(mesh)};
+    const parallel::Mesh mesh = *parallel::Mesh::Create(layout.mesh, layout.ranks());
+    const std::vector<int> bounds = runtime::StageBounds(description_.block_flops, layout.mesh.pipe);
+    const ThreadRanksOptions options{.groups = parallel::MeshGroups(mesh)};
     RunRanks(
         layout.ranks(),
         [&](ThreadRank& thread) {
           const c10::InferenceMode no_gradients;
           const int rank = thread.rank();
-          const MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
-          const RankGroups groups = communicators.groups();
-          const absl::StatusOr<std::unique_ptr<Family>> family =
-              entry_->load(*folder_, {.dtype = dtype, .share = ShareOf(mesh, rank, bounds)});
+          const parallel::MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
+          const parallel::RankGroups groups = communicators.groups();
+          const absl::StatusOr<std::unique_ptr<models::Family>> family =
+              entry_->load(*folder_, {.dtype = dtype, .share = runtime::ShareOf(mesh, rank, bounds)});
           TORCH_CHECK(family.ok(), std::string(family.status().message()));
-          std::unique_ptr<StepRecorder> recorder;
-          if (!record.empty()) recorder = std::make_unique<StepRecorder>(*StepRecordWriter::Create(record, rank));
-          Denoiser denoiser(
+          std::unique_ptr<runtime::StepRecorder> recorder;
+          if (!record.empty())
+            recorder = std::make_unique<runtime::StepRecorder>(*control::StepRecordWriter::Create(record, rank));
+          runtime::Denoiser denoiser(
               **family, groups,
               {.stage_bounds = bounds, .patches = layout.patches, .warmup = layout.warmup, .recorder = recorder.get()});
           body({.rank = rank, .world = thread.world(), .groups = groups, .family = **family, .denoiser = denoiser});
@@ -130,11 +132,11 @@ class LayoutRuns {
   }
 
   // The latents of all jobs after each step, [steps][jobs, c, h, w], as each rank has them.
-  std::vector<std::vector<at::Tensor>> Run(const Layout& layout, at::ScalarType dtype,
+  std::vector<std::vector<at::Tensor>> Run(const parallel::Layout& layout, at::ScalarType dtype,
                                            const std::string& record = "") const {
     std::vector<std::vector<at::Tensor>> latents(static_cast<size_t>(layout.ranks()));
     const auto body = [&](const Rank& rank) {
-      std::vector<DenoiseJob> jobs = Jobs(rank.family);
+      std::vector<runtime::DenoiseJob> jobs = Jobs(rank.family);
       for (int step = 0; step < kSteps; ++step) {
         rank.denoiser.Step(Batch(jobs));
         rank.denoiser.Flush();
@@ -148,7 +150,7 @@ class LayoutRuns {
   std::vector<at::Tensor> RunSerially(at::ScalarType dtype) const { return Run({}, dtype)[0]; }
 
   // The worst relative difference, over all ranks and steps, from what one rank makes.
-  double WorstError(const Layout& layout, const std::vector<at::Tensor>& serial, at::ScalarType dtype) const {
+  double WorstError(const parallel::Layout& layout, const std::vector<at::Tensor>& serial, at::ScalarType dtype) const {
     double worst = -1;
     for (const std::vector<at::Tensor>& latents : Run(layout, dtype)) {
       for (int step = 0; step < kSteps; ++step) worst = std::max(worst, Relative(latents[step], serial[step]));
@@ -161,15 +163,15 @@ class LayoutRuns {
   }
 
   // Of the texts the ones that are valid for the model.
-  std::vector<Layout> Valid(std::initializer_list<const char*> texts) const {
+  std::vector<parallel::Layout> Valid(std::initializer_list<const char*> texts) const {
     return ValidLayouts(texts, description_);
   }
 
  private:
-  const FamilyEntry* entry_ = nullptr;
-  std::optional<ModelFolder> folder_;
-  FamilyDescription description_;
-  SamplerConfig sampler_;
+  const models::FamilyEntry* entry_ = nullptr;
+  std::optional<models::ModelFolder> folder_;
+  models::FamilyDescription description_;
+  runtime::SamplerConfig sampler_;
   int64_t max_sequence_length_ = 0;
   int64_t height_ = 0, width_ = 0;
 };

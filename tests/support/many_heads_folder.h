@@ -28,17 +28,17 @@ class ManyHeadsFolder {
     folder_.Write("model/transformer/config.json",
                   absl::StrReplaceAll(config.str(), {{"\"num_attention_heads\": 4", "\"num_attention_heads\": 24"},
                                                      {"\"num_single_layers\": 2", "\"num_single_layers\": 3"}}));
-    ParamTable table(at::kFloat, at::kMeta);
-    const FluxTransformer transformer({.heads = 24,
-                                       .head_dim = 16,
-                                       .double_blocks = 2,
-                                       .single_blocks = 3,
-                                       .channels = 64,
-                                       .text_width = 32,
-                                       .pooled_width = 32,
-                                       .guidance = true,
-                                       .axes = {4, 6, 6}},
-                                      table);
+    models::ParamTable table(at::kFloat, at::kMeta);
+    const models::FluxTransformer transformer({.heads = 24,
+                                               .head_dim = 16,
+                                               .double_blocks = 2,
+                                               .single_blocks = 3,
+                                               .channels = 64,
+                                               .text_width = 32,
+                                               .pooled_width = 32,
+                                               .guidance = true,
+                                               .axes = {4, 6, 6}},
+                                              table);
     WriteWeights(table);
   }
 
@@ -46,11 +46,11 @@ class ManyHeadsFolder {
 
  private:
   // Random, of about the size that keeps activations at theirs.
-  void WriteWeights(const ParamTable& table) const {
+  void WriteWeights(const models::ParamTable& table) const {
     at::Generator generator = at::detail::createCPUGenerator(11);
     std::vector<std::string> entries;
     std::string data;
-    for (const Param& param : table.params()) {
+    for (const models::Param& param : table.params()) {
       const std::vector<int64_t>& shape = param.spec.shape;
       const double deviation = shape.size() > 1 ? 1 / std::sqrt(static_cast<double>(shape[1])) : 0.1;
       at::Tensor values = at::randn(shape, generator) * deviation;

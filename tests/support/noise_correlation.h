@@ -8,14 +8,14 @@
 
 namespace tessera {
 
-inline std::vector<double> Draw(const NoiseKey& key, uint64_t first, size_t count) {
+inline std::vector<double> Draw(const runtime::NoiseKey& key, uint64_t first, size_t count) {
   std::vector<double> values(count);
-  FillNormal(key, first, values);
+  runtime::FillNormal(key, first, values);
   return values;
 }
 
 // Correlation of two streams of one million values; independent ones stay within five standard errors.
-inline double Correlation(const NoiseKey& a, const NoiseKey& b) {
+inline double Correlation(const runtime::NoiseKey& a, const runtime::NoiseKey& b) {
   const size_t count = 1 << 20;
   const std::vector<double> x = Draw(a, 0, count), y = Draw(b, 0, count);
   double sum = 0;

@@ -19,22 +19,22 @@ struct OpenedAutoencoder {
   OpenedAutoencoder(const std::string& model, at::ScalarType dtype) : table(dtype, at::kCPU) {
     if (model.empty()) {
       config = {.latent_channels = 4, .widths = {8, 16, 32, 32}, .layers_per_block = 2, .groups = 8};
-      autoencoder = std::make_unique<Autoencoder>(config, table);
+      autoencoder = std::make_unique<models::Autoencoder>(config, table);
       uint64_t seed = 1;
-      for (const Param& param : table.params()) {
+      for (const models::Param& param : table.params()) {
         const int64_t inputs = param.spec.shape.size() > 1 ? param.Value().numel() / param.spec.shape[0] : 1;
         const at::Tensor value = Random(param.spec.shape, seed++) / std::sqrt(static_cast<double>(inputs));
         param.Value().copy_(param.spec.shape.size() > 1 ? value : 1 + 0.3 * value);
       }
       return;
     }
-    const absl::StatusOr<ModelFolder> folder = ModelFolder::Open("tests/golden/pipelines/" + model);
+    const absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open("tests/golden/pipelines/" + model);
     TORCH_CHECK(folder.ok(), std::string(folder.status().message()));
-    absl::StatusOr<ConfigReader> reader = folder->Config("vae");
+    absl::StatusOr<base::ConfigReader> reader = folder->Config("vae");
     TORCH_CHECK(reader.ok(), std::string(reader.status().message()));
-    config = *ParseAutoencoderConfig(*reader);
-    autoencoder = std::make_unique<Autoencoder>(config, table);
-    const absl::Status loaded = LoadWeights(*folder->Weights("vae"), table, "vae");
+    config = *models::ParseAutoencoderConfig(*reader);
+    autoencoder = std::make_unique<models::Autoencoder>(config, table);
+    const absl::Status loaded = models::LoadWeights(*folder->Weights("vae"), table, "vae");
     TORCH_CHECK(loaded.ok(), std::string(loaded.message()));
   }
 
@@ -42,20 +42,21 @@ struct OpenedAutoencoder {
     return Random({2, config.latent_channels, height, width}, 99).to(table.dtype());
   }
 
-  at::Tensor Decode(const at::Tensor& latents, Communicator& world, int64_t band_bytes = kDefaultBandBytes) const {
+  at::Tensor Decode(const at::Tensor& latents, parallel::Communicator& world,
+                    int64_t band_bytes = models::kDefaultBandBytes) const {
     const c10::InferenceMode no_gradients;
-    SingleRank one;
-    LocalAttention attention;
+    parallel::SingleRank one;
+    parallel::LocalAttention attention;
     return autoencoder->Decode(latents, {.attention = attention, .tensor = one, .world = world}, band_bytes);
   }
 
   at::Tensor DecodeSerially(const at::Tensor& latents) const {
-    SingleRank one;
+    parallel::SingleRank one;
     return Decode(latents, one);
   }
 
   // As rank 0 of `ranks` has it.
-  at::Tensor DecodeOn(int ranks, const at::Tensor& latents, int64_t band_bytes = kDefaultBandBytes) const {
+  at::Tensor DecodeOn(int ranks, const at::Tensor& latents, int64_t band_bytes = models::kDefaultBandBytes) const {
     at::Tensor image;
     RunRanks(ranks, [&](ThreadRank& rank) {
       const at::Tensor own = Decode(latents, rank.world(), band_bytes);
@@ -64,9 +65,9 @@ struct OpenedAutoencoder {
     return image;
   }
 
-  AutoencoderConfig config;
-  ParamTable table;
-  std::unique_ptr<Autoencoder> autoencoder;
+  models::AutoencoderConfig config;
+  models::ParamTable table;
+  std::unique_ptr<models::Autoencoder> autoencoder;
 };
 
 inline double RelativeError(const at::Tensor& actual, const at::Tensor& expected) {

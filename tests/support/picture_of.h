@@ -11,12 +11,12 @@ namespace tessera {
 
 // Pixels and parameters of a file, but for the layout that made it, which is told in it; what is no picture is itself.
 inline std::string PictureOf(const std::string& file) {
-  const absl::StatusOr<DecodedImage> decoded = DecodeImage(file);
+  const absl::StatusOr<server::DecodedImage> decoded = server::DecodeImage(file);
   if (!decoded.ok()) return file;
-  absl::StatusOr<ImageParameters> parameters = ParseParameters(decoded->parameters);
+  absl::StatusOr<server::ImageParameters> parameters = server::ParseParameters(decoded->parameters);
   if (!parameters.ok()) return file;
   parameters->layout.clear();
-  const absl::StatusOr<std::string> text = FormatParameters(*parameters);
+  const absl::StatusOr<std::string> text = server::FormatParameters(*parameters);
   if (!text.ok()) return file;
   return absl::StrCat(decoded->image.width, "x", decoded->image.height, " ", *text, " ",
                       std::string(decoded->image.rgb.begin(), decoded->image.rgb.end()));

@@ -20,15 +20,15 @@
 namespace tessera {
 
 // Text rows, then image rows of which `span` are the pass's own; all others are as they were.
-class EmulatedAttention final : public AttentionContext {
+class EmulatedAttention final : public parallel::AttentionContext {
  public:
   explicit EmulatedAttention(int64_t image_tokens) : image_tokens_(image_tokens) {}
 
-  void BeginPass(TokenSpan span) { span_ = span; }
+  void BeginPass(parallel::TokenSpan span) { span_ = span; }
 
-  at::Tensor Attend(int layer, const Qkv& qkv) override {
+  at::Tensor Attend(int layer, const parallel::Qkv& qkv) override {
     const at::Tensor k = Newest(k_[layer], qkv.k, qkv.keys), v = Newest(v_[layer], qkv.v, qkv.keys);
-    return Attention(qkv.q, k, v, std::nullopt, qkv.scale);
+    return kernels::Attention(qkv.q, k, v, std::nullopt, qkv.scale);
   }
 
  private:
@@ -36,9 +36,9 @@ class EmulatedAttention final : public AttentionContext {
     at::Tensor text, image;
   };
 
-  at::Tensor Newest(Kept& kept, const at::Tensor& rows, TokenRows order) const {
+  at::Tensor Newest(Kept& kept, const at::Tensor& rows, parallel::TokenRows order) const {
     const int64_t image = span_.count(), text = rows.size(1) - image;
-    const bool text_first = order == TokenRows::kTextThenImage;
+    const bool text_first = order == parallel::TokenRows::kTextThenImage;
     if (!kept.image.defined())
       kept.image = at::zeros({rows.size(0), image_tokens_, rows.size(2), rows.size(3)}, rows.options());
     kept.image.narrow(1, span_.begin, image).copy_(rows.narrow(1, text_first ? text : 0, image));
@@ -47,55 +47,57 @@ class EmulatedAttention final : public AttentionContext {
   }
 
   const int64_t image_tokens_;
-  TokenSpan span_;
+  parallel::TokenSpan span_;
   std::map<int, Kept> k_, v_;
 };
 
 // The latents of jobs that start together and stay together, [jobs, c, h, w] after their last step. The jobs are left
 // as they are, but for their noise.
-inline at::Tensor EmulatePipeFusion(const Family& family, std::span<DenoiseJob* const> batch, int patches, int warmup) {
-  const Transformer& transformer = family.transformer();
-  const LatentGeometry& geometry = batch[0]->geometry;
-  const TokenGrid& grid = geometry.grid;
+inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runtime::DenoiseJob* const> batch,
+                                    int patches, int warmup) {
+  const models::Transformer& transformer = family.transformer();
+  const models::LatentGeometry& geometry = batch[0]->geometry;
+  const models::TokenGrid& grid = geometry.grid;
   const int64_t side = geometry.height / grid.height;
-  const std::vector<RowGroup> groups = GroupRows(batch, family.masks_padding());
-  const at::ScalarType accumulation = AccumulationType(family.dtype());
+  const std::vector<runtime::RowGroup> groups = runtime::GroupRows(batch, family.masks_padding());
+  const at::ScalarType accumulation = models::AccumulationType(family.dtype());
 
-  std::vector<TransformerInput> inputs;
+  std::vector<models::TransformerInput> inputs;
   std::vector<EmulatedAttention> attentions(groups.size(), EmulatedAttention(grid.count()));
   int64_t longest_text = 0;
-  for (const RowGroup& group : groups) {
-    inputs.push_back(StackConditioning(batch, group.rows, accumulation));
+  for (const runtime::RowGroup& group : groups) {
+    inputs.push_back(runtime::StackConditioning(batch, group.rows, accumulation));
     inputs.back().grid = grid;
     if (transformer.joint_text()) longest_text = std::max(longest_text, inputs.back().text.size(1));
   }
-  const TokenLayout cut = *TokenLayout::Create({.image = grid.count(), .patches = patches, .text_work = longest_text});
+  const parallel::TokenLayout cut =
+      *parallel::TokenLayout::Create({.image = grid.count(), .patches = patches, .text_work = longest_text});
 
   // Jobs of which something is computed over the whole image move when the step's last prediction is known.
   std::vector<bool> at_once;
-  for (const DenoiseJob* job : batch) {
+  for (const runtime::DenoiseJob* job : batch) {
     at_once.push_back(job->guidance.rescale > 0 || job->sampler->reads_whole_image());
   }
   // A run of tokens as an image one token high.
-  const auto run = [&](const at::Tensor& whole, TokenSpan span) {
-    return Unpack(Patchify(whole, side).narrow(1, span.begin, span.count()), {1, span.count()}, side);
+  const auto run = [&](const at::Tensor& whole, parallel::TokenSpan span) {
+    return models::Unpack(models::Patchify(whole, side).narrow(1, span.begin, span.count()), {1, span.count()}, side);
   };
-  std::vector<std::vector<std::unique_ptr<Sampler>>> samplers(batch.size());  // by job and patch
+  std::vector<std::vector<std::unique_ptr<runtime::Sampler>>> samplers(batch.size());  // by job and patch
   std::vector<std::vector<at::Tensor>> latents(batch.size());
   for (size_t j = 0; j < batch.size(); ++j) {
     for (int patch = 0; patch < (at_once[j] ? 1 : patches); ++patch) {
       samplers[j].push_back(batch[j]->sampler->Clone());
       latents[j].push_back(
-          run(batch[j]->latents.unsqueeze(0), at_once[j] ? TokenSpan{0, grid.count()} : cut.Patch(patch)));
+          run(batch[j]->latents.unsqueeze(0), at_once[j] ? parallel::TokenSpan{0, grid.count()} : cut.Patch(patch)));
     }
   }
 
-  SingleRank one;
+  parallel::SingleRank one;
   std::vector<at::Tensor> noise(batch.size());
   std::vector<std::vector<at::Tensor>> of_step(groups.size());  // predictions so far
-  const auto unrun = [&](const at::Tensor& strip) { return Unpack(Patchify(strip, side), grid, side); };
-  const auto pass = [&](PatchRange range, int step) {
-    const TokenSpan span{cut.Patch(range.begin).begin, cut.Patch(range.end - 1).end};
+  const auto unrun = [&](const at::Tensor& strip) { return models::Unpack(models::Patchify(strip, side), grid, side); };
+  const auto pass = [&](parallel::PatchRange range, int step) {
+    const parallel::TokenSpan span{cut.Patch(range.begin).begin, cut.Patch(range.end - 1).end};
     std::vector<at::Tensor> scaled;
     for (size_t j = 0; j < batch.size(); ++j) {
       std::vector<at::Tensor> parts;
@@ -110,10 +112,10 @@ inline at::Tensor EmulatePipeFusion(const Family& family, std::span<DenoiseJob* 
     const at::Tensor tokens = family.ToPatches(at::cat(scaled)).to(family.dtype());
     std::vector<at::Tensor> predictions;
     for (size_t g = 0; g < groups.size(); ++g) {
-      TransformerInput input = inputs[g];
+      models::TransformerInput input = inputs[g];
       std::vector<at::Tensor> rows;
       std::vector<double> timesteps;
-      for (const GuidedRow& row : groups[g].rows) {
+      for (const runtime::GuidedRow& row : groups[g].rows) {
         rows.push_back(tokens[static_cast<int64_t>(row.job)]);
         timesteps.push_back(batch[row.job]->sampler->schedule().timesteps[step]);
       }
@@ -122,8 +124,8 @@ inline at::Tensor EmulatePipeFusion(const Family& family, std::span<DenoiseJob* 
       input.timestep = at::tensor(timesteps, at::kDouble);
       if (transformer.joint_text() && range.begin > 0) input.text = input.text.narrow(1, 0, 0);
       attentions[g].BeginPass(span);
-      const ForwardContext context{.attention = attentions[g], .tensor = one, .world = one};
-      const at::Tensor output = RunTransformer(transformer, input, context, groups[g].skipped_blocks);
+      const parallel::ForwardContext context{.attention = attentions[g], .tensor = one, .world = one};
+      const at::Tensor output = models::RunTransformer(transformer, input, context, groups[g].skipped_blocks);
       predictions.push_back(family.ToPrediction(
           output.to(accumulation),
           {.channels = geometry.channels, .height = side, .width = span.count() * side, .grid = {1, span.count()}}));
@@ -135,8 +137,8 @@ inline at::Tensor EmulatePipeFusion(const Family& family, std::span<DenoiseJob* 
         if (range.end < patches) continue;
         std::vector<at::Tensor> whole;
         for (const std::vector<at::Tensor>& parts : of_step) whole.push_back(at::cat(parts, 3));
-        const at::Tensor guided = GuidedPrediction(batch, j, step, groups, whole).unsqueeze(0);
-        Sampler& sampler = *samplers[j][0];
+        const at::Tensor guided = runtime::GuidedPrediction(batch, j, step, groups, whole).unsqueeze(0);
+        runtime::Sampler& sampler = *samplers[j][0];
         at::Tensor drawn;
         if (sampler.needs_noise()) {
           drawn =
@@ -146,13 +148,13 @@ inline at::Tensor EmulatePipeFusion(const Family& family, std::span<DenoiseJob* 
         latents[j][0] = run(moved, {0, grid.count()});
         continue;
       }
-      const at::Tensor guided = GuidedPrediction(batch, j, step, groups, predictions).unsqueeze(0);
+      const at::Tensor guided = runtime::GuidedPrediction(batch, j, step, groups, predictions).unsqueeze(0);
       const bool noisy = samplers[j][range.begin]->needs_noise();
       if (range.begin == 0 && noisy) {
         noise[j] = batch[j]->noise->ForStep(step, batch[j]->latents.sizes(), batch[j]->latents.scalar_type());
       }
       for (int p = range.begin; p < range.end; ++p) {
-        const TokenSpan own = cut.Patch(p);
+        const parallel::TokenSpan own = cut.Patch(p);
         const at::Tensor part = guided.narrow(3, (own.begin - span.begin) * side, own.count() * side);
         latents[j][p] =
             samplers[j][p]->Step(latents[j][p], part, noisy ? run(noise[j].unsqueeze(0), own) : at::Tensor());

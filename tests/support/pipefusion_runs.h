@@ -15,37 +15,38 @@ class PipeFusionRuns : public LayoutRuns {
 
   // What `body` makes on each rank, in fp64; throws if it is not the same on all of them, bit for bit.
   template <class Body>
-  at::Tensor Same(const Layout& layout, const Body& body) const {
+  at::Tensor Same(const parallel::Layout& layout, const Body& body) const {
     std::vector<at::Tensor> made(static_cast<size_t>(layout.ranks()));
     OnRanks(layout, at::kDouble, [&](const Rank& rank) { made[static_cast<size_t>(rank.rank)] = body(rank); });
-    for (const at::Tensor& other : made) TORCH_CHECK(at::equal(other, made[0]), "ranks differ on ", LayoutText(layout));
+    for (const at::Tensor& other : made)
+      TORCH_CHECK(at::equal(other, made[0]), "ranks differ on ", parallel::LayoutText(layout));
     return made[0];
   }
 
   // The latents of all three jobs in one batch [jobs, c, h, w] after all steps.
-  at::Tensor Run(const Layout& layout, double rescale = 0) const {
+  at::Tensor Run(const parallel::Layout& layout, double rescale = 0) const {
     return Same(layout, [&](const Rank& rank) {
-      std::vector<DenoiseJob> jobs = Jobs(rank.family, kSteps);
-      for (DenoiseJob& job : jobs) job.guidance.rescale = rescale;
+      std::vector<runtime::DenoiseJob> jobs = Jobs(rank.family, kSteps);
+      for (runtime::DenoiseJob& job : jobs) job.guidance.rescale = rescale;
       for (int step = 0; step < kSteps; ++step) rank.denoiser.Step(Batch(jobs));
       rank.denoiser.Flush();
       return Latents(jobs);
     });
   }
 
-  at::Tensor Emulate(const Layout& layout, double rescale = 0) const {
+  at::Tensor Emulate(const parallel::Layout& layout, double rescale = 0) const {
     return Same({}, [&](const Rank& rank) {
-      std::vector<DenoiseJob> jobs = Jobs(rank.family, kSteps);
-      for (DenoiseJob& job : jobs) job.guidance.rescale = rescale;
+      std::vector<runtime::DenoiseJob> jobs = Jobs(rank.family, kSteps);
+      for (runtime::DenoiseJob& job : jobs) job.guidance.rescale = rescale;
       return EmulatePipeFusion(rank.family, Batch(jobs), layout.patches, *layout.warmup);
     });
   }
 
   // The latents of request 0 after two steps, two of another request, and two more.
-  at::Tensor RunAround(const Layout& layout, size_t other_request) const {
+  at::Tensor RunAround(const parallel::Layout& layout, size_t other_request) const {
     return Same(layout, [&](const Rank& rank) {
-      DenoiseJob job = Job(rank.family, 0, kSteps), other = Job(rank.family, other_request, kSteps);
-      for (DenoiseJob* next : {&job, &job, &other, &other, &job, &job}) rank.denoiser.Step({&next, 1});
+      runtime::DenoiseJob job = Job(rank.family, 0, kSteps), other = Job(rank.family, other_request, kSteps);
+      for (runtime::DenoiseJob* next : {&job, &job, &other, &other, &job, &job}) rank.denoiser.Step({&next, 1});
       rank.denoiser.Flush();
       return job.latents;
     });

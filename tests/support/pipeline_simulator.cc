@@ -15,20 +15,20 @@
 namespace tessera {
 namespace {
 
-using Kind = StageOp::Kind;
+using Kind = parallel::StageOp::Kind;
 
 struct Pass {
   int64_t job;
   int step;
-  PatchRange patches;
+  parallel::PatchRange patches;
   auto Key() const { return std::tuple(job, step, patches.begin, patches.end); }
   bool operator==(const Pass&) const = default;
   bool operator<(const Pass& other) const { return Key() < other.Key(); }
 };
 
-Pass PassOf(const StageOp& op) { return {op.job, op.step, op.patches}; }
+Pass PassOf(const parallel::StageOp& op) { return {op.job, op.step, op.patches}; }
 
-std::string Name(const StageOp& op) {
+std::string Name(const parallel::StageOp& op) {
   static constexpr std::array<const char*, 9> kNames = {"compute",        "send state",    "receive state",
                                                         "send skips",     "receive skips", "send result",
                                                         "receive result", "barrier",       "flush"};
@@ -41,7 +41,7 @@ bool IsReceive(Kind kind) {
   return kind == Kind::kReceiveState || kind == Kind::kReceiveSkips || kind == Kind::kReceiveResult;
 }
 
-bool Matches(const StageOp& send, const StageOp& receive) {
+bool Matches(const parallel::StageOp& send, const parallel::StageOp& receive) {
   return static_cast<int>(receive.kind) == static_cast<int>(send.kind) + 1 && PassOf(send) == PassOf(receive) &&
          send.blocks == receive.blocks && send.slot == receive.slot;
 }
@@ -49,7 +49,7 @@ bool Matches(const StageOp& send, const StageOp& receive) {
 // From one stage to another: holds one message.
 struct Channel {
   struct InFlight {
-    StageOp send;
+    parallel::StageOp send;
     int64_t since;
   };
   std::optional<InFlight> message;
@@ -58,15 +58,16 @@ struct Channel {
 
 class Simulation {
  public:
-  Simulation(const Pipeline& pipeline, std::span<const PipeStep> stream, const std::vector<std::vector<StageOp>>& plans,
-             bool buffered)
+  Simulation(const parallel::Pipeline& pipeline, std::span<const parallel::PipeStep> stream,
+             const std::vector<std::vector<parallel::StageOp>>& plans, bool buffered)
       : pipeline_(pipeline), plans_(plans), buffered_(buffered), stages_(pipeline.stages()) {
-    for (const PipeStep& step : stream) {
+    for (const parallel::PipeStep& step : stream) {
       steps_.insert({step.job, step.step});
       if (step.barrier) barriers_.insert({step.job, step.step});
       for (int patch = 0; patch < (step.whole ? 1 : pipeline.patches); ++patch) {
         expected_.push_back(
-            {step.job, step.step, step.whole ? PatchRange{0, pipeline.patches} : PatchRange{patch, patch + 1}});
+            {step.job, step.step,
+             step.whole ? parallel::PatchRange{0, pipeline.patches} : parallel::PatchRange{patch, patch + 1}});
       }
     }
   }
@@ -103,13 +104,13 @@ class Simulation {
     std::map<std::pair<int64_t, int>, std::set<int>> results;  // stage 0: patches by job and step
   };
 
-  void Fail(int s, const StageOp& op, const std::string& reason) {
+  void Fail(int s, const parallel::StageOp& op, const std::string& reason) {
     error_ = absl::StrCat("stage ", s, ", ", Name(op), ": ", reason);
   }
 
   // False if the operation must wait (or is wrong).
   bool Execute(int s) {
-    const StageOp& op = plans_[s][stage_[s].next];
+    const parallel::StageOp& op = plans_[s][stage_[s].next];
     bool done = true;
     if (op.kind == Kind::kCompute) {
       Compute(s, op);
@@ -124,7 +125,7 @@ class Simulation {
     return done && error_.empty();
   }
 
-  void Compute(int s, const StageOp& op) {
+  void Compute(int s, const parallel::StageOp& op) {
     Stage& stage = stage_[s];
     const Pass pass = PassOf(op);
     if (stage.computed == expected_.size() || !(expected_[stage.computed] == pass)) {
@@ -133,14 +134,14 @@ class Simulation {
     CheckSent(s, op);
     if (s > 0 && stage.state != pass) return Fail(s, op, "its state was not received");
     if (s == 0 && !MayStart(pass)) return Fail(s, op, "the prediction it starts from was not received");
-    for (const LongSkip& skip : pipeline_.skips) {
+    for (const parallel::LongSkip& skip : pipeline_.skips) {
       if (pipeline_.StageOf(skip.to) != s || pipeline_.StageOf(skip.from) == s) continue;
       if (!stage.skips.contains({pass, skip.from})) {
         return Fail(s, op, absl::StrCat("block ", skip.to, " was not given the skip of block ", skip.from));
       }
     }
     std::set<int> sources;
-    for (const LongSkip& skip : pipeline_.skips) {
+    for (const parallel::LongSkip& skip : pipeline_.skips) {
       if (pipeline_.StageOf(skip.to) != s || pipeline_.StageOf(skip.from) == s) continue;
       stage.skips.erase({pass, skip.from});
       sources.insert(pipeline_.StageOf(skip.from));
@@ -174,18 +175,18 @@ class Simulation {
   }
 
   // Everything that the pass last computed makes for others has gone out.
-  void CheckSent(int s, const StageOp& op) {
+  void CheckSent(int s, const parallel::StageOp& op) {
     if (stage_[s].computed == 0 || stages_ == 1) return;
     std::set<std::pair<Kind, int>> due;
     due.insert(s + 1 < stages_ ? std::pair(Kind::kSendState, s + 1) : std::pair(Kind::kSendResult, 0));
-    for (const LongSkip& skip : pipeline_.skips) {
+    for (const parallel::LongSkip& skip : pipeline_.skips) {
       const int to = pipeline_.StageOf(skip.to);
       if (pipeline_.StageOf(skip.from) == s && to != s) due.insert({Kind::kSendSkips, to});
     }
     if (stage_[s].sent != due) Fail(s, op, "the pass before it did not send what it had to, and where");
   }
 
-  bool Send(int s, const StageOp& op) {
+  bool Send(int s, const parallel::StageOp& op) {
     Stage& stage = stage_[s];
     if (stage.computed == 0 || !(expected_[stage.computed - 1] == PassOf(op))) {
       return Fail(s, op, "is not about the pass just computed"), false;
@@ -199,7 +200,7 @@ class Simulation {
     } else {
       Stage& peer = stage_[op.peer];
       if (peer.next == plans_[op.peer].size()) return false;
-      const StageOp& receive = plans_[op.peer][peer.next];
+      const parallel::StageOp& receive = plans_[op.peer][peer.next];
       if (!IsReceive(receive.kind) || receive.peer != s) return false;
       if (!Matches(op, receive)) return Fail(op.peer, receive, "what arrives is: " + Name(op)), false;
       stage.time = peer.time = std::max(stage.time, peer.time);
@@ -210,7 +211,7 @@ class Simulation {
     return true;
   }
 
-  bool Receive(int s, const StageOp& op) {
+  bool Receive(int s, const parallel::StageOp& op) {
     if (!buffered_) return false;  // its sender completes it
     Stage& stage = stage_[s];
     Channel& channel = channels_[{op.peer, s}];
@@ -224,7 +225,7 @@ class Simulation {
     return true;
   }
 
-  void Take(int s, const StageOp& op) {
+  void Take(int s, const parallel::StageOp& op) {
     Stage& stage = stage_[s];
     if (op.kind == Kind::kReceiveResult) return s == 0 ? AddResult(PassOf(op)) : Fail(s, op, "is for stage 0");
     if (op.kind == Kind::kReceiveState) {
@@ -239,7 +240,7 @@ class Simulation {
   }
 
   // At a flush and at a barrier nothing is left of the step.
-  void CheckDrained(int s, const StageOp& op) {
+  void CheckDrained(int s, const parallel::StageOp& op) {
     Stage& stage = stage_[s];
     if (stage.state || !stage.skips.empty()) return Fail(s, op, "something received was not used");
     if (stage.computed == 0 || expected_[stage.computed - 1].step != op.step ||
@@ -278,8 +279,8 @@ class Simulation {
     }
   }
 
-  const Pipeline& pipeline_;
-  const std::vector<std::vector<StageOp>>& plans_;
+  const parallel::Pipeline& pipeline_;
+  const std::vector<std::vector<parallel::StageOp>>& plans_;
   const bool buffered_;
   const int stages_;
   std::vector<Pass> expected_;                          // of every stage, in order
@@ -291,8 +292,9 @@ class Simulation {
 
 }  // namespace
 
-absl::StatusOr<SimulatedRun> SimulatePipeline(const Pipeline& pipeline, std::span<const PipeStep> stream,
-                                              const std::vector<std::vector<StageOp>>& plans, bool buffered) {
+absl::StatusOr<SimulatedRun> SimulatePipeline(const parallel::Pipeline& pipeline,
+                                              std::span<const parallel::PipeStep> stream,
+                                              const std::vector<std::vector<parallel::StageOp>>& plans, bool buffered) {
   return Simulation(pipeline, stream, plans, buffered).Run();
 }
 

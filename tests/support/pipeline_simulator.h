@@ -22,7 +22,8 @@ struct SimulatedRun {
 // `plans[s]` is run by stage s, one operation after the other. `buffered`: one message may be under way from
 // each stage to each other before its sender waits; otherwise every send waits for its receive. Internal, naming the
 // stage and the operation, for a plan that is wrong.
-absl::StatusOr<SimulatedRun> SimulatePipeline(const Pipeline& pipeline, std::span<const PipeStep> stream,
-                                              const std::vector<std::vector<StageOp>>& plans, bool buffered);
+absl::StatusOr<SimulatedRun> SimulatePipeline(const parallel::Pipeline& pipeline,
+                                              std::span<const parallel::PipeStep> stream,
+                                              const std::vector<std::vector<parallel::StageOp>>& plans, bool buffered);
 
 }  // namespace tessera

@@ -10,32 +10,32 @@
 
 namespace tessera {
 
-using Plans = std::vector<std::vector<StageOp>>;
+using Plans = std::vector<std::vector<parallel::StageOp>>;
 
 // `stages` stages of one to three blocks each.
-inline Pipeline Stages(int stages, int patches) {
-  Pipeline pipeline{.bounds = {0}, .patches = patches};
+inline parallel::Pipeline Stages(int stages, int patches) {
+  parallel::Pipeline pipeline{.bounds = {0}, .patches = patches};
   for (int s = 0; s < stages; ++s) pipeline.bounds.push_back(pipeline.bounds.back() + 1 + s * 2 % 3);
   return pipeline;
 }
 
 // With skips from the first half of the blocks to the second, the first to the last.
-inline Pipeline WithSkips(Pipeline pipeline) {
+inline parallel::Pipeline WithSkips(parallel::Pipeline pipeline) {
   const int blocks = pipeline.bounds.back();
   for (int from = 0; from < blocks / 2; ++from) pipeline.skips.push_back({from, blocks - 1 - from});
   return pipeline;
 }
 
-inline std::vector<PipeStep> Jobs(int jobs, int steps, int warmup) {
-  std::vector<PipeStep> stream;
+inline std::vector<parallel::PipeStep> Jobs(int jobs, int steps, int warmup) {
+  std::vector<parallel::PipeStep> stream;
   for (int job = 0; job < jobs; ++job)
-    std::ranges::copy(StepsOfJob(7 + job, steps, warmup), std::back_inserter(stream));
+    std::ranges::copy(parallel::StepsOfJob(7 + job, steps, warmup), std::back_inserter(stream));
   return stream;
 }
 
-inline Plans PlansOf(const Pipeline& pipeline, const std::vector<PipeStep>& stream) {
+inline Plans PlansOf(const parallel::Pipeline& pipeline, const std::vector<parallel::PipeStep>& stream) {
   Plans plans;
-  for (int s = 0; s < pipeline.stages(); ++s) plans.push_back(*PipeFusionPlan(pipeline, s, stream));
+  for (int s = 0; s < pipeline.stages(); ++s) plans.push_back(*parallel::PipeFusionPlan(pipeline, s, stream));
   return plans;
 }
 

@@ -12,7 +12,7 @@ std::atomic<const char*> planted = "";
 
 }  // namespace
 
-bool Planted(const char* bug) { return std::string_view(planted.load()) == bug; }
+bool base::Planted(const char* bug) { return std::string_view(planted.load()) == bug; }
 
 PlantedBug::PlantedBug(const char* name) : before_(planted.exchange(name)) {}
 

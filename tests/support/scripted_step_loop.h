@@ -18,12 +18,12 @@
 namespace tessera {
 
 // Jobs of few steps; a decode says after how many.
-class FakeStepWorkers final : public StepWorkers {
+class FakeStepWorkers final : public server::StepWorkers {
  public:
-  absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters&) override {
+  absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters&) override {
     Note("start ", job);
     if (failing_start == job) return absl::InvalidArgumentError("refused");
-    return JobStarted();
+    return control::JobStarted();
   }
   absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) override {
     Note("send ", absl::StrJoin(jobs, "+"));
@@ -31,14 +31,14 @@ class FakeStepWorkers final : public StepWorkers {
     completed_[++sequence_] = steps_[jobs[0]];
     return sequence_;
   }
-  absl::StatusOr<Stepped> WaitForStep(uint64_t sequence) override {
+  absl::StatusOr<control::Stepped> WaitForStep(uint64_t sequence) override {
     Note("wait ", sequence);
     if (failing_step == sequence) return step_error;
-    return Stepped{.completed = completed_[sequence] + extra_steps, .seconds = 1};
+    return control::Stepped{.completed = completed_[sequence] + extra_steps, .seconds = 1};
   }
-  absl::StatusOr<DecodedPicture> Decode(uint64_t job, const JobStarted&) override {
+  absl::StatusOr<control::DecodedPicture> Decode(uint64_t job, const control::JobStarted&) override {
     Note("decode ", absl::StrCat(job, " after ", steps_[job]));
-    return DecodedPicture();
+    return control::DecodedPicture();
   }
   absl::Status EndJob(uint64_t job) override {
     Note("end ", job);
@@ -61,47 +61,53 @@ class FakeStepWorkers final : public StepWorkers {
 };
 
 // Plans what it is given, and writes down what it hears.
-class FakeStepOwner final : public StepOwner {
+class FakeStepOwner final : public server::StepOwner {
  public:
-  StepPlan Next(GroupId) override {
+  server::StepPlan Next(server::GroupId) override {
     if (plans.empty()) return {};
-    StepPlan plan = plans.front();
+    server::StepPlan plan = plans.front();
     plans.pop_front();
     if (on_plan) on_plan(plan);
     return plan;
   }
-  void WaitForWork(GroupId, absl::Duration) override { heard.push_back("idle"); }
-  absl::StatusOr<RunnableTask> Claim(GroupId, TaskId) override {
-    RunnableTask claimed;
+  void WaitForWork(server::GroupId, absl::Duration) override { heard.push_back("idle"); }
+  absl::StatusOr<server::RunnableTask> Claim(server::GroupId, server::TaskId) override {
+    server::RunnableTask claimed;
     claimed.preview_after = preview_after;
     claimed.parameters = parameters;
     return claimed;
   }
-  void OnStarted(GroupId, TaskId task, const JobStarted&) override { heard.push_back(absl::StrCat("started ", task)); }
-  void OnBatchDiffers(GroupId, const std::vector<TaskId>&) override { heard.push_back("differs"); }
-  void OnStepped(GroupId, const std::vector<TaskId>& tasks, double) override {
+  void OnStarted(server::GroupId, server::TaskId task, const control::JobStarted&) override {
+    heard.push_back(absl::StrCat("started ", task));
+  }
+  void OnBatchDiffers(server::GroupId, const std::vector<server::TaskId>&) override { heard.push_back("differs"); }
+  void OnStepped(server::GroupId, const std::vector<server::TaskId>& tasks, double) override {
     heard.push_back(absl::StrCat("stepped ", absl::StrJoin(tasks, "+")));
   }
-  void OnPreview(GroupId, TaskId task, const Image&) override { heard.push_back(absl::StrCat("preview ", task)); }
-  void OnDecoded(GroupId, TaskId task, Image, const JobStarted&, double) override {
+  void OnPreview(server::GroupId, server::TaskId task, const control::Image&) override {
+    heard.push_back(absl::StrCat("preview ", task));
+  }
+  void OnDecoded(server::GroupId, server::TaskId task, control::Image, const control::JobStarted&, double) override {
     heard.push_back(absl::StrCat("decoded ", task));
   }
-  void OnFailed(GroupId, TaskId task, const absl::Status&) override { heard.push_back(absl::StrCat("failed ", task)); }
-  void OnBatchFailed(GroupId, const std::vector<TaskId>& tasks, const absl::Status&) override {
+  void OnFailed(server::GroupId, server::TaskId task, const absl::Status&) override {
+    heard.push_back(absl::StrCat("failed ", task));
+  }
+  void OnBatchFailed(server::GroupId, const std::vector<server::TaskId>& tasks, const absl::Status&) override {
     heard.push_back(absl::StrCat("failed ", absl::StrJoin(tasks, "+")));
   }
-  void OnEnded(GroupId, TaskId task) override { heard.push_back(absl::StrCat("ended ", task)); }
+  void OnEnded(server::GroupId, server::TaskId task) override { heard.push_back(absl::StrCat("ended ", task)); }
 
-  std::deque<StepPlan> plans;
+  std::deque<server::StepPlan> plans;
   std::vector<int32_t> preview_after;
-  JobParameters parameters;                      // of every task
-  std::function<void(const StepPlan&)> on_plan;  // before it is carried out
+  control::JobParameters parameters;                     // of every task
+  std::function<void(const server::StepPlan&)> on_plan;  // before it is carried out
   std::vector<std::string> heard;
 };
 
 struct ScriptedStepLoop {
   // Until nothing is left to do.
-  absl::Status Run(std::deque<StepPlan> plans) {
+  absl::Status Run(std::deque<server::StepPlan> plans) {
     owner.plans = std::move(plans);
     while (owner.heard.empty() || owner.heard.back() != "idle") {
       if (absl::Status turned = loop.Turn(); !turned.ok()) return turned;
@@ -111,8 +117,8 @@ struct ScriptedStepLoop {
 
   FakeStepWorkers workers;
   FakeStepOwner owner;
-  GroupTrace trace{nullptr, "", 1};
-  StepLoop loop{workers, owner, trace, {}};
+  server::GroupTrace trace{nullptr, "", 1};
+  server::StepLoop loop{workers, owner, trace, {}};
 };
 
 inline bool APreviewIsOfItsOwnStep() {

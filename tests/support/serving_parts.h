@@ -25,30 +25,31 @@
 
 namespace tessera {
 
-inline constexpr GroupId kGroup = 1;
+inline constexpr server::GroupId kGroup = 1;
 inline constexpr char kTenant[] = "me";
 
-class FakeGroups final : public ServingGroups {
+class FakeGroups final : public server::ServingGroups {
  public:
-  explicit FakeGroups(ServedModels& models) : models_(models) {}
-  ServingGroup Find(const ServiceMonitor::Lock&, GroupId) const override {
+  explicit FakeGroups(server::ServedModels& models) : models_(models) {}
+  server::ServingGroup Find(const server::ServiceMonitor::Lock&, server::GroupId) const override {
     return {.name = "m-0", .model = models_.Find("m")};
   }
-  void OnReady(const ServiceMonitor::Lock&, GroupId, const std::optional<MemoryBudget>&) override {}
-  void OnRefused(const ServiceMonitor::Lock&, GroupId) override {}
-  void ReplaceAbandoned(const ServiceMonitor::Lock&) override { ++replaced; }
+  void OnReady(const server::ServiceMonitor::Lock&, server::GroupId,
+               const std::optional<control::MemoryBudget>&) override {}
+  void OnRefused(const server::ServiceMonitor::Lock&, server::GroupId) override {}
+  void ReplaceAbandoned(const server::ServiceMonitor::Lock&) override { ++replaced; }
 
   int replaced = 0;
 
  private:
-  ServedModels& models_;
+  server::ServedModels& models_;
 };
 
 // One group of one model, ready for tasks.
 struct ServingParts {
   ServingParts() {
-    const ServiceMonitor::Lock lock = monitor.Acquire();
-    ModelDescription model;
+    const server::ServiceMonitor::Lock lock = monitor.Acquire();
+    control::ModelDescription model;
     model.size_multiple = 8;
     model.min_size = model.default_height = model.default_width = 16;
     model.max_size = 64;
@@ -60,37 +61,38 @@ struct ServingParts {
   }
   ~ServingParts() { monitor.Stop(); }
 
-  static JobRequest Request(int32_t steps = 1) {
-    JobRequest request = {.model = "m"};
+  static server::JobRequest Request(int32_t steps = 1) {
+    server::JobRequest request = {.model = "m"};
     request.parameters = {.prompt = "x", .height = 16, .width = 16, .steps = steps, .sampler = "ddim"};
     return request;
   }
   // Of one image; its task.
-  TaskId Submit(const std::optional<absl::Duration>& timeout = std::nullopt) {
-    JobRequest request = Request();
+  server::TaskId Submit(const std::optional<absl::Duration>& timeout = std::nullopt) {
+    server::JobRequest request = Request();
     request.timeout = timeout;
-    const absl::StatusOr<Submitted> submitted = admission.Submit({.tenant = kTenant}, request, std::nullopt);
+    const absl::StatusOr<server::Submitted> submitted = admission.Submit({.tenant = kTenant}, request, std::nullopt);
     EXPECT_TRUE(submitted.ok()) << submitted.status();
     job = submitted.ok() ? submitted->job.id : "";
     return submitted.ok() ? store.Get(kTenant, job)->tasks[0].id : 0;
   }
   // Watches the job that was submitted last.
   void Watch() {
-    absl::StatusOr<std::unique_ptr<JobWatch>> watched = WatchJob(context, kTenant, job, [this](const JobEvent& event) {
-      const std::lock_guard lock(mutex);
-      events.push_back(event);
-    });
+    absl::StatusOr<std::unique_ptr<server::JobWatch>> watched =
+        server::WatchJob(context, kTenant, job, [this](const server::JobEvent& event) {
+          const std::lock_guard lock(mutex);
+          events.push_back(event);
+        });
     EXPECT_TRUE(watched.ok()) << watched.status();
     if (watched.ok()) watch = *std::move(watched);
   }
   // What the watch was told until now, and that it is over.
-  std::vector<JobEvent> Events() {
-    hub.ReleaseAll(DrainingError());
+  std::vector<server::JobEvent> Events() {
+    hub.ReleaseAll(server::DrainingError());
     const std::lock_guard lock(mutex);
     return events;
   }
   // A whole image of the task in the group but for its file.
-  void RunUntilDecoded(TaskId task) {
+  void RunUntilDecoded(server::TaskId task) {
     EXPECT_THAT(jobs.Next(kGroup).start, testing::ElementsAre(task));
     EXPECT_TRUE(jobs.Claim(kGroup, task).ok());
     jobs.OnStarted(kGroup, task, {});
@@ -101,41 +103,41 @@ struct ServingParts {
   int64_t Waiting() { return monitor.scheduler(monitor.Acquire()).tasks().waiting(); }
   // Until what the pool has is stored.
   void WaitUntilStored() {
-    ServiceMonitor::Lock lock = monitor.Acquire();
+    server::ServiceMonitor::Lock lock = monitor.Acquire();
     EXPECT_TRUE(monitor.WaitFor(lock, absl::Seconds(60), [&] { return outcomes.unstored(lock) == 0; }));
   }
 
   FakeJobStore store;
-  ServiceMonitor monitor{{}};
-  ServedModels models;
+  server::ServiceMonitor monitor{{}};
+  server::ServedModels models;
   FakeGroups groups{models};
-  ServiceMetrics metrics;
-  QueueTrace trace{nullptr};
-  WatchHub hub;
+  server::ServiceMetrics metrics;
+  server::QueueTrace trace{nullptr};
+  server::WatchHub hub;
   std::mutex mutex;
-  std::vector<JobEvent> events;  // guarded by mutex
-  std::unique_ptr<JobWatch> watch;
+  std::vector<server::JobEvent> events;  // guarded by mutex
+  std::unique_ptr<server::JobWatch> watch;
   std::string job;
   std::vector<std::string> log;
-  const ServingContext context = {.monitor = monitor,
-                                  .store = store,
-                                  .hub = hub,
-                                  .models = models,
-                                  .groups = groups,
-                                  .metrics = metrics,
-                                  .trace = trace,
-                                  .log = [this](const std::string& line) {
-                                    const std::lock_guard lock(mutex);
-                                    log.push_back(line);
-                                  }};
-  JobOutcomes outcomes{context};
-  JobLifecycle jobs{context, outcomes};
-  JobAdmission admission{context, jobs, outcomes, {}};
-  Maintenance maintenance{context, outcomes, absl::Seconds(1)};
+  const server::ServingContext context = {.monitor = monitor,
+                                          .store = store,
+                                          .hub = hub,
+                                          .models = models,
+                                          .groups = groups,
+                                          .metrics = metrics,
+                                          .trace = trace,
+                                          .log = [this](const std::string& line) {
+                                            const std::lock_guard lock(mutex);
+                                            log.push_back(line);
+                                          }};
+  server::JobOutcomes outcomes{context};
+  server::JobLifecycle jobs{context, outcomes};
+  server::JobAdmission admission{context, jobs, outcomes, {}};
+  server::Maintenance maintenance{context, outcomes, absl::Seconds(1)};
 };
 
 template <typename Event>
-std::optional<size_t> PlaceOf(const std::vector<JobEvent>& events) {
+std::optional<size_t> PlaceOf(const std::vector<server::JobEvent>& events) {
   for (size_t i = 0; i < events.size(); ++i) {
     if (std::holds_alternative<Event>(events[i])) return i;
   }
@@ -144,30 +146,31 @@ std::optional<size_t> PlaceOf(const std::vector<JobEvent>& events) {
 
 inline bool AClaimIsReportedAfterItIsMade() {
   ServingParts parts;
-  const TaskId task = parts.Submit();
+  const server::TaskId task = parts.Submit();
   parts.Watch();
   // A step that cannot be: it marks the moment of the claim.
-  parts.store.on_claim = [&] { parts.hub.Publish(parts.job, StepEvent{.step = 99}); };
+  parts.store.on_claim = [&] { parts.hub.Publish(parts.job, server::StepEvent{.step = 99}); };
   parts.RunUntilDecoded(task);
   parts.WaitUntilStored();
-  const std::vector<JobEvent> events = parts.Events();
-  return PlaceOf<StartedEvent>(events).has_value() && *PlaceOf<StepEvent>(events) < *PlaceOf<StartedEvent>(events);
+  const std::vector<server::JobEvent> events = parts.Events();
+  return PlaceOf<server::StartedEvent>(events).has_value() &&
+         *PlaceOf<server::StepEvent>(events) < *PlaceOf<server::StartedEvent>(events);
 }
 
 inline bool AJobThatEndsWhileItsStateIsReadIsSeenToEnd() {
   ServingParts parts;
-  const TaskId task = parts.Submit();
+  const server::TaskId task = parts.Submit();
   parts.store.on_get = [&] {
     parts.RunUntilDecoded(task);
     parts.WaitUntilStored();
   };
   parts.Watch();
-  return PlaceOf<EndedEvent>(parts.Events()).has_value();
+  return PlaceOf<server::EndedEvent>(parts.Events()).has_value();
 }
 
 inline bool AFinishedTaskIsNotQueuedAgainWhenItsGroupEnds() {
   ServingParts parts;
-  const TaskId task = parts.Submit();
+  const server::TaskId task = parts.Submit();
   std::promise<void> may_finish;
   parts.store.on_finish = [&] { may_finish.get_future().wait(); };
   parts.RunUntilDecoded(task);
@@ -175,27 +178,27 @@ inline bool AFinishedTaskIsNotQueuedAgainWhenItsGroupEnds() {
   const bool queued_again = parts.Waiting() > 0;
   may_finish.set_value();
   parts.WaitUntilStored();
-  return !queued_again && parts.store.StateOfTask(task) == TaskState::kDone;
+  return !queued_again && parts.store.StateOfTask(task) == server::TaskState::kDone;
 }
 
 inline bool TheKeyThatWasServedLeastIsNext() {
-  RequestScheduler scheduler({});
+  server::RequestScheduler scheduler({});
   const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
   scheduler.capacity().SetModel("m", {.flops_per_token = 1});
   scheduler.groups().Add({.id = kGroup, .model = "m", .max_rows = 1});
   scheduler.groups().OnReady(kGroup);
-  const auto enqueue = [&](TaskId id, const std::string& key, int32_t steps) {
-    const SchedulerTask task = {
+  const auto enqueue = [&](server::TaskId id, const std::string& key, int32_t steps) {
+    const server::SchedulerTask task = {
         .id = id, .key = key, .shape = {.model = "m", .height = 8, .width = 8}, .steps = steps, .enqueued = now};
     return scheduler.Enqueue(task, now).ok();
   };
   const auto run = [&] {  // the task that is next, to its end
-    const StepPlan plan = scheduler.steps().Next(kGroup, now);
-    if (plan.start.size() != 1) return TaskId{0};
-    const TaskId task = plan.start[0];
+    const server::StepPlan plan = scheduler.steps().Next(kGroup, now);
+    if (plan.start.size() != 1) return server::TaskId{0};
+    const server::TaskId task = plan.start[0];
     scheduler.steps().OnStarted(kGroup, task);
     while (true) {
-      const StepPlan step = scheduler.steps().Next(kGroup, now);
+      const server::StepPlan step = scheduler.steps().Next(kGroup, now);
       if (!step.step.empty()) scheduler.steps().OnStepped(kGroup, 1);
       if (!step.decode.empty()) break;
     }
@@ -208,12 +211,13 @@ inline bool TheKeyThatWasServedLeastIsNext() {
 }
 
 inline bool EveryFieldChangesTheDigest() {
-  const std::string none = RequestDigest({});
-  ImageRequest seed, steps, negative;
+  const std::string none = server::RequestDigest({});
+  server::ImageRequest seed, steps, negative;
   seed.seed = 1;
   steps.generation.steps = 1;
   negative.generation.negative_prompt = "x";
-  return RequestDigest(seed) != none && RequestDigest(steps) != none && RequestDigest(negative) != none;
+  return server::RequestDigest(seed) != none && server::RequestDigest(steps) != none &&
+         server::RequestDigest(negative) != none;
 }
 
 }  // namespace tessera

@@ -41,7 +41,7 @@ Ending Run(const std::function<void(ThreadRank&)>& body, ThreadRank& rank) {
   try {
     body(rank);
     return {};
-  } catch (const CommError& error) {
+  } catch (const parallel::CommError& error) {
     return end(error.what(), error.details().relayed);
   } catch (const c10::Error& error) {
     return end(error.what_without_backtrace(), false);
@@ -54,24 +54,25 @@ Ending Run(const std::function<void(ThreadRank&)>& body, ThreadRank& rank) {
 
 }  // namespace
 
-ThreadRank::ThreadRank(std::shared_ptr<HostSegment> segment, int rank, const HostCommunicatorOptions& options)
+ThreadRank::ThreadRank(std::shared_ptr<parallel::HostSegment> segment, int rank,
+                       const parallel::HostCommunicatorOptions& options)
     : segment_(std::move(segment)), rank_(rank), options_(options), world_(Join(kWorld)) {}
 
-std::unique_ptr<Communicator> ThreadRank::Join(std::string_view group) const {
-  return JoinGroup(segment_, group, rank_, options_);
+std::unique_ptr<parallel::Communicator> ThreadRank::Join(std::string_view group) const {
+  return parallel::JoinGroup(segment_, group, rank_, options_);
 }
 
 void RunRanks(int ranks, const std::function<void(ThreadRank&)>& body, const ThreadRanksOptions& options) {
-  HostSegmentOptions plan{
+  parallel::HostSegmentOptions plan{
       .ranks = ranks, .groups = options.groups, .slot_bytes = options.slot_bytes, .slots = options.slots};
-  if (std::ranges::none_of(plan.groups, [](const HostGroup& group) { return group.name == kWorld; })) {
-    HostGroup world{.name = std::string(kWorld), .ranks = std::vector<int>(ranks)};
+  if (std::ranges::none_of(plan.groups, [](const parallel::HostGroup& group) { return group.name == kWorld; })) {
+    parallel::HostGroup world{.name = std::string(kWorld), .ranks = std::vector<int>(ranks)};
     std::iota(world.ranks.begin(), world.ranks.end(), 0);
     plan.groups.push_back(std::move(world));
   }
-  auto created = HostSegment::CreateInHeap(plan);
+  auto created = parallel::HostSegment::CreateInHeap(plan);
   TORCH_CHECK(created.ok(), std::string(created.status().message()));
-  const std::shared_ptr<HostSegment> segment = *std::move(created);
+  const std::shared_ptr<parallel::HostSegment> segment = *std::move(created);
 
   const SingleThreadedOperators single_threaded;
   std::vector<Ending> endings(ranks);

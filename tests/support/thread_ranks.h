@@ -15,8 +15,8 @@
 namespace tessera {
 
 struct ThreadRanksOptions {
-  std::vector<HostGroup> groups;  // the world is added unless a group has its name
-  HostCommunicatorOptions communicator{.deadline = std::chrono::seconds(20)};
+  std::vector<parallel::HostGroup> groups;  // the world is added unless a group has its name
+  parallel::HostCommunicatorOptions communicator{.deadline = std::chrono::seconds(20)};
   int64_t slot_bytes = 64 << 10;
   int slots = 4;
   std::chrono::seconds deadline{100};  // of all ranks together
@@ -25,22 +25,23 @@ struct ThreadRanksOptions {
 // One rank, as its own thread sees it.
 class ThreadRank {
  public:
-  ThreadRank(std::shared_ptr<HostSegment> segment, int rank, const HostCommunicatorOptions& options);
+  ThreadRank(std::shared_ptr<parallel::HostSegment> segment, int rank,
+             const parallel::HostCommunicatorOptions& options);
 
   int rank() const { return rank_; }
   int ranks() const { return segment_->ranks(); }
-  HostSegment& segment() const { return *segment_; }
-  const std::shared_ptr<HostSegment>& shared_segment() const { return segment_; }
-  Communicator& world() { return *world_; }
+  parallel::HostSegment& segment() const { return *segment_; }
+  const std::shared_ptr<parallel::HostSegment>& shared_segment() const { return segment_; }
+  parallel::Communicator& world() { return *world_; }
 
   // This rank's communicator of the group of that name which holds it; of a group of one where there is none.
-  std::unique_ptr<Communicator> Join(std::string_view group) const;
+  std::unique_ptr<parallel::Communicator> Join(std::string_view group) const;
 
  private:
-  std::shared_ptr<HostSegment> segment_;
+  std::shared_ptr<parallel::HostSegment> segment_;
   int rank_;
-  HostCommunicatorOptions options_;
-  std::unique_ptr<Communicator> world_;
+  parallel::HostCommunicatorOptions options_;
+  std::unique_ptr<parallel::Communicator> world_;
 };
 
 // Runs `body` once per rank, each in a thread of its own, LibTorch's operators single-threaded, and returns when all

@@ -10,13 +10,14 @@
 namespace tessera {
 
 // Of the texts, which are layouts, those that are valid for the model.
-inline std::vector<Layout> ValidLayouts(std::initializer_list<const char*> texts, const FamilyDescription& model) {
-  std::vector<Layout> valid;
+inline std::vector<parallel::Layout> ValidLayouts(std::initializer_list<const char*> texts,
+                                                  const models::FamilyDescription& model) {
+  std::vector<parallel::Layout> valid;
   for (const char* text : texts) {
-    const Layout layout = *ParseLayout(text);
-    const LayoutModel judged{
+    const parallel::Layout layout = *parallel::ParseLayout(text);
+    const parallel::LayoutModel judged{
         .heads = static_cast<int>(model.heads), .blocks = static_cast<int>(model.blocks), .max_cfg_branches = 2};
-    if (CheckLayout(layout, judged).ok()) valid.push_back(layout);
+    if (parallel::CheckLayout(layout, judged).ok()) valid.push_back(layout);
   }
   return valid;
 }

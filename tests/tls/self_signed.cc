@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-void WriteSelfSigned(const std::string& name, const TlsCertificates::Files& files) {
+void WriteSelfSigned(const std::string& name, const server::TlsCertificates::Files& files) {
   EVP_PKEY* key = EVP_EC_gen("P-256");
   X509* certificate = X509_new();
   X509_set_version(certificate, 2);

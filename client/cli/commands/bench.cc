@@ -17,7 +17,7 @@
 #include "server/api/generation_request.h"
 #include "server/verification/verification.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 constexpr int64_t kMaxRepeats = 1000;
@@ -42,7 +42,7 @@ struct Figures {
   uint64_t weight_bytes = 0;
   uint64_t peak_memory_bytes = 0;
   std::string layout;
-  JobParameters job;
+  control::JobParameters job;
 
   int64_t images() const { return counts.repeats * counts.batch; }
   double images_per_minute() const { return 60 * static_cast<double>(images()) / seconds; }
@@ -65,10 +65,10 @@ class Bench {
 
  private:
   absl::StatusOr<ExitCode> Execute() {
-    GenerationRequest request = {.seed = 1};
+    server::GenerationRequest request = {.seed = 1};
     Counts counts;
     RETURN_IF_ERROR(ReadOptions(request, counts));
-    ASSIGN_OR_RETURN(LoadParameters placement, Placement(options_.model, ""));
+    ASSIGN_OR_RETURN(control::LoadParameters placement, Placement(options_.model, ""));
     ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options_.model));
     ASSIGN_OR_RETURN(placement.model, At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
     // The text encoders are to be timed, not the cache, unless the user wants that.
@@ -76,30 +76,30 @@ class Bench {
 
     ASSIGN_OR_RETURN(std::unique_ptr<WorkerSession> session,
                      At(Stage::kModel, WorkerSession::Start(session_options, interrupts_)));
-    ASSIGN_OR_RETURN(ModelDescription description, At(Stage::kModel, session->Describe(placement.model)));
-    request.prompt = ProbePrompt(description);
-    ASSIGN_OR_RETURN(JobParameters job, Validate(request, description));
+    ASSIGN_OR_RETURN(control::ModelDescription description, At(Stage::kModel, session->Describe(placement.model)));
+    request.prompt = server::ProbePrompt(description);
+    ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(request, description));
     ASSIGN_OR_RETURN(const LayoutStanding standing,
                      MoveToLayout(options_.model, description, placement, interrupts_, *reporter_, session));
-    ASSIGN_OR_RETURN(Loaded loaded, At(Stage::kModel, session->Load(placement)));
+    ASSIGN_OR_RETURN(control::Loaded loaded, At(Stage::kModel, session->Load(placement)));
 
     Figures figures = {.load_seconds = loaded.seconds,
                        .counts = counts,
                        .weight_bytes = loaded.weight_bytes,
-                       .layout = LayoutText(session->group().layout()),
+                       .layout = parallel::LayoutText(session->group().layout()),
                        .job = job};
-    std::vector<JobParameters> jobs(static_cast<size_t>(counts.batch), job);
+    std::vector<control::JobParameters> jobs(static_cast<size_t>(counts.batch), job);
     for (size_t i = 0; i < jobs.size(); ++i) jobs[i].seed += i;
     // One round that does not count: first touches of memory and first choices of kernels.
     for (int64_t round = -1; round < counts.repeats; ++round) {
       std::vector<double> steps;
       WorkerSession::Listener listener;
-      listener.stepped = [&](const Stepped& stepped) { steps.push_back(stepped.seconds); };
-      const absl::Duration start = SteadyNow();
+      listener.stepped = [&](const control::Stepped& stepped) { steps.push_back(stepped.seconds); };
+      const absl::Duration start = base::SteadyNow();
       ASSIGN_OR_RETURN(std::vector<WorkerSession::Picture> pictures,
                        At(Stage::kJob, session->MakeImages(jobs, listener)));
       if (round < 0) continue;
-      figures.seconds += absl::ToDoubleSeconds(SteadyNow() - start);
+      figures.seconds += absl::ToDoubleSeconds(base::SteadyNow() - start);
       for (const WorkerSession::Picture& picture : pictures) {
         figures.text_seconds.push_back(picture.started.seconds);
         figures.decode_seconds.push_back(picture.decode_seconds);
@@ -112,7 +112,7 @@ class Bench {
     return ExitCode::kOk;
   }
 
-  absl::Status ReadOptions(GenerationRequest& request, Counts& counts) const {
+  absl::Status ReadOptions(server::GenerationRequest& request, Counts& counts) const {
     if (!options_.size.empty()) {
       ASSIGN_OR_RETURN(TypedSize size, ParseSize("size", options_.size));
       request.width = size.width;
@@ -132,9 +132,9 @@ class Bench {
     return absl::InvalidArgumentError(absl::StrCat(name, " is ", count, "; valid values are 1 to ", most));
   }
 
-  static void Print(const Figures& figures, const LoadParameters& placement) {
+  static void Print(const Figures& figures, const control::LoadParameters& placement) {
     std::printf("model          %s, %s on %s, %dx%d, %d steps, %lld images in batches of %lld\n",
-                placement.model.c_str(), EnumName(placement.dtype), placement.device.c_str(), figures.job.width,
+                placement.model.c_str(), base::EnumName(placement.dtype), placement.device.c_str(), figures.job.width,
                 figures.job.height, figures.job.steps, static_cast<long long>(figures.images()),
                 static_cast<long long>(figures.counts.batch));
     std::printf("layout         %s\n", figures.layout.c_str());
@@ -149,10 +149,10 @@ class Bench {
                 static_cast<double>(figures.peak_memory_bytes) / (1 << 20));
   }
 
-  static void PrintJson(const Figures& figures, const LoadParameters& placement) {
+  static void PrintJson(const Figures& figures, const control::LoadParameters& placement) {
     PrintJsonLine({{"event", "bench"},
                    {"model", JsonText(placement.model)},
-                   {"dtype", EnumName(placement.dtype)},
+                   {"dtype", base::EnumName(placement.dtype)},
                    {"device", placement.device},
                    {"layout", figures.layout},
                    {"width", figures.job.width},
@@ -194,4 +194,4 @@ CommandRun AddBench(CLI::App& app) {
   return [options](Interrupts& interrupts) { return Bench(*options, interrupts).Run(); };
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -19,7 +19,7 @@
 #include "server/api/image_metadata.h"
 #include "server/api/unused_parameters.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 struct GenerateOptions {
@@ -27,7 +27,7 @@ struct GenerateOptions {
   GenerationOptions generation;
   std::string preview;
   std::string trace;
-  std::string output = kDefaultNamePattern;
+  std::string output = server::kDefaultNamePattern;
   bool overwrite = false;
   bool json = false;
   bool quiet = false;
@@ -68,8 +68,8 @@ class Generation {
 
  private:
   absl::StatusOr<ExitCode> Execute() {
-    const absl::Duration start = SteadyNow();
-    absl::StatusOr<GenerationRequest> request = RequestOf(options_.generation);
+    const absl::Duration start = base::SteadyNow();
+    absl::StatusOr<server::GenerationRequest> request = RequestOf(options_.generation);
     reporter_ =
         MakeReporter({.json = options_.json, .quiet = options_.quiet, .images = request.ok() ? request->count : 1});
     if (!request.ok()) return request.status();
@@ -87,16 +87,16 @@ class Generation {
     ASSIGN_OR_RETURN(session_, At(Stage::kModel, WorkerSession::Start(session_options, interrupts_)));
     ASSIGN_OR_RETURN(description_, At(Stage::kModel, session_->Describe(placement_.model)));
     for (const std::string& warning : description_.warnings) reporter_->OnWarning(warning);
-    ASSIGN_OR_RETURN(JobParameters job, Validate(*request, description_));
-    for (const std::string& warning : DropUnusedParameters(job, description_)) reporter_->OnWarning(warning);
-    for (const std::string& warning : SizeWarnings(job, description_)) reporter_->OnWarning(warning);
+    ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(*request, description_));
+    for (const std::string& warning : server::DropUnusedParameters(job, description_)) reporter_->OnWarning(warning);
+    for (const std::string& warning : server::SizeWarnings(job, description_)) reporter_->OnWarning(warning);
     RETURN_IF_ERROR(CheckOutput(files, job, request->count));
 
     ASSIGN_OR_RETURN(standing_,
                      MoveToLayout(options_.model, description_, placement_, interrupts_, *reporter_, session_));
     const auto warn = [this](const std::string& text) { reporter_->OnWarning(text); };
     RETURN_IF_ERROR(At(Stage::kOutput, trace_.Open(options_.trace, standing_.layout.ranks(), warn)));
-    ASSIGN_OR_RETURN(Loaded loaded, At(Stage::kModel, Load()));
+    ASSIGN_OR_RETURN(control::Loaded loaded, At(Stage::kModel, Load()));
     reporter_->OnLoaded(LoadedOn(standing_, description_, placement_, loaded));
     for (int64_t image = 0; image < request->count; ++image) {
       RETURN_IF_ERROR(MakeImage(files, job, image));
@@ -104,11 +104,12 @@ class Generation {
     }
     const uint64_t peak_memory = session_->PeakMemoryBytes();
     RETURN_IF_ERROR(At(Stage::kJob, session_->Close()));
-    reporter_->OnDone(request->count, absl::ToDoubleSeconds(SteadyNow() - start), peak_memory);
+    reporter_->OnDone(request->count, absl::ToDoubleSeconds(base::SteadyNow() - start), peak_memory);
     return ExitCode::kOk;
   }
 
-  absl::StatusOr<std::string> NameFor(const OutputFiles& files, const JobParameters& job, int64_t image) const {
+  absl::StatusOr<std::string> NameFor(const OutputFiles& files, const control::JobParameters& job,
+                                      int64_t image) const {
     return files.NameFor({.index = image,
                           .seed = job.seed,
                           .prompt = job.prompt,
@@ -119,10 +120,11 @@ class Generation {
   }
 
   // That every image can be written, before the weights are loaded.
-  absl::Status CheckOutput(const OutputFiles& files, JobParameters job, int64_t count) {
-    ASSIGN_OR_RETURN(std::string text, FormatParameters(MetadataOf(job, job.sampler, ModelName(placement_.model),
-                                                                   description_, placement_, standing_.layout)));
-    RETURN_IF_ERROR(CheckEncodable(files.format(), job.width, job.height, text));
+  absl::Status CheckOutput(const OutputFiles& files, control::JobParameters job, int64_t count) {
+    ASSIGN_OR_RETURN(std::string text,
+                     server::FormatParameters(server::MetadataOf(job, job.sampler, ModelName(placement_.model),
+                                                                 description_, placement_, standing_.layout)));
+    RETURN_IF_ERROR(server::CheckEncodable(files.format(), job.width, job.height, text));
     for (int64_t image = 0; image < count; ++image, ++job.seed) {
       ASSIGN_OR_RETURN(std::string name, NameFor(files, job, image));
       RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(name)));
@@ -130,21 +132,21 @@ class Generation {
     return absl::OkStatus();
   }
 
-  absl::Status MakeImage(const OutputFiles& files, const JobParameters& job, int64_t image) {
-    const absl::Duration start = SteadyNow();
+  absl::Status MakeImage(const OutputFiles& files, const control::JobParameters& job, int64_t image) {
+    const absl::Duration start = base::SteadyNow();
     ASSIGN_OR_RETURN(std::string name, NameFor(files, job, image));
     PreviewFile preview(name);
     WorkerSession::Listener listener;
-    listener.started = [&](const JobStarted& started) {
+    listener.started = [&](const control::JobStarted& started) {
       trace_.OnStarted(started);
       reporter_->OnStarted(image, job, started);
     };
-    listener.stepped = [&](const Stepped& stepped) {
+    listener.stepped = [&](const control::Stepped& stepped) {
       trace_.OnStepped();
       reporter_->OnStep(image, job.steps, stepped);
     };
     listener.preview_every = preview_every_;
-    listener.preview = [&](int32_t step, const Image& pixels) {
+    listener.preview = [&](int32_t step, const control::Image& pixels) {
       trace_.OnPreview();
       if (absl::Status status = preview.Write(pixels); !status.ok()) {
         reporter_->OnWarning(absl::StrCat("no preview: ", std::string(status.message())));
@@ -161,10 +163,9 @@ class Generation {
     if (!picture.ok()) return At(Stage::kJob, picture.status());
     trace_.OnDecoded();
 
-    ASSIGN_OR_RETURN(
-        std::string text,
-        At(Stage::kJob, FormatParameters(MetadataOf(job, picture->started.sampler, ModelName(placement_.model),
-                                                    description_, placement_, standing_.layout))));
+    ASSIGN_OR_RETURN(std::string text, At(Stage::kJob, server::FormatParameters(server::MetadataOf(
+                                                           job, picture->started.sampler, ModelName(placement_.model),
+                                                           description_, placement_, standing_.layout))));
     ASSIGN_OR_RETURN(OutputFiles::Written written, At(Stage::kOutput, files.Write(name, picture->image, text)));
     trace_.OnWritten();
     reporter_->OnImage({.image = image,
@@ -173,28 +174,28 @@ class Generation {
                         .width = picture->image.width,
                         .height = picture->image.height,
                         .path = written.path,
-                        .lossless = IsLossless(standing_.layout, job.steps),
+                        .lossless = parallel::IsLossless(standing_.layout, job.steps),
                         .bytes = written.bytes,
                         .cached = picture->started.cached,
                         .options = job.options,
-                        .seconds = absl::ToDoubleSeconds(SteadyNow() - start),
+                        .seconds = absl::ToDoubleSeconds(base::SteadyNow() - start),
                         .decode_seconds = picture->decode_seconds});
     return absl::OkStatus();
   }
 
-  absl::StatusOr<Loaded> Load() {
+  absl::StatusOr<control::Loaded> Load() {
     trace_.OnWorkers(session_->group().Pids());
     trace_.OnState("loading");
-    absl::StatusOr<Loaded> loaded = session_->Load(placement_);
+    absl::StatusOr<control::Loaded> loaded = session_->Load(placement_);
     trace_.OnState("ready");
     return loaded;
   }
 
   // After the guard has stopped a job: the layout loses its certificate, and one rank goes on.
   absl::Status FallBack(const absl::Status& reason) {
-    reporter_->OnWarning(absl::StrCat("layout ", LayoutText(standing_.layout), " is given up: ",
+    reporter_->OnWarning(absl::StrCat("layout ", parallel::LayoutText(standing_.layout), " is given up: ",
                                       std::string(reason.message()), "; one rank makes the image again"));
-    const CertificateFolder folder(CertificateFolder::DefaultPath());
+    const server::CertificateFolder folder(server::CertificateFolder::DefaultPath());
     if (absl::Status revoked = folder.Revoke(standing_.subject); !revoked.ok()) {
       reporter_->OnWarning(std::string(revoked.message()));
     }
@@ -209,8 +210,8 @@ class Generation {
   Interrupts& interrupts_;
   std::unique_ptr<Reporter> reporter_;
   int32_t preview_every_ = 0;
-  LoadParameters placement_;
-  ModelDescription description_;
+  control::LoadParameters placement_;
+  control::ModelDescription description_;
   LayoutStanding standing_;
   GenerationTrace trace_;
   std::unique_ptr<WorkerSession> session_;
@@ -279,4 +280,4 @@ CommandRun AddGenerate(CLI::App& app) {
   return [options](Interrupts& interrupts) { return Generate(*options, interrupts); };
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -20,7 +20,7 @@
 #include "server/image/image_file.h"
 #include "server/image/parameters_text.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 namespace json = boost::json;
@@ -45,9 +45,9 @@ json::array JsonTexts(const std::vector<std::string>& texts) {
   return array;
 }
 
-void PrintModelJson(const std::string& path, const ModelDescription& model) {
+void PrintModelJson(const std::string& path, const control::ModelDescription& model) {
   json::array components;
-  for (const ModelComponent& part : model.components) {
+  for (const control::ModelComponent& part : model.components) {
     components.push_back(json::object{{"name", part.name},
                                       {"class", part.class_name},
                                       {"parameters", part.parameters},
@@ -82,31 +82,32 @@ void PrintModelJson(const std::string& path, const ModelDescription& model) {
                  {"warnings", JsonTexts(model.warnings)}});
 }
 
-std::string SizeRule(const ModelDescription& model) {
+std::string SizeRule(const control::ModelDescription& model) {
   if (model.min_size == model.max_size) return absl::StrCat("is only ", model.min_size);
   return absl::StrCat("are multiples of ", model.size_multiple, " from ", model.min_size, " to ", model.max_size);
 }
 
-void PrintModel(const std::string& path, const ModelDescription& model) {
+void PrintModel(const std::string& path, const control::ModelDescription& model) {
   std::printf("model       %s\npipeline    %s (family %s)\ndigest      %s\n", path.c_str(), model.pipeline.c_str(),
               model.family.c_str(), model.digest.c_str());
   std::printf("transformer %d blocks, %d heads\n\n", model.blocks, model.heads);
   uint64_t parameters = 0, bytes = 0;
-  for (const ModelComponent& part : model.components) {
+  for (const control::ModelComponent& part : model.components) {
     if (part.dtype.empty()) {  // without weights: a tokenizer
       std::printf("  %-16s %-32s read from %s\n", part.name.c_str(), part.class_name.c_str(),
                   absl::StrJoin(part.files, ", ").c_str());
       continue;
     }
     std::printf("  %-16s %-32s %14lu parameters  %-5s %s\n", part.name.c_str(), part.class_name.c_str(),
-                part.parameters, part.dtype.c_str(), ByteText(part.bytes).c_str());
+                part.parameters, part.dtype.c_str(), base::ByteText(part.bytes).c_str());
     parameters += part.parameters;
     bytes += part.bytes;
   }
-  std::printf("  %-16s %-32s %14lu parameters  %-5s %s\n\n", "total", "", parameters, "", ByteText(bytes).c_str());
+  std::printf("  %-16s %-32s %14lu parameters  %-5s %s\n\n", "total", "", parameters, "",
+              base::ByteText(bytes).c_str());
   std::printf("size        %dx%d; valid %s\n", model.default_width, model.default_height, SizeRule(model).c_str());
   std::printf("steps       %d; valid values are 1 to %d\n", model.default_steps, model.max_steps);
-  if (TakesGuidance(model)) {
+  if (server::TakesGuidance(model)) {
     std::printf("guidance    %g\n", model.default_guidance_scale);
   } else {
     std::puts("guidance    none: this model takes no guidance scale");
@@ -124,12 +125,12 @@ void PrintModel(const std::string& path, const ModelDescription& model) {
 
 absl::Status InspectImage(const InspectOptions& options) {
   ASSIGN_OR_RETURN(std::string bytes, ReadFileBytes(options.target));
-  absl::StatusOr<DecodedImage> image = DecodeImage(bytes);
+  absl::StatusOr<server::DecodedImage> image = server::DecodeImage(bytes);
   if (!image.ok()) {
     return absl::Status(image.status().code(),
                         absl::StrCat("'", options.target, "': ", std::string(image.status().message())));
   }
-  const std::string format(ImageFormatName(image->format));
+  const std::string format(server::ImageFormatName(image->format));
   if (!options.json) {
     std::printf("image       %s\nformat      %s\nsize        %dx%d\nfile        %zu bytes\n", options.target.c_str(),
                 format.c_str(), image->image.width, image->image.height, bytes.size());
@@ -144,7 +145,7 @@ absl::Status InspectImage(const InspectOptions& options) {
                          {"height", image->image.height},
                          {"bytes", bytes.size()},
                          {"text", JsonText(image->parameters)}};
-  if (const absl::StatusOr<ImageParameters> parsed = ParseParameters(image->parameters); parsed.ok()) {
+  if (const absl::StatusOr<server::ImageParameters> parsed = server::ParseParameters(image->parameters); parsed.ok()) {
     object["parameters"] = json::object{{"prompt", JsonText(parsed->prompt)},
                                         {"negative_prompt", JsonTextOrNull(parsed->negative_prompt)},
                                         {"steps", parsed->steps},
@@ -173,7 +174,7 @@ absl::Status InspectModel(const InspectOptions& options, Interrupts& interrupts)
   ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options.model));
   ASSIGN_OR_RETURN(std::string path, FindModel(options.target, options.model.model_folders));
   ASSIGN_OR_RETURN(std::unique_ptr<WorkerSession> session, WorkerSession::Start(session_options, interrupts));
-  ASSIGN_OR_RETURN(ModelDescription description, session->Describe(path));
+  ASSIGN_OR_RETURN(control::ModelDescription description, session->Describe(path));
   if (options.json) {
     PrintModelJson(path, description);
   } else {
@@ -202,4 +203,4 @@ CommandRun AddInspect(CLI::App& app) {
   return [options](Interrupts& interrupts) { return Inspect(*options, interrupts); };
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

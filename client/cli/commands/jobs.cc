@@ -17,7 +17,7 @@
 #include "server/api/generation_request.h"
 #include "server/api/image_service.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 struct JobsOptions {
@@ -70,15 +70,16 @@ absl::StatusOr<v1::JobState> ParseState(const std::string& word) {
     words.push_back(JobStateWord(static_cast<v1::JobState>(state)));
     if (words.back() == word) return static_cast<v1::JobState>(state);
   }
-  return CheckName("status", word, words);
+  return server::CheckName("status", word, words);
 }
 
 absl::StatusOr<v1::ListJobsRequest> ListRequest(const JobsOptions& options) {
   v1::ListJobsRequest request;
   if (!options.limit.empty()) {
     ASSIGN_OR_RETURN(const int64_t limit, ParseInteger("limit", options.limit));
-    if (limit < 1 || limit > kMaxListLimit) {
-      return FieldError("limit", absl::StrCat(" is ", limit, "; valid values are 1 to ", kMaxListLimit));
+    if (limit < 1 || limit > server::kMaxListLimit) {
+      return server::FieldError("limit",
+                                absl::StrCat(" is ", limit, "; valid values are 1 to ", server::kMaxListLimit));
     }
     request.set_limit(static_cast<int32_t>(limit));
   }
@@ -127,4 +128,4 @@ CommandRun AddCancel(CLI::App& app) {
   };
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -11,7 +11,7 @@
 #include "client/cli/output/reporter.h"
 #include "server/calls/api_keys.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 struct KeysOptions {
@@ -20,19 +20,19 @@ struct KeysOptions {
   bool json = false;
 };
 
-absl::StatusOr<NewKey> KeyOf(const KeysOptions& options) {
-  ApiKey key;
+absl::StatusOr<server::NewKey> KeyOf(const KeysOptions& options) {
+  server::ApiKey key;
   for (const auto& [name, typed] :
        {std::pair("requests_per_minute", options.requests_per_minute), std::pair("queued_jobs", options.queued_jobs),
         std::pair("queued_device_seconds", options.queued_device_seconds), std::pair("share", options.share)}) {
     if (!typed.has_value()) continue;
-    RETURN_IF_ERROR(ReadKeyTerm(absl::StrCat(name, "=", *typed), key));
+    RETURN_IF_ERROR(server::ReadKeyTerm(absl::StrCat(name, "=", *typed), key));
   }
-  return NewApiKey(options.name, key.limits, key.share);
+  return server::NewApiKey(options.name, key.limits, key.share);
 }
 
 ExitCode MakeKey(const KeysOptions& options, Interrupts& interrupts) {
-  const absl::StatusOr<NewKey> key = KeyOf(options);
+  const absl::StatusOr<server::NewKey> key = KeyOf(options);
   if (!key.ok()) return Finish(MakeReporter({.json = options.json}), interrupts, key.status());
   if (options.json) {
     PrintJsonLine({{"event", "key"}, {"name", options.name}, {"secret", key->secret}, {"line", key->line}});
@@ -64,4 +64,4 @@ CommandRun AddKeys(CLI::App& app) {
   return [options](Interrupts& interrupts) { return MakeKey(*options, interrupts); };
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

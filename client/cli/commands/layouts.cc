@@ -21,7 +21,7 @@
 #include "server/workers/layout_figures.h"
 #include "server/workers/worker_process.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 namespace json = boost::json;
@@ -43,30 +43,30 @@ const char* ProofName(Proof proof) {
 bool IsCertified(Proof proof) { return proof == Proof::kNotNeeded || proof == Proof::kPassed; }
 
 struct ListedLayout {
-  JudgedLayout judged;
+  parallel::JudgedLayout judged;
   Proof proof = Proof::kNone;
   // Of a valid one.
-  RankWeights weights;
-  std::optional<SentBytes> sent;  // none: not known
+  server::RankWeights weights;
+  std::optional<server::SentBytes> sent;  // none: not known
 };
 
 // What the figures are for.
 struct ListedFor {
   std::string path;
-  ModelDescription model;
-  LoadParameters load;
+  control::ModelDescription model;
+  control::LoadParameters load;
   int ranks = 1;
   int32_t width = 0, height = 0;
-  std::optional<ForwardPass> pass;  // none: what ranks send is not known
+  std::optional<parallel::ForwardPass> pass;  // none: what ranks send is not known
 };
 
-json::value BytesByGroup(const ExchangedBytes& bytes) {
+json::value BytesByGroup(const parallel::ExchangedBytes& bytes) {
   return json::object{{"cfg", bytes.cfg},   {"pipe", bytes.pipe},       {"sequence", bytes.sequence},
                       {"ring", bytes.ring}, {"ulysses", bytes.ulysses}, {"tensor", bytes.tensor}};
 }
 
 json::object LayoutJson(const ListedLayout& layout, const ListedFor& about) {
-  json::object object = {{"layout", LayoutText(layout.judged.layout)},
+  json::object object = {{"layout", parallel::LayoutText(layout.judged.layout)},
                          {"legal", layout.judged.verdict.ok()},
                          {"reason", nullptr},
                          {"certified", IsCertified(layout.proof)},
@@ -94,7 +94,7 @@ void PrintJson(const std::vector<ListedLayout>& layouts, const ListedFor& about)
   json::array listed;
   for (const ListedLayout& layout : layouts) listed.push_back(LayoutJson(layout, about));
   json::object object = {{"event", "layouts"},          {"model", JsonText(about.path)},
-                         {"ranks", about.ranks},        {"dtype", EnumName(about.load.dtype)},
+                         {"ranks", about.ranks},        {"dtype", base::EnumName(about.load.dtype)},
                          {"device", about.load.device}, {"width", about.width},
                          {"height", about.height},      {"image_tokens", nullptr},
                          {"text_tokens", nullptr},      {"rows", nullptr},
@@ -107,15 +107,15 @@ void PrintJson(const std::vector<ListedLayout>& layouts, const ListedFor& about)
   PrintJsonLine(object);
 }
 
-std::string Sent(const std::optional<SentBytes>& sent) {
+std::string Sent(const std::optional<server::SentBytes>& sent) {
   if (!sent.has_value()) return "?";
   const auto least = static_cast<uint64_t>(sent->least.total()), most = static_cast<uint64_t>(sent->most.total());
-  return least == most ? ByteText(most) : absl::StrCat(ByteText(least), " to ", ByteText(most));
+  return least == most ? base::ByteText(most) : absl::StrCat(base::ByteText(least), " to ", base::ByteText(most));
 }
 
 void PrintTable(const std::vector<ListedLayout>& layouts, const ListedFor& about) {
   std::printf("%s: %d blocks, %d heads, %s on %s\n", about.path.c_str(), about.model.blocks, about.model.heads,
-              EnumName(about.load.dtype), about.load.device.c_str());
+              base::EnumName(about.load.dtype), about.load.device.c_str());
   if (about.pass.has_value()) {
     const size_t rows = about.pass->text_tokens.size();
     std::printf(
@@ -124,7 +124,8 @@ void PrintTable(const std::vector<ListedLayout>& layouts, const ListedFor& about
         rows == 1 ? "row (guidance has one branch: no work for a second rank of cfg)" : "rows (guidance branches)");
   }
   size_t widest = 6;
-  for (const ListedLayout& layout : layouts) widest = std::max(widest, LayoutText(layout.judged.layout).size());
+  for (const ListedLayout& layout : layouts)
+    widest = std::max(widest, parallel::LayoutText(layout.judged.layout).size());
   const int width = static_cast<int>(widest);
   std::printf("\n%-*s  %-11s  %-24s  %s\n", width, "layout", "certificate", "a rank sends each step",
               about.ranks == 1 ? "weights" : "weights: first rank, others");
@@ -134,15 +135,15 @@ void PrintTable(const std::vector<ListedLayout>& layouts, const ListedFor& about
       ++invalid;
       continue;
     }
-    std::printf("%-*s  %-11s  %-24s  %s%s\n", width, LayoutText(layout.judged.layout).c_str(), ProofName(layout.proof),
-                Sent(layout.sent).c_str(), ByteText(layout.weights.first).c_str(),
-                about.ranks == 1 ? "" : absl::StrCat(", ", ByteText(layout.weights.others)).c_str());
+    std::printf("%-*s  %-11s  %-24s  %s%s\n", width, parallel::LayoutText(layout.judged.layout).c_str(),
+                ProofName(layout.proof), Sent(layout.sent).c_str(), base::ByteText(layout.weights.first).c_str(),
+                about.ranks == 1 ? "" : absl::StrCat(", ", base::ByteText(layout.weights.others)).c_str());
   }
   if (invalid == 0) return;
   std::printf("\nnot valid for this model:\n");
   for (const ListedLayout& layout : layouts) {
     if (layout.judged.verdict.ok()) continue;
-    std::printf("%-*s  %s\n", width, LayoutText(layout.judged.layout).c_str(),
+    std::printf("%-*s  %s\n", width, parallel::LayoutText(layout.judged.layout).c_str(),
                 std::string(layout.judged.verdict.message()).c_str());
   }
 }
@@ -156,9 +157,9 @@ class Layouts {
 
  private:
   absl::StatusOr<ExitCode> Execute() {
-    ASSIGN_OR_RETURN(const LayoutRequest asked, RequestedLayout(options_.model));
-    ASSIGN_OR_RETURN(const LoadParameters placement, Placement(options_.model, ""));
-    GenerationRequest sized;
+    ASSIGN_OR_RETURN(const server::LayoutRequest asked, RequestedLayout(options_.model));
+    ASSIGN_OR_RETURN(const control::LoadParameters placement, Placement(options_.model, ""));
+    server::GenerationRequest sized;
     sized.resolution_binning = false;
     if (!options_.size.empty()) {
       ASSIGN_OR_RETURN(const TypedSize size, ParseSize("size", options_.size));
@@ -181,33 +182,34 @@ class Layouts {
     return ExitCode::kOk;
   }
 
-  static absl::Status SetSize(const GenerationRequest& sized, ListedFor& about) {
+  static absl::Status SetSize(const server::GenerationRequest& sized, ListedFor& about) {
     about.width = about.model.default_width;
     about.height = about.model.default_height;
     if (sized.width.has_value()) {
-      ASSIGN_OR_RETURN(const JobParameters job, Validate(sized, about.model));
+      ASSIGN_OR_RETURN(const control::JobParameters job, server::Validate(sized, about.model));
       about.width = job.width;
       about.height = job.height;
     }
     if (!about.model.transformer.known()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(about.pass, DefaultPass(about.model, about.height, about.width, about.load.dtype));
+    ASSIGN_OR_RETURN(about.pass, server::DefaultPass(about.model, about.height, about.width, about.load.dtype));
     return absl::OkStatus();
   }
 
   static absl::StatusOr<std::vector<ListedLayout>> List(const ListedFor& about) {
-    absl::StatusOr<CertificateSubject> subject =
-        SubjectOf({.model = about.model, .load = about.load, .layout = {}, .prompt = ""}, WorkerProgram());
+    absl::StatusOr<server::CertificateSubject> subject = server::SubjectOf(
+        {.model = about.model, .load = about.load, .layout = {}, .prompt = ""}, server::WorkerProgram());
     if (!subject.ok()) return subject.status();
-    const CertificateFolder folder(CertificateFolder::DefaultPath());
+    const server::CertificateFolder folder(server::CertificateFolder::DefaultPath());
     std::vector<ListedLayout> layouts;
-    for (const JudgedLayout& judged : JudgeLayouts(about.ranks, LayoutModelOf(about.model, about.load.dtype))) {
+    for (const parallel::JudgedLayout& judged :
+         parallel::JudgeLayouts(about.ranks, server::LayoutModelOf(about.model, about.load.dtype))) {
       ListedLayout listed = {.judged = judged, .weights = {}, .sent = {}};
       if (judged.verdict.ok()) {
-        subject->layout = LayoutText(judged.layout);
+        subject->layout = parallel::LayoutText(judged.layout);
         listed.proof = ProofOf(judged.layout, *subject, folder);
-        listed.weights = WeightsOf(judged.layout, about.model, about.load.dtype);
+        listed.weights = server::WeightsOf(judged.layout, about.model, about.load.dtype);
         if (about.pass.has_value()) {
-          ASSIGN_OR_RETURN(listed.sent, BytesSent(judged.layout, about.model.transformer, *about.pass));
+          ASSIGN_OR_RETURN(listed.sent, server::BytesSent(judged.layout, about.model.transformer, *about.pass));
         }
       }
       layouts.push_back(std::move(listed));
@@ -215,9 +217,10 @@ class Layouts {
     return layouts;
   }
 
-  static Proof ProofOf(const Layout& layout, const CertificateSubject& subject, const CertificateFolder& folder) {
-    if (layout == Layout()) return Proof::kNotNeeded;
-    const absl::StatusOr<Certificate> certificate = folder.Find(subject);
+  static Proof ProofOf(const parallel::Layout& layout, const server::CertificateSubject& subject,
+                       const server::CertificateFolder& folder) {
+    if (layout == parallel::Layout()) return Proof::kNotNeeded;
+    const absl::StatusOr<server::Certificate> certificate = folder.Find(subject);
     if (certificate.ok()) return certificate->passed() ? Proof::kPassed : Proof::kFailed;
     return absl::IsNotFound(certificate.status()) ? Proof::kNone : Proof::kUnreadable;
   }
@@ -246,4 +249,4 @@ CommandRun AddLayouts(CLI::App& app) {
   return [options](Interrupts& interrupts) { return Layouts(*options, interrupts).Run(); };
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

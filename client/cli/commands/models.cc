@@ -11,7 +11,7 @@
 #include "client/cli/models/model_options.h"
 #include "client/cli/output/json_line.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 struct ModelsOptions {
@@ -61,4 +61,4 @@ CommandRun AddModels(CLI::App& app) {
   return [options](Interrupts&) { return ListModels(*options); };
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

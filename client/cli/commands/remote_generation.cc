@@ -17,31 +17,31 @@
 #include "control/message_fields.h"
 #include "server/api/image_request.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(10);
 
 // A server counts previews, not the steps between them.
 int64_t PreviewsOf(std::optional<int64_t> steps, int32_t every) {
-  if (!steps.has_value() || *steps < 1) return kMaxPartialImages;
-  return std::min<int64_t>((*steps - 1) / every, kMaxPartialImages);
+  if (!steps.has_value() || *steps < 1) return server::kMaxPartialImages;
+  return std::min<int64_t>((*steps - 1) / every, server::kMaxPartialImages);
 }
 
 // Whether its values are valid is the server's business.
-absl::StatusOr<v1::ImageRequest> MessageOf(const GenerationRequest& request, const RemoteGenerationOptions& options,
-                                           ImageFormat format) {
+absl::StatusOr<v1::ImageRequest> MessageOf(const server::GenerationRequest& request,
+                                           const RemoteGenerationOptions& options, server::ImageFormat format) {
   if (request.width.has_value() != request.height.has_value()) {
     return absl::InvalidArgumentError("width and height go together with --server; give both, or --size");
   }
   v1::ImageRequest message;
-  for (const RequestField& field : kRequestFields) {
-    if (field.half || !IsOfGeneration(field)) continue;
-    const auto* to = message.GetDescriptor()->FindFieldByName(ApiName(field));
-    VisitValue(field, request, [&](const auto& value) { MessageWriter(message).Put(to, value); });
+  for (const server::RequestField& field : server::kRequestFields) {
+    if (field.half || !server::IsOfGeneration(field)) continue;
+    const auto* to = message.GetDescriptor()->FindFieldByName(server::ApiName(field));
+    server::VisitValue(field, request, [&](const auto& value) { control::MessageWriter(message).Put(to, value); });
   }
   message.set_n(request.count);
-  message.set_output_format(OutputFormatName(format));
+  message.set_output_format(server::OutputFormatName(format));
   message.set_model(options.model);
   // A command that is given again under its key has to be the same request.
   if (!options.generation.Typed("seed").empty() || options.idempotency_key.empty()) message.set_seed(request.seed);
@@ -75,8 +75,8 @@ class RemoteGeneration {
 
  private:
   absl::StatusOr<ExitCode> Execute() {
-    start_ = SteadyNow();
-    absl::StatusOr<GenerationRequest> request = RequestOf(options_.generation);
+    start_ = base::SteadyNow();
+    absl::StatusOr<server::GenerationRequest> request = RequestOf(options_.generation);
     reporter_ =
         MakeReporter({.json = options_.json, .quiet = options_.quiet, .images = request.ok() ? request->count : 1});
     if (!request.ok()) return request.status();
@@ -105,7 +105,7 @@ class RemoteGeneration {
         ErrorForUser(client_
                          ->Generate(request, on_event,
                                     {.stop = stop_.get_token(),
-                                     .idempotency_key = options_.idempotency_key.empty() ? RandomId("key_")
+                                     .idempotency_key = options_.idempotency_key.empty() ? base::RandomId("key_")
                                                                                          : options_.idempotency_key})
                          .status());
     if (ended.has_value()) return *ended;
@@ -146,11 +146,11 @@ class RemoteGeneration {
     job_ = job;
     reporter_->OnActivity(absl::StrCat("the server has accepted job ", job_.id()));
     for (const std::string& warning : job_.warnings()) reporter_->OnWarning(PrintableText(warning));
-    image_start_ = step_start_ = SteadyNow();
+    image_start_ = step_start_ = base::SteadyNow();
   }
 
   void OnStep(const v1::JobEvent::Step& step) {
-    const absl::Duration now = SteadyNow();
+    const absl::Duration now = base::SteadyNow();
     reporter_->OnStep(step.image(), step.steps(),
                       {.completed = step.step(), .seconds = absl::ToDoubleSeconds(now - step_start_)});
     step_start_ = now;
@@ -169,7 +169,7 @@ class RemoteGeneration {
       return At(Stage::kJob, absl::InternalError(absl::StrCat("the server ended the job with ", written_.size(),
                                                               " images of ", job.n())));
     }
-    reporter_->OnDone(job.n(), absl::ToDoubleSeconds(SteadyNow() - start_), 0);
+    reporter_->OnDone(job.n(), absl::ToDoubleSeconds(base::SteadyNow() - start_), 0);
     return absl::OkStatus();
   }
 
@@ -187,7 +187,7 @@ class RemoteGeneration {
   // Beside where the image is going to be.
   absl::Status ShowPreview(const OutputFiles& files, const v1::JobEvent::Preview& preview) {
     if (written_.contains(preview.image())) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const DecodedImage decoded, DecodeImage(preview.file()));
+    ASSIGN_OR_RETURN(const server::DecodedImage decoded, server::DecodeImage(preview.file()));
     std::unique_ptr<PreviewFile>& file = previews_[preview.image()];
     if (file == nullptr) {
       ASSIGN_OR_RETURN(const std::string name,
@@ -200,10 +200,11 @@ class RemoteGeneration {
   }
 
   absl::Status WriteImage(const OutputFiles& files, const v1::Image& image) {
-    const absl::StatusOr<DecodedImage> decoded = DecodeImage(image.file());
+    const absl::StatusOr<server::DecodedImage> decoded = server::DecodeImage(image.file());
     if (!decoded.ok() || decoded->format != files.format()) {
-      return At(Stage::kJob, absl::InternalError(absl::StrCat("what the server sent is no ",
-                                                              std::string(ImageFormatName(files.format())), " image")));
+      return At(Stage::kJob,
+                absl::InternalError(absl::StrCat("what the server sent is no ",
+                                                 std::string(server::ImageFormatName(files.format())), " image")));
     }
     const int width = decoded->image.width, height = decoded->image.height;
     ASSIGN_OR_RETURN(std::string name, NameFor(files, image.index(), image.seed(), width, height));
@@ -211,7 +212,7 @@ class RemoteGeneration {
     ASSIGN_OR_RETURN(const OutputFiles::Written written, At(Stage::kOutput, files.WriteEncoded(name, image.file())));
     written_.insert(image.index());
     previews_.erase(image.index());
-    const absl::Duration now = SteadyNow();
+    const absl::Duration now = base::SteadyNow();
     PictureEvent picture;
     picture.image = image.index();
     picture.seed = image.seed();
@@ -256,4 +257,4 @@ ExitCode GenerateRemotely(const RemoteGenerationOptions& options, Interrupts& in
   return RemoteGeneration(options, interrupts).Run();
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

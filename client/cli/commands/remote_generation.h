@@ -9,7 +9,7 @@
 #include "client/cli/remote/server_connection.h"
 #include "client/cli/session/interrupts.h"
 
-namespace tessera {
+namespace tessera::client {
 
 struct RemoteGenerationOptions {
   ServerOptions server;
@@ -26,4 +26,4 @@ struct RemoteGenerationOptions {
 // An interruption cancels the job on the server; images that are there already stay.
 ExitCode GenerateRemotely(const RemoteGenerationOptions& options, Interrupts& interrupts);
 
-}  // namespace tessera
+}  // namespace tessera::client

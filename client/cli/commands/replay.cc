@@ -23,7 +23,7 @@
 #include "server/api/unused_parameters.h"
 #include "server/image/parameters_text.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 struct ReplayOptions {
@@ -52,12 +52,12 @@ class Replay {
  private:
   absl::StatusOr<ExitCode> Execute() {
     ASSIGN_OR_RETURN(std::string original_bytes, ReadFileBytes(options_.image));
-    absl::StatusOr<DecodedImage> original = DecodeImage(original_bytes);
+    absl::StatusOr<server::DecodedImage> original = server::DecodeImage(original_bytes);
     if (!original.ok()) return Named(original.status());
     if (original->parameters.empty()) {
       return absl::InvalidArgumentError(absl::StrCat("'", options_.image, "' carries no parameters"));
     }
-    absl::StatusOr<ImageParameters> metadata = ParseParameters(original->parameters);
+    absl::StatusOr<server::ImageParameters> metadata = server::ParseParameters(original->parameters);
     if (!metadata.ok()) return Named(metadata.status());
     if (!options_.output.empty()) {
       RETURN_IF_ERROR(OutputFiles::Create(options_.output, options_.overwrite).status());
@@ -69,29 +69,29 @@ class Replay {
     if (placement_options.device.empty()) placement_options.device = metadata->device;
     if (placement_options.text_encoders.empty()) placement_options.text_encoders = metadata->text_encoders;
     if (placement_options.autoencoder.empty()) placement_options.autoencoder = metadata->autoencoder;
-    ASSIGN_OR_RETURN(LoadParameters placement, Placement(placement_options, ""));
+    ASSIGN_OR_RETURN(control::LoadParameters placement, Placement(placement_options, ""));
     RETURN_IF_ERROR(At(Stage::kModel, StartSession()));
 
-    ASSIGN_OR_RETURN(ModelDescription description, At(Stage::kModel, FindMadeBy(*metadata, placement.model)));
-    ASSIGN_OR_RETURN(JobParameters job, Validate(RequestOf(*metadata), description));
-    for (const std::string& warning : DropUnusedParameters(job, description)) reporter_->OnWarning(warning);
+    ASSIGN_OR_RETURN(control::ModelDescription description, At(Stage::kModel, FindMadeBy(*metadata, placement.model)));
+    ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(server::RequestOf(*metadata), description));
+    for (const std::string& warning : server::DropUnusedParameters(job, description)) reporter_->OnWarning(warning);
     LayoutStanding standing;
-    ASSIGN_OR_RETURN(Loaded loaded, LoadOnRecordedLayout(metadata->layout, description, placement, standing));
+    ASSIGN_OR_RETURN(control::Loaded loaded, LoadOnRecordedLayout(metadata->layout, description, placement, standing));
     reporter_->OnLoaded(LoadedOn(standing, description, placement, loaded));
     WorkerSession::Listener listener;
-    listener.started = [&](const JobStarted& started) { reporter_->OnStarted(0, job, started); };
-    listener.stepped = [&](const Stepped& stepped) { reporter_->OnStep(0, job.steps, stepped); };
+    listener.started = [&](const control::JobStarted& started) { reporter_->OnStarted(0, job, started); };
+    listener.stepped = [&](const control::Stepped& stepped) { reporter_->OnStep(0, job.steps, stepped); };
     ASSIGN_OR_RETURN(WorkerSession::Picture picture, At(Stage::kJob, session_->MakeImage(job, listener)));
     const uint64_t peak_memory = session_->PeakMemoryBytes();
     RETURN_IF_ERROR(At(Stage::kJob, session_->Close()));
 
     // What a lossy format did to the first image it does to the second.
-    const ImageParameters made_again =
-        MetadataOf(job, picture.started.sampler, ModelName(placement.model), description, placement, standing.layout);
-    ASSIGN_OR_RETURN(std::string text, At(Stage::kJob, FormatParameters(made_again)));
+    const server::ImageParameters made_again = server::MetadataOf(
+        job, picture.started.sampler, ModelName(placement.model), description, placement, standing.layout);
+    ASSIGN_OR_RETURN(std::string text, At(Stage::kJob, server::FormatParameters(made_again)));
     ASSIGN_OR_RETURN(std::string again_bytes,
-                     At(Stage::kJob, EncodeImage(picture.image, original->format, {.parameters = text})));
-    ASSIGN_OR_RETURN(DecodedImage again, At(Stage::kJob, DecodeImage(again_bytes)));
+                     At(Stage::kJob, server::EncodeImage(picture.image, original->format, {.parameters = text})));
+    ASSIGN_OR_RETURN(server::DecodedImage again, At(Stage::kJob, server::DecodeImage(again_bytes)));
     if (!options_.output.empty()) {
       ASSIGN_OR_RETURN(OutputFiles files, OutputFiles::Create(options_.output, options_.overwrite));
       ASSIGN_OR_RETURN(std::string name, files.NameFor({.seed = job.seed, .prompt = job.prompt}));
@@ -111,35 +111,37 @@ class Replay {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<Loaded> LoadOn(const ModelOptions& options, const ModelDescription& description,
-                                const LoadParameters& placement, LayoutStanding& standing) {
+  absl::StatusOr<control::Loaded> LoadOn(const ModelOptions& options, const control::ModelDescription& description,
+                                         const control::LoadParameters& placement, LayoutStanding& standing) {
     ASSIGN_OR_RETURN(standing, MoveToLayout(options, description, placement, interrupts_, *reporter_, session_));
     return At(Stage::kModel, session_->Load(placement));
   }
 
   // Loads the model on the layout that the user asks for, else on the recorded one, and where that is not possible here
   // on one rank, with a warning.
-  absl::StatusOr<Loaded> LoadOnRecordedLayout(const std::string& recorded, const ModelDescription& description,
-                                              const LoadParameters& placement, LayoutStanding& standing) {
+  absl::StatusOr<control::Loaded> LoadOnRecordedLayout(const std::string& recorded,
+                                                       const control::ModelDescription& description,
+                                                       const control::LoadParameters& placement,
+                                                       LayoutStanding& standing) {
     ModelOptions options = options_.model;
     if (!options.layout.empty() || !options.ranks.empty() || recorded.empty()) {
       return LoadOn(options, description, placement, standing);
     }
     options.layout = recorded;
-    absl::StatusOr<Loaded> loaded = LoadOn(options, description, placement, standing);
-    if (loaded.ok() || interrupts_.requested() || recorded == LayoutText(Layout())) return loaded;
+    absl::StatusOr<control::Loaded> loaded = LoadOn(options, description, placement, standing);
+    if (loaded.ok() || interrupts_.requested() || recorded == parallel::LayoutText(parallel::Layout())) return loaded;
     reporter_->OnWarning(absl::StrCat(
-        "the image was made on layout ", QuotedValue(recorded),
+        "the image was made on layout ", server::QuotedValue(recorded),
         ", which is not possible here, so one rank makes it again: ", std::string(loaded.status().message())));
     RETURN_IF_ERROR(StartSession());
     return LoadOn(options_.model, description, placement, standing);
   }
 
   // The model that made the image, by the name and digest that were recorded; one named by the user is taken as it is.
-  absl::StatusOr<ModelDescription> FindMadeBy(const ImageParameters& metadata, std::string& path) {
+  absl::StatusOr<control::ModelDescription> FindMadeBy(const server::ImageParameters& metadata, std::string& path) {
     if (!options_.model.model.empty()) {
       ASSIGN_OR_RETURN(path, FindModel(options_.model.model, options_.model.model_folders));
-      absl::StatusOr<ModelDescription> description = session_->Describe(path);
+      absl::StatusOr<control::ModelDescription> description = session_->Describe(path);
       if (description.ok() && !SameDigest(metadata.model_digest, description->digest)) {
         reporter_->OnWarning(absl::StrCat("the image was made by a model with digest ", metadata.model_digest,
                                           ", this one has ", description->digest));
@@ -154,7 +156,7 @@ class Replay {
       if (model.name == metadata.model) candidates.push_back(model.path);
     }
     for (const std::string& candidate : candidates) {
-      absl::StatusOr<ModelDescription> description = session_->Describe(candidate);
+      absl::StatusOr<control::ModelDescription> description = session_->Describe(candidate);
       if (description.status().code() == absl::StatusCode::kUnavailable) return description;
       if (!description.ok() || !SameDigest(metadata.model_digest, description->digest)) continue;
       path = candidate;
@@ -165,12 +167,13 @@ class Replay {
   }
 
   struct Making {
-    ImageParameters original;
-    ImageParameters again;
+    server::ImageParameters original;
+    server::ImageParameters again;
     bool same_bytes = false;
   };
 
-  ExitCode Report(const Making& making, const Image& original, const Image& again, uint64_t peak_memory) {
+  ExitCode Report(const Making& making, const control::Image& original, const control::Image& again,
+                  uint64_t peak_memory) {
     const ImageComparison comparison = CompareImages(original, again);
     if (options_.json) {
       PrintJsonLine({{"event", "replay"},
@@ -195,8 +198,8 @@ class Replay {
     return comparison.identical() ? ExitCode::kOk : ExitCode::kDiffers;
   }
 
-  static std::string Verdict(const Image& original, const Image& again, const ImageComparison& comparison,
-                             bool same_bytes) {
+  static std::string Verdict(const control::Image& original, const control::Image& again,
+                             const ImageComparison& comparison, bool same_bytes) {
     if (!comparison.same_size) {
       return absl::StrFormat("differs: the file is %dx%d, the image made again %dx%d", original.width, original.height,
                              again.width, again.height);
@@ -211,7 +214,7 @@ class Replay {
   }
 
   // What decides the last bits beside the request: "layout cfg=2, instruction set avx2".
-  static std::string ConditionsOf(const ImageParameters& parameters) {
+  static std::string ConditionsOf(const server::ImageParameters& parameters) {
     if (parameters.layout.empty()) return "a layout and an instruction set that the file does not name";
     return absl::StrCat("layout ", Shown(parameters.layout),
                         parameters.instruction_set.empty() ? "" : ", instruction set ",
@@ -224,7 +227,7 @@ class Replay {
     const bool plain = recorded.size() <= kLongest && std::ranges::all_of(recorded, [](unsigned char c) {
                          return absl::ascii_isalnum(c) || c == '=' || c == ',' || c == '_';
                        });
-    return plain ? recorded : QuotedValue(recorded);
+    return plain ? recorded : server::QuotedValue(recorded);
   }
 
   static std::string MakingText(const Making& making) {
@@ -257,4 +260,4 @@ CommandRun AddReplay(CLI::App& app) {
   return [options](Interrupts& interrupts) { return Replay(*options, interrupts).Run(); };
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

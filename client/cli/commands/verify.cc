@@ -16,7 +16,7 @@
 #include "client/cli/session/layout_session.h"
 #include "server/workers/worker_process.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 namespace json = boost::json;
@@ -41,7 +41,7 @@ class Verify {
 
  private:
   absl::StatusOr<ExitCode> Execute() {
-    VerificationRequest request = {.prompt = options_.prompt, .record = options_.record};
+    server::VerificationRequest request = {.prompt = options_.prompt, .record = options_.record};
     if (!options_.steps.empty()) {
       ASSIGN_OR_RETURN(const int64_t steps, ParseInteger("steps", options_.steps));
       if (steps < 3 || steps > kMaxSteps) {
@@ -49,30 +49,33 @@ class Verify {
       }
       request.steps = static_cast<int32_t>(steps);
     }
-    ASSIGN_OR_RETURN(const LayoutRequest asked, RequestedLayout(options_.model));
+    ASSIGN_OR_RETURN(const server::LayoutRequest asked, RequestedLayout(options_.model));
     ASSIGN_OR_RETURN(request.load, Placement(options_.model, ""));
     ASSIGN_OR_RETURN(const WorkerSession::Options session_options, SessionOptions(options_.model));
     ASSIGN_OR_RETURN(request.load.model,
                      At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
     ASSIGN_OR_RETURN(request.model,
                      At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, request.load.model)));
-    ASSIGN_OR_RETURN(request.layout, ChooseLayout(asked, LayoutModelOf(request.model, request.load.dtype)));
+    ASSIGN_OR_RETURN(request.layout,
+                     server::ChooseLayout(asked, server::LayoutModelOf(request.model, request.load.dtype)));
 
-    ASSIGN_OR_RETURN(const CertificateSubject subject, At(Stage::kModel, SubjectOf(request, WorkerProgram())));
-    ASSIGN_OR_RETURN(const Verification verification,
-                     At(Stage::kJob, VerifyLayout(request, subject, HostOf(session_options, interrupts_, *reporter_))));
-    const Certificate& certificate = verification.certificate;
-    const CertificateFolder folder(CertificateFolder::DefaultPath());
+    ASSIGN_OR_RETURN(const server::CertificateSubject subject,
+                     At(Stage::kModel, server::SubjectOf(request, server::WorkerProgram())));
+    ASSIGN_OR_RETURN(
+        const server::Verification verification,
+        At(Stage::kJob, server::VerifyLayout(request, subject, HostOf(session_options, interrupts_, *reporter_))));
+    const server::Certificate& certificate = verification.certificate;
+    const server::CertificateFolder folder(server::CertificateFolder::DefaultPath());
     RETURN_IF_ERROR(At(Stage::kOutput, folder.Keep(certificate)));
     Report(verification, folder.FileOf(subject), request.load.model);
     return certificate.passed() ? ExitCode::kOk : ExitCode::kDiffers;
   }
 
-  static std::string RecordText(const RecordComparison& records) {
+  static std::string RecordText(const control::RecordComparison& records) {
     if (!records.parting.has_value()) {
       return absl::StrFormat("no state of %d after any block is farther than %.2g", records.states, records.farthest);
     }
-    const StatePlace& place = records.parting->place;
+    const control::StatePlace& place = records.parting->place;
     return absl::StrFormat("the runs part at step %d, block %d, rank %d: image %d, branch %d, %s tokens, %.2g apart",
                            place.step + 1, place.block, records.parting->rank, place.job, place.branch,
                            place.text ? "text" : "image", records.parting->distance);
@@ -83,11 +86,11 @@ class Verify {
     return "inf";  // as certificates have it
   }
 
-  static json::object RecordJson(const RecordComparison& records) {
+  static json::object RecordJson(const control::RecordComparison& records) {
     json::object object = {
         {"states", records.states}, {"farthest", DistanceJson(records.farthest)}, {"complete", records.complete}};
     if (records.parting.has_value()) {
-      const StatePlace& place = records.parting->place;
+      const control::StatePlace& place = records.parting->place;
       object["parting"] = {{"step", place.step + 1},
                            {"block", place.block},
                            {"rank", records.parting->rank},
@@ -99,20 +102,20 @@ class Verify {
     return object;
   }
 
-  void Report(const Verification& verification, const std::string& file, const std::string& model) const {
+  void Report(const server::Verification& verification, const std::string& file, const std::string& model) const {
     const auto& [certificate, records] = verification;
     if (options_.json) {
-      json::object object = json::parse(CertificateText(certificate)).as_object();
+      json::object object = json::parse(server::CertificateText(certificate)).as_object();
       json::object event = {{"event", "verify"}, {"model", JsonText(model)}, {"certificate", JsonText(file)}};
       for (auto& [name, value] : object) event[name] = value;
       if (records.has_value()) event["record"] = RecordJson(*records);
       PrintJsonLine(event);
       return;
     }
-    const CertificateSubject& subject = certificate.subject;
+    const server::CertificateSubject& subject = certificate.subject;
     std::printf("%s: layout %s, %s on %s\n", certificate.passed() ? "passed" : "FAILED", subject.layout.c_str(),
                 subject.dtype.c_str(), subject.device.c_str());
-    for (const Canary& canary : certificate.canaries) {
+    for (const server::Canary& canary : certificate.canaries) {
       const std::string psnr = canary.psnr.has_value() ? absl::StrFormat("images %.1f dB apart", *canary.psnr)
                                : canary.passed()       ? "equal images"
                                                        : "no image";
@@ -152,4 +155,4 @@ CommandRun AddVerify(CLI::App& app) {
   return [options](Interrupts& interrupts) { return Verify(*options, interrupts).Run(); };
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/hub_name.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 namespace fs = std::filesystem;
@@ -34,7 +34,7 @@ std::string Environment(const char* name) {
 }
 
 std::string FolderName(const std::string& name) {
-  std::string folder = absl::StrCat(kHubFolderPrefix, name);
+  std::string folder = absl::StrCat(base::kHubFolderPrefix, name);
   return folder.replace(folder.find('/'), 1, "--");
 }
 
@@ -70,7 +70,7 @@ absl::StatusOr<std::string> SnapshotIn(const std::string& folder, const std::str
   const fs::path snapshots = fs::path(folder) / "snapshots";
   fs::path snapshot;
   if (const fs::path ref = fs::path(folder) / "refs/main"; IsFile(ref)) {
-    const std::string text = ReadSmallFile(ref, kMaxCommitBytes).value_or("");
+    const std::string text = base::ReadSmallFile(ref, kMaxCommitBytes).value_or("");
     const std::string commit(absl::StripAsciiWhitespace(text));
     if (!IsCommit(commit)) return Incomplete(name, "a refs/main that names a commit");
     snapshot = snapshots / commit;
@@ -108,7 +108,7 @@ std::optional<std::string> HubNameOfSnapshot(const std::string& path) {
   const fs::path snapshots = fs::path(path).parent_path();
   if (snapshots.filename() != "snapshots") return std::nullopt;
   const std::string folder = snapshots.parent_path().filename().string();
-  return folder.starts_with(kHubFolderPrefix) ? ReadHubName(folder) : std::nullopt;
+  return folder.starts_with(base::kHubFolderPrefix) ? base::ReadHubName(folder) : std::nullopt;
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

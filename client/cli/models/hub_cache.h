@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::client {
 
 // Of HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME the first that is set says where it is;
 // empty: none is.
@@ -29,4 +29,4 @@ absl::StatusOr<std::string> FindInHubCache(const std::string& name);
 // "ORG/NAME" of the model whose snapshot `path` is; nothing for every other path.
 std::optional<std::string> HubNameOfSnapshot(const std::string& path);
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -12,7 +12,7 @@
 #include "client/cli/models/hub_cache.h"
 #include "server/api/generation_request.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 namespace fs = std::filesystem;
@@ -52,7 +52,7 @@ fs::path Absolute(const std::string& path) {
 // A folder of the hub's cache stands for its snapshot.
 fs::path ModelAt(const fs::path& path) {
   if (IsModel(path)) return path;
-  const std::optional<std::string> name = ReadHubName(path.filename().string());
+  const std::optional<std::string> name = base::ReadHubName(path.filename().string());
   if (!name) return path;
   absl::StatusOr<std::string> snapshot = SnapshotIn(path.string(), *name);
   return snapshot.ok() ? fs::path(*snapshot) : path;
@@ -108,7 +108,7 @@ absl::StatusOr<std::string> FindModel(const std::string& wanted, const std::stri
   const std::string asked = wanted.empty() ? Environment("TESSERA_MODEL") : wanted;
   std::error_code error;
   if (!asked.empty() && fs::exists(asked, error)) {
-    const std::optional<std::string> name = ReadHubName(Absolute(asked).filename().string());
+    const std::optional<std::string> name = base::ReadHubName(Absolute(asked).filename().string());
     if (!name || IsModel(asked) || !fs::is_directory(asked, error)) return asked;
     return SnapshotIn(asked, *name);
   }
@@ -121,12 +121,12 @@ absl::StatusOr<std::string> FindModel(const std::string& wanted, const std::stri
   if (asked.empty()) {
     return absl::NotFoundError("model: the embedded one is not installed; name a model folder with --model");
   }
-  if (const std::optional<std::string> name = ReadHubName(asked)) return FindInHubCache(*name);
+  if (const std::optional<std::string> name = base::ReadHubName(asked)) return FindInHubCache(*name);
   if (names.empty() || asked.find('/') != std::string::npos) {
     return absl::NotFoundError(absl::StrCat("model '", asked, "' does not exist; it must be a model folder"));
   }
   return absl::NotFoundError(
-      absl::StrCat("no folder of that name, and ", std::string(CheckName("model", asked, names).message())));
+      absl::StrCat("no folder of that name, and ", std::string(server::CheckName("model", asked, names).message())));
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace tessera {
+namespace tessera::client {
 
 struct KnownModel {
   std::string name;  // of its folder
@@ -30,4 +30,4 @@ absl::StatusOr<std::string> FindModel(const std::string& wanted, const std::stri
 // What to call the model at `path`: the last part of it; of a snapshot in the hub's cache ORG/NAME.
 std::string ModelName(const std::string& path);
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -14,7 +14,7 @@
 #include "base/hub_name.h"
 #include "tests/support/test_folder.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 using ::testing::HasSubstr;
@@ -141,9 +141,9 @@ TEST_F(ModelLocationTest, ANameOfTheHubLeadsNowhereOutOfTheCache) {
        {"../one", "org/..", "org/../../one", "models--..--one", "models--org--", "models--org--../../one", "org/a/b",
         "/one", "org/", "-org/model", "org/.model", "org/a..b", "org/a--b", "org/mo del", "org/m\n"}) {
     EXPECT_THAT(ErrorOf(name), Not(HasSubstr("hf download"))) << name;
-    EXPECT_EQ(ReadHubName(name), std::nullopt) << name;
+    EXPECT_EQ(base::ReadHubName(name), std::nullopt) << name;
   }
-  EXPECT_EQ(ReadHubName("o/" + std::string(97, 'a')), std::nullopt);
+  EXPECT_EQ(base::ReadHubName("o/" + std::string(97, 'a')), std::nullopt);
   // What refs/main says is the name of a commit, or it is refused.
   for (const std::string& ref :
        std::vector<std::string>{"../elsewhere", "..", "/etc", "snapshots/1", "", std::string(65, 'a')}) {
@@ -161,4 +161,4 @@ TEST_F(ModelLocationTest, NamesTheFolderOfModelsThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::client

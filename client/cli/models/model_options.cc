@@ -10,7 +10,7 @@
 #include "client/cli/option_text.h"
 #include "server/api/generation_request.h"
 
-namespace tessera {
+namespace tessera::client {
 
 void AddModelOption(CLI::App& app, ModelOptions& options) {
   AddText(app, {"-m,--model", "Model folder, or the name of a known model (default: the embedded one)", "MODEL"},
@@ -21,7 +21,7 @@ void AddModelOption(CLI::App& app, ModelOptions& options) {
 void AddModelFoldersOption(CLI::App& app, std::string& folders) {
   const auto problem = [](const std::string& typed) -> std::string {
     const std::string missing = MissingModelFolder(typed);
-    return missing.empty() ? "" : absl::StrCat("there is no folder ", QuotedValue(missing));
+    return missing.empty() ? "" : absl::StrCat("there is no folder ", server::QuotedValue(missing));
   };
   AddText(app,
           {.names = "--models-dir",
@@ -71,8 +71,8 @@ void AddWorkerOptions(CLI::App& app, ModelOptions& options) {
   AddFlag(app, "-v,--verbose", "Show the worker's messages", options.verbose);
 }
 
-absl::StatusOr<LoadParameters> Placement(const ModelOptions& options, const std::string& path) {
-  PlacementRequest request;
+absl::StatusOr<control::LoadParameters> Placement(const ModelOptions& options, const std::string& path) {
+  server::PlacementRequest request;
   if (!options.device.empty()) request.device = options.device;
   request.dtype = !options.dtype.empty() ? options.dtype : absl::StartsWith(request.device, "cuda") ? "bf16" : "fp32";
   if (!options.threads.empty()) {
@@ -84,7 +84,7 @@ absl::StatusOr<LoadParameters> Placement(const ModelOptions& options, const std:
     ASSIGN_OR_RETURN(request.prompt_cache_mib, ParseInteger("prompt cache (MiB)", options.prompt_cache));
   }
   request.stream_blocks = options.stream_blocks;
-  absl::StatusOr<LoadParameters> placement = Validate(request, path);
+  absl::StatusOr<control::LoadParameters> placement = server::Validate(request, path);
   if (!placement.ok()) return placement;
   RETURN_IF_ERROR(RequestedLayout(options).status());
   return placement;
@@ -104,14 +104,15 @@ absl::StatusOr<WorkerSession::Options> SessionOptions(const ModelOptions& option
   return session;
 }
 
-absl::StatusOr<LayoutRequest> RequestedLayout(const ModelOptions& options) {
-  LayoutRequest request = {.layout = options.layout};
+absl::StatusOr<server::LayoutRequest> RequestedLayout(const ModelOptions& options) {
+  server::LayoutRequest request = {.layout = options.layout};
   if (!options.ranks.empty()) {
     ASSIGN_OR_RETURN(int64_t ranks, ParseInteger("ranks", options.ranks));
-    request.ranks = static_cast<int>(std::clamp<int64_t>(ranks, -1, kMaxRanks + 1));
+    request.ranks = static_cast<int>(std::clamp<int64_t>(ranks, -1, parallel::kMaxRanks + 1));
   }
-  if (absl::StatusOr<std::optional<Layout>> layout = ReadLayout(request); !layout.ok()) return layout.status();
+  if (absl::StatusOr<std::optional<parallel::Layout>> layout = server::ReadLayout(request); !layout.ok())
+    return layout.status();
   return request;
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

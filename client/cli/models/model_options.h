@@ -9,7 +9,7 @@
 #include "control/commands.h"
 #include "server/workers/layout_choice.h"
 
-namespace tessera {
+namespace tessera::client {
 
 // As typed; empty where it was not.
 struct ModelOptions {
@@ -38,12 +38,12 @@ void AddCertifyOption(CLI::App& app, ModelOptions& options);
 void AddWorkerOptions(CLI::App& app, ModelOptions& options);
 
 // Where the model at `path` is to run, after all checks that need no worker.
-absl::StatusOr<LoadParameters> Placement(const ModelOptions& options, const std::string& path);
+absl::StatusOr<control::LoadParameters> Placement(const ModelOptions& options, const std::string& path);
 
 // The options of a session with one worker, which can describe any model.
 absl::StatusOr<WorkerSession::Options> SessionOptions(const ModelOptions& options);
 
 // InvalidArgument for what is no layout of any model.
-absl::StatusOr<LayoutRequest> RequestedLayout(const ModelOptions& options);
+absl::StatusOr<server::LayoutRequest> RequestedLayout(const ModelOptions& options);
 
-}  // namespace tessera
+}  // namespace tessera::client

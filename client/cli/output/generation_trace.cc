@@ -4,11 +4,11 @@
 
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::client {
 
 absl::Status GenerationTrace::Open(const std::string& path, int ranks, std::function<void(const std::string&)> log) {
   if (path.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(file_, TraceFile::Create(path, std::move(log)));
+  ASSIGN_OR_RETURN(file_, server::TraceFile::Create(path, std::move(log)));
   group_.emplace(file_.get(), "generate", ranks);
   return absl::OkStatus();
 }
@@ -28,7 +28,7 @@ void GenerationTrace::OnImage(int64_t image) {
   file_->Begin(image_, "image", begun_);
 }
 
-void GenerationTrace::OnStarted(const JobStarted& started) {
+void GenerationTrace::OnStarted(const control::JobStarted& started) {
   if (!group_.has_value()) return;
   group_->OnEncoded(kTask, image_, begun_, started);
   begun_ = group_->Now();
@@ -60,4 +60,4 @@ void GenerationTrace::OnWritten() {
   file_->End(image_, "image", now, {{"outcome", "done"}});
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -14,7 +14,7 @@
 #include "server/trace/group_trace.h"
 #include "server/trace/trace_file.h"
 
-namespace tessera {
+namespace tessera::client {
 
 class GenerationTrace {
  public:
@@ -24,7 +24,7 @@ class GenerationTrace {
   void OnState(const std::string& state);
   void OnWorkers(std::vector<pid_t> pids);
   void OnImage(int64_t image);  // its prompt is sent
-  void OnStarted(const JobStarted& started);
+  void OnStarted(const control::JobStarted& started);
   void OnStepped();
   void OnPreview();
   void OnDecoded();
@@ -33,10 +33,10 @@ class GenerationTrace {
  private:
   static constexpr uint64_t kTask = 1;  // one image is made at a time
 
-  std::unique_ptr<TraceFile> file_;
-  std::optional<GroupTrace> group_;
-  TracedImage image_;
+  std::unique_ptr<server::TraceFile> file_;
+  std::optional<server::GroupTrace> group_;
+  server::TracedImage image_;
   absl::Time begun_;  // of what is under way
 };
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-namespace tessera {
+namespace tessera::client {
 
-ImageComparison CompareImages(const Image& first, const Image& second) {
+ImageComparison CompareImages(const control::Image& first, const control::Image& second) {
   ImageComparison result;
   result.pixels = static_cast<int64_t>(first.width) * first.height;
   result.same_size = first.width == second.width && first.height == second.height;
@@ -33,4 +33,4 @@ ImageComparison CompareImages(const Image& first, const Image& second) {
   return result;
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

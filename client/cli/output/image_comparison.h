@@ -6,7 +6,7 @@
 
 #include "server/image/image_file.h"
 
-namespace tessera {
+namespace tessera::client {
 
 struct ImageComparison {
   bool same_size = false;
@@ -19,6 +19,6 @@ struct ImageComparison {
   bool identical() const { return same_size && different_pixels == 0; }
 };
 
-ImageComparison CompareImages(const Image& first, const Image& second);
+ImageComparison CompareImages(const control::Image& first, const control::Image& second);
 
-}  // namespace tessera
+}  // namespace tessera::client

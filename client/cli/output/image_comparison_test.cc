@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 TEST(ImageComparisonTest, CountsAPixelOnceHoweverManyChannelsDiffer) {
@@ -25,4 +25,4 @@ TEST(ImageComparisonTest, NeverFindsImagesOfDifferentSizesIdentical) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::client

@@ -8,18 +8,18 @@
 #include "base/plain_json.h"
 #include "base/utf8.h"
 
-namespace tessera {
+namespace tessera::client {
 
 // Paths and messages may hold any bytes, JSON only UTF-8.
 inline boost::json::string JsonText(const std::string& text) {
-  return boost::json::string(ReplaceInvalidUtf8(text).c_str());
+  return boost::json::string(base::ReplaceInvalidUtf8(text).c_str());
 }
 
 // One line, written at once.
 inline void PrintJsonLine(const boost::json::object& object) {
-  const std::string line = PlainJson(object) + "\n";
+  const std::string line = base::PlainJson(object) + "\n";
   std::fwrite(line.data(), 1, line.size(), stdout);
   std::fflush(stdout);
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -6,7 +6,7 @@
 #include "client/cli/output/json_line.h"
 #include "client/cli/prompt_options_json.h"
 
-namespace tessera {
+namespace tessera::client {
 
 void JsonReporter::OnLoaded(const LoadedEvent& event) {
   PrintJsonLine({{"event", "loaded"},
@@ -23,7 +23,7 @@ void JsonReporter::OnLoaded(const LoadedEvent& event) {
                  {"weight_bytes", event.loaded.weight_bytes}});
 }
 
-void JsonReporter::OnStarted(int64_t image, const JobParameters& job, const JobStarted& started) {
+void JsonReporter::OnStarted(int64_t image, const control::JobParameters& job, const control::JobStarted& started) {
   PrintJsonLine({{"event", "started"},
                  {"image", image},
                  {"seed", job.seed},
@@ -41,7 +41,7 @@ void JsonReporter::OnStarted(int64_t image, const JobParameters& job, const JobS
   for (const std::string& warning : started.warnings) OnWarning(warning);
 }
 
-void JsonReporter::OnStep(int64_t image, int32_t steps, const Stepped& stepped) {
+void JsonReporter::OnStep(int64_t image, int32_t steps, const control::Stepped& stepped) {
   PrintJsonLine({{"event", "step"},
                  {"image", image},
                  {"step", stepped.completed},
@@ -85,4 +85,4 @@ void JsonReporter::OnError(const absl::Status& status, ExitCode code) {
   std::fprintf(stderr, "tessera: %s\n", message.c_str());
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -5,13 +5,13 @@
 
 #include "client/cli/output/reporter.h"
 
-namespace tessera {
+namespace tessera::client {
 
 class JsonReporter final : public Reporter {
  public:
   void OnLoaded(const LoadedEvent& event) override;
-  void OnStarted(int64_t image, const JobParameters& job, const JobStarted& started) override;
-  void OnStep(int64_t image, int32_t steps, const Stepped& stepped) override;
+  void OnStarted(int64_t image, const control::JobParameters& job, const control::JobStarted& started) override;
+  void OnStep(int64_t image, int32_t steps, const control::Stepped& stepped) override;
   void OnPreview(int64_t image, int32_t step, const std::string& path) override;
   void OnImage(const PictureEvent& event) override;
   void OnWarning(const std::string& message) override;
@@ -20,4 +20,4 @@ class JsonReporter final : public Reporter {
   void OnError(const absl::Status& status, ExitCode code) override;
 };
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -11,7 +11,7 @@
 #include "base/atomic_file.h"
 #include "base/status_macros.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 std::string FolderOf(const std::string& path) {
@@ -22,15 +22,15 @@ std::string FolderOf(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<OutputFiles> OutputFiles::Create(const std::string& pattern, bool overwrite) {
-  ASSIGN_OR_RETURN(ImageFormat format, FormatFromPath(pattern));
-  RETURN_IF_ERROR(ExpandPattern(pattern, {}).status());
+  ASSIGN_OR_RETURN(server::ImageFormat format, server::FormatFromPath(pattern));
+  RETURN_IF_ERROR(server::ExpandPattern(pattern, {}).status());
   return OutputFiles(pattern, format, overwrite);
 }
 
-absl::StatusOr<std::string> OutputFiles::NameFor(const NameValues& values) const {
-  absl::StatusOr<std::string> name = ExpandPattern(pattern_, values);
+absl::StatusOr<std::string> OutputFiles::NameFor(const server::NameValues& values) const {
+  absl::StatusOr<std::string> name = server::ExpandPattern(pattern_, values);
   if (!name.ok() || overwrite_) return name;
-  return NextFreeName(*name);
+  return server::NextFreeName(*name);
 }
 
 absl::Status OutputFiles::CheckFolder(const std::string& path) {
@@ -54,19 +54,19 @@ absl::Status OutputFiles::CheckFolder(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<OutputFiles::Written> OutputFiles::Write(const std::string& path, const Image& image,
+absl::StatusOr<OutputFiles::Written> OutputFiles::Write(const std::string& path, const control::Image& image,
                                                         const std::string& parameters) const {
-  ASSIGN_OR_RETURN(std::string bytes, EncodeImage(image, format_, {.parameters = parameters}));
+  ASSIGN_OR_RETURN(std::string bytes, server::EncodeImage(image, format_, {.parameters = parameters}));
   return WriteEncoded(path, bytes);
 }
 
 absl::StatusOr<OutputFiles::Written> OutputFiles::WriteEncoded(const std::string& path,
                                                                const std::string& bytes) const {
   std::string target = path;
-  absl::Status status = WriteFileAtomically(target, bytes, {.overwrite = overwrite_});
+  absl::Status status = base::WriteFileAtomically(target, bytes, {.overwrite = overwrite_});
   while (status.code() == absl::StatusCode::kAlreadyExists) {
-    target = NextFreeName(path);
-    status = WriteFileAtomically(target, bytes, {.overwrite = false});
+    target = server::NextFreeName(path);
+    status = base::WriteFileAtomically(target, bytes, {.overwrite = false});
   }
   if (!status.ok()) return status;
   return Written{.path = target, .bytes = bytes.size()};
@@ -79,11 +79,11 @@ PreviewFile::~PreviewFile() {
   if (written_) unlink(path_.c_str());
 }
 
-absl::Status PreviewFile::Write(const Image& image) {
-  ASSIGN_OR_RETURN(std::string bytes, EncodeImage(image, ImageFormat::kPng, {}));
-  absl::Status status = WriteFileAtomically(path_, bytes, {.overwrite = true});
+absl::Status PreviewFile::Write(const control::Image& image) {
+  ASSIGN_OR_RETURN(std::string bytes, server::EncodeImage(image, server::ImageFormat::kPng, {}));
+  absl::Status status = base::WriteFileAtomically(path_, bytes, {.overwrite = true});
   written_ = written_ || status.ok();
   return status;
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -9,7 +9,7 @@
 #include "server/image/image_file.h"
 #include "server/image/name_pattern.h"
 
-namespace tessera {
+namespace tessera::client {
 
 class OutputFiles {
  public:
@@ -17,29 +17,30 @@ class OutputFiles {
   static absl::StatusOr<OutputFiles> Create(const std::string& pattern, bool overwrite);
 
   // What the file of an image is to be called. Without `overwrite`, never the name of a file that exists.
-  absl::StatusOr<std::string> NameFor(const NameValues& values) const;
+  absl::StatusOr<std::string> NameFor(const server::NameValues& values) const;
 
   // That the folder of `path` exists and files can be made in it.
   static absl::Status CheckFolder(const std::string& path);
 
-  ImageFormat format() const { return format_; }
+  server::ImageFormat format() const { return format_; }
 
   // Encodes and writes; returns the path, which is another than `path` when that has come to exist meanwhile.
   struct Written {
     std::string path;
     size_t bytes = 0;
   };
-  absl::StatusOr<Written> Write(const std::string& path, const Image& image, const std::string& parameters) const;
+  absl::StatusOr<Written> Write(const std::string& path, const control::Image& image,
+                                const std::string& parameters) const;
 
   // Writes an image that has been encoded elsewhere.
   absl::StatusOr<Written> WriteEncoded(const std::string& path, const std::string& bytes) const;
 
  private:
-  OutputFiles(std::string pattern, ImageFormat format, bool overwrite)
+  OutputFiles(std::string pattern, server::ImageFormat format, bool overwrite)
       : pattern_(std::move(pattern)), format_(format), overwrite_(overwrite) {}
 
   std::string pattern_;
-  ImageFormat format_;
+  server::ImageFormat format_;
   bool overwrite_;
 };
 
@@ -52,7 +53,7 @@ class PreviewFile {
   PreviewFile(const PreviewFile&) = delete;
   PreviewFile& operator=(const PreviewFile&) = delete;
 
-  absl::Status Write(const Image& image);
+  absl::Status Write(const control::Image& image);
   const std::string& path() const { return path_; }
 
  private:
@@ -60,4 +61,4 @@ class PreviewFile {
   bool written_ = false;
 };
 
-}  // namespace tessera
+}  // namespace tessera::client

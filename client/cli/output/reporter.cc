@@ -3,7 +3,7 @@
 #include "client/cli/output/json_reporter.h"
 #include "client/cli/output/text_reporter.h"
 
-namespace tessera {
+namespace tessera::client {
 
 std::unique_ptr<Reporter> MakeReporter(const ReporterOptions& options) {
   if (options.json) return std::make_unique<JsonReporter>();
@@ -19,4 +19,4 @@ ExitCode Finish(const std::unique_ptr<Reporter>& reporter, const Interrupts& int
   return code;
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -12,7 +12,7 @@
 #include "client/cli/session/interrupts.h"
 #include "control/commands.h"
 
-namespace tessera {
+namespace tessera::client {
 
 struct LoadedEvent {
   std::string model;  // folder
@@ -24,7 +24,7 @@ struct LoadedEvent {
   bool certified = true;      // the layout's images are proven to be those of one rank
   std::string text_encoders;  // their placement
   std::string autoencoder;    // its placement
-  Loaded loaded;
+  control::Loaded loaded;
 };
 
 struct PictureEvent {
@@ -37,7 +37,7 @@ struct PictureEvent {
   bool lossless = true;  // the layout had no stale steps: on any other one the image would be the same
   size_t bytes = 0;
   bool cached = false;  // the prompts had been encoded before
-  PromptOptions options;
+  control::PromptOptions options;
   double seconds = 0;  // from the start of the image to its file
   double decode_seconds = 0;
 };
@@ -48,8 +48,8 @@ class Reporter {
   virtual ~Reporter() = default;
 
   virtual void OnLoaded(const LoadedEvent& event) = 0;
-  virtual void OnStarted(int64_t image, const JobParameters& job, const JobStarted& started) = 0;
-  virtual void OnStep(int64_t image, int32_t steps, const Stepped& stepped) = 0;
+  virtual void OnStarted(int64_t image, const control::JobParameters& job, const control::JobStarted& started) = 0;
+  virtual void OnStep(int64_t image, int32_t steps, const control::Stepped& stepped) = 0;
   virtual void OnPreview(int64_t image, int32_t step, const std::string& path) = 0;
   virtual void OnImage(const PictureEvent& event) = 0;
   virtual void OnWarning(const std::string& message) = 0;
@@ -70,4 +70,4 @@ std::unique_ptr<Reporter> MakeReporter(const ReporterOptions& options);
 ExitCode Finish(const std::unique_ptr<Reporter>& reporter, const Interrupts& interrupts,
                 const absl::StatusOr<ExitCode>& result);
 
-}  // namespace tessera
+}  // namespace tessera::client

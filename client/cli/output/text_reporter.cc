@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "server/image/parameters_text.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 constexpr int kMostBarCells = 24, kLeastBarCells = 8;
@@ -32,10 +32,10 @@ std::string Bar(const Progress& progress, int room) {
 }
 
 // ", Clip skip 1": what was set, without the prompts, which may be long.
-std::string OptionText(PromptOptions options) {
+std::string OptionText(control::PromptOptions options) {
   options.prompt_2 = options.prompt_3 = options.negative_prompt_2 = options.negative_prompt_3 = "";
   std::string text;
-  for (const auto& [key, value] : OptionPairs(options)) absl::StrAppend(&text, ", ", key, " ", value);
+  for (const auto& [key, value] : server::OptionPairs(options)) absl::StrAppend(&text, ", ", key, " ", value);
   return text;
 }
 
@@ -81,12 +81,12 @@ TextReporter::~TextReporter() { ClearBar(); }
 
 void TextReporter::OnLoaded(const LoadedEvent&) {}
 
-void TextReporter::OnStarted(int64_t image, const JobParameters& job, const JobStarted& started) {
+void TextReporter::OnStarted(int64_t image, const control::JobParameters& job, const control::JobStarted& started) {
   for (const std::string& warning : started.warnings) OnWarning(warning);
   OnStep(image, job.steps, {});
 }
 
-void TextReporter::OnStep(int64_t image, int32_t steps, const Stepped& stepped) {
+void TextReporter::OnStep(int64_t image, int32_t steps, const control::Stepped& stepped) {
   if (!has_bar_) return;
   if (stepped.completed > 0) step_seconds_ = stepped.seconds;
   DrawBar(ProgressText({.image = image,
@@ -143,4 +143,4 @@ void TextReporter::ClearBar() {
   drawn_ = false;
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -6,7 +6,7 @@
 #include "absl/time/time.h"
 #include "client/cli/output/reporter.h"
 
-namespace tessera {
+namespace tessera::client {
 
 class TextReporter final : public Reporter {
  public:
@@ -14,8 +14,8 @@ class TextReporter final : public Reporter {
   ~TextReporter() override;
 
   void OnLoaded(const LoadedEvent& event) override;
-  void OnStarted(int64_t image, const JobParameters& job, const JobStarted& started) override;
-  void OnStep(int64_t image, int32_t steps, const Stepped& stepped) override;
+  void OnStarted(int64_t image, const control::JobParameters& job, const control::JobStarted& started) override;
+  void OnStep(int64_t image, int32_t steps, const control::Stepped& stepped) override;
   void OnPreview(int64_t image, int32_t step, const std::string& path) override;
   void OnImage(const PictureEvent& event) override;
   void OnWarning(const std::string& message) override;
@@ -47,4 +47,4 @@ std::string ProgressText(const Progress& progress, int columns);
 // "1h02m", "3m05s", "12s": how long is left, rounded up.
 std::string DurationText(double seconds);
 
-}  // namespace tessera
+}  // namespace tessera::client

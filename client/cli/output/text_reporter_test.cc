@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 TEST(TextReporterTest, RoundsTheTimeLeftUpToTheSecond) {
@@ -45,4 +45,4 @@ TEST(TextReporterTest, FitsIntoEveryWidthAndKeepsTheStep) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::client

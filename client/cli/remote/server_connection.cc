@@ -10,7 +10,7 @@
 #include "client/sdk/server_url.h"
 #include "server/api/generation_request.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 constexpr size_t kMaxShownBytes = 2000;
@@ -29,8 +29,8 @@ absl::StatusOr<std::string> ReadKey(const std::string& path) {
   const std::string key(absl::StripAsciiWhitespace(bytes));
   const bool is_key = !key.empty() && key.size() <= kMaxKeyBytes && std::ranges::all_of(key, absl::ascii_isgraph);
   if (path.empty() || is_key) return key;
-  return absl::InvalidArgumentError(
-      absl::StrCat("the file ", QuotedValue(path), " holds no API key; it must hold the secret alone, in one line"));
+  return absl::InvalidArgumentError(absl::StrCat("the file ", server::QuotedValue(path),
+                                                 " holds no API key; it must hold the secret alone, in one line"));
 }
 
 }  // namespace
@@ -73,11 +73,11 @@ absl::Status ErrorForUser(const absl::Status& status) {
 }
 
 std::string PrintableText(const std::string& text) {
-  std::string safe = ReplaceInvalidUtf8(text.substr(0, kMaxShownBytes));
+  std::string safe = base::ReplaceInvalidUtf8(text.substr(0, kMaxShownBytes));
   for (char& c : safe) {
     if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';
   }
   return safe;
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -9,7 +9,7 @@
 #include "client/cli/command_line.h"
 #include "tessera/image_client.h"
 
-namespace tessera {
+namespace tessera::client {
 
 struct ServerOptions {
   std::string url;
@@ -35,4 +35,4 @@ absl::Status ErrorForUser(const absl::Status& status);
 // Text of a server without what a terminal would obey, and not endless.
 std::string PrintableText(const std::string& text);
 
-}  // namespace tessera
+}  // namespace tessera::client

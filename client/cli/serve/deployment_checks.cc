@@ -31,7 +31,7 @@
 #include "server/jobs/store_report.h"
 #include "server/workers/worker_process.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 namespace fs = std::filesystem;
@@ -59,12 +59,12 @@ bool OthersCanRead(const std::string& path) {
 }
 
 // 0, or the error with which the address cannot be bound.
-int BindError(const ListenConfig& listener) {
+int BindError(const server::ListenConfig& listener) {
   addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE, .ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
   if (getaddrinfo(listener.address.c_str(), absl::StrCat(listener.port).c_str(), &hints, &found) != 0) return EINVAL;
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> address(found, &freeaddrinfo);
-  const FileDescriptor socket(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const base::FileDescriptor socket(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   return bind(socket.get(), address->ai_addr, address->ai_addrlen) == 0 && listen(socket.get(), 1) == 0 ? 0 : errno;
@@ -85,7 +85,7 @@ Finding CheckDataFolder(const std::string& folder) {
     return {.what = what, .found = absl::StrCat("'", folder, "' is not there yet; the server makes it")};
   }
   const std::string probe = folder + "/.doctor";
-  const absl::Status written = WriteFileAtomically(probe, "a file that is written, synced and moved\n");
+  const absl::Status written = base::WriteFileAtomically(probe, "a file that is written, synced and moved\n");
   unlink(probe.c_str());
   if (!written.ok()) return Failed(what, written, "give the server a folder that it may write, with room");
   struct statvfs about;
@@ -93,7 +93,7 @@ Finding CheckDataFolder(const std::string& folder) {
     return {Health::kWarning, what, absl::StrCat("its room is not known: ", std::strerror(errno)), "look at it"};
   }
   const int64_t room = static_cast<int64_t>(about.f_bavail) * static_cast<int64_t>(about.f_frsize);
-  const std::string found = absl::StrCat("'", folder, "' can be written and has room for ", GibText(room));
+  const std::string found = absl::StrCat("'", folder, "' can be written and has room for ", base::GibText(room));
   if (room < kLeastRoom) return {Health::kFailed, what, found, "make room: jobs and images are kept there"};
   if (room < kFairRoom) return {Health::kWarning, what, found, "make room, or let retention be shorter"};
   return {.what = what, .found = found};
@@ -101,30 +101,30 @@ Finding CheckDataFolder(const std::string& folder) {
 
 Finding CheckJobStore(const std::string& data_folder, bool& in_use) {
   const std::string what = "job store";
-  DiskResultStore images(data_folder + "/images");
-  const absl::StatusOr<StoreReport> report = InspectJobStore(data_folder + "/jobs.sqlite", images);
+  server::DiskResultStore images(data_folder + "/images");
+  const absl::StatusOr<server::StoreReport> report = server::InspectJobStore(data_folder + "/jobs.sqlite", images);
   if (absl::IsNotFound(report.status())) return {.what = what, .found = "there is none yet; the server makes it"};
-  if (!report.ok()) return Failed(what, report.status(), kStoreAdvice);
+  if (!report.ok()) return Failed(what, report.status(), server::kStoreAdvice);
   in_use = report->in_use;
   std::string found = in_use ? "in use by a server that runs; images:" : "images:";
-  for (int state = 0; state < kTaskStates; ++state) {
+  for (int state = 0; state < server::kTaskStates; ++state) {
     absl::StrAppend(&found, state == 0 ? " " : ", ", report->images.at(static_cast<size_t>(state)), " ",
-                    std::string(TaskStateName(static_cast<TaskState>(state))));
+                    std::string(server::TaskStateName(static_cast<server::TaskState>(state))));
   }
   return {.what = what, .found = found};
 }
 
 Finding CheckPrivacy(const std::string& data_folder) {
   const std::string what = "privacy";
-  const Readers readers = ReadersOfDataFolder(data_folder);
-  if (readers == Readers::kOwner) return {.what = what, .found = "no other user can read prompts and pictures"};
+  const base::Readers readers = base::ReadersOfDataFolder(data_folder);
+  if (readers == base::Readers::kOwner) return {.what = what, .found = "no other user can read prompts and pictures"};
   return {Health::kWarning, what,
-          absl::StrCat(readers == Readers::kGroup ? "the users of its group" : "every user of this machine",
+          absl::StrCat(readers == base::Readers::kGroup ? "the users of its group" : "every user of this machine",
                        " can read prompts and pictures in '", data_folder, "'"),
           absl::StrCat("chmod -R go-rwx '", data_folder, "'")};
 }
 
-Finding CheckListener(const std::string& name, const ListenConfig& listener, bool in_use) {
+Finding CheckListener(const std::string& name, const server::ListenConfig& listener, bool in_use) {
   const std::string what = absl::StrCat("listener ", name);
   if (!listener.enabled) return {.what = what, .found = "off"};
   const std::string place = absl::StrCat(listener.address, ", port ", listener.port);
@@ -141,7 +141,7 @@ Finding CheckListener(const std::string& name, const ListenConfig& listener, boo
 Finding CheckKeysFile(const std::string& path) {
   const std::string what = "keys file";
   if (path.empty()) return {.what = what, .found = "none: callers need no key"};
-  const auto keys = ApiKeys::Load(path, nullptr);
+  const auto keys = server::ApiKeys::Load(path, nullptr);
   if (!keys.ok()) return Failed(what, keys.status(), "mend the file; `tessera keys` makes lines for it");
   if (OthersCanRead(path)) {
     return {Health::kWarning, what, "every user of this machine can read it", "chmod o-r the file"};
@@ -149,14 +149,14 @@ Finding CheckKeysFile(const std::string& path) {
   return {.what = what, .found = "can be read"};
 }
 
-std::vector<Finding> CheckTlsFiles(const TlsConfig& tls, absl::Time now) {
+std::vector<Finding> CheckTlsFiles(const server::TlsConfig& tls, absl::Time now) {
   const std::string what = "TLS";
   if (tls.certificate_chain.empty()) return {{.what = what, .found = "none: plain HTTP"}};
-  const auto certificates = TlsCertificates::Load(
+  const auto certificates = server::TlsCertificates::Load(
       {.certificate_chain = tls.certificate_chain, .private_key = tls.private_key}, [](const absl::Status&) {});
   if (!certificates.ok()) return {Failed(what, certificates.status(), "let tls name a certificate chain and its key")};
   std::vector<Finding> findings;
-  const absl::StatusOr<TlsCertificates::Validity> validity = (*certificates)->CurrentValidity();
+  const absl::StatusOr<server::TlsCertificates::Validity> validity = (*certificates)->CurrentValidity();
   if (!validity.ok()) {
     findings.push_back(Failed(what, validity.status(), "get a certificate whose dates can be read"));
   } else if (now < validity->begin || now >= validity->end) {
@@ -203,8 +203,8 @@ Finding CheckThreads(int64_t threads) {
 
 Finding CheckMemory(int64_t bytes) {
   const std::string what = "memory";
-  const MachineMemory memory = ReadMachineMemory();
-  const std::string found = absl::StrCat("weights need ", GibText(bytes), "; ", GibText(memory.available()),
+  const base::MachineMemory memory = base::ReadMachineMemory();
+  const std::string found = absl::StrCat("weights need ", base::GibText(bytes), "; ", base::GibText(memory.available()),
                                          " are free in ", memory.available_in());
   if (bytes > memory.available()) {
     return {Health::kWarning, what, found, "serve fewer groups, a smaller dtype, or text encoders with unload"};
@@ -229,19 +229,19 @@ Finding CheckClock(absl::Time now) {
 Finding CheckWorker() {
   const std::string what = "worker program";
   const std::string advice = "install the worker program of this tessera beside it";
-  const std::string program = WorkerExecutable();
-  const absl::StatusOr<std::unique_ptr<WorkerProcess>> worker =
-      WorkerProcess::Start({.executable = program, .arguments = {"--version"}});
+  const std::string program = server::WorkerExecutable();
+  const absl::StatusOr<std::unique_ptr<server::WorkerProcess>> worker =
+      server::WorkerProcess::Start({.executable = program, .arguments = {"--version"}});
   if (!worker.ok()) return {Health::kFailed, what, std::string(worker.status().message()), advice};
   if (!(*worker)->WaitForExit(kVersionTimeout)) {
     return {Health::kFailed, what, absl::StrCat(program, " does not say its version"), advice};
   }
   const std::string said(absl::StripAsciiWhitespace((*worker)->LastOutput()));
-  const std::string version = WorkerVersion();
+  const std::string version = control::WorkerVersion();
   if (said == version) return {.what = what, .found = absl::StrCat(program, ": ", version)};
   // Of a program that is none, only the beginning.
   return {Health::kFailed, what,
-          absl::StrCat(program, " is of another build: it says ", QuotedValue(said.substr(0, kMaxVersionBytes)),
+          absl::StrCat(program, " is of another build: it says ", server::QuotedValue(said.substr(0, kMaxVersionBytes)),
                        ", and this is ", version),
           advice};
 }
@@ -262,4 +262,4 @@ Finding CheckCuda(const std::string& worker) {
   return {.what = what, .found = "plug-in and driver are there"};
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "server/config/server_config.h"
 
-namespace tessera {
+namespace tessera::client {
 
 enum class Health { kOk, kWarning, kFailed };
 
@@ -29,10 +29,10 @@ Finding CheckJobStore(const std::string& data_folder, bool& in_use);
 Finding CheckPrivacy(const std::string& data_folder);
 
 // `in_use`: a server of this data folder runs, whose ports these may be.
-Finding CheckListener(const std::string& name, const ListenConfig& listener, bool in_use);
+Finding CheckListener(const std::string& name, const server::ListenConfig& listener, bool in_use);
 
 Finding CheckKeysFile(const std::string& path);
-std::vector<Finding> CheckTlsFiles(const TlsConfig& tls, absl::Time now);
+std::vector<Finding> CheckTlsFiles(const server::TlsConfig& tls, absl::Time now);
 
 // Open files for so many connections.
 Finding CheckOpenFiles(int64_t connections);
@@ -51,4 +51,4 @@ Finding CheckWorker();
 // For groups on cuda: the plug-in of that worker program, and the driver's devices.
 Finding CheckCuda(const std::string& worker);
 
-}  // namespace tessera
+}  // namespace tessera::client

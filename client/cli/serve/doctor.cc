@@ -16,7 +16,7 @@
 #include "server/workers/layout_choice.h"
 #include "server/workers/worker_process.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 struct DoctorOptions {
@@ -35,10 +35,10 @@ class Doctor {
   Doctor(const DoctorOptions& options, Interrupts& interrupts) : options_(options), interrupts_(interrupts) {}
 
   ExitCode Run() {
-    ServerConfig config;
-    config.groups = {GroupConfig{}};  // the embedded model
+    server::ServerConfig config;
+    config.groups = {server::GroupConfig{}};  // the embedded model
     if (!options_.config.empty()) {
-      const absl::StatusOr<ServerConfig> loaded = LoadServerConfig(options_.config);
+      const absl::StatusOr<server::ServerConfig> loaded = server::LoadServerConfig(options_.config);
       if (!loaded.ok()) {
         Report({Health::kFailed, "configuration", std::string(loaded.status().message()), "fix the file"});
         return End();
@@ -81,11 +81,11 @@ class Doctor {
 
   ExitCode End() const { return failed_ ? ExitCode::kUnfit : ExitCode::kOk; }
 
-  void CheckGroups(const ServerConfig& config, bool in_use) {
+  void CheckGroups(const server::ServerConfig& config, bool in_use) {
     Report(CheckWorker());
     int64_t threads = 0, bytes = 0;
-    for (const GroupConfig& group : config.groups) {
-      const absl::StatusOr<ServedGroupOptions> served =
+    for (const server::GroupConfig& group : config.groups) {
+      const absl::StatusOr<server::ServedGroupOptions> served =
           ServedGroupOf(group, options_.model_folders, /*any_model=*/false);
       const std::string what = absl::StrCat("model ", served.ok() ? served->name : group.model);
       if (!served.ok()) {
@@ -93,18 +93,20 @@ class Doctor {
         continue;
       }
       threads += group.threads * group.count;
-      const absl::StatusOr<ModelDescription> model = WorkerSession::DescribeAlone({}, interrupts_, served->load.model);
+      const absl::StatusOr<control::ModelDescription> model =
+          WorkerSession::DescribeAlone({}, interrupts_, served->load.model);
       if (!model.ok()) {
         Report({Health::kFailed, what, std::string(model.status().message()),
                 absl::IsUnavailable(model.status()) ? "install the worker program beside tessera, or see its messages"
                                                     : "complete the model's folder"});
         continue;
       }
-      Report({.what = what, .found = absl::StrCat(model->pipeline, ", complete, read by ", WorkerExecutable())});
+      Report(
+          {.what = what, .found = absl::StrCat(model->pipeline, ", complete, read by ", server::WorkerExecutable())});
       if (absl::StrContains(served->load.device, "cuda")) {
-        Report(CheckCuda(WorkerExecutable()));
+        Report(CheckCuda(server::WorkerExecutable()));
       } else {
-        bytes += group.count * static_cast<int64_t>(WeightBytes(*model, served->load.dtype));
+        bytes += group.count * static_cast<int64_t>(server::WeightBytes(*model, served->load.dtype));
       }
       CheckLayout(config, *served, *model);
     }
@@ -114,13 +116,15 @@ class Doctor {
   }
 
   // That the layout is valid, that its ranks can be started and share memory, and whether it is certified.
-  void CheckLayout(const ServerConfig& config, const ServedGroupOptions& served, const ModelDescription& model) {
+  void CheckLayout(const server::ServerConfig& config, const server::ServedGroupOptions& served,
+                   const control::ModelDescription& model) {
     const std::string what = absl::StrCat("layout of ", served.name);
-    const absl::StatusOr<Layout> layout = ChooseLayout(served.layout, LayoutModelOf(model, served.load.dtype));
+    const absl::StatusOr<parallel::Layout> layout =
+        server::ChooseLayout(served.layout, server::LayoutModelOf(model, served.load.dtype));
     if (!layout.ok()) {
       return Report({Health::kFailed, what, std::string(layout.status().message()), "choose a valid layout"});
     }
-    const std::string text = LayoutText(*layout);
+    const std::string text = parallel::LayoutText(*layout);
     if (layout->ranks() == 1) return Report({.what = what, .found = text});
     const auto session = WorkerSession::Start({.layout = *layout}, interrupts_);
     absl::Status started = session.status();
@@ -130,13 +134,13 @@ class Doctor {
                      "see that shared memory (memfd) and so many processes are allowed"});
     }
     (*session)->Close().IgnoreError();
-    const absl::StatusOr<CertificateSubject> subject =
-        SubjectOf({.model = model, .load = served.load, .layout = *layout}, WorkerProgram());
+    const absl::StatusOr<server::CertificateSubject> subject =
+        server::SubjectOf({.model = model, .load = served.load, .layout = *layout}, server::WorkerProgram());
     if (!subject.ok()) {
       return Report({Health::kFailed, what, std::string(subject.status().message()), "let the server read its worker"});
     }
-    const absl::StatusOr<Certificate> certificate =
-        CertificateFolder(config.data_folder + "/certificates").Find(*subject);
+    const absl::StatusOr<server::Certificate> certificate =
+        server::CertificateFolder(config.data_folder + "/certificates").Find(*subject);
     if (certificate.ok() && certificate->passed()) return Report({.what = what, .found = text + ", certified"});
     const std::string found =
         absl::StrCat(text, certificate.ok() ? ", verified and found wrong" : ", without a certificate");
@@ -165,4 +169,4 @@ CommandRun AddDoctor(CLI::App& app) {
   return [options](Interrupts& interrupts) { return Doctor(*options, interrupts).Run(); };
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -37,7 +37,7 @@
 #include "server/trace/trace_file.h"
 #include "server/workers/worker_process.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 // For answers on their way when no job runs any more; whoever waits for a queued job would wait in vain.
@@ -57,24 +57,24 @@ struct ServeOptions {
 };
 
 // One line of JSON on standard error, whoever writes it.
-void WriteLine(const LogLine& line) {
-  const std::string bytes = LogText(line, absl::Now()) + "\n";
+void WriteLine(const base::LogLine& line) {
+  const std::string bytes = base::LogText(line, absl::Now()) + "\n";
   std::fwrite(bytes.data(), 1, bytes.size(), stderr);
 }
 
-EventLog LogFrom(LogLevel least) {
-  return [least](const LogLine& line) {
+base::EventLog LogFrom(base::LogLevel least) {
+  return [least](const base::LogLine& line) {
     if (line.level >= least) WriteLine(line);
   };
 }
 
 // Every connection is a file.
-void RaiseFileLimit(const EventLog& log) {
+void RaiseFileLimit(const base::EventLog& log) {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
-  log({LogLevel::kWarning, "the number of open files stays at the limit that was inherited"});
+  log({base::LogLevel::kWarning, "the number of open files stays at the limit that was inherited"});
 }
 
 // What the fake workers do unless they are told otherwise.
@@ -84,8 +84,8 @@ constexpr char kFakeScript[] = "any-model step-time=100 start-of-[warn]=warn ste
 absl::Status UseFakeWorkers(const std::string& script) {
   const char* inherited = std::getenv("TESSERA_FAKE_WORKER");
   const std::string all = absl::StrCat(script, " ", inherited == nullptr ? "" : inherited, " ", kFakeScript);
-  RETURN_IF_ERROR(FakeScript::Read(all, /*rank=*/0).status());
-  setenv("TESSERA_WORKER", FakeWorkerExecutable().c_str(), /*overwrite=*/1);
+  RETURN_IF_ERROR(control::FakeScript::Read(all, /*rank=*/0).status());
+  setenv("TESSERA_WORKER", server::FakeWorkerExecutable().c_str(), /*overwrite=*/1);
   setenv("TESSERA_FAKE_WORKER", all.c_str(), /*overwrite=*/1);
   return absl::OkStatus();
 }
@@ -97,15 +97,15 @@ std::string FakeDataFolder(absl::string_view data_folder) {
   return absl::StrCat(data_folder, "-fake");
 }
 
-ServiceLimits ServiceLimitsOf(const ServerConfig::Limits& limits) {
+server::ServiceLimits ServiceLimitsOf(const server::ServerConfig::Limits& limits) {
   return {.max_queued_jobs = limits.queued_jobs,
           .max_expected_wait = absl::Seconds(limits.queued_device_seconds),
           .max_job_time = absl::Seconds(limits.max_job_seconds)};
 }
 
-HostMemory MemoryOfHost() {
-  return {.total = static_cast<double>(ReadTotalMemory()),
-          .available = static_cast<double>(ReadMachineMemory().available())};
+server::HostMemory MemoryOfHost() {
+  return {.total = static_cast<double>(base::ReadTotalMemory()),
+          .available = static_cast<double>(base::ReadMachineMemory().available())};
 }
 
 class Serve {
@@ -122,19 +122,19 @@ class Serve {
     if (!options_.no_supervisor) {
       ASSIGN_OR_RETURN(message, At(Stage::kJob, ReadSupervisorMessage()));
     }
-    ASSIGN_OR_RETURN(ServerConfig config, message.has_value() ? message->config : ReadConfig());
+    ASSIGN_OR_RETURN(server::ServerConfig config, message.has_value() ? message->config : ReadConfig());
     config_ = config;
-    log_ = LogFrom(LogLevelOf(config.log_level));
+    log_ = LogFrom(base::LogLevelOf(config.log_level));
     if (options_.fake_workers) {
-      if (IsDefaultGroup(config.groups))
-        config.groups = {GroupConfig{.model = "fake", .aliases = {"gpt-image-1", "dall-e-3"}}};
+      if (server::IsDefaultGroup(config.groups))
+        config.groups = {server::GroupConfig{.model = "fake", .aliases = {"gpt-image-1", "dall-e-3"}}};
       RETURN_IF_ERROR(UseFakeWorkers(options_.fake_script));
       config.data_folder = FakeDataFolder(config.data_folder);
     } else if (!options_.fake_script.empty()) {
       return absl::InvalidArgumentError("--fake-script needs --fake-workers");
     }
     if (options_.print_config) {
-      std::fputs(ServerConfigText(config).c_str(), stdout);
+      std::fputs(server::ServerConfigText(config).c_str(), stdout);
       return ExitCode::kOk;
     }
     if (!options_.no_supervisor && !message.has_value()) return Supervise();
@@ -145,42 +145,43 @@ class Serve {
     // Each arena that malloc makes for threads keeps its own peak; nothing here computes so much as to need many.
     mallopt(M_ARENA_MAX, 2);
 
-    ASSIGN_OR_RETURN(const CertifyPolicy certify, ParseCertifyPolicy(config.certify));
-    DurableServiceOptions service_options = {.data_folder = config.data_folder,
-                                             .certify = certify,
-                                             .may_start_without_models = supervised_ && message->IsAfterAnother(),
-                                             .ready_when_durable = config.ready_when == "durable",
-                                             .retention = config.retention,
-                                             .retention_bytes = config.retention_bytes,
-                                             .limits = ServiceLimitsOf(config.limits),
-                                             .host_memory = MemoryOfHost,
-                                             .openai_names = config.openai_names,
-                                             .log = log_};
+    ASSIGN_OR_RETURN(const server::CertifyPolicy certify, server::ParseCertifyPolicy(config.certify));
+    server::DurableServiceOptions service_options = {
+        .data_folder = config.data_folder,
+        .certify = certify,
+        .may_start_without_models = supervised_ && message->IsAfterAnother(),
+        .ready_when_durable = config.ready_when == "durable",
+        .retention = config.retention,
+        .retention_bytes = config.retention_bytes,
+        .limits = ServiceLimitsOf(config.limits),
+        .host_memory = MemoryOfHost,
+        .openai_names = config.openai_names,
+        .log = log_};
     if (!options_.die_at.empty()) {
-      ASSIGN_OR_RETURN(service_options.at_point, DieAt(options_.die_at));
+      ASSIGN_OR_RETURN(service_options.at_point, server::DieAt(options_.die_at));
     }
-    std::unique_ptr<TraceFile> trace;
+    std::unique_ptr<server::TraceFile> trace;
     if (!options_.trace.empty()) {
-      ASSIGN_OR_RETURN(trace, TraceFile::Create(options_.trace, log_));
+      ASSIGN_OR_RETURN(trace, server::TraceFile::Create(options_.trace, log_));
       service_options.trace = trace.get();
     }
     ASSIGN_OR_RETURN(service_options.groups, GroupsOf(config, service_options.may_start_without_models));
-    ASSIGN_OR_RETURN(std::unique_ptr<DurableImageService> service,
-                     At(Stage::kModel, DurableImageService::Start(service_options)));
+    ASSIGN_OR_RETURN(std::unique_ptr<server::DurableImageService> service,
+                     At(Stage::kModel, server::DurableImageService::Start(service_options)));
     return ServeUntilEnd(config, *service, signals);
   }
 
   // The file, or the defaults, with what the command line says instead.
-  absl::StatusOr<ServerConfig> ReadConfig() const {
-    absl::StatusOr<ServerConfig> config =
-        options_.config.empty() ? ReadServerConfig("") : LoadServerConfig(options_.config);
+  absl::StatusOr<server::ServerConfig> ReadConfig() const {
+    absl::StatusOr<server::ServerConfig> config =
+        options_.config.empty() ? server::ReadServerConfig("") : server::LoadServerConfig(options_.config);
     if (!config.ok()) return config;
-    if (!options_.model.empty()) config->groups = {GroupConfig{.model = options_.model}};
+    if (!options_.model.empty()) config->groups = {server::GroupConfig{.model = options_.model}};
     if (!options_.host.empty()) config->http.address = options_.host;
     if (!options_.port.empty()) {
       ASSIGN_OR_RETURN(const int64_t port, ParseInteger("port", options_.port));
       if (port < 0 || port > 65535) {
-        return FieldError("port", absl::StrCat(" is ", port, "; valid values are 0 to 65535"));
+        return server::FieldError("port", absl::StrCat(" is ", port, "; valid values are 0 to 65535"));
       }
       config->http.port = static_cast<uint16_t>(port);
       if (port == 0 && options_.config.empty()) config->grpc.port = config->admin.port = 0;
@@ -189,20 +190,22 @@ class Serve {
     if (!options_.keys_file.empty()) config->keys_file = options_.keys_file;
     config->allow_anonymous = config->allow_anonymous || options_.allow_anonymous;
     if (!options_.log_level.empty()) {
-      RETURN_IF_ERROR(CheckName("log level", options_.log_level, LogLevelNames()));
+      RETURN_IF_ERROR(server::CheckName("log level", options_.log_level, base::LogLevelNames()));
       config->log_level = options_.log_level;
     }
-    RETURN_IF_ERROR(CheckServerConfig(*config));
+    RETURN_IF_ERROR(server::CheckServerConfig(*config));
     return config;
   }
 
   // A model that is not there now is looked for again later, unless there is none at all.
-  absl::StatusOr<std::vector<ServedGroupOptions>> GroupsOf(const ServerConfig& config, bool may_all_miss) const {
-    std::vector<ServedGroupOptions> groups;
+  absl::StatusOr<std::vector<server::ServedGroupOptions>> GroupsOf(const server::ServerConfig& config,
+                                                                   bool may_all_miss) const {
+    std::vector<server::ServedGroupOptions> groups;
     absl::Status missing;
     bool found = false;
-    for (const GroupConfig& group : config.groups) {
-      absl::StatusOr<ServedGroupOptions> served = ServedGroupOf(group, options_.model_folders, options_.fake_workers);
+    for (const server::GroupConfig& group : config.groups) {
+      absl::StatusOr<server::ServedGroupOptions> served =
+          ServedGroupOf(group, options_.model_folders, options_.fake_workers);
       found = found || served.ok();
       if (absl::IsNotFound(served.status())) {
         missing.Update(served.status());
@@ -221,34 +224,36 @@ class Serve {
   }
 
   absl::StatusOr<ExitCode> Supervise() {
-    ASSIGN_OR_RETURN(const int code, At(Stage::kJob, SuperviseServer(interrupts_, ServerConfigText(config_), log_)));
+    ASSIGN_OR_RETURN(const int code,
+                     At(Stage::kJob, SuperviseServer(interrupts_, server::ServerConfigText(config_), log_)));
     return static_cast<ExitCode>(code);
   }
 
   // What SIGHUP asks for. Whatever is wrong, the server goes on as it was.
-  void Reload(DurableImageService& service, ServerEdges& edges) {
+  void Reload(server::DurableImageService& service, server::ServerEdges& edges) {
     const auto refuse = [&](const absl::Status& status) {
-      log_({LogLevel::kError,
+      log_({base::LogLevel::kError,
             absl::StrCat("SIGHUP: the configuration stays as it was: ", std::string(status.message()))});
     };
     if (options_.config.empty()) {
-      return log_({LogLevel::kWarning, "SIGHUP: there is no configuration file to read again"});
+      return log_({base::LogLevel::kWarning, "SIGHUP: there is no configuration file to read again"});
     }
     std::error_code error;
     if (std::filesystem::file_size(options_.config, error) == 0 && !error) {
       return refuse(absl::InvalidArgumentError("the file is empty, as one that is being written"));
     }
-    const absl::StatusOr<ServerConfig> wanted = ReadConfig();
+    const absl::StatusOr<server::ServerConfig> wanted = ReadConfig();
     if (!wanted.ok()) return refuse(wanted.status());
-    const absl::StatusOr<ConfigChange> change = ChangeOf(config_, *wanted);
+    const absl::StatusOr<server::ConfigChange> change = server::ChangeOf(config_, *wanted);
     if (!change.ok()) return refuse(change.status());
-    const absl::StatusOr<std::vector<ServedGroupOptions>> groups = GroupsOf(change->config, /*may_all_miss=*/false);
+    const absl::StatusOr<std::vector<server::ServedGroupOptions>> groups =
+        GroupsOf(change->config, /*may_all_miss=*/false);
     if (!groups.ok()) return refuse(groups.status());
     if (absl::Status loaded = edges.Reload(change->config); !loaded.ok()) return refuse(loaded);
     config_ = change->config;
     service.SetLimits(ServiceLimitsOf(config_.limits));
     service.SetGroups(*groups);
-    if (supervised_) NotifySupervisor(ServerConfigText(config_));
+    if (supervised_) NotifySupervisor(server::ServerConfigText(config_));
     const std::string later = change->needs_restart.empty() ? ""
                                                             : absl::StrCat("; takes effect at the next start: ",
                                                                            absl::StrJoin(change->needs_restart, ", "));
@@ -257,13 +262,13 @@ class Serve {
                       config_.keys_file.empty() ? "" : "; so were the API keys", later));
   }
 
-  absl::StatusOr<ExitCode> ServeUntilEnd(const ServerConfig& config, DurableImageService& service,
+  absl::StatusOr<ExitCode> ServeUntilEnd(const server::ServerConfig& config, server::DurableImageService& service,
                                          ServerSignals& signals) {
-    absl::StatusOr<std::unique_ptr<ServerEdges>> edges =
-        ServerEdges::Start(config, service,
-                           {.call = log_,
-                            .shares = [&service](const ApiKeys::Shares& shares) { service.SetShares(shares); },
-                            .log = log_});
+    absl::StatusOr<std::unique_ptr<server::ServerEdges>> edges = server::ServerEdges::Start(
+        config, service,
+        {.call = log_,
+         .shares = [&service](const server::ApiKeys::Shares& shares) { service.SetShares(shares); },
+         .log = log_});
     if (!edges.ok()) return edges.status();
     PrintJsonLine({{"event", "listening"},
                    {"http", (*edges)->http_port()},
@@ -280,8 +285,8 @@ class Serve {
   const ServeOptions& options_;
   Interrupts& interrupts_;
   const std::unique_ptr<Reporter> reporter_;
-  EventLog log_ = LogFrom(LogLevel::kInfo);
-  ServerConfig config_;  // as it was written, so far as it is in use
+  base::EventLog log_ = LogFrom(base::LogLevel::kInfo);
+  server::ServerConfig config_;  // as it was written, so far as it is in use
   bool supervised_ = false;
 };
 
@@ -326,4 +331,4 @@ CommandRun AddServe(CLI::App& app) {
   return [options](Interrupts& interrupts) { return Serve(*options, interrupts).Run(); };
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -9,33 +9,34 @@
 #include "client/cli/models/model_location.h"
 #include "server/api/generation_request.h"
 
-namespace tessera {
+namespace tessera::client {
 
-absl::StatusOr<ServedGroupOptions> ServedGroupOf(const GroupConfig& config, const std::string& model_folders,
-                                                 bool any_model) {
+absl::StatusOr<server::ServedGroupOptions> ServedGroupOf(const server::GroupConfig& config,
+                                                         const std::string& model_folders, bool any_model) {
   absl::StatusOr<std::string> folder = FindModel(config.model, model_folders);
   if (!folder.ok() && any_model) folder = config.model;
   if (!folder.ok()) return folder.status();
-  ServedGroupOptions group = {.name = config.name.empty() ? ModelName(*folder) : config.name,
-                              .aliases = config.aliases,
-                              .layout = {.layout = config.layout},
-                              .count = config.count};
+  server::ServedGroupOptions group = {.name = config.name.empty() ? ModelName(*folder) : config.name,
+                                      .aliases = config.aliases,
+                                      .layout = {.layout = config.layout},
+                                      .count = config.count};
   for (const std::string& device : config.devices) {
     const std::string dtype = !config.dtype.empty() ? config.dtype : absl::StartsWith(device, "cuda") ? "bf16" : "fp32";
-    ASSIGN_OR_RETURN(group.load, Validate(PlacementRequest{.dtype = dtype,
-                                                           .device = device,
-                                                           .threads = config.threads,
-                                                           .text_encoders = config.text_encoders,
-                                                           .autoencoder = config.autoencoder,
-                                                           .stream_blocks = config.stream_blocks},
-                                          *folder));
+    ASSIGN_OR_RETURN(group.load, server::Validate(server::PlacementRequest{.dtype = dtype,
+                                                                           .device = device,
+                                                                           .threads = config.threads,
+                                                                           .text_encoders = config.text_encoders,
+                                                                           .autoencoder = config.autoencoder,
+                                                                           .stream_blocks = config.stream_blocks},
+                                                  *folder));
   }
   group.load.device = absl::StrJoin(config.devices, ",");
   if (config.layout == "auto" || config.devices.size() > 1) {
-    group.layout.ranks = static_cast<int>(std::min<size_t>(config.devices.size(), kMaxRanks + 1));
+    group.layout.ranks = static_cast<int>(std::min<size_t>(config.devices.size(), parallel::kMaxRanks + 1));
   }
-  if (absl::StatusOr<std::optional<Layout>> layout = ReadLayout(group.layout); !layout.ok()) return layout.status();
+  if (absl::StatusOr<std::optional<parallel::Layout>> layout = server::ReadLayout(group.layout); !layout.ok())
+    return layout.status();
   return group;
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

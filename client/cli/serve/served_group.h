@@ -7,10 +7,10 @@
 #include "server/config/server_config.h"
 #include "server/serving/durable_image_service.h"
 
-namespace tessera {
+namespace tessera::client {
 
 // `any_model`: its folder need not exist.
-absl::StatusOr<ServedGroupOptions> ServedGroupOf(const GroupConfig& config, const std::string& model_folders,
-                                                 bool any_model);
+absl::StatusOr<server::ServedGroupOptions> ServedGroupOf(const server::GroupConfig& config,
+                                                         const std::string& model_folders, bool any_model);
 
-}  // namespace tessera
+}  // namespace tessera::client

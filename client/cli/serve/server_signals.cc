@@ -2,7 +2,7 @@
 
 #include <signal.h>
 
-namespace tessera {
+namespace tessera::client {
 
 void IgnoreOtherSignals() {
   for (const int number : {SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGPOLL, SIGPWR, SIGSTKFLT, SIGPIPE}) {
@@ -31,4 +31,4 @@ ServerSignals::Signal ServerSignals::Wait() {
   return Signal::kReload;
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -7,7 +7,7 @@
 
 #include "client/cli/session/interrupts.h"
 
-namespace tessera {
+namespace tessera::client {
 
 // From now on, and in what this process starts, signals that nobody has given a meaning do nothing.
 void IgnoreOtherSignals();
@@ -31,4 +31,4 @@ class ServerSignals {
   const Interrupts::HangUps hang_ups_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::client

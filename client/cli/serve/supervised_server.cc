@@ -15,7 +15,7 @@
 #include "client/cli/output/json_line.h"
 #include "server/supervision/supervisor.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 constexpr char kConfig[] = "configuration";  // of the line for the supervisor
@@ -50,30 +50,30 @@ std::optional<std::string> ConfigIn(const std::string& line) {
 
 }  // namespace
 
-absl::StatusOr<int> SuperviseServer(Interrupts& interrupts, const std::string& config, EventLog log) {
+absl::StatusOr<int> SuperviseServer(Interrupts& interrupts, const std::string& config, base::EventLog log) {
   Ports ports = {};
   std::string text = config;
   // One thread starts the children and hears them.
-  Supervisor supervisor({.message = [&] { return absl::StrCat(absl::StrJoin(ports, " "), "\n", text); },
-                         .said =
-                             [&](const std::string& line) {
-                               if (std::optional<std::string> told = ConfigIn(line); told.has_value()) {
-                                 text = *std::move(told);
-                                 return;
-                               }
-                               if (const std::optional<Ports> told = PortsIn(line); told.has_value()) {
-                                 if (std::exchange(ports, *told) == *told) return;
-                               }
-                               std::fputs((line + "\n").c_str(), stdout);
-                               std::fflush(stdout);
-                             },
-                         .log = std::move(log)});
+  server::Supervisor supervisor({.message = [&] { return absl::StrCat(absl::StrJoin(ports, " "), "\n", text); },
+                                 .said =
+                                     [&](const std::string& line) {
+                                       if (std::optional<std::string> told = ConfigIn(line); told.has_value()) {
+                                         text = *std::move(told);
+                                         return;
+                                       }
+                                       if (const std::optional<Ports> told = PortsIn(line); told.has_value()) {
+                                         if (std::exchange(ports, *told) == *told) return;
+                                       }
+                                       std::fputs((line + "\n").c_str(), stdout);
+                                       std::fflush(stdout);
+                                     },
+                                 .log = std::move(log)});
   const Interrupts::HangUps hang_ups(interrupts, [&] { supervisor.HangUp(); });
   const Interrupts::Reaction reaction(interrupts, [&] { supervisor.Stop(SIGTERM); });
   return supervisor.Run();
 }
 
-void SupervisorMessage::TakePorts(ServerConfig& config) const {
+void SupervisorMessage::TakePorts(server::ServerConfig& config) const {
   const std::array listeners = {&config.http, &config.grpc, &config.admin};
   for (size_t i = 0; i < listeners.size(); ++i) {
     if (ports[i] != 0) listeners[i]->port = ports[i];
@@ -81,7 +81,7 @@ void SupervisorMessage::TakePorts(ServerConfig& config) const {
 }
 
 absl::StatusOr<std::optional<SupervisorMessage>> ReadSupervisorMessage() {
-  ASSIGN_OR_RETURN(const std::optional<std::string> told, MessageOfSupervisor());
+  ASSIGN_OR_RETURN(const std::optional<std::string> told, server::MessageOfSupervisor());
   if (!told.has_value()) return std::nullopt;
   const std::pair<std::string, std::string> parts = absl::StrSplit(*told, absl::MaxSplits('\n', 1));
   const std::vector<std::string> words = absl::StrSplit(parts.first, ' ');
@@ -94,10 +94,10 @@ absl::StatusOr<std::optional<SupervisorMessage>> ReadSupervisorMessage() {
     }
     message.ports[i] = static_cast<uint16_t>(port);
   }
-  ASSIGN_OR_RETURN(message.config, ReadServerConfig(parts.second));
+  ASSIGN_OR_RETURN(message.config, server::ReadServerConfig(parts.second));
   return message;
 }
 
 void NotifySupervisor(const std::string& config) { PrintJsonLine({{"event", "configuration"}, {kConfig, config}}); }
 
-}  // namespace tessera
+}  // namespace tessera::client

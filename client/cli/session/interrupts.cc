@@ -10,7 +10,7 @@
 
 #include "client/cli/exit_code.h"
 
-namespace tessera {
+namespace tessera::client {
 
 Interrupts::Interrupts() : stop_(eventfd(0, EFD_CLOEXEC)) {
   sigemptyset(&signals_);
@@ -77,4 +77,4 @@ Interrupts::Reaction::~Reaction() {
   interrupts_.react_ = nullptr;
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-namespace tessera {
+namespace tessera::client {
 
 // Made before any other thread: it blocks SIGINT, SIGTERM and SIGHUP and waits for them in a thread of its own.
 class Interrupts {
@@ -52,4 +52,4 @@ class Interrupts {
   std::thread thread_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::client

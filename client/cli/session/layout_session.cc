@@ -6,51 +6,53 @@
 #include "server/api/generation_request.h"
 #include "server/workers/worker_process.h"
 
-namespace tessera {
+namespace tessera::client {
 
-VerificationHost HostOf(const WorkerSession::Options& options, Interrupts& interrupts, Reporter& reporter) {
-  return {.open = [options, &interrupts](const Layout& layout) -> absl::StatusOr<std::shared_ptr<WorkerGroup>> {
+server::VerificationHost HostOf(const WorkerSession::Options& options, Interrupts& interrupts, Reporter& reporter) {
+  return {.open = [options, &interrupts](
+                      const parallel::Layout& layout) -> absl::StatusOr<std::shared_ptr<server::WorkerGroup>> {
             WorkerSession::Options on_layout = options;
             on_layout.layout = layout;
             ASSIGN_OR_RETURN(std::unique_ptr<WorkerSession> started, WorkerSession::Start(on_layout, interrupts));
             const std::shared_ptr<WorkerSession> session = std::move(started);
-            return std::shared_ptr<WorkerGroup>(session, &session->group());
+            return std::shared_ptr<server::WorkerGroup>(session, &session->group());
           },
           .report = [&reporter](const std::string& text) { reporter.OnActivity(text); }};
 }
 
-LoadedEvent LoadedOn(const LayoutStanding& standing, const ModelDescription& model, const LoadParameters& placement,
-                     const Loaded& loaded) {
+LoadedEvent LoadedOn(const LayoutStanding& standing, const control::ModelDescription& model,
+                     const control::LoadParameters& placement, const control::Loaded& loaded) {
   return {.model = placement.model,
           .pipeline = model.pipeline,
           .digest = model.digest,
-          .dtype = EnumName(placement.dtype),
+          .dtype = base::EnumName(placement.dtype),
           .device = placement.device,
-          .layout = LayoutText(standing.layout),
+          .layout = parallel::LayoutText(standing.layout),
           .certified = standing.certified,
-          .text_encoders = EnumName(placement.text_encoders),
-          .autoencoder = EnumName(placement.autoencoder),
+          .text_encoders = base::EnumName(placement.text_encoders),
+          .autoencoder = base::EnumName(placement.autoencoder),
           .loaded = loaded};
 }
 
-absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const ModelDescription& model,
-                                            const LoadParameters& placement, Interrupts& interrupts, Reporter& reporter,
-                                            std::unique_ptr<WorkerSession>& session) {
-  ASSIGN_OR_RETURN(const LayoutRequest asked, RequestedLayout(options));
-  ASSIGN_OR_RETURN(const CertifyPolicy policy, ParseCertifyPolicy(options.certify));
-  ASSIGN_OR_RETURN(const Layout layout, ChooseLayout(asked, LayoutModelOf(model, placement.dtype)));
+absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const control::ModelDescription& model,
+                                            const control::LoadParameters& placement, Interrupts& interrupts,
+                                            Reporter& reporter, std::unique_ptr<WorkerSession>& session) {
+  ASSIGN_OR_RETURN(const server::LayoutRequest asked, RequestedLayout(options));
+  ASSIGN_OR_RETURN(const server::CertifyPolicy policy, server::ParseCertifyPolicy(options.certify));
+  ASSIGN_OR_RETURN(const parallel::Layout layout,
+                   server::ChooseLayout(asked, server::LayoutModelOf(model, placement.dtype)));
   LayoutStanding standing = {.layout = layout};
   if (layout == session->group().layout()) return standing;
   ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options));
   RETURN_IF_ERROR(session->Close());
 
-  const VerificationRequest request = {.model = model, .load = placement, .layout = layout};
-  ASSIGN_OR_RETURN(CertificateSubject subject, SubjectOf(request, WorkerProgram()));
+  const server::VerificationRequest request = {.model = model, .load = placement, .layout = layout};
+  ASSIGN_OR_RETURN(server::CertificateSubject subject, server::SubjectOf(request, server::WorkerProgram()));
   standing.subject = subject;
-  const CertificateFolder folder(CertificateFolder::DefaultPath());
+  const server::CertificateFolder folder(server::CertificateFolder::DefaultPath());
   const absl::StatusOr<bool> certified =
-      Certify(request, subject, policy, folder, HostOf(session_options, interrupts, reporter),
-              [&](const std::string& warning) { reporter.OnWarning(warning); });
+      server::Certify(request, subject, policy, folder, HostOf(session_options, interrupts, reporter),
+                      [&](const std::string& warning) { reporter.OnWarning(warning); });
   if (interrupts.requested()) return absl::CancelledError("interrupted");
   if (!certified.ok()) return certified.status();
   standing.certified = *certified;
@@ -60,4 +62,4 @@ absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const M
   return standing;
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

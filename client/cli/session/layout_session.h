@@ -11,25 +11,25 @@
 #include "client/cli/session/worker_session.h"
 #include "server/verification/certify.h"
 
-namespace tessera {
+namespace tessera::client {
 
 // A verification in this process, whose groups are sessions of their own.
-VerificationHost HostOf(const WorkerSession::Options& options, Interrupts& interrupts, Reporter& reporter);
+server::VerificationHost HostOf(const WorkerSession::Options& options, Interrupts& interrupts, Reporter& reporter);
 
 struct LayoutStanding {
-  Layout layout;
+  parallel::Layout layout;
   bool certified = true;  // one rank needs no certificate
-  CertificateSubject subject;
+  server::CertificateSubject subject;
 };
 
 // What is reported of a model that is loaded on the layout.
-LoadedEvent LoadedOn(const LayoutStanding& standing, const ModelDescription& model, const LoadParameters& placement,
-                     const Loaded& loaded);
+LoadedEvent LoadedOn(const LayoutStanding& standing, const control::ModelDescription& model,
+                     const control::LoadParameters& placement, const control::Loaded& loaded);
 
 // Replaces a session with one worker by one on the layout that the options choose for the model, where it is another.
 // `placement` names the model. FailedPrecondition for a layout that is not certified and may not be used.
-absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const ModelDescription& model,
-                                            const LoadParameters& placement, Interrupts& interrupts, Reporter& reporter,
-                                            std::unique_ptr<WorkerSession>& session);
+absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const control::ModelDescription& model,
+                                            const control::LoadParameters& placement, Interrupts& interrupts,
+                                            Reporter& reporter, std::unique_ptr<WorkerSession>& session);
 
-}  // namespace tessera
+}  // namespace tessera::client

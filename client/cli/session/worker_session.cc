@@ -7,7 +7,7 @@
 #include "base/status_macros.h"
 #include "server/workers/step_loop.h"
 
-namespace tessera {
+namespace tessera::client {
 namespace {
 
 constexpr absl::Duration kStartTimeout = absl::Seconds(60);
@@ -15,30 +15,30 @@ constexpr absl::Duration kStartTimeout = absl::Seconds(60);
 }  // namespace
 
 // Images of one size and number of steps: all start, each step is of all of them, and all are decoded after the last.
-class WorkerSession::Batch final : public StepOwner {
+class WorkerSession::Batch final : public server::StepOwner {
  public:
-  Batch(TaskId first, absl::Span<const JobParameters> batch, const Listener& listener)
+  Batch(server::TaskId first, absl::Span<const control::JobParameters> batch, const Listener& listener)
       : first_(first), batch_(batch), listener_(listener), pictures_(batch.size()) {
     for (size_t i = 0; i < batch.size(); ++i) left_.push_back(first + i);
   }
 
   bool is_over() const { return left_.empty() || !error_.ok(); }
   const absl::Status& error() const { return error_; }
-  const std::string& activity() const { return activity_; }  // that was under way when it failed
-  const std::vector<TaskId>& left() const { return left_; }  // the workers may still hold something of them
+  const std::string& activity() const { return activity_; }          // that was under way when it failed
+  const std::vector<server::TaskId>& left() const { return left_; }  // the workers may still hold something of them
   std::vector<Picture> TakePictures() { return std::move(pictures_); }
 
-  StepPlan Next(GroupId) override {
+  server::StepPlan Next(server::GroupId) override {
     if (!error_.ok()) return {};
     if (!std::exchange(has_begun_, true)) return {.start = left_};
     if (sent_ == batch_[0].steps) return {};
     ++sent_;
-    return {.step = left_, .decode = sent_ == batch_[0].steps ? left_ : std::vector<TaskId>()};
+    return {.step = left_, .decode = sent_ == batch_[0].steps ? left_ : std::vector<server::TaskId>()};
   }
-  void WaitForWork(GroupId, absl::Duration) override {}
-  absl::StatusOr<RunnableTask> Claim(GroupId, TaskId task) override {
+  void WaitForWork(server::GroupId, absl::Duration) override {}
+  absl::StatusOr<server::RunnableTask> Claim(server::GroupId, server::TaskId task) override {
     if (!error_.ok()) return error_;
-    RunnableTask claimed;
+    server::RunnableTask claimed;
     claimed.parameters = batch_[task - first_];
     if (task != first_ || listener_.preview_every <= 0 || !listener_.preview) return claimed;
     for (int32_t step = listener_.preview_every; step < batch_[0].steps; step += listener_.preview_every) {
@@ -47,13 +47,13 @@ class WorkerSession::Batch final : public StepOwner {
     preview_after_ = claimed.preview_after;
     return claimed;
   }
-  void OnStarted(GroupId, TaskId task, const JobStarted& started) override {
+  void OnStarted(server::GroupId, server::TaskId task, const control::JobStarted& started) override {
     pictures_[task - first_].started = started;
     if (task == first_ + batch_.size() - 1) SetNext();
     if (listener_.started) listener_.started(started);
   }
-  void OnBatchDiffers(GroupId, const std::vector<TaskId>&) override {}
-  void OnStepped(GroupId, const std::vector<TaskId>& tasks, double seconds) override {
+  void OnBatchDiffers(server::GroupId, const std::vector<server::TaskId>&) override {}
+  void OnStepped(server::GroupId, const std::vector<server::TaskId>& tasks, double seconds) override {
     if (tasks.empty()) return;  // it has failed
     ++done_;
     if (std::ranges::binary_search(preview_after_, done_)) {
@@ -63,20 +63,25 @@ class WorkerSession::Batch final : public StepOwner {
     }
     if (listener_.stepped) listener_.stepped({.completed = done_, .seconds = seconds});
   }
-  void OnPreview(GroupId, TaskId, const Image& image) override {
+  void OnPreview(server::GroupId, server::TaskId, const control::Image& image) override {
     SetNext();
     listener_.preview(done_, image);
   }
-  void OnPreviewFailed(GroupId group, TaskId task, const absl::Status& error) override { OnFailed(group, task, error); }
-  void OnDecoded(GroupId, TaskId task, Image image, const JobStarted&, double seconds) override {
+  void OnPreviewFailed(server::GroupId group, server::TaskId task, const absl::Status& error) override {
+    OnFailed(group, task, error);
+  }
+  void OnDecoded(server::GroupId, server::TaskId task, control::Image image, const control::JobStarted&,
+                 double seconds) override {
     Picture& picture = pictures_[task - first_];
     picture.image = std::move(image);
     picture.decode_seconds = seconds;
     activity_ = "the image was being given up";
   }
-  void OnFailed(GroupId, TaskId, const absl::Status& error) override { error_.Update(error); }
-  void OnBatchFailed(GroupId, const std::vector<TaskId>&, const absl::Status& error) override { error_.Update(error); }
-  void OnEnded(GroupId, TaskId task) override {
+  void OnFailed(server::GroupId, server::TaskId, const absl::Status& error) override { error_.Update(error); }
+  void OnBatchFailed(server::GroupId, const std::vector<server::TaskId>&, const absl::Status& error) override {
+    error_.Update(error);
+  }
+  void OnEnded(server::GroupId, server::TaskId task) override {
     std::erase(left_, task);
     if (error_.ok()) SetNext();
   }
@@ -87,11 +92,11 @@ class WorkerSession::Batch final : public StepOwner {
                                          : absl::StrCat("step ", done_ + 1, " of ", batch_[0].steps, " was running");
   }
 
-  const TaskId first_;
-  const absl::Span<const JobParameters> batch_;
+  const server::TaskId first_;
+  const absl::Span<const control::JobParameters> batch_;
   const Listener& listener_;
   std::vector<Picture> pictures_;
-  std::vector<TaskId> left_;
+  std::vector<server::TaskId> left_;
   std::vector<int32_t> preview_after_;  // of the first one
   bool has_begun_ = false;
   int32_t sent_ = 0;  // steps
@@ -101,10 +106,11 @@ class WorkerSession::Batch final : public StepOwner {
 };
 
 absl::StatusOr<std::unique_ptr<WorkerSession>> WorkerSession::Start(const Options& options, Interrupts& interrupts) {
-  ASSIGN_OR_RETURN(std::unique_ptr<WorkerGroup> group, WorkerGroup::Start({.layout = options.layout,
-                                                                           .show_output = options.verbose,
-                                                                           .timeout = options.command_timeout,
-                                                                           .progress = options.progress}));
+  ASSIGN_OR_RETURN(std::unique_ptr<server::WorkerGroup> group,
+                   server::WorkerGroup::Start({.layout = options.layout,
+                                               .show_output = options.verbose,
+                                               .timeout = options.command_timeout,
+                                               .progress = options.progress}));
   std::unique_ptr<WorkerSession> session(new WorkerSession(std::move(group), interrupts));
   absl::Status connected = session->group_->Connect(kStartTimeout);
   if (interrupts.requested()) return absl::CancelledError("interrupted");
@@ -112,7 +118,7 @@ absl::StatusOr<std::unique_ptr<WorkerSession>> WorkerSession::Start(const Option
   return session;
 }
 
-WorkerSession::WorkerSession(std::unique_ptr<WorkerGroup> group, Interrupts& interrupts)
+WorkerSession::WorkerSession(std::unique_ptr<server::WorkerGroup> group, Interrupts& interrupts)
     : interrupts_(interrupts),
       group_(std::move(group)),
       reaction_(interrupts, [workers = group_.get()] { workers->Kill(); }) {}
@@ -123,39 +129,39 @@ absl::Status WorkerSession::Explain(const absl::Status& status, const std::strin
   return absl::Status(status.code(), absl::StrCat("while ", activity, ": ", std::string(status.message())));
 }
 
-absl::StatusOr<ModelDescription> WorkerSession::DescribeAlone(const Options& options, Interrupts& interrupts,
-                                                              const std::string& model) {
+absl::StatusOr<control::ModelDescription> WorkerSession::DescribeAlone(const Options& options, Interrupts& interrupts,
+                                                                       const std::string& model) {
   ASSIGN_OR_RETURN(const std::unique_ptr<WorkerSession> session, Start(options, interrupts));
-  absl::StatusOr<ModelDescription> description = session->Describe(model);
+  absl::StatusOr<control::ModelDescription> description = session->Describe(model);
   if (!description.ok()) return description;
   RETURN_IF_ERROR(session->Close());
   return description;
 }
 
-absl::StatusOr<ModelDescription> WorkerSession::Describe(const std::string& model) {
-  absl::StatusOr<ModelDescription> description = group_->Describe(model);
+absl::StatusOr<control::ModelDescription> WorkerSession::Describe(const std::string& model) {
+  absl::StatusOr<control::ModelDescription> description = group_->Describe(model);
   if (!description.ok()) return Explain(description.status(), "the model was being read");
   return description;
 }
 
-absl::StatusOr<Loaded> WorkerSession::Load(const LoadParameters& parameters) {
-  absl::StatusOr<Loaded> loaded = group_->Load(parameters);
+absl::StatusOr<control::Loaded> WorkerSession::Load(const control::LoadParameters& parameters) {
+  absl::StatusOr<control::Loaded> loaded = group_->Load(parameters);
   if (!loaded.ok()) return Explain(loaded.status(), "the model was being loaded");
   return loaded;
 }
 
-absl::StatusOr<WorkerSession::Picture> WorkerSession::MakeImage(const JobParameters& parameters,
+absl::StatusOr<WorkerSession::Picture> WorkerSession::MakeImage(const control::JobParameters& parameters,
                                                                 const Listener& listener) {
   ASSIGN_OR_RETURN(std::vector<Picture> pictures, MakeImages({&parameters, 1}, listener));
   return std::move(pictures.front());
 }
 
-absl::StatusOr<std::vector<WorkerSession::Picture>> WorkerSession::MakeImages(absl::Span<const JobParameters> batch,
-                                                                              const Listener& listener) {
+absl::StatusOr<std::vector<WorkerSession::Picture>> WorkerSession::MakeImages(
+    absl::Span<const control::JobParameters> batch, const Listener& listener) {
   Batch jobs(last_job_ + 1, batch, listener);
   last_job_ += batch.size();
-  GroupTrace no_trace(nullptr, "", group_->ranks());
-  StepLoop loop(*group_, jobs, no_trace, {});
+  server::GroupTrace no_trace(nullptr, "", group_->ranks());
+  server::StepLoop loop(*group_, jobs, no_trace, {});
   while (!jobs.is_over()) {
     if (absl::Status turned = loop.Turn(); !turned.ok()) {
       jobs.OnFailed(0, 0, turned);
@@ -166,7 +172,7 @@ absl::StatusOr<std::vector<WorkerSession::Picture>> WorkerSession::MakeImages(ab
     const absl::Status error = Explain(jobs.error(), jobs.activity());
     if (absl::IsUnavailable(error)) return error;
     // The error matters more than that of the end.
-    for (const TaskId job : jobs.left()) group_->EndJob(job).IgnoreError();
+    for (const server::TaskId job : jobs.left()) group_->EndJob(job).IgnoreError();
     return error;
   }
   return jobs.TakePictures();
@@ -177,4 +183,4 @@ absl::Status WorkerSession::Close() {
   return absl::OkStatus();
 }
 
-}  // namespace tessera
+}  // namespace tessera::client

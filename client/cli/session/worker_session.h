@@ -14,50 +14,51 @@
 #include "client/cli/session/interrupts.h"
 #include "server/workers/worker_group.h"
 
-namespace tessera {
+namespace tessera::client {
 
 // Used by one thread. An interruption kills the workers; every method then returns CANCELLED.
 class WorkerSession {
  public:
   struct Options {
-    Layout layout;                                    // of the group
+    parallel::Layout layout;                          // of the group
     bool verbose = false;                             // show the workers' own messages
     absl::Duration command_timeout = absl::Hours(1);  // for any one answer
-    ProgressBounds progress;
+    server::ProgressBounds progress;
   };
 
   static absl::StatusOr<std::unique_ptr<WorkerSession>> Start(const Options& options, Interrupts& interrupts);
 
   // A session for a description alone.
-  static absl::StatusOr<ModelDescription> DescribeAlone(const Options& options, Interrupts& interrupts,
-                                                        const std::string& model);
+  static absl::StatusOr<control::ModelDescription> DescribeAlone(const Options& options, Interrupts& interrupts,
+                                                                 const std::string& model);
 
-  absl::StatusOr<ModelDescription> Describe(const std::string& model);
-  absl::StatusOr<Loaded> Load(const LoadParameters& parameters);
+  absl::StatusOr<control::ModelDescription> Describe(const std::string& model);
+  absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters);
 
   // What is told while an image is made. Any may be empty.
   struct Listener {
-    std::function<void(const JobStarted&)> started;
-    std::function<void(const Stepped&)> stepped;
+    std::function<void(const control::JobStarted&)> started;
+    std::function<void(const control::Stepped&)> stepped;
     int32_t preview_every = 0;  // steps; 0: no previews
-    std::function<void(int32_t step, const Image&)> preview;
+    std::function<void(int32_t step, const control::Image&)> preview;
   };
 
   struct Picture {
-    Image image;
-    JobStarted started;
+    control::Image image;
+    control::JobStarted started;
     double decode_seconds = 0;
   };
 
   // One image from its prompt to its pixels. Errors say what was under way.
-  absl::StatusOr<Picture> MakeImage(const JobParameters& parameters, const Listener& listener);
+  absl::StatusOr<Picture> MakeImage(const control::JobParameters& parameters, const Listener& listener);
   // Images of one size and number of steps, each step of all of them together. Previews are of the first.
-  absl::StatusOr<std::vector<Picture>> MakeImages(absl::Span<const JobParameters> batch, const Listener& listener);
+  absl::StatusOr<std::vector<Picture>> MakeImages(absl::Span<const control::JobParameters> batch,
+                                                  const Listener& listener);
 
   uint64_t PeakMemoryBytes() const { return group_->PeakMemoryBytes(); }
 
   // For what Describe, Load and MakeImage do not offer; Explain makes its errors those of a session.
-  WorkerGroup& group() { return *group_; }
+  server::WorkerGroup& group() { return *group_; }
 
   // CANCELLED where the user wanted it; names the activity where a worker has gone.
   absl::Status Explain(const absl::Status& status, const std::string& activity) const;
@@ -68,12 +69,12 @@ class WorkerSession {
  private:
   class Batch;
 
-  WorkerSession(std::unique_ptr<WorkerGroup> group, Interrupts& interrupts);
+  WorkerSession(std::unique_ptr<server::WorkerGroup> group, Interrupts& interrupts);
 
   Interrupts& interrupts_;
-  const std::unique_ptr<WorkerGroup> group_;
+  const std::unique_ptr<server::WorkerGroup> group_;
   Interrupts::Reaction reaction_;
   uint64_t last_job_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::client
