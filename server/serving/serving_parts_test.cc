@@ -4,6 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "tests/support/wait_until.h"
+
 namespace tessera::server {
 namespace {
 
@@ -70,10 +72,10 @@ TEST(ServingPartsTest, MaintenanceFailsWhatIsTooLateToBegin) {
   parts.store.SetNow(parts.store.Now() + absl::Seconds(2));
   parts.maintenance.RunMaintenance();
   EXPECT_EQ(parts.Waiting(), 0);
-  ServiceMonitor::Lock lock = parts.monitor.Acquire();
-  EXPECT_TRUE(
-      parts.monitor.WaitFor(lock, absl::Minutes(1), [&] { return parts.monitor.tasks(lock).Find(task) == nullptr; }));
-  lock.unlock();
+  WaitUntil("the task has ended", [&] {
+    const ServiceMonitor::Lock lock = parts.monitor.Acquire();
+    return parts.monitor.tasks(lock).Find(task) == nullptr;
+  });
   EXPECT_EQ(parts.store.StateOfTask(task), TaskState::kFailed);
   EXPECT_EQ(parts.groups.replaced, 2);
   EXPECT_EQ(parts.store.sweeps(), 1) << "not every time";

@@ -8,15 +8,16 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 
 namespace tessera {
 
 // Until `holds`; false and a failed test if that is not so in time.
 inline bool WaitUntil(const std::string& what, const std::function<bool()>& holds,
                       absl::Duration timeout = absl::Minutes(1)) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Duration deadline = base::SteadyNow() + timeout;
   while (!holds()) {
-    if (absl::Now() > deadline) {
+    if (base::SteadyNow() > deadline) {
       ADD_FAILURE() << "not in time: " << what;
       return false;
     }
