@@ -149,8 +149,8 @@ absl::StatusOr<control::JobParameters> ValidateUnnamed(const GenerationRequest& 
   }
   status.Update(CheckSide("width", request.width.value_or(job.width), job.resolution_binning, model));
   status.Update(CheckSide("height", request.height.value_or(job.height), job.resolution_binning, model));
-  status.Update(CheckValue("steps", request.steps.value_or(job.steps), {1, static_cast<double>(model.max_steps)}));
-  status.Update(CheckValue("count", request.count, {1, kMaxImageCount}));
+  status.Update(CheckValue("steps", request.steps.value_or(job.steps), BoundsFor(*FindField("steps"), model)));
+  status.Update(CheckValue("count", request.count, BoundsOf(*FindField("count"))));
   if (request.count > 1 && request.seed > std::numeric_limits<uint64_t>::max() - (request.count - 1)) {
     status.Update(UnnamedError(
         "seed", absl::StrCat(" is ", request.seed, "; with count ", request.count, " valid values are at most ",

@@ -32,12 +32,13 @@ std::vector<std::string> Words(const RequestField& field) {
 }
 
 control::Bounds BoundsOf(const RequestField& field) {
-  control::Bounds found = field.bounds.value_or(control::kUnbounded);
-  if (field.bounds.has_value()) return found;
+  if (field.bounds.has_value()) return *field.bounds;
+  control::Bounds found = control::kUnbounded;
   const auto find = [&](const char* id, control::Bounds bounds) {
     if (absl::string_view(id) == field.id) found = bounds;
   };
   control::VisitParameters(find);
+  if (field.zero_is_absent) found.low = 1;
   return found;
 }
 

@@ -96,8 +96,10 @@ struct RequestField {
   const char* key = nullptr;
   // Of ModelDescription::options: what a model says that reads it; null: every model does.
   const char* read_with = nullptr;
-  // Of a number, or of each number of a list; nothing: those of the parameter, or none.
+  // Of what becomes no parameter; nothing: those of the parameter, or none.
   std::optional<control::Bounds> bounds = std::nullopt;
+  // The parameter's 0 stands for an absent value, so that no request may say it.
+  bool zero_is_absent = false;
   // Its valid words with blanks between them; null: any, or those of the model.
   const char* words = nullptr;
   // The API's default as JSON; null: the model's, or none.
@@ -261,7 +263,7 @@ inline constexpr RequestField kRequestFields[] = {
      .option = "--max-sequence-length",
      .help = "Tokens of the prompt (default: the model's)",
      .key = "Max sequence length",
-     .bounds = control::Bounds{1, 65536},
+     .zero_is_absent = true,
      .member = &GenerationRequest::max_sequence_length},
     {.id = "guidance_rescale",
      .option = "--guidance-rescale",
@@ -300,12 +302,12 @@ inline constexpr RequestField kRequestFields[] = {
      .help = "Size that the image is said to be cut from, WIDTHxHEIGHT (default: the model's)",
      .key = "Original size",
      .read_with = control::prompt_option::kOriginalSize,
-     .bounds = control::Bounds{1, 65536},
+     .zero_is_absent = true,
      .member = &GenerationRequest::original_width},
     {.id = "original_height",
      .key = "Original size",
      .read_with = control::prompt_option::kOriginalSize,
-     .bounds = control::Bounds{1, 65536},
+     .zero_is_absent = true,
      .member = &GenerationRequest::original_height},
     {.id = "crop_top",
      .option = "--crop-top-left",
