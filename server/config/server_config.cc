@@ -36,6 +36,10 @@ class YamlWriter {
   void operator()(const char* key, int64_t value, YamlRange) { Key(key) << value; }
   void operator()(const char* key, double value, YamlRange) { Key(key) << value; }
   void operator()(const char* key, const std::string& value, const std::vector<std::string>&) { (*this)(key, value); }
+  template <base::NamedEnum Enum>
+  void operator()(const char* key, Enum value) {
+    (*this)(key, std::string(base::EnumName(value)));
+  }
 
   template <typename Visit>
   void Nested(const char* key, const Visit& visit) {
@@ -144,8 +148,8 @@ void VisitConfig(Visit& visit, Config& config) {
   visit("allow_anonymous", config.allow_anonymous);
   visit.Nested("limits", [&](auto& limits) { VisitLimits(limits, config.limits); });
   Groups(visit, config.groups);
-  visit("certify", config.certify, std::vector<std::string>{"auto", "require", "off"});
-  visit("ready_when", config.ready_when, std::vector<std::string>{"groups", "durable"});
+  visit("certify", config.certify);
+  visit("ready_when", config.ready_when);
   visit("openai_names", config.openai_names);
   visit("log_level", config.log_level, base::LogLevelNames());
   visit("data_folder", config.data_folder);

@@ -4,6 +4,7 @@
 // Reading checks what can be checked without looking at a disk, a model or a device. Pure functions.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "server/verification/certify_policy.h"
 
 namespace tessera::server {
 
@@ -48,6 +50,12 @@ struct GroupConfig {
   bool operator==(const GroupConfig&) const = default;
 };
 
+enum class ReadyWhen : uint8_t {
+  kGroups,   // every model has a warm group
+  kDurable,  // jobs can be accepted
+};
+constexpr auto NamesOf(ReadyWhen) { return std::array{"groups", "durable"}; }
+
 struct ServerConfig {
   ListenConfig http = {.port = 8080};
   ListenConfig grpc = {.port = 8081};
@@ -80,11 +88,11 @@ struct ServerConfig {
   };
   Limits limits;
 
-  std::vector<GroupConfig> groups;    // without the key: one of the default model on this machine
-  std::string certify = "auto";       // auto, require, off
-  std::string ready_when = "groups";  // groups: every model has a warm group; durable: jobs can be accepted
-  bool openai_names = true;           // the first model answers to the names of OpenAI's image models
-  std::string log_level = "info";     // debug, info, warning, error: lines below it are not written
+  std::vector<GroupConfig> groups;  // without the key: one of the default model on this machine
+  CertifyPolicy certify = CertifyPolicy::kAuto;
+  ReadyWhen ready_when = ReadyWhen::kGroups;
+  bool openai_names = true;        // the first model answers to the names of OpenAI's image models
+  std::string log_level = "info";  // debug, info, warning, error: lines below it are not written
   std::string data_folder = "tessera-data";
   absl::Duration retention = absl::Hours(24);  // of ended jobs and their images
   int64_t retention_bytes = 0;                 // of those images; the oldest jobs go first; 0: no bound

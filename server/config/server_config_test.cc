@@ -23,7 +23,7 @@ TEST(ServerConfigTest, OneGroupIsEnoughAndEverythingElseHasADefaultOnLoopback) {
   EXPECT_EQ(config->http, (ListenConfig{.address = "127.0.0.1", .port = 8080}));
   EXPECT_EQ(config->groups.size(), 1u);
   EXPECT_EQ(config->groups[0].model, "emoji");
-  EXPECT_EQ(config->certify, "auto");
+  EXPECT_EQ(config->certify, CertifyPolicy::kAuto);
 }
 
 TEST(ServerConfigTest, ReadsEveryKindOfValue) {

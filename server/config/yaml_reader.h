@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/enum_names.h"
 
 namespace tessera::server {
 
@@ -30,6 +31,12 @@ class YamlMapping {
   void operator()(const std::string& key, int64_t& value, YamlRange range);
   void operator()(const std::string& key, double& value, YamlRange range);
   void operator()(const std::string& key, std::string& value, const std::vector<std::string>& valid);
+  template <base::NamedEnum Enum>
+  void operator()(const std::string& key, Enum& value) {
+    std::string name = base::EnumName(value);
+    (*this)(key, name, base::EnumNames<Enum>());
+    value = *base::EnumOf<Enum>(name);
+  }
 
   // Calls visit(mapping) for the mapping that the key holds, and finishes it.
   template <typename Visit>

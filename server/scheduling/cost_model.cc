@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-
 namespace tessera::server {
 namespace {
 
@@ -56,15 +53,14 @@ ShapeClass ShapeOf(const std::string& name, const control::ModelDescription& mod
   const bool told = std::find(model.options.begin(), model.options.end(), control::prompt_option::kTrueCfgScale) !=
                     model.options.end();
   const bool guided = (told ? options.true_cfg_scale : parameters.guidance_scale) > 1;
-  ShapeClass shape{.model = name, .height = parameters.height, .width = parameters.width};
-  shape.rows = guided ? 2 : 1;
-  if (!options.skip_layers.layers.empty()) {
-    ++shape.rows;
-    absl::StrAppend(&shape.guidance, "skip ", absl::StrJoin(options.skip_layers.layers, ","));
-  }
-  if (options.guidance_rescale > 0) absl::StrAppend(&shape.guidance, " rescale");
-  if (parameters.resolution_binning) absl::StrAppend(&shape.guidance, " binned");
-  return shape;
+  const std::vector<int32_t>& skipped = options.skip_layers.layers;
+  return {.model = name,
+          .height = parameters.height,
+          .width = parameters.width,
+          .rows = 1 + (guided ? 1 : 0) + (skipped.empty() ? 0 : 1),
+          .skipped_layers = skipped,
+          .guidance_rescaled = options.guidance_rescale > 0,
+          .resolution_binned = parameters.resolution_binning};
 }
 
 double StepFlops(const ModelCost& cost, const ShapeClass& shape) {

@@ -3,9 +3,10 @@
 // constant factor in them does no harm; the ratio between sizes must be right.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
-#include <tuple>
+#include <vector>
 
 #include "control/commands.h"
 
@@ -32,14 +33,12 @@ struct ShapeClass {
   std::string model;
   int32_t height = 0;  // pixels
   int32_t width = 0;
-  int32_t rows = 1;      // of the batch that one task takes: its guidance branches that run at once
-  std::string guidance;  // what else must agree, such as the layers that a branch leaves out
+  int32_t rows = 1;                     // of the batch that one task takes: its guidance branches that run at once
+  std::vector<int32_t> skipped_layers;  // that one of these branches leaves out
+  bool guidance_rescaled = false;
+  bool resolution_binned = false;
 
-  bool operator==(const ShapeClass&) const = default;
-  bool operator<(const ShapeClass& other) const {
-    return std::tie(model, height, width, rows, guidance) <
-           std::tie(other.model, other.height, other.width, other.rows, other.guidance);
-  }
+  auto operator<=>(const ShapeClass&) const = default;
 };
 
 // The class of a validated task of the model that requests call `name`.

@@ -15,9 +15,8 @@ absl::Status Refused(const CertificateSubject& subject, const std::string& why) 
 }  // namespace
 
 absl::StatusOr<CertifyPolicy> ParseCertifyPolicy(const std::string& text) {
-  if (text.empty() || text == "auto") return CertifyPolicy::kAuto;
-  if (text == "require") return CertifyPolicy::kRequire;
-  if (text == "off") return CertifyPolicy::kOff;
+  if (text.empty()) return CertifyPolicy::kAuto;
+  if (const auto policy = base::EnumOf<CertifyPolicy>(text)) return *policy;
   return absl::InvalidArgumentError(absl::StrCat("certify is '", text, "'; valid values are auto, require and off"));
 }
 

@@ -1,4 +1,4 @@
-// What becomes of a layout without a certificate.
+// Whether a layout may be used, by its certificate.
 #pragma once
 
 #include <functional>
@@ -6,15 +6,10 @@
 
 #include "absl/status/statusor.h"
 #include "server/verification/certificate.h"
+#include "server/verification/certify_policy.h"
 #include "server/verification/verification.h"
 
 namespace tessera::server {
-
-enum class CertifyPolicy {
-  kAuto,     // it is verified now, and refused if that fails
-  kRequire,  // it is refused
-  kOff,      // it is used, and every answer says that it is not certified
-};
 
 // InvalidArgument for another text; empty means auto.
 absl::StatusOr<CertifyPolicy> ParseCertifyPolicy(const std::string& text);

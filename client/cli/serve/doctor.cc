@@ -144,10 +144,10 @@ class Doctor {
     if (certificate.ok() && certificate->passed()) return Report({.what = what, .found = text + ", certified"});
     const std::string found =
         absl::StrCat(text, certificate.ok() ? ", verified and found wrong" : ", without a certificate");
-    if (config.certify == "off") {
+    if (config.certify == server::CertifyPolicy::kOff) {
       return Report({Health::kWarning, what, found, "let certify be auto, so that it is verified first"});
     }
-    if (config.certify == "auto" && !certificate.ok()) {
+    if (config.certify == server::CertifyPolicy::kAuto && !certificate.ok()) {
       return Report({.what = what, .found = found + "; the server verifies it when it starts"});
     }
     Report({Health::kFailed, what, found, "let certify be auto, or choose another layout"});

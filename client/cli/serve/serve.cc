@@ -145,12 +145,11 @@ class Serve {
     // Each arena that malloc makes for threads keeps its own peak; nothing here computes so much as to need many.
     mallopt(M_ARENA_MAX, 2);
 
-    ASSIGN_OR_RETURN(const server::CertifyPolicy certify, server::ParseCertifyPolicy(config.certify));
     server::DurableServiceOptions service_options = {
         .data_folder = config.data_folder,
-        .certify = certify,
+        .certify = config.certify,
         .may_start_without_models = supervised_ && message->IsAfterAnother(),
-        .ready_when_durable = config.ready_when == "durable",
+        .ready_when_durable = config.ready_when == server::ReadyWhen::kDurable,
         .retention = config.retention,
         .retention_bytes = config.retention_bytes,
         .limits = ServiceLimitsOf(config.limits),
