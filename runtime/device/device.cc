@@ -2,13 +2,14 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "control/device.h"
 #include "kernels/cuda/plugin.h"
 
 namespace tessera::runtime {
@@ -63,12 +64,12 @@ std::string CudaPluginPath() {
 }
 
 absl::StatusOr<at::Device> OpenDevice(const std::string& name, const std::string& plugin) {
-  if (name == "cpu") return at::Device(at::kCPU);
-  int index = 0;
-  const bool numbered = absl::StartsWith(name, "cuda:") && absl::SimpleAtoi(name.substr(5), &index);
-  if (!(name == "cuda" || numbered) || index < 0 || index > 127) {
+  const std::optional<control::Device> device = control::ParseDevice(name);
+  if (device == control::Device()) return at::Device(at::kCPU);
+  if (!device.has_value() || device->index > 127) {
     return absl::InvalidArgumentError(absl::StrCat("device is \"", name, "\"; valid values are cpu, cuda and cuda:N"));
   }
+  const int index = std::max(0, device->index);
   RETURN_IF_ERROR(OpenCudaPlugin(name, index, plugin));
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
 }

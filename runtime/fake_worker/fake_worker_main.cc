@@ -27,6 +27,7 @@
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "control/control_channel.h"
+#include "control/device.h"
 #include "control/fake_script.h"
 #include "control/worker_version.h"
 #include "parallel/segment/segment.h"
@@ -127,7 +128,7 @@ class FakeHandler final : public control::CommandHandler {
     }
     caches_ = parameters.prompt_cache_bytes > 0;
     control::Loaded loaded = {.seconds = Work("load-time"), .weight_bytes = 48};
-    if (parameters.device != "cpu" && script_.Has("memory")) {
+    if (!control::IsDevice(parameters.device, control::DeviceKind::kCpu) && script_.Has("memory")) {
       const auto most = static_cast<uint64_t>(script_.Number("memory"));
       const auto free = script_.Has("memory-free") ? static_cast<uint64_t>(script_.Number("memory-free")) : most;
       loaded.memory_budget = {.most = most, .free = std::min(free, most)};

@@ -4,12 +4,11 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "control/device.h"
 
 namespace tessera::server {
 namespace {
@@ -39,11 +38,9 @@ absl::Status CheckSide(absl::string_view id, int64_t value, bool binning, const 
 }
 
 absl::Status CheckDevice(const std::string& device) {
-  absl::string_view number = device;
-  int32_t index = 0;
-  if (absl::ConsumePrefix(&number, "cuda:")) {
-    const bool digits = !number.empty() && std::all_of(number.begin(), number.end(), absl::ascii_isdigit);
-    if (digits && absl::SimpleAtoi(number, &index) && index < 1024) return absl::OkStatus();
+  const std::optional<control::Device> known = control::ParseDevice(device);
+  if (known.has_value() && known->index < 1024) return absl::OkStatus();
+  if (absl::StartsWith(device, "cuda:")) {
     return UnnamedError("device", absl::StrCat(" is ", QuotedValue(device),
                                                "; valid values are cpu, cuda, and cuda:N with N from 0 to 1023"));
   }
@@ -196,7 +193,9 @@ std::vector<std::string> SizeWarnings(const control::JobParameters& job, const c
 
 absl::StatusOr<control::LoadParameters> Validate(const PlacementRequest& request, const std::string& model) {
   control::LoadParameters placement;
-  absl::Status status = ReadName("dtype", request.dtype, placement.dtype);
+  const bool cuda = control::IsDevice(request.device, control::DeviceKind::kCuda);
+  const std::string usual = base::EnumName(cuda ? control::Dtype::kBf16 : control::Dtype::kFp32);
+  absl::Status status = ReadName("dtype", request.dtype.empty() ? usual : request.dtype, placement.dtype);
   status.Update(CheckDevice(request.device));
   status.Update(CheckValue("threads", request.threads, {0, static_cast<double>(kMaxThreads)}));
   status.Update(ReadName("placement of the text encoders", request.text_encoders, placement.text_encoders));

@@ -33,7 +33,7 @@ std::vector<std::string> SizeWarnings(const control::JobParameters& job, const c
 
 // Where and in which precision a model is to run.
 struct PlacementRequest {
-  std::string dtype = "fp32";
+  std::string dtype = "fp32";  // empty: fp32 on the cpu, bf16 on cuda
   std::string device = "cpu";
   int64_t threads = 0;  // 0: all of the machine's
   std::string text_encoders = "rank0";

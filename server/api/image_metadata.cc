@@ -1,6 +1,7 @@
 #include "server/api/image_metadata.h"
 
 #include "base/utf8.h"
+#include "control/device.h"
 #include "server/api/unused_parameters.h"
 
 namespace tessera::server {
@@ -38,7 +39,7 @@ ImageParameters MetadataOf(const control::JobParameters& asked, const std::strin
   metadata.dtype = base::EnumName(placement.dtype);
   metadata.device = placement.device;
   metadata.layout = parallel::LayoutText(layout);
-  if (placement.device == "cpu") metadata.instruction_set = model.instruction_set;
+  if (control::IsDevice(placement.device, control::DeviceKind::kCpu)) metadata.instruction_set = model.instruction_set;
   const control::LoadParameters usual;
   if (placement.text_encoders != usual.text_encoders) metadata.text_encoders = base::EnumName(placement.text_encoders);
   if (placement.autoencoder != usual.autoencoder) metadata.autoencoder = base::EnumName(placement.autoencoder);

@@ -168,7 +168,7 @@ absl::Status ReadGroup(const YAML::Node& node, const std::string& path, GroupCon
     mapping.Fail("layout", "is empty; it must be a layout such as 'cfg=2,ulysses=2', or 'auto'");
   if (group.devices.empty()) mapping.Fail("devices", "is empty; it must be a list such as [cuda:0, cuda:1]");
   for (const std::string& device : group.devices) {
-    const PlacementRequest placement = {.dtype = group.dtype.empty() ? "fp32" : group.dtype, .device = device};
+    const PlacementRequest placement = {.dtype = group.dtype, .device = device};
     const absl::Status valid = Validate(placement, group.model).status();
     if (!valid.ok()) {
       mapping.Update(absl::InvalidArgumentError(absl::StrCat(path, ": ", valid.message(), LineText(node))));

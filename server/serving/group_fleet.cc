@@ -5,10 +5,10 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
+#include "control/device.h"
 #include "server/scheduling/cost_model.h"
 #include "server/serving/group_record.h"
 
@@ -23,16 +23,18 @@ constexpr absl::Duration kShortestReplacement = absl::Seconds(3);
 // What no hardware of the kind surpasses: a thread of a CPU with 64 or, by its matrix unit, 1024 operations a cycle,
 // and a GPU in bf16.
 double MostFlopsPerSecond(const control::LoadParameters& load, int ranks) {
-  if (!absl::StartsWith(load.device, "cpu")) return 2e15 * ranks;
+  if (!control::IsDevice(DeviceOfRank(load.device, 0, ranks), control::DeviceKind::kCpu)) return 2e15 * ranks;
   return (load.dtype == control::Dtype::kBf16 ? 4e12 : 3e11) * std::max<int32_t>(1, load.threads);
 }
 
-std::string DeviceOf(const GroupRunnerOptions& group, int rank) {
-  const std::string device = DeviceOfRank(group.load.device, rank, group.layout.ranks());
-  return device == "cuda" ? "cuda:0" : device;
+control::Device DeviceOf(const GroupRunnerOptions& group, int rank) {
+  auto device =
+      control::ParseDevice(DeviceOfRank(group.load.device, rank, group.layout.ranks())).value_or(control::Device());
+  if (device.kind == control::DeviceKind::kCuda) device.index = std::max(0, device.index);
+  return device;
 }
 
-bool IsOnHost(const GroupRunnerOptions& group) { return DeviceOf(group, 0) == "cpu"; }
+bool IsOnHost(const GroupRunnerOptions& group) { return DeviceOf(group, 0).kind == control::DeviceKind::kCpu; }
 
 // Whether a group that runs is what these options ask for. How many there are of it is another question, and other
 // names of its model are no reason to load it anew.
@@ -238,7 +240,7 @@ void GroupFleet::ShareMemory(const Lock& lock) {
 }
 
 int64_t GroupFleet::RanksBeside(const GroupRunnerOptions& group) const {
-  std::map<std::string, int64_t> ranks;
+  std::map<control::Device, int64_t> ranks;
   for (const Replica& replica : replicas_) {
     if (replica.ended) continue;
     for (int rank = 0; rank < replica.group.layout.ranks(); ++rank) ++ranks[DeviceOf(replica.group, rank)];

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "control/device.h"
 #include "server/workers/step_loop.h"
 
 namespace tessera::server {
@@ -223,7 +223,7 @@ int32_t RoundDown(int32_t side, int32_t multiple) { return side / multiple * mul
 }  // namespace
 
 double BatchBound(control::Dtype dtype, const std::string& device) {
-  if (device == "cpu") return 0;
+  if (control::IsDevice(device, control::DeviceKind::kCpu)) return 0;
   if (dtype == control::Dtype::kFp64) return kBoundFp64;
   return dtype == control::Dtype::kFp32 ? kBoundFp32 : kBatchBoundBf16;
 }
@@ -295,9 +295,10 @@ absl::StatusOr<CertificateSubject> SubjectOf(const VerificationRequest& request,
   while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || file.gcount() > 0) {
     build.Update({buffer.data(), static_cast<size_t>(file.gcount())});
   }
+  const bool cuda = control::IsDevice(DeviceOfRank(request.load.device, 0, 1), control::DeviceKind::kCuda);
   return CertificateSubject{.model_digest = request.model.digest,
                             .layout = parallel::LayoutText(request.layout),
-                            .device = absl::StartsWith(request.load.device, "cuda") ? "cuda" : request.load.device,
+                            .device = cuda ? "cuda" : request.load.device,
                             .dtype = base::EnumName(request.load.dtype),
                             .build = build.Finish(),
                             .libraries = request.model.libraries};

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
+#include "control/device.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/segment/mesh_groups.h"
 #include "server/workers/last_output.h"
@@ -45,7 +46,8 @@ std::optional<control::MemoryBudget> Least(const std::optional<control::MemoryBu
 std::string DeviceOfRank(const std::string& devices, int rank, int ranks) {
   const std::vector<std::string> names = absl::StrSplit(devices, ',');
   const std::string& name = names[static_cast<size_t>(rank) % names.size()];
-  return name == "cuda" && ranks > 1 ? absl::StrCat("cuda:", rank) : name;
+  const control::Device of_rank = {.kind = control::DeviceKind::kCuda, .index = rank};
+  return ranks > 1 && control::ParseDevice(name) == control::Device{.kind = of_rank.kind} ? DeviceText(of_rank) : name;
 }
 
 absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Start(const WorkerGroupOptions& options) {

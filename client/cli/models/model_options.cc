@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "client/cli/models/model_location.h"
@@ -74,7 +73,7 @@ void AddWorkerOptions(CLI::App& app, ModelOptions& options) {
 absl::StatusOr<control::LoadParameters> Placement(const ModelOptions& options, const std::string& path) {
   server::PlacementRequest request;
   if (!options.device.empty()) request.device = options.device;
-  request.dtype = !options.dtype.empty() ? options.dtype : absl::StartsWith(request.device, "cuda") ? "bf16" : "fp32";
+  request.dtype = options.dtype;
   if (!options.threads.empty()) {
     ASSIGN_OR_RETURN(request.threads, ParseInteger("threads", options.threads));
   }

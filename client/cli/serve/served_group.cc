@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "client/cli/models/model_location.h"
@@ -21,8 +20,7 @@ absl::StatusOr<server::ServedGroupOptions> ServedGroupOf(const server::GroupConf
                                       .layout = {.layout = config.layout},
                                       .count = config.count};
   for (const std::string& device : config.devices) {
-    const std::string dtype = !config.dtype.empty() ? config.dtype : absl::StartsWith(device, "cuda") ? "bf16" : "fp32";
-    ASSIGN_OR_RETURN(group.load, server::Validate(server::PlacementRequest{.dtype = dtype,
+    ASSIGN_OR_RETURN(group.load, server::Validate(server::PlacementRequest{.dtype = config.dtype,
                                                                            .device = device,
                                                                            .threads = config.threads,
                                                                            .text_encoders = config.text_encoders,

@@ -1,0 +1,29 @@
+// A device as users, configurations and messages name it. LibTorch-free.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace tessera::control {
+
+enum class DeviceKind : uint8_t { kCpu, kCuda };
+
+struct Device {
+  DeviceKind kind = DeviceKind::kCpu;
+  int32_t index = -1;  // on cuda; below 0: the first, or for each of several ranks its own
+
+  auto operator<=>(const Device&) const = default;
+};
+
+// cpu, cuda or cuda:N; nothing for another text.
+std::optional<Device> ParseDevice(absl::string_view name);
+std::string DeviceText(const Device& device);
+
+// Whether the text names one device of this kind.
+bool IsDevice(absl::string_view name, DeviceKind kind);
+
+}  // namespace tessera::control
