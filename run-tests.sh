@@ -24,7 +24,8 @@ for argument in "$@"; do
     *) echo "run-tests.sh: unknown argument $argument; valid values: --long, --no-torch" >&2; exit 2 ;;
   esac
 done
-jobs=${TESSERA_JOBS:-$(nproc)}
+# Twice as many tests at once as processors, because most wait for processes more than they compute.
+jobs=$((2 * ${TESSERA_JOBS:-$(nproc)}))
 
 # stage TITLE COMMAND…: everything is run, also after a failure; what each stage took is said at the end.
 status=0
