@@ -109,13 +109,13 @@ function(tessera_test name)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
   if(ARG_TORCH)
-    tessera_patient_threads(${name})
+    tessera_passive_openmp(${name})
   endif()
 endfunction()
 
-# tessera_patient_threads(TEST …): tests that run with others at once, or that have several ranks in one process, have
+# tessera_passive_openmp(TEST …): tests that run with others at once, or that have several ranks in one process, have
 # more threads than there are cores: OpenMP's must sleep while they wait, or a test takes many times as long.
-function(tessera_patient_threads)
+function(tessera_passive_openmp)
   set_tests_properties(${ARGN} PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=PASSIVE)
 endfunction()
 

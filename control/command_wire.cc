@@ -27,7 +27,8 @@ constexpr int64_t kMaxLatents = int64_t{1} << 24;  // values
 constexpr int32_t kMaxSide = 1 << 16;
 constexpr int32_t kMaxTokens = 1 << 16;
 constexpr int32_t kMaxBlocks = 1 << 16;
-// Of a transformer whose shape is told: so that what is computed from it is soon done and fits into 63 bits.
+// Bounds of the shape that a worker reports of its transformer, so that what is computed from it is soon done and fits
+// into 63 bits.
 constexpr int32_t kMaxShapeBlocks = 1 << 10;
 constexpr int64_t kMaxFeatures = int64_t{1} << 16;
 constexpr double kMaxBlockFlops = 1e30;

@@ -30,7 +30,7 @@ absl::StatusOr<Loaded> FromWire(const internal::Loaded& wire);
 absl::StatusOr<JobStarted> FromWire(const internal::JobStarted& wire);
 Stepped FromWire(const internal::Stepped& wire);
 
-// UNAVAILABLE: a worker that sends such replies is of no more use.
+// UNAVAILABLE: a worker that sends such replies cannot be used any more.
 absl::Status ProtocolError(absl::string_view what);
 
 // Text becomes valid UTF-8, without which protobuf would not deliver it.

@@ -32,7 +32,7 @@ absl::Status RequestScheduler::Enqueue(const SchedulerTask& spec, absl::Time now
   ScheduledTask task{
       .spec = spec, .step_flops = StepFlops(cost, spec.shape), .decode_flops = DecodeFlops(cost, spec.shape)};
   task.spec.enqueued = std::min(spec.enqueued, now);
-  absl::Time due = task.spec.enqueued + options_.timeout - spec.priority * options_.priority_step;
+  absl::Time due = task.spec.enqueued + options_.due_after - spec.priority * options_.priority_step;
   if (spec.deadline) {
     const double throughput = capacity_.Throughput(spec.shape.model);
     const absl::Duration takes = throughput > 0 ? absl::Seconds(task.TotalFlops() / throughput) : absl::ZeroDuration();

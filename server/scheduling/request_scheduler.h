@@ -8,13 +8,12 @@
 //  - Between keys: fair shares. Every key is charged the operations that are planned for it, divided by its weight; the
 //    least charged key with a task that fits goes next. A key that was idle gets no credit for it.
 //  - Within a key: the earliest due time. A task is due at its deadline, less what it is predicted to take; without
-//    one, `timeout` after it was enqueued. Each level of priority makes that `priority_step` earlier. Due times are
+//    one, `due_after` after it was enqueued. Each level of priority makes that `priority_step` earlier. Due times are
 //    fixed and later tasks are due later, so every task's turn comes: that is the ageing.
 //  - Tasks of one ShapeClass join and leave the batch of a group at step boundaries. A task of another class waits for
 //    the batch to end, and the batch takes no more tasks once it has waited `join_timeout` — or it preempts:
 //  - A task that is much shorter than the rest of the batch suspends the batch in the worker (its latents stay there)
-//  and
-//    goes first. No task is preempted for longer in all than `preempted_share` of its own length.
+//    and goes first. No task is preempted for longer in all than `preempted_share` of its own length.
 //  - A task that must run alone (Blame::isolated) gets a group without other tasks, suspended ones included, before all
 //    others.
 //  - A started task stays with its group until it ends, is cancelled, or the group dies.

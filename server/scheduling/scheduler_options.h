@@ -8,7 +8,7 @@
 namespace tessera::server {
 
 struct SchedulerOptions {
-  absl::Duration timeout = absl::Seconds(60);
+  absl::Duration due_after = absl::Seconds(60);
   absl::Duration priority_step = absl::Seconds(30);
   absl::Duration join_timeout = absl::Seconds(2);
   double preempting_ratio = 4;  // a preempting task is at least this much shorter than the rest of the batch

@@ -26,7 +26,7 @@ class FakeWorkerTest : public ::testing::Test {
   // Of fixtures that keep workers in members: they override this, end those, and call it.
   void TearDown() override { EXPECT_THAT(Workers(), ::testing::IsEmpty()); }
 
-  // What workers that start from now on are told (control/fake_script.h).
+  // The script of workers that start from now on (control/fake_script.h).
   static void Order(const std::string& script) { setenv("TESSERA_FAKE_WORKER", script.c_str(), 1); }
   std::vector<pid_t> Workers() const { return ProcessesWith(FAKE_WORKER, "XDG_RUNTIME_DIR", folder_.path()); }
   // Until a worker has done wrong what it was ordered, with "faults=" and this file.

@@ -38,7 +38,7 @@ class GroupSessionTest : public FakeWorkerTest {
     FakeWorkerTest::TearDown();
   }
 
-  // Carries the plans out until there is nothing to do, or the workers are of no more use.
+  // Carries the plans out until there is nothing to do, or the workers cannot be used any more.
   absl::Status Run(std::deque<server::StepPlan> plans) {
     server::StepLoop loop(session_.workers(), owner_, trace_, {});
     owner_.plans = std::move(plans);
