@@ -9,9 +9,8 @@
 namespace tessera::models {
 
 // Translates an expression into one for ICU, in ASCII. It may have literals, ".", alternatives, groups, (?:…), (?i:…),
-// (?=…), (?!…),
-// (?>…), classes, the quantifiers, \s \S \d \D \w \W, \p{…} of general categories and common scripts, escapes of single
-// characters. InvalidArgument names what else the expression has, and where.
+// (?=…), (?!…), (?>…), classes, the quantifiers, \s \S \d \D \w \W, \p{…} of general categories and common scripts,
+// and escapes of single characters. InvalidArgument names what else the expression has, and where.
 absl::StatusOr<std::string> TranslateExpression(std::string_view expression);
 
 }  // namespace tessera::models
