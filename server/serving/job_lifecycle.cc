@@ -79,6 +79,7 @@ void JobLifecycle::Enqueue(const Lock& lock, const QueuedTask& queued, uint64_t 
 void JobLifecycle::EnqueueAgain(const Lock& lock, TaskId id) {
   LiveTask* task = context_.monitor.tasks(lock).Find(id);
   if (task == nullptr || !std::exchange(task->again, false)) return;
+  task->overdue = false;  // it waits: the scheduler expires it
   context_.monitor.scheduler(lock).Enqueue(task->plan, context_.store.Now()).IgnoreError();
   context_.trace.OnQueuedAgain(task->image);
 }
@@ -158,7 +159,7 @@ std::vector<TaskAttempt> JobLifecycle::TakeAttempts(const std::vector<TaskId>& t
   const Lock lock = context_.monitor.Acquire();
   for (const TaskId id : tasks) {
     LiveTask* task = context_.monitor.tasks(lock).Find(id);
-    if (task == nullptr || task->overdue) continue;
+    if (task == nullptr || (task->overdue && task->attempt.has_value())) continue;
     // Its picture is on its way to the disk: it ends there.
     if (task->decoded && !base::Planted("finished_task_is_queued_again")) continue;
     if (task->cancelled) {
@@ -245,6 +246,10 @@ absl::StatusOr<RunnableTask> JobLifecycle::Claim(GroupId group, TaskId id) {
   task->parameters = std::make_shared<control::JobParameters>(claimed->parameters);
   task->group = group;
   task->stuck = false;
+  if (task->overdue) {
+    outcomes_.PostOverdue(*task->attempt);
+    return absl::DeadlineExceededError("its deadline passed while it was claimed");
+  }
   context_.metrics.Observe(ImageStage::kQueue, context_.store.Now() - task->plan.enqueued);
   context_.trace.OnClaimed(task->image);
   return RunnableTask{.image = task->image,

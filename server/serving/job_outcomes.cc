@@ -66,12 +66,16 @@ void JobOutcomes::PostPreview(const LiveTask& task, int32_t number, const contro
 void JobOutcomes::PostOverdue(const ServiceMonitor::Lock& lock) {
   for (const TaskId id : context_.monitor.scheduler(lock).steps().TakeOverdue()) {
     LiveTask* task = context_.monitor.tasks(lock).Find(id);
-    if (task == nullptr || !task->attempt.has_value()) continue;
+    if (task == nullptr) continue;
     task->overdue = true;
-    pool_.Post([this, attempt = *task->attempt] {
-      FailRunning(attempt, absl::DeadlineExceededError("the deadline of the job passed while it ran"));
-    });
+    if (task->attempt.has_value()) PostOverdue(*task->attempt);
   }
+}
+
+void JobOutcomes::PostOverdue(const TaskAttempt& attempt) {
+  pool_.Post([this, attempt] {
+    FailRunning(attempt, absl::DeadlineExceededError("the deadline of the job passed while it ran"));
+  });
 }
 
 void JobOutcomes::Finish(const FinishedTask& finished) {

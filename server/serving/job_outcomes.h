@@ -37,8 +37,11 @@ class JobOutcomes final {
   // On the pool.
   void PostFailWaiting(TaskId task, const absl::Status& error);
   void PostPreview(const LiveTask& task, int32_t number, const control::Image& image);
-  // The tasks that the scheduler ended because their deadline had passed while they ran.
+  // The tasks that the scheduler ended because their deadline had passed while they ran; those that are not claimed yet
+  // are marked alone.
   void PostOverdue(const ServiceMonitor::Lock& lock);
+  // One of those, now that it is claimed.
+  void PostOverdue(const TaskAttempt& attempt);
 
   void FailWaiting(TaskId task, const absl::Status& error);
 

@@ -34,7 +34,7 @@ struct LiveTask {
   bool decoded = false;
   // It has ended in the store, and is forgotten when the worker and the disk have released it.
   bool cancelled = false;
-  // Its deadline has passed while it ran: it is on its way to fail.
+  // Its deadline has passed since a group has it: it is on its way to fail, or will be once it is claimed.
   bool overdue = false;
   // To be enqueued again when the worker has released it.
   bool again = false;

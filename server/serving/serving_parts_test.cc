@@ -4,8 +4,6 @@
 #include <optional>
 #include <vector>
 
-#include "tests/support/wait_until.h"
-
 namespace tessera::server {
 namespace {
 
@@ -72,13 +70,36 @@ TEST(ServingPartsTest, MaintenanceFailsWhatIsTooLateToBegin) {
   parts.store.SetNow(parts.store.Now() + absl::Seconds(2));
   parts.maintenance.RunMaintenance();
   EXPECT_EQ(parts.Waiting(), 0);
-  WaitUntil("the task has ended", [&] {
-    const ServiceMonitor::Lock lock = parts.monitor.Acquire();
-    return parts.monitor.tasks(lock).Find(task) == nullptr;
-  });
+  parts.WaitUntilForgotten(task);
   EXPECT_EQ(parts.store.StateOfTask(task), TaskState::kFailed);
   EXPECT_EQ(parts.groups.replaced, 2);
   EXPECT_EQ(parts.store.sweeps(), 1) << "not every time";
+}
+
+TEST(ServingPartsTest, ATaskWhoseDeadlinePassesWhileItIsClaimedFails) {
+  ServingParts parts;
+  const TaskId task = parts.Submit(absl::Seconds(1));
+  EXPECT_THAT(parts.jobs.Next(kGroup).start, ElementsAre(task));
+  parts.store.on_claim = [&] {
+    parts.store.SetNow(parts.store.Now() + absl::Seconds(2));
+    parts.maintenance.RunMaintenance();
+  };
+  EXPECT_TRUE(absl::IsDeadlineExceeded(parts.jobs.Claim(kGroup, task).status()));
+  parts.jobs.OnEnded(kGroup, task);
+  parts.WaitUntilForgotten(task);
+  EXPECT_EQ(parts.store.StateOfTask(task), TaskState::kFailed);
+}
+
+TEST(ServingPartsTest, ATaskWhoseDeadlinePassesInAGroupThatDiesBeforeItsClaimFails) {
+  ServingParts parts;
+  const TaskId task = parts.Submit(absl::Seconds(1));
+  EXPECT_THAT(parts.jobs.Next(kGroup).start, ElementsAre(task));
+  parts.store.SetNow(parts.store.Now() + absl::Seconds(2));
+  parts.maintenance.RunMaintenance();
+  parts.jobs.OnDied(kGroup, absl::UnavailableError("the worker died"), /*blameless=*/true);
+  parts.maintenance.RunMaintenance();
+  parts.WaitUntilForgotten(task);
+  EXPECT_EQ(parts.store.StateOfTask(task), TaskState::kFailed);
 }
 
 TEST(ServingPartsTest, WhoWaitsForAStuckDiskIsReleasedAfterItsTimeout) {

@@ -22,6 +22,7 @@
 #include "server/serving/maintenance.h"
 #include "server/serving/watched_job.h"
 #include "tests/support/fake_job_store.h"
+#include "tests/support/wait_until.h"
 
 namespace tessera {
 
@@ -101,6 +102,12 @@ struct ServingParts {
     jobs.OnDecoded(kGroup, task, {.width = 1, .height = 1, .rgb = {1, 2, 3}}, {}, 1);
   }
   int64_t Waiting() { return monitor.scheduler(monitor.Acquire()).tasks().waiting(); }
+  void WaitUntilForgotten(server::TaskId task) {
+    WaitUntil("the task has ended", [&] {
+      const server::ServiceMonitor::Lock lock = monitor.Acquire();
+      return monitor.tasks(lock).Find(task) == nullptr;
+    });
+  }
   // Until what the pool has is stored.
   void WaitUntilStored() {
     server::ServiceMonitor::Lock lock = monitor.Acquire();
