@@ -96,7 +96,6 @@ TEST_F(DataFolderTest, HoldsNoMoreBytesOfImagesThanItMayButTheLastJob) {
 }
 
 TEST_F(DataFolderTest, IsReadByNobodyElseWhateverTheUmask) {
-  server_.options().arguments = {"--trace", server_.folder() + "/trace.json"};
   server_.Write("trace.json", "of before");  // which everybody could read
   const mode_t before = umask(0);
   Start();

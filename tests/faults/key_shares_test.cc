@@ -34,7 +34,6 @@ class KeySharesTest : public ::testing::Test {
       key->line = made->line;
     }
     server_.options().settings = absl::StrCat("keys_file: ", server_.folder(), "/keys.txt\n");
-    server_.options().arguments = {"--trace", server_.folder() + "/trace.json"};
     server_.options().script = absl::StrCat("gate=", server_.folder(), "/gate");
   }
 

@@ -8,12 +8,21 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 
 namespace tessera {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+constexpr char kTrace[] = "trace.json";
+
+}  // namespace
 
 TestServer::TestServer(const TestServerOptions& options) : options_(options) {
   for (const char* name : {"sockets", "models/tiny", "models/other"}) fs::create_directories(folder_ / name);
@@ -51,12 +60,13 @@ std::unique_ptr<ChildProcess> TestServer::Launch() {
   for (const std::string& group : options_.groups) absl::StrAppend(&config, "  - ", group, "\n");
   Write("tessera.yaml",
         absl::StrReplaceAll(config, {{"TINY", folder_ / "models/tiny"}, {"OTHER", folder_ / "models/other"}}));
-  ChildOptions child = {.arguments = {TESSERA_EXECUTABLE, "serve", "-c", folder_ / "tessera.yaml"},
-                        .folder = folder_.path(),
-                        .environment = {{"PATH", "/usr/bin:/bin"},
-                                        {"TESSERA_FAKE_WORKER", options_.script},
-                                        {"XDG_RUNTIME_DIR", folder_ / "sockets"}},
-                        .open_files = options_.open_files};
+  ChildOptions child = {
+      .arguments = {TESSERA_EXECUTABLE, "serve", "-c", folder_ / "tessera.yaml", "--trace", folder_ / kTrace},
+      .folder = folder_.path(),
+      .environment = {{"PATH", "/usr/bin:/bin"},
+                      {"TESSERA_FAKE_WORKER", options_.script},
+                      {"XDG_RUNTIME_DIR", folder_ / "sockets"}},
+      .open_files = options_.open_files};
   child.environment.insert(options_.environment.begin(), options_.environment.end());
   if (options_.fake_workers) {
     child.arguments.push_back("--fake-workers");
@@ -132,11 +142,26 @@ std::string TestServer::StatusOf(const std::string& job) { return std::string(Ge
 
 std::string TestServer::Ended(const std::string& job) {
   std::string status;
-  WaitUntil(absl::StrCat("the end of ", job), [&] {
+  const bool ended = WaitUntil(absl::StrCat("the end of ", job), [&] {
     status = StatusOf(job);
     return status == "done" || status == "failed" || status == "cancelled" || status == "HTTP 404";
   });
+  if (!ended) ADD_FAILURE() << WhatItDoes(job);
   return status;
+}
+
+std::string TestServer::WhatItDoes(const std::string& job) {
+  std::vector<std::string> log = absl::StrSplit(process_->errors(), '\n');
+  std::erase_if(log, [](const std::string& line) { return absl::StrContains(line, R"("event":"call")"); });
+  std::ifstream trace_file(folder_ / kTrace);
+  std::vector<std::string> trace;
+  for (std::string line; std::getline(trace_file, line);) trace.push_back(line);
+  const auto last = [](const std::vector<std::string>& lines) {
+    const size_t shown = std::min<size_t>(lines.size(), 40);
+    return absl::StrJoin(lines.end() - static_cast<std::ptrdiff_t>(shown), lines.end(), "\n");
+  };
+  return absl::StrCat("the job: ", boost::json::serialize(Get(job)), "\nthe server: ", Call("GET", "/v1/server").body,
+                      "\nthe end of its log:\n", last(log), "\nthe end of its trace:\n", last(trace));
 }
 
 std::string TestServer::ImageBytes(const boost::json::object& job, size_t index) {

@@ -1,5 +1,6 @@
 // `tessera serve` as a child process in a folder of its own, for tests that kill it: started, spoken to over HTTP,
-// killed, and started again on the same data. Every wait has a deadline of a minute and fails the test when it passes.
+// traced, killed, and started again on the same data. Every wait has a deadline of a minute and fails the test when it
+// passes.
 #pragma once
 
 #include <sys/types.h>
@@ -76,6 +77,8 @@ class TestServer {
 
  private:
   std::unique_ptr<ChildProcess> Launch();
+  // For a failure's message: the job and the server as they say they are, and the ends of the log and of the trace.
+  std::string WhatItDoes(const std::string& job);
 
   TestServerOptions options_;
   TestFolder folder_;

@@ -37,7 +37,6 @@ class TraceTest : public ::testing::Test {
     server_ =
         std::make_unique<TestServer>(TestServerOptions{.worker = FAKE_WORKER, .fake_workers = true, .groups = {group}});
     server_->options().script = absl::StrCat("step-time=5 gate=", server_->folder(), "/gate");
-    server_->options().arguments = {"--trace", server_->folder() + "/trace.json"};
     EXPECT_TRUE(server_->Start());
     server_->WaitUntilReady();
     return *server_;

@@ -37,7 +37,7 @@ class ChildProcess {
 
   pid_t pid() const { return pid_; }
   const std::string& output() const { return output_; }  // read so far
-  std::string errors() const;                            // standard error, after Wait
+  std::string errors() const;                            // standard error so far
 
  private:
   pid_t pid_ = -1;
