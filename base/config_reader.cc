@@ -226,7 +226,7 @@ absl::Status ConfigReader::status() const {
 std::vector<std::string> ConfigReader::UnknownFields() const {
   std::vector<std::string> unknown;
   for (const JsonMember& member : json_.members()) {
-    if (!member.key.starts_with("_") && known_.find(member.key) == known_.end()) unknown.push_back(member.key);
+    if (!member.key.starts_with('_') && known_.find(member.key) == known_.end()) unknown.push_back(member.key);
   }
   return unknown;
 }

@@ -26,8 +26,7 @@ constexpr size_t kMaxKeyBytes = 255;
 
 // Where the server is.
 absl::StatusOr<ServerUrl> Check(const ImageClientOptions& options) {
-  const absl::StatusOr<ServerUrl> url =
-      ParseServerUrl(absl::StrCat(options.tls ? "https://" : "http://", options.address));
+  absl::StatusOr<ServerUrl> url = ParseServerUrl(absl::StrCat(options.tls ? "https://" : "http://", options.address));
   if (!url.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the address is '", absl::Utf8SafeCEscape(options.address), "'; it must be HOST or HOST:PORT"));

@@ -61,7 +61,8 @@ GroupNorm::Affine GroupNorm::Measure(const at::Tensor& x, const parallel::ImageR
   const int64_t b = x.size(0), c = x.size(1), h = x.size(2), w = x.size(3);
   const at::ScalarType accumulation = AccumulationType(x.scalar_type());
   const int64_t band = BandRows(b * c * w * static_cast<int64_t>(c10::elementSize(accumulation)), band_bytes);
-  const double row_values = static_cast<double>(c / groups_ * w);
+  const int64_t group_channels = c / groups_;
+  const auto row_values = static_cast<double>(group_channels * w);
   Moments own{.mean = at::zeros({b, groups_}, x.options().dtype(at::kDouble))};
   own.squares = own.mean;
   for (int64_t begin = 0; begin < h; begin += band) {

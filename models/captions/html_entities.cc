@@ -135,7 +135,7 @@ char32_t ParseCharacterNumber(std::u32string_view digits, int base) {
   return number;
 }
 
-char32_t Windows1252ToUnicode(char32_t c) { return c >= 0x80 && c <= 0x9F ? kWindows1252[c - 0x80] : c; }
+char32_t Windows1252ToUnicode(char32_t c) { return c >= 0x80 && c <= 0x9F ? char32_t{kWindows1252[c - 0x80]} : c; }
 
 std::u32string UnescapeHtml(std::u32string_view text) {
   std::u32string result;

@@ -27,7 +27,7 @@ absl::Status CheckEqual(const std::string& left, int64_t a, const std::string& r
 
 LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options, const AutoencoderConfig& autoencoder,
                            int64_t patch, std::vector<TextStageConfig> texts,
-                           Component<Transformer>::Make make_transformer)
+                           const Component<Transformer>::Make& make_transformer)
     : options_(options),
       autoencoder_config_(autoencoder),
       patch_(patch),

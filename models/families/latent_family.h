@@ -70,7 +70,7 @@ class LatentFamily : public Family {
  protected:
   // `patch` latents a token and side; `texts` in the order of their component names.
   LatentFamily(const ModelFolder& folder, const LoadOptions& options, const AutoencoderConfig& autoencoder,
-               int64_t patch, std::vector<TextStageConfig> texts, Component<Transformer>::Make make_transformer);
+               int64_t patch, std::vector<TextStageConfig> texts, const Component<Transformer>::Make& make_transformer);
 
   TextStage& text(size_t index) { return *texts_[index]; }
   const LoadOptions& options() const { return options_; }

@@ -41,7 +41,7 @@ class WeightLoaderTest : public testing::Test {
                 std::to_string(data.size() + tensor.bytes.size()) + "]}";
       data += tensor.bytes;
     }
-    header += "}";
+    header += '}';
     const uint64_t length = header.size();
     std::ofstream file(folder_ / "model.safetensors", std::ios::binary);
     file.write(reinterpret_cast<const char*>(&length), 8);

@@ -70,7 +70,7 @@ absl::Status BytePairs::ReadMerges(std::string_view text, const std::string& nam
   for (const std::string_view line : SplitLines(text)) {
     ++line_number;
     if (line.empty() || (line_number == 1 && line.starts_with(kVersionLine))) continue;
-    const auto error = [&](auto... parts) {
+    const auto error = [&](const auto&... parts) {
       return absl::InvalidArgumentError(absl::StrCat(name, ": line ", line_number, " ", parts...));
     };
     const size_t space = std::min(line.find(' '), line.size());

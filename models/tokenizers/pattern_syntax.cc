@@ -219,7 +219,7 @@ class Translator {
   void Class(int depth) {
     if (depth > kMaxDepth) return Refuse("classes that are nested too deeply");
     result_ += Take("^") ? "[^" : "[";
-    if (text_.substr(position_).starts_with("]")) return Refuse("an empty class");
+    if (text_.substr(position_).starts_with(']')) return Refuse("an empty class");
     while (More() && text_[position_] != ']') {
       if (text_.substr(position_).starts_with("[:") || text_.substr(position_).starts_with("&&")) {
         return Refuse(absl::StrCat("the class ", base::Quote(text_.substr(position_, 2))));

@@ -23,7 +23,7 @@ constexpr char kSentinelPrefix[] = "<extra_id_";
 // N of <extra_id_N>.
 std::optional<int64_t> SentinelNumber(const std::string& token) {
   int64_t number;
-  if (!token.starts_with(kSentinelPrefix) || !token.ends_with(">")) return std::nullopt;
+  if (!token.starts_with(kSentinelPrefix) || !token.ends_with('>')) return std::nullopt;
   const size_t begin = sizeof(kSentinelPrefix) - 1;
   const std::string digits = token.substr(begin, token.size() - 1 - begin);
   return absl::SimpleAtoi(digits, &number) && number >= 0 ? std::make_optional(number) : std::nullopt;

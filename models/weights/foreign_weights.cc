@@ -23,7 +23,7 @@ std::string QuotePath(const fs::path& path) { return base::Quote(path.string(), 
 
 // As a shell reads it; the word FILE for what would not fit into a line.
 std::string ShellWord(const fs::path& path) {
-  const std::string text = path.string();
+  std::string text = path.string();
   const auto is_plain = [](unsigned char c) {
     return absl::ascii_isalnum(c) || std::strchr("_./+:=@%,-", c) != nullptr;
   };

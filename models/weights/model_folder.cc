@@ -99,7 +99,7 @@ absl::StatusOr<ModelIndex> ParseModelIndex(std::string_view text, const std::str
   }
   for (const base::JsonMember& member : index.json.members()) {
     const std::span<const base::Json> pair = member.value.items();
-    if (member.key.starts_with("_") || pair.size() != 2) continue;
+    if (member.key.starts_with('_') || pair.size() != 2) continue;
     const std::string* library = pair[0].AsString();
     const std::string* class_name = pair[1].AsString();
     if (library != nullptr && class_name != nullptr) {

@@ -53,7 +53,9 @@ std::optional<int64_t> ShapeBytes(const std::vector<int64_t>& shape, int64_t ele
 
 absl::Status ParseTensor(const base::Json& json, uint64_t data_begin, uint64_t data_bytes, const std::string& where,
                          StoredTensor* tensor) {
-  const auto error = [&](auto... parts) { return absl::InvalidArgumentError(absl::StrCat(where, ": ", parts...)); };
+  const auto error = [&](const auto&... parts) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": ", parts...));
+  };
   if (!json.is_object()) {
     return error("is ", json.Describe(), "; it must be an object with dtype, shape and data_offsets");
   }

@@ -173,7 +173,7 @@ TEST(MismatchTest, NamesDifferentDtypes) {
 }
 
 TEST(MismatchTest, NamesDifferentRowsOfOneTotal) {
-  const auto gather = [](std::vector<int64_t> rows) {
+  const auto gather = [](const std::vector<int64_t>& rows) {
     return [rows](Communicator& group) { group.AllGather(at::zeros({rows[group.rank()]}), rows); };
   };
   ExpectMismatch(

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/planted.h"
+#include "base/status_macros.h"
 
 namespace tessera::parallel {
 namespace {
@@ -47,16 +48,13 @@ bool HasText(TokenRows rows) { return rows != TokenRows::kImage; }
 }  // namespace
 
 absl::StatusOr<TokenLayout> TokenLayout::Create(const TokenCounts& counts) {
-  if (const auto status = CheckRange("the number of image tokens", counts.image, 0, kMaxTokens); !status.ok())
-    return status;
-  if (const auto status = CheckRange("the number of text tokens", counts.text, 0, kMaxTokens); !status.ok())
-    return status;
-  if (const auto status = CheckRange("the text work", counts.text_work.value_or(0), 0, kMaxTokens); !status.ok())
-    return status;
-  if (const auto status = CheckRange("patches", counts.patches, 1, kMaxParts); !status.ok()) return status;
-  if (const auto status = CheckRange("ring", counts.ring, 1, kMaxParts); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckRange("the number of image tokens", counts.image, 0, kMaxTokens));
+  RETURN_IF_ERROR(CheckRange("the number of text tokens", counts.text, 0, kMaxTokens));
+  RETURN_IF_ERROR(CheckRange("the text work", counts.text_work.value_or(0), 0, kMaxTokens));
+  RETURN_IF_ERROR(CheckRange("patches", counts.patches, 1, kMaxParts));
+  RETURN_IF_ERROR(CheckRange("ring", counts.ring, 1, kMaxParts));
   const int most_ulysses = kMaxParts / counts.ring;  // the group is a number of parts too
-  if (const auto status = CheckRange("ulysses", counts.ulysses, 1, most_ulysses); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckRange("ulysses", counts.ulysses, 1, most_ulysses));
   return TokenLayout(counts);
 }
 

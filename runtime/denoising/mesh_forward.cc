@@ -224,7 +224,7 @@ void MeshForward::Exchange(const parallel::StageOp& op) {
 }
 
 at::Tensor MeshForward::Result(const parallel::StageOp& op) {
-  const at::Tensor gathered =
+  at::Tensor gathered =
       parallel::GatherDim(output_, 1, tokens_.GroupRows(parallel::TokenRows::kImage, op.patches), groups_.sequence);
   const std::vector<parallel::TokenRun> runs = tokens_.GatheredRuns(parallel::TokenRows::kImage, op.patches);
   if (runs.size() <= 1 || base::Planted("strips_in_arrival_order")) return gathered;

@@ -174,7 +174,7 @@ absl::Status Engine::CheckMemory(const models::ModelFolder& folder, const contro
     memory = base::ReadMachineMemory().Without(other.host.peak * (mesh_.world_size() - 1));
   }
   const std::optional<DeviceMemory> on_device = ReadDeviceMemory(device);
-  const absl::Status fits =
+  absl::Status fits =
       models::CheckFits(plan, memory, on_device ? std::optional<int64_t>(on_device->free) : std::nullopt);
   const at::Tensor verdicts =
       groups_.world.AllGather(at::full({1}, fits.ok() ? 1 : 0, at::kLong), std::vector<int64_t>(mesh_.world_size(), 1));
@@ -194,8 +194,7 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
   ASSIGN_OR_RETURN(const at::Device device, OpenDevice(parameters.device));
   ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(parameters.model));
   ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
-  const absl::Status fits = Guarded([&] { return CheckMemory(folder, parameters, device); });
-  if (!fits.ok()) return fits;
+  RETURN_IF_ERROR(Guarded([&] { return CheckMemory(folder, parameters, device); }));
   if (parameters.threads > 0) at::set_num_threads(parameters.threads);
   return Guarded([&]() -> absl::StatusOr<control::Loaded> {
     auto model = std::make_unique<Model>();

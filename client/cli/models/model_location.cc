@@ -37,7 +37,7 @@ std::optional<fs::path> EmbeddedModel() {
   const fs::path installed = executable.parent_path().parent_path() / "share/tessera/models" / kEmbeddedName;
   if (IsModel(installed)) return installed;
   for (fs::path folder = executable.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
-    if (const fs::path model = folder / "assets" / kEmbeddedName; IsModel(model)) return model;
+    if (fs::path model = folder / "assets" / kEmbeddedName; IsModel(model)) return model;
   }
   return std::nullopt;
 }
@@ -105,7 +105,7 @@ std::string MissingModelFolder(const std::string& folders) {
 }
 
 absl::StatusOr<std::string> FindModel(const std::string& wanted, const std::string& folders) {
-  const std::string asked = wanted.empty() ? Environment("TESSERA_MODEL") : wanted;
+  std::string asked = wanted.empty() ? Environment("TESSERA_MODEL") : wanted;
   std::error_code error;
   if (!asked.empty() && fs::exists(asked, error)) {
     const std::optional<std::string> name = base::ReadHubName(Absolute(asked).filename().string());

@@ -26,7 +26,7 @@ absl::StatusOr<std::string> ReadOptionFile(const std::string& path) {
 
 absl::StatusOr<std::string> ReadKey(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string bytes, ReadOptionFile(path));
-  const std::string key(absl::StripAsciiWhitespace(bytes));
+  std::string key(absl::StripAsciiWhitespace(bytes));
   const bool is_key = !key.empty() && key.size() <= kMaxKeyBytes && std::ranges::all_of(key, absl::ascii_isgraph);
   if (path.empty() || is_key) return key;
   return absl::InvalidArgumentError(absl::StrCat("the file ", server::QuotedValue(path),

@@ -169,7 +169,7 @@ absl::StatusOr<std::vector<WorkerSession::Picture>> WorkerSession::MakeImages(
   }
   if (interrupts_.requested()) return absl::CancelledError("interrupted");
   if (!jobs.error().ok()) {
-    const absl::Status error = Explain(jobs.error(), jobs.activity());
+    absl::Status error = Explain(jobs.error(), jobs.activity());
     if (absl::IsUnavailable(error)) return error;
     // The error matters more than that of the end.
     for (const server::TaskId job : jobs.left()) group_->EndJob(job).IgnoreError();
