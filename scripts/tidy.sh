@@ -2,10 +2,11 @@
 # clang-tidy by the list in .clang-tidy. Every warning is an error.
 #
 #   scripts/tidy.sh [BUILD_FOLDER] [--all]
-#     BUILD_FOLDER  a configured build (build/release)
-#     --all         also the files that include LibTorch: tens of seconds each
+#     BUILD_FOLDER  a build that is up to date (build/release)
+#     --all         also the files that include LibTorch: ten seconds each
 #
-# A file is looked at again only when it, a header of the project or the list has changed since it was last found clean.
+# A file is looked at again only when it, what it includes of the project, the list or clang-tidy have changed since it
+# was last found clean on this machine, in whatever clone.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,8 +19,9 @@ for argument in "$@"; do
     *) build=$argument ;;
   esac
 done
-command -v clang-tidy-14 >/dev/null || { echo "clang-tidy-14 is missing; scripts/setup.sh --checks installs it" >&2; exit 1; }
 [[ -e $build/compile_commands.json ]] || { echo "$build has no compile_commands.json; run scripts/setup.sh" >&2; exit 1; }
+requirements=scripts/tidy-requirements.txt
+scripts/python-environment.sh tidy "$(sha256sum <"$requirements")" --require-hashes -r "$requirements"
 
 # Our own files, as paths from the root.
 list_files() {
@@ -27,33 +29,67 @@ list_files() {
     if ((all)); then cat; else grep -v '/torch/include'; fi |
     sed -n "s|.* -c $PWD/\([^ ]*\.cc\)\$|\1|p" | grep -v '^build' | sort -u
 }
-mapfile -t files < <(list_files)
-((${#files[@]})) || { echo "$build/compile_commands.json names no file of $PWD" >&2; exit 1; }
+list_files >"$build/tidy-files"
+count=$(wc -l <"$build/tidy-files")
+((count)) || { echo "$build/compile_commands.json names no file of $PWD" >&2; exit 1; }
 
-clean=$(realpath -m "$build/tidy")
-mkdir -p "$clean"
+commands=$build/tidy
+mkdir -p "$commands"
 # clang refuses GCC's precompiled headers, and takes the same headers as text.
 for header in "$build"/CMakeFiles/*.dir/cmake_pch.hxx; do
-  if [[ -e $header ]]; then cp "$header" "$clean/$(basename "$(dirname "$header")" .dir).hxx"; fi
+  if [[ -e $header ]]; then cp "$header" "$commands/$(basename "$(dirname "$header")" .dir).hxx"; fi
 done
-sed "s| -Winvalid-pch -include [^ ]*/\([^/ ]*\)\.dir/cmake_pch.hxx| -include $clean/\1.hxx|" \
-  "$build/compile_commands.json" >"$clean/compile_commands.json"
-shared=$(find base bench client control kernels models parallel runtime server tests -name '*.h' -print0 | sort -z | xargs -0 cat .clang-tidy scripts/tidy.sh | sha256sum)
+# clang-tidy comes without OpenMP's header, and refuses an assignment in RapidJSON's that nobody calls.
+headers=$commands/headers
+mkdir -p "$headers"
+ln -sf "$(g++ -print-file-name=include/omp.h)" "$headers/omp.h"
+cp -r /usr/include/rapidjson "$headers"
+sed -i '/{ s = rhs.s; length = rhs.length; }/d' "$headers/rapidjson/document.h"
+sed "s| -Winvalid-pch -include [^ ]*/\([^/ ]*\)\.dir/cmake_pch.hxx| -include $PWD/$commands/\1.hxx|; s| -c | -isystem $PWD/$headers -c |" \
+  "$build/compile_commands.json" >"$commands/compile_commands.json"
+
+# What each file was built from, as the compiler has told; "FILE DIGEST" of that and of all else that decides.
+digests() {
+  local list
+  list=$(cat .clang-tidy "$requirements" scripts/tidy.sh cmake/*.cmake CMakeLists.txt | sha256sum)
+  git ls-files -z '*.h' '*.cc' '*.inc' '*.proto' | xargs -0 sha256sum >"$commands/contents"
+  ninja -C "$build" -t deps |
+    awk -v root="$PWD/" -v list="$list" '
+      FILENAME != "-" { content[$2] = $1; next }
+      /^[^ ]/ { source = ""; next }
+      NF == 0 { source = ""; next }
+      {
+        path = $1
+        if (index(path, root) != 1) next
+        path = substr(path, length(root) + 1)
+        if (source == "") { source = path; text[source] = list }  # the first is what was compiled
+        if (path in content) text[source] = text[source] " " path " " content[path]
+      }
+      END { for (source in text) if (source in content) print source, text[source] }' "$commands/contents" - |
+    while read -r source text; do echo "$source $(sha256sum <<<"$text" | cut -d' ' -f1)"; done
+}
+digests >"$commands/digests"
+
+clean=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/tessera/tidy
+mkdir -p "$clean"
+declare -A digest
+while read -r source value; do digest[$source]=$value; done <"$commands/digests"
 stale=()
-for file in "${files[@]}"; do
-  stamp=$clean/${file//\//,}
-  [[ $(cat "$stamp" 2>/dev/null) == "$(sha256sum <"$file") $shared" ]] || stale+=("$file")
-done
+while read -r file; do
+  [[ -n ${digest[$file]-} && -e $clean/${digest[$file]} ]] || stale+=("$file ${digest[$file]-}")
+done <"$build/tidy-files"
 check() {
-  if clang-tidy-14 -p "$1" --quiet --extra-arg=-Wno-unknown-warning-option "$2" 2>/dev/null; then
-    echo "$(sha256sum <"$2") $4" >"$3/${2//\//,}"
+  local folder=$1 clean=$2 file digest
+  read -r file digest <<<"$3"
+  if .deps/tidy/bin/clang-tidy -p "$folder" --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations "$file" 2>/dev/null; then
+    [[ -z $digest ]] || touch "$clean/$digest"
   else
-    echo "$2 is not clean" >&2
+    echo "$file is not clean" >&2
     return 1
   fi
 }
 export -f check
 if ((${#stale[@]})); then
-  printf '%s\0' "${stale[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'check "$@"' _ "$clean" {} "$clean" "$shared"
+  printf '%s\0' "${stale[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'check "$@"' _ "$commands" "$clean" {}
 fi
-echo "clang-tidy: ${#files[@]} files clean, ${#stale[@]} of them looked at now"
+echo "clang-tidy: $count files clean, ${#stale[@]} of them looked at now"
