@@ -37,8 +37,7 @@ class DdpmSampler final : public SolverWith<DdpmSampler, DdpmOptions> {
     const double beta = 1 - alpha;
     const at::Tensor x0 =
         Limited(options(), PredictedSample(config().prediction_type, sample, prediction, LevelOf(now)));
-    const at::Tensor mean =
-        x0 * (std::sqrt(next) * beta / (1 - now)) + sample * (std::sqrt(alpha) * (1 - next) / (1 - now));
+    at::Tensor mean = x0 * (std::sqrt(next) * beta / (1 - now)) + sample * (std::sqrt(alpha) * (1 - next) / (1 - now));
     if (!noise.defined()) return mean;
     const double posterior = std::max((1 - next) / (1 - now) * beta, 1e-20);
     const double variance = options().variance_type == VarianceType::kFixedLarge ? beta : posterior;

@@ -99,7 +99,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     }
     void StartStream(HttpResponse head, Heartbeat heartbeat) override {
       Post([head = std::move(head), heartbeat = std::move(heartbeat)](ConnectionOn& connection) mutable {
-        if (connection.phase_ == Phase::kHandling) connection.StartStreaming(std::move(head), std::move(heartbeat));
+        if (connection.phase_ == Phase::kHandling) connection.StartStreaming(head, std::move(heartbeat));
       });
     }
     void Write(std::string part) override {
@@ -291,7 +291,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     CompleteReply();
   }
 
-  void StartStreaming(HttpResponse head, HttpReply::Heartbeat heartbeat) {
+  void StartStreaming(const HttpResponse& head, HttpReply::Heartbeat heartbeat) {
     phase_ = Phase::kStreaming;
     heartbeat_ = std::move(heartbeat);
     keep_alive_ = keep_alive_ && !host_->draining() && stream_framing_ == BodyFraming::kChunked;

@@ -131,10 +131,11 @@ TEST_F(JobListTest, ReadsAFewPagesForAPage) {
   constexpr int kJobs = 3000;
   absl::BlockingCounter submitted(kJobs);
   for (int i = 0; i < kJobs; ++i) {
-    store_->SubmitAsync({.tenant = kOracleTenant, .request = SmallRequest(1)}, [&](absl::StatusOr<SubmittedJob> job) {
-      EXPECT_TRUE(job.ok()) << job.status();
-      submitted.DecrementCount();
-    });
+    store_->SubmitAsync({.tenant = kOracleTenant, .request = SmallRequest(1)},
+                        [&](const absl::StatusOr<SubmittedJob>& job) {
+                          EXPECT_TRUE(job.ok()) << job.status();
+                          submitted.DecrementCount();
+                        });
   }
   submitted.Wait();
   for (const std::optional<JobState> state : {std::optional(JobState::kFailed), std::optional<JobState>()}) {

@@ -74,7 +74,7 @@ uint64_t RecordIds::Mask(Kind kind, absl::string_view token) const {
 
 absl::StatusOr<uint64_t> RecordIds::Number(Kind kind, absl::string_view text) const {
   const absl::string_view name = kind == Kind::kJob ? "job" : kind == Kind::kImage ? "image" : "page";
-  const absl::Status unknown = absl::NotFoundError(absl::StrCat("there is no such ", name));
+  absl::Status unknown = absl::NotFoundError(absl::StrCat("there is no such ", name));
   if (!absl::ConsumePrefix(&text, kind == Kind::kImage ? "img-" : absl::StrCat(name, "-"))) return unknown;
   uint64_t number = 0;
   const size_t dash = text.find('-');

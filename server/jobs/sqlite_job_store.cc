@@ -186,7 +186,7 @@ absl::StatusOr<Recovery> SqliteJobStore::Recover(absl::FunctionRef<void(const Qu
 void SqliteJobStore::SubmitAsync(NewJob job, std::function<void(absl::StatusOr<SubmittedJob>)> done) {
   const absl::StatusOr<std::shared_ptr<JobSubmission>> made = JobSubmission::Make(std::move(job), Now());
   if (!made.ok()) return done(made.status());
-  const std::shared_ptr<JobSubmission> submission = *made;
+  const std::shared_ptr<JobSubmission>& submission = *made;
   const auto apply = [this, submission](SqliteDatabase& database) {
     return submission->Apply(database, ids_, next_number_);
   };

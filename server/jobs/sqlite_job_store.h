@@ -104,7 +104,7 @@ class SqliteJobStore final : public JobStore {
   bool IsWanted(const std::string& file);
 
   template <typename Call>
-  auto Read(Call call) {
+  auto Read(const Call& call) {
     const std::lock_guard lock(read_mutex_);
     auto result = call(*reader_);
     if constexpr (requires { result.status(); }) {

@@ -51,7 +51,7 @@ std::string GroupRecordText(const GroupRecord& record) {
 }
 
 absl::StatusOr<GroupRecord> ParseGroupRecord(const std::string& text) {
-  const absl::Status none = absl::InvalidArgumentError("the record of the group is none");
+  absl::Status none = absl::InvalidArgumentError("the record of the group is none");
   if (text.size() > kMaxBytes) return none;
   boost::system::error_code error;
   const json::value value = json::parse(text, error);

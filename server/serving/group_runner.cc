@@ -209,7 +209,7 @@ absl::Status GroupRunner::Probe(absl::Duration timeout) {
   if (answer.wait_for(absl::ToChronoMilliseconds(timeout)) != std::future_status::ready) {
     return absl::DeadlineExceededError(absl::StrCat("group ", options_.name, " gave no answer"));
   }
-  const absl::Status status = answer.get();
+  absl::Status status = answer.get();
   if (status.ok()) return status;
   return absl::UnavailableError(absl::StrCat("group ", options_.name, ": ", std::string(status.message())));
 }

@@ -77,7 +77,7 @@ absl::Status GroupSession::Use(const std::shared_ptr<WorkerGroup>& group) {
 }
 
 absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupSession::Start(const WorkerGroupOptions& options) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group, WorkerGroup::Start(options));
+  ASSIGN_OR_RETURN(std::shared_ptr<WorkerGroup> group, WorkerGroup::Start(options));
   RETURN_IF_ERROR(Use(group));
   if (options.orphan_grace_period > absl::ZeroDuration()) KeepRecord(/*loaded=*/false);
   RETURN_IF_ERROR(group->Connect(options_.start_timeout));

@@ -178,7 +178,7 @@ absl::StatusOr<int> Supervisor::Run() {
   int silent = 0;   // of those that had said nothing
   while (true) {
     const absl::Duration start = base::SteadyNow();
-    const absl::StatusOr<int> status = RunOnce();
+    absl::StatusOr<int> status = RunOnce();
     if (!status.ok()) return status;
     if (WIFEXITED(*status)) return WEXITSTATUS(*status);
     const int signal = WTERMSIG(*status);

@@ -115,7 +115,7 @@ std::string CertificateText(const Certificate& certificate) {
 }
 
 absl::StatusOr<Certificate> ParseCertificate(const std::string& text) {
-  const absl::Status none = absl::InvalidArgumentError("it is not a certificate");
+  absl::Status none = absl::InvalidArgumentError("it is not a certificate");
   if (text.size() > kMaxBytes) return none;
   boost::system::error_code error;
   const json::value value = json::parse(text, error);

@@ -62,7 +62,7 @@ TEST_F(CertificateTest, IsForItsSubjectAlone) {
        {&CertificateSubject::model_digest, &CertificateSubject::layout, &CertificateSubject::device,
         &CertificateSubject::dtype, &CertificateSubject::build, &CertificateSubject::libraries}) {
     CertificateSubject other = Example().subject;
-    other.*part += "x";
+    other.*part += 'x';
     EXPECT_EQ(folder.Find(other).status().code(), absl::StatusCode::kNotFound);
     // Nor does it become another's when its file is given that one's name.
     std::filesystem::copy_file(folder.FileOf(Example().subject), folder.FileOf(other));

@@ -139,7 +139,7 @@ class Verifier {
  private:
   // One rank may have no room for what several have: then its blocks are there one at a time.
   absl::Status Load(WorkerGroup& group, control::LoadParameters load, const parallel::Layout& layout) {
-    const absl::Status loaded = group.Load(load).status();
+    absl::Status loaded = group.Load(load).status();
     if (loaded.code() != absl::StatusCode::kResourceExhausted || layout.ranks() > 1 || load.stream_blocks) {
       return loaded;
     }
@@ -360,9 +360,8 @@ absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, co
   }
   Verification verification = {.certificate = std::move(certificate), .records = {}};
   if (!request.record.empty()) {
-    ASSIGN_OR_RETURN(control::RecordComparison compared,
+    ASSIGN_OR_RETURN(verification.records,
                      control::CompareRecords(records.layout, records.serial, verification.certificate.worst().bound));
-    verification.records = std::move(compared);
   }
   return verification;
 }

@@ -72,7 +72,7 @@ absl::StatusOr<WorkerIdentity> IdentityOf(pid_t pid, const std::string& socket) 
 }
 
 absl::StatusOr<int> OpenWorker(const WorkerIdentity& identity, const std::string& executable) {
-  const absl::Status none = absl::NotFoundError(absl::StrCat("process ", identity.pid, " is not that worker"));
+  absl::Status none = absl::NotFoundError(absl::StrCat("process ", identity.pid, " is not that worker"));
   if (identity.pid <= 1) return none;
   base::FileDescriptor process(static_cast<int>(syscall(SYS_pidfd_open, identity.pid, 0)));
   if (!process.valid()) return none;

@@ -36,7 +36,10 @@ TEST(Trend, OfALeakOfATwentiethIsGrowth) {
 
 TEST(Trend, OfOneDescriptorLostAMinuteIsGrowth) {
   std::vector<Sample> samples;
-  for (int second = 0; second < 360; ++second) samples.push_back({second + 0.5, 50.0 + second / 60 + second % 3});
+  for (int second = 0; second < 360; ++second) {
+    const int minute = second / 60;
+    samples.push_back({second + 0.5, 50.0 + minute + second % 3});
+  }
   const Trend trend = TrendOf(samples);
   EXPECT_TRUE(trend.Grows(2));
   EXPECT_NEAR(trend.slope, 1.0 / 60, 0.002);

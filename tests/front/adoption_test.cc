@@ -279,7 +279,7 @@ TEST_F(AdoptionTest, AWorkerIsKnownByItsStartTimeProgramAndSocket) {
   ++other.start_time;
   EXPECT_FALSE(server::IsWorker(other, FAKE_WORKER));
   other = worker;
-  other.socket += "x";
+  other.socket += 'x';
   EXPECT_FALSE(server::IsWorker(other, FAKE_WORKER));
   other = worker;
   other.pid = getpid();

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/status_macros.h"
 #include "models/autoencoder/autoencoder.h"
 #include "models/text_encoders/text_encoder.h"
 #include "models/tokenizers/tokenizer.h"
@@ -67,8 +68,7 @@ absl::StatusOr<Report> RunTokenizer(const Case& test_case) {
   const int64_t max_length = test_case.Int("max_length", recorded_length ? recorded_length->AsInt().value_or(0) : 0);
   const base::Json* rows = content->Find("rows");
   for (const base::Json& row : rows ? rows->items() : std::span<const base::Json>()) {
-    const absl::Status compared = CompareRow(*tokenizer, row, max_length, report);
-    if (!compared.ok()) return compared;
+    RETURN_IF_ERROR(CompareRow(*tokenizer, row, max_length, report));
   }
   return report;
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/status_macros.h"
 #include "models/loading/weight_loader.h"
 #include "models/weights/safetensors.h"
 
@@ -102,8 +103,7 @@ absl::StatusOr<Tensors> ReadTensors(const std::string& path) {
     const std::optional<at::ScalarType> dtype = models::TorchType(stored.type);
     if (!dtype) return absl::InvalidArgumentError(absl::StrCat(path, ": the type of ", stored.name, " is unknown"));
     const at::Tensor tensor = at::empty(stored.shape, *dtype);
-    const absl::Status read = file->Read(stored, 0, {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()});
-    if (!read.ok()) return read;
+    RETURN_IF_ERROR(file->Read(stored, 0, {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()}));
     tensors[stored.name] = tensor;
   }
   return tensors;

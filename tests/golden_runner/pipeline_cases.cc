@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "models/captions/caption_cleaning.h"
 #include "models/families/families.h"
 #include "models/tokenizers/tokenizer.h"
@@ -300,8 +301,7 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
                               .count = count};
 
   Report report;
-  const absl::Status compared = CompareIds(test_case, pipeline.gold, pipeline.folder, pipeline.prompts, count, report);
-  if (!compared.ok()) return compared;
+  RETURN_IF_ERROR(CompareIds(test_case, pipeline.gold, pipeline.folder, pipeline.prompts, count, report));
   const absl::StatusOr<Report> ranks =
       RunOnRanks(test_case.layout, pipeline.description.heads, pipeline.description.blocks,
                  [&](const RankPlace& place) { return RunOnRank(pipeline, place); });

@@ -165,7 +165,7 @@ class DiskFaults : public testing::TestWithParam<std::tuple<DiskFault, int>> {};
 
 TEST_P(DiskFaults, AtAnyWriteFailTheCallAndNothingElse) {
   const auto [fault, number] = GetParam();
-  const uint64_t seed = static_cast<uint64_t>(1 + number);
+  const uint64_t seed = 1 + static_cast<uint64_t>(number);
   OracleTally total;
   const int64_t operations = OperationsOfARun(seed);
   for (int64_t operation = 0; operation < operations; ++operation) {

@@ -138,7 +138,7 @@ void CheckDirections(const std::string& file, const Include& include, std::vecto
   if (include.header == "torch/torch.h" || include.header == "torch/all.h" || include.header == "torch/extension.h") {
     findings.push_back(absl::StrCat(at, include.header, " costs 15 s a file: include what is used"));
   }
-  if (include.header.starts_with(".")) {
+  if (include.header.starts_with('.')) {
     findings.push_back(absl::StrCat(at, include.header, " is relative to the file: name it from the root"));
   }
   if (IsGrpc(include.header) && !MayIncludeGrpc(file)) {

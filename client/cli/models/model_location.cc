@@ -34,7 +34,7 @@ std::optional<fs::path> EmbeddedModel() {
   std::error_code error;
   const fs::path executable = fs::read_symlink("/proc/self/exe", error);
   if (error) return std::nullopt;
-  const fs::path installed = executable.parent_path().parent_path() / "share/tessera/models" / kEmbeddedName;
+  fs::path installed = executable.parent_path().parent_path() / "share/tessera/models" / kEmbeddedName;
   if (IsModel(installed)) return installed;
   for (fs::path folder = executable.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
     if (fs::path model = folder / "assets" / kEmbeddedName; IsModel(model)) return model;
