@@ -1,13 +1,39 @@
-// RapidJSON's reader, whose stack asks for room by comparing distances. RapidJSON 1.1 adds an offset to the null
-// pointer of a stack that is still empty, which is undefined, and which ends a program under UBSan; later versions
-// compare distances too.
+// RapidJSON's reader without what is undefined in RapidJSON 1.1.
+//
+// Its stack asks for room by comparing distances: RapidJSON adds an offset to the null pointer of a stack that is still
+// empty, which ends a program under UBSan; later versions compare distances too. And numbers are asked for as text
+// (kParseNumbersAsStringsFlag), because RapidJSON's own conversion counts the zeros of a zero with an exponent.
 #pragma once
 
 #include <rapidjson/reader.h>
 
+#include <charconv>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <system_error>
+#include <variant>
+
+#include "absl/strings/charconv.h"
 
 namespace tessera::base {
+
+using JsonNumber = std::variant<int64_t, uint64_t, double>;
+
+// A number of JSON; nothing for one that is too big for a double. One too small for a double is the nearest.
+inline std::optional<JsonNumber> ReadJsonNumber(const char* text, size_t length) {
+  const char* const end = text + length;
+  const auto is_whole = [end](const std::from_chars_result& read) { return read.ec == std::errc() && read.ptr == end; };
+  int64_t integer = 0;
+  if (is_whole(std::from_chars(text, end, integer))) return integer;
+  uint64_t natural = 0;
+  if (is_whole(std::from_chars(text, end, natural))) return natural;
+  double number = 0;
+  const absl::from_chars_result read = absl::from_chars(text, end, number);
+  if (read.ptr != end || (read.ec != std::errc() && std::abs(number) > 1)) return std::nullopt;
+  return number;
+}
 
 // The stack of this allocator is the one that is put right.
 class JsonStackAllocator final : public rapidjson::CrtAllocator {};

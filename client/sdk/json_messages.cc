@@ -1,13 +1,16 @@
 #include "client/sdk/json_messages.h"
 
 #include <rapidjson/document.h>
+#include <rapidjson/memorystream.h>
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -177,11 +180,47 @@ absl::Status ReadObject(const Value& object, Message& message) {
   return absl::OkStatus();
 }
 
-// Without recursion, whatever the depth of the text.
+// Hands what the reader finds on to a document, but for numbers, which it finds as text.
+struct DocumentBuilder {
+  using Size = rapidjson::SizeType;
+
+  bool RawNumber(const char* text, Size length, bool) {
+    const std::optional<base::JsonNumber> number = base::ReadJsonNumber(text, length);
+    if (!number.has_value()) return false;
+    if (const auto* integer = std::get_if<int64_t>(&*number)) return document.Int64(*integer);
+    if (const auto* natural = std::get_if<uint64_t>(&*number)) return document.Uint64(*natural);
+    return document.Double(std::get<double>(*number));
+  }
+  bool Null() { return document.Null(); }
+  bool Bool(bool value) { return document.Bool(value); }
+  bool String(const char* text, Size length, bool copy) { return document.String(text, length, copy); }
+  bool StartObject() { return document.StartObject(); }
+  bool Key(const char* text, Size length, bool copy) { return document.Key(text, length, copy); }
+  bool EndObject(Size members) { return document.EndObject(members); }
+  bool StartArray() { return document.StartArray(); }
+  bool EndArray(Size items) { return document.EndArray(items); }
+  // Not called, because numbers are asked for as text.
+  bool Int(int) { return false; }
+  bool Uint(unsigned) { return false; }
+  bool Int64(int64_t) { return false; }
+  bool Uint64(uint64_t) { return false; }
+  bool Double(double) { return false; }
+
+  Document& document;
+};
+
+// Null where it is no JSON. Without recursion, whatever the depth of the text.
 Document Parse(const std::string& json) {
+  constexpr unsigned kFlags =
+      rapidjson::kParseIterativeFlag | rapidjson::kParseNumbersAsStringsFlag | rapidjson::kParseValidateEncodingFlag;
   Document document;
-  document.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseFullPrecisionFlag |
-                 rapidjson::kParseValidateEncodingFlag>(json.data(), json.size());
+  auto read = [&json](Document& to) {
+    rapidjson::MemoryStream stream(json.data(), json.size());
+    rapidjson::EncodedInputStream<rapidjson::UTF8<>, rapidjson::MemoryStream> input(stream);
+    DocumentBuilder builder{to};
+    return !base::JsonReader().Parse<kFlags>(input, builder).IsError();
+  };
+  document.Populate(read);
   return document;
 }
 

@@ -3,12 +3,10 @@
 #include <rapidjson/error/en.h>
 #include <rapidjson/memorystream.h>
 
-#include <charconv>
-#include <cmath>
+#include <optional>
 #include <set>
-#include <system_error>
+#include <variant>
 
-#include "absl/strings/charconv.h"
 #include "absl/strings/str_cat.h"
 #include "base/rapidjson_reader.h"
 #include "server/api/generation_request.h"
@@ -25,18 +23,10 @@ class Collector {
  public:
   bool Null() { return Add(nullptr); }
   bool Bool(bool value) { return Add(value); }
-  // Numbers come as text, because RapidJSON's own conversion is undefined for a zero with an exponent.
   bool RawNumber(const char* text, rapidjson::SizeType length, bool) {
-    const char* const end = text + length;
-    int64_t integer = 0;
-    if (IsWhole(std::from_chars(text, end, integer), end)) return Add(integer);
-    uint64_t natural = 0;
-    if (IsWhole(std::from_chars(text, end, natural), end)) return Add(natural);
-    double number = 0;
-    const absl::from_chars_result result = absl::from_chars(text, end, number);
-    // A number too small for a double becomes the nearest one.
-    number_too_big_ = result.ptr != end || (result.ec != std::errc() && std::abs(number) > 1);
-    return !number_too_big_ && Add(number);
+    const std::optional<base::JsonNumber> number = base::ReadJsonNumber(text, length);
+    number_too_big_ = !number.has_value();
+    return number.has_value() && std::visit([this](auto value) { return Add(value); }, *number);
   }
   // Not called, because numbers are asked for as text.
   bool Int(int) { return false; }
@@ -86,9 +76,6 @@ class Collector {
   bool Refuse(std::string refusal) {
     refusal_ = std::move(refusal);
     return false;
-  }
-  static bool IsWhole(const std::from_chars_result& result, const char* end) {
-    return result.ec == std::errc() && result.ptr == end;
   }
   bool RefuseNoObject() { return Refuse("it is not an object"); }
 
