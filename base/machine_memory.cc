@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/file.h"
+#include "base/string_views.h"
 
 namespace tessera::base {
 namespace {
@@ -25,7 +26,7 @@ std::string ReadText(const std::string& path) { return ReadSmallFile(path, kMaxF
 
 std::optional<int64_t> ParseBytes(std::string_view text) {
   int64_t value = 0;
-  if (!absl::SimpleAtoi(absl::string_view(text.data(), text.size()), &value) || value < 0) return std::nullopt;
+  if (!absl::SimpleAtoi(AbslView(text), &value) || value < 0) return std::nullopt;
   return value;
 }
 
@@ -34,8 +35,7 @@ std::optional<int64_t> ReadBytes(const std::string& path) { return ParseBytes(Re
 // The words of the line that begins with `label`, which may itself have several words, without the label.
 std::vector<std::string> WordsAfter(const std::string& text, std::string_view label) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    if (absl::ConsumePrefix(&line, absl::string_view(label.data(), label.size())) &&
-        (line.empty() || line[0] == ' ' || line[0] == '\t')) {
+    if (absl::ConsumePrefix(&line, AbslView(label)) && (line.empty() || line[0] == ' ' || line[0] == '\t')) {
       return absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
     }
   }

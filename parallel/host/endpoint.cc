@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/planted.h"
+#include "base/string_views.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -204,8 +205,8 @@ void HostEndpoint::BlameMissing(int rank) {
   const std::string who = absent.empty() ? RankText(culprit) : absl::StrJoin(absent, " and ");
   Fail(WorldRank(culprit),
        absl::StrCat(who, absent.empty() ? " made no progress for " : " did not arrive within ", Seconds(), " (",
-                    absent.size() > 1 ? RankText(culprit) + " is" : std::string("it is"), " in ",
-                    absl::string_view(doing.data(), doing.size()), " of group ", group_name(), ")"));
+                    absent.size() > 1 ? RankText(culprit) + " is" : std::string("it is"), " in ", base::AbslView(doing),
+                    " of group ", group_name(), ")"));
 }
 
 bool HostEndpoint::SpinUntilRung(uint32_t seen) const {

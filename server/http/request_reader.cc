@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/string_views.h"
 #include "server/http/http_server.h"
 
 namespace tessera::server {
@@ -123,7 +124,7 @@ bool RequestReader::CheckHeader() {
   if (lengths + codings > 1) return refuse(400, "Content-Length and Transfer-Encoding exclude each other");
   if (codings == 1) {
     const auto coding = request[http::field::transfer_encoding];
-    if (!absl::EqualsIgnoreCase(absl::string_view(coding.data(), coding.size()), "chunked")) {
+    if (!absl::EqualsIgnoreCase(base::AbslView(coding), "chunked")) {
       return refuse(501, "the only transfer coding is chunked");
     }
     if (request.version() < 11) return refuse(400, "HTTP/1.0 has no Transfer-Encoding");
@@ -141,7 +142,7 @@ bool RequestReader::has_header() const { return header_checked_; }
 
 bool RequestReader::expects_continue() const {
   const auto expect = parser_->request.get()[http::field::expect];
-  return absl::EqualsIgnoreCase(absl::string_view(expect.data(), expect.size()), "100-continue");
+  return absl::EqualsIgnoreCase(base::AbslView(expect), "100-continue");
 }
 
 bool RequestReader::keep_alive() const { return parser_->request.keep_alive(); }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
+#include "base/string_views.h"
 #include "base/utf8.h"
 
 namespace tessera::server {
@@ -36,9 +37,7 @@ void AppendUnit(uint16_t unit, std::string& out) {
 
 }  // namespace
 
-bool IsUtf8(std::string_view text) {
-  return base::FirstInvalidUtf8(absl::string_view(text.data(), text.size())) == text.size();
-}
+bool IsUtf8(std::string_view text) { return base::FirstInvalidUtf8(base::AbslView(text)) == text.size(); }
 
 std::optional<std::string> Utf8ToLatin1(std::string_view utf8) {
   std::string latin1;

@@ -126,8 +126,7 @@ absl::StatusOr<std::string> Unquoted(std::string_view key, std::string_view quot
   boost::json::error_code error;
   boost::json::parse_options options;
   options.allow_invalid_utf8 = true;
-  const boost::json::value value =
-      boost::json::parse(boost::json::string_view(quoted.data(), quoted.size()), error, {}, options);
+  const boost::json::value value = boost::json::parse(quoted, error, {}, options);
   if (error || !value.is_string()) return Malformed(key, quoted, "a JSON string after a quotation mark");
   return std::string(value.get_string().data(), value.get_string().size());
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "base/string_views.h"
 #include "tests/faults/test_server.h"
 
 namespace tessera {
@@ -53,7 +54,7 @@ class ServeLogTest : public ::testing::Test {
     std::vector<object> lines;
     for (const absl::string_view line : absl::StrSplit(server.process().errors(), '\n', absl::SkipEmpty())) {
       boost::json::error_code error;
-      const boost::json::value value = boost::json::parse(boost::json::string_view(line.data(), line.size()), error);
+      const boost::json::value value = boost::json::parse(base::StdView(line), error);
       // Workers say a word of their own when they are told to die.
       if (error || !value.is_object()) continue;
       lines.push_back(value.as_object());
