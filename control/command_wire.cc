@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/field_error.h"
 #include "base/json.h"
 #include "base/status_macros.h"
 #include "base/utf8.h"
@@ -329,8 +330,9 @@ absl::Status ProtocolError(absl::string_view what) {
 
 absl::Status FromWire(const internal::Error& error) {
   const bool known = error.code() > 0 && error.code() <= static_cast<int32_t>(absl::StatusCode::kUnauthenticated);
-  return absl::Status(known ? static_cast<absl::StatusCode>(error.code()) : absl::StatusCode::kUnknown,
-                      error.message());
+  return base::WithField(
+      absl::Status(known ? static_cast<absl::StatusCode>(error.code()) : absl::StatusCode::kUnknown, error.message()),
+      error.field());
 }
 
 absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire) {
@@ -401,6 +403,7 @@ void ToWire(const Decoded& decoded, internal::Decoded* wire) { WriteFields(decod
 void ToWire(const absl::Status& status, internal::Error* wire) {
   wire->set_code(static_cast<int32_t>(status.code()));
   wire->set_message(base::ReplaceInvalidUtf8(status.message()));
+  wire->set_field(base::FieldOf(status));
 }
 
 }  // namespace tessera::control

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/field_error.h"
 #include "base/utf8.h"
 
 namespace tessera::control {
@@ -49,13 +50,13 @@ absl::Status CheckBounds(const JobParameters& job) {
   absl::Status status;
   const auto check = [&status](const char* id, Bounds bounds, const auto& value) {
     const std::string problem = ProblemOf(value, bounds);
-    if (!problem.empty()) status.Update(absl::InvalidArgumentError(absl::StrCat(id, " ", problem)));
+    if (!problem.empty()) status.Update(base::ErrorOfField(id, absl::StrCat(" ", problem)));
   };
   VisitParameters(check, job);
   const SkipLayerGuidance& skip = job.options.skip_layers;
   if (status.ok() && skip.start > skip.stop) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("skip_layer_start is ", skip.start, "; at most the stop is valid, ", skip.stop));
+    return base::ErrorOfField("skip_layer_start",
+                              absl::StrCat(" is ", skip.start, "; at most the stop is valid, ", skip.stop));
   }
   return status;
 }

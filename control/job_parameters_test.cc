@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/field_error.h"
 #include "control/job_parameters_wire.h"
 
 namespace tessera::control {
@@ -87,14 +88,14 @@ TEST(JobParametersTest, ANoiseThatDoesNotExistIsRefusedWithTheValidOnes) {
   EXPECT_TRUE(CheckBounds(FromWire(wire)).ok());
   wire.set_noise("white");
   EXPECT_EQ(CheckBounds(FromWire(wire)),
-            absl::InvalidArgumentError("noise is unknown; valid values are tessera, torch-cpu"));
+            base::ErrorOfField("noise", " is unknown; valid values are tessera, torch-cpu"));
 }
 
 TEST(JobParametersTest, WhatIsOutOfBoundsIsNamedByItsId) {
   JobParameters job{.prompt = "a", .height = 8, .width = 8, .steps = 1, .guidance_scale = 1};
   EXPECT_TRUE(CheckBounds(job).ok()) << CheckBounds(job);
   job.options.guidance_rescale = 1.5;
-  EXPECT_EQ(CheckBounds(job), absl::InvalidArgumentError("guidance_rescale is 1.5; valid values are 0 to 1"));
+  EXPECT_EQ(CheckBounds(job), base::ErrorOfField("guidance_rescale", " is 1.5; valid values are 0 to 1"));
   job.options.guidance_rescale = 0;
   job.options.skip_layers.start = 0.5;
   EXPECT_THAT(std::string(CheckBounds(job).message()), HasSubstr("skip_layer_start is 0.5; at most the stop is valid"));

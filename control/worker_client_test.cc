@@ -15,6 +15,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+#include "control/command_wire.h"
 #include "tessera/internal/control.grpc.pb.h"
 #include "tests/support/test_folder.h"
 
@@ -143,6 +145,19 @@ TEST(WorkerClientTest, GivesTheCodeAndMessageOfTheWorkersError) {
     Drain(stream);
   });
   EXPECT_EQ(worker.Client()->Load({.model = "m"}).status(), absl::ResourceExhaustedError("no memory"));
+}
+
+TEST(WorkerClientTest, GivesTheFieldOfTheWorkersError) {
+  ScriptedWorker worker([](Stream& stream) {
+    Reply reply;
+    reply.set_sequence(ReadOne(stream).sequence());
+    ToWire(base::ErrorOfField("steps", " is 9; take fewer steps"), reply.mutable_error());
+    stream.Write(reply);
+    Drain(stream);
+  });
+  const absl::Status error = worker.Client()->StartJob(1, {}).status();
+  EXPECT_EQ(error, base::ErrorOfField("steps", " is 9; take fewer steps"));
+  EXPECT_EQ(base::FieldOf(error), "steps");
 }
 
 TEST(WorkerClientTest, TurnsAnErrorCodeThatDoesNotExistIntoUnknown) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/enum_names.h"
+#include "base/field_error.h"
 #include "base/status_macros.h"
 
 namespace tessera::runtime {
@@ -323,10 +324,10 @@ absl::StatusOr<SamplerConfig> WithSampler(const SamplerConfig& model_config, std
   const std::vector<std::string> valid = ValidSamplers(model_config);
   const bool flow = IsFlow(model_config);
   if (std::find(valid.begin(), valid.end(), name) == valid.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sampler is ", base::Quote(name), "; this model predicts ",
-                     flow ? std::string("a flow") : PredictionTypeName(model_config.prediction_type),
-                     " and takes one of ", absl::StrJoin(valid, ", ")));
+    return base::ErrorOfField(
+        "sampler", absl::StrCat(" is ", base::Quote(name), "; this model predicts ",
+                                flow ? std::string("a flow") : PredictionTypeName(model_config.prediction_type),
+                                " and takes one of ", absl::StrJoin(valid, ", ")));
   }
   const auto* dpm = std::ranges::find(kDpmNames, name, &DpmName::name);
   const auto* named = std::ranges::find(kClasses, dpm == std::end(kDpmNames) ? name : "", &SamplerClass::name);

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "base/planted.h"
 #include "runtime/samplers/noise_table.h"
 
@@ -110,10 +111,10 @@ absl::StatusOr<Schedule> ScheduleOf(const SamplerConfig& config, const NoiseTabl
   Schedule schedule{.timesteps = SpacedTimesteps(options, train, steps)};
   for (double& timestep : schedule.timesteps) timestep = Round(timestep);
   if (schedule.timesteps.front() >= static_cast<double>(train)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("steps is ", steps, "; with timestep_spacing \"leading\" and steps_offset ", options.steps_offset,
-                     " it needs timestep ", schedule.timesteps.front(), ", and the model has 0 to ", train - 1,
-                     "; take fewer steps"));
+    return base::ErrorOfField("steps",
+                              absl::StrCat(" is ", steps, "; with timestep_spacing \"leading\" and steps_offset ",
+                                           options.steps_offset, " it needs timestep ", schedule.timesteps.front(),
+                                           ", and the model has 0 to ", train - 1, "; take fewer steps"));
   }
   if (config.prediction_type == PredictionType::kEpsilon &&
       AlphasCumprod(config)[static_cast<size_t>(schedule.timesteps.front())] == 0) {
@@ -219,8 +220,8 @@ absl::StatusOr<Schedule> ScheduleOf(const SamplerConfig& config, const DpmSolver
   // Differences of a multistep solver are divided by the distance of two levels.
   for (size_t i = 1; i < schedule.timesteps.size(); ++i) {
     if (schedule.sigmas[i] == schedule.sigmas[i - 1]) {
-      return absl::InvalidArgumentError(absl::StrCat("steps is ", steps, "; the noise levels of steps ", i, " and ",
-                                                     i + 1, " coincide; take fewer steps"));
+      return base::ErrorOfField("steps", absl::StrCat(" is ", steps, "; the noise levels of steps ", i, " and ", i + 1,
+                                                      " coincide; take fewer steps"));
     }
   }
   return schedule;
@@ -240,9 +241,9 @@ absl::StatusOr<std::vector<double>> ShiftFlowSigmas(const FlowLevels& options, s
   if (options.shift_terminal > 0) {
     const T stretch = (1 - sigmas.back()) / static_cast<T>(1 - options.shift_terminal);
     if (!(stretch > 0)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("steps is ", sigmas.size(), "; with shift_terminal ", options.shift_terminal,
-                       " the last step must begin below pure noise: take at least 2 steps"));
+      return base::ErrorOfField("steps",
+                                absl::StrCat(" is ", sigmas.size(), "; with shift_terminal ", options.shift_terminal,
+                                             " the last step must begin below pure noise: take at least 2 steps"));
     }
     for (T& sigma : sigmas) sigma = 1 - (1 - sigma) / stretch;
   }
@@ -316,8 +317,7 @@ Schedule MakeFlowTrainingSchedule(const SamplerConfig& config) {
 
 absl::StatusOr<Schedule> MakeSchedule(const SamplerConfig& config, int steps, const ScheduleOptions& options) {
   if (steps < 1 || steps > config.num_train_timesteps) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("steps is ", steps, "; it must be 1 to ", config.num_train_timesteps));
+    return base::ErrorOfField("steps", absl::StrCat(" is ", steps, "; it must be 1 to ", config.num_train_timesteps));
   }
   if (options.sigmas.has_value() && !IsFlow(config)) {
     return absl::InvalidArgumentError(

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "base/field_error.h"
 #include "base/nearest_name.h"
 #include "base/utf8.h"
 
@@ -17,12 +18,6 @@ namespace {
 
 constexpr size_t kMaxQuotedBytes = 60;
 constexpr char kFieldUrl[] = "tessera/field";
-constexpr char kFieldIdUrl[] = "tessera/field-id";
-
-std::string Payload(const absl::Status& status, absl::string_view url) {
-  const auto payload = status.GetPayload(url);
-  return payload.has_value() ? std::string(*payload) : "";
-}
 
 std::string ProblemOfWord(absl::string_view value, absl::Span<const std::string> valid) {
   if (std::find(valid.begin(), valid.end(), value) != valid.end()) return "";
@@ -39,24 +34,22 @@ absl::Status FieldError(absl::string_view field, absl::string_view rest) {
   return status;
 }
 
-std::string ErrorField(const absl::Status& status) { return Payload(status, kFieldUrl); }
-
-absl::Status UnnamedError(absl::string_view id, absl::string_view rest) {
-  absl::Status status = absl::InvalidArgumentError(rest);
-  status.SetPayload(kFieldIdUrl, absl::Cord(id));
-  return status;
+std::string ErrorField(const absl::Status& status) {
+  const auto payload = status.GetPayload(kFieldUrl);
+  return payload.has_value() ? std::string(*payload) : "";
 }
 
 absl::Status Named(const absl::Status& status, FieldNames names) {
-  const std::string id = Payload(status, kFieldIdUrl);
+  const std::string id = base::FieldOf(status);
   const bool one = absl::EndsWith(id, "[]");
   if (id.empty()) return status;
+  const absl::string_view rest = status.message().substr(id.size());
   const RequestField* field = FindField(absl::StripSuffix(id, "[]"));
-  if (field == nullptr) return FieldError(id, status.message());
+  if (field == nullptr) return FieldError(id, rest);
   const std::string label = one && field->item != nullptr ? field->item : Label(*field);
-  if (names == FieldNames::kCommandLine) return FieldError(label, status.message());
+  if (names == FieldNames::kCommandLine) return FieldError(label, rest);
   // A half keeps its own name after that of the whole.
-  return FieldError(ApiName(*field), absl::StrCat(field->half ? absl::StrCat(": ", label) : "", status.message()));
+  return FieldError(ApiName(*field), absl::StrCat(field->half ? absl::StrCat(": ", label) : "", rest));
 }
 
 std::string QuotedValue(absl::string_view value) {
@@ -74,20 +67,20 @@ absl::Status CheckName(absl::string_view field, absl::string_view value, absl::S
 
 absl::Status CheckWord(absl::string_view id, absl::string_view value, absl::Span<const std::string> valid) {
   const std::string problem = ProblemOfWord(value, valid);
-  return problem.empty() ? absl::OkStatus() : UnnamedError(id, problem);
+  return problem.empty() ? absl::OkStatus() : base::ErrorOfField(id, problem);
 }
 
 absl::Status CheckValue(const std::string& id, int64_t value, control::Bounds bounds) {
   const auto low = static_cast<int64_t>(bounds.low), high = static_cast<int64_t>(bounds.high);
   if (value >= low && value <= high) return absl::OkStatus();
-  return UnnamedError(id, absl::StrCat(" is ", value, "; valid values are ", low, " to ", high, ", the nearest is ",
-                                       std::clamp(value, low, high)));
+  return base::ErrorOfField(id, absl::StrCat(" is ", value, "; valid values are ", low, " to ", high,
+                                             ", the nearest is ", std::clamp(value, low, high)));
 }
 
 // Also refuses what is no number.
 absl::Status CheckValue(const std::string& id, double value, control::Bounds bounds) {
   if (value >= bounds.low && value <= bounds.high) return absl::OkStatus();
-  return UnnamedError(
+  return base::ErrorOfField(
       id, absl::StrCat(
               " is ", value, "; it must be a number from ", bounds.low, " to ", bounds.high,
               std::isnan(value) ? "" : absl::StrCat(", the nearest is ", std::clamp(value, bounds.low, bounds.high))));
@@ -96,15 +89,16 @@ absl::Status CheckValue(const std::string& id, double value, control::Bounds bou
 absl::Status CheckValue(const std::string& id, const std::string& text, control::Bounds bounds) {
   const auto most = static_cast<size_t>(bounds.high);
   if (text.size() > most) {
-    return UnnamedError(id, absl::StrCat(" has ", text.size(), " bytes; valid values are at most ", most));
+    return base::ErrorOfField(id, absl::StrCat(" has ", text.size(), " bytes; valid values are at most ", most));
   }
   if (const size_t nul = text.find('\0'); nul != std::string::npos) {
-    return UnnamedError(id, absl::StrCat(" has a NUL byte at offset ", nul, "; it must be UTF-8 text without NUL"));
+    return base::ErrorOfField(id,
+                              absl::StrCat(" has a NUL byte at offset ", nul, "; it must be UTF-8 text without NUL"));
   }
   if (const size_t wrong = base::FirstInvalidUtf8(text); wrong < text.size()) {
-    return UnnamedError(id,
-                        absl::StrCat(" is not valid UTF-8: byte 0x", absl::Hex(static_cast<unsigned char>(text[wrong])),
-                                     " at offset ", wrong, "; it must be UTF-8 text"));
+    return base::ErrorOfField(
+        id, absl::StrCat(" is not valid UTF-8: byte 0x", absl::Hex(static_cast<unsigned char>(text[wrong])),
+                         " at offset ", wrong, "; it must be UTF-8 text"));
   }
   return absl::OkStatus();
 }
@@ -114,7 +108,7 @@ absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& value
   for (auto value = values.begin(); value != values.end() && status.ok(); ++value) {
     status = CheckValue(id + "[]", *value, bounds);
     if (status.ok() && std::find(values.begin(), value, *value) != value) {
-      status = UnnamedError(id + "[]", absl::StrCat(" ", *value, " is given twice; each may be given once"));
+      status = base::ErrorOfField(id + "[]", absl::StrCat(" ", *value, " is given twice; each may be given once"));
     }
   }
   return status;

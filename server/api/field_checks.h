@@ -1,8 +1,7 @@
 // Errors about one field of a request, and the checks that lead to them. Pure functions.
 //
 // Every error names the field, its value, what is valid, and the nearest valid choice where there is one. Edges have
-// names of their own for the fields, so that an error carries the field's id, beside a message without a name, until
-// an edge prints it.
+// names of their own for the fields, so that an error carries the field's id until an edge prints it.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +22,8 @@ absl::Status FieldError(absl::string_view field, absl::string_view rest);
 // The name of the field that a FieldError is about; empty: it is about none. The message begins with it.
 std::string ErrorField(const absl::Status& status);
 
-// INVALID_ARGUMENT about the field with this id, or with "[]" behind it about one value of its list. Nobody shall see
-// it before it is Named.
-absl::Status UnnamedError(absl::string_view id, absl::string_view rest);
-
-// An UnnamedError as a FieldError, with the name that the command line or the API has for the field; an id that is not
-// in the table is the name itself. Other errors as they are.
+// An error of a field by its id (base/field_error.h) as a FieldError, with the name that the command line or the API
+// has for the field; an id that is not in the table is the name itself. Other errors as they are.
 enum class FieldNames : uint8_t { kCommandLine, kApi };
 absl::Status Named(const absl::Status& status, FieldNames names);
 

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "control/device.h"
 
@@ -21,17 +22,17 @@ absl::Status CheckSide(absl::string_view id, int64_t value, bool binning, const 
   const int64_t low = (model.min_size + multiple - 1) / multiple * multiple;
   const int64_t high = model.max_size / multiple * multiple;
   if (low == high && value != low) {
-    return UnnamedError(id, absl::StrCat(" is ", value, "; the only valid value is ", low));
+    return base::ErrorOfField(id, absl::StrCat(" is ", value, "; the only valid value is ", low));
   }
   const std::string valid = absl::StrCat(
       "valid values are ", multiple > 1 ? absl::StrCat("multiples of ", multiple, " from ") : "", low, " to ", high);
   if (value < low || value > high) {
-    return UnnamedError(id,
-                        absl::StrCat(" is ", value, "; ", valid, ", the nearest is ", std::clamp(value, low, high)));
+    return base::ErrorOfField(
+        id, absl::StrCat(" is ", value, "; ", valid, ", the nearest is ", std::clamp(value, low, high)));
   }
   if (value % multiple != 0) {
     const int64_t below = value / multiple * multiple;
-    return UnnamedError(
+    return base::ErrorOfField(
         id, absl::StrCat(" is ", value, "; ", valid, ", the nearest are ", below, " and ", below + multiple));
   }
   return absl::OkStatus();
@@ -41,8 +42,8 @@ absl::Status CheckDevice(const std::string& device) {
   const std::optional<control::Device> known = control::ParseDevice(device);
   if (known.has_value() && known->index < 1024) return absl::OkStatus();
   if (absl::StartsWith(device, "cuda:")) {
-    return UnnamedError("device", absl::StrCat(" is ", QuotedValue(device),
-                                               "; valid values are cpu, cuda, and cuda:N with N from 0 to 1023"));
+    return base::ErrorOfField("device", absl::StrCat(" is ", QuotedValue(device),
+                                                     "; valid values are cpu, cuda, and cuda:N with N from 0 to 1023"));
   }
   return CheckWord("device", device, {"cpu", "cuda", "cuda:0"});
 }
@@ -72,7 +73,7 @@ absl::Status CheckOptionsRead(const GenerationRequest& request, const control::M
     if (field.read_with == nullptr || std::ranges::count(model.options, field.read_with) > 0) continue;
     VisitValue(field, request, [&](const auto& value) {
       if (!IsGiven(value)) return;
-      status.Update(UnnamedError(
+      status.Update(base::ErrorOfField(
           field.id, absl::StrCat(" is ", Shown(value), "; this model does not read it, so leave it out; ", all)));
     });
   }
@@ -83,14 +84,15 @@ absl::Status CheckOptionsRead(const GenerationRequest& request, const control::M
 absl::Status CheckCombinations(const GenerationRequest& request) {
   if (request.original_width.has_value() != request.original_height.has_value()) {
     const bool width = request.original_width.has_value();
-    return UnnamedError(width ? "original_width" : "original_height",
-                        absl::StrCat(" is ", width ? *request.original_width : *request.original_height,
-                                     " without an original ", width ? "height" : "width", "; give both or neither"));
+    return base::ErrorOfField(
+        width ? "original_width" : "original_height",
+        absl::StrCat(" is ", width ? *request.original_width : *request.original_height, " without an original ",
+                     width ? "height" : "width", "; give both or neither"));
   }
   if (request.skip_layers.empty() && (request.skip_layer_scale.has_value() || request.skip_layer_start.has_value() ||
                                       request.skip_layer_stop.has_value())) {
-    return UnnamedError("skip_layers",
-                        " are not given; a scale, start or stop of skip layer guidance needs at least one of them");
+    return base::ErrorOfField(
+        "skip_layers", " are not given; a scale, start or stop of skip layer guidance needs at least one of them");
   }
   return absl::OkStatus();
 }
@@ -109,12 +111,12 @@ absl::Status CheckField(const RequestField& field, const GenerationRequest& requ
                         const control::ModelDescription& model) {
   const absl::string_view id = field.id;
   if (id == "max_sequence_length" && request.max_sequence_length.has_value() && model.max_sequence_length == 0) {
-    return UnnamedError(
+    return base::ErrorOfField(
         field.id, absl::StrCat(" is ", *request.max_sequence_length, "; this model reads no tokens, so leave it out"));
   }
   if (id == "guidance_scale" && std::isnan(request.guidance_scale.value_or(0))) {
-    return UnnamedError(field.id, absl::StrCat(" is nan; it must be a number from 0 to ", control::kScales.high,
-                                               ", the model's default is ", model.default_guidance_scale));
+    return base::ErrorOfField(field.id, absl::StrCat(" is nan; it must be a number from 0 to ", control::kScales.high,
+                                                     ", the model's default is ", model.default_guidance_scale));
   }
   if (id == "sampler") {
     return request.sampler.empty() ? absl::OkStatus() : CheckWord(id, request.sampler, model.samplers);
@@ -137,7 +139,7 @@ absl::StatusOr<control::JobParameters> ValidateUnnamed(const GenerationRequest& 
   job.max_sequence_length = model.default_max_sequence_length;
   job.seed = request.seed;
   if (job.resolution_binning && !model.can_bin) {
-    return UnnamedError("resolution_binning", " is on; this model has no table of sizes, so only off is valid");
+    return base::ErrorOfField("resolution_binning", " is on; this model has no table of sizes, so only off is valid");
   }
   absl::Status status = CheckOptionsRead(request, model);
   status.Update(CheckCombinations(request));
@@ -149,7 +151,7 @@ absl::StatusOr<control::JobParameters> ValidateUnnamed(const GenerationRequest& 
   status.Update(CheckValue("steps", request.steps.value_or(job.steps), BoundsFor(*FindField("steps"), model)));
   status.Update(CheckValue("count", request.count, BoundsOf(*FindField("count"))));
   if (request.count > 1 && request.seed > std::numeric_limits<uint64_t>::max() - (request.count - 1)) {
-    status.Update(UnnamedError(
+    status.Update(base::ErrorOfField(
         "seed", absl::StrCat(" is ", request.seed, "; with count ", request.count, " valid values are at most ",
                              std::numeric_limits<uint64_t>::max() - (request.count - 1))));
   }
@@ -163,8 +165,9 @@ absl::StatusOr<control::JobParameters> ValidateUnnamed(const GenerationRequest& 
   };
   control::VisitParameters(assign, job);
   if (const control::SkipLayerGuidance& skip = job.options.skip_layers; skip.start > skip.stop) {
-    return UnnamedError("skip_layer_start",
-                        absl::StrCat(" is ", skip.start, "; valid values are at most the stop, which is ", skip.stop));
+    return base::ErrorOfField(
+        "skip_layer_start",
+        absl::StrCat(" is ", skip.start, "; valid values are at most the stop, which is ", skip.stop));
   }
   return job;
 }

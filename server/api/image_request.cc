@@ -10,29 +10,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/field_error.h"
 #include "base/random_bytes.h"
 #include "base/status_macros.h"
 
 namespace tessera::server {
 namespace {
-
-// The field of a worker's parameters whose name, the command line's or the API's, is the longest that the sentence
-// begins with, and that name.
-std::pair<const RequestField*, std::string> FieldAtStartOf(absl::string_view sentence) {
-  std::pair<const RequestField*, std::string> found;
-  for (const RequestField& field : kRequestFields) {
-    if (!IsOfGeneration(field) && absl::string_view(field.id) != "seed") continue;
-    for (const std::string& name : {std::string(field.id), Label(field), field.half ? Label(field) : ApiName(field),
-                                    field.item != nullptr ? std::string(field.item) : Label(field)}) {
-      const bool begins = absl::StartsWith(sentence, name) && sentence.size() > name.size();
-      if (begins && (sentence[name.size()] == ' ' || sentence[name.size()] == ':') &&
-          name.size() > found.second.size()) {
-        found = {&field, name};
-      }
-    }
-  }
-  return found;
-}
 
 struct SizeText {
   std::optional<int64_t> width, height;
@@ -41,9 +24,9 @@ struct SizeText {
 absl::StatusOr<SizeText> ReadSize(const std::string& size) {
   if (size.empty() || size == "auto") return SizeText();
   const auto refuse = [&] {
-    return UnnamedError("size",
-                        absl::StrCat(" is ", QuotedValue(size),
-                                     "; valid values are 'auto' and WIDTHxHEIGHT in pixels, such as '512x512'"));
+    return base::ErrorOfField("size",
+                              absl::StrCat(" is ", QuotedValue(size),
+                                           "; valid values are 'auto' and WIDTHxHEIGHT in pixels, such as '512x512'"));
   };
   const std::vector<std::string> sides = absl::StrSplit(size, 'x');
   if (sides.size() != 2) return refuse();
@@ -79,13 +62,13 @@ std::optional<int64_t> StepsOfQuality(const std::string& quality, const control:
 // What is said of words that lead nowhere here.
 absl::Status CheckNotMade(const ImageRequest& request) {
   if (request.output_format == "gif" || request.output_format == "svg") {
-    return UnnamedError(
+    return base::ErrorOfField(
         "output_format",
         absl::StrCat(" is '", request.output_format,
                      "'; this server makes still pictures of pixels, so valid values are png, jpeg, webp"));
   }
   if (request.background == "transparent") {
-    return UnnamedError(
+    return base::ErrorOfField(
         "background",
         " is 'transparent'; pictures have no alpha channel, so valid values are 'auto' and 'opaque', the "
         "nearest is 'opaque'");
@@ -118,7 +101,7 @@ absl::StatusOr<OutputOptions> ReadOutput(const ImageRequest& request) {
     // The encoders' scale begins at 1.
     output.quality = static_cast<int32_t>(std::max<int64_t>(1, *request.output_compression));
   } else if (*request.output_compression != 100) {
-    return UnnamedError(
+    return base::ErrorOfField(
         "output_compression",
         absl::StrCat(" is ", *request.output_compression,
                      "; PNG loses nothing, so valid values are 100, or an output_format of jpeg or webp"));
@@ -129,7 +112,8 @@ absl::StatusOr<OutputOptions> ReadOutput(const ImageRequest& request) {
 absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const ServedModel& model,
                                            const RequestLimits& limits, uint64_t random_seed) {
   if (request.generation.prompt.empty()) {
-    return UnnamedError("prompt", absl::StrCat(" is empty; it must be a text of 1 to ", kMaxPromptBytes, " bytes"));
+    return base::ErrorOfField("prompt",
+                              absl::StrCat(" is empty; it must be a text of 1 to ", kMaxPromptBytes, " bytes"));
   }
   ASSIGN_OR_RETURN(const SizeText size, ReadSize(request.size));
   const int64_t count = request.n.value_or(1);
@@ -148,8 +132,9 @@ absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const Se
   RETURN_IF_ERROR(CheckValue("steps", int64_t{parameters.steps}, {1, static_cast<double>(limits.max_steps)}));
   const int64_t pixels = int64_t{parameters.width} * parameters.height;
   if (pixels > limits.max_pixels) {
-    return UnnamedError("size", absl::StrCat(" is ", parameters.width, "x", parameters.height, ", which is ", pixels,
-                                             " pixels; valid values are at most ", limits.max_pixels, " pixels"));
+    return base::ErrorOfField("size",
+                              absl::StrCat(" is ", parameters.width, "x", parameters.height, ", which is ", pixels,
+                                           " pixels; valid values are at most ", limits.max_pixels, " pixels"));
   }
   JobRequest job;
   job.model = model.id;
@@ -164,12 +149,6 @@ absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const Se
 }
 
 }  // namespace
-
-absl::Status RefusalOfModel(const absl::Status& status) {
-  const auto [field, name] = FieldAtStartOf(status.message());
-  if (field == nullptr) return absl::InvalidArgumentError(status.message());
-  return Named(UnnamedError(field->id, status.message().substr(name.size())), FieldNames::kApi);
-}
 
 absl::StatusOr<const ServedModel*> FindModel(absl::string_view name, absl::Span<const ServedModel> models) {
   if (models.empty()) return absl::UnavailableError("this server serves no model");

@@ -39,10 +39,6 @@ absl::StatusOr<const ServedModel*> FindModel(absl::string_view name, absl::Span<
 // chatgpt-image- or dall-e-.
 bool IsOpenAiImageModel(absl::string_view name);
 
-// What a worker that has the model says against a request that was found sound before, in the names of the API. Where
-// its sentence begins with the name of a field, that is the error's field.
-absl::Status RefusalOfModel(const absl::Status& status);
-
 // Below 2^48: JSON readers that know only doubles keep it exactly, and the seeds that count up from it.
 uint64_t RandomSeed();
 

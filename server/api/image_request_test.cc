@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/field_error.h"
+#include "server/api/service_error.h"
 #include "tests/support/fake_image_service.h"
 
 namespace tessera::server {
@@ -56,21 +58,19 @@ TEST(ImageRequestTest, TheServersOwnLimitsHoldBesideTheModels) {
   EXPECT_EQ(ErrorField(Validated(request, {.max_steps = 99}).status()), "num_inference_steps");
 }
 
-TEST(ImageRequestTest, WhatTheModelRefusesNamesTheFieldThatItBeginsWith) {
-  const std::pair<const char*, std::pair<const char*, const char*>> cases[] = {
-      {"steps is 9; take fewer steps", {"num_inference_steps", "num_inference_steps is 9; take fewer steps"}},
-      {"height is 12; it must be even", {"size", "size: height is 12; it must be even"}},
-      {"skip layer start is 2", {"skip_layer_start", "skip_layer_start is 2"}},
-      {"skip_layers has 40", {"skip_layers", "skip_layers has 40"}},
-      {"prompt 2: it is too long", {"prompt_2", "prompt_2: it is too long"}},
-      {"prompt is 'x'", {"prompt", "prompt is 'x'"}},
-      {"stepsize is 9", {"", "stepsize is 9"}},
-      {"steps", {"", "steps"}},
-      {"the text has no steps", {"", "the text has no steps"}},
-      {"", {"", ""}},
+TEST(ImageRequestTest, WhatTheModelRefusesHasTheNameOfTheApi) {
+  const std::pair<absl::Status, std::pair<const char*, const char*>> cases[] = {
+      {base::ErrorOfField("steps", " is 9; take fewer steps"),
+       {"num_inference_steps", "num_inference_steps is 9; take fewer steps"}},
+      {base::ErrorOfField("height", " is 12; it must be even"), {"size", "size: height is 12; it must be even"}},
+      {base::ErrorOfField("skip_layer_start", " is 2"), {"skip_layer_start", "skip_layer_start is 2"}},
+      {base::ErrorOfField("prompt_2", ": it is too long"), {"prompt_2", "prompt_2: it is too long"}},
+      {base::ErrorOfField("stepsize", " is 9"), {"stepsize", "stepsize is 9"}},
+      {absl::InvalidArgumentError("steps is 9; take fewer steps"), {"", "steps is 9; take fewer steps"}},
+      {absl::InvalidArgumentError(""), {"", ""}},
   };
   for (const auto& [told, expected] : cases) {
-    const absl::Status status = RefusalOfModel(absl::InvalidArgumentError(told));
+    const absl::Status status = ErrorOfFailedJob(told);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << told;
     EXPECT_EQ(ErrorField(status), expected.first) << told;
     EXPECT_EQ(status.message(), expected.second) << told;

@@ -5,7 +5,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "server/api/image_request.h"
+#include "server/api/field_checks.h"
 
 namespace tessera::server {
 namespace {
@@ -43,7 +43,7 @@ absl::Status ErrorOfFailedJob(const absl::Status& error) {
     case absl::StatusCode::kCancelled:
       return error;
     case absl::StatusCode::kInvalidArgument:
-      return RefusalOfModel(error);
+      return Named(error, FieldNames::kApi);
     default:
       return WithErrorCode(absl::InternalError(error.message()), "job_failed");
   }

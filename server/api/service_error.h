@@ -20,8 +20,8 @@ absl::Status WithErrorCode(absl::Status status, absl::string_view code);
 std::string ErrorCode(const absl::Status& status);  // empty: none
 
 // What the caller of a failed job is told. What the caller itself decided keeps its code: the deadline, the end by
-// cancelling, and what only the model could refuse of the request (INVALID_ARGUMENT, with the field where the message
-// begins with one). All else is INTERNAL with the code "job_failed".
+// cancelling, and what only the model could refuse of the request (INVALID_ARGUMENT, the field in the API's names). All
+// else is INTERNAL with the code "job_failed".
 absl::Status ErrorOfFailedJob(const absl::Status& error);
 
 }  // namespace tessera::server

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "server/jobs/stored_job.h"
@@ -211,7 +212,7 @@ absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskM
       SqliteStatement update,
       database.Prepare(
           "UPDATE tasks SET state = ?2, attempt = ?3, strikes = ?4, alone = ?5, started = COALESCE(?6, started), "
-          "ended = ?7, error_code = ?8, error = ?9, image = ?10 WHERE number = ?1"));
+          "ended = ?7, error_code = ?8, error = ?9, error_field = ?10, image = ?11 WHERE number = ?1"));
   const bool starts = move.to == TaskState::kRunning;
   const Blame blame = move.blame.value_or(task.blame);
   update.Bind(1, static_cast<int64_t>(task.number)).Bind(2, static_cast<int64_t>(move.to));
@@ -221,8 +222,9 @@ absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskM
   if (!move.error.ok()) {
     update.Bind(8, static_cast<int64_t>(move.error.code()));
     update.BindText(9, move.error.message().substr(0, kMaxErrorBytes));
+    if (const std::string field = base::FieldOf(move.error); !field.empty()) update.BindText(10, field);
   }
-  if (move.to == TaskState::kDone) update.BindBlob(10, move.image);
+  if (move.to == TaskState::kDone) update.BindBlob(11, move.image);
   RETURN_IF_ERROR(update.Run());
   --counts[static_cast<size_t>(task.state)];
   ++counts[static_cast<size_t>(move.to)];
@@ -243,7 +245,7 @@ absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids
       SqliteStatement select,
       database.Prepare(
           "SELECT " TASK_COLUMNS ", " JOB_COLUMNS
-          ", j.expires, t.started, t.ended, t.error_code, t.error, t.image FROM jobs j JOIN tasks t ON "
+          ", j.expires, t.started, t.ended, t.error_code, t.error, t.error_field, t.image FROM jobs j JOIN tasks t ON "
           "t.number >= j.number AND t.number < j.number + j.tasks AND t.job = j.number WHERE j.number = ? ORDER BY "
           "t.number"));
   select.Bind(1, static_cast<int64_t>(job));
@@ -276,11 +278,12 @@ absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids
                     .started = TimeOf(select.OptionalInt(kExpires + 1)),
                     .ended = TimeOf(select.OptionalInt(kExpires + 2))};
     if (!select.IsNull(kExpires + 3)) {
-      task.error = absl::Status(CodeFrom(select.Int(kExpires + 3)), select.Bytes(kExpires + 4));
+      task.error = base::WithField(absl::Status(CodeFrom(select.Int(kExpires + 3)), select.Bytes(kExpires + 4)),
+                                   select.Bytes(kExpires + 5));
     }
     if (task.error.ok()) task.error = damage;
     if (task.state == TaskState::kDone) {
-      absl::StatusOr<StoredImage> image = ParseStoredImage(select.Bytes(kExpires + 5));
+      absl::StatusOr<StoredImage> image = ParseStoredImage(select.Bytes(kExpires + 6));
       if (image.ok()) {
         image->id = ids.ImageId(task.id, stored_row.token);
         task.image = *std::move(image);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "server/jobs/sqlite.h"
 #include "server/jobs/sqlite_job_store.h"
 #include "tests/jobs/fake_clock.h"
@@ -428,6 +429,19 @@ TEST_F(JobStoreTest, ShowsNoTaskOfAnotherJobUnderADamagedCount) {
   Tamper("UPDATE jobs SET tasks = 1000 WHERE number = 1");
   Reopen();
   EXPECT_THAT(store_->Get(kTenant, job.id)->tasks, SizeIs(1));
+}
+
+TEST_F(JobStoreTest, KeepsWhatAnErrorIsAbout) {
+  const JobRecord job = Submit(2);
+  const absl::Status of_field = base::ErrorOfField("steps", " is 9; take fewer steps"),
+                     of_none = absl::InternalError("x");
+  ASSERT_TRUE(store_->Fail(Claim(job.tasks[0].id), of_field).ok());
+  ASSERT_TRUE(store_->Fail(Claim(job.tasks[1].id), of_none).ok());
+  Reopen();
+  const absl::StatusOr<JobRecord> failed = store_->Get(kTenant, job.id);
+  ASSERT_TRUE(failed.ok()) << failed.status();
+  EXPECT_EQ(failed->tasks[0].error, of_field);
+  EXPECT_EQ(failed->tasks[1].error, of_none);
 }
 
 TEST_F(JobStoreTest, CountsItsTasksByState) {

@@ -63,7 +63,8 @@ constexpr const char* kSteps[] = {
        DROP INDEX jobs_by_tenant)",
     R"(CREATE TABLE record_ids(        -- one row; MakeRecordIds fills it
          secret BLOB NOT NULL,
-         first_hidden INTEGER NOT NULL))",  // jobs below it keep the ids that were given out for them
+         first_hidden INTEGER NOT NULL))",               // jobs below it keep the ids that were given out for them
+    R"(ALTER TABLE tasks ADD COLUMN error_field TEXT)",  // id of the parameter that the error is about
 };
 constexpr int kStepOfRecordIds = 3;
 

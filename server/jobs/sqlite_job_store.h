@@ -44,7 +44,7 @@ struct SqliteJobStoreOptions {
 
 class SqliteJobStore final : public JobStore {
  public:
-  static constexpr int kSchemaVersion = 4;
+  static constexpr int kSchemaVersion = 5;
 
   // Creates the database, or brings an older schema up to date, and queues again what was running. FAILED_PRECONDITION
   // for a schema that is newer than this program, and for an empty database beside images that it knows nothing of;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "base/planted.h"
 #include "base/status_macros.h"
 #include "server/scheduling/cost_model.h"
@@ -307,7 +308,8 @@ void JobLifecycle::OnFailed(GroupId, TaskId id, const absl::Status& error) {
   const Lock lock = context_.monitor.Acquire();
   const LiveTask* task = context_.monitor.tasks(lock).Find(id);
   if (task == nullptr || !task->attempt.has_value()) return;
-  outcomes_.PostFailure(lock, *task->attempt, absl::Status(error.code(), WithoutLastOutput(error.message())));
+  const absl::Status reason(error.code(), WithoutLastOutput(error.message()));
+  outcomes_.PostFailure(lock, *task->attempt, base::WithField(reason, base::FieldOf(error)));
 }
 
 void JobLifecycle::OnBatchDiffers(GroupId group, const std::vector<TaskId>& tasks) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "base/random_bytes.h"
 #include "server/api/service_error.h"
 #include "server/api/unused_parameters.h"
@@ -428,7 +429,7 @@ void FakeImageService::Run(std::unique_lock<std::recursive_mutex>& lock, const s
         return End(*record, server::JobState::kFailed, absl::InternalError("the prompt asks for a failure"));
       }
       if (absl::StrContains(parameters.prompt, "[misfit]")) {
-        return End(*record, server::JobState::kFailed, absl::InvalidArgumentError("steps is 7; the model takes fewer"));
+        return End(*record, server::JobState::kFailed, base::ErrorOfField("steps", " is 7; the model takes fewer"));
       }
       if (absl::StrContains(parameters.prompt, "[die]")) {
         return End(*record, server::JobState::kFailed, absl::AbortedError("the worker ended 3 times"));

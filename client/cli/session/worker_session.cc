@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "server/api/field_checks.h"
 #include "server/workers/step_loop.h"
 
 namespace tessera::client {
@@ -125,7 +126,9 @@ WorkerSession::WorkerSession(std::unique_ptr<server::WorkerGroup> group, Interru
 
 absl::Status WorkerSession::Explain(const absl::Status& status, const std::string& activity) const {
   if (interrupts_.requested()) return absl::CancelledError("interrupted");
-  if (status.code() != absl::StatusCode::kUnavailable && status.code() != absl::StatusCode::kDataLoss) return status;
+  if (status.code() != absl::StatusCode::kUnavailable && status.code() != absl::StatusCode::kDataLoss) {
+    return Named(status, server::FieldNames::kCommandLine);
+  }
   return absl::Status(status.code(), absl::StrCat("while ", activity, ": ", std::string(status.message())));
 }
 
