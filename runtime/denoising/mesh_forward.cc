@@ -59,7 +59,7 @@ MeshForward::MeshForward(const models::Transformer& transformer, const parallel:
       tokens_(LayOut(pipeline, groups, rows, JointText(transformer, rows.input, groups))),
       input_(std::move(rows.input)),
       plain_{.attention = no_attention_, .tensor = groups.tensor, .world = groups.world},
-      patch_rotary_(static_cast<size_t>(pipeline.patches)) {
+      rotary_{.patches = std::vector<Rotary>(static_cast<size_t>(pipeline.patches)), .text = {}} {
   TORCH_CHECK(pipeline.stages() == groups.pipe.size(), pipeline.stages(), " stages for a pipe of ", groups.pipe.size());
   if (joint_ && TextCopies(groups) == 1) {
     input_.text = parallel::TakeShard(input_.text, 1, tokens_.GroupRows(parallel::TokenRows::kText, tokens_.all()),
@@ -81,13 +81,13 @@ at::Tensor MeshForward::TextOf(parallel::PatchRange patches) const {
 }
 
 const models::Conditioning& MeshForward::ConditionStep(const parallel::StageOp& op, const at::Tensor& timestep) {
-  if (conditioned_step_ != op.step) {
+  if (step_.number != op.step) {
     models::TransformerInput input = InputFor({}, /*with_text=*/false);
     input.timestep = timestep;
-    conditioning_ = transformer_.Condition(input, plain_);
-    conditioned_step_ = op.step;
+    step_.conditioning = transformer_.Condition(input, plain_);
+    step_.number = op.step;
   }
-  return conditioning_;
+  return step_.conditioning;
 }
 
 // Text rows first, as Conditioning has them.
@@ -105,11 +105,11 @@ MeshForward::Rotary MeshForward::RotaryOf(parallel::PatchRange patches, const at
     sin.push_back(rotary.second);
   };
   if (joint_ && patches.with_text()) {
-    of({}, true, text_rotary_);
-    add(text_rotary_);
+    of({}, true, rotary_.text);
+    add(rotary_.text);
   }
   for (int patch = patches.begin; patch < patches.end; ++patch) {
-    Rotary& rotary = patch_rotary_[static_cast<size_t>(patch)];
+    Rotary& rotary = rotary_.patches[static_cast<size_t>(patch)];
     of(tokens_.Image(patch, groups_.ring.rank(), groups_.ulysses.rank()), false, rotary);
     add(rotary);
   }
@@ -144,12 +144,12 @@ void MeshForward::Compute(const parallel::StageOp& op, const at::Tensor& timeste
 
   models::Conditioning conditioning = ConditionStep(op, timestep);
   if (conditioning.cos.defined()) std::tie(conditioning.cos, conditioning.sin) = RotaryOf(op.patches, timestep);
-  models::BlockState state = stage() == 0 ? EmbedPass(op, patches) : std::move(received_);
-  received_ = {};
+  models::BlockState state = stage() == 0 ? EmbedPass(op, patches) : std::move(pass_.received);
+  pass_.received = {};
   if (stage() == 0) Record(op, -1, state);
-  if (const auto skips = skips_.find({op.step, op.patches.begin}); skips != skips_.end()) {
+  if (const auto skips = pass_.skips.find({op.step, op.patches.begin}); skips != pass_.skips.end()) {
     state.skips = std::move(skips->second);
-    skips_.erase(skips);
+    pass_.skips.erase(skips);
   }
   const auto bounds = pipeline_.bounds.begin() + stage();
   for (int block = bounds[0]; block < bounds[1]; ++block) {
@@ -158,10 +158,10 @@ void MeshForward::Compute(const parallel::StageOp& op, const at::Tensor& timeste
     Record(op, block, state);
   }
   if (is_last_stage()) {
-    output_ = transformer_.Head(state, conditioning, context);
-    Record(op, transformer_.num_blocks(), {.image = output_, .text = {}, .skips = {}});
+    pass_.output = transformer_.Head(state, conditioning, context);
+    Record(op, transformer_.num_blocks(), {.image = pass_.output, .text = {}, .skips = {}});
   } else {
-    sent_ = std::move(state);
+    pass_.sent = std::move(state);
   }
 }
 
@@ -190,31 +190,31 @@ void MeshForward::Exchange(const parallel::StageOp& op) {
   const bool with_text = joint_ && op.patches.with_text();
   switch (op.kind) {
     case Kind::kSendState:
-      groups_.pipe.Send(sent_.image.contiguous(), op.peer);
-      if (with_text) groups_.pipe.Send(sent_.text.contiguous(), op.peer);
+      groups_.pipe.Send(pass_.sent.image.contiguous(), op.peer);
+      if (with_text) groups_.pipe.Send(pass_.sent.text.contiguous(), op.peer);
       break;
     case Kind::kReceiveState:
-      received_ = {.image = {}, .text = TextOf(op.patches), .skips = {}};
-      ReceiveLike(received_.image, embedded_.image, rows(parallel::TokenRows::kImage), op.peer);
-      if (with_text) ReceiveLike(received_.text, embedded_.text, embedded_.text.size(1), op.peer);
+      pass_.received = {.image = {}, .text = TextOf(op.patches), .skips = {}};
+      ReceiveLike(pass_.received.image, embedded_.image, rows(parallel::TokenRows::kImage), op.peer);
+      if (with_text) ReceiveLike(pass_.received.text, embedded_.text, embedded_.text.size(1), op.peer);
       break;
     case Kind::kSendSkips:
       for (const int block : op.blocks) {
-        const at::Tensor& kept = base::Planted("skip_of_wrong_block") ? sent_.image : sent_.skips.at(block);
+        const at::Tensor& kept = base::Planted("skip_of_wrong_block") ? pass_.sent.image : pass_.sent.skips.at(block);
         groups_.pipe.Send(kept.contiguous(), op.peer);
       }
       break;
     case Kind::kReceiveSkips:
       for (const int block : op.blocks) {
-        ReceiveLike(skips_[{op.step, op.patches.begin}][block], embedded_.image, rows(parallel::TokenRows::kImage),
+        ReceiveLike(pass_.skips[{op.step, op.patches.begin}][block], embedded_.image, rows(parallel::TokenRows::kImage),
                     op.peer);
       }
       break;
     case Kind::kSendResult:
-      groups_.pipe.Send(output_.contiguous(), op.peer);
+      groups_.pipe.Send(pass_.output.contiguous(), op.peer);
       break;
     case Kind::kReceiveResult:
-      ReceiveLike(output_, ResultLike(0), rows(parallel::TokenRows::kImage), op.peer);
+      ReceiveLike(pass_.output, ResultLike(0), rows(parallel::TokenRows::kImage), op.peer);
       break;
     case Kind::kCompute:
     case Kind::kBarrier:
@@ -224,8 +224,8 @@ void MeshForward::Exchange(const parallel::StageOp& op) {
 }
 
 at::Tensor MeshForward::Result(const parallel::StageOp& op) {
-  at::Tensor gathered =
-      parallel::GatherDim(output_, 1, tokens_.GroupRows(parallel::TokenRows::kImage, op.patches), groups_.sequence);
+  at::Tensor gathered = parallel::GatherDim(pass_.output, 1, tokens_.GroupRows(parallel::TokenRows::kImage, op.patches),
+                                            groups_.sequence);
   const std::vector<parallel::TokenRun> runs = tokens_.GatheredRuns(parallel::TokenRows::kImage, op.patches);
   if (runs.size() <= 1 || base::Planted("strips_in_arrival_order")) return gathered;
   const int64_t first = tokens_.Patch(op.patches.begin).begin;
@@ -239,7 +239,7 @@ at::Tensor MeshForward::Result(const parallel::StageOp& op) {
 }
 
 at::Tensor MeshForward::ResultLike(int64_t tokens) {
-  const at::Tensor none = transformer_.Head(embedded_, conditioning_, plain_);  // [b, 0, features]
+  const at::Tensor none = transformer_.Head(embedded_, step_.conditioning, plain_);  // [b, 0, features]
   return at::empty({none.size(0), tokens, none.size(2)}, none.options());
 }
 

@@ -93,15 +93,20 @@ class MeshForward {
   parallel::LocalAttention no_attention_;
   models::BlockState embedded_;  // text, and an image without tokens
 
-  std::optional<int> conditioned_step_;
-  models::Conditioning conditioning_;  // of that step, without positions
-  std::vector<Rotary> patch_rotary_;   // of this rank's tokens of each patch; made when first needed
-  Rotary text_rotary_;
-
-  models::BlockState received_;                                     // for the next pass
-  models::BlockState sent_;                                         // of the pass last computed
-  at::Tensor output_;                                               // of the head for this rank's tokens
-  std::map<std::pair<int, int>, std::map<int, at::Tensor>> skips_;  // received, by step and first patch
+  struct {
+    std::optional<int> number;
+    models::Conditioning conditioning;  // without positions
+  } step_;                              // the last one that was conditioned
+  struct {
+    std::vector<Rotary> patches;  // of this rank's tokens of each patch; made when first needed
+    Rotary text;
+  } rotary_;
+  struct {
+    models::BlockState received;                                     // for the next one
+    models::BlockState sent;                                         // of the one last computed
+    at::Tensor output;                                               // of the head for this rank's tokens
+    std::map<std::pair<int, int>, std::map<int, at::Tensor>> skips;  // received, by step and first patch
+  } pass_;
 };
 
 // The head's result for the whole image [b, n, features], equal on every rank. Every rank passes the same whole input

@@ -4,13 +4,13 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <deque>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 
 #include "server/http/request_reader.h"
+#include "server/http/write_queue.h"
 
 namespace tessera::server {
 namespace {
@@ -85,7 +85,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
   class Reply final : public HttpReply {
    public:
     explicit Reply(std::shared_ptr<ConnectionOn> connection)
-        : connection_(std::move(connection)), serial_(connection_->serial_) {}
+        : connection_(std::move(connection)), serial_(connection_->answer_.serial) {}
     ~Reply() override {
       if (!ended_) Post([](ConnectionOn& connection) { connection.End(); });
     }
@@ -114,11 +114,11 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
         if (connection.phase_ == Phase::kStreaming) connection.FinishStreaming();
       });
     }
-    size_t pending_bytes() const override { return connection_->pending_ + connection_->queued_; }
+    size_t pending_bytes() const override { return connection_->pending_ + connection_->output_.bytes(); }
     void OnClosed(std::function<void()> closed) override {
       Post([closed = std::move(closed)](ConnectionOn& connection) mutable {
         if (connection.phase_ == Phase::kEnded) return closed();
-        connection.on_closed_ = std::move(closed);
+        connection.answer_.on_closed = std::move(closed);
       });
     }
 
@@ -126,14 +126,14 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     template <typename Task>
     void Post(Task task) const {
       connection_->Post([serial = serial_, task = std::move(task)](ConnectionOn& connection) mutable {
-        if (connection.serial_ == serial) task(connection);
+        if (connection.answer_.serial == serial) task(connection);
       });
     }
     template <typename Task>
     void PostBytes(size_t bytes, Task task) const {
       connection_->pending_ += bytes;
       connection_->Post([bytes, serial = serial_, task = std::move(task)](ConnectionOn& connection) mutable {
-        if (connection.serial_ == serial) task(connection);
+        if (connection.answer_.serial == serial) task(connection);
         connection.pending_ -= bytes;
       });
     }
@@ -189,7 +189,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
   }
 
   void OnTimeout() {
-    if (phase_ == Phase::kReading && write_queue_.empty()) return Refuse(408, "the request took too long to arrive");
+    if (phase_ == Phase::kReading && output_.empty()) return Refuse(408, "the request took too long to arrive");
     End();
   }
 
@@ -215,12 +215,12 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
   }
 
   void ReadMore() {
-    if (read_pending_ || phase_ == Phase::kEnded) return;
-    if (IsAnswering() && input_.size() >= kMaxPipelinedBytes) return;
-    read_pending_ = true;
-    stream_.async_read_some(asio::buffer(read_buffer_),
+    if (input_.pending || phase_ == Phase::kEnded) return;
+    if (IsAnswering() && input_.unread.size() >= kMaxPipelinedBytes) return;
+    input_.pending = true;
+    stream_.async_read_some(asio::buffer(input_.buffer),
                             [self = this->shared_from_this()](error_code error, size_t bytes) {
-                              self->read_pending_ = false;
+                              self->input_.pending = false;
                               self->OnRead(error, bytes);
                             });
   }
@@ -229,20 +229,20 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     if (phase_ == Phase::kEnded) return;
     if (error) return End();
     if (phase_ == Phase::kLingering) {
-      lingered_ += bytes;
-      return lingered_ > kMaxLingeringBytes ? End() : ReadMore();
+      input_.lingered += bytes;
+      return input_.lingered > kMaxLingeringBytes ? End() : ReadMore();
     }
-    input_.append(read_buffer_.data(), bytes);
+    input_.unread.append(input_.buffer.data(), bytes);
     if (IsAnswering()) return ReadMore();
     Advance();
   }
 
   // Reads as much of a request as there is.
   void Advance() {
-    if (input_.empty()) return ReadMore();
+    if (input_.unread.empty()) return ReadMore();
     if (phase_ == Phase::kIdle) Enter(Phase::kReading, host_->limits.header_time);
     const bool had_header = reader_.has_header();
-    switch (reader_.Read(input_)) {
+    switch (reader_.Read(input_.unread)) {
       case RequestReader::Progress::kMore:
         if (!had_header && reader_.has_header()) OnHeader();
         return ReadMore();
@@ -260,10 +260,10 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
 
   void Dispatch() {
     Enter(Phase::kHandling);
-    keep_alive_ = reader_.keep_alive();
-    stream_framing_ = reader_.is_http_1_1() ? BodyFraming::kChunked : BodyFraming::kUntilClose;
+    answer_.keep_alive = reader_.keep_alive();
+    answer_.framing = reader_.is_http_1_1() ? BodyFraming::kChunked : BodyFraming::kUntilClose;
     HttpRequest request = reader_.TakeRequest();
-    is_head_ = request.method == "HEAD";
+    answer_.is_head = request.method == "HEAD";
     request.secure = kTls;
     request.peer = Peer();
     auto reply = std::make_shared<Reply>(this->shared_from_this());
@@ -280,90 +280,82 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
   // Answers what could not be read, and closes.
   void Refuse(int status, const std::string& reason) {
     Enter(Phase::kHandling);
-    keep_alive_ = is_head_ = false;
+    answer_.keep_alive = answer_.is_head = false;
     SendResponse(host_->handler.Refusal(status, reason, Peer()));
   }
 
   void SendResponse(HttpResponse response) {
-    keep_alive_ = keep_alive_ && !host_->draining();
-    QueueWrite(ResponseHead(response, BodyFraming::kLength, keep_alive_));
-    if (!is_head_ && response.status != 204 && response.status != 304) QueueWrite(std::move(response.body));
+    answer_.keep_alive = answer_.keep_alive && !host_->draining();
+    QueueWrite(ResponseHead(response, BodyFraming::kLength, answer_.keep_alive));
+    if (!answer_.is_head && response.status != 204 && response.status != 304) QueueWrite(std::move(response.body));
     CompleteReply();
   }
 
   void StartStreaming(const HttpResponse& head, HttpReply::Heartbeat heartbeat) {
     phase_ = Phase::kStreaming;
-    heartbeat_ = std::move(heartbeat);
-    keep_alive_ = keep_alive_ && !host_->draining() && stream_framing_ == BodyFraming::kChunked;
-    QueueWrite(ResponseHead(head, stream_framing_, keep_alive_));
+    answer_.heartbeat = std::move(heartbeat);
+    answer_.keep_alive = answer_.keep_alive && !host_->draining() && answer_.framing == BodyFraming::kChunked;
+    QueueWrite(ResponseHead(head, answer_.framing, answer_.keep_alive));
     WritePart(head.body);
     ArmHeartbeat();
   }
 
   void WritePart(const std::string& part) {
-    if (part.empty() || is_head_) return;
-    QueueWrite(stream_framing_ == BodyFraming::kChunked ? Chunk(part) : part);
+    if (part.empty() || answer_.is_head) return;
+    QueueWrite(answer_.framing == BodyFraming::kChunked ? Chunk(part) : part);
     ArmHeartbeat();
-    if (queued_ > host_->limits.pending_bytes) End();
+    if (output_.bytes() > host_->limits.pending_bytes) End();
   }
 
   void FinishStreaming() {
     heartbeat_timer_.cancel();
-    if (stream_framing_ == BodyFraming::kChunked && !is_head_) QueueWrite(LastChunk());
+    if (answer_.framing == BodyFraming::kChunked && !answer_.is_head) QueueWrite(LastChunk());
     CompleteReply();
   }
 
   // What is written next puts it off.
   void ArmHeartbeat() {
-    if (heartbeat_.text.empty()) return;
-    heartbeat_timer_.expires_after(absl::ToChronoNanoseconds(heartbeat_.interval));
-    heartbeat_timer_.async_wait([self = this->shared_from_this(), serial = serial_](error_code error) {
-      if (error || serial != self->serial_ || self->phase_ != Phase::kStreaming) return;
-      if (self->write_queue_.empty() && !self->is_head_) return self->WritePart(self->heartbeat_.text);
+    if (answer_.heartbeat.text.empty()) return;
+    heartbeat_timer_.expires_after(absl::ToChronoNanoseconds(answer_.heartbeat.interval));
+    heartbeat_timer_.async_wait([self = this->shared_from_this(), serial = answer_.serial](error_code error) {
+      if (error || serial != self->answer_.serial || self->phase_ != Phase::kStreaming) return;
+      if (self->output_.empty() && !self->answer_.is_head) return self->WritePart(self->answer_.heartbeat.text);
       self->ArmHeartbeat();
     });
   }
 
   void CompleteReply() {
     phase_ = Phase::kFlushing;
-    ++serial_;
-    on_closed_ = nullptr;
-    if (write_queue_.empty()) OnAllWritten();
+    ++answer_.serial;
+    answer_.on_closed = nullptr;
+    if (output_.empty()) OnAllWritten();
   }
 
   void QueueWrite(std::string bytes) {
     if (bytes.empty() || phase_ == Phase::kEnded) return;
-    queued_ += bytes.size();
-    write_queue_.push_back(std::move(bytes));
-    if (write_queue_.size() == 1) WriteSome();
+    if (output_.Add(std::move(bytes))) WriteSome();
   }
 
   void WriteSome() {
     Arm(write_deadline_, host_->limits.write_time);
-    const std::string& front = write_queue_.front();
     stream_.async_write_some(
-        asio::buffer(front.data() + written_, front.size() - written_),
+        asio::buffer(output_.front()),
         [self = this->shared_from_this()](error_code error, size_t bytes) { self->OnWritten(error, bytes); });
   }
 
   void OnWritten(error_code error, size_t bytes) {
     if (phase_ == Phase::kEnded) return;
     if (error) return End();
-    written_ += bytes;
-    queued_ -= bytes;
-    if (written_ == write_queue_.front().size()) {
-      write_queue_.pop_front();
-      written_ = 0;
-    }
-    if (!write_queue_.empty()) return WriteSome();
+    output_.Remove(bytes);
+    if (!output_.empty()) return WriteSome();
     write_deadline_.cancel();
     if (phase_ == Phase::kFlushing) OnAllWritten();
   }
 
   void OnAllWritten() {
-    if (keep_alive_ && !host_->draining()) return BecomeIdle(host_->limits.idle_time);
+    if (answer_.keep_alive && !host_->draining()) return BecomeIdle(host_->limits.idle_time);
     Enter(Phase::kLingering, kLingeringTime);
-    input_.clear();
+    input_.unread.clear();
     if constexpr (kTls) {
       stream_.async_shutdown([self = this->shared_from_this()](error_code) { self->End(); });
     } else {
@@ -380,7 +372,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     Socket().close(ignored);
     write_deadline_.cancel();
     heartbeat_timer_.cancel();
-    if (const auto closed = std::exchange(on_closed_, nullptr)) closed();
+    if (const auto closed = std::exchange(answer_.on_closed, nullptr)) closed();
     std::exchange(ended_, nullptr)(this);
   }
 
@@ -396,20 +388,20 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
   Phase phase_ = Phase::kStarting;
   // Of the steady clock; kBusy while a request is under way, or the connection is closed to make room.
   std::atomic<int64_t> idle_since_ = SteadyTicks();
-  bool read_pending_ = false;
-  std::array<char, kReadBytes> read_buffer_;
-  std::string input_;  // read and not yet consumed
-  size_t lingered_ = 0;
-
-  uint64_t serial_ = 0;  // answers that were completed, which is the number of the one under way
-  bool keep_alive_ = false, is_head_ = false;
-  BodyFraming stream_framing_ = BodyFraming::kChunked;
-  HttpReply::Heartbeat heartbeat_;
-  std::function<void()> on_closed_;
-
-  std::deque<std::string> write_queue_;
-  size_t written_ = 0;               // of the first in the queue
-  std::atomic<size_t> queued_ = 0;   // bytes in the queue
+  struct {
+    bool pending = false;  // a read
+    std::array<char, kReadBytes> buffer;
+    std::string unread;  // not yet consumed
+    size_t lingered = 0;
+  } input_;
+  struct {
+    uint64_t serial = 0;  // those that were completed, which is the number of the one under way
+    bool keep_alive = false, is_head = false;
+    BodyFraming framing = BodyFraming::kChunked;
+    HttpReply::Heartbeat heartbeat;
+    std::function<void()> on_closed;
+  } answer_;
+  WriteQueue output_;
   std::atomic<size_t> pending_ = 0;  // bytes on their way to the strand
 };
 
