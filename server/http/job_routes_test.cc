@@ -241,7 +241,7 @@ TEST(AdminHandlerTest, MetricsCountRequestsByRouteAndNotByWhatClientsMakeUp) {
   EXPECT_THAT(
       response.body,
       HasSubstr("tessera_requests_total{method=\"GET\",protocol=\"http\",route=\"/v1/models\",status=\"200\"} 3"));
-  EXPECT_THAT(response.body, HasSubstr("tessera_queued_jobs 0"));
+  EXPECT_THAT(response.body, HasSubstr("tessera_queued_jobs{model=\"fake\"} 0"));
   EXPECT_THAT(response.body, ::testing::Not(HasSubstr("M42")));
 }
 
@@ -257,6 +257,24 @@ TEST(AdminHandlerTest, ServesItsFourPathsAndNothingOfTheApi) {
   }
   EXPECT_EQ(client.Call("GET", "/v1/models").status, 404);
   EXPECT_EQ(client.Call("GET", "/metrics", "", {{"Origin", "https://evil.example"}}).status, 403);
+}
+
+TEST(AdminHandlerTest, AnswersAProbeOfAKubeletWhateverNamesAreConfigured) {
+  FakeImageService service;
+  AdminHandler handler(service, {.loopback = false, .hosts = {"tessera.example"}}, nullptr);
+  auto server = HttpServer::Start({}, handler);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto ask = [&](const std::string& path, const std::string& host) {
+    HttpTestClient client((*server)->port());
+    client.Send(absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: ", host, "\r\n\r\n"));
+    return client.ReadResponse().status;
+  };
+  for (const char* path : {"/livez", "/readyz", "/metrics"}) {
+    EXPECT_EQ(ask(path, "10.1.2.3:9090"), 200) << path;
+    EXPECT_EQ(ask(path, "no name"), 400) << path;
+  }
+  EXPECT_EQ(ask("/probe", "10.1.2.3:9090"), 421) << "it makes the groups work";
+  EXPECT_EQ(ask("/probe", "tessera.example"), 200);
 }
 
 TEST(HealthTest, IsAnsweredWhileAllHandlerThreadsAreBusy) {

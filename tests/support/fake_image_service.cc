@@ -313,10 +313,11 @@ std::string FakeImageService::MetricsText() {
   const server::ServerInfo info = Info();
   const std::lock_guard lock(mutex_);
   return absl::StrCat(
-      "# HELP tessera_queued_jobs Jobs that wait for a group.\n# TYPE tessera_queued_jobs gauge\ntessera_queued_jobs ",
+      "# HELP tessera_queued_jobs Jobs that wait for a group.\n# TYPE tessera_queued_jobs "
+      "gauge\ntessera_queued_jobs{model=\"fake\"} ",
       info.queued_jobs,
       "\n# HELP tessera_running_jobs Jobs that a group works on.\n# TYPE tessera_running_jobs gauge\n"
-      "tessera_running_jobs ",
+      "tessera_running_jobs{model=\"fake\"} ",
       info.running_jobs,
       "\n# HELP tessera_rejected_jobs_total Jobs that were not accepted.\n"
       "# TYPE tessera_rejected_jobs_total counter\ntessera_rejected_jobs_total ",
