@@ -55,13 +55,24 @@ struct GroupInfo {
   int64_t restarts = 0;
 };
 
+// What waits for the groups of one model, and what they work on.
+struct ModelQueue {
+  std::string model;
+  int64_t queued_jobs = 0;
+  int64_t running_jobs = 0;
+  double device_seconds = 0;  // predicted, of both
+  absl::Duration oldest_wait;
+};
+
 struct ServerInfo {
   std::string version;
   absl::Time started = absl::InfinitePast();
+  // Of all models.
   int64_t queued_jobs = 0;
   int64_t running_jobs = 0;
   double queued_device_seconds = 0;
   absl::Duration oldest_wait;
+  std::vector<ModelQueue> queues;
   bool draining = false;
   StorageState storage = StorageState::kOk;
   int64_t unstored_images = 0;  // that have left their workers and wait for it; they count as running

@@ -158,13 +158,9 @@ std::optional<absl::Duration> AdmissionControl::ExpectedWait(TaskId id) const {
   return WaitBehind(model, ahead + RunningFlops(model));
 }
 
-double AdmissionControl::queued_device_seconds() const {
-  double seconds = 0;
-  for (const auto& [model, cost] : capacity_.models()) {
-    const double throughput = capacity_.Throughput(model);
-    if (throughput > 0) seconds += UnfinishedFlops(model) / throughput;
-  }
-  return seconds;
+double AdmissionControl::QueuedDeviceSeconds(const std::string& model) const {
+  const double throughput = capacity_.Throughput(model);
+  return throughput > 0 ? UnfinishedFlops(model) / throughput : 0;
 }
 
 absl::Status AdmissionControl::CheckInvariants() const {

@@ -51,7 +51,7 @@ class AdmissionControl final {
   std::optional<int64_t> QueuePosition(TaskId task) const;
   // Until it starts; absent for a task that does not wait, infinite while no group of its model is ready.
   std::optional<absl::Duration> ExpectedWait(TaskId task) const;
-  double queued_device_seconds() const;  // predicted, of all tasks that wait or run
+  double QueuedDeviceSeconds(const std::string& model) const;  // predicted, of its tasks that wait or run
 
   absl::Status CheckInvariants() const;
 

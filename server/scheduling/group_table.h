@@ -96,6 +96,13 @@ class GroupTable final {
     for (const auto& [id, group] : groups_) count += static_cast<int64_t>(group.residents.size());
     return count;
   }
+  int64_t ResidentOf(const std::string& model) const {
+    int64_t count = 0;
+    for (const auto& [id, group] : groups_) {
+      if (group.description.model == model) count += static_cast<int64_t>(group.residents.size());
+    }
+    return count;
+  }
 
  private:
   const SchedulerOptions& options_;

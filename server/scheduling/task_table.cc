@@ -16,7 +16,9 @@ void TaskTable::Add(const ScheduledTask& added) {
   keys_.Add(task);
   waiting_[task.spec.shape.model].Add(task.spec.key, task.ClassOf(), task.order, task.TotalFlops());
   if (task.spec.deadline) deadlines_.emplace(*task.spec.deadline, task.spec.id);
-  enqueued_.emplace_hint(enqueued_.end(), task.spec.enqueued, task.spec.id);  // it is nearly always the last
+  auto& enqueued = enqueued_[task.spec.shape.model];
+  enqueued.emplace_hint(enqueued.end(), task.spec.enqueued, task.spec.id);  // it is nearly always the last
+  ++waiting_tasks_;
 }
 
 void TaskTable::RemoveWaiting(ScheduledTask& task) {
@@ -24,7 +26,7 @@ void TaskTable::RemoveWaiting(ScheduledTask& task) {
   task.held_by.reset();
   waiting_[task.spec.shape.model].Remove(task.spec.key, task.ClassOf(), task.order, task.TotalFlops());
   if (task.spec.deadline) deadlines_.erase({*task.spec.deadline, task.spec.id});
-  enqueued_.erase({task.spec.enqueued, task.spec.id});
+  waiting_tasks_ -= static_cast<int64_t>(enqueued_[task.spec.shape.model].erase({task.spec.enqueued, task.spec.id}));
 }
 
 void TaskTable::Start(ScheduledTask& task, GroupId group) {
@@ -79,9 +81,10 @@ const WaitingTasks& TaskTable::Waiting(const std::string& model) const {
   return queue == waiting_.end() ? kNone : queue->second;
 }
 
-std::optional<absl::Time> TaskTable::OldestWaiting() const {
-  if (enqueued_.empty()) return std::nullopt;
-  return enqueued_.begin()->first;
+std::optional<absl::Time> TaskTable::OldestWaiting(const std::string& model) const {
+  const auto enqueued = enqueued_.find(model);
+  if (enqueued == enqueued_.end() || enqueued->second.empty()) return std::nullopt;
+  return enqueued->second.begin()->first;
 }
 
 absl::Status TaskTable::CheckInvariants(int64_t running) const {
@@ -91,7 +94,8 @@ absl::Status TaskTable::CheckInvariants(int64_t running) const {
     if (task.phase == TaskPhase::kWaiting) {
       ++waiting;
       if (task.issued != 0) return absl::InternalError(absl::StrCat("task ", id, " waits and has steps"));
-      if (!enqueued_.contains({task.spec.enqueued, id})) {
+      const auto enqueued = enqueued_.find(task.spec.shape.model);
+      if (enqueued == enqueued_.end() || !enqueued->second.contains({task.spec.enqueued, id})) {
         return absl::InternalError(absl::StrCat("task ", id, " has no time"));
       }
     }

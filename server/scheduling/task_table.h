@@ -40,8 +40,8 @@ class TaskTable final {
 
   const WaitingTasks& Waiting(const std::string& model) const;
   // When the task that has waited longest was enqueued; absent where none waits.
-  std::optional<absl::Time> OldestWaiting() const;
-  int64_t waiting() const { return static_cast<int64_t>(enqueued_.size()); }
+  std::optional<absl::Time> OldestWaiting(const std::string& model) const;
+  int64_t waiting() const { return waiting_tasks_; }
 
   // `running`: tasks that the groups have.
   absl::Status CheckInvariants(int64_t running) const;
@@ -53,7 +53,9 @@ class TaskTable final {
   std::unordered_map<TaskId, ScheduledTask> tasks_;
   std::map<std::string, WaitingTasks> waiting_;        // by model
   std::set<std::pair<absl::Time, TaskId>> deadlines_;  // of waiting tasks
-  std::set<std::pair<absl::Time, TaskId>> enqueued_;   // all waiting tasks, by the time since when they wait
+  // All waiting tasks, by model and the time since when they wait.
+  std::map<std::string, std::set<std::pair<absl::Time, TaskId>>> enqueued_;
+  int64_t waiting_tasks_ = 0;
   std::map<GroupId, TaskId> held_;
 };
 

@@ -167,15 +167,24 @@ ServerInfo DurableImageService::Info() {
   RequestScheduler& scheduler = monitor_.scheduler(lock);
   info.groups = fleet_->Infos(lock);
   std::ranges::move(wanted_->UnreadableInfos(lock), std::back_inserter(info.groups));
-  info.queued_jobs = scheduler.tasks().waiting();
-  info.running_jobs = scheduler.groups().resident() + outcomes_->released(lock);
+  const absl::Time now = storage_.jobs->Now();
+  for (const auto& [model, cost] : scheduler.capacity().models()) {
+    const absl::Time oldest = scheduler.tasks().OldestWaiting(model).value_or(now);
+    const ModelQueue queue = {.model = model,
+                              .queued_jobs = scheduler.tasks().Waiting(model).size(),
+                              .running_jobs = scheduler.groups().ResidentOf(model) + outcomes_->ReleasedOf(lock, model),
+                              .device_seconds = scheduler.admission().QueuedDeviceSeconds(model),
+                              .oldest_wait = now - std::min(now, oldest)};
+    info.queued_jobs += queue.queued_jobs;
+    info.running_jobs += queue.running_jobs;
+    info.queued_device_seconds += queue.device_seconds;
+    info.oldest_wait = std::max(info.oldest_wait, queue.oldest_wait);
+    info.queues.push_back(queue);
+  }
   info.unstored_images = static_cast<int64_t>(outcomes_->unstored(lock));
   info.result_bytes = storage_.jobs->result_bytes();
   info.storage = storage_.jobs->trouble().state;
-  info.queued_device_seconds = scheduler.admission().queued_device_seconds();
   info.draining = monitor_.draining();
-  const absl::Time now = storage_.jobs->Now();
-  info.oldest_wait = now - std::min(now, scheduler.tasks().OldestWaiting().value_or(now));
   return info;
 }
 

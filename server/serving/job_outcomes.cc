@@ -205,12 +205,13 @@ void JobOutcomes::ReportEnded(TaskId id, const std::string& outcome, const absl:
   for (const FinishedImage& image : now.images) context_.hub.Publish(job, ImageEvent{image});
 }
 
-void JobOutcomes::AddUnstored(const ServiceMonitor::Lock&, TaskId task, bool released) {
-  unstored_.emplace(task, released);
+void JobOutcomes::AddUnstored(const ServiceMonitor::Lock& lock, TaskId id, bool released) {
+  const LiveTask* task = context_.monitor.tasks(lock).Find(id);
+  unstored_.emplace(id, Unstored{.model = task == nullptr ? "" : task->plan.shape.model, .released = released});
 }
 
 void JobOutcomes::Release(const ServiceMonitor::Lock&, TaskId task) {
-  if (const auto unstored = unstored_.find(task); unstored != unstored_.end()) unstored->second = true;
+  if (const auto unstored = unstored_.find(task); unstored != unstored_.end()) unstored->second.released = true;
 }
 
 void JobOutcomes::RemoveUnstored(TaskId task) {
@@ -219,8 +220,9 @@ void JobOutcomes::RemoveUnstored(TaskId task) {
   context_.monitor.Notify();
 }
 
-int64_t JobOutcomes::released(const ServiceMonitor::Lock&) const {
-  return std::ranges::count_if(unstored_, [](const auto& task) { return task.second; });
+int64_t JobOutcomes::ReleasedOf(const ServiceMonitor::Lock&, const std::string& model) const {
+  return std::ranges::count_if(unstored_,
+                               [&](const auto& task) { return task.second.released && task.second.model == model; });
 }
 
 }  // namespace tessera::server

@@ -60,7 +60,7 @@ class JobOutcomes final {
   void Release(const ServiceMonitor::Lock& lock, TaskId task);  // one that is not unstored is no error
   void RemoveUnstored(TaskId task);
   size_t unstored(const ServiceMonitor::Lock& lock) const { return unstored_.size(); }
-  int64_t released(const ServiceMonitor::Lock& lock) const;
+  int64_t ReleasedOf(const ServiceMonitor::Lock& lock, const std::string& model) const;
 
   // The writes that Persist has begun and not ended, those that are tried again and again included.
   int64_t writes_under_way() const { return writes_under_way_; }
@@ -74,7 +74,11 @@ class JobOutcomes final {
                             const absl::Status& error) const;
 
   const ServingContext context_;
-  std::map<TaskId, bool> unstored_;  // guarded by the monitor
+  struct Unstored {
+    std::string model;
+    bool released = false;
+  };
+  std::map<TaskId, Unstored> unstored_;  // guarded by the monitor
   std::atomic<int64_t> writes_under_way_ = 0;
   base::TaskPool pool_;  // last: its tasks use the others
 };

@@ -81,11 +81,17 @@ std::string ServiceMetrics::Text(const ServerInfo& info) const {
   const auto set = [&](const char* name, const char* help, double value) {
     Gauges(now, name, help).Add({}).Set(value);
   };
-  set("tessera_queued_jobs", "Jobs that wait for a group.", static_cast<double>(info.queued_jobs));
-  set("tessera_running_jobs", "Jobs that a group works on.", static_cast<double>(info.running_jobs));
-  set("tessera_queued_device_seconds", "Predicted time of all jobs that wait or run.", info.queued_device_seconds);
-  set("tessera_oldest_wait_seconds", "How long the job at the head of the queue has waited.",
-      absl::ToDoubleSeconds(info.oldest_wait));
+  auto& queued = Gauges(now, "tessera_queued_jobs", "Jobs that wait for a group of the model.");
+  auto& running = Gauges(now, "tessera_running_jobs", "Jobs that a group of the model works on.");
+  auto& work = Gauges(now, "tessera_queued_device_seconds", "Predicted time of the model's jobs that wait or run.");
+  auto& oldest = Gauges(now, "tessera_oldest_wait_seconds", "How long the job that waits longest has waited.");
+  for (const ModelQueue& queue : info.queues) {
+    const prometheus::Labels labels = {{"model", queue.model}};
+    queued.Add(labels).Set(static_cast<double>(queue.queued_jobs));
+    running.Add(labels).Set(static_cast<double>(queue.running_jobs));
+    work.Add(labels).Set(queue.device_seconds);
+    oldest.Add(labels).Set(absl::ToDoubleSeconds(queue.oldest_wait));
+  }
   set("tessera_draining", "1 while no more jobs are accepted.", info.draining ? 1 : 0);
   set("tessera_unstored_images", "Images that have left their workers and are not on the disk yet.",
       static_cast<double>(info.unstored_images));

@@ -152,13 +152,13 @@ TEST_F(MetricsTest, AreExactAfterARun) {
   const double work = Seconds(plum, 4) + Seconds(fig, 6) + Seconds(quince, 6);
   ASSERT_GT(work, 0);
   WaitUntil("two steps in flight",
-            [&] { return std::abs(Scrape()["tessera_queued_device_seconds"] - work) < 1e-6 * work; });
+            [&] { return std::abs(Scrape()[R"(tessera_queued_device_seconds{model="tiny"})"] - work) < 1e-6 * work; });
   const absl::Duration scraping = base::SteadyNow();
   Figures held = Scrape();
-  EXPECT_GE(held["tessera_oldest_wait_seconds"], absl::ToDoubleSeconds(scraping - after));
-  EXPECT_LE(held["tessera_oldest_wait_seconds"], absl::ToDoubleSeconds(base::SteadyNow() - before));
-  EXPECT_EQ(held["tessera_queued_jobs"], 2);
-  EXPECT_EQ(held["tessera_running_jobs"], 1);
+  EXPECT_GE(held[R"(tessera_oldest_wait_seconds{model="tiny"})"], absl::ToDoubleSeconds(scraping - after));
+  EXPECT_LE(held[R"(tessera_oldest_wait_seconds{model="tiny"})"], absl::ToDoubleSeconds(base::SteadyNow() - before));
+  EXPECT_EQ(held[R"(tessera_queued_jobs{model="tiny"})"], 2);
+  EXPECT_EQ(held[R"(tessera_running_jobs{model="tiny"})"], 1);
   EXPECT_EQ(held["tessera_draining"], 0);
 
   EXPECT_EQ(Call("me", "DELETE", "/v1/jobs/" + quince).status, 200);
@@ -212,10 +212,10 @@ TEST_F(MetricsTest, AreExactAfterARun) {
                           Pair("restarting", 0), Pair("starting", 0), Pair("stopped", 0)));
   EXPECT_THAT(Family(all, "tessera_group_ready", "group"), ElementsAre(Pair("tiny-0", 1)));
   EXPECT_THAT(Family(all, "tessera_group_restarts_total", "group"), ElementsAre(Pair("tiny-0", 3)));
-  EXPECT_EQ(all["tessera_queued_jobs"], 0);
-  EXPECT_EQ(all["tessera_running_jobs"], 0);
-  EXPECT_EQ(all["tessera_oldest_wait_seconds"], 0);
-  EXPECT_THAT(all["tessera_queued_device_seconds"], DoubleNear(0, 1e-12 * work));
+  EXPECT_EQ(all[R"(tessera_queued_jobs{model="tiny"})"], 0);
+  EXPECT_EQ(all[R"(tessera_running_jobs{model="tiny"})"], 0);
+  EXPECT_EQ(all[R"(tessera_oldest_wait_seconds{model="tiny"})"], 0);
+  EXPECT_THAT(all[R"(tessera_queued_device_seconds{model="tiny"})"], DoubleNear(0, 1e-12 * work));
   EXPECT_EQ(all["tessera_draining"], 1);
 
   Figures calls = Family(all, "tessera_request_seconds_count", "route");
