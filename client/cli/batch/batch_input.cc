@@ -1,0 +1,247 @@
+#include "client/cli/batch/batch_input.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/nearest_name.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "base/utf8.h"
+#include "server/api/field_checks.h"
+#include "server/http/image_request_json.h"
+
+namespace tessera::client {
+namespace {
+
+namespace json = boost::json;
+
+constexpr char kByteOrderMark[] = "\xEF\xBB\xBF";
+constexpr char kIdField[] = "custom_id";
+constexpr size_t kMaxIdBytes = 512;
+constexpr absl::string_view kUrls[] = {"/v1/images/generations", "/v1/jobs"};
+
+std::string HexDigestOf(absl::string_view text) {
+  base::Sha256 digest;
+  digest.Update({text.data(), text.size()});
+  return digest.Finish();
+}
+
+absl::StatusOr<server::ImageRequest> RequestOfBody(const std::string& body) {
+  ASSIGN_OR_RETURN(server::GenerationBody read, server::ReadGenerationBody(body, server::BodyKind::kGeneration));
+  if (read.stream) return server::FieldError("stream", " is true; a batch has nobody to stream to: leave it out");
+  return std::move(read.request);
+}
+
+absl::Status CheckIs(const json::object& line, const char* name, absl::Span<const absl::string_view> valid) {
+  const json::value* value = line.if_contains(name);
+  if (value == nullptr) return absl::OkStatus();
+  if (value->is_string() && std::ranges::find(valid, absl::string_view(value->get_string().data(),
+                                                                       value->get_string().size())) != valid.end()) {
+    return absl::OkStatus();
+  }
+  return server::FieldError(name, absl::StrCat(" is ", server::QuotedValue(json::serialize(*value)),
+                                               "; valid values are ", absl::StrJoin(valid, ", ")));
+}
+
+// The values of a record; nothing where a quotation mark is not closed or not at an edge of its value.
+std::optional<std::vector<std::string>> ValuesOf(absl::string_view record) {
+  std::vector<std::string> values(1);
+  size_t at = 0;
+  while (true) {
+    if (at < record.size() && record[at] == '"') {
+      for (++at;; ++at) {
+        if (at >= record.size()) return std::nullopt;
+        if (record[at] == '"' && (++at >= record.size() || record[at] != '"')) break;
+        values.back() += record[at];
+      }
+      if (at < record.size() && record[at] != ',') return std::nullopt;
+    } else {
+      const size_t end = std::min(record.find(',', at), record.size());
+      if (record.substr(at, end - at).find('"') != absl::string_view::npos) return std::nullopt;
+      absl::StrAppend(&values.back(), record.substr(at, end - at));
+      at = end;
+    }
+    if (at >= record.size()) return values;
+    ++at;
+    values.emplace_back();
+  }
+}
+
+bool IsText(const std::string& name) {
+  for (const server::RequestField& field : server::kRequestFields) {
+    if (server::ApiName(field) != name) continue;
+    return std::holds_alternative<std::string server::GenerationRequest::*>(field.member) ||
+           std::holds_alternative<std::optional<std::string> server::GenerationRequest::*>(field.member) ||
+           std::holds_alternative<std::string server::ImageRequest::*>(field.member);
+  }
+  return false;
+}
+
+// What JSON says of a value of CSV: texts are texts, all else is what it looks like.
+json::value ValueOf(const std::string& name, const std::string& text) {
+  if (IsText(name)) return json::value(text);
+  json::error_code error;
+  const json::value value = json::parse(text, error);
+  return error ? json::value(text) : value;
+}
+
+}  // namespace
+
+std::optional<BatchFormat> BatchFormatOf(const std::string& path) {
+  const std::string name = absl::AsciiStrToLower(path);
+  if (absl::EndsWith(name, ".jsonl") || absl::EndsWith(name, ".ndjson")) return BatchFormat::kJsonl;
+  if (absl::EndsWith(name, ".csv")) return BatchFormat::kCsv;
+  if (absl::EndsWith(name, ".txt")) return BatchFormat::kText;
+  return std::nullopt;
+}
+
+absl::StatusOr<std::optional<BatchReader::Line>> BatchReader::ReadLine() {
+  Line line;
+  char c = 0;
+  bool any = false;
+  while (input_.get(c)) {
+    any = true;
+    if (c == '\n') break;
+    line.too_long = line.too_long || line.text.size() >= kMaxItemBytes;
+    if (!line.too_long) line.text += c;
+  }
+  if (input_.bad()) return absl::UnavailableError(absl::StrCat("the input cannot be read after line ", line_));
+  if (!any) return std::nullopt;
+  if (++line_ == 1 && absl::StartsWith(line.text, kByteOrderMark)) line.text.erase(0, 3);
+  if (!line.text.empty() && line.text.back() == '\r') line.text.pop_back();
+  return line;
+}
+
+absl::StatusOr<std::optional<BatchReader::Line>> BatchReader::ReadRecord() {
+  ASSIGN_OR_RETURN(std::optional<Line> record, ReadLine());
+  item_line_ = line_;
+  if (!record.has_value() || format_ != BatchFormat::kCsv) return record;
+  while (!record->too_long && std::ranges::count(record->text, '"') % 2 == 1) {
+    ASSIGN_OR_RETURN(const std::optional<Line> more, ReadLine());
+    if (!more.has_value()) break;
+    record->too_long = more->too_long || record->text.size() + more->text.size() > kMaxItemBytes;
+    if (!record->too_long) absl::StrAppend(&record->text, "\n", more->text);
+  }
+  return record;
+}
+
+absl::Status BatchReader::ReadHeader(const std::string& record) {
+  const std::optional<std::vector<std::string>> names = ValuesOf(record);
+  std::vector<std::string> valid = server::GenerationFields(server::BodyKind::kJob);
+  valid.emplace_back(kIdField);
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    columns_.emplace_back(absl::AsciiStrToLower(absl::StripAsciiWhitespace(name)));
+    RETURN_IF_ERROR(server::CheckName("the column", columns_.back(), valid));
+    if (std::ranges::count(columns_, columns_.back()) > 1) {
+      return absl::InvalidArgumentError(absl::StrCat("the column ", columns_.back(), " is there twice"));
+    }
+  }
+  if (std::ranges::find(columns_, "prompt") != columns_.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "line ", item_line_, ": the first row has no column \"prompt\"; it must name the fields of the rows below it"));
+}
+
+absl::StatusOr<std::optional<BatchItem>> BatchReader::Next() {
+  while (true) {
+    ASSIGN_OR_RETURN(const std::optional<Line> record, ReadRecord());
+    if (!record.has_value()) return std::nullopt;
+    const absl::string_view text = absl::StripAsciiWhitespace(record->text);
+    if (text.empty() && !record->too_long) continue;
+    if (!format_.has_value()) format_ = text.front() == '{' ? BatchFormat::kJsonl : BatchFormat::kText;
+    if (format_ == BatchFormat::kCsv && !std::exchange(began_, true)) {
+      RETURN_IF_ERROR(ReadHeader(record->text));
+      continue;
+    }
+    return ItemOf(*record);
+  }
+}
+
+BatchItem BatchReader::ItemOf(const Line& line) {
+  BatchItem item = {.index = next_index_++, .line = item_line_, .digest = HexDigestOf(line.text)};
+  if (line.too_long) {
+    item.request = absl::InvalidArgumentError(
+        absl::StrCat("the item has more than ", kMaxItemBytes, " bytes, which is the most that one may have"));
+  } else if (base::FirstInvalidUtf8(line.text) < line.text.size()) {
+    item.request = absl::InvalidArgumentError("the item is not valid UTF-8");
+  } else if (format_ == BatchFormat::kJsonl) {
+    item.request = RequestOfJson(line.text, item);
+  } else if (format_ == BatchFormat::kCsv) {
+    item.request = RequestOfRow(line.text, item);
+  } else {
+    server::ImageRequest request;
+    request.generation.prompt = std::string(absl::StripAsciiWhitespace(line.text));
+    item.request = std::move(request);
+  }
+  return item;
+}
+
+absl::Status BatchReader::KeepId(const std::string& custom_id, BatchItem& item) {
+  if (custom_id.empty() || custom_id.size() > kMaxIdBytes) {
+    return server::FieldError(
+        kIdField, absl::StrCat(" has ", custom_id.size(), " bytes; valid values are 1 to ", kMaxIdBytes, " bytes"));
+  }
+  const auto [known, is_new] = ids_.emplace(custom_id, item.line);
+  if (!is_new) {
+    return server::FieldError(kIdField, absl::StrCat(" ", server::QuotedValue(custom_id), " is that of line ",
+                                                     known->second, " already; each may be there once"));
+  }
+  item.custom_id = custom_id;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<server::ImageRequest> BatchReader::RequestOfJson(const std::string& text, BatchItem& item) {
+  json::error_code error;
+  const json::value parsed = json::parse(text, error);
+  if (error || !parsed.is_object()) {
+    return absl::InvalidArgumentError(error ? absl::StrCat("the line is not JSON: ", error.message())
+                                            : "the line is not a JSON object");
+  }
+  json::object line = parsed.get_object();
+  if (const json::value* id = line.if_contains(kIdField)) {
+    if (!id->is_string()) return server::FieldError(kIdField, " must be a text");
+    RETURN_IF_ERROR(KeepId(std::string(id->get_string()), item));
+  }
+  const json::value* body = line.if_contains("body");
+  if (body == nullptr) {
+    if (line.erase(kIdField) == 0) return RequestOfBody(text);
+    return RequestOfBody(json::serialize(line));
+  }
+  for (const json::key_value_pair& member : line) {
+    RETURN_IF_ERROR(
+        server::CheckName("field", {member.key().data(), member.key().size()}, {kIdField, "method", "url", "body"}));
+  }
+  RETURN_IF_ERROR(CheckIs(line, "method", {"POST"}));
+  RETURN_IF_ERROR(CheckIs(line, "url", kUrls));
+  if (!body->is_object()) return server::FieldError("body", " must be an object");
+  return RequestOfBody(json::serialize(*body));
+}
+
+absl::StatusOr<server::ImageRequest> BatchReader::RequestOfRow(const std::string& record, BatchItem& item) {
+  const std::optional<std::vector<std::string>> values = ValuesOf(record);
+  if (!values.has_value()) {
+    return absl::InvalidArgumentError(
+        "a quotation mark is not closed, or stands within a value: such a value is in quotation marks, and the mark in "
+        "it is doubled");
+  }
+  if (values->size() != columns_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the row has ", values->size(), " values, and the first row names ", columns_.size()));
+  }
+  json::object body;
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    const std::string& value = (*values)[i];
+    if (columns_[i] == kIdField) {
+      RETURN_IF_ERROR(KeepId(value, item));
+    } else if (!value.empty() || columns_[i] == "prompt") {
+      body[columns_[i]] = ValueOf(columns_[i], value);
+    }
+  }
+  return RequestOfBody(json::serialize(body));
+}
+
+}  // namespace tessera::client

@@ -1,0 +1,170 @@
+#include "client/cli/batch/batch_input.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "server/api/field_checks.h"
+
+namespace tessera::client {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<BatchItem> ItemsOf(const std::string& text, std::optional<BatchFormat> format = std::nullopt) {
+  std::istringstream input(text);
+  BatchReader reader(input, format);
+  std::vector<BatchItem> items;
+  while (true) {
+    absl::StatusOr<std::optional<BatchItem>> item = reader.Next();
+    EXPECT_TRUE(item.ok()) << item.status();
+    if (!item.ok() || !item->has_value()) return items;
+    items.push_back(**std::move(item));
+  }
+}
+
+absl::Status ErrorOfHeader(const std::string& text) {
+  std::istringstream input(text);
+  return BatchReader(input, BatchFormat::kCsv).Next().status();
+}
+
+TEST(BatchInputTest, TellsTheFormatByTheNameOrTheFirstByte) {
+  EXPECT_EQ(BatchFormatOf("a/B.JSONL"), BatchFormat::kJsonl);
+  EXPECT_EQ(BatchFormatOf("a.ndjson"), BatchFormat::kJsonl);
+  EXPECT_EQ(BatchFormatOf("a.csv"), BatchFormat::kCsv);
+  EXPECT_EQ(BatchFormatOf("a.txt"), BatchFormat::kText);
+  EXPECT_EQ(BatchFormatOf("-"), std::nullopt);
+  EXPECT_EQ(ItemsOf("\n  {\"prompt\": \"a\"}\n")[0].request->generation.prompt, "a");
+  EXPECT_EQ(ItemsOf("a {b}\n")[0].request->generation.prompt, "a {b}");
+}
+
+TEST(BatchInputTest, EveryLineOfTextIsAPrompt) {
+  const std::vector<BatchItem> items = ItemsOf("\xEF\xBB\xBFred apple\r\n\r\n  green pear  \nred apple");
+  ASSERT_EQ(items.size(), 3u);
+  EXPECT_EQ(items[0].request->generation.prompt, "red apple");
+  EXPECT_EQ(items[1].request->generation.prompt, "green pear");
+  EXPECT_EQ(items[1].index, 1);
+  EXPECT_EQ(items[1].line, 3);
+  EXPECT_EQ(items[0].digest, items[2].digest);
+  EXPECT_NE(items[0].digest, items[1].digest);
+  EXPECT_EQ(items[0].digest.size(), 64u);
+}
+
+TEST(BatchInputTest, ALineOfJsonHasTheFieldsOfARequest) {
+  const std::vector<BatchItem> items = ItemsOf(
+      R"({"prompt": "a", "size": "64x32", "seed": 18446744073709551615, "num_inference_steps": 3, "skip_layers": [1, 2]})"
+      "\n"
+      R"({"custom_id": "x-1", "prompt": "b", "guidance_scale": 4.5})");
+  ASSERT_EQ(items.size(), 2u);
+  ASSERT_TRUE(items[0].request.ok()) << items[0].request.status();
+  EXPECT_EQ(items[0].request->size, "64x32");
+  EXPECT_EQ(items[0].request->seed, UINT64_MAX);
+  EXPECT_EQ(items[0].request->generation.steps, 3);
+  EXPECT_EQ(items[0].request->generation.skip_layers, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(items[0].custom_id, "");
+  ASSERT_TRUE(items[1].request.ok()) << items[1].request.status();
+  EXPECT_EQ(items[1].custom_id, "x-1");
+  EXPECT_EQ(items[1].request->generation.guidance_scale, 4.5);
+}
+
+TEST(BatchInputTest, ALineOfABatchOfOpenAiHoldsItsRequestInABody) {
+  const std::vector<BatchItem> items = ItemsOf(
+      R"({"custom_id": "1", "method": "POST", "url": "/v1/images/generations", "body": {"model": "m", "prompt": "a", "n": 2}})");
+  ASSERT_EQ(items.size(), 1u);
+  ASSERT_TRUE(items[0].request.ok()) << items[0].request.status();
+  EXPECT_EQ(items[0].custom_id, "1");
+  EXPECT_EQ(items[0].request->model, "m");
+  EXPECT_EQ(items[0].request->n, 2);
+}
+
+TEST(BatchInputTest, AnItemThatIsWrongSaysWhyAndTheNextOneIsRead) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{\"prompt\": \"a\"", "the line is not JSON: "},
+      {"[1]", "the line is not a JSON object"},
+      {R"({"prompt": "a", "sed": 1})", "did you mean 'seed'"},
+      {R"({"prompt": "a", "seed": "x"})", "seed is"},
+      {R"({"size": "64x64"})", "prompt is missing"},
+      {R"({"prompt": "a", "prompt": "b"})", "is there twice"},
+      {R"({"prompt": "a", "stream": true})", "stream is true; a batch has nobody to stream to"},
+      {R"({"custom_id": 1, "prompt": "a"})", "custom_id must be a text"},
+      {R"({"custom_id": "", "prompt": "a"})", "custom_id has 0 bytes"},
+      {R"({"custom_id": "seen", "prompt": "a"})", "custom_id 'seen' is that of line 1 already"},
+      {R"({"method": "GET", "url": "/v1/jobs", "body": {"prompt": "a"}})", "valid values are POST"},
+      {R"({"url": "/v1/chat/completions", "body": {"prompt": "a"}})",
+       "valid values are /v1/images/generations, /v1/jobs"},
+      {R"({"body": {"prompt": "a"}, "priority": 1})", "'priority' is unknown"},
+      {R"({"body": "a"})", "body must be an object"},
+      {"{\"prompt\": \"\xFF\"}", "is not valid UTF-8"},
+  };
+  for (const auto& [line, error] : cases) {
+    const std::vector<BatchItem> items =
+        ItemsOf(absl::StrCat(R"({"custom_id": "seen", "prompt": "a"})", "\n", line, "\n", R"({"prompt": "b"})"),
+                BatchFormat::kJsonl);
+    ASSERT_EQ(items.size(), 3u) << line;
+    EXPECT_THAT(std::string(items[1].request.status().message()), HasSubstr(error)) << line;
+    EXPECT_EQ(items[1].line, 2);
+    EXPECT_TRUE(items[2].request.ok()) << line;
+  }
+}
+
+TEST(BatchInputTest, AnItemOfAMegabyteIsRefusedWithItsLine) {
+  const std::string longest(BatchReader::kMaxItemBytes, 'a');
+  const std::vector<BatchItem> items = ItemsOf(absl::StrCat(longest, "\n", longest, "a\nb"), BatchFormat::kText);
+  ASSERT_EQ(items.size(), 3u);
+  EXPECT_TRUE(items[0].request.ok());
+  EXPECT_THAT(std::string(items[1].request.status().message()), HasSubstr("more than 1048576 bytes"));
+  EXPECT_EQ(items[1].line, 2);
+  EXPECT_EQ(items[2].request->generation.prompt, "b");
+}
+
+TEST(BatchInputTest, TheFirstRowOfCsvNamesTheFields) {
+  const std::vector<BatchItem> items = ItemsOf(
+      "prompt,Seed,size,custom_id,negative_prompt\r\n"
+      "\"an apple, \"\"red\"\",\non a table\",7,64x64,a,123\n"
+      "pear,,,b,\n",
+      BatchFormat::kCsv);
+  ASSERT_EQ(items.size(), 2u);
+  ASSERT_TRUE(items[0].request.ok()) << items[0].request.status();
+  EXPECT_EQ(items[0].request->generation.prompt, "an apple, \"red\",\non a table");
+  EXPECT_EQ(items[0].request->seed, 7u);
+  EXPECT_EQ(items[0].request->generation.negative_prompt, "123") << "a text that looks like a number";
+  EXPECT_EQ(items[0].custom_id, "a");
+  EXPECT_EQ(items[0].line, 2);
+  ASSERT_TRUE(items[1].request.ok()) << items[1].request.status();
+  EXPECT_EQ(items[1].request->seed, std::nullopt);
+  EXPECT_EQ(items[1].request->generation.negative_prompt, std::nullopt);
+  EXPECT_EQ(items[1].line, 4);
+}
+
+TEST(BatchInputTest, ARowOfCsvThatIsWrongSaysWhy) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"a,1,2", "the row has 3 values, and the first row names 2"},
+      {"a\"b,1", "a quotation mark"},
+      {"\"a\"b,1", "a quotation mark"},
+      {"\"a,1", "a quotation mark"},
+      {"a,many", "seed is"},
+      {",1", "prompt"},
+  };
+  for (const auto& [row, error] : cases) {
+    const std::vector<BatchItem> items = ItemsOf(absl::StrCat("prompt,seed\n", row), BatchFormat::kCsv);
+    ASSERT_EQ(items.size(), 1u) << row;
+    const absl::Status status = items[0].request.status();
+    if (std::string(row) == ",1") {  // which the validation of the request refuses
+      EXPECT_TRUE(items[0].request.ok()) << status;
+      continue;
+    }
+    EXPECT_THAT(std::string(status.message()), HasSubstr(error)) << row;
+  }
+}
+
+TEST(BatchInputTest, AHeaderOfCsvThatIsNoneEndsTheReading) {
+  EXPECT_THAT(std::string(ErrorOfHeader("a red apple\nx").message()), HasSubstr("the column 'a red apple' is unknown"));
+  EXPECT_THAT(std::string(ErrorOfHeader("prompt,sede\nx").message()), HasSubstr("did you mean 'seed'"));
+  EXPECT_THAT(std::string(ErrorOfHeader("seed,size\n1,2").message()), HasSubstr("no column \"prompt\""));
+  EXPECT_THAT(std::string(ErrorOfHeader("prompt,prompt\n1,2").message()), HasSubstr("prompt is there twice"));
+}
+
+}  // namespace
+}  // namespace tessera::client
