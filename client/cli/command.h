@@ -20,6 +20,7 @@ CommandRun AddGenerate(CLI::App& app);
 CommandRun AddInspect(CLI::App& app);
 CommandRun AddReplay(CLI::App& app);
 CommandRun AddModels(CLI::App& app);
+CommandRun AddBatch(CLI::App& app);
 CommandRun AddBench(CLI::App& app);
 CommandRun AddVerify(CLI::App& app);
 CommandRun AddLayouts(CLI::App& app);

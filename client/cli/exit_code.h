@@ -10,13 +10,14 @@ namespace tessera::client {
 enum class ExitCode : int {
   kOk = 0,
   kInternal = 1,
-  kUsage = 2,    // an option or a value that is not valid
-  kModel = 3,    // the model cannot be found or read
-  kDevice = 4,   // the device or the memory is not available
-  kOutput = 5,   // the image cannot be written
-  kWorker = 6,   // the worker died, could not be started or did not answer
-  kDiffers = 7,  // replay: another image came out
-  kUnfit = 8,    // doctor: a server cannot run here as it is
+  kUsage = 2,        // an option or a value that is not valid
+  kModel = 3,        // the model cannot be found or read
+  kDevice = 4,       // the device or the memory is not available
+  kOutput = 5,       // the image cannot be written
+  kWorker = 6,       // the worker died, could not be started or did not answer
+  kDiffers = 7,      // replay: another image came out
+  kUnfit = 8,        // doctor: a server cannot run here as it is
+  kItemsFailed = 9,  // batch: all items have ended, and some of them failed
   kInterrupted = 130,
 };
 

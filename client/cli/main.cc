@@ -13,6 +13,7 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"generate", "Make images from a prompt", AddGenerate},
+    {"batch", "Make the images of a file of prompts or requests", AddBatch},
     {"inspect", "Show what a model or an image holds", AddInspect},
     {"replay", "Make an image again from its own parameters and compare the two", AddReplay},
     {"models", "List the models that are known by name", AddModels},
@@ -29,7 +30,7 @@ constexpr Command kCommands[] = {
 constexpr char kFooter[] =
     "\nExit codes: 0 done, 1 internal error, 2 invalid option or value, 3 model cannot be read,\n"
     "4 device or memory not available, 5 image cannot be written, 6 worker died or server not reached, 7 replay "
-    "differs, 8 doctor found a failure, 130 interrupted.";
+    "differs, 8 doctor found a failure, 9 items of a batch failed, 130 interrupted.";
 
 }  // namespace
 }  // namespace tessera::client

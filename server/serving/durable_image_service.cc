@@ -102,6 +102,10 @@ absl::Status DurableImageService::Open() {
 }
 
 absl::Status DurableImageService::OpenStore() {
+  if (options_.open_store) {
+    ASSIGN_OR_RETURN(storage_.jobs, options_.open_store());
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(storage_.jobs,
                    SqliteJobStore::Open({.path = options_.data_folder + "/jobs.sqlite",
                                          .files = options_.results == nullptr ? &storage_.results : options_.results,

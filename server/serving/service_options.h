@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "absl/time/time.h"
 #include "base/log_line.h"
 #include "server/jobs/failpoint.h"
+#include "server/jobs/job_store.h"
 #include "server/jobs/result_store.h"
 #include "server/trace/trace_file.h"
 #include "server/verification/certify.h"
@@ -56,6 +58,8 @@ struct DurableServiceOptions {
   ServiceLimits limits;
   absl::Duration first_back_off = absl::Seconds(1);  // before a group that died starts again; it doubles
   ProgressBounds progress;
+  // In place of the database in data_folder; null: that one. Called once.
+  std::function<absl::StatusOr<std::unique_ptr<JobStore>>()> open_store = nullptr;
   std::string vfs;                 // SQLite's name of the job store's file layer; empty: the system's own
   ResultStore* results = nullptr;  // in place of files in data_folder; outlives the service
   absl::Duration disk_timeout = absl::Seconds(5);  // of a disk that takes nothing: then those who wait are told
