@@ -56,7 +56,8 @@ class BatchTest : public ::testing::Test {
                           .environment = {{"PATH", "/usr/bin:/bin"},
                                           {"TESSERA_FAKE_WORKER", script_},
                                           {"TESSERA_WORKER", FAKE_WORKER},
-                                          {"XDG_RUNTIME_DIR", folder_ / "sockets"}}};
+                                          {"XDG_RUNTIME_DIR", folder_ / "sockets"}},
+                          .largest_file = largest_file_};
     child.arguments.insert(child.arguments.end(), more.begin(), more.end());
     return std::make_unique<ChildProcess>(child);
   }
@@ -114,6 +115,7 @@ class BatchTest : public ::testing::Test {
   TestFolder folder_;
   std::string model_ = "tiny";
   std::string script_ = "step-time=1 step2-of-fail=error";
+  size_t largest_file_ = 0;  // that the run may write; 0: any
   std::string errors_;
 };
 
@@ -188,6 +190,20 @@ TEST_F(BatchTest, ShardsInOneFolderMakeWhatOneProcessMakes) {
   EXPECT_EQ(fs::exists(folder_ / "out/manifest.jsonl"), Journaled("out") == 60);
   Run("items.jsonl", "out", {"--shard", "1/4"});
   EXPECT_EQ(FilesOf("out"), FilesOf("whole"));
+}
+
+TEST_F(BatchTest, ADiskThatTakesNoMoreEndsTheRunAndLosesNothing) {
+  WriteItems(120);
+  EXPECT_EQ(Run("items.jsonl", "whole", {"--seed", "1"}), 9) << errors_;
+  largest_file_ = 16384;  // which the journal outgrows
+  EXPECT_EQ(Run("items.jsonl", "out", {"--seed", "1"}), 5);
+  EXPECT_THAT(errors_, HasSubstr("the journal of the run cannot be written"));
+  EXPECT_GT(Journaled("out"), 0);
+  EXPECT_LT(Journaled("out"), 120);
+  largest_file_ = 0;
+  EXPECT_EQ(Run("items.jsonl", "out"), 9) << errors_;
+  EXPECT_EQ(FilesOf("out"), FilesOf("whole"));
+  EXPECT_EQ(Journaled("out"), 120);
 }
 
 TEST_F(BatchTest, SaysWhatIsWrongBeforeItBegins) {
