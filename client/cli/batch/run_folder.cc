@@ -1,6 +1,7 @@
 #include "client/cli/batch/run_folder.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,6 +41,23 @@ constexpr char kManifest[] = "/manifest.jsonl";
 absl::Status AsDiskFailure(const absl::Status& status) {
   if (status.ok() || absl::IsResourceExhausted(status)) return status;
   return absl::UnavailableError(status.message());
+}
+
+absl::Status Sync(const fs::path& folder) {
+  const base::FileDescriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.valid() && (::fsync(directory.get()) == 0 || errno == EINVAL)) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("\"", folder.string(), "\": ", std::strerror(errno)));
+}
+
+// With those above it, each durable before what goes into it.
+absl::Status MakeFolder(const fs::path& folder) {
+  std::error_code error;
+  if (fs::is_directory(folder, error)) return absl::OkStatus();
+  const fs::path above = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
+  RETURN_IF_ERROR(MakeFolder(above));
+  if (::mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST) return Sync(above);
+  const std::string what = absl::StrCat("cannot make \"", folder.string(), "\": ", std::strerror(errno));
+  return errno == ENOSPC || errno == EDQUOT ? absl::ResourceExhaustedError(what) : absl::UnavailableError(what);
 }
 
 // `times`: with what differs from run to run.
@@ -126,6 +144,7 @@ absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Open(const std::string& pa
     return absl::FailedPreconditionError(
         absl::StrCat("the folder \"", path, "\" holds other files; give a new one, or that of a run to go on with it"));
   }
+  RETURN_IF_ERROR(MakeFolder(path));
   RETURN_IF_ERROR(AsDiskFailure(base::MakePrivateFolder(path + kRunFolder)));
   absl::StatusOr<server::ProcessLock> lock = server::ProcessLock::Take(folder->JournalPath() + ".lock", kLockTimeout);
   if (!lock.ok()) {
@@ -193,7 +212,7 @@ absl::Status RunFolder::OpenJournal() {
   if (::ftruncate(journal_.get(), size) != 0 || ::lseek(journal_.get(), size, SEEK_SET) != size) {
     return absl::UnavailableError(absl::StrCat(path, ": ", std::strerror(errno)));
   }
-  return absl::OkStatus();
+  return Sync(path_ + kRunFolder);
 }
 
 absl::StatusOr<const RunEntry*> RunFolder::Find(int64_t index, const std::string& item_digest) const {
@@ -210,8 +229,7 @@ int64_t RunFolder::failed() const {
 
 absl::Status RunFolder::WriteImage(const std::string& name, const std::string& bytes) {
   const fs::path path = fs::path(path_) / name;
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
+  RETURN_IF_ERROR(MakeFolder(path.parent_path()));
   return AsDiskFailure(base::WriteFileAtomically(path.string(), bytes));
 }
 

@@ -168,7 +168,7 @@ class Batch {
       return server::HostMemory{.total = static_cast<double>(base::ReadTotalMemory()),
                                 .available = static_cast<double>(base::ReadMachineMemory().available())};
     };
-    options.log = [this](const base::LogLine& line) {
+    options.log = [](const base::LogLine& line) {
       if (line.level >= base::LogLevel::kWarning && line.event != "image_failed") Say(line.text);
     };
     options.open_store = [this]() -> absl::StatusOr<std::unique_ptr<server::JobStore>> {
