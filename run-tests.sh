@@ -63,7 +63,7 @@ with_instruction_set() {
 
 build "$preset"
 clean_corpus=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/tessera/clean-corpus
-parsers=$(find CMakeLists.txt CMakePresets.json base cmake control models/captions models/tokenizers models/weights parallel/plan \
+parsers=$(find CMakeLists.txt CMakePresets.json base client/cli/batch cmake control models/captions models/tokenizers models/weights parallel/plan \
   proto server tests/fuzz tests/fuzz_replay_main.cc tests/support -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
 if ((long)) || [[ $(cat "$clean_corpus" 2>/dev/null) != "$parsers" ]]; then
   build debug fuzz_targets
