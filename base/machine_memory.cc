@@ -7,9 +7,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/control_group.h"
 #include "base/file.h"
 #include "base/string_views.h"
 
@@ -57,68 +57,39 @@ std::optional<int64_t> Least(std::optional<int64_t> a, std::optional<int64_t> b)
 
 // The names of one version's files.
 struct GroupFiles {
-  const char* mount;
   std::vector<const char*> limits;
   const char* usage;
   const char* inactive;  // in memory.stat
 };
 
 GroupFiles FilesOfVersion(int version) {
-  if (version == 1) {
-    return {"/sys/fs/cgroup/memory", {"memory.limit_in_bytes"}, "memory.usage_in_bytes", "total_inactive_file"};
-  }
-  return {"/sys/fs/cgroup", {"memory.max", "memory.high"}, "memory.current", "inactive_file"};
+  if (version == 1) return {{"memory.limit_in_bytes"}, "memory.usage_in_bytes", "total_inactive_file"};
+  return {{"memory.max", "memory.high"}, "memory.current", "inactive_file"};
 }
 
-std::optional<int64_t> LimitOfGroup(const std::string& folder, const GroupFiles& files) {
+std::optional<int64_t> LimitOfGroup(const ControlGroup& group) {
   std::optional<int64_t> limit;
-  for (const char* name : files.limits) limit = Least(limit, ReadBytes(absl::StrCat(folder, "/", name)));
+  for (const char* name : FilesOfVersion(group.version).limits) {
+    limit = Least(limit, ReadBytes(absl::StrCat(group.folder, "/", name)));
+  }
   return limit && *limit < kNoLimit ? limit : std::nullopt;
 }
 
-std::optional<int64_t> LeftInGroup(const std::string& folder, const GroupFiles& files) {
-  const std::optional<int64_t> limit = LimitOfGroup(folder, files);
+std::optional<int64_t> LeftInGroup(const ControlGroup& group) {
+  const std::optional<int64_t> limit = LimitOfGroup(group);
   if (!limit) return std::nullopt;
-  const int64_t usage = ReadBytes(absl::StrCat(folder, "/", files.usage)).value_or(0);
-  const std::vector<std::string> words = WordsAfter(ReadText(absl::StrCat(folder, "/memory.stat")), files.inactive);
+  const GroupFiles files = FilesOfVersion(group.version);
+  const int64_t usage = ReadBytes(absl::StrCat(group.folder, "/", files.usage)).value_or(0);
+  const std::vector<std::string> words = WordsAfter(ReadText(group.folder + "/memory.stat"), files.inactive);
   const int64_t inactive = words.size() == 1 ? ParseBytes(words[0]).value_or(0) : 0;
   const int64_t in_use = usage - std::min(usage, inactive);
   return *limit - std::min(*limit, in_use);
 }
 
-using ReadGroup = std::optional<int64_t> (*)(const std::string& folder, const GroupFiles& files);
-
-// The least from the group at `path` up to the one that is mounted. A container often sees its own group mounted at the
-// top while `path` is the host's name for it: folders that are not there limit nothing.
-std::optional<int64_t> LeastOfGroups(const std::string& root, absl::string_view path, const GroupFiles& files,
-                                     ReadGroup read) {
-  std::vector<std::string> parts = absl::StrSplit(path, '/', absl::SkipEmpty());
-  // A group outside of what this process may see is shown as /../name.
-  if (std::find(parts.begin(), parts.end(), "..") != parts.end()) parts.clear();
+std::optional<int64_t> ReadControlGroups(const std::string& root,
+                                         std::optional<int64_t> (*read)(const ControlGroup& group)) {
   std::optional<int64_t> least;
-  for (;;) {
-    std::string folder = absl::StrCat(root, files.mount);
-    if (!parts.empty()) absl::StrAppend(&folder, "/", absl::StrJoin(parts, "/"));
-    least = Least(least, read(folder, files));
-    if (parts.empty()) return least;
-    parts.pop_back();
-  }
-}
-
-// Lines of /proc/self/cgroup: "0::/path" in version 2, "4:cpu,memory:/path" in version 1. Both may be there.
-std::optional<int64_t> ReadControlGroup(const std::string& root, ReadGroup read) {
-  const std::string text = ReadText(root + "/proc/self/cgroup");
-  std::optional<int64_t> least;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    const std::vector<absl::string_view> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
-    if (fields.size() != 3) continue;
-    const std::vector<absl::string_view> controllers = absl::StrSplit(fields[1], ',');
-    if (fields[0] == "0" && fields[1].empty()) {
-      least = Least(least, LeastOfGroups(root, fields[2], FilesOfVersion(2), read));
-    } else if (std::find(controllers.begin(), controllers.end(), "memory") != controllers.end()) {
-      least = Least(least, LeastOfGroups(root, fields[2], FilesOfVersion(1), read));
-    }
-  }
+  for (const ControlGroup& group : ControlGroupsOf("memory", root)) least = Least(least, read(group));
   return least;
 }
 
@@ -152,12 +123,12 @@ std::string MachineMemory::available_in() const {
 
 MachineMemory ReadMachineMemory(const std::string& root) {
   return {.machine = ReadKilobytes(root + "/proc/meminfo", "MemAvailable:"),
-          .control_group = ReadControlGroup(root, LeftInGroup),
+          .control_group = ReadControlGroups(root, LeftInGroup),
           .address_space = ReadAddressSpace(root)};
 }
 
 int64_t ReadTotalMemory(const std::string& root) {
-  return Least(ReadKilobytes(root + "/proc/meminfo", "MemTotal:"), ReadControlGroup(root, LimitOfGroup))
+  return Least(ReadKilobytes(root + "/proc/meminfo", "MemTotal:"), ReadControlGroups(root, LimitOfGroup))
       .value_or(kMost);
 }
 

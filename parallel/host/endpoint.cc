@@ -1,11 +1,10 @@
 #include "parallel/host/endpoint.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/machine_processors.h"
 #include "base/planted.h"
 #include "base/string_views.h"
 
@@ -47,7 +46,7 @@ HostEndpoint::HostEndpoint(std::shared_ptr<HostSegment> segment, int group, int 
       options_(options),
       own_(segment_->Area(group, rank)) {
   if (!options_.spin) {
-    const bool own_core = segment_->ranks() <= sysconf(_SC_NPROCESSORS_ONLN);
+    const bool own_core = segment_->ranks() <= base::ReadMachineProcessors().available();
     options_.spin = own_core ? kSpinWithOwnCore : kSpinWithSharedCore;
   }
   sequence_ = own_.entered.load();

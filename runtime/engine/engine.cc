@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/machine_memory.h"
+#include "base/machine_processors.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/isa.h"
 #include "models/loading/load_plan.h"
@@ -195,7 +196,10 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
   ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(parameters.model));
   ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
   RETURN_IF_ERROR(Guarded([&] { return CheckMemory(folder, parameters, device); }));
-  if (parameters.threads > 0) at::set_num_threads(parameters.threads);
+  // LibTorch's own default is the machine's cores, or what OMP_NUM_THREADS says; it knows nothing of control groups.
+  at::set_num_threads(parameters.threads > 0
+                          ? parameters.threads
+                          : std::min<int>(at::get_num_threads(), base::ReadMachineProcessors().available()));
   return Guarded([&]() -> absl::StatusOr<control::Loaded> {
     auto model = std::make_unique<Model>();
     ASSIGN_OR_RETURN(models::FamilyDescription description, entry->describe(folder));

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/machine_processors.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "control/device.h"
@@ -64,8 +64,8 @@ void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t n
                                .at_point = options_.at_point,
                                .trace = options_.trace};
   if (runner.load.threads == 0) {
-    runner.load.threads = std::max<int32_t>(
-        1, static_cast<int32_t>(std::thread::hardware_concurrency() / std::max<int64_t>(replicas, 1)));
+    const int64_t processors = base::ReadMachineProcessors().available();
+    runner.load.threads = static_cast<int32_t>(std::max<int64_t>(1, processors / std::max<int64_t>(replicas, 1)));
   }
   const parallel::MeshShape& mesh = group.layout.mesh;
   for (int64_t replica = 0; replica < group.options.count; ++replica) {

@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include "base/machine_processors.h"
 #include "server/scheduling/cost_model.h"
 
 namespace tessera::server {
@@ -54,6 +56,22 @@ TEST_F(GroupFleetTest, ReplicasHaveNamesByTheirNumbers) {
   EXPECT_THAT(
       std::vector<std::string>({fleet_->Find(lock, 1).name, fleet_->Find(lock, 2).name, fleet_->Find(lock, 3).name}),
       ElementsAre("m-0", "m-1", "m-2"));
+}
+
+TEST_F(GroupFleetTest, ReplicasShareTheProcessorsThatTheProcessMayUse) {
+  cpu_set_t all, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+  const Lock lock = monitor_.Acquire();
+  Install(lock, 1);
+  EXPECT_EQ(fleet_->Find(lock, 1).load.threads, base::ReadMachineProcessors().available());
+  int first = 0;
+  while (!CPU_ISSET(first, &all)) ++first;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  Install(lock, 2);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
+  EXPECT_EQ(fleet_->Find(lock, 2).load.threads, 1);
 }
 
 TEST_F(GroupFleetTest, AGroupThatIsRefusedTakesNothingUntilItIsReady) {

@@ -6,12 +6,12 @@
 #include <fstream>
 #include <limits>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/machine_processors.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "control/device.h"
@@ -122,8 +122,7 @@ class Verifier {
     load.record = options.record;
     // Sums are taken in another order with another number of threads, so one rank has as many as each rank of the
     // layout: what differs then is the layout.
-    const int32_t all =
-        load.threads > 0 ? load.threads : static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
+    const int32_t all = load.threads > 0 ? load.threads : base::ReadMachineProcessors().available();
     load.threads = std::max(1, all / request_.layout.ranks()) * layout.ranks();
     RETURN_IF_ERROR(Load(*group, load, layout));
     std::vector<Run> runs(canaries_.size());

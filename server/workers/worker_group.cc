@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <future>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/machine_processors.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "control/device.h"
@@ -27,8 +27,7 @@ constexpr absl::Duration kResumeTimeout = absl::Seconds(30);
 
 control::LoadParameters OnRank(control::LoadParameters parameters, int rank, int ranks) {
   if (ranks == 1) return parameters;
-  const auto all = parameters.threads > 0 ? parameters.threads
-                                          : static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
+  const int32_t all = parameters.threads > 0 ? parameters.threads : base::ReadMachineProcessors().available();
   parameters.threads = std::max(1, all / ranks);
   parameters.device = DeviceOfRank(parameters.device, rank, ranks);
   return parameters;

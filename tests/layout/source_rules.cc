@@ -326,4 +326,20 @@ std::vector<std::string> CheckSleeps(const SourceTree& tree) {
   return findings;
 }
 
+std::vector<std::string> CheckProcessorCounts(const SourceTree& tree) {
+  static const auto* pattern = new std::regex(
+      R"(\b(hardware_concurrency|_SC_NPROCESSORS_(ONLN|CONF)|get_nprocs|sched_getaffinity|omp_get_num_procs)\b)");
+  std::vector<std::string> findings;
+  for (const auto& [file, lines] : tree) {
+    if (!IsCpp(file) || IsTest(file) || RoomOf(file) == "bench" || file == "base/machine_processors.cc") continue;
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (std::smatch match; std::regex_search(lines[i], match, *pattern)) {
+        findings.push_back(absl::StrCat(file, ":", i + 1, ": ", match.str(),
+                                        " knows no control group: base/machine_processors.h does"));
+      }
+    }
+  }
+  return findings;
+}
+
 }  // namespace tessera::layout

@@ -1,6 +1,6 @@
 // Rules about the source tree that no compiler checks: which room may include which, who may include LibTorch and
-// gRPC, how long a function may be, that no file names a place on somebody's machine, and that
-// no test sleeps.
+// gRPC, how long a function may be, that no file names a place on somebody's machine, that
+// no test sleeps, and that processors are counted in one place.
 #pragma once
 
 #include <filesystem>
@@ -33,5 +33,7 @@ std::vector<std::string> CheckMachinePaths(const SourceTree& tree);
 std::vector<std::string> CheckPlantedBugs(const SourceTree& tree);
 // Of tests: that they sleep in tests/support/wait_until.* alone, and have no upper bound on the time that passes.
 std::vector<std::string> CheckSleeps(const SourceTree& tree);
+// Of the product: that base/machine_processors.cc alone counts processors, since only it knows what a container grants.
+std::vector<std::string> CheckProcessorCounts(const SourceTree& tree);
 
 }  // namespace tessera::layout

@@ -35,12 +35,24 @@ TEST(Repository, HasATestForEachPlantedBug) { EXPECT_THAT(CheckPlantedBugs(Repos
 
 TEST(Repository, HasNoTestThatSleepsOrBoundsTheTimeThatPasses) { EXPECT_THAT(CheckSleeps(Repository()), IsEmpty()); }
 
+TEST(Repository, CountsProcessorsInOnePlace) { EXPECT_THAT(CheckProcessorCounts(Repository()), IsEmpty()); }
+
 // A rule that reports nothing proves nothing: each is shown a tree that breaks it.
 
 TEST(PlantedBugRule, ReportsABugThatNoTestPlants) {
   const SourceTree tree = {{"models/a.cc", {"if (Planted(\"known\")) x = 0;", "if (Planted(\"forgotten\")) x = 1;"}},
                            {"models/a_planted_test.cc", {"const PlantedBug planted(\"known\");"}}};
   EXPECT_THAT(CheckPlantedBugs(tree), ElementsAre("models/a.cc:2: no test plants forgotten"));
+}
+
+TEST(ProcessorCountRule, ReportsACountThatKnowsNoContainer) {
+  const SourceTree tree = {{"server/a.cc", {"", "int n = std::thread::hardware_concurrency();"}},
+                           {"runtime/b.cc", {"sysconf(_SC_NPROCESSORS_ONLN);"}},
+                           {"bench/c.cc", {"sysconf(_SC_NPROCESSORS_ONLN);"}},
+                           {"base/machine_processors.cc", {"sched_getaffinity(0, n, &set);"}}};
+  EXPECT_THAT(CheckProcessorCounts(tree),
+              ElementsAre(HasSubstr("runtime/b.cc:1: _SC_NPROCESSORS_ONLN knows no control group"),
+                          HasSubstr("server/a.cc:2: hardware_concurrency knows no control group")));
 }
 
 TEST(SleepRule, ReportsSleepsAndUpperBoundsOfTests) {

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <thread>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -22,6 +21,7 @@
 #include "base/byte_text.h"
 #include "base/file_descriptor.h"
 #include "base/machine_memory.h"
+#include "base/machine_processors.h"
 #include "base/private_files.h"
 #include "control/worker_version.h"
 #include "server/api/generation_request.h"
@@ -193,9 +193,10 @@ Finding CheckOpenFiles(int64_t connections) {
 
 Finding CheckThreads(int64_t threads) {
   const std::string what = "threads";
-  const int64_t processors = std::thread::hardware_concurrency();
-  const std::string found = absl::StrCat(threads, " asked for, ", processors, " processors");
-  if (threads > processors) {
+  const base::MachineProcessors processors = base::ReadMachineProcessors();
+  const std::string found =
+      absl::StrCat(threads, " asked for, ", processors.available(), " processors in ", processors.available_in());
+  if (threads > processors.available()) {
     return {Health::kWarning, what, found, "ask for fewer: threads that share a processor make every step slower"};
   }
   return {.what = what, .found = found};
