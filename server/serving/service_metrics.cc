@@ -16,6 +16,14 @@ const prometheus::Histogram::BucketBoundaries& SecondsBuckets() {
   return *buckets;
 }
 
+// What is exported from the start: the first of a kind is a rise from 0, which an alert sees; a series that appears
+// with 1 has no rise.
+constexpr const char* kOutcomes[] = {"done", "failed", "cancelled", "quarantined"};
+constexpr const char* kRejectReasons[] = {"queue_full", "key_queue_full", "rate_limit_exceeded", "no_group",
+                                          "draining",   "storage_full",   "storage_unavailable"};
+constexpr ImageStage kStages[] = {ImageStage::kQueue, ImageStage::kEncode, ImageStage::kStep, ImageStage::kDecode,
+                                  ImageStage::kImage};
+
 const char* StageName(ImageStage stage) {
   switch (stage) {
     case ImageStage::kQueue:
@@ -59,7 +67,12 @@ struct ServiceMetrics::Families {
                                                        .Register(registry);
 };
 
-ServiceMetrics::ServiceMetrics() : families_(std::make_unique<Families>()) { families_->cache.Add({}); }
+ServiceMetrics::ServiceMetrics() : families_(std::make_unique<Families>()) {
+  families_->cache.Add({});
+  for (const char* outcome : kOutcomes) families_->images.Add({{"outcome", outcome}});
+  for (const char* reason : kRejectReasons) families_->rejects.Add({{"reason", reason}});
+  for (const ImageStage stage : kStages) families_->stages.Add({{"stage", StageName(stage)}}, SecondsBuckets());
+}
 ServiceMetrics::~ServiceMetrics() = default;
 
 void ServiceMetrics::Observe(ImageStage stage, absl::Duration time) {

@@ -205,8 +205,8 @@ TEST_F(MetricsTest, AreExactAfterARun) {
               ElementsAre(Pair("cancelled", 2), Pair("done", 3), Pair("failed", 1), Pair("quarantined", 1)));
   EXPECT_EQ(all["tessera_prompt_cache_hits_total"], 1);
   EXPECT_THAT(Family(all, "tessera_rejected_jobs_total", "reason"),
-              ElementsAre(Pair("draining", 1), Pair("key_queue_full", 1), Pair("queue_full", 2),
-                          Pair("rate_limit_exceeded", 1), Pair("storage_full", 1)));
+              ElementsAre(Pair("draining", 1), Pair("key_queue_full", 1), Pair("no_group", 0), Pair("queue_full", 2),
+                          Pair("rate_limit_exceeded", 1), Pair("storage_full", 1), Pair("storage_unavailable", 0)));
   EXPECT_THAT(Family(all, "tessera_group_state", "state"),
               ElementsAre(Pair("certifying", 0), Pair("loading", 0), Pair("ready", 1), Pair("refused", 0),
                           Pair("restarting", 0), Pair("starting", 0), Pair("stopped", 0)));
