@@ -163,17 +163,20 @@ else
   fi
 fi
 
-# nginx is for the test of the documents' example. Installed, it would start to serve this machine's port 80.
-if ((checks)) && [[ ${TESSERA_SKIP_PACKAGES:-0} != 1 && ! -x .deps/nginx/usr/sbin/nginx ]]; then
-  rm -rf .deps/nginx
-  mkdir -p .deps/nginx
-  unpack_nginx() { (cd .deps/nginx && apt-get download nginx && dpkg -x nginx_*.deb . && rm nginx_*.deb) >>"$log" 2>&1; }
-  if ! unpack_nginx; then
-    as_root=()
-    ((EUID == 0)) || as_root=(sudo -n)
-    "${as_root[@]}" apt-get update >>"$log" 2>&1 || true
-    unpack_nginx || stop_with_log "apt-get could not fetch the package nginx, which a test needs."
-  fi
+# Servers of others that tests start. Installed, they would start to serve this machine.
+unpack() { (mkdir -p ".deps/$1" && cd ".deps/$1" && apt-get download "$1" && dpkg -x "$1"_*.deb . && rm "$1"_*.deb) >>"$log" 2>&1; }
+if ((checks)) && [[ ${TESSERA_SKIP_PACKAGES:-0} != 1 ]]; then
+  for program in nginx/usr/sbin/nginx prometheus/usr/bin/prometheus; do
+    package=${program%%/*}
+    if [[ -x .deps/$program ]]; then continue; fi
+    rm -rf ".deps/$package"
+    if ! unpack "$package"; then
+      as_root=()
+      ((EUID == 0)) || as_root=(sudo -n)
+      "${as_root[@]}" apt-get update >>"$log" 2>&1 || true
+      unpack "$package" || stop_with_log "apt-get could not fetch the package $package, which a test needs."
+    fi
+  done
 fi
 
 # ---- 3: LibTorch
