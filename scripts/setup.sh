@@ -21,7 +21,7 @@ build_packages=(
   libpng-dev libjpeg62-turbo-dev libwebp-dev libicu-dev libssl-dev libcli11-dev zlib1g-dev libsqlite3-dev libyaml-cpp-dev prometheus-cpp-dev
   unzip ca-certificates python3 python3-pip
 )
-check_packages=(clang clang-format libclang-rt-14-dev)
+check_packages=(clang clang-format libclang-rt-14-dev curl iproute2 mmdebstrap python3-yaml)
 
 preset=release
 checks=0

@@ -1,0 +1,220 @@
+"""What the images and the compose file say, held against the programs, the configuration and each other. No container
+engine is needed; scripts/image-tree.py builds the image's tree and runs it.
+
+    container_files_test.py TESSERA BUILD     from the repository's root
+"""
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import yaml
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "server"))
+import fake_server  # noqa: E402
+
+DOCKER = pathlib.Path("deploy/docker")
+DOCKERFILES = {kind: (DOCKER / f"Dockerfile.{kind}").read_text() for kind in ("cpu", "cuda")}
+COMPOSE = {name: yaml.safe_load((DOCKER / name).read_text()) for name in ("compose.yaml", "compose.cuda.yaml")}
+CONFIGS = {name: yaml.safe_load((DOCKER / name).read_text()) for name in ("tessera.yaml", "anonymous.yaml")}
+
+
+def last_stage(text):
+    return text[text.rindex("\nFROM "):]
+
+
+def instruction(text, name):
+    return re.findall(rf"^{name} (.*)$", re.sub(r"\\\n *", "", last_stage(text)), re.M)
+
+
+def seconds(text):
+    return sum(int(n) * {"h": 3600, "m": 60, "s": 1}[unit] for n, unit in re.findall(r"(\d+)([hms])", text))
+
+
+class PackagesTest(unittest.TestCase):
+    # Beside what the programs' libraries come from, and what every Debian has.
+    OTHERS = {"ca-certificates", "tini"}
+    BASE = {"libc6", "libgcc-s1"}
+
+    def needed(self):
+        programs = [f"{BUILD}/bin/{name}" for name in ("tessera", "tessera-fake-worker", "tessera-worker")]
+        listed = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True)
+        files = {path for path in re.findall(r"=> (/\S+)", listed.stdout) if "/.deps/" not in path}
+        # Packages name their files with or without the /usr in front; the other names belong to none.
+        names = {name for file in files for name in (file, os.path.realpath(file), os.path.realpath(file).removeprefix("/usr"))}
+        owners = subprocess.run(["dpkg-query", "-S", *sorted(names)], capture_output=True, text=True).stdout
+        return {line.split(":")[0] for line in owners.splitlines()}
+
+    def test_the_list_names_what_the_programs_libraries_come_from_and_no_more(self):
+        listed = {line for line in (DOCKER / "packages.txt").read_text().splitlines() if line and line[0] != "#"}
+        self.assertEqual(listed - self.OTHERS, self.needed() - self.BASE)
+        self.assertLessEqual(self.OTHERS, listed)
+
+
+class DockerfileTest(unittest.TestCase):
+    def test_an_image_runs_as_a_user_by_number_who_is_not_root(self):
+        for kind, text in DOCKERFILES.items():
+            self.assertEqual(instruction(text, "USER"), ["10001:10001"], kind)
+
+    def test_nothing_is_built_on_whatever_is_latest(self):
+        for kind, text in DOCKERFILES.items():
+            self.assertEqual(set(re.findall(r"^FROM (\S+)", text, re.M)), {"${BASE}"}, kind)
+            self.assertRegex(text, r"(?m)^ARG BASE=[\w/.]+:(?!latest)[\w.-]+$")
+        for file in COMPOSE.values():
+            for service in file["services"].values():
+                self.assertRegex(service["image"], r":(?!latest)[\w.-]+$")
+
+    def test_both_images_run_alike(self):
+        cpu, cuda = (last_stage(DOCKERFILES[kind]) for kind in ("cpu", "cuda"))
+        self.assertEqual(cpu.replace("Tessera, CPU", "Tessera, CUDA"),
+                         re.sub(r" \\\n    NVIDIA_\w+=\S+", "", cuda))
+
+    def test_what_is_copied_is_there(self):
+        for text in DOCKERFILES.values():
+            for copied in instruction(text, "COPY"):
+                if not copied.startswith("--from="):
+                    for source in copied.split()[:-1]:
+                        self.assertTrue(pathlib.Path(source).exists(), source)
+            for script in re.findall(r"^RUN ((?:scripts|deploy)/\S+)", text, re.M):
+                self.assertTrue(os.access(script, os.X_OK), script)
+
+    def test_cuda_libraries_are_those_that_libtorch_names(self):
+        metadata = pathlib.Path(".deps/libtorch", f"torch-{self.torch()}.dist-info", "METADATA")
+        named = {requirement for requirement in re.findall(r"^Requires-Dist: ([^;\n]+==[^;\n]+);", metadata.read_text(), re.M)
+                 if requirement.startswith(("nvidia-", "cuda-toolkit"))}
+        installed = re.search(r"--target /cuda(.*?)\n(?!  )", DOCKERFILES["cuda"], re.S)[1]
+        self.assertEqual(named, set(re.sub(r'[\\"]', " ", installed).split()))
+        self.assertIn(f"torch {self.torch()}", DOCKERFILES["cuda"])
+
+    @staticmethod
+    def torch():
+        return re.search(r"^torch==(\S+)", pathlib.Path("scripts/libtorch-requirements.txt").read_text(), re.M)[1]
+
+
+class ConfigurationTest(unittest.TestCase):
+    def test_the_server_reads_them(self):
+        for name in CONFIGS:
+            printed = subprocess.run([TESSERA, "serve", "--print-config", "--config", DOCKER / name],
+                                     capture_output=True, text=True)
+            self.assertEqual(printed.returncode, 0, printed.stderr)
+            self.assertEqual(yaml.safe_load(printed.stdout)["listen"]["admin"], CONFIGS[name]["listen"]["admin"])
+
+    def test_they_differ_in_who_may_call_alone(self):
+        with_keys, anonymous = dict(CONFIGS["tessera.yaml"]), dict(CONFIGS["anonymous.yaml"])
+        self.assertTrue(anonymous.pop("allow_anonymous"))
+        self.assertTrue(with_keys.pop("keys_file"))
+        self.assertEqual(with_keys, anonymous)
+
+    def test_they_agree_with_the_images(self):
+        for config in CONFIGS.values():
+            for text in DOCKERFILES.values():
+                self.assertTrue(config["data_folder"].startswith(instruction(text, "VOLUME")[0] + "/"))
+                ports = [str(config["listen"][name]["port"]) for name in ("http", "admin")]
+                self.assertEqual(instruction(text, "EXPOSE"), [" ".join(ports)])
+                self.assertIn("/etc/tessera/tessera.yaml", instruction(text, "CMD")[-1])
+
+
+class HealthTest(unittest.TestCase):
+    def health(self, *arguments):
+        return subprocess.run([DOCKER / "health.sh", *map(str, arguments)], timeout=60).returncode
+
+    def test_it_is_what_the_server_says(self):
+        server = fake_server.Server(TESSERA)
+        try:
+            admin = server.ports["admin"]
+            self.assertEqual(self.health("/readyz", admin), 0)
+            self.assertEqual(self.health("/livez", admin), 0)
+            self.assertEqual(self.health("/nowhere", admin), 1)
+        finally:
+            server.stop()
+        self.assertEqual(self.health("/readyz", admin), 1, "the server has ended")
+
+    def test_a_server_that_is_not_ready_is_not_healthy(self):
+        server = fake_server.Server(TESSERA, script="load=error", becomes_ready=False)
+        try:
+            self.assertEqual(self.health("/readyz", server.ports["admin"]), 1)
+            self.assertEqual(self.health("/livez", server.ports["admin"]), 0)
+        finally:
+            server.stop()
+
+    def test_what_listens_and_says_nothing_is_not_healthy(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            self.assertEqual(self.health("/readyz", silent.getsockname()[1]), 1)
+
+
+class ComposeTest(unittest.TestCase):
+    def test_files_that_are_mounted_are_there(self):
+        for service in COMPOSE["compose.yaml"]["services"].values():
+            for volume in service.get("volumes", ()):
+                source = volume.split(":")[0]
+                if source.startswith("."):
+                    self.assertTrue((DOCKER / source).exists(), source)
+                else:
+                    self.assertIn(source, COMPOSE["compose.yaml"]["volumes"])
+
+    def test_the_server_has_no_more_than_it_needs(self):
+        server = COMPOSE["compose.yaml"]["services"]["tessera"]
+        self.assertTrue(server["read_only"])
+        self.assertEqual(server["cap_drop"], ["ALL"])
+        self.assertEqual(server["security_opt"], ["no-new-privileges:true"])
+        self.assertTrue(server["cpus"] and server["mem_limit"] and server["pids_limit"])
+        self.assertTrue(any(place.startswith("/tmp:") for place in server["tmpfs"]), "for the workers' sockets")
+        self.assertIn(f"tessera:{instruction(DOCKERFILES['cpu'], 'VOLUME')[0]}", server["volumes"])
+        for service in COMPOSE["compose.yaml"]["services"].values():
+            for port in service["ports"]:
+                self.assertTrue(port.startswith("127.0.0.1:"), port)
+
+    def test_it_stops_later_than_the_server_drains(self):
+        defaults = yaml.safe_load(subprocess.run([TESSERA, "serve", "--print-config"], capture_output=True, text=True,
+                                                 check=True).stdout)
+        grace = COMPOSE["compose.yaml"]["services"]["tessera"]["stop_grace_period"]
+        self.assertGreaterEqual(seconds(grace), seconds(defaults["drain_time"]) + 15)
+
+    def test_keys_prometheus_and_grafana_find_each_other(self):
+        services = COMPOSE["compose.yaml"]["services"]
+        config = CONFIGS["tessera.yaml"]
+        targets = {secret["target"] for secret in services["tessera"]["secrets"]}
+        self.assertEqual({f"/run/secrets/{target}" for target in targets}, {config["keys_file"]})
+        scraped = yaml.safe_load(pathlib.Path("deploy/monitoring/prometheus.yml").read_text())["scrape_configs"]
+        self.assertEqual(scraped[0]["static_configs"][0]["targets"], [f"tessera:{config['listen']['admin']['port']}"])
+        provisioning = pathlib.Path("deploy/monitoring/grafana/provisioning")
+        source = yaml.safe_load((provisioning / "datasources/prometheus.yaml").read_text())["datasources"][0]
+        self.assertEqual(source["url"], "http://prometheus:9090")
+        folder = yaml.safe_load((provisioning / "dashboards/tessera.yaml").read_text())["providers"][0]["options"]["path"]
+        self.assertIn(f"../monitoring/grafana/dashboards:{folder}:ro", services["grafana"]["volumes"])
+        self.assertEqual(services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"],
+                         f"{folder}/tessera.json")
+
+    def test_the_cuda_file_changes_services_that_there_are(self):
+        more = COMPOSE["compose.cuda.yaml"]["services"]
+        self.assertLessEqual(set(more), set(COMPOSE["compose.yaml"]["services"]))
+        self.assertEqual(more["tessera"]["image"], "tessera:cuda")
+
+
+class InstallTest(unittest.TestCase):
+    def test_the_images_tree_makes_a_picture_with_no_more_of_libtorch_than_the_worker_loads(self):
+        with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+            tree = pathlib.Path(folder, "opt/tessera")
+            subprocess.run([DOCKER / "install.sh", BUILD, tree], check=True)
+            libraries = {path.name for path in (tree / "lib/libtorch").rglob("*.so*")}
+            self.assertIn("libtorch_cpu.so", libraries)
+            self.assertFalse({name for name in libraries if re.match(r"libtorch_(cuda|python)", name)}, libraries)
+            size = sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
+            self.assertLess(size, 650_000_000, "Debian and its packages take the other 250 MB")
+            moved = pathlib.Path(folder, "elsewhere")
+            shutil.move(tree, moved)
+            made = subprocess.run([moved / "bin/tessera", "generate", "red apple", "--steps", "2", "--output", "apple.png"],
+                                  cwd=folder, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+            self.assertEqual(made.returncode, 0, made.stderr)
+            self.assertEqual(pathlib.Path(folder, "apple.png").read_bytes()[:4], b"\x89PNG")
+
+
+if __name__ == "__main__":
+    BUILD = os.path.abspath(sys.argv.pop(2))
+    TESSERA = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
