@@ -6,6 +6,7 @@ engine is needed; scripts/image-tree.py builds the image's tree and runs it.
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -194,6 +195,74 @@ class ComposeTest(unittest.TestCase):
         more = COMPOSE["compose.cuda.yaml"]["services"]
         self.assertLessEqual(set(more), set(COMPOSE["compose.yaml"]["services"]))
         self.assertEqual(more["tessera"]["image"], "tessera:cuda")
+
+
+class DocumentTest(unittest.TestCase):
+    """docs/deploy-containers.md. Its commands of `tessera` and `curl` are run by tests/documents/run_commands.sh."""
+
+    TEXT = pathlib.Path("docs/deploy-containers.md").read_text()
+    # Those of `docker build`, `run` and `compose` that the page uses, and whether an argument follows.
+    OPTIONS = {"build": {"-f": 1, "-t": 1}, "up": {"--detach": 0, "--build": 0, "--wait": 0},
+               "run": {"--detach": 0, "--rm": 0, "--name": 1, "--read-only": 0, "--tmpfs": 1, "--publish": 1, "--volume": 1}}
+
+    def commands(self):
+        """(folder, words after `docker`) of each command, with the folder that a `cd` before it leads to."""
+        folder = "."
+        for line in re.findall(r"^    (\S.*)$", self.TEXT, re.M):
+            words = shlex.split(line)
+            if words[0] == "cd":
+                folder = words[1]
+            elif "docker" in words:
+                yield folder, words[words.index("docker") + 1:]
+
+    def arguments(self, command, words):
+        """What follows the options."""
+        values = {}
+        while words and words[0].startswith("-"):
+            self.assertIn(words[0], self.OPTIONS[command], command)
+            takes = self.OPTIONS[command][words[0]]
+            values[words[0]] = words[1] if takes else True
+            words = words[1 + takes:]
+        return values, words
+
+    def test_it_builds_the_images_that_compose_builds(self):
+        built = {}
+        for _, (command, *words) in self.commands():
+            if command == "build":
+                options, context = self.arguments(command, words)
+                self.assertEqual(context, ["."])
+                built[options["-t"]] = options["-f"]
+        composed = [file["services"]["tessera"] for file in COMPOSE.values()]
+        self.assertEqual(built, {service["image"]: service["build"]["dockerfile"] for service in composed})
+
+    def test_it_runs_commands_that_there_are_with_files_that_the_image_holds(self):
+        commands = subprocess.run([TESSERA, "--help"], capture_output=True, text=True).stdout
+        runs = [words for _, (command, *words) in self.commands() if command == "run"]
+        self.assertEqual(len(runs), 2)
+        for words in runs:
+            options, (image, command, *rest) = self.arguments("run", words)
+            self.assertEqual((image, options["--tmpfs"]), ("tessera:cpu", "/tmp"))
+            self.assertRegex(commands, rf"(?m)^  {command} ")
+            for file in rest:
+                if file.startswith("/etc/tessera/"):
+                    self.assertIn(file.removeprefix("/etc/tessera/"), CONFIGS)
+
+    def test_its_compose_commands_name_files_that_there_are(self):
+        count = 0
+        for folder, (command, *words) in self.commands():
+            if command != "compose":
+                continue
+            while words[0] == "--file":
+                self.assertTrue(pathlib.Path(folder, words[1]).exists(), words[1])
+                words = words[2:]
+            self.assertEqual(self.arguments("up", words[1:])[1], [])
+            self.assertTrue(pathlib.Path(folder, "compose.yaml").exists())
+            count += 1
+        self.assertEqual(count, 2)
+
+    def test_it_names_every_alert(self):
+        rules = pathlib.Path("deploy/monitoring/alerts.yml").read_text()
+        self.assertEqual(set(re.findall(r"- alert: (\w+)", rules)), set(re.findall(r"`(Tessera\w+)`", self.TEXT)))
 
 
 class InstallTest(unittest.TestCase):

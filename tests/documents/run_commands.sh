@@ -1,6 +1,7 @@
 #!/bin/sh
 # run_commands.sh TESSERA ROOT DOCUMENT…: runs every command that a document shows, as a reader would: in order, in one
-# empty folder for each document. A command is an indented line that begins with "tessera", "mkdir" or "curl". A model that
+# empty folder for each document. A command is an indented line that begins with "tessera", "mkdir" or "curl"; what
+# "docker run" runs in a container is run without one ("--detach": as with "&"). A model that
 # a clone does not have is written PATH/TO/…; a tiny one of the same layout takes its place. A server is started on ports
 # that are free and ended with SIGTERM once it listens; one that is started with "&" stays until the next one, and calls of
 # curl go to it (it is started again if need be), but for those that name a JOB, an IMAGE or a $SECRET of the reader's. A
@@ -42,8 +43,8 @@ for document in "$@"; do
   folder=$(mktemp -d)
   trap '[ -z "$server" ] || kill -KILL "$server"; rm -rf "$folder"' EXIT
   ln -s "$root/assets" "$folder/assets"
-  sed -e :a -e '/\\$/N; s/\\\n *//; ta' "$root/$document" | grep -E '^    (tessera|mkdir|curl) ' | grep -vE '^    curl .*(JOB|IMAGE|SECRET)' |
-    sed -E "s|PATH/TO/FLUX[^ ]*|$root/tests/golden/pipelines/flux_dev|; s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |; s|^ *curl -s |curl -sS --fail |" >"$folder/commands"
+  sed -e :a -e '/\\$/N; s/\\\n *//; ta' "$root/$document" | grep -E '^    (tessera|mkdir|curl|docker run) ' | grep -vE '^    curl .*(JOB|IMAGE|SECRET)' |
+    sed -E "s/^ *docker run --detach .* tessera:cpu (.*)/    tessera \\1 \&/; s/^ *docker run .* tessera:cpu /    tessera /; s|PATH/TO/FLUX[^ ]*|$root/tests/golden/pipelines/flux_dev|; s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |; s|^ *curl -s |curl -sS --fail |" >"$folder/commands"
   [ -s "$folder/commands" ] || { echo "$document shows no command"; exit 1; }
   printf '%s\n' 'listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}' 'groups: [{model: emoji}]' \
     >"$folder/tessera.yaml"
@@ -59,7 +60,7 @@ for document in "$@"; do
       command=$(echo "$line" | sed 's/ *#.*//; s/ &$//')
       case $command in
         *--model*) command=$(echo "$command" | sed 's/ --port [0-9]*//; s/" serve/" serve --port 0/') ;;
-        *) command=$(echo "$command" | sed 's/ --config tessera.yaml//; s/" serve/" serve --config tessera.yaml/') ;;
+        *) command=$(echo "$command" | sed 's/ --config [^ ]*\.yaml//; s/" serve/" serve --config tessera.yaml/') ;;
       esac
       start_server "$command"
       case $line in
