@@ -7,7 +7,7 @@
 #                 definition of each type, clang-tidy over the files that include LibTorch, every seed of the tests
 #                 with random faults, every test three times in random order, goldens, layouts, batches and soak with
 #                 each instruction set, real clients of other makers against the server, the conversion of foreign
-#                 weights, and a server under mixed load for ten minutes
+#                 weights, a server under mixed load for ten minutes, and the CPU image's file tree, built and run
 #
 # The parsers of outside bytes meet their corpus under AddressSanitizer when they or it have changed since that was last
 # found clean on this machine, and always with --long.
@@ -61,6 +61,8 @@ with_instruction_set() {
     scripts/with-instruction-set.sh "$1" ctest --preset "$preset" -R "^($2)\$" -j "$jobs"
 }
 
+as_root=()
+((EUID == 0)) || as_root=(sudo)
 build "$preset"
 clean_corpus=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/tessera/clean-corpus
 parsers=$(find CMakeLists.txt CMakePresets.json base client/cli/batch cmake control models/captions models/tokenizers models/weights parallel/plan \
@@ -88,6 +90,7 @@ if ((long)); then
     for set in $(scripts/with-instruction-set.sh --list); do with_instruction_set "$set" "$numerics"; done
     stage "Conversion of foreign weights" scripts/convert-tests.sh
     stage "Ten minutes of mixed load" scripts/soak.sh 10
+    stage "The CPU image's file tree by its Dockerfile" "${as_root[@]}" scripts/image-tree.py
   fi
 else
   echo "Tests with random faults run with seed ${TESSERA_FAULT_SEED:-1} alone"
