@@ -4,7 +4,8 @@
 #
 #   scripts/setup.sh [--preset NAME] [--checks] [TARGET …]
 #     --preset NAME   a preset of CMakePresets.json (release)
-#     --checks        also what the checks and the tests need: clang's tools, and nginx, unpacked into .deps/ and not installed
+#     --checks        also what the checks and the tests need: clang's tools, Go, Python packages in an environment of their
+#                     own, and nginx and kubectl, unpacked into .deps/ and not installed
 #     TARGET …        build only these; everything without
 #
 # Environment: TESSERA_SKIP_PACKAGES=1 leaves the system's packages alone (another distribution, no rights);
@@ -21,7 +22,10 @@ build_packages=(
   libpng-dev libjpeg62-turbo-dev libwebp-dev libicu-dev libssl-dev libcli11-dev zlib1g-dev libsqlite3-dev libyaml-cpp-dev prometheus-cpp-dev
   unzip ca-certificates python3 python3-pip
 )
-check_packages=(clang clang-format libclang-rt-14-dev curl iproute2 mmdebstrap python3-yaml)
+check_packages=(
+  clang clang-format libclang-rt-14-dev curl iproute2 mmdebstrap python3-venv python3-yaml
+  golang-go golang-github-masterminds-sprig-dev golang-gopkg-yaml.v3-dev
+)
 
 preset=release
 checks=0
@@ -163,20 +167,33 @@ else
   fi
 fi
 
-# Servers of others that tests start. Installed, they would start to serve this machine.
-unpack() { (mkdir -p ".deps/$1" && cd ".deps/$1" && apt-get download "$1" && dpkg -x "$1"_*.deb . && rm "$1"_*.deb) >>"$log" 2>&1; }
+# What would get in the way of this machine if it were installed: nginx and prometheus would start to serve, and kubectl
+# would take the place of one that came from elsewhere.
+#
+# unpack NAME PACKAGE PROGRAM: the package lies in .deps/NAME.
+unpack() {
+  [[ ! -x .deps/$1/$3 ]] || return 0
+  rm -rf ".deps/$1"
+  mkdir -p ".deps/$1"
+  fetch_package() { (cd ".deps/$1" && apt-get download "$2" && dpkg -x "$2"_*.deb . && rm "$2"_*.deb) >>"$log" 2>&1; }
+  if ! fetch_package "$@"; then
+    as_root=()
+    ((EUID == 0)) || as_root=(sudo -n)
+    "${as_root[@]}" apt-get update >>"$log" 2>&1 || true
+    fetch_package "$@" || stop_with_log "apt-get could not fetch the package $2, which a test needs."
+  fi
+}
 if ((checks)) && [[ ${TESSERA_SKIP_PACKAGES:-0} != 1 ]]; then
-  for program in nginx/usr/sbin/nginx prometheus/usr/bin/prometheus; do
-    package=${program%%/*}
-    if [[ -x .deps/$program ]]; then continue; fi
-    rm -rf ".deps/$package"
-    if ! unpack "$package"; then
-      as_root=()
-      ((EUID == 0)) || as_root=(sudo -n)
-      "${as_root[@]}" apt-get update >>"$log" 2>&1 || true
-      unpack "$package" || stop_with_log "apt-get could not fetch the package $package, which a test needs."
-    fi
-  done
+  unpack nginx nginx usr/sbin/nginx
+  unpack prometheus prometheus usr/bin/prometheus
+  unpack kubectl kubernetes-client usr/bin/kubectl
+fi
+# What the tests of deploy/ need of Python's package index.
+if ((checks)); then
+  requirements=scripts/deploy-test-requirements.txt
+  if ! scripts/python-environment.sh deploy-tests "$(sha256sum <"$requirements")" -r "$requirements" >>"$log" 2>&1; then
+    stop_with_log "pip could not fetch what scripts/deploy-test-requirements.txt names, which tests need."
+  fi
 fi
 
 # ---- 3: LibTorch

@@ -1,0 +1,157 @@
+"""The Kubernetes objects of deploy/: rendered, found again by kind and name, and validated against schemas.
+
+An object is the dictionary of its YAML. What is rendered together is a list of them, in no particular order.
+"""
+
+import functools
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+import jsonschema
+import kubernetes_validate
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+KUBERNETES = ROOT / "deploy/kubernetes"
+OVERLAYS = sorted(path.parent.name for path in KUBERNETES.glob("overlays/*/kustomization.yaml"))
+# backoffLimitPerIndex is on by default from 1.29.
+OLDEST_KUBERNETES = "1.29"
+
+
+class ConfigurationLoader(yaml.SafeLoader):
+    """Reads tessera.yaml as the server does, to which `off` is a text."""
+
+
+ConfigurationLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool" or first in "tTfF"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def parse_configuration(text):
+    return yaml.load(text, Loader=ConfigurationLoader)
+
+
+def kubectl():
+    """Debian's, which set-up unpacks. A newer one of this machine renders the same (ManifestsTest)."""
+    path = ROOT / ".deps/kubectl/usr/bin/kubectl"
+    if not path.exists():
+        raise SystemExit("kubectl is missing: scripts/setup.sh --checks fetches it")
+    return str(path)
+
+
+def kustomize(folder, program=None):
+    """The objects of an overlay's folder."""
+    done = subprocess.run([program or kubectl(), "kustomize", str(folder)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise AssertionError(f"{folder} cannot be rendered: {done.stderr}")
+    return parse(done.stdout)
+
+
+def parse(text):
+    return [document for document in yaml.safe_load_all(text) if document is not None]
+
+
+@functools.cache
+def rendered_text(overlay):
+    return json.dumps(kustomize(KUBERNETES / "overlays" / overlay))
+
+
+def overlay_objects(name):
+    """A copy of its own for each caller, who may change it."""
+    return json.loads(rendered_text(name))
+
+
+def comparable(objects):
+    """Objects by kind and name, without what tools do differently and a cluster does not mind: the hash in the name of a
+    generated ConfigMap, empty annotations, the order of things that have names, comments and layout of tessera.yaml."""
+    text = json.dumps(objects)
+    for thing in of_kind(objects, "ConfigMap"):
+        name = thing["metadata"]["name"]
+        text = text.replace(f'"{name}"', f'"{re.sub("-[a-z0-9]{10}$", "", name)}"')
+
+    def ordered(value):
+        if isinstance(value, dict):
+            return {key: ordered(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            inner = [ordered(item) for item in value]
+            return sorted(inner, key=lambda item: item["name"]) if all(isinstance(i, dict) and "name" in i for i in inner) else inner
+        return value
+
+    things = ordered(json.loads(text))
+    for thing in things:
+        if not thing["metadata"].get("annotations", True):
+            del thing["metadata"]["annotations"]
+        if "tessera.yaml" in thing.get("data", {}):
+            thing["data"]["tessera.yaml"] = parse_configuration(thing["data"]["tessera.yaml"])
+    found = {title(thing): thing for thing in things}
+    if len(found) != len(things):
+        raise AssertionError(f"an object is there twice: {[title(thing) for thing in things]}")
+    return found
+
+
+def title(thing):
+    return f"{thing['kind']}/{thing['metadata']['name']}"
+
+
+def of_kind(objects, *kinds):
+    return [thing for thing in objects if thing["kind"] in kinds]
+
+
+def named(objects, kind, name):
+    """None where there is none."""
+    found = [thing for thing in of_kind(objects, kind) if thing["metadata"]["name"] == name]
+    return found[0] if found else None
+
+
+def workloads(objects):
+    return of_kind(objects, "StatefulSet", "Deployment", "DaemonSet", "Job")
+
+
+def pod_of(workload):
+    return workload["spec"]["template"]["spec"]
+
+
+def containers_of(workload):
+    return pod_of(workload).get("initContainers", []) + pod_of(workload)["containers"]
+
+
+def configuration_of(objects, workload):
+    """What the pod's tessera.yaml holds; None for a pod without one."""
+    for volume in pod_of(workload).get("volumes", []):
+        data = (named(objects, "ConfigMap", volume.get("configMap", {}).get("name")) or {}).get("data", {})
+        if "tessera.yaml" in data:
+            return parse_configuration(data["tessera.yaml"])
+    return None
+
+
+def seconds(duration):
+    """Of a duration as tessera.yaml has them: 90s, 1m30s, 24h."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h)", str(duration))
+    if "".join(number + unit for number, unit in parts) != str(duration):
+        raise ValueError(f"{duration!r} is no duration")
+    return sum(float(number) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[unit] for number, unit in parts)
+
+
+def schema_errors(thing, version):
+    """Why this is not an object of that Kubernetes version, fields that it does not know among it; empty where it is."""
+    group = thing["apiVersion"].split("/")[0]
+    try:
+        if "." in group and not group.endswith(".k8s.io"):
+            name = f"{thing['apiVersion'].replace('/', '-')}-{thing['kind']}.json"
+            jsonschema.validate(thing, json.loads((ROOT / "tests/deploy/crds" / name).read_text()))
+        else:
+            kubernetes_validate.validate(thing, version, strict=True)
+    except (jsonschema.ValidationError, kubernetes_validate.ValidationError) as error:
+        return [f"{title(thing)}: {'.'.join(str(part) for part in error.absolute_path)}: {error.message}"]
+    except (kubernetes_validate.SchemaNotFoundError, FileNotFoundError) as error:
+        return [f"{title(thing)}: there is no schema for it: {getattr(error, 'message', error)}"]
+    return []
+
+
+def program():
+    """The tessera that CTest names; the tests that need it are not registered without."""
+    return os.environ["TESSERA"]

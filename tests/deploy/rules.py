@@ -1,0 +1,307 @@
+"""What must hold of every set of objects beyond the schemas. A rule is a function from objects to sentences about what
+is wrong; RULES has them all."""
+
+import re
+
+from manifests import configuration_of, containers_of, named, of_kind, pod_of, seconds, title, workloads
+
+LABELS = ["name", "instance", "component", "version", "managed-by"]
+EXIT_GRACE = 15  # seconds that the server has after drain_time
+
+RULES = []
+
+
+def rule(function):
+    RULES.append(function)
+    return function
+
+
+def servers(objects):
+    return [thing for thing in workloads(objects) if configuration_of(objects, thing) is not None]
+
+
+def bytes_of(quantity):
+    number, unit = re.fullmatch(r"(\d+)(Ki|Mi|Gi|Ti|)", str(quantity)).groups()
+    return int(number) * 1024 ** ["", "Ki", "Mi", "Gi", "Ti"].index(unit)
+
+
+def labels_of(thing):
+    return thing["metadata"].get("labels", {})
+
+
+def pod_labels(workload):
+    return workload["spec"]["template"]["metadata"].get("labels", {})
+
+
+def selects(selector, labels):
+    return bool(selector) and selector.items() <= labels.items()
+
+
+def port_names(workload):
+    return {port["name"]: port["containerPort"] for container in containers_of(workload) for port in container.get("ports", [])}
+
+
+@rule
+def every_object_has_the_usual_labels(objects):
+    for thing in objects:
+        for label in LABELS:
+            if f"app.kubernetes.io/{label}" not in labels_of(thing):
+                yield f"{title(thing)} lacks the label app.kubernetes.io/{label}"
+
+
+@rule
+def servers_are_probed(objects):
+    for workload in servers(objects):
+        for container in pod_of(workload)["containers"]:
+            for probe, path in [("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")]:
+                get = container.get(probe, {}).get("httpGet", {})
+                if (get.get("path"), get.get("port")) != (path, "admin"):
+                    yield f"{title(workload)}: the {probe} of {container['name']} does not ask the admin port for {path}"
+
+
+@rule
+def requests_are_limits(objects):
+    for workload in workloads(objects):
+        for container in containers_of(workload):
+            resources = container.get("resources", {})
+            limits = resources.get("limits", {})
+            if not {"cpu", "memory"} <= limits.keys() or limits != resources.get("requests"):
+                yield f"{title(workload)}: {container['name']} has no limits of cpu and memory, or other requests than limits"
+
+
+@rule
+def grace_is_stop_drain_and_exit(objects):
+    for workload in servers(objects):
+        container = pod_of(workload)["containers"][0]
+        command = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", [])
+        if command[:1] != ["sleep"]:
+            yield f"{title(workload)} has no preStop that waits for proxies"
+            continue
+        drain = seconds(configuration_of(objects, workload).get("drain_time", "60s"))
+        needed = int(command[1]) + drain + EXIT_GRACE
+        if pod_of(workload).get("terminationGracePeriodSeconds") != needed:
+            yield f"{title(workload)}: the grace period is not {needed:g} s, preStop + drain_time + {EXIT_GRACE} s"
+
+
+@rule
+def selectors_are_labels(objects):
+    pods = [pod_labels(workload) for workload in workloads(objects)]
+    for workload in of_kind(objects, "StatefulSet", "Deployment"):
+        if not selects(workload["spec"]["selector"]["matchLabels"], pod_labels(workload)):
+            yield f"{title(workload)} does not select its own pods"
+    for service in of_kind(objects, "Service"):
+        if not any(selects(service["spec"].get("selector"), labels) for labels in pods):
+            yield f"{title(service)} selects no pod"
+    for budget in of_kind(objects, "PodDisruptionBudget"):
+        if not any(selects(budget["spec"]["selector"].get("matchLabels"), labels) for labels in pods):
+            yield f"{title(budget)} selects no pod"
+    for policy in of_kind(objects, "NetworkPolicy"):
+        if not any(selects(policy["spec"]["podSelector"].get("matchLabels"), labels) for labels in pods):
+            yield f"{title(policy)} selects no pod"
+    services = of_kind(objects, "Service")
+    for monitor in of_kind(objects, "ServiceMonitor"):
+        found = [s for s in services if selects(monitor["spec"]["selector"].get("matchLabels"), labels_of(s))]
+        if len(found) != 1:
+            yield f"{title(monitor)} selects {len(found)} services and not one: pods would be counted more often, or never"
+            continue
+        for endpoint in monitor["spec"]["endpoints"]:
+            if endpoint.get("port") not in [port["name"] for port in found[0]["spec"]["ports"]]:
+                yield f"{title(monitor)} reads the port {endpoint.get('port')}, which {title(found[0])} lacks"
+
+
+@rule
+def every_pod_is_behind_a_network_policy(objects):
+    for workload in workloads(objects):
+        policies = [p for p in of_kind(objects, "NetworkPolicy")
+                    if selects(p["spec"]["podSelector"].get("matchLabels"), pod_labels(workload))]
+        if not any({"Ingress", "Egress"} <= set(policy["spec"].get("policyTypes", [])) for policy in policies):
+            yield f"{title(workload)} is behind no network policy for both directions"
+
+
+@rule
+def what_computes_has_shared_memory(objects):
+    for workload in workloads(objects):
+        volumes = {volume["name"]: volume for volume in pod_of(workload).get("volumes", [])}
+        for container in pod_of(workload)["containers"]:
+            if container.get("command") != ["tessera"]:
+                continue
+            mounts = [m["name"] for m in container.get("volumeMounts", []) if m["mountPath"] == "/dev/shm"]
+            shared = volumes.get(mounts[0], {}).get("emptyDir", {}) if mounts else {}
+            if shared.get("medium") != "Memory" or "sizeLimit" not in shared:
+                yield f"{title(workload)}: /dev/shm of {container['name']} is not memory of a given size"
+            elif bytes_of(shared["sizeLimit"]) > bytes_of(container["resources"]["limits"]["memory"]) / 2:
+                yield f"{title(workload)}: /dev/shm of {container['name']} takes more than half of its memory"
+
+
+@rule
+def pods_are_restricted(objects):
+    """The "restricted" of Pod Security Standards, and a read-only root besides."""
+    for workload in workloads(objects):
+        pod = pod_of(workload).get("securityContext", {})
+        if pod.get("runAsNonRoot") is not True or not pod.get("runAsUser"):
+            yield f"{title(workload)} may run as root"
+        if pod.get("seccompProfile") != {"type": "RuntimeDefault"}:
+            yield f"{title(workload)} has no seccomp profile"
+        if any(pod_of(workload).get(key) for key in ["hostNetwork", "hostPID", "hostIPC"]):
+            yield f"{title(workload)} shares a namespace with its node"
+        for volume in pod_of(workload).get("volumes", []):
+            if "hostPath" in volume:
+                yield f"{title(workload)} mounts a folder of its node"
+        for container in containers_of(workload):
+            context = container.get("securityContext", {})
+            if context.get("readOnlyRootFilesystem") is not True:
+                yield f"{title(workload)}: {container['name']} can write to its root"
+            if (context.get("allowPrivilegeEscalation") is not False or context.get("privileged") or
+                    context.get("runAsUser") == 0 or context.get("runAsNonRoot") is False or
+                    context.get("capabilities") != {"drop": ["ALL"]}):
+                yield f"{title(workload)}: {container['name']} is not restricted"
+
+
+@rule
+def images_are_pinned(objects):
+    for workload in workloads(objects):
+        for container in containers_of(workload):
+            if not re.search(r"(@sha256:[0-9a-f]{64}|:(?!latest$)[A-Za-z0-9_][A-Za-z0-9._-]*)$", container["image"]):
+                yield f"{title(workload)}: the image {container['image']} has no tag of its own"
+
+
+@rule
+def accounts_have_no_token(objects):
+    for account in of_kind(objects, "ServiceAccount"):
+        if account.get("automountServiceAccountToken") is not False:
+            yield f"{title(account)} gives its pods a token"
+    for workload in workloads(objects):
+        pod = pod_of(workload)
+        if pod.get("automountServiceAccountToken") is not False or "serviceAccountName" not in pod:
+            yield f"{title(workload)} has an account with a token"
+        if pod.get("enableServiceLinks") is not False:
+            yield f"{title(workload)} gets environment variables for the namespace's services"
+
+
+@rule
+def what_is_referred_to_is_there(objects):
+    """Secrets are the operator's own; everything else is rendered with what refers to it."""
+    for workload in workloads(objects):
+        pod = pod_of(workload)
+        wanted = [("ServiceAccount", pod.get("serviceAccountName"))]
+        if workload["kind"] == "StatefulSet":
+            wanted.append(("Service", workload["spec"]["serviceName"]))
+        for volume in pod.get("volumes", []):
+            if "configMap" in volume:
+                wanted.append(("ConfigMap", volume["configMap"]["name"]))
+            if "persistentVolumeClaim" in volume:
+                wanted.append(("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]))
+        for kind, name in wanted:
+            if named(objects, kind, name) is None:
+                yield f"{title(workload)} needs {kind}/{name}, which is not there"
+        volumes = {volume["name"] for volume in pod.get("volumes", [])}
+        volumes |= {claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", [])}
+        mounted = set()
+        for container in containers_of(workload):
+            mounted |= {mount["name"] for mount in container.get("volumeMounts", [])}
+            # A file that is mounted by itself keeps its first content for ever.
+            if any("subPath" in mount for mount in container.get("volumeMounts", [])):
+                yield f"{title(workload)}: {container['name']} mounts a subPath"
+        if volumes != mounted:
+            yield f"{title(workload)}: volumes and mounts differ: {sorted(volumes ^ mounted)}"
+    for scaled in of_kind(objects, "ScaledObject"):
+        target = scaled["spec"]["scaleTargetRef"]
+        if named(objects, target["kind"], target["name"]) is None:
+            yield f"{title(scaled)} scales {target['kind']}/{target['name']}, which is not there"
+
+
+@rule
+def the_configuration_fits_the_pod(objects):
+    for workload in servers(objects):
+        configuration = configuration_of(objects, workload)
+        listens = {name: place["port"] for name, place in configuration["listen"].items() if place != "off"}
+        if listens != port_names(workload):
+            yield f"{title(workload)}: it listens on {listens}, and the pod's ports are {port_names(workload)}"
+        for name, place in configuration["listen"].items():
+            if isinstance(place, dict) and place.get("address") not in ("0.0.0.0", "::"):
+                yield f"{title(workload)}: {name} listens on {place.get('address')}, which nothing outside the pod reaches"
+        container = pod_of(workload)["containers"][0]
+        mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+        for key, read_only in [("keys_file", True), ("data_folder", False)]:
+            if key not in configuration:
+                continue
+            place = [path for path in mounts if configuration[key].startswith(path + "/")]
+            if not place or mounts[place[0]].get("readOnly", False) is not read_only:
+                yield f"{title(workload)}: {key} {configuration[key]} is not on a volume of the pod that is right for it"
+        for service in of_kind(objects, "Service"):
+            if not selects(service["spec"].get("selector"), pod_labels(workload)):
+                continue
+            for port in service["spec"]["ports"]:
+                if port["targetPort"] not in port_names(workload):
+                    yield f"{title(service)} leads to the port {port['targetPort']}, which the pod lacks"
+
+
+@rule
+def groups_have_the_gpus_of_the_pod(objects):
+    for workload in servers(objects):
+        limits = pod_of(workload)["containers"][0]["resources"]["limits"]
+        gpus = sum(int(count) for name, count in limits.items() if "/" in name)
+        devices = set()
+        for group in configuration_of(objects, workload).get("groups", []):
+            devices |= {device for device in group.get("devices", []) if device.startswith("cuda")}
+        if devices != {f"cuda:{number}" for number in range(gpus)}:
+            yield f"{title(workload)} has {gpus} GPUs, and its groups use {sorted(devices)}"
+
+
+@rule
+def only_a_shared_queue_has_several_servers(objects):
+    for workload in servers(objects):
+        shared = "store" in configuration_of(objects, workload)
+        scaled = [s for s in of_kind(objects, "ScaledObject") if s["spec"]["scaleTargetRef"]["name"] == workload["metadata"]["name"]]
+        replicas = workload["spec"].get("replicas")
+        if not shared and (scaled or replicas != 1):
+            yield f"{title(workload)}: a queue that is embedded in one server allows one replica and no ScaledObject"
+        if scaled and replicas is not None:
+            yield f"{title(workload)} says how many replicas there are, against {title(scaled[0])}"
+
+
+@rule
+def scaling_follows_the_shared_queue(objects):
+    for scaled in of_kind(objects, "ScaledObject"):
+        target = named(objects, "StatefulSet", scaled["spec"]["scaleTargetRef"]["name"])
+        groups = configuration_of(objects, target).get("groups", []) if target else []
+        models = {group.get("name", group["model"].rsplit("/", 1)[-1]) for group in groups}
+        if scaled["spec"].get("minReplicaCount") != 1:
+            yield f"{title(scaled)}: without a server nobody reports the queue, so the fewest is 1"
+        for trigger in scaled["spec"]["triggers"]:
+            query = re.fullmatch(r'max\(tessera_queued_device_seconds\{model="([^"]+)"\}\)', trigger["metadata"]["query"])
+            if query is None or query[1] not in models:
+                yield f"{title(scaled)}: {trigger['metadata']['query']} is not the greatest of a model's queue"
+
+
+@rule
+def servers_are_drained_one_at_a_time(objects):
+    for workload in servers(objects):
+        budgets = [b for b in of_kind(objects, "PodDisruptionBudget")
+                   if selects(b["spec"]["selector"].get("matchLabels"), pod_labels(workload))]
+        if [(b["spec"].get("maxUnavailable"), b["spec"].get("minAvailable")) for b in budgets] != [(1, None)]:
+            yield f"{title(workload)} has no disruption budget with maxUnavailable: 1"
+
+
+@rule
+def shards_are_all_done(objects):
+    for job in of_kind(objects, "Job"):
+        spec = job["spec"]
+        if pod_of(job).get("restartPolicy") != "Never":
+            yield f"{title(job)} restarts in place: its exit codes would never be judged"
+        shards = [args[args.index("--shard") + 1] for args in (c.get("args", []) for c in containers_of(job)) if "--shard" in args]
+        if not shards:
+            continue
+        if spec.get("completionMode") != "Indexed" or shards != [f"$(JOB_COMPLETION_INDEX)/{spec.get('completions')}"]:
+            yield f"{title(job)} has {spec.get('completions')} pods for the shards {shards}"
+        judged = [(r["action"], r.get("onExitCodes", {}).get("values"), [c["type"] for c in r.get("onPodConditions", [])])
+                  for r in spec.get("podFailurePolicy", {}).get("rules", [])]
+        if judged != [("Ignore", None, ["DisruptionTarget"]), ("FailJob", [2, 3], []), ("FailIndex", [9], [])]:
+            yield f"{title(job)} judges its pods' failures as {judged}"
+        if "backoffLimitPerIndex" not in spec:
+            yield f"{title(job)}: one shard's failures count against all of them"
+
+
+def violations(objects):
+    """Pairs of a rule's name and a sentence."""
+    return [(function.__name__, sentence) for function in RULES for sentence in function(objects)]
