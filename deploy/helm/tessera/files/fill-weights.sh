@@ -1,0 +1,1 @@
+../../../kubernetes/base/weights/fill-weights.sh

@@ -1,0 +1,173 @@
+{{- define "tessera.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "tessera.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else if contains (include "tessera.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "tessera.name" .) | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* What selects pods; the argument is (list . COMPONENT). */ -}}
+{{- define "tessera.selector" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ include "tessera.name" $root }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{- define "tessera.podLabels" -}}
+{{ include "tessera.selector" . }}
+app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
+{{- end -}}
+
+{{- define "tessera.labels" -}}
+{{ include "tessera.podLabels" . }}
+app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
+helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version }}
+{{- end -}}
+
+{{- define "tessera.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{- /* Requests are limits; the argument is (list RESOURCES GPU), GPU being empty for what needs none. */ -}}
+{{- define "tessera.amounts" -}}
+{{- $gpu := index . 1 -}}
+cpu: {{ (index . 0).cpu | quote }}
+memory: {{ (index . 0).memory | quote }}
+{{- if $gpu }}{{ if $gpu.count }}
+{{ $gpu.resourceName }}: {{ $gpu.count | int64 | toString | quote }}
+{{- end }}{{ end }}
+{{- end -}}
+
+{{- define "tessera.resources" -}}
+requests:
+  {{- include "tessera.amounts" . | nindent 2 }}
+limits:
+  {{- include "tessera.amounts" . | nindent 2 }}
+{{- end -}}
+
+{{- define "tessera.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "tessera.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- /* What every pod has. The argument is (list . COMPONENT-NAME). */ -}}
+{{- define "tessera.pod" -}}
+{{- $root := index . 0 -}}
+serviceAccountName: {{ index . 1 }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+securityContext:
+  {{- include "tessera.podSecurity" $root | nindent 2 }}
+{{- end -}}
+
+{{- /* What pods that compute have besides. */ -}}
+{{- define "tessera.placement" -}}
+{{- with .Values.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* Ranks meet inside the pod, whatever networks the node has. */ -}}
+{{- define "tessera.gpuEnv" -}}
+{{- if .Values.gpu.count }}
+- {name: NCCL_SOCKET_IFNAME, value: lo}
+- {name: NCCL_IB_DISABLE, value: "1"}
+- {name: NCCL_DEBUG, value: WARN}
+{{- end }}
+{{- end -}}
+
+{{- /* The init container that waits until every file of the weights has its digest. */ -}}
+{{- define "tessera.waitForWeights" -}}
+initContainers:
+  - name: weights
+    image: {{ include "tessera.image" . }}
+    imagePullPolicy: {{ .Values.image.pullPolicy }}
+    command: [/bin/sh, -c, "until [ -e /models/{{ .Values.weights.name }}/.complete ]; do echo waiting for the weights; sleep 5; done"]
+    resources:
+      requests: {cpu: 100m, memory: 64Mi}
+      limits: {cpu: 100m, memory: 64Mi}
+    securityContext:
+      {{- include "tessera.containerSecurity" . | nindent 6 }}
+    volumeMounts:
+      - {name: weights, mountPath: /models, readOnly: true}
+{{- end -}}
+
+{{- define "tessera.weightsVolume" -}}
+- name: weights
+  persistentVolumeClaim: {claimName: {{ include "tessera.fullname" . }}-weights, readOnly: true}
+{{- end -}}
+
+{{- define "tessera.scratchVolumes" -}}
+- name: tmp
+  emptyDir: {sizeLimit: 1Gi}
+- name: shm
+  emptyDir: {medium: Memory, sizeLimit: {{ .Values.shm.size }}}
+{{- end -}}
+
+{{- /* A claim's storage; the argument has size and storageClassName. */ -}}
+{{- define "tessera.storage" -}}
+{{- with .storageClassName }}
+storageClassName: {{ . }}
+{{- end }}
+resources:
+  requests: {storage: {{ .size }}}
+{{- end -}}
+
+{{- define "tessera.config" -}}
+{{- $own := dict
+  "listen" (dict
+    "http" (dict "address" "0.0.0.0" "port" 8080)
+    "grpc" "off"
+    "admin" (dict "address" "0.0.0.0" "port" 9090))
+  "keys_file" "/etc/tessera/keys/keys.txt"
+  "data_folder" "/var/lib/tessera/data"
+  "drain_time" (printf "%ds" (int64 .Values.drainSeconds)) -}}
+{{- if .Values.postgresql.enabled -}}
+{{- $_ := set $own "data_folder" "/var/lib/tessera-shared/data" -}}
+{{- $_ := set $own "store" (dict "dsn" .Values.postgresql.dsn "password_file" "/etc/tessera/postgresql/password") -}}
+{{- end -}}
+{{- range $key := keys .Values.config -}}
+{{- if hasKey $own $key -}}{{ fail (printf "config.%s is set by the chart itself" $key) }}{{- end -}}
+{{- end -}}
+{{- toYaml (merge $own .Values.config) -}}
+{{- end -}}

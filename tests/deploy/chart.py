@@ -1,0 +1,60 @@
+"""The Helm chart, rendered by render_chart, which is made of what Helm is made of: Go's text/template and sprig."""
+
+import functools
+import json
+import os
+import subprocess
+
+import jsonschema
+
+from manifests import ROOT, parse
+
+CHART = ROOT / "deploy/helm/tessera"
+VALUES = ROOT / "deploy/helm/values"
+# What the values files leave to the command line.
+FILES = {
+    "gpu": ["-set-file", f"weights.list={ROOT}/deploy/kubernetes/overlays/gpu/weights.sha256"],
+    "batch": ["-set-file", f"batch.prompts={ROOT}/deploy/kubernetes/base/batch/prompts.jsonl"],
+}
+
+
+@functools.cache
+def renderer():
+    """Go builds it again where its source has changed."""
+    program = ROOT / ".deps/render-chart/render_chart"
+    environment = {**os.environ, "GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": "", "CGO_ENABLED": "1",
+                   "GOCACHE": str(ROOT / ".deps/render-chart/cache")}
+    done = subprocess.run(["go", "build", "-o", str(program), "./tests/deploy/render_chart"], cwd=ROOT, env=environment,
+                          capture_output=True, text=True)
+    if done.returncode != 0:
+        raise AssertionError(f"render_chart is not built: {done.stderr}")
+    return str(program)
+
+
+def run(*arguments):
+    return subprocess.run([renderer(), "-chart", str(CHART), *arguments], capture_output=True, text=True)
+
+
+def check_values(*arguments):
+    """As Helm does it before it renders; the schema's first complaint, or none."""
+    done = run("-values-only", *arguments)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    validator = jsonschema.Draft7Validator(json.loads((CHART / "values.schema.json").read_text()))
+    error = jsonschema.exceptions.best_match(validator.iter_errors(json.loads(done.stdout)))
+    return None if error is None else f"{'.'.join(map(str, error.absolute_path))}: {error.message}"
+
+
+def render(*arguments):
+    error = check_values(*arguments)
+    if error is not None:
+        raise AssertionError(f"the values are refused: {error}")
+    done = run(*arguments)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return parse(done.stdout)
+
+
+def arguments_of(name):
+    """Of the values that stand for an overlay."""
+    return ["-values", str(VALUES / f"{name}.yaml"), *FILES.get(name, [])]

@@ -1,0 +1,200 @@
+"""The Helm chart: it renders the objects of the Kustomize overlays, refuses values that cannot work, and its values do
+what they say."""
+
+import json
+import re
+import unittest
+
+import kubernetes_validate
+
+import chart
+import manifests
+import rules
+from manifests import named, pod_of
+
+
+def server(objects):
+    return pod_of(named(objects, "StatefulSet", "tessera"))["containers"][0]
+
+
+def as_kustomize(objects):
+    """Without what only Helm has: who manages it, the chart's label, annotations that stand for Kustomize's hashes, and the
+    digest in the name of a Job whose pods cannot be changed."""
+    things = json.loads(json.dumps(objects))
+    for thing in things:
+        labels = thing["metadata"]["labels"]
+        labels["app.kubernetes.io/managed-by"] = {"Helm": "kustomize"}[labels["app.kubernetes.io/managed-by"]]
+        del labels["helm.sh/chart"]
+        thing["metadata"].get("annotations", {}).pop("helm.sh/resource-policy", None)
+        if thing["kind"] == "StatefulSet":
+            inner = thing["spec"]["template"]["metadata"]
+            assert re.fullmatch("[0-9a-f]{64}", inner["annotations"].pop("checksum/config"))
+            if not inner["annotations"]:
+                del inner["annotations"]
+        if thing["kind"] == "Job" and thing["metadata"]["name"].startswith("tessera-weights"):
+            thing["metadata"]["name"] = re.sub("-[0-9a-f]{8}$", "", thing["metadata"]["name"])
+    return manifests.comparable(things)
+
+
+REFUSED = [
+    ("two servers with an embedded queue each", ["-set", "replicas=2"], "postgresql"),
+    ("KEDA with an embedded queue", ["-set", "autoscaling.keda.enabled=true"], "postgresql"),
+    ("a password in the DSN", ["-set", "postgresql.dsn=host=db password=secret"], "postgresql.dsn"),
+    ("a password in the DSN's URL", ["-set", "postgresql.dsn=postgresql://me:secret@db/tessera"], "postgresql.dsn"),
+    ("no server at all", ["-set", "replicas=0"], "replicas"),
+    ("a misspelt value", ["-set", "replica=1"], "replica"),
+    ("a misspelt value of a group", ["-set", "image.pullpolicy=Always"], "image"),
+    ("the tag latest", ["-set", "image.tag=latest"], "image.tag"),
+    ("a digest that is none", ["-set", "image.digest=sha256:12"], "image.digest"),
+    ("a port of the chart's own", ["-set", "config.listen.http.port=80"], "config"),
+    ("a queue of its own", ["-set", "config.data_folder=/tmp"], "config"),
+    ("memory without a unit", ["-set", "resources.memory=4"], "resources.memory"),
+    ("a GPU that is no resource", ["-set", "gpu.resourceName=mig-3g.40gb"], "gpu.resourceName"),
+    ("weights without a list", ["-set", "weights.enabled=true", "-set", "weights.url=https://weights.example"], "weights.list"),
+    ("weights over plain HTTP", ["-set", "weights.url=http://weights.example"], "weights.url"),
+    ("a batch without prompts", ["-set", "batch.enabled=true"], "batch"),
+    ("a batch of no shard", ["-set", "batch.shards=0"], "batch.shards"),
+]
+
+# Values, and what they do to the server's StatefulSet, its pod and its container.
+DONE = [
+    (["-set", "image.repository=registry:5000/tessera"], lambda s, p, c: c["image"] == "registry:5000/tessera:0.1.0"),
+    (["-set", "image.tag=0.1.0-cuda"], lambda s, p, c: c["image"] == "tessera:0.1.0-cuda"),
+    (["-set", f"image.digest=sha256:{'a' * 64}"], lambda s, p, c: c["image"] == f"tessera@sha256:{'a' * 64}"),
+    (["-set", "image.pullPolicy=Always"], lambda s, p, c: c["imagePullPolicy"] == "Always"),
+    (["imagePullSecrets: [{name: registry}]"], lambda s, p, c: p["imagePullSecrets"] == [{"name": "registry"}]),
+    (["nodeSelector: {disk: fast}"], lambda s, p, c: p["nodeSelector"] == {"disk": "fast"}),
+    (["tolerations: [{key: gpu, operator: Exists}]"], lambda s, p, c: p["tolerations"] == [{"key": "gpu", "operator": "Exists"}]),
+    (["affinity: {nodeAffinity: {}}"], lambda s, p, c: p["affinity"] == {"nodeAffinity": {}}),
+    (["-set", "runtimeClassName=nvidia"], lambda s, p, c: p["runtimeClassName"] == "nvidia"),
+    (["-set", "priorityClassName=high"], lambda s, p, c: p["priorityClassName"] == "high"),
+    (["extraEnv: [{name: NCCL_DEBUG, value: INFO}]"], lambda s, p, c: {"name": "NCCL_DEBUG", "value": "INFO"} in c["env"]),
+    (["podAnnotations: {a/b: c}"], lambda s, p, c: s["spec"]["template"]["metadata"]["annotations"]["a/b"] == "c"),
+    (["-set", "existingSecret=others"], lambda s, p, c: {"secretName": "others", "defaultMode": 288} in [v.get("secret") for v in p["volumes"]]),
+    (["-set", "preStopSeconds=20", "-set", "drainSeconds=300"], lambda s, p, c: p["terminationGracePeriodSeconds"] == 335),
+    (["-set", "shm.size=2Gi"], lambda s, p, c: {"medium": "Memory", "sizeLimit": "2Gi"} in [v.get("emptyDir") for v in p["volumes"]]),
+    (["-set", "persistence.storageClassName=fast", "-set", "persistence.size=1Ti"],
+     lambda s, p, c: s["spec"]["volumeClaimTemplates"][0]["spec"] == {
+         "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Ti"}}}),
+    (["-set", "postgresql.enabled=true", "-set", "replicas=3"], lambda s, p, c: s["spec"]["replicas"] == 3),
+    (["gpu: {count: 2, resourceName: nvidia.com/mig-3g.40gb}", "config: {groups: [{model: emoji, devices: ['cuda:0', 'cuda:1']}]}"],
+     lambda s, p, c: c["resources"]["limits"]["nvidia.com/mig-3g.40gb"] == "2"),
+]
+
+
+class ChartTest(unittest.TestCase):
+    maxDiff = None
+
+    def arguments(self, texts):
+        """Of a list that has YAML among the options."""
+        out = []
+        for number, text in enumerate(texts):
+            if re.match("[a-zA-Z]+: ", text):
+                path = chart.ROOT / ".deps/render-chart" / f"values-{number}.yaml"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+                out += ["-values", str(path)]
+            else:
+                out.append(text)
+        return out
+
+    def assertValid(self, objects):
+        for version in (manifests.OLDEST_KUBERNETES, kubernetes_validate.latest_version()):
+            self.assertEqual([error for thing in objects for error in manifests.schema_errors(thing, version)], [])
+        self.assertEqual(rules.violations(objects), [])
+
+    def test_every_overlay_is_rendered_object_by_object(self):
+        self.assertEqual(sorted(path.stem for path in chart.VALUES.glob("*.yaml")), manifests.OVERLAYS)
+        for overlay in manifests.OVERLAYS:
+            rendered = as_kustomize(chart.render(*chart.arguments_of(overlay)))
+            wanted = manifests.comparable(manifests.overlay_objects(overlay))
+            self.assertEqual(sorted(rendered), sorted(wanted), overlay)
+            for name, thing in wanted.items():
+                with self.subTest(overlay=overlay, thing=name):
+                    self.assertEqual(rendered[name], thing)
+
+    def test_every_overlay_is_valid_under_another_release_name(self):
+        for overlay in manifests.OVERLAYS:
+            with self.subTest(overlay=overlay):
+                objects = chart.render(*chart.arguments_of(overlay), "-name", "night-1")
+                self.assertValid(objects)
+                for thing in objects:
+                    self.assertTrue(thing["metadata"]["name"].startswith("night-1-tessera"), thing["metadata"]["name"])
+
+    def test_every_value_does_what_it_says(self):
+        for values, holds in DONE:
+            with self.subTest(values=values):
+                arguments = self.arguments(values)
+                objects = chart.render(*arguments)
+                workload = named(objects, "StatefulSet", "tessera")
+                self.assertTrue(holds(workload, pod_of(workload), server(objects)))
+                self.assertFalse(self.holds_by_default(holds), "it is so without the value")
+                self.assertEqual(rules.violations(objects), [])
+
+    def holds_by_default(self, holds):
+        workload = named(chart.render(), "StatefulSet", "tessera")
+        try:
+            return holds(workload, pod_of(workload), pod_of(workload)["containers"][0])
+        except KeyError:
+            return False
+
+    def test_values_that_cannot_work_are_refused(self):
+        for mistake, values, place in REFUSED:
+            with self.subTest(mistake=mistake):
+                error = chart.check_values(*values)
+                self.assertIsNotNone(error)
+                self.assertIn(place, error)
+
+    def test_several_servers_and_keda_are_valid_with_postgresql(self):
+        shared = ["-set", "postgresql.enabled=true"]
+        self.assertIsNone(chart.check_values(*shared, "-set", "replicas=2"))
+        self.assertIsNone(chart.check_values(*shared, "-set", "autoscaling.keda.enabled=true"))
+        self.assertIsNone(chart.check_values())
+
+    def test_another_configuration_makes_other_pods(self):
+        def checksum(*arguments):
+            workload = named(chart.render(*arguments), "StatefulSet", "tessera")
+            return workload["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+
+        self.assertEqual(checksum(), checksum())
+        self.assertNotEqual(checksum(), checksum("-set", "config.log_level=debug"))
+
+    def test_another_list_of_weights_makes_another_job(self):
+        def job(*arguments):
+            return manifests.of_kind(chart.render(*chart.arguments_of("gpu"), *arguments), "Job")[0]["metadata"]["name"]
+
+        self.assertEqual(job(), job())
+        self.assertNotEqual(job(), job("-set", "weights.list=other"))
+
+    def test_every_value_has_a_comment_and_is_in_the_schema(self):
+        lines = (chart.CHART / "values.yaml").read_text().splitlines()
+        for number, line in enumerate(lines):
+            if not re.match(r" {0,8}[A-Za-z]+: ", line):
+                continue
+            above = number
+            while lines[above].strip() and not lines[above].lstrip().startswith("#"):
+                above -= 1
+            self.assertTrue(lines[above].strip(), f"{line!r} has no comment")
+
+        def check(values, schema, place):
+            for key, value in values.items():
+                self.assertIn(key, schema["properties"], f"{place}.{key}")
+                inner = schema["properties"][key]
+                if isinstance(value, dict) and "properties" in inner:
+                    check(value, inner, f"{place}.{key}")
+
+        check(manifests.yaml.safe_load("\n".join(lines)), json.loads((chart.CHART / "values.schema.json").read_text()), "values")
+
+    def test_notes_name_what_was_rendered(self):
+        for overlay in manifests.OVERLAYS:
+            done = chart.run("-notes", *chart.arguments_of(overlay), "-name", "night-1")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            objects = chart.render(*chart.arguments_of(overlay), "-name", "night-1")
+            for kind, name in re.findall(r"(?:kubectl [a-z -]+ )(statefulset/|service/|job )([a-z0-9-]+)", done.stdout):
+                kind = {"statefulset/": "StatefulSet", "service/": "Service", "job ": "Job"}[kind]
+                self.assertIsNotNone(named(objects, kind, name), f"{overlay}: {kind} {name}")
+            self.assertIn("kubectl", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
