@@ -167,26 +167,21 @@ else
   fi
 fi
 
-# What would get in the way of this machine if it were installed: nginx and prometheus would start to serve, and kubectl
-# would take the place of one that came from elsewhere.
-#
-# unpack NAME PACKAGE PROGRAM: the package lies in .deps/NAME.
-unpack() {
-  [[ ! -x .deps/$1/$3 ]] || return 0
-  rm -rf ".deps/$1"
-  mkdir -p ".deps/$1"
-  fetch_package() { (cd ".deps/$1" && apt-get download "$2" && dpkg -x "$2"_*.deb . && rm "$2"_*.deb) >>"$log" 2>&1; }
-  if ! fetch_package "$@"; then
-    as_root=()
-    ((EUID == 0)) || as_root=(sudo -n)
-    "${as_root[@]}" apt-get update >>"$log" 2>&1 || true
-    fetch_package "$@" || stop_with_log "apt-get could not fetch the package $2, which a test needs."
-  fi
-}
+# What tests need and what would get in the way of this machine if it were installed: nginx and prometheus would start
+# to serve, and kubectl would take the place of one that came from elsewhere.
+unpack() { (mkdir -p ".deps/$1" && cd ".deps/$1" && apt-get download "$1" && dpkg -x "$1"_*.deb . && rm "$1"_*.deb) >>"$log" 2>&1; }
 if ((checks)) && [[ ${TESSERA_SKIP_PACKAGES:-0} != 1 ]]; then
-  unpack nginx nginx usr/sbin/nginx
-  unpack prometheus prometheus usr/bin/prometheus
-  unpack kubectl kubernetes-client usr/bin/kubectl
+  for program in nginx/usr/sbin/nginx prometheus/usr/bin/prometheus kubernetes-client/usr/bin/kubectl; do
+    package=${program%%/*}
+    if [[ -x .deps/$program ]]; then continue; fi
+    rm -rf ".deps/$package"
+    if ! unpack "$package"; then
+      as_root=()
+      ((EUID == 0)) || as_root=(sudo -n)
+      "${as_root[@]}" apt-get update >>"$log" 2>&1 || true
+      unpack "$package" || stop_with_log "apt-get could not fetch the package $package, which a test needs."
+    fi
+  done
 fi
 # What the tests of deploy/ need of Python's package index.
 if ((checks)); then

@@ -37,7 +37,7 @@ def parse_configuration(text):
 
 def kubectl():
     """Debian's, which set-up unpacks. A newer one of this machine renders the same (ManifestsTest)."""
-    path = ROOT / ".deps/kubectl/usr/bin/kubectl"
+    path = ROOT / ".deps/kubernetes-client/usr/bin/kubectl"
     if not path.exists():
         raise SystemExit("kubectl is missing: scripts/setup.sh --checks fetches it")
     return str(path)

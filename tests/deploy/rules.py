@@ -37,6 +37,11 @@ def selects(selector, labels):
     return bool(selector) and selector.items() <= labels.items()
 
 
+def runs_tessera(container):
+    """By the image's own entry point, which reaps what a killed server leaves behind."""
+    return "command" not in container
+
+
 def port_names(workload):
     return {port["name"]: port["containerPort"] for container in containers_of(workload) for port in container.get("ports", [])}
 
@@ -123,7 +128,7 @@ def what_computes_has_shared_memory(objects):
     for workload in workloads(objects):
         volumes = {volume["name"]: volume for volume in pod_of(workload).get("volumes", [])}
         for container in pod_of(workload)["containers"]:
-            if container.get("command") != ["tessera"]:
+            if not runs_tessera(container):
                 continue
             mounts = [m["name"] for m in container.get("volumeMounts", []) if m["mountPath"] == "/dev/shm"]
             shared = volumes.get(mounts[0], {}).get("emptyDir", {}) if mounts else {}
