@@ -1,0 +1,110 @@
+"""Runs every command of docs/deploy-kubernetes.md, in order, in a copy of deploy/: kubectl is Debian's and talks to an API
+that validates what it gets; behind `kubectl port-forward` is a real server with what the commands have put there."""
+
+import base64
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import manifests
+from fake_cluster import FakeCluster
+from server import Server
+
+PAGE = manifests.ROOT / "docs/deploy-kubernetes.md"
+WORDS = ("tessera", "kubectl", "helm", "curl", "tail", "cd")
+
+
+def commands():
+    lines = [line[4:] for line in PAGE.read_text().splitlines() if line.startswith("    ")]
+    for line in lines:
+        assert line.split()[0] in WORDS, f"{line!r} is shown and nobody runs it"
+    return lines
+
+
+class DocumentsTest(unittest.TestCase):
+    def setUp(self):
+        stack = contextlib.ExitStack()
+        self.addCleanup(stack.close)
+        self.stack = stack
+        self.cluster = stack.enter_context(FakeCluster())
+        self.folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        shutil.copytree(manifests.ROOT / "deploy", self.folder / "deploy", symlinks=True)
+        programs = self.folder / "bin"
+        programs.mkdir()
+        (programs / "kubectl").symlink_to(manifests.kubectl())
+        (programs / "tessera").symlink_to(pathlib.Path(manifests.program()).resolve())
+        (programs / "helm").write_text(f'#!/bin/sh\nexec {sys.executable} {manifests.ROOT}/tests/deploy/helm_stand_in.py "$@"\n')
+        (programs / "helm").chmod(0o755)
+        (self.folder / "kubeconfig").write_text(self.cluster.kubeconfig())
+        (self.folder / "token").write_text("token of the source")  # the reader's
+        self.environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(self.folder),
+                            "KUBECONFIG": str(self.folder / "kubeconfig")}
+        self.server = None
+
+    def port_forward(self, service, port):
+        """The server of the cluster: its configuration and its keys are what the commands made."""
+        target = self.cluster.objects[("Service", service)]["spec"]
+        self.assertIn(port, [entry["port"] for entry in target["ports"]])
+        workload = self.cluster.objects[("StatefulSet", "tessera")]
+        objects = list(self.cluster.objects.values())
+        secrets = [volume["secret"]["secretName"] for volume in manifests.pod_of(workload)["volumes"] if "secret" in volume]
+        keys = base64.b64decode(self.cluster.objects[("Secret", secrets[0])]["data"]["keys.txt"]).decode()
+        configuration = manifests.configuration_of(objects, workload)
+        self.server = self.stack.enter_context(Server(configuration, keys, "127.0.0.1"))
+
+    def run_command(self, line):
+        forward = re.fullmatch(r"kubectl port-forward service/(\S+) (\d+):(\d+) &", line)
+        if forward is not None:
+            return self.port_forward(forward[1], int(forward[3]))
+        helm = line.startswith("helm ")
+        model = manifests.ROOT / "tests/golden/pipelines/flux_dev"
+        line = line.replace("PATH/TO/MODEL", str(model)).replace("/tmp/", f"{self.folder}/").replace("curl -s ", "curl -sS --fail ")
+        if self.server is not None:
+            line = line.replace("localhost:8080", f"localhost:{self.server.ports['http']}")
+        done = subprocess.run(["bash", "-o", "pipefail", "-c", line], cwd=manifests.ROOT if helm else self.folder,
+                              env=self.environment, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, f"{line}\n{done.stdout}\n{done.stderr}")
+        if line.endswith(".png"):
+            self.assertEqual((self.folder / line.split()[-1]).read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
+        return None
+
+    def test_every_command_of_the_page_runs(self):
+        shown = commands()
+        self.assertGreater(len(shown), 10)
+        for line in shown:
+            print(line, flush=True)
+            self.run_command(line)
+        seen = self.cluster.seen
+        for overlay in ("cpu", "gpu"):
+            for thing in manifests.overlay_objects(overlay):
+                self.assertIn((thing["kind"], thing["metadata"]["name"]), seen, overlay)
+                for volume in manifests.pod_of(thing)["volumes"] if thing["kind"] in ("StatefulSet", "Job") else []:
+                    secret = volume.get("secret", {}).get("secretName")
+                    self.assertTrue(secret is None or ("Secret", secret) in seen, f"no command makes the Secret {secret}")
+        self.assertNotIn(("StatefulSet", "tessera"), self.cluster.objects, "the page ends with everything removed")
+
+    def test_what_the_page_says_is_there(self):
+        text = PAGE.read_text()
+        for path in re.findall(r"`((?:deploy/|overlays/)[^`…]*)`", text):
+            base = manifests.KUBERNETES if path.startswith("overlays/") else manifests.ROOT
+            self.assertTrue((base / path).exists(), path)
+        for kind, name in re.findall(r"^\| ([A-Z]\w+) `([a-z-]+?)(?:-…)?`", text, re.MULTILINE):
+            found = [thing for thing in manifests.overlay_objects("gpu") if thing["kind"] == kind and
+                     re.fullmatch(f"{name}(-[a-z0-9]{{10}})?", thing["metadata"]["name"])]
+            self.assertEqual(len(found), 1, f"{kind} {name}")
+
+    def test_an_object_that_is_not_valid_is_refused_by_the_api_that_stands_in(self):
+        text = '{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}, "spec": {"port": 1}}'
+        done = subprocess.run(["kubectl", "apply", "-f", "-"], input=text, env=self.environment, capture_output=True, text=True)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("port", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,206 @@
+"""As much of Kubernetes' API as kubectl needs to create, apply, watch and delete the objects of deploy/.
+
+Every object is validated strictly before it is stored, as the API server does it. There are no controllers: a workload is
+as it should be as soon as it is there.
+"""
+
+import http.server
+import json
+import threading
+import urllib.parse
+import uuid
+
+import kubernetes_validate
+
+import manifests
+
+KINDS = {
+    "Secret": ("v1", "secrets"),
+    "ConfigMap": ("v1", "configmaps"),
+    "Service": ("v1", "services"),
+    "ServiceAccount": ("v1", "serviceaccounts"),
+    "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
+    "StatefulSet": ("apps/v1", "statefulsets"),
+    "Job": ("batch/v1", "jobs"),
+    "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
+    "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies"),
+    "ServiceMonitor": ("monitoring.coreos.com/v1", "servicemonitors"),
+}
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def merge(under, over):
+    """A merge patch, which is what a strategic one is for fields that are no lists."""
+    for key, value in over.items():
+        if value is None:
+            under.pop(key, None)
+        elif isinstance(value, dict) and isinstance(under.get(key), dict):
+            merge(under[key], value)
+        else:
+            under[key] = value
+
+
+def complete(thing):
+    """What a cluster adds and its controllers bring about."""
+    metadata = thing["metadata"]
+    metadata.setdefault("namespace", "default")
+    metadata.setdefault("uid", str(uuid.uuid4()))
+    metadata["creationTimestamp"] = metadata.get("creationTimestamp") or "2024-01-01T00:00:00Z"
+    metadata["generation"] = metadata.get("generation", 0) + 1
+    metadata["resourceVersion"] = str(metadata["generation"])
+    if thing["kind"] == "StatefulSet":
+        replicas = thing["spec"].setdefault("replicas", 1)
+        thing["spec"].setdefault("updateStrategy", {"type": "RollingUpdate"})
+        thing["status"] = {"observedGeneration": metadata["generation"], "replicas": replicas, "readyReplicas": replicas,
+                           "currentReplicas": replicas, "updatedReplicas": replicas, "currentRevision": "1", "updateRevision": "1"}
+    if thing["kind"] == "Job":
+        thing["status"] = {"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}
+    return thing
+
+
+def errors(thing):
+    plain = {key: value for key, value in thing.items() if key != "status"}
+    return manifests.schema_errors(plain, kubernetes_validate.latest_version())
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def answer(self, content, status=200, kind="application/json"):
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def fail(self, status, reason, message):
+        self.answer({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": message, "code": status}, status)
+
+    def discovery(self, path):
+        groups = sorted({version for version, _ in KINDS.values() if "/" in version})
+        if path == "/version":
+            return {"major": "1", "minor": "29", "gitVersion": "v1.29.0"}
+        if path == "/api":
+            return {"kind": "APIVersions", "versions": ["v1"]}
+        if path == "/apis":
+            names = [{"groupVersion": version, "version": version.split("/")[1]} for version in groups]
+            return {"kind": "APIGroupList", "apiVersion": "v1",
+                    "groups": [{"name": n["groupVersion"].split("/")[0], "versions": [n], "preferredVersion": n} for n in names]}
+        version = path.removeprefix("/apis/").removeprefix("/api/")
+        kinds = [(kind, plural) for kind, (of, plural) in KINDS.items() if of == version]
+        if not kinds:
+            return None
+        verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
+        return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version,
+                "resources": [{"name": plural, "singularName": kind.lower(), "namespaced": True, "kind": kind, "verbs": verbs}
+                              for kind, plural in kinds]}
+
+    def place(self):
+        """Kind and perhaps name of a path, and its query."""
+        path, _, query = self.path.partition("?")
+        parts = path.strip("/").split("/")
+        version, rest = ("v1", parts[2:]) if parts[0] == "api" else ("/".join(parts[1:3]), parts[3:])
+        rest = rest[2:] if rest[:1] == ["namespaces"] else rest
+        kinds = [kind for kind, (of, plural) in KINDS.items() if rest and (of, plural) == (version, rest[0])]
+        return (kinds[0] if kinds else None), (rest[1] if len(rest) > 1 else None), query
+
+    def body(self):
+        return json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+
+    def do_GET(self):
+        path = self.path.partition("?")[0]
+        if path == "/openapi/v2":  # an empty document, after which kubectl leaves the validation to the server
+            return self.answer(b"", kind="application/octet-stream")
+        found = self.discovery(path)
+        if found is not None:
+            return self.answer(found)
+        kind, name, query = self.place()
+        if kind is None:
+            return self.fail(404, "NotFound", f"{path} is not there")
+        if name is not None:
+            thing = self.server.objects.get((kind, name))
+            return self.answer(thing) if thing else self.fail(404, "NotFound", f'{KINDS[kind][1]} "{name}" not found')
+        if "watch=" in query:  # nothing changes by itself
+            return self.answer(b"")
+        selector = urllib.parse.parse_qs(query).get("fieldSelector", [""])[0]
+        items = [thing for (of, called), thing in sorted(self.server.objects.items())
+                 if of == kind and selector in ("", f"metadata.name={called}")]
+        return self.answer({"kind": f"{kind}List", "apiVersion": KINDS[kind][0], "metadata": {"resourceVersion": "1"}, "items": items})
+
+    def store(self, thing, status):
+        wrong = errors(thing)
+        if wrong:
+            return self.fail(400, "BadRequest", "; ".join(wrong))
+        key = (thing["kind"], thing["metadata"]["name"])
+        self.server.objects[key] = complete(thing)
+        self.server.seen[key] = thing
+        return self.answer(thing, status)
+
+    def do_POST(self):
+        thing = self.body()
+        if (thing["kind"], thing["metadata"]["name"]) in self.server.objects:
+            return self.fail(409, "AlreadyExists", f"{manifests.title(thing)} already exists")
+        return self.store(thing, 201)
+
+    def do_PATCH(self):
+        kind, name, _ = self.place()
+        thing = self.server.objects.get((kind, name))
+        if thing is None:
+            return self.fail(404, "NotFound", f"{name} is not there")
+        patch = self.body()
+        if kind == "Job" and "template" in patch.get("spec", {}):
+            return self.fail(400, "BadRequest", "spec.template: field is immutable")
+        applied = patch.get("metadata", {}).get("annotations", {}).get(LAST_APPLIED)
+        if applied is None:
+            thing = json.loads(json.dumps(thing))
+            merge(thing, patch)
+        else:
+            # What `kubectl apply` wants in the end, which is simpler to take than its patches of lists.
+            kept = {key: value for key, value in thing["metadata"].items() if key not in ("labels", "annotations")}
+            thing = json.loads(applied)
+            thing["metadata"].update(kept)
+            thing["metadata"].setdefault("annotations", {})[LAST_APPLIED] = applied
+        return self.store(thing, 200)
+
+    def do_DELETE(self):
+        self.body()
+        kind, name, _ = self.place()
+        thing = self.server.objects.pop((kind, name), None)
+        if thing is None:
+            return self.fail(404, "NotFound", f'{KINDS[kind][1]} "{name}" not found')
+        return self.answer({"kind": "Status", "apiVersion": "v1", "status": "Success", "details": {"name": name, "uid": thing["metadata"]["uid"]}})
+
+    def log_message(self, *_):
+        pass
+
+
+class FakeCluster:
+    """Serves until its `with` ends. `objects` is what is there by kind and name, `seen` also what was deleted."""
+
+    def __enter__(self):
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.objects, self.server.seen = {}, {}
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+    @property
+    def objects(self):
+        return self.server.objects
+
+    @property
+    def seen(self):
+        return self.server.seen
+
+    def kubeconfig(self):
+        return json.dumps({
+            "apiVersion": "v1", "kind": "Config", "current-context": "fake",
+            "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{self.server.server_port}"}}],
+            "users": [{"name": "me", "user": {}}],
+            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "me"}}],
+        })

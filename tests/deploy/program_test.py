@@ -1,0 +1,110 @@
+"""What the manifests ask of the program, asked of the program: its configuration, options, probes, variables and end."""
+
+import http.client
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+import manifests
+from manifests import KUBERNETES, ROOT, configuration_of, containers_of, named, of_kind, overlay_objects, pod_of, workloads
+from rules import runs_tessera
+from server import Server, wait_until
+
+
+def tessera(*arguments):
+    return subprocess.run([manifests.program(), *arguments], capture_output=True, text=True, env={**os.environ, "HOME": "/nonexistent"})
+
+
+def knows_store():
+    """Whether this program can keep its queue in PostgreSQL."""
+    return "\nstore:" in tessera("serve", "--print-config").stdout
+
+
+def knows_batch():
+    return re.search(r"^ +batch ", tessera("--help").stdout, re.MULTILINE) is not None
+
+
+class ProgramTest(unittest.TestCase):
+    def configuration_error(self, overlay):
+        """What the program says against the configuration of an overlay; None where it takes it."""
+        objects = overlay_objects(overlay)
+        text = [thing["data"]["tessera.yaml"] for thing in of_kind(objects, "ConfigMap") if "tessera.yaml" in thing["data"]]
+        if not text:
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "tessera.yaml"
+            path.write_text(text[0])
+            done = tessera("serve", "--config", str(path), "--print-config")
+            return None if done.returncode == 0 else done.stdout + done.stderr
+
+    def test_every_configuration_is_read(self):
+        for overlay in manifests.OVERLAYS:
+            with self.subTest(overlay=overlay):
+                error = self.configuration_error(overlay)
+                if overlay == "shared-queue" and not knows_store():
+                    self.assertIn("store", error, "the program refuses something else than the store that it does not have")
+                else:
+                    self.assertIsNone(error)
+
+    def test_a_key_that_the_program_does_not_know_is_noticed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "tessera.yaml"
+            path.write_text((KUBERNETES / "base/server/tessera.yaml").read_text() + "drain_tme: 1s\n")
+            done = tessera("serve", "--config", str(path), "--print-config")
+        self.assertNotEqual(done.returncode, 0)
+
+    def test_every_command_and_option_exists(self):
+        checked = 0
+        for overlay in manifests.OVERLAYS:
+            for workload in workloads(overlay_objects(overlay)):
+                for container in containers_of(workload):
+                    if not runs_tessera(container) or (container["args"][0] == "batch" and not knows_batch()):
+                        continue
+                    command, *options = container["args"]
+                    text = tessera(command, "--help").stdout
+                    for option in (word for word in options if word.startswith("--")):
+                        self.assertRegex(text, rf"(?m)(^|[ ,]){option}[ ,]", f"{command} {option}")
+                        checked += 1
+        self.assertGreater(checked, 0)
+
+    def test_every_variable_is_read_by_somebody(self):
+        others = {"HOME", "CUDA_CACHE_PATH", "NCCL_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_DEBUG"}
+        script = (KUBERNETES / "base/weights/fill-weights.sh").read_text()
+        sources = "".join(path.read_text() for folder in ("server", "client") for path in (ROOT / folder).rglob("*.cc"))
+        for overlay in manifests.OVERLAYS:
+            for workload in workloads(overlay_objects(overlay)):
+                for container in containers_of(workload):
+                    for variable in (entry["name"] for entry in container.get("env", [])):
+                        known = variable in others or f'"{variable}"' in sources or variable in script
+                        self.assertTrue(known, f"{overlay}: {variable}")
+
+    def test_a_kubelet_and_prometheus_get_their_answers_by_the_pods_address(self):
+        objects = overlay_objects("cpu")
+        workload = named(objects, "StatefulSet", "tessera")
+        container = pod_of(workload)["containers"][0]
+        path_of_metrics = of_kind(overlay_objects("gpu"), "ServiceMonitor")[0]["spec"]["endpoints"][0]["path"]
+        with Server(configuration_of(objects, workload), "", "0.0.0.0") as server:
+            def get(path):
+                connection = http.client.HTTPConnection("127.0.0.1", server.ports["admin"], timeout=60)
+                connection.request("GET", path, headers={"Host": "10.244.1.7:9090"})
+                answer = connection.getresponse()
+                text = answer.read().decode()
+                connection.close()
+                return answer.status, text
+
+            self.assertEqual(get(container["startupProbe"]["httpGet"]["path"])[0], 200)
+            self.assertEqual(get(container["livenessProbe"]["httpGet"]["path"])[0], 200)
+            self.assertTrue(wait_until(lambda: get(container["readinessProbe"]["httpGet"]["path"])[0] == 200))
+            status, metrics = get(path_of_metrics)
+            self.assertEqual(status, 200)
+            for scaled in of_kind(overlay_objects("shared-queue"), "ScaledObject"):
+                name = re.search(r"tessera_[a-z_]+", scaled["spec"]["triggers"][0]["metadata"]["query"])[0]
+                self.assertRegex(metrics, rf"(?m)^{name}[{{ ]")
+            self.assertEqual(server.end(pod_of(workload)["terminationGracePeriodSeconds"]), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
