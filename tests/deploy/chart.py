@@ -1,8 +1,10 @@
 """The Helm chart, rendered by render_chart, which is made of what Helm is made of: Go's text/template and sprig."""
 
+import fcntl
 import functools
 import json
 import os
+import shutil
 import subprocess
 
 import jsonschema
@@ -20,12 +22,17 @@ FILES = {
 
 @functools.cache
 def renderer():
-    """Go builds it again where its source has changed."""
+    """Go builds it again where its source has changed; tests that run at once take turns."""
     program = ROOT / ".deps/render-chart/render_chart"
+    program.parent.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": "", "CGO_ENABLED": "1",
                    "GOCACHE": str(ROOT / ".deps/render-chart/cache")}
-    done = subprocess.run(["go", "build", "-o", str(program), "./tests/deploy/render_chart"], cwd=ROOT, env=environment,
-                          capture_output=True, text=True)
+    if shutil.which("go") is None:
+        raise SystemExit("go is missing: scripts/setup.sh --checks installs it")
+    with open(program.parent / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(["go", "build", "-o", str(program), "./tests/deploy/render_chart"], cwd=ROOT, env=environment,
+                              capture_output=True, text=True)
     if done.returncode != 0:
         raise AssertionError(f"render_chart is not built: {done.stderr}")
     return str(program)

@@ -2,7 +2,9 @@
 what they say."""
 
 import json
+import pathlib
 import re
+import tempfile
 import unittest
 
 import kubernetes_validate
@@ -87,11 +89,12 @@ class ChartTest(unittest.TestCase):
 
     def arguments(self, texts):
         """Of a list that has YAML among the options."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
         out = []
         for number, text in enumerate(texts):
             if re.match("[a-zA-Z]+: ", text):
-                path = chart.ROOT / ".deps/render-chart" / f"values-{number}.yaml"
-                path.parent.mkdir(parents=True, exist_ok=True)
+                path = pathlib.Path(folder.name) / f"values-{number}.yaml"
                 path.write_text(text)
                 out += ["-values", str(path)]
             else:
@@ -120,6 +123,26 @@ class ChartTest(unittest.TestCase):
                 self.assertValid(objects)
                 for thing in objects:
                     self.assertTrue(thing["metadata"]["name"].startswith("night-1-tessera"), thing["metadata"]["name"])
+
+    def test_another_object_than_the_overlays_is_noticed(self):
+        wanted = manifests.comparable(manifests.overlay_objects("cpu"))
+        for values in (["-set", "drainSeconds=61"], ["-set", "networkPolicy.enabled=false"], ["-set", "metrics.serviceMonitor.enabled=true"],
+                       ["-set", "config.log_level=debug"], ["-set", "shm.size=2Gi"]):
+            self.assertNotEqual(as_kustomize(chart.render(*chart.arguments_of("cpu"), *values)), wanted, values)
+
+    def test_a_batch_on_gpus_with_weights_of_its_own_is_valid(self):
+        objects = chart.render(*chart.arguments_of("gpu"), "-set", "server.enabled=false", "-set", "batch.enabled=true", "-set",
+                               "batch.input=prompts.jsonl", *self.arguments(["batch: {args: [--model, /models/model]}"]))
+        self.assertValid(objects)
+        pod = pod_of(named(objects, "Job", "tessera-batch"))
+        self.assertEqual(pod["containers"][0]["args"][:2], ["batch", "/batch/prompts.jsonl"])
+        self.assertEqual(pod["containers"][0]["args"][-2:], ["--model", "/models/model"])
+        self.assertEqual(pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"], "8")
+        self.assertIn(".complete", pod["initContainers"][0]["command"][-1])
+
+    def test_without_network_policies_that_alone_is_against_our_rules(self):
+        objects = chart.render("-set", "networkPolicy.enabled=false")
+        self.assertEqual([name for name, _ in rules.violations(objects)], ["every_pod_is_behind_a_network_policy"])
 
     def test_every_value_does_what_it_says(self):
         for values, holds in DONE:

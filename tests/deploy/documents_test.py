@@ -68,7 +68,7 @@ class DocumentsTest(unittest.TestCase):
         if self.server is not None:
             line = line.replace("localhost:8080", f"localhost:{self.server.ports['http']}")
         done = subprocess.run(["bash", "-o", "pipefail", "-c", line], cwd=manifests.ROOT if helm else self.folder,
-                              env=self.environment, capture_output=True, text=True, timeout=120)
+                              env=self.environment, capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, f"{line}\n{done.stdout}\n{done.stderr}")
         if line.endswith(".png"):
             self.assertEqual((self.folder / line.split()[-1]).read_bytes()[:8], b"\x89PNG\r\n\x1a\n")

@@ -254,6 +254,18 @@ def groups_have_the_gpus_of_the_pod(objects):
 
 
 @rule
+def ranks_on_gpus_meet_inside_the_pod(objects):
+    """NCCL by itself takes the first network interface, which a policy may block, and a node's InfiniBand, which needs rights."""
+    for workload in workloads(objects):
+        for container in pod_of(workload)["containers"]:
+            if not runs_tessera(container) or not any("/" in name for name in container["resources"]["limits"]):
+                continue
+            variables = {entry["name"]: entry.get("value") for entry in container.get("env", [])}
+            if (variables.get("NCCL_SOCKET_IFNAME"), variables.get("NCCL_IB_DISABLE")) != ("lo", "1"):
+                yield f"{title(workload)}: NCCL of {container['name']} looks for the other ranks outside the pod"
+
+
+@rule
 def only_a_shared_queue_has_several_servers(objects):
     for workload in servers(objects):
         shared = "store" in configuration_of(objects, workload)
