@@ -116,6 +116,8 @@ PLANTED = [
     ("no network policy", "batch", lambda o: o.remove(named(o, "NetworkPolicy", "tessera-batch")),
      "every_pod_is_behind_a_network_policy"),
     ("more pods than shards", "batch", lambda o: change(o, "Job", "tessera-batch", completions=9), "shards_are_all_done"),
+    ("shards without a common seed", "batch", lambda o: container(o, "Job", "tessera-batch")["args"].remove("--seed"),
+     "shards_are_all_done"),
     ("failures judged in another order", "batch", reorder_failures, "shards_are_all_done"),
     ("a batch that restarts in place", "batch",
      lambda o: pod_of(named(o, "Job", "tessera-batch")).update(restartPolicy="OnFailure"), "shards_are_all_done"),

@@ -86,7 +86,8 @@ class ProgramTest(unittest.TestCase):
         workload = named(objects, "StatefulSet", "tessera")
         container = pod_of(workload)["containers"][0]
         path_of_metrics = of_kind(overlay_objects("gpu"), "ServiceMonitor")[0]["spec"]["endpoints"][0]["path"]
-        with Server(configuration_of(objects, workload), "", "0.0.0.0") as server:
+        configuration = {**configuration_of(objects, workload), "hosts": ["images.example"]}
+        with Server(configuration, "", "0.0.0.0") as server:
             def get(path):
                 connection = http.client.HTTPConnection("127.0.0.1", server.ports["admin"], timeout=60)
                 connection.request("GET", path, headers={"Host": "10.244.1.7:9090"})
@@ -101,8 +102,8 @@ class ProgramTest(unittest.TestCase):
             status, metrics = get(path_of_metrics)
             self.assertEqual(status, 200)
             for scaled in of_kind(overlay_objects("shared-queue"), "ScaledObject"):
-                name = re.search(r"tessera_[a-z_]+", scaled["spec"]["triggers"][0]["metadata"]["query"])[0]
-                self.assertRegex(metrics, rf"(?m)^{name}[{{ ]")
+                series = scaled["spec"]["triggers"][0]["metadata"]["query"].removeprefix("max(").removesuffix(")")
+                self.assertIn(f"\n{series} ", metrics)
             self.assertEqual(server.end(pod_of(workload)["terminationGracePeriodSeconds"]), 0)
 
 

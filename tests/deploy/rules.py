@@ -311,6 +311,8 @@ def shards_are_all_done(objects):
             continue
         if spec.get("completionMode") != "Indexed" or shards != [f"$(JOB_COMPLETION_INDEX)/{spec.get('completions')}"]:
             yield f"{title(job)} has {spec.get('completions')} pods for the shards {shards}"
+        if not all("--seed" in args for args in (c.get("args", []) for c in containers_of(job)) if "--shard" in args):
+            yield f"{title(job)}: its shards draw the run's seed each for itself"
         judged = [(r["action"], r.get("onExitCodes", {}).get("values"), [c["type"] for c in r.get("onPodConditions", [])])
                   for r in spec.get("podFailurePolicy", {}).get("rules", [])]
         if judged != [("Ignore", None, ["DisruptionTarget"]), ("FailJob", [2, 3], []), ("FailIndex", [9], [])]:
