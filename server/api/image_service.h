@@ -73,6 +73,7 @@ struct ServerInfo {
   double queued_device_seconds = 0;
   absl::Duration oldest_wait;
   std::vector<ModelQueue> queues;
+  int64_t images_done = 0, images_failed = 0;  // that have ended since the start
   bool draining = false;
   StorageState storage = StorageState::kOk;
   int64_t unstored_images = 0;  // that have left their workers and wait for it; they count as running

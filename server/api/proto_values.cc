@@ -160,6 +160,8 @@ v1::ServerInfo ToProto(const ServerInfo& info) {
   message.set_queued_device_seconds(info.queued_device_seconds);
   message.set_oldest_wait_ms(absl::ToInt64Milliseconds(info.oldest_wait));
   message.set_draining(info.draining);
+  message.set_images_done(info.images_done);
+  message.set_images_failed(info.images_failed);
   for (const GroupInfo& group : info.groups) {
     v1::Group& spelt = *message.add_groups();
     spelt.set_name(group.name);

@@ -189,6 +189,8 @@ ServerInfo DurableImageService::Info() {
   info.result_bytes = storage_.jobs->result_bytes();
   info.storage = storage_.jobs->trouble().state;
   info.draining = monitor_.draining();
+  info.images_done = metrics_.images("done");
+  info.images_failed = metrics_.images("failed") + metrics_.images("quarantined");
   return info;
 }
 

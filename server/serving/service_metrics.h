@@ -1,6 +1,7 @@
 // The figures of the service as Prometheus reads them. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -18,7 +19,8 @@ class ServiceMetrics {
   ~ServiceMetrics();
 
   void Observe(ImageStage stage, absl::Duration time);
-  void CountImage(const std::string& outcome);  // done, failed, cancelled, quarantined
+  void CountImage(const std::string& outcome);       // done, failed, cancelled, quarantined
+  int64_t images(const std::string& outcome) const;  // counted so far
   void CountReject(const std::string& reason);
   void CountCachedPrompt();
 
