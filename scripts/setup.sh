@@ -4,8 +4,8 @@
 #
 #   scripts/setup.sh [--preset NAME] [--checks] [TARGET …]
 #     --preset NAME   a preset of CMakePresets.json (release)
-#     --checks        also what the checks and the tests need: clang's tools, Go, Python packages in an environment of their
-#                     own, and nginx and kubectl, unpacked into .deps/ and not installed
+#     --checks        also what the checks and the tests need: clang's tools, Go, chromium, Python packages in an environment of
+#                     their own, and nginx, prometheus and kubectl, unpacked into .deps/ and not installed
 #     TARGET …        build only these; everything without
 #
 # Environment: TESSERA_SKIP_PACKAGES=1 leaves the system's packages alone (another distribution, no rights);
@@ -23,7 +23,7 @@ build_packages=(
   unzip ca-certificates python3 python3-pip
 )
 check_packages=(
-  clang clang-format libclang-rt-14-dev curl iproute2 mmdebstrap python3-venv python3-yaml
+  chromium chromium-driver clang clang-format libclang-rt-14-dev curl iproute2 mmdebstrap python3-venv python3-yaml
   golang-go golang-github-masterminds-sprig-dev golang-gopkg-yaml.v3-dev
 )
 

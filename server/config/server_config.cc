@@ -151,6 +151,7 @@ void VisitConfig(Visit& visit, Config& config) {
   visit("certify", config.certify);
   visit("ready_when", config.ready_when);
   visit("openai_names", config.openai_names);
+  visit("web_page", config.web_page);
   visit("log_level", config.log_level, base::LogLevelNames());
   visit("data_folder", config.data_folder);
   visit("retention", config.retention);

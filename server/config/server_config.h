@@ -92,6 +92,7 @@ struct ServerConfig {
   CertifyPolicy certify = CertifyPolicy::kAuto;
   ReadyWhen ready_when = ReadyWhen::kGroups;
   bool openai_names = true;        // the first model answers to the names of OpenAI's image models
+  bool web_page = true;            // http serves a page for browsers at /
   std::string log_level = "info";  // debug, info, warning, error: lines below it are not written
   std::string data_folder = "tessera-data";
   absl::Duration retention = absl::Hours(24);  // of ended jobs and their images

@@ -1,5 +1,6 @@
 #include "server/http/api_call.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -54,7 +55,11 @@ ApiReply::~ApiReply() {
 void ApiReply::Send(HttpResponse response) {
   record_.status = response.status;
   record_.response_bytes = response.body.size();
-  response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
+  const std::vector<HttpHeader> own = response.headers;
+  for (const HttpHeader& header : headers_) {
+    const auto same = [&](const HttpHeader& other) { return absl::EqualsIgnoreCase(other.name, header.name); };
+    if (std::ranges::none_of(own, same)) response.headers.push_back(header);
+  }
   reply_->Send(std::move(response));
   Complete();
 }

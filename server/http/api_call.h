@@ -21,6 +21,7 @@ namespace tessera::server {
 struct ApiOptions {
   HostRules hosts;
   std::string public_url;  // before links; empty: as the caller's Host header says
+  bool web_page = false;   // serve the page for browsers
   absl::Duration heartbeat = absl::Seconds(15);
   int task_threads = 4;
   CallRecorder record;
@@ -42,7 +43,7 @@ class ApiReply {
            const ApiOptions& options);
   ~ApiReply();
 
-  void Send(HttpResponse response);
+  void Send(HttpResponse response);  // whose headers win over those of every answer
   void SendError(const absl::Status& status);
   void SendJson(int status, std::string json);
 
@@ -79,6 +80,7 @@ struct ApiRoute {
   bool needs_key = true;
   bool reads_body = false;              // JSON
   std::vector<std::string> query = {};  // valid names
+  bool any_query = false;               // others are let pass
   bool at_once = false;                 // `handle` waits for nothing
   std::function<void(ApiCall call)> handle;
 };

@@ -17,7 +17,7 @@ namespace {
 
 std::vector<ApiRoute> AllRoutes(const ApiContext& context) {
   std::vector<ApiRoute> routes = GenerationRoutes(context);
-  for (auto more : {JobRoutes(context), ReadRoutes(context)}) {
+  for (auto more : {JobRoutes(context), ReadRoutes(context), WebPageRoutes(context)}) {
     routes.insert(routes.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   }
   return routes;
@@ -65,6 +65,7 @@ std::optional<std::string> NotMadeHere(const HttpRequest& request) {
 }
 
 absl::Status CheckQuery(const ApiRoute& route, const HttpRequest& request) {
+  if (route.any_query) return absl::OkStatus();
   for (const std::string& name : QueryNames(request.Query())) {
     if (std::find(route.query.begin(), route.query.end(), name) != route.query.end()) continue;
     const std::string shown = name.size() <= 64 ? name : QuotedValue(name);

@@ -13,6 +13,7 @@ namespace tessera::server {
 std::vector<ApiRoute> GenerationRoutes(const ApiContext& context);  // POST /v1/images/generations
 std::vector<ApiRoute> JobRoutes(const ApiContext& context);         // /v1/jobs…
 std::vector<ApiRoute> ReadRoutes(const ApiContext& context);        // models, images, server, /livez, /readyz, document
+std::vector<ApiRoute> WebPageRoutes(const ApiContext& context);     // / and /web/…; none where it is switched off
 
 // Body and headers of a submission, validated, counted and accepted.
 struct AcceptedSubmission {

@@ -141,6 +141,7 @@ class Edges final : public ServerEdges {
     ApiOptions options;
     options.hosts = HostRulesOf(config, config.http);
     options.public_url = config.public_url;
+    options.web_page = config.web_page;
     options.heartbeat = config.heartbeat;
     options.record = [this](const CallRecord& record) { Record(record); };
     return options;

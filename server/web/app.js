@@ -1,0 +1,249 @@
+// The page: puts form, stage, gallery and status together. It is a client of the public API like any other.
+import * as api from "./api.js";
+import { announce, byId, plural } from "./dom.js";
+import { RequestForm, fit } from "./form.js";
+import { Gallery } from "./gallery.js";
+import { Jobs } from "./jobs.js";
+import { parseText, readText, requestOf } from "./picture.js";
+import { Stage } from "./stage.js";
+import { ServerStatus } from "./status.js";
+
+const jobs = new Jobs();
+const status = new ServerStatus();
+let form = null;
+
+// ---- messages
+
+let noticeTimer = null;
+function notice(text, kind = "plain") {
+  const box = byId("notice");
+  byId("notice-text").textContent = text;
+  box.dataset.kind = kind;
+  box.hidden = false;
+  clearTimeout(noticeTimer);
+  if (kind === "plain") noticeTimer = setTimeout(() => (box.hidden = true), 6000);
+}
+byId("notice-close").addEventListener("click", () => (byId("notice").hidden = true));
+
+function complain(error) {
+  const later = error.retryAfter ? ` Try again in ${plural(error.retryAfter, "second")}.` : "";
+  notice(`${error.message}${later}`, "error");
+}
+
+// ---- the key
+
+// One dialog at a time: all calls that need a key wait for it.
+let asking = null;
+function askForKey(message) {
+  asking ??= new Promise((resolve) => {
+    const dialog = byId("key-dialog");
+    byId("key-message").textContent = message;
+    byId("key-input").value = "";
+    byId("key-forget").hidden = !api.hasKey();
+    dialog.returnValue = "";
+    dialog.addEventListener("close", () => {
+      asking = null;
+      const secret = byId("key-input").value.trim();
+      byId("key-input").value = "";
+      if (dialog.returnValue === "forget") api.setKey("");
+      else if (dialog.returnValue === "use" && secret) api.setKey(secret);
+      writeKeyButton();
+      resolve(dialog.returnValue === "forget" || (dialog.returnValue === "use" && secret !== ""));
+    }, { once: true });
+    dialog.showModal();
+  });
+  return asking;
+}
+
+function writeKeyButton() {
+  byId("key-button-text").textContent = api.hasKey() ? "Key in use" : "Key";
+}
+
+api.onKeyNeeded(() =>
+  askForKey(api.hasKey() ? "The server does not know this key. Give another one." : "This server asks for an API key. It stays in this tab and is forgotten with it."),
+);
+byId("key-button").addEventListener("click", async () => {
+  const changed = await askForKey("The key for this server. It stays in this tab and is forgotten with it.");
+  if (changed) location.reload();
+});
+for (const [id, value] of [["key-forget", "forget"], ["key-cancel", "cancel"]]) {
+  byId(id).addEventListener("click", () => byId("key-dialog").close(value));
+}
+byId("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  byId("key-dialog").close("use");
+});
+
+// ---- views
+
+function showView() {
+  const view = location.hash === "#status" ? "status" : "create";
+  for (const name of ["create", "status"]) {
+    byId(name).hidden = name !== view;
+    if (name === view) byId(`to-${name}`).setAttribute("aria-current", "page");
+    else byId(`to-${name}`).removeAttribute("aria-current");
+  }
+  status.watch(view === "status");
+}
+
+// ---- jobs
+
+const stage = new Stage(jobs, {
+  cancel: (entry) => jobs.cancel(entry).catch(complain),
+  again: (entry) => {
+    const { seed, ...request } = entry.request;
+    submit(request);
+  },
+  edit: (entry, image) => {
+    show({ ...entry.request, ...(image ? { seed: image.seed } : {}) });
+    form.control("prompt").focus();
+  },
+  remove: (entry) => {
+    const next = jobs.entries[jobs.entries.indexOf(entry) + 1] ?? jobs.entries.find((other) => other !== entry) ?? null;
+    jobs.remove(entry);
+    choose(next);
+  },
+});
+const gallery = new Gallery(jobs, (entry) => {
+  choose(entry);
+  byId("stage").scrollIntoView({ block: "nearest" });
+});
+
+function choose(entry) {
+  stage.show(entry);
+  gallery.mark(entry);
+}
+
+jobs.addEventListener("end", ({ entry }) => {
+  const { job } = entry;
+  const ends = { done: `${plural(job.images.length, "image")} finished: ${job.prompt}`, cancelled: "Cancelled.", failed: `Failed: ${job.error?.message}` };
+  announce(ends[job.status]);
+  // A mistake that only the model could see belongs beside its field too.
+  if (job.error?.param && stage.entry === entry) form.showError({ field: job.error.param, message: job.error.message });
+  status.refresh();
+});
+
+async function submit(request) {
+  const button = byId("submit");
+  button.disabled = true;
+  form.clearErrors();
+  try {
+    choose(await jobs.submit(request, form.numbers));
+    announce("Accepted.");
+    status.refresh();
+    if (matchMedia("(max-width: 60rem)").matches) byId("stage").scrollIntoView();
+    return true;
+  } catch (error) {
+    if (error.field) form.showError(error);
+    else complain(error);
+    return false;
+  } finally {
+    button.disabled = false;
+  }
+}
+
+byId("composer").addEventListener("submit", (event) => {
+  event.preventDefault();
+  submit(form.request());
+});
+byId("composer").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    byId("composer").requestSubmit();
+  }
+});
+byId("reset").addEventListener("click", () => {
+  form.show({});
+  form.control("prompt").focus();
+});
+
+// ---- a picture's parameters
+
+function show(request) {
+  const unknown = form.show(request);
+  for (const area of document.querySelectorAll("#composer textarea")) fit(area);
+  return unknown;
+}
+
+async function readPicture(file) {
+  try {
+    const text = await readText(file);
+    const parsed = text === null ? null : parseText(text);
+    if (parsed === null) return notice(`${file.name} does not say how it was made.`, "error");
+    const { request } = requestOf(parsed, form.schema);
+    const unknown = show(request);
+    const model = unknown.includes("model") ? ` Its model, ${request.model}, is not served here.` : "";
+    notice(`The parameters of ${file.name} are in the form.${model}`, model ? "warning" : "plain");
+    announce("The picture's parameters are in the form.");
+    form.control("prompt").focus();
+  } catch (error) {
+    notice(`${file.name} cannot be read: ${error.message}`, "error");
+  }
+}
+
+let dragged = 0;
+const carriesFile = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
+function showDrop(change) {
+  dragged = change === 0 ? 0 : Math.max(0, dragged + change);
+  byId("drop").hidden = dragged === 0;
+}
+addEventListener("dragenter", (event) => carriesFile(event) && showDrop(1));
+addEventListener("dragleave", (event) => carriesFile(event) && showDrop(-1));
+addEventListener("dragover", (event) => {
+  if (carriesFile(event)) event.preventDefault();
+});
+addEventListener("drop", (event) => {
+  if (!carriesFile(event)) return;
+  event.preventDefault();
+  showDrop(0);
+  const file = event.dataTransfer.files[0];
+  if (file && form) readPicture(file);
+});
+byId("picture-button").addEventListener("click", () => byId("picture-input").click());
+byId("picture-input").addEventListener("change", ({ target }) => {
+  if (target.files[0]) readPicture(target.files[0]);
+  target.value = "";
+});
+addEventListener("paste", (event) => {
+  const file = [...(event.clipboardData?.files ?? [])].find(({ type }) => type.startsWith("image/"));
+  if (file && form) readPicture(file);
+});
+
+// ---- the beginning
+
+async function begin() {
+  writeKeyButton();
+  addEventListener("hashchange", showView);
+  const [schema, models] = await Promise.all([api.json("v1/schema"), api.json("v1/models")]);
+  form = new RequestForm(schema, models.data);
+  byId("composer").removeAttribute("aria-busy");
+  byId("submit").disabled = false;
+  showView();
+  // Models come and go; groups say when.
+  let ready = "";
+  status.onInfo(async ({ groups }) => {
+    const now = groups.map(({ model, state }) => `${model}=${state}`).join();
+    if (ready && ready !== now) form.setModels((await api.json("v1/models")).data);
+    ready = now;
+  });
+  const loading = jobs.load();
+  if (jobs.entries.length) choose(jobs.entries[0]);
+  const expired = await loading;
+  if (expired) notice(`${plural(expired, "older job")} left the gallery: the server keeps results for a limited time.`);
+  if (stage.entry && !jobs.entries.includes(stage.entry)) choose(jobs.entries[0] ?? null);
+}
+
+async function beginUntilItWorks() {
+  for (;;) {
+    try {
+      await begin();
+      byId("notice").dataset.kind === "error" && (byId("notice").hidden = true);
+      return;
+    } catch (error) {
+      complain(error);
+      if (error.status) return;
+      await new Promise((resolve) => setTimeout(resolve, 2000));
+    }
+  }
+}
+beginUntilItWorks();

@@ -1,0 +1,281 @@
+// The form of a request, made from the server's schema (GET /v1/schema): a field that the server learns appears by
+// itself, with its type, bounds, choices and description. What is written here is only how the best known ones look.
+import { byId, element, icon } from "./dom.js";
+
+// Beside the prompts, always in sight; all others stand under "More options", in the order of the schema.
+const ESSENTIAL = ["model", "size", "num_inference_steps", "guidance_scale", "seed", "n"];
+// Words that OpenAI's clients send. They have no effect here, or are another field's other name.
+const LEFT_OUT = new Set(["complexity", "style", "moderation", "background", "safety_identifier"]);
+const LABELS = {
+  n: "Images",
+  num_inference_steps: "Steps",
+  guidance_scale: "Guidance",
+  negative_prompt: "Negative prompt",
+  partial_images: "Previews",
+  deadline_ms: "Deadline (ms)",
+  user: "Label",
+};
+// What the page itself asks for unless the user says otherwise.
+const STARTING_VALUES = { partial_images: "3" };
+const LONG_TEXT = 1024;
+
+const typeOf = (field) => [field.type].flat().find((type) => type !== "null");
+
+function labelOf(name) {
+  if (LABELS[name]) return LABELS[name];
+  const words = name.replaceAll("_", " ").replace(/\bcfg\b/, "CFG").replace(/\bclip\b/, "CLIP");
+  return words[0].toUpperCase() + words.slice(1);
+}
+
+function numberHint(field) {
+  if (field.minimum === undefined || typeOf(field) === "array") return "";
+  return field.maximum > 1e9 ? "" : `${field.minimum} to ${field.maximum}`;
+}
+
+function optionsOf(field, standard) {
+  const words = field.enum.filter((word) => word !== null && word !== "" && word !== field.default);
+  const usual = field.default ? `${field.default}` : standard;
+  return [element("option", { value: "" }, usual), ...words.map((word) => element("option", { value: word }, word))];
+}
+
+// The control of a field; it is named as the field, so that it is found again by the name of an error.
+function controlOf(name, field) {
+  const common = { id: `field-${name}`, name, title: field.description, "aria-describedby": `hint-${name} error-${name}` };
+  const type = typeOf(field);
+  if (name === "model" || name === "sampler") return element("select", common);
+  if (field.enum) return element("select", common, ...optionsOf(field, "Default"));
+  if (type === "boolean") {
+    const choices = [["", "Default"], ["true", "On"], ["false", "Off"]];
+    return element("select", common, ...choices.map(([value, text]) => element("option", { value }, text)));
+  }
+  if (type === "string" && field.maxLength > LONG_TEXT) {
+    return element("textarea", { ...common, rows: name === "prompt" ? 4 : 2, spellcheck: "true" });
+  }
+  const numeric = type === "integer" || type === "number";
+  return element("input", {
+    ...common,
+    type: "text",
+    autocomplete: "off",
+    inputmode: type === "integer" && field.minimum >= 0 ? "numeric" : numeric ? "decimal" : null,
+    placeholder: field.default === undefined ? numberHint(field) : `${field.default}`,
+  });
+}
+
+// "512x768" for a part of the model's own area, as near as its rules allow.
+function sizeOf(model, [across, down]) {
+  const [width, height] = model.default_size.split("x").map(Number);
+  const fitted = (side) => {
+    const rounded = Math.round(side / model.size_multiple) * model.size_multiple;
+    return Math.min(Math.max(rounded, model.min_size), model.max_size);
+  };
+  const unit = Math.sqrt((width * height) / (across * down));
+  return `${fitted(across * unit)}x${fitted(down * unit)}`;
+}
+
+const SHAPES = [["Square", [1, 1]], ["Portrait", [2, 3]], ["Landscape", [3, 2]], ["Wide", [16, 9]]];
+
+export class RequestForm {
+  constructor(schema, models) {
+    this.schema = schema;
+    this.rows = new Map();
+    this.models = models.filter((model) => model.alias_of === null);
+    const names = Object.keys(schema.properties).filter((name) => !LEFT_OUT.has(name));
+    for (const name of names) this.rows.set(name, this.#row(name, schema.properties[name]));
+    const place = (id, chosen) => byId(id).replaceChildren(...chosen.filter((n) => this.rows.has(n)).map((n) => this.rows.get(n)));
+    place("prompt-fields", ["prompt", "negative_prompt"]);
+    place("essential-fields", ESSENTIAL);
+    place("more-fields", names.filter((name) => !["prompt", "negative_prompt", ...ESSENTIAL].includes(name)));
+    this.#addSeedButton();
+    this.#addSizes();
+    this.setModels(models);
+    for (const [name, value] of Object.entries(STARTING_VALUES)) if (this.rows.has(name)) this.control(name).value = value;
+    this.control("model")?.addEventListener("change", () => this.#followModel());
+    for (const area of document.querySelectorAll("#composer textarea")) area.addEventListener("input", () => fit(area));
+  }
+
+  control(name) {
+    return byId(`field-${name}`) ?? this.rows.get(name)?.querySelector("[name]") ?? null;
+  }
+
+  // Numbers that are written into a request as they stand.
+  get numbers() {
+    const whole = ([, field]) => typeOf(field) === "integer";
+    return new Set(Object.entries(this.schema.properties).filter(whole).map(([name]) => name));
+  }
+
+  setModels(models) {
+    this.models = models.filter((model) => model.alias_of === null);
+    const select = this.control("model");
+    if (!select) return;
+    const chosen = select.value;
+    select.replaceChildren(
+      ...this.models.map(({ id, ready }) => element("option", { value: id }, ready ? id : `${id} (not ready)`)),
+    );
+    if (this.models.some((model) => model.id === chosen)) select.value = chosen;
+    this.#followModel();
+  }
+
+  get model() {
+    return this.models.find((model) => model.id === this.control("model")?.value) ?? null;
+  }
+
+  // The fields that say something, by name. What cannot be a number is sent as it stands: the server says what is wrong.
+  request() {
+    const request = {};
+    for (const [name, row] of this.rows) {
+      const text = this.control(name).value;
+      if (row.hidden || (name !== "prompt" && text.trim() === "")) continue;
+      const type = typeOf(this.schema.properties[name]);
+      if (type === "boolean") request[name] = text === "true";
+      else if (type === "array") request[name] = text.split(/[\s,]+/).filter(Boolean).map(numberOr);
+      else if (type === "number" || type === "integer") request[name] = numberOr(text.trim());
+      else request[name] = name === "prompt" || name === "negative_prompt" ? text : text.trim();
+    }
+    return request;
+  }
+
+  // Shows a request; fields that it does not have are emptied. Returns the names that the form has no place for.
+  show(request) {
+    const unknown = Object.keys(request).filter((name) => !this.rows.has(name));
+    const model = request.model;
+    if (model && this.models.some(({ id }) => id === model)) this.control("model").value = model;
+    else if (model) unknown.push("model");
+    this.#followModel();
+    for (const name of this.rows.keys()) {
+      if (name === "model") continue;
+      const control = this.control(name);
+      const value = request[name] ?? (name in request ? "" : STARTING_VALUES[name] ?? "");
+      control.value = Array.isArray(value) ? value.join(", ") : String(value);
+      // A default of the schema is the empty choice.
+      if (control.tagName === "SELECT" && control.selectedIndex < 0) control.value = "";
+      if (control.tagName === "TEXTAREA") fit(control);
+    }
+    this.clearErrors();
+    this.#markSize();
+    const advanced = byId("more-fields").querySelectorAll("[name]");
+    if ([...advanced].some((control) => control.value && control.value !== (STARTING_VALUES[control.name] ?? ""))) {
+      byId("more").open = true;
+    }
+    return [...new Set(unknown)];
+  }
+
+  clearErrors() {
+    for (const [name, row] of this.rows) {
+      byId(`error-${name}`).textContent = "";
+      row.classList.remove("wrong");
+      this.control(name).removeAttribute("aria-invalid");
+    }
+    byId("form-error").textContent = "";
+  }
+
+  // Beside its field, which gets the focus; below the form where the page does not show that field.
+  showError(error) {
+    const row = this.rows.get(error.field);
+    if (!row || row.hidden) {
+      byId("form-error").textContent = error.message;
+      return;
+    }
+    byId(`error-${error.field}`).textContent = error.message;
+    row.classList.add("wrong");
+    if (row.closest("#more")) byId("more").open = true;
+    const control = this.control(error.field);
+    control.setAttribute("aria-invalid", "true");
+    control.focus();
+  }
+
+  #row(name, field) {
+    const hint = field.description ?? "";
+    return element(
+      "div",
+      { class: "field", "data-field": name },
+      element("label", { for: `field-${name}` }, labelOf(name)),
+      controlOf(name, field),
+      element("p", { class: "hint", id: `hint-${name}` }, hint),
+      element("p", { class: "error", id: `error-${name}`, role: "alert" }),
+    );
+  }
+
+  #addSeedButton() {
+    const input = this.control("seed");
+    if (!input) return;
+    input.placeholder = "Random";
+    const box = element("div", { class: "joined" });
+    input.replaceWith(box);
+    const draw = () => {
+      input.value = String(crypto.getRandomValues(new Uint32Array(1))[0]);
+    };
+    box.append(input, element("button", { type: "button", class: "quiet", onclick: draw, "aria-label": "Draw a seed", title: "Draw a seed" }, icon("dice")));
+  }
+
+  #addSizes() {
+    const input = this.control("size");
+    if (!input) return;
+    this.shapes = SHAPES.map(([label, shape]) => {
+      const choose = () => {
+        input.value = sizeOf(this.model, shape);
+        this.#markSize();
+      };
+      const picture = element("span", { class: `shape ${label.toLowerCase()}`, "aria-hidden": "true" });
+      return { shape, button: element("button", { type: "button", class: "quiet", onclick: choose, "aria-label": label, title: label }, picture) };
+    });
+    const group = element("div", { class: "shapes", role: "group", "aria-label": "Shape" }, ...this.shapes.map(({ button }) => button));
+    const box = element("div", { class: "joined" });
+    input.replaceWith(box);
+    box.append(input, group);
+    input.addEventListener("input", () => this.#markSize());
+  }
+
+  #markSize() {
+    const input = this.control("size");
+    if (!input || !this.model) return;
+    const size = input.value.trim() || this.model.default_size;
+    let marked = false;
+    for (const { shape, button } of this.shapes) {
+      const is = !marked && sizeOf(this.model, shape) === size;
+      marked = marked || is;
+      button.setAttribute("aria-pressed", String(is));
+    }
+  }
+
+  // What the model takes: its samplers, its defaults, the fields that it reads.
+  #followModel() {
+    const model = this.model;
+    if (!model) return;
+    const placeholders = {
+      size: model.default_size,
+      num_inference_steps: model.default_num_inference_steps,
+      guidance_scale: model.default_guidance_scale || "None",
+    };
+    for (const [name, text] of Object.entries(placeholders)) {
+      const control = this.control(name);
+      if (control) control.placeholder = `${text}`;
+    }
+    const sampler = this.control("sampler");
+    if (sampler) {
+      const chosen = sampler.value;
+      const others = model.samplers.filter((name) => name !== model.default_sampler);
+      sampler.replaceChildren(
+        element("option", { value: "" }, model.default_sampler || "Default"),
+        ...others.map((name) => element("option", { value: name }, name)),
+      );
+      sampler.value = others.includes(chosen) ? chosen : "";
+    }
+    for (const [name, row] of this.rows) {
+      const needed = this.schema.properties[name]["x-read-with"];
+      row.hidden = needed !== undefined && !model.options.includes(needed);
+    }
+    this.#markSize();
+  }
+}
+
+// Kept as a text where a number would be another one: a seed has 64 bits.
+function numberOr(text) {
+  if (/^\d{16,}$/.test(text)) return text;
+  return text !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
+}
+
+// As high as its text.
+export function fit(area) {
+  area.style.height = "auto";
+  area.style.height = `${area.scrollHeight + 2}px`;
+}

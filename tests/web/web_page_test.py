@@ -1,0 +1,630 @@
+#!/usr/bin/env python3
+"""web_page_test.py TESSERA [TEST …]: the page of a real server with fake workers, in a real browser."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "server"))
+from browser import Browser, wait_until  # noqa: E402
+from fake_server import Server  # noqa: E402
+
+TESSERA = sys.argv[1]
+# Words of OpenAI's clients that the page leaves out (server/web/form.js).
+LEFT_OUT = {"complexity", "style", "moderation", "background", "safety_identifier"}
+LARGEST_SEED = 2**64 - 1
+
+# What WCAG 2.2 asks of text, and of targets of a finger.
+LEAST_CONTRAST = 4.5
+LEAST_TARGET = 24
+
+# The contrast of every text that is seen, with where it stands: [ratio, text, color, background].
+CONTRASTS = """
+const channels = (text) => {
+  const numbers = text.match(/[\\d.]+/g).map(Number);
+  const rgb = text.startsWith('color(') ? numbers.slice(0, 3).map((part) => part * 255) : numbers.slice(0, 3);
+  return { rgb, alpha: numbers.length > 3 ? numbers[3] : 1 };
+};
+const over = (top, bottom) => top.rgb.map((part, i) => part * top.alpha + bottom[i] * (1 - top.alpha));
+const luminance = (rgb) => rgb.map((part) => part / 255)
+  .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, part, i) => sum + part * [0.2126, 0.7152, 0.0722][i], 0);
+const found = [];
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+  const element = node.parentElement;
+  if (!node.textContent.trim() || !element.checkVisibility({ opacityProperty: true }) || element.closest('.unseen, .tile, :disabled')) continue;
+  const box = element.getBoundingClientRect();
+  if (box.width < 2 || getComputedStyle(element).clipPath !== 'none') continue;
+  let ground = [255, 255, 255];
+  const layers = [];
+  for (let up = element; up; up = up.parentElement) layers.unshift(channels(getComputedStyle(up).backgroundColor));
+  for (const layer of layers) ground = over(layer, ground);
+  const ink = over(channels(getComputedStyle(element).color), ground);
+  const [dark, light] = [luminance(ink), luminance(ground)].sort((a, b) => a - b);
+  found.push([(light + 0.05) / (dark + 0.05), node.textContent.trim().slice(0, 40)]);
+}
+return found;
+"""
+
+# Watches the progress of the job on the stage: every value that was shown, and whether a preview was.
+OBSERVE = """
+window.seen = { values: [], previews: new Set() };
+new MutationObserver(() => {
+  const bar = document.querySelector('#about .progress');
+  if (bar) window.seen.values.push(Number(bar.getAttribute('aria-valuenow')));
+  const picture = document.querySelector('#pictures [data-kind=preview] img');
+  if (picture) window.seen.previews.add(picture.src);
+}).observe(document.getElementById('stage'), { subtree: true, childList: true, attributes: true });
+"""
+
+# What a screen reader stops at, by role.
+STOPS = {"button", "link", "textbox", "combobox", "progressbar", "image", "dialog"}
+
+
+class PageCase(unittest.TestCase):
+    """A page of its own for each test, in one browser and before one server."""
+
+    config = ""
+    script = "step-time=5"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.gate = pathlib.Path(cls.folder.name, "gate")
+        cls.server = Server(TESSERA, cls.config, f"{cls.script} gate={cls.gate}")
+        cls.addClassCleanup(cls.server.stop)
+        cls.browser = Browser()
+        cls.addClassCleanup(cls.browser.close)
+
+    def setUp(self):
+        self.gate.unlink(missing_ok=True)
+        self.browser.be_a_desktop()
+        self.browser.open(f"{self.server.url}/web/icon.svg")
+        self.browser.run("localStorage.clear(); sessionStorage.clear();")
+        self.browser.messages()
+        self.open()
+
+    def tearDown(self):
+        self.gate.touch()
+        # No script fails, and nothing goes against the policy.
+        self.assertEqual(self.complaints(), [])
+
+    def complaints(self):
+        # A refused call is the server's answer, not a fault of the page.
+        return [text for text in self.browser.messages() if "Failed to load resource" not in text]
+
+    def open(self):
+        self.browser.open(self.server.url)
+        self.wait_for_form()
+
+    def wait_for_form(self):
+        ready = "return !document.querySelector('#composer').hasAttribute('aria-busy')"
+        wait_until("the form is there", lambda: self.browser.run(ready))
+
+    def call(self, path, body=None, key=None):
+        headers = {"Content-Type": "application/json"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        request = urllib.request.Request(self.server.url + path, body and json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.read()
+
+    def jobs(self):
+        return json.loads(self.call("/v1/jobs?limit=100"))["data"]
+
+    def finished(self, **request):
+        """A job of another client, when it is done."""
+        job = json.loads(self.call("/v1/jobs", request))["id"]
+        return wait_until(
+            "the job is done",
+            lambda: (now := json.loads(self.call(f"/v1/jobs/{job}")))["status"] == "done" and now,
+        )
+
+    def submit(self, **fields):
+        for name, value in fields.items():
+            self.browser.type(f"#field-{name}", str(value))
+        self.browser.click("#submit")
+
+    def wait_for_image(self, prompt):
+        """Until the stage shows a finished image of the prompt, and it is loaded."""
+        wait_until(
+            f"an image of {prompt}",
+            lambda: self.browser.run(
+                "const p = document.querySelector('#pictures [data-kind=finished] img');"
+                "return document.querySelector('#about .state.done') !== null && p !== null && p.naturalWidth > 0"
+                " && document.getElementById('stage-title').textContent === arguments[0];",
+                prompt,
+            ),
+        )
+
+    def make(self, prompt, **fields):
+        self.submit(prompt=prompt, **fields)
+        self.wait_for_image(prompt)
+
+    def tiles(self):
+        return self.browser.run("return document.querySelectorAll('#tiles .tile').length")
+
+
+class FormTest(PageCase):
+    def test_nothing_moves_when_the_focus_does(self):
+        """Or the button that a pointer presses would not be the one that it leaves."""
+        places = "return [...document.querySelectorAll('#composer [name], #composer button')].map((e) => e.getBoundingClientRect().top)"
+        self.browser.run("document.getElementById('field-prompt').focus({preventScroll: true})")
+        before = self.browser.run(places)
+        self.browser.run("document.getElementById('field-seed').focus({preventScroll: true})")
+        self.assertEqual(self.browser.run(places), before)
+
+    def test_each_field_of_the_schema_is_there_with_its_words(self):
+        schema = json.loads(self.call("/v1/schema"))
+        model = json.loads(self.call("/v1/models"))["data"][0]
+        self.assertGreater(len(schema["properties"]), 20)
+        shown = 0
+        for name, field in schema["properties"].items():
+            with self.subTest(name):
+                row = self.browser.run(
+                    "const e = document.getElementById('field-' + arguments[0]); if (!e) return null;"
+                    "return {label: e.closest('.field').querySelector('label')?.htmlFor, hidden: e.closest('.field').hidden,"
+                    " hint: document.getElementById('hint-' + arguments[0]).textContent,"
+                    " words: e.tagName === 'SELECT' ? [...e.options].map((o) => o.textContent) : null};",
+                    name,
+                )
+                if name in LEFT_OUT:
+                    self.assertIsNone(row)
+                    continue
+                self.assertEqual(row["label"], f"field-{name}")
+                self.assertEqual(row["hint"], field.get("description", ""))
+                read = field.get("x-read-with") in (None, *model["options"])
+                self.assertEqual(row["hidden"], not read)
+                shown += not row["hidden"]
+                if "enum" in field:
+                    self.assertLessEqual({w for w in field["enum"] if w}, set(row["words"]))
+        self.assertGreater(shown, 15)
+
+    def test_a_field_that_the_page_has_never_heard_of_appears_and_is_sent(self):
+        script = self.browser.devtools("Page.addScriptToEvaluateOnNewDocument", source="""
+            const plain = window.fetch;
+            window.fetch = async (path, options) => {
+              const response = await plain(path, options);
+              if (path !== 'v1/schema') return response;
+              const schema = await response.json();
+              schema.properties.sharpness_of_edges = {type: ['integer', 'null'], minimum: 1, maximum: 9, description: 'How sharp.', 'x-metadata-key': 'Sharpness'};
+              return new Response(JSON.stringify(schema));
+            };""")["identifier"]
+        self.addCleanup(self.browser.devtools, "Page.removeScriptToEvaluateOnNewDocument", identifier=script)
+        self.open()
+        self.browser.click("#more summary")
+        row = "[data-field=sharpness_of_edges]"
+        self.assertEqual(self.browser.text(f"{row} label"), "Sharpness of edges")
+        self.assertEqual(self.browser.text(f"{row} .hint"), "How sharp.")
+        self.submit(prompt="an apple", sharpness_of_edges=7)
+        # This server does not know it, and the page says so beside it.
+        self.browser.wait_for_text("#error-sharpness_of_edges", "sharpness_of_edges")
+
+    def test_an_error_stands_beside_its_field(self):
+        self.submit(prompt="an apple", n=99)
+        self.browser.wait_for_text("#error-n", "valid values are 1 to 10")
+        self.assertEqual(self.browser.run("return document.activeElement.id"), "field-n")
+        self.assertEqual(self.browser.run("return document.getElementById('field-n').ariaInvalid"), "true")
+        # It is read with the field, and goes when the request is right.
+        self.assertIn("error-n", self.browser.run("return document.getElementById('field-n').getAttribute('aria-describedby')"))
+        self.make("an apple", n=1)
+        self.assertEqual(self.browser.text("#error-n"), "")
+
+    def test_an_error_of_a_field_under_more_options_opens_them(self):
+        self.browser.click("#more summary")
+        self.browser.type("#field-priority", "urgent")
+        self.browser.click("#more summary")
+        self.assertFalse(self.browser.shown("#field-priority"))
+        self.submit(prompt="an apple")
+        self.browser.wait_for_text("#error-priority", "priority")
+        self.assertTrue(self.browser.shown("#field-priority"))
+
+    def test_an_empty_prompt_is_refused_by_the_server_and_said_beside_it(self):
+        self.browser.click("#submit")
+        self.browser.wait_for_text("#error-prompt", "prompt")
+
+    def test_the_shapes_give_sizes_that_the_model_takes(self):
+        for name in ("Square", "Portrait", "Landscape", "Wide"):
+            self.browser.click(f"[aria-label={name}]")
+            size = self.browser.value("#field-size")
+            with self.subTest(name, size=size):
+                self.assertEqual(self.finished(prompt="an apple", size=size)["size"], size)
+
+
+class JobTest(PageCase):
+    script = "step-time=20"
+
+    def test_an_image_is_made_with_progress_and_previews(self):
+        self.browser.run(OBSERVE)
+        self.make("a red apple", num_inference_steps=12)
+        values = self.browser.run("return window.seen.values")
+        self.assertEqual(values, sorted(values))
+        between = {value for value in values if 0 < value < 100}
+        self.assertGreater(len(between), 2, values)
+        self.assertGreater(self.browser.run("return window.seen.previews.size"), 0)
+        job = self.jobs()[0]
+        self.assertEqual((job["prompt"], job["num_inference_steps"]), ("a red apple", 12))
+        # Its parameters are shown.
+        told = self.browser.text(".parameters")
+        for value in (job["model"], job["size"], job["seed"], 12):
+            self.assertIn(str(value), told)
+        self.assertEqual(self.browser.text("#announcements"), "1 image finished: a red apple")
+
+    def test_places_in_the_queue_are_told_and_a_job_is_cancelled(self):
+        self.submit(prompt="a gated apple")
+        self.browser.wait_for_text("#about .state", "Started")
+        self.submit(prompt="second")
+        self.browser.wait_for_text("#about .state", "Next in the queue")
+        self.submit(prompt="third")
+        self.browser.wait_for_text("#about .state", "1 image before it")
+        self.browser.click("#cancel")
+        self.browser.wait_for_text("#about .state", "Cancelled")
+        self.assertEqual(self.jobs()[0]["status"], "cancelled")
+        # One that runs, too.
+        self.browser.click("#tiles li:last-child .tile")
+        self.assertEqual(self.browser.text("#stage-title"), "a gated apple")
+        self.browser.click("#cancel")
+        self.browser.wait_for_text("#about .state", "Cancelled")
+        self.gate.touch()
+        self.browser.click("#tiles li:nth-child(2) .tile")
+        self.wait_for_image("second")
+
+    def test_several_images_of_one_job_are_shown(self):
+        self.make("four apples", n=4)
+        wait_until(
+            "all are loaded",
+            lambda: self.browser.run("return [...document.querySelectorAll('#pictures img')].filter((i) => i.naturalWidth).length") == 4,
+        )
+        seeds = [image["seed"] for image in self.jobs()[0]["images"]]
+        self.browser.click("#pictures .figure:nth-child(3)")
+        self.assertIn(str(seeds[2]), self.browser.text(".parameters"))
+
+    def test_a_job_that_fails_says_why(self):
+        self.submit(prompt="[fail]")
+        self.browser.wait_for_text("#about .state", "Failed")
+        self.assertTrue(self.browser.text("#about .problem"))
+
+    def test_a_warning_is_shown(self):
+        self.make("an apple", negative_prompt="a worm")
+        self.assertIn("negative prompt is not used", self.browser.text("#about .warning"))
+
+    def test_the_gallery_is_there_after_a_reload_and_holds_this_browsers_jobs_alone(self):
+        self.finished(prompt="of another client")
+        self.make("first")
+        self.make("second")
+        self.browser.reload()
+        self.wait_for_form()
+        self.wait_for_image("second")
+        self.assertEqual(self.tiles(), 2)
+        loaded = "return [...document.querySelectorAll('#tiles img')].filter((i) => i.naturalWidth).length"
+        wait_until("the tiles are loaded", lambda: self.browser.run(loaded) == 2)
+        self.browser.click("#tiles li:last-child .tile")
+        self.wait_for_image("first")
+        self.browser.click("#remove")
+        wait_until("one is gone", lambda: self.tiles() == 1)
+        self.browser.reload()
+        self.wait_for_form()
+        self.wait_for_image("second")
+        self.assertEqual(self.tiles(), 1)
+
+    def test_a_job_under_way_is_watched_again_after_a_reload(self):
+        self.submit(prompt="a gated apple")
+        self.browser.wait_for_text("#about .state", "Started")
+        self.browser.reload()
+        self.wait_for_form()
+        self.browser.wait_for_text("#stage-title", "a gated apple")
+        self.gate.touch()
+        self.wait_for_image("a gated apple")
+
+    def test_what_the_server_keeps_no_longer_leaves_the_gallery(self):
+        self.make("still there")
+        self.browser.run(
+            "const jobs = JSON.parse(localStorage['tessera.jobs']);"
+            "localStorage['tessera.jobs'] = JSON.stringify([...jobs, {id: 'job-of-yesterday', request: {prompt: 'x'}, owner: ''}]);"
+        )
+        self.browser.reload()
+        self.wait_for_form()
+        self.browser.wait_for_text("#notice-text", "1 older job left the gallery")
+        self.assertEqual(self.tiles(), 1)
+
+    def test_again_with_another_seed(self):
+        self.make("an apple", num_inference_steps=3, seed=5)
+        self.browser.click("#again")
+        wait_until("there are two", lambda: self.tiles() == 2)
+        self.wait_for_image("an apple")
+        again, first = self.jobs()[:2]
+        self.assertEqual(first["seed"], 5)
+        self.assertNotEqual(again["seed"], 5)
+        for name in ("prompt", "num_inference_steps", "size", "model"):
+            self.assertEqual(again[name], first[name])
+
+    def test_a_server_that_dies_in_the_middle_is_found_again(self):
+        self.submit(prompt="a gated plum")
+        self.browser.wait_for_text("#about .state", "Started")
+        children = pathlib.Path(f"/proc/{self.server.process.pid}/task/{self.server.process.pid}/children")
+        os.kill(int(children.read_text().split()[0]), 9)
+        self.gate.touch()
+        self.wait_for_image("a gated plum")
+        self.assertEqual(len([job for job in self.jobs() if job["prompt"] == "a gated plum"]), 1)
+        # The browser says that connections broke, and nothing else.
+        self.assertEqual([text for text in self.complaints() if "ERR_" not in text], [])
+
+
+class PictureTest(PageCase):
+    REQUEST = {
+        "prompt": "Crème brûlée, \"two\" spoons: 中文\nNegative prompt: of a second line",
+        "negative_prompt": "salt",
+        "true_cfg_scale": 2.5,
+        "seed": LARGEST_SEED,
+        "size": "72x64",
+        "num_inference_steps": 3,
+        "guidance_scale": 3.25,
+        "sampler": "euler",
+        "skip_layers": [1, 2],
+        "original_width": 320,
+        "original_height": 200,
+        "crop_top": 8,
+        "crop_left": 16,
+    }
+
+    def picture(self, **request):
+        job = self.finished(**request)
+        image = job["images"][0]
+        path = pathlib.Path(self.folder.name, f"made.{image['output_format']}")
+        path.write_bytes(self.call(f"/v1/images/{image['id']}"))
+        return path
+
+    @staticmethod
+    def parameters(path):
+        """As the command line reads them, all of which decide what the picture is."""
+        told = subprocess.run([TESSERA, "inspect", path], check=True, capture_output=True, text=True).stdout
+        _, text = told.split("parameters", 1)
+        assert "Steps: " in text, told
+        return text
+
+    def test_a_picture_that_is_dragged_in_gives_the_request_that_makes_it_again(self):
+        for output_format in ("png", "jpeg", "webp"):
+            with self.subTest(output_format):
+                path = self.picture(**self.REQUEST, output_format=output_format)
+                self.open()
+                self.browser.drop(path)
+                self.browser.wait_for_text("#notice-text", f"The parameters of {path.name} are in the form.")
+                self.assertEqual(self.browser.value("#field-prompt"), self.REQUEST["prompt"])
+                self.assertEqual(self.browser.value("#field-negative_prompt"), "salt")
+                self.assertEqual(self.browser.value("#field-seed"), str(LARGEST_SEED))
+                self.assertEqual(self.browser.value("#field-size"), "72x64")
+                self.assertEqual(self.browser.value("#field-crop_left"), "16")
+                self.browser.choose("#field-output_format", "" if output_format == "png" else output_format)
+                before = self.tiles()
+                self.browser.click("#submit")
+                wait_until("there is one more", lambda: self.tiles() == before + 1)
+                self.wait_for_image(self.REQUEST["prompt"])
+                image = self.jobs()[0]["images"][0]
+                self.assertEqual(image["seed"], LARGEST_SEED)
+                again = path.with_name(f"again.{output_format}")
+                again.write_bytes(self.call(f"/v1/images/{image['id']}"))
+                self.assertEqual(self.parameters(again), self.parameters(path))
+
+    def test_a_picture_of_the_gallery_is_edited(self):
+        self.make("an apple", num_inference_steps=3)
+        self.browser.click("#reset")
+        self.assertEqual(self.browser.value("#field-num_inference_steps"), "")
+        self.browser.click("#edit")
+        self.assertEqual(self.browser.value("#field-prompt"), "an apple")
+        self.assertEqual(self.browser.value("#field-num_inference_steps"), "3")
+        self.assertEqual(self.browser.value("#field-seed"), str(self.jobs()[0]["seed"]))
+
+    def test_files_that_do_not_say_how_they_were_made_change_nothing(self):
+        self.browser.type("#field-prompt", "mine")
+        made = self.picture(prompt="an apple").read_bytes()
+        for name, content in {
+            "text.png": b"no picture",
+            "empty.png": b"",
+            "cut.png": made[:60],
+            "other.png": made.replace(b"parameters", b"Parametern"),
+            "broken.jpeg": b"\xff\xd8\xff\xe1\x00\x10Exif\0\0MM\0*\0\0\xff\xff",
+            "cut.webp": b"RIFF\x10\0\0\0WEBPEXIF\xff\xff\0\0MM",
+        }.items():
+            with self.subTest(name):
+                path = pathlib.Path(self.folder.name, name)
+                path.write_bytes(content)
+                self.browser.drop(path)
+                self.browser.wait_for_text("#notice-text", name)
+                self.assertIn("does not say how it was made", self.browser.text("#notice-text"))
+                self.assertEqual(self.browser.value("#field-prompt"), "mine")
+                self.assertEqual(self.browser.run("return document.getElementById('drop').hidden"), True)
+
+
+class KeyTest(PageCase):
+    @classmethod
+    def setUpClass(cls):
+        keys = tempfile.NamedTemporaryFile("w", suffix=".txt")
+        cls.addClassCleanup(keys.close)
+        cls.secrets = []
+        for name in ("alice", "bob"):
+            told = subprocess.run([TESSERA, "keys", name], check=True, capture_output=True, text=True).stdout
+            cls.secrets.append(next(word for word in told.split() if word.startswith("sk-tessera-")))
+            keys.write(told.strip().splitlines()[-1] + "\n")
+        keys.flush()
+        cls.config = f"keys_file: {keys.name}\n"
+        super().setUpClass()
+
+    def open(self):
+        self.browser.open(self.server.url)
+        wait_until("the key is asked for", lambda: self.browser.shown("#key-dialog"))
+
+    def give(self, secret):
+        self.browser.type("#key-input", secret)
+        self.browser.press("Enter")
+
+    def jobs(self):
+        return json.loads(self.call("/v1/jobs", key=self.secrets[0]))["data"]
+
+    def test_the_key_is_asked_for_once_and_kept_for_the_tab_alone(self):
+        self.give("sk-tessera-wrong")
+        self.browser.wait_for_text("#key-message", "does not know this key")
+        self.give(self.secrets[0])
+        self.wait_for_form()
+        self.make("an apple of alice")
+        self.browser.reload()
+        self.wait_for_form()
+        self.wait_for_image("an apple of alice")
+        self.assertFalse(self.browser.shown("#key-dialog"))
+        stored = self.browser.run("return JSON.stringify(localStorage) + document.cookie")
+        self.assertIn("tessera.jobs", stored)
+        self.assertNotIn(self.secrets[0], stored)
+        # Another tab of the same browser does not have it.
+        first = self.browser.command("GET", "/window")
+        other = self.browser.command("POST", "/window/new", {"type": "tab"})["handle"]
+        self.browser.command("POST", "/window", {"handle": other})
+        self.addCleanup(self.browser.command, "POST", "/window", {"handle": first})
+        self.addCleanup(self.browser.command, "DELETE", "/window")
+        self.open()
+        # Another key sees nothing of it, and leaves it in the storage.
+        self.give(self.secrets[1])
+        self.wait_for_form()
+        self.assertEqual(self.tiles(), 0)
+        self.make("an apple of bob")
+        self.assertEqual(self.tiles(), 1)
+        self.assertEqual(len(self.browser.run("return JSON.parse(localStorage['tessera.jobs'])")), 2)
+
+    def test_a_key_is_forgotten_when_the_user_says_so(self):
+        self.give(self.secrets[0])
+        self.wait_for_form()
+        self.browser.click("#key-button")
+        self.browser.click("#key-forget")
+        wait_until("the key is asked for", lambda: self.browser.shown("#key-dialog") and self.browser.shown("#key-use"))
+        self.assertEqual(self.browser.run("return sessionStorage.length"), 0)
+
+
+class EveryoneTest(PageCase):
+    script = "step-time=20"
+
+    def fill(self):
+        self.make("a red apple on a plate, in the light of the morning", num_inference_steps=4)
+
+    def assert_no_sideways_scrolling(self):
+        wide = self.browser.run(
+            "const most = document.documentElement.clientWidth; return [...document.querySelectorAll('body *')]"
+            ".filter((e) => e.checkVisibility() && !e.closest('.unseen, thead') && e.getBoundingClientRect().right > most + 1)"
+            ".map((e) => e.outerHTML.slice(0, 80))"
+        )
+        self.assertEqual(wide, [])
+        self.assertTrue(self.browser.run("return document.documentElement.scrollWidth <= innerWidth"))
+
+    def test_it_fits_a_phone(self):
+        self.fill()
+        for width in (320, 390):
+            self.browser.be_a_phone(width)
+            self.browser.run("document.getElementById('more').open = true")
+            with self.subTest("create", width=width):
+                self.assert_no_sideways_scrolling()
+                small = self.browser.run(
+                    "return [...document.querySelectorAll('button, input, select, textarea, nav a, .chip, summary')]"
+                    ".filter((e) => e.checkVisibility() && !e.matches('.link')).map((e) => [e.id || e.outerHTML.slice(0, 60), e.getBoundingClientRect()])"
+                    ".filter(([, box]) => Math.min(box.width, box.height) < arguments[0]).map(([name]) => name)",
+                    LEAST_TARGET,
+                )
+                self.assertEqual(small, [])
+            self.browser.run("location.hash = 'status'")
+            wait_until("the view is there", lambda: self.browser.shown("#groups tr"))
+            with self.subTest("status", width=width):
+                self.assert_no_sideways_scrolling()
+            self.browser.run("location.hash = 'create'")
+        # And is used there: what is made comes into sight.
+        self.submit(prompt="from a phone")
+        self.wait_for_image("from a phone")
+        top = self.browser.run("return document.getElementById('stage').getBoundingClientRect().top")
+        self.assertLess(top, 844 / 2)
+
+    def test_text_can_be_read_in_the_dark_and_in_the_light_scheme(self):
+        self.fill()
+        self.submit(prompt="an apple", n=99)
+        self.browser.wait_for_text("#error-n", "valid values")
+        self.browser.run("document.getElementById('more').open = true")
+        self.addCleanup(self.browser.prefer, "light")
+        grounds = set()
+        for scheme in ("light", "dark"):
+            self.browser.prefer(scheme)
+            grounds.add(self.browser.run("return getComputedStyle(document.body).backgroundColor"))
+            for view in ("create", "status"):
+                self.browser.run("location.hash = arguments[0]", view)
+                wait_until("the view is there", lambda: self.browser.shown(f"#{view}"))
+                self.browser.run_async("await Promise.all(document.getAnimations().filter((a) => a instanceof CSSTransition).map((a) => a.finished.catch(() => 0)));")
+                contrasts = self.browser.run(CONTRASTS)
+                self.assertGreater(len(contrasts), 10)
+                with self.subTest(scheme, view=view):
+                    self.assertEqual([each for each in contrasts if each[0] < LEAST_CONTRAST], [])
+        self.assertEqual(len(grounds), 2)
+
+    def test_it_is_used_by_keyboard_alone(self):
+        self.browser.press("Tab")
+        self.assertEqual(self.browser.run("return document.activeElement.className"), "skip")
+        for _ in range(20):
+            self.browser.press("Tab")
+            if self.browser.run("return document.activeElement.id") == "field-prompt":
+                break
+        self.browser.press(*"plum")
+        self.browser.press("Control", "Enter")
+        self.wait_for_image("plum")
+        for _ in range(60):
+            self.browser.press("Tab")
+            if self.browser.run("return document.activeElement.id") == "again":
+                break
+        # Where the focus is can be seen.
+        self.assertNotEqual(self.browser.run("return getComputedStyle(document.activeElement).outlineStyle"), "none")
+        self.browser.press("Enter")
+        wait_until("there are two", lambda: self.tiles() == 2)
+        self.wait_for_image("plum")
+        for _ in range(60):
+            self.browser.press("Tab")
+            if self.browser.run("return document.activeElement.matches('#tiles li:last-child .tile')"):
+                break
+        self.browser.press("Space")
+        self.assertEqual(
+            self.browser.run("return document.querySelector('#tiles li:last-child .tile').ariaPressed"), "true"
+        )
+
+    def test_whatever_a_screen_reader_stops_at_has_a_name(self):
+        self.fill()
+        self.browser.run("document.getElementById('more').open = true")
+        for view in ("create", "status"):
+            self.browser.run("location.hash = arguments[0]", view)
+            wait_until("the view is there", lambda: self.browser.shown(f"#{view}"))
+            nodes = self.browser.devtools("Accessibility.getFullAXTree")["nodes"]
+            stops = [node for node in nodes if not node["ignored"] and node["role"]["value"] in STOPS]
+            self.assertGreater(len(stops), 4)
+            unnamed = [node["role"]["value"] for node in stops if not node.get("name", {}).get("value", "").strip()]
+            self.assertEqual(unnamed, [])
+
+    def test_the_status_shows_what_the_server_says(self):
+        self.fill()
+        self.browser.click("#to-status")
+        info = json.loads(self.call("/v1/server"))
+        self.assertGreater(info["images_done"], 0)
+        wait_until(
+            "the count is shown",
+            lambda: self.browser.run("return [...document.querySelectorAll('.figure-card')].map((c) => [c.querySelector('dt').textContent, c.querySelector('strong').textContent])")
+            [-1:] == [["Finished", str(info["images_done"])]],
+        )
+        group = info["groups"][0]
+        row = self.browser.text("#groups tr")
+        for value in (group["name"], group["model"], group["layout"], group["state"], group["dtype"]):
+            self.assertIn(value, row)
+        self.browser.wait_for_text("#server-chip-text", "1 group ready")
+        self.assertEqual(self.browser.run("return document.getElementById('to-status').getAttribute('aria-current')"), "page")
+
+    def test_a_violation_of_the_policy_would_be_seen(self):
+        self.browser.run("document.body.setAttribute('style', 'color: red')")
+        self.assertTrue(any("Content Security Policy" in text for text in self.complaints()))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)
