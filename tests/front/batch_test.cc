@@ -218,6 +218,9 @@ TEST_F(BatchTest, SaysWhatIsWrongBeforeItBegins) {
   EXPECT_THAT(errors_, HasSubstr("holds no items"));
   EXPECT_EQ(Run("prompts.txt", "out", {"--shard", "4/4"}), 2);
   EXPECT_THAT(errors_, HasSubstr("valid values are 0/4 to 3/4"));
+  EXPECT_EQ(Run("prompts.txt", "out", {"--certify", "maybe"}), 2);
+  EXPECT_THAT(errors_, HasSubstr("valid values are auto, require and off"));
+  EXPECT_FALSE(fs::exists(folder_ / "out"));
   EXPECT_EQ(Run("prompts.txt", "full"), 2);
   EXPECT_THAT(errors_, HasSubstr("holds other files"));
   model_ = "absent";

@@ -67,12 +67,13 @@ absl::Status RunStore::End(uint64_t id, TaskState state, const absl::Status& err
   std::string key;
   std::vector<RunImage> images;
   absl::Status failure;
+  TaskState before = TaskState::kQueued;
   {
     const std::lock_guard lock(mutex_);
     Live* live = FindJob(id);
     if (live == nullptr) return absl::NotFoundError("there is no such task");
     server::TaskRecord& task = live->record.tasks[id - live->record.tasks[0].id];
-    task.state = state;
+    before = std::exchange(task.state, state);
     task.error = error;
     task.ended = Now();
     if (!std::ranges::all_of(live->record.tasks, [](const auto& other) { return IsEnded(other.state); })) {
@@ -91,7 +92,7 @@ absl::Status RunStore::End(uint64_t id, TaskState state, const absl::Status& err
     return kept;
   }
   server::TaskRecord& task = live->record.tasks[id - live->record.tasks[0].id];
-  task.state = TaskState::kRunning;
+  task.state = before;
   task.error = absl::OkStatus();
   task.ended.reset();
   events_.disk(kept);

@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "base/machine_memory.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "client/cli/batch/batch_input.h"
@@ -26,9 +25,11 @@
 #include "client/cli/models/model_options.h"
 #include "client/cli/option_text.h"
 #include "client/cli/output/reporter.h"
+#include "client/cli/serve/served_group.h"
 #include "server/api/field_checks.h"
 #include "server/api/image_request.h"
 #include "server/serving/durable_image_service.h"
+#include "server/verification/certify.h"
 
 namespace tessera::client {
 namespace {
@@ -93,10 +94,11 @@ class Batch {
       if (number < 0) return server::FieldError("seed", absl::StrCat(" is ", number, "; it must not be negative"));
       seed = static_cast<uint64_t>(number);
     }
+    ASSIGN_OR_RETURN(const server::CertifyPolicy certify, server::ParseCertifyPolicy(options_.model.certify));
     RETURN_IF_ERROR(CountItems());
     ASSIGN_OR_RETURN(const server::ServedGroupOptions group, GroupOf());
     ASSIGN_OR_RETURN(folder_, OfFolder(RunFolder::Open(options_.output, shard_, seed)));
-    RETURN_IF_ERROR(StartService(group));
+    RETURN_IF_ERROR(StartService(group, certify));
     absl::Status status = MakeAll();
     service_.reset();  // gives up what still runs; all that was decoded is kept
     Progress(/*last=*/true);
@@ -161,13 +163,11 @@ class Batch {
         .name = ModelName(model), .load = load, .devices = {load.device}, .layout = layout, .count = replicas};
   }
 
-  absl::Status StartService(const server::ServedGroupOptions& group) {
+  absl::Status StartService(const server::ServedGroupOptions& group, server::CertifyPolicy certify) {
     server::DurableServiceOptions options = {.data_folder = folder_->service_folder(), .groups = {group}};
     options.limits.max_queued_jobs = 1 << 20;
-    options.host_memory = [] {
-      return server::HostMemory{.total = static_cast<double>(base::ReadTotalMemory()),
-                                .available = static_cast<double>(base::ReadMachineMemory().available())};
-    };
+    options.certify = certify;
+    options.host_memory = MemoryOfHost;
     options.log = [](const base::LogLine& line) {
       if (line.level >= base::LogLevel::kWarning && line.event != "image_failed") Say(line.text);
     };
@@ -213,16 +213,17 @@ class Batch {
     return WaitFor([this] { return waiting_.empty(); });
   }
 
+  absl::StatusOr<server::JobRequest> RequestOf(const BatchItem& item,
+                                               const std::vector<server::ServedModel>& models) const {
+    RETURN_IF_ERROR(item.request.status());
+    server::RequestLimits limits;
+    limits.max_steps = limits.max_pixels = INT32_MAX;
+    return server::ValidateImageRequest(*item.request, models, limits, SeedOfItem(folder_->seed(), item.index));
+  }
+
   // What is wrong with the item is its own failure.
   absl::Status SubmitItem(const BatchItem& item, const std::vector<server::ServedModel>& models) {
-    absl::StatusOr<server::JobRequest> request = absl::UnknownError("");
-    if (!item.request.ok()) {
-      request = item.request.status();
-    } else {
-      server::RequestLimits limits;
-      limits.max_steps = limits.max_pixels = INT32_MAX;
-      request = server::ValidateImageRequest(*item.request, models, limits, SeedOfItem(folder_->seed(), item.index));
-    }
+    absl::StatusOr<server::JobRequest> request = RequestOf(item, models);
     const std::string key = absl::StrCat(item.index);
     {
       const std::lock_guard lock(mutex_);
