@@ -49,7 +49,7 @@ export class Stage {
     this.actions = actions;
     this.entry = null;
     this.shown = ""; // what the words of the side were made of
-    this.image = 0; // of the entry, that is told about
+    this.image = 0; // of the entry that the events are about
     jobs.addEventListener("change", ({ entry }) => {
       if (entry === this.entry) this.#update();
     });

@@ -20,7 +20,7 @@ class RunStore final : public server::JobStore {
  public:
   struct Events {
     // All images of the job that was submitted under this idempotency key have ended. Returns once that is durable; it
-    // is told again after an error. On any thread.
+    // is called again after an error. On any thread.
     std::function<absl::Status(const std::string& key, const std::vector<RunImage>& images, const absl::Status& error)>
         ended;
     // The folder takes nothing.
