@@ -19,6 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr mode_t kOwnerOnly = 0700;
+
 absl::Status Failure(const std::string& path, int error) {
   if (error == ENOSPC || error == EDQUOT) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot make \"", path, "\": the disk is full"));
@@ -37,27 +39,36 @@ Readers ReadersBy(mode_t mode, mode_t everyone, mode_t group) {
   return (mode & group) == group ? Readers::kGroup : Readers::kOwner;
 }
 
-}  // namespace
-
-absl::Status MakePrivateFolder(const std::string& path) {
+absl::Status Make(const std::string& path, mode_t mode) {
   fs::path folder(path);
   if (!folder.has_filename()) folder = folder.parent_path();  // of "data/"
   const fs::path above = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
   std::error_code error;
-  int made = ::mkdir(folder.c_str(), 0700);
+  int made = ::mkdir(folder.c_str(), mode);
   if (made != 0 && errno == ENOENT) {
-    RETURN_IF_ERROR(MakePrivateFolder(above.string()));
-    made = ::mkdir(folder.c_str(), 0700);
+    RETURN_IF_ERROR(Make(above.string(), mode));
+    made = ::mkdir(folder.c_str(), mode);
   }
   if (made != 0) {
     if (errno != EEXIST) return Failure(path, errno);
     return fs::is_directory(folder, error) ? absl::OkStatus() : Failure(path, ENOTDIR);
   }
-  if (::chmod(folder.c_str(), 0700) != 0) return Failure(path, errno);  // the umask may have taken bits away
+  // The umask may have taken bits away.
+  if (mode == kOwnerOnly && ::chmod(folder.c_str(), mode) != 0) return Failure(path, errno);
   // The folder's own entry in its parent must be durable before a file in it can be.
-  const FileDescriptor parent(::open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!parent.valid()) return Failure(path, errno);
-  return ::fsync(parent.get()) != 0 && errno != EINVAL ? Failure(path, errno) : absl::OkStatus();
+  return SyncFolder(above.string());
+}
+
+}  // namespace
+
+absl::Status MakeFolder(const std::string& path) { return Make(path, 0777); }
+
+absl::Status MakePrivateFolder(const std::string& path) { return Make(path, kOwnerOnly); }
+
+absl::Status SyncFolder(const std::string& path) {
+  const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.valid()) return Failure(path, errno);
+  return ::fsync(folder.get()) != 0 && errno != EINVAL ? Failure(path, errno) : absl::OkStatus();
 }
 
 absl::Status MakePrivateFile(const std::string& path) {

@@ -17,13 +17,12 @@ namespace fs = std::filesystem;
 
 constexpr char kUnavailable[] = "the disk of the results reports an error: ";
 
-// The names are the store's own: whatever keeps such a file from being written is the disk's doing.
+}  // namespace
+
 absl::Status AsDiskFailure(const absl::Status& status) {
-  if (status.ok() || status.code() == absl::StatusCode::kResourceExhausted) return status;
+  if (status.ok() || absl::IsResourceExhausted(status)) return status;
   return absl::UnavailableError(status.message());
 }
-
-}  // namespace
 
 DiskResultStore::DiskResultStore(std::string folder) : folder_(std::move(folder)) {}
 

@@ -13,6 +13,10 @@
 
 namespace tessera::server {
 
+// Of a write whose name the program itself has made: whatever keeps it from being done is the disk's doing.
+// RESOURCE_EXHAUSTED stays, all else is UNAVAILABLE.
+absl::Status AsDiskFailure(const absl::Status& status);
+
 class DiskResultStore final : public ResultStore {
  public:
   explicit DiskResultStore(std::string folder);

@@ -84,9 +84,7 @@ void ServiceMetrics::CountImage(const std::string& outcome) {
 }
 
 int64_t ServiceMetrics::images(const std::string& outcome) const {
-  const prometheus::Labels labels = {{"outcome", outcome}};
-  // A look must not make the series that it finds missing.
-  return families_->images.Has(labels) ? static_cast<int64_t>(families_->images.Add(labels).Value()) : 0;
+  return static_cast<int64_t>(families_->images.Add({{"outcome", outcome}}).Value());
 }
 
 void ServiceMetrics::CountReject(const std::string& reason) {

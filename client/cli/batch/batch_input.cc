@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/nearest_name.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "base/utf8.h"

@@ -1,7 +1,6 @@
 #include "client/cli/batch/run_folder.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +11,6 @@
 #include <fstream>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -23,6 +21,7 @@
 #include "base/random_bytes.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "server/jobs/disk_result_store.h"
 #include "server/jobs/store_disk.h"
 
 namespace tessera::client {
@@ -37,28 +36,6 @@ constexpr size_t kMaxRunBytes = 4096;
 constexpr absl::Duration kLockTimeout = absl::Seconds(2);
 constexpr char kRunFolder[] = "/run";
 constexpr char kManifest[] = "/manifest.jsonl";
-
-absl::Status AsDiskFailure(const absl::Status& status) {
-  if (status.ok() || absl::IsResourceExhausted(status)) return status;
-  return absl::UnavailableError(status.message());
-}
-
-absl::Status Sync(const fs::path& folder) {
-  const base::FileDescriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.valid() && (::fsync(directory.get()) == 0 || errno == EINVAL)) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("\"", folder.string(), "\": ", std::strerror(errno)));
-}
-
-// With those above it, each durable before what goes into it.
-absl::Status MakeFolder(const fs::path& folder) {
-  std::error_code error;
-  if (fs::is_directory(folder, error)) return absl::OkStatus();
-  const fs::path above = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
-  RETURN_IF_ERROR(MakeFolder(above));
-  if (::mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST) return Sync(above);
-  const std::string what = absl::StrCat("cannot make \"", folder.string(), "\": ", std::strerror(errno));
-  return errno == ENOSPC || errno == EDQUOT ? absl::ResourceExhaustedError(what) : absl::UnavailableError(what);
-}
 
 // `times`: with what differs from run to run.
 json::object JsonOf(const RunEntry& entry, bool times) {
@@ -144,8 +121,8 @@ absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Open(const std::string& pa
     return absl::FailedPreconditionError(
         absl::StrCat("the folder \"", path, "\" holds other files; give a new one, or that of a run to go on with it"));
   }
-  RETURN_IF_ERROR(MakeFolder(path));
-  RETURN_IF_ERROR(AsDiskFailure(base::MakePrivateFolder(path + kRunFolder)));
+  RETURN_IF_ERROR(base::MakeFolder(path));
+  RETURN_IF_ERROR(base::MakePrivateFolder(path + kRunFolder));
   absl::StatusOr<server::ProcessLock> lock = server::ProcessLock::Take(folder->JournalPath() + ".lock", kLockTimeout);
   if (!lock.ok()) {
     return absl::FailedPreconditionError(absl::StrCat("another process works on shard ", shard.index, "/", shard.count,
@@ -162,7 +139,7 @@ absl::Status RunFolder::OpenRun(std::optional<uint64_t> seed) {
   const std::string file = absl::StrCat(path_, kRunFolder, "/run.json");
   const json::object made = {{"version", kVersion}, {"seed", seed.value_or(base::RandomNumber<uint64_t>() >> 16)}};
   const absl::Status written = base::WriteFileAtomically(file, json::serialize(made) + "\n", {.overwrite = false});
-  if (!written.ok() && !absl::IsAlreadyExists(written)) return AsDiskFailure(written);
+  if (!written.ok() && !absl::IsAlreadyExists(written)) return server::AsDiskFailure(written);
   json::error_code error;
   const json::value run = json::parse(base::ReadSmallFile(file, kMaxRunBytes).value_or(""), error);
   const json::object* object = error ? nullptr : run.if_object();
@@ -212,7 +189,7 @@ absl::Status RunFolder::OpenJournal() {
   if (::ftruncate(journal_.get(), size) != 0 || ::lseek(journal_.get(), size, SEEK_SET) != size) {
     return absl::UnavailableError(absl::StrCat(path, ": ", std::strerror(errno)));
   }
-  return Sync(path_ + kRunFolder);
+  return base::SyncFolder(path_ + kRunFolder);
 }
 
 absl::StatusOr<const RunEntry*> RunFolder::Find(int64_t index, const std::string& item_digest) const {
@@ -223,14 +200,10 @@ absl::StatusOr<const RunEntry*> RunFolder::Find(int64_t index, const std::string
                                                     "\" has made: its input was another; give another folder"));
 }
 
-int64_t RunFolder::failed() const {
-  return std::ranges::count_if(entries_, [](const auto& entry) { return !entry.second.error.ok(); });
-}
-
 absl::Status RunFolder::WriteImage(const std::string& name, const std::string& bytes) {
   const fs::path path = fs::path(path_) / name;
-  RETURN_IF_ERROR(MakeFolder(path.parent_path()));
-  return AsDiskFailure(base::WriteFileAtomically(path.string(), bytes));
+  RETURN_IF_ERROR(base::MakeFolder(path.parent_path()));
+  return server::AsDiskFailure(base::WriteFileAtomically(path.string(), bytes));
 }
 
 absl::Status RunFolder::Append(const RunEntry& entry) {
@@ -270,7 +243,7 @@ absl::StatusOr<bool> RunFolder::WriteManifest(int64_t items) const {
   for (const auto& [index, entry] : entries) {
     absl::StrAppend(&text, base::PlainJson(JsonOf(entry, /*times=*/false)), "\n");
   }
-  RETURN_IF_ERROR(AsDiskFailure(base::WriteFileAtomically(path_ + kManifest, text)));
+  RETURN_IF_ERROR(server::AsDiskFailure(base::WriteFileAtomically(path_ + kManifest, text)));
   return true;
 }
 

@@ -58,15 +58,12 @@ class RunFolder final {
   static absl::StatusOr<std::unique_ptr<RunFolder>> Open(const std::string& path, Shard shard,
                                                          std::optional<uint64_t> seed);
 
-  const std::string& path() const { return path_; }
   uint64_t seed() const { return seed_; }
   std::string service_folder() const;  // for what the workers of this shard need
 
   // What has become of the item; null: it has not ended. FAILED_PRECONDITION where the run had another item in its
   // place.
   absl::StatusOr<const RunEntry*> Find(int64_t index, const std::string& item_digest) const;
-  int64_t ended() const { return static_cast<int64_t>(entries_.size()); }
-  int64_t failed() const;
 
   // The image's name below the folder.
   static std::string ImageName(int64_t item, int32_t image, int32_t images, const std::string& ending);

@@ -16,7 +16,6 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/log_line.h"
-#include "base/machine_memory.h"
 #include "base/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
@@ -101,11 +100,6 @@ server::ServiceLimits ServiceLimitsOf(const server::ServerConfig::Limits& limits
   return {.max_queued_jobs = limits.queued_jobs,
           .max_expected_wait = absl::Seconds(limits.queued_device_seconds),
           .max_job_time = absl::Seconds(limits.max_job_seconds)};
-}
-
-server::HostMemory MemoryOfHost() {
-  return {.total = static_cast<double>(base::ReadTotalMemory()),
-          .available = static_cast<double>(base::ReadMachineMemory().available())};
 }
 
 class Serve {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_join.h"
+#include "base/machine_memory.h"
 #include "base/status_macros.h"
 #include "client/cli/models/model_location.h"
 #include "server/api/generation_request.h"
@@ -35,6 +36,11 @@ absl::StatusOr<server::ServedGroupOptions> ServedGroupOf(const server::GroupConf
   if (absl::StatusOr<std::optional<parallel::Layout>> layout = server::ReadLayout(group.layout); !layout.ok())
     return layout.status();
   return group;
+}
+
+server::HostMemory MemoryOfHost() {
+  return {.total = static_cast<double>(base::ReadTotalMemory()),
+          .available = static_cast<double>(base::ReadMachineMemory().available())};
 }
 
 }  // namespace tessera::client

@@ -13,4 +13,7 @@ namespace tessera::client {
 absl::StatusOr<server::ServedGroupOptions> ServedGroupOf(const server::GroupConfig& config,
                                                          const std::string& model_folders, bool any_model);
 
+// For DurableServiceOptions::host_memory.
+server::HostMemory MemoryOfHost();
+
 }  // namespace tessera::client
