@@ -116,8 +116,9 @@ absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Open(const std::string& pa
                                                            std::optional<uint64_t> seed) {
   std::unique_ptr<RunFolder> folder(new RunFolder(path, shard));
   std::error_code error;
-  const bool is_run = fs::exists(path + kRunFolder, error);
-  if (!is_run && fs::exists(path, error) && !fs::is_empty(path, error)) {
+  // In this order: other shards may be making the folder of the run, which is the first thing in it, at this moment.
+  const bool holds_files = fs::exists(path, error) && !fs::is_empty(path, error);
+  if (holds_files && !fs::exists(path + kRunFolder, error)) {
     return absl::FailedPreconditionError(
         absl::StrCat("the folder \"", path, "\" holds other files; give a new one, or that of a run to go on with it"));
   }
