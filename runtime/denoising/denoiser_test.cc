@@ -1,5 +1,6 @@
 #include "runtime/denoising/denoiser.h"
 
+#include <ATen/Version.h>
 #include <gtest/gtest.h>
 
 #include "models/families/families.h"
@@ -108,7 +109,15 @@ TEST(NoiseSourceTest, TorchCpuDrawsWhatTheReferenceDraws) {
   const at::Tensor expected = at::empty(latents->shape, at::kFloat)[0];
   ASSERT_TRUE(gold->Read(*latents, 0, {static_cast<std::byte*>(expected.data_ptr()), expected.nbytes()}).ok());
   const at::Tensor drawn = MakeTorchCpuNoise(71968910150479045, at::kFloat)->Initial(expected.sizes(), at::kFloat);
-  EXPECT_TRUE(at::equal(drawn, expected));
+  if (at::get_cpu_capability() != "DEFAULT") {
+    EXPECT_TRUE(at::equal(drawn, expected));
+    return;
+  }
+  // Without AVX2 LibTorch takes the logarithms and cosines of other functions, so the same draws are rounded otherwise:
+  // 40 % of the values, by 7.8e-7 at most and 7.8e-8 on average. A value that is another draw is off by about 1.
+  const at::Tensor difference = (drawn.to(at::kDouble) - expected).abs();
+  EXPECT_LE(difference.max().item<double>(), 1e-6);
+  EXPECT_LE(difference.mean().item<double>(), 1e-7);
 }
 
 // 2912 · (3813 / 2912) is a little less than 3813 in fp64.

@@ -249,6 +249,7 @@ class FakeHandler final : public control::CommandHandler {
   void WaitAtGate(const std::string& prompt) const {
     const std::string gate = script_.Text("gate");
     if (gate.empty() || !absl::StrContains(prompt, "gated")) return;
+    std::ofstream(absl::StrCat(gate, ".waiting"));
     while (access(gate.c_str(), F_OK) != 0) absl::SleepFor(absl::Milliseconds(2));
   }
 
