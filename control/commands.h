@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -136,6 +137,9 @@ struct Decoded {
 // error the image is of no more use: return that error from Decode.
 using RowSink = absl::FunctionRef<absl::Status(int32_t first, absl::Span<const uint8_t> rgb)>;
 
+// Makes one image's pixels; called once.
+using Decoding = std::function<absl::StatusOr<Decoded>(RowSink rows)>;
+
 // Does what the commands say, as one rank of a group that is given the same commands. Called from one thread, one
 // command at a time, in the order of the log. Messages of the errors returned are shown to users. May throw: the
 // control channel turns exceptions into errors (std::bad_alloc into RESOURCE_EXHAUSTED).
@@ -157,8 +161,11 @@ class CommandHandler {
   // FAILED_PRECONDITION for one that has no steps left.
   virtual absl::StatusOr<Stepped> Step(absl::Span<const uint64_t> jobs) = 0;
 
-  // The image as it stands (before the last step: a preview). The job stays as it is. Rank 0 alone passes rows.
-  virtual absl::StatusOr<Decoded> Decode(uint64_t job, RowSink rows) = 0;
+  // The image as it stands (before the last step: a preview). The job stays as it is. What is returned is carried out
+  // before the next command, or where decodes_beside_steps() on a thread of its own, one after another: beside commands
+  // for this job and others, its end included, but for Load. Rank 0 alone passes rows.
+  virtual absl::StatusOr<Decoding> Decode(uint64_t job) = 0;
+  virtual bool decodes_beside_steps() const { return false; }
 
   // The latents as they are, on rank 0; the others may return no values.
   virtual absl::StatusOr<LatentValues> Latents(uint64_t job) = 0;

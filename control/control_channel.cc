@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -25,6 +26,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "base/task_pool.h"
 #include "control/command_wire.h"
 #include "control/job_parameters_wire.h"
 #include "control/socket_folder.h"
@@ -51,7 +53,8 @@ absl::Status StatusOfException(const std::exception& error) {
   return absl::InternalError(first_line);
 }
 
-// A connected controller. The thread that reads the stream pushes, the thread that executes pops and writes.
+// A connected controller. The thread that reads the stream pushes, the thread that executes pops; that one and the one
+// that decodes write.
 class Controller {
  public:
   // `drops`: what was read but not yet begun when the stream ends is not carried out.
@@ -72,7 +75,7 @@ class Controller {
     std::lock_guard<std::mutex> lock(mutex_);
     ended_ = true;
     changed_.notify_all();
-    return busy_;
+    return busy_ || decoding_ > 0;
   }
 
   // Reading thread. False when the executing thread needs longer than `timeout`.
@@ -101,7 +104,26 @@ class Controller {
     return command;
   }
 
-  bool Write(const internal::Reply& reply) { return stream_->Write(reply); }
+  // A command is carried out beside the next ones: from here on, and until here.
+  void BeginDecoding() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++decoding_;
+  }
+  void EndDecoding() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    --decoding_;
+    changed_.notify_all();
+  }
+  // Executing thread.
+  void WaitForDecoding() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return decoding_ == 0; });
+  }
+
+  bool Write(const internal::Reply& reply) {
+    std::lock_guard<std::mutex> lock(write_mutex_);
+    return stream_->Write(reply);
+  }
 
   // Executing thread: does not touch this object or the stream afterwards.
   void Release(grpc::Status verdict) {
@@ -115,12 +137,14 @@ class Controller {
  private:
   Stream* const stream_;
   const bool drops_;
+  std::mutex write_mutex_;
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
   std::deque<internal::Command> queue_;
   bool ended_ = false;
   bool busy_ = false;
+  int decoding_ = 0;
   bool released_ = false;
   grpc::Status verdict_;
 };
@@ -196,8 +220,8 @@ class WorkerService final : public internal::Worker::Service {
 
 // Of all controllers so far.
 struct Progress {
-  uint64_t commands = 0;
-  uint64_t failures = 0;
+  std::atomic<uint64_t> commands = 0;
+  std::atomic<uint64_t> failures = 0;
 };
 
 // Executes one controller's log. Keeps which jobs exist, so that a handler sees only commands that make sense.
@@ -208,10 +232,12 @@ class LogExecutor {
         controller_(controller),
         sends_results_(options.sends_results),
         finishes_(options.orphan_grace_period > absl::ZeroDuration()),
-        progress_(progress) {}
+        progress_(progress),
+        decoder_(handler.decodes_beside_steps() ? 1 : 0) {}
 
   // The jobs of a controller that has gone go with it.
   ~LogExecutor() {
+    controller_.WaitForDecoding();
     for (const auto& [job, size] : jobs_) {
       Guarded([&, id = job] { return handler_.EndJob(id); }).IgnoreError();
     }
@@ -229,25 +255,27 @@ class LogExecutor {
       sequence_ = command->sequence();
       if (sequence_ != expected) {
         const std::string message = absl::StrCat("command ", sequence_, " came where ", expected, " was due");
-        Fail(absl::InvalidArgumentError(message));
+        Fail(sequence_, absl::InvalidArgumentError(message));
         return {.verdict = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, message)};
       }
       if (command->has_shutdown()) {
-        Send([](internal::Reply& reply) { reply.mutable_ended(); });
+        controller_.WaitForDecoding();
+        Send(sequence_, [](internal::Reply& reply) { reply.mutable_ended(); });
         return {.shutdown = true};
       }
       if (command->has_resume()) {
-        Send([this](internal::Reply& reply) {
+        controller_.WaitForDecoding();
+        Send(sequence_, [this](internal::Reply& reply) {
           reply.mutable_resumed()->set_commands(progress_.commands);
           reply.mutable_resumed()->set_failures(progress_.failures);
         });
         continue;
       }
-      const absl::Status status = Guarded([&] { return Execute(*command); });
-      ++progress_.commands;
-      if (status.ok()) continue;
-      ++progress_.failures;
-      Fail(status);
+      if (command->has_decode() && handler_.decodes_beside_steps()) {
+        DecodeBesideSteps(command->decode().job());
+      } else {
+        Carry(sequence_, [&] { return Execute(*command); });
+      }
     }
   }
 
@@ -255,6 +283,10 @@ class LogExecutor {
   struct Size {
     int32_t height = 0;
     int32_t width = 0;
+  };
+  struct Picture {
+    Size size;
+    Decoding decoding;
   };
 
   template <typename Call>
@@ -266,17 +298,27 @@ class LogExecutor {
     }
   }
 
-  // False when the controller has gone and the command need not be finished.
+  // Carries out a command by this call, on any thread.
+  template <typename Call>
+  void Carry(uint64_t sequence, Call call) {
+    const absl::Status status = Guarded(call);
+    ++progress_.commands;
+    if (status.ok()) return;
+    ++progress_.failures;
+    Fail(sequence, status);
+  }
+
+  // False when the controller has gone and the command need not be finished. On any thread.
   template <typename Fill>
-  bool Send(Fill fill) {
+  bool Send(uint64_t sequence, Fill fill) {
     internal::Reply reply;
-    reply.set_sequence(sequence_);
+    reply.set_sequence(sequence);
     fill(reply);
     return controller_.Write(reply) || finishes_;
   }
 
-  void Fail(const absl::Status& status) {
-    Send([&](internal::Reply& reply) { ToWire(status, reply.mutable_error()); });
+  void Fail(uint64_t sequence, const absl::Status& status) {
+    Send(sequence, [&](internal::Reply& reply) { ToWire(status, reply.mutable_error()); });
   }
 
   absl::Status Execute(const internal::Command& command) {
@@ -308,15 +350,16 @@ class LogExecutor {
   absl::Status Describe(const internal::Describe& command) {
     ASSIGN_OR_RETURN(std::string model, FromWire(command));
     ASSIGN_OR_RETURN(ModelDescription description, handler_.Describe(model));
-    Send([&](internal::Reply& reply) { ToWire(description, reply.mutable_description()); });
+    Send(sequence_, [&](internal::Reply& reply) { ToWire(description, reply.mutable_description()); });
     return absl::OkStatus();
   }
 
   absl::Status Load(const internal::Load& command) {
     ASSIGN_OR_RETURN(LoadParameters parameters, FromWire(command));
     jobs_.clear();
+    controller_.WaitForDecoding();
     ASSIGN_OR_RETURN(Loaded loaded, handler_.Load(parameters));
-    Send([&](internal::Reply& reply) { ToWire(loaded, reply.mutable_loaded()); });
+    Send(sequence_, [&](internal::Reply& reply) { ToWire(loaded, reply.mutable_loaded()); });
     return absl::OkStatus();
   }
 
@@ -329,7 +372,7 @@ class LogExecutor {
     ASSIGN_OR_RETURN(JobStarted started, handler_.StartJob(job, parameters));
     if (started.height < 1 || started.width < 1) return absl::InternalError("the job was started without a size");
     jobs_[job] = {.height = started.height, .width = started.width};
-    Send([&](internal::Reply& reply) { ToWire(started, reply.mutable_started()); });
+    Send(sequence_, [&](internal::Reply& reply) { ToWire(started, reply.mutable_started()); });
     return absl::OkStatus();
   }
 
@@ -339,24 +382,50 @@ class LogExecutor {
       if (jobs_.count(job) == 0) return absl::NotFoundError(absl::StrCat("there is no job ", job));
     }
     ASSIGN_OR_RETURN(Stepped stepped, handler_.Step(jobs));
-    Send([&](internal::Reply& reply) { ToWire(stepped, reply.mutable_stepped()); });
+    Send(sequence_, [&](internal::Reply& reply) { ToWire(stepped, reply.mutable_stepped()); });
     return absl::OkStatus();
   }
 
   absl::Status Decode(uint64_t job) {
+    ASSIGN_OR_RETURN(const Picture picture, BeginDecode(job));
+    return SendPixels(sequence_, picture);
+  }
+
+  void DecodeBesideSteps(uint64_t job) {
+    absl::StatusOr<Picture> begun = absl::UnknownError("not begun");
+    const absl::Status status = Guarded([&] {
+      begun = BeginDecode(job);
+      return begun.status();
+    });
+    if (!status.ok()) return Carry(sequence_, [&] { return status; });
+    controller_.BeginDecoding();
+    decoder_.Post([this, sequence = sequence_, picture = *std::move(begun)] {
+      Carry(sequence, [&] { return SendPixels(sequence, picture); });
+      controller_.EndDecoding();
+    });
+  }
+
+  absl::StatusOr<Picture> BeginDecode(uint64_t job) {
     const auto found = jobs_.find(job);
     if (found == jobs_.end()) return absl::NotFoundError(absl::StrCat("there is no job ", job));
-    const size_t row_bytes = static_cast<size_t>(found->second.width) * 3;
+    ASSIGN_OR_RETURN(Decoding decoding, handler_.Decode(job));
+    return Picture{.size = found->second, .decoding = std::move(decoding)};
+  }
+
+  // On any thread.
+  absl::Status SendPixels(uint64_t sequence, const Picture& picture) {
+    const Size& size = picture.size;
+    const size_t row_bytes = static_cast<size_t>(size.width) * 3;
     int32_t next = 0;
-    absl::StatusOr<Decoded> decoded = handler_.Decode(job, [&](int32_t first, absl::Span<const uint8_t> rgb) {
+    const absl::StatusOr<Decoded> decoded = picture.decoding([&](int32_t first, absl::Span<const uint8_t> rgb) {
       if (first != next || rgb.size() % row_bytes != 0 ||
-          rgb.size() / row_bytes > static_cast<size_t>(found->second.height - next)) {
+          rgb.size() / row_bytes > static_cast<size_t>(size.height - next)) {
         return absl::InternalError("the decoder's rows do not follow each other");
       }
       const size_t chunk = std::max(kMaxRowBytes / row_bytes, size_t{1}) * row_bytes;
       for (size_t at = 0; at < rgb.size(); at += chunk) {
         const absl::Span<const uint8_t> part = rgb.subspan(at, chunk);
-        const bool sent = Send([&](internal::Reply& reply) {
+        const bool sent = Send(sequence, [&](internal::Reply& reply) {
           reply.mutable_rows()->set_first(next);
           reply.mutable_rows()->set_rgb(part.data(), part.size());
         });
@@ -366,11 +435,10 @@ class LogExecutor {
       return absl::OkStatus();
     });
     if (!decoded.ok()) return decoded.status();
-    if (next != (sends_results_ ? found->second.height : 0) || decoded->height != found->second.height ||
-        decoded->width != found->second.width) {
+    if (next != (sends_results_ ? size.height : 0) || decoded->height != size.height || decoded->width != size.width) {
       return absl::InternalError("the decoded image is not of the size that the job was started with");
     }
-    Send([&](internal::Reply& reply) { ToWire(*decoded, reply.mutable_decoded()); });
+    Send(sequence, [&](internal::Reply& reply) { ToWire(*decoded, reply.mutable_decoded()); });
     return absl::OkStatus();
   }
 
@@ -395,12 +463,12 @@ class LogExecutor {
                                     latents->values.size() * sizeof(double));
       for (size_t at = 0; at < bytes.size(); at += kMaxPartBytes) {
         const absl::string_view part = bytes.substr(at, kMaxPartBytes);
-        const bool sent =
-            Send([&](internal::Reply& reply) { reply.mutable_part()->set_values(part.data(), part.size()); });
+        const bool sent = Send(
+            sequence_, [&](internal::Reply& reply) { reply.mutable_part()->set_values(part.data(), part.size()); });
         if (!sent) return absl::CancelledError("the controller has gone");
       }
     }
-    Send([&](internal::Reply& reply) {
+    Send(sequence_, [&](internal::Reply& reply) {
       reply.mutable_tensor()->mutable_shape()->Assign(latents->shape.begin(), latents->shape.end());
     });
     return absl::OkStatus();
@@ -409,7 +477,7 @@ class LogExecutor {
   absl::Status EndJob(uint64_t job) {
     jobs_.erase(job);
     RETURN_IF_ERROR(handler_.EndJob(job));
-    Send([](internal::Reply& reply) { reply.mutable_ended(); });
+    Send(sequence_, [](internal::Reply& reply) { reply.mutable_ended(); });
     return absl::OkStatus();
   }
 
@@ -420,6 +488,7 @@ class LogExecutor {
   Progress& progress_;
   uint64_t sequence_ = 0;
   std::map<uint64_t, Size> jobs_;
+  base::TaskPool decoder_;  // of one thread, or none
 };
 
 }  // namespace
@@ -427,8 +496,9 @@ class LogExecutor {
 absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& options) {
   // gRPC's own messages would mix with ours.
   if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+  const sigset_t termination_signals = BlockTermination();
   ASSIGN_OR_RETURN(std::unique_ptr<SocketFolder> folder, SocketFolder::Create(options.socket_path));
-  TerminationThread termination(*folder);
+  TerminationThread termination(*folder, termination_signals);
 
   const bool outlives = options.orphan_grace_period > absl::ZeroDuration();
   if (outlives) signal(SIGPIPE, SIG_IGN);  // the reader of its output ends with the controller

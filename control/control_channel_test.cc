@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/notification.h"
 #include "tessera/internal/control.grpc.pb.h"
 #include "tests/support/test_folder.h"
 #include "tests/support/wait_until.h"
@@ -53,11 +54,15 @@ class RecordingHandler : public CommandHandler {
     Record(absl::StrCat("step ", jobs[0]));
     return Stepped{.completed = 1};
   }
-  absl::StatusOr<Decoded> Decode(uint64_t job, RowSink rows) override {
+  absl::StatusOr<Decoding> Decode(uint64_t job) override {
     Record(absl::StrCat("decode ", job));
-    const std::vector<uint8_t> image(size_t{1000} * 700 * 3, 1);
-    if (absl::Status status = rows(0, image); !status.ok()) return status;
-    return Decoded{.height = 700, .width = 1000};
+    return [this](RowSink rows) -> absl::StatusOr<Decoded> {
+      if (beside_) picture_may_come_.WaitForNotificationWithTimeout(absl::Seconds(60));
+      Record("pixels");
+      const std::vector<uint8_t> image(size_t{1000} * 700 * 3, 1);
+      if (absl::Status status = rows(0, image); !status.ok()) return status;
+      return Decoded{.height = 700, .width = 1000};
+    };
   }
   absl::StatusOr<LatentValues> Latents(uint64_t job) override {
     Record(absl::StrCat("latents ", job));
@@ -73,6 +78,12 @@ class RecordingHandler : public CommandHandler {
     Record(absl::StrCat("end ", job));
     return absl::OkStatus();
   }
+
+  bool decodes_beside_steps() const override { return beside_; }
+
+  // From here on pictures are made beside other commands, when they are let.
+  void DecodeBesideSteps() { beside_ = true; }
+  void LetPicturesCome() { picture_may_come_.Notify(); }
 
   std::vector<std::string> calls() {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -91,6 +102,8 @@ class RecordingHandler : public CommandHandler {
 
   std::mutex mutex_;
   std::vector<std::string> calls_;
+  bool beside_ = false;
+  absl::Notification picture_may_come_;
   LoadParameters load_;
   JobParameters job_;
 };
@@ -399,12 +412,83 @@ TEST_F(ControlChannelTest, RefusesStepsOfJobsThatAreUnknownRepeatedOrNone) {
   EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5"));
 }
 
+Command DecodeCommand(uint64_t job) {
+  Command command;
+  command.mutable_decode()->set_job(job);
+  return command;
+}
+
+// A channel whose handler makes pictures beside steps.
+class DecodingBesideStepsTest : public ControlChannelTest {
+ protected:
+  DecodingBesideStepsTest() {
+    Stop();
+    handler_.DecodeBesideSteps();
+    Serve(absl::Seconds(60));
+  }
+};
+
+TEST_F(DecodingBesideStepsTest, AnswersWhatComesAfterAPictureBeforeIt) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  session.Ask(StartCommand(6));
+  session.Send(3, DecodeCommand(5));
+  session.Send(4, StepCommand({5, 6}));
+  Command end;
+  end.mutable_end_job()->set_job(5);
+  session.Send(5, end);
+  EXPECT_EQ(session.Receive().sequence(), 4u);
+  EXPECT_EQ(session.Receive().sequence(), 5u);
+  handler_.LetPicturesCome();
+  Reply reply = session.Receive();
+  for (; reply.has_rows(); reply = session.Receive()) EXPECT_EQ(reply.sequence(), 3u);
+  EXPECT_TRUE(reply.has_decoded());
+  EXPECT_EQ(reply.sequence(), 3u);
+}
+
+TEST_F(DecodingBesideStepsTest, LoadsAfterThePicture) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  session.Send(2, DecodeCommand(5));
+  session.Send(3, LoadCommand());
+  handler_.LetPicturesCome();
+  Reply reply = session.Receive();
+  for (; reply.has_rows(); reply = session.Receive()) EXPECT_EQ(reply.sequence(), 2u);
+  EXPECT_TRUE(reply.has_decoded());
+  EXPECT_TRUE(session.Receive().has_loaded());
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "decode 5", "pixels", "load m"));
+}
+
+TEST_F(DecodingBesideStepsTest, CountsThePictureBeforeItSaysHowFarItGot) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  session.Send(2, DecodeCommand(5));
+  Command resume;
+  resume.mutable_resume();
+  session.Send(3, resume);
+  handler_.LetPicturesCome();
+  Reply reply = session.Receive();
+  for (; reply.sequence() == 2; reply = session.Receive()) {
+  }
+  EXPECT_EQ(reply.resumed().commands(), 2u);
+}
+
+TEST_F(DecodingBesideStepsTest, FinishesThePictureOfAControllerThatHasGone) {
+  {
+    Session session(socket_path());
+    session.Ask(StartCommand(5));
+    session.Send(2, DecodeCommand(5));
+    WaitUntil("the picture is begun", [&] { return handler_.calls().back() == "decode 5"; });
+  }
+  handler_.LetPicturesCome();
+  WaitUntil("its job has ended", [&] { return handler_.calls().back() == "end 5"; });
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "decode 5", "pixels", "end 5"));
+}
+
 TEST_F(ControlChannelTest, SendsAnImageInWholeRowsOfAtMostAMebibyte) {
   Session session(socket_path());
   session.Ask(StartCommand(5));
-  Command command;
-  command.mutable_decode()->set_job(5);
-  Reply reply = session.Ask(std::move(command));
+  Reply reply = session.Ask(DecodeCommand(5));
   int32_t rows = 0;
   for (; reply.has_rows(); reply = session.Receive()) {
     EXPECT_EQ(reply.rows().first(), rows);

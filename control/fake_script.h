@@ -25,8 +25,7 @@
 //   drift=N                 other latents from step N on; drift-of-WORD for jobs with that prompt
 //   layout-drift=N          the same in a group of several ranks
 //   batch-drift             another prediction beside other jobs
-//   gate=FILE               the first step of a job whose prompt holds "gated" waits until FILE exists, and makes
-//                           FILE.waiting when it begins to
+//   gate=FILE               the first step of a job whose prompt holds "gated" waits until FILE exists
 //   loads=FILE              a line more in this file whenever it loads
 // An instruction that begins with rankN: is for that rank of the group alone; CALL-of-WORD is for jobs with that
 // prompt.

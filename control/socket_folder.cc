@@ -31,16 +31,23 @@ absl::StatusOr<std::unique_ptr<SocketFolder>> SocketFolder::Create(const std::st
 }
 
 void SocketFolder::Remove() const {
-  unlink(socket_path_.c_str());
-  rmdir(folder_.c_str());
+  // Another thread may bind the socket in between, once.
+  do {
+    unlink(socket_path_.c_str());
+  } while (rmdir(folder_.c_str()) != 0 && errno == ENOTEMPTY && access(socket_path_.c_str(), F_OK) == 0);
 }
 
-TerminationThread::TerminationThread(const SocketFolder& folder) : stop_(eventfd(0, EFD_CLOEXEC)) {
-  sigemptyset(&signals_);
-  sigaddset(&signals_, SIGTERM);
-  sigaddset(&signals_, SIGHUP);  // from the kernel, to a stopped process whose parent has ended
-  sigaddset(&signals_, SIGHUP);  // the kernel's to a stopped process whose parent has died
-  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+sigset_t BlockTermination() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGHUP);  // from the kernel, to a stopped process whose parent has ended
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+TerminationThread::TerminationThread(const SocketFolder& folder, const sigset_t& blocked)
+    : stop_(eventfd(0, EFD_CLOEXEC)), signals_(blocked) {
   termination_ = signalfd(-1, &signals_, SFD_CLOEXEC);
   thread_ = std::thread([this, &folder] { Run(folder); });
 }

@@ -27,19 +27,22 @@ class SocketFolder {
   const std::string folder_;
 };
 
-// While it lives, SIGTERM and SIGHUP remove the folder before they end the process. The signals are blocked in the
-// calling thread and in those started from it later.
+// Blocks SIGTERM and SIGHUP in the calling thread and in those that it starts later: call it before there is a folder
+// that they would leave behind. What is blocked.
+sigset_t BlockTermination();
+
+// While it lives, the signals that are blocked remove the folder before they end the process.
 class TerminationThread {
  public:
-  explicit TerminationThread(const SocketFolder& folder);  // the folder outlives this
+  TerminationThread(const SocketFolder& folder, const sigset_t& blocked);  // the folder outlives this
   ~TerminationThread();
 
  private:
   void Run(const SocketFolder& folder);
 
   const int stop_;
+  const sigset_t signals_;
   int termination_ = -1;
-  sigset_t signals_;
   std::thread thread_;
 };
 

@@ -4,6 +4,7 @@
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -82,6 +83,17 @@ class WorkerClient::Connection {
     return reply;
   }
 
+  uint64_t WaitForAny(absl::Span<const uint64_t> sequences) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    uint64_t first = sequences.front();
+    changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout_), [&] {
+      const auto answered = std::ranges::find_if(sequences, [&](uint64_t sequence) { return IsAnswered(sequence); });
+      if (answered != sequences.end()) first = *answered;
+      return ended_ || answered != sequences.end();
+    });
+    return first;
+  }
+
   // Sends a command that has one reply of kind `kind`, and waits for it.
   absl::StatusOr<Reply> Call(Command command, Reply::KindCase kind) {
     ASSIGN_OR_RETURN(uint64_t sequence, Send(std::move(command)));
@@ -123,6 +135,14 @@ class WorkerClient::Connection {
   const bool sends_results;
 
  private:
+  // With mutex_ held.
+  bool IsAnswered(uint64_t sequence) const {
+    const auto entry = waiting_.find(sequence);
+    if (entry == waiting_.end() || entry->second.empty()) return false;
+    const Reply& last = entry->second.back();
+    return !last.has_rows() && !last.has_part();
+  }
+
   void Read() {
     Reply reply;
     absl::Status broken;
@@ -217,10 +237,15 @@ absl::StatusOr<Stepped> WorkerClient::WaitForStep(uint64_t sequence) {
   return FromWire(reply->stepped());
 }
 
-absl::StatusOr<DecodedPicture> WorkerClient::Decode(uint64_t job, const JobStarted& started) {
+uint64_t WorkerClient::WaitForAny(absl::Span<const uint64_t> sequences) { return connection_->WaitForAny(sequences); }
+
+absl::StatusOr<uint64_t> WorkerClient::SendDecode(uint64_t job) {
   Command command;
   command.mutable_decode()->set_job(job);
-  ASSIGN_OR_RETURN(uint64_t sequence, connection_->Send(std::move(command)));
+  return connection_->Send(std::move(command));
+}
+
+absl::StatusOr<DecodedPicture> WorkerClient::WaitForDecode(uint64_t sequence, const JobStarted& started) {
   DecodedPicture picture;
   Image& image = picture.image;
   image.height = started.height;

@@ -57,9 +57,13 @@ class WorkerClient {
   absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs);
   absl::StatusOr<Stepped> WaitForStep(uint64_t sequence);
 
-  // `started` tells the size that is expected. The picture is empty where pixels come from another rank, and so are
-  // values.
-  absl::StatusOr<DecodedPicture> Decode(uint64_t job, const JobStarted& started);
+  // Sends a command to decode the job as it is after the commands before, and returns its sequence number. `started`
+  // tells the size that is expected. The picture is empty where pixels come from another rank, and so are values.
+  absl::StatusOr<uint64_t> SendDecode(uint64_t job);
+  absl::StatusOr<DecodedPicture> WaitForDecode(uint64_t sequence, const JobStarted& started);
+  // The first of these commands that is answered in full, by their order here if there are several. The first of all
+  // when the worker is gone or gives no answer in time, of which the wait for it tells.
+  uint64_t WaitForAny(absl::Span<const uint64_t> sequences);
   absl::StatusOr<LatentValues> Latents(uint64_t job);
   absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
                                        absl::Span<const uint64_t> beside = {});

@@ -269,7 +269,10 @@ absl::Status DecodeStatus(const std::vector<SentRows>& rows) {
     stream.Write(reply);
     Drain(stream);
   });
-  return worker.Client()->Decode(1, {.height = 3, .width = 2}).status();
+  const std::unique_ptr<WorkerClient> client = worker.Client();
+  const absl::StatusOr<uint64_t> sequence = client->SendDecode(1);
+  if (!sequence.ok()) return sequence.status();
+  return client->WaitForDecode(*sequence, {.height = 3, .width = 2}).status();
 }
 
 TEST(WorkerClientTest, PutsRowsTogetherThatFollowEachOther) {

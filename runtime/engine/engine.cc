@@ -347,28 +347,34 @@ absl::StatusOr<control::Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
   });
 }
 
-absl::StatusOr<control::Decoded> Engine::Decode(uint64_t job, control::RowSink rows) {
-  const Stopwatch watch;
+absl::StatusOr<control::Decoding> Engine::Decode(uint64_t job) {
   const auto it = jobs_.find(job);
   if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("job ", job, " does not exist"));
   const Job& found = it->second;
-  return Guarded([&]() -> absl::StatusOr<control::Decoded> {
+  return Guarded([&]() -> absl::StatusOr<control::Decoding> {
     denoiser_->Flush();
     if (!found.denoise.finite) return NoLongerFinite();
-    const absl::StatusOr<at::Tensor> image = model_->family->Decode(found.denoise.latents.unsqueeze(0), context_);
-    if (!image.ok()) {
-      Poison(std::string(image.status().message()));  // the other ranks may wait for this one's rows
-      return image.status();
-    }
-    if (place_.rank == 0) {
-      const at::Tensor pixels = ToPixels(ResizeAndCrop(*image, found.height, found.width)).squeeze(0).cpu();
-      const absl::Span<const uint8_t> rgb(pixels.const_data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel()));
-      RETURN_IF_ERROR(rows(0, rgb));
-    }
-    return control::Decoded{.height = static_cast<int32_t>(found.height),
-                            .width = static_cast<int32_t>(found.width),
-                            .seconds = watch.seconds()};
+    return [this, latents = found.denoise.latents, height = found.height, width = found.width](control::RowSink rows) {
+      return Guarded([&] { return MakePixels(latents, height, width, rows); });
+    };
   });
+}
+
+absl::StatusOr<control::Decoded> Engine::MakePixels(const at::Tensor& latents, int64_t height, int64_t width,
+                                                    control::RowSink rows) {
+  const Stopwatch watch;
+  const absl::StatusOr<at::Tensor> image = model_->family->Decode(latents.unsqueeze(0), context_);
+  if (!image.ok()) {
+    Poison(std::string(image.status().message()));  // the other ranks may wait for this one's rows
+    return image.status();
+  }
+  if (place_.rank == 0) {
+    const at::Tensor pixels = ToPixels(ResizeAndCrop(*image, height, width)).squeeze(0).cpu();
+    const absl::Span<const uint8_t> rgb(pixels.const_data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel()));
+    RETURN_IF_ERROR(rows(0, rgb));
+  }
+  return control::Decoded{
+      .height = static_cast<int32_t>(height), .width = static_cast<int32_t>(width), .seconds = watch.seconds()};
 }
 
 absl::StatusOr<control::LatentValues> Engine::Latents(uint64_t job) {

@@ -30,7 +30,7 @@ class Engine final : public control::CommandHandler {
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters) override;
   absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override;
   absl::StatusOr<control::Stepped> Step(absl::Span<const uint64_t> jobs) override;
-  absl::StatusOr<control::Decoded> Decode(uint64_t job, control::RowSink rows) override;
+  absl::StatusOr<control::Decoding> Decode(uint64_t job) override;
   absl::StatusOr<control::LatentValues> Latents(uint64_t job) override;
   absl::StatusOr<control::LatentValues> Predict(uint64_t job, const control::LatentValues& latents,
                                                 absl::Span<const uint64_t> beside) override;
@@ -51,6 +51,8 @@ class Engine final : public control::CommandHandler {
   absl::Status CheckMemory(const models::ModelFolder& folder, const control::LoadParameters& parameters,
                            at::Device device);
   absl::StatusOr<control::JobStarted> Start(uint64_t id, const control::JobParameters& parameters);
+  absl::StatusOr<control::Decoded> MakePixels(const at::Tensor& latents, int64_t height, int64_t width,
+                                              control::RowSink rows);
   // The jobs of one batch, which agree in size and have a step left.
   absl::StatusOr<std::vector<DenoiseJob*>> BatchOf(absl::Span<const uint64_t> jobs);
 

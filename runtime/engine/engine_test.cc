@@ -33,7 +33,9 @@ struct Pixels {
 
 Pixels Decode(Engine& engine, uint64_t job) {
   Pixels pixels;
-  pixels.decoded = engine.Decode(job, [&](int32_t first, absl::Span<const uint8_t> rgb) {
+  const absl::StatusOr<control::Decoding> decoding = engine.Decode(job);
+  if (!decoding.ok()) return {.decoded = decoding.status()};
+  pixels.decoded = (*decoding)([&](int32_t first, absl::Span<const uint8_t> rgb) {
     EXPECT_EQ(first, 0);
     pixels.rgb.assign(rgb.begin(), rgb.end());
     return absl::OkStatus();

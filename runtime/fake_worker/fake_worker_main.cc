@@ -171,23 +171,10 @@ class FakeHandler final : public control::CommandHandler {
     return control::Stepped{.completed = first.completed, .seconds = seconds, .digest = DigestOf(first)};
   }
 
-  absl::StatusOr<control::Decoded> Decode(uint64_t id, control::RowSink rows) override {
-    RETURN_IF_ERROR(Obey("decode"));
-    const double seconds = Work("decode-time");
-    const Job& job = jobs_.at(id);
-    if (job.fails && job.completed == job.parameters.steps) {
-      return absl::InvalidArgumentError("the job fails because the fake worker was told so");
-    }
-    uint64_t mixed = job.parameters.seed * 31 + job.completed;
-    for (unsigned char c : absl::StrCat(job.parameters.prompt, OptionsOf(job.parameters))) mixed = mixed * 131 + c;
-    mixed += static_cast<uint64_t>(script_.Number("salt"));
-    std::vector<uint8_t> row(3 * static_cast<size_t>(job.parameters.width));
-    for (int32_t y = 0; sends_results_ && y < job.parameters.height; ++y) {
-      for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<uint8_t>(mixed + 2 * y + i);
-      RETURN_IF_ERROR(rows(y, row));
-    }
-    return control::Decoded{.height = job.parameters.height, .width = job.parameters.width, .seconds = seconds};
+  absl::StatusOr<control::Decoding> Decode(uint64_t job) override {
+    return [this, decoded = jobs_.at(job)](control::RowSink rows) { return MakePixels(decoded, rows); };
   }
+  bool decodes_beside_steps() const override { return serial_; }
 
   absl::StatusOr<control::LatentValues> Latents(uint64_t id) override {
     return control::LatentValues{.shape = {1, 1, 2}, .values = {static_cast<double>(DigestOf(jobs_.at(id))), 1}};
@@ -212,6 +199,23 @@ class FakeHandler final : public control::CommandHandler {
     bool fails = false;
     bool dies = false;
   };
+
+  absl::StatusOr<control::Decoded> MakePixels(const Job& job, control::RowSink rows) {
+    RETURN_IF_ERROR(Obey("decode"));
+    const double seconds = Work("decode-time");
+    if (job.fails && job.completed == job.parameters.steps) {
+      return absl::InvalidArgumentError("the job fails because the fake worker was told so");
+    }
+    uint64_t mixed = job.parameters.seed * 31 + job.completed;
+    for (unsigned char c : absl::StrCat(job.parameters.prompt, OptionsOf(job.parameters))) mixed = mixed * 131 + c;
+    mixed += static_cast<uint64_t>(script_.Number("salt"));
+    std::vector<uint8_t> row(3 * static_cast<size_t>(job.parameters.width));
+    for (int32_t y = 0; sends_results_ && y < job.parameters.height; ++y) {
+      for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<uint8_t>(mixed + 2 * y + i);
+      RETURN_IF_ERROR(rows(y, row));
+    }
+    return control::Decoded{.height = job.parameters.height, .width = job.parameters.width, .seconds = seconds};
+  }
 
   // Takes as long as it was ordered. The seconds that it took.
   double Work(const std::string& time) {
@@ -249,7 +253,6 @@ class FakeHandler final : public control::CommandHandler {
   void WaitAtGate(const std::string& prompt) const {
     const std::string gate = script_.Text("gate");
     if (gate.empty() || !absl::StrContains(prompt, "gated")) return;
-    std::ofstream(absl::StrCat(gate, ".waiting"));
     while (access(gate.c_str(), F_OK) != 0) absl::SleepFor(absl::Milliseconds(2));
   }
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "server/http/web_files.h"
 #include "tests/support/api_fixture.h"
 #include "tests/support/test_folder.h"

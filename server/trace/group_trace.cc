@@ -89,9 +89,10 @@ void GroupTrace::EndSuspension(Task& task, absl::Time end) {
     trace_->Stage(task.image, {.name = "suspended", .start = start, .end = end, .args = {{"group", name_}}});
 }
 
-void GroupTrace::OnStepped(absl::Span<const uint64_t> tasks, absl::Time sent, absl::Time ended) {
+void GroupTrace::OnStepped(absl::Span<const uint64_t> tasks, absl::Time sent, absl::Time ended, double seconds) {
   if (trace_ == nullptr) return;
-  TraceSpan span = {.name = "step", .start = std::max(sent, step_end_), .end = std::min(ended, trace_->Now())};
+  const absl::Time end = std::min(ended, trace_->Now());
+  TraceSpan span = {.name = "step", .start = std::max({sent, step_end_, end - absl::Seconds(seconds)}), .end = end};
   span.end = step_end_ = std::max(span.start, span.end);
   span.args = {{"group", name_}, {"batch", tasks.size()}};
   trace_->Span({process_, kSteps}, span);
@@ -108,13 +109,15 @@ void GroupTrace::OnStepped(absl::Span<const uint64_t> tasks, absl::Time sent, ab
   }
 }
 
-void GroupTrace::OnDecoded(uint64_t id, const std::string& what, absl::Time sent) {
+void GroupTrace::OnDecoded(uint64_t id, const std::string& what, absl::Time sent, double seconds) {
   const auto task = tasks_.find(id);
   if (trace_ == nullptr || task == tasks_.end()) return;
-  const TraceSpan span = {.name = what, .start = sent, .end = trace_->Now(), .args = {{"group", name_}}};
+  const absl::Time end = trace_->Now();
+  const absl::Time start = std::max({sent, task->second.stage_end, decode_end_, end - absl::Seconds(seconds)});
+  const TraceSpan span = {.name = what, .start = start, .end = end, .args = {{"group", name_}}};
   trace_->Span({process_, kDecoding}, span);
   trace_->Stage(task->second.image, span);
-  task->second.stage_end = span.end;
+  task->second.stage_end = decode_end_ = span.end;
 }
 
 void GroupTrace::OnEnded(uint64_t id) {

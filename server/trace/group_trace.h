@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,10 +37,14 @@ class GroupTrace {
   absl::Time OnEncoded(uint64_t task, const TracedImage& image, absl::Time sent, const control::JobStarted& started);
   // These tasks are in the workers, and no step of theirs is made for now.
   void OnSuspended(absl::Span<const uint64_t> tasks);
-  // A step of these tasks, one after the other as they were sent. It ended then, or just now if that is later.
-  void OnStepped(absl::Span<const uint64_t> tasks, absl::Time sent, absl::Time ended);
-  // `what` is "decode" or "preview".
-  void OnDecoded(uint64_t task, const std::string& what, absl::Time sent);
+  // From when it could begin until now.
+  static constexpr double kAllTheTime = std::numeric_limits<double>::infinity();
+
+  // A step of these tasks, one after the other as they were sent. It ended then, or just now if that is earlier, and
+  // took the workers so many seconds.
+  void OnStepped(absl::Span<const uint64_t> tasks, absl::Time sent, absl::Time ended, double seconds);
+  // `what` is "decode" or "preview". One after the other, too, but beside steps.
+  void OnDecoded(uint64_t task, const std::string& what, absl::Time sent, double seconds);
   // The workers hold nothing of it any more.
   void OnEnded(uint64_t task);
 
@@ -62,6 +67,7 @@ class GroupTrace {
   std::vector<pid_t> workers_;
   absl::Time workers_since_;
   absl::Time step_end_ = absl::InfinitePast();
+  absl::Time decode_end_ = absl::InfinitePast();
   std::map<uint64_t, Task> tasks_;
 };
 

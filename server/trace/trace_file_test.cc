@@ -107,7 +107,7 @@ TEST_F(TraceFileTest, OfAnImageThatIsSuspendedShowsThatBetweenItsSteps) {
     const std::unique_ptr<TraceFile> trace = Create();
     GroupTrace group(trace.get(), "tiny", /*ranks=*/1);
     const auto step = [&](absl::Span<const uint64_t> tasks) {
-      group.OnStepped(tasks, group.Now(), absl::InfiniteFuture());
+      group.OnStepped(tasks, group.Now(), absl::InfiniteFuture(), 1);
     };
     group.OnEncoded(1, image_, group.Now(), {});
     step({1});
@@ -142,7 +142,7 @@ TEST_F(TraceFileTest, IsNotNeeded) {
   GroupTrace group(nullptr, "tiny", 1);
   group.OnState("ready");
   group.OnEncoded(1, image_, group.Now(), {});
-  group.OnStepped({1}, group.Now(), group.Now());
+  group.OnStepped({1}, group.Now(), group.Now(), 1);
   group.OnEnded(1);
   EXPECT_THAT(log_, IsEmpty());
 }

@@ -61,6 +61,7 @@ class CanaryRun final : public StepOwner {
   StepPlan Next(GroupId) override {
     if (is_stepping_ || !error_.ok()) return {};
     if (run_.latents.empty()) return {.start = {id_}};
+    if (run_.latents.size() > static_cast<size_t>(job_.steps)) return {};  // its picture is being made
     if (forwards_) {
       const size_t step = run_.predictions.size();
       Keep(group_.Predict(id_, from_ == nullptr ? run_.latents.back() : from_->latents[step]), run_.predictions);

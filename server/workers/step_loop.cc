@@ -50,18 +50,18 @@ absl::Status StepLoop::Turn() {
   std::erase_if(plan.decode, [this](TaskId task) { return !running_.contains(task); });
   if (!plan.step.empty()) RETURN_IF_ERROR(SendStep(plan.step));
   // Pictures are of the latents as they are when their turn comes in the log: no later step may stand before them.
-  const bool has_previews =
-      std::ranges::any_of(plan.step, [this](TaskId task) { return IsPreviewDue(running_.at(task)); });
-  const bool shows = has_previews || !plan.decode.empty();
-  while (!flights_.empty() && (shows || plan.step.empty() || flights_.size() == kMaxStepsInFlight)) {
-    RETURN_IF_ERROR(WaitForStep());
-    if (!shows) break;
+  if (std::ranges::any_of(plan.step, [this](TaskId task) { return IsPreviewDue(running_.at(task)); })) {
+    RETURN_IF_ERROR(FinishSteps());
+    RETURN_IF_ERROR(ShowPreviews(plan.step));
   }
-  if (has_previews) RETURN_IF_ERROR(ShowPreviews(plan.step));
+  // Steps that are made one by one are sent as they are answered.
+  if (!plan.decode.empty() && !flights_.empty() && !flights_.back().apart.empty()) RETURN_IF_ERROR(FinishSteps());
   for (const TaskId task : plan.decode) {
-    if (running_.contains(task)) RETURN_IF_ERROR(Decode(task));  // else its last step failed
+    if (running_.contains(task)) RETURN_IF_ERROR(SendDecode(task));  // else its last step failed
   }
-  if (plan.empty() && flights_.empty()) owner_.WaitForWork(options_.group, kIdleWait);
+  if (!plan.empty() && flights_.size() < kMaxStepsInFlight) return absl::OkStatus();
+  if (!flights_.empty() || !decodings_.empty()) return WaitForAnswer();
+  owner_.WaitForWork(options_.group, kIdleWait);
   return absl::OkStatus();
 }
 
@@ -147,7 +147,7 @@ absl::Status StepLoop::WaitForStep() {
   flights_.erase(flights_.begin());
   const absl::StatusOr<double> stepped = WaitFor(flight);
   if (!stepped.ok()) return EndsGroup(stepped.status()) ? stepped.status() : FailStep(flight, stepped.status());
-  trace_.OnStepped(flight.tasks, flight.sent, flight.ended);
+  trace_.OnStepped(flight.tasks, flight.sent, flight.ended, *stepped);
   owner_.OnStepped(options_.group, flight.tasks, *stepped);
   return absl::OkStatus();
 }
@@ -159,7 +159,7 @@ absl::Status StepLoop::FailStep(const Flight& flight, const absl::Status& error)
   for (const Flight& later : std::exchange(flights_, {})) {
     const absl::StatusOr<double> made = WaitFor(later);
     if (made.ok()) {
-      trace_.OnStepped(later.tasks, later.sent, later.ended);
+      trace_.OnStepped(later.tasks, later.sent, later.ended, *made);
       owner_.OnStepped(options_.group, later.tasks, *made);
       continue;
     }
@@ -186,7 +186,7 @@ absl::Status StepLoop::ShowPreviews(const std::vector<TaskId>& tasks) {
     const absl::StatusOr<control::DecodedPicture> picture = workers_.Decode(task, found->second.started);
     Answered();
     if (!picture.ok() && IsDead(picture.status())) return picture.status();
-    trace_.OnDecoded(task, "preview", sent);
+    trace_.OnDecoded(task, "preview", sent, picture.ok() ? picture->seconds : GroupTrace::kAllTheTime);
     if (picture.ok()) {
       owner_.OnPreview(options_.group, task, picture->image);
     } else {
@@ -196,23 +196,58 @@ absl::Status StepLoop::ShowPreviews(const std::vector<TaskId>& tasks) {
   return absl::OkStatus();
 }
 
-absl::Status StepLoop::Decode(TaskId task) {
+absl::Status StepLoop::SendDecode(TaskId task) {
   const absl::Time sent = trace_.Now();
-  absl::StatusOr<control::DecodedPicture> picture = workers_.Decode(task, running_.at(task).started);
+  ASSIGN_OR_RETURN(const uint64_t sequence, workers_.SendDecode(task));
+  decodings_.push_back({.sequence = sequence, .task = task, .sent = sent});
+  return absl::OkStatus();
+}
+
+absl::Status StepLoop::WaitForDecode(const Decoding& decoding) {
+  const TaskId task = decoding.task;
+  absl::StatusOr<control::DecodedPicture> picture =
+      workers_.WaitForDecode(decoding.sequence, running_.at(task).started);
   Answered();
   if (!picture.ok()) {
     if (IsDead(picture.status())) return picture.status();
     owner_.OnFailed(options_.group, task, AfterStart(picture.status()));
   } else {
     has_made_images_ = true;
-    trace_.OnDecoded(task, "decode", sent);
+    trace_.OnDecoded(task, "decode", decoding.sent, picture->seconds);
     owner_.OnDecoded(options_.group, task, std::move(picture->image), running_.at(task).started, picture->seconds);
   }
   return End(task);
 }
 
+absl::Status StepLoop::WaitForAnswer() {
+  const auto is_stepped = [this](const Decoding& decoding) {
+    return std::ranges::none_of(flights_, [&](const Flight& flight) {
+      return std::ranges::find(flight.tasks, decoding.task) != flight.tasks.end();
+    });
+  };
+  std::vector<uint64_t> sequences;
+  for (const Decoding& decoding : decodings_) {
+    if (is_stepped(decoding)) sequences.push_back(decoding.sequence);
+  }
+  if (!flights_.empty()) sequences.push_back(flights_.front().sequence);
+  const uint64_t answered = workers_.WaitForAny(sequences);
+  if (!flights_.empty() && answered == flights_.front().sequence) return WaitForStep();
+  const auto found = std::ranges::find(decodings_, answered, &Decoding::sequence);
+  const Decoding decoding = *found;
+  decodings_.erase(found);
+  return WaitForDecode(decoding);
+}
+
 absl::Status StepLoop::End(TaskId task) {
   trace_.OnEnded(task);
+  // The picture of a task whose last step has failed is nobody's.
+  if (const auto found = std::ranges::find(decodings_, task, &Decoding::task); found != decodings_.end()) {
+    const uint64_t sequence = found->sequence;
+    decodings_.erase(found);
+    const absl::Status decoded = workers_.WaitForDecode(sequence, running_.at(task).started).status();
+    Answered();
+    if (!decoded.ok() && IsDead(decoded)) return decoded;
+  }
   if (running_.erase(task) > 0) {
     const absl::Status ended = workers_.EndJob(task);
     Answered();

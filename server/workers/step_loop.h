@@ -1,7 +1,9 @@
 // Carries out step plans on the workers of one group: starts jobs, sends their steps, shows previews, decodes and ends
 // them, whoever plans it: the server's scheduler, a command, or a verification.
 //
-// At most kMaxStepsInFlight steps are unanswered at any time. Used by one thread; its owner is called on it.
+// At most kMaxStepsInFlight steps are unanswered at any time. A picture is asked for right behind its last step, and
+// the next steps are sent before it is there: workers that can make it beside them do. Used by one thread; its owner is
+// called on it.
 #pragma once
 
 #include <functional>
@@ -80,7 +82,7 @@ class StepLoop final {
 
   // Does what the owner plans next. An error: the group is of no more use, and nothing in it goes on.
   absl::Status Turn();
-  // Waits for the steps that are unanswered.
+  // Waits for the steps that are unanswered, not for pictures.
   absl::Status FinishSteps();
 
   bool has_made_images() const { return has_made_images_; }
@@ -100,6 +102,12 @@ class StepLoop final {
     absl::Time ended = absl::InfiniteFuture();  // at the latest
   };
 
+  struct Decoding {
+    uint64_t sequence = 0;
+    TaskId task = 0;
+    absl::Time sent;
+  };
+
   absl::Status Start(TaskId task);
   // Leaves out tasks that fail before.
   absl::Status SendStep(std::vector<TaskId>& tasks);
@@ -112,7 +120,10 @@ class StepLoop final {
   bool EndsGroup(const absl::Status& step) const;
   static bool IsPreviewDue(const Running& running);
   absl::Status ShowPreviews(const std::vector<TaskId>& tasks);
-  absl::Status Decode(TaskId task);
+  absl::Status SendDecode(TaskId task);
+  absl::Status WaitForDecode(const Decoding& decoding);
+  // For a step or a picture, whichever is there first.
+  absl::Status WaitForAnswer();
   absl::Status End(TaskId task);
   void Answered() const;
 
@@ -121,7 +132,8 @@ class StepLoop final {
   GroupTrace& trace_;
   const StepLoopOptions options_;
   std::map<TaskId, Running> running_;
-  std::vector<Flight> flights_;  // in order
+  std::vector<Flight> flights_;      // in order
+  std::vector<Decoding> decodings_;  // in order
   bool has_made_images_ = false;
 };
 

@@ -23,10 +23,29 @@ TEST(StepLoopTest, APreviewIsOfItsOwnStep) { EXPECT_TRUE(APreviewIsOfItsOwnStep(
 TEST(StepLoopTest, KeepsTwoStepsUnansweredAndDecodesBehindTheLast) {
   ScriptedStepLoop loop;
   ASSERT_TRUE(loop.Run({{.start = {1}}, {.step = {1}}, {.step = {1}}, {.step = {1}, .decode = {1}}}).ok());
-  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "send 1", "send 1", "wait 1", "send 1", "wait 2", "wait 3",
-                                              "decode 1 after 3", "end 1"));
+  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "send 1", "send 1", "wait 1", "send 1", "decode 1 after 3",
+                                              "wait 2", "wait 3", "wait 4", "end 1"));
   EXPECT_THAT(loop.owner.heard,
               ElementsAre("started 1", "stepped 1", "stepped 1", "stepped 1", "decoded 1", "ended 1", "idle"));
+}
+
+TEST(StepLoopTest, TheNextImagesAreSteppedWhileAPictureIsMade) {
+  ScriptedStepLoop loop;
+  loop.workers.slow_pictures = true;
+  ASSERT_TRUE(
+      loop.Run({{.start = {1}}, {.step = {1}, .decode = {1}}, {.start = {2}}, {.step = {2}}, {.step = {2}}}).ok());
+  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "send 1", "decode 1 after 1", "start 2", "send 2", "wait 1",
+                                              "send 2", "wait 3", "wait 4", "wait 2", "end 1"));
+  EXPECT_THAT(loop.owner.heard, ElementsAre("started 1", "started 2", "stepped 1", "stepped 2", "stepped 2",
+                                            "decoded 1", "ended 1", "idle"));
+}
+
+TEST(StepLoopTest, ThePictureOfAStepThatFailedIsNobodys) {
+  ScriptedStepLoop loop;
+  loop.workers.failing_step = 1;
+  ASSERT_TRUE(loop.Run({{.start = {1}}, {.step = {1}, .decode = {1}}}).ok());
+  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "send 1", "decode 1 after 1", "wait 1", "wait 2", "end 1"));
+  EXPECT_THAT(loop.owner.heard, ElementsAre("started 1", "stepped ", "failed 1", "ended 1", "idle"));
 }
 
 TEST(StepLoopTest, AJobThatIsRefusedFailsAlone) {
@@ -66,10 +85,9 @@ TEST(StepLoopTest, ImagesThatChangeEachOtherAreSteppedOneByOne) {
   NoProof proof;
   StepLoop loop(workers, owner, trace, {.proof = &proof});
   owner.plans = {{.start = {1, 2}}, {.step = {1, 2}, .decode = {1, 2}}};
-  ASSERT_TRUE(loop.Turn().ok());
-  ASSERT_TRUE(loop.Turn().ok());
+  for (int turn = 0; turn < 4; ++turn) ASSERT_TRUE(loop.Turn().ok());
   EXPECT_THAT(workers.asked, ElementsAre("start 1", "start 2", "send 1", "wait 1", "send 2", "wait 2",
-                                         "decode 1 after 1", "end 1", "decode 2 after 1", "end 2"));
+                                         "decode 1 after 1", "decode 2 after 1", "wait 3", "end 1", "wait 4", "end 2"));
   EXPECT_THAT(owner.heard, ElementsAre("started 1", "started 2", "differs", "stepped 1+2", "decoded 1", "ended 1",
                                        "decoded 2", "ended 2"));
 }

@@ -18,8 +18,17 @@ class StepWorkers {
   virtual absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) = 0;
   virtual absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) = 0;
   virtual absl::StatusOr<control::Stepped> WaitForStep(uint64_t sequence) = 0;
-  virtual absl::StatusOr<control::DecodedPicture> Decode(uint64_t job, const control::JobStarted& started) = 0;
+  virtual absl::StatusOr<uint64_t> SendDecode(uint64_t job) = 0;
+  virtual absl::StatusOr<control::DecodedPicture> WaitForDecode(uint64_t sequence,
+                                                                const control::JobStarted& started) = 0;
+  virtual uint64_t WaitForAny(absl::Span<const uint64_t> sequences) = 0;
   virtual absl::Status EndJob(uint64_t job) = 0;
+
+  absl::StatusOr<control::DecodedPicture> Decode(uint64_t job, const control::JobStarted& started) {
+    const absl::StatusOr<uint64_t> sequence = SendDecode(job);
+    if (!sequence.ok()) return sequence.status();
+    return WaitForDecode(*sequence, started);
+  }
 
   // The reason why they have ended for good; OK while they have not.
   virtual absl::Status health() = 0;

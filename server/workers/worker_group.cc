@@ -325,9 +325,22 @@ absl::StatusOr<control::Stepped> WorkerGroup::WaitForStep(uint64_t sequence) {
   return stepped;
 }
 
-absl::StatusOr<control::DecodedPicture> WorkerGroup::Decode(uint64_t job, const control::JobStarted& started) {
-  return OnAll<control::DecodedPicture>(
-      options_.progress.other, [&](control::WorkerClient& client, int) { return client.Decode(job, started); });
+absl::StatusOr<uint64_t> WorkerGroup::SendDecode(uint64_t job) {
+  return OnAll<uint64_t>(options_.progress.other,
+                         [&](control::WorkerClient& client, int) { return client.SendDecode(job); });
+}
+
+absl::StatusOr<control::DecodedPicture> WorkerGroup::WaitForDecode(uint64_t sequence,
+                                                                   const control::JobStarted& started) {
+  return OnAll<control::DecodedPicture>(options_.progress.other, [&](control::WorkerClient& client, int) {
+    return client.WaitForDecode(sequence, started);
+  });
+}
+
+uint64_t WorkerGroup::WaitForAny(absl::Span<const uint64_t> sequences) {
+  if (sequences.size() == 1) return sequences.front();  // whose own bound counts
+  const ProgressWatch::Due due(*watch_, options_.progress.other);
+  return workers_[0].client->WaitForAny(sequences);
 }
 
 absl::StatusOr<control::LatentValues> WorkerGroup::Latents(uint64_t job) {

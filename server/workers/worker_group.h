@@ -74,7 +74,9 @@ class WorkerGroup final : public StepWorkers {
   absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override;
   absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) override;
   absl::StatusOr<control::Stepped> WaitForStep(uint64_t sequence) override;
-  absl::StatusOr<control::DecodedPicture> Decode(uint64_t job, const control::JobStarted& started) override;
+  absl::StatusOr<uint64_t> SendDecode(uint64_t job) override;
+  absl::StatusOr<control::DecodedPicture> WaitForDecode(uint64_t sequence, const control::JobStarted& started) override;
+  uint64_t WaitForAny(absl::Span<const uint64_t> sequences) override;  // answered by rank 0
   absl::StatusOr<control::LatentValues> Latents(uint64_t job);
   absl::StatusOr<control::LatentValues> Predict(uint64_t job, const control::LatentValues& latents,
                                                 absl::Span<const uint64_t> beside = {});

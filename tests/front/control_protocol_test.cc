@@ -34,7 +34,9 @@ struct Worker final : control::CommandHandler {
     return started;
   }
   absl::StatusOr<control::Stepped> Step(absl::Span<const uint64_t>) override { return control::Stepped{}; }
-  absl::StatusOr<control::Decoded> Decode(uint64_t, control::RowSink) override { return control::Decoded{}; }
+  absl::StatusOr<control::Decoding> Decode(uint64_t) override {
+    return [](control::RowSink) { return control::Decoded{}; };
+  }
   absl::StatusOr<control::LatentValues> Latents(uint64_t) override { return latents; }
   absl::StatusOr<control::LatentValues> Predict(uint64_t, const control::LatentValues& asked,
                                                 absl::Span<const uint64_t> beside) override {

@@ -36,9 +36,17 @@ class FakeStepWorkers final : public server::StepWorkers {
     if (failing_step == sequence) return step_error;
     return control::Stepped{.completed = completed_[sequence] + extra_steps, .seconds = 1};
   }
-  absl::StatusOr<control::DecodedPicture> Decode(uint64_t job, const control::JobStarted&) override {
+  absl::StatusOr<uint64_t> SendDecode(uint64_t job) override {
     Note("decode ", absl::StrCat(job, " after ", steps_[job]));
+    return ++sequence_;
+  }
+  absl::StatusOr<control::DecodedPicture> WaitForDecode(uint64_t sequence, const control::JobStarted&) override {
+    Note("wait ", sequence);
     return control::DecodedPicture();
+  }
+  // Steps, which come last here, before pictures as long as `slow_pictures` says so.
+  uint64_t WaitForAny(absl::Span<const uint64_t> sequences) override {
+    return slow_pictures ? sequences.back() : sequences.front();
   }
   absl::Status EndJob(uint64_t job) override {
     Note("end ", job);
@@ -50,6 +58,7 @@ class FakeStepWorkers final : public server::StepWorkers {
   uint64_t failing_start = 0, failing_step = 0;
   absl::Status step_error = absl::InternalError("a step failed");
   int32_t extra_steps = 0;
+  bool slow_pictures = false;
 
  private:
   template <typename What>

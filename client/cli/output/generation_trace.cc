@@ -36,19 +36,19 @@ void GenerationTrace::OnStarted(const control::JobStarted& started) {
 
 void GenerationTrace::OnStepped() {
   if (!group_.has_value()) return;
-  group_->OnStepped({kTask}, begun_, absl::InfiniteFuture());
+  group_->OnStepped({kTask}, begun_, absl::InfiniteFuture(), server::GroupTrace::kAllTheTime);
   begun_ = group_->Now();
 }
 
 void GenerationTrace::OnPreview() {
   if (!group_.has_value()) return;
-  group_->OnDecoded(kTask, "preview", begun_);
+  group_->OnDecoded(kTask, "preview", begun_, server::GroupTrace::kAllTheTime);
   begun_ = group_->Now();
 }
 
 void GenerationTrace::OnDecoded() {
   if (!group_.has_value()) return;
-  group_->OnDecoded(kTask, "decode", begun_);
+  group_->OnDecoded(kTask, "decode", begun_, server::GroupTrace::kAllTheTime);
   group_->OnEnded(kTask);
   begun_ = group_->Now();
 }
