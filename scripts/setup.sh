@@ -5,7 +5,7 @@
 #   scripts/setup.sh [--preset NAME] [--checks] [TARGET …]
 #     --preset NAME   a preset of CMakePresets.json (release)
 #     --checks        also what the checks and the tests need: clang's tools, Go, chromium, Python packages in an environment of
-#                     their own, and nginx, prometheus and kubectl, unpacked into .deps/ and not installed
+#                     their own, and nginx, prometheus, kubectl and PostgreSQL, unpacked into .deps/ and not installed
 #     TARGET …        build only these; everything without
 #
 # Environment: TESSERA_SKIP_PACKAGES=1 leaves the system's packages alone (another distribution, no rights);
@@ -19,12 +19,13 @@ build_packages=(
   ccache cmake ninja-build g++ pkg-config
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   libgtest-dev libgmock-dev libboost1.81-dev libboost-json1.81-dev rapidjson-dev libsentencepiece-dev
-  libpng-dev libjpeg62-turbo-dev libwebp-dev libicu-dev libssl-dev libcli11-dev zlib1g-dev libsqlite3-dev libyaml-cpp-dev prometheus-cpp-dev
+  libpng-dev libjpeg62-turbo-dev libwebp-dev libicu-dev libssl-dev libcli11-dev zlib1g-dev libsqlite3-dev libpq-dev libyaml-cpp-dev prometheus-cpp-dev
   unzip ca-certificates python3 python3-pip
 )
 check_packages=(
   chromium chromium-driver clang clang-format libclang-rt-14-dev curl iproute2 mmdebstrap python3-venv python3-yaml
   golang-go golang-github-masterminds-sprig-dev golang-gopkg-yaml.v3-dev
+  libxml2 tzdata
 )
 
 preset=release
@@ -167,11 +168,12 @@ else
   fi
 fi
 
-# What tests need and what would get in the way of this machine if it were installed: nginx and prometheus would start
-# to serve, and kubectl would take the place of one that came from elsewhere.
+# What tests need and what would get in the way of this machine if it were installed: nginx, prometheus and PostgreSQL would
+# start to serve, and kubectl would take the place of one that came from elsewhere.
 unpack() { (mkdir -p ".deps/$1" && cd ".deps/$1" && apt-get download "$1" && dpkg -x "$1"_*.deb . && rm "$1"_*.deb) >>"$log" 2>&1; }
 if ((checks)) && [[ ${TESSERA_SKIP_PACKAGES:-0} != 1 ]]; then
-  for program in nginx/usr/sbin/nginx prometheus/usr/bin/prometheus kubernetes-client/usr/bin/kubectl; do
+  for program in nginx/usr/sbin/nginx prometheus/usr/bin/prometheus kubernetes-client/usr/bin/kubectl \
+    postgresql-15/usr/lib/postgresql/15/bin/postgres postgresql-client-15/usr/lib/postgresql/15/bin/pg_dump; do
     package=${program%%/*}
     if [[ -x .deps/$program ]]; then continue; fi
     rm -rf ".deps/$package"

@@ -13,11 +13,13 @@ enum class StorageState : uint8_t {
   kOk,
   kFull,
   kFailing,
-  kMoved,    // what is open is not what is found under its name: removed, or another disk lies over it
-  kDamaged,  // what was kept cannot be read as it was written
+  kUnreachable,  // the database of the queue does not answer
+  kMoved,        // what is open is not what is found under its name: removed, or another disk lies over it
+  kDamaged,      // what was kept cannot be read as it was written
 };
 
-inline constexpr std::array<absl::string_view, 5> kStorageStates = {"ok", "full", "failing", "moved", "damaged"};
+inline constexpr std::array<absl::string_view, 6> kStorageStates = {"ok",          "full",  "failing",
+                                                                    "unreachable", "moved", "damaged"};
 
 constexpr absl::string_view StorageStateName(StorageState state) { return kStorageStates[static_cast<size_t>(state)]; }
 

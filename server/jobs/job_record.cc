@@ -28,4 +28,14 @@ absl::Status ErrorOf(const JobRecord& job) {
   return absl::OkStatus();
 }
 
+int64_t ImageBytesOf(const JobRecord& job) {
+  int64_t bytes = 0;
+  for (const TaskRecord& task : job.tasks) bytes += task.image ? static_cast<int64_t>(task.image->bytes) : 0;
+  return bytes;
+}
+
+absl::Status ReasonOf(const absl::Status& error) {
+  return error.ok() ? absl::InternalError("the image failed without a reason") : error;
+}
+
 }  // namespace tessera::server

@@ -51,7 +51,8 @@ struct TaskRecord {
   uint64_t id = 0;    // never used again; never 0
   int32_t index = 0;  // within the job; the task's seed is the job's plus this
   TaskState state = TaskState::kQueued;
-  int32_t attempt = 0;  // claims so far
+  int32_t attempt = 0;     // claims so far
+  bool elsewhere = false;  // it runs, and another process has claimed it
   Blame blame;
   std::optional<absl::Time> started;  // of the last claim
   std::optional<absl::Time> ended;
@@ -74,6 +75,12 @@ struct JobRecord {
 // ended; else queued. Quarantined counts as failed.
 JobState StateOf(absl::Span<const TaskState> tasks);
 JobState StateOf(const JobRecord& job);
+
+// Of the files of its finished images.
+int64_t ImageBytesOf(const JobRecord& job);
+
+// The error that a failed task keeps; never OK.
+absl::Status ReasonOf(const absl::Status& error);
 
 // What a job's first error was; OK when it has none.
 absl::Status ErrorOf(const JobRecord& job);

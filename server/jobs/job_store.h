@@ -1,11 +1,12 @@
 // The durable queue: every job that was ever acknowledged, until its retention ends.
 //
-// An interface: sqlite_job_store.h keeps it in a database file. A call that changes something returns after the change
-// is durable; reads see durable changes only.
+// An interface: sqlite_job_store.h keeps it in a database file, postgres_job_store.h in a database that several
+// processes share. A call that changes something returns after the change is durable; reads see durable changes only.
 //
 // Tasks move as task_state.h says. Whoever claims a task gets its attempt number and must show it with every report: a
 // report with another one is refused, so a worker that was given up can finish nothing. What is running when the
-// process ends is queued again by the next one. While it lives, its worker group watches over what it runs.
+// process ends is queued again by the next one, or by another one that shares the queue. While it lives, its worker
+// group watches over what it runs.
 //
 // Its time is calendar time at its start plus time that never jumps, and never before its newest job.
 //
@@ -40,7 +41,7 @@ struct SubmittedJob {
 };
 
 struct Recovery {
-  int64_t given_back = 0;  // tasks that were running when the last process ended
+  int64_t given_back = 0;  // tasks that were running when the process ended that had claimed them
   int64_t queued = 0;      // tasks that are queued now, those included
   int64_t damaged = 0;     // rows that could not be read, now failed
 };
@@ -63,6 +64,29 @@ struct Verdict {
   Blame blame;
 };
 
+// A task that waits or runs.
+struct OpenTask {
+  uint64_t task = 0;
+  TaskState state = TaskState::kQueued;
+  int32_t attempt = 0;
+  bool elsewhere = false;  // it runs, and another process has claimed it
+};
+
+// Hears what other processes do to a queue that they share with this one. Called on a thread of the store, one call at
+// a time; must not call the store.
+class QueueObserver {
+ public:
+  virtual ~QueueObserver() = default;
+
+  // The job as it is a moment after another process has changed it. It may be told twice, and of what this process did.
+  virtual void OnChanged(const JobRecord& job) = 0;
+  // Every open task a moment ago: now and then, and when the store had not listened for a while. Returns those of
+  // which the observer knows something else: it is told of their jobs next.
+  virtual std::vector<uint64_t> Compare(absl::Span<const OpenTask> open) = 0;
+  // The task is no more: its job was swept.
+  virtual void OnGone(uint64_t task) = 0;
+};
+
 class JobStore {
  public:
   virtual ~JobStore() = default;  // waits for the calls under way
@@ -70,6 +94,11 @@ class JobStore {
   // Hands out every queued task in the order of submission. A row that cannot be read fails, with the reason, and is
   // counted; the others are handed out. Called once, before the first Finish; `visit` must not call the store.
   virtual absl::StatusOr<Recovery> Recover(absl::FunctionRef<void(const QueuedTask&)> visit) = 0;
+
+  // Whether other processes may make what this one cannot.
+  virtual bool is_shared() const { return false; }
+  // From now on; null: nobody, and no call is under way when this returns. A queue of this process alone tells nothing.
+  virtual void Observe(QueueObserver* observer) {}
 
   // All tasks of the job or none. ALREADY_EXISTS for a known idempotency key with another digest.
   virtual absl::StatusOr<SubmittedJob> Submit(const NewJob& job) = 0;
@@ -82,7 +111,8 @@ class JobStore {
   virtual absl::StatusOr<std::optional<JobRecord>> FindSubmission(const std::string& tenant,
                                                                   const IdempotencyKey& key) = 0;
 
-  // queued → running. A damaged task is failed here and DATA_LOSS returned.
+  // queued → running. A damaged task is failed here and DATA_LOSS returned. ABORTED: another process was first; what
+  // became of the task is told to the observer.
   virtual absl::StatusOr<ClaimedTask> Claim(uint64_t task) = 0;
 
   // running → done, after the file is durable. After an error the task still runs and the call may be made again.

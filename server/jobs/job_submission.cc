@@ -20,19 +20,12 @@ absl::Status CheckNewJob(const NewJob& job) {
   return absl::OkStatus();
 }
 
-std::string HashOfKey(const std::string& tenant, const std::string& key) {
-  return base::Sha256Of(absl::StrCat(tenant.size(), " ", tenant, key));
-}
-
 absl::StatusOr<std::optional<JobRecord>> ReadHashed(SqliteDatabase& database, const RecordIds& ids,
                                                     const std::string& tenant, const std::string& key_hash,
                                                     const std::string& digest) {
   ASSIGN_OR_RETURN(const std::optional<KnownKey> known, FindIdempotencyKey(database, tenant, key_hash));
   if (!known.has_value()) return std::nullopt;
-  if (known->digest != digest) {
-    return absl::AlreadyExistsError(
-        "this idempotency key was used before with another request; use a new key for a new request");
-  }
+  if (known->digest != digest) return UsedKeyError();
   return ReadJob(database, ids, known->job);
 }
 
@@ -43,57 +36,79 @@ absl::StatusOr<std::optional<JobRecord>> ReadSubmission(SqliteDatabase& database
   return ReadHashed(database, ids, tenant, HashOfKey(tenant, key.key), key.digest);
 }
 
-absl::StatusOr<std::shared_ptr<JobSubmission>> JobSubmission::Make(NewJob job, absl::Time now) {
+std::string HashOfKey(const std::string& tenant, const std::string& key) {
+  return base::Sha256Of(absl::StrCat(tenant.size(), " ", tenant, key));
+}
+
+absl::Status UsedKeyError() {
+  return absl::AlreadyExistsError(
+      "this idempotency key was used before with another request; use a new key for a new request");
+}
+
+absl::StatusOr<PreparedJob> PrepareJob(NewJob job, absl::Time now) {
   RETURN_IF_ERROR(CheckNewJob(job));
-  auto submission = std::make_shared<JobSubmission>();
+  PreparedJob prepared;
   StoredJob stored{
       .tenant = std::move(job.tenant), .request = std::move(job.request), .trace_parent = std::move(job.trace_parent)};
   if (job.idempotency) {
     stored.idempotency_key_hash = HashOfKey(stored.tenant, job.idempotency->key);
-    submission->key_hash_ = stored.idempotency_key_hash;
-    submission->key_digest_ = job.idempotency->digest;
+    prepared.key_hash = stored.idempotency_key_hash;
+    prepared.key_digest = job.idempotency->digest;
   }
-  JobRow& row = submission->row_;
+  JobRow& row = prepared.row;
   ASSIGN_OR_RETURN(row.request, SerializeJob(stored));
   row.token = base::RandomId("");
   row.tenant = std::move(stored.tenant);
   row.tasks = stored.request.count;
   row.created = now;
   if (stored.request.timeout) row.deadline = row.created + *stored.request.timeout;
-  submission->request_ = std::move(stored.request);
-  submission->trace_parent_ = std::move(stored.trace_parent);
+  prepared.request = std::move(stored.request);
+  prepared.trace_parent = std::move(stored.trace_parent);
+  return prepared;
+}
+
+JobRecord RecordOf(PreparedJob&& job, const RecordIds& ids) {
+  JobRecord record;
+  const JobRow& row = job.row;
+  record.id = ids.JobId(row.number, row.token);
+  record.tenant = row.tenant;
+  record.request = std::move(job.request);
+  record.trace_parent = std::move(job.trace_parent);
+  record.created = row.created;
+  record.deadline = row.deadline;
+  for (int32_t index = 0; index < row.tasks; ++index) {
+    record.tasks.push_back({.id = row.number + static_cast<uint64_t>(index), .index = index});
+  }
+  return record;
+}
+
+absl::StatusOr<std::shared_ptr<JobSubmission>> JobSubmission::Make(NewJob job, absl::Time now) {
+  auto submission = std::make_shared<JobSubmission>();
+  ASSIGN_OR_RETURN(submission->job_, PrepareJob(std::move(job), now));
   return submission;
 }
 
 absl::Status JobSubmission::Apply(SqliteDatabase& database, const RecordIds& ids, uint64_t& next_number) {
   counts_ = {};
   result_ = {};
-  if (!key_hash_.empty()) {
-    ASSIGN_OR_RETURN(std::optional<JobRecord> earlier, ReadHashed(database, ids, row_.tenant, key_hash_, key_digest_));
+  JobRow& row = job_.row;
+  if (!job_.key_hash.empty()) {
+    ASSIGN_OR_RETURN(std::optional<JobRecord> earlier,
+                     ReadHashed(database, ids, row.tenant, job_.key_hash, job_.key_digest));
     if (earlier.has_value()) {
       result_ = {.job = *std::move(earlier), .existed = true};
       return absl::OkStatus();
     }
   }
-  row_.number = next_number;
-  next_number += static_cast<uint64_t>(row_.tasks);
-  RETURN_IF_ERROR(InsertJob(database, row_));
-  counts_[static_cast<size_t>(TaskState::kQueued)] = row_.tasks;
-  return key_hash_.empty() ? absl::OkStatus() : InsertIdempotencyKey(database, row_, key_hash_, key_digest_);
+  row.number = next_number;
+  next_number += static_cast<uint64_t>(row.tasks);
+  RETURN_IF_ERROR(InsertJob(database, row));
+  counts_[static_cast<size_t>(TaskState::kQueued)] = row.tasks;
+  return job_.key_hash.empty() ? absl::OkStatus() : InsertIdempotencyKey(database, row, job_.key_hash, job_.key_digest);
 }
 
 SubmittedJob JobSubmission::TakeResult(const RecordIds& ids) {
-  if (result_.existed) return std::move(result_);
-  JobRecord& record = result_.job;
-  record.id = ids.JobId(row_.number, row_.token);
-  record.tenant = row_.tenant;
-  record.request = std::move(request_);
-  record.trace_parent = std::move(trace_parent_);
-  record.created = row_.created;
-  record.deadline = row_.deadline;
-  for (int32_t index = 0; index < row_.tasks; ++index) {
-    record.tasks.push_back({.id = row_.number + static_cast<uint64_t>(index), .index = index});
-  }
+  if (!result_.existed) result_.job = RecordOf(std::move(job_), ids);
   return std::move(result_);
 }
 

@@ -17,9 +17,27 @@
 
 namespace tessera::server {
 
+// A new job as its rows will be, but for the number.
+struct PreparedJob {
+  JobRow row;
+  std::string key_hash, key_digest;  // empty: it has no key
+  JobRequest request;
+  std::string trace_parent;
+};
+
+// INVALID_ARGUMENT for a job that cannot be kept.
+absl::StatusOr<PreparedJob> PrepareJob(NewJob job, absl::Time now);
+
+// Under what an idempotency key is kept.
+std::string HashOfKey(const std::string& tenant, const std::string& key);
+absl::Status UsedKeyError();  // the key came with another request before
+
+// The job as it was submitted, once its row has a number; takes the request.
+JobRecord RecordOf(PreparedJob&& job, const RecordIds& ids);
+
 class JobSubmission final {
  public:
-  // INVALID_ARGUMENT for a job that cannot be kept.
+  // As PrepareJob.
   static absl::StatusOr<std::shared_ptr<JobSubmission>> Make(NewJob job, absl::Time now);
 
   // May be called again after a failure; `next_number` is that of the next task, and raised.
@@ -30,10 +48,7 @@ class JobSubmission final {
   SubmittedJob TakeResult(const RecordIds& ids);
 
  private:
-  JobRow row_;
-  std::string key_hash_, key_digest_;  // empty: it has no key
-  JobRequest request_;
-  std::string trace_parent_;
+  PreparedJob job_;
   StateCounts counts_{};
   SubmittedJob result_;
 };

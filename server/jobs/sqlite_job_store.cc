@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/private_files.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "server/jobs/job_submission.h"
 #include "server/jobs/queue_reader.h"
+#include "server/jobs/result_names.h"
 #include "server/jobs/schema.h"
 #include "server/jobs/store_report.h"
 #include "server/jobs/stored_job.h"
@@ -21,28 +21,6 @@ namespace tessera::server {
 namespace {
 
 constexpr int32_t kMaxPage = 1000;
-
-// Of one attempt, so that an old one can never replace what a newer one wrote.
-std::string ResultFileName(const TaskAttempt& attempt) {
-  return absl::StrCat(absl::Hex(attempt.task % 256, absl::kZeroPad2), "/", attempt.task, "-", attempt.attempt);
-}
-
-std::optional<TaskAttempt> AttemptOf(const std::string& file) {
-  TaskAttempt attempt;
-  const size_t slash = file.rfind('/') + 1;
-  const size_t dash = file.find('-', slash);
-  if (dash == std::string::npos || !absl::SimpleAtoi(file.substr(slash, dash - slash), &attempt.task) ||
-      !absl::SimpleAtoi(file.substr(dash + 1), &attempt.attempt) || ResultFileName(attempt) != file) {
-    return std::nullopt;
-  }
-  return attempt;
-}
-
-int64_t ImageBytesOf(const JobRecord& job) {
-  int64_t bytes = 0;
-  for (const TaskRecord& task : job.tasks) bytes += task.image ? static_cast<int64_t>(task.image->bytes) : 0;
-  return bytes;
-}
 
 absl::Status WithAdvice(const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(status.message(), "; ", kStoreAdvice));
@@ -145,7 +123,7 @@ absl::Status SqliteJobStore::End(const char* name, const TaskAttempt& attempt, c
 
 TaskMove SqliteJobStore::MoveToFailed(const absl::Status& error) const {
   TaskMove move = MoveTo(TaskState::kFailed);
-  move.error = error.ok() ? absl::InternalError("the image failed without a reason") : error;
+  move.error = ReasonOf(error);
   return move;
 }
 
@@ -213,7 +191,7 @@ absl::StatusOr<std::optional<JobRecord>> SqliteJobStore::FindSubmission(const st
 }
 
 bool SqliteJobStore::IsWanted(const std::string& file) {
-  const std::optional<TaskAttempt> attempt = AttemptOf(file);
+  const std::optional<TaskAttempt> attempt = AttemptOfFile(file);
   if (!attempt) return false;
   return Read([&](SqliteDatabase& database) {
     const absl::StatusOr<TaskRow> task = FindTask(database, attempt->task);

@@ -37,6 +37,8 @@ absl::Status StorageErrorForCaller(StorageState state) {
       return ForCaller("storage_full", "the disk of the server is full");
     case StorageState::kFailing:
       return ForCaller("storage_unavailable", "the disk of the server reports errors");
+    case StorageState::kUnreachable:
+      return ForCaller("storage_unavailable", "the database of the server's queue does not answer");
     case StorageState::kMoved:
       return ForCaller("storage_unavailable", "the data folder of the server is not where it was");
     case StorageState::kDamaged:

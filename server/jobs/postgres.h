@@ -1,0 +1,115 @@
+// libpq with absl::Status: one connection, statements whose parameters are always bound, and the meaning of its errors.
+//
+// A connection belongs to one thread at a time. Every call has a deadline: a database that does not answer is one that
+// is lost. After UNAVAILABLE from a connection that is lost it stays so; open another one.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+
+struct pg_conn;
+struct pg_result;
+
+namespace tessera::server {
+
+struct PostgresAddress {
+  std::string dsn;            // a connection string of libpq, without a password
+  std::string password_file;  // whose first line is the password, read for every connection; empty: none is needed
+};
+
+// A parameter of a statement. Statements say its type: "$1::bigint".
+class PostgresValue {
+ public:
+  PostgresValue(int64_t number);                 // NOLINT: as SQL has it
+  PostgresValue(std::optional<int64_t> number);  // NOLINT; nothing is NULL
+  static PostgresValue Text(absl::string_view text);
+  static PostgresValue Bytes(absl::string_view bytes);
+  static PostgresValue Null();
+  static PostgresValue Numbers(absl::Span<const uint64_t> numbers);  // of type bigint[]
+
+ private:
+  friend class PostgresConnection;
+  PostgresValue() = default;
+
+  std::string value_;
+  bool is_null_ = false;
+  bool is_binary_ = false;
+};
+
+// The rows of one statement.
+class PostgresRows {
+ public:
+  explicit PostgresRows(pg_result* result) : result_(result) {}
+  PostgresRows(PostgresRows&& other) noexcept : result_(std::exchange(other.result_, nullptr)) {}
+  PostgresRows& operator=(PostgresRows&& other) noexcept {
+    std::swap(result_, other.result_);
+    return *this;
+  }
+  ~PostgresRows();
+
+  int size() const;
+  int64_t changed() const;        // rows that the statement inserted, updated or deleted
+  absl::string_view tag() const;  // of the command: "COMMIT"
+  bool IsNull(int row, int column) const;
+  int64_t Int(int row, int column) const;  // of any integer type, or boolean
+  std::optional<int64_t> OptionalInt(int row, int column) const;
+  absl::string_view Bytes(int row, int column) const;  // text or bytea, as long as the rows live; empty for NULL
+
+ private:
+  pg_result* result_;
+};
+
+class PostgresConnection final {
+ public:
+  // INVALID_ARGUMENT for a connection string that is none, and for one that has a password in it; FAILED_PRECONDITION
+  // for a password file that cannot be read; UNAVAILABLE with what libpq says.
+  static absl::StatusOr<std::unique_ptr<PostgresConnection>> Open(const PostgresAddress& address);
+  ~PostgresConnection();
+
+  PostgresConnection(const PostgresConnection&) = delete;
+  PostgresConnection& operator=(const PostgresConnection&) = delete;
+
+  // One statement. RESOURCE_EXHAUSTED for a full disk; DATA_LOSS for damage; ABORTED for a transaction that met others
+  // and may be made again; UNAVAILABLE for a connection that is lost and for whatever else may pass; INTERNAL for a
+  // mistake of ours.
+  absl::StatusOr<PostgresRows> Query(const char* sql, absl::Span<const PostgresValue> values = {});
+  absl::StatusOr<PostgresRows> Query(const char* sql, std::initializer_list<PostgresValue> values) {
+    return Query(sql, absl::MakeConstSpan(values.begin(), values.size()));
+  }
+  absl::Status Run(const char* sql, std::initializer_list<PostgresValue> values = {}) {
+    return Query(sql, values).status();
+  }
+  // Several statements without parameters.
+  absl::Status RunScript(const char* sql);
+
+  // COMMIT. ABORTED where the database has rolled back instead.
+  absl::Status Commit();
+
+  bool is_lost() const { return is_lost_; }
+
+  // What was sent by NOTIFY on channels that this connection listens to, until now.
+  std::vector<std::string> TakeNotices();
+  int socket() const;
+
+ private:
+  explicit PostgresConnection(pg_conn* connection) : connection_(connection) {}
+  absl::StatusOr<PostgresRows> Answer();
+  absl::Status Wait(bool for_write, absl::Duration deadline);
+  absl::Status Lost();
+
+  pg_conn* connection_;
+  bool is_lost_ = false;
+};
+
+}  // namespace tessera::server

@@ -1,0 +1,726 @@
+#include "server/jobs/postgres_job_store.h"
+
+#include <algorithm>
+#include <future>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/planted.h"
+#include "base/random_bytes.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "base/steady_time.h"
+#include "server/jobs/job_submission.h"
+#include "server/jobs/postgres_schema.h"
+#include "server/jobs/result_names.h"
+#include "server/jobs/stored_job.h"
+
+namespace tessera::server {
+namespace {
+
+constexpr int32_t kMaxPage = 1000;
+constexpr int32_t kQueueBatch = 512;
+constexpr size_t kConnections = 12;
+constexpr int kSubmissionThreads = 4;
+constexpr int kRenewalsOfALease = 3;
+// How long a commit without an answer is asked for: a database that restarts is back by then.
+constexpr absl::Duration kDoubtTimeout = absl::Seconds(4);
+constexpr absl::Duration kDoubtPause = absl::Milliseconds(50);
+constexpr int kMostMeetings = 100;  // of one transaction with others, until it is given up
+// A temporary file that is there for so long belongs to no write that is under way.
+constexpr absl::Duration kOldTemporary = absl::Hours(1);
+
+absl::Status CheckNothingIsMissing(const PostgresJobStoreOptions& options, PostgresConnection& database) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> files, options.files->List());
+  const bool has_images = std::ranges::any_of(
+      files, [](const std::string& file) { return file != kTrialFile && !absl::StrContains(file, kTemporaryMark); });
+  if (!has_images) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool had_jobs, HadJobs(database));
+  if (had_jobs) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "there are images, but the database of the store, which should know whose they are, is empty: restore it, or let "
+      "data_folder be an empty folder");
+}
+
+ServerId NewServerId() { return static_cast<ServerId>(base::RandomNumber<uint64_t>() >> 1 | 1); }
+
+}  // namespace
+
+PostgresJobStore::PostgresJobStore(const PostgresJobStoreOptions& options, RecordIds ids)
+    : options_(options),
+      server_(NewServerId()),
+      ids_(std::move(ids)),
+      disk_(*options.files, StoragePlace(), *options.clock, options.on_storage),
+      pool_(options.address, kConnections,
+            [this](PostgresConnection& database) {
+              absl::Status same = CheckSecret(database, ids_);
+              if (absl::IsNotFound(same)) {
+                disk_.health().Fail(StorageState::kMoved, same);
+                return absl::UnavailableError(same.message());
+              }
+              return same;
+            }),
+      opened_elapsed_(options.clock->Elapsed()) {}
+
+absl::StatusOr<std::unique_ptr<JobStore>> PostgresJobStore::Open(const PostgresJobStoreOptions& options) {
+  RETURN_IF_ERROR(options.files->Open());
+  ASSIGN_OR_RETURN(const std::unique_ptr<PostgresConnection> database, PostgresConnection::Open(options.address));
+  RETURN_IF_ERROR(MigratePostgresSchema(*database, kSchemaVersion));
+  RETURN_IF_ERROR(CheckNothingIsMissing(options, *database));
+  ASSIGN_OR_RETURN(RecordIds ids, ReadRecordIds(*database));
+  std::unique_ptr<PostgresJobStore> store(new PostgresJobStore(options, std::move(ids)));
+  RETURN_IF_ERROR(store->Begin());
+  return store;
+}
+
+absl::Status PostgresJobStore::Begin() {
+  RETURN_IF_ERROR(Read([this](PostgresConnection& database) -> absl::Status {
+    ASSIGN_OR_RETURN(const absl::Time now, DatabaseTime(database));
+    ASSIGN_OR_RETURN(const absl::Time newest, NewestTime(database));
+    ASSIGN_OR_RETURN(result_bytes_, ResultBytes(database));
+    opened_ = std::max(now, newest);
+    return absl::OkStatus();
+  }));
+  RETURN_IF_ERROR(Change("renew", [this](PostgresConnection& database) {
+    return RenewLease(database, server_, options_.name, options_.lease);
+  }));
+  ASSIGN_OR_RETURN(const TakenBack taken, TakeBack("recover"));
+  recovered_ = taken.tasks;
+  link_ = std::make_unique<PostgresLink>(
+      options_.address, server_, options_.lease / kRenewalsOfALease,
+      PostgresLinkHooks{.check = [this](PostgresConnection& database) { return CheckSecret(database, ids_); },
+                        .renew = [this] { Renew(); },
+                        .changed = [this](const std::vector<uint64_t>& jobs) { TellObserver(jobs); },
+                        .compare = [this] { Compare(); },
+                        .cut = [this](const absl::Status& cut) { OnFailure(cut); }});
+  link_->Tell(taken.jobs);
+  submissions_ = std::make_unique<base::TaskPool>(kSubmissionThreads);
+  return absl::OkStatus();
+}
+
+PostgresJobStore::~PostgresJobStore() {
+  submissions_.reset();
+  if (link_ == nullptr) return;
+  pool_.With([this](PostgresConnection& database) { return EndLease(database, server_); }).IgnoreError();
+  link_->Stop();
+}
+
+void PostgresJobStore::OnFailure(const absl::Status& failure) const {
+  switch (failure.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kFailedPrecondition:  // the password file
+      return disk_.health().Fail(StorageState::kUnreachable, failure);
+    case absl::StatusCode::kResourceExhausted:
+      return disk_.health().Fail(StorageState::kFull, failure);
+    case absl::StatusCode::kDataLoss:
+      return disk_.health().Fail(StorageState::kDamaged, failure);
+    default:
+      return;
+  }
+}
+
+absl::Status PostgresJobStore::TryChange(const char* name, Call apply, bool& in_doubt) {
+  absl::Status refused;  // an opinion of ours, which says nothing of the database
+  absl::Status status = pool_.With([&](PostgresConnection& database) -> absl::Status {
+    RETURN_IF_ERROR(database.Run("BEGIN"));
+    Reach(options_.at_point, absl::StrCat(name, ".begin"));
+    absl::Status applied = apply(database);
+    if (!applied.ok()) {
+      database.Run("ROLLBACK").IgnoreError();
+      const bool is_ours = absl::IsFailedPrecondition(applied) || absl::IsNotFound(applied) ||
+                           absl::IsAlreadyExists(applied) || absl::IsInvalidArgument(applied);
+      if (!is_ours) return applied;
+      refused = applied;
+      return absl::OkStatus();
+    }
+    Reach(options_.at_point, absl::StrCat(name, ".before_commit"));
+    absl::Status committed = database.Commit();
+    if (database.is_lost()) in_doubt = true;
+    if (committed.ok()) Reach(options_.at_point, absl::StrCat(name, ".after_commit"));
+    return committed;
+  });
+  return status.ok() ? refused : status;
+}
+
+absl::Status PostgresJobStore::Change(const char* name, Call apply) {
+  const absl::Duration deadline = base::SteadyNow() + kDoubtTimeout;
+  bool in_doubt = false, retried = false;
+  for (int meetings = 0;;) {
+    absl::Status status = TryChange(name, apply, in_doubt);
+    if (absl::IsAborted(status) && ++meetings < kMostMeetings) continue;
+    if (absl::IsAborted(status)) status = absl::UnavailableError(status.message());
+    if (absl::IsUnavailable(status)) {
+      // A connection may have been lost long before it is used again.
+      if (!std::exchange(retried, true)) continue;
+      if (in_doubt && base::SteadyNow() < deadline) {
+        absl::SleepFor(kDoubtPause);
+        continue;
+      }
+    }
+    OnFailure(absl::IsFailedPrecondition(status) ? absl::OkStatus() : status);
+    return status;
+  }
+}
+
+absl::Status PostgresJobStore::Read(Call call) const {
+  absl::Status status;
+  for (int tries = 0; tries < 2; ++tries) {
+    status = pool_.With(call);
+    if (!absl::IsUnavailable(status)) break;
+  }
+  if (absl::IsUnavailable(status)) OnFailure(status);
+  return status;
+}
+
+absl::Status PostgresJobStore::End(const char* name, const TaskAttempt& attempt, const TaskMove& move, int64_t bytes,
+                                   absl::FunctionRef<bool(const OwnedTask&)> is_done) {
+  std::vector<uint64_t> job;
+  absl::Status status = Change(name, [&](PostgresConnection& database) -> absl::Status {
+    ASSIGN_OR_RETURN(const OwnedTask task, LockTask(database, attempt.task));
+    job = {task.row.job};
+    const bool is_ours = task.owner == server_ && task.row.attempt == attempt.attempt;
+    if (is_ours && task.row.state == move.to && is_done(task)) return absl::OkStatus();
+    if (!base::Planted("report_without_its_attempt")) RETURN_IF_ERROR(CheckAttempt(task, attempt, server_));
+    return MoveTask(database, task.row, move, {.bytes = bytes});
+  });
+  if (status.ok()) link_->Tell(job);
+  return status;
+}
+
+TaskMove PostgresJobStore::MoveToFailed(const absl::Status& error) const {
+  TaskMove move = MoveTo(TaskState::kFailed);
+  move.error = ReasonOf(error);
+  return move;
+}
+
+absl::Time PostgresJobStore::Now() const { return opened_ + (options_.clock->Elapsed() - opened_elapsed_); }
+
+absl::StatusOr<Recovery> PostgresJobStore::Recover(absl::FunctionRef<void(const QueuedTask&)> visit) {
+  Recovery recovery{.given_back = recovered_};
+  std::vector<std::pair<uint64_t, absl::Status>> damaged;
+  uint64_t after = 0;
+  for (bool last = false; !last;) {
+    std::vector<StoredTask> queue;
+    RETURN_IF_ERROR(Read([&](PostgresConnection& database) -> absl::Status {
+      ASSIGN_OR_RETURN(queue, ReadQueue(database, after, kQueueBatch));
+      return absl::OkStatus();
+    }));
+    last = queue.size() < static_cast<size_t>(kQueueBatch);
+    for (const StoredTask& stored : queue) {
+      const QueueEntry& row = stored.row;
+      after = row.task.number;
+      if (!row.request.ok()) {
+        damaged.emplace_back(row.task.number, row.request);
+        continue;
+      }
+      ++recovery.queued;
+      visit({.id = row.task.number,
+             .index = static_cast<int32_t>(row.task.number - row.task.job),
+             .job = ids_.JobId(row.job.number, row.job.token),
+             .tenant = row.job.tenant,
+             .blame = row.task.blame,
+             .created = row.job.created,
+             .deadline = row.job.deadline,
+             .trace_parent = stored.job.trace_parent,
+             .request = &stored.job.request});
+    }
+  }
+  for (const auto& [task, error] : damaged) {
+    const absl::Status failed = FailQueued(task, error);
+    if (!failed.ok() && !absl::IsFailedPrecondition(failed)) return failed;
+    ++recovery.damaged;
+  }
+  return recovery;
+}
+
+void PostgresJobStore::Observe(QueueObserver* observer) {
+  {
+    const std::lock_guard lock(observer_mutex_);
+    observer_ = observer;
+  }
+  link_->Compare();
+}
+
+absl::StatusOr<SubmittedJob> PostgresJobStore::Keep(NewJob new_job) {
+  const std::string tenant = new_job.tenant;
+  const std::optional<IdempotencyKey> key = new_job.idempotency;
+  ASSIGN_OR_RETURN(PreparedJob job, PrepareJob(std::move(new_job), Now()));
+  bool is_known = false;
+  const absl::Status kept = Change("submit", [&](PostgresConnection& database) -> absl::Status {
+    is_known = false;
+    if (job.row.number == 0) {
+      ASSIGN_OR_RETURN(job.row.number, TakeNumber(database));
+    }
+    ASSIGN_OR_RETURN(const bool is_new, InsertJob(database, job.row));
+    // Its token is nobody else's: an earlier call has committed it, with its key.
+    if (!is_new || job.key_hash.empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const bool is_new_key, InsertIdempotencyKey(database, job.row, job.key_hash, job.key_digest));
+    is_known = !is_new_key;
+    return is_known ? absl::AlreadyExistsError("the key is known") : absl::OkStatus();
+  });
+  if (is_known && absl::IsAlreadyExists(kept)) {
+    ASSIGN_OR_RETURN(std::optional<JobRecord> earlier, FindSubmission(tenant, *key));
+    if (earlier.has_value()) return SubmittedJob{.job = *std::move(earlier), .existed = true};
+    return absl::UnavailableError("the job that had the idempotency key is just being deleted");
+  }
+  if (!kept.ok()) return kept;
+  link_->Tell({job.row.number});
+  return SubmittedJob{.job = RecordOf(std::move(job), ids_)};
+}
+
+absl::StatusOr<SubmittedJob> PostgresJobStore::Submit(const NewJob& job) { return Keep(job); }
+
+void PostgresJobStore::SubmitAsync(NewJob job, std::function<void(absl::StatusOr<SubmittedJob>)> done) {
+  submissions_->Post(
+      [this, job = std::make_shared<NewJob>(std::move(job)), done = std::move(done)] { done(Keep(std::move(*job))); });
+}
+
+absl::StatusOr<std::optional<JobRecord>> PostgresJobStore::FindSubmission(const std::string& tenant,
+                                                                          const IdempotencyKey& key) {
+  std::optional<JobRecord> job;
+  RETURN_IF_ERROR(Read([&](PostgresConnection& database) -> absl::Status {
+    job = std::nullopt;
+    ASSIGN_OR_RETURN(const std::optional<KnownKey> known,
+                     FindIdempotencyKey(database, tenant, HashOfKey(tenant, key.key)));
+    if (!known.has_value()) return absl::OkStatus();
+    if (known->digest != key.digest) return UsedKeyError();
+    ASSIGN_OR_RETURN(std::vector<JobRecord> jobs, ReadJobs(database, ids_, server_, {known->job}));
+    if (!jobs.empty()) job = std::move(jobs[0]);
+    return absl::OkStatus();
+  }));
+  return job;
+}
+
+absl::StatusOr<ClaimedTask> PostgresJobStore::Claim(uint64_t task) {
+  ClaimedTask claimed;
+  absl::Status damage;
+  uint64_t job = 0;
+  bool others = false;
+  const auto claim = [&](PostgresConnection& database) -> absl::Status {
+    damage = absl::OkStatus();
+    others = false;
+    RETURN_IF_ERROR(HoldLease(database, server_, options_.name, options_.lease));
+    ASSIGN_OR_RETURN(const OwnedTask found, LockTask(database, task));
+    const TaskRow& row = found.row;
+    job = row.job;
+    bool is_made = false;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto doubt = claims_in_doubt_.find(task);
+      is_made = row.state == TaskState::kRunning && found.owner == server_ && doubt != claims_in_doubt_.end() &&
+                doubt->second == row.attempt;
+    }
+    if (!is_made && row.state != TaskState::kQueued) {
+      others = found.owner != server_;
+      return CheckMove(row.state, TaskState::kRunning);
+    }
+    const absl::StatusOr<std::string> request = ReadRequest(database, row.job);
+    if (!request.ok() && !absl::IsDataLoss(request.status())) return request.status();
+    absl::StatusOr<StoredJob> stored = request.ok() ? ParseStoredJob(*request) : request.status();
+    if (!stored.ok()) {
+      damage = stored.status();
+      return MoveTask(database, row, MoveToFailed(damage));
+    }
+    claimed = {.claim = {.task = task, .attempt = row.attempt + (is_made ? 0 : 1)},
+               .parameters = stored->request.parameters};
+    claimed.parameters.seed += task - row.job;
+    if (is_made) return absl::OkStatus();
+    {
+      const std::lock_guard lock(mutex_);
+      claims_in_doubt_[task] = claimed.claim.attempt;
+    }
+    return MoveTask(database, row, MoveTo(TaskState::kRunning), {.owner = server_});
+  };
+  const absl::Status status = Change("claim", claim);
+  if (!absl::IsUnavailable(status)) {
+    const std::lock_guard lock(mutex_);
+    claims_in_doubt_.erase(task);
+  }
+  if (others) {
+    link_->LookAt(job);
+    return absl::AbortedError(status.message());
+  }
+  if (!status.ok()) return status;
+  link_->Tell({job});
+  if (!damage.ok()) return damage;
+  return claimed;
+}
+
+absl::Status PostgresJobStore::Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) {
+  if (file.size() > options_.max_image_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the image's file has ", file.size(), " bytes, at most ", options_.max_image_bytes, " are kept"));
+  }
+  StoredImage image{
+      .origin = origin, .file = ResultFileName(attempt), .bytes = file.size(), .digest = base::Sha256Of(file)};
+  TaskMove move = MoveTo(TaskState::kDone);
+  move.image = SerializeImage(image);
+  if (absl::Status legible = ParseStoredImage(move.image).status(); !legible.ok()) {
+    return absl::InvalidArgumentError("the image's origin is out of range");
+  }
+  const auto is_done = [&](const OwnedTask& task) { return task.image == move.image; };
+  // Nobody's file is written, let alone replaced, for an attempt that was given up.
+  bool is_kept = false;
+  RETURN_IF_ERROR(Read([&](PostgresConnection& database) -> absl::Status {
+    ASSIGN_OR_RETURN(const OwnedTask task, FindOwnedTask(database, attempt.task));
+    is_kept = task.row.state == TaskState::kDone && task.row.attempt == attempt.attempt && task.owner == server_ &&
+              is_done(task);
+    return is_kept ? absl::OkStatus() : CheckAttempt(task, attempt, server_);
+  }));
+  if (is_kept) return absl::OkStatus();
+  Reach(options_.at_point, "finish.before_file");
+  RETURN_IF_ERROR(disk_.Write(image.file, file));
+  Reach(options_.at_point, "finish.after_file");
+  const int64_t bytes = static_cast<int64_t>(file.size());
+  absl::Status status = End("finish", attempt, move, bytes, is_done);
+  if (status.ok()) result_bytes_ += bytes;
+  // The attempt was given up meanwhile: its file has a name of its own.
+  if (absl::IsFailedPrecondition(status) || absl::IsNotFound(status)) disk_.Remove(image.file);
+  return status;
+}
+
+absl::Status PostgresJobStore::Fail(const TaskAttempt& attempt, const absl::Status& error) {
+  const TaskMove move = MoveToFailed(error);
+  return End("fail", attempt, move, 0, [&](const OwnedTask& task) { return task.error == move.error; });
+}
+
+absl::Status PostgresJobStore::FailQueued(uint64_t task, const absl::Status& error) {
+  std::vector<uint64_t> job;
+  absl::Status status = Change("fail_queued", [&](PostgresConnection& database) -> absl::Status {
+    ASSIGN_OR_RETURN(const OwnedTask found, LockTask(database, task));
+    job = {found.row.job};
+    if (found.row.state != TaskState::kQueued) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the task is ", TaskStateName(found.row.state), ", not queued"));
+    }
+    return MoveTask(database, found.row, MoveToFailed(error));
+  });
+  if (status.ok()) link_->Tell(job);
+  return status;
+}
+
+absl::Status PostgresJobStore::GiveBack(absl::Span<const TaskAttempt> attempts) {
+  std::vector<uint64_t> tasks, jobs;
+  for (const TaskAttempt& attempt : attempts) tasks.push_back(attempt.task);
+  absl::Status status = Change("give_back", [&](PostgresConnection& database) -> absl::Status {
+    jobs.clear();
+    RETURN_IF_ERROR(LockJobs(database, tasks));
+    for (const TaskAttempt& attempt : attempts) {
+      const absl::StatusOr<OwnedTask> task = FindOwnedTask(database, attempt.task);
+      if (absl::IsNotFound(task.status())) continue;
+      if (!task.ok()) return task.status();
+      if (!CheckAttempt(*task, attempt, server_).ok()) continue;  // it has ended, or others have it
+      RETURN_IF_ERROR(MoveTask(database, task->row, MoveTo(TaskState::kQueued)));
+      jobs.push_back(task->row.job);
+    }
+    return absl::OkStatus();
+  });
+  if (status.ok()) link_->Tell(jobs);
+  return status;
+}
+
+absl::StatusOr<std::vector<Verdict>> PostgresJobStore::GroupDied(absl::Span<const TaskAttempt> attempts,
+                                                                 const std::string& reason) {
+  std::vector<uint64_t> tasks, jobs;
+  for (const TaskAttempt& attempt : attempts) tasks.push_back(attempt.task);
+  std::vector<Verdict> verdicts;
+  const auto judge = [&](PostgresConnection& database) -> absl::Status {
+    verdicts.clear();
+    jobs.clear();
+    RETURN_IF_ERROR(LockJobs(database, tasks));
+    for (const TaskAttempt& attempt : attempts) {
+      const absl::StatusOr<OwnedTask> task = FindOwnedTask(database, attempt.task);
+      if (absl::IsNotFound(task.status())) continue;
+      if (!task.ok()) return task.status();
+      Verdict verdict{.attempt = attempt, .state = task->row.state, .blame = task->row.blame};
+      if (CheckAttempt(*task, attempt, server_).ok()) {
+        verdict.blame = AfterDeath(task->row.blame, attempts.size() == 1);
+        TaskMove move = MoveTo(TaskState::kQueued);
+        move.blame = verdict.blame;
+        if (MustBeQuarantined(verdict.blame)) {
+          move.to = TaskState::kQuarantined;
+          move.error = absl::AbortedError(absl::StrCat("the worker ended ", verdict.blame.deaths,
+                                                       " times while it made this image alone: ", reason));
+        }
+        RETURN_IF_ERROR(MoveTask(database, task->row, move));
+        verdict.state = move.to;
+        jobs.push_back(task->row.job);
+      }
+      verdicts.push_back(verdict);
+    }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(Change("group_died", judge));
+  link_->Tell(jobs);
+  return verdicts;
+}
+
+absl::StatusOr<JobRecord> PostgresJobStore::Cancel(const std::string& tenant, const std::string& job) {
+  ASSIGN_OR_RETURN(const uint64_t number, ids_.JobNumber(job));
+  JobRecord record;
+  const auto cancel = [&](PostgresConnection& database) -> absl::Status {
+    ASSIGN_OR_RETURN(const JobRecord before, ReadJob(database, ids_, server_, tenant, job));
+    std::vector<uint64_t> tasks;
+    for (const TaskRecord& task : before.tasks) tasks.push_back(task.id);
+    RETURN_IF_ERROR(LockJobs(database, tasks));
+    for (const uint64_t task : tasks) {
+      ASSIGN_OR_RETURN(const OwnedTask found, FindOwnedTask(database, task));
+      if (IsEnded(found.row.state)) continue;
+      RETURN_IF_ERROR(MoveTask(database, found.row, MoveTo(TaskState::kCancelled)));
+    }
+    ASSIGN_OR_RETURN(record, ReadJob(database, ids_, server_, tenant, job));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(Change("cancel", cancel));
+  link_->Tell({number});
+  return record;
+}
+
+absl::StatusOr<JobRecord> PostgresJobStore::Get(const std::string& tenant, const std::string& job) {
+  JobRecord record;
+  RETURN_IF_ERROR(Read([&](PostgresConnection& database) -> absl::Status {
+    ASSIGN_OR_RETURN(record, ReadJob(database, ids_, server_, tenant, job));
+    return absl::OkStatus();
+  }));
+  return record;
+}
+
+absl::StatusOr<JobRecordPage> PostgresJobStore::List(const std::string& tenant, int32_t limit, const std::string& after,
+                                                     std::optional<JobState> state) {
+  if (limit < 1 || limit > kMaxPage) {
+    return absl::InvalidArgumentError(absl::StrCat("limit is ", limit, ", valid values are 1 to ", kMaxPage));
+  }
+  uint64_t before = uint64_t{INT64_MAX};
+  if (!after.empty()) {
+    const absl::StatusOr<uint64_t> number = ids_.PageNumber(after);
+    if (!number.ok()) return absl::InvalidArgumentError("after is not what an earlier page gave as its next");
+    before = *number;
+  }
+  JobRecordPage page;
+  RETURN_IF_ERROR(Read([&](PostgresConnection& database) -> absl::Status {
+    page = {};
+    ASSIGN_OR_RETURN(std::vector<uint64_t> numbers, ListJobs(database, tenant, state, before, limit + 1));
+    if (static_cast<int32_t>(numbers.size()) > limit) {
+      numbers.pop_back();
+      page.next = ids_.PageId(numbers.back());
+    }
+    ASSIGN_OR_RETURN(page.jobs, ReadJobs(database, ids_, server_, numbers));
+    return absl::OkStatus();
+  }));
+  // It may have moved on in between, and a damaged one shows as failed.
+  if (state.has_value()) std::erase_if(page.jobs, [&](const JobRecord& job) { return StateOf(job) != *state; });
+  return page;
+}
+
+absl::StatusOr<std::string> PostgresJobStore::ReadImage(const std::string& tenant, const std::string& image) {
+  ASSIGN_OR_RETURN(const uint64_t number, ids_.ImageNumber(image));
+  std::vector<JobRecord> jobs;
+  RETURN_IF_ERROR(Read([&](PostgresConnection& database) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, JobsOf(database, {number}));
+    ASSIGN_OR_RETURN(jobs, ReadJobs(database, ids_, server_, numbers));
+    return absl::OkStatus();
+  }));
+  const auto unknown = [] { return absl::NotFoundError("there is no such image"); };
+  if (jobs.empty() || jobs[0].tenant != tenant) return unknown();
+  for (const TaskRecord& task : jobs[0].tasks) {
+    if (!task.image || task.image->id != image) continue;
+    absl::StatusOr<std::string> file = options_.files->Read(task.image->file, options_.max_image_bytes);
+    if (absl::IsNotFound(file.status())) {
+      // Or only its folder is, and comes back.
+      RETURN_IF_ERROR(disk_.CheckPlace());
+      return absl::DataLossError("the image's file is gone");
+    }
+    if (!file.ok()) return file;
+    if (file->size() != task.image->bytes || base::Sha256Of(*file) != task.image->digest) {
+      return absl::DataLossError("the image's file is damaged: it is not what was written");
+    }
+    return file;
+  }
+  return unknown();
+}
+
+absl::StatusOr<SweepReport> PostgresJobStore::Sweep(int64_t limit) {
+  SweepReport report;
+  std::vector<JobRecord> gone;
+  int64_t bytes = 0;
+  const auto sweep = [&](PostgresConnection& database) -> absl::Status {
+    report = {};
+    gone.clear();
+    // One server at a time decides what is too much.
+    ASSIGN_OR_RETURN(const PostgresRows mine, database.Query("SELECT pg_try_advisory_xact_lock(8386105380344915234)"));
+    if (mine.Int(0, 0) == 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(std::vector<uint64_t> numbers, LockExpired(database, Now(), limit));
+    ASSIGN_OR_RETURN(gone, ReadJobs(database, ids_, server_, numbers));
+    report.jobs = static_cast<int64_t>(numbers.size());
+    ASSIGN_OR_RETURN(bytes, ResultBytes(database));
+    for (const JobRecord& job : gone) bytes -= ImageBytesOf(job);
+    const int64_t bound = options_.retention_bytes;
+    if (bound > 0 && bytes > bound) {
+      RETURN_IF_ERROR(DeleteJobs(database, numbers));
+      ASSIGN_OR_RETURN(const std::vector<uint64_t> oldest, LockEnded(database, limit + 1));
+      for (size_t i = 0; i + 1 < oldest.size() && bytes > bound; ++i) {
+        ASSIGN_OR_RETURN(std::vector<JobRecord> job, ReadJobs(database, ids_, server_, {oldest[i]}));
+        if (job.empty()) continue;
+        bytes -= ImageBytesOf(job[0]);
+        numbers.push_back(oldest[i]);
+        gone.push_back(std::move(job[0]));
+        ++report.oldest;
+      }
+    }
+    return DeleteJobs(database, numbers);
+  };
+  if (absl::Status status = Change("sweep", sweep); !status.ok()) {
+    bytes_after_sweep_ = result_bytes_.load();
+    return status;
+  }
+  if (!gone.empty()) result_bytes_ = bytes;
+  bytes_after_sweep_ = report.oldest > 0 ? -1 : result_bytes_.load();
+  Reach(options_.at_point, "sweep.before_files");
+  for (const JobRecord& job : gone) {
+    for (const TaskRecord& task : job.tasks) {
+      if (task.image) disk_.Remove(task.image->file);
+    }
+  }
+  report.orphans = RemoveOrphans();
+  return report;
+}
+
+int64_t PostgresJobStore::RemoveOrphans() {
+  const absl::StatusOr<std::vector<std::string>> candidates = disk_.TakeCandidates();
+  if (!candidates.ok()) return 0;  // they are looked for again
+  int64_t orphans = 0;
+  const absl::Duration now = options_.clock->Elapsed();
+  std::vector<std::string> old;
+  {
+    // Another server may be writing one; a killed one has left those that stay.
+    const std::lock_guard lock(mutex_);
+    for (const std::string& file : *candidates) {
+      if (absl::StrContains(file, kTemporaryMark)) old_temporaries_.emplace(file, now);
+    }
+    std::erase_if(old_temporaries_, [&](const auto& file) {
+      if (now - file.second < kOldTemporary) return false;
+      old.push_back(file.first);
+      return true;
+    });
+  }
+  for (const std::string& file : old) disk_.Remove(file);
+  for (const std::string& file : *candidates) {
+    if (absl::StrContains(file, kTemporaryMark) || IsWanted(file)) continue;
+    disk_.Remove(file);
+    ++orphans;
+  }
+  return orphans;
+}
+
+bool PostgresJobStore::IsWanted(const std::string& file) const {
+  const std::optional<TaskAttempt> attempt = AttemptOfFile(file);
+  if (!attempt) return file == kTrialFile;  // another server may be trying
+  bool is_wanted = true;                    // whatever cannot be decided is kept
+  Read([&](PostgresConnection& database) -> absl::Status {
+    const absl::StatusOr<OwnedTask> task = FindOwnedTask(database, attempt->task);
+    if (absl::IsNotFound(task.status())) {
+      is_wanted = false;
+      return absl::OkStatus();
+    }
+    if (!task.ok()) return task.status();
+    is_wanted = task->row.attempt == attempt->attempt &&
+                (task->row.state == TaskState::kRunning || task->row.state == TaskState::kDone);
+    return absl::OkStatus();
+  }).IgnoreError();
+  return is_wanted;
+}
+
+std::array<int64_t, kTaskStates> PostgresJobStore::Counts() const {
+  StateCounts counts{};
+  Read([&](PostgresConnection& database) -> absl::Status {
+    ASSIGN_OR_RETURN(counts, CountStates(database));
+    return absl::OkStatus();
+  }).IgnoreError();
+  return counts;
+}
+
+bool PostgresJobStore::has_too_many_bytes() const {
+  const int64_t bytes = result_bytes_, bound = options_.retention_bytes;
+  return bound > 0 && bytes > bound && bytes != bytes_after_sweep_;
+}
+
+absl::Status PostgresJobStore::TryWrite() {
+  const std::lock_guard lock(trial_mutex_);
+  const int64_t failures = disk_.health().failures();
+  absl::Status tried = Change("try_write", [this](PostgresConnection& database) {
+    return RenewLease(database, server_, options_.name, options_.lease);
+  });
+  if (tried.ok()) tried = disk_.TryRoom();
+  if (!tried.ok()) return tried;
+  disk_.health().Recover(failures);
+  const StorageTrouble left = disk_.health().trouble();
+  return left.state == StorageState::kDamaged ? left.failure : absl::OkStatus();
+}
+
+absl::StatusOr<TakenBack> PostgresJobStore::TakeBack(const char* name) {
+  TakenBack taken;
+  RETURN_IF_ERROR(Change(name, [&](PostgresConnection& database) -> absl::Status {
+    ASSIGN_OR_RETURN(taken, TakeBackExpired(database, server_, options_.lease));
+    return absl::OkStatus();
+  }));
+  return taken;
+}
+
+void PostgresJobStore::Renew() {
+  const absl::Status renewed = Change("renew", [this](PostgresConnection& database) {
+    return RenewLease(database, server_, options_.name, options_.lease);
+  });
+  if (!renewed.ok()) return;
+  const absl::StatusOr<TakenBack> taken = TakeBack("take_back");
+  if (!taken.ok() || taken->jobs.empty()) return;
+  link_->Tell(taken->jobs);
+  TellObserver(taken->jobs);
+}
+
+void PostgresJobStore::TellObserver(const std::vector<uint64_t>& jobs) {
+  const std::lock_guard lock(observer_mutex_);
+  if (observer_ == nullptr) return;
+  std::vector<JobRecord> records;
+  const absl::Status read = Read([&](PostgresConnection& database) -> absl::Status {
+    ASSIGN_OR_RETURN(records, ReadJobs(database, ids_, server_, jobs));
+    return absl::OkStatus();
+  });
+  if (!read.ok()) return link_->Compare();
+  for (const JobRecord& record : records) observer_->OnChanged(record);
+}
+
+void PostgresJobStore::Compare() {
+  std::vector<OpenTask> open;
+  const absl::Status read = Read([&](PostgresConnection& database) -> absl::Status {
+    ASSIGN_OR_RETURN(open, ListOpen(database, server_));
+    ASSIGN_OR_RETURN(result_bytes_, ResultBytes(database));
+    return absl::OkStatus();
+  });
+  if (!read.ok()) return;  // the link is cut, and compares when it is back
+  std::vector<uint64_t> others, jobs;
+  {
+    const std::lock_guard lock(observer_mutex_);
+    if (observer_ == nullptr) return;
+    others = observer_->Compare(open);
+    if (others.empty()) return;
+    std::vector<uint64_t> known;
+    const absl::Status found = Read([&](PostgresConnection& database) -> absl::Status {
+      ASSIGN_OR_RETURN(known, KnownTasks(database, others));
+      ASSIGN_OR_RETURN(jobs, JobsOf(database, others));
+      return absl::OkStatus();
+    });
+    if (!found.ok()) return;
+    std::ranges::sort(known);
+    for (const uint64_t task : others) {
+      if (!std::ranges::binary_search(known, task)) observer_->OnGone(task);
+    }
+  }
+  for (size_t first = 0; first < jobs.size(); first += kQueueBatch) {
+    const size_t end = std::min(jobs.size(), first + kQueueBatch);
+    TellObserver({jobs.begin() + static_cast<std::ptrdiff_t>(first), jobs.begin() + static_cast<std::ptrdiff_t>(end)});
+  }
+}
+
+}  // namespace tessera::server

@@ -1,0 +1,142 @@
+// A JobStore in a PostgreSQL database that several servers share, with its results in a ResultStore that they share
+// too.
+//
+// A running task belongs to the server that has claimed it, for as long as that server's lease lasts: a row that each
+// server renews, with the time of the database, which is one for all. What a server has whose lease is over is queued
+// again by whoever sees it first, without blame. A report needs the task's attempt and its server, so a server that was
+// given up can finish nothing, whatever it believes of the time.
+//
+// Every change may be made again: when the connection is lost while a COMMIT is unanswered, the change is made once
+// more over another one, and finds out whether it was made. Where that cannot be known in time the call fails with
+// UNAVAILABLE, and what it left in doubt is decided by whoever calls again.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/task_pool.h"
+#include "server/jobs/failpoint.h"
+#include "server/jobs/job_store.h"
+#include "server/jobs/postgres_link.h"
+#include "server/jobs/postgres_pool.h"
+#include "server/jobs/postgres_rows.h"
+#include "server/jobs/record_ids.h"
+#include "server/jobs/store_disk.h"
+
+namespace tessera::server {
+
+struct PostgresJobStoreOptions {
+  PostgresAddress address;
+  std::string name;                            // of this server, for operators
+  ResultStore* files = nullptr;                // must outlive the store
+  const base::Clock* clock = nullptr;          // for time that passes; must outlive the store
+  absl::Duration lease = absl::Seconds(15);    // after which others make what this server has, when it is gone
+  absl::Duration retention = absl::Hours(24);  // of an ended job, its images and its idempotency key
+  int64_t retention_bytes = 0;                 // of the images of all ended jobs; 0: no bound
+  uint64_t max_image_bytes = uint64_t{1} << 30;
+  AtPoint at_point;                    // may be empty
+  StorageHealth::OnChange on_storage;  // may be empty; must not call the store
+};
+
+class PostgresJobStore final : public JobStore {
+ public:
+  static constexpr int kSchemaVersion = 1;
+
+  // Makes the tables, or brings an older schema up to date, and takes back what servers had whose leases are over.
+  // FAILED_PRECONDITION for a schema that is newer than this program, and for an empty database beside images that it
+  // knows nothing of; errors of PostgresConnection.
+  static absl::StatusOr<std::unique_ptr<JobStore>> Open(const PostgresJobStoreOptions& options);
+  ~PostgresJobStore() override;  // ends the lease: others queue again what it has
+
+  absl::StatusOr<Recovery> Recover(absl::FunctionRef<void(const QueuedTask&)> visit) override;
+  bool is_shared() const override { return true; }
+  void Observe(QueueObserver* observer) override;
+  absl::StatusOr<SubmittedJob> Submit(const NewJob& job) override;
+  void SubmitAsync(NewJob job, std::function<void(absl::StatusOr<SubmittedJob>)> done) override;
+  absl::StatusOr<std::optional<JobRecord>> FindSubmission(const std::string& tenant,
+                                                          const IdempotencyKey& key) override;
+  absl::StatusOr<ClaimedTask> Claim(uint64_t task) override;
+  absl::Status Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) override;
+  absl::Status Fail(const TaskAttempt& attempt, const absl::Status& error) override;
+  absl::Status FailQueued(uint64_t task, const absl::Status& error) override;
+  absl::Status GiveBack(absl::Span<const TaskAttempt> attempts) override;
+  absl::StatusOr<std::vector<Verdict>> GroupDied(absl::Span<const TaskAttempt> attempts,
+                                                 const std::string& reason) override;
+  absl::StatusOr<JobRecord> Cancel(const std::string& tenant, const std::string& job) override;
+  absl::StatusOr<JobRecord> Get(const std::string& tenant, const std::string& job) override;
+  absl::StatusOr<JobRecordPage> List(const std::string& tenant, int32_t limit, const std::string& after,
+                                     std::optional<JobState> state) override;
+  absl::StatusOr<std::string> ReadImage(const std::string& tenant, const std::string& image) override;
+  absl::StatusOr<SweepReport> Sweep(int64_t limit) override;
+  int64_t result_bytes() const override { return result_bytes_; }  // as of the last comparison
+  bool has_too_many_bytes() const override;
+  absl::Time Now() const override;
+  std::array<int64_t, kTaskStates> Counts() const override;  // asks the database; none where it does not answer
+  StorageTrouble trouble() const override { return disk_.health().trouble(); }
+  absl::Status CheckPlace() override { return disk_.CheckPlace(); }
+  absl::Status TryWrite() override;
+
+ private:
+  using Call = absl::FunctionRef<absl::Status(PostgresConnection&)>;
+
+  PostgresJobStore(const PostgresJobStoreOptions& options, RecordIds ids);
+  absl::Status Begin();  // what Open does over connections of the store
+
+  // A transaction; `apply` may be called several times, and finds what an earlier call of it has committed.
+  absl::Status Change(const char* name, Call apply);
+  absl::Status TryChange(const char* name, Call apply, bool& in_doubt);
+  absl::Status Read(Call call) const;
+  void OnFailure(const absl::Status& failure) const;
+  // Moves one running task, unless it was moved so already.
+  absl::Status End(const char* name, const TaskAttempt& attempt, const TaskMove& move, int64_t bytes,
+                   absl::FunctionRef<bool(const OwnedTask&)> is_done);
+  TaskMove MoveTo(TaskState to) const { return {.to = to, .now = Now(), .retention = options_.retention}; }
+  TaskMove MoveToFailed(const absl::Status& error) const;
+  absl::StatusOr<SubmittedJob> Keep(NewJob job);
+  bool IsWanted(const std::string& file) const;
+  int64_t RemoveOrphans();
+  absl::StatusOr<TakenBack> TakeBack(const char* name);
+
+  // Hooks of the link.
+  void Renew();
+  void TellObserver(const std::vector<uint64_t>& jobs);
+  void Compare();
+
+  const PostgresJobStoreOptions options_;
+  const ServerId server_;
+  const RecordIds ids_;
+  mutable StoreDisk disk_;
+  mutable PostgresPool pool_;
+  absl::Time opened_ = absl::InfinitePast();
+  absl::Duration opened_elapsed_;
+  int64_t recovered_ = 0;   // tasks that were taken back when the store was opened
+  std::mutex trial_mutex_;  // one trial of the disk at a time
+
+  std::mutex observer_mutex_;  // held during its calls
+  QueueObserver* observer_ = nullptr;
+
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  std::map<uint64_t, int32_t> claims_in_doubt_;            // by task: the attempt that may have been made
+  std::map<std::string, absl::Duration> old_temporaries_;  // left-over files, and when they were seen first
+  std::atomic<int64_t> result_bytes_ = 0;
+  std::atomic<int64_t> bytes_after_sweep_ = -1;
+
+  std::unique_ptr<PostgresLink> link_;
+  std::unique_ptr<base::TaskPool> submissions_;  // last: they use the others
+};
+
+}  // namespace tessera::server

@@ -1,0 +1,49 @@
+// The connections over which a job store asks its database: as many as callers need at once, up to a bound, and new
+// ones after the database was lost. Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/jobs/postgres.h"
+
+namespace tessera::server {
+
+class PostgresPool final {
+ public:
+  // `check` of each new connection: an error is that of the call for which it was made.
+  using Check = std::function<absl::Status(PostgresConnection&)>;
+
+  PostgresPool(PostgresAddress address, size_t connections, Check check)
+      : address_(std::move(address)), connections_(connections), check_(std::move(check)) {}
+
+  // Calls with a connection that nobody else has meanwhile. UNAVAILABLE where none can be had: then nothing was called.
+  // While the database cannot be reached it is asked for at most once in a pause that doubles up to a second, and
+  // between two tries everybody is told at once.
+  absl::Status With(absl::FunctionRef<absl::Status(PostgresConnection&)> call);
+
+ private:
+  absl::StatusOr<std::unique_ptr<PostgresConnection>> Take();
+  absl::StatusOr<std::unique_ptr<PostgresConnection>> Connect();
+  void Return(std::unique_ptr<PostgresConnection> connection);  // null: it is gone
+
+  const PostgresAddress address_;
+  const size_t connections_;
+  const Check check_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  std::vector<std::unique_ptr<PostgresConnection>> idle_;
+  size_t taken_ = 0;
+  absl::Status refused_;  // by the last try to connect
+  absl::Duration pause_ = absl::ZeroDuration(), next_try_ = absl::ZeroDuration();
+};
+
+}  // namespace tessera::server

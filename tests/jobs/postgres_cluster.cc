@@ -1,0 +1,164 @@
+#include "tests/jobs/postgres_cluster.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <gtest/gtest.h>
+#include <pwd.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/support/wait_until.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kUser[] = "tessera";
+constexpr char kPassword[] = "a password; it's \"quoted\" & long";
+
+std::string TextOf(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Those whose parent it is.
+std::vector<pid_t> ChildrenOf(pid_t pid) {
+  std::vector<pid_t> children;
+  std::istringstream text(TextOf(absl::StrCat("/proc/", pid, "/task/", pid, "/children")));
+  for (pid_t child = 0; text >> child;) children.push_back(child);
+  return children;
+}
+
+}  // namespace
+
+std::string PostgresPrograms() {
+  for (const std::string folder : {POSTGRES_PROGRAMS, "/usr/lib/postgresql/15/bin"}) {
+    if (access((folder + "/postgres").c_str(), X_OK) == 0) return folder;
+  }
+  ADD_FAILURE() << "there is no PostgreSQL; scripts/setup.sh --checks unpacks it";
+  return "";
+}
+
+PostgresCluster::PostgresCluster(bool syncs) : syncs_(syncs), folder_("/tmp/tessera_pg_XXXXXX") {
+  if (mkdtemp(folder_.data()) == nullptr) ADD_FAILURE() << "cannot make " << folder_;
+  chmod(folder_.c_str(), 0755);
+  std::ofstream(folder_ + "/password") << kPassword << "\n";
+  if (const passwd* nobody = getpwnam("nobody"); geteuid() == 0 && nobody != nullptr) {
+    EXPECT_EQ(chown(folder_.c_str(), nobody->pw_uid, nobody->pw_gid), 0);
+  }
+  EXPECT_EQ(Execute("initdb", absl::StrCat("-D ", folder_, "/data -U ", kUser, " -A scram-sha-256 --pwfile ", folder_,
+                                           "/password -E UTF8 --locale C --no-sync --no-instructions")),
+            0)
+      << Log();
+  Start();
+}
+
+PostgresCluster::~PostgresCluster() {
+  Kill();
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+}
+
+std::string PostgresCluster::Log() const { return TextOf(folder_ + "/log"); }
+
+pid_t PostgresCluster::Launch(const std::string& program, const std::string& arguments) {
+  std::vector<std::string> words = absl::StrSplit(arguments, ' ');
+  words.insert(words.begin(), absl::StrCat(PostgresPrograms(), "/", program));
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const int log = open((folder_ + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  const passwd* nobody = getpwnam("nobody");
+  const pid_t pid = fork();
+  if (pid != 0) {
+    close(log);
+    return pid;
+  }
+  if (geteuid() == 0 && nobody != nullptr) {
+    if (setgroups(0, nullptr) != 0 || setgid(nobody->pw_gid) != 0 || setuid(nobody->pw_uid) != 0) _exit(126);
+  }
+  prctl(PR_SET_PDEATHSIG, SIGQUIT);  // PostgreSQL's word for: at once
+  dup2(log, STDOUT_FILENO);
+  dup2(log, STDERR_FILENO);
+  if (chdir(folder_.c_str()) != 0) _exit(126);
+  execv(argv[0], argv.data());
+  _exit(127);
+}
+
+int PostgresCluster::Execute(const std::string& program, const std::string& arguments) {
+  const pid_t pid = Launch(program, arguments);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+void PostgresCluster::Start() {
+  pid_ = Launch("postgres", absl::StrCat("-D ", folder_, "/data -k ", folder_,
+                                         " -c listen_addresses= -c jit=off -c shared_buffers=16MB -c "
+                                         "max_connections=80 -c dynamic_shared_memory_type=posix -c log_min_messages="
+                                         "error -c fsync=",
+                                         syncs_ ? "on" : "off", " -c wal_sync_method=fdatasync"));
+  WaitUntil("the database answers", [this] {
+    int status = 0;
+    // What another one has left of itself when it was killed may keep it from starting for a moment.
+    if (waitpid(pid_, &status, WNOHANG) == pid_) {
+      pid_ = -1;
+      Start();
+      return true;
+    }
+    return server::PostgresConnection::Open(AddressOf("postgres")).ok();
+  });
+}
+
+void PostgresCluster::Kill() {
+  if (pid_ <= 0) return;
+  const std::vector<pid_t> children = ChildrenOf(pid_);
+  kill(pid_, SIGKILL);
+  for (const pid_t child : children) kill(child, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+  pid_ = -1;
+  WaitUntil("its processes have gone", [&] {
+    for (const pid_t child : children) {
+      if (kill(child, 0) == 0 && !TextOf(absl::StrCat("/proc/", child, "/cmdline")).empty()) return false;
+    }
+    return true;
+  });
+}
+
+void PostgresCluster::Stop() {
+  kill(pid_, SIGINT);
+  waitpid(pid_, nullptr, 0);
+  pid_ = -1;
+}
+
+server::PostgresAddress PostgresCluster::AddressOf(const std::string& database) const {
+  return {.dsn = absl::StrCat("host=", folder_, " user=", kUser, " dbname=", database),
+          .password_file = folder_ + "/password"};
+}
+
+server::PostgresAddress PostgresCluster::NewDatabase() {
+  const std::string name = absl::StrCat("test", ++databases_);
+  Run(AddressOf("postgres"), absl::StrCat("CREATE DATABASE ", name));
+  return AddressOf(name);
+}
+
+void PostgresCluster::Run(const server::PostgresAddress& database, const std::string& sql) {
+  const auto connection = server::PostgresConnection::Open(database);
+  ASSERT_TRUE(connection.ok()) << connection.status() << "\n" << Log();
+  const absl::Status done = (*connection)->RunScript(sql.c_str());
+  EXPECT_TRUE(done.ok()) << done;
+}
+
+}  // namespace tessera
