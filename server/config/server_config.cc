@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kMaxGroups = 64;
 constexpr int64_t kMaxReplicas = 64;
+constexpr absl::Duration kShortestLease = absl::Seconds(1);  // it is renewed three times as often
 
 // Writes what YamlMapping reads, by the same calls.
 class YamlWriter {
@@ -154,6 +155,11 @@ void VisitConfig(Visit& visit, Config& config) {
   visit("web_page", config.web_page);
   visit("log_level", config.log_level, base::LogLevelNames());
   visit("data_folder", config.data_folder);
+  visit.Nested("store", [&](auto& store) {
+    store("dsn", config.store.dsn);
+    store("password_file", config.store.password_file);
+    store("lease", config.store.lease);
+  });
   visit("retention", config.retention);
   visit("retention_bytes", config.retention_bytes, YamlRange{0, double{1LL << 60}});
   visit("drain_time", config.drain_time);
@@ -240,6 +246,14 @@ absl::StatusOr<ServerConfig> ReadDocument(const YAML::Node& node) {
   VisitConfig(document, config);
   if (config.tls.certificate_chain.empty() != config.tls.private_key.empty()) {
     document.Fail("tls", "has only one of certificate_chain and private_key; give both or neither");
+  }
+  if (config.store.dsn.empty() && !config.store.password_file.empty()) {
+    document.Fail("store",
+                  "has a password_file and no dsn; give the dsn, such as host=postgresql dbname=tessera user=tessera");
+  }
+  if (config.store.lease < kShortestLease) {
+    document.Fail("store.lease", absl::StrCat("is ", absl::FormatDuration(config.store.lease),
+                                              "; valid values are from ", absl::FormatDuration(kShortestLease), " on"));
   }
   RETURN_IF_ERROR(document.Finish());
   ReadGroups(document, config.groups);

@@ -50,6 +50,15 @@ struct GroupConfig {
   bool operator==(const GroupConfig&) const = default;
 };
 
+// The database of a queue that several servers share.
+struct StoreConfig {
+  std::string dsn;            // a connection string of libpq; empty: the queue is in data_folder, this server's alone
+  std::string password_file;  // empty: the database asks for none
+  absl::Duration lease = absl::Seconds(15);  // after which others make what a server had that is gone
+
+  bool operator==(const StoreConfig&) const = default;
+};
+
 enum class ReadyWhen : uint8_t {
   kGroups,   // every model has a warm group
   kDurable,  // jobs can be accepted
@@ -95,6 +104,7 @@ struct ServerConfig {
   bool web_page = true;            // http serves a page for browsers at /
   std::string log_level = "info";  // debug, info, warning, error: lines below it are not written
   std::string data_folder = "tessera-data";
+  StoreConfig store;
   absl::Duration retention = absl::Hours(24);  // of ended jobs and their images
   int64_t retention_bytes = 0;                 // of those images; the oldest jobs go first; 0: no bound
   absl::Duration drain_time = absl::Seconds(60);

@@ -36,6 +36,7 @@ public_url: https://images.example/
 limits: {images_per_request: 4, queued_device_seconds: 1.5, idle_time: 5m}
 retention: 48h
 retention_bytes: 1000000000000
+store: {dsn: "host=db dbname=tessera", password_file: /run/secrets/db, lease: 30s}
 certify: require
 groups:
   - {model: flux, aliases: [gpt-image-1], layout: "cfg=2,ulysses=2", devices: [cuda:0, cuda:1, cuda:2, cuda:3], dtype: bf16, count: 2}
@@ -50,6 +51,9 @@ groups:
   EXPECT_EQ(config->limits.idle_time, absl::Minutes(5));
   EXPECT_EQ(config->retention, absl::Hours(48));
   EXPECT_EQ(config->retention_bytes, 1000000000000);
+  EXPECT_EQ(
+      config->store,
+      (StoreConfig{.dsn = "host=db dbname=tessera", .password_file = "/run/secrets/db", .lease = absl::Seconds(30)}));
   EXPECT_THAT(config->groups[0].devices, ElementsAre("cuda:0", "cuda:1", "cuda:2", "cuda:3"));
   EXPECT_EQ(config->groups[0].layout, "cfg=2,ulysses=2");
   EXPECT_EQ(config->groups[0].count, 2);
@@ -61,6 +65,7 @@ listen: {http: {port: 1}, grpc: off}
 origins: ["https://a.example"]
 limits: {header_time: 1500ms}
 retention_bytes: 5
+store: {dsn: "host=/run user='a b'", password_file: p}
 groups: [{model: "a: \"b\" # c", aliases: [x, y], count: 3}, {model: d}]
 )");
   ASSERT_TRUE(config.ok()) << config.status();
@@ -158,9 +163,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"openai_names: 1", "true and false"}, BadConfig{"web_page: on", "true and false"},
         BadConfig{"limits: 3", "limits is not a mapping"}, BadConfig{"limits: {connections: 1e3}", "a whole number"},
         BadConfig{"limits: {queued_device_seconds: .nan}", "a number from 0"},
-        BadConfig{"data_folder: ''", "data_folder is empty"}, BadConfig{"? [a]\n: b", "a key that is no text"},
-        BadConfig{"a: [", "not readable as YAML"}, BadConfig{"a: b: c", "not readable as YAML"},
-        BadConfig{"x: &a [*a]", "'x' is unknown"}, BadConfig{"--- {groups: 1}\n--- b", "more than one YAML document"}));
+        BadConfig{"store: {password_file: x}", "no dsn"}, BadConfig{"store: {dsn: a=b, lease: 10ms}", "store.lease"},
+        BadConfig{"store: {dns: a=b}", "dsn"}, BadConfig{"data_folder: ''", "data_folder is empty"},
+        BadConfig{"? [a]\n: b", "a key that is no text"}, BadConfig{"a: [", "not readable as YAML"},
+        BadConfig{"a: b: c", "not readable as YAML"}, BadConfig{"x: &a [*a]", "'x' is unknown"},
+        BadConfig{"--- {groups: 1}\n--- b", "more than one YAML document"}));
 
 TEST(ServerConfigTest, ACommaAtTheBeginOfADocumentIsRefused) {
   // The parser finds documents without end in it.

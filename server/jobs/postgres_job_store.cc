@@ -28,6 +28,8 @@ constexpr int kRenewalsOfALease = 3;
 // How long a commit without an answer is asked for: a database that restarts is back by then.
 constexpr absl::Duration kDoubtTimeout = absl::Seconds(4);
 constexpr absl::Duration kDoubtPause = absl::Milliseconds(50);
+// Longer than any claim takes.
+constexpr absl::Duration kOldDoubt = absl::Minutes(1);
 constexpr int kMostMeetings = 100;  // of one transaction with others, until it is given up
 // A temporary file that is there for so long belongs to no write that is under way.
 constexpr absl::Duration kOldTemporary = absl::Hours(1);
@@ -310,7 +312,7 @@ absl::StatusOr<ClaimedTask> PostgresJobStore::Claim(uint64_t task) {
       const std::lock_guard lock(mutex_);
       const auto doubt = claims_in_doubt_.find(task);
       is_made = row.state == TaskState::kRunning && found.owner == server_ && doubt != claims_in_doubt_.end() &&
-                doubt->second == row.attempt;
+                doubt->second.attempt == row.attempt;
     }
     if (!is_made && row.state != TaskState::kQueued) {
       others = found.owner != server_;
@@ -329,7 +331,7 @@ absl::StatusOr<ClaimedTask> PostgresJobStore::Claim(uint64_t task) {
     if (is_made) return absl::OkStatus();
     {
       const std::lock_guard lock(mutex_);
-      claims_in_doubt_[task] = claimed.claim.attempt;
+      claims_in_doubt_[task] = {.attempt = claimed.claim.attempt, .since = base::SteadyNow()};
     }
     return MoveTask(database, row, MoveTo(TaskState::kRunning), {.owner = server_});
   };
@@ -668,11 +670,28 @@ absl::StatusOr<TakenBack> PostgresJobStore::TakeBack(const char* name) {
   return taken;
 }
 
+void PostgresJobStore::GiveBackDoubtful() {
+  std::vector<TaskAttempt> attempts;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [task, doubt] : claims_in_doubt_) {
+      if (base::SteadyNow() - doubt.since > kOldDoubt) attempts.push_back({.task = task, .attempt = doubt.attempt});
+    }
+  }
+  if (attempts.empty() || !GiveBack(attempts).ok()) return;
+  const std::lock_guard lock(mutex_);
+  for (const TaskAttempt& attempt : attempts) {
+    const auto doubt = claims_in_doubt_.find(attempt.task);
+    if (doubt != claims_in_doubt_.end() && doubt->second.attempt == attempt.attempt) claims_in_doubt_.erase(doubt);
+  }
+}
+
 void PostgresJobStore::Renew() {
   const absl::Status renewed = Change("renew", [this](PostgresConnection& database) {
     return RenewLease(database, server_, options_.name, options_.lease);
   });
   if (!renewed.ok()) return;
+  GiveBackDoubtful();
   const absl::StatusOr<TakenBack> taken = TakeBack("take_back");
   if (!taken.ok() || taken->jobs.empty()) return;
   link_->Tell(taken->jobs);

@@ -110,6 +110,9 @@ class PostgresJobStore final : public JobStore {
   int64_t RemoveOrphans();
   absl::StatusOr<TakenBack> TakeBack(const char* name);
 
+  // What was claimed without an answer, and nobody has asked for again.
+  void GiveBackDoubtful();
+
   // Hooks of the link.
   void Renew();
   void TellObserver(const std::vector<uint64_t>& jobs);
@@ -130,7 +133,11 @@ class PostgresJobStore final : public JobStore {
 
   std::mutex mutex_;
   // Guarded by mutex_.
-  std::map<uint64_t, int32_t> claims_in_doubt_;            // by task: the attempt that may have been made
+  struct Doubt {
+    int32_t attempt = 0;   // that may have been made
+    absl::Duration since;  // of the steady clock
+  };
+  std::map<uint64_t, Doubt> claims_in_doubt_;              // by task
   std::map<std::string, absl::Duration> old_temporaries_;  // left-over files, and when they were seen first
   std::atomic<int64_t> result_bytes_ = 0;
   std::atomic<int64_t> bytes_after_sweep_ = -1;

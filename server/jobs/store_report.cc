@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/jobs/job_rows.h"
+#include "server/jobs/postgres_rows.h"
 #include "server/jobs/process_lock.h"
 #include "server/jobs/sqlite.h"
 #include "server/jobs/store_disk.h"
@@ -45,6 +46,18 @@ absl::Status CheckNothingIsMissing(const std::string& path, ResultStore& files) 
 
 absl::Status CheckImagesAreKnown(uint64_t next, const std::string& path, ResultStore& files) {
   return next == 1 ? CheckNoImages(path, files) : absl::OkStatus();
+}
+
+absl::StatusOr<StoreReport> InspectSharedStore(const PostgresAddress& address) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<PostgresConnection> database, PostgresConnection::Open(address));
+  ASSIGN_OR_RETURN(const PostgresRows table, database->Query("SELECT to_regclass('tessera.store') IS NOT NULL"));
+  if (table.Int(0, 0) == 0) return absl::NotFoundError("there is no job store yet");
+  StoreReport report;
+  ASSIGN_OR_RETURN(report.images, CountStates(*database));
+  ASSIGN_OR_RETURN(const PostgresRows servers,
+                   database->Query("SELECT COUNT(*) FROM servers WHERE expires > clock_timestamp()"));
+  report.servers = servers.Int(0, 0);
+  return report;
 }
 
 absl::StatusOr<StoreReport> InspectJobStore(const std::string& path, ResultStore& files) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/jobs/postgres.h"
 #include "server/jobs/result_store.h"
 #include "server/jobs/task_state.h"
 
@@ -13,6 +14,7 @@ namespace tessera::server {
 
 struct StoreReport {
   bool in_use = false;                           // a server has it open
+  int64_t servers = 0;                           // of one that is shared: those that live
   std::array<int64_t, kTaskStates> images = {};  // by state
 };
 
@@ -28,5 +30,8 @@ absl::Status CheckNothingIsMissing(const std::string& path, ResultStore& files);
 
 // FAILED_PRECONDITION where there are images beside a database in which no job ever was. `next` is NextNumber().
 absl::Status CheckImagesAreKnown(uint64_t next, const std::string& path, ResultStore& files);
+
+// The same of a database that servers share, which others may use now. NOT_FOUND where it has no tables yet.
+absl::StatusOr<StoreReport> InspectSharedStore(const PostgresAddress& address);
 
 }  // namespace tessera::server

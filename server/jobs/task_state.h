@@ -23,6 +23,11 @@ enum class TaskState : uint8_t {
 inline constexpr int kTaskStates = 6;
 inline constexpr int32_t kPoisonDeaths = 3;
 
+// How often the task has moved until it waits or runs so: each claim and each giving back is one more.
+inline int64_t MovesOf(TaskState state, int32_t attempt) {
+  return 2 * int64_t{attempt} + (state == TaskState::kQueued ? 1 : 0);
+}
+
 inline bool IsEnded(TaskState state) { return state >= TaskState::kDone; }
 
 absl::string_view TaskStateName(TaskState state);

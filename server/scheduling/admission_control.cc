@@ -39,6 +39,7 @@ double AdmissionControl::RunningFlops(const std::string& model) const {
 
 double AdmissionControl::UnfinishedFlops(const std::string& model) const {
   double flops = tasks_.Waiting(model).flops() + RunningFlops(model);
+  if (const auto work = elsewhere_of_.find(model); work != elsewhere_of_.end()) flops += work->second.flops;
   for (const auto& [id, ticket] : tickets_) {
     if (ticket.model == model) flops += ticket.tasks * ticket.flops;
   }
@@ -161,6 +162,30 @@ std::optional<absl::Duration> AdmissionControl::ExpectedWait(TaskId id) const {
 double AdmissionControl::QueuedDeviceSeconds(const std::string& model) const {
   const double throughput = capacity_.Throughput(model);
   return throughput > 0 ? UnfinishedFlops(model) / throughput : 0;
+}
+
+void AdmissionControl::AddElsewhere(const SchedulerTask& task) {
+  const ModelCost& cost = capacity_.CostOf(task.shape.model);
+  const double flops = task.steps * StepFlops(cost, task.shape) + DecodeFlops(cost, task.shape);
+  elsewhere_[task.id] = {.key = task.key, .model = task.shape.model, .tasks = 1, .flops = flops};
+  Work& work = elsewhere_of_[task.shape.model];
+  ++work.tasks;
+  work.flops += flops;
+}
+
+void AdmissionControl::RemoveElsewhere(TaskId id) {
+  const auto task = elsewhere_.find(id);
+  if (task == elsewhere_.end()) return;
+  const auto work = elsewhere_of_.find(task->second.model);
+  --work->second.tasks;
+  work->second.flops -= task->second.flops;
+  if (work->second.tasks == 0) elsewhere_of_.erase(work);  // and with it what rounding left
+  elsewhere_.erase(task);
+}
+
+int64_t AdmissionControl::Elsewhere(const std::string& model) const {
+  const auto work = elsewhere_of_.find(model);
+  return work == elsewhere_of_.end() ? 0 : work->second.tasks;
 }
 
 absl::Status AdmissionControl::CheckInvariants() const {

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -51,7 +52,12 @@ class AdmissionControl final {
   std::optional<int64_t> QueuePosition(TaskId task) const;
   // Until it starts; absent for a task that does not wait, infinite while no group of its model is ready.
   std::optional<absl::Duration> ExpectedWait(TaskId task) const;
-  double QueuedDeviceSeconds(const std::string& model) const;  // predicted, of its tasks that wait or run
+  double QueuedDeviceSeconds(const std::string& model) const;  // predicted, of its tasks that wait or run, anywhere
+
+  // A task that another server runs: work of the model that is none of these groups. Of an id that is not known so.
+  void AddElsewhere(const SchedulerTask& task);
+  void RemoveElsewhere(TaskId task);  // an unknown one is no error
+  int64_t Elsewhere(const std::string& model) const;
 
   absl::Status CheckInvariants() const;
 
@@ -76,6 +82,12 @@ class AdmissionControl final {
   const TaskTable& tasks_;
   KeyShares& keys_;
   std::map<uint64_t, Ticket> tickets_;
+  struct Work {
+    int64_t tasks = 0;
+    double flops = 0;
+  };
+  std::unordered_map<TaskId, Ticket> elsewhere_;
+  std::map<std::string, Work> elsewhere_of_;  // by model
   int64_t promised_tasks_ = 0;
   uint64_t next_ticket_ = 1;
 };

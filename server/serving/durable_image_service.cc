@@ -11,6 +11,7 @@
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
+#include "server/jobs/postgres_job_store.h"
 #include "server/jobs/sqlite_job_store.h"
 #include "server/serving/group_record.h"
 #include "server/serving/storage_error.h"
@@ -67,6 +68,7 @@ DurableImageService::~DurableImageService() {
   wanted_.reset();
   if (fleet_ != nullptr) fleet_->Stop();
   maintenance_.reset();
+  shared_queue_.reset();
   outcomes_.reset();  // stores what is decoded
 }
 
@@ -77,12 +79,17 @@ absl::Status DurableImageService::Open() {
                   "other users of this machine can read prompts and pictures in the data folder; `tessera doctor` says "
                   "how to end that"});
   }
-  const std::string owner = OwnerOf(options_.data_folder);
-  fleet_ = std::make_unique<GroupFleet>(monitor_, models_, options_, owner);
+  std::string own_folder = options_.data_folder;
+  if (options_.shared_queue.has_value()) {
+    ASSIGN_OR_RETURN(own_folder_, ServerFolder::Take(options_.data_folder));
+    own_folder = own_folder_.path();
+  }
+  const std::string owner = OwnerOf(own_folder);
+  fleet_ = std::make_unique<GroupFleet>(monitor_, models_, options_, own_folder, owner);
   wanted_ = std::make_unique<WantedGroups>(monitor_, models_, *fleet_, options_, owner);
   RETURN_IF_ERROR(wanted_->Install());
   RETURN_IF_ERROR(OpenStore());
-  RemoveLeftovers(options_.data_folder + "/workers", owner);
+  RemoveLeftovers(own_folder + "/workers", owner);
   context_ = std::make_unique<const ServingContext>(ServingContext{.monitor = monitor_,
                                                                    .store = *storage_.jobs,
                                                                    .hub = hub_,
@@ -96,6 +103,7 @@ absl::Status DurableImageService::Open() {
   admission_ = std::make_unique<JobAdmission>(*context_, *jobs_, *outcomes_, options_.limits);
   maintenance_ = std::make_unique<Maintenance>(*context_, *outcomes_, options_.disk_timeout);
   RETURN_IF_ERROR(jobs_->Recover());
+  if (storage_.jobs->is_shared()) shared_queue_ = std::make_unique<SharedQueue>(*context_, *jobs_, *outcomes_);
   wanted_->Start(*jobs_, *outcomes_);
   maintenance_->Start();
   return absl::OkStatus();
@@ -106,24 +114,40 @@ absl::Status DurableImageService::OpenStore() {
     ASSIGN_OR_RETURN(storage_.jobs, options_.open_store());
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(storage_.jobs,
-                   SqliteJobStore::Open({.path = options_.data_folder + "/jobs.sqlite",
-                                         .files = options_.results == nullptr ? &storage_.results : options_.results,
-                                         .clock = &storage_.clock,
-                                         .vfs = options_.vfs,
-                                         .retention = options_.retention,
-                                         .retention_bytes = options_.retention_bytes,
-                                         .timeout = kStoreTimeout,
-                                         .at_point = options_.at_point,
-                                         .on_storage = [log = options_.log](const StorageTrouble& trouble) {
-                                           log(StorageLogLine(trouble));
-                                         }}));
+  const auto on_storage = [log = options_.log](const StorageTrouble& trouble) { log(StorageLogLine(trouble)); };
+  ResultStore* const files = options_.results == nullptr ? &storage_.results : options_.results;
+  if (options_.shared_queue.has_value()) {
+    ASSIGN_OR_RETURN(storage_.jobs,
+                     PostgresJobStore::Open({.address = options_.shared_queue->address,
+                                             .name = own_folder_.path().substr(own_folder_.path().rfind('/') + 1),
+                                             .files = files,
+                                             .clock = &storage_.clock,
+                                             .lease = options_.shared_queue->lease,
+                                             .retention = options_.retention,
+                                             .retention_bytes = options_.retention_bytes,
+                                             .at_point = options_.at_point,
+                                             .on_storage = on_storage}));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(storage_.jobs, SqliteJobStore::Open({.path = options_.data_folder + "/jobs.sqlite",
+                                                        .files = files,
+                                                        .clock = &storage_.clock,
+                                                        .vfs = options_.vfs,
+                                                        .retention = options_.retention,
+                                                        .retention_bytes = options_.retention_bytes,
+                                                        .timeout = kStoreTimeout,
+                                                        .at_point = options_.at_point,
+                                                        .on_storage = on_storage}));
   return absl::OkStatus();
+}
+
+absl::Status DurableImageService::ErrorForCaller(const absl::Status& status) const {
+  return StorageErrorForCaller(status, storage_.jobs->trouble().state);
 }
 
 absl::StatusOr<Job> DurableImageService::Get(const Caller& caller, absl::string_view job) {
   const absl::StatusOr<JobRecord> record = storage_.jobs->Get(caller.tenant, std::string(job));
-  if (!record.ok()) return StorageErrorForCaller(record.status());
+  if (!record.ok()) return ErrorForCaller(record.status());
   const Lock lock = monitor_.Acquire();
   return JobOf(*context_, lock, *record);
 }
@@ -131,7 +155,7 @@ absl::StatusOr<Job> DurableImageService::Get(const Caller& caller, absl::string_
 absl::StatusOr<JobPage> DurableImageService::List(const Caller& caller, const ListOptions& options) {
   const absl::StatusOr<JobRecordPage> records =
       storage_.jobs->List(caller.tenant, options.limit, options.after, options.state);
-  if (!records.ok()) return StorageErrorForCaller(records.status());
+  if (!records.ok()) return ErrorForCaller(records.status());
   JobPage page = {.next = records->next};
   const Lock lock = monitor_.Acquire();
   for (const JobRecord& record : records->jobs) {
@@ -149,7 +173,7 @@ absl::StatusOr<std::unique_ptr<JobWatch>> DurableImageService::Watch(const Calle
 
 absl::StatusOr<ImageBytes> DurableImageService::ReadImage(const Caller& caller, absl::string_view image) {
   absl::StatusOr<std::string> file = storage_.jobs->ReadImage(caller.tenant, std::string(image));
-  if (!file.ok()) return StorageErrorForCaller(file.status());
+  if (!file.ok()) return ErrorForCaller(file.status());
   const ImageFormat format = FormatOf(*file);
   return ImageBytes{.format = format, .bytes = *std::move(file)};
 }
@@ -176,7 +200,9 @@ ServerInfo DurableImageService::Info() {
     const absl::Time oldest = scheduler.tasks().OldestWaiting(model).value_or(now);
     const ModelQueue queue = {.model = model,
                               .queued_jobs = scheduler.tasks().Waiting(model).size(),
-                              .running_jobs = scheduler.groups().ResidentOf(model) + outcomes_->ReleasedOf(lock, model),
+                              .running_jobs = scheduler.groups().ResidentOf(model) +
+                                              outcomes_->ReleasedOf(lock, model) +
+                                              scheduler.admission().Elsewhere(model),
                               .device_seconds = scheduler.admission().QueuedDeviceSeconds(model),
                               .oldest_wait = now - std::min(now, oldest)};
     info.queued_jobs += queue.queued_jobs;

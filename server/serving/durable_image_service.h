@@ -5,7 +5,8 @@
 //
 // This class only puts the parts together and hands calls on: JobAdmission takes jobs in, JobLifecycle carries their
 // tasks from the queue to their end, JobOutcomes stores what became of them, WatchHub tells who watches, GroupFleet has
-// the groups, WantedGroups changes them, and Maintenance looks after the rest. They share one lock (ServiceMonitor).
+// the groups, WantedGroups changes them, SharedQueue follows the other servers of the
+// queue, and Maintenance looks after the rest. They share one lock (ServiceMonitor).
 #pragma once
 
 #include <map>
@@ -24,8 +25,10 @@
 #include "server/serving/job_lifecycle.h"
 #include "server/serving/job_outcomes.h"
 #include "server/serving/maintenance.h"
+#include "server/serving/server_folder.h"
 #include "server/serving/service_options.h"
 #include "server/serving/serving_context.h"
+#include "server/serving/shared_queue.h"
 #include "server/serving/wanted_groups.h"
 
 namespace tessera::server {
@@ -77,6 +80,8 @@ class DurableImageService final : public ImageService {
   explicit DurableImageService(const DurableServiceOptions& options);
   absl::Status Open();
   absl::Status OpenStore();
+  // What callers are told of an error of the store.
+  absl::Status ErrorForCaller(const absl::Status& status) const;
 
   // What jobs and results are kept in.
   struct Storage {
@@ -92,6 +97,7 @@ class DurableImageService final : public ImageService {
   ServiceMonitor monitor_;
   ServedModels models_;  // guarded by monitor_
   WatchHub hub_;
+  ServerFolder own_folder_;  // where the data folder is shared
   std::unique_ptr<GroupFleet> fleet_;
   Storage storage_;
   std::unique_ptr<const ServingContext> context_;
@@ -99,6 +105,7 @@ class DurableImageService final : public ImageService {
   std::unique_ptr<JobLifecycle> jobs_;
   std::unique_ptr<JobAdmission> admission_;
   std::unique_ptr<Maintenance> maintenance_;
+  std::unique_ptr<SharedQueue> shared_queue_;  // of a queue that is shared
   std::unique_ptr<WantedGroups> wanted_;
 };
 

@@ -46,8 +46,12 @@ bool IsSame(const ServedGroupOptions& a, const ServedGroupOptions& b) {
 }  // namespace
 
 GroupFleet::GroupFleet(ServiceMonitor& monitor, ServedModels& models, const DurableServiceOptions& options,
-                       std::string owner)
-    : monitor_(monitor), models_(models), options_(options), owner_(std::move(owner)) {}
+                       const std::string& own_folder, std::string owner)
+    : monitor_(monitor),
+      models_(models),
+      options_(options),
+      records_(own_folder + "/workers"),
+      owner_(std::move(owner)) {}
 
 void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t number, int64_t replicas) {
   const std::string& name = group.options.name;
@@ -57,7 +61,7 @@ void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t n
                                .layout = group.layout,
                                .certify = options_.certify,
                                .certificates = options_.data_folder + "/certificates",
-                               .records = options_.data_folder + "/workers",
+                               .records = records_,
                                .owner = owner_,
                                .first_back_off = options_.first_back_off,
                                .progress = options_.progress,

@@ -22,8 +22,9 @@ class GroupFleet final : public ServingGroups {
  public:
   using Lock = ServiceMonitor::Lock;
 
-  // `owner` of the workers: names the data folder, also where others have folders of that path.
-  GroupFleet(ServiceMonitor& monitor, ServedModels& models, const DurableServiceOptions& options, std::string owner);
+  // `owner` of the workers: names `own_folder`, where their records are, also where others have folders of that path.
+  GroupFleet(ServiceMonitor& monitor, ServedModels& models, const DurableServiceOptions& options,
+             const std::string& own_folder, std::string owner);
 
   // Adds the replicas of a group whose model is among the served ones. `number` is that of the first one, in its name;
   // `replicas` are those of all groups, which share the threads.
@@ -77,6 +78,7 @@ class GroupFleet final : public ServingGroups {
   ServiceMonitor& monitor_;
   ServedModels& models_;  // guarded by the monitor
   const DurableServiceOptions options_;
+  const std::string records_;
   const std::string owner_;
   std::deque<Replica> replicas_;  // guarded by the monitor; runners are thread-safe
 };

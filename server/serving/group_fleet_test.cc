@@ -21,7 +21,7 @@ class GroupFleetTest : public ::testing::Test {
   GroupFleetTest() {
     options_.host_memory = [] { return HostMemory{.total = kBudget, .available = kBudget}; };
     options_.log = [](const std::string&) {};
-    fleet_ = std::make_unique<GroupFleet>(monitor_, models_, options_, "owner");
+    fleet_ = std::make_unique<GroupFleet>(monitor_, models_, options_, "data", "owner");
     const Lock lock = monitor_.Acquire();
     models_.Put({.id = "m"});
     monitor_.scheduler(lock).capacity().SetModel("m", {.flops_per_token = 1, .bytes_per_token = 1});

@@ -119,7 +119,7 @@ absl::StatusOr<Submitted> JobAdmission::Keep(const Caller& caller, const JobRequ
 absl::StatusOr<std::optional<Submitted>> JobAdmission::FindSubmission(const Caller& caller,
                                                                       const IdempotencyKey& idempotency) {
   const absl::StatusOr<std::optional<JobRecord>> known = context_.store.FindSubmission(caller.tenant, idempotency);
-  if (!known.ok()) return StorageErrorForCaller(known.status());
+  if (!known.ok()) return StorageErrorForCaller(known.status(), context_.store.trouble().state);
   if (!known->has_value()) return std::nullopt;
   const ServiceMonitor::Lock lock = context_.monitor.Acquire();
   return Submitted{.job = JobOf(context_, lock, **known), .existed = true};

@@ -39,6 +39,7 @@ absl::Status JobLifecycle::Recover() {
       kept_tasks_.emplace(model->id, KeptTask{queued, kept})->second.task.request = kept.get();
       return;
     }
+    if (model == nullptr && context_.store.is_shared()) return;  // others may serve it
     const absl::Status fits = model == nullptr ? NotServedError()
                                                : context_.monitor.scheduler(lock).capacity().CheckFits(
                                                      ShapeOf(model->id, model->description, request.parameters));
@@ -58,13 +59,24 @@ absl::Status JobLifecycle::Recover() {
 
 void JobLifecycle::Enqueue(const Lock& lock, const QueuedTask& queued, uint64_t ticket) {
   RequestScheduler& scheduler = context_.monitor.scheduler(lock);
-  const JobRequest& request = *queued.request;
-  const ServedModels::Model model = context_.models.Find(request.model);
-  if (model == nullptr || !model->unreadable.ok()) {  // since the job was admitted
-    scheduler.admission().Release(ticket);
-    outcomes_.PostFailWaiting(queued.id, NotServedError());
+  // Its notice may have come before.
+  if (context_.monitor.tasks(lock).Find(queued.id) != nullptr) {
+    if (ticket != 0) scheduler.admission().Redeem(ticket, queued.tenant).IgnoreError();
     return;
   }
+  const LiveTask* task = Add(lock, queued);
+  if (task == nullptr) {  // since the job was admitted
+    scheduler.admission().Release(ticket);
+    if (!context_.store.is_shared()) outcomes_.PostFailWaiting(queued.id, NotServedError());
+    return;
+  }
+  scheduler.Enqueue(task->plan, context_.store.Now(), ticket).IgnoreError();  // ids are never used twice
+}
+
+LiveTask* JobLifecycle::Add(const Lock& lock, const QueuedTask& queued) {
+  const JobRequest& request = *queued.request;
+  const ServedModels::Model model = context_.models.Find(request.model);
+  if (model == nullptr || !model->unreadable.ok()) return nullptr;
   const SchedulerTask plan = {.id = queued.id,
                               .key = queued.tenant,
                               .shape = ShapeOf(request.model, model->description, request.parameters),
@@ -73,8 +85,20 @@ void JobLifecycle::Enqueue(const Lock& lock, const QueuedTask& queued, uint64_t 
                               .enqueued = queued.created,
                               .deadline = queued.deadline,
                               .isolated = queued.blame.isolated};
-  context_.trace.OnQueued(context_.monitor.tasks(lock).Add(queued, plan).image, queued.created);
-  scheduler.Enqueue(plan, context_.store.Now(), ticket).IgnoreError();  // ids are never used twice
+  LiveTask& task = context_.monitor.tasks(lock).Add(queued, plan);
+  context_.trace.OnQueued(task.image, queued.created);
+  return &task;
+}
+
+void JobLifecycle::SetElsewhere(const Lock& lock, TaskId id, bool elsewhere) {
+  LiveTask* task = context_.monitor.tasks(lock).Find(id);
+  if (task == nullptr || std::exchange(task->elsewhere, elsewhere) == elsewhere) return;
+  AdmissionControl& admission = context_.monitor.scheduler(lock).admission();
+  if (elsewhere) {
+    admission.AddElsewhere(task->plan);
+  } else {
+    admission.RemoveElsewhere(id);
+  }
 }
 
 void JobLifecycle::EnqueueAgain(const Lock& lock, TaskId id) {
@@ -96,10 +120,15 @@ std::vector<TaskId> JobLifecycle::TakeUnserved(const Lock& lock, const std::vect
   for (const std::string& model : models) {
     if (context_.models.Find(model) != nullptr) continue;
     const std::vector<TaskId> waiting = context_.monitor.scheduler(lock).TakeModel(model);
+    if (context_.store.is_shared()) {
+      for (const TaskId task : waiting) outcomes_.Forget(lock, task, "not served");
+      continue;
+    }
     taken.insert(taken.end(), waiting.begin(), waiting.end());
   }
   std::erase_if(kept_tasks_, [&](const auto& kept) {
     if (context_.models.Find(kept.first) != nullptr) return false;
+    if (context_.store.is_shared()) return true;
     taken.push_back(kept.second.task.id);
     return true;
   });
@@ -108,14 +137,18 @@ std::vector<TaskId> JobLifecycle::TakeUnserved(const Lock& lock, const std::vect
 
 absl::StatusOr<Job> JobLifecycle::Cancel(const std::string& tenant, const std::string& job) {
   const absl::StatusOr<JobRecord> record = context_.store.Cancel(tenant, job);
-  if (!record.ok()) return StorageErrorForCaller(record.status());
+  if (!record.ok()) return StorageErrorForCaller(record.status(), context_.store.trouble().state);
   const Lock lock = context_.monitor.Acquire();
   for (const TaskRecord& task : record->tasks) {
     LiveTask* live = context_.monitor.tasks(lock).Find(task.id);
     if (live == nullptr) continue;
     const bool cancelled = task.state == TaskState::kCancelled;
     if (cancelled && !std::exchange(live->cancelled, true)) context_.metrics.CountImage("cancelled");
-    if (context_.monitor.scheduler(lock).Cancel(task.id)) outcomes_.Forget(lock, task.id, "cancelled");
+    const bool was_elsewhere = live->elsewhere && cancelled;
+    if (was_elsewhere) SetElsewhere(lock, task.id, false);
+    if (context_.monitor.scheduler(lock).Cancel(task.id) || was_elsewhere) {
+      outcomes_.Forget(lock, task.id, "cancelled");
+    }
   }
   context_.monitor.NotifyWork(lock);
   Job cancelled = JobOf(context_, lock, *record);
@@ -186,12 +219,18 @@ void JobLifecycle::GiveUp(const std::vector<TaskId>& tasks, const absl::Status& 
     verdicts = *std::move(judged);
     return absl::OkStatus();
   });
-  if (!kept.ok() && !absl::IsCancelled(kept)) {
+  if (kept.ok()) {
+    const Lock lock = context_.monitor.Acquire();
+    for (const TaskAttempt& attempt : attempts) {
+      LiveTask* task = context_.monitor.tasks(lock).Find(attempt.task);
+      if (task != nullptr) task->moves = std::max(task->moves, MovesOf(TaskState::kQueued, attempt.attempt));
+    }
+  } else if (!absl::IsCancelled(kept)) {
     for (const TaskId id : IdsOf(attempts)) outcomes_.Lose(id, kept);
   }
   for (const Verdict& verdict : verdicts) {
     const TaskId id = verdict.attempt.task;
-    if (verdict.state == TaskState::kQueued) {
+    if (!IsEnded(verdict.state)) {  // or another server has it by now: the next claim will tell
       const Lock lock = context_.monitor.Acquire();
       if (LiveTask* task = context_.monitor.tasks(lock).Find(id); task != nullptr)
         task->plan.isolated = verdict.blame.isolated;
@@ -217,6 +256,12 @@ void JobLifecycle::WaitForWork(GroupId group, absl::Duration timeout) {
 }
 
 absl::Status JobLifecycle::OnNotClaimed(TaskId id, const absl::Status& reason) {
+  if (absl::IsAborted(reason)) {
+    const Lock lock = context_.monitor.Acquire();
+    const LiveTask* task = context_.monitor.tasks(lock).Find(id);
+    if (task != nullptr && !task->cancelled && !task->again) SetElsewhere(lock, id, true);
+    return reason;
+  }
   if (IsStorageTrouble(reason)) {
     Lock lock = context_.monitor.Acquire();
     context_.monitor.WaitForStop(lock, kStorePause);  // or it would be tried in a circle
@@ -244,6 +289,8 @@ absl::StatusOr<RunnableTask> JobLifecycle::Claim(GroupId group, TaskId id) {
   LiveTask* task = context_.monitor.tasks(lock).Find(id);
   if (task == nullptr) return absl::CancelledError("it was cancelled");
   task->attempt = claimed->claim;
+  task->moves = MovesOf(TaskState::kRunning, claimed->claim.attempt);
+  SetElsewhere(lock, id, false);
   task->parameters = std::make_shared<control::JobParameters>(claimed->parameters);
   task->group = group;
   task->stuck = false;
@@ -333,8 +380,8 @@ void JobLifecycle::OnEnded(GroupId group, TaskId id) {
   outcomes_.Release(lock, id);
   EnqueueAgain(lock, id);
   const LiveTask* task = context_.monitor.tasks(lock).Find(id);
-  const bool never_ran =
-      task != nullptr && !task->attempt.has_value() && !scheduler.admission().QueuePosition(id).has_value();
+  const bool never_ran = task != nullptr && !task->attempt.has_value() && !task->elsewhere &&
+                         !scheduler.admission().QueuePosition(id).has_value();
   if (task != nullptr && (task->cancelled || never_ran)) outcomes_.Forget(lock, id, "cancelled");
   context_.monitor.NotifyWork(lock);
 }

@@ -23,12 +23,17 @@ class JobLifecycle final : public GroupOwner {
 
   // Takes over what the store has queued, before anything else.
   absl::Status Recover();
+  // One that is known already only uses up the ticket.
   void Enqueue(const ServiceMonitor::Lock& lock, const QueuedTask& queued, uint64_t ticket);
+  // Makes the task known without planning it; null where its model is not served.
+  LiveTask* Add(const ServiceMonitor::Lock& lock, const QueuedTask& queued);
+  // Whether another server runs it.
+  void SetElsewhere(const ServiceMonitor::Lock& lock, TaskId task, bool elsewhere);
   absl::StatusOr<Job> Cancel(const std::string& tenant, const std::string& job);
 
   // The model can be read now: what was kept for it is enqueued.
   void EnqueueKept(const ServiceMonitor::Lock& lock, const std::string& model);
-  // What waits for models, out of `groups`, that are no longer served, and is to fail.
+  // What waits for models that are no longer served, and is to fail; of a shared queue nothing: it is forgotten here.
   std::vector<TaskId> TakeUnserved(const ServiceMonitor::Lock& lock, const std::vector<std::string>& models);
 
   // GroupOwner.

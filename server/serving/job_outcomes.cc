@@ -198,7 +198,9 @@ void JobOutcomes::ReportEnded(TaskId id, const std::string& outcome, const absl:
   if (failure.has_value()) context_.log(*failure);
   if (!context_.hub.IsWatched(job)) return;
   const absl::StatusOr<JobRecord> record = context_.store.Get(tenant, job);
-  if (!record.ok()) return context_.hub.Publish(job, ReleasedEvent{StorageErrorForCaller(record.status())});
+  if (!record.ok())
+    return context_.hub.Publish(job,
+                                ReleasedEvent{StorageErrorForCaller(record.status(), context_.store.trouble().state)});
   const ServiceMonitor::Lock lock = context_.monitor.Acquire();
   const Job now = JobOf(context_, lock, *record);
   if (IsEnded(now.state)) return context_.hub.PublishEnd(now);

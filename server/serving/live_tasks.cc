@@ -28,6 +28,12 @@ void LiveTasks::Forget(TaskId task) {
   tasks_.erase(found);
 }
 
+std::vector<TaskId> LiveTasks::All() const {
+  std::vector<TaskId> tasks;
+  for (const auto& [id, task] : tasks_) tasks.push_back(id);
+  return tasks;
+}
+
 const std::set<TaskId>& LiveTasks::TasksOf(const std::string& job) const {
   static const std::set<TaskId> none;
   const auto found = jobs_.find(job);

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -36,6 +37,10 @@ struct LiveTask {
   bool cancelled = false;
   // Its deadline has passed since a group has it: it is on its way to fail, or will be once it is claimed.
   bool overdue = false;
+  // Another server runs it.
+  bool elsewhere = false;
+  // As it is known here (MovesOf).
+  int64_t moves = MovesOf(TaskState::kQueued, 0);
   // To be enqueued again when the worker has released it.
   bool again = false;
   // What has become of it, or its start, waits for the disk.
@@ -48,6 +53,7 @@ class LiveTasks {
   LiveTask* Find(TaskId task);
   void Forget(TaskId task);  // an unknown one is no error
 
+  std::vector<TaskId> All() const;
   // The tasks of a job that are known here; empty: none is.
   const std::set<TaskId>& TasksOf(const std::string& job) const;
   int32_t StepsDone(const std::string& job) const;  // by those tasks

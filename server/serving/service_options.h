@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "base/log_line.h"
 #include "server/jobs/failpoint.h"
 #include "server/jobs/job_store.h"
+#include "server/jobs/postgres.h"
 #include "server/jobs/result_store.h"
 #include "server/trace/trace_file.h"
 #include "server/verification/certify.h"
@@ -47,8 +49,15 @@ struct ServiceLimits {
   bool operator==(const ServiceLimits&) const = default;
 };
 
+// Where the jobs are kept that several servers share.
+struct SharedQueueOptions {
+  PostgresAddress address;
+  absl::Duration lease = absl::Seconds(15);  // as in PostgresJobStoreOptions
+};
+
 struct DurableServiceOptions {
-  std::string data_folder;  // made if need be
+  std::string data_folder;                         // made if need be
+  std::optional<SharedQueueOptions> shared_queue;  // the servers that share it share the data folder too
   std::vector<ServedGroupOptions> groups;
   CertifyPolicy certify = CertifyPolicy::kAuto;
   bool may_start_without_models = false;  // where none of them can be read at present

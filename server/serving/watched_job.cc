@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<JobWatch>> WatchJob(const ServingContext& context
   };
   if (!base::Planted("watch_missed_on_adoption")) subscribe();
   const absl::StatusOr<JobRecord> record = context.store.Get(tenant, job);
-  if (!record.ok()) return StorageErrorForCaller(record.status());
+  if (!record.ok()) return StorageErrorForCaller(record.status(), context.store.trouble().state);
   if (subscription == nullptr) subscribe();
   std::vector<JobEvent> so_far;
   {

@@ -70,6 +70,16 @@ int BindError(const server::ListenConfig& listener) {
   return bind(socket.get(), address->ai_addr, address->ai_addrlen) == 0 && listen(socket.get(), 1) == 0 ? 0 : errno;
 }
 
+// Their number in each state.
+std::string ImagesText(const server::StoreReport& report) {
+  std::string text;
+  for (int state = 0; state < server::kTaskStates; ++state) {
+    absl::StrAppend(&text, state == 0 ? " " : ", ", report.images.at(static_cast<size_t>(state)), " ",
+                    std::string(server::TaskStateName(static_cast<server::TaskState>(state))));
+  }
+  return text;
+}
+
 }  // namespace
 
 Finding CheckDataFolder(const std::string& folder) {
@@ -99,6 +109,20 @@ Finding CheckDataFolder(const std::string& folder) {
   return {.what = what, .found = found};
 }
 
+Finding CheckSharedStore(const server::StoreConfig& store) {
+  const std::string what = "job store";
+  const absl::StatusOr<server::StoreReport> report =
+      server::InspectSharedStore({.dsn = store.dsn, .password_file = store.password_file});
+  if (absl::IsNotFound(report.status())) {
+    return {.what = what, .found = "the database can be reached and has no tables yet; the server makes them"};
+  }
+  if (!report.ok()) {
+    return Failed(what, report.status(), "start the database, or let store.dsn and store.password_file lead to it");
+  }
+  return {.what = what,
+          .found = absl::StrCat("a database with ", report->servers, " servers at work; images:", ImagesText(*report))};
+}
+
 Finding CheckJobStore(const std::string& data_folder, bool& in_use) {
   const std::string what = "job store";
   server::DiskResultStore images(data_folder + "/images");
@@ -106,12 +130,8 @@ Finding CheckJobStore(const std::string& data_folder, bool& in_use) {
   if (absl::IsNotFound(report.status())) return {.what = what, .found = "there is none yet; the server makes it"};
   if (!report.ok()) return Failed(what, report.status(), server::kStoreAdvice);
   in_use = report->in_use;
-  std::string found = in_use ? "in use by a server that runs; images:" : "images:";
-  for (int state = 0; state < server::kTaskStates; ++state) {
-    absl::StrAppend(&found, state == 0 ? " " : ", ", report->images.at(static_cast<size_t>(state)), " ",
-                    std::string(server::TaskStateName(static_cast<server::TaskState>(state))));
-  }
-  return {.what = what, .found = found};
+  return {.what = what,
+          .found = absl::StrCat(in_use ? "in use by a server that runs; images:" : "images:", ImagesText(*report))};
 }
 
 Finding CheckPrivacy(const std::string& data_folder) {

@@ -25,6 +25,9 @@ Finding CheckDataFolder(const std::string& folder);
 // Whether it can be read, what waits in it, and whether a server uses it (then `in_use` is set).
 Finding CheckJobStore(const std::string& data_folder, bool& in_use);
 
+// The same of a queue that servers share.
+Finding CheckSharedStore(const server::StoreConfig& store);
+
 // Who besides the server's user can read what is kept there: folders of earlier versions let everyone.
 Finding CheckPrivacy(const std::string& data_folder);
 

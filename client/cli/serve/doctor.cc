@@ -50,7 +50,7 @@ class Doctor {
     Report(CheckClock(now));
     Report(CheckDataFolder(config.data_folder));
     bool in_use = false;
-    Report(CheckJobStore(config.data_folder, in_use));
+    Report(config.store.dsn.empty() ? CheckJobStore(config.data_folder, in_use) : CheckSharedStore(config.store));
     Report(CheckPrivacy(config.data_folder));
     Report(CheckListener("http", config.http, in_use));
     Report(CheckListener("grpc", config.grpc, in_use));

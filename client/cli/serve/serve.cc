@@ -150,6 +150,10 @@ class Serve {
         .host_memory = MemoryOfHost,
         .openai_names = config.openai_names,
         .log = log_};
+    if (!config.store.dsn.empty()) {
+      service_options.shared_queue = {.address = {.dsn = config.store.dsn, .password_file = config.store.password_file},
+                                      .lease = config.store.lease};
+    }
     if (!options_.die_at.empty()) {
       ASSIGN_OR_RETURN(service_options.at_point, server::DieAt(options_.die_at));
     }

@@ -1,0 +1,37 @@
+#include "server/serving/server_folder.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/private_files.h"
+#include "base/status_macros.h"
+
+namespace tessera::server {
+namespace {
+
+constexpr int kMostServers = 64;  // of one machine
+
+}  // namespace
+
+absl::StatusOr<ServerFolder> ServerFolder::Take(const std::string& data_folder) {
+  char host[256] = "";
+  if (gethostname(host, sizeof(host) - 1) != 0) return absl::UnavailableError("this machine has no name");
+  const std::string servers = data_folder + "/servers";
+  RETURN_IF_ERROR(base::MakePrivateFolder(servers));
+  for (int number = 0; number < kMostServers; ++number) {
+    ServerFolder folder;
+    folder.path_ = absl::StrCat(servers, "/", host, "-", number);
+    absl::StatusOr<ProcessLock> lock = ProcessLock::Take(folder.path_ + ".lock", absl::ZeroDuration());
+    if (absl::IsFailedPrecondition(lock.status())) continue;  // another process has it
+    if (!lock.ok()) return lock.status();
+    folder.lock_ = *std::move(lock);
+    RETURN_IF_ERROR(base::MakePrivateFolder(folder.path_));
+    return folder;
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("this machine runs ", kMostServers, " servers of the data folder already"));
+}
+
+}  // namespace tessera::server
