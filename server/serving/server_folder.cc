@@ -12,6 +12,8 @@ namespace tessera::server {
 namespace {
 
 constexpr int kMostServers = 64;  // of one machine
+// A server that was killed takes a moment to go, and its successor wants its workers.
+constexpr absl::Duration kTimeout = absl::Milliseconds(500);
 
 }  // namespace
 
@@ -23,7 +25,7 @@ absl::StatusOr<ServerFolder> ServerFolder::Take(const std::string& data_folder) 
   for (int number = 0; number < kMostServers; ++number) {
     ServerFolder folder;
     folder.path_ = absl::StrCat(servers, "/", host, "-", number);
-    absl::StatusOr<ProcessLock> lock = ProcessLock::Take(folder.path_ + ".lock", absl::ZeroDuration());
+    absl::StatusOr<ProcessLock> lock = ProcessLock::Take(folder.path_ + ".lock", kTimeout);
     if (absl::IsFailedPrecondition(lock.status())) continue;  // another process has it
     if (!lock.ok()) return lock.status();
     folder.lock_ = *std::move(lock);

@@ -12,90 +12,49 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <random>
-#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/image/image_file.h"
 #include "server/jobs/failpoint.h"
+#include "tests/faults/kill_oracle.h"
 #include "tests/faults/test_server.h"
 #include "tests/support/fault_runs.h"
-#include "tests/support/picture_of.h"
 
 namespace tessera {
 namespace {
 
-constexpr int kKinds = 6;    // different requests that end with an image
-constexpr int kFailing = 6;  // one that fails at a step
-constexpr int kTooLate = 7;  // one whose deadline passes
 constexpr int kJobsBetweenKills = 20;
-
-std::string Body(int kind) {
-  if (kind == kFailing) return R"({"prompt": "fail", "size": "64x64", "num_inference_steps": 8, "seed": 6})";
-  if (kind == kTooLate) {
-    return R"({"prompt": "late", "size": "64x64", "num_inference_steps": 500, "seed": 7, "deadline_ms": 1})";
-  }
-  return absl::StrCat(R"({"prompt": "red apple )", kind, R"(", "size": "64x64", "num_inference_steps": )", 4 + kind,
-                      R"(, "seed": )", kind, "}");
-}
-
-// A job as its client knows it.
-struct Acknowledged {
-  std::string id;
-  int kind = 0;
-  bool cancelled = false;  // the client asked for it
-};
-
-struct Tally {
-  int done = 0, failed = 0, cancelled = 0;
-  int lost = 0;        // not there, never ended, or cancelled by nobody
-  int duplicated = 0;  // jobs that no client knows, or that have more than one image
-  int torn = 0;        // images other than those of the undisturbed run
-
-  std::string Text(size_t acknowledged) const {
-    return absl::StrCat("acked ", acknowledged, " done ", done, " failed ", failed, " cancelled ", cancelled, " lost ",
-                        lost, " duplicated ", duplicated, " torn ", torn);
-  }
-};
 
 class ServerKillsTest : public ::testing::Test {
  protected:
   void Prepare(TestServer& server) {
     ASSERT_TRUE(server.Start());
     server.WaitUntilReady();
-    for (int kind = 0; kind < kKinds; ++kind) {
-      const TestResponse response = server.Call("POST", "/v1/jobs", Body(kind));
-      ASSERT_EQ(response.status, 202) << response.body;
-      jobs_.push_back({.id = std::string(boost::json::parse(response.body).at("id").as_string()), .kind = kind});
-      ASSERT_EQ(server.Ended(jobs_.back().id), "done");
-      undisturbed_.push_back(server.ImageBytes(server.Get(jobs_.back().id)));
-    }
-    std::set<std::string> different(undisturbed_.begin(), undisturbed_.end());
-    ASSERT_EQ(different.size(), size_t{kKinds}) << "or the oracle could not tell them apart";
+    ASSERT_NO_FATAL_FAILURE(oracle_.Learn(server));
   }
 
   // A client that does not know whether its request has arrived sends it again under the same key.
-  void Submit(TestServer& server) { Submit(server, static_cast<int>(random_() % kKinds)); }
+  void Submit(TestServer& server) { Submit(server, static_cast<int>(random_() % KillOracle::kKinds)); }
   void Submit(TestServer& server, int kind) {
     if (unanswered_.empty()) unanswered_ = absl::StrCat("key-", ++keys_, "-", kind);
     const int sent = unanswered_.back() - '0';
-    const TestResponse response = server.Call("POST", "/v1/jobs", Body(sent), unanswered_);
+    const TestResponse response = server.Call("POST", "/v1/jobs", KillOracle::Body(sent), unanswered_);
     if (response.status == 0 || response.status == 503) return;
     ASSERT_EQ(response.status, 202) << response.body;
     unanswered_.clear();
-    jobs_.push_back({.id = std::string(boost::json::parse(response.body).at("id").as_string()), .kind = sent});
+    oracle_.jobs.push_back({.id = std::string(boost::json::parse(response.body).at("id").as_string()), .kind = sent});
     if (random_() % 8 != 0) return;
-    jobs_.back().cancelled = true;  // or not, when no answer comes
-    server.Call("DELETE", "/v1/jobs/" + jobs_.back().id);
+    oracle_.jobs.back().cancelled = true;  // or not, when no answer comes
+    server.Call("DELETE", "/v1/jobs/" + oracle_.jobs.back().id);
   }
 
   // Some moment of the work: at once, which may be while the workers start, or as one of the last jobs begins or ends.
   void WaitForAMoment(TestServer& server) {
     if (random_() % 3 == 0) return;
-    const std::string& job = jobs_[jobs_.size() - 1 - random_() % std::min<size_t>(jobs_.size(), kJobsBetweenKills)].id;
+    const std::string& job =
+        oracle_.jobs[oracle_.jobs.size() - 1 - random_() % std::min<size_t>(oracle_.jobs.size(), kJobsBetweenKills)].id;
     const bool to_its_end = random_() % 2 == 0;
     const auto has_come = [&] {
       const std::string status = server.StatusOf(job);
@@ -136,8 +95,8 @@ class ServerKillsTest : public ::testing::Test {
   // What brings a server to the failpoint; others are reached by any job.
   void Provoke(TestServer& server, absl::string_view point) {
     for (int i = 0; i < kJobsBetweenKills; ++i) ASSERT_NO_FATAL_FAILURE(Submit(server));
-    if (absl::StartsWith(point, "fail.")) Submit(server, kFailing);
-    if (absl::StartsWith(point, "fail_queued.")) Submit(server, kTooLate);
+    if (absl::StartsWith(point, "fail.")) Submit(server, KillOracle::kFailing);
+    if (absl::StartsWith(point, "fail_queued.")) Submit(server, KillOracle::kTooLate);
     // Groups whose workers die again and again before they have worked are not started again at once.
     if (absl::StartsWith(point, "group_died.") && IsWorking(server)) {
       for (const pid_t worker : server.Workers()) kill(worker, SIGKILL);
@@ -171,60 +130,6 @@ class ServerKillsTest : public ::testing::Test {
 
   int kills() const { return worker_kills_ + server_kills_ + kills_of_all_ + failpoint_kills_; }
 
-  bool IsSame(const std::string& file, const std::string& undisturbed) const {
-    // Groups of different layouts say so in their files.
-    if (levels_ == 0 || file == undisturbed) return PictureOf(file) == PictureOf(undisturbed);
-    const absl::StatusOr<server::DecodedImage> image = server::DecodeImage(file),
-                                               wanted = server::DecodeImage(undisturbed);
-    return image.ok() && wanted.ok() &&
-           std::ranges::equal(image->image.rgb, wanted->image.rgb,
-                              [this](int level, int other) { return std::abs(level - other) <= levels_; });
-  }
-
-  Tally Judge(TestServer& server) {
-    Tally tally;
-    std::set<std::string> known;
-    for (const Acknowledged& job : jobs_) {
-      known.insert(job.id);
-      const std::string status = server.Ended(job.id);
-      const boost::json::object ended = server.Get(job.id);
-      if (status == "done") {
-        ++tally.done;
-        if (ended.at("images").as_array().size() != 1) ++tally.duplicated;
-        const bool same =
-            job.kind < kKinds && IsSame(server.ImageBytes(ended), undisturbed_[static_cast<size_t>(job.kind)]);
-        if (!same) {
-          ++tally.torn;
-          std::printf("torn: %s\n", boost::json::serialize(ended).c_str());
-        }
-      } else if (status == "failed" && job.kind >= kKinds) {
-        ++tally.failed;
-      } else if (status == "failed") {
-        // What was alone in a worker that was killed, three times over, is taken for the cause.
-        const std::string error = boost::json::serialize(ended.at("error"));
-        ++(error.find("signal") != std::string::npos ? tally.failed : tally.lost);
-        std::printf("%s failed: %s\n", job.id.c_str(), error.c_str());
-      } else if (status == "cancelled" && job.cancelled) {
-        ++tally.cancelled;
-      } else {
-        ++tally.lost;
-        std::printf("lost: %s is %s\n", job.id.c_str(), status.c_str());
-      }
-    }
-    if (known.size() != jobs_.size()) tally.duplicated += static_cast<int>(jobs_.size() - known.size());
-    std::string after;
-    while (true) {
-      const TestResponse page = server.Call("GET", absl::StrCat("/v1/jobs?limit=100", after));
-      const boost::json::value list = boost::json::parse(page.body);
-      const boost::json::array& data = list.at("data").as_array();
-      for (const boost::json::value& job : data) {
-        if (!known.contains(std::string(job.at("id").as_string()))) ++tally.duplicated;
-      }
-      if (!list.at("has_more").as_bool()) return tally;
-      after = absl::StrCat("&after=", std::string(list.at("next").as_string()));
-    }
-  }
-
   void Run(const std::string& worker, const std::string& script, const std::vector<std::string>& groups, int kills) {
     std::printf("%d kills\n", kills);
     const absl::Time began = absl::Now();
@@ -243,8 +148,8 @@ class ServerKillsTest : public ::testing::Test {
 
   void JudgeAll(TestServer& server) {
     while (!unanswered_.empty()) ASSERT_NO_FATAL_FAILURE(Submit(server));
-    const Tally tally = Judge(server);
-    const std::string text = absl::StrCat(tally.Text(jobs_.size()), " kills ", kills());
+    const KillOracle::Tally tally = oracle_.Judge(server);
+    const std::string text = absl::StrCat(tally.Text(oracle_.jobs.size()), " kills ", kills());
     std::printf("%s\n", text.c_str());
     if (const char* file = std::getenv("TESSERA_FAULT_TALLY")) std::ofstream(file, std::ios::app) << text << std::endl;
     EXPECT_EQ(tally.lost, 0);
@@ -255,11 +160,9 @@ class ServerKillsTest : public ::testing::Test {
   }
 
   std::mt19937 random_;
-  std::vector<std::string> undisturbed_;  // images, by kind
-  std::vector<Acknowledged> jobs_;
+  KillOracle oracle_;
   std::string unanswered_;  // the key of the request that is to be sent again
   int keys_ = 0;
-  int levels_ = 0;  // by which a pixel may differ from the undisturbed run; 0: every byte of the file is the same
   int worker_kills_ = 0, server_kills_ = 0, kills_of_all_ = 0, failpoint_kills_ = 0, stops_ = 0, terminations_ = 0;
 };
 
@@ -331,13 +234,14 @@ TEST_F(ServerKillsTest, AFailpointThatIsNoneIsRefused) {
 TEST_F(ServerKillsTest, TheOracleSeesWhatIsLostDuplicatedOrTorn) {
   TestServer server({.worker = FAKE_WORKER, .groups = {"{model: TINY}"}});
   ASSERT_NO_FATAL_FAILURE(Prepare(server));
-  EXPECT_EQ(Judge(server).Text(jobs_.size()), "acked 6 done 6 failed 0 cancelled 0 lost 0 duplicated 0 torn 0");
-  jobs_.pop_back();
-  EXPECT_EQ(Judge(server).duplicated, 1);
-  jobs_.push_back({.id = "job-9-00000000000000000000000000000000"});
-  EXPECT_EQ(Judge(server).lost, 1);
-  jobs_[0].kind = 1;
-  EXPECT_EQ(Judge(server).torn, 1);
+  EXPECT_EQ(oracle_.Judge(server).Text(oracle_.jobs.size()),
+            "acked 6 done 6 failed 0 cancelled 0 lost 0 duplicated 0 torn 0");
+  oracle_.jobs.pop_back();
+  EXPECT_EQ(oracle_.Judge(server).duplicated, 1);
+  oracle_.jobs.push_back({.id = "job-9-00000000000000000000000000000000"});
+  EXPECT_EQ(oracle_.Judge(server).lost, 1);
+  oracle_.jobs[0].kind = 1;
+  EXPECT_EQ(oracle_.Judge(server).torn, 1);
   EXPECT_EQ(server.Terminate(), 0);
 }
 
@@ -348,7 +252,7 @@ TEST_P(SeededServerKillsTest, TheSameWithTheEmbeddedModel) {
 }
 
 TEST_P(SeededServerKillsTest, TheSameWithTheEmbeddedModelOnSeveralRanks) {
-  levels_ = 1;  // another group, or another batch, rounds differently
+  oracle_.levels = 1;  // another group, or another batch, rounds differently
   Run("", "", {"{model: emoji, layout: \"cfg=2\", threads: 1}", "{model: emoji, layout: \"ulysses=2\", threads: 1}"},
       FaultKills(3, 7));
 }

@@ -56,8 +56,9 @@ std::vector<pid_t> TestServer::Workers() const {
 
 std::unique_ptr<ChildProcess> TestServer::Launch() {
   std::string config =
-      absl::StrCat("data_folder: ", folder_.path(), "/data\ncertify: off\nlisten:\n  http: {port: 0}\n",
-                   "  grpc: ", options_.grpc, "\n  admin: ", options_.admin, "\n", options_.settings, "groups:\n");
+      absl::StrCat("data_folder: ", options_.data_folder.empty() ? folder_ / "data" : options_.data_folder,
+                   "\ncertify: off\nlisten:\n  http: {port: 0}\n", "  grpc: ", options_.grpc,
+                   "\n  admin: ", options_.admin, "\n", options_.settings, "groups:\n");
   for (const std::string& group : options_.groups) absl::StrAppend(&config, "  - ", group, "\n");
   Write("tessera.yaml",
         absl::StrReplaceAll(config, {{"TINY", folder_ / "models/tiny"}, {"OTHER", folder_ / "models/other"}}));

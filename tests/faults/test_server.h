@@ -25,8 +25,9 @@ struct TestServerOptions {
   std::string script;         // of the fake worker
   bool fake_workers = false;  // by --fake-workers, which finds them itself; `worker` says which are its own
   std::vector<std::string>
-      groups;            // of the configuration, "{model: …, layout: serial}"; "TINY": the fake worker's model
-  std::string settings;  // further lines of the configuration
+      groups;               // of the configuration, "{model: …, layout: serial}"; "TINY": the fake worker's model
+  std::string settings;     // further lines of the configuration
+  std::string data_folder;  // empty: one in its own folder
   std::string grpc = "off", admin = "off";         // of the configuration
   std::vector<std::string> arguments;              // of `tessera serve`, beside its configuration
   std::map<std::string, std::string> environment;  // of it, beside what it needs

@@ -1,0 +1,49 @@
+// What clients were promised by servers that are killed, and whether every promise was kept: each acknowledged job has
+// ended once, with the image that an undisturbed server makes of its request.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/faults/test_server.h"
+
+namespace tessera {
+
+struct KillOracle {
+  static constexpr int kKinds = 6;    // different requests that end with an image
+  static constexpr int kFailing = 6;  // one that fails at a step
+  static constexpr int kTooLate = 7;  // one whose deadline passes
+  static std::string Body(int kind);
+
+  // A job as its client knows it.
+  struct Acknowledged {
+    std::string id;
+    int kind = 0;
+    bool cancelled = false;  // the client asked for it
+  };
+
+  struct Tally {
+    int done = 0, failed = 0, cancelled = 0;
+    int lost = 0;        // not there, never ended, or cancelled by nobody
+    int duplicated = 0;  // jobs that no client knows, or that have more than one image
+    int torn = 0;        // images other than those of the undisturbed run
+
+    std::string Text(size_t acknowledged) const;
+  };
+
+  // Has each image made once by a server that nobody disturbs; these jobs are acknowledged too.
+  void Learn(TestServer& server);
+
+  // Waits for the end of every job.
+  Tally Judge(TestServer& server) const;
+
+  std::vector<Acknowledged> jobs;
+  int levels = 0;  // by which a pixel may differ from the undisturbed run; 0: every byte of the file is the same
+
+ private:
+  bool IsSame(const std::string& file, const std::string& undisturbed) const;
+
+  std::vector<std::string> undisturbed_;  // images, by kind
+};
+
+}  // namespace tessera

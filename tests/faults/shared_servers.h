@@ -1,0 +1,37 @@
+// Servers that share one queue: a database of their own, one folder of images, and as many servers as a test wants.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/faults/test_server.h"
+#include "tests/jobs/postgres_cluster.h"
+#include "tests/support/test_folder.h"
+
+namespace tessera {
+
+class SharedServers {
+ public:
+  explicit SharedServers(PostgresCluster& cluster) : database_(cluster.NewDatabase()) {}
+
+  // Not started yet. `options` without a store and a data folder; `lease` as in the configuration.
+  TestServer& Add(TestServerOptions options, const std::string& lease = "1s") {
+    options.data_folder = folder_ / "data";
+    options.settings += absl::StrCat("store: {dsn: \"", database_.dsn, "\", password_file: ", database_.password_file,
+                                     ", lease: ", lease, "}\n");
+    servers_.push_back(std::make_unique<TestServer>(options));
+    return *servers_.back();
+  }
+  TestServer& at(size_t index) { return *servers_[index]; }
+  size_t size() const { return servers_.size(); }
+  const server::PostgresAddress& database() const { return database_; }
+  std::string data_folder() const { return folder_ / "data"; }
+
+ private:
+  const server::PostgresAddress database_;
+  TestFolder folder_;
+  std::vector<std::unique_ptr<TestServer>> servers_;
+};
+
+}  // namespace tessera
