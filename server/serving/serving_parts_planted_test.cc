@@ -24,6 +24,7 @@ INSTANTIATE_TEST_SUITE_P(
     , PlantedServingBugTest,
     testing::Values(ServingBug{"fair_share_inverted", TheKeyThatWasServedLeastIsNext},
                     ServingBug{"claim_reported_before_it_is_made", AClaimIsReportedAfterItIsMade},
+                    ServingBug{"stale_notice_is_followed", ALateNoticeTakesNothingFromAGroup},
                     ServingBug{"watch_missed_on_adoption", AJobThatEndsWhileItsStateIsReadIsSeenToEnd},
                     ServingBug{"digest_misses_a_field", EveryFieldChangesTheDigest},
                     ServingBug{"finished_task_is_queued_again", AFinishedTaskIsNotQueuedAgainWhenItsGroupEnds}),

@@ -15,6 +15,8 @@ TEST(ServingPartsTest, AJobThatEndsWhileItsStateIsReadIsSeenToEnd) {
   EXPECT_TRUE(AJobThatEndsWhileItsStateIsReadIsSeenToEnd());
 }
 
+TEST(ServingPartsTest, ALateNoticeTakesNothingFromAGroup) { EXPECT_TRUE(ALateNoticeTakesNothingFromAGroup()); }
+
 TEST(ServingPartsTest, AFinishedTaskIsNotQueuedAgainWhenItsGroupEnds) {
   EXPECT_TRUE(AFinishedTaskIsNotQueuedAgainWhenItsGroupEnds());
 }

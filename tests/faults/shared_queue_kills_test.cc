@@ -42,23 +42,18 @@ class SharedQueueKillsTest : public testing::TestWithParam<int> {
   void Submit(std::mt19937& random) {
     const int kind = static_cast<int>(random() % KillOracle::kKinds);
     const std::string key = absl::StrCat("key-", ++keys_);
-    while (true) {
-      TestServer& server = servers_.at(random() % servers_.size());
-      const TestResponse response = server.Call("POST", "/v1/jobs", KillOracle::Body(kind), key);
-      if (response.status == 0 || response.status == 503) {
-        absl::SleepFor(absl::Milliseconds(10));  // a client that comes back, not a wait of the test
-        continue;
-      }
-      EXPECT_EQ(response.status, 202) << response.body;
-      if (response.status != 202) return;
-      KillOracle::Acknowledged job = {.id = std::string(boost::json::parse(response.body).at("id").as_string()),
-                                      .kind = kind,
-                                      .cancelled = random() % 16 == 0};
-      if (job.cancelled) servers_.at(random() % servers_.size()).Call("DELETE", "/v1/jobs/" + job.id);
-      const std::lock_guard lock(mutex_);
-      oracle_.jobs.push_back(job);
-      return;
-    }
+    TestResponse response;
+    WaitUntil("an answer", [&] {
+      response = servers_.at(random() % servers_.size()).Call("POST", "/v1/jobs", KillOracle::Body(kind), key);
+      return response.status != 0 && response.status != 503;
+    });
+    ASSERT_EQ(response.status, 202) << response.body;
+    const KillOracle::Acknowledged job = {.id = std::string(boost::json::parse(response.body).at("id").as_string()),
+                                          .kind = kind,
+                                          .cancelled = random() % 16 == 0};
+    if (job.cancelled) servers_.at(random() % servers_.size()).Call("DELETE", "/v1/jobs/" + job.id);
+    const std::lock_guard lock(mutex_);
+    oracle_.jobs.push_back(job);
   }
 
   size_t Acknowledged() {
@@ -80,8 +75,12 @@ class SharedQueueKillsTest : public testing::TestWithParam<int> {
       ASSERT_TRUE(servers_.at(turn).Start());
       ++server_kills_;
     } else if (turn < 6) {
-      const std::vector<pid_t> workers = servers_.at((turn - 2) / 2).Workers();
-      if (workers.empty()) return;  // they are just being started again
+      std::vector<pid_t> workers;
+      WaitUntil("a group has workers", [&] {
+        workers = servers_.at(static_cast<size_t>(turn - 2) / 2).Workers();
+        return !workers.empty();
+      });
+      ASSERT_FALSE(workers.empty());
       kill(workers[static_cast<size_t>(turn) % workers.size()], SIGKILL);
       ++group_kills_;
     } else {

@@ -30,7 +30,7 @@ class SharedQueueTest : public testing::Test {
     TestServer& server = servers_.Add({.worker = FAKE_WORKER,
                                        .script = script,
                                        .groups = {kSerial},
-                                       .settings = "ready_when: durable\n",
+                                       .settings = "ready_when: durable\ndrain_time: 1ms\n",
                                        .admin = "{port: 0}"},
                                       lease);
     EXPECT_TRUE(server.Start());
@@ -96,9 +96,7 @@ TEST_F(SharedQueueTest, AServerThatEndsInOrderGivesItsWorkToTheOtherAtOnce) {
   const std::string job = ends.Submit("red apple", R"(, "num_inference_steps": 500, "deadline_ms": 600000)");
   WaitUntil("it runs", [&] { return ends.StatusOf(job) == "running"; });
   TestServer& goes_on = Start("step-time=1", /*lease=*/"1h");
-  ends.process().Signal(SIGTERM);
-  ends.process().Signal(SIGTERM);  // at once
-  ends.process().Wait();
+  EXPECT_EQ(ends.Terminate(), 0);
   EXPECT_EQ(goes_on.Ended(job), "done");
   EXPECT_EQ(goes_on.Terminate(), 0);
 }
@@ -116,7 +114,7 @@ TEST_F(SharedQueueTest, BothReportTheWholeQueue) {
 }
 
 TEST_F(SharedQueueTest, WithoutItsDatabaseAServerIsNotReadyAndComesBackByItself) {
-  PostgresCluster cluster(/*syncs=*/true);
+  PostgresCluster& cluster = Cluster();
   SharedServers servers(cluster);
   const TestServerOptions options = {.worker = FAKE_WORKER, .script = "step-time=10", .groups = {kSerial}};
   TestServer& one = servers.Add(options);

@@ -6,15 +6,19 @@
 #include <pwd.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/support/wait_until.h"
@@ -109,7 +113,8 @@ void PostgresCluster::Start() {
                                          " -c listen_addresses= -c jit=off -c shared_buffers=16MB -c "
                                          "max_connections=80 -c dynamic_shared_memory_type=posix -c log_min_messages="
                                          "error -c fsync=",
-                                         syncs_ ? "on" : "off", " -c wal_sync_method=fdatasync"));
+                                         syncs_ ? "on" : "off",
+                                         " -c wal_sync_method=fdatasync -c recovery_init_sync_method=syncfs"));
   WaitUntil("the database answers", [this] {
     int status = 0;
     // What another one has left of itself when it was killed may keep it from starting for a moment.
@@ -152,6 +157,25 @@ server::PostgresAddress PostgresCluster::NewDatabase() {
   const std::string name = absl::StrCat("test", ++databases_);
   Run(AddressOf("postgres"), absl::StrCat("CREATE DATABASE ", name));
   return AddressOf(name);
+}
+
+int64_t PostgresCluster::Ask(const server::PostgresAddress& database, const std::string& sql) {
+  const auto connection = server::PostgresConnection::Open(database);
+  EXPECT_TRUE(connection.ok()) << connection.status();
+  if (!connection.ok()) return -1;
+  const auto rows = (*connection)->Query(sql.c_str());
+  EXPECT_TRUE(rows.ok() && rows->size() == 1) << rows.status();
+  return rows.ok() && rows->size() == 1 ? rows->Int(0, 0) : -1;
+}
+
+void PostgresCluster::LoseAnswers() const {
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    sockaddr_un peer = {};
+    socklen_t size = sizeof(peer);
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0 || peer.sun_family != AF_UNIX) continue;
+    if (absl::StartsWith(peer.sun_path, folder_)) shutdown(fd, SHUT_RD);
+  }
 }
 
 void PostgresCluster::Run(const server::PostgresAddress& database, const std::string& sql) {

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 
 #include "server/jobs/postgres.h"
@@ -25,6 +26,11 @@ class PostgresCluster {
   server::PostgresAddress NewDatabase();
   // As the superuser; a failed test if it does not work.
   void Run(const server::PostgresAddress& database, const std::string& sql);
+  // The one number that the statement finds.
+  int64_t Ask(const server::PostgresAddress& database, const std::string& sql);
+  // Nothing that the database sends from now on arrives over the connections of this process that there are; what they
+  // send still does. So the answers to what is under way are lost.
+  void LoseAnswers() const;
 
   void Start();  // returns when it answers
   void Kill();   // kill -9 of all its processes

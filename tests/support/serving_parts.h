@@ -20,6 +20,7 @@
 #include "server/serving/job_lifecycle.h"
 #include "server/serving/job_outcomes.h"
 #include "server/serving/maintenance.h"
+#include "server/serving/shared_queue.h"
 #include "server/serving/watched_job.h"
 #include "tests/support/fake_job_store.h"
 #include "tests/support/wait_until.h"
@@ -173,6 +174,26 @@ inline bool AJobThatEndsWhileItsStateIsReadIsSeenToEnd() {
   };
   parts.Watch();
   return PlaceOf<server::EndedEvent>(parts.Events()).has_value();
+}
+
+// A notice of a shared queue may come after this server has claimed the task that it tells of.
+inline bool ALateNoticeTakesNothingFromAGroup() {
+  ServingParts parts;
+  server::SharedQueue queue(parts.context, parts.jobs, parts.outcomes);
+  const server::TaskId task = parts.Submit();
+  const server::JobRecord before = *parts.store.Get(kTenant, parts.job);
+  std::promise<void> may_finish;
+  parts.store.on_finish = [&] { may_finish.get_future().wait(); };
+  parts.RunUntilDecoded(task);
+  queue.OnChanged(before);
+  const bool queued_again = [&] {
+    const server::ServiceMonitor::Lock lock = parts.monitor.Acquire();
+    const server::LiveTask* live = parts.monitor.tasks(lock).Find(task);
+    return live == nullptr || !live->attempt.has_value() || live->again;
+  }();
+  may_finish.set_value();
+  parts.WaitUntilStored();
+  return !queued_again && parts.store.StateOfTask(task) == server::TaskState::kDone;
 }
 
 inline bool AFinishedTaskIsNotQueuedAgainWhenItsGroupEnds() {

@@ -1,0 +1,28 @@
+// Checks of postgres_job_store_test.cc, each with the bug that it must find.
+#include <gtest/gtest.h>
+
+#include "tests/jobs/shared_stores.h"
+#include "tests/support/planted_bug.h"
+
+namespace tessera {
+namespace {
+
+struct StoreBug {
+  const char* name;
+  bool (*holds)();
+};
+
+class PlantedStoreBugTest : public testing::TestWithParam<StoreBug> {};
+
+TEST_P(PlantedStoreBugTest, IsFound) {
+  const PlantedBug planted(GetParam().name);
+  EXPECT_FALSE(GetParam().holds());
+}
+
+INSTANTIATE_TEST_SUITE_P(, PlantedStoreBugTest,
+                         testing::Values(StoreBug{"report_without_its_attempt", AServerThatWasGivenUpFinishesNothing},
+                                         StoreBug{"lease_on_local_time", LeasesAreOfTheTimeOfTheDatabase}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace tessera
