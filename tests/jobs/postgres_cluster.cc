@@ -169,8 +169,11 @@ int64_t PostgresCluster::Ask(const server::PostgresAddress& database, const std:
 }
 
 void PostgresCluster::LoseAnswers() const {
+  std::vector<int> files;  // first all of them: who is cut off soon has a new one
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
-    const int fd = std::atoi(entry.path().filename().c_str());
+    files.push_back(std::atoi(entry.path().filename().c_str()));
+  }
+  for (const int fd : files) {
     sockaddr_un peer = {};
     socklen_t size = sizeof(peer);
     if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0 || peer.sun_family != AF_UNIX) continue;
