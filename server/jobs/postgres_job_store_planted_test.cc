@@ -4,7 +4,7 @@
 #include "tests/jobs/shared_stores.h"
 #include "tests/support/planted_bug.h"
 
-namespace tessera {
+namespace tessera::server {
 namespace {
 
 struct StoreBug {
@@ -25,4 +25,4 @@ INSTANTIATE_TEST_SUITE_P(, PlantedStoreBugTest,
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::server

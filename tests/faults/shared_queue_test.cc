@@ -141,6 +141,23 @@ TEST_F(SharedQueueTest, WithoutItsDatabaseAServerIsNotReadyAndComesBackByItself)
   EXPECT_EQ(other.Terminate(), 0);
 }
 
+TEST_F(SharedQueueTest, TheDoctorSaysWhatTheDatabaseHolds) {
+  TestServer& server = Start(kNever);
+  for (int i = 0; i < 2; ++i) server.Submit("red apple");
+  const auto found = [&](const server::PostgresAddress& store) {
+    server.Write("doctor.yaml", absl::StrCat("data_folder: ", servers_.data_folder(), "\nstore: {dsn: \"", store.dsn,
+                                             "\", password_file: ", store.password_file, "}\n"));
+    ChildProcess doctor({.arguments = {TESSERA_EXECUTABLE, "doctor", "-c", "doctor.yaml"},
+                         .folder = server.folder(),
+                         .environment = {{"PATH", "/usr/bin:/bin"}}});
+    doctor.Wait();
+    doctor.WaitForOutput("no such text: all of it");
+    return doctor.output();
+  };
+  EXPECT_THAT(found(servers_.database()), AllOf(HasSubstr("1 servers at work"), HasSubstr("2 queued")));
+  EXPECT_THAT(found({.dsn = "host=/nowhere"}), HasSubstr("does not answer"));
+}
+
 TEST_F(SharedQueueTest, AServerThatCannotReachItsDatabaseSaysSoAndDoesNotStart) {
   const server::PostgresAddress& there = servers_.database();
   const auto errors = [&](const std::string& dsn, const std::string& password_file) {
