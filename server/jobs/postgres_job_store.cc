@@ -98,8 +98,9 @@ absl::Status PostgresJobStore::Begin() {
                         .changed = [this](const std::vector<uint64_t>& jobs) { TellObserver(jobs); },
                         .compare = [this] { Compare(); },
                         .cut = [this](const absl::Status& cut) { OnFailure(cut); }});
-  link_->Tell(taken.jobs);
   submissions_ = std::make_unique<base::TaskPool>(kSubmissionThreads);
+  link_->Start();
+  link_->Tell(taken.jobs);
   return absl::OkStatus();
 }
 

@@ -33,10 +33,13 @@ PostgresLink::PostgresLink(PostgresAddress address, ServerId server, absl::Durat
       renewals_(renewals),
       hooks_(std::move(hooks)),
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      next_renewal_(base::SteadyNow() + renewals),
-      thread_([this] { Run(); }) {}
+      next_renewal_(base::SteadyNow() + renewals) {}
 
 PostgresLink::~PostgresLink() { Stop(); }
+
+void PostgresLink::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
 
 void PostgresLink::Stop() {
   {

@@ -38,6 +38,9 @@ class PostgresLink final {
   PostgresLink(PostgresAddress address, ServerId server, absl::Duration renewals, PostgresLinkHooks hooks);
   ~PostgresLink();
 
+  // Begins; called once. What the hooks use is there by then, the link itself included.
+  void Start();
+
   // This server has changed these jobs; the others learn it soon. Thread-safe, as the next ones are.
   void Tell(absl::Span<const uint64_t> jobs);
   // As a notice of another server about the job.

@@ -146,7 +146,7 @@ TEST_F(SharedQueueTest, TheDoctorSaysWhatTheDatabaseHolds) {
   for (int i = 0; i < 2; ++i) server.Submit("red apple");
   const auto found = [&](const server::PostgresAddress& store) {
     server.Write("doctor.yaml", absl::StrCat("data_folder: ", servers_.data_folder(), "\nstore: {dsn: \"", store.dsn,
-                                             "\", password_file: ", store.password_file, "}\n"));
+                                             "\", password_file: \"", store.password_file, "\"}\n"));
     ChildProcess doctor({.arguments = {TESSERA_EXECUTABLE, "doctor", "-c", "doctor.yaml"},
                          .folder = server.folder(),
                          .environment = {{"PATH", "/usr/bin:/bin"}}});
