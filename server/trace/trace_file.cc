@@ -7,9 +7,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "base/plain_json.h"
+#include "base/private_files.h"
 #include "base/status_macros.h"
 #include "base/utf8.h"
 #include "server/calls/call_ids.h"
@@ -51,6 +53,9 @@ TraceFile::~TraceFile() {
 absl::Time TraceFile::Now() const { return started_ + (clock_.Elapsed() - started_elapsed_); }
 
 absl::Status TraceFile::Open() {
+  if (const std::filesystem::path folder = std::filesystem::path(path_).parent_path(); !folder.empty()) {
+    RETURN_IF_ERROR(base::MakeFolder(folder.string()));
+  }
   file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
   struct stat about = {};
   const bool regular = file_ >= 0 && fstat(file_, &about) == 0 && S_ISREG(about.st_mode);

@@ -10,6 +10,7 @@ namespace tessera {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -72,10 +73,16 @@ TEST_F(FailureTest, ADeviceOrMemoryThatIsMissingEndsWithCode4) {
   EXPECT_THAT(ErrorOf(4, {"x"}, "decode=exhausted"), HasSubstr("out of memory"));
 }
 
-TEST_F(FailureTest, AnOutputFolderThatIsMissingOrCannotBeWrittenEndsWithCode5BeforeAWorkerStarts) {
+TEST_F(FailureTest, AnOutputFolderThatCannotBeWrittenOrMadeEndsWithCode5BeforeAWorkerStarts) {
   // A worker that was started would end the command with code 6.
-  EXPECT_THAT(ErrorOf(5, {"x", "-o", "missing/a.png"}, "exit=1"), HasSubstr("output folder 'missing' does not exist"));
   EXPECT_THAT(ErrorOf(5, {"x", "-o", "/proc/a.png"}, "exit=1"), HasSubstr("output folder '/proc' cannot be written"));
+  EXPECT_THAT(ErrorOf(5, {"x", "-o", "/proc/missing/a.png"}, "exit=1"),
+              HasSubstr("output folder '/proc' cannot be written"));
+}
+
+TEST_F(FailureTest, NoOutputFolderIsMadeWhereThereIsNoImage) {
+  ErrorOf(6, {"x", "-o", "missing/below/a.png"}, "exit=3");
+  EXPECT_THAT(Files(), Not(Contains(HasSubstr("missing"))));
 }
 
 TEST_F(FailureTest, AnOutputFolderThatIsAFileEndsWithCode5) {

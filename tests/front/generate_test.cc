@@ -118,6 +118,17 @@ TEST_F(GenerateTest, WritesTheSameBytesForTheSameSeedOnEveryRun) {
   }
 }
 
+TEST_F(GenerateTest, MakesTheFoldersOfWhatItWrites) {
+  const Result result = Run({"generate", "red apple", "--seed", "1", "--preview", "2", "-o", "new/{prompt}/a.png",
+                             "--trace", "traces/below/a.json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(ReadImage("new/red-apple/a.png").image.width, 64);
+  EXPECT_THAT(Read("traces/below/a.json"), HasSubstr("image encode"));
+  const Result again = Run({"replay", "new/red-apple/a.png", "-o", "again/a.png"});
+  ASSERT_EQ(again.exit_code, 0) << again.errors;
+  EXPECT_EQ(Read("again/a.png"), Read("new/red-apple/a.png"));
+}
+
 TEST_F(GenerateTest, CountsSeedsUpOverSeveralImages) {
   ASSERT_EQ(Run({"generate", "x", "--seed", "9", "-n", "3", "-o", "{index}-{seed}.png"}).exit_code, 0);
   EXPECT_THAT(Files(), ElementsAre("0-9.png", "1-10.png", "2-11.png"));
@@ -346,9 +357,9 @@ TEST_F(GenerateTest, TracesTheStagesOfEveryImage) {
 }
 
 TEST_F(GenerateTest, WritesNoImageWhereTheTraceCannotBeWritten) {
-  const Result result = Run({"generate", "red apple", "--trace", "absent/trace.json"});
+  const Result result = Run({"generate", "red apple", "--trace", "/proc/absent/trace.json"});
   EXPECT_EQ(result.exit_code, 5);
-  EXPECT_THAT(result.errors, HasSubstr("absent/trace.json"));
+  EXPECT_THAT(result.errors, HasSubstr("/proc/absent"));
   EXPECT_THAT(Files(), ElementsAre());
 }
 

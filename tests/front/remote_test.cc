@@ -63,11 +63,11 @@ TEST_F(RemoteTest, WritesTheImagesOfAJobNamedAsTheLocalCommandNamesThem) {
 
 TEST_F(RemoteTest, WritesTheBytesThatTheServerKeeps) {
   Serve();
-  ASSERT_EQ(RunRemote({"generate", "x", "--seed", "7", "-o", "a.webp"}).exit_code, 0);
+  ASSERT_EQ(RunRemote({"generate", "x", "--seed", "7", "-o", "new/below/a.webp"}).exit_code, 0);
   const std::string list = api_->Call("GET", "/v1/jobs").body;
   const size_t id = list.find("img_");
   ASSERT_NE(id, std::string::npos) << list;
-  EXPECT_EQ(Read("a.webp"), api_->Call("GET", "/v1/images/" + list.substr(id, list.find('"', id) - id)).body);
+  EXPECT_EQ(Read("new/below/a.webp"), api_->Call("GET", "/v1/images/" + list.substr(id, list.find('"', id) - id)).body);
 }
 
 TEST_F(RemoteTest, TellsStepsImagesAndTheEndAsTheLocalCommandDoes) {
@@ -107,7 +107,7 @@ TEST_F(RemoteTest, RefusesWhatOnlyThisMachineDecidesAndWhatIsNoServer) {
   EXPECT_EQ(Run({"generate", "x", "--api-key-file", "a"}).exit_code, 2);
   EXPECT_EQ(Run({"generate", "x", "--server", "localhost:8080"}).exit_code, 2);
   EXPECT_EQ(RunRemote({"generate", "x", "--api-key-file", "missing"}).exit_code, 2);
-  EXPECT_EQ(RunRemote({"generate", "x", "-o", "missing/a.png"}).exit_code, 5);
+  EXPECT_EQ(RunRemote({"generate", "x", "-o", "/proc/missing/a.png"}).exit_code, 5);
   EXPECT_EQ(api_->service().Info().queued_jobs + api_->service().Info().running_jobs, 0);
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/atomic_file.h"
+#include "base/private_files.h"
 #include "base/status_macros.h"
 
 namespace tessera::client {
@@ -17,6 +18,15 @@ namespace {
 std::string FolderOf(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return folder.empty() ? "." : folder;
+}
+
+std::string NearestThatExists(std::filesystem::path folder) {
+  std::error_code error;
+  while (!std::filesystem::exists(std::filesystem::symlink_status(folder, error))) {
+    if (!folder.has_parent_path()) return ".";
+    folder = folder.parent_path();
+  }
+  return folder.string();
 }
 
 }  // namespace
@@ -34,13 +44,11 @@ absl::StatusOr<std::string> OutputFiles::NameFor(const server::NameValues& value
 }
 
 absl::Status OutputFiles::CheckFolder(const std::string& path) {
-  const std::string folder = FolderOf(path);
+  const std::string folder = NearestThatExists(FolderOf(path));
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error)) {
-    const bool exists = std::filesystem::exists(folder, error);
-    return absl::NotFoundError(absl::StrCat("output folder '", folder,
-                                            exists ? "' is not a folder" : "' does not exist",
-                                            "; it must be a folder that exists and can be written"));
+    return absl::NotFoundError(
+        absl::StrCat("output folder '", folder, "' is not a folder; it must be one that can be written or made"));
   }
   // Permission bits do not tell of read-only file systems; making a file does.
   std::string probe = absl::StrCat(folder, "/.tessera-probe-XXXXXX");
@@ -62,6 +70,7 @@ absl::StatusOr<OutputFiles::Written> OutputFiles::Write(const std::string& path,
 
 absl::StatusOr<OutputFiles::Written> OutputFiles::WriteEncoded(const std::string& path,
                                                                const std::string& bytes) const {
+  RETURN_IF_ERROR(base::MakeFolder(FolderOf(path)));
   std::string target = path;
   absl::Status status = base::WriteFileAtomically(target, bytes, {.overwrite = overwrite_});
   while (status.code() == absl::StatusCode::kAlreadyExists) {
@@ -81,6 +90,7 @@ PreviewFile::~PreviewFile() {
 
 absl::Status PreviewFile::Write(const control::Image& image) {
   ASSIGN_OR_RETURN(std::string bytes, server::EncodeImage(image, server::ImageFormat::kPng, {}));
+  RETURN_IF_ERROR(base::MakeFolder(FolderOf(path_)));
   absl::Status status = base::WriteFileAtomically(path_, bytes, {.overwrite = true});
   written_ = written_ || status.ok();
   return status;

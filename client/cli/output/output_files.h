@@ -19,7 +19,8 @@ class OutputFiles {
   // What the file of an image is to be called. Without `overwrite`, never the name of a file that exists.
   absl::StatusOr<std::string> NameFor(const server::NameValues& values) const;
 
-  // That the folder of `path` exists and files can be made in it.
+  // That files can be made in the folder of `path`, which is made when the first one is; until then, in the nearest one
+  // above it that exists.
   static absl::Status CheckFolder(const std::string& path);
 
   server::ImageFormat format() const { return format_; }
