@@ -6,6 +6,7 @@
 #   lib/                        shared libraries, put there by scripts/bundle.sh only
 #   lib/libtorch                link to the LibTorch of this clone; not in the bundle
 #   share/tessera/models/emoji  the embedded model
+#   share/man, share/bash-completion, share/zsh, share/fish  manual pages and completions, which the program itself prints
 #   include/tessera, lib/*.a, lib/cmake/Tessera, share/tessera/proto  the client library
 # In a build folder bin/ and share/ are laid out alike, so programs find each other and the model in the same way.
 # Programs are linked with DT_RPATH, not DT_RUNPATH: it also serves the libraries that the libraries need.
@@ -58,6 +59,8 @@ endif()
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/share/tessera)
 file(CREATE_LINK ${PROJECT_SOURCE_DIR}/assets ${PROJECT_BINARY_DIR}/share/tessera/models SYMBOLIC)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/assets/emoji DESTINATION share/tessera/models COMPONENT tessera)
+install(DIRECTORY ${PROJECT_BINARY_DIR}/share/man ${PROJECT_BINARY_DIR}/share/bash-completion ${PROJECT_BINARY_DIR}/share/zsh
+  ${PROJECT_BINARY_DIR}/share/fish DESTINATION share COMPONENT tessera)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/tessera COMPONENT tessera)
 install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION share/doc/tessera COMPONENT tessera OPTIONAL)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION share/doc/tessera COMPONENT tessera FILES_MATCHING PATTERN "*.md")

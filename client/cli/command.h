@@ -29,5 +29,7 @@ CommandRun AddDoctor(CLI::App& app);
 CommandRun AddKeys(CLI::App& app);
 CommandRun AddJobs(CLI::App& app);
 CommandRun AddCancel(CLI::App& app);
+CommandRun AddCompletion(CLI::App& app);
+CommandRun AddManual(CLI::App& app);
 
 }  // namespace tessera::client

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/nearest_name.h"
 #include "server/api/generation_request.h"
@@ -66,6 +67,49 @@ std::string UnknownArgument(const CLI::App& app) {
                       "; a text of several words goes between quotation marks");
 }
 
+// The end of every help that has none of its own.
+std::string ExitCodesFooter() {
+  std::string footer = "\nExit codes:";
+  size_t line = 0;
+  for (const ExitMeaning& meaning : kExitMeanings) {
+    std::string part = absl::StrCat(" ", static_cast<int>(meaning.code), " ", meaning.text, ",");
+    if (footer.size() - line + part.size() > 110) {
+      line = footer.size();
+      part[0] = '\n';
+    }
+    footer += part;
+  }
+  footer.back() = '.';
+  return footer;
+}
+
+OptionText Describe(const CLI::Option& option) {
+  const auto names = [](const CLI::Option& of) {
+    std::vector<std::string> all;
+    for (const std::string& name : of.get_snames()) all.push_back("-" + name);
+    for (const std::string& name : of.get_lnames()) all.push_back("--" + name);
+    return all;
+  };
+  OptionText text = {.names = names(option),
+                     .help = option.get_description(),
+                     .group = option.get_group(),
+                     .positional = option.get_positional(),
+                     .required = option.get_required()};
+  if (text.positional) text.names = {option.get_name(/*positional=*/true)};
+  if (option.get_items_expected_max() > 0) text.value = option.get_type_name();
+  for (const CLI::Option* excluded : option.get_excludes()) {
+    for (const std::string& name : names(*excluded)) text.excludes.push_back(name);
+  }
+  std::sort(text.excludes.begin(), text.excludes.end());
+  return text;
+}
+
+std::vector<OptionText> DescribeOptions(const CLI::App& app) {
+  std::vector<OptionText> options;
+  for (const CLI::Option* option : app.get_options()) options.push_back(Describe(*option));
+  return options;
+}
+
 }  // namespace
 
 void AddText(CLI::App& app, const TextOption& option, std::string& value) { Declare(app, option, value); }
@@ -86,13 +130,33 @@ void AddSwitch(CLI::App& app, const char* name, const char* help, std::optional<
       ->excludes(on);
 }
 
+void BeginGroup(CLI::App& app, const char* heading) { app.option_defaults()->group(heading); }
+
 void SetFooter(CLI::App& app, const char* text) { app.footer(text); }
 
-ExitCode RunCommandLine(absl::Span<const Command> commands, const char* footer, int argc, char** argv,
-                        Interrupts& interrupts) {
+ProgramText DescribeProgram(const CLI::App& command) {
+  const CLI::App& app = *command.get_parent();
+  ProgramText program = {.name = app.get_name(),
+                         .version = server::kProgramVersion,
+                         .summary = app.get_description(),
+                         .options = DescribeOptions(app)};
+  for (const CLI::App* sub : app.get_subcommands(/*filter=*/[](const CLI::App*) { return true; })) {
+    CommandText text = {.name = sub->get_name(), .summary = sub->get_description(), .options = DescribeOptions(*sub)};
+    if (sub->get_footer() != app.get_footer()) {
+      text.notes = std::string(absl::StripAsciiWhitespace(sub->get_footer()));
+    }
+    program.commands.push_back(std::move(text));
+  }
+  for (const ExitMeaning& meaning : kExitMeanings) {
+    program.exit_codes.push_back({.code = static_cast<int>(meaning.code), .meaning = meaning.text});
+  }
+  return program;
+}
+
+ExitCode RunCommandLine(absl::Span<const Command> commands, int argc, char** argv, Interrupts& interrupts) {
   CLI::App app("Tessera makes images from text with diffusion transformers.", "tessera");
   app.set_version_flag("--version", server::kProgramVersion);
-  app.footer(footer);
+  app.footer(ExitCodesFooter());
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   std::map<const CLI::App*, CommandRun> runs;

@@ -21,6 +21,26 @@ enum class ExitCode : int {
   kInterrupted = 130,
 };
 
+// For helps and manual pages, in the order of the codes.
+struct ExitMeaning {
+  ExitCode code;
+  const char* text;
+};
+
+inline constexpr ExitMeaning kExitMeanings[] = {
+    {ExitCode::kOk, "done"},
+    {ExitCode::kInternal, "internal error"},
+    {ExitCode::kUsage, "invalid option or value"},
+    {ExitCode::kModel, "model cannot be read"},
+    {ExitCode::kDevice, "device or memory not available"},
+    {ExitCode::kOutput, "image cannot be written"},
+    {ExitCode::kWorker, "worker died or server not reached"},
+    {ExitCode::kDiffers, "replay differs"},
+    {ExitCode::kUnfit, "doctor found a failure"},
+    {ExitCode::kItemsFailed, "items of a batch failed"},
+    {ExitCode::kInterrupted, "interrupted"},
+};
+
 // What a command was about when an error came up.
 enum class Stage { kOptions, kModel, kJob, kOutput };
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/random_bytes.h"
 #include "base/status_macros.h"
 #include "client/cli/option_text.h"
@@ -60,13 +61,14 @@ absl::Status ReadCorner(const std::string& text, std::optional<int64_t>& top, st
 }
 
 // What the help shows for a value.
-const char* TypeOf(const server::RequestField& field) {
+std::string TypeOf(const server::RequestField& field) {
+  if (field.words != nullptr) return absl::StrReplaceAll(field.words, {{" ", "|"}});
   if (field.type != nullptr) return field.type;
   if (std::holds_alternative<std::vector<int64_t> server::GenerationRequest::*>(field.member)) return "N,N";
   if (std::holds_alternative<std::optional<double> server::GenerationRequest::*>(field.member)) return "X";
   const bool text = std::holds_alternative<std::string server::GenerationRequest::*>(field.member) ||
                     std::holds_alternative<std::optional<std::string> server::GenerationRequest::*>(field.member);
-  return text ? nullptr : "N";
+  return text ? "TEXT" : "N";
 }
 
 // Some options set two fields, or one that the request has in another form.
@@ -98,6 +100,7 @@ std::string GenerationOptions::Typed(const std::string& id) const {
 void AddGenerationOptions(CLI::App& app, GenerationOptions& options) {
   for (const server::RequestField& field : server::kRequestFields) {
     if (field.option == nullptr) continue;
+    BeginGroup(app, field.read_with == nullptr ? "Image" : "Of some models");
     if (std::holds_alternative<std::optional<bool> server::GenerationRequest::*>(field.member)) {
       AddSwitch(app, field.option, field.help, options.switches[field.id]);
       continue;
@@ -106,10 +109,11 @@ void AddGenerationOptions(CLI::App& app, GenerationOptions& options) {
     const bool positional = field.option[0] != '-';
     const bool may_be_empty =
         positional || std::holds_alternative<std::optional<std::string> server::GenerationRequest::*>(field.member);
+    const std::string type = TypeOf(field);
     AddText(app,
             {.names = field.option,
              .help = field.help,
-             .type = TypeOf(field),
+             .type = type.c_str(),
              .required = positional,
              .may_be_empty = may_be_empty,
              .excludes = field.half ? "--size" : nullptr},

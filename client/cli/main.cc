@@ -25,12 +25,9 @@ constexpr Command kCommands[] = {
     {"keys", "Make an API key for a server", AddKeys},
     {"verify", "Prove that a layout makes the images of one rank", AddVerify},
     {"layouts", "List the layouts of a number of ranks: which are valid and certified, and what they cost", AddLayouts},
+    {"completion", "Print what completes commands and options in a shell", AddCompletion},
+    {"manual", "Print the manual page of the program or of a command", AddManual},
 };
-
-constexpr char kFooter[] =
-    "\nExit codes: 0 done, 1 internal error, 2 invalid option or value, 3 model cannot be read,\n"
-    "4 device or memory not available, 5 image cannot be written, 6 worker died or server not reached, 7 replay "
-    "differs, 8 doctor found a failure, 9 items of a batch failed, 130 interrupted.";
 
 }  // namespace
 }  // namespace tessera::client
@@ -40,8 +37,7 @@ int main(int argc, char** argv) {
   signal(SIGXFSZ, SIG_IGN);
   try {
     tessera::client::Interrupts interrupts;
-    return static_cast<int>(
-        tessera::client::RunCommandLine(tessera::client::kCommands, tessera::client::kFooter, argc, argv, interrupts));
+    return static_cast<int>(tessera::client::RunCommandLine(tessera::client::kCommands, argc, argv, interrupts));
   } catch (const std::bad_alloc&) {
     std::fputs("tessera: out of memory\n", stderr);
     return static_cast<int>(tessera::client::ExitCode::kDevice);

@@ -24,6 +24,10 @@ if readelf -d "$tessera" "$place/there/lib/tessera/tessera-worker" | grep -E 'R(
   fail "an installed program looks for libraries at a fixed place"
 fi
 
+for file in man/man1/tessera.1 man/man1/tessera-generate.1 bash-completion/completions/tessera zsh/site-functions/_tessera \
+  fish/vendor_completions.d/tessera.fish; do
+  [[ -s $place/there/share/$file ]] || fail "there is no share/$file"
+done
 generate "$tessera" || fail "with the link to LibTorch"
 cmp <(head -c 8 "$place"/image-*.png) <(printf '\x89PNG\r\n\x1a\n') || fail "no PNG file was written"
 rm "$place"/image-*.png

@@ -341,7 +341,8 @@ CommandRun AddBatch(CLI::App& app) {
   AddText(app, {"input", "JSON lines, CSV or a prompt a line; - reads standard input", "IN"}, options->input);
   AddText(app, {"-o,--out", "Folder of the run: a new one, or that of a run to go on with it", "DIR"}, options->output);
   AddModelOption(app, options->model);
-  AddText(app, {"--format", "jsonl, csv or txt (default: by the name, else by the first byte)", "NAME"},
+  BeginGroup(app, "Run");
+  AddText(app, {"--format", "Form of the input (default: by the name, else by the first byte)", "jsonl|csv|txt"},
           options->format);
   AddText(app, {"--seed", "Seed of the run, from which items without one get theirs (default: random)", "N"},
           options->seed);
@@ -352,6 +353,7 @@ CommandRun AddBatch(CLI::App& app) {
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
   AddCertifyOption(app, options->model);
+  BeginGroup(app, "Output");
   AddFlag(app, "-q,--quiet", "Print no progress", options->quiet);
   return [options](Interrupts& interrupts) -> ExitCode {
     if (options->input.empty() || options->output.empty()) {

@@ -180,11 +180,13 @@ class Bench {
 CommandRun AddBench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   AddModelOption(app, options->model);
+  BeginGroup(app, "Image");
   AddText(app, {"-s,--size", "Size in pixels: WIDTHxHEIGHT (default: the model's)", "WxH"}, options->size);
   AddText(app, {"--steps", "Denoising steps (default: the model's)", "N"}, options->steps);
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
   AddCertifyOption(app, options->model);
+  BeginGroup(app, "Measurement");
   AddText(app, {"--repeat", "Images (or batches) to time, after one that does not count (default: 3)", "N"},
           options->repeat);
   AddText(app, {"--batch", "Images that are stepped together (default: 1)", "N"}, options->batch);

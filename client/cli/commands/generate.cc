@@ -260,6 +260,7 @@ CommandRun AddGenerate(CLI::App& app) {
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
   AddCertifyOption(app, options->model);
+  BeginGroup(app, "Output");
   AddText(app,
           {"-o,--output",
            "Name pattern ending in .png, .jpg or .webp, with {index} {seed} {prompt} {width} {height} {model} {steps} "

@@ -195,7 +195,8 @@ ExitCode Inspect(const InspectOptions& options, Interrupts& interrupts) {
 
 CommandRun AddInspect(CLI::App& app) {
   auto options = std::make_shared<InspectOptions>();
-  AddText(app, {"target", "Model folder, name of a known model, or image file (default: the embedded model)"},
+  AddText(app,
+          {"target", "Model folder, name of a known model, or image file (default: the embedded model)", "MODEL|IMAGE"},
           options->target);
   AddModelFoldersOption(app, options->model.model_folders);
   AddFlag(app, "--json", "One JSON object", options->json);

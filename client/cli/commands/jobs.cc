@@ -108,8 +108,9 @@ absl::Status CancelJob(const JobsOptions& options, ImageClient& server, const Ca
 CommandRun AddJobs(CLI::App& app) {
   auto options = std::make_shared<JobsOptions>();
   AddServerOptions(app, options->server, /*required=*/true);
+  BeginGroup(app, "Output");
   AddText(app, {"--limit", "Jobs to list, 1 to 100, newest first (default: 20)", "N"}, options->limit);
-  AddText(app, {"--status", "Only queued, running, done, failed or cancelled ones", "NAME"}, options->status);
+  AddText(app, {"--status", "Only those that are so", "queued|running|done|failed|cancelled"}, options->status);
   AddFlag(app, "--json", "One JSON object per job", options->json);
   return [options](Interrupts& interrupts) {
     return WithServer(*options, interrupts,
@@ -121,6 +122,7 @@ CommandRun AddCancel(CLI::App& app) {
   auto options = std::make_shared<JobsOptions>();
   AddText(app, {.names = "job", .help = "Id of the job", .type = "JOB", .required = true}, options->job);
   AddServerOptions(app, options->server, /*required=*/true);
+  BeginGroup(app, "Output");
   AddFlag(app, "--json", "The job as a JSON object", options->json);
   return [options](Interrupts& interrupts) {
     return WithServer(*options, interrupts,

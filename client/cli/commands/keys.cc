@@ -52,6 +52,7 @@ CommandRun AddKeys(CLI::App& app) {
   AddText(app,
           {.names = "name", .help = "Whose key it is: 1 to 64 of A-Z a-z 0-9 . _ -", .type = "NAME", .required = true},
           options->name);
+  BeginGroup(app, "Limits");
   AddText(app, {"--requests-per-minute", "Submissions in a minute, at most (default: no limit)", "N"},
           options->requests_per_minute);
   AddText(app, {"--queued-jobs", "Jobs accepted and not yet ended, at most (default: no limit)", "N"},
@@ -60,6 +61,7 @@ CommandRun AddKeys(CLI::App& app) {
           options->queued_device_seconds);
   AddText(app, {"--share", "Of the work while several keys want some, against 1 of the others (default: 1)", "NUMBER"},
           options->share);
+  BeginGroup(app, "Output");
   AddFlag(app, "--json", "One JSON object", options->json);
   return [options](Interrupts& interrupts) { return MakeKey(*options, interrupts); };
 }

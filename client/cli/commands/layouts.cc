@@ -241,6 +241,7 @@ CommandRun AddLayouts(CLI::App& app) {
   AddDeviceOptions(app, options->model);
   AddText(app, {"-s,--size", "WIDTHxHEIGHT of the image that ranks exchange bytes for (default: the model's)", "SIZE"},
           options->size);
+  BeginGroup(app, "Output");
   AddFlag(app, "--json", "One JSON object", options->json);
   AddWorkerOptions(app, options->model);
   SetFooter(

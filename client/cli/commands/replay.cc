@@ -246,11 +246,13 @@ class Replay {
 
 CommandRun AddReplay(CLI::App& app) {
   auto options = std::make_shared<ReplayOptions>();
-  AddText(app, {.names = "image", .help = "PNG, JPEG or WebP file made by tessera", .required = true}, options->image);
+  AddText(app, {.names = "image", .help = "PNG, JPEG or WebP file made by tessera", .type = "IMAGE", .required = true},
+          options->image);
   AddModelOption(app, options->model);
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
   AddCertifyOption(app, options->model);
+  BeginGroup(app, "Output");
   AddText(app, {"-o,--output", "Also write the image made again", "PATTERN"}, options->output);
   AddFlag(app, "--overwrite", "Replace a file that exists (default: a new name)", options->overwrite);
   AddFlag(app, "--json", "Tell events as JSON lines on standard output", options->json);

@@ -142,12 +142,14 @@ CommandRun AddVerify(CLI::App& app) {
   AddModelOption(app, options->model);
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
+  BeginGroup(app, "Images");
   AddText(app, {"--prompt", "What the images show (default: one that every model understands)"}, options->prompt);
   AddText(app, {"--steps", "Denoising steps of each image, at least 3 (default: 6)", "N"}, options->steps);
   AddText(
       app,
       {"--record", "Keep digests of what every block computes in this new folder, and say where the runs part", "DIR"},
       options->record);
+  BeginGroup(app, "Output");
   AddFlag(app, "--json", "One JSON object", options->json);
   AddFlag(app, "-q,--quiet", "Do not tell what is under way", options->quiet);
   AddWorkerOptions(app, options->model);

@@ -12,6 +12,7 @@
 namespace tessera::client {
 
 void AddModelOption(CLI::App& app, ModelOptions& options) {
+  BeginGroup(app, "Model");
   AddText(app, {"-m,--model", "Model folder, or the name of a known model (default: the embedded one)", "MODEL"},
           options.model);
   AddModelFoldersOption(app, options.model_folders);
@@ -31,17 +32,18 @@ void AddModelFoldersOption(CLI::App& app, std::string& folders) {
 }
 
 void AddDeviceOptions(CLI::App& app, ModelOptions& options) {
-  AddText(app, {"--dtype", "fp64, fp32 or bf16 (default: fp32 on cpu, bf16 on cuda)", "NAME"}, options.dtype);
-  AddText(app, {"--device", "cpu, cuda or cuda:N (default: cpu)", "NAME"}, options.device);
+  BeginGroup(app, "Where it runs");
+  AddText(app, {"--dtype", "Precision (default: fp32 on cpu, bf16 on cuda)", "fp64|fp32|bf16"}, options.dtype);
+  AddText(app, {"--device", "Where it runs: cuda is a GPU for each rank (default: cpu)", "cpu|cuda|cuda:N"},
+          options.device);
 }
 
 void AddPlacementOptions(CLI::App& app, ModelOptions& options) {
   AddDeviceOptions(app, options);
   AddText(app, {"--threads", "CPU threads (default: all)", "N"}, options.threads);
-  AddText(app, {"--text-encoders", "Where the text encoders are: rank0, cpu or unload (default: rank0)", "NAME"},
+  AddText(app, {"--text-encoders", "Where the text encoders are (default: rank0)", "rank0|cpu|unload"},
           options.text_encoders);
-  AddText(app, {"--vae", "Where the autoencoder is: rank0, cpu or unload (default: rank0)", "NAME"},
-          options.autoencoder);
+  AddText(app, {"--vae", "Where the autoencoder is (default: rank0)", "rank0|cpu|unload"}, options.autoencoder);
   AddText(app, {"--prompt-cache", "Memory for encoded prompts in MiB; 0: none (default: 256)", "MIB"},
           options.prompt_cache);
   AddFlag(app, "--stream-blocks",
@@ -50,21 +52,22 @@ void AddPlacementOptions(CLI::App& app, ModelOptions& options) {
 }
 
 void AddLayoutOptions(CLI::App& app, ModelOptions& options) {
-  AddText(
-      app,
-      {"--layout", "How ranks share an image, such as \"cfg=2,ulysses=2\", serial or auto (default: serial)", "TEXT"},
-      options.layout);
+  BeginGroup(app, "Layout");
+  AddText(app,
+          {"--layout", "How ranks share an image, such as \"cfg=2,ulysses=2\" (default: serial)", "serial|auto|LAYOUT"},
+          options.layout);
   AddText(app, {"--ranks", "Worker processes, one a device; alone it means --layout auto", "N"}, options.ranks);
 }
 
 void AddCertifyOption(CLI::App& app, ModelOptions& options) {
   AddText(app,
-          {"--certify",
-           "A layout without a certificate: auto verifies it first, require refuses it, off (default: auto)", "NAME"},
+          {"--certify", "A layout without a certificate: auto verifies it first, require refuses it (default: auto)",
+           "auto|require|off"},
           options.certify);
 }
 
 void AddWorkerOptions(CLI::App& app, ModelOptions& options) {
+  BeginGroup(app, "Worker");
   AddText(app, {"--command-timeout", "Seconds to wait for any one answer of the worker (default: 3600)", "SECONDS"},
           options.command_timeout);
   AddFlag(app, "-v,--verbose", "Show the worker's messages", options.verbose);

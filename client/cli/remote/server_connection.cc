@@ -36,6 +36,7 @@ absl::StatusOr<std::string> ReadKey(const std::string& path) {
 }  // namespace
 
 void AddServerOptions(CLI::App& app, ServerOptions& options, bool required) {
+  BeginGroup(app, "Server");
   AddText(app,
           {.names = "--server",
            .help = required ? "The server, such as http://localhost:8080"

@@ -291,6 +291,7 @@ class Serve {
 
 CommandRun AddServe(CLI::App& app) {
   auto options = std::make_shared<ServeOptions>();
+  BeginGroup(app, "What is served, and to whom");
   AddText(app, {"-c,--config", "Configuration, see docs/serve.md (default: the embedded model on loopback)", "FILE"},
           options->config);
   AddText(app,
@@ -308,13 +309,16 @@ CommandRun AddServe(CLI::App& app) {
           options->keys_file);
   AddFlag(app, "--allow-anonymous", "Serve without keys also those who are not on this machine",
           options->allow_anonymous);
-  AddText(app, {"--log-level", "Least level of log lines: debug, info, warning, error", "LEVEL"}, options->log_level);
   AddModelFoldersOption(app, options->model_folders);
+  BeginGroup(app, "How it runs");
+  AddText(app, {"--log-level", "Least level of log lines (default: info)", "debug|info|warning|error"},
+          options->log_level);
   AddFlag(app, "--print-config", "Print the whole configuration with its defaults, and end", options->print_config);
   AddFlag(app, "--no-supervisor", "Serve in this process itself, which a crash ends", options->no_supervisor);
+  AddText(app, {"--trace", "Write a timeline of jobs and groups, see docs/serve.md", "FILE"}, options->trace);
+  BeginGroup(app, "For tests");
   AddFlag(app, "--fake-workers", "Workers that need no model and make pictures of nothing, for those who write clients",
           options->fake_workers);
-  AddText(app, {"--trace", "Write a timeline of jobs and groups, see docs/serve.md", "FILE"}, options->trace);
   AddText(app, {"--fake-script", "How long their work takes and what shall go wrong, see docs/serve.md", "SCRIPT"},
           options->fake_script);
   AddText(app,
