@@ -6,7 +6,7 @@ namespace tessera::server {
 namespace {
 
 bool IsCheck(const CallRecord& call) {
-  for (const char* route : {"/livez", "/readyz", "/metrics", "/probe"}) {
+  for (const char* route : {"/livez", "/readyz", "/health", "/metrics", "/probe"}) {
     if (call.route == route) return true;
   }
   return false;

@@ -146,6 +146,7 @@ void VisitConfig(Visit& visit, Config& config) {
   visit("origins", config.origins);
   visit("public_url", config.public_url);
   visit("keys_file", config.keys_file);
+  visit("admin_keys_file", config.admin_keys_file);
   visit("allow_anonymous", config.allow_anonymous);
   visit.Nested("limits", [&](auto& limits) { VisitLimits(limits, config.limits); });
   Groups(visit, config.groups);
@@ -153,6 +154,8 @@ void VisitConfig(Visit& visit, Config& config) {
   visit("ready_when", config.ready_when);
   visit("openai_names", config.openai_names);
   visit("web_page", config.web_page);
+  visit("api_health", config.api_health);
+  visit("api_metrics", config.api_metrics);
   visit("log_level", config.log_level, base::LogLevelNames());
   visit("data_folder", config.data_folder);
   visit.Nested("store", [&](auto& store) {

@@ -76,6 +76,7 @@ struct ServerConfig {
   std::string public_url;
 
   std::string keys_file;
+  std::string admin_keys_file;   // of those who may have admin make the devices work
   bool allow_anonymous = false;  // beyond loopback, without a keys file
 
   struct Limits {
@@ -102,6 +103,8 @@ struct ServerConfig {
   ReadyWhen ready_when = ReadyWhen::kGroups;
   bool openai_names = true;        // the first model answers to the names of OpenAI's image models
   bool web_page = true;            // http serves a page for browsers at /
+  bool api_health = false;         // http answers GET /health
+  bool api_metrics = false;        // http answers GET /metrics
   std::string log_level = "info";  // debug, info, warning, error: lines below it are not written
   std::string data_folder = "tessera-data";
   StoreConfig store;

@@ -3,8 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "server/calls/call_ids.h"
+#include "server/http/api_routes.h"
 #include "server/http/error_response.h"
 
 namespace tessera::server {
@@ -22,9 +24,7 @@ HttpResponse Health(const absl::Status& status, CallRecord& record) {
 
 }  // namespace
 
-AdminHandler::AdminHandler(ImageService& service, HostRules hosts, std::function<std::string()> more_metrics,
-                           CallRecorder record)
-    : service_(service), hosts_(std::move(hosts)), more_metrics_(std::move(more_metrics)), record_(std::move(record)) {}
+AdminHandler::AdminHandler(ImageService& service, Options options) : service_(service), options_(std::move(options)) {}
 
 void AdminHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   const absl::Duration begun = base::SteadyNow();
@@ -39,7 +39,7 @@ void AdminHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply)
   record.status = response.status;
   record.response_bytes = response.body.size();
   record.duration = base::SteadyNow() - begun;
-  if (record_) record_(record);
+  if (options_.record) options_.record(record);
   reply->Send(std::move(response));
 }
 
@@ -50,10 +50,10 @@ bool AdminHandler::AnswersAtOnce(const HttpRequest& request) const {
 HttpResponse AdminHandler::Answer(const HttpRequest& request, CallRecord& record) {
   // A kubelet asks by the address of the pod, and Prometheus by whatever name it found.
   const bool any_host = request.Path() != "/probe";
-  if (const auto failure = CheckHost(request, hosts_); failure && !(any_host && failure->status == 421)) {
+  if (const auto failure = CheckHost(request, options_.hosts); failure && !(any_host && failure->status == 421)) {
     return Failure(PlainHttpError(failure->status, failure->message), record);
   }
-  if (const auto failure = CheckOrigin(request, hosts_)) {
+  if (const auto failure = CheckOrigin(request, options_.hosts)) {
     return Failure(PlainHttpError(failure->status, failure->message), record);
   }
   const std::string path(request.Path());
@@ -69,10 +69,37 @@ HttpResponse AdminHandler::Answer(const HttpRequest& request, CallRecord& record
   }
   if (path == "/livez") return Health(absl::OkStatus(), record);
   if (path == "/readyz") return Health(service_.Ready(), record);
-  if (path == "/probe") return Health(service_.Probe(), record);
+  if (path == "/probe") {
+    if (const absl::Status allowed = CheckAccess(request, record); !allowed.ok()) return Health(allowed, record);
+    return Health(service_.Probe(), record);
+  }
   return {.status = 200,
-          .headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-          .body = absl::StrCat(service_.MetricsText(), more_metrics_ ? more_metrics_() : "")};
+          .headers = {{"Content-Type", kMetricsMediaType}},
+          .body = options_.metrics ? options_.metrics() : service_.MetricsText()};
+}
+
+absl::Status AdminHandler::CheckAccess(const HttpRequest& request, CallRecord& record) const {
+  switch (options_.access) {
+    case AdminAccess::kEveryone:
+      return absl::OkStatus();
+    case AdminAccess::kNobody:
+      return absl::PermissionDeniedError(
+          "this call makes the devices work, and this listener is reached from beyond the server's machine: let "
+          "admin_keys_file name a file with a line of `tessera keys NAME`, or listen.admin have a loopback address");
+    case AdminAccess::kKeys:
+      break;
+  }
+  if (request.CountHeaders("authorization") > 1) {
+    return absl::UnauthenticatedError("there is more than one Authorization header");
+  }
+  const absl::StatusOr<Caller> caller = options_.gate->Authenticate(request.Header("authorization"));
+  if (!caller.ok()) {
+    return absl::UnauthenticatedError(
+        absl::StrCat("this call makes the devices work and needs a key of admin_keys_file: ",
+                     std::string(caller.status().message())));
+  }
+  record.tenant = caller->tenant;
+  return absl::OkStatus();
 }
 
 HttpResponse AdminHandler::Refusal(int status, const std::string& reason, const std::string&) {

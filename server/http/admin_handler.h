@@ -1,22 +1,39 @@
-// The admin listener: /livez, /readyz, /metrics, /probe. Without keys: it belongs on loopback or in a private network.
+// The admin listener: /livez, /readyz, /metrics, which tell, without a key, and /probe, which makes the devices work
+// and for which a key can be asked. It belongs on loopback or in a private network.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "server/api/image_service.h"
+#include "server/calls/call_gate.h"
 #include "server/calls/call_record.h"
 #include "server/http/call_checks.h"
 #include "server/http/http_message.h"
 
 namespace tessera::server {
 
+// Who may call what makes the devices work.
+enum class AdminAccess : uint8_t {
+  kEveryone,  // whom the listener's address lets in
+  kKeys,      // who has a key of the gate
+  kNobody,    // the listener is reached from beyond this machine, and there are no keys
+};
+
 class AdminHandler final : public HttpHandler {
  public:
-  // `service` must outlive the handler; `more_metrics` follow the service's own.
-  AdminHandler(ImageService& service, HostRules hosts, std::function<std::string()> more_metrics,
-               CallRecorder record = nullptr);
+  struct Options {
+    HostRules hosts;
+    std::function<std::string()> metrics;  // null: the service's own
+    CallRecorder record;
+    AdminAccess access = AdminAccess::kEveryone;
+    CallGate* gate = nullptr;  // for kKeys
+  };
+
+  // `service` and the gate must outlive the handler.
+  AdminHandler(ImageService& service, Options options);
 
   void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override;
   bool AnswersAtOnce(const HttpRequest& request) const override;
@@ -24,11 +41,10 @@ class AdminHandler final : public HttpHandler {
 
  private:
   HttpResponse Answer(const HttpRequest& request, CallRecord& record);
+  absl::Status CheckAccess(const HttpRequest& request, CallRecord& record) const;
 
   ImageService& service_;
-  const HostRules hosts_;
-  const std::function<std::string()> more_metrics_;
-  const CallRecorder record_;
+  const Options options_;
 };
 
 }  // namespace tessera::server

@@ -20,8 +20,10 @@ namespace tessera::server {
 
 struct ApiOptions {
   HostRules hosts;
-  std::string public_url;  // before links; empty: as the caller's Host header says
-  bool web_page = false;   // serve the page for browsers
+  std::string public_url;                // before links; empty: as the caller's Host header says
+  bool web_page = false;                 // serve the page for browsers
+  bool health = false;                   // serve GET /health
+  std::function<std::string()> metrics;  // what GET /metrics answers; null: there is no such path
   absl::Duration heartbeat = absl::Seconds(15);
   int task_threads = 4;
   CallRecorder record;
@@ -82,6 +84,7 @@ struct ApiRoute {
   std::vector<std::string> query = {};  // valid names
   bool any_query = false;               // others are let pass
   bool at_once = false;                 // `handle` waits for nothing
+  bool any_host = false;                // probes come by whatever name or address they found
   std::function<void(ApiCall call)> handle;
 };
 

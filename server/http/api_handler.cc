@@ -64,6 +64,12 @@ std::optional<std::string> NotMadeHere(const HttpRequest& request) {
   return std::nullopt;
 }
 
+// For the name under which a server is reached, which CheckHost knows, protects only what acts or tells of callers.
+bool AnswersAnyHost(const std::vector<ApiRoute>& routes, const HttpRequest& request) {
+  const RouteMatch match = MatchRoute(routes, request.method, request.Path());
+  return match.route != nullptr && match.route->any_host;
+}
+
 absl::Status CheckQuery(const ApiRoute& route, const HttpRequest& request) {
   if (route.any_query) return absl::OkStatus();
   for (const std::string& name : QueryNames(request.Query())) {
@@ -104,7 +110,8 @@ void ApiHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   call.caller.trace_parent = record.trace_parent;
   call.reply = std::make_shared<ApiReply>(std::move(reply), std::move(record), std::move(headers), options_);
   call.request = std::move(request);
-  if (const auto failure = CheckHost(call.request, options_.hosts)) {
+  if (const auto failure = CheckHost(call.request, options_.hosts);
+      failure && !(failure->status == 421 && AnswersAnyHost(routes_, call.request))) {
     return SendPlainError(*call.reply, failure->status, failure->message);
   }
   if (wrong_origin) return SendPlainError(*call.reply, wrong_origin->status, wrong_origin->message);

@@ -10,9 +10,12 @@
 
 namespace tessera::server {
 
+// Of Prometheus' text.
+inline constexpr char kMetricsMediaType[] = "text/plain; version=0.0.4; charset=utf-8";
+
 std::vector<ApiRoute> GenerationRoutes(const ApiContext& context);  // POST /v1/images/generations
 std::vector<ApiRoute> JobRoutes(const ApiContext& context);         // /v1/jobs…
-std::vector<ApiRoute> ReadRoutes(const ApiContext& context);        // models, images, server, /livez, /readyz, document
+std::vector<ApiRoute> ReadRoutes(const ApiContext& context);        // models, images, server, checks, document
 std::vector<ApiRoute> WebPageRoutes(const ApiContext& context);     // / and /web/…; none where it is switched off
 
 // Body and headers of a submission, validated, counted and accepted.

@@ -231,7 +231,7 @@ TEST(JobRoutesTest, TheRecordOfACallNamesRouteStatusAndJobButNoPrompt) {
 TEST(AdminHandlerTest, MetricsCountRequestsByRouteAndNotByWhatClientsMakeUp) {
   FakeImageService service;
   CallMetrics metrics;
-  AdminHandler handler(service, {}, [&] { return metrics.Text(); });
+  AdminHandler handler(service, {.metrics = [&] { return absl::StrCat(service.MetricsText(), metrics.Text()); }});
   auto server = HttpServer::Start({}, handler);
   ASSERT_TRUE(server.ok()) << server.status();
   for (int i = 0; i < 3; ++i) metrics.Record({.method = "GET", .route = "/v1/models", .status = 200});
@@ -247,7 +247,7 @@ TEST(AdminHandlerTest, MetricsCountRequestsByRouteAndNotByWhatClientsMakeUp) {
 
 TEST(AdminHandlerTest, ServesItsFourPathsAndNothingOfTheApi) {
   FakeImageService service;
-  AdminHandler handler(service, {}, nullptr);
+  AdminHandler handler(service, {});
   auto server = HttpServer::Start({}, handler);
   ASSERT_TRUE(server.ok()) << server.status();
   HttpTestClient client((*server)->port());
@@ -261,7 +261,7 @@ TEST(AdminHandlerTest, ServesItsFourPathsAndNothingOfTheApi) {
 
 TEST(AdminHandlerTest, AnswersAProbeOfAKubeletWhateverNamesAreConfigured) {
   FakeImageService service;
-  AdminHandler handler(service, {.loopback = false, .hosts = {"tessera.example"}}, nullptr);
+  AdminHandler handler(service, {.hosts = {.loopback = false, .hosts = {"tessera.example"}}});
   auto server = HttpServer::Start({}, handler);
   ASSERT_TRUE(server.ok()) << server.status();
   const auto ask = [&](const std::string& path, const std::string& host) {

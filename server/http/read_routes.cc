@@ -40,14 +40,26 @@ std::vector<ApiRoute> ReadRoutes(const ApiContext& context) {
   add("/v1/server", true,
       [context](const ApiCall& call) { call.reply->SendJson(200, ServerInfoJson(context.service.Info())); });
   add("/openapi.json", false, [](const ApiCall& call) { call.reply->SendJson(200, OpenApiDocument()); });
-  add("/livez", false, [](const ApiCall& call) { call.reply->SendJson(200, R"({"status":"ok"})"); });
-  routes.back().at_once = true;
-  add("/readyz", false, [context](const ApiCall& call) {
+  const auto add_check = [&](const char* pattern, std::function<void(ApiCall)> handle) {
+    add(pattern, false, std::move(handle));
+    routes.back().at_once = true;
+    routes.back().any_host = true;
+  };
+  const auto ready = [context](const ApiCall& call) {
     const absl::Status ready = context.service.Ready();
     if (!ready.ok()) return call.reply->SendError(ready);
     call.reply->SendJson(200, R"({"status":"ok"})");
-  });
-  routes.back().at_once = true;
+  };
+  add_check("/livez", [](const ApiCall& call) { call.reply->SendJson(200, R"({"status":"ok"})"); });
+  add_check("/readyz", ready);
+  if (context.options.health) add_check("/health", ready);
+  if (context.options.metrics) {
+    add("/metrics", false, [context](const ApiCall& call) {
+      call.reply->Send(
+          {.status = 200, .headers = {{"Content-Type", kMetricsMediaType}}, .body = context.options.metrics()});
+    });
+    routes.back().any_host = true;
+  }
   return routes;
 }
 

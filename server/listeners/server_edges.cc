@@ -66,17 +66,25 @@ absl::StatusOr<std::unique_ptr<ApiKeys>> LoadKeys(const std::string& file, const
   return ApiKeys::Load(file, Reporting(reports, "the API keys"), reports.shares);
 }
 
+absl::StatusOr<std::unique_ptr<ApiKeys>> LoadAdminKeys(const std::string& file, const EdgeReports& reports) {
+  if (file.empty()) return nullptr;
+  return ApiKeys::Load(file, Reporting(reports, "the admin keys"));
+}
+
+struct EdgeKeys {
+  std::unique_ptr<ApiKeys> api, admin;  // null: none are asked for
+};
+
 class Edges final : public ServerEdges {
  public:
-  Edges(const ServerConfig& config, ImageService& service, std::unique_ptr<ApiKeys> keys, EdgeReports reports)
+  Edges(const ServerConfig& config, ImageService& service, EdgeKeys keys, EdgeReports reports)
       : config_(config),
         service_(service),
         reports_(std::move(reports)),
-        gate_(std::move(keys)),
+        gate_(std::move(keys.api)),
+        admin_gate_(std::move(keys.admin)),
         api_(service, gate_, ApiOptionsOf(config)),
-        admin_handler_(
-            service, HostRulesOf(config, config.admin), [this] { return MetricsText(); },
-            [this](const CallRecord& record) { Record(record); }) {
+        admin_handler_(service, AdminOptionsOf(config)) {
     gate_.SetLimits(RequestLimitsOf(config_));
   }
 
@@ -142,9 +150,21 @@ class Edges final : public ServerEdges {
     options.hosts = HostRulesOf(config, config.http);
     options.public_url = config.public_url;
     options.web_page = config.web_page;
+    options.health = config.api_health;
+    if (config.api_metrics) options.metrics = [this] { return MetricsText(); };
     options.heartbeat = config.heartbeat;
     options.record = [this](const CallRecord& record) { Record(record); };
     return options;
+  }
+
+  AdminHandler::Options AdminOptionsOf(const ServerConfig& config) {
+    const AdminAccess without_keys =
+        IsLoopbackAddress(config.admin.address) ? AdminAccess::kEveryone : AdminAccess::kNobody;
+    return {.hosts = HostRulesOf(config, config.admin),
+            .metrics = [this] { return MetricsText(); },
+            .record = [this](const CallRecord& record) { Record(record); },
+            .access = config.admin_keys_file.empty() ? without_keys : AdminAccess::kKeys,
+            .gate = &admin_gate_};
   }
 
   std::string MetricsText() const {
@@ -154,7 +174,7 @@ class Edges final : public ServerEdges {
       if (http_ != nullptr) listeners.emplace_back("http", http_->counts());
       if (admin_ != nullptr) listeners.emplace_back("admin", admin_->counts());
     }
-    return absl::StrCat(metrics_.Text(), ConnectionMetricsText(listeners), ProcessMetricsText(),
+    return absl::StrCat(service_.MetricsText(), metrics_.Text(), ConnectionMetricsText(listeners), ProcessMetricsText(),
                         BuildInfoText(service_.Info().version));
   }
 
@@ -169,6 +189,7 @@ class Edges final : public ServerEdges {
   CallMetrics metrics_;
   CallLog call_log_;
   CallGate gate_;
+  CallGate admin_gate_;
   ApiHandler api_;
   AdminHandler admin_handler_;
   mutable std::mutex listeners_mutex_;  // a scrape may come while the listeners start
@@ -181,7 +202,9 @@ class Edges final : public ServerEdges {
 
 absl::StatusOr<std::unique_ptr<ServerEdges>> ServerEdges::Start(const ServerConfig& config, ImageService& service,
                                                                 EdgeReports reports) {
-  ASSIGN_OR_RETURN(std::unique_ptr<ApiKeys> keys, LoadKeys(config.keys_file, reports));
+  EdgeKeys keys;
+  ASSIGN_OR_RETURN(keys.api, LoadKeys(config.keys_file, reports));
+  ASSIGN_OR_RETURN(keys.admin, LoadAdminKeys(config.admin_keys_file, reports));
   std::shared_ptr<TlsCertificates> tls;
   if (!config.tls.certificate_chain.empty()) {
     auto loaded = TlsCertificates::Load(

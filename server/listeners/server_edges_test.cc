@@ -14,6 +14,7 @@
 #include "base/log_line.h"
 #include "tests/support/fake_image_service.h"
 #include "tests/support/http_test_client.h"
+#include "tests/support/test_folder.h"
 #include "tests/support/wait_until.h"
 
 namespace tessera::server {
@@ -24,6 +25,17 @@ ServerConfig AnyPorts() {
       ReadServerConfig("listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}\ngroups: [{model: fake}]\n");
   EXPECT_TRUE(config.ok()) << config.status();
   return *config;
+}
+
+struct WrittenKey {
+  std::string path;
+  std::string secret;
+};
+
+WrittenKey KeysFile(const TestFolder& folder, const std::string& name) {
+  const absl::StatusOr<NewKey> key = NewApiKey("me");
+  EXPECT_TRUE(key.ok()) << key.status();
+  return {.path = folder.Write(name, key->line + "\n"), .secret = key->secret};
 }
 
 std::string Text(const boost::json::object& line, const char* name) { return std::string(line.at(name).as_string()); }
@@ -130,6 +142,85 @@ TEST(ServerEdgesTest, AListenerThatIsOffHasNoPort) {
   EXPECT_EQ((*edges)->admin_port(), 0);
 }
 
+TEST(ServerEdgesTest, TheApiAnswersHealthAndMetricsWhereItIsToldToWithoutAKeyAndUnderAnyName) {
+  FakeImageService service;
+  const TestFolder folder;
+  ServerConfig config = AnyPorts();
+  config.keys_file = KeysFile(folder, "keys.txt").path;
+  config.hosts = {"images.example"};
+  config.api_health = config.api_metrics = true;
+  auto edges = ServerEdges::Start(config, service, {});
+  ASSERT_TRUE(edges.ok()) << edges.status();
+  const auto ask = [&](const std::string& path) {
+    HttpTestClient client((*edges)->http_port());
+    client.Send(absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: 10.1.2.3:8080\r\n\r\n"));
+    return client.ReadResponse();
+  };
+  EXPECT_EQ(ask("/health").status, 200);
+  const TestResponse metrics = ask("/metrics");
+  EXPECT_EQ(metrics.status, 200);
+  EXPECT_EQ(metrics.Header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+  for (const char* name : {"tessera_queued_jobs{", "tessera_requests_total{", "tessera_build_info{"}) {
+    EXPECT_TRUE(absl::StrContains(metrics.body, name)) << name;
+    EXPECT_TRUE(absl::StrContains(HttpTestClient((*edges)->admin_port()).Call("GET", "/metrics").body, name)) << name;
+  }
+  EXPECT_EQ(ask("/readyz").status, 200);
+  EXPECT_EQ(ask("/v1/models").status, 421);
+  service.SetReady(absl::UnavailableError("no group is ready"));
+  EXPECT_EQ(ask("/health").status, 503);
+}
+
+TEST(ServerEdgesTest, TheApiHasNeitherHealthNorMetricsUnlessItIsToldTo) {
+  FakeImageService service;
+  auto edges = ServerEdges::Start(AnyPorts(), service, {});
+  ASSERT_TRUE(edges.ok()) << edges.status();
+  for (const char* path : {"/health", "/metrics"}) {
+    EXPECT_EQ(HttpTestClient((*edges)->http_port()).Call("GET", path).status, 404) << path;
+  }
+}
+
+TEST(ServerEdgesTest, AProbeNeedsAnAdminKeyWhereThereAreSomeAndNothingElseOfAdminDoes) {
+  FakeImageService service;
+  const TestFolder folder;
+  const auto [api_keys, api_secret] = KeysFile(folder, "keys.txt");
+  const auto [admin_keys, admin_secret] = KeysFile(folder, "admin-keys.txt");
+  ServerConfig config = AnyPorts();
+  config.keys_file = api_keys;
+  config.admin_keys_file = admin_keys;
+  auto edges = ServerEdges::Start(config, service, {});
+  ASSERT_TRUE(edges.ok()) << edges.status();
+  const auto probe = [&](const std::string& secret) {
+    return HttpTestClient((*edges)->admin_port())
+        .Call("GET", "/probe", "", {{"Authorization", absl::StrCat("Bearer ", secret)}})
+        .status;
+  };
+  const TestResponse without = HttpTestClient((*edges)->admin_port()).Call("GET", "/probe");
+  EXPECT_EQ(without.status, 401);
+  EXPECT_TRUE(absl::StrContains(without.body, "needs a key of admin_keys_file")) << without.body;
+  EXPECT_EQ(probe(api_secret), 401) << "a caller of the API is no operator";
+  EXPECT_EQ(probe(admin_secret), 200);
+  for (const char* path : {"/livez", "/readyz", "/metrics"}) {
+    EXPECT_EQ(HttpTestClient((*edges)->admin_port()).Call("GET", path).status, 200) << path;
+  }
+  const TestResponse models = HttpTestClient((*edges)->http_port())
+                                  .Call("GET", "/v1/models", "", {{"Authorization", "Bearer " + admin_secret}});
+  EXPECT_EQ(models.status, 401) << "an operator is no caller of the API";
+}
+
+TEST(ServerEdgesTest, BeyondLoopbackAProbeIsRefusedWithoutAdminKeysAndTheErrorSaysHow) {
+  FakeImageService service;
+  ServerConfig config = AnyPorts();
+  config.admin.address = "0.0.0.0";
+  auto edges = ServerEdges::Start(config, service, {});
+  ASSERT_TRUE(edges.ok()) << edges.status();
+  const TestResponse refused = HttpTestClient((*edges)->admin_port()).Call("GET", "/probe");
+  EXPECT_EQ(refused.status, 403);
+  EXPECT_TRUE(absl::StrContains(refused.body, "let admin_keys_file name")) << refused.body;
+  for (const char* path : {"/livez", "/readyz", "/metrics"}) {
+    EXPECT_EQ(HttpTestClient((*edges)->admin_port()).Call("GET", path).status, 200) << path;
+  }
+}
+
 TEST(ServerEdgesTest, DrainingEndsTheApiAndLeavesAdmin) {
   FakeImageService service;
   auto edges = ServerEdges::Start(AnyPorts(), service, {});
@@ -153,6 +244,9 @@ TEST(ServerEdgesTest, APortThatIsTakenAndAFileThatIsMissingAreErrors) {
   EXPECT_EQ(ServerEdges::Start(config, service, {}).status().code(), absl::StatusCode::kUnavailable);
   config = AnyPorts();
   config.keys_file = "no-such-keys";
+  EXPECT_EQ(ServerEdges::Start(config, service, {}).status().code(), absl::StatusCode::kNotFound);
+  config = AnyPorts();
+  config.admin_keys_file = "no-such-keys";
   EXPECT_EQ(ServerEdges::Start(config, service, {}).status().code(), absl::StatusCode::kNotFound);
   config = AnyPorts();
   config.tls = {.certificate_chain = "no.pem", .private_key = "no.key"};

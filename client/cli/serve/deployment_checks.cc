@@ -158,11 +158,10 @@ Finding CheckListener(const std::string& name, const server::ListenConfig& liste
                               : "let listen name an address of this machine and a port that may be used"};
 }
 
-Finding CheckKeysFile(const std::string& path) {
-  const std::string what = "keys file";
+Finding CheckKeysFile(const std::string& what, const std::string& path) {
   if (path.empty()) return {.what = what, .found = "none: callers need no key"};
   const auto keys = server::ApiKeys::Load(path, nullptr);
-  if (!keys.ok()) return Failed(what, keys.status(), "mend the file; `tessera keys` makes lines for it");
+  if (!keys.ok()) return Failed(what, keys.status(), "fix the file; `tessera keys` makes lines for it");
   if (OthersCanRead(path)) {
     return {Health::kWarning, what, "every user of this machine can read it", "chmod o-r the file"};
   }

@@ -34,7 +34,7 @@ Finding CheckPrivacy(const std::string& data_folder);
 // `in_use`: a server of this data folder runs, whose ports these may be.
 Finding CheckListener(const std::string& name, const server::ListenConfig& listener, bool in_use);
 
-Finding CheckKeysFile(const std::string& path);
+Finding CheckKeysFile(const std::string& what, const std::string& path);
 std::vector<Finding> CheckTlsFiles(const server::TlsConfig& tls, absl::Time now);
 
 // Open files for so many connections.

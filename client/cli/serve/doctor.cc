@@ -55,7 +55,8 @@ class Doctor {
     Report(CheckListener("http", config.http, in_use));
     Report(CheckListener("grpc", config.grpc, in_use));
     Report(CheckListener("admin", config.admin, in_use));
-    Report(CheckKeysFile(config.keys_file));
+    Report(CheckKeysFile("keys file", config.keys_file));
+    if (!config.admin_keys_file.empty()) Report(CheckKeysFile("admin keys file", config.admin_keys_file));
     for (const Finding& finding : CheckTlsFiles(config.tls, now)) Report(finding);
     Report(CheckOpenFiles(config.limits.connections));
     CheckGroups(config, in_use);
