@@ -7,7 +7,8 @@
 #                 definition of each type, clang-tidy over the files that include LibTorch, every seed of the tests
 #                 with random faults, every test three times in random order, goldens, layouts, batches and soak with
 #                 each instruction set, real clients of other makers against the server, the conversion of foreign
-#                 weights, a server under mixed load for ten minutes, and the CPU image's file tree with this build, run
+#                 weights, a server under mixed load for ten minutes, the CPU image's file tree with this build, run, and
+#                 the Debian package, installed and removed in a tree of Debian 12
 #
 # The parsers of outside bytes meet their corpus under AddressSanitizer when they or it have changed since that was last
 # found clean on this machine, and always with --long.
@@ -91,6 +92,7 @@ if ((long)); then
     stage "Conversion of foreign weights" scripts/convert-tests.sh
     stage "Ten minutes of mixed load" scripts/soak.sh 10
     stage "The CPU image's file tree by its Dockerfile" "${as_root[@]}" scripts/image-tree.py --installed "build/$preset"
+    stage "The Debian package, installed and removed" "${as_root[@]}" scripts/package-check.py "build/$preset"
   fi
 else
   echo "Tests with random faults run with seed ${TESSERA_FAULT_SEED:-1} alone"

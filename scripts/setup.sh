@@ -23,7 +23,8 @@ build_packages=(
   unzip ca-certificates python3 python3-pip
 )
 check_packages=(
-  chromium chromium-driver clang clang-format libclang-rt-14-dev curl fish iproute2 mandoc mmdebstrap python3-venv python3-yaml zsh
+  chromium chromium-driver clang clang-format libclang-rt-14-dev curl dpkg-dev file fish iproute2 lintian mandoc mmdebstrap
+  python3-venv python3-yaml sqlite3 systemd zsh
   golang-go golang-github-masterminds-sprig-dev golang-gopkg-yaml.v3-dev
   libxml2 tzdata
 )
