@@ -11,7 +11,9 @@ build=${1:?a build folder} root=${2:?where the tree shall be}
 private=$root/usr/lib/tessera share=$root/usr/share
 mkdir -p "$private" "$share"
 
-if [[ ${TESSERA_PACKAGE_LIBTORCH:-1} == 1 ]]; then
+built_with_libtorch=1
+if grep -q "^TESSERA_WITH_LIBTORCH:BOOL=OFF" "$build/CMakeCache.txt"; then built_with_libtorch=0; fi
+if [[ ${TESSERA_PACKAGE_LIBTORCH:-$built_with_libtorch} == 1 ]]; then
   "$here/../docker/install.sh" "$build" "$private"
 else
   cmake --install "$build" --prefix "$private" --component tessera --strip >/dev/null

@@ -6,11 +6,18 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "tests/front/child_process.h"
+#include "tests/support/sparse_flux_folder.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera {
@@ -106,6 +113,82 @@ TEST_F(LayoutsOfModelsTest, VerifyRecordsEveryBlockOfEveryRank) {
     EXPECT_TRUE(fs::exists(record + file)) << file;
   }
   EXPECT_FALSE(fs::exists(record + "/serial/rank-1.record"));
+}
+
+// A model with the shape of FLUX.1-dev, but for the autoencoder, whose weights are holes.
+void WriteFluxOfFullSize(const TestFolder& folder) {
+  fs::copy("tests/golden/pipelines/flux_dev", folder.path(), fs::copy_options::recursive);
+  const auto change = [&](const std::string& name, const boost::json::object& fields) {
+    std::ifstream file(folder / name);
+    boost::json::object config = boost::json::parse(std::string(std::istreambuf_iterator<char>(file), {})).as_object();
+    for (const auto& field : fields) config[field.key()] = field.value();
+    folder.Write(name, boost::json::serialize(config));
+  };
+  for (const char* component : {"transformer", "text_encoder", "text_encoder_2"}) {
+    for (const auto& entry : fs::directory_iterator(folder / component)) {
+      if (entry.path().filename() != "config.json") fs::remove(entry.path());
+    }
+  }
+  FluxTransformer().Write(folder, "transformer/diffusion_pytorch_model", int64_t{1} << 40);
+  T5Xxl().Write(folder, "text_encoder_2/model", int64_t{1} << 40);
+  ClipLarge().Write(folder, "text_encoder/model", int64_t{1} << 40);
+  change("transformer/config.json", {{"attention_head_dim", 128},
+                                     {"axes_dims_rope", {16, 56, 56}},
+                                     {"joint_attention_dim", 4096},
+                                     {"num_attention_heads", 24},
+                                     {"num_layers", 19},
+                                     {"num_single_layers", 38},
+                                     {"pooled_projection_dim", 768}});
+  change(
+      "text_encoder_2/config.json",
+      {{"d_ff", 10240}, {"d_kv", 64}, {"d_model", 4096}, {"num_heads", 64}, {"num_layers", 24}, {"vocab_size", 32128}});
+  change("text_encoder/config.json", {{"hidden_size", 768},
+                                      {"intermediate_size", 3072},
+                                      {"num_attention_heads", 12},
+                                      {"num_hidden_layers", 12},
+                                      {"projection_dim", 768},
+                                      {"vocab_size", 49408}});
+}
+
+std::string Gibibytes(const boost::json::value& bytes) {
+  return absl::StrFormat("%.1f GiB", bytes.to_number<double>() / (int64_t{1} << 30));
+}
+
+// The cells of a line of a table in a document, without blanks and backquotes.
+std::vector<std::string> Cells(const std::string& line) {
+  std::vector<std::string> cells = absl::StrSplit(line, '|');
+  for (std::string& cell : cells) {
+    cell = absl::StrReplaceAll(absl::StripAsciiWhitespace(cell), {{"`", ""}});
+  }
+  return cells;
+}
+
+TEST_F(LayoutsOfModelsTest, TheSizingTableSaysWhatTheCommandComputes) {
+  const TestFolder model;
+  WriteFluxOfFullSize(model);
+  std::map<std::pair<std::string, std::string>, boost::json::value> lists;  // by ranks and dtype
+  std::ifstream page("docs/operations.md");
+  int rows = 0;
+  for (std::string line; std::getline(page, line);) {
+    if (!absl::StartsWith(line, "| FLUX.1-dev |")) continue;
+    const std::vector<std::string> cells = Cells(line);  // "", model, dtype, ranks, layout, weights, …
+    boost::json::value& list = lists[{cells[3], cells[2]}];
+    if (list.is_null()) {
+      list = RunForJson({"layouts", "--model", model.path(), "--ranks", cells[3], "--dtype", cells[2], "--json"});
+    }
+    ASSERT_TRUE(list.is_object());
+    std::string weights;
+    for (const boost::json::value& layout : list.at("layouts").as_array()) {
+      if (layout.at("layout") != cells[4].c_str()) continue;
+      weights = Gibibytes(layout.at("weight_bytes_first_rank"));
+      if (!layout.at("weight_bytes_other_ranks").is_null()) {
+        weights += ", " + Gibibytes(layout.at("weight_bytes_other_ranks"));
+      }
+    }
+    EXPECT_EQ(cells[5], weights) << line;
+    ++rows;
+  }
+  EXPECT_EQ(rows, 9);
 }
 
 TEST_F(LayoutsOfModelsTest, StreamedBlocksMakeTheSameImage) {
