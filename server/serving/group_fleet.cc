@@ -67,6 +67,7 @@ void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t n
                                .progress = options_.progress,
                                .at_point = options_.at_point,
                                .trace = options_.trace};
+  if (!options_.certificates.empty()) runner.certificates = options_.certificates;
   if (runner.load.threads == 0) {
     const int64_t processors = base::ReadMachineProcessors().available();
     runner.load.threads = static_cast<int32_t>(std::max<int64_t>(1, processors / std::max<int64_t>(replicas, 1)));

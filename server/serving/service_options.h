@@ -57,6 +57,7 @@ struct SharedQueueOptions {
 
 struct DurableServiceOptions {
   std::string data_folder;                         // made if need be
+  std::string certificates;                        // folder of them; empty: in data_folder
   std::optional<SharedQueueOptions> shared_queue;  // the servers that share it share the data folder too
   std::vector<ServedGroupOptions> groups;
   CertifyPolicy certify = CertifyPolicy::kAuto;
