@@ -7,16 +7,14 @@
 #include <boost/json.hpp>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <map>
+#include <memory>
 #include <random>
-#include <sstream>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "tests/front/child_process.h"
+#include "tests/front/batch_fixture.h"
 #include "tests/support/fault_runs.h"
-#include "tests/support/test_folder.h"
 #include "tests/support/wait_until.h"
 
 namespace tessera {
@@ -24,100 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
-class BatchTest : public ::testing::Test {
- protected:
-  BatchTest() {
-    for (const char* name : {"sockets", "tiny"}) fs::create_directories(folder_ / name);
-    Write("tiny/model_index.json", "{}");
-  }
-  // Workers outlive a run that was killed by ten seconds; nobody waits for those of the last one.
-  ~BatchTest() override {
-    for (const pid_t worker : ProcessesWith(FAKE_WORKER, "XDG_RUNTIME_DIR", folder_ / "sockets")) {
-      kill(worker, SIGTERM);
-      EXPECT_TRUE(WaitUntilGone(worker)) << "a worker was left";
-    }
-  }
-
-  void Write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name, std::ios::binary) << text;
-  }
-  std::string Read(const std::string& name) const {
-    std::ifstream file(folder_ / name, std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  }
-
-  std::unique_ptr<ChildProcess> Start(const std::string& input, const std::string& out,
-                                      const std::vector<std::string>& more = {}) {
-    ChildOptions child = {.arguments = {TESSERA_EXECUTABLE, "batch", folder_ / input, "--out", folder_ / out, "--model",
-                                        folder_ / model_, "--quiet"},
-                          .folder = folder_.path(),
-                          .environment = {{"PATH", "/usr/bin:/bin"},
-                                          {"TESSERA_FAKE_WORKER", script_},
-                                          {"TESSERA_WORKER", FAKE_WORKER},
-                                          {"XDG_RUNTIME_DIR", folder_ / "sockets"}},
-                          .largest_file = largest_file_};
-    child.arguments.insert(child.arguments.end(), more.begin(), more.end());
-    return std::make_unique<ChildProcess>(child);
-  }
-  // Its exit code.
-  int Run(const std::string& input, const std::string& out, const std::vector<std::string>& more = {}) {
-    const std::unique_ptr<ChildProcess> process = Start(input, out, more);
-    const int code = process->Wait();
-    errors_ = process->errors();
-    return code;
-  }
-
-  // Its files by name, without those that only going on needs.
-  std::map<std::string, std::string> FilesOf(const std::string& out) const {
-    std::map<std::string, std::string> files;
-    for (const auto& entry : fs::recursive_directory_iterator(folder_ / out)) {
-      const std::string name = entry.path().lexically_relative(folder_ / out);
-      if (entry.is_regular_file() && name.substr(0, 4) != "run/") files[name] = Read(out + "/" + name);
-    }
-    return files;
-  }
-  std::vector<boost::json::object> Manifest(const std::string& out) const {
-    std::vector<boost::json::object> lines;
-    for (const absl::string_view line : absl::StrSplit(Read(out + "/manifest.jsonl"), '\n', absl::SkipEmpty())) {
-      lines.push_back(boost::json::parse(std::string(line)).as_object());
-    }
-    return lines;
-  }
-  int64_t Journaled(const std::string& out) const {
-    int64_t lines = 0;
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(folder_ / (out + "/run"), error)) {
-      if (entry.path().extension() != ".jsonl") continue;
-      const std::string text = Read(out + "/run/" + entry.path().filename().string());
-      lines += std::ranges::count(text, '\n');
-    }
-    return lines;
-  }
-
-  // Items of three shapes, some with a seed of their own, some twice, two that fail.
-  void WriteItems(int count) const {
-    std::string text;
-    for (int i = 0; i < count; ++i) {
-      if (i % 41 == 17) {
-        absl::StrAppend(&text, R"({"prompt": "fail", "num_inference_steps": 4})", "\n");
-      } else if (i % 7 == 3) {
-        absl::StrAppend(&text, R"({"prompt": "pear", "size": "64x32", "n": 2, "seed": )", i, "}\n");
-      } else {
-        absl::StrAppend(&text, R"({"custom_id": "c)", i, R"(", "prompt": "apple )", i % 5,
-                        R"(", "num_inference_steps": )", 2 + i % 3, "}\n");
-      }
-    }
-    Write("items.jsonl", text);
-  }
-
-  TestFolder folder_;
-  std::string model_ = "tiny";
-  std::string script_ = "step-time=1 step2-of-fail=error";
-  size_t largest_file_ = 0;  // that the run may write; 0: any
-  std::string errors_;
-};
 
 TEST_F(BatchTest, MakesEveryItemAndSaysSo) {
   Write("prompts.txt", "red apple\n\ngreen pear\nred apple\n");
@@ -177,19 +81,24 @@ TEST_F(BatchTest, GoesOnAfterKillsAtAnyMomentAsIfThereHadBeenNone) {
   EXPECT_EQ(Journaled("out"), 120) << "an item was made twice";
 }
 
-TEST_F(BatchTest, ShardsInOneFolderMakeWhatOneProcessMakes) {
-  WriteItems(60);
+TEST_F(BatchTest, EightShardsInOneFolderOfWhichTwoAreKilledMakeWhatOneProcessMakes) {
+  WriteItems(96);
   EXPECT_EQ(Run("items.jsonl", "whole", {"--seed", "1"}), 9) << errors_;
+  const auto start = [&](int shard) {
+    return Start("items.jsonl", "out", {"--seed", "1", "--shard", absl::StrCat(shard, "/8")});
+  };
   std::vector<std::unique_ptr<ChildProcess>> shards;
-  for (int i = 0; i < 4; ++i) {
-    shards.push_back(Start("items.jsonl", "out", {"--seed", "1", "--shard", absl::StrCat(i, "/4")}));
+  for (int i = 0; i < 8; ++i) shards.push_back(start(i));
+  for (const size_t killed : {1u, 6u}) {
+    WaitUntil("some items of it",
+              [&] { return !Read(absl::StrCat("out/run/journal-", killed, "-of-8.jsonl")).empty(); });
+    shards[killed]->Signal(SIGKILL);
   }
-  WaitUntil("some items", [&] { return Journaled("out") > 4; });
-  shards[1]->Signal(SIGKILL);
   for (const auto& shard : shards) shard->Wait();
-  EXPECT_EQ(fs::exists(folder_ / "out/manifest.jsonl"), Journaled("out") == 60);
-  Run("items.jsonl", "out", {"--shard", "1/4"});
+  EXPECT_EQ(fs::exists(folder_ / "out/manifest.jsonl"), Journaled("out") == 96);
+  for (const size_t killed : {1u, 6u}) start(static_cast<int>(killed))->Wait();
   EXPECT_EQ(FilesOf("out"), FilesOf("whole"));
+  EXPECT_EQ(Journaled("out"), 96);
 }
 
 TEST_F(BatchTest, ADiskThatTakesNoMoreEndsTheRunAndLosesNothing) {
@@ -231,6 +140,38 @@ TEST_F(BatchTest, SaysWhatIsWrongBeforeItBegins) {
   EXPECT_THAT(errors_, HasSubstr("has the seed 1, not 2"));
   EXPECT_EQ(Run("other.txt", "out"), 2);
   EXPECT_THAT(errors_, HasSubstr("its input was another"));
+}
+
+TEST_F(BatchTest, AJournalThatNamesOtherFilesIsNotBelieved) {
+  Write("prompts.txt", "apple\npear\n");
+  Write("secret", "mine");
+  EXPECT_EQ(Run("prompts.txt", "out", {"--seed", "1"}), 0) << errors_;
+  const auto files = FilesOf("out");
+  std::string journal = Read("out/run/journal-0-of-1.jsonl");
+  const size_t name = journal.find("images/000/000001.png");
+  ASSERT_NE(name, std::string::npos);
+  Write("out/run/journal-0-of-1.jsonl", journal.replace(name, 21, "../secret.png"));
+  EXPECT_EQ(Run("prompts.txt", "out"), 0) << errors_;
+  EXPECT_EQ(Journaled("out"), 3) << "the item was made again";
+  EXPECT_EQ(FilesOf("out"), files);
+  EXPECT_EQ(Read("secret"), "mine");
+}
+
+TEST_F(BatchTest, ARunIsOfOneModelAndOfAWholeInput) {
+  Write("prompts.txt", "apple\npear\n");
+  EXPECT_EQ(Run("prompts.txt", "out"), 0) << errors_;
+  fs::create_directories(folder_ / "other");
+  Write("other/model_index.json", "{}");
+  model_ = "other";
+  EXPECT_EQ(Run("prompts.txt", "out"), 2);
+  EXPECT_THAT(errors_, HasSubstr("is of the model tiny, not other"));
+  model_ = "tiny";
+  Write("prompts.txt", "apple\n");
+  EXPECT_EQ(Run("prompts.txt", "out"), 2);
+  EXPECT_THAT(errors_, HasSubstr("has made item 1, and the input has 1 items"));
+  Write("prompts.txt", "apple\npear\nplum\n");
+  EXPECT_EQ(Run("prompts.txt", "out"), 0) << errors_;
+  EXPECT_EQ(Manifest("out").size(), 3u);
 }
 
 }  // namespace

@@ -7,10 +7,13 @@
 #include <boost/json.hpp>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -31,62 +34,48 @@ namespace fs = std::filesystem;
 namespace json = boost::json;
 
 constexpr int kVersion = 1;
-constexpr int64_t kImagesInAFolder = 1000;
 constexpr size_t kMaxRunBytes = 4096;
+constexpr size_t kPartBytes = size_t{1} << 20;
 constexpr absl::Duration kLockTimeout = absl::Seconds(2);
+constexpr absl::Duration kManifestTimeout = absl::Minutes(5);
 constexpr char kRunFolder[] = "/run";
 constexpr char kManifest[] = "/manifest.jsonl";
 
-// `times`: with what differs from run to run.
-json::object JsonOf(const RunEntry& entry, bool times) {
-  json::object line = {{"index", entry.index}, {"item", entry.item_digest}};
-  if (!entry.custom_id.empty()) line["custom_id"] = entry.custom_id;
-  line["status"] = entry.error.ok() ? "done" : "failed";
-  if (!entry.error.ok()) {
-    line["error"] = {{"code", static_cast<int>(entry.error.code())}, {"message", std::string(entry.error.message())}};
-  }
-  json::array images;
-  for (const RunImage& image : entry.images) {
-    images.push_back({{"file", image.file},
-                      {"seed", image.seed},
-                      {"width", image.width},
-                      {"height", image.height},
-                      {"bytes", image.bytes},
-                      {"sha256", image.digest}});
-  }
-  line["images"] = std::move(images);
-  if (times) line["seconds"] = entry.seconds;
-  return line;
+constexpr size_t kMaxModelBytes = 512;
+
+absl::Status ReadFailure(const std::string& path, const std::string& reason) {
+  return absl::UnavailableError(absl::StrCat("\"", path, "\" cannot be read: ", reason));
 }
 
-std::optional<RunEntry> EntryOf(const std::string& text) {
-  json::error_code error;
-  const json::value value = json::parse(text, error);
-  if (error || !value.is_object()) return std::nullopt;
-  try {
-    const json::object& line = value.get_object();
-    RunEntry entry = {.index = line.at("index").to_number<int64_t>(),
-                      .item_digest = std::string(line.at("item").as_string()),
-                      .seconds = line.at("seconds").to_number<double>()};
-    if (const json::value* id = line.if_contains("custom_id")) entry.custom_id = std::string(id->as_string());
-    if (line.at("status").as_string() == "failed") {
-      const json::object& failure = line.at("error").as_object();
-      entry.error = absl::Status(static_cast<absl::StatusCode>(failure.at("code").to_number<int>()),
-                                 std::string(failure.at("message").as_string()));
-      if (entry.error.ok()) return std::nullopt;
-    }
-    for (const json::value& of : line.at("images").as_array()) {
-      const json::object& image = of.as_object();
-      entry.images.push_back({.file = std::string(image.at("file").as_string()),
-                              .seed = image.at("seed").to_number<uint64_t>(),
-                              .width = image.at("width").to_number<int32_t>(),
-                              .height = image.at("height").to_number<int32_t>(),
-                              .bytes = image.at("bytes").to_number<uint64_t>(),
-                              .digest = std::string(image.at("sha256").as_string())});
-    }
-    return entry;
-  } catch (const std::exception&) {
-    return std::nullopt;
+// What is wrong with the file; empty: nothing.
+absl::StatusOr<std::string> DamageOfFile(const std::string& path, const RunImage& image) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(path, error);
+  if (status.type() == fs::file_type::not_found) return "is missing";
+  if (error) return ReadFailure(path, error.message());
+  if (status.type() != fs::file_type::regular) return "is no file";
+  const absl::StatusOr<base::ReadOnlyFile> file = base::ReadOnlyFile::Open(path, image.file);
+  if (!file.ok()) return ReadFailure(path, std::string(file.status().message()));
+  if (file->size() != image.bytes) return absl::StrCat("has ", file->size(), " bytes, not ", image.bytes);
+  base::Sha256 digest;
+  std::vector<std::byte> part(kPartBytes);
+  for (uint64_t at = 0; at < image.bytes; at += part.size()) {
+    part.resize(std::min<uint64_t>(kPartBytes, image.bytes - at));
+    if (const absl::Status read = file->Read(at, part); !read.ok())
+      return ReadFailure(path, std::string(read.message()));
+    digest.Update({reinterpret_cast<const char*>(part.data()), part.size()});
+  }
+  return digest.Finish() == image.digest ? "" : "holds other bytes";
+}
+
+// The files that processes have left half-written.
+template <typename Iterator>
+void RemoveLeftovers(Iterator entry) {
+  std::error_code error;
+  for (; !error && entry != Iterator(); entry.increment(error)) {
+    std::error_code ignored;
+    if (absl::StrContains(entry->path().filename().string(), server::kTemporaryMark))
+      fs::remove(entry->path(), ignored);
   }
 }
 
@@ -99,11 +88,6 @@ uint64_t SeedOfItem(uint64_t run_seed, int64_t index) {
   return seed >> 16;  // as a random one: readers of JSON keep it, and there is room to count up
 }
 
-std::string RunFolder::ImageName(int64_t item, int32_t image, int32_t images, const std::string& ending) {
-  return absl::StrFormat("images/%03d/%06d%s.%s", item / kImagesInAFolder, item,
-                         images > 1 ? absl::StrCat("-", image) : "", ending);
-}
-
 std::string RunFolder::service_folder() const {
   return absl::StrCat(path_, kRunFolder, "/service-", shard_.index, "-of-", shard_.count);
 }
@@ -113,7 +97,7 @@ std::string RunFolder::JournalPath() const {
 }
 
 absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Open(const std::string& path, Shard shard,
-                                                           std::optional<uint64_t> seed) {
+                                                           const RunIdentity& identity) {
   std::unique_ptr<RunFolder> folder(new RunFolder(path, shard));
   std::error_code error;
   // In this order: other shards may be making the folder of the run, which is the first thing in it, at this moment.
@@ -124,36 +108,47 @@ absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Open(const std::string& pa
   }
   RETURN_IF_ERROR(base::MakeFolder(path));
   RETURN_IF_ERROR(base::MakePrivateFolder(path + kRunFolder));
+  RETURN_IF_ERROR(base::SyncFolder(path));
   absl::StatusOr<server::ProcessLock> lock = server::ProcessLock::Take(folder->JournalPath() + ".lock", kLockTimeout);
   if (!lock.ok()) {
     return absl::FailedPreconditionError(absl::StrCat("another process works on shard ", shard.index, "/", shard.count,
                                                       " of the run in \"", path, "\""));
   }
   folder->lock_ = *std::move(lock);
-  RETURN_IF_ERROR(folder->OpenRun(seed));
+  RETURN_IF_ERROR(folder->OpenRun(identity));
   ASSIGN_OR_RETURN(folder->entries_, folder->ReadJournals());
   RETURN_IF_ERROR(folder->OpenJournal());
   return folder;
 }
 
-absl::Status RunFolder::OpenRun(std::optional<uint64_t> seed) {
+absl::Status RunFolder::OpenRun(const RunIdentity& identity) {
   const std::string file = absl::StrCat(path_, kRunFolder, "/run.json");
-  const json::object made = {{"version", kVersion}, {"seed", seed.value_or(base::RandomNumber<uint64_t>() >> 16)}};
-  const absl::Status written = base::WriteFileAtomically(file, json::serialize(made) + "\n", {.overwrite = false});
+  const std::string model = identity.model.substr(0, kMaxModelBytes);
+  const json::object made = {{"version", kVersion},
+                             {"id", base::RandomId("run_")},
+                             {"seed", identity.seed.value_or(base::RandomNumber<uint64_t>() >> 16)},
+                             {"model", model}};
+  const absl::Status written = base::WriteFileAtomically(file, base::PlainJson(made) + "\n", {.overwrite = false});
   if (!written.ok() && !absl::IsAlreadyExists(written)) return server::AsDiskFailure(written);
-  json::error_code error;
-  const json::value run = json::parse(base::ReadSmallFile(file, kMaxRunBytes).value_or(""), error);
-  const json::object* object = error ? nullptr : run.if_object();
-  const json::value* kept = object == nullptr ? nullptr : object->if_contains("seed");
-  const json::value* version = object == nullptr ? nullptr : object->if_contains("version");
-  if (kept == nullptr || !kept->is_number() || version == nullptr || *version != kVersion) {
+  std::string kept_model;
+  try {
+    const json::value run = json::parse(base::ReadSmallFile(file, kMaxRunBytes).value_or(""));
+    if (run.at("version") != kVersion) throw std::invalid_argument("version");
+    seed_ = run.at("seed").to_number<uint64_t>();
+    id_ = std::string(run.at("id").as_string());
+    kept_model = std::string(run.at("model").as_string());
+  } catch (const std::exception&) {
     return absl::FailedPreconditionError(absl::StrCat("the run in \"", path_, "\" cannot be read: ", file,
                                                       " is not what this version of the program writes"));
   }
-  seed_ = kept->to_number<uint64_t>();
-  if (!seed.has_value() || *seed == seed_) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("the run in \"", path_, "\" has the seed ", seed_, ", not ", *seed,
-                                                    "; leave --seed out to go on with it, or give another folder"));
+  if (identity.seed.has_value() && *identity.seed != seed_) {
+    return absl::FailedPreconditionError(absl::StrCat("the run in \"", path_, "\" has the seed ", seed_, ", not ",
+                                                      *identity.seed,
+                                                      "; leave --seed out to go on with it, or give another folder"));
+  }
+  if (model.empty() || model == kept_model) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the run in \"", path_, "\" is of the model ", kept_model, ", not ",
+                                                    model, "; go on with that one, or give another folder"));
 }
 
 absl::StatusOr<std::map<int64_t, RunEntry>> RunFolder::ReadJournals() const {
@@ -163,16 +158,12 @@ absl::StatusOr<std::map<int64_t, RunEntry>> RunFolder::ReadJournals() const {
   for (fs::directory_iterator it(path_ + kRunFolder, error), end; !error && it != end; it.increment(error)) {
     if (absl::EndsWith(it->path().filename().string(), ".jsonl")) journals.push_back(it->path().string());
   }
-  if (error) return absl::UnavailableError(absl::StrCat("\"", path_, "\" cannot be read: ", error.message()));
+  if (error) return ReadFailure(path_, error.message());
   for (const std::string& journal : journals) {
     std::ifstream file(journal, std::ios::binary);
     // What was cut off by the end of a process, or is being written now, has not happened.
     for (std::string line; std::getline(file, line) && !file.eof();) {
-      std::optional<RunEntry> entry = EntryOf(line);
-      if (!entry.has_value()) continue;
-      RunEntry& known = entries[entry->index];
-      // One that failed and was tried again has two.
-      if (known.item_digest.empty() || !known.error.ok()) known = *std::move(entry);
+      if (std::optional<RunEntry> entry = ReadJournalLine(line)) AddEntry(*std::move(entry), entries);
     }
   }
   return entries;
@@ -196,25 +187,47 @@ absl::Status RunFolder::OpenJournal() {
 absl::StatusOr<const RunEntry*> RunFolder::Find(int64_t index, const std::string& item_digest) const {
   const auto entry = entries_.find(index);
   if (entry == entries_.end()) return nullptr;
-  if (entry->second.item_digest == item_digest) return &entry->second;
+  if (entry->second.item_digest == item_digest) {
+    return entry->second.state() == RunState::kLost ? nullptr : &entry->second;
+  }
   return absl::FailedPreconditionError(absl::StrCat("item ", index, " is not the one that the run in \"", path_,
                                                     "\" has made: its input was another; give another folder"));
 }
 
+int64_t RunFolder::AttemptOf(int64_t index) const {
+  const auto entry = entries_.find(index);
+  return entry == entries_.end() ? 0 : entry->second.attempt + 1;
+}
+
+absl::Status RunFolder::MakeImageFolder(const std::string& folder) {
+  const std::lock_guard lock(folders_mutex_);
+  if (folders_.contains(folder)) return absl::OkStatus();
+  RETURN_IF_ERROR(base::MakeFolder(folder));
+  // One that is there was perhaps made by a process that ended before its name was durable.
+  RETURN_IF_ERROR(base::SyncFolder(fs::path(folder).parent_path()));
+  RETURN_IF_ERROR(base::SyncFolder(path_));
+  folders_.insert(folder);
+  return absl::OkStatus();
+}
+
 absl::Status RunFolder::WriteImage(const std::string& name, const std::string& bytes) {
   const fs::path path = fs::path(path_) / name;
-  RETURN_IF_ERROR(base::MakeFolder(path.parent_path()));
+  RETURN_IF_ERROR(MakeImageFolder(path.parent_path()));
   return server::AsDiskFailure(base::WriteFileAtomically(path.string(), bytes));
 }
 
-absl::Status RunFolder::Append(const RunEntry& entry) {
-  const std::string line = base::PlainJson(JsonOf(entry, /*times=*/true)) + "\n";
+absl::Status RunFolder::Append(RunEntry entry) {
+  entry.attempt = AttemptOf(entry.index);
+  return AppendLines(JournalLine(entry));
+}
+
+absl::Status RunFolder::AppendLines(const std::string& lines) {
   const std::lock_guard lock(mutex_);
   const off_t before = ::lseek(journal_.get(), 0, SEEK_CUR);
   size_t written = 0;
   int failure = 0;
-  while (failure == 0 && written < line.size()) {
-    const ssize_t some = ::write(journal_.get(), line.data() + written, line.size() - written);
+  while (failure == 0 && written < lines.size()) {
+    const ssize_t some = ::write(journal_.get(), lines.data() + written, lines.size() - written);
     if (some >= 0) {
       written += static_cast<size_t>(some);
     } else if (errno != EINTR) {
@@ -223,7 +236,7 @@ absl::Status RunFolder::Append(const RunEntry& entry) {
   }
   if (failure == 0 && ::fdatasync(journal_.get()) != 0) failure = errno;
   if (failure == 0) return absl::OkStatus();
-  // Nothing of it may stay: the line is tried again.
+  // Nothing of it may stay: the lines are tried again.
   if (::ftruncate(journal_.get(), before) != 0 || ::lseek(journal_.get(), before, SEEK_SET) != before) {
     return absl::UnavailableError("the journal of the run cannot be written");
   }
@@ -231,19 +244,63 @@ absl::Status RunFolder::Append(const RunEntry& entry) {
   return failure == ENOSPC || failure == EDQUOT ? absl::ResourceExhaustedError(what) : absl::UnavailableError(what);
 }
 
-absl::StatusOr<bool> RunFolder::WriteManifest(int64_t items) const {
-  ASSIGN_OR_RETURN(const auto entries, ReadJournals());
-  if (static_cast<int64_t>(entries.size()) < items) return false;
-  // Nobody writes any more: what a process that was killed has left may go.
+absl::StatusOr<std::string> RunFolder::ReadImage(const RunImage& image) const {
+  absl::StatusOr<std::string> bytes =
+      base::ReadWholeFile(absl::StrCat(path_, "/", image.file), image.file, image.bytes);
+  if (bytes.ok() && bytes->size() == image.bytes && absl::BytesToHexString(base::Sha256Of(*bytes)) == image.digest) {
+    return bytes;
+  }
+  return absl::FailedPreconditionError(absl::StrCat("\"", path_, "/", image.file,
+                                                    "\" is not what the run has written; "
+                                                    "--verify finds all that are not, and has them made again"));
+}
+
+absl::StatusOr<std::vector<RunDamage>> RunFolder::DamageOf(const RunEntry& entry) const {
+  std::vector<RunDamage> damage;
+  for (const RunImage& image : entry.images) {
+    ASSIGN_OR_RETURN(std::string what, DamageOfFile(absl::StrCat(path_, "/", image.file), image));
+    if (!what.empty()) damage.push_back({.file = image.file, .what = std::move(what)});
+  }
+  return damage;
+}
+
+absl::Status RunFolder::Forget(absl::Span<const RunEntry> entries) {
+  if (entries.empty()) return absl::OkStatus();
+  std::string lines;
+  for (const RunEntry& entry : entries) {
+    absl::StrAppend(&lines, JournalLine({.index = entry.index,
+                                         .item_digest = entry.item_digest,
+                                         .custom_id = entry.custom_id,
+                                         .attempt = entry.attempt,
+                                         .lost = true}));
+  }
+  RETURN_IF_ERROR(AppendLines(lines));
   std::error_code error;
-  for (fs::recursive_directory_iterator it(path_ + "/images", error), end; !error && it != end; it.increment(error)) {
-    std::error_code ignored;
-    if (absl::StrContains(it->path().filename().string(), server::kTemporaryMark)) fs::remove(it->path(), ignored);
+  if (fs::remove(path_ + kManifest, error) && !error) RETURN_IF_ERROR(base::SyncFolder(path_));
+  if (error) return absl::UnavailableError(absl::StrCat("the manifest cannot be removed: ", error.message()));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RunFolder::WriteManifest(int64_t items) const {
+  // Whoever removes what others have left must not take what one writes at this moment for it.
+  const absl::StatusOr<server::ProcessLock> lock =
+      server::ProcessLock::Take(absl::StrCat(path_, kRunFolder, "/manifest.lock"), kManifestTimeout);
+  if (!lock.ok()) return absl::UnavailableError("another process has been writing the manifest for minutes");
+  ASSIGN_OR_RETURN(const auto entries, ReadJournals());
+  if (!entries.empty() && entries.rbegin()->first >= items) {
+    return absl::FailedPreconditionError(absl::StrCat("the run in \"", path_, "\" has made item ",
+                                                      entries.rbegin()->first, ", and the input has ", items,
+                                                      " items: it is not the whole input of that run"));
   }
+  const auto ended =
+      std::ranges::count_if(entries, [](const auto& entry) { return entry.second.state() != RunState::kLost; });
+  if (ended < items) return false;
+  std::error_code ignored;
+  // Nobody writes any more: what a process that was killed has left may go.
+  RemoveLeftovers(fs::recursive_directory_iterator(path_ + "/images", ignored));
+  RemoveLeftovers(fs::directory_iterator(path_, ignored));
   std::string text;
-  for (const auto& [index, entry] : entries) {
-    absl::StrAppend(&text, base::PlainJson(JsonOf(entry, /*times=*/false)), "\n");
-  }
+  for (const auto& [index, entry] : entries) absl::StrAppend(&text, ManifestLine(entry));
   RETURN_IF_ERROR(server::AsDiskFailure(base::WriteFileAtomically(path_ + kManifest, text)));
   return true;
 }

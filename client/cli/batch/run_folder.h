@@ -7,7 +7,7 @@
 //     DIR/run/journal-0-of-1.jsonl       what has ended, in the order in which it did, with times; one file a shard
 //
 // An item counts as ended once its line in a journal is durable, which it is after its images are. Several processes,
-// one for each shard, may work in one folder.
+// one for each shard, may work in one folder. What a journal names is read only where the run itself would have put it.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,15 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/file_descriptor.h"
+#include "client/cli/batch/run_journal.h"
 #include "server/jobs/process_lock.h"
 
 namespace tessera::client {
@@ -32,64 +35,75 @@ struct Shard {
   bool Has(int64_t item) const { return item % count == index; }
 };
 
-struct RunImage {
-  std::string file;  // below the folder of the run
-  uint64_t seed = 0;
-  int32_t width = 0;
-  int32_t height = 0;
-  uint64_t bytes = 0;
-  std::string digest;  // SHA-256 of the file, 64 hexadecimal digits
+// What all processes of a run have to agree on; what is absent or empty is whatever the run has.
+struct RunIdentity {
+  std::optional<uint64_t> seed;
+  std::string model;
 };
 
-// An item that has ended.
-struct RunEntry {
-  int64_t index = 0;
-  std::string item_digest;
-  std::string custom_id;
-  std::vector<RunImage> images;  // none: it has failed
-  absl::Status error;
-  double seconds = 0;  // from its submission to its end
+// A file of the run that is not what was written.
+struct RunDamage {
+  std::string file;  // below the folder of the run
+  std::string what;  // "is missing"
 };
 
 class RunFolder final {
  public:
-  // Makes the folder or goes on with the run in it. FAILED_PRECONDITION where it holds other files, where its run has
-  // another seed than `seed`, or where another process works on the shard.
+  // Makes the folder or goes on with the run in it. FAILED_PRECONDITION where it holds other files, where its run is
+  // another one, or where another process works on the shard.
   static absl::StatusOr<std::unique_ptr<RunFolder>> Open(const std::string& path, Shard shard,
-                                                         std::optional<uint64_t> seed);
+                                                         const RunIdentity& identity);
 
   uint64_t seed() const { return seed_; }
-  std::string service_folder() const;  // for what the workers of this shard need
+  const std::string& id() const { return id_; }  // of the run, which no other one has
+  std::string service_folder() const;            // for what the workers of this shard need
 
-  // What has become of the item; null: it has not ended. FAILED_PRECONDITION where the run had another item in its
-  // place.
+  // What had become of the item when the folder was opened; null: it had not ended, or its files are lost.
+  // FAILED_PRECONDITION where the run had another item in its place.
   absl::StatusOr<const RunEntry*> Find(int64_t index, const std::string& item_digest) const;
-
-  // The image's name below the folder.
-  static std::string ImageName(int64_t item, int32_t image, int32_t images, const std::string& ending);
+  // How often the item had ended then and was, or is to be, made again.
+  int64_t AttemptOf(int64_t index) const;
+  const std::map<int64_t, RunEntry>& entries() const { return entries_; }  // of all shards, when it was opened
 
   // Thread-safe. Return once it is durable; RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE where it cannot be written.
+  // Append numbers the attempt.
   absl::Status WriteImage(const std::string& name, const std::string& bytes);
-  absl::Status Append(const RunEntry& entry);
+  absl::Status Append(RunEntry entry);
 
-  // Of all shards, if they have ended `items` in all; whether they have.
+  // The bytes of the image's file; FAILED_PRECONDITION where they are not what was written.
+  absl::StatusOr<std::string> ReadImage(const RunImage& image) const;
+
+  // Reads the images of the entry: those that are not what was written.
+  absl::StatusOr<std::vector<RunDamage>> DamageOf(const RunEntry& entry) const;
+
+  // The items of these entries are as if they had not been made, and there is no manifest any more.
+  absl::Status Forget(absl::Span<const RunEntry> entries);
+
+  // What has become of the items of all shards by now.
+  absl::StatusOr<std::map<int64_t, RunEntry>> ReadJournals() const;
+
+  // Of all shards, if they have ended `items` in all; whether they have. FAILED_PRECONDITION where they have more.
   absl::StatusOr<bool> WriteManifest(int64_t items) const;
 
  private:
   RunFolder(std::string path, Shard shard) : path_(std::move(path)), shard_(shard) {}
 
-  absl::Status OpenRun(std::optional<uint64_t> seed);
-  absl::StatusOr<std::map<int64_t, RunEntry>> ReadJournals() const;
+  absl::Status OpenRun(const RunIdentity& identity);
   absl::Status OpenJournal();
+  absl::Status MakeImageFolder(const std::string& folder);
+  absl::Status AppendLines(const std::string& lines);
   std::string JournalPath() const;
 
   const std::string path_;
   const Shard shard_;
   uint64_t seed_ = 0;
+  std::string id_;
   server::ProcessLock lock_;
   std::map<int64_t, RunEntry> entries_;  // as they were at the start
   std::mutex mutex_;
   base::FileDescriptor journal_;  // guarded by mutex_
+  std::mutex folders_mutex_;
+  std::set<std::string> folders_;  // whose names are durable; guarded by folders_mutex_
 };
 
 // The seed of the first image of an item that says none: a function of the run's seed and the item's index.

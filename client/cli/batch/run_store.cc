@@ -108,9 +108,7 @@ absl::Status RunStore::Finish(const server::TaskAttempt& attempt, const std::str
     const Live& live = *FindJob(attempt.task);
     int64_t item = 0;
     if (!absl::SimpleAtoi(live.key, &item)) return absl::InternalError("the key of the job is no index");
-    image.file =
-        RunFolder::ImageName(item, task->index, live.record.request.count,
-                             origin.format == server::ImageFormat::kJpeg ? "jpg" : OutputFormatName(origin.format));
+    image.file = RunImageName(item, task->index, live.record.request.count, origin.format);
     image.seed = live.record.request.parameters.seed + static_cast<uint64_t>(task->index);
   }
   image.digest = absl::BytesToHexString(base::Sha256Of(file));

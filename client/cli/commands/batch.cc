@@ -97,13 +97,13 @@ class Batch {
     ASSIGN_OR_RETURN(const server::CertifyPolicy certify, server::ParseCertifyPolicy(options_.model.certify));
     RETURN_IF_ERROR(CountItems());
     ASSIGN_OR_RETURN(const server::ServedGroupOptions group, GroupOf());
-    ASSIGN_OR_RETURN(folder_, OfFolder(RunFolder::Open(options_.output, shard_, seed)));
+    ASSIGN_OR_RETURN(folder_, OfFolder(RunFolder::Open(options_.output, shard_, {.seed = seed, .model = group.name})));
     RETURN_IF_ERROR(StartService(group, certify));
     absl::Status status = MakeAll();
     service_.reset();  // gives up what still runs; all that was decoded is kept
     Progress(/*last=*/true);
     RETURN_IF_ERROR(status);
-    ASSIGN_OR_RETURN(const bool whole, At(Stage::kOutput, folder_->WriteManifest(items_)));
+    ASSIGN_OR_RETURN(const bool whole, OfFolder(folder_->WriteManifest(items_)));
     if (!whole && shard_.count == 1) return absl::InternalError("the run has fewer items than its input");
     return failed_ == 0 ? ExitCode::kOk : ExitCode::kItemsFailed;
   }
