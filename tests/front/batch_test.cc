@@ -21,6 +21,7 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST_F(BatchTest, MakesEveryItemAndSaysSo) {
@@ -142,6 +143,16 @@ TEST_F(BatchTest, SaysWhatIsWrongBeforeItBegins) {
   EXPECT_THAT(errors_, HasSubstr("its input was another"));
 }
 
+TEST_F(BatchTest, StartsNothingWhereAllHasBeenMade) {
+  WriteItems(20);
+  EXPECT_EQ(Run("items.jsonl", "out", {"--seed", "1"}), 9) << errors_;
+  const auto files = FilesOf("out");
+  worker_ = "/nowhere/worker";
+  EXPECT_EQ(Run("items.jsonl", "out"), 9) << errors_;
+  EXPECT_EQ(FilesOf("out"), files);
+  EXPECT_EQ(Run("items.jsonl", "elsewhere"), 6) << "or there was a worker";
+}
+
 TEST_F(BatchTest, AJournalThatNamesOtherFilesIsNotBelieved) {
   Write("prompts.txt", "apple\npear\n");
   Write("secret", "mine");
@@ -155,6 +166,28 @@ TEST_F(BatchTest, AJournalThatNamesOtherFilesIsNotBelieved) {
   EXPECT_EQ(Journaled("out"), 3) << "the item was made again";
   EXPECT_EQ(FilesOf("out"), files);
   EXPECT_EQ(Read("secret"), "mine");
+}
+
+TEST_F(BatchTest, RefusesByNameWhatABatchCannotDo) {
+  Write("items.jsonl",
+        "{\"prompt\": \"a\"}\n{\"prompt\": \"a\", \"deadline_ms\": 5}\n{\"prompt\": \"a\", \"priority\": 2}\n"
+        "{\"prompt\": \"a\", \"partial_images\": 1}\n{\"prompt\": \"a\", \"priority\": 0}\n");
+  EXPECT_EQ(Run("items.jsonl", "out"), 9);
+  EXPECT_THAT(errors_,
+              AllOf(HasSubstr("3 of 5 items cannot be made and will fail, the first: line 2: deadline_ms is 5"),
+                    HasSubstr("line 3: priority is 2; a batch makes its items in the order of the input"),
+                    HasSubstr("line 4: partial_images is ")));
+  EXPECT_EQ(Manifest("out")[4].at("status").as_string(), "done");
+}
+
+TEST_F(BatchTest, ProvesALayoutOnceForAllRuns) {
+  Write("prompts.txt", "apple\n");
+  EXPECT_EQ(Run("prompts.txt", "first", {"--layout", "cfg=2", "--certify", "require"}), 3);
+  EXPECT_THAT(errors_, HasSubstr("there is no certificate"));
+  EXPECT_EQ(Journaled("first"), 0) << "that is no failure of an item";
+  EXPECT_EQ(Run("prompts.txt", "first", {"--layout", "cfg=2"}), 0) << errors_;
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "certificates"), fs::directory_iterator()), 1);
+  EXPECT_EQ(Run("prompts.txt", "second", {"--layout", "cfg=2", "--certify", "require"}), 0) << errors_;
 }
 
 TEST_F(BatchTest, ARunIsOfOneModelAndOfAWholeInput) {

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -18,29 +19,22 @@
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "client/cli/batch/batch_input.h"
+#include "client/cli/batch/batch_progress.h"
+#include "client/cli/batch/item_maker.h"
+#include "client/cli/batch/local_items.h"
 #include "client/cli/batch/run_folder.h"
-#include "client/cli/batch/run_store.h"
 #include "client/cli/command.h"
-#include "client/cli/models/model_location.h"
 #include "client/cli/models/model_options.h"
 #include "client/cli/option_text.h"
 #include "client/cli/output/reporter.h"
-#include "client/cli/serve/served_group.h"
 #include "server/api/field_checks.h"
-#include "server/api/image_request.h"
-#include "server/serving/durable_image_service.h"
-#include "server/verification/certify.h"
 
 namespace tessera::client {
 namespace {
 
 constexpr int32_t kMaxShards = 100000;
-constexpr int64_t kMaxReplicas = 64;
-// Enough for each group to have its next batch waiting, whatever its shape.
-constexpr int64_t kItemsInFlight = 64;  // of each replica
 constexpr absl::Duration kTick = absl::Milliseconds(250);
 constexpr absl::Duration kProgressInterval = absl::Seconds(1);
-constexpr char kTenant[] = "batch";
 
 struct BatchOptions {
   ModelOptions model;
@@ -72,6 +66,24 @@ absl::StatusOr<Value> OfFolder(absl::StatusOr<Value> result) {
 // What an item is called in messages.
 std::string NameOf(const BatchItem& item) { return absl::StrCat("line ", item.line); }
 
+// What a request can ask for and a run of this process alone cannot do is refused, and not passed over.
+absl::Status CheckRequest(const server::ImageRequest& request) {
+  const auto refuse = [](const char* field, int64_t value) {
+    return server::FieldError(
+        field, absl::StrCat(" is ", value,
+                            "; a batch makes its items in the order of the input, however long it takes: leave it "
+                            "out"));
+  };
+  if (request.priority.value_or(0) != 0) return refuse("priority", *request.priority);
+  if (request.deadline_ms.has_value()) return refuse("deadline_ms", *request.deadline_ms);
+  return absl::OkStatus();
+}
+
+// Whether an item of which this is known is to be made; null: nothing is.
+bool IsToBeMade(const RunEntry* entry, bool retry_failed) {
+  return entry == nullptr || (entry->state() == RunState::kFailed && retry_failed);
+}
+
 class Batch {
  public:
   Batch(const BatchOptions& options, Interrupts& interrupts)
@@ -88,24 +100,23 @@ class Batch {
   absl::StatusOr<ExitCode> Execute() {
     const Interrupts::Reaction reaction(interrupts_, [this] { changed_.notify_all(); });
     ASSIGN_OR_RETURN(shard_, ShardOf(options_.shard));
-    std::optional<uint64_t> seed;
+    RunIdentity identity;
     if (!options_.seed.empty()) {
       ASSIGN_OR_RETURN(const int64_t number, ParseInteger("seed", options_.seed));
       if (number < 0) return server::FieldError("seed", absl::StrCat(" is ", number, "; it must not be negative"));
-      seed = static_cast<uint64_t>(number);
+      identity.seed = static_cast<uint64_t>(number);
     }
-    ASSIGN_OR_RETURN(const server::CertifyPolicy certify, server::ParseCertifyPolicy(options_.model.certify));
     RETURN_IF_ERROR(CountItems());
-    ASSIGN_OR_RETURN(const server::ServedGroupOptions group, GroupOf());
-    ASSIGN_OR_RETURN(folder_, OfFolder(RunFolder::Open(options_.output, shard_, {.seed = seed, .model = group.name})));
-    RETURN_IF_ERROR(StartService(group, certify));
-    absl::Status status = MakeAll();
-    service_.reset();  // gives up what still runs; all that was decoded is kept
+    ASSIGN_OR_RETURN(maker_, MakeLocalItems(options_.model, options_.replicas));
+    identity.model = maker_->model();
+    ASSIGN_OR_RETURN(folder_, OfFolder(RunFolder::Open(options_.output, shard_, identity)));
+    const absl::StatusOr<int64_t> items = MakeAll();
+    maker_.reset();  // gives up what still runs; all that has ended is kept
     Progress(/*last=*/true);
-    RETURN_IF_ERROR(status);
-    ASSIGN_OR_RETURN(const bool whole, OfFolder(folder_->WriteManifest(items_)));
+    RETURN_IF_ERROR(items.status());
+    ASSIGN_OR_RETURN(const bool whole, OfFolder(folder_->WriteManifest(*items)));
     if (!whole && shard_.count == 1) return absl::InternalError("the run has fewer items than its input");
-    return failed_ == 0 ? ExitCode::kOk : ExitCode::kItemsFailed;
+    return progress_.failed == 0 ? ExitCode::kOk : ExitCode::kItemsFailed;
   }
 
   // Opens the input at its begin.
@@ -125,62 +136,40 @@ class Batch {
     return std::make_unique<BatchReader>(file_, format);
   }
 
+  static absl::Status ErrorOf(const BatchItem& item) {
+    RETURN_IF_ERROR(item.request.status());
+    return CheckRequest(*item.request);
+  }
+
   // A file is read twice: it is worth much to know before the night how many of its lines are wrong.
   absl::Status CountItems() {
     if (options_.input == "-") return absl::OkStatus();
     ASSIGN_OR_RETURN(const std::unique_ptr<BatchReader> reader, OpenInput());
-    int64_t wrong = 0;
+    int64_t items = 0, wrong = 0;
     std::string first;
     while (true) {
       ASSIGN_OR_RETURN(const std::optional<BatchItem> item, reader->Next());
       if (!item.has_value()) break;
-      ++items_;
-      if (shard_.Has(item->index)) ++total_;
-      if (!item->request.ok() && wrong++ == 0) {
-        first = absl::StrCat(NameOf(*item), ": ", std::string(item->request.status().message()));
-      }
+      ++items;
+      if (shard_.Has(item->index)) ++progress_.total;
+      const absl::Status error = ErrorOf(*item);
+      if (!error.ok() && wrong++ == 0) first = absl::StrCat(NameOf(*item), ": ", std::string(error.message()));
     }
-    if (items_ == 0) return absl::InvalidArgumentError(absl::StrCat("\"", options_.input, "\" holds no items"));
-    if (wrong == items_) return absl::InvalidArgumentError(first);
-    if (wrong > 0) Say(absl::StrCat(wrong, " of ", items_, " items cannot be read, the first: ", first));
+    if (items == 0) return absl::InvalidArgumentError(absl::StrCat("\"", options_.input, "\" holds no items"));
+    if (wrong == items) return absl::InvalidArgumentError(first);
+    if (wrong > 0) {
+      Say(absl::StrCat(wrong, " of ", items, " items cannot be made and will fail, the first: ", first));
+    }
     return absl::OkStatus();
   }
 
-  absl::StatusOr<server::ServedGroupOptions> GroupOf() {
-    ASSIGN_OR_RETURN(const std::string model,
-                     At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
-    ASSIGN_OR_RETURN(control::LoadParameters load, Placement(options_.model, model));
-    ASSIGN_OR_RETURN(const server::LayoutRequest layout, RequestedLayout(options_.model));
-    int64_t replicas = 1;
-    if (!options_.replicas.empty()) {
-      ASSIGN_OR_RETURN(replicas, ParseInteger("replicas", options_.replicas));
-      if (replicas < 1 || replicas > kMaxReplicas) {
-        return server::FieldError("replicas", absl::StrCat(" is ", replicas, "; valid values are 1 to ", kMaxReplicas));
-      }
-    }
-    window_ = kItemsInFlight * replicas;
-    return server::ServedGroupOptions{
-        .name = ModelName(model), .load = load, .devices = {load.device}, .layout = layout, .count = replicas};
-  }
-
-  absl::Status StartService(const server::ServedGroupOptions& group, server::CertifyPolicy certify) {
-    server::DurableServiceOptions options = {.data_folder = folder_->service_folder(), .groups = {group}};
-    options.limits.max_queued_jobs = 1 << 20;
-    options.certify = certify;
-    options.host_memory = MemoryOfHost;
-    options.log = [](const base::LogLine& line) {
-      if (line.level >= base::LogLevel::kWarning && line.event != "image_failed") Say(line.text);
-    };
-    options.open_store = [this]() -> absl::StatusOr<std::unique_ptr<server::JobStore>> {
-      return std::make_unique<RunStore>(
-          *folder_,
-          RunStore::Events{.ended = [this](const std::string& key, const std::vector<RunImage>& images,
-                                           const absl::Status& error) { return OnEnded(key, images, error); },
-                           .disk = [this](const absl::Status& failure) { Stop(At(Stage::kOutput, failure)); }});
-    };
-    absl::StatusOr<std::unique_ptr<server::DurableImageService>> service = server::DurableImageService::Start(options);
-    if (!service.ok()) return At(Stage::kModel, service.status());
-    service_ = *std::move(service);
+  absl::Status StartMaker() {
+    RETURN_IF_ERROR(
+        maker_->Start(*folder_, {.ended = [this](int64_t index, const std::vector<RunImage>& images,
+                                                 const absl::Status& error) { return OnEnded(index, images, error); },
+                                 .stop = [this](const absl::Status& reason) { Stop(reason); },
+                                 .say = Say}));
+    begun_ = base::SteadyNow();
     return absl::OkStatus();
   }
 
@@ -190,10 +179,11 @@ class Batch {
     changed_.notify_all();
   }
 
-  absl::Status MakeAll() {
+  // The number of items that the input has. Where all have been made nothing is started.
+  absl::StatusOr<int64_t> MakeAll() {
     ASSIGN_OR_RETURN(const std::unique_ptr<BatchReader> reader, OpenInput());
     begun_ = base::SteadyNow();
-    const std::vector<server::ServedModel> models = service_->ListModels();
+    bool started = false;
     int64_t items = 0;
     while (true) {
       ASSIGN_OR_RETURN(std::optional<BatchItem> item, reader->Next());
@@ -201,42 +191,38 @@ class Batch {
       ++items;
       if (!shard_.Has(item->index)) continue;
       ASSIGN_OR_RETURN(const RunEntry* entry, OfFolder(folder_->Find(item->index, item->digest)));
-      if (entry != nullptr && (entry->error.ok() || !options_.retry_failed)) {
-        ++skipped_;
-        if (!entry->error.ok()) ++failed_;
+      if (!IsToBeMade(entry, options_.retry_failed)) {
+        const std::lock_guard lock(mutex_);
+        ++progress_.skipped;
+        if (!entry->error.ok()) ++progress_.failed;
         continue;
       }
-      RETURN_IF_ERROR(WaitFor([this] { return static_cast<int64_t>(waiting_.size()) < window_; }));
-      RETURN_IF_ERROR(SubmitItem(*item, models));
+      if (!std::exchange(started, true)) RETURN_IF_ERROR(StartMaker());
+      RETURN_IF_ERROR(WaitFor([this] { return static_cast<int64_t>(waiting_.size()) < maker_->items_in_flight(); }));
+      RETURN_IF_ERROR(SubmitItem(*item));
     }
-    items_ = items;
-    return WaitFor([this] { return waiting_.empty(); });
+    if (started) RETURN_IF_ERROR(WaitFor([this] { return waiting_.empty(); }));
+    return items;
   }
 
-  absl::StatusOr<server::JobRequest> RequestOf(const BatchItem& item,
-                                               const std::vector<server::ServedModel>& models) const {
-    RETURN_IF_ERROR(item.request.status());
-    server::RequestLimits limits;
-    limits.max_steps = limits.max_pixels = INT32_MAX;
-    return server::ValidateImageRequest(*item.request, models, limits, SeedOfItem(folder_->seed(), item.index));
-  }
-
-  // What is wrong with the item is its own failure.
-  absl::Status SubmitItem(const BatchItem& item, const std::vector<server::ServedModel>& models) {
-    absl::StatusOr<server::JobRequest> request = RequestOf(item, models);
-    const std::string key = absl::StrCat(item.index);
-    {
-      const std::lock_guard lock(mutex_);
-      waiting_[key] = {.item = item, .begun = base::SteadyNow()};
+  // What is wrong with the item is its own failure; that nobody can make any is not.
+  absl::Status SubmitItem(const BatchItem& item) {
+    while (true) {
+      {
+        const std::lock_guard lock(mutex_);
+        waiting_[item.index] = {.item = item, .begun = base::SteadyNow()};
+      }
+      absl::Status status = ErrorOf(item);
+      if (status.ok()) status = maker_->Submit(item);
+      if (status.ok()) return status;
+      if (!absl::IsUnavailable(status)) return At(Stage::kOutput, OnEnded(item.index, {}, status));
+      {
+        const std::lock_guard lock(mutex_);
+        waiting_.erase(item.index);
+      }
+      RETURN_IF_ERROR(maker_->Check());
+      RETURN_IF_ERROR(WaitFor([until = base::SteadyNow() + kTick] { return base::SteadyNow() >= until; }));
     }
-    absl::Status status = request.status();
-    if (status.ok()) {
-      request->timeout.reset();
-      status =
-          service_->Submit({.tenant = kTenant}, *request, server::IdempotencyKey{.key = key, .digest = item.digest})
-              .status();
-    }
-    return status.ok() ? status : At(Stage::kOutput, OnEnded(key, {}, status));
   }
 
   // Until `holds`, which is asked under the lock; the reason where the run cannot go on.
@@ -250,27 +236,16 @@ class Batch {
         RETURN_IF_ERROR(stopped_);
         if (holds()) return absl::OkStatus();
       }
-      RETURN_IF_ERROR(CheckGroups());
+      RETURN_IF_ERROR(maker_->Check());
       Progress(/*last=*/false);
     }
   }
 
-  // Where no group can ever start nothing would come.
-  absl::Status CheckGroups() {
-    const server::ServerInfo info = service_->Info();
-    const bool refused = !info.groups.empty() && std::ranges::all_of(info.groups, [](const server::GroupInfo& group) {
-      return group.state == server::GroupState::kRefused;
-    });
-    if (!refused) return absl::OkStatus();
-    return At(Stage::kModel, absl::FailedPreconditionError(info.groups[0].reason));
-  }
-
-  absl::Status OnEnded(const std::string& key, const std::vector<RunImage>& images, const absl::Status& error) {
-    RunEntry entry = {.images = images, .error = error};
+  absl::Status OnEnded(int64_t index, const std::vector<RunImage>& images, const absl::Status& error) {
+    RunEntry entry = {.index = index, .images = images, .error = error};
     {
       const std::lock_guard lock(mutex_);
-      const Waiting& waiting = waiting_.at(key);
-      entry.index = waiting.item.index;
+      const Waiting& waiting = waiting_.at(index);
       entry.item_digest = waiting.item.digest;
       entry.custom_id = waiting.item.custom_id;
       entry.seconds = absl::ToDoubleSeconds(base::SteadyNow() - waiting.begun);
@@ -278,12 +253,12 @@ class Batch {
     RETURN_IF_ERROR(folder_->Append(entry));
     const std::lock_guard lock(mutex_);
     if (!error.ok()) {
-      ++failed_;
-      Say(absl::StrCat(NameOf(waiting_.at(key).item), ": ", std::string(error.message())));
+      ++progress_.failed;
+      Say(absl::StrCat(NameOf(waiting_.at(index).item), ": ", std::string(error.message())));
     }
-    images_made_ += static_cast<int64_t>(images.size());
-    ++ended_;
-    waiting_.erase(key);
+    progress_.images += static_cast<int64_t>(images.size());
+    ++progress_.ended;
+    waiting_.erase(index);
     changed_.notify_all();
     return absl::OkStatus();
   }
@@ -300,16 +275,7 @@ class Batch {
     if (!last && now - told_ < (terminal ? kProgressInterval : 30 * kProgressInterval)) return;
     told_ = now;
     const std::lock_guard lock(mutex_);
-    const double seconds = std::max(1e-3, absl::ToDoubleSeconds(now - begun_));
-    const double rate = static_cast<double>(images_made_) / seconds;
-    std::string text = absl::StrCat(skipped_ + ended_, total_ > 0 ? absl::StrCat("/", total_) : "", " items");
-    absl::StrAppend(&text, absl::StrFormat(", %.2f images/s", rate));
-    const int64_t left = total_ - skipped_ - ended_;
-    if (!last && left > 0 && ended_ > 0) {
-      const absl::Duration wait = absl::Seconds(static_cast<double>(left) * seconds / static_cast<double>(ended_));
-      absl::StrAppend(&text, ", ", absl::FormatDuration(absl::Trunc(wait, absl::Seconds(1))), " left");
-    }
-    if (failed_ > 0) absl::StrAppend(&text, ", ", failed_, " failed");
+    const std::string text = progress_.Text(now - begun_);
     std::fprintf(stderr, terminal && !last ? "\r\033[K%s" : terminal ? "\r\033[K%s\n" : "%s\n", text.c_str());
   }
 
@@ -318,20 +284,17 @@ class Batch {
   const std::unique_ptr<Reporter> reporter_;
   Shard shard_;
   std::ifstream file_;
-  int64_t items_ = 0;  // of the input; 0: not known yet
-  int64_t total_ = 0;  // of them, those of the shard
-  int64_t window_ = 0;
   absl::Duration begun_, told_;
   std::unique_ptr<RunFolder> folder_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
-  std::map<std::string, Waiting> waiting_;  // submitted, by key
+  std::map<int64_t, Waiting> waiting_;  // submitted, by index
   absl::Status stopped_;
-  int64_t skipped_ = 0, ended_ = 0, failed_ = 0, images_made_ = 0;
+  BatchProgress progress_;
 
-  std::unique_ptr<server::DurableImageService> service_;  // last: it calls the others
+  std::unique_ptr<ItemMaker> maker_;  // last: it calls the others
 };
 
 }  // namespace

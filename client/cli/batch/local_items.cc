@@ -1,0 +1,118 @@
+#include "client/cli/batch/local_items.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "client/cli/batch/run_store.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/models/model_location.h"
+#include "client/cli/option_text.h"
+#include "client/cli/serve/served_group.h"
+#include "server/api/field_checks.h"
+#include "server/api/image_request.h"
+#include "server/serving/durable_image_service.h"
+#include "server/verification/certify.h"
+
+namespace tessera::client {
+namespace {
+
+constexpr int64_t kMaxReplicas = 64;
+// Enough for each group to have its next batch waiting, whatever its shape.
+constexpr int64_t kItemsOfAReplica = 64;
+constexpr char kTenant[] = "batch";
+
+class LocalItems final : public ItemMaker {
+ public:
+  LocalItems(server::ServedGroupOptions group, server::CertifyPolicy certify)
+      : group_(std::move(group)), certify_(certify) {}
+
+  const std::string& model() const override { return group_.name; }
+  int64_t items_in_flight() const override { return kItemsOfAReplica * group_.count; }
+
+  absl::Status Start(RunFolder& folder, Events events) override {
+    folder_ = &folder;
+    server::DurableServiceOptions options = {.data_folder = folder.service_folder(), .groups = {group_}};
+    options.limits.max_queued_jobs = 1 << 20;
+    options.certify = certify_;
+    options.certificates = server::CertificateFolder::DefaultPath();
+    options.host_memory = MemoryOfHost;
+    options.log = [say = events.say](const base::LogLine& line) {
+      if (line.level >= base::LogLevel::kWarning && line.event != "image_failed") say(line.text);
+    };
+    options.open_store = [&folder, events]() -> absl::StatusOr<std::unique_ptr<server::JobStore>> {
+      return std::make_unique<RunStore>(
+          folder,
+          RunStore::Events{
+              .ended =
+                  [events](const std::string& key, const std::vector<RunImage>& images, const absl::Status& error) {
+                    int64_t index = 0;
+                    if (!absl::SimpleAtoi(key, &index)) return absl::InternalError("a key is no index");
+                    return events.ended(index, images, error);
+                  },
+              .disk = [events](const absl::Status& failure) { events.stop(At(Stage::kOutput, failure)); }});
+    };
+    absl::StatusOr<std::unique_ptr<server::DurableImageService>> service = server::DurableImageService::Start(options);
+    if (!service.ok()) return At(Stage::kModel, service.status());
+    service_ = *std::move(service);
+    models_ = service_->ListModels();
+    return absl::OkStatus();
+  }
+
+  ImageSize default_size() const override {
+    if (models_.empty()) return {};
+    return {.width = models_[0].description.default_width, .height = models_[0].description.default_height};
+  }
+
+  absl::Status Submit(const BatchItem& item) override {
+    server::RequestLimits limits;
+    limits.max_steps = limits.max_pixels = INT32_MAX;
+    ASSIGN_OR_RETURN(
+        const server::JobRequest request,
+        server::ValidateImageRequest(*item.request, models_, limits, SeedOfItem(folder_->seed(), item.index)));
+    return service_
+        ->Submit({.tenant = kTenant}, request,
+                 server::IdempotencyKey{.key = absl::StrCat(item.index), .digest = item.digest})
+        .status();
+  }
+
+  absl::Status Check() override {
+    const server::ServerInfo info = service_->Info();
+    const bool refused = !info.groups.empty() && std::ranges::all_of(info.groups, [](const server::GroupInfo& group) {
+      return group.state == server::GroupState::kRefused;
+    });
+    if (!refused) return absl::OkStatus();
+    return At(Stage::kModel, absl::FailedPreconditionError(info.groups[0].reason));
+  }
+
+ private:
+  const server::ServedGroupOptions group_;
+  const server::CertifyPolicy certify_;
+  RunFolder* folder_ = nullptr;
+  std::vector<server::ServedModel> models_;
+  std::unique_ptr<server::DurableImageService> service_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ItemMaker>> MakeLocalItems(const ModelOptions& options, const std::string& replicas) {
+  ASSIGN_OR_RETURN(const server::CertifyPolicy certify, server::ParseCertifyPolicy(options.certify));
+  ASSIGN_OR_RETURN(const std::string model, At(Stage::kModel, FindModel(options.model, options.model_folders)));
+  ASSIGN_OR_RETURN(control::LoadParameters load, Placement(options, model));
+  ASSIGN_OR_RETURN(const server::LayoutRequest layout, RequestedLayout(options));
+  int64_t count = 1;
+  if (!replicas.empty()) {
+    ASSIGN_OR_RETURN(count, ParseInteger("replicas", replicas));
+    if (count < 1 || count > kMaxReplicas) {
+      return server::FieldError("replicas", absl::StrCat(" is ", count, "; valid values are 1 to ", kMaxReplicas));
+    }
+  }
+  return std::make_unique<LocalItems>(
+      server::ServedGroupOptions{
+          .name = ModelName(model), .load = load, .devices = {load.device}, .layout = layout, .count = count},
+      certify);
+}
+
+}  // namespace tessera::client
