@@ -23,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(BatchTest, MakesEveryItemAndSaysSo) {
   Write("prompts.txt", "red apple\n\ngreen pear\nred apple\n");
@@ -151,6 +152,38 @@ TEST_F(BatchTest, StartsNothingWhereAllHasBeenMade) {
   EXPECT_EQ(Run("items.jsonl", "out"), 9) << errors_;
   EXPECT_EQ(FilesOf("out"), files);
   EXPECT_EQ(Run("items.jsonl", "elsewhere"), 6) << "or there was a worker";
+}
+
+TEST_F(BatchTest, VerifyNamesWhatIsNotWhatWasWrittenAndItIsMadeAgain) {
+  WriteItems(20);
+  EXPECT_EQ(Run("items.jsonl", "out", {"--seed", "1"}), 9) << errors_;
+  const auto files = FilesOf("out");
+  worker_ = "/nowhere/worker";  // which verifying does not need
+  EXPECT_EQ(Run("items.jsonl", "out", {"--verify"}), 9) << "one has failed";
+  EXPECT_EQ(FilesOf("out"), files);
+
+  fs::remove(folder_ / "out/images/000/000001.png");
+  fs::resize_file(folder_ / "out/images/000/000003-1.png", 20);
+  std::string other = Read("out/images/000/000005.png");
+  other[other.size() / 2] ^= 1;
+  Write("out/images/000/000005.png", other);
+  fs::remove(folder_ / "out/images/000/000006.png");
+  fs::create_symlink("000007.png", folder_ / "out/images/000/000006.png");
+  EXPECT_EQ(Run("items.jsonl", "out", {"--verify"}), 9);
+  EXPECT_THAT(errors_, AllOf(HasSubstr("line 2: images/000/000001.png is missing"),
+                             HasSubstr("line 4: images/000/000003-1.png has 20 bytes, not "),
+                             HasSubstr("line 6: images/000/000005.png holds other bytes"),
+                             HasSubstr("line 7: images/000/000006.png is no file"), Not(HasSubstr("000007"))));
+  EXPECT_THAT(errors_, HasSubstr("17 of 21 images are as they were written, 1 items failed; the same command"));
+  EXPECT_FALSE(fs::exists(folder_ / "out/manifest.jsonl"));
+  EXPECT_EQ(Journaled("out"), 24);
+  worker_ = FAKE_WORKER;
+  EXPECT_EQ(Run("items.jsonl", "out"), 9) << errors_;
+  EXPECT_EQ(FilesOf("out"), files);
+  EXPECT_EQ(Journaled("out"), 28) << "only the four were made again";
+  EXPECT_EQ(Run("items.jsonl", "nothing", {"--verify"}), 2);
+  EXPECT_THAT(errors_, HasSubstr("holds no run"));
+  EXPECT_FALSE(fs::exists(folder_ / "nothing"));
 }
 
 TEST_F(BatchTest, AJournalThatNamesOtherFilesIsNotBelieved) {

@@ -40,6 +40,7 @@ struct BatchOptions {
   ModelOptions model;
   std::string input, output, format, seed, shard, replicas;
   bool retry_failed = false;
+  bool verify = false;
   bool quiet = false;
 };
 
@@ -107,6 +108,7 @@ class Batch {
       identity.seed = static_cast<uint64_t>(number);
     }
     RETURN_IF_ERROR(CountItems());
+    if (options_.verify) return Verify(identity);
     ASSIGN_OR_RETURN(maker_, MakeLocalItems(options_.model, options_.replicas));
     identity.model = maker_->model();
     ASSIGN_OR_RETURN(folder_, OfFolder(RunFolder::Open(options_.output, shard_, identity)));
@@ -117,6 +119,42 @@ class Batch {
     ASSIGN_OR_RETURN(const bool whole, OfFolder(folder_->WriteManifest(*items)));
     if (!whole && shard_.count == 1) return absl::InternalError("the run has fewer items than its input");
     return progress_.failed == 0 ? ExitCode::kOk : ExitCode::kItemsFailed;
+  }
+
+  // Reads what the run has made of the shard's items, and makes nothing.
+  absl::StatusOr<ExitCode> Verify(const RunIdentity& identity) {
+    std::error_code error;
+    if (!std::filesystem::exists(options_.output + "/run", error)) {
+      return absl::InvalidArgumentError(absl::StrCat("the folder \"", options_.output, "\" holds no run"));
+    }
+    ASSIGN_OR_RETURN(folder_, OfFolder(RunFolder::Open(options_.output, shard_, identity)));
+    ASSIGN_OR_RETURN(const std::unique_ptr<BatchReader> reader, OpenInput());
+    int64_t images = 0, damaged = 0, missing = 0;
+    std::vector<RunEntry> lost;
+    while (!interrupts_.requested()) {
+      ASSIGN_OR_RETURN(const std::optional<BatchItem> item, reader->Next());
+      if (!item.has_value()) break;
+      if (!shard_.Has(item->index)) continue;
+      ASSIGN_OR_RETURN(const RunEntry* entry, OfFolder(folder_->Find(item->index, item->digest)));
+      if (entry == nullptr) {
+        ++missing;
+        continue;
+      }
+      if (!entry->error.ok()) ++progress_.failed;
+      ASSIGN_OR_RETURN(const std::vector<RunDamage> damage, At(Stage::kOutput, folder_->DamageOf(*entry)));
+      for (const RunDamage& file : damage) Say(absl::StrCat(NameOf(*item), ": ", file.file, " ", file.what));
+      if (!damage.empty()) lost.push_back(*entry);
+      images += static_cast<int64_t>(entry->images.size());
+      damaged += static_cast<int64_t>(damage.size());
+    }
+    RETURN_IF_ERROR(At(Stage::kOutput, folder_->Forget(lost)));
+    if (interrupts_.requested()) return absl::CancelledError("interrupted");
+    std::string text = absl::StrCat(images - damaged, " of ", images, " images are as they were written");
+    if (progress_.failed > 0) absl::StrAppend(&text, ", ", progress_.failed, " items failed");
+    if (missing > 0) absl::StrAppend(&text, ", ", missing, " items are not made yet");
+    if (damaged + missing > 0) absl::StrAppend(&text, "; the same command without --verify makes what is not there");
+    if (!options_.quiet || damaged + missing > 0) Say(text);
+    return progress_.failed + damaged + missing == 0 ? ExitCode::kOk : ExitCode::kItemsFailed;
   }
 
   // Opens the input at its begin.
@@ -316,6 +354,8 @@ CommandRun AddBatch(CLI::App& app) {
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
   AddCertifyOption(app, options->model);
+  AddFlag(app, "--verify", "Make nothing; read all images and name those that are not what was written",
+          options->verify);
   BeginGroup(app, "Output");
   AddFlag(app, "-q,--quiet", "Print no progress", options->quiet);
   return [options](Interrupts& interrupts) -> ExitCode {
