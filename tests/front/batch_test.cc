@@ -201,6 +201,20 @@ TEST_F(BatchTest, AJournalThatNamesOtherFilesIsNotBelieved) {
   EXPECT_EQ(Read("secret"), "mine");
 }
 
+TEST_F(BatchTest, SaysBeforeItBeginsThatTheDiskMayBeTooSmall) {
+  std::string text = "{\"prompt\": \"apple\"}\n";
+  // Larger than the model can, but who says so: 10 GB a line by its pixels.
+  const uint64_t lines = fs::space(folder_.path()).available / 10'000'000'000 + 1;
+  for (uint64_t i = 0; i < lines; ++i)
+    absl::StrAppend(&text, R"({"prompt": "a", "n": 10, "size": "32768x32768"})", "\n");
+  Write("items.jsonl", text);
+  EXPECT_EQ(Run("items.jsonl", "out", {"--seed", "1"}), 9);
+  EXPECT_THAT(errors_, AllOf(HasSubstr(absl::StrCat(lines + 1, " items to make, about ")),
+                             HasSubstr(" free: a full disk will end the run, and the same command goes on")));
+  EXPECT_EQ(Run("items.jsonl", "out", {"--retry-failed"}), 9);
+  EXPECT_THAT(errors_, Not(HasSubstr("a full disk"))) << "images of this run are small";
+}
+
 TEST_F(BatchTest, RefusesByNameWhatABatchCannotDo) {
   Write("items.jsonl",
         "{\"prompt\": \"a\"}\n{\"prompt\": \"a\", \"deadline_ms\": 5}\n{\"prompt\": \"a\", \"priority\": 2}\n"

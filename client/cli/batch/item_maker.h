@@ -8,14 +8,10 @@
 
 #include "absl/status/status.h"
 #include "client/cli/batch/batch_input.h"
+#include "client/cli/batch/batch_plan.h"
 #include "client/cli/batch/run_folder.h"
 
 namespace tessera::client {
-
-struct ImageSize {
-  int32_t width = 0;
-  int32_t height = 0;
-};
 
 class ItemMaker {
  public:

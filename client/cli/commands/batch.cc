@@ -16,9 +16,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/byte_text.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "client/cli/batch/batch_input.h"
+#include "client/cli/batch/batch_plan.h"
 #include "client/cli/batch/batch_progress.h"
 #include "client/cli/batch/item_maker.h"
 #include "client/cli/batch/local_items.h"
@@ -80,11 +82,6 @@ absl::Status CheckRequest(const server::ImageRequest& request) {
   return absl::OkStatus();
 }
 
-// Whether an item of which this is known is to be made; null: nothing is.
-bool IsToBeMade(const RunEntry* entry, bool retry_failed) {
-  return entry == nullptr || (entry->state() == RunState::kFailed && retry_failed);
-}
-
 class Batch {
  public:
   Batch(const BatchOptions& options, Interrupts& interrupts)
@@ -107,7 +104,7 @@ class Batch {
       if (number < 0) return server::FieldError("seed", absl::StrCat(" is ", number, "; it must not be negative"));
       identity.seed = static_cast<uint64_t>(number);
     }
-    RETURN_IF_ERROR(CountItems());
+    RETURN_IF_ERROR(PlanItems());
     if (options_.verify) return Verify(identity);
     ASSIGN_OR_RETURN(maker_, MakeLocalItems(options_.model, options_.replicas));
     identity.model = maker_->model();
@@ -180,25 +177,40 @@ class Batch {
   }
 
   // A file is read twice: it is worth much to know before the night how many of its lines are wrong.
-  absl::Status CountItems() {
+  absl::Status PlanItems() {
     if (options_.input == "-") return absl::OkStatus();
     ASSIGN_OR_RETURN(const std::unique_ptr<BatchReader> reader, OpenInput());
-    int64_t items = 0, wrong = 0;
+    BatchPlan& plan = plan_.emplace(shard_);
     std::string first;
     while (true) {
       ASSIGN_OR_RETURN(const std::optional<BatchItem> item, reader->Next());
       if (!item.has_value()) break;
-      ++items;
-      if (shard_.Has(item->index)) ++progress_.total;
       const absl::Status error = ErrorOf(*item);
-      if (!error.ok() && wrong++ == 0) first = absl::StrCat(NameOf(*item), ": ", std::string(error.message()));
+      plan.Add(*item, error);
+      if (!error.ok() && first.empty()) first = absl::StrCat(NameOf(*item), ": ", std::string(error.message()));
     }
-    if (items == 0) return absl::InvalidArgumentError(absl::StrCat("\"", options_.input, "\" holds no items"));
-    if (wrong == items) return absl::InvalidArgumentError(first);
-    if (wrong > 0) {
-      Say(absl::StrCat(wrong, " of ", items, " items cannot be made and will fail, the first: ", first));
+    progress_.total = plan.items_of_shard();
+    if (plan.items() == 0) return absl::InvalidArgumentError(absl::StrCat("\"", options_.input, "\" holds no items"));
+    if (plan.wrong() == plan.items()) return absl::InvalidArgumentError(first);
+    if (plan.wrong() > 0) {
+      Say(absl::StrCat(plan.wrong(), " of ", plan.items(), " items cannot be made and will fail, the first: ", first));
     }
     return absl::OkStatus();
+  }
+
+  // What is left to make, against the room that there is.
+  void CompareWithDisk() {
+    std::error_code error;
+    const uint64_t available = std::filesystem::space(options_.output, error).available;
+    if (!plan_.has_value() || error) return;
+    const BatchPlan::Rest rest = plan_->RestAfter(folder_->entries(), options_.retry_failed, maker_->default_size());
+    const std::string numbers = absl::StrCat(rest.items, " items to make, about ", base::ByteText(rest.bytes), "; \"",
+                                             options_.output, "\" has ", base::ByteText(available), " free");
+    if (rest.bytes > available) {
+      Say(absl::StrCat(numbers, ": a full disk will end the run, and the same command goes on once there is room"));
+    } else if (!options_.quiet) {
+      Say(numbers);
+    }
   }
 
   absl::Status StartMaker() {
@@ -207,6 +219,7 @@ class Batch {
                                                  const absl::Status& error) { return OnEnded(index, images, error); },
                                  .stop = [this](const absl::Status& reason) { Stop(reason); },
                                  .say = Say}));
+    CompareWithDisk();
     begun_ = base::SteadyNow();
     return absl::OkStatus();
   }
@@ -322,6 +335,7 @@ class Batch {
   const std::unique_ptr<Reporter> reporter_;
   Shard shard_;
   std::ifstream file_;
+  std::optional<BatchPlan> plan_;  // absent for standard input
   absl::Duration begun_, told_;
   std::unique_ptr<RunFolder> folder_;
 

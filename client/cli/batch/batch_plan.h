@@ -1,0 +1,61 @@
+// What the items of an input ask for, as far as it can be known before any is made. Pure.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/cli/batch/batch_input.h"
+#include "client/cli/batch/run_folder.h"
+#include "server/image/image_file.h"
+
+namespace tessera::client {
+
+struct ImageSize {
+  int32_t width = 0;
+  int32_t height = 0;
+};
+
+// Whether an item of which this is known is to be made; null: nothing is.
+bool IsToBeMade(const RunEntry* entry, bool retry_failed);
+
+class BatchPlan {
+ public:
+  explicit BatchPlan(Shard shard) : shard_(shard) {}
+
+  // The next item of the input; why it cannot be made, if so.
+  void Add(const BatchItem& item, const absl::Status& error);
+
+  int64_t items() const { return items_; }  // of all shards
+  int64_t wrong() const { return wrong_; }  // of them, those that cannot be made
+  int64_t items_of_shard() const { return static_cast<int64_t>(planned_.size()); }
+
+  struct Rest {
+    int64_t items = 0;
+    uint64_t bytes = 0;  // of their images, roughly
+  };
+  // Of the shard's items those that are to be made yet, where `entries` have ended. `usual`: of items that name no
+  // size.
+  Rest RestAfter(const std::map<int64_t, RunEntry>& entries, bool retry_failed, ImageSize usual) const;
+
+ private:
+  struct Wish {
+    std::string size;  // empty: the usual one
+    server::ImageFormat format = server::ImageFormat::kPng;
+    int64_t images = 1;
+
+    auto operator<=>(const Wish&) const = default;
+  };
+
+  const Shard shard_;
+  int64_t items_ = 0;
+  int64_t wrong_ = 0;
+  std::set<Wish> wishes_;
+  std::vector<const Wish*> planned_;  // of the shard's items; null: it cannot be made
+};
+
+}  // namespace tessera::client
