@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/image/image_file.h"
 #include "tests/front/batch_fixture.h"
 #include "tests/support/fault_runs.h"
 #include "tests/support/wait_until.h"
@@ -199,6 +200,32 @@ TEST_F(BatchTest, AJournalThatNamesOtherFilesIsNotBelieved) {
   EXPECT_EQ(Journaled("out"), 3) << "the item was made again";
   EXPECT_EQ(FilesOf("out"), files);
   EXPECT_EQ(Read("secret"), "mine");
+}
+
+TEST_F(BatchTest, DrawsAContactSheetInTheOrderOfTheItems) {
+  Write("items.jsonl", "{\"prompt\": \"a\", \"size\": \"64x32\"}\nno JSON\n{\"prompt\": \"b\", \"n\": 2}\n");
+  EXPECT_EQ(Run("items.jsonl", "out", {"--seed", "1", "--sheet", folder_ / "new/sheet.png"}), 9) << errors_;
+  const absl::StatusOr<server::DecodedImage> sheet = server::DecodeImage(Read("new/sheet.png"));
+  ASSERT_TRUE(sheet.ok()) << sheet.status();
+  EXPECT_EQ(sheet->image.width, 4 * 128);
+  EXPECT_EQ(sheet->image.height, 128);
+  // The middle of a picture that is not enlarged is its own.
+  const absl::StatusOr<server::DecodedImage> first = server::DecodeImage(Read("out/images/000/000000.png"));
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto pixel = [](const control::Image& image, int x, int y) {
+    const auto at = image.rgb.begin() + 3 * (y * image.width + x);
+    return std::vector<int>(at, at + 3);
+  };
+  EXPECT_EQ(pixel(sheet->image, 62, 62), pixel(first->image, 32, 16));
+  EXPECT_EQ(pixel(sheet->image, 128 + 62, 62), (std::vector<int>{96, 24, 24})) << "a failed item";
+  // Also of a run that is done, and not of one whose images are gone.
+  EXPECT_EQ(Run("items.jsonl", "out", {"--sheet", folder_ / "again.png"}), 9) << errors_;
+  EXPECT_EQ(Read("again.png"), Read("new/sheet.png"));
+  fs::remove(folder_ / "out/images/000/000000.png");
+  EXPECT_EQ(Run("items.jsonl", "out", {"--sheet", folder_ / "third.png"}), 5);
+  EXPECT_THAT(errors_, HasSubstr("images/000/000000.png\" is not what the run has written; --verify"));
+  EXPECT_FALSE(fs::exists(folder_ / "third.png"));
+  EXPECT_EQ(Run("items.jsonl", "out", {"--sheet", "sheet.gif"}), 2);
 }
 
 TEST_F(BatchTest, SaysBeforeItBeginsThatTheDiskMayBeTooSmall) {

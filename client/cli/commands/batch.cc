@@ -25,6 +25,7 @@
 #include "client/cli/batch/item_maker.h"
 #include "client/cli/batch/local_items.h"
 #include "client/cli/batch/run_folder.h"
+#include "client/cli/batch/run_sheet.h"
 #include "client/cli/command.h"
 #include "client/cli/models/model_options.h"
 #include "client/cli/option_text.h"
@@ -40,7 +41,7 @@ constexpr absl::Duration kProgressInterval = absl::Seconds(1);
 
 struct BatchOptions {
   ModelOptions model;
-  std::string input, output, format, seed, shard, replicas;
+  std::string input, output, format, seed, shard, replicas, sheet;
   bool retry_failed = false;
   bool verify = false;
   bool quiet = false;
@@ -104,6 +105,7 @@ class Batch {
       if (number < 0) return server::FieldError("seed", absl::StrCat(" is ", number, "; it must not be negative"));
       identity.seed = static_cast<uint64_t>(number);
     }
+    if (!options_.sheet.empty()) RETURN_IF_ERROR(CheckSheetName(options_.sheet));
     RETURN_IF_ERROR(PlanItems());
     if (options_.verify) return Verify(identity);
     ASSIGN_OR_RETURN(maker_, MakeLocalItems(options_.model, options_.replicas));
@@ -115,7 +117,19 @@ class Batch {
     RETURN_IF_ERROR(items.status());
     ASSIGN_OR_RETURN(const bool whole, OfFolder(folder_->WriteManifest(*items)));
     if (!whole && shard_.count == 1) return absl::InternalError("the run has fewer items than its input");
+    if (!options_.sheet.empty()) RETURN_IF_ERROR(DrawSheets(whole));
     return progress_.failed == 0 ? ExitCode::kOk : ExitCode::kItemsFailed;
+  }
+
+  absl::Status DrawSheets(bool whole) {
+    if (!whole) {
+      Say("no contact sheet: other shards have items to make; whichever comes last draws it");
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(const auto entries, At(Stage::kOutput, folder_->ReadJournals()));
+    ASSIGN_OR_RETURN(const int sheets, At(Stage::kOutput, WriteContactSheets(options_.sheet, *folder_, entries)));
+    if (sheets > 1 && !options_.quiet) Say(absl::StrCat(sheets, " contact sheets, numbered from 001"));
+    return absl::OkStatus();
   }
 
   // Reads what the run has made of the shard's items, and makes nothing.
@@ -368,6 +382,8 @@ CommandRun AddBatch(CLI::App& app) {
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
   AddCertifyOption(app, options->model);
+  AddText(app, {"--sheet", "Draw all images of the run small, in the order of the items, once it has ended", "FILE"},
+          options->sheet);
   AddFlag(app, "--verify", "Make nothing; read all images and name those that are not what was written",
           options->verify);
   BeginGroup(app, "Output");

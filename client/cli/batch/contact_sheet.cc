@@ -1,0 +1,73 @@
+#include "client/cli/batch/contact_sheet.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace tessera::client {
+namespace {
+
+constexpr int kGap = 4;
+constexpr int kPicture = ContactSheet::kCell - kGap;
+constexpr uint8_t kBackground = 24;
+constexpr std::array<uint8_t, 3> kFailure = {96, 24, 24};
+
+size_t At(const control::Image& image, int x, int y) {
+  return 3 * (static_cast<size_t>(y) * static_cast<size_t>(image.width) + static_cast<size_t>(x));
+}
+
+// Of `from` pixels that become `to`, the first that belongs to the `at`th.
+int Edge(int at, int from, int to) { return static_cast<int>(int64_t{at} * from / to); }
+
+}  // namespace
+
+control::Image Shrink(const control::Image& image, int width, int height) {
+  control::Image small = {.width = width, .height = height, .rgb = {}};
+  small.rgb.resize(At(small, 0, height));
+  for (int y = 0; y < height; ++y) {
+    const int top = Edge(y, image.height, height), bottom = Edge(y + 1, image.height, height);
+    for (int x = 0; x < width; ++x) {
+      const int left = Edge(x, image.width, width), right = Edge(x + 1, image.width, width);
+      const uint64_t pixels = static_cast<uint64_t>(bottom - top) * static_cast<uint64_t>(right - left);
+      for (size_t channel = 0; channel < 3; ++channel) {
+        uint64_t sum = pixels / 2;
+        for (int row = top; row < bottom; ++row) {
+          for (int column = left; column < right; ++column) sum += image.rgb[At(image, column, row) + channel];
+        }
+        small.rgb[At(small, x, y) + channel] = static_cast<uint8_t>(sum / pixels);
+      }
+    }
+  }
+  return small;
+}
+
+ContactSheet::ContactSheet(int cells) {
+  sheet_.width = std::min(cells, kColumns) * kCell;
+  sheet_.height = (cells + kColumns - 1) / kColumns * kCell;
+  sheet_.rgb.assign(At(sheet_, 0, sheet_.height), kBackground);
+}
+
+void ContactSheet::Fill(int cell, const control::Image& image) {
+  const int left = cell % kColumns * kCell + (kPicture - image.width) / 2;
+  const int top = cell / kColumns * kCell + (kPicture - image.height) / 2;
+  for (int y = 0; y < image.height; ++y) {
+    std::copy_n(image.rgb.begin() + static_cast<std::ptrdiff_t>(At(image, 0, y)), 3 * image.width,
+                sheet_.rgb.begin() + static_cast<std::ptrdiff_t>(At(sheet_, left, top + y)));
+  }
+}
+
+void ContactSheet::Put(int cell, const control::Image& image) {
+  if (image.width <= kPicture && image.height <= kPicture) return Fill(cell, image);
+  const int longest = std::max(image.width, image.height);
+  const auto shrunk = [&](int side) { return std::max(1, static_cast<int>(int64_t{side} * kPicture / longest)); };
+  Fill(cell, Shrink(image, shrunk(image.width), shrunk(image.height)));
+}
+
+void ContactSheet::PutFailure(int cell) {
+  control::Image square = {.width = kPicture, .height = kPicture, .rgb = {}};
+  for (int i = 0; i < kPicture * kPicture; ++i) square.rgb.insert(square.rgb.end(), kFailure.begin(), kFailure.end());
+  Fill(cell, square);
+}
+
+}  // namespace tessera::client

@@ -1,0 +1,64 @@
+#include "client/cli/batch/contact_sheet.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera::client {
+namespace {
+
+control::Image Plain(int width, int height, uint8_t value) {
+  return {
+      .width = width, .height = height, .rgb = std::vector<uint8_t>(static_cast<size_t>(3 * width * height), value)};
+}
+
+int RedAt(const control::Image& image, int x, int y) { return image.rgb[3 * static_cast<size_t>(y * image.width + x)]; }
+
+TEST(ContactSheetTest, ShrinksToTheMeanOfWhatAPixelCovers) {
+  control::Image image = Plain(6, 4, 0);
+  for (int y = 0; y < 4; ++y) {
+    for (int x = 0; x < 6; ++x) image.rgb[3 * static_cast<size_t>(y * 6 + x)] = static_cast<uint8_t>(10 * x + y);
+  }
+  const control::Image small = Shrink(image, 3, 2);
+  ASSERT_EQ(small.rgb.size(), 18u);
+  for (int y = 0; y < 2; ++y) {
+    for (int x = 0; x < 3; ++x) EXPECT_EQ(RedAt(small, x, y), 20 * x + 5 + 2 * y + 1) << x << "," << y;  // .5 up
+  }
+  EXPECT_EQ(Shrink(image, 6, 4).rgb, image.rgb);
+  EXPECT_EQ(RedAt(Shrink(image, 1, 1), 0, 0), 27);  // 26.5
+}
+
+TEST(ContactSheetTest, HasAsManyRowsAsItNeeds) {
+  for (const auto& [cells, columns, rows] : {std::tuple(1, 1, 1), {3, 3, 1}, {16, 16, 1}, {17, 16, 2}, {256, 16, 16}}) {
+    const ContactSheet sheet(cells);
+    EXPECT_EQ(sheet.image().width, columns * ContactSheet::kCell) << cells;
+    EXPECT_EQ(sheet.image().height, rows * ContactSheet::kCell) << cells;
+    EXPECT_EQ(sheet.image().rgb.size(), 3u * static_cast<size_t>(columns * rows) * 128 * 128);
+  }
+}
+
+TEST(ContactSheetTest, PutsImagesInTheirCellsAndNowhereElse) {
+  ContactSheet sheet(20);
+  sheet.Put(17, Plain(1000, 10, 200));  // in the second row, the second one
+  sheet.Put(1, Plain(10, 1000, 100));
+  sheet.Put(0, Plain(8, 8, 50));
+  sheet.Put(19, Plain(3000, 1, 70));
+  sheet.PutFailure(2);
+  int different = 0;
+  for (int y = 0; y < sheet.image().height; ++y) {
+    for (int x = 0; x < sheet.image().width; ++x) {
+      const int cell = y / 128 * 16 + x / 128, red = RedAt(sheet.image(), x, y);
+      if (red == 24) continue;
+      ++different;
+      EXPECT_EQ(red, cell == 17   ? 200
+                     : cell == 1  ? 100
+                     : cell == 0  ? 50
+                     : cell == 19 ? 70
+                     : cell == 2  ? 96
+                                  : -1)
+          << cell;
+    }
+  }
+  EXPECT_EQ(different, 124 * 1 + 1 * 124 + 64 + 124 + 124 * 124);
+}
+
+}  // namespace
+}  // namespace tessera::client
