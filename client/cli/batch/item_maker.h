@@ -1,4 +1,4 @@
-// Who makes the items of a batch: groups of workers of this process (local_items.h).
+// Who makes the items of a batch: groups of workers of this process (local_items.h), or a server (remote_items.h).
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,23 +25,28 @@
 #include "client/cli/batch/batch_progress.h"
 #include "client/cli/batch/item_maker.h"
 #include "client/cli/batch/local_items.h"
+#include "client/cli/batch/remote_items.h"
 #include "client/cli/batch/run_folder.h"
 #include "client/cli/batch/run_sheet.h"
 #include "client/cli/command.h"
 #include "client/cli/models/model_options.h"
 #include "client/cli/option_text.h"
 #include "client/cli/output/reporter.h"
+#include "client/cli/remote/server_connection.h"
 #include "server/api/field_checks.h"
 
 namespace tessera::client {
 namespace {
 
 constexpr int32_t kMaxShards = 100000;
+constexpr double kServerTimeout = 600;  // seconds
 constexpr absl::Duration kTick = absl::Milliseconds(250);
 constexpr absl::Duration kProgressInterval = absl::Seconds(1);
 
 struct BatchOptions {
   ModelOptions model;
+  ServerOptions server;
+  std::string server_timeout;
   std::string input, output, format, seed, shard, replicas, sheet;
   bool retry_failed = false;
   bool verify = false;
@@ -70,13 +76,38 @@ absl::StatusOr<Value> OfFolder(absl::StatusOr<Value> result) {
 // What an item is called in messages.
 std::string NameOf(const BatchItem& item) { return absl::StrCat("line ", item.line); }
 
+// Of what a batch has to do with its items, the options that cannot be given with each other.
+absl::Status CheckOptions(const BatchOptions& options) {
+  const ServerOptions& server = options.server;
+  if (server.url.empty()) {
+    if (server.api_key_file.empty() && server.ca_file.empty() && options.server_timeout.empty()) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        "--api-key-file, --server-ca and --server-timeout are for --server, which is not given");
+  }
+  const std::string local = options.replicas.empty() ? LocalOption(options.model) : "--replicas";
+  if (local.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(local, " cannot be given with --server, which decides that itself"));
+}
+
+absl::StatusOr<absl::Duration> ServerTimeout(const std::string& text) {
+  double seconds = kServerTimeout;
+  if (!text.empty()) {
+    ASSIGN_OR_RETURN(seconds, ParseNumber("server timeout", text));
+  }
+  if (seconds > 0 && seconds <= 1e6) return absl::Seconds(seconds);
+  return absl::InvalidArgumentError(
+      absl::StrCat("server timeout is ", seconds, "; valid values are more than 0 and at most 1000000 seconds"));
+}
+
 // What a request can ask for and a run of this process alone cannot do is refused, and not passed over.
 absl::Status CheckRequest(const server::ImageRequest& request) {
   const auto refuse = [](const char* field, int64_t value) {
     return server::FieldError(
         field, absl::StrCat(" is ", value,
-                            "; a batch makes its items in the order of the input, however long it takes: leave it "
-                            "out"));
+                            "; a batch makes its items in the order of the input, however long it takes: leave it out, "
+                            "or let a server make them (--server)"));
   };
   if (request.priority.value_or(0) != 0) return refuse("priority", *request.priority);
   if (request.deadline_ms.has_value()) return refuse("deadline_ms", *request.deadline_ms);
@@ -97,7 +128,11 @@ class Batch {
   };
 
   absl::StatusOr<ExitCode> Execute() {
-    const Interrupts::Reaction reaction(interrupts_, [this] { changed_.notify_all(); });
+    const Interrupts::Reaction reaction(interrupts_, [this] {
+      stop_.request_stop();
+      changed_.notify_all();
+    });
+    RETURN_IF_ERROR(CheckOptions(options_));
     ASSIGN_OR_RETURN(shard_, ShardOf(options_.shard));
     RunIdentity identity;
     if (!options_.seed.empty()) {
@@ -105,10 +140,17 @@ class Batch {
       if (number < 0) return server::FieldError("seed", absl::StrCat(" is ", number, "; it must not be negative"));
       identity.seed = static_cast<uint64_t>(number);
     }
+    ASSIGN_OR_RETURN(const absl::Duration timeout, ServerTimeout(options_.server_timeout));
     if (!options_.sheet.empty()) RETURN_IF_ERROR(CheckSheetName(options_.sheet));
     RETURN_IF_ERROR(PlanItems());
     if (options_.verify) return Verify(identity);
-    ASSIGN_OR_RETURN(maker_, MakeLocalItems(options_.model, options_.replicas));
+    if (options_.server.url.empty()) {
+      ASSIGN_OR_RETURN(maker_, MakeLocalItems(options_.model, options_.replicas));
+    } else {
+      ASSIGN_OR_RETURN(maker_,
+                       MakeRemoteItems({.server = options_.server, .model = options_.model.model, .timeout = timeout},
+                                       stop_.get_token(), Say));
+    }
     identity.model = maker_->model();
     ASSIGN_OR_RETURN(folder_, OfFolder(RunFolder::Open(options_.output, shard_, identity)));
     const absl::StatusOr<int64_t> items = MakeAll();
@@ -185,9 +227,9 @@ class Batch {
     return std::make_unique<BatchReader>(file_, format);
   }
 
-  static absl::Status ErrorOf(const BatchItem& item) {
+  absl::Status ErrorOf(const BatchItem& item) const {
     RETURN_IF_ERROR(item.request.status());
-    return CheckRequest(*item.request);
+    return options_.server.url.empty() ? CheckRequest(*item.request) : absl::OkStatus();
   }
 
   // A file is read twice: it is worth much to know before the night how many of its lines are wrong.
@@ -347,6 +389,7 @@ class Batch {
   const BatchOptions& options_;
   Interrupts& interrupts_;
   const std::unique_ptr<Reporter> reporter_;
+  std::stop_source stop_;
   Shard shard_;
   std::ifstream file_;
   std::optional<BatchPlan> plan_;  // absent for standard input
@@ -382,6 +425,10 @@ CommandRun AddBatch(CLI::App& app) {
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
   AddCertifyOption(app, options->model);
+  AddServerOptions(app, options->server, /*required=*/false);
+  AddText(app,
+          {"--server-timeout", "With --server: seconds without it after which the run ends (default: 600)", "SECONDS"},
+          options->server_timeout);
   AddText(app, {"--sheet", "Draw all images of the run small, in the order of the items, once it has ended", "FILE"},
           options->sheet);
   AddFlag(app, "--verify", "Make nothing; read all images and name those that are not what was written",

@@ -35,22 +35,6 @@ struct GenerateOptions {
   std::string idempotency_key;
 };
 
-// Of the options that say how this machine makes an image, the first that was typed; empty: none.
-std::string LocalOption(const GenerateOptions& options) {
-  const ModelOptions& model = options.model;
-  for (const auto& [name, typed] :
-       {std::pair("--models-dir", &model.model_folders), std::pair("--dtype", &model.dtype),
-        std::pair("--device", &model.device), std::pair("--threads", &model.threads),
-        std::pair("--text-encoders", &model.text_encoders), std::pair("--vae", &model.autoencoder),
-        std::pair("--prompt-cache", &model.prompt_cache), std::pair("--layout", &model.layout),
-        std::pair("--ranks", &model.ranks), std::pair("--certify", &model.certify),
-        std::pair("--command-timeout", &model.command_timeout), std::pair("--trace", &options.trace)}) {
-    if (!typed->empty()) return name;
-  }
-  if (model.stream_blocks) return "--stream-blocks";
-  return model.verbose ? "--verbose" : "";
-}
-
 absl::StatusOr<int32_t> PreviewInterval(const std::string& text) {
   if (text.empty()) return 0;
   ASSIGN_OR_RETURN(int64_t steps, ParseInteger("preview", text));
@@ -222,7 +206,8 @@ absl::Status CheckRemote(const GenerateOptions& options) {
     return absl::InvalidArgumentError(
         "--api-key-file, --server-ca and --idempotency-key are for --server, which is not given");
   }
-  if (const std::string local = LocalOption(options); !local.empty()) {
+  const std::string local = options.trace.empty() ? LocalOption(options.model) : "--trace";
+  if (!local.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(local, " cannot be given with --server, which decides that itself"));
   }
   return absl::OkStatus();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -71,6 +72,20 @@ void AddWorkerOptions(CLI::App& app, ModelOptions& options) {
   AddText(app, {"--command-timeout", "Seconds to wait for any one answer of the worker (default: 3600)", "SECONDS"},
           options.command_timeout);
   AddFlag(app, "-v,--verbose", "Show the worker's messages", options.verbose);
+}
+
+std::string LocalOption(const ModelOptions& options) {
+  for (const auto& [name, typed] :
+       {std::pair("--models-dir", &options.model_folders), std::pair("--dtype", &options.dtype),
+        std::pair("--device", &options.device), std::pair("--threads", &options.threads),
+        std::pair("--text-encoders", &options.text_encoders), std::pair("--vae", &options.autoencoder),
+        std::pair("--prompt-cache", &options.prompt_cache), std::pair("--layout", &options.layout),
+        std::pair("--ranks", &options.ranks), std::pair("--certify", &options.certify),
+        std::pair("--command-timeout", &options.command_timeout)}) {
+    if (!typed->empty()) return name;
+  }
+  if (options.stream_blocks) return "--stream-blocks";
+  return options.verbose ? "--verbose" : "";
 }
 
 absl::StatusOr<control::LoadParameters> Placement(const ModelOptions& options, const std::string& path) {

@@ -37,6 +37,9 @@ void AddLayoutOptions(CLI::App& app, ModelOptions& options);
 void AddCertifyOption(CLI::App& app, ModelOptions& options);
 void AddWorkerOptions(CLI::App& app, ModelOptions& options);
 
+// Of the options that say how this machine makes an image, the first that was typed; empty: none.
+std::string LocalOption(const ModelOptions& options);
+
 // Where the model at `path` is to run, after all checks that need no worker.
 absl::StatusOr<control::LoadParameters> Placement(const ModelOptions& options, const std::string& path);
 
