@@ -57,6 +57,7 @@ class BatchTest : public ::testing::Test {
                         {"TESSERA_WORKER", worker_},
                         {"XDG_RUNTIME_DIR", folder_ / "sockets"}},
         .largest_file = largest_file_};
+    child.arguments.insert(child.arguments.begin(), launcher_.begin(), launcher_.end());
     if (!model_.empty()) child.arguments.insert(child.arguments.end(), {"--model", folder_ / model_});
     child.arguments.insert(child.arguments.end(), more.begin(), more.end());
     return std::make_unique<ChildProcess>(child);
@@ -113,6 +114,7 @@ class BatchTest : public ::testing::Test {
   }
 
   TestFolder folder_;
+  std::vector<std::string> launcher_;  // of tessera
   std::string worker_ = FAKE_WORKER;
   std::string model_ = "tiny";  // empty: no --model
   std::string script_ = "step-time=1 step2-of-fail=error";

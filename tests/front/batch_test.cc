@@ -145,6 +145,20 @@ TEST_F(BatchTest, SaysWhatIsWrongBeforeItBegins) {
   EXPECT_THAT(errors_, HasSubstr("its input was another"));
 }
 
+TEST_F(BatchTest, OutlivesItsTerminalUnderNohup) {
+  WriteItems(120);
+  const auto hang_up = [&](const std::string& out) {
+    const std::unique_ptr<ChildProcess> process = Start("items.jsonl", out, {"--seed", "1"});
+    WaitUntil("some items", [&] { return Journaled(out) > 2; });
+    process->Signal(SIGHUP);
+    return process->Wait();
+  };
+  EXPECT_EQ(hang_up("ended"), 130);
+  launcher_ = {"/usr/bin/nohup"};
+  EXPECT_EQ(hang_up("out"), 9);
+  EXPECT_EQ(Manifest("out").size(), 120u);
+}
+
 TEST_F(BatchTest, StartsNothingWhereAllHasBeenMade) {
   WriteItems(20);
   EXPECT_EQ(Run("items.jsonl", "out", {"--seed", "1"}), 9) << errors_;

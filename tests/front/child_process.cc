@@ -66,6 +66,7 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
   errors_file_ = memfd_create("errors", MFD_CLOEXEC);
   pid_ = fork();
   if (pid_ == 0) {
+    signal(SIGHUP, SIG_DFL);  // whether or not the tests run under nohup
     if (options.largest_file > 0) {
       const rlimit limit = {options.largest_file, options.largest_file};
       setrlimit(RLIMIT_FSIZE, &limit);

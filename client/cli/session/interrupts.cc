@@ -31,6 +31,9 @@ bool Interrupts::requested() const {
 }
 
 void Interrupts::Run() {
+  // As nohup orders it. A signal that is blocked comes here all the same.
+  struct sigaction of_hang_up = {};
+  const bool ignores_hang_ups = sigaction(SIGHUP, nullptr, &of_hang_up) == 0 && of_hang_up.sa_handler == SIG_IGN;
   const int arrivals = signalfd(-1, &signals_, SFD_CLOEXEC);
   pollfd events[] = {{stop_, POLLIN, 0}, {arrivals, POLLIN, 0}};
   while (true) {
@@ -44,6 +47,7 @@ void Interrupts::Run() {
       hang_up_();
       continue;
     }
+    if (hang_up && ignores_hang_ups) continue;
     hung_up_ = hang_up && !requested_;
     if (requested_) _exit(static_cast<int>(ExitCode::kInterrupted));
     requested_ = true;
