@@ -44,7 +44,7 @@ class WantedGroupsTest : public FakeWorkerTest {
   }
   absl::Status Install(const std::vector<server::ServedGroupOptions>& groups) {
     options_.groups = groups;
-    fleet_ = std::make_unique<server::GroupFleet>(monitor_, models_, options_, "owner");
+    fleet_ = std::make_unique<server::GroupFleet>(monitor_, models_, options_, options_.data_folder, "owner");
     wanted_ = std::make_unique<server::WantedGroups>(monitor_, models_, *fleet_, options_, "owner");
     return wanted_->Install();
   }
