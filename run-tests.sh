@@ -76,14 +76,15 @@ else
   echo "Parsers and corpora are as they were when they were last found clean under AddressSanitizer"
 fi
 if ((long)); then
+  # What looks at the sources comes first: it finds most, and the hours that follow are not for its findings.
+  stage "clang-tidy over every file" scripts/tidy.sh "build/$preset" --all
+  [[ $preset != release ]] || stage "One definition of each type" scripts/odr-check.sh
   build fuzz fuzz_targets
   run fuzz
   for extra in debug tsan; do
     build "$extra"
     run "$extra"
   done
-  [[ $preset != release ]] || stage "One definition of each type" scripts/odr-check.sh
-  stage "clang-tidy over every file" scripts/tidy.sh "build/$preset" --all
   every_seed
   run "$preset" --repeat until-fail:3 --schedule-random
   stage "Clients of other makers" scripts/client-tests.sh --preset "$preset" --newest
