@@ -23,6 +23,7 @@
 namespace tessera {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 namespace asio = boost::asio;
@@ -73,9 +74,11 @@ class TlsClient {
     stream_.handshake(asio::ssl::stream_base::client);
   }
 
-  void Send(const std::string& method, const std::string& target, const std::string& body = "") {
+  // `headers` end with a line break each.
+  void Send(const std::string& method, const std::string& target, const std::string& body = "",
+            const std::string& headers = "") {
     asio::write(stream_, asio::buffer(absl::StrCat(
-                             method, " ", target, " HTTP/1.1\r\nHost: ", kHost, "\r\nConnection: close\r\n",
+                             method, " ", target, " HTTP/1.1\r\nHost: ", kHost, "\r\nConnection: close\r\n", headers,
                              "Content-Type: application/json\r\nContent-Length: ", body.size(), "\r\n\r\n", body)));
   }
 
@@ -195,6 +198,23 @@ TEST_F(NginxTest, OfTheDocumentsPassesOnHttpAndEventsAsTheyCome) {
   EXPECT_THAT(events.ReadUntil("event: started"), HasSubstr("event: started"));
   server_.Write("gate", "");
   EXPECT_THAT(events.ReadAll(), HasSubstr("event: done"));
+}
+
+// Its files as they are, its policy, and its calls, which a browser sends with the origin that it sees.
+TEST_F(NginxTest, OfTheDocumentsPassesOnThePage) {
+  for (const auto& [target, file] : {std::pair("/", "index.html"), {"/web/app.js", "app.js"}}) {
+    TlsClient page(port_, certificate_);
+    page.Send("GET", target);
+    const std::string answer = page.ReadAll();
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
+    EXPECT_THAT(answer, HasSubstr("\r\nContent-Security-Policy: default-src 'none'"));
+    EXPECT_THAT(answer, EndsWith("\r\n\r\n" + FileText(std::string("server/web/") + file)));
+  }
+  for (const auto& [origin, status] : {std::pair("https://images.example", "202"), {"https://evil.example", "403"}}) {
+    TlsClient call(port_, certificate_);
+    call.Send("POST", "/v1/jobs", R"({"prompt": "red apple"})", absl::StrCat("Origin: ", origin, "\r\n"));
+    EXPECT_THAT(call.ReadAll(), StartsWith(absl::StrCat("HTTP/1.1 ", status)));
+  }
 }
 
 }  // namespace
