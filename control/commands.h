@@ -20,6 +20,9 @@
 
 namespace tessera::control {
 
+// Of one EncodePrompts.
+inline constexpr size_t kMaxPromptsAhead = 1024;
+
 // Under which a server has steps of its own made; its tasks count up from 1.
 inline constexpr uint64_t kProbeJob = ~uint64_t{0};
 
@@ -156,6 +159,10 @@ class CommandHandler {
 
   // `job` is new and not 0. After an error the job does not exist.
   virtual absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) = 0;
+
+  // Encodes the prompts of jobs that will be started soon, where that is worth while; those of how many are at hand
+  // now. What is wrong with one StartJob will say.
+  virtual absl::StatusOr<int32_t> EncodePrompts(absl::Span<const JobParameters> jobs) { return 0; }
 
   // One timestep for each of these distinct jobs; NOT_FOUND for a job that was never started or has ended,
   // FAILED_PRECONDITION for one that has no steps left.

@@ -329,6 +329,8 @@ class LogExecutor {
         return Load(command.load());
       case internal::Command::kStartJob:
         return StartJob(command.start_job());
+      case internal::Command::kEncodePrompts:
+        return EncodePrompts(command.encode_prompts());
       case internal::Command::kStep:
         return Step(command.step());
       case internal::Command::kDecode:
@@ -376,6 +378,21 @@ class LogExecutor {
     return absl::OkStatus();
   }
 
+  absl::Status EncodePrompts(const internal::EncodePrompts& command) {
+    if (static_cast<size_t>(command.parameters_size()) > kMaxPromptsAhead) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(command.parameters_size(), " prompts to encode; at most ", kMaxPromptsAhead, " are valid"));
+    }
+    std::vector<JobParameters> jobs;
+    for (const auto& parameters : command.parameters()) {
+      jobs.push_back(FromWire(parameters));
+      RETURN_IF_ERROR(CheckBounds(jobs.back()));
+    }
+    ASSIGN_OR_RETURN(const int32_t prompts, handler_.EncodePrompts(jobs));
+    Send(sequence_, [&](internal::Reply& reply) { reply.mutable_encoded()->set_prompts(prompts); });
+    return absl::OkStatus();
+  }
+
   absl::Status Step(const internal::Step& command) {
     ASSIGN_OR_RETURN(std::vector<uint64_t> jobs, FromWire(command));
     for (uint64_t job : jobs) {
@@ -393,7 +410,7 @@ class LogExecutor {
 
   void DecodeBesideSteps(uint64_t job) {
     absl::StatusOr<Picture> begun = absl::UnknownError("not begun");
-    const absl::Status status = Guarded([&] {
+    absl::Status status = Guarded([&] {
       begun = BeginDecode(job);
       return begun.status();
     });

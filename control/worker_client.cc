@@ -219,6 +219,14 @@ absl::StatusOr<JobStarted> WorkerClient::StartJob(uint64_t job, const JobParamet
   return FromWire(reply.started());
 }
 
+absl::StatusOr<int32_t> WorkerClient::EncodePrompts(absl::Span<const JobParameters> jobs) {
+  Command command;
+  command.mutable_encode_prompts();
+  for (const JobParameters& job : jobs) ToWire(job, command.mutable_encode_prompts()->add_parameters());
+  ASSIGN_OR_RETURN(Reply reply, connection_->Call(std::move(command), Reply::kEncoded));
+  return reply.encoded().prompts();
+}
+
 absl::StatusOr<uint64_t> WorkerClient::SendStep(absl::Span<const uint64_t> jobs) {
   if (connection_->steps_in_flight == kMaxStepsInFlight) {
     return absl::FailedPreconditionError(absl::StrCat(kMaxStepsInFlight, " steps are under way already"));

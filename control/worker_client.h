@@ -53,6 +53,8 @@ class WorkerClient {
   absl::StatusOr<Loaded> Load(const LoadParameters& parameters);
   absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters);
 
+  absl::StatusOr<int32_t> EncodePrompts(absl::Span<const JobParameters> jobs);
+
   // Sends one step and returns its sequence number; FAILED_PRECONDITION with kMaxStepsInFlight unanswered already.
   absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs);
   absl::StatusOr<Stepped> WaitForStep(uint64_t sequence);

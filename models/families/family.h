@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "control/placement.h"
 #include "control/prompt_options.h"
 #include "models/families/family_description.h"
@@ -108,6 +109,13 @@ class Family {
   // encodes.
   virtual absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request,
                                                const parallel::ForwardContext& context) = 0;
+
+  // Encodes prompts that Encode will be asked for soon, as many as the prompt cache holds, so that an encoder which is
+  // read from its files for each use is read twice for all of them. How many Encode finds in the cache then; what is
+  // wrong with one it will say itself.
+  virtual int64_t EncodeAhead(absl::Span<const PromptRequest> requests, const parallel::ForwardContext& context) {
+    return 0;
+  }
 
   // Latents [b, c, h, w] → the transformer's patches [b, n, features], and its output → what the sampler wants
   // [b, c, h, w].

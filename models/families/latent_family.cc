@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -31,6 +32,7 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
     : options_(options),
       autoencoder_config_(autoencoder),
       patch_(patch),
+      cache_(std::make_shared<PromptCache>(options.prompt_cache_bytes)),
       transformer_(folder, "transformer", make_transformer, options.dtype, options.device,
                    control::ComponentPlacement::kRank0, ShareOf(options)),
       autoencoder_(
@@ -49,9 +51,8 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
     };
     streamed_ = std::make_unique<StreamedTransformer>(transformer_, read_block);
   }
-  const auto cache = std::make_shared<PromptCache>(options.prompt_cache_bytes);
   for (TextStageConfig& text : texts) {
-    texts_.push_back(std::make_unique<TextStage>(folder, std::move(text), options, cache));
+    texts_.push_back(std::make_unique<TextStage>(folder, std::move(text), options, cache_));
   }
 }
 
@@ -99,9 +100,49 @@ absl::StatusOr<at::Tensor> LatentFamily::Decode(const at::Tensor& latents, const
 absl::StatusOr<EncodedText> LatentFamily::EncodeText(size_t index, const TextCall& call,
                                                      const parallel::ForwardContext& context, EncodedPrompt& encoded) {
   if (!options_.encodes_prompts) return absl::FailedPreconditionError("prompts are encoded by another rank");
+  if (running_text_.value_or(index) != index && !texts_[index]->IsCached(call)) {
+    return absl::CancelledError("it is another encoder's turn");
+  }
   absl::StatusOr<EncodedText> text = texts_[index]->Encode(call, context, encoded.cached);
   if (text.ok()) encoded.warnings.insert(encoded.warnings.end(), text->warnings.begin(), text->warnings.end());
   return text;
+}
+
+// One encoder after the other, so that no two are in memory at a time that would not be otherwise. A prompt goes as far
+// as the first text that is another encoder's; where these come in another order than the encoders, the next round
+// takes it further.
+int64_t LatentFamily::EncodeAhead(absl::Span<const PromptRequest> requests, const parallel::ForwardContext& context) {
+  const absl::Cleanup end = [this] { running_text_.reset(); };
+  const auto encode = [&](absl::Span<const PromptRequest> prompts) {
+    int64_t encoded = 0;
+    for (const PromptRequest& prompt : prompts) encoded += Encode(prompt, context).ok();
+    return encoded;
+  };
+  const auto count_cached = [&](absl::Span<const PromptRequest> prompts) {
+    running_text_ = texts_.size();  // no one's turn
+    return encode(prompts);
+  };
+  // What the first one takes in the cache says how many have room there.
+  absl::Span<const PromptRequest> others = requests;
+  const int64_t before = cache_->written();
+  while (!others.empty() && cache_->written() == before) {
+    encode(others.first(1));
+    others.remove_prefix(1);
+  }
+  const int64_t bytes = cache_->written() - before;
+  if (bytes == 0) return count_cached(requests);
+  const int64_t room = std::max<int64_t>(cache_->max_bytes() / bytes - 1, 0);
+  others = others.first(std::min(others.size(), static_cast<size_t>(room)));
+  for (size_t round = 0; round < texts_.size(); ++round) {
+    for (size_t index = 0; index < texts_.size(); ++index) {
+      const absl::Cleanup drop = [&] { texts_[index]->Hold(false); };
+      texts_[index]->Hold(true);
+      running_text_ = index;
+      encode(others);
+    }
+    if (count_cached(others) == static_cast<int64_t>(others.size())) break;
+  }
+  return count_cached(requests);
 }
 
 void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,

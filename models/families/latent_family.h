@@ -4,6 +4,7 @@
 
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,7 @@ class LatentFamily : public Family {
   at::ScalarType dtype() const override { return options_.dtype; }
   at::Device device() const override { return options_.device; }
   int64_t weight_bytes() const override;
+  int64_t EncodeAhead(absl::Span<const PromptRequest> requests, const parallel::ForwardContext& context) override;
   ImageSize BinnedSize(ImageSize requested) const override { return requested; }
   LatentGeometry Geometry(int64_t height, int64_t width) const override;
   at::Tensor ToPatches(const at::Tensor& latents) const override;
@@ -83,7 +85,9 @@ class LatentFamily : public Family {
   LoadOptions options_;
   AutoencoderConfig autoencoder_config_;
   int64_t patch_;
+  std::shared_ptr<PromptCache> cache_;
   std::vector<std::unique_ptr<TextStage>> texts_;
+  std::optional<size_t> running_text_;             // the only one of them that may run now
   Component<Transformer> transformer_;             // without blocks where these are streamed
   std::unique_ptr<StreamedTransformer> streamed_;  // null: they are kept
   Component<Autoencoder> autoencoder_;

@@ -81,11 +81,14 @@ class Component {
       if (absl::Status loaded = Load(); !loaded.ok()) return loaded;
     }
     auto result = use(static_cast<const Model&>(*model_));
-    if (placement_ == control::ComponentPlacement::kUnloaded) {
-      model_.reset();
-      bytes_ = 0;
-    }
+    if (!held_) Drop();
     return result;
+  }
+
+  // While it is held, a component that With has loaded stays for the next use.
+  void Hold(bool held) {
+    held_ = held;
+    if (!held) Drop();
   }
 
   // The component, which is kept; and to take it away.
@@ -93,6 +96,12 @@ class Component {
   std::unique_ptr<Model> Take() { return std::move(model_); }
 
  private:
+  void Drop() {
+    if (placement_ != control::ComponentPlacement::kUnloaded) return;
+    model_.reset();
+    bytes_ = 0;
+  }
+
   absl::Status Load() {
     absl::StatusOr<WeightFolder> weights = folder_.Weights(name_);
     if (!weights.ok()) return weights.status();
@@ -115,6 +124,7 @@ class Component {
   WeightShare share_;
   std::unique_ptr<Model> model_;
   int64_t bytes_ = 0;
+  bool held_ = false;
 };
 
 }  // namespace tessera::models

@@ -48,6 +48,7 @@ void PromptCache::Put(const std::string& key, const EncodedText& text) {
   entries_.push_front({.key = key, .text = text, .bytes = bytes});
   index_[key] = entries_.begin();
   bytes_ += bytes;
+  written_ += bytes;
 }
 
 absl::StatusOr<TextStageConfig> ReadTextStage(const ModelFolder& folder, const std::string& tokenizer,
@@ -92,11 +93,15 @@ TextStage::TextStage(const ModelFolder& folder, TextStageConfig config, const Lo
   if (!options.byte_fallback) config_.tokenizer->UseUnknownToken();
 }
 
+// No text has a NUL byte, so the parts of the key cannot run into each other.
+std::string TextStage::KeyOf(const TextCall& call) const {
+  return absl::StrCat(config_.encoder, ",", call.max_length, ",", static_cast<int>(call.padding), ",",
+                      call.layers_skipped, ",", call.field, std::string(1, '\0'), call.text);
+}
+
 absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const parallel::ForwardContext& context,
                                               bool& cached) {
-  // No text has a NUL byte, so the parts of the key cannot run into each other.
-  const std::string key = absl::StrCat(config_.encoder, ",", call.max_length, ",", static_cast<int>(call.padding), ",",
-                                       call.layers_skipped, ",", call.field, std::string(1, '\0'), call.text);
+  const std::string key = KeyOf(call);
   if (const EncodedText* found = cache_->Find(key)) return *found;
   cached = false;
 

@@ -35,6 +35,8 @@ class PromptCache {
   void Put(const std::string& key, const EncodedText& text);
 
   int64_t bytes() const { return bytes_; }
+  int64_t max_bytes() const { return max_bytes_; }
+  int64_t written() const { return written_; }  // bytes of all that was ever kept
 
  private:
   struct Entry {
@@ -46,6 +48,7 @@ class PromptCache {
   std::unordered_map<std::string, std::list<Entry>::iterator> index_;
   int64_t max_bytes_;
   int64_t bytes_ = 0;
+  int64_t written_ = 0;
 };
 
 // How a text is brought to the encoder's length.
@@ -88,10 +91,16 @@ class TextStage {
   int64_t full_length() const { return config_.full_length; }
   int64_t weight_bytes() const { return encoder_.weight_bytes(); }
 
+  // While it is held, an encoder that is read for each use stays for the next one.
+  void Hold(bool held) { encoder_.Hold(held); }
+  bool IsCached(const TextCall& call) { return cache_->Find(KeyOf(call)) != nullptr; }
+
   // `cached` becomes false if the encoder had to run.
   absl::StatusOr<EncodedText> Encode(const TextCall& call, const parallel::ForwardContext& context, bool& cached);
 
  private:
+  std::string KeyOf(const TextCall& call) const;
+
   TextStageConfig config_;
   at::Device device_;  // where the result goes
   Component<TextEncoder> encoder_;

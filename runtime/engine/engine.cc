@@ -248,24 +248,40 @@ absl::StatusOr<control::JobStarted> Engine::StartJob(uint64_t job, const control
   return Guarded([&] { return Start(job, parameters); });
 }
 
+models::PromptRequest Engine::PromptOf(const control::JobParameters& parameters) const {
+  models::ImageSize generated{.height = parameters.height, .width = parameters.width};
+  if (parameters.resolution_binning) generated = model_->family->BinnedSize(generated);
+  return {.prompt = parameters.prompt,
+          .negative_prompt = parameters.negative_prompt,
+          .options = parameters.options,
+          .clean_caption = parameters.clean_caption,
+          .max_sequence_length = parameters.max_sequence_length > 0 ? parameters.max_sequence_length
+                                                                    : model_->description.default_max_sequence_length,
+          .guidance_scale = parameters.guidance_scale,
+          .height = generated.height,
+          .width = generated.width};
+}
+
+absl::StatusOr<int32_t> Engine::EncodePrompts(absl::Span<const control::JobParameters> jobs) {
+  if (model_ == nullptr) return absl::FailedPreconditionError("no model is loaded");
+  std::vector<models::PromptRequest> prompts;
+  for (const control::JobParameters& job : jobs) {
+    if (CheckParameters(job, model_->description).ok()) prompts.push_back(PromptOf(job));
+  }
+  if (place_.rank != 0) return 0;
+  return Guarded([&]() -> absl::StatusOr<int32_t> {
+    return static_cast<int32_t>(model_->family->EncodeAhead(prompts, context_));
+  });
+}
+
 absl::StatusOr<control::JobStarted> Engine::Start(uint64_t id, const control::JobParameters& parameters) {
   models::Family& family = *model_->family;
   const absl::StatusOr<SamplerConfig> sampler =
       parameters.sampler.empty() ? model_->sampler : WithSampler(model_->sampler, parameters.sampler);
   if (!sampler.ok()) return sampler.status();
 
-  models::ImageSize generated{.height = parameters.height, .width = parameters.width};
-  if (parameters.resolution_binning) generated = family.BinnedSize(generated);
-  models::PromptRequest prompt{.prompt = parameters.prompt,
-                               .negative_prompt = parameters.negative_prompt,
-                               .options = parameters.options,
-                               .clean_caption = parameters.clean_caption,
-                               .max_sequence_length = parameters.max_sequence_length > 0
-                                                          ? parameters.max_sequence_length
-                                                          : model_->description.default_max_sequence_length,
-                               .guidance_scale = parameters.guidance_scale,
-                               .height = generated.height,
-                               .width = generated.width};
+  const models::PromptRequest prompt = PromptOf(parameters);
+  const models::ImageSize generated{.height = prompt.height, .width = prompt.width};
   const Stopwatch watch;
   absl::StatusOr<models::EncodedPrompt> encoded = absl::UnknownError("encoded by rank 0");
   if (place_.rank == 0) encoded = family.Encode(prompt, context_);

@@ -29,6 +29,7 @@ class Engine final : public control::CommandHandler {
   absl::StatusOr<control::ModelDescription> Describe(const std::string& model) override;
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters) override;
   absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override;
+  absl::StatusOr<int32_t> EncodePrompts(absl::Span<const control::JobParameters> jobs) override;
   absl::StatusOr<control::Stepped> Step(absl::Span<const uint64_t> jobs) override;
   absl::StatusOr<control::Decoding> Decode(uint64_t job) override;
   absl::StatusOr<control::LatentValues> Latents(uint64_t job) override;
@@ -50,6 +51,8 @@ class Engine final : public control::CommandHandler {
   // Before anything is read: that this rank's part of the model fits in memory, and the other ranks' parts too.
   absl::Status CheckMemory(const models::ModelFolder& folder, const control::LoadParameters& parameters,
                            at::Device device);
+  // What is encoded for a job; of the size that is denoised.
+  models::PromptRequest PromptOf(const control::JobParameters& parameters) const;
   absl::StatusOr<control::JobStarted> Start(uint64_t id, const control::JobParameters& parameters);
   absl::StatusOr<control::Decoded> MakePixels(const at::Tensor& latents, int64_t height, int64_t width,
                                               control::RowSink rows);

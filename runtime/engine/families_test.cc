@@ -200,6 +200,46 @@ TEST_P(FamilyTest, APromptThatWasEncodedBeforeNeedsNoEncoder) {
   }
 }
 
+// Encoders that are read for each use: all prompts at once, within what the cache holds, and the same bits.
+TEST_P(FamilyTest, PromptsThatAreEncodedAheadNeedNoEncoderAnyMore) {
+  ASSERT_NO_FATAL_FAILURE(Open({.text_encoders = control::ComponentPlacement::kUnloaded}));
+  const int64_t kept = family_->weight_bytes();
+  std::vector<models::PromptRequest> requests;
+  for (const char* text : {"a cat", "two dogs in the rain", "a boat"}) requests.push_back(Request(text, 4));
+  EXPECT_EQ(family_->EncodeAhead(requests, rank_.context), 3);
+  EXPECT_EQ(family_->weight_bytes(), kept);
+  std::vector<models::EncodedPrompt> ahead;
+  for (const models::PromptRequest& request : requests) {
+    ahead.push_back(*family_->Encode(request, rank_.context));
+    EXPECT_TRUE(ahead.back().cached);
+  }
+  ASSERT_NO_FATAL_FAILURE(Open({}));
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const models::EncodedPrompt alone = *family_->Encode(requests[i], rank_.context);
+    ASSERT_EQ(ahead[i].guidance.branches.size(), alone.guidance.branches.size());
+    for (size_t branch = 0; branch < alone.guidance.branches.size() && has_text(); ++branch) {
+      EXPECT_TRUE(at::equal(ahead[i].guidance.branches[branch].row.text, alone.guidance.branches[branch].row.text));
+    }
+  }
+}
+
+TEST_P(FamilyTest, NoMorePromptsAreEncodedAheadThanTheCacheHolds) {
+  ASSERT_NO_FATAL_FAILURE(Open({}));
+  if (!has_text()) GTEST_SKIP() << "the model reads no text";
+  const models::EncodedPrompt one = *family_->Encode(Request("a cat", 1), rank_.context);
+  int64_t bytes = 0;
+  for (const models::GuidanceBranch& branch : one.guidance.branches) {
+    bytes += static_cast<int64_t>(branch.row.text.nbytes());
+  }
+  ASSERT_NO_FATAL_FAILURE(
+      Open({.text_encoders = control::ComponentPlacement::kUnloaded, .prompt_cache_bytes = 20 * (bytes + 2000)}));
+  std::vector<models::PromptRequest> requests;
+  for (int i = 0; i < 200; ++i) requests.push_back(Request("cat " + std::to_string(i), 1));
+  const int64_t encoded = family_->EncodeAhead(requests, rank_.context);
+  EXPECT_GT(encoded, 1);
+  EXPECT_LT(encoded, 200);
+}
+
 INSTANTIATE_TEST_SUITE_P(Goldens, FamilyTest,
                          testing::Values("dit", "flux_dev", "flux_schnell", "hunyuan11", "hunyuan12", "pixart_alpha",
                                          "pixart_sigma", "sd3", "sd35"),

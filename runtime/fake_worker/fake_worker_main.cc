@@ -17,6 +17,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -127,6 +128,7 @@ class FakeHandler final : public control::CommandHandler {
       std::ofstream(file, std::ios::app) << (parameters.stream_blocks ? "load streamed" : "load") << std::endl;
     }
     caches_ = parameters.prompt_cache_bytes > 0;
+    reads_encoders_ = parameters.text_encoders == control::ComponentPlacement::kUnloaded;
     control::Loaded loaded = {.seconds = Work("load-time"), .weight_bytes = 48};
     if (!control::IsDevice(parameters.device, control::DeviceKind::kCpu) && script_.Has("memory")) {
       const auto most = static_cast<uint64_t>(script_.Number("memory"));
@@ -151,9 +153,22 @@ class FakeHandler final : public control::CommandHandler {
     started.prompt_tokens = 3;
     started.max_sequence_length = parameters.max_sequence_length;
     started.cached = caches_ && !encoded_.insert(parameters.prompt).second;
-    if (!started.cached) started.seconds = Work("encode-time");
+    if (!started.cached) {
+      ReadEncoders();
+      started.seconds = Work("encode-time");
+    }
     if (script_.Fault("start", parameters.prompt) == "warn") started.warnings = {"the prompt asks for a warning"};
     return started;
+  }
+
+  absl::StatusOr<int32_t> EncodePrompts(absl::Span<const control::JobParameters> jobs) override {
+    bool has_read = false;
+    for (const control::JobParameters& job : jobs) {
+      if (!encoded_.insert(job.prompt).second) continue;
+      if (!std::exchange(has_read, true)) ReadEncoders();
+      Work("encode-time");
+    }
+    return static_cast<int32_t>(jobs.size());
   }
 
   absl::StatusOr<control::Stepped> Step(absl::Span<const uint64_t> jobs) override {
@@ -230,6 +245,11 @@ class FakeHandler final : public control::CommandHandler {
     return absl::ToDoubleSeconds(now - began);
   }
 
+  void ReadEncoders() const {
+    const std::string file = script_.Text("encoders");
+    if (reads_encoders_ && !file.empty()) std::ofstream(file, std::ios::app) << "read" << std::endl;
+  }
+
   bool IsTurnOf(const std::string& order) const {
     const int64_t every = script_.Number(order);
     return every > 0 && started_jobs_ % every == 0;
@@ -278,6 +298,7 @@ class FakeHandler final : public control::CommandHandler {
   std::map<uint64_t, Job> jobs_;
   int64_t started_jobs_ = 0;
   bool caches_ = false;
+  bool reads_encoders_ = false;    // for each use
   std::set<std::string> encoded_;  // prompts
 };
 

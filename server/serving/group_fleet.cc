@@ -66,7 +66,8 @@ void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t n
                                .first_back_off = options_.first_back_off,
                                .progress = options_.progress,
                                .at_point = options_.at_point,
-                               .trace = options_.trace};
+                               .trace = options_.trace,
+                               .next_prompts = group.options.next_prompts};
   if (!options_.certificates.empty()) runner.certificates = options_.certificates;
   if (runner.load.threads == 0) {
     const int64_t processors = base::ReadMachineProcessors().available();

@@ -22,6 +22,11 @@ bool NeedsAChange(const absl::Status& start) {
   return start.code() != absl::StatusCode::kUnavailable && start.code() != absl::StatusCode::kDeadlineExceeded;
 }
 
+// And keeps what they have made of prompts.
+bool ReadsEncodersForEachUse(const control::LoadParameters& load) {
+  return load.text_encoders == control::ComponentPlacement::kUnloaded && load.prompt_cache_bytes > 0;
+}
+
 }  // namespace
 
 GroupRunner::GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner, base::EventLog log)
@@ -166,7 +171,8 @@ absl::Status GroupRunner::Work(bool& has_made_images) {
                 {.group = options_.id,
                  .data_loss_ends_group = layout() != parallel::Layout(),
                  .proof = &proof,
-                 .answered = [this] { session_.Answered(); }});
+                 .answered = [this] { session_.Answered(); },
+                 .next_prompts = ReadsEncodersForEachUse(options_.load) ? options_.next_prompts : nullptr});
   absl::Status status;
   while (status.ok() && !Stopping()) {
     session_.Answered();

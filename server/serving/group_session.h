@@ -42,6 +42,7 @@ struct GroupRunnerOptions {
   ProgressBounds progress;
   AtPoint at_point;            // before and after each record; may be empty
   TraceFile* trace = nullptr;  // outlives the runner
+  std::function<std::vector<control::JobParameters>()> next_prompts = nullptr;  // as in ServedGroupOptions
 };
 
 class GroupSession final {

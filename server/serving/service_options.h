@@ -32,6 +32,9 @@ struct ServedGroupOptions {
   std::vector<std::string> devices;  // one a rank where there are several
   LayoutRequest layout;
   int64_t count = 1;
+  // The next jobs of this model that somebody knows of, in any order; their prompts are encoded together where text
+  // encoders are read for each use. Null: each is encoded when its image starts. On the threads of the groups.
+  std::function<std::vector<control::JobParameters>()> next_prompts = nullptr;
 };
 
 // Bytes.

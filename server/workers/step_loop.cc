@@ -21,7 +21,11 @@ absl::Status AfterStart(const absl::Status& status) {
 }  // namespace
 
 StepLoop::StepLoop(StepWorkers& workers, StepOwner& owner, GroupTrace& trace, StepLoopOptions options)
-    : workers_(workers), owner_(owner), trace_(trace), options_(std::move(options)) {}
+    : workers_(workers),
+      owner_(owner),
+      trace_(trace),
+      options_(std::move(options)),
+      encodes_ahead_(options_.next_prompts != nullptr) {}
 
 void StepLoop::Answered() const {
   if (options_.answered) options_.answered();
@@ -90,6 +94,18 @@ absl::Status StepLoop::Start(TaskId task) {
   for (Flight& flight : flights_) flight.ended = std::min(flight.ended, began);
   running_[task] = {.task = *std::move(claimed), .started = *started};
   owner_.OnStarted(options_.group, task, *started);
+  return encodes_ahead_ && !started->cached ? EncodeAhead() : absl::OkStatus();
+}
+
+absl::Status StepLoop::EncodeAhead() {
+  const std::vector<control::JobParameters> jobs = options_.next_prompts();
+  if (jobs.empty()) return absl::OkStatus();
+  const absl::StatusOr<int32_t> encoded =
+      workers_.EncodePrompts(absl::MakeConstSpan(jobs).first(std::min(jobs.size(), control::kMaxPromptsAhead)));
+  Answered();
+  if (!encoded.ok() && IsDead(encoded.status())) return encoded.status();
+  // One alone would be pushed out by the next.
+  encodes_ahead_ = encoded.ok() && (*encoded > 1 || jobs.size() == 1);
   return absl::OkStatus();
 }
 

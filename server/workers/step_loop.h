@@ -73,6 +73,9 @@ struct StepLoopOptions {
   bool data_loss_ends_group = false;
   BatchProof* proof = nullptr;               // null: images may always share a batch
   std::function<void()> answered = nullptr;  // after each answer of the workers
+  // Jobs that will be started soon, whose prompts are encoded together when one has come that was not; null: each is
+  // encoded when its job starts.
+  std::function<std::vector<control::JobParameters>()> next_prompts = nullptr;
 };
 
 class StepLoop final {
@@ -109,6 +112,7 @@ class StepLoop final {
   };
 
   absl::Status Start(TaskId task);
+  absl::Status EncodeAhead();
   // Leaves out tasks that fail before.
   absl::Status SendStep(std::vector<TaskId>& tasks);
   absl::StatusOr<bool> MayShare(std::vector<TaskId>& tasks);
@@ -135,6 +139,7 @@ class StepLoop final {
   std::vector<Flight> flights_;      // in order
   std::vector<Decoding> decodings_;  // in order
   bool has_made_images_ = false;
+  bool encodes_ahead_;  // the workers have room for several prompts
 };
 
 }  // namespace tessera::server

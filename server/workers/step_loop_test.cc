@@ -48,6 +48,26 @@ TEST(StepLoopTest, ThePictureOfAStepThatFailedIsNobodys) {
   EXPECT_THAT(loop.owner.heard, ElementsAre("started 1", "stepped ", "failed 1", "ended 1", "idle"));
 }
 
+// What the workers say they have of the prompts ahead decides whether they are asked again.
+std::vector<std::string> AskedWithPromptsAhead(int32_t encoded) {
+  FakeStepWorkers workers;
+  workers.prompts_encoded = encoded;
+  FakeStepOwner owner;
+  GroupTrace trace(nullptr, "", 1);
+  StepLoop loop(workers, owner, trace, {.next_prompts = [] { return std::vector<control::JobParameters>(5); }});
+  owner.plans = {{.start = {1}}, {.start = {2}}};
+  for (int turn = 0; turn < 2; ++turn) EXPECT_TRUE(loop.Turn().ok());
+  return workers.asked;
+}
+
+TEST(StepLoopTest, PromptsAreEncodedAheadWhereOneWasNot) {
+  EXPECT_THAT(AskedWithPromptsAhead(5), ElementsAre("start 1", "encode 5", "start 2", "encode 5"));
+}
+
+TEST(StepLoopTest, NoPromptsAreEncodedAheadForACacheThatHoldsOne) {
+  EXPECT_THAT(AskedWithPromptsAhead(1), ElementsAre("start 1", "encode 5", "start 2"));
+}
+
 TEST(StepLoopTest, AJobThatIsRefusedFailsAlone) {
   ScriptedStepLoop loop;
   loop.workers.failing_start = 1;

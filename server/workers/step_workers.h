@@ -16,6 +16,7 @@ class StepWorkers {
 
   // As in WorkerClient.
   virtual absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) = 0;
+  virtual absl::StatusOr<int32_t> EncodePrompts(absl::Span<const control::JobParameters> jobs) = 0;
   virtual absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) = 0;
   virtual absl::StatusOr<control::Stepped> WaitForStep(uint64_t sequence) = 0;
   virtual absl::StatusOr<uint64_t> SendDecode(uint64_t job) = 0;

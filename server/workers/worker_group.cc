@@ -300,6 +300,11 @@ absl::StatusOr<control::JobStarted> WorkerGroup::StartJob(uint64_t job, const co
   return started;
 }
 
+absl::StatusOr<int32_t> WorkerGroup::EncodePrompts(absl::Span<const control::JobParameters> jobs) {
+  return OnAll<int32_t>(options_.progress.other,
+                        [&](control::WorkerClient& client, int) { return client.EncodePrompts(jobs); });
+}
+
 absl::StatusOr<uint64_t> WorkerGroup::SendStep(absl::Span<const uint64_t> jobs) {
   return OnAll<uint64_t>(options_.progress.other,
                          [&](control::WorkerClient& client, int) { return client.SendStep(jobs); });

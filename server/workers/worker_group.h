@@ -72,6 +72,8 @@ class WorkerGroup final : public StepWorkers {
   // all ranks, the memory budget is that of the rank with the least.
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters);
   absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override;
+  // Of the rank that encodes.
+  absl::StatusOr<int32_t> EncodePrompts(absl::Span<const control::JobParameters> jobs) override;
   absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) override;
   absl::StatusOr<control::Stepped> WaitForStep(uint64_t sequence) override;
   absl::StatusOr<uint64_t> SendDecode(uint64_t job) override;

@@ -295,5 +295,28 @@ TEST_F(BatchTest, ARunIsOfOneModelAndOfAWholeInput) {
   EXPECT_EQ(Manifest("out").size(), 3u);
 }
 
+// Text encoders that are not kept are read once for many prompts.
+TEST_F(BatchTest, EncodesThePromptsOfManyItemsTogether) {
+  std::string text;
+  for (int i = 0; i < 60; ++i) absl::StrAppend(&text, "apple ", i, "\n");
+  Write("prompts.txt", text);
+  script_ = absl::StrCat("step-time=1 encoders=", folder_ / "encoders");
+  EXPECT_EQ(Run("prompts.txt", "out", {"--seed", "5", "--text-encoders", "unload"}), 0) << errors_;
+  const auto reads = [&] {
+    const std::string lines = Read("encoders");
+    fs::remove(folder_ / "encoders");
+    return std::ranges::count(lines, '\n');
+  };
+  const auto together = reads();
+  // For the group's trial step, for the first item, for those that were there when it started, and a few times for the
+  // others.
+  EXPECT_LE(together, 9);
+  EXPECT_GE(together, 3);
+  // Without a cache there is no room for prompts that are encoded ahead.
+  EXPECT_EQ(Run("prompts.txt", "alone", {"--seed", "5", "--text-encoders", "unload", "--prompt-cache", "0"}), 0);
+  EXPECT_EQ(reads(), 1 + 60);
+  EXPECT_TRUE(FilesOf("out") == FilesOf("alone"));
+}
+
 }  // namespace
 }  // namespace tessera

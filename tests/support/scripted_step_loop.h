@@ -25,6 +25,10 @@ class FakeStepWorkers final : public server::StepWorkers {
     if (failing_start == job) return absl::InvalidArgumentError("refused");
     return control::JobStarted();
   }
+  absl::StatusOr<int32_t> EncodePrompts(absl::Span<const control::JobParameters> jobs) override {
+    Note("encode ", jobs.size());
+    return prompts_encoded;
+  }
   absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) override {
     Note("send ", absl::StrJoin(jobs, "+"));
     for (const uint64_t job : jobs) ++steps_[job];
@@ -59,6 +63,7 @@ class FakeStepWorkers final : public server::StepWorkers {
   absl::Status step_error = absl::InternalError("a step failed");
   int32_t extra_steps = 0;
   bool slow_pictures = false;
+  int32_t prompts_encoded = 0;
 
  private:
   template <typename What>

@@ -34,7 +34,9 @@ class LocalItems final : public ItemMaker {
 
   absl::Status Start(RunFolder& folder, Events events) override {
     folder_ = &folder;
-    server::DurableServiceOptions options = {.data_folder = folder.service_folder(), .groups = {group_}};
+    server::ServedGroupOptions group = group_;
+    group.next_prompts = [this] { return store_->NextJobs(); };
+    server::DurableServiceOptions options = {.data_folder = folder.service_folder(), .groups = {group}};
     options.limits.max_queued_jobs = 1 << 20;
     options.certify = certify_;
     options.certificates = server::CertificateFolder::DefaultPath();
@@ -42,8 +44,8 @@ class LocalItems final : public ItemMaker {
     options.log = [say = events.say](const base::LogLine& line) {
       if (line.level >= base::LogLevel::kWarning && line.event != "image_failed") say(line.text);
     };
-    options.open_store = [&folder, events]() -> absl::StatusOr<std::unique_ptr<server::JobStore>> {
-      return std::make_unique<RunStore>(
+    options.open_store = [this, &folder, events]() -> absl::StatusOr<std::unique_ptr<server::JobStore>> {
+      auto store = std::make_unique<RunStore>(
           folder,
           RunStore::Events{
               .ended =
@@ -53,6 +55,8 @@ class LocalItems final : public ItemMaker {
                     return events.ended(index, images, error);
                   },
               .disk = [events](const absl::Status& failure) { events.stop(At(Stage::kOutput, failure)); }});
+      store_ = store.get();
+      return store;
     };
     absl::StatusOr<std::unique_ptr<server::DurableImageService>> service = server::DurableImageService::Start(options);
     if (!service.ok()) return At(Stage::kModel, service.status());
@@ -92,6 +96,7 @@ class LocalItems final : public ItemMaker {
   const server::CertifyPolicy certify_;
   RunFolder* folder_ = nullptr;
   std::vector<server::ServedModel> models_;
+  const RunStore* store_ = nullptr;  // the service's
   std::unique_ptr<server::DurableImageService> service_;
 };
 

@@ -34,6 +34,15 @@ absl::StatusOr<server::SubmittedJob> RunStore::Submit(const server::NewJob& job)
   return server::SubmittedJob{.job = live.record};
 }
 
+std::vector<control::JobParameters> RunStore::NextJobs() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<control::JobParameters> next;
+  for (const auto& [first, live] : jobs_) {
+    if (live.record.tasks[0].state == TaskState::kQueued) next.push_back(live.record.request.parameters);
+  }
+  return next;
+}
+
 RunStore::Live* RunStore::FindJob(uint64_t task) {
   auto after = jobs_.upper_bound(task);
   if (after == jobs_.begin()) return nullptr;

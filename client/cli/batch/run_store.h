@@ -29,6 +29,9 @@ class RunStore final : public server::JobStore {
 
   RunStore(RunFolder& folder, Events events) : folder_(folder), events_(std::move(events)) {}
 
+  // What no worker has begun, in the order of submission.
+  std::vector<control::JobParameters> NextJobs() const;
+
   absl::StatusOr<server::Recovery> Recover(absl::FunctionRef<void(const server::QueuedTask&)>) override {
     return server::Recovery();
   }
