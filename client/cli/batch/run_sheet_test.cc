@@ -47,8 +47,8 @@ class RunSheetTest : public ::testing::Test {
     EXPECT_TRUE(decoded.ok()) << name << ": " << decoded.status();
     return decoded.ok() ? decoded->image : control::Image();
   }
-  static int ColourIn(const control::Image& sheet, int cell) {
-    const size_t x = static_cast<size_t>(cell % 16 * 128 + 62), y = static_cast<size_t>(cell / 16 * 128 + 62);
+  static int ColourIn(const control::Image& sheet, size_t cell) {
+    const size_t x = cell % 16 * 128 + 62, y = cell / 16 * 128 + 62;
     return sheet.rgb[3 * (y * static_cast<size_t>(sheet.width) + x)];
   }
 
