@@ -138,7 +138,7 @@ absl::Status PostgresJobStore::TryChange(const char* name, Call apply, bool& was
       const bool is_ours = absl::IsFailedPrecondition(applied) || absl::IsNotFound(applied) ||
                            absl::IsAlreadyExists(applied) || absl::IsInvalidArgument(applied);
       if (!is_ours) return applied;
-      refused = applied;
+      refused = std::move(applied);
       return absl::OkStatus();
     }
     Reach(options_.at_point, absl::StrCat(name, ".before_commit"));
@@ -239,7 +239,7 @@ absl::StatusOr<Recovery> PostgresJobStore::Recover(absl::FunctionRef<void(const 
     }
   }
   for (const auto& [task, error] : damaged) {
-    const absl::Status failed = FailQueued(task, error);
+    absl::Status failed = FailQueued(task, error);
     if (!failed.ok() && !absl::IsFailedPrecondition(failed)) return failed;
     ++recovery.damaged;
   }
@@ -259,7 +259,7 @@ absl::StatusOr<SubmittedJob> PostgresJobStore::Keep(NewJob new_job) {
   const std::optional<IdempotencyKey> key = new_job.idempotency;
   ASSIGN_OR_RETURN(PreparedJob job, PrepareJob(std::move(new_job), Now()));
   bool is_known = false;
-  const absl::Status kept = Change("submit", [&](PostgresConnection& database) -> absl::Status {
+  absl::Status kept = Change("submit", [&](PostgresConnection& database) -> absl::Status {
     is_known = false;
     if (job.row.number == 0) {
       ASSIGN_OR_RETURN(job.row.number, TakeNumber(database));
@@ -344,7 +344,7 @@ absl::StatusOr<ClaimedTask> PostgresJobStore::Claim(uint64_t task) {
     }
     return MoveTask(database, row, MoveTo(TaskState::kRunning), {.owner = server_});
   };
-  const absl::Status status = Change("claim", claim);
+  absl::Status status = Change("claim", claim);
   if (!absl::IsUnavailable(status)) {
     const std::lock_guard lock(mutex_);
     claims_in_doubt_.erase(task);

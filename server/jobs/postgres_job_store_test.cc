@@ -91,6 +91,34 @@ TEST_F(PostgresJobStoreTest, ServersTellEachOtherWhatTheyDo) {
   other->Observe(nullptr);
 }
 
+// The backup of docs/operations.md, made while a server works.
+TEST_F(PostgresJobStoreTest, ADumpIsTheQueueElsewhere) {
+  PostgresJobStoreOptions options = stores_.Options("b", absl::Hours(1));
+  JobRecord done, open;
+  {
+    const auto store = stores_.Open("a");
+    done = SharedStores::Submit(*store);
+    ASSERT_TRUE(SharedStores::Finish(*store, SharedStores::Claim(*store, done.tasks[0].id)).ok());
+    open = SharedStores::Submit(*store, 2);
+    SharedStores::Claim(*store, open.tasks[0].id);
+    options.address = stores_.cluster.NewDatabase();
+    stores_.cluster.Restore(stores_.database, options.address);
+  }
+  // The lease of the server that was dumped with it ends there too.
+  stores_.cluster.Run(options.address, "UPDATE servers SET expires = '-infinity'");
+  const auto restored = PostgresJobStore::Open(options);
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  std::set<uint64_t> queued;
+  const absl::StatusOr<Recovery> recovery =
+      (*restored)->Recover([&](const QueuedTask& task) { queued.insert(task.id); });
+  ASSERT_TRUE(recovery.ok()) << recovery.status();
+  EXPECT_EQ(recovery->given_back, 1);
+  EXPECT_EQ(queued, (std::set<uint64_t>{open.tasks[0].id, open.tasks[1].id}));
+  const absl::StatusOr<JobRecord> found = (*restored)->Get(kOracleTenant, done.id);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_TRUE((*restored)->ReadImage(kOracleTenant, found->tasks[0].image->id).ok());
+}
+
 TEST_F(PostgresJobStoreTest, ASubmissionWhoseAnswerIsLostIsOneJob) {
   const auto store = stores_.Open("a");
   LoseTheAnswerOf("submit");

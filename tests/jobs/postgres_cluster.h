@@ -26,6 +26,8 @@ class PostgresCluster {
   server::PostgresAddress NewDatabase();
   // As the superuser; a failed test if it does not work.
   void Run(const server::PostgresAddress& database, const std::string& sql);
+  // A dump of the one database, restored in the other, by the commands of docs/operations.md.
+  void Restore(const server::PostgresAddress& from, const server::PostgresAddress& into) const;
   // The one number that the statement finds.
   int64_t Ask(const server::PostgresAddress& database, const std::string& sql);
   // Nothing that the database sends from now on arrives over the connections of this process that there are; what they
