@@ -53,12 +53,7 @@ class ReloadTest : public ::testing::TestWithParam<bool> {
   }
 
   void Crash() {
-    pid_t serving = 0;
-    const pid_t supervisor = server_->process().pid();
-    std::ifstream children(absl::StrCat("/proc/", supervisor, "/task/", supervisor, "/children"));
-    ASSERT_TRUE(static_cast<bool>(children >> serving));
-    kill(serving, SIGABRT);
-    ASSERT_TRUE(WaitUntilGone(serving));
+    ASSERT_NO_FATAL_FAILURE(server_->CrashServingProcess(SIGABRT));
     server_->WaitUntilReady();
   }
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
@@ -60,13 +59,7 @@ class RemoteBatchTest : public BatchTest {
   // Once it serves: of one that dies five times before it says anything the supervisor thinks no good.
   void KillFrontEnd() {
     server_->WaitUntilReady();
-    pid_t serving = 0;
-    const pid_t supervisor = server_->process().pid();
-    const bool found = WaitUntil("a serving process", [&] {
-      std::ifstream children(absl::StrCat("/proc/", supervisor, "/task/", supervisor, "/children"));
-      return static_cast<bool>(children >> serving);
-    });
-    if (found && serving > 0) kill(serving, SIGKILL);
+    server_->CrashServingProcess(SIGKILL);
   }
 
   std::unique_ptr<TestServer> server_;

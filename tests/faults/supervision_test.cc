@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 
-#include "absl/strings/str_cat.h"
 #include "tests/faults/test_server.h"
 
 namespace tessera {
@@ -15,24 +13,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The process that serves: the only child of the one that was started.
-pid_t ServingProcess(pid_t supervisor) {
-  pid_t child = 0;
-  WaitUntil("a serving process", [&] {
-    std::ifstream children(absl::StrCat("/proc/", supervisor, "/task/", supervisor, "/children"));
-    return static_cast<bool>(children >> child);
-  });
-  return child;
-}
-
 TestServerOptions Options() {
   return {.worker = FAKE_WORKER, .script = "", .groups = {"{model: TINY, layout: serial}"}};
-}
-
-void Crash(TestServer& server) {
-  const pid_t serving = ServingProcess(server.process().pid());
-  kill(serving, SIGABRT);
-  ASSERT_TRUE(WaitUntilGone(serving));
 }
 
 // A server that has served a job; its worker.
@@ -51,7 +33,7 @@ TEST(SupervisionTest, ACrashedServerIsBackOnItsPortsWithItsWorkersAndItsJobs) {
   ASSERT_NO_FATAL_FAILURE(StartWarm(server, worker));
   std::vector<std::string> jobs;
   for (int i = 0; i < 5; ++i) jobs.push_back(server.Submit("apple", R"(, "num_inference_steps": 500)"));
-  Crash(server);
+  server.CrashServingProcess(SIGABRT);
   for (const std::string& job : jobs) EXPECT_EQ(server.Ended(job), "done");
   EXPECT_THAT(server.Workers(), ElementsAre(worker));
   EXPECT_EQ(server.Terminate(), 0);
@@ -63,7 +45,7 @@ TEST(SupervisionTest, CrashesOfEveryServerInTurnLoseNothing) {
   ASSERT_NO_FATAL_FAILURE(StartWarm(server, worker));
   const std::string job = server.Submit("apple", R"(, "num_inference_steps": 1000)");
   for (int crash = 0; crash < 4; ++crash) {
-    Crash(server);
+    server.CrashServingProcess(SIGABRT);
     server.WaitUntilReady();  // its workers have a server again
   }
   EXPECT_EQ(server.Ended(job), "done");
@@ -76,9 +58,10 @@ TEST(SupervisionTest, TheServingProcessEndsWithItsSupervisorAndTheNextServerAdop
   TestServer server(Options());
   pid_t worker = 0;
   ASSERT_NO_FATAL_FAILURE(StartWarm(server, worker));
-  const pid_t serving = ServingProcess(server.process().pid());
+  const std::optional<pid_t> serving = server.ServingProcess();
+  ASSERT_TRUE(serving.has_value());
   server.Kill();
-  EXPECT_TRUE(WaitUntilGone(serving));
+  EXPECT_TRUE(WaitUntilGone(*serving));
   ASSERT_TRUE(server.Start());
   EXPECT_EQ(server.Ended(server.Submit("again")), "done");
   EXPECT_THAT(server.Workers(), ElementsAre(worker));

@@ -111,6 +111,24 @@ void TestServer::Kill() {
   process_.reset();
 }
 
+std::optional<pid_t> TestServer::ServingProcess() const {
+  const pid_t supervisor = process_->pid();
+  pid_t child = 0;
+  const bool found = WaitUntil("a serving process", [&] {
+    std::ifstream children(absl::StrCat("/proc/", supervisor, "/task/", supervisor, "/children"));
+    return static_cast<bool>(children >> child);
+  });
+  if (!found) return std::nullopt;
+  return child;
+}
+
+void TestServer::CrashServingProcess(int signal) const {
+  const std::optional<pid_t> serving = ServingProcess();
+  ASSERT_TRUE(serving.has_value());
+  kill(*serving, signal);
+  ASSERT_TRUE(WaitUntilGone(*serving));
+}
+
 int TestServer::Terminate() {
   process_->Signal(SIGTERM);
   const int code = process_->Wait();

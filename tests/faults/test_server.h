@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,10 @@ class TestServer {
   void Kill();      // kill -9, and waits for the end of the process
   int Terminate();  // SIGTERM; its exit code
   ChildProcess& process() { return *process_; }
+  // The process that serves, behind the supervisor that is process(). A failed test and no process if none comes.
+  std::optional<pid_t> ServingProcess() const;
+  // Ends it by the signal and waits until it has gone, which is asserted.
+  void CrashServingProcess(int signal) const;
   // Runs it for what it says when it cannot start.
   std::string ErrorsOfStart();
 
