@@ -28,6 +28,18 @@ absl::Status ErrorOf(const JobRecord& job) {
   return absl::OkStatus();
 }
 
+QueuedTask QueuedTaskOf(const JobRecord& job, const TaskRecord& task) {
+  return {.id = task.id,
+          .index = task.index,
+          .job = job.id,
+          .tenant = job.tenant,
+          .blame = task.blame,
+          .created = job.created,
+          .deadline = job.deadline,
+          .trace_parent = job.trace_parent,
+          .request = &job.request};
+}
+
 int64_t ImageBytesOf(const JobRecord& job) {
   int64_t bytes = 0;
   for (const TaskRecord& task : job.tasks) bytes += task.image ? static_cast<int64_t>(task.image->bytes) : 0;

@@ -105,6 +105,9 @@ struct QueuedTask {
   const JobRequest* request = nullptr;  // valid during the call that hands this out
 };
 
+// Of one of its tasks, as long as the record lives.
+QueuedTask QueuedTaskOf(const JobRecord& job, const TaskRecord& task);
+
 struct ClaimedTask {
   TaskAttempt claim;
   control::JobParameters parameters;  // with this task's own seed

@@ -9,7 +9,6 @@
 #include "absl/time/clock.h"
 #include "base/planted.h"
 #include "base/random_bytes.h"
-#include "base/sha256.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "server/jobs/job_submission.h"
@@ -20,7 +19,6 @@
 namespace tessera::server {
 namespace {
 
-constexpr int32_t kMaxPage = 1000;
 constexpr int32_t kQueueBatch = 512;
 constexpr size_t kConnections = 12;
 constexpr int kSubmissionThreads = 4;
@@ -36,15 +34,28 @@ constexpr int kMostMeetings = 100;  // of one transaction with others, until it 
 constexpr absl::Duration kOldTemporary = absl::Hours(1);
 
 absl::Status CheckNothingIsMissing(const PostgresJobStoreOptions& options, PostgresConnection& database) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> files, options.files->List());
-  const bool has_images = std::ranges::any_of(
-      files, [](const std::string& file) { return file != kTrialFile && !absl::StrContains(file, kTemporaryMark); });
+  ASSIGN_OR_RETURN(const bool has_images, HoldsImages(*options.files));
   if (!has_images) return absl::OkStatus();
   ASSIGN_OR_RETURN(const bool had_jobs, HadJobs(database));
   if (had_jobs) return absl::OkStatus();
   return absl::FailedPreconditionError(
       "there are images, but the database of the store, which should know whose they are, is empty: restore it, or let "
       "data_folder be an empty folder");
+}
+
+// Those of the tasks that there are, with their jobs locked.
+absl::Status VisitLocked(PostgresConnection& database, absl::Span<const TaskAttempt> attempts,
+                         absl::FunctionRef<absl::Status(const TaskAttempt&, const OwnedTask&)> visit) {
+  std::vector<uint64_t> tasks;
+  for (const TaskAttempt& attempt : attempts) tasks.push_back(attempt.task);
+  RETURN_IF_ERROR(LockJobs(database, tasks));
+  for (const TaskAttempt& attempt : attempts) {
+    const absl::StatusOr<OwnedTask> task = FindOwnedTask(database, attempt.task);
+    if (absl::IsNotFound(task.status())) continue;
+    if (!task.ok()) return task.status();
+    RETURN_IF_ERROR(visit(attempt, *task));
+  }
+  return absl::OkStatus();
 }
 
 ServerId NewServerId() { return static_cast<ServerId>(base::RandomNumber<uint64_t>() >> 1 | 1); }
@@ -200,12 +211,6 @@ absl::Status PostgresJobStore::End(const char* name, const TaskAttempt& attempt,
   return status;
 }
 
-TaskMove PostgresJobStore::MoveToFailed(const absl::Status& error) const {
-  TaskMove move = MoveTo(TaskState::kFailed);
-  move.error = ReasonOf(error);
-  return move;
-}
-
 absl::Time PostgresJobStore::Now() const { return opened_ + (options_.clock->Elapsed() - opened_elapsed_); }
 
 absl::StatusOr<Recovery> PostgresJobStore::Recover(absl::FunctionRef<void(const QueuedTask&)> visit) {
@@ -227,15 +232,7 @@ absl::StatusOr<Recovery> PostgresJobStore::Recover(absl::FunctionRef<void(const 
         continue;
       }
       ++recovery.queued;
-      visit({.id = row.task.number,
-             .index = static_cast<int32_t>(row.task.number - row.task.job),
-             .job = ids_.JobId(row.job.number, row.job.token),
-             .tenant = row.job.tenant,
-             .blame = row.task.blame,
-             .created = row.job.created,
-             .deadline = row.job.deadline,
-             .trace_parent = stored.job.trace_parent,
-             .request = &stored.job.request});
+      visit(QueuedTaskOf(stored, ids_));
     }
   }
   for (const auto& [task, error] : damaged) {
@@ -316,13 +313,8 @@ absl::StatusOr<ClaimedTask> PostgresJobStore::Claim(uint64_t task) {
     ASSIGN_OR_RETURN(const OwnedTask found, LockTask(database, task));
     const TaskRow& row = found.row;
     job = row.job;
-    bool is_made = false;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto doubt = claims_in_doubt_.find(task);
-      is_made = row.state == TaskState::kRunning && found.owner == server_ && doubt != claims_in_doubt_.end() &&
-                doubt->second.attempt == row.attempt;
-    }
+    const bool is_made = row.state == TaskState::kRunning && found.owner == server_ &&
+                         claims_in_doubt_.Contains({.task = task, .attempt = row.attempt});
     if (!is_made && row.state != TaskState::kQueued) {
       others = found.owner != server_;
       return CheckMove(row.state, TaskState::kRunning);
@@ -338,17 +330,11 @@ absl::StatusOr<ClaimedTask> PostgresJobStore::Claim(uint64_t task) {
                .parameters = stored->request.parameters};
     claimed.parameters.seed += task - row.job;
     if (is_made) return absl::OkStatus();
-    {
-      const std::lock_guard lock(mutex_);
-      claims_in_doubt_[task] = {.attempt = claimed.claim.attempt, .since = base::SteadyNow()};
-    }
+    claims_in_doubt_.Begin(claimed.claim);
     return MoveTask(database, row, MoveTo(TaskState::kRunning), {.owner = server_});
   };
   absl::Status status = Change("claim", claim);
-  if (!absl::IsUnavailable(status)) {
-    const std::lock_guard lock(mutex_);
-    claims_in_doubt_.erase(task);
-  }
+  if (!absl::IsUnavailable(status)) claims_in_doubt_.End(task);
   if (others) {
     link_->LookAt(job);
     return absl::AbortedError(status.message());
@@ -360,17 +346,9 @@ absl::StatusOr<ClaimedTask> PostgresJobStore::Claim(uint64_t task) {
 }
 
 absl::Status PostgresJobStore::Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) {
-  if (file.size() > options_.max_image_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the image's file has ", file.size(), " bytes, at most ", options_.max_image_bytes, " are kept"));
-  }
-  StoredImage image{
-      .origin = origin, .file = ResultFileName(attempt), .bytes = file.size(), .digest = base::Sha256Of(file)};
-  TaskMove move = MoveTo(TaskState::kDone);
-  move.image = SerializeImage(image);
-  if (absl::Status legible = ParseStoredImage(move.image).status(); !legible.ok()) {
-    return absl::InvalidArgumentError("the image's origin is out of range");
-  }
+  RETURN_IF_ERROR(CheckImageBytes(file, options_.max_image_bytes));
+  ASSIGN_OR_RETURN(const TaskMove move, WithImage(MoveTo(TaskState::kDone), attempt, file, origin));
+  const std::string name = ResultFileName(attempt);
   const auto is_done = [&](const OwnedTask& task) { return task.image == move.image; };
   // Nobody's file is written, let alone replaced, for an attempt that was given up.
   bool is_kept = false;
@@ -382,13 +360,13 @@ absl::Status PostgresJobStore::Finish(const TaskAttempt& attempt, const std::str
   }));
   if (is_kept) return absl::OkStatus();
   Reach(options_.at_point, "finish.before_file");
-  RETURN_IF_ERROR(disk_.Write(image.file, file));
+  RETURN_IF_ERROR(disk_.Write(name, file));
   Reach(options_.at_point, "finish.after_file");
   const int64_t bytes = static_cast<int64_t>(file.size());
   absl::Status status = End("finish", attempt, move, bytes, is_done);
   if (status.ok()) result_bytes_ += bytes;
   // The attempt was given up meanwhile: its file has a name of its own.
-  if (absl::IsFailedPrecondition(status) || absl::IsNotFound(status)) disk_.Remove(image.file);
+  if (absl::IsFailedPrecondition(status) || absl::IsNotFound(status)) disk_.Remove(name);
   return status;
 }
 
@@ -402,10 +380,7 @@ absl::Status PostgresJobStore::FailQueued(uint64_t task, const absl::Status& err
   absl::Status status = Change("fail_queued", [&](PostgresConnection& database) -> absl::Status {
     ASSIGN_OR_RETURN(const OwnedTask found, LockTask(database, task));
     job = {found.row.job};
-    if (found.row.state != TaskState::kQueued) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the task is ", TaskStateName(found.row.state), ", not queued"));
-    }
+    RETURN_IF_ERROR(CheckQueued(found.row.state));
     return MoveTask(database, found.row, MoveToFailed(error));
   });
   if (status.ok()) link_->Tell(job);
@@ -413,20 +388,14 @@ absl::Status PostgresJobStore::FailQueued(uint64_t task, const absl::Status& err
 }
 
 absl::Status PostgresJobStore::GiveBack(absl::Span<const TaskAttempt> attempts) {
-  std::vector<uint64_t> tasks, jobs;
-  for (const TaskAttempt& attempt : attempts) tasks.push_back(attempt.task);
-  absl::Status status = Change("give_back", [&](PostgresConnection& database) -> absl::Status {
+  std::vector<uint64_t> jobs;
+  absl::Status status = Change("give_back", [&](PostgresConnection& database) {
     jobs.clear();
-    RETURN_IF_ERROR(LockJobs(database, tasks));
-    for (const TaskAttempt& attempt : attempts) {
-      const absl::StatusOr<OwnedTask> task = FindOwnedTask(database, attempt.task);
-      if (absl::IsNotFound(task.status())) continue;
-      if (!task.ok()) return task.status();
-      if (!CheckAttempt(*task, attempt, server_).ok()) continue;  // it has ended, or others have it
-      RETURN_IF_ERROR(MoveTask(database, task->row, MoveTo(TaskState::kQueued)));
-      jobs.push_back(task->row.job);
-    }
-    return absl::OkStatus();
+    return VisitLocked(database, attempts, [&](const TaskAttempt& attempt, const OwnedTask& task) {
+      if (!CheckAttempt(task, attempt, server_).ok()) return absl::OkStatus();  // it has ended, or others have it
+      jobs.push_back(task.row.job);
+      return MoveTask(database, task.row, MoveTo(TaskState::kQueued));
+    });
   });
   if (status.ok()) link_->Tell(jobs);
   return status;
@@ -434,34 +403,21 @@ absl::Status PostgresJobStore::GiveBack(absl::Span<const TaskAttempt> attempts) 
 
 absl::StatusOr<std::vector<Verdict>> PostgresJobStore::GroupDied(absl::Span<const TaskAttempt> attempts,
                                                                  const std::string& reason) {
-  std::vector<uint64_t> tasks, jobs;
-  for (const TaskAttempt& attempt : attempts) tasks.push_back(attempt.task);
+  std::vector<uint64_t> jobs;
   std::vector<Verdict> verdicts;
-  const auto judge = [&](PostgresConnection& database) -> absl::Status {
+  const auto judge = [&](PostgresConnection& database) {
     verdicts.clear();
     jobs.clear();
-    RETURN_IF_ERROR(LockJobs(database, tasks));
-    for (const TaskAttempt& attempt : attempts) {
-      const absl::StatusOr<OwnedTask> task = FindOwnedTask(database, attempt.task);
-      if (absl::IsNotFound(task.status())) continue;
-      if (!task.ok()) return task.status();
-      Verdict verdict{.attempt = attempt, .state = task->row.state, .blame = task->row.blame};
-      if (CheckAttempt(*task, attempt, server_).ok()) {
-        verdict.blame = AfterDeath(task->row.blame, attempts.size() == 1);
-        TaskMove move = MoveTo(TaskState::kQueued);
-        move.blame = verdict.blame;
-        if (MustBeQuarantined(verdict.blame)) {
-          move.to = TaskState::kQuarantined;
-          move.error = absl::AbortedError(absl::StrCat("the worker ended ", verdict.blame.deaths,
-                                                       " times while it made this image alone: ", reason));
-        }
-        RETURN_IF_ERROR(MoveTask(database, task->row, move));
-        verdict.state = move.to;
-        jobs.push_back(task->row.job);
-      }
-      verdicts.push_back(verdict);
-    }
-    return absl::OkStatus();
+    return VisitLocked(database, attempts, [&](const TaskAttempt& attempt, const OwnedTask& task) {
+      Verdict& verdict =
+          verdicts.emplace_back(Verdict{.attempt = attempt, .state = task.row.state, .blame = task.row.blame});
+      if (!CheckAttempt(task, attempt, server_).ok()) return absl::OkStatus();
+      const TaskMove move = WithDeath(MoveTo(TaskState::kQueued), task.row.blame, attempts.size() == 1, reason);
+      verdict.state = move.to;
+      verdict.blame = *move.blame;
+      jobs.push_back(task.row.job);
+      return MoveTask(database, task.row, move);
+    });
   };
   RETURN_IF_ERROR(Change("group_died", judge));
   link_->Tell(jobs);
@@ -500,15 +456,7 @@ absl::StatusOr<JobRecord> PostgresJobStore::Get(const std::string& tenant, const
 
 absl::StatusOr<JobRecordPage> PostgresJobStore::List(const std::string& tenant, int32_t limit, const std::string& after,
                                                      std::optional<JobState> state) {
-  if (limit < 1 || limit > kMaxPage) {
-    return absl::InvalidArgumentError(absl::StrCat("limit is ", limit, ", valid values are 1 to ", kMaxPage));
-  }
-  uint64_t before = uint64_t{INT64_MAX};
-  if (!after.empty()) {
-    const absl::StatusOr<uint64_t> number = ids_.PageNumber(after);
-    if (!number.ok()) return absl::InvalidArgumentError("after is not what an earlier page gave as its next");
-    before = *number;
-  }
+  ASSIGN_OR_RETURN(const uint64_t before, BeginOfPage(ids_, limit, after));
   JobRecordPage page;
   RETURN_IF_ERROR(Read([&](PostgresConnection& database) -> absl::Status {
     page = {};
@@ -533,23 +481,8 @@ absl::StatusOr<std::string> PostgresJobStore::ReadImage(const std::string& tenan
     ASSIGN_OR_RETURN(jobs, ReadJobs(database, ids_, server_, numbers));
     return absl::OkStatus();
   }));
-  const auto unknown = [] { return absl::NotFoundError("there is no such image"); };
-  if (jobs.empty() || jobs[0].tenant != tenant) return unknown();
-  for (const TaskRecord& task : jobs[0].tasks) {
-    if (!task.image || task.image->id != image) continue;
-    absl::StatusOr<std::string> file = options_.files->Read(task.image->file, options_.max_image_bytes);
-    if (absl::IsNotFound(file.status())) {
-      // Or only its folder is, and comes back.
-      RETURN_IF_ERROR(disk_.CheckPlace());
-      return absl::DataLossError("the image's file is gone");
-    }
-    if (!file.ok()) return file;
-    if (file->size() != task.image->bytes || base::Sha256Of(*file) != task.image->digest) {
-      return absl::DataLossError("the image's file is damaged: it is not what was written");
-    }
-    return file;
-  }
-  return unknown();
+  if (jobs.empty()) return NoSuchImage();
+  return disk_.ReadImage(jobs[0], tenant, image, options_.max_image_bytes);
 }
 
 absl::StatusOr<SweepReport> PostgresJobStore::Sweep(int64_t limit) {
@@ -606,7 +539,7 @@ int64_t PostgresJobStore::RemoveOrphans() {
   std::vector<std::string> old;
   {
     // Another server may be writing one; a killed one has left those that stay.
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(temporaries_mutex_);
     for (const std::string& file : *candidates) {
       if (absl::StrContains(file, kTemporaryMark)) old_temporaries_.emplace(file, now);
     }
@@ -680,19 +613,9 @@ absl::StatusOr<TakenBack> PostgresJobStore::TakeBack(const char* name) {
 }
 
 void PostgresJobStore::GiveBackDoubtful() {
-  std::vector<TaskAttempt> attempts;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [task, doubt] : claims_in_doubt_) {
-      if (base::SteadyNow() - doubt.since > kOldDoubt) attempts.push_back({.task = task, .attempt = doubt.attempt});
-    }
-  }
+  const std::vector<TaskAttempt> attempts = claims_in_doubt_.OlderThan(kOldDoubt);
   if (attempts.empty() || !GiveBack(attempts).ok()) return;
-  const std::lock_guard lock(mutex_);
-  for (const TaskAttempt& attempt : attempts) {
-    const auto doubt = claims_in_doubt_.find(attempt.task);
-    if (doubt != claims_in_doubt_.end() && doubt->second.attempt == attempt.attempt) claims_in_doubt_.erase(doubt);
-  }
+  for (const TaskAttempt& attempt : attempts) claims_in_doubt_.End(attempt);
 }
 
 void PostgresJobStore::Renew() {

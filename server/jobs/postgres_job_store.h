@@ -28,6 +28,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/task_pool.h"
+#include "server/jobs/claims_in_doubt.h"
 #include "server/jobs/failpoint.h"
 #include "server/jobs/job_store.h"
 #include "server/jobs/postgres_link.h"
@@ -35,6 +36,7 @@
 #include "server/jobs/postgres_rows.h"
 #include "server/jobs/record_ids.h"
 #include "server/jobs/store_disk.h"
+#include "server/jobs/store_rules.h"
 
 namespace tessera::server {
 
@@ -105,7 +107,7 @@ class PostgresJobStore final : public JobStore {
   absl::Status End(const char* name, const TaskAttempt& attempt, const TaskMove& move, int64_t bytes,
                    absl::FunctionRef<bool(const OwnedTask&)> is_done);
   TaskMove MoveTo(TaskState to) const { return {.to = to, .now = Now(), .retention = options_.retention}; }
-  TaskMove MoveToFailed(const absl::Status& error) const;
+  TaskMove MoveToFailed(const absl::Status& error) const { return WithError(MoveTo(TaskState::kFailed), error); }
   absl::StatusOr<SubmittedJob> Keep(NewJob job);
   bool IsWanted(const std::string& file) const;
   int64_t RemoveOrphans();
@@ -132,14 +134,10 @@ class PostgresJobStore final : public JobStore {
   std::mutex observer_mutex_;  // held during its calls
   QueueObserver* observer_ = nullptr;
 
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  struct Doubt {
-    int32_t attempt = 0;   // that may have been made
-    absl::Duration since;  // of the steady clock
-  };
-  std::map<uint64_t, Doubt> claims_in_doubt_;              // by task
-  std::map<std::string, absl::Duration> old_temporaries_;  // left-over files, and when they were seen first
+  ClaimsInDoubt claims_in_doubt_;
+  std::mutex temporaries_mutex_;
+  // Left-over files, and when they were seen first; guarded by temporaries_mutex_.
+  std::map<std::string, absl::Duration> old_temporaries_;
   std::atomic<int64_t> result_bytes_ = 0;
   std::atomic<int64_t> bytes_after_sweep_ = -1;
 

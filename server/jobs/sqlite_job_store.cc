@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/private_files.h"
-#include "base/sha256.h"
 #include "base/status_macros.h"
 #include "server/jobs/job_submission.h"
 #include "server/jobs/queue_reader.h"
@@ -19,8 +18,6 @@
 
 namespace tessera::server {
 namespace {
-
-constexpr int32_t kMaxPage = 1000;
 
 absl::Status WithAdvice(const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(status.message(), "; ", kStoreAdvice));
@@ -121,12 +118,6 @@ absl::Status SqliteJobStore::End(const char* name, const TaskAttempt& attempt, c
   });
 }
 
-TaskMove SqliteJobStore::MoveToFailed(const absl::Status& error) const {
-  TaskMove move = MoveTo(TaskState::kFailed);
-  move.error = ReasonOf(error);
-  return move;
-}
-
 absl::Time SqliteJobStore::Now() const { return opened_ + (options_.clock->Elapsed() - opened_elapsed_); }
 
 absl::StatusOr<Recovery> SqliteJobStore::Recover(absl::FunctionRef<void(const QueuedTask&)> visit) {
@@ -143,15 +134,7 @@ absl::StatusOr<Recovery> SqliteJobStore::Recover(absl::FunctionRef<void(const Qu
       return;
     }
     ++recovery.queued;
-    visit({.id = row.task.number,
-           .index = static_cast<int32_t>(row.task.number - row.task.job),
-           .job = ids_.JobId(row.job.number, row.job.token),
-           .tenant = row.job.tenant,
-           .blame = row.task.blame,
-           .created = row.job.created,
-           .deadline = row.job.deadline,
-           .trace_parent = stored.job.trace_parent,
-           .request = &stored.job.request});
+    visit(QueuedTaskOf(stored, ids_));
   };
   RETURN_IF_ERROR(ReadQueue([this](const auto& call) { return Read(call); }, hand_out));
   for (const auto& [task, error] : damaged) {
@@ -229,26 +212,18 @@ absl::StatusOr<ClaimedTask> SqliteJobStore::Claim(uint64_t task) {
 }
 
 absl::Status SqliteJobStore::Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) {
-  if (file.size() > options_.max_image_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the image's file has ", file.size(), " bytes, at most ", options_.max_image_bytes, " are kept"));
-  }
+  RETURN_IF_ERROR(CheckImageBytes(file, options_.max_image_bytes));
   // Nobody's file is written, let alone replaced, for an attempt that was given up.
   const absl::StatusOr<TaskRow> runs = Read([&](SqliteDatabase& database) { return FindAttempt(database, attempt); });
   if (!runs.ok()) return runs.status();
-  StoredImage image{
-      .origin = origin, .file = ResultFileName(attempt), .bytes = file.size(), .digest = base::Sha256Of(file)};
-  TaskMove move = MoveTo(TaskState::kDone);
-  move.image = SerializeImage(image);
-  if (absl::Status legible = ParseStoredImage(move.image).status(); !legible.ok()) {
-    return absl::InvalidArgumentError("the image's origin is out of range");
-  }
+  ASSIGN_OR_RETURN(const TaskMove move, WithImage(MoveTo(TaskState::kDone), attempt, file, origin));
+  const std::string name = ResultFileName(attempt);
   Reach(options_.at_point, "finish.before_file");
-  RETURN_IF_ERROR(disk_.Write(image.file, file));
+  RETURN_IF_ERROR(disk_.Write(name, file));
   Reach(options_.at_point, "finish.after_file");
   absl::Status status = End("finish", attempt, move);
   if (status.ok()) result_bytes_ += static_cast<int64_t>(file.size());
-  if (absl::IsFailedPrecondition(status) || absl::IsNotFound(status)) disk_.Remove(image.file);
+  if (absl::IsFailedPrecondition(status) || absl::IsNotFound(status)) disk_.Remove(name);
   return status;
 }
 
@@ -259,9 +234,7 @@ absl::Status SqliteJobStore::Fail(const TaskAttempt& attempt, const absl::Status
 absl::Status SqliteJobStore::FailQueued(uint64_t task, const absl::Status& error) {
   return Change("fail_queued", [&](SqliteDatabase& database, StateCounts& counts) {
     ASSIGN_OR_RETURN(const TaskRow row, FindTask(database, task));
-    if (row.state != TaskState::kQueued) {
-      return absl::FailedPreconditionError(absl::StrCat("the task is ", TaskStateName(row.state), ", not queued"));
-    }
+    RETURN_IF_ERROR(CheckQueued(row.state));
     return MoveTask(database, row, MoveToFailed(error), counts);
   });
 }
@@ -289,16 +262,10 @@ absl::StatusOr<std::vector<Verdict>> SqliteJobStore::GroupDied(absl::Span<const 
       if (!row.ok()) continue;
       Verdict verdict{.attempt = attempt, .state = row->state, .blame = row->blame};
       if (row->state == TaskState::kRunning && row->attempt == attempt.attempt) {
-        verdict.blame = AfterDeath(row->blame, attempts.size() == 1);
-        TaskMove move = MoveTo(TaskState::kQueued);
-        move.blame = verdict.blame;
-        if (MustBeQuarantined(verdict.blame)) {
-          move.to = TaskState::kQuarantined;
-          move.error = absl::AbortedError(absl::StrCat("the worker ended ", verdict.blame.deaths,
-                                                       " times while it made this image alone: ", reason));
-        }
+        const TaskMove move = WithDeath(MoveTo(TaskState::kQueued), row->blame, attempts.size() == 1, reason);
         RETURN_IF_ERROR(MoveTask(database, *row, move, counts));
         verdict.state = move.to;
+        verdict.blame = *move.blame;
       }
       verdicts.push_back(verdict);
     }
@@ -330,15 +297,7 @@ absl::StatusOr<JobRecord> SqliteJobStore::Get(const std::string& tenant, const s
 
 absl::StatusOr<JobRecordPage> SqliteJobStore::List(const std::string& tenant, int32_t limit, const std::string& after,
                                                    std::optional<JobState> state) {
-  if (limit < 1 || limit > kMaxPage) {
-    return absl::InvalidArgumentError(absl::StrCat("limit is ", limit, ", valid values are 1 to ", kMaxPage));
-  }
-  uint64_t before = uint64_t{INT64_MAX};
-  if (!after.empty()) {
-    const absl::StatusOr<uint64_t> number = ids_.PageNumber(after);
-    if (!number.ok()) return absl::InvalidArgumentError("after is not what an earlier page gave as its next");
-    before = *number;
-  }
+  ASSIGN_OR_RETURN(const uint64_t before, BeginOfPage(ids_, limit, after));
   return Read([&](SqliteDatabase& database) -> absl::StatusOr<JobRecordPage> {
     ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, ListJobs(database, tenant, state, before, limit + 1));
     JobRecordPage page;
@@ -361,25 +320,9 @@ absl::StatusOr<std::string> SqliteJobStore::ReadImage(const std::string& tenant,
     ASSIGN_OR_RETURN(const TaskRow task, FindTask(database, number));
     return ReadJob(database, ids_, task.job);
   });
-  const auto unknown = [] { return absl::NotFoundError("there is no such image"); };
-  if (absl::IsNotFound(job.status())) return unknown();
+  if (absl::IsNotFound(job.status())) return NoSuchImage();
   if (!job.ok()) return job.status();
-  if (job->tenant != tenant) return unknown();
-  for (const TaskRecord& task : job->tasks) {
-    if (!task.image || task.image->id != image) continue;
-    absl::StatusOr<std::string> file = options_.files->Read(task.image->file, options_.max_image_bytes);
-    if (absl::IsNotFound(file.status())) {
-      // Or only its folder is, and comes back.
-      RETURN_IF_ERROR(disk_.CheckPlace());
-      return absl::DataLossError("the image's file is gone");
-    }
-    if (!file.ok()) return file;
-    if (file->size() != task.image->bytes || base::Sha256Of(*file) != task.image->digest) {
-      return absl::DataLossError("the image's file is damaged: it is not what was written");
-    }
-    return file;
-  }
-  return unknown();
+  return disk_.ReadImage(*job, tenant, image, options_.max_image_bytes);
 }
 
 absl::StatusOr<SweepReport> SqliteJobStore::Sweep(int64_t limit) {

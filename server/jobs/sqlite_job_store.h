@@ -26,6 +26,7 @@
 #include "server/jobs/record_ids.h"
 #include "server/jobs/sqlite.h"
 #include "server/jobs/store_disk.h"
+#include "server/jobs/store_rules.h"
 
 namespace tessera::server {
 
@@ -99,7 +100,7 @@ class SqliteJobStore final : public JobStore {
   // Moves one running task.
   absl::Status End(const char* name, const TaskAttempt& attempt, const TaskMove& move);
   TaskMove MoveTo(TaskState to) const { return {.to = to, .now = Now(), .retention = options_.retention}; }
-  TaskMove MoveToFailed(const absl::Status& error) const;
+  TaskMove MoveToFailed(const absl::Status& error) const { return WithError(MoveTo(TaskState::kFailed), error); }
   // False for a file that belongs to no task that runs or is done.
   bool IsWanted(const std::string& file);
 

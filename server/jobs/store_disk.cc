@@ -1,10 +1,14 @@
 #include "server/jobs/store_disk.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "base/sha256.h"
 #include "base/status_macros.h"
 #include "server/jobs/sqlite.h"
+#include "server/jobs/store_rules.h"
 
 namespace tessera::server {
 namespace {
@@ -15,6 +19,12 @@ StorageState StateAfter(const absl::Status& failure) {
 }
 
 }  // namespace
+
+absl::StatusOr<bool> HoldsImages(ResultStore& results) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, results.List());
+  return std::ranges::any_of(
+      names, [](const std::string& name) { return name != kTrialFile && !absl::StrContains(name, kTemporaryMark); });
+}
 
 absl::Status StoreDisk::CheckPlace() {
   absl::Status place = database_.Check();
@@ -33,6 +43,25 @@ absl::Status StoreDisk::Write(const std::string& name, const std::string& bytes)
   absl::Status written = results_.Write(name, bytes);
   if (!written.ok()) health_.Fail(StateAfter(written), written, bytes.size());
   return written;
+}
+
+absl::StatusOr<std::string> StoreDisk::ReadImage(const JobRecord& job, const std::string& tenant,
+                                                 const std::string& image, uint64_t limit) {
+  if (job.tenant != tenant) return NoSuchImage();
+  const auto task = std::ranges::find_if(
+      job.tasks, [&](const TaskRecord& of) { return of.image.has_value() && of.image->id == image; });
+  if (task == job.tasks.end()) return NoSuchImage();
+  absl::StatusOr<std::string> file = results_.Read(task->image->file, limit);
+  if (absl::IsNotFound(file.status())) {
+    // Or only its folder is, and comes back.
+    RETURN_IF_ERROR(CheckPlace());
+    return absl::DataLossError("the image's file is gone");
+  }
+  if (!file.ok()) return file;
+  if (file->size() != task->image->bytes || base::Sha256Of(*file) != task->image->digest) {
+    return absl::DataLossError("the image's file is damaged: it is not what was written");
+  }
+  return file;
 }
 
 void StoreDisk::Remove(const std::string& name) {

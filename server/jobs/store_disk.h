@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "server/jobs/job_record.h"
 #include "server/jobs/result_store.h"
 #include "server/jobs/storage_health.h"
 #include "server/jobs/storage_place.h"
@@ -21,6 +23,9 @@ inline constexpr char kTemporaryMark[] = ".tessera-";
 
 // The name of the file that is written to learn whether there is room again.
 inline constexpr char kTrialFile[] = "trial";
+
+// Whether there are others than those.
+absl::StatusOr<bool> HoldsImages(ResultStore& results);
 
 class StoreDisk final {
  public:
@@ -40,6 +45,10 @@ class StoreDisk final {
 
   // A result's file, and what its failure says of the disk.
   absl::Status Write(const std::string& name, const std::string& bytes);
+  // The file of an image of this job, checked against its digest. NOT_FOUND where the tenant has no such image,
+  // DATA_LOSS if the file is not what was written, RESOURCE_EXHAUSTED if it has more bytes than `limit`.
+  absl::StatusOr<std::string> ReadImage(const JobRecord& job, const std::string& tenant, const std::string& image,
+                                        uint64_t limit);
   // A file that could not be removed is removed later.
   void Remove(const std::string& name);
   // A file as large as the largest that found no room, if there was one.

@@ -5,7 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/jobs/job_rows.h"
@@ -19,11 +18,8 @@ namespace tessera::server {
 namespace {
 
 absl::Status CheckNoImages(const std::string& path, ResultStore& files) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List());
-  const auto may_go = [](const std::string& name) {
-    return name == kTrialFile || absl::StrContains(name, kTemporaryMark);
-  };
-  if (std::ranges::all_of(names, may_go)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool has_images, HoldsImages(files));
+  if (!has_images) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("there are images, but \"", path, "\", which knows whose they are, is missing or empty"));
 }

@@ -98,19 +98,7 @@ absl::StatusOr<Submitted> JobAdmission::Keep(const Caller& caller, const JobRequ
   if (!submitted.ok()) return StorageErrorForCaller(submitted.status(), context_.store.trouble().state);
   const JobRecord& record = submitted->job;
   if (!submitted->existed) {
-    for (const TaskRecord& task : record.tasks) {
-      jobs_.Enqueue(lock,
-                    {.id = task.id,
-                     .index = task.index,
-                     .job = record.id,
-                     .tenant = record.tenant,
-                     .blame = task.blame,
-                     .created = record.created,
-                     .deadline = record.deadline,
-                     .trace_parent = record.trace_parent,
-                     .request = &record.request},
-                    ticket);
-    }
+    for (const TaskRecord& task : record.tasks) jobs_.Enqueue(lock, QueuedTaskOf(record, task), ticket);
     context_.monitor.NotifyWork(lock);
   }
   return Submitted{.job = JobOf(context_, lock, record), .existed = submitted->existed};

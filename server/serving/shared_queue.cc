@@ -53,15 +53,7 @@ void SharedQueue::Follow(const Lock& lock, const JobRecord& job, const TaskRecor
       return;
     }
     unserved_.erase(task.id);
-    live = jobs_.Add(lock, {.id = task.id,
-                            .index = task.index,
-                            .job = job.id,
-                            .tenant = job.tenant,
-                            .blame = task.blame,
-                            .created = job.created,
-                            .deadline = job.deadline,
-                            .trace_parent = job.trace_parent,
-                            .request = &job.request});
+    live = jobs_.Add(lock, QueuedTaskOf(job, task));
     if (live == nullptr) return;
     live->moves = 0;
   }

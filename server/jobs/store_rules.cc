@@ -1,0 +1,76 @@
+#include "server/jobs/store_rules.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/sha256.h"
+#include "server/jobs/result_names.h"
+#include "server/jobs/stored_job.h"
+
+namespace tessera::server {
+namespace {
+
+constexpr int32_t kMaxPage = 1000;
+
+}  // namespace
+
+absl::StatusOr<uint64_t> BeginOfPage(const RecordIds& ids, int32_t limit, const std::string& after) {
+  if (limit < 1 || limit > kMaxPage) {
+    return absl::InvalidArgumentError(absl::StrCat("limit is ", limit, ", valid values are 1 to ", kMaxPage));
+  }
+  if (after.empty()) return uint64_t{INT64_MAX};
+  absl::StatusOr<uint64_t> number = ids.PageNumber(after);
+  if (!number.ok()) return absl::InvalidArgumentError("after is not what an earlier page gave as its next");
+  return number;
+}
+
+QueuedTask QueuedTaskOf(const StoredTask& stored, const RecordIds& ids) {
+  const QueueEntry& row = stored.row;
+  return {.id = row.task.number,
+          .index = static_cast<int32_t>(row.task.number - row.task.job),
+          .job = ids.JobId(row.job.number, row.job.token),
+          .tenant = row.job.tenant,
+          .blame = row.task.blame,
+          .created = row.job.created,
+          .deadline = row.job.deadline,
+          .trace_parent = stored.job.trace_parent,
+          .request = &stored.job.request};
+}
+
+absl::Status CheckQueued(TaskState state) {
+  if (state == TaskState::kQueued) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the task is ", TaskStateName(state), ", not queued"));
+}
+
+absl::Status NoSuchImage() { return absl::NotFoundError("there is no such image"); }
+
+absl::Status CheckImageBytes(const std::string& file, uint64_t most) {
+  if (file.size() <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the image's file has ", file.size(), " bytes, at most ", most, " are kept"));
+}
+
+TaskMove WithError(TaskMove move, const absl::Status& error) {
+  move.error = ReasonOf(error);
+  return move;
+}
+
+absl::StatusOr<TaskMove> WithImage(TaskMove move, const TaskAttempt& attempt, const std::string& file,
+                                   const ImageOrigin& origin) {
+  const StoredImage image{
+      .origin = origin, .file = ResultFileName(attempt), .bytes = file.size(), .digest = base::Sha256Of(file)};
+  move.image = SerializeImage(image);
+  if (!ParseStoredImage(move.image).ok()) return absl::InvalidArgumentError("the image's origin is out of range");
+  return move;
+}
+
+TaskMove WithDeath(TaskMove move, const Blame& before, bool was_alone, const std::string& reason) {
+  const Blame blame = AfterDeath(before, was_alone);
+  move.blame = blame;
+  if (MustBeQuarantined(blame)) {
+    move.to = TaskState::kQuarantined;
+    move.error = absl::AbortedError(
+        absl::StrCat("the worker ended ", blame.deaths, " times while it made this image alone: ", reason));
+  }
+  return move;
+}
+
+}  // namespace tessera::server
