@@ -81,7 +81,7 @@ class QueueObserver {
   // The job as it is a moment after another process has changed it. It may be told twice, and of what this process did.
   virtual void OnChanged(const JobRecord& job) = 0;
   // Every open task a moment ago: now and then, and when the store had not listened for a while. Returns those of
-  // which the observer knows something else: it is told of their jobs next.
+  // which the observer knows something else: it is notified of their jobs next.
   virtual std::vector<uint64_t> Compare(absl::Span<const OpenTask> open) = 0;
   // The task is no more: its job was swept.
   virtual void OnGone(uint64_t task) = 0;
@@ -112,7 +112,7 @@ class JobStore {
                                                                   const IdempotencyKey& key) = 0;
 
   // queued → running. A damaged task is failed here and DATA_LOSS returned. ABORTED: another process was first; what
-  // became of the task is told to the observer.
+  // became of the task is reported to the observer.
   virtual absl::StatusOr<ClaimedTask> Claim(uint64_t task) = 0;
 
   // running → done, after the file is durable. After an error the task still runs and the call may be made again.

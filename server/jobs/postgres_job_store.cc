@@ -106,12 +106,12 @@ absl::Status PostgresJobStore::Begin() {
       options_.address, server_, options_.lease / kRenewalsOfALease,
       PostgresLinkHooks{.check = [this](PostgresConnection& database) { return CheckSecret(database, ids_); },
                         .renew = [this] { Renew(); },
-                        .changed = [this](const std::vector<uint64_t>& jobs) { TellObserver(jobs); },
+                        .changed = [this](const std::vector<uint64_t>& jobs) { NotifyObserver(jobs); },
                         .compare = [this] { Compare(); },
                         .cut = [this](const absl::Status& cut) { OnFailure(cut); }});
   submissions_ = std::make_unique<base::TaskPool>(kSubmissionThreads);
   link_->Start();
-  link_->Tell(taken.jobs);
+  link_->Notify(taken.jobs);
   return absl::OkStatus();
 }
 
@@ -207,7 +207,7 @@ absl::Status PostgresJobStore::End(const char* name, const TaskAttempt& attempt,
     if (!base::Planted("report_without_its_attempt")) RETURN_IF_ERROR(CheckAttempt(task, attempt, server_));
     return MoveTask(database, task.row, move, {.bytes = bytes});
   });
-  if (status.ok()) link_->Tell(job);
+  if (status.ok()) link_->Notify(job);
   return status;
 }
 
@@ -274,7 +274,7 @@ absl::StatusOr<SubmittedJob> PostgresJobStore::Keep(NewJob new_job) {
     return absl::UnavailableError("the job that had the idempotency key is just being deleted");
   }
   if (!kept.ok()) return kept;
-  link_->Tell({job.row.number});
+  link_->Notify({job.row.number});
   return SubmittedJob{.job = RecordOf(std::move(job), ids_)};
 }
 
@@ -340,7 +340,7 @@ absl::StatusOr<ClaimedTask> PostgresJobStore::Claim(uint64_t task) {
     return absl::AbortedError(status.message());
   }
   if (!status.ok()) return status;
-  link_->Tell({job});
+  link_->Notify({job});
   if (!damage.ok()) return damage;
   return claimed;
 }
@@ -383,7 +383,7 @@ absl::Status PostgresJobStore::FailQueued(uint64_t task, const absl::Status& err
     RETURN_IF_ERROR(CheckQueued(found.row.state));
     return MoveTask(database, found.row, MoveToFailed(error));
   });
-  if (status.ok()) link_->Tell(job);
+  if (status.ok()) link_->Notify(job);
   return status;
 }
 
@@ -397,7 +397,7 @@ absl::Status PostgresJobStore::GiveBack(absl::Span<const TaskAttempt> attempts) 
       return MoveTask(database, task.row, MoveTo(TaskState::kQueued));
     });
   });
-  if (status.ok()) link_->Tell(jobs);
+  if (status.ok()) link_->Notify(jobs);
   return status;
 }
 
@@ -420,7 +420,7 @@ absl::StatusOr<std::vector<Verdict>> PostgresJobStore::GroupDied(absl::Span<cons
     });
   };
   RETURN_IF_ERROR(Change("group_died", judge));
-  link_->Tell(jobs);
+  link_->Notify(jobs);
   return verdicts;
 }
 
@@ -441,7 +441,7 @@ absl::StatusOr<JobRecord> PostgresJobStore::Cancel(const std::string& tenant, co
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(Change("cancel", cancel));
-  link_->Tell({number});
+  link_->Notify({number});
   return record;
 }
 
@@ -629,11 +629,11 @@ void PostgresJobStore::Renew() {
   GiveBackDoubtful();
   const absl::StatusOr<TakenBack> taken = TakeBack("take_back");
   if (!taken.ok() || taken->jobs.empty()) return;
-  link_->Tell(taken->jobs);
-  TellObserver(taken->jobs);
+  link_->Notify(taken->jobs);
+  NotifyObserver(taken->jobs);
 }
 
-void PostgresJobStore::TellObserver(const std::vector<uint64_t>& jobs) {
+void PostgresJobStore::NotifyObserver(const std::vector<uint64_t>& jobs) {
   const std::lock_guard lock(observer_mutex_);
   if (observer_ == nullptr) return;
   std::vector<JobRecord> records;
@@ -673,7 +673,8 @@ void PostgresJobStore::Compare() {
   }
   for (size_t first = 0; first < jobs.size(); first += kQueueBatch) {
     const size_t end = std::min(jobs.size(), first + kQueueBatch);
-    TellObserver({jobs.begin() + static_cast<std::ptrdiff_t>(first), jobs.begin() + static_cast<std::ptrdiff_t>(end)});
+    NotifyObserver(
+        {jobs.begin() + static_cast<std::ptrdiff_t>(first), jobs.begin() + static_cast<std::ptrdiff_t>(end)});
   }
 }
 

@@ -118,7 +118,7 @@ class PostgresJobStore final : public JobStore {
 
   // Hooks of the link.
   void Renew();
-  void TellObserver(const std::vector<uint64_t>& jobs);
+  void NotifyObserver(const std::vector<uint64_t>& jobs);
   void Compare();
 
   const PostgresJobStoreOptions options_;

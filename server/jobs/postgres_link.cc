@@ -22,7 +22,7 @@ constexpr absl::Duration kCompareInterval = absl::Seconds(10);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
 constexpr size_t kJobsOfANotice = 300;      // PostgreSQL's bound is 8000 bytes
-constexpr size_t kMostUntold = 100 * 1000;  // of a link that is cut; the others compare when they are back
+constexpr size_t kMostUnsent = 100 * 1000;  // of a link that is cut; the others compare when they are back
 constexpr char kGone[] = "gone";
 
 }  // namespace
@@ -55,10 +55,10 @@ bool PostgresLink::stopping() const {
   return stopping_;
 }
 
-void PostgresLink::Tell(absl::Span<const uint64_t> jobs) {
+void PostgresLink::Notify(absl::Span<const uint64_t> jobs) {
   {
     const std::lock_guard lock(mutex_);
-    if (to_tell_.size() < kMostUntold) to_tell_.insert(jobs.begin(), jobs.end());
+    if (to_notify_.size() < kMostUnsent) to_notify_.insert(jobs.begin(), jobs.end());
   }
   Wake();
 }
@@ -106,9 +106,9 @@ absl::Status PostgresLink::Send() {
     {
       const std::lock_guard lock(mutex_);
       const auto end =
-          std::next(to_tell_.begin(), static_cast<std::ptrdiff_t>(std::min(to_tell_.size(), kJobsOfANotice)));
-      jobs.assign(to_tell_.begin(), end);
-      to_tell_.erase(to_tell_.begin(), end);
+          std::next(to_notify_.begin(), static_cast<std::ptrdiff_t>(std::min(to_notify_.size(), kJobsOfANotice)));
+      jobs.assign(to_notify_.begin(), end);
+      to_notify_.erase(to_notify_.begin(), end);
     }
     if (jobs.empty()) return absl::OkStatus();
     RETURN_IF_ERROR(connection_->Run("SELECT pg_notify('tessera_jobs', $1::text)",

@@ -42,12 +42,12 @@ class PostgresLink final {
   void Start();
 
   // This server has changed these jobs; the others learn it soon. Thread-safe, as the next ones are.
-  void Tell(absl::Span<const uint64_t> jobs);
+  void Notify(absl::Span<const uint64_t> jobs);
   // As a notice of another server about the job.
   void LookAt(uint64_t job);
   // Compare soon.
   void Compare();
-  // Ends the thread; the others are told that this server has gone.
+  // Ends the thread; the others are notified that this server has gone.
   void Stop();
 
  private:
@@ -67,7 +67,7 @@ class PostgresLink final {
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
-  std::set<uint64_t> to_tell_, to_look_at_;
+  std::set<uint64_t> to_notify_, to_look_at_;
   bool must_compare_ = true;
   bool stopping_ = false;
 

@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresPool::Take() {
     --taken_;
     return refused_;
   }
-  // Others are told of the last try until this one has an end.
+  // Others get the result of the last try until this one has an end.
   next_try_ = base::SteadyNow() + kLongestPause;
   lock.unlock();
   absl::StatusOr<std::unique_ptr<PostgresConnection>> connection = Connect();

@@ -25,7 +25,7 @@ class PostgresPool final {
 
   // Calls with a connection that nobody else has meanwhile. UNAVAILABLE where none can be had: then nothing was called.
   // While the database cannot be reached it is asked for at most once in a pause that doubles up to a second, and
-  // between two tries everybody is told at once.
+  // between two tries everybody gets the last result at once.
   absl::Status With(absl::FunctionRef<absl::Status(PostgresConnection&)> call);
 
  private:

@@ -29,10 +29,10 @@ void SharedQueue::OnChanged(const JobRecord& job) {
   const Lock lock = context_.monitor.Acquire();
   for (const TaskRecord& task : job.tasks) Follow(lock, job, task);
   context_.monitor.NotifyWork(lock);
-  if (context_.hub.IsWatched(job.id)) TellWatchers(lock, job);
+  if (context_.hub.IsWatched(job.id)) NotifyWatchers(lock, job);
 }
 
-void SharedQueue::TellWatchers(const Lock& lock, const JobRecord& record) {
+void SharedQueue::NotifyWatchers(const Lock& lock, const JobRecord& record) {
   const Job job = JobOf(context_, lock, record);
   if (IsEnded(job.state)) return context_.hub.PublishEnd(job);
   for (const FinishedImage& image : job.images) context_.hub.Publish(job.id, ImageEvent{image});
@@ -102,7 +102,7 @@ void SharedQueue::FollowRunning(const Lock& lock, LiveTask& live, TaskId id) {
 }
 
 void SharedQueue::FollowEnd(const Lock& lock, LiveTask& live, const TaskRecord& task) {
-  // What this server has reported it also tells of.
+  // What this server has reported it also notifies of.
   const bool is_own = live.attempt.has_value() && live.attempt->attempt == task.attempt;
   if (is_own && task.state != TaskState::kCancelled) return;
   jobs_.SetElsewhere(lock, task.id, false);

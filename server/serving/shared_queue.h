@@ -1,5 +1,5 @@
 // Follows what other servers do to the queue that they share with this one: their jobs are planned here too, what they
-// run or have ended is not, and who watches here is told.
+// run or have ended is not, and who watches here is notified.
 //
 // A task only ever moves on in the store: each claim and each giving back is one move more. What is heard of it is
 // older or newer than what is known here by the number of its moves, so notices may come late, twice or not at all.
@@ -38,7 +38,7 @@ class SharedQueue final : public QueueObserver {
   // Another server has it, or had it: what a group here makes of it counts for nothing.
   void LoseHold(const Lock& lock, LiveTask& live, TaskId id);
   bool IsServed(const std::string& model) const;
-  void TellWatchers(const Lock& lock, const JobRecord& job);
+  void NotifyWatchers(const Lock& lock, const JobRecord& job);
 
   const ServingContext context_;
   JobLifecycle& jobs_;

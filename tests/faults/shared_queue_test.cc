@@ -1,4 +1,4 @@
-// Two servers with one queue in PostgreSQL: what one accepts the other makes, cancels and tells of, and what either
+// Two servers with one queue in PostgreSQL: what one accepts the other makes, cancels and reports, and what either
 // does when the other, or the database, is gone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST_F(SharedQueueTest, WhatOneServerAcceptsTheOtherMakesAndBothTell) {
   TestServer& accepts = Start(kNever);
   TestServer& makes = Start("step-time=1");
   const std::string job = accepts.Submit("red apple");
-  // The events of a job are told where it is watched, wherever it is made.
+  // The events of a job are reported where it is watched, wherever it is made.
   HttpTestClient watcher(accepts.port());
   ASSERT_TRUE(watcher.Send(absl::StrCat("GET /v1/jobs/", job, "/events HTTP/1.1\r\nHost: localhost\r\n\r\n")));
   EXPECT_THAT(watcher.ReadUntil("event: done"), HasSubstr("event: done"));

@@ -37,8 +37,8 @@ class ItemMaker {
 
   virtual ImageSize default_size() const = 0;  // of items that name none
 
-  // An item whose request could be read; its end is told. After an error no end is told: UNAVAILABLE where nobody can
-  // make any item at present, else what is wrong with this one.
+  // An item whose request could be read; its end is reported. After an error no end is reported: UNAVAILABLE where
+  // nobody can make any item at present, else what is wrong with this one.
   virtual absl::Status Submit(const BatchItem& item) = 0;
 
   // Whether there is anybody who could make items, now or later.

@@ -24,7 +24,7 @@ struct RemoteItemsOptions {
 };
 
 // Asks the server for its models, and waits for it as the run does: one that refuses the key, lacks the model or is no
-// Tessera server is reported at once. Errors have their stage. `say` is told what the user should know already.
+// Tessera server is reported at once. Errors have their stage. `say` gets what the user should know already.
 absl::StatusOr<std::unique_ptr<ItemMaker>> MakeRemoteItems(const RemoteItemsOptions& options,
                                                            const std::stop_token& stop,
                                                            const std::function<void(const std::string&)>& say);
