@@ -39,16 +39,13 @@ at::Tensor Unpatchify(const at::Tensor& tokens, TokenGrid grid, int64_t patch) {
       .reshape({b, c, grid.height * patch, grid.width * patch});
 }
 
-at::Tensor SinCosTable(TokenGrid grid, parallel::TokenSpan span, int64_t dim, double base, double scale,
-                       at::ScalarType dtype, at::Device device) {
+at::Tensor SinCosTable(TokenGrid grid, int64_t dim, double base, double scale, at::ScalarType dtype,
+                       at::Device device) {
   // Only the axes travel to the device: they are small.
-  const at::Tensor columns = AxisTable(grid.width, dim, base, scale).to(device, dtype);
-  const at::Tensor rows = AxisTable(grid.height, dim, base, scale).to(device, dtype);
-  const at::Tensor token = at::arange(span.begin, span.end, at::TensorOptions(at::kLong).device(device));
-  at::Tensor of_column = columns.index_select(0, token.remainder(grid.width));
-  at::Tensor of_row = rows.index_select(0, token.div(grid.width, "floor"));
-  if (base::Planted("position_axes")) std::swap(of_column, of_row);
-  return at::cat({of_column, of_row}, 1);
+  at::Tensor columns = AxisTable(grid.width, dim, base, scale).to(device, dtype).repeat({grid.height, 1});
+  at::Tensor rows = AxisTable(grid.height, dim, base, scale).to(device, dtype).repeat_interleave(grid.width, 0);
+  if (base::Planted("position_axes")) std::swap(columns, rows);
+  return at::cat({columns, rows}, 1);
 }
 
 }  // namespace tessera::models

@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 
-#include "parallel/plan/token_span.h"
+#include <cstdint>
 
 namespace tessera::models {
 
@@ -12,6 +12,7 @@ struct TokenGrid {
   int64_t height = 0;
   int64_t width = 0;
   int64_t count() const { return height * width; }
+  bool operator==(const TokenGrid&) const = default;
 };
 
 // latents [b, c, h·p, w·p] → [b, h·w, c·p·p], features ordered (channel, row, column), channel slowest: the order of
@@ -24,11 +25,10 @@ at::Tensor Unpack(const at::Tensor& tokens, TokenGrid grid, int64_t patch);
 // [b, h·w, p·p·c], features ordered (row, column, channel), channel fastest → [b, c, h·p, w·p].
 at::Tensor Unpatchify(const at::Tensor& tokens, TokenGrid grid, int64_t patch);
 
-// Sin-cos table of a grid's tokens, [span, dim], in `dtype` on `device` after computing in fp64 on the host. `base` is
+// Sin-cos table of a grid's tokens, [count, dim], in `dtype` on `device` after computing in fp64 on the host. `base` is
 // the grid side that the model was trained at: any grid spans the same range of coordinates, k / (n / base) / scale.
 // The first half of the channels encodes the column, the second the row; within a half [sin, cos] with frequencies
 // 10000^(−k/(dim/4)).
-at::Tensor SinCosTable(TokenGrid grid, parallel::TokenSpan span, int64_t dim, double base, double scale,
-                       at::ScalarType dtype, at::Device device);
+at::Tensor SinCosTable(TokenGrid grid, int64_t dim, double base, double scale, at::ScalarType dtype, at::Device device);
 
 }  // namespace tessera::models

@@ -4,15 +4,67 @@
 
 namespace tessera::models {
 
+Positions Positions::Of(parallel::TokenSpan span) const {
+  const auto rows = [span](const at::Tensor& table) {
+    return table.defined() ? table.narrow(0, span.begin, span.count()) : table;
+  };
+  return {.embedded = rows(embedded), .cos = rows(cos), .sin = rows(sin)};
+}
+
+Positions Join(std::span<const Positions> parts) {
+  if (parts.size() == 1) return parts.front();
+  const auto join = [parts](at::Tensor Positions::*table) {
+    std::vector<at::Tensor> tables;
+    for (const Positions& part : parts) {
+      if ((part.*table).defined()) tables.push_back(part.*table);
+    }
+    return tables.empty() ? at::Tensor() : at::cat(tables);
+  };
+  return {.embedded = join(&Positions::embedded), .cos = join(&Positions::cos), .sin = join(&Positions::sin)};
+}
+
+at::Tensor MaskedTextBias(const at::Tensor& mask, at::ScalarType dtype) { return (1 - mask.to(dtype)) * -10000.0; }
+
+ForwardPass::ForwardPass(const Transformer& transformer, const TransformerInput& input,
+                         const parallel::ForwardContext& context)
+    : transformer_(transformer),
+      input_(input),
+      context_(context),
+      positions_(transformer.Place(input.grid, input.patches.device()).Of(input.span)),
+      prompt_(transformer.Read(input.text, input.extras, context)),
+      step_(transformer.EmbedStep(input.timestep, prompt_.vector, context)),
+      conditioning_{} {
+  if (input.text_mask.defined()) {
+    conditioning_.text_bias = MaskedTextBias(input.text_mask, input.patches.scalar_type());
+  }
+  std::vector<Positions> rows;
+  if (transformer.joint_text()) rows.push_back(transformer.PlaceText(input.text.size(1), input.patches.device()));
+  rows.push_back(positions_);
+  const Positions joined = Join(rows);
+  conditioning_.cos = joined.cos;
+  conditioning_.sin = joined.sin;
+}
+
+Conditioning ForwardPass::ConditioningOf(int index) const {
+  Conditioning conditioning = conditioning_;
+  conditioning.modulation = transformer_.Modulate(index, step_, context_);
+  return conditioning;
+}
+
+BlockState ForwardPass::Begin() const {
+  return {
+      .image = transformer_.Embed(input_.patches, positions_.embedded, context_), .text = prompt_.text, .skips = {}};
+}
+
 at::Tensor RunTransformer(const Transformer& transformer, const TransformerInput& input,
                           const parallel::ForwardContext& context, std::span<const int> skipped_blocks) {
-  const Conditioning conditioning = transformer.Condition(input, context);
-  BlockState state = transformer.Embed(input, context);
+  const ForwardPass pass(transformer, input, context);
+  BlockState state = pass.Begin();
   for (int i = 0; i < transformer.num_blocks(); ++i) {
     if (std::ranges::find(skipped_blocks, i) != skipped_blocks.end()) continue;
-    transformer.Block(i, state, conditioning, context);
+    transformer.Block(i, state, pass.ConditioningOf(i), context);
   }
-  return transformer.Head(state, conditioning, context);
+  return transformer.Head(state, pass.ConditioningOf(transformer.num_blocks()), context);
 }
 
 }  // namespace tessera::models

@@ -25,9 +25,9 @@ struct DitTransformer::Embedder {
       : timestep(scope / "timestep_embedder", kSinusoidChannels, config.width()),
         classes((scope / "class_embedder.embedding_table").Add("weight", {config.classes + 1, config.width()})) {}
 
-  // [b, D], of a conditioning's embedding and modulation.
-  at::Tensor Forward(const Conditioning& conditioning, const parallel::ForwardContext& context) const {
-    return timestep.Forward(conditioning.embedding, context) + at::embedding(classes, conditioning.modulation);
+  // [rows, D].
+  at::Tensor Forward(const StepEmbedding& step, const parallel::ForwardContext& context) const {
+    return timestep.Forward(step.vector, context) + at::embedding(classes, step.shared);
   }
 
   EmbeddingMlp timestep;
@@ -66,23 +66,43 @@ DitTransformer::DitTransformer(const DitConfig& config, ParamTable& table)
 
 DitTransformer::~DitTransformer() = default;
 
-Conditioning DitTransformer::Condition(const TransformerInput& input, const parallel::ForwardContext&) const {
+int64_t DitTransformer::output_features() const { return config_.patch * config_.patch * config_.out_channels; }
+
+Positions DitTransformer::Place(TokenGrid grid, at::Device device) const {
+  const auto base = static_cast<double>(config_.sample_size / config_.patch);
+  return {.embedded = SinCosTable(grid, config_.width(), base, /*scale=*/1, AccumulationType(dtype_), device),
+          .cos = {},
+          .sin = {}};
+}
+
+PromptState DitTransformer::Read(const at::Tensor&, const std::vector<at::Tensor>& extras,
+                                 const parallel::ForwardContext&) const {
+  return {.text = {}, .vector = extras[0]};
+}
+
+// vector: the timestep's sinusoids [rows, 256]; shared: the class [rows] or [1].
+StepEmbedding DitTransformer::EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
+                                        const parallel::ForwardContext&) const {
   const at::ScalarType accumulation = AccumulationType(dtype_);
-  return {.embedding = Sinusoid(input.timestep.to(accumulation), accumulation, kSinusoidChannels, kSinusoidShift)
-                           .to(dtype_),  // [b, 256]
-          .modulation = input.extras[0]};
+  return {.vector = Sinusoid(timesteps.to(accumulation), accumulation, kSinusoidChannels, kSinusoidShift).to(dtype_),
+          .shared = prompt};
 }
 
-at::Tensor DitTransformer::BlockEmbedding(int index, const Conditioning& conditioning,
+at::Tensor DitTransformer::BlockEmbedding(int index, const StepEmbedding& step,
                                           const parallel::ForwardContext& context) const {
-  return embedders_[static_cast<size_t>(index)].Forward(conditioning, context);
+  return embedders_[static_cast<size_t>(index)].Forward(step, context);
 }
 
-BlockState DitTransformer::Embed(const TransformerInput& input, const parallel::ForwardContext& context) const {
-  const int64_t base = config_.sample_size / config_.patch;
-  const at::Tensor positions = SinCosTable(input.grid, input.span, config_.width(), static_cast<double>(base),
-                                           /*scale=*/1, AccumulationType(dtype_), input.patches.device());
-  return {.image = (patch_embed_.Forward(input.patches) + positions).to(dtype_)};
+at::Tensor DitTransformer::Modulate(int index, const StepEmbedding& step,
+                                    const parallel::ForwardContext& context) const {
+  const bool head = index == num_blocks();  // which reads the embedding of block 0
+  return (head ? output_modulation_ : blocks_[static_cast<size_t>(index)].modulation)
+      .Forward(kernels::Silu(BlockEmbedding(head ? 0 : index, step, context)), context);
+}
+
+at::Tensor DitTransformer::Embed(const at::Tensor& patches, const at::Tensor& positions,
+                                 const parallel::ForwardContext&) const {
+  return (patch_embed_.Forward(patches) + positions).to(dtype_);
 }
 
 void DitTransformer::Block(int index, BlockState& state, const Conditioning& conditioning,
@@ -90,8 +110,7 @@ void DitTransformer::Block(int index, BlockState& state, const Conditioning& con
   const BlockLayers& layers = blocks_[static_cast<size_t>(index)];
   at::Tensor& x = state.image;
   // Shift, scale, gate of the attention, then of the MLP: six times [b, D].
-  const std::vector<at::Tensor> m =
-      layers.modulation.Forward(kernels::Silu(BlockEmbedding(index, conditioning, context)), context).chunk(6, -1);
+  const std::vector<at::Tensor> m = conditioning.modulation.chunk(6, -1);
   const std::vector<at::Tensor> qkv =
       layers.qkv.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), context).chunk(3, -1);
   const at::Tensor attended =
@@ -107,9 +126,7 @@ void DitTransformer::Block(int index, BlockState& state, const Conditioning& con
 
 at::Tensor DitTransformer::Head(const BlockState& state, const Conditioning& conditioning,
                                 const parallel::ForwardContext& context) const {
-  const std::vector<at::Tensor> m =
-      output_modulation_.Forward(kernels::Silu(BlockEmbedding(0, conditioning, context)), context)
-          .chunk(2, -1);  // shift, scale
+  const std::vector<at::Tensor> m = conditioning.modulation.chunk(2, -1);  // shift, scale
   return output_projection_.Forward(kernels::LayerNormModulate(state.image, m[0], m[1], kNormEps), context);
 }
 

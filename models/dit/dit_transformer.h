@@ -13,23 +13,29 @@
 
 namespace tessera::models {
 
-// The input has no text. Its extras: the class [b] int64, config.classes for none.
+// There is no text. extras: the class [b] int64, config.classes for none.
 class DitTransformer final : public Transformer {
  public:
   DitTransformer(const DitConfig& config, ParamTable& table);
   ~DitTransformer() override;
 
   int num_blocks() const override { return static_cast<int>(config_.layers); }
-  // embedding: the timestep's sinusoids [b, 256]; modulation: the class [b].
-  Conditioning Condition(const TransformerInput& input, const parallel::ForwardContext& context) const override;
-  BlockState Embed(const TransformerInput& input, const parallel::ForwardContext& context) const override;
+  int64_t output_features() const override;
+  Positions Place(TokenGrid grid, at::Device device) const override;
+  PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
+                   const parallel::ForwardContext& context) const override;
+  StepEmbedding EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
+                          const parallel::ForwardContext& context) const override;
+  at::Tensor Modulate(int index, const StepEmbedding& step, const parallel::ForwardContext& context) const override;
+  at::Tensor Embed(const at::Tensor& patches, const at::Tensor& positions,
+                   const parallel::ForwardContext& context) const override;
   void Block(int index, BlockState& state, const Conditioning& conditioning,
              const parallel::ForwardContext& context) const override;
   at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
                   const parallel::ForwardContext& context) const override;
 
-  // Timestep and class as block `index` embeds them: [b, D].
-  at::Tensor BlockEmbedding(int index, const Conditioning& conditioning, const parallel::ForwardContext& context) const;
+  // Timestep and class as block `index` embeds them: [rows, D].
+  at::Tensor BlockEmbedding(int index, const StepEmbedding& step, const parallel::ForwardContext& context) const;
 
  private:
   struct Embedder;

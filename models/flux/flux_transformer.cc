@@ -1,6 +1,7 @@
 #include "models/flux/flux_transformer.h"
 
 #include <cmath>
+#include <span>
 
 #include "base/planted.h"
 #include "kernels/ops.h"
@@ -39,13 +40,9 @@ struct FluxTransformer::Stream {
         mlp_in(scope / names.mlp / "net.0.proj", config.width(), 4 * config.width(), kColumn),
         mlp_out(scope / names.mlp / "net.2", 4 * config.width(), config.width(), kRow) {}
 
-  // Shift, scale, gate of the attention, then of the MLP: six times [b, D].
-  std::vector<at::Tensor> Modulation(const at::Tensor& activated, const parallel::ForwardContext& context) const {
-    return modulation.Forward(activated, context).chunk(6, -1);
-  }
-
-  // Normalised queries and keys and the values, each [b, tokens, h, d].
-  parallel::Qkv Project(const at::Tensor& x, const std::vector<at::Tensor>& m, int64_t head_dim,
+  // Normalised queries and keys and the values, each [b, tokens, h, d]. m: shift, scale, gate of the attention, then
+  // of the MLP, each [b, D].
+  parallel::Qkv Project(const at::Tensor& x, std::span<const at::Tensor> m, int64_t head_dim,
                         const parallel::ForwardContext& context) const {
     const std::vector<at::Tensor> parts =
         qkv.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), context).chunk(3, -1);
@@ -55,7 +52,7 @@ struct FluxTransformer::Stream {
   }
 
   // x after the attention's result for its own tokens and after the MLP.
-  at::Tensor Finish(at::Tensor x, const at::Tensor& attended, const std::vector<at::Tensor>& m,
+  at::Tensor Finish(at::Tensor x, const at::Tensor& attended, std::span<const at::Tensor> m,
                     const parallel::ForwardContext& context) const {
     x = kernels::GatedResidual(x, m[2], out.Forward(attended, context));
     const at::Tensor hidden = mlp_in.ForwardGeluTanh(kernels::LayerNormModulate(x, m[3], m[4], kNormEps), context);
@@ -118,42 +115,64 @@ FluxTransformer::FluxTransformer(const FluxConfig& config, ParamTable& table)
 
 FluxTransformer::~FluxTransformer() = default;
 
-Conditioning FluxTransformer::Condition(const TransformerInput& input, const parallel::ForwardContext& context) const {
-  const at::ScalarType accumulation = AccumulationType(dtype_);
-  // The reference divides the timestep by 1000 and multiplies it again, rounding twice; the guidance scale once.
-  const auto sinusoid = [&](const at::Tensor& thousandths) {
-    return Sinusoid(thousandths.to(accumulation) * 1000, accumulation, kSinusoidChannels).to(dtype_);
-  };
-  Conditioning conditioning;
-  conditioning.embedding = timestep_embedder_.Forward(sinusoid(input.timestep / 1000), context) +
-                           pooled_embedder_.Forward(input.extras[0].to(dtype_), context);  // [b, D]
-  if (guidance_embedder_) {
-    const at::Tensor guidance = base::Planted("flux_guidance_thousand") ? input.extras[1] / 1000 : input.extras[1];
-    conditioning.embedding = conditioning.embedding + guidance_embedder_->Forward(sinusoid(guidance), context);
-  }
-  conditioning.modulation = kernels::Silu(conditioning.embedding);
+int64_t FluxTransformer::output_features() const { return config_.channels; }
 
-  // Every text token is at (0, 0, 0), image tokens at (0, row, column). Text comes first.
+// Every text token is at (0, 0, 0), image tokens at (0, row, column).
+Positions FluxTransformer::Place(TokenGrid grid, at::Device device) const {
   const at::TensorOptions fp64(at::kDouble);
-  const int64_t t = input.text.size(1);
   const auto axis = [&](int64_t positions, int64_t index) {
     return RotaryAngles(at::arange(positions, fp64), config_.axes[index]);
   };
-  const at::Tensor first = at::zeros({input.grid.count(), config_.axes[0] / 2}, fp64);
-  at::Tensor rows = RepeatOverColumns(axis(input.grid.height, 1), input.grid.width);
-  at::Tensor columns = RepeatOverRows(axis(input.grid.width, 2), input.grid.height);
+  const at::Tensor first = at::zeros({grid.count(), config_.axes[0] / 2}, fp64);
+  at::Tensor rows = RepeatOverColumns(axis(grid.height, 1), grid.width);
+  at::Tensor columns = RepeatOverRows(axis(grid.width, 2), grid.height);
   if (base::Planted("flux_rope_axes")) std::swap(rows, columns);
-  const at::Tensor image = at::cat({first, rows, columns}, 1).slice(0, input.span.begin, input.span.end);
-  const at::Tensor angles = at::cat({at::zeros({t, config_.head_dim / 2}, fp64), image});  // [t + n, d/2]
-  conditioning.cos = kernels::Cos(angles).to(input.patches.device(), accumulation);
-  conditioning.sin = kernels::Sin(angles).to(input.patches.device(), accumulation);
-  return conditioning;
+  return RotaryPositions(at::cat({first, rows, columns}, 1), AccumulationType(dtype_), device);
 }
 
-BlockState FluxTransformer::Embed(const TransformerInput& input, const parallel::ForwardContext& context) const {
-  return {.image = image_in_.Forward(input.patches, context),
-          .text = text_in_.Forward(input.text.to(dtype_), context),
-          .skips = {}};
+Positions FluxTransformer::PlaceText(int64_t tokens, at::Device device) const {
+  return RotaryPositions(at::zeros({tokens, config_.head_dim / 2}, at::kDouble), AccumulationType(dtype_), device);
+}
+
+// The reference divides timestep and guidance scale by 1000 and multiplies them again: the timestep is rounded twice,
+// the scale once.
+at::Tensor FluxTransformer::SinusoidOf(const at::Tensor& thousandths) const {
+  const at::ScalarType accumulation = AccumulationType(dtype_);
+  return Sinusoid(thousandths.to(accumulation) * 1000, accumulation, kSinusoidChannels).to(dtype_);
+}
+
+PromptState FluxTransformer::Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
+                                  const parallel::ForwardContext& context) const {
+  std::vector<at::Tensor> parts = {pooled_embedder_.Forward(extras[0].to(dtype_), context)};  // each [b, D]
+  if (guidance_embedder_) {
+    const at::Tensor guidance = base::Planted("flux_guidance_thousand") ? extras[1] / 1000 : extras[1];
+    parts.push_back(guidance_embedder_->Forward(SinusoidOf(guidance), context));
+  }
+  return {.text = text_in_.Forward(text.to(dtype_), context), .vector = at::stack(parts, 1)};
+}
+
+StepEmbedding FluxTransformer::EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
+                                         const parallel::ForwardContext& context) const {
+  // Added one by one, as the reference rounds.
+  at::Tensor sum = timestep_embedder_.Forward(SinusoidOf(timesteps / 1000), context);
+  for (const at::Tensor& part : prompt.unbind(1)) sum = sum + part;
+  return {.vector = sum, .shared = kernels::Silu(sum)};
+}
+
+at::Tensor FluxTransformer::Modulate(int index, const StepEmbedding& step,
+                                     const parallel::ForwardContext& context) const {
+  if (index == num_blocks()) return output_modulation_.Forward(step.shared, context);
+  if (index >= config_.double_blocks) {
+    return single_blocks_[static_cast<size_t>(index - config_.double_blocks)].modulation.Forward(step.shared, context);
+  }
+  const DoubleBlock& block = double_blocks_[static_cast<size_t>(index)];
+  return at::cat(
+      {block.image.modulation.Forward(step.shared, context), block.text.modulation.Forward(step.shared, context)}, -1);
+}
+
+at::Tensor FluxTransformer::Embed(const at::Tensor& patches, const at::Tensor&,
+                                  const parallel::ForwardContext& context) const {
+  return image_in_.Forward(patches, context);
 }
 
 void FluxTransformer::Block(int index, BlockState& state, const Conditioning& conditioning,
@@ -172,8 +191,8 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
   };
   if (index < config_.double_blocks) {
     const DoubleBlock& block = double_blocks_[static_cast<size_t>(index)];
-    const std::vector<at::Tensor> of_image = block.image.Modulation(conditioning.modulation, context);
-    const std::vector<at::Tensor> of_text = block.text.Modulation(conditioning.modulation, context);
+    const std::vector<at::Tensor> m = conditioning.modulation.chunk(12, -1);
+    const std::span<const at::Tensor> of_image(m.begin(), 6), of_text(m.begin() + 6, 6);
     const parallel::Qkv image = block.image.Project(state.image, of_image, config_.head_dim, context);
     const parallel::Qkv text = block.text.Project(state.text, of_text, config_.head_dim, context);
     const at::Tensor attended =
@@ -184,7 +203,7 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
     return;
   }
   const SingleBlock& block = single_blocks_[static_cast<size_t>(index - config_.double_blocks)];
-  const std::vector<at::Tensor> m = block.modulation.Forward(conditioning.modulation, context).chunk(3, -1);
+  const std::vector<at::Tensor> m = conditioning.modulation.chunk(3, -1);
   const at::Tensor x = at::cat({state.text, state.image}, 1);  // [b, t + n, D]
   const at::Tensor projected = block.qkv_mlp.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), context);
   const int64_t inner = projected.size(-1) / 7;  // h·d
@@ -200,7 +219,7 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
 at::Tensor FluxTransformer::Head(const BlockState& state, const Conditioning& conditioning,
                                  const parallel::ForwardContext& context) const {
   // Scale comes before shift here.
-  std::vector<at::Tensor> m = output_modulation_.Forward(conditioning.modulation, context).chunk(2, -1);
+  std::vector<at::Tensor> m = conditioning.modulation.chunk(2, -1);
   if (base::Planted("flux_scale_shift")) std::swap(m[0], m[1]);
   return output_projection_.Forward(kernels::LayerNormModulate(state.image, m[1], m[0], kNormEps), context);
 }

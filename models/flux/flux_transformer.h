@@ -13,7 +13,7 @@
 
 namespace tessera::models {
 
-// extras of the input: the pooled text [b, pooled width], and with config.guidance the guidance scale [b].
+// extras: the pooled text [b, pooled width], and with config.guidance the guidance scale [b].
 class FluxTransformer final : public Transformer {
  public:
   FluxTransformer(const FluxConfig& config, ParamTable& table);
@@ -21,8 +21,16 @@ class FluxTransformer final : public Transformer {
 
   int num_blocks() const override { return static_cast<int>(config_.double_blocks + config_.single_blocks); }
   bool joint_text() const override { return true; }
-  Conditioning Condition(const TransformerInput& input, const parallel::ForwardContext& context) const override;
-  BlockState Embed(const TransformerInput& input, const parallel::ForwardContext& context) const override;
+  int64_t output_features() const override;
+  Positions Place(TokenGrid grid, at::Device device) const override;
+  Positions PlaceText(int64_t tokens, at::Device device) const override;
+  PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
+                   const parallel::ForwardContext& context) const override;
+  StepEmbedding EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
+                          const parallel::ForwardContext& context) const override;
+  at::Tensor Modulate(int index, const StepEmbedding& step, const parallel::ForwardContext& context) const override;
+  at::Tensor Embed(const at::Tensor& patches, const at::Tensor& positions,
+                   const parallel::ForwardContext& context) const override;
   void Block(int index, BlockState& state, const Conditioning& conditioning,
              const parallel::ForwardContext& context) const override;
   at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
@@ -32,6 +40,8 @@ class FluxTransformer final : public Transformer {
   struct Stream;
   struct DoubleBlock;
   struct SingleBlock;
+
+  at::Tensor SinusoidOf(const at::Tensor& thousandths) const;
 
   FluxConfig config_;
   at::ScalarType dtype_;

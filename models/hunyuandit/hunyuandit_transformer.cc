@@ -146,45 +146,55 @@ at::Tensor HunyuanTransformer::PoolText(const at::Tensor& t5, const parallel::Fo
   return pool_out_.Forward(read.flatten(2), context).squeeze(1);
 }
 
-Conditioning HunyuanTransformer::Condition(const TransformerInput& input,
-                                           const parallel::ForwardContext& context) const {
-  const at::ScalarType accumulation = AccumulationType(dtype_);
-  const int64_t b = input.timestep.size(0);
-  const auto sinusoid = [&](const at::Tensor& values) {
-    return Sinusoid(values.to(accumulation), accumulation, kSinusoidChannels).to(dtype_);
-  };
-  at::Tensor extra = PoolText(input.extras[kT5].to(dtype_), context);  // [b, pooled width]
-  if (config_.style_and_size) {
-    const at::Tensor sizes = sinusoid(input.extras[kSizes].flatten()).reshape({b, -1});  // [b, 6 · 256]
-    extra = at::cat({extra, sizes, styles_.expand({b, -1})}, 1);
-  }
-  Conditioning conditioning;
-  conditioning.embedding =
-      timestep_embedder_.Forward(sinusoid(input.timestep), context) + extra_embedder_.Forward(extra, context);
-  conditioning.modulation = kernels::Silu(conditioning.embedding);
+int64_t HunyuanTransformer::output_features() const { return config_.patch * config_.patch * config_.out_channels; }
 
-  // The first half of a head's channels encodes the column, the second the row.
+// The first half of a head's channels encodes the column, the second the row.
+Positions HunyuanTransformer::Place(TokenGrid grid, at::Device device) const {
   const int64_t base = kRopeBasePixels / 8 / config_.patch, half = config_.head_dim / 2;
-  const TokenGrid& grid = input.grid;
   const HunyuanRopeRegion region = HunyuanRopeRegionFor(grid.height, grid.width, base);
   at::Tensor columns =
       RepeatOverRows(RotaryAngles(Coordinates(grid.width, region.left, region.right), half), grid.height);
   at::Tensor rows =
       RepeatOverColumns(RotaryAngles(Coordinates(grid.height, region.top, region.bottom), half), grid.width);
   if (base::Planted("hunyuan_rope_axes")) std::swap(columns, rows);
-  const at::Tensor angles = at::cat({columns, rows}, 1).slice(0, input.span.begin, input.span.end);  // [n, d/2]
-  conditioning.cos = kernels::Cos(angles).to(input.patches.device(), accumulation);
-  conditioning.sin = kernels::Sin(angles).to(input.patches.device(), accumulation);
-  return conditioning;
+  return RotaryPositions(at::cat({columns, rows}, 1), AccumulationType(dtype_), device);
 }
 
-BlockState HunyuanTransformer::Embed(const TransformerInput& input, const parallel::ForwardContext& context) const {
-  const at::Tensor t5 = t5_embedder_.Forward(input.extras[kT5].to(dtype_), context);
-  const at::Tensor text = at::cat({input.text.to(dtype_), t5}, 1);  // [b, t, cross_attention_dim]
-  const at::Tensor mask = at::cat({input.extras[kBertMask], input.extras[kT5Mask]}, 1).unsqueeze(-1) != 0;
-  if (base::Planted("hunyuan_padding_kept"))
-    return {.image = patch_embed_.Forward(input.patches), .text = text, .skips = {}};
-  return {.image = patch_embed_.Forward(input.patches), .text = at::where(mask, text, text_padding_), .skips = {}};
+at::Tensor HunyuanTransformer::SinusoidOf(const at::Tensor& values) const {
+  const at::ScalarType accumulation = AccumulationType(dtype_);
+  return Sinusoid(values.to(accumulation), accumulation, kSinusoidChannels).to(dtype_);
+}
+
+PromptState HunyuanTransformer::Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
+                                     const parallel::ForwardContext& context) const {
+  const int64_t b = text.size(0);
+  const at::Tensor t5 = extras[kT5].to(dtype_);
+  at::Tensor extra = PoolText(t5, context);  // [b, pooled width]
+  if (config_.style_and_size) {
+    const at::Tensor sizes = SinusoidOf(extras[kSizes].flatten()).reshape({b, -1});  // [b, 6 · 256]
+    extra = at::cat({extra, sizes, styles_.expand({b, -1})}, 1);
+  }
+  at::Tensor both = at::cat({text.to(dtype_), t5_embedder_.Forward(t5, context)}, 1);  // [b, t, cross_attention_dim]
+  const at::Tensor mask = at::cat({extras[kBertMask], extras[kT5Mask]}, 1).unsqueeze(-1) != 0;
+  if (!base::Planted("hunyuan_padding_kept")) both = at::where(mask, both, text_padding_);
+  return {.text = both, .vector = extra_embedder_.Forward(extra, context)};
+}
+
+StepEmbedding HunyuanTransformer::EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
+                                            const parallel::ForwardContext& context) const {
+  const at::Tensor sum = timestep_embedder_.Forward(SinusoidOf(timesteps), context) + prompt;  // [rows, D]
+  return {.vector = sum, .shared = kernels::Silu(sum)};
+}
+
+at::Tensor HunyuanTransformer::Modulate(int index, const StepEmbedding& step,
+                                        const parallel::ForwardContext& context) const {
+  return (index == num_blocks() ? output_modulation_ : blocks_[static_cast<size_t>(index)].shift)
+      .Forward(step.shared, context);
+}
+
+at::Tensor HunyuanTransformer::Embed(const at::Tensor& patches, const at::Tensor&,
+                                     const parallel::ForwardContext&) const {
+  return patch_embed_.Forward(patches);
 }
 
 void HunyuanTransformer::Block(int index, BlockState& state, const Conditioning& conditioning,
@@ -200,7 +210,7 @@ void HunyuanTransformer::Block(int index, BlockState& state, const Conditioning&
     state.skips.erase(kept);
   }
 
-  const at::Tensor y = layers.norm1.Forward(x) + layers.shift.Forward(conditioning.modulation, context).unsqueeze(1);
+  const at::Tensor y = layers.norm1.Forward(x) + conditioning.modulation.unsqueeze(1);
   parallel::Qkv self = layers.self.Project(y, y, config_.head_dim, context);
   self.q = Rotate(self.q, conditioning.cos, conditioning.sin);
   self.k = Rotate(self.k, conditioning.cos, conditioning.sin);
@@ -219,7 +229,7 @@ void HunyuanTransformer::Block(int index, BlockState& state, const Conditioning&
 at::Tensor HunyuanTransformer::Head(const BlockState& state, const Conditioning& conditioning,
                                     const parallel::ForwardContext& context) const {
   // Scale comes before shift here.
-  const std::vector<at::Tensor> m = output_modulation_.Forward(conditioning.modulation, context).chunk(2, -1);
+  const std::vector<at::Tensor> m = conditioning.modulation.chunk(2, -1);
   return output_projection_.Forward(kernels::LayerNormModulate(state.image, m[1], m[0], kNormEps), context);
 }
 

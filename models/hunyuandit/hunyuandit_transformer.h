@@ -14,10 +14,10 @@
 
 namespace tessera::models {
 
-// The input's text is BERT's states, padding included [b, text_len, cross_attention_dim].
+// The text is BERT's states, padding included [b, text_len, cross_attention_dim].
 class HunyuanTransformer final : public Transformer {
  public:
-  // The input's extras.
+  // The extras.
   enum Extra {
     kT5,        // T5's states, padding included [b, text_len_t5, cross_attention_dim_t5]
     kBertMask,  // [b, text_len], 1 for tokens and 0 for padding
@@ -30,8 +30,15 @@ class HunyuanTransformer final : public Transformer {
 
   int num_blocks() const override { return static_cast<int>(config_.layers); }
   std::vector<parallel::LongSkip> long_skips() const override;
-  Conditioning Condition(const TransformerInput& input, const parallel::ForwardContext& context) const override;
-  BlockState Embed(const TransformerInput& input, const parallel::ForwardContext& context) const override;
+  int64_t output_features() const override;
+  Positions Place(TokenGrid grid, at::Device device) const override;
+  PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
+                   const parallel::ForwardContext& context) const override;
+  StepEmbedding EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
+                          const parallel::ForwardContext& context) const override;
+  at::Tensor Modulate(int index, const StepEmbedding& step, const parallel::ForwardContext& context) const override;
+  at::Tensor Embed(const at::Tensor& patches, const at::Tensor& positions,
+                   const parallel::ForwardContext& context) const override;
   void Block(int index, BlockState& state, const Conditioning& conditioning,
              const parallel::ForwardContext& context) const override;
   at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
@@ -44,6 +51,8 @@ class HunyuanTransformer final : public Transformer {
   struct Norm;
   struct Attention;
   struct BlockLayers;
+
+  at::Tensor SinusoidOf(const at::Tensor& values) const;
 
   HunyuanConfig config_;
   at::ScalarType dtype_;

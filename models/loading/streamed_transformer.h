@@ -1,4 +1,4 @@
-// A transformer whose blocks are read from the model's files one at a time, each for one use: for models that do not
+// A transformer whose blocks are read from the model's files one at a time, each for one pass: for models that do not
 // fit in memory. It computes what the one that is kept computes, bit for bit.
 #pragma once
 
@@ -24,15 +24,30 @@ class StreamedTransformer final : public Transformer {
   int num_blocks() const override { return frame_.model().num_blocks(); }
   bool joint_text() const override { return frame_.model().joint_text(); }
   std::vector<parallel::LongSkip> long_skips() const override { return frame_.model().long_skips(); }
-  Conditioning Condition(const TransformerInput& input, const parallel::ForwardContext& context) const override {
-    return frame_.model().Condition(input, context);
+  int64_t output_features() const override { return frame_.model().output_features(); }
+  Positions Place(TokenGrid grid, at::Device device) const override { return frame_.model().Place(grid, device); }
+  Positions PlaceText(int64_t tokens, at::Device device) const override {
+    return frame_.model().PlaceText(tokens, device);
   }
-  BlockState Embed(const TransformerInput& input, const parallel::ForwardContext& context) const override {
-    return frame_.model().Embed(input, context);
+  PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
+                   const parallel::ForwardContext& context) const override {
+    return frame_.model().Read(text, extras, context);
+  }
+  StepEmbedding EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
+                          const parallel::ForwardContext& context) const override {
+    return frame_.model().EmbedStep(timesteps, prompt, context);
+  }
+  at::Tensor Modulate(int index, const StepEmbedding& step, const parallel::ForwardContext& context) const override {
+    return (index == num_blocks() ? frame_.model() : WithBlock(index)).Modulate(index, step, context);
+  }
+  at::Tensor Embed(const at::Tensor& patches, const at::Tensor& positions,
+                   const parallel::ForwardContext& context) const override {
+    return frame_.model().Embed(patches, positions, context);
   }
   void Block(int index, BlockState& state, const Conditioning& conditioning,
              const parallel::ForwardContext& context) const override {
-    read_block_(index)->Block(index, state, conditioning, context);
+    WithBlock(index).Block(index, state, conditioning, context);
+    block_.reset();
   }
   at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
                   const parallel::ForwardContext& context) const override {
@@ -40,8 +55,20 @@ class StreamedTransformer final : public Transformer {
   }
 
  private:
+  // Modulate and Block of the same block read it once.
+  const Transformer& WithBlock(int index) const {
+    if (block_ == nullptr || index != index_) {
+      block_.reset();
+      block_ = read_block_(index);
+      index_ = index;
+    }
+    return *block_;
+  }
+
   const Component<Transformer>& frame_;
   const ReadBlock read_block_;
+  mutable std::unique_ptr<Transformer> block_;  // `index_`, between its uses
+  mutable int index_ = 0;
 };
 
 }  // namespace tessera::models

@@ -59,42 +59,59 @@ PixArtTransformer::PixArtTransformer(const PixArtConfig& config, ParamTable& tab
 
 PixArtTransformer::~PixArtTransformer() = default;
 
-Conditioning PixArtTransformer::Condition(const TransformerInput& input,
-                                          const parallel::ForwardContext& context) const {
-  const int64_t b = input.timestep.size(0);
-  const auto sinusoid = [&](const at::Tensor& values) {
-    return Sinusoid(values, AccumulationType(dtype_), kSinusoidChannels).to(dtype_);
-  };
-  Conditioning conditioning;
-  conditioning.embedding = timestep_embedder_.Forward(sinusoid(input.timestep), context);  // [b, D]
-  if (config_.additional_conditions) {
-    const at::Tensor pixels = input.extras[0].narrow(1, 0, 2).flatten();  // height and width of each sample
-    const at::Tensor ratio = input.extras[0].select(1, 2);
-    const at::Tensor resolution = resolution_embedder_->Forward(sinusoid(pixels), context).reshape({b, -1});
-    const at::Tensor aspect_ratio = aspect_ratio_embedder_->Forward(sinusoid(ratio), context);
-    conditioning.embedding = conditioning.embedding + at::cat({resolution, aspect_ratio}, 1);
-  }
-  conditioning.modulation =
-      modulation_.Forward(kernels::Silu(conditioning.embedding), context).reshape({b, 6, config_.width()});
-  if (input.text_mask.defined()) conditioning.text_bias = (1 - input.text_mask.to(dtype_)) * -10000.0;
-  return conditioning;
+int64_t PixArtTransformer::output_features() const { return config_.patch * config_.patch * config_.out_channels; }
+
+Positions PixArtTransformer::Place(TokenGrid grid, at::Device device) const {
+  const auto base = static_cast<double>(config_.sample_size / config_.patch);
+  return {.embedded =
+              SinCosTable(grid, config_.width(), base, config_.interpolation_scale, AccumulationType(dtype_), device),
+          .cos = {},
+          .sin = {}};
 }
 
-BlockState PixArtTransformer::Embed(const TransformerInput& input, const parallel::ForwardContext& context) const {
-  const int64_t base = config_.sample_size / config_.patch;
-  const at::Tensor positions =
-      SinCosTable(input.grid, input.span, config_.width(), static_cast<double>(base), config_.interpolation_scale,
-                  AccumulationType(dtype_), input.patches.device());
-  const at::Tensor projected = patch_embed_.Forward(input.patches);             // [b, n, D]
-  const at::Tensor text = caption_first_.ForwardGeluTanh(input.text, context);  // [b, t, D]
-  return {.image = (projected + positions).to(dtype_), .text = caption_second_.Forward(text, context), .skips = {}};
+PromptState PixArtTransformer::Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
+                                    const parallel::ForwardContext& context) const {
+  PromptState prompt{
+      .text = caption_second_.Forward(caption_first_.ForwardGeluTanh(text, context), context),  // [b, t, D]
+      .vector = {}};
+  if (config_.additional_conditions) {
+    const auto sinusoid = [&](const at::Tensor& values) {
+      return Sinusoid(values, AccumulationType(dtype_), kSinusoidChannels).to(dtype_);
+    };
+    const at::Tensor pixels = extras[0].narrow(1, 0, 2).flatten();  // height and width of each sample
+    const at::Tensor resolution =
+        resolution_embedder_->Forward(sinusoid(pixels), context).reshape({extras[0].size(0), -1});
+    prompt.vector =
+        at::cat({resolution, aspect_ratio_embedder_->Forward(sinusoid(extras[0].select(1, 2)), context)}, 1);
+  }
+  return prompt;
+}
+
+StepEmbedding PixArtTransformer::EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
+                                           const parallel::ForwardContext& context) const {
+  const at::Tensor sinusoid = Sinusoid(timesteps, AccumulationType(dtype_), kSinusoidChannels).to(dtype_);
+  at::Tensor sum = timestep_embedder_.Forward(sinusoid, context);  // [rows, D]
+  if (prompt.defined()) sum = sum + prompt;
+  return {.vector = sum,
+          .shared = modulation_.Forward(kernels::Silu(sum), context).reshape({sum.size(0), 6, config_.width()})};
+}
+
+at::Tensor PixArtTransformer::Modulate(int index, const StepEmbedding& step, const parallel::ForwardContext&) const {
+  // The output's reads the embedding as it is, without SiLU.
+  return index == num_blocks() ? output_table_ + step.vector.unsqueeze(1)
+                               : blocks_[static_cast<size_t>(index)].table + step.shared;
+}
+
+at::Tensor PixArtTransformer::Embed(const at::Tensor& patches, const at::Tensor& positions,
+                                    const parallel::ForwardContext&) const {
+  return (patch_embed_.Forward(patches) + positions).to(dtype_);
 }
 
 void PixArtTransformer::Block(int index, BlockState& state, const Conditioning& conditioning,
                               const parallel::ForwardContext& context) const {
   const BlockLayers& layers = blocks_[index];
   const double attention_scale = 1 / std::sqrt(static_cast<double>(config_.head_dim));
-  const std::vector<at::Tensor> m = (layers.table + conditioning.modulation).unbind(1);  // six times [b, D]
+  const std::vector<at::Tensor> m = conditioning.modulation.unbind(1);  // six times [b, D]
   at::Tensor& x = state.image;
 
   const std::vector<at::Tensor> qkv =
@@ -121,8 +138,7 @@ void PixArtTransformer::Block(int index, BlockState& state, const Conditioning& 
 
 at::Tensor PixArtTransformer::Head(const BlockState& state, const Conditioning& conditioning,
                                    const parallel::ForwardContext& context) const {
-  // The output's modulation reads the embedding as it is, without SiLU.
-  const std::vector<at::Tensor> m = (output_table_ + conditioning.embedding.unsqueeze(1)).unbind(1);
+  const std::vector<at::Tensor> m = conditioning.modulation.unbind(1);
   return output_projection_.Forward(kernels::LayerNormModulate(state.image, m[0], m[1], 1e-6), context);
 }
 

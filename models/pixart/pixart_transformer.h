@@ -14,7 +14,7 @@
 
 namespace tessera::models {
 
-// extras of the input: where the configuration has additional conditions, one tensor [b, 3] of height and width in
+// extras: where the configuration has additional conditions, one tensor [b, 3] of height and width in
 // pixels and height / width; else none.
 class PixArtTransformer final : public Transformer {
  public:
@@ -22,8 +22,15 @@ class PixArtTransformer final : public Transformer {
   ~PixArtTransformer() override;
 
   int num_blocks() const override { return static_cast<int>(config_.layers); }
-  Conditioning Condition(const TransformerInput& input, const parallel::ForwardContext& context) const override;
-  BlockState Embed(const TransformerInput& input, const parallel::ForwardContext& context) const override;
+  int64_t output_features() const override;
+  Positions Place(TokenGrid grid, at::Device device) const override;
+  PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
+                   const parallel::ForwardContext& context) const override;
+  StepEmbedding EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
+                          const parallel::ForwardContext& context) const override;
+  at::Tensor Modulate(int index, const StepEmbedding& step, const parallel::ForwardContext& context) const override;
+  at::Tensor Embed(const at::Tensor& patches, const at::Tensor& positions,
+                   const parallel::ForwardContext& context) const override;
   void Block(int index, BlockState& state, const Conditioning& conditioning,
              const parallel::ForwardContext& context) const override;
   at::Tensor Head(const BlockState& state, const Conditioning& conditioning,

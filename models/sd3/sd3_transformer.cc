@@ -1,6 +1,7 @@
 #include "models/sd3/sd3_transformer.h"
 
 #include <cmath>
+#include <span>
 
 #include "kernels/ops.h"
 #include "models/layers/heads.h"
@@ -113,27 +114,42 @@ Sd3Transformer::Sd3Transformer(const Sd3Config& config, ParamTable& table)
 
 Sd3Transformer::~Sd3Transformer() = default;
 
-at::Tensor Sd3Transformer::Positions(TokenGrid grid, parallel::TokenSpan span) const {
-  const int64_t side = config_.position_side, top = (side - grid.height) / 2, left = (side - grid.width) / 2;
-  const at::Tensor token = at::arange(span.begin, span.end, at::TensorOptions(at::kLong).device(positions_.device()));
-  const at::Tensor row = token.div(grid.width, "floor") + top, column = token.remainder(grid.width) + left;
-  return positions_[0].index_select(0, row * side + column);
+int64_t Sd3Transformer::output_features() const { return config_.patch * config_.patch * config_.channels; }
+
+// Rows of the table's centred crop.
+Positions Sd3Transformer::Place(TokenGrid grid, at::Device) const {
+  const int64_t side = config_.position_side;
+  const at::Tensor crop = positions_.view({side, side, config_.width()})
+                              .narrow(0, (side - grid.height) / 2, grid.height)
+                              .narrow(1, (side - grid.width) / 2, grid.width);
+  return {.embedded = crop.reshape({grid.count(), config_.width()}), .cos = {}, .sin = {}};
 }
 
-Conditioning Sd3Transformer::Condition(const TransformerInput& input, const parallel::ForwardContext& context) const {
+PromptState Sd3Transformer::Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
+                                 const parallel::ForwardContext& context) const {
+  return {.text = text_in_.Forward(text.to(dtype_), context),
+          .vector = pooled_embedder_.Forward(extras[0].to(dtype_), context)};  // [b, D]
+}
+
+StepEmbedding Sd3Transformer::EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
+                                        const parallel::ForwardContext& context) const {
   const at::ScalarType accumulation = AccumulationType(dtype_);
-  Conditioning conditioning;
-  const at::Tensor sinusoid = Sinusoid(input.timestep.to(accumulation), accumulation, kSinusoidChannels).to(dtype_);
-  conditioning.embedding = timestep_embedder_.Forward(sinusoid, context) +
-                           pooled_embedder_.Forward(input.extras[0].to(dtype_), context);  // [b, D]
-  conditioning.modulation = kernels::Silu(conditioning.embedding);
-  return conditioning;
+  const at::Tensor sinusoid = Sinusoid(timesteps.to(accumulation), accumulation, kSinusoidChannels).to(dtype_);
+  const at::Tensor sum = timestep_embedder_.Forward(sinusoid, context) + prompt;  // [rows, D]
+  return {.vector = sum, .shared = kernels::Silu(sum)};
 }
 
-BlockState Sd3Transformer::Embed(const TransformerInput& input, const parallel::ForwardContext& context) const {
-  return {.image = patch_embed_.Forward(input.patches) + Positions(input.grid, input.span),
-          .text = text_in_.Forward(input.text.to(dtype_), context),
-          .skips = {}};
+at::Tensor Sd3Transformer::Modulate(int index, const StepEmbedding& step,
+                                    const parallel::ForwardContext& context) const {
+  if (index == num_blocks()) return output_modulation_.Forward(step.shared, context);
+  const JointBlock& block = blocks_[static_cast<size_t>(index)];
+  return at::cat({block.modulation.Forward(step.shared, context), block.text_modulation.Forward(step.shared, context)},
+                 -1);
+}
+
+at::Tensor Sd3Transformer::Embed(const at::Tensor& patches, const at::Tensor& positions,
+                                 const parallel::ForwardContext&) const {
+  return patch_embed_.Forward(patches) + positions;
 }
 
 void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& conditioning,
@@ -144,12 +160,11 @@ void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& con
   at::Tensor& x = state.image;
   at::Tensor& y = state.text;
 
-  // Shift, scale, gate of the attention, then of the MLP, then of the second attention.
-  const std::vector<at::Tensor> m =
-      block.modulation.Forward(conditioning.modulation, context).chunk(block.dual ? 9 : 6, -1);
-  // The same of the text; in the last block scale and shift, in this order.
-  const std::vector<at::Tensor> mt =
-      block.text_modulation.Forward(conditioning.modulation, context).chunk(block.text_out ? 6 : 2, -1);
+  // Of the image: shift, scale, gate of the attention, then of the MLP, then of the second attention. Of the text: the
+  // same of its one attention; in the last block scale and shift, in this order.
+  const std::vector<at::Tensor> both = conditioning.modulation.split(config_.width(), -1);
+  const std::span<const at::Tensor> m(both.begin(), block.dual ? 9 : 6),
+      mt(both.begin() + (block.dual ? 9 : 6), both.end());
   const at::Tensor normalised_text = block.text_out ? kernels::LayerNormModulate(y, mt[0], mt[1], kNormEps)
                                                     : kernels::LayerNormModulate(y, mt[1], mt[0], kNormEps);
   const parallel::Qkv image =
@@ -185,7 +200,7 @@ void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& con
 at::Tensor Sd3Transformer::Head(const BlockState& state, const Conditioning& conditioning,
                                 const parallel::ForwardContext& context) const {
   // Scale comes before shift here.
-  const std::vector<at::Tensor> m = output_modulation_.Forward(conditioning.modulation, context).chunk(2, -1);
+  const std::vector<at::Tensor> m = conditioning.modulation.chunk(2, -1);
   return output_projection_.Forward(kernels::LayerNormModulate(state.image, m[1], m[0], kNormEps), context);
 }
 

@@ -14,7 +14,7 @@
 
 namespace tessera::models {
 
-// extras of the input: the pooled text [b, pooled width].
+// extras: the pooled text [b, pooled width].
 class Sd3Transformer final : public Transformer {
  public:
   Sd3Transformer(const Sd3Config& config, ParamTable& table);
@@ -22,8 +22,15 @@ class Sd3Transformer final : public Transformer {
 
   int num_blocks() const override { return static_cast<int>(config_.layers); }
   bool joint_text() const override { return true; }
-  Conditioning Condition(const TransformerInput& input, const parallel::ForwardContext& context) const override;
-  BlockState Embed(const TransformerInput& input, const parallel::ForwardContext& context) const override;
+  int64_t output_features() const override;
+  Positions Place(TokenGrid grid, at::Device device) const override;
+  PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
+                   const parallel::ForwardContext& context) const override;
+  StepEmbedding EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
+                          const parallel::ForwardContext& context) const override;
+  at::Tensor Modulate(int index, const StepEmbedding& step, const parallel::ForwardContext& context) const override;
+  at::Tensor Embed(const at::Tensor& patches, const at::Tensor& positions,
+                   const parallel::ForwardContext& context) const override;
   void Block(int index, BlockState& state, const Conditioning& conditioning,
              const parallel::ForwardContext& context) const override;
   at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
@@ -33,9 +40,6 @@ class Sd3Transformer final : public Transformer {
   struct Projection;
   struct Mlp;
   struct JointBlock;
-
-  // [span, D]: rows of the table's centred crop.
-  at::Tensor Positions(TokenGrid grid, parallel::TokenSpan span) const;
 
   Sd3Config config_;
   at::ScalarType dtype_;

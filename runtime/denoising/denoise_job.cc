@@ -22,6 +22,22 @@ absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config
   return Sampler::Create(config, steps, options);
 }
 
+PreparedBranch& PrepareBranch(DenoiseJob& job, size_t branch, const models::Family& family,
+                              const parallel::RankGroups& groups) {
+  if (!job.timesteps.defined()) {
+    std::vector<double> timesteps;
+    for (int step = 0; step < job.sampler->num_steps(); ++step) timesteps.push_back(job.sampler->timestep(step));
+    job.timesteps = at::tensor(timesteps, at::kDouble).to(family.device());
+  }
+  job.prepared.resize(job.guidance.branches.size());
+  std::unique_ptr<PreparedBranch>& prepared = job.prepared[branch];
+  if (prepared == nullptr) {
+    prepared = std::make_unique<PreparedBranch>(family.transformer(), job.guidance.branches[branch].row, job.timesteps,
+                                                groups);
+  }
+  return *prepared;
+}
+
 void DrawInitialLatents(DenoiseJob& job, const models::Family& family) {
   const models::LatentGeometry& g = job.geometry;
   const at::Tensor noise =

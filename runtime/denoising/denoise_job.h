@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "models/families/family.h"
 #include "runtime/denoising/noise_source.h"
+#include "runtime/denoising/prepared_branch.h"
 #include "runtime/samplers/sampler.h"
 
 namespace tessera::runtime {
@@ -28,7 +30,13 @@ struct DenoiseJob {
   int next_step = 0;      // that has not been begun
   bool all_whole = true;  // no step went patch by patch, so the result is that of one rank
   bool finite = true;     // the latents are
+  at::Tensor timesteps;   // [steps] in fp64, on the model's device; undefined until PrepareBranch
+  std::vector<std::unique_ptr<PreparedBranch>> prepared;  // by branch; null until PrepareBranch
 };
+
+// Branch `branch` of the job, prepared once: by the first call.
+PreparedBranch& PrepareBranch(DenoiseJob& job, size_t branch, const models::Family& family,
+                              const parallel::RankGroups& groups);
 
 // The sampler of a job of that size, with the schedule that the family's reference pipeline asks for.
 absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config, int steps,

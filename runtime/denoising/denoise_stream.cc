@@ -47,7 +47,8 @@ bool BringsResult(const parallel::StageOp& op, int stages) {
 }  // namespace
 
 GroupForward::GroupForward(const models::Family& family, std::span<DenoiseJob* const> batch, const RowGroup& group,
-                           const parallel::RankGroups& groups, const parallel::Pipeline& pipeline, int64_t text_work)
+                           PositionTables& tables, const parallel::RankGroups& groups,
+                           const parallel::Pipeline& pipeline, int64_t text_work)
     : family_(family),
       groups_(groups),
       shares_(parallel::EvenRows(static_cast<int64_t>(group.rows.size()), groups.cfg.size())) {
@@ -61,24 +62,9 @@ GroupForward::GroupForward(const models::Family& family, std::span<DenoiseJob* c
   for (const GuidedRow& row : own) index.push_back(static_cast<int64_t>(row.job));
   index_ = at::tensor(index, at::kLong).to(family.device());
 
-  const models::LatentGeometry& geometry = batch[0]->geometry;
-  ForwardRows rows{.input = StackConditioning(batch, own, models::AccumulationType(family.dtype())),
-                   .skipped_blocks = group.skipped_blocks,
-                   .text_work = text_work};
-  rows.input.grid = geometry.grid;
-  const at::Tensor none =
-      at::empty({static_cast<int64_t>(own.size()), geometry.channels, geometry.height, geometry.width},
-                at::TensorOptions(family.dtype()).device(at::kMeta));
-  std::vector<int64_t> shape = family.ToPatches(none).sizes().vec();
-  shape[1] = 0;
-  rows.input.patches = at::empty(shape, at::TensorOptions(family.dtype()).device(family.device()));
+  ForwardRows rows = ForwardRowsOf(family, batch, own, group.skipped_blocks, tables, groups);
+  rows.text_work = text_work;
   forward_ = std::make_unique<MeshForward>(family.transformer(), groups, pipeline, std::move(rows));
-}
-
-at::Tensor GroupForward::Timesteps(std::span<const double> of_jobs) const {
-  std::vector<double> timesteps;
-  for (const GuidedRow& row : rows_) timesteps.push_back(of_jobs[row.job]);
-  return at::tensor(timesteps, at::kDouble).to(family_.device());
 }
 
 at::Tensor GroupForward::RowsOf(const at::Tensor& of_jobs) const { return of_jobs.index_select(0, index_); }
@@ -94,7 +80,7 @@ at::Tensor GroupForward::Predictions(const parallel::StageOp& op, const models::
 
 DenoiseStream::DenoiseStream(const models::Family& family, const parallel::RankGroups& groups,
                              std::span<DenoiseJob* const> batch, std::vector<RowGroup> row_groups,
-                             StreamOptions options)
+                             PositionTables& tables, StreamOptions options)
     : family_(family),
       groups_(groups),
       batch_(batch.begin(), batch.end()),
@@ -104,7 +90,7 @@ DenoiseStream::DenoiseStream(const models::Family& family, const parallel::RankG
   const int64_t text_work = TextWork(family, batch, row_groups_);
   for (size_t g = 0; g < row_groups_.size(); ++g) {
     forwards_.push_back(
-        std::make_unique<GroupForward>(family, batch, row_groups_[g], groups, options_.pipeline, text_work));
+        std::make_unique<GroupForward>(family, batch, row_groups_[g], tables, groups, options_.pipeline, text_work));
     MeshForward* forward = forwards_.back()->forward();
     if (forward == nullptr) continue;
     forward->RecordTo(options_.recorder);
@@ -133,18 +119,13 @@ bool DenoiseStream::Continues(std::span<DenoiseJob* const> batch, std::span<cons
 
 void DenoiseStream::Step(bool whole) {
   OpenStep& step = open_[steps_];
-  std::vector<double> timesteps;
   bool barrier = false;
   for (size_t j = 0; j < batch_.size(); ++j) {
     DenoiseJob& job = *batch_[j];
     step.of_jobs.push_back(job.next_step);
-    timesteps.push_back(job.sampler->timestep(job.next_step));
     next_steps_[j] = ++job.next_step;
     job.all_whole = job.all_whole && whole;
     barrier = barrier || MovesWhole(job);
-  }
-  for (const auto& forward : forwards_) {
-    step.timesteps.push_back(forward->forward() != nullptr ? forward->Timesteps(timesteps) : at::Tensor());
   }
   step.strips.resize(row_groups_.size());
   absl::StatusOr<std::vector<parallel::StageOp>> ops =
@@ -160,6 +141,9 @@ void DenoiseStream::Flush() {
   Run(planner_.Flush());
   flushed_ = true;
   for (const auto& latents : latents_) latents->Store();
+  for (DenoiseJob* job : batch_) {
+    if (job->done()) job->prepared.clear();
+  }
   if (groups_.pipe.size() == 1) return;
   for (DenoiseJob* job : batch_) {
     at::Tensor latents = job->latents.contiguous();
@@ -195,7 +179,10 @@ void DenoiseStream::Compute(const parallel::StageOp& op) {
     MeshForward* forward = forwards_[g]->forward();
     if (forward == nullptr) continue;
     if (options_.recorder != nullptr) options_.recorder->Begin(PlacesOf(forwards_[g]->rows(), open->second));
-    forward->Compute(op, open->second.timesteps[g], patches.defined() ? forwards_[g]->RowsOf(patches) : at::Tensor());
+    const auto modulations = [&](int block) {
+      return ModulationOf(batch_, forwards_[g]->rows(), block, open->second.of_jobs);
+    };
+    forward->Compute(op, modulations, patches.defined() ? forwards_[g]->RowsOf(patches) : at::Tensor());
   }
   // Stage 0 has more to do when the predictions are back.
   if (groups_.pipe.rank() > 0 && op.patches.end == options_.pipeline.patches) open_.erase(open);

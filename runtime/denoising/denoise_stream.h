@@ -16,6 +16,7 @@
 #include "runtime/denoising/guided_rows.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/denoising/patched_latents.h"
+#include "runtime/denoising/position_tables.h"
 
 namespace tessera::runtime {
 
@@ -31,7 +32,8 @@ struct StreamOptions {
 class GroupForward {
  public:
   GroupForward(const models::Family& family, std::span<DenoiseJob* const> batch, const RowGroup& group,
-               const parallel::RankGroups& groups, const parallel::Pipeline& pipeline, int64_t text_work);
+               PositionTables& tables, const parallel::RankGroups& groups, const parallel::Pipeline& pipeline,
+               int64_t text_work);
 
   // Null where the cfg axis leaves no row.
   MeshForward* forward() { return forward_.get(); }
@@ -39,8 +41,6 @@ class GroupForward {
   // This rank's.
   std::span<const GuidedRow> rows() const { return rows_; }
 
-  // The timesteps of this rank's rows, [rows] in fp64, from that of each job.
-  at::Tensor Timesteps(std::span<const double> of_jobs) const;
   // [rows, n, features] from [jobs, n, features].
   at::Tensor RowsOf(const at::Tensor& of_jobs) const;
 
@@ -61,7 +61,7 @@ class DenoiseStream {
  public:
   // What it is given outlives it, the jobs too.
   DenoiseStream(const models::Family& family, const parallel::RankGroups& groups, std::span<DenoiseJob* const> batch,
-                std::vector<RowGroup> row_groups, StreamOptions options);
+                std::vector<RowGroup> row_groups, PositionTables& tables, StreamOptions options);
 
   // Whether a step of this batch, of which these are the rows, is this stream's next.
   bool Continues(std::span<DenoiseJob* const> batch, std::span<const RowGroup> row_groups) const;
@@ -78,7 +78,6 @@ class DenoiseStream {
   // A step that is under way.
   struct OpenStep {
     std::vector<int> of_jobs;                     // its number in each job
-    std::vector<at::Tensor> timesteps;            // by group
     std::vector<std::vector<at::Tensor>> strips;  // by group: predictions of the patches so far
   };
 

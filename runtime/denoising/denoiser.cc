@@ -30,7 +30,7 @@ class DroppedUnlessDone {
 }  // namespace
 
 Denoiser::Denoiser(const models::Family& family, const parallel::RankGroups& groups, DenoiserOptions options)
-    : family_(family), groups_(groups), options_(std::move(options)) {
+    : family_(family), groups_(groups), options_(std::move(options)), tables_(family.transformer(), family.device()) {
   if (options_.stage_bounds.empty()) options_.stage_bounds = {0, family.transformer().num_blocks()};
   TORCH_CHECK(static_cast<int>(options_.stage_bounds.size()) == groups.pipe.size() + 1, "bounds of ",
               options_.stage_bounds.size() - 1, " stages for a pipe of ", groups.pipe.size());
@@ -54,7 +54,7 @@ void Denoiser::Step(std::span<DenoiseJob* const> batch) {
       for (DenoiseJob* job : batch) job->noise = MakeTesseraNoise(static_cast<uint64_t>(groups_.sequence.rank()));
     }
     stream_.reset();
-    stream_ = std::make_unique<DenoiseStream>(family_, groups_, batch, std::move(groups), std::move(options));
+    stream_ = std::make_unique<DenoiseStream>(family_, groups_, batch, std::move(groups), tables_, std::move(options));
   }
   bool whole = options_.patches == 1 || (stream_->steps() == 0 && !base::Planted("stale_store_across_requests"));
   for (const DenoiseJob* job : batch) whole = whole || job->next_step < options_.warmup.value_or(0);
@@ -79,23 +79,21 @@ std::vector<at::Tensor> Denoiser::Predict(std::span<DenoiseJob* const> batch) {
   const at::ScalarType accumulation = models::AccumulationType(family_.dtype());
   const models::LatentGeometry& geometry = batch[0]->geometry;
   std::vector<at::Tensor> scaled;
-  for (const DenoiseJob* job : batch) scaled.push_back(job->sampler->ScaleInput(job->latents.unsqueeze(0)));
+  std::vector<int> steps;  // by job
+  for (const DenoiseJob* job : batch) {
+    scaled.push_back(job->sampler->ScaleInput(job->latents.unsqueeze(0)));
+    steps.push_back(job->next_step);
+  }
   const at::Tensor patches = family_.ToPatches(at::cat(scaled)).to(family_.dtype());  // [jobs, n, features]
   const std::vector<RowGroup> groups = GroupRows(batch, family_.masks_padding());
   std::vector<at::Tensor> predictions;
   for (const RowGroup& group : groups) {
-    models::TransformerInput input = StackConditioning(batch, group.rows, accumulation);
+    ForwardRows input = ForwardRowsOf(family_, batch, group.rows, group.skipped_blocks, tables_, groups_);
     std::vector<at::Tensor> rows;
-    std::vector<double> timesteps;
-    for (const GuidedRow& row : group.rows) {
-      rows.push_back(patches[static_cast<int64_t>(row.job)]);
-      timesteps.push_back(batch[row.job]->sampler->timestep(batch[row.job]->next_step));
-    }
-    input.patches = at::stack(rows);
-    input.grid = geometry.grid;
-    input.timestep = at::tensor(timesteps, at::kDouble).to(family_.device());
-    const at::Tensor output =
-        ForwardOnMesh(family_.transformer(), input, groups_, options_.stage_bounds, group.skipped_blocks);
+    for (const GuidedRow& row : group.rows) rows.push_back(patches[static_cast<int64_t>(row.job)]);
+    const auto modulations = [&](int block) { return ModulationOf(batch, group.rows, block, steps); };
+    const at::Tensor output = ForwardOnMesh(family_.transformer(), std::move(input), modulations, at::stack(rows),
+                                            groups_, options_.stage_bounds);
     predictions.push_back(family_.ToPrediction(output.to(accumulation), geometry));
   }
   std::vector<at::Tensor> guided;

@@ -15,6 +15,7 @@
 #include "parallel/rank_groups.h"
 #include "runtime/denoising/denoise_job.h"
 #include "runtime/denoising/denoise_stream.h"
+#include "runtime/denoising/position_tables.h"
 
 namespace tessera::runtime {
 
@@ -70,6 +71,7 @@ class Denoiser {
   const models::Family& family_;
   const parallel::RankGroups& groups_;
   DenoiserOptions options_;
+  PositionTables tables_;
   std::vector<std::unique_ptr<parallel::StaleStore>> stores_;  // by group of rows
   int64_t next_epoch_ = 0;
   std::unique_ptr<DenoiseStream> stream_;

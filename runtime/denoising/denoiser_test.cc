@@ -99,6 +99,134 @@ TEST_F(DenoiserTest, LatentsThatStopBeingFiniteAreAnErrorAndNoImage) {
   EXPECT_THROW(Denoiser(*family_, groups_).Step(batch), std::runtime_error);
 }
 
+// Counts what is asked of a transformer, and how many rows of it.
+class CountingTransformer final : public models::Transformer {
+ public:
+  explicit CountingTransformer(const models::Transformer& counted) : counted_(counted) {}
+
+  struct Counts {
+    int sizes = 0, prompts = 0, embedded_steps = 0, modulations = 0, blocks = 0;
+    int64_t modulated_rows = 0;
+  };
+  mutable Counts counts;
+
+  int num_blocks() const override { return counted_.num_blocks(); }
+  bool joint_text() const override { return counted_.joint_text(); }
+  std::vector<parallel::LongSkip> long_skips() const override { return counted_.long_skips(); }
+  int64_t output_features() const override { return counted_.output_features(); }
+  models::Positions Place(models::TokenGrid grid, at::Device device) const override {
+    ++counts.sizes;
+    return counted_.Place(grid, device);
+  }
+  models::Positions PlaceText(int64_t tokens, at::Device device) const override {
+    return counted_.PlaceText(tokens, device);
+  }
+  models::PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
+                           const parallel::ForwardContext& context) const override {
+    ++counts.prompts;
+    return counted_.Read(text, extras, context);
+  }
+  models::StepEmbedding EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
+                                  const parallel::ForwardContext& context) const override {
+    ++counts.embedded_steps;
+    return counted_.EmbedStep(timesteps, prompt, context);
+  }
+  at::Tensor Modulate(int index, const models::StepEmbedding& step,
+                      const parallel::ForwardContext& context) const override {
+    ++counts.modulations;
+    at::Tensor modulation = counted_.Modulate(index, step, context);
+    counts.modulated_rows += modulation.size(0);
+    return modulation;
+  }
+  at::Tensor Embed(const at::Tensor& patches, const at::Tensor& positions,
+                   const parallel::ForwardContext& context) const override {
+    return counted_.Embed(patches, positions, context);
+  }
+  void Block(int index, models::BlockState& state, const models::Conditioning& conditioning,
+             const parallel::ForwardContext& context) const override {
+    ++counts.blocks;
+    counted_.Block(index, state, conditioning, context);
+  }
+  at::Tensor Head(const models::BlockState& state, const models::Conditioning& conditioning,
+                  const parallel::ForwardContext& context) const override {
+    return counted_.Head(state, conditioning, context);
+  }
+
+ private:
+  const models::Transformer& counted_;
+};
+
+class CountingFamily final : public models::Family {
+ public:
+  explicit CountingFamily(models::Family& family) : counting(family.transformer()), family_(family) {}
+  CountingTransformer counting;
+
+  const models::Transformer& transformer() const override { return counting; }
+  at::ScalarType dtype() const override { return family_.dtype(); }
+  at::Device device() const override { return family_.device(); }
+  int64_t weight_bytes() const override { return family_.weight_bytes(); }
+  models::ImageSize BinnedSize(models::ImageSize size) const override { return family_.BinnedSize(size); }
+  models::LatentGeometry Geometry(int64_t height, int64_t width) const override {
+    return family_.Geometry(height, width);
+  }
+  bool masks_padding() const override { return family_.masks_padding(); }
+  absl::StatusOr<models::EncodedPrompt> Encode(const models::PromptRequest& request,
+                                               const parallel::ForwardContext& context) override {
+    return family_.Encode(request, context);
+  }
+  at::Tensor ToPatches(const at::Tensor& latents) const override { return family_.ToPatches(latents); }
+  at::Tensor ToPrediction(const at::Tensor& output, const models::LatentGeometry& geometry) const override {
+    return family_.ToPrediction(output, geometry);
+  }
+  absl::StatusOr<at::Tensor> Decode(const at::Tensor& latents, const parallel::ForwardContext& context) override {
+    return family_.Decode(latents, context);
+  }
+
+ private:
+  models::Family& family_;
+};
+
+// Jobs that come and go, guided and not: a table of positions for their one size, a reading for each prompt, and the
+// modulations of all steps of each in one product a block, while blocks run in every step.
+TEST_F(DenoiserTest, WhatASizeAPromptAndAStepSayIsComputedOnce) {
+  CountingFamily family(*family_);
+  Denoiser denoiser(family, groups_);
+  DenoiseJob a = Job("red apple", 1, 4, "ddim", 4), b = Job("a very happy grinning face", 2, 1, "ddpm", 6);
+  DenoiseJob *first[] = {&b}, *both[] = {&a, &b};
+  denoiser.Step(first);
+  while (!a.done()) denoiser.Step(both);
+  denoiser.Predict(first);
+  denoiser.Step(first);
+  const int blocks = family.transformer().num_blocks(), rows = 3;  // two branches of a, one of b
+  const CountingTransformer::Counts& counts = family.counting.counts;
+  EXPECT_EQ(counts.sizes, 1);
+  EXPECT_EQ(counts.prompts, rows);
+  EXPECT_EQ(counts.embedded_steps, rows);
+  EXPECT_EQ(counts.modulations, rows * (blocks + 1));
+  EXPECT_EQ(counts.modulated_rows, (2 * 4 + 6) * (blocks + 1));
+  EXPECT_GE(counts.blocks, 6 * blocks);
+  denoiser.Flush();
+  EXPECT_TRUE(a.prepared.empty()) << "a job that is done keeps what its steps needed";
+}
+
+TEST_F(DenoiserTest, ModulationsOfManyStepsAreKeptForSomeOfThemAtATime) {
+  CountingFamily family(*family_);
+  constexpr int kSteps = PreparedBranch::kStepsAtOnce + 3;
+  DenoiseJob job = Job("red apple", 1, 1, "ddim", kSteps);
+  PreparedBranch& branch = PrepareBranch(job, 0, family, groups_);
+  const models::ConditioningRow& row = job.guidance.branches[0].row;
+  std::vector<at::Tensor> extras;
+  for (const at::Tensor& extra : row.extras) extras.push_back(extra.unsqueeze(0));
+  const models::StepEmbedding alone = family_->transformer().EmbedStep(
+      at::full({1}, job.sampler->timestep(kSteps - 1), at::kDouble),
+      family_->transformer().Read(row.text.unsqueeze(0), extras, context_).vector, context_);
+  for (int step = 0; step < kSteps; ++step) branch.Modulation(1, step);
+  EXPECT_EQ(family.counting.counts.embedded_steps, 2);
+  EXPECT_EQ(family.counting.counts.modulations, 2);
+  EXPECT_EQ(family.counting.counts.modulated_rows, kSteps);
+  EXPECT_TRUE(at::equal(branch.Modulation(1, kSteps - 1), family_->transformer().Modulate(1, alone, context_)));
+}
+
 // The goldens' initial latents are torch.randn of a CPU generator, seeded as their generator's source says.
 TEST(NoiseSourceTest, TorchCpuDrawsWhatTheReferenceDraws) {
   const absl::StatusOr<models::SafetensorsFile> gold =

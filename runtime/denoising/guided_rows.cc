@@ -3,12 +3,38 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <tuple>
 #include <utility>
 
 #include "models/guidance.h"
 
 namespace tessera::runtime {
+namespace {
+
+// Texts of the rows of one pass.
+struct StackedText {
+  at::Tensor text;  // [rows, t, D], padded with zeros to the longest
+  at::Tensor bias;  // [rows, t] as Conditioning has it, in their dtype; undefined: they are equally long
+};
+
+// texts [t, D] each, or all undefined.
+StackedText StackTexts(std::span<const at::Tensor> texts) {
+  if (!texts.front().defined()) return {};
+  const auto [shortest, longest] =
+      std::ranges::minmax(texts | std::views::transform([](const at::Tensor& text) { return text.size(0); }));
+  std::vector<at::Tensor> text, mask;
+  for (const at::Tensor& tokens : texts) {
+    const int64_t padding = longest - tokens.size(0);
+    text.push_back(at::constant_pad_nd(tokens, {0, 0, 0, padding}));
+    mask.push_back(at::constant_pad_nd(at::ones({tokens.size(0)}, tokens.options()), {0, padding}));
+  }
+  StackedText stacked{.text = at::stack(text), .bias = {}};
+  if (longest != shortest) stacked.bias = models::MaskedTextBias(at::stack(mask), stacked.text.scalar_type());
+  return stacked;
+}
+
+}  // namespace
 
 std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, bool masks_padding) {
   using Key = std::tuple<std::vector<int>, int64_t, std::vector<std::vector<int64_t>>>;
@@ -33,33 +59,35 @@ std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, bool masks_p
   return result;
 }
 
-models::TransformerInput StackConditioning(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows,
-                                           at::ScalarType accumulation) {
-  const auto conditioning = [&](const GuidedRow& row) -> const models::ConditioningRow& {
-    return batch[row.job]->guidance.branches[row.branch].row;
-  };
-  models::TransformerInput input;
-  for (size_t e = 0; e < conditioning(rows[0]).extras.size(); ++e) {
-    std::vector<at::Tensor> values;
-    for (const GuidedRow& row : rows) values.push_back(conditioning(row).extras[e]);
-    input.extras.push_back(at::stack(values));
-  }
-  if (!conditioning(rows[0]).text.defined()) return input;
-  int64_t longest = 0, shortest = conditioning(rows[0]).text.size(0);
+ForwardRows ForwardRowsOf(const models::Family& family, std::span<DenoiseJob* const> batch,
+                          std::span<const GuidedRow> rows, std::span<const int> skipped_blocks, PositionTables& tables,
+                          const parallel::RankGroups& groups) {
+  std::vector<at::Tensor> texts;
   for (const GuidedRow& row : rows) {
-    longest = std::max(longest, conditioning(row).text.size(0));
-    shortest = std::min(shortest, conditioning(row).text.size(0));
+    texts.push_back(PrepareBranch(*batch[row.job], row.branch, family, groups).text());
   }
-  std::vector<at::Tensor> text, mask;
+  const StackedText stacked = StackTexts(texts);
+  const models::LatentGeometry& geometry = batch[0]->geometry;
+  const at::Tensor none =
+      at::empty({static_cast<int64_t>(rows.size()), geometry.channels, geometry.height, geometry.width},
+                at::TensorOptions(family.dtype()).device(at::kMeta));
+  std::vector<int64_t> shape = family.ToPatches(none).sizes().vec();
+  shape[1] = 0;
+  return {.grid = geometry.grid,
+          .positions = tables.Of(geometry.grid),
+          .text = stacked.text,
+          .text_bias = stacked.bias,
+          .patches = at::empty(shape, at::TensorOptions(family.dtype()).device(family.device())),
+          .skipped_blocks = {skipped_blocks.begin(), skipped_blocks.end()}};
+}
+
+at::Tensor ModulationOf(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows, int block,
+                        std::span<const int> of_jobs) {
+  std::vector<at::Tensor> of_rows;
   for (const GuidedRow& row : rows) {
-    const at::Tensor& tokens = conditioning(row).text;
-    const int64_t count = tokens.size(0);
-    text.push_back(at::constant_pad_nd(tokens, {0, 0, 0, longest - count}));
-    mask.push_back(at::constant_pad_nd(at::ones({count}, tokens.options().dtype(accumulation)), {0, longest - count}));
+    of_rows.push_back(batch[row.job]->prepared[row.branch]->Modulation(block, of_jobs[row.job]));
   }
-  input.text = at::stack(text);
-  if (longest != shortest) input.text_mask = at::stack(mask);
-  return input;
+  return of_rows.size() == 1 ? of_rows.front() : at::cat(of_rows);
 }
 
 at::Tensor GuidedPrediction(std::span<DenoiseJob* const> batch, size_t job, int step, std::span<const RowGroup> groups,

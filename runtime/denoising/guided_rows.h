@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "runtime/denoising/denoise_job.h"
+#include "runtime/denoising/mesh_forward.h"
+#include "runtime/denoising/position_tables.h"
 
 namespace tessera::runtime {
 
@@ -28,10 +30,15 @@ struct RowGroup {
 // The rows of the next step of each job, branch after branch. `masks_padding` as the family says.
 std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, bool masks_padding);
 
-// Text, mask and extras of these rows: text padded to the longest of them, with a mask in dtype `accumulation` where
-// that made padding; extras as they are. The rest of the input is left out.
-models::TransformerInput StackConditioning(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows,
-                                           at::ScalarType accumulation);
+// What forward passes see of such rows of jobs whose images are of one size; prepares their branches. Texts are padded
+// to the longest of them.
+ForwardRows ForwardRowsOf(const models::Family& family, std::span<DenoiseJob* const> batch,
+                          std::span<const GuidedRow> rows, std::span<const int> skipped_blocks, PositionTables& tables,
+                          const parallel::RankGroups& groups);
+
+// What each of these rows is told by block `block` at step of_jobs[job] of its job: [rows, …].
+at::Tensor ModulationOf(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows, int block,
+                        std::span<const int> of_jobs);
 
 // What the sampler of job `job` is given at step `step` of it: the weighted sum of its branches' predictions, in the
 // order of the branches. predictions[g] [rows of group g, c, h, w]; the result [c, h, w], of the whole image if

@@ -15,7 +15,7 @@ using Kind = parallel::StageOp::Kind;
 
 parallel::TokenLayout LayOut(const parallel::Pipeline& pipeline, const parallel::RankGroups& groups,
                              const ForwardRows& rows, int64_t text) {
-  const absl::StatusOr<parallel::TokenLayout> tokens = parallel::TokenLayout::Create({.image = rows.input.grid.count(),
+  const absl::StatusOr<parallel::TokenLayout> tokens = parallel::TokenLayout::Create({.image = rows.grid.count(),
                                                                                       .text = text,
                                                                                       .patches = pipeline.patches,
                                                                                       .ring = groups.ring.size(),
@@ -30,9 +30,8 @@ int TextCopies(const parallel::RankGroups& groups) {
   return base::Planted("text_keys_twice") ? groups.sequence.size() : 1;
 }
 
-int64_t JointText(const models::Transformer& transformer, const models::TransformerInput& input,
-                  const parallel::RankGroups& groups) {
-  return transformer.joint_text() && input.text.defined() ? input.text.size(1) * TextCopies(groups) : 0;
+int64_t JointText(const models::Transformer& transformer, const ForwardRows& rows, const parallel::RankGroups& groups) {
+  return transformer.joint_text() && rows.text.defined() ? rows.text.size(1) * TextCopies(groups) : 0;
 }
 
 }  // namespace
@@ -54,81 +53,58 @@ MeshForward::MeshForward(const models::Transformer& transformer, const parallel:
     : transformer_(transformer),
       groups_(groups),
       pipeline_(pipeline),
-      skipped_(rows.skipped_blocks),
-      joint_(transformer.joint_text() && rows.input.text.defined()),
-      tokens_(LayOut(pipeline, groups, rows, JointText(transformer, rows.input, groups))),
-      input_(std::move(rows.input)),
+      rows_(std::move(rows)),
+      joint_(transformer.joint_text() && rows_.text.defined()),
+      tokens_(LayOut(pipeline, groups, rows_, JointText(transformer, rows_, groups))),
       plain_{.attention = no_attention_, .tensor = groups.tensor, .world = groups.world},
-      rotary_{.patches = std::vector<Rotary>(static_cast<size_t>(pipeline.patches)), .text = {}} {
+      embedded_{.image = transformer.Embed(rows_.patches, rows_.positions.Of({}).embedded, plain_),
+                .text = rows_.text,
+                .skips = {}} {
   TORCH_CHECK(pipeline.stages() == groups.pipe.size(), pipeline.stages(), " stages for a pipe of ", groups.pipe.size());
   if (joint_ && TextCopies(groups) == 1) {
-    input_.text = parallel::TakeShard(input_.text, 1, tokens_.GroupRows(parallel::TokenRows::kText, tokens_.all()),
-                                      groups.sequence);
+    const parallel::TokenSpan own = tokens_.Text(groups.ring.rank(), groups.ulysses.rank());
+    embedded_.text = rows_.text.narrow(1, own.begin, own.count());
   }
-  embedded_ = transformer.Embed(InputFor({}, /*with_text=*/true), plain_);
 }
 
-// No tokens of the image yet; joint text or none of it. Other text is part of every pass.
-models::TransformerInput MeshForward::InputFor(parallel::TokenSpan span, bool with_text) const {
-  models::TransformerInput input = input_;
-  input.span = span;
-  if (joint_ && !with_text) input.text = input.text.narrow(1, 0, 0);
-  return input;
-}
-
+// Joint text or none of it. Other text is part of every pass.
 at::Tensor MeshForward::TextOf(parallel::PatchRange patches) const {
   return joint_ && !patches.with_text() ? embedded_.text.narrow(1, 0, 0) : embedded_.text;
 }
 
-const models::Conditioning& MeshForward::ConditionStep(const parallel::StageOp& op, const at::Tensor& timestep) {
-  if (step_.number != op.step) {
-    models::TransformerInput input = InputFor({}, /*with_text=*/false);
-    input.timestep = timestep;
-    step_.conditioning = transformer_.Condition(input, plain_);
-    step_.number = op.step;
-  }
-  return step_.conditioning;
+std::vector<parallel::TokenRun> MeshForward::ImageRuns(parallel::PatchRange patches) const {
+  return tokens_.Runs(parallel::TokenRows::kImage, patches, groups_.ring.rank(), groups_.ulysses.rank());
 }
 
-// Text rows first, as Conditioning has them.
-MeshForward::Rotary MeshForward::RotaryOf(parallel::PatchRange patches, const at::Tensor& timestep) {
-  const auto of = [&](parallel::TokenSpan span, bool with_text, Rotary& rotary) {
-    if (rotary.first.defined()) return;
-    models::TransformerInput input = InputFor(span, with_text);
-    input.timestep = timestep;
-    const models::Conditioning conditioning = transformer_.Condition(input, plain_);
-    rotary = {conditioning.cos, conditioning.sin};
-  };
-  std::vector<at::Tensor> cos, sin;
-  const auto add = [&](const Rotary& rotary) {
-    cos.push_back(rotary.first);
-    sin.push_back(rotary.second);
-  };
+// Text rows first, as Conditioning has them; those of `embedded` are of the image alone.
+const models::Positions& MeshForward::PositionsOf(parallel::PatchRange patches) {
+  const auto [entry, is_new] = placed_.try_emplace({patches.begin, patches.end});
+  if (!is_new) return entry->second;
+  std::vector<models::Positions> rows;
   if (joint_ && patches.with_text()) {
-    of({}, true, rotary_.text);
-    add(rotary_.text);
+    rows.push_back(transformer_.PlaceText(tokens_.counts().text, rows_.patches.device())
+                       .Of(tokens_.Text(groups_.ring.rank(), groups_.ulysses.rank())));
   }
-  for (int patch = patches.begin; patch < patches.end; ++patch) {
-    Rotary& rotary = rotary_.patches[static_cast<size_t>(patch)];
-    of(tokens_.Image(patch, groups_.ring.rank(), groups_.ulysses.rank()), false, rotary);
-    add(rotary);
-  }
-  return {at::cat(cos), at::cat(sin)};
+  for (const parallel::TokenRun& run : ImageRuns(patches)) rows.push_back(rows_.positions.Of(run.tokens));
+  if (rows.empty()) rows.push_back(rows_.positions.Of({}));
+  return entry->second = models::Join(rows);
 }
 
-models::BlockState MeshForward::EmbedPass(const parallel::StageOp& op, const at::Tensor& patches) const {
+models::BlockState MeshForward::EmbedPass(const parallel::StageOp& op, const at::Tensor& patches) {
   const int64_t first = tokens_.Patch(op.patches.begin).begin;
   std::vector<at::Tensor> runs;
-  for (const parallel::TokenRun& run :
-       tokens_.Runs(parallel::TokenRows::kImage, op.patches, groups_.ring.rank(), groups_.ulysses.rank())) {
-    models::TransformerInput input = InputFor(run.tokens, /*with_text=*/false);
-    input.patches = patches.narrow(1, run.tokens.begin - first, run.tokens.count());
-    runs.push_back(transformer_.Embed(input, plain_).image);
+  for (const parallel::TokenRun& run : ImageRuns(op.patches)) {
+    runs.push_back(patches.narrow(1, run.tokens.begin - first, run.tokens.count()));
   }
-  return {.image = runs.empty() ? embedded_.image : at::cat(runs, 1), .text = TextOf(op.patches), .skips = {}};
+  models::BlockState state{.image = embedded_.image, .text = TextOf(op.patches), .skips = {}};
+  if (!runs.empty()) {
+    state.image = transformer_.Embed(runs.size() == 1 ? runs.front() : at::cat(runs, 1),
+                                     PositionsOf(op.patches).embedded, plain_);
+  }
+  return state;
 }
 
-void MeshForward::Compute(const parallel::StageOp& op, const at::Tensor& timestep, const at::Tensor& patches) {
+void MeshForward::Compute(const parallel::StageOp& op, Modulations modulations, const at::Tensor& patches) {
   const parallel::PatchRange held = stale_ != nullptr ? tokens_.all() : op.patches;
   parallel::NoExchange no_exchange;
   parallel::UlyssesExchange exchange(tokens_, op.patches, groups_.ring.rank(), groups_.ulysses);
@@ -142,8 +118,9 @@ void MeshForward::Compute(const parallel::StageOp& op, const at::Tensor& timeste
       groups_.ring.size() > 1 ? static_cast<parallel::KvReader&>(ring_reader) : local_reader);
   const parallel::ForwardContext context{.attention = attention, .tensor = groups_.tensor, .world = groups_.world};
 
-  models::Conditioning conditioning = ConditionStep(op, timestep);
-  if (conditioning.cos.defined()) std::tie(conditioning.cos, conditioning.sin) = RotaryOf(op.patches, timestep);
+  const models::Positions& positions = PositionsOf(op.patches);
+  models::Conditioning conditioning{
+      .modulation = {}, .text_bias = rows_.text_bias, .cos = positions.cos, .sin = positions.sin};
   models::BlockState state = stage() == 0 ? EmbedPass(op, patches) : std::move(pass_.received);
   pass_.received = {};
   if (stage() == 0) Record(op, -1, state);
@@ -153,11 +130,13 @@ void MeshForward::Compute(const parallel::StageOp& op, const at::Tensor& timeste
   }
   const auto bounds = pipeline_.bounds.begin() + stage();
   for (int block = bounds[0]; block < bounds[1]; ++block) {
-    if (std::ranges::find(skipped_, block) != skipped_.end()) continue;
+    if (std::ranges::find(rows_.skipped_blocks, block) != rows_.skipped_blocks.end()) continue;
+    conditioning.modulation = modulations(block);
     transformer_.Block(block, state, conditioning, context);
     Record(op, block, state);
   }
   if (is_last_stage()) {
+    conditioning.modulation = modulations(transformer_.num_blocks());
     pass_.output = transformer_.Head(state, conditioning, context);
     Record(op, transformer_.num_blocks(), {.image = pass_.output, .text = {}, .skips = {}});
   } else {
@@ -167,12 +146,11 @@ void MeshForward::Compute(const parallel::StageOp& op, const at::Tensor& timeste
 
 void MeshForward::Record(const parallel::StageOp& op, int block, const models::BlockState& state) const {
   if (recorder_ == nullptr) return;
-  const auto runs = [&](parallel::TokenRows rows) {
-    return tokens_.Runs(rows, op.patches, groups_.ring.rank(), groups_.ulysses.rank());
-  };
-  recorder_->Record(block, runs(parallel::TokenRows::kImage), state.image);
+  recorder_->Record(block, ImageRuns(op.patches), state.image);
   if (joint_ && op.patches.with_text() && state.text.defined()) {
-    recorder_->Record(block, runs(parallel::TokenRows::kText), state.text);
+    recorder_->Record(block,
+                      tokens_.Runs(parallel::TokenRows::kText, op.patches, groups_.ring.rank(), groups_.ulysses.rank()),
+                      state.text);
   }
 }
 
@@ -238,16 +216,13 @@ at::Tensor MeshForward::Result(const parallel::StageOp& op) {
   return result;
 }
 
-at::Tensor MeshForward::ResultLike(int64_t tokens) {
-  const at::Tensor none = transformer_.Head(embedded_, step_.conditioning, plain_);  // [b, 0, features]
-  return at::empty({none.size(0), tokens, none.size(2)}, none.options());
+at::Tensor MeshForward::ResultLike(int64_t tokens) const {
+  return at::empty({rows_.patches.size(0), tokens, transformer_.output_features()}, rows_.patches.options());
 }
 
-at::Tensor ForwardOnMesh(const models::Transformer& transformer, const models::TransformerInput& input,
-                         const parallel::RankGroups& groups, std::span<const int> stage_bounds,
-                         std::span<const int> skipped_blocks) {
-  ForwardRows rows{.input = input, .skipped_blocks = {skipped_blocks.begin(), skipped_blocks.end()}};
-  rows.input.patches = input.patches.narrow(1, 0, 0);
+at::Tensor ForwardOnMesh(const models::Transformer& transformer, ForwardRows rows, Modulations modulations,
+                         const at::Tensor& patches, const parallel::RankGroups& groups,
+                         std::span<const int> stage_bounds) {
   const parallel::Pipeline pipeline{.bounds = {stage_bounds.begin(), stage_bounds.end()},
                                     .skips = transformer.long_skips()};
   MeshForward forward(transformer, groups, pipeline, std::move(rows));
@@ -256,17 +231,37 @@ at::Tensor ForwardOnMesh(const models::Transformer& transformer, const models::T
   TORCH_CHECK(plan.ok(), std::string(plan.status().message()));
   for (const parallel::StageOp& op : *plan) {
     if (op.kind == Kind::kCompute) {
-      forward.Compute(op, input.timestep, input.patches);
+      forward.Compute(op, modulations, patches);
     } else {
       forward.Exchange(op);
     }
   }
-  at::Tensor output = groups.pipe.rank() == 0 ? forward.Result(plan->front()) : forward.ResultLike(input.grid.count());
+  at::Tensor output = groups.pipe.rank() == 0 ? forward.Result(plan->front()) : forward.ResultLike(patches.size(1));
   if (groups.pipe.size() > 1) {
     output = output.contiguous();
     groups.pipe.Broadcast(output, 0);
   }
   return output;
+}
+
+at::Tensor ForwardOnMesh(const models::Transformer& transformer, const models::TransformerInput& input,
+                         const parallel::RankGroups& groups, std::span<const int> stage_bounds) {
+  parallel::LocalAttention no_attention;
+  const parallel::ForwardContext plain{.attention = no_attention, .tensor = groups.tensor, .world = groups.world};
+  const models::PromptState prompt = transformer.Read(input.text, input.extras, plain);
+  const models::StepEmbedding step = transformer.EmbedStep(input.timestep, prompt.vector, plain);
+  ForwardRows rows{.grid = input.grid,
+                   .positions = transformer.Place(input.grid, input.patches.device()),
+                   .text = prompt.text,
+                   .text_bias = {},
+                   .patches = input.patches.narrow(1, 0, 0),
+                   .skipped_blocks = {}};
+  if (input.text_mask.defined()) {
+    rows.text_bias = models::MaskedTextBias(input.text_mask, input.patches.scalar_type());
+  }
+  return ForwardOnMesh(
+      transformer, std::move(rows), [&](int block) { return transformer.Modulate(block, step, plain); }, input.patches,
+      groups, stage_bounds);
 }
 
 }  // namespace tessera::runtime

@@ -6,11 +6,11 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "models/loading/param_table.h"
 #include "models/transformer.h"
 #include "parallel/attention/stale_store.h"
@@ -31,11 +31,17 @@ models::WeightShare ShareOf(const parallel::Mesh& mesh, int rank, std::span<cons
 
 // Rows of a batch as forward passes see them, but for latents and time: what stays while a stream of steps lasts.
 struct ForwardRows {
-  models::TransformerInput
-      input;  // whole text; `patches` [b, 0, features] says dtype and shape; `timestep` is not read
+  models::TokenGrid grid;
+  models::Positions positions;  // of the whole image
+  at::Tensor text;              // [b, t, D], whole, as PromptState has it
+  at::Tensor text_bias;         // as Conditioning has it
+  at::Tensor patches;           // [b, 0, features]: of what dtype and shape they are
   std::vector<int> skipped_blocks;
   int64_t text_work = 0;  // as TokenCounts has it
 };
+
+// What the rows of a pass are told by Transformer::Modulate, by block; num_blocks() for the head.
+using Modulations = absl::FunctionRef<at::Tensor(int block)>;
 
 // One rank's part in the passes over such rows. The operations of a pipeline plan say which passes, and in which order
 // the stages exchange what; every rank of a stage is given the same ones. Tensors between stages go from each rank to
@@ -54,8 +60,9 @@ class MeshForward {
   // Keeps what the blocks compute; null: nothing.
   void RecordTo(StepRecorder* recorder) { recorder_ = recorder; }
 
-  // A compute operation. `timestep` [b], of the step; `patches` [b, tokens of the pass, features], read by stage 0.
-  void Compute(const parallel::StageOp& op, const at::Tensor& timestep, const at::Tensor& patches);
+  // A compute operation. `modulations` are those of its step; `patches` [b, tokens of the pass, features], read by
+  // stage 0.
+  void Compute(const parallel::StageOp& op, Modulations modulations, const at::Tensor& patches);
 
   // A message. Flushes and barriers are no business of these passes.
   void Exchange(const parallel::StageOp& op);
@@ -64,43 +71,31 @@ class MeshForward {
   // the pass [b, tokens, features], by global index, equal on all ranks of the stage.
   at::Tensor Result(const parallel::StageOp& op);
 
-  // An empty tensor of its shape, on any stage that has computed.
-  at::Tensor ResultLike(int64_t tokens);
+  // A tensor of its shape, of any values, on any stage.
+  at::Tensor ResultLike(int64_t tokens) const;
 
  private:
-  using Rotary = std::pair<at::Tensor, at::Tensor>;  // cos, sin
-
   int stage() const { return groups_.pipe.rank(); }
   bool is_last_stage() const { return stage() + 1 == groups_.pipe.size(); }
-  models::TransformerInput InputFor(parallel::TokenSpan span, bool with_text) const;
-  const models::Conditioning& ConditionStep(const parallel::StageOp& op, const at::Tensor& timestep);
-  Rotary RotaryOf(parallel::PatchRange patches, const at::Tensor& timestep);
-  models::BlockState EmbedPass(const parallel::StageOp& op, const at::Tensor& patches) const;
+  const models::Positions& PositionsOf(parallel::PatchRange patches);
+  models::BlockState EmbedPass(const parallel::StageOp& op, const at::Tensor& patches);
   at::Tensor TextOf(parallel::PatchRange patches) const;
+  std::vector<parallel::TokenRun> ImageRuns(parallel::PatchRange patches) const;
   void Record(const parallel::StageOp& op, int block, const models::BlockState& state) const;
   void ReceiveLike(at::Tensor& tensor, const at::Tensor& like, int64_t rows, int from);
 
   const models::Transformer& transformer_;
   const parallel::RankGroups& groups_;
   const parallel::Pipeline pipeline_;
-  const std::vector<int> skipped_;
+  const ForwardRows rows_;
   const bool joint_;  // text takes part in the attention over image tokens
   const parallel::TokenLayout tokens_;
-  models::TransformerInput input_;  // with this rank's text
   parallel::StaleStore* stale_ = nullptr;
   StepRecorder* recorder_ = nullptr;
   parallel::ForwardContext plain_;  // for what has no attention over image tokens
   parallel::LocalAttention no_attention_;
-  models::BlockState embedded_;  // text, and an image without tokens
-
-  struct {
-    std::optional<int> number;
-    models::Conditioning conditioning;  // without positions
-  } step_;                              // the last one that was conditioned
-  struct {
-    std::vector<Rotary> patches;  // of this rank's tokens of each patch; made when first needed
-    Rotary text;
-  } rotary_;
+  models::BlockState embedded_;                              // this rank's text, and an image without tokens
+  std::map<std::pair<int, int>, models::Positions> placed_;  // of this rank's tokens, by the patches of a pass
   struct {
     models::BlockState received;                                     // for the next one
     models::BlockState sent;                                         // of the one last computed
@@ -109,10 +104,15 @@ class MeshForward {
   } pass_;
 };
 
-// The head's result for the whole image [b, n, features], equal on every rank. Every rank passes the same whole input
-// and holds its shard of the weights of its stage's blocks. The image goes through the stages at once, which is exact.
+// The head's result for the whole image [b, n, features], equal on every rank. Every rank passes the same rows and
+// patches [b, n, features], and holds its shard of the weights of its stage's blocks. The image goes through the stages
+// at once, which is exact.
+at::Tensor ForwardOnMesh(const models::Transformer& transformer, ForwardRows rows, Modulations modulations,
+                         const at::Tensor& patches, const parallel::RankGroups& groups,
+                         std::span<const int> stage_bounds);
+
+// The same of an input over a whole image, every part of it computed here.
 at::Tensor ForwardOnMesh(const models::Transformer& transformer, const models::TransformerInput& input,
-                         const parallel::RankGroups& groups, std::span<const int> stage_bounds,
-                         std::span<const int> skipped_blocks = {});
+                         const parallel::RankGroups& groups, std::span<const int> stage_bounds);
 
 }  // namespace tessera::runtime

@@ -269,8 +269,8 @@ TEST(HunyuanSkipTest, BlocksOfTheSecondHalfReadTheirMirrorsOfTheFirst) {
                                  .timestep = at::ones({1}, at::kDouble),
                                  .text = at::ones({1, 3, 8}, at::kDouble),
                                  .extras = {at::ones({1, 3, 8}, at::kDouble), at::ones({1, 3}), at::ones({1, 3})}};
-  const models::Conditioning conditioning = transformer.Condition(input, rank.context);
-  models::BlockState state = transformer.Embed(input, rank.context);
+  const models::ForwardPass pass(transformer, input, rank.context);
+  models::BlockState state = pass.Begin();
   const auto kept = [&] {
     std::vector<int> blocks;
     for (const auto& [block, skip] : state.skips) blocks.push_back(block);
@@ -278,7 +278,7 @@ TEST(HunyuanSkipTest, BlocksOfTheSecondHalfReadTheirMirrorsOfTheFirst) {
   };
   const std::vector<std::vector<int>> after = {{0}, {0, 1}, {0, 1, 2}, {0, 1, 2}, {0, 1, 2}, {0, 1}, {0}, {}};
   for (int i = 0; i < 8; ++i) {
-    transformer.Block(i, state, conditioning, rank.context);
+    transformer.Block(i, state, pass.ConditioningOf(i), rank.context);
     EXPECT_EQ(kept(), after[static_cast<size_t>(i)]) << "after block " << i;
   }
 }

@@ -11,6 +11,9 @@ constexpr double kParametersPerBlock = 12;
 // Values of a token that are alive at once inside a block, in widths: residual, normed, q, k, v, the MLP's hidden layer
 // and what these are made from.
 constexpr double kLiveWidths = 16;
+// Values that a block is told at a step, in widths: shift, scale and gate of an attention and of an MLP. Those of so
+// many steps are kept.
+constexpr double kToldWidths = 6, kToldSteps = 64;
 // Of an autoencoder with Stable Diffusion's plan of channels: operations per pixel and parameter, and values per pixel
 // alive at once at full resolution (128 channels, three times), which one with so many parameters has. The channels of
 // others go with the root of their parameters.
@@ -43,6 +46,7 @@ ModelCost CostOf(const control::ModelDescription& model, int32_t element_bytes) 
           .flops_per_pixel = kDecoderFlopsPerParameter * decoder,
           .pixels_per_token = static_cast<double>(std::max(1, model.size_multiple)),
           .bytes_per_token = kLiveWidths * width * element_bytes,
+          .bytes_per_row = kToldWidths * kToldSteps * blocks * width * element_bytes,
           .bytes_per_decoded_pixel = kDecoderValuesPerPixel * std::sqrt(decoder / kDecoderParameters) * element_bytes};
 }
 
@@ -74,7 +78,7 @@ double PeakBytes(const ModelCost& cost, const ShapeClass& shape, int32_t tasks, 
   // Branches are dealt over the cfg axis, the larger part counts; tensor shards divide the wide values.
   const double rows = tasks * std::ceil(static_cast<double>(shape.rows) / share.cfg);
   const double tokens = std::ceil(Tokens(cost, shape) / share.sequence);
-  const double step = rows * tokens * cost.bytes_per_token / share.tensor;
+  const double step = rows * (tokens * cost.bytes_per_token / share.tensor + cost.bytes_per_row / share.pipe);
   // One image is decoded at a time, in bands over all ranks.
   const double ranks = static_cast<double>(share.sequence) * share.tensor * share.cfg * share.pipe;
   const double decode = Pixels(shape) * cost.bytes_per_decoded_pixel / ranks;

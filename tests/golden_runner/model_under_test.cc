@@ -80,8 +80,8 @@ absl::Status OpenPixArt(const std::string& folder, const std::string& config_pat
   };
   m.output = Unpatchified(c.patch);
   m.embedding_name = "embedded_timestep";
-  m.extras = [dtype](const models::TransformerInput& input, const Tensors&, const models::Conditioning& conditioning) {
-    return Named{{"time_proj", models::Sinusoid(input.timestep.to(dtype), dtype)}, {"adaln", conditioning.modulation}};
+  m.extras = [dtype](const models::TransformerInput& input, const Tensors&, const models::ForwardPass& pass) {
+    return Named{{"time_proj", models::Sinusoid(input.timestep.to(dtype), dtype)}, {"adaln", pass.step().shared}};
   };
   return absl::OkStatus();
 }
@@ -98,7 +98,7 @@ absl::Status OpenSd3(const std::string& folder, const std::string& config_path, 
     return input;
   };
   m.output = Unpatchified(c.patch);
-  m.extras = [dtype](const models::TransformerInput& input, const Tensors&, const models::Conditioning&) {
+  m.extras = [dtype](const models::TransformerInput& input, const Tensors&, const models::ForwardPass&) {
     return Named{{"time_proj", models::Sinusoid(input.timestep.to(dtype), dtype)}};
   };
   return absl::OkStatus();
@@ -127,11 +127,10 @@ absl::Status OpenFlux(const std::string& folder, const std::string& config_path,
     const int single = block - static_cast<int>(c.double_blocks);
     return single < 0 ? "block." + std::to_string(block) : "single." + std::to_string(single);
   };
-  m.extras = [c, dtype](const models::TransformerInput& input, const Tensors&,
-                        const models::Conditioning& conditioning) {
+  m.extras = [c, dtype](const models::TransformerInput& input, const Tensors&, const models::ForwardPass& pass) {
     Named named{{"time_proj", models::Sinusoid((input.timestep / 1000).to(dtype) * 1000, dtype)},
-                {"rope.cos", Pairs(conditioning.cos)},
-                {"rope.sin", Pairs(conditioning.sin)}};
+                {"rope.cos", Pairs(pass.ConditioningOf(0).cos)},
+                {"rope.sin", Pairs(pass.ConditioningOf(0).sin)}};
     if (c.guidance) named.emplace_back("time_proj.1", models::Sinusoid(input.extras[1] * 1000, dtype));
     return named;
   };
@@ -153,13 +152,12 @@ absl::Status OpenHunyuan(const std::string& folder, const std::string& config_pa
   };
   m.output = Unpatchified(c.patch);
   const auto* model = static_cast<const models::HunyuanTransformer*>(m.model.get());
-  m.extras = [model, dtype](const models::TransformerInput& input, const Tensors&,
-                            const models::Conditioning& conditioning) {
+  m.extras = [model, dtype](const models::TransformerInput& input, const Tensors&, const models::ForwardPass& pass) {
     OneRank rank;
     return Named{{"time_proj", models::Sinusoid(input.timestep.to(dtype), dtype)},
                  {"pooled_t5", model->PoolText(input.extras[models::HunyuanTransformer::kT5], rank.context)},
-                 {"in.image_rotary_emb.0", Pairs(conditioning.cos)},
-                 {"in.image_rotary_emb.1", Pairs(conditioning.sin)}};
+                 {"in.image_rotary_emb.0", Pairs(pass.ConditioningOf(0).cos)},
+                 {"in.image_rotary_emb.1", Pairs(pass.ConditioningOf(0).sin)}};
   };
   return absl::OkStatus();
 }
@@ -183,9 +181,9 @@ absl::Status OpenDit(const std::string& folder, const std::string& config_path, 
   };
   m.output = Unpatchified(c.patch);
   const auto* model = static_cast<const models::DitTransformer*>(m.model.get());
-  m.extras = [model](const models::TransformerInput&, const Tensors&, const models::Conditioning& conditioning) {
+  m.extras = [model](const models::TransformerInput&, const Tensors&, const models::ForwardPass& pass) {
     OneRank rank;
-    return Named{{"block.0.emb", model->BlockEmbedding(0, conditioning, rank.context)}};
+    return Named{{"block.0.emb", model->BlockEmbedding(0, pass.step(), rank.context)}};
   };
   return absl::OkStatus();
 }

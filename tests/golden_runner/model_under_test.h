@@ -33,8 +33,8 @@ struct ModelUnderTest {
   std::function<std::string(int block)> block_name = [](int block) { return "block." + std::to_string(block); };
   std::string embedding_name = "temb";
   // The reference's sinusoids, by name, and other figures of the family's own.
-  std::function<std::vector<std::pair<std::string, at::Tensor>>(
-      const models::TransformerInput& input, const Tensors& gold, const models::Conditioning& conditioning)>
+  std::function<std::vector<std::pair<std::string, at::Tensor>>(const models::TransformerInput& input,
+                                                                const Tensors& gold, const models::ForwardPass& pass)>
       extras;
 };
 

@@ -22,7 +22,8 @@ std::string InputsOf(std::string file) {
 // The whole forward pass, block by block through the bytes of its state: what pipeline stages would compute.
 at::Tensor RunInStages(const models::Transformer& model, const models::TransformerInput& input,
                        const parallel::ForwardContext& context) {
-  std::string bytes = ToBytes(model.Embed(input, context));
+  const models::ForwardPass pass(model, input, context);
+  std::string bytes = ToBytes(pass.Begin());
   const auto state = [&] {
     models::BlockState received = FromBytes(bytes);
     for (at::Tensor* tensor : {&received.image, &received.text}) {
@@ -33,10 +34,10 @@ at::Tensor RunInStages(const models::Transformer& model, const models::Transform
   };
   for (int i = 0; i < model.num_blocks(); ++i) {
     models::BlockState received = state();
-    model.Block(i, received, model.Condition(input, context), context);
+    model.Block(i, received, pass.ConditioningOf(i), context);
     bytes = ToBytes(received);
   }
-  return model.Head(state(), model.Condition(input, context), context);
+  return model.Head(state(), pass.ConditioningOf(model.num_blocks()), context);
 }
 
 // The output alone, on the ranks of the case's layout.
@@ -85,18 +86,18 @@ absl::StatusOr<Report> RunTransformer(const Case& test_case) {
   };
   const models::Transformer& model = *under_test.model;
   const models::TransformerInput input = under_test.input(OnDevice(*inputs, test_case.device));
-  const models::Conditioning conditioning = model.Condition(input, rank.context);
-  compare(under_test.embedding_name, conditioning.embedding);
-  for (const auto& [name, value] : under_test.extras(input, *gold, conditioning)) compare(name, value);
-  models::BlockState state = model.Embed(input, rank.context);
+  const models::ForwardPass pass(model, input, rank.context);
+  compare(under_test.embedding_name, pass.step().vector);
+  for (const auto& [name, value] : under_test.extras(input, *gold, pass)) compare(name, value);
+  models::BlockState state = pass.Begin();
   compare("patch_embed", state.image);
   if (state.text.defined()) compare("context", state.text);
   for (int i = 0; i < model.num_blocks(); ++i) {
-    model.Block(i, state, conditioning, rank.context);
+    model.Block(i, state, pass.ConditioningOf(i), rank.context);
     compare(under_test.block_name(i) + ".hidden", state.image);
     if (state.text.defined()) compare(under_test.block_name(i) + ".context", state.text);
   }
-  const at::Tensor head = model.Head(state, conditioning, rank.context);
+  const at::Tensor head = model.Head(state, pass.ConditioningOf(model.num_blocks()), rank.context);
   compare("proj_out", head);
   compare("output", under_test.output(head, input.grid));
   report.Add("in stages, bit for bit", at::equal(RunInStages(model, input, rank.context), head) ? 0 : 1, 0);

@@ -51,6 +51,37 @@ class EmulatedAttention final : public parallel::AttentionContext {
   std::map<int, Kept> k_, v_;
 };
 
+// Text, mask and extras of these rows: text padded to the longest of them, with a mask where that made padding.
+inline models::TransformerInput StackConditioning(std::span<runtime::DenoiseJob* const> batch,
+                                                  std::span<const runtime::GuidedRow> rows,
+                                                  at::ScalarType accumulation) {
+  const auto conditioning = [&](const runtime::GuidedRow& row) -> const models::ConditioningRow& {
+    return batch[row.job]->guidance.branches[row.branch].row;
+  };
+  models::TransformerInput input;
+  for (size_t e = 0; e < conditioning(rows[0]).extras.size(); ++e) {
+    std::vector<at::Tensor> values;
+    for (const runtime::GuidedRow& row : rows) values.push_back(conditioning(row).extras[e]);
+    input.extras.push_back(at::stack(values));
+  }
+  if (!conditioning(rows[0]).text.defined()) return input;
+  int64_t longest = 0, shortest = conditioning(rows[0]).text.size(0);
+  for (const runtime::GuidedRow& row : rows) {
+    longest = std::max(longest, conditioning(row).text.size(0));
+    shortest = std::min(shortest, conditioning(row).text.size(0));
+  }
+  std::vector<at::Tensor> text, mask;
+  for (const runtime::GuidedRow& row : rows) {
+    const at::Tensor& tokens = conditioning(row).text;
+    const int64_t count = tokens.size(0);
+    text.push_back(at::constant_pad_nd(tokens, {0, 0, 0, longest - count}));
+    mask.push_back(at::constant_pad_nd(at::ones({count}, tokens.options().dtype(accumulation)), {0, longest - count}));
+  }
+  input.text = at::stack(text);
+  if (longest != shortest) input.text_mask = at::stack(mask);
+  return input;
+}
+
 // The latents of jobs that start together and stay together, [jobs, c, h, w] after their last step. The jobs are left
 // as they are, but for their noise.
 inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runtime::DenoiseJob* const> batch,
@@ -66,7 +97,7 @@ inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runt
   std::vector<EmulatedAttention> attentions(groups.size(), EmulatedAttention(grid.count()));
   int64_t longest_text = 0;
   for (const runtime::RowGroup& group : groups) {
-    inputs.push_back(runtime::StackConditioning(batch, group.rows, accumulation));
+    inputs.push_back(StackConditioning(batch, group.rows, accumulation));
     inputs.back().grid = grid;
     if (transformer.joint_text()) longest_text = std::max(longest_text, inputs.back().text.size(1));
   }

@@ -1,0 +1,46 @@
+// What a branch of a job's guidance tells the model, computed once and kept while the job lasts: the prompt as the
+// model reads it, and what the model's blocks shift, scale and gate by at each of the job's steps.
+//
+// The modulations of many steps are one product: the matrices behind them are a quarter of FLUX.1's weights and would
+// otherwise be read in every step.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "models/families/family.h"
+#include "models/transformer.h"
+#include "parallel/rank_groups.h"
+
+namespace tessera::runtime {
+
+// Holds one rank's part: only what is asked for is computed. Used by one thread.
+class PreparedBranch {
+ public:
+  // Modulations are computed for so many steps at a time, which bounds their memory: steps 0 … 63, 64 … 127, ….
+  static constexpr int64_t kStepsAtOnce = 64;
+
+  // `transformer` and `groups` outlive it. timesteps [steps] in fp64 on the model's device: the job's.
+  PreparedBranch(const models::Transformer& transformer, const models::ConditioningRow& row,
+                 const at::Tensor& timesteps, const parallel::RankGroups& groups);
+
+  // [t, D]; undefined for a family without text.
+  const at::Tensor& text() const { return text_; }
+
+  // [1, …]: what Transformer::Modulate makes of this branch for block `block` at step `step` of the job.
+  at::Tensor Modulation(int block, int64_t step);
+
+ private:
+  const models::Transformer& transformer_;
+  parallel::LocalAttention no_attention_;  // over image tokens
+  const parallel::ForwardContext context_;
+  const at::Tensor timesteps_;
+  at::Tensor text_;
+  at::Tensor vector_;   // of the prompt
+  int64_t first_ = -1;  // of the steps below; -1: there are none
+  models::StepEmbedding steps_;
+  std::vector<at::Tensor> blocks_;  // by block, where one asked; of all these steps
+};
+
+}  // namespace tessera::runtime
