@@ -5,10 +5,11 @@
 #     --no-torch  only the front end and all else that needs no LibTorch
 #     --long      afterwards also what takes longer: AddressSanitizer and ThreadSanitizer builds, libFuzzer, one
 #                 definition of each type, clang-tidy over the files that include LibTorch, every seed of the tests
-#                 with random faults, every test three times in random order, goldens, layouts, batches and soak with
-#                 each instruction set, real clients of other makers against the server, the conversion of foreign
-#                 weights, a server under mixed load for ten minutes, the CPU image's file tree with this build, run, and
-#                 the Debian package, installed and removed in a tree of Debian 12
+#                 with random faults, every layout where a send waits for its receiver, every test three times in
+#                 random order, goldens, layouts, batches and soak with each instruction set, real clients of other
+#                 makers against the server, the conversion of foreign weights, a server under mixed load for ten
+#                 minutes, the CPU image's file tree with this build, run, and the Debian package, installed and removed
+#                 in a tree of Debian 12
 #
 # The parsers of outside bytes meet their corpus under AddressSanitizer when they or it have changed since that was last
 # found clean on this machine, and always with --long.
@@ -86,6 +87,8 @@ if ((long)); then
     run "$extra"
   done
   every_seed
+  [[ $preset != release ]] || TESSERA_RENDEZVOUS=1 stage "Every layout where a send waits for its receiver" \
+    ctest --preset "$preset" -j "$jobs" -R '^(layouts|pipefusion)_test$'
   run "$preset" --repeat until-fail:3 --schedule-random
   stage "Clients of other makers" scripts/client-tests.sh --preset "$preset" --newest
   if [[ $preset == release ]]; then

@@ -76,7 +76,7 @@ void Measure(parallel::Communicator& world) {
     std::snprintf(name, sizeof(name), "shift, %ld MB a rank", static_cast<long>(megabytes));
     print(name, static_cast<double>(bytes * ranks) / shift / 1e9, reference);
 
-    const double summed = Median(world, [&] { world.AllReduceSum(shifted); });
+    const double summed = Median(world, [&] { world.Sum(shifted, shifted); });
     std::snprintf(name, sizeof(name), "all-reduce of fp32, %ld MB", static_cast<long>(megabytes));
     print(name, static_cast<double>(bytes * ranks) / summed / 1e9, reference);
   }
@@ -91,7 +91,7 @@ void Measure(parallel::Communicator& world) {
   };
   latency("barrier", [&] { world.Barrier(); });
   at::Tensor small = at::ones({256});
-  latency("all-reduce of 1 KB", [&] { world.AllReduceSum(small); });
+  latency("all-reduce of 1 KB", [&] { world.Sum(small, small); });
   at::Tensor back = at::ones({256});
   latency("shift of 1 KB",
           [&] { world.Shift(small, (world.rank() + 1) % ranks, back, (world.rank() + ranks - 1) % ranks); });

@@ -138,7 +138,8 @@ double SecondsOfDenoise(const parallel::Layout& layout, int steps, int blocks) {
       [&](ThreadRank& thread) {
         const c10::InferenceMode no_gradients;
         Pin(thread.rank());
-        const parallel::MeshCommunicators communicators(thread.shared_segment(), thread.rank(), options.communicator);
+        const parallel::MeshCommunicators communicators(at::kCPU, thread.shared_segment(), thread.rank(),
+                                                        options.communicator);
         const parallel::RankGroups groups = communicators.groups();
         const BenchFamily family(blocks, runtime::ShareOf(mesh, thread.rank(), bounds));
         runtime::Denoiser denoiser(family, groups,
@@ -174,9 +175,8 @@ double SecondsOfNoOp() {
   at::Tensor state = at::zeros({1, (kSide / kPatch) * (kSide / kPatch), kHeads * kHeadDim});
   const std::vector<int64_t> rows = {state.size(1)};
   double dearest = 0;
-  for (const std::function<void()>& call :
-       std::vector<std::function<void()>>{[&] { one.AllReduceSum(state); }, [&] { one.AllGather(state, rows, 1); },
-                                          [&] { one.Broadcast(state, 0); }}) {
+  for (const std::function<void()>& call : std::vector<std::function<void()>>{
+           [&] { one.Sum(state, state); }, [&] { one.AllGather(state, rows, 1); }, [&] { one.Broadcast(state, 0); }}) {
     const auto measure = [&] {
       const Clock::time_point begin = Clock::now();
       for (int i = 0; i < kCalls; ++i) call();

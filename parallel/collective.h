@@ -8,22 +8,29 @@
 namespace tessera::parallel {
 
 enum class Collective : uint8_t {
-  kAllReduceSum,
+  kSum,
+  kReduceScatter,
   kAllGather,
-  kReduceScatterSum,
   kAllToAll,
   kBroadcast,
   kSend,
   kRecv,
   kShift,
+  kExchange,
   kBarrier,
 };
-inline constexpr int kCollectives = 9;
+inline constexpr int kCollectives = 10;
 
 constexpr std::string_view Name(Collective collective) {
   constexpr std::array<std::string_view, kCollectives> kNames = {
-      "AllReduceSum", "AllGather", "ReduceScatterSum", "AllToAll", "Broadcast", "Send", "Recv", "Shift", "Barrier"};
+      "Sum", "ReduceScatter", "AllGather", "AllToAll", "Broadcast", "Send", "Recv", "Shift", "Exchange", "Barrier"};
   return kNames[static_cast<int>(collective)];
+}
+
+// Whether it concerns only the ranks that send to or receive from each other in it; the others need not call.
+constexpr bool PointToPoint(Collective collective) {
+  return collective == Collective::kSend || collective == Collective::kRecv || collective == Collective::kShift ||
+         collective == Collective::kExchange;
 }
 
 }  // namespace tessera::parallel

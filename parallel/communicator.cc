@@ -2,6 +2,7 @@
 
 #include <c10/util/irange.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/planted.h"
@@ -34,6 +35,31 @@ int64_t Total(at::IntArrayRef rows) {
   return total;
 }
 
+bool IsEven(at::IntArrayRef rows) {
+  return std::ranges::all_of(rows, [&](int64_t count) { return count == rows[0]; });
+}
+
+void CheckContiguous(const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.is_contiguous(), "a tensor of sizes ", tensor.sizes(), " and strides ", tensor.strides(),
+              " is not contiguous");
+}
+
+// Contiguous memory to receive views in; what is not contiguous is copied by Land.
+class Landings {
+ public:
+  at::Tensor For(const at::Tensor& view) {
+    if (view.is_contiguous()) return view;
+    buffers_.emplace_back(at::empty(view.sizes(), view.options().requires_grad(false)), view);
+    return buffers_.back().first;
+  }
+  void Land() const {
+    for (const auto& [buffer, view] : buffers_) view.copy_(buffer);
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;
+};
+
 void CheckRank(int rank, int size) { TORCH_CHECK(rank >= 0 && rank < size, "no rank ", rank, " in a group of ", size); }
 
 std::string Text(const CommError::Details& details) {
@@ -64,47 +90,147 @@ std::vector<at::Tensor> RankParts(const at::Tensor& whole, at::IntArrayRef rows,
 }
 
 void Communicator::Count(Collective collective, int64_t bytes) {
-  TORCH_CHECK(!shifting_, Name(collective), " between StartShift and FinishShift");
+  TORCH_CHECK(!started_, Name(collective), " between Start and Finish");
   CommCount& count = counts_[static_cast<int>(collective)];
   ++count.calls;
   count.bytes += bytes;
 }
 
-void Communicator::AllReduceSum(at::Tensor& tensor) {
-  CheckSummable(tensor);
-  const int64_t own = EvenRows(tensor.numel(), size())[rank()];
-  Count(Collective::kAllReduceSum, (tensor.numel() - own + own * (size() - 1)) * tensor.element_size());
-  if (size() > 1) DoAllReduceSum(tensor);
+void Communicator::CheckTransfers(std::span<const Transfer> transfers) const {
+  for (const Transfer& transfer : transfers) {
+    CheckRank(transfer.peer, size());
+    TORCH_CHECK(transfer.peer != rank(), "rank ", rank(), " exchanges with itself");
+    CheckContiguous(transfer.piece);
+  }
+}
+
+void Communicator::Sum(const at::Tensor& in, const at::Tensor& out) {
+  CheckSummable(in);
+  CheckContiguous(in);
+  CheckContiguous(out);
+  TORCH_CHECK(in.sizes() == out.sizes() && in.scalar_type() == out.scalar_type(), "the sum of ", in.sizes(),
+              " does not go into ", out.sizes());
+  const int64_t own = EvenRows(in.numel(), size())[rank()];
+  Count(Collective::kSum, (in.numel() - own + own * (size() - 1)) * in.element_size());
+  if (size() > 1) {
+    const at::NoGradGuard no_grad;
+    DoSum(in, out);
+  } else if (!out.is_same(in)) {
+    out.copy_(in);
+  }
+}
+
+void Communicator::ReduceScatter(const at::Tensor& in, const at::Tensor& out, at::IntArrayRef rows) {
+  CheckSummable(in);
+  CheckContiguous(in);
+  CheckContiguous(out);
+  TORCH_CHECK(static_cast<int>(rows.size()) == size() && Total(rows) == in.size(0) && out.size(0) == rows[rank()] &&
+                  out.scalar_type() == in.scalar_type(),
+              "rank ", rank(), " of ", size(), " scatters ", in.sizes(), " into ", out.sizes(), " by rows ", rows);
+  Count(Collective::kReduceScatter, Bytes(in) - Bytes(out));
+  if (size() > 1) {
+    const at::NoGradGuard no_grad;
+    DoReduceScatter(in, out, rows);
+  } else if (!out.is_same(in)) {
+    out.copy_(in);
+  }
+}
+
+void Communicator::Gather(const at::Tensor& in, const at::Tensor& out) {
+  CheckContiguous(in);
+  CheckContiguous(out);
+  TORCH_CHECK(out.numel() == in.numel() * size() && out.scalar_type() == in.scalar_type(), size(), " times ",
+              in.sizes(), " is not ", out.sizes());
+  Count(Collective::kAllGather, Bytes(in) * (size() - 1));
+  if (size() > 1) {
+    const at::NoGradGuard no_grad;
+    const std::vector<int64_t> rows(static_cast<size_t>(size()), in.dim() > 0 ? in.size(0) : 1);
+    DoGather({.kind = Collective::kAllGather, .dtype = in.scalar_type(), .sizes = out.sizes().vec(), .rows = rows}, in,
+             out);
+  } else if (!out.is_same(in)) {
+    out.copy_(in.view(out.sizes()));
+  }
+}
+
+void Communicator::Broadcast(const at::Tensor& tensor, int root) {
+  CheckRank(root, size());
+  CheckContiguous(tensor);
+  Count(Collective::kBroadcast, rank() == root ? Bytes(tensor) * (size() - 1) : 0);
+  if (size() == 1) return;
+  const at::NoGradGuard no_grad;
+  DoBroadcast(tensor, root);
+}
+
+void Communicator::Exchange(std::span<const Transfer> transfers) {
+  Start(transfers);
+  Finish();
+}
+
+void Communicator::Start(std::span<const Transfer> transfers) {
+  CheckTransfers(transfers);
+  int64_t bytes = 0;
+  for (const Transfer& transfer : transfers) bytes += transfer.receives ? 0 : Bytes(transfer.piece);
+  Count(Collective::kExchange, bytes);
+  started_ = true;
+  const at::NoGradGuard no_grad;
+  if (!transfers.empty()) DoStart({}, transfers);
+}
+
+void Communicator::Finish() {
+  TORCH_CHECK(started_, "Finish without Start");
+  started_ = false;
+  const at::NoGradGuard no_grad;
+  DoFinish();
+}
+
+void Communicator::Barrier() {
+  Count(Collective::kBarrier, 0);
+  if (size() > 1) DoBarrier();
 }
 
 at::Tensor Communicator::AllGather(const at::Tensor& local, at::IntArrayRef rows, int64_t dim) {
   dim = at::maybe_wrap_dim(dim, local.dim());
   TORCH_CHECK(static_cast<int>(rows.size()) == size() && rows[rank()] == local.size(dim), "rank ", rank(), " of ",
               size(), " gathers dimension ", dim, " of ", local.sizes(), " by rows ", rows);
-  const int64_t total = Total(rows);
+  std::vector<int64_t> shape = local.sizes().vec();
+  shape[dim] = Total(rows);
   Count(Collective::kAllGather, Bytes(local) * (size() - 1));
   if (size() == 1) return local;
-  std::vector<int64_t> shape = local.sizes().vec();
-  shape[dim] = total;
-  at::Tensor whole = at::empty(shape, local.options().requires_grad(false));
-  DoAllGather(local, whole, rows, dim);
-  if (base::Planted("uneven_last_shard_dropped") && rows.back() != rows.front())
-    RankParts(whole, rows, dim).back().zero_();
+  const at::NoGradGuard no_grad;
+  const at::Tensor whole = at::empty(shape, local.options().requires_grad(false));
+  const std::vector<at::Tensor> parts = RankParts(whole, rows, dim);
+  const at::Tensor own = local.contiguous();
+  const Call call{.kind = Collective::kAllGather, .dtype = local.scalar_type(), .sizes = shape, .rows = rows.vec()};
+  if (IsEven(rows) && parts[0].is_contiguous()) {
+    DoGather(call, own, whole);
+  } else {
+    Landings landings;
+    std::vector<Transfer> transfers;
+    for (const int r : c10::irange(size())) {
+      if (r == rank()) continue;
+      transfers.push_back(Transfer::Send(own, r));
+      transfers.push_back(Transfer::Receive(landings.For(parts[r]), r));
+    }
+    DoStart(call, transfers);
+    parts[rank()].copy_(local);
+    DoFinish();
+    landings.Land();
+  }
+  if (base::Planted("uneven_last_shard_dropped") && rows.back() != rows.front()) parts.back().zero_();
   return whole;
 }
 
 at::Tensor Communicator::ReduceScatterSum(const at::Tensor& whole, at::IntArrayRef rows, int64_t dim) {
-  CheckSummable(whole);
   dim = at::maybe_wrap_dim(dim, whole.dim());
   TORCH_CHECK(static_cast<int>(rows.size()) == size() && Total(rows) == whole.size(dim), "rank ", rank(), " of ",
               size(), " scatters dimension ", dim, " of ", whole.sizes(), " by rows ", rows);
-  std::vector<int64_t> shape = whole.sizes().vec();
-  shape[dim] = rows[rank()];
-  at::Tensor local = at::empty(shape, whole.options().requires_grad(false));
-  Count(Collective::kReduceScatterSum, Bytes(whole) - Bytes(local));
-  if (size() == 1) return whole;
-  DoReduceScatterSum(whole, local, rows, dim);
-  return local;
+  const at::NoGradGuard no_grad;
+  const at::Tensor in = whole.movedim(dim, 0).contiguous();
+  std::vector<int64_t> shape = in.sizes().vec();
+  shape[0] = rows[rank()];
+  const at::Tensor out = at::empty(shape, in.options().requires_grad(false));
+  ReduceScatter(in, size() > 1 ? out : in, rows);
+  return size() > 1 ? out.movedim(0, dim).contiguous() : whole;
 }
 
 void Communicator::AllToAll(at::TensorList send, at::TensorList receive) {
@@ -120,11 +246,18 @@ void Communicator::AllToAll(at::TensorList send, at::TensorList receive) {
     if (r != rank()) bytes += Bytes(send[r]);
   }
   Count(Collective::kAllToAll, bytes);
-  if (size() > 1) {
-    DoAllToAll(send, receive);
-  } else if (!receive[0].is_same(send[0])) {
-    receive[0].copy_(send[0]);
+  const at::NoGradGuard no_grad;
+  Landings landings;
+  std::vector<Transfer> transfers;
+  for (const int r : c10::irange(size())) {
+    if (r == rank()) continue;
+    transfers.push_back(Transfer::Send(send[r].contiguous(), r));
+    transfers.push_back(Transfer::Receive(landings.For(receive[r]), r));
   }
+  if (size() > 1) DoStart({.kind = Collective::kAllToAll, .dtype = send[0].scalar_type()}, transfers);
+  if (!receive[rank()].is_same(send[rank()])) receive[rank()].copy_(send[rank()]);
+  if (size() > 1) DoFinish();
+  landings.Land();
 }
 
 std::vector<at::Tensor> Communicator::AllToAll(at::TensorList send,
@@ -137,53 +270,42 @@ std::vector<at::Tensor> Communicator::AllToAll(at::TensorList send,
   return receive;
 }
 
-void Communicator::Broadcast(at::Tensor& tensor, int root) {
-  CheckRank(root, size());
-  Count(Collective::kBroadcast, rank() == root ? Bytes(tensor) * (size() - 1) : 0);
-  if (size() > 1) DoBroadcast(tensor, root);
-}
-
 void Communicator::Send(const at::Tensor& tensor, int to) {
-  CheckRank(to, size());
-  TORCH_CHECK(to != rank(), "rank ", to, " sends to itself");
+  const at::NoGradGuard no_grad;
+  const Transfer transfer = Transfer::Send(tensor.contiguous(), to);
+  CheckTransfers({&transfer, 1});
   Count(Collective::kSend, Bytes(tensor));
-  DoSend(tensor, to);
+  DoStart({.kind = Collective::kSend}, {&transfer, 1});
+  DoFinish();
 }
 
-void Communicator::Recv(at::Tensor& tensor, int from) {
-  CheckRank(from, size());
-  TORCH_CHECK(from != rank(), "rank ", from, " receives from itself");
+void Communicator::Recv(const at::Tensor& tensor, int from) {
+  const at::NoGradGuard no_grad;
+  Landings landings;
+  const Transfer transfer = Transfer::Receive(landings.For(tensor), from);
+  CheckTransfers({&transfer, 1});
   Count(Collective::kRecv, 0);
-  DoRecv(tensor, from);
+  DoStart({.kind = Collective::kRecv}, {&transfer, 1});
+  DoFinish();
+  landings.Land();
 }
 
-void Communicator::Shift(const at::Tensor& send, int to, at::Tensor& receive, int from) {
-  StartShift(send, to, receive, from);
-  FinishShift();
-}
-
-void Communicator::StartShift(const at::Tensor& send, int to, at::Tensor& receive, int from) {
+void Communicator::Shift(const at::Tensor& send, int to, const at::Tensor& receive, int from) {
   CheckRank(to, size());
   CheckRank(from, size());
   TORCH_CHECK((to == rank()) == (from == rank()), "a rank that shifts to itself must also receive from itself");
   Count(Collective::kShift, to == rank() ? 0 : Bytes(send));
-  shifting_ = true;
+  const at::NoGradGuard no_grad;
   if (to == rank()) {
     receive.copy_(send);
-  } else {
-    DoStartShift(send, to, receive, from);
+    return;
   }
-}
-
-void Communicator::FinishShift() {
-  TORCH_CHECK(shifting_, "FinishShift without StartShift");
-  shifting_ = false;
-  DoFinishShift();
-}
-
-void Communicator::Barrier() {
-  Count(Collective::kBarrier, 0);
-  if (size() > 1) DoBarrier();
+  Landings landings;
+  const std::array<Transfer, 2> transfers = {Transfer::Send(send.contiguous(), to),
+                                             Transfer::Receive(landings.For(receive), from)};
+  DoStart({.kind = Collective::kShift}, transfers);
+  DoFinish();
+  landings.Land();
 }
 
 void Communicator::Unsupported(Collective collective) const {
@@ -192,19 +314,13 @@ void Communicator::Unsupported(Collective collective) const {
                    .reason = "this communicator has no " + std::string(Name(collective))});
 }
 
-void Communicator::DoAllReduceSum(at::Tensor&) { Unsupported(Collective::kAllReduceSum); }
-void Communicator::DoAllGather(const at::Tensor&, at::Tensor&, at::IntArrayRef, int64_t) {
-  Unsupported(Collective::kAllGather);
+void Communicator::DoSum(const at::Tensor&, const at::Tensor&) { Unsupported(Collective::kSum); }
+void Communicator::DoReduceScatter(const at::Tensor&, const at::Tensor&, at::IntArrayRef) {
+  Unsupported(Collective::kReduceScatter);
 }
-void Communicator::DoReduceScatterSum(const at::Tensor&, at::Tensor&, at::IntArrayRef, int64_t) {
-  Unsupported(Collective::kReduceScatterSum);
-}
-void Communicator::DoAllToAll(at::TensorList, at::TensorList) { Unsupported(Collective::kAllToAll); }
-void Communicator::DoBroadcast(at::Tensor&, int) { Unsupported(Collective::kBroadcast); }
-void Communicator::DoSend(const at::Tensor&, int) { Unsupported(Collective::kSend); }
-void Communicator::DoRecv(at::Tensor&, int) { Unsupported(Collective::kRecv); }
-void Communicator::DoStartShift(const at::Tensor&, int, at::Tensor&, int) { Unsupported(Collective::kShift); }
-void Communicator::DoFinishShift() {}
+void Communicator::DoGather(const Call& call, const at::Tensor&, const at::Tensor&) { Unsupported(call.kind); }
+void Communicator::DoBroadcast(const at::Tensor&, int) { Unsupported(Collective::kBroadcast); }
+void Communicator::DoStart(const Call& call, std::span<const Transfer>) { Unsupported(call.kind); }
 void Communicator::DoBarrier() { Unsupported(Collective::kBarrier); }
 
 }  // namespace tessera::parallel

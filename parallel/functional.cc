@@ -43,8 +43,9 @@ at::Tensor Apply(const at::Tensor& x, Value value, Backward backward) {
 }
 
 at::Tensor Sum(const at::Tensor& x, Communicator& group) {
-  at::Tensor sum = x.clone(at::MemoryFormat::Contiguous);
-  group.AllReduceSum(sum);
+  const at::Tensor in = x.contiguous();
+  const at::Tensor sum = at::empty(in.sizes(), in.options().requires_grad(false));
+  group.Sum(in, sum);
   return sum;
 }
 
@@ -52,40 +53,30 @@ at::Tensor Rows(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, int rank
   return x.narrow(dim, std::accumulate(rows.begin(), rows.begin() + rank, int64_t{0}), rows[rank]);
 }
 
-// [b, n, h, d]: rank r's share of the heads.
-at::Tensor Heads(const at::Tensor& x, int r, int64_t heads) { return x.narrow(2, r * heads, heads); }
+int64_t Total(at::IntArrayRef rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
 
 at::Tensor ExchangeToHeads(const at::Tensor& x, at::IntArrayRef rows, Communicator& group) {
   const int ranks = group.size();
   TORCH_CHECK(x.dim() == 4 && x.size(1) == rows[group.rank()], "rank ", group.rank(), " exchanges ", x.sizes(),
               " by rows ", rows);
   TORCH_CHECK(x.size(2) % ranks == 0, x.size(2), " heads are not divisible among ", ranks, " ranks");
-  const int64_t heads = x.size(2) / ranks;
-  const int64_t tokens = std::accumulate(rows.begin(), rows.end(), int64_t{0});
-  at::Tensor whole = at::empty({x.size(0), tokens, heads, x.size(3)}, x.options().requires_grad(false));
-  std::vector<at::Tensor> send, receive;
-  for (const int r : c10::irange(ranks)) {
-    send.push_back(Heads(x, r, heads));
-    receive.push_back(Rows(whole, 1, rows, r));
-  }
-  group.AllToAll(send, receive);
-  return whole;
+  // Tokens come first on the way, so that what a rank sends to another, and what it gets, lies side by side.
+  const at::Tensor send = x.unflatten(2, {ranks, -1}).permute({2, 1, 0, 3, 4}).contiguous();  // [P, n, b, h/P, d]
+  const at::Tensor whole =
+      at::empty({Total(rows), x.size(0), x.size(2) / ranks, x.size(3)}, x.options().requires_grad(false));
+  group.AllToAll(send.unbind(0), RankParts(whole, rows, 0));
+  return whole.transpose(0, 1);
 }
 
 at::Tensor ExchangeToTokens(const at::Tensor& x, at::IntArrayRef rows, Communicator& group) {
   const int ranks = group.size();
-  const int64_t heads = x.size(2);
-  TORCH_CHECK(x.dim() == 4 && x.size(1) == std::accumulate(rows.begin(), rows.end(), int64_t{0}), "rank ", group.rank(),
-              " exchanges ", x.sizes(), " by rows ", rows);
-  at::Tensor local =
-      at::empty({x.size(0), rows[group.rank()], heads * ranks, x.size(3)}, x.options().requires_grad(false));
-  std::vector<at::Tensor> send, receive;
-  for (const int r : c10::irange(ranks)) {
-    send.push_back(Rows(x, 1, rows, r));
-    receive.push_back(Heads(local, r, heads));
-  }
-  group.AllToAll(send, receive);
-  return local;
+  TORCH_CHECK(x.dim() == 4 && x.size(1) == Total(rows), "rank ", group.rank(), " exchanges ", x.sizes(), " by rows ",
+              rows);
+  const at::Tensor send = x.transpose(0, 1).contiguous();  // [n of all, b, h/P, d]
+  const at::Tensor local =
+      at::empty({ranks, rows[group.rank()], x.size(0), x.size(2), x.size(3)}, x.options().requires_grad(false));
+  group.AllToAll(RankParts(send, rows, 0), local.unbind(0));
+  return local.permute({2, 1, 0, 3, 4}).flatten(2, 3);  // [b, n, h, d]
 }
 
 // Hands `x` on by `step` ranks and returns what arrives, whose token dimension has `rows` rows.
@@ -131,8 +122,7 @@ at::Tensor ScatterSum(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Co
 
 at::Tensor TakeShard(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Communicator& group) {
   if (group.size() == 1) return x;
-  TORCH_CHECK(std::accumulate(rows.begin(), rows.end(), int64_t{0}) == x.size(dim), "rows ", rows,
-              " are not all of dimension ", dim, " of ", x.sizes());
+  TORCH_CHECK(Total(rows) == x.size(dim), "rows ", rows, " are not all of dimension ", dim, " of ", x.sizes());
   return Apply(
       x, [&](const at::Tensor& v) { return Rows(v, dim, rows, group.rank()); },
       [&group, dim, rows = rows.vec()](const at::Tensor& g) { return group.AllGather(g, rows, dim); });

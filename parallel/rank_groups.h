@@ -9,7 +9,14 @@ namespace tessera::parallel {
 struct RankGroups {
   // A rank that is alone.
   static RankGroups Alone(SingleRank& one) {
-    return {.cfg = one, .pipe = one, .sequence = one, .ring = one, .ulysses = one, .tensor = one, .world = one};
+    return {.cfg = one,
+            .pipe = one,
+            .sequence = one,
+            .ring = one,
+            .ulysses = one,
+            .tensor = one,
+            .world = one,
+            .control = one};
   }
 
   Communicator& cfg;       // guidance branches are dealt over it
@@ -19,6 +26,7 @@ struct RankGroups {
   Communicator& ulysses;   // of the same ring coordinate
   Communicator& tensor;    // every matrix
   Communicator& world;     // all of these ranks, by their number in the mesh
+  Communicator& control;   // the same ranks, in host memory whatever the device: verdicts, descriptions, agreements
 };
 
 }  // namespace tessera::parallel

@@ -8,6 +8,8 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
+
 #include "parallel/communicator.h"
 #include "parallel/forward_context.h"
 #include "parallel/plan/token_layout.h"
@@ -81,9 +83,12 @@ class RingReader final : public KvReader {
   at::Tensor Read(const Qkv& qkv) override;
 
  private:
+  at::Tensor Buffer(size_t index, const at::Tensor& like, int64_t rows, int64_t most_rows);
+
   const TokenLayout& tokens_;
   PatchRange held_;
   Communicator& ring_;
+  std::array<at::Tensor, 2> buffers_;  // what arrives, in turn
 };
 
 // All outlive the context.

@@ -1,6 +1,8 @@
 #include "parallel/host/endpoint.h"
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -32,8 +34,19 @@ void Pause() {
 #endif
 }
 
-bool PointToPoint(Collective kind) {
-  return kind == Collective::kSend || kind == Collective::kRecv || kind == Collective::kShift;
+// Calls `move` for the messages that may move now: of those of one peer the first that is not finished.
+template <class Message>
+bool MoveFirsts(std::vector<Message>& messages, int Message::*peer, absl::FunctionRef<bool(Message&)> move) {
+  static_assert(kMaxHostRanks <= 64);
+  bool moved = false;
+  uint64_t waiting = 0;  // peers of which an earlier message is not finished
+  for (Message& message : messages) {
+    const uint64_t bit = uint64_t{1} << (message.*peer);
+    if (message.finished || (waiting & bit) != 0) continue;
+    moved = move(message) || moved;
+    if (!message.finished) waiting |= bit;
+  }
+  return moved;
 }
 
 }  // namespace
@@ -72,7 +85,8 @@ void HostEndpoint::BeginCollective(const HostCall& call) {
   ++sequence_;
   in_collective_ = true;
   ThrowIfPoisoned();
-  own_.activity.store(static_cast<uint32_t>(call.kind) + 1, std::memory_order_relaxed);
+  own_.call.store(sequence_, std::memory_order_relaxed);
+  ContinueCall(call.kind);
   PostNote(call);
   own_.entered.store(sequence_);
   const NoteWords words = Words(call);
@@ -87,6 +101,11 @@ void HostEndpoint::BeginPointToPoint(Collective kind) {
   ++point_to_point_;
   in_collective_ = false;
   ThrowIfPoisoned();
+  own_.call.store(static_cast<uint64_t>(point_to_point_), std::memory_order_relaxed);
+  ContinueCall(kind);
+}
+
+void HostEndpoint::ContinueCall(Collective kind) {
   own_.activity.store(static_cast<uint32_t>(kind) + 1, std::memory_order_relaxed);
 }
 
@@ -198,14 +217,26 @@ void HostEndpoint::BlameMissing(int rank) {
       culprit = r;
     }
   }
-  const uint32_t activity = segment_->Area(group_, culprit).activity.load(std::memory_order_relaxed);
-  std::string_view doing = "no call";
-  if (activity > 0 && activity <= kCollectives) doing = Name(static_cast<Collective>(activity - 1));
   const std::string who = absent.empty() ? RankText(culprit) : absl::StrJoin(absent, " and ");
   Fail(WorldRank(culprit),
        absl::StrCat(who, absent.empty() ? " made no progress for " : " did not arrive within ", Seconds(), " (",
-                    absent.size() > 1 ? RankText(culprit) + " is" : std::string("it is"), " in ", base::AbslView(doing),
-                    " of group ", group_name(), ")"));
+                    absent.size() > 1 ? RankText(culprit) + " is" : std::string("it is"), " in ", Doing(culprit), ")"));
+}
+
+// The call that a rank is in, of this group or of another that it belongs to.
+std::string HostEndpoint::Doing(int rank) const {
+  const int world_rank = WorldRank(rank);
+  for (size_t g = 0; g < segment_->groups().size(); ++g) {
+    const std::vector<int>& ranks = segment_->groups()[g].ranks;
+    const auto found = std::ranges::find(ranks, world_rank);
+    if (found == ranks.end()) continue;
+    const host_layout::RankArea& area = segment_->Area(static_cast<int>(g), static_cast<int>(found - ranks.begin()));
+    const uint32_t activity = area.activity.load(std::memory_order_relaxed);
+    if (activity == 0 || activity > kCollectives) continue;
+    return absl::StrCat(base::AbslView(Name(static_cast<Collective>(activity - 1))), " ",
+                        area.call.load(std::memory_order_relaxed), " of group ", segment_->groups()[g].name);
+  }
+  return absl::StrCat("no call of group ", group_name());
 }
 
 bool HostEndpoint::SpinUntilRung(uint32_t seen) const {
@@ -241,16 +272,30 @@ void HostEndpoint::Drive(absl::FunctionRef<Step()> step, absl::FunctionRef<int()
   }
 }
 
+// Says that this rank takes the next message of `from`.
+void HostEndpoint::Post(int from) {
+  if (!options_.rendezvous) return;
+  segment_->ChannelOf(group_, from, rank_).posted.fetch_add(1, std::memory_order_release);
+  RingBell(segment_->Area(group_, from).bell);
+}
+
 bool HostEndpoint::Push(Outgoing& message) {
   Channel& channel = segment_->ChannelOf(group_, rank_, message.to);
+  if (options_.rendezvous && message.done == 0 &&
+      channel.posted.load(std::memory_order_acquire) <= channel.sent.load(std::memory_order_relaxed)) {
+    return false;
+  }
   uint64_t& written = written_[message.to];
   const uint64_t full = written - channel.read.load(std::memory_order_acquire);
   if (full >= static_cast<uint64_t>(segment_->slots())) return false;
   const int slot = static_cast<int>(written % segment_->slots());
-  const int64_t bytes = std::min(segment_->slot_bytes(), message.bytes.bytes() - message.done);
-  message.bytes.Read(segment_->SlotData(group_, rank_, message.to, slot), bytes);
+  const int64_t bytes = std::min(segment_->slot_bytes(), message.bytes - message.done);
+  if (bytes > 0) {
+    std::memcpy(segment_->SlotData(group_, rank_, message.to, slot), message.data + message.done,
+                static_cast<size_t>(bytes));
+  }
   SlotHeader& header = segment_->SlotHeaderOf(group_, rank_, message.to, slot);
-  header.message_bytes = message.bytes.bytes();
+  header.message_bytes = message.bytes;
   header.offset = message.done;
   header.bytes = bytes;
   header.sequence = PointToPoint(message.call.kind) ? 0 : sequence_;
@@ -259,7 +304,8 @@ bool HostEndpoint::Push(Outgoing& message) {
   header.dims = static_cast<uint8_t>(message.call.dims);
   header.sizes = message.call.sizes;
   message.done += bytes;
-  message.finished = message.done == message.bytes.bytes();
+  message.finished = message.done == message.bytes;
+  if (message.finished) channel.sent.fetch_add(1, std::memory_order_relaxed);
   channel.written.store(++written, std::memory_order_release);
   RingBell(segment_->Area(group_, message.to).bell);
   return true;
@@ -307,19 +353,23 @@ void HostEndpoint::CheckArrived(const SlotHeader& header, int from, const HostCa
 bool HostEndpoint::Pull(Incoming& message) {
   const SlotHeader* header = Arrived(message.from);
   if (header == nullptr) return false;
-  CheckArrived(*header, message.from, message.call, message.bytes.bytes(), message.done);
-  message.bytes.Write(ArrivedBytes(message.from), header->bytes);
+  CheckArrived(*header, message.from, message.call, message.bytes, message.done);
+  if (header->bytes > 0) {
+    std::memcpy(message.data + message.done, ArrivedBytes(message.from), static_cast<size_t>(header->bytes));
+  }
   message.done += header->bytes;
-  message.finished = message.done == message.bytes.bytes();
+  message.finished = message.done == message.bytes;
   Release(message.from);
   return true;
 }
 
 bool HostEndpoint::Move(std::vector<Outgoing>& out, std::vector<Incoming>& in) {
-  bool moved = false;
-  for (Outgoing& message : out) moved = (!message.finished && Push(message)) || moved;
-  for (Incoming& message : in) moved = (!message.finished && Pull(message)) || moved;
-  return moved;
+  for (Incoming& message : in) {
+    if (!std::exchange(message.posted, true)) Post(message.from);
+  }
+  const bool pushed = MoveFirsts<Outgoing>(out, &Outgoing::to, [this](Outgoing& message) { return Push(message); });
+  const bool pulled = MoveFirsts<Incoming>(in, &Incoming::from, [this](Incoming& message) { return Pull(message); });
+  return pushed || pulled;
 }
 
 void HostEndpoint::Advance(std::vector<Outgoing>& out, std::vector<Incoming>& in) {
@@ -352,6 +402,8 @@ void HostEndpoint::TransferAndSum(std::vector<Outgoing>& out, const Summation& s
   bool summed = false;
   std::vector<Incoming> none;
   std::vector<const std::byte*> sources(size_);
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_) Post(r);
   const auto first_silent = [&] {
     for (int r = 0; r < size_; ++r)
       if (r != rank_ && Arrived(r) == nullptr) return r;

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -16,7 +17,6 @@
 
 #include "absl/functional/function_ref.h"
 #include "parallel/collective.h"
-#include "parallel/host/strided_bytes.h"
 #include "parallel/segment/segment.h"
 
 namespace tessera::parallel {
@@ -46,9 +46,11 @@ struct HostCall {
   bool operator==(const HostCall&) const = default;
 };
 
+// Messages between two ranks travel in the order in which they are listed.
 struct Outgoing {
   int to;
-  StridedBytes bytes;
+  const std::byte* data;
+  int64_t bytes;
   HostCall call;
   int64_t done = 0;
   bool finished = false;
@@ -56,10 +58,12 @@ struct Outgoing {
 
 struct Incoming {
   int from;
-  StridedBytes bytes;
+  std::byte* data;
+  int64_t bytes;
   HostCall call;
   int64_t done = 0;
   bool finished = false;
+  bool posted = false;
 };
 
 // A sum over the ranks of messages that come from all others and of `own`, in rank order. `add` is given one source per
@@ -76,6 +80,9 @@ struct HostEndpointOptions {
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);  // of a wait in which nothing moves
   std::optional<std::chrono::nanoseconds> spin;  // before a wait sleeps; by default long if each rank has a core
   std::string (*dtype_name)(uint8_t) = nullptr;
+  // A message leaves only once its receiver is within the call that takes it: the strictest order that a device's
+  // library may ask for. All ranks of a group agree on it.
+  bool rendezvous = false;
 };
 
 class HostEndpoint {
@@ -92,11 +99,13 @@ class HostEndpoint {
   // Begins a collective, and throws if another rank is known to have begun a different one in its place.
   void BeginCollective(const HostCall& call);
   void BeginPointToPoint(Collective kind);
+  // Between the two a rank counts as waiting for others; a call that leaves messages under way is continued later.
   void EndCall();
+  void ContinueCall(Collective kind);
   int64_t collectives() const { return sequence_; }
   int64_t point_to_point_calls() const { return point_to_point_; }
 
-  // Moves all messages; at most one each way between two ranks. Advance moves what can be moved without waiting.
+  // Moves all messages. Advance moves what can be moved without waiting.
   void Transfer(std::vector<Outgoing>& out, std::vector<Incoming>& in);
   void Advance(std::vector<Outgoing>& out, std::vector<Incoming>& in);
   void TransferAndSum(std::vector<Outgoing>& out, const Summation& sum);
@@ -116,6 +125,7 @@ class HostEndpoint {
   void Drive(absl::FunctionRef<Step()> step, absl::FunctionRef<int()> waits_for);
   bool SpinUntilRung(uint32_t seen) const;
 
+  void Post(int from);
   bool Push(Outgoing& message);
   bool Pull(Incoming& message);
   bool Move(std::vector<Outgoing>& out, std::vector<Incoming>& in);
@@ -134,6 +144,7 @@ class HostEndpoint {
   [[noreturn]] void BlameMissing(int rank);
 
   std::string Describe(const HostCall& call) const;
+  std::string Doing(int rank) const;
   std::string RankText(int rank) const;
   std::string Seconds() const;
 

@@ -30,9 +30,18 @@ void OnThreads(int ranks, const std::function<void(HostEndpoint&)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-StridedBytes Whole(std::vector<char>& bytes) {
-  const int64_t size = static_cast<int64_t>(bytes.size()), stride = 1;
-  return StridedBytes(bytes.data(), {&size, 1}, {&stride, 1}, 1);
+Outgoing To(int rank, const std::vector<char>& bytes, const HostCall& call) {
+  return {.to = rank,
+          .data = reinterpret_cast<const std::byte*>(bytes.data()),
+          .bytes = static_cast<int64_t>(bytes.size()),
+          .call = call};
+}
+
+Incoming From(int rank, std::vector<char>& bytes, const HostCall& call) {
+  return {.from = rank,
+          .data = reinterpret_cast<std::byte*>(bytes.data()),
+          .bytes = static_cast<int64_t>(bytes.size()),
+          .call = call};
 }
 
 std::vector<char> Pattern(int from, int to, int round) {
@@ -55,8 +64,8 @@ TEST(HostEndpointTest, MovesMessagesOfAnySizeBetweenAllRanks) {
         if (r == endpoint.rank()) continue;
         sent[r] = Pattern(endpoint.rank(), r, round);
         received[r].resize(Pattern(r, endpoint.rank(), round).size());
-        out.push_back({.to = r, .bytes = Whole(sent[r]), .call = call});
-        in.push_back({.from = r, .bytes = Whole(received[r]), .call = call});
+        out.push_back(To(r, sent[r], call));
+        in.push_back(From(r, received[r], call));
       }
       endpoint.Transfer(out, in);
       received[endpoint.rank()] = Pattern(endpoint.rank(), endpoint.rank(), round);
@@ -92,8 +101,8 @@ TEST(HostEndpointTest, BelievesNothingThatItsPeerMayHaveSpoilt) {
     HostEndpoint sender(segment, 0, 1, {}), receiver(segment, 0, 0, {});
     std::vector<char> bytes(5000), into(5000);
     const HostCall call{.kind = Collective::kSend, .dtype = 1};
-    std::vector<Outgoing> out{{.to = 0, .bytes = Whole(bytes), .call = call}}, no_out;
-    std::vector<Incoming> in{{.from = 1, .bytes = Whole(into), .call = call}}, no_in;
+    std::vector<Outgoing> out{To(0, bytes, call)}, no_out;
+    std::vector<Incoming> in{From(1, into, call)}, no_in;
     sender.Advance(out, no_in);
     change(*segment);
     try {
@@ -112,50 +121,50 @@ TEST(HostEndpointTest, BelievesNothingThatItsPeerMayHaveSpoilt) {
   spoil([](HostSegment& segment) { segment.ChannelOf(0, 1, 0).written = 77; }, "the slots of rank 1 are in disorder");
 }
 
-TEST(StridedBytesTest, WalksEveryElementInRowMajorOrder) {
-  // Element i of the memory is i; views of it by sizes and strides.
-  std::vector<int32_t> memory(200);
-  std::iota(memory.begin(), memory.end(), 0);
-  struct View {
-    std::vector<int64_t> sizes, strides;
-    int64_t run;  // elements side by side
-  };
-  const std::vector<View> views = {{{}, {}, 1},
-                                   {{7}, {1}, 7},
-                                   {{7}, {3}, 1},
-                                   {{4, 5}, {5, 1}, 20},
-                                   {{4, 5}, {1, 4}, 1},
-                                   {{3, 2, 4}, {40, 8, 1}, 4},
-                                   {{3, 1, 4}, {40, 99, 1}, 4},
-                                   {{2, 3, 2, 2}, {100, 4, 2, 1}, 12},
-                                   {{2, 0, 3}, {3, 3, 1}, 0}};
-  for (const View& view : views) {
-    std::vector<int32_t> expected;
-    std::vector<int64_t> index(view.sizes.size(), 0);
-    int64_t count = 1;
-    for (const int64_t size : view.sizes) count *= size;
-    for (int64_t i = 0; i < count; ++i) {
-      expected.push_back(static_cast<int32_t>(std::inner_product(index.begin(), index.end(), view.strides.begin(), 0)));
-      for (size_t d = index.size(); d-- > 0;) {
-        if (++index[d] < view.sizes[d]) break;
-        index[d] = 0;
+// Several messages of one call to one rank arrive in their order, whatever their sizes.
+TEST(HostEndpointTest, KeepsTheOrderOfMessagesBetweenTwoRanks) {
+  OnThreads(2, [](HostEndpoint& endpoint) {
+    const HostCall call{.kind = Collective::kExchange, .dtype = 1};
+    const int other = 1 - endpoint.rank();
+    for (int round = 0; round < 30; ++round) {
+      endpoint.BeginPointToPoint(Collective::kExchange);
+      std::vector<std::vector<char>> sent, received;
+      for (int i = 0; i < 4; ++i) {
+        sent.push_back(i == 2 ? std::vector<char>() : Pattern(endpoint.rank(), i, round));
+        received.emplace_back((i == 2 ? std::vector<char>() : Pattern(other, i, round)).size());
       }
-    }
-    for (const int64_t piece : {4, 12, 1000}) {
-      StridedBytes read(memory.data(), view.sizes, view.strides, 4);
-      EXPECT_EQ(read.run(), view.run * 4);
-      ASSERT_EQ(read.bytes(), count * 4);
-      std::vector<int32_t> got(count), copy(200, -1);
-      StridedBytes write(copy.data(), view.sizes, view.strides, 4);
-      auto* bytes = reinterpret_cast<std::byte*>(got.data());
-      for (int64_t done = 0; done < count * 4; done += piece) {
-        read.Read(bytes + done, std::min(piece, count * 4 - done));
-        write.Write(bytes + done, std::min(piece, count * 4 - done));
+      std::vector<Outgoing> out;
+      std::vector<Incoming> in;
+      for (int i = 0; i < 4; ++i) {
+        out.push_back(To(other, sent[i], call));
+        in.push_back(From(other, received[i], call));
       }
-      EXPECT_EQ(got, expected);
-      for (const int32_t i : expected) EXPECT_EQ(copy[i], i);
+      endpoint.Transfer(out, in);
+      endpoint.EndCall();
+      for (int i = 0; i < 4; ++i) EXPECT_EQ(received[i], i == 2 ? std::vector<char>() : Pattern(other, i, round));
     }
-  }
+  });
+}
+
+// With rendezvous nothing leaves a rank before the other one waits for it, however small it is.
+TEST(HostEndpointTest, RendezvousWaitsForTheReceiver) {
+  const std::shared_ptr<HostSegment> segment = Segment(2);
+  HostEndpoint sender(segment, 0, 1, {.rendezvous = true}), receiver(segment, 0, 0, {.rendezvous = true});
+  std::vector<char> bytes{'x'}, empty, into(1), nothing;
+  const HostCall call{.kind = Collective::kSend, .dtype = 1};
+  std::vector<Outgoing> out{To(0, empty, call), To(0, bytes, call)}, no_out;
+  std::vector<Incoming> in{From(1, nothing, call), From(1, into, call)}, no_in;
+  sender.Advance(out, no_in);
+  EXPECT_FALSE(out[0].finished);
+  receiver.Advance(no_out, in);
+  EXPECT_FALSE(in[0].finished);
+  sender.Advance(out, no_in);
+  EXPECT_TRUE(out[1].finished);
+  receiver.Transfer(no_out, in);
+  EXPECT_EQ(into, bytes);
+  std::vector<Outgoing> more{To(0, bytes, call)};
+  sender.Advance(more, no_in);
+  EXPECT_FALSE(more[0].finished);
 }
 
 }  // namespace

@@ -12,33 +12,26 @@ namespace {
 // Sums of this size take one exchange of everything instead of two of parts.
 constexpr int64_t kDirectSumBytes = 16 << 10;
 
-// Shorter pieces are gathered by LibTorch into a contiguous copy.
-constexpr int64_t kShortestRun = 64;
-
 std::string DtypeName(uint8_t dtype) {
   return dtype < static_cast<uint8_t>(at::ScalarType::NumOptions) ? c10::toString(static_cast<at::ScalarType>(dtype))
                                                                   : "unknown";
 }
 
+void SetSizes(HostCall& call, at::IntArrayRef sizes) {
+  call.dims = std::min<int>(static_cast<int>(sizes.size()), HostCall::kMaxDims);
+  std::copy_n(sizes.begin(), call.dims, call.sizes.begin());
+}
+
 HostCall Describe(Collective kind, const at::Tensor& tensor) {
   HostCall call{.kind = kind, .dtype = static_cast<uint8_t>(tensor.scalar_type())};
-  call.dims = std::min<int>(static_cast<int>(tensor.dim()), HostCall::kMaxDims);
-  std::copy_n(tensor.sizes().begin(), call.dims, call.sizes.begin());
+  SetSizes(call, tensor.sizes());
   return call;
 }
 
-StridedBytes BytesOf(const at::Tensor& tensor) {
-  return StridedBytes(tensor.data_ptr(), {tensor.sizes().data(), tensor.sizes().size()},
-                      {tensor.strides().data(), tensor.strides().size()}, tensor.element_size());
-}
+// In host memory, as it is or as a copy.
+at::Tensor Flat(const at::Tensor& tensor) { return tensor.cpu().view(-1); }
 
-bool NeedsStaging(const at::Tensor& tensor) {
-  if (!tensor.is_cpu()) return true;
-  if (tensor.is_contiguous()) return tensor.dim() > StridedBytes::kMaxDims;
-  return tensor.dim() > StridedBytes::kMaxDims || BytesOf(tensor).run() < kShortestRun;
-}
-
-at::Tensor Flat(const at::Tensor& tensor) { return tensor.cpu().contiguous().view(-1); }
+int64_t BytesOf(const at::Tensor& tensor) { return tensor.numel() * tensor.element_size(); }
 
 template <typename T, typename Accumulator>
 void Add(const std::vector<const std::byte*>& sources, std::byte* result, int64_t bytes) {
@@ -89,20 +82,21 @@ int GroupRank(const HostSegment& segment, int group, int world_rank) {
 HostCommunicator::HostCommunicator(const std::shared_ptr<HostSegment>& segment, int group, int world_rank,
                                    HostCommunicatorOptions options)
     : endpoint_(segment, group, GroupRank(*segment, group, world_rank),
-                {.deadline = options.deadline, .spin = options.spin, .dtype_name = DtypeName}) {}
+                {.deadline = options.deadline,
+                 .spin = options.spin,
+                 .dtype_name = DtypeName,
+                 .rendezvous = options.rendezvous}) {}
 
 template <typename Body>
 void HostCommunicator::Guarded(Collective kind, Body body) {
-  const at::NoGradGuard no_grad;
   try {
     body();
     endpoint_.EndCall();
   } catch (const HostFailure& failure) {
-    const bool pair = kind == Collective::kSend || kind == Collective::kRecv || kind == Collective::kShift;
     throw CommError({.rank = endpoint_.WorldRank(rank()),
                      .group = endpoint_.group_name(),
                      .call = std::string(Name(kind)),
-                     .sequence = pair ? endpoint_.point_to_point_calls() : endpoint_.collectives(),
+                     .sequence = PointToPoint(kind) ? endpoint_.point_to_point_calls() : endpoint_.collectives(),
                      .culprit = failure.culprit,
                      .reason = failure.reason,
                      .relayed = failure.relayed});
@@ -110,116 +104,107 @@ void HostCommunicator::Guarded(Collective kind, Body body) {
 }
 
 void HostCommunicator::Traffic::Add(Collective kind, const at::Tensor& tensor, int to) {
-  staged.push_back(NeedsStaging(tensor) ? Flat(tensor) : tensor);
-  out.push_back({.to = to, .bytes = BytesOf(staged.back()), .call = Describe(kind, tensor)});
+  at::Tensor bytes = tensor;
+  if (!tensor.is_cpu()) {
+    auto copy = std::ranges::find_if(copies, [&](const auto& entry) { return entry.first.is_same(tensor); });
+    if (copy == copies.end()) copy = copies.insert(copies.end(), {tensor, tensor.cpu()});
+    bytes = copy->second;
+  }
+  staged.push_back(bytes);
+  out.push_back({.to = to,
+                 .data = static_cast<const std::byte*>(bytes.const_data_ptr()),
+                 .bytes = BytesOf(bytes),
+                 .call = Describe(kind, tensor)});
 }
 
 void HostCommunicator::Traffic::Expect(Collective kind, const at::Tensor& tensor, int from) {
   at::Tensor into = tensor;
-  if (NeedsStaging(tensor)) {
-    into = at::empty({tensor.numel()}, tensor.options().device(at::kCPU).requires_grad(false));
+  if (!tensor.is_cpu()) {
+    into = at::empty(tensor.sizes(), tensor.options().device(at::kCPU).requires_grad(false));
     landings.emplace_back(into, tensor);
   }
-  in.push_back({.from = from, .bytes = BytesOf(into), .call = Describe(kind, tensor)});
   staged.push_back(into);
+  in.push_back({.from = from,
+                .data = static_cast<std::byte*>(into.data_ptr()),
+                .bytes = BytesOf(into),
+                .call = Describe(kind, tensor)});
 }
 
 void HostCommunicator::Traffic::Land() {
-  for (auto& [from, to] : landings) to.copy_(from.view(to.sizes()));
+  for (const auto& [from, to] : landings) to.copy_(from);
 }
 
-void HostCommunicator::Sum(Collective kind, Traffic& traffic, const at::Tensor& own, at::Tensor& result) {
+// result = the sum of `own` and of what arrives from each other rank while `traffic` leaves.
+void HostCommunicator::AddParts(Collective kind, Traffic& traffic, const at::Tensor& own, const at::Tensor& result) {
   endpoint_.TransferAndSum(traffic.out, {.call = Describe(kind, own),
-                                         .bytes = own.numel() * own.element_size(),
+                                         .bytes = BytesOf(own),
                                          .own = static_cast<std::byte*>(own.data_ptr()),
                                          .result = static_cast<std::byte*>(result.data_ptr()),
                                          .add = Adder(own.scalar_type())});
 }
 
-void HostCommunicator::DoAllReduceSum(at::Tensor& tensor) {
-  constexpr Collective kKind = Collective::kAllReduceSum;
+void HostCommunicator::DoSum(const at::Tensor& in, const at::Tensor& out) {
+  constexpr Collective kKind = Collective::kSum;
   Guarded(kKind, [&] {
-    endpoint_.BeginCollective(Describe(kKind, tensor));
-    at::Tensor values = Flat(tensor);
-    if (values.numel() * values.element_size() <= kDirectSumBytes) {
-      at::Tensor sum = at::empty_like(values);
+    endpoint_.BeginCollective(Describe(kKind, in));
+    const at::Tensor values = Flat(in);
+    const bool direct = BytesOf(values) <= kDirectSumBytes;
+    // What is still to be sent must not be overwritten: where everything goes to everyone, `out` cannot be `in`.
+    const bool apart = out.is_cpu() && (!direct || out.data_ptr() != values.data_ptr());
+    const at::Tensor sum = apart ? out.view(-1) : at::empty_like(values);
+    if (direct) {
       Traffic traffic;
       for (const int r : c10::irange(size()))
         if (r != rank()) traffic.Add(kKind, values, r);
-      Sum(kKind, traffic, values, sum);
-      tensor.copy_(sum.view(tensor.sizes()));
-      return;
+      AddParts(kKind, traffic, values, sum);
+    } else {
+      const std::vector<int64_t> rows = EvenRows(values.numel(), size());
+      const std::vector<at::Tensor> parts = RankParts(values, rows, 0), sums = RankParts(sum, rows, 0);
+      Traffic scatter, gather;
+      for (const int r : c10::irange(size())) {
+        if (r == rank()) continue;
+        scatter.Add(kKind, parts[r], r);
+        gather.Add(kKind, sums[rank()], r);
+        gather.Expect(kKind, sums[r], r);
+      }
+      AddParts(kKind, scatter, parts[rank()], sums[rank()]);
+      endpoint_.Transfer(gather.out, gather.in);
     }
-    std::vector<at::Tensor> parts = RankParts(values, EvenRows(values.numel(), size()), 0);
-    Traffic scatter, gather;
-    for (const int r : c10::irange(size())) {
-      if (r == rank()) continue;
-      scatter.Add(kKind, parts[r], r);
-      gather.Add(kKind, parts[rank()], r);
-      gather.Expect(kKind, parts[r], r);
-    }
-    Sum(kKind, scatter, parts[rank()], parts[rank()]);
-    endpoint_.Transfer(gather.out, gather.in);
-    if (values.data_ptr() != tensor.data_ptr()) tensor.copy_(values.view(tensor.sizes()));
+    if (!apart) out.copy_(sum.view(out.sizes()));
   });
 }
 
-void HostCommunicator::DoReduceScatterSum(const at::Tensor& whole, at::Tensor& local, at::IntArrayRef rows,
-                                          int64_t dim) {
-  constexpr Collective kKind = Collective::kReduceScatterSum;
+void HostCommunicator::DoReduceScatter(const at::Tensor& in, const at::Tensor& out, at::IntArrayRef rows) {
+  constexpr Collective kKind = Collective::kReduceScatter;
   Guarded(kKind, [&] {
-    HostCall call = Describe(kKind, whole);
+    HostCall call = Describe(kKind, in);
     call.rows = rows.vec();
     endpoint_.BeginCollective(call);
-    const std::vector<at::Tensor> parts = RankParts(whole, rows, dim);
+    const std::vector<at::Tensor> parts = RankParts(in.cpu(), rows, 0);
     Traffic traffic;
     for (const int r : c10::irange(size()))
       if (r != rank()) traffic.Add(kKind, parts[r], r);
-    const at::Tensor own = parts[rank()].cpu().contiguous();
-    at::Tensor sum = local.is_cpu() ? local : at::empty_like(own);
-    Sum(kKind, traffic, own, sum);
-    if (!local.is_cpu()) local.copy_(sum);
+    const at::Tensor sum = out.is_cpu() ? out : at::empty_like(parts[rank()]);
+    AddParts(kKind, traffic, parts[rank()], sum);
+    if (!out.is_cpu()) out.copy_(sum);
   });
 }
 
-void HostCommunicator::DoAllGather(const at::Tensor& local, at::Tensor& whole, at::IntArrayRef rows, int64_t dim) {
-  constexpr Collective kKind = Collective::kAllGather;
-  Guarded(kKind, [&] {
-    HostCall call = Describe(kKind, whole);
-    call.rows = rows.vec();
-    endpoint_.BeginCollective(call);
-    std::vector<at::Tensor> parts = RankParts(whole, rows, dim);
-    Traffic traffic;
-    for (const int r : c10::irange(size())) {
-      if (r == rank()) continue;
-      traffic.Add(kKind, local, r);
-      traffic.Expect(kKind, parts[r], r);
-    }
-    endpoint_.Advance(traffic.out, traffic.in);
-    parts[rank()].copy_(local);
-    endpoint_.Transfer(traffic.out, traffic.in);
-    traffic.Land();
-  });
+void HostCommunicator::DoGather(const Call& call, const at::Tensor& in, const at::Tensor& out) {
+  std::vector<at::Tensor> parts = out.view(-1).chunk(size());
+  if (in.numel() == 0) parts.assign(static_cast<size_t>(size()), out.view(-1));
+  std::vector<Transfer> transfers;
+  for (const int r : c10::irange(size())) {
+    if (r == rank()) continue;
+    transfers.push_back(Transfer::Send(in.view(-1), r));
+    transfers.push_back(Transfer::Receive(parts[r], r));
+  }
+  DoStart(call, transfers);
+  parts[rank()].copy_(in.view(-1));
+  DoFinish();
 }
 
-void HostCommunicator::DoAllToAll(at::TensorList send, at::TensorList receive) {
-  constexpr Collective kKind = Collective::kAllToAll;
-  Guarded(kKind, [&] {
-    endpoint_.BeginCollective({.kind = kKind, .dtype = static_cast<uint8_t>(send[0].scalar_type())});
-    Traffic traffic;
-    for (const int r : c10::irange(size())) {
-      if (r == rank()) continue;
-      traffic.Add(kKind, send[r], r);
-      traffic.Expect(kKind, receive[r], r);
-    }
-    endpoint_.Advance(traffic.out, traffic.in);
-    receive[rank()].copy_(send[rank()]);
-    endpoint_.Transfer(traffic.out, traffic.in);
-    traffic.Land();
-  });
-}
-
-void HostCommunicator::DoBroadcast(at::Tensor& tensor, int root) {
+void HostCommunicator::DoBroadcast(const at::Tensor& tensor, int root) {
   constexpr Collective kKind = Collective::kBroadcast;
   Guarded(kKind, [&] {
     HostCall call = Describe(kKind, tensor);
@@ -237,41 +222,35 @@ void HostCommunicator::DoBroadcast(at::Tensor& tensor, int root) {
   });
 }
 
-void HostCommunicator::DoSend(const at::Tensor& tensor, int to) {
-  Guarded(Collective::kSend, [&] {
-    endpoint_.BeginPointToPoint(Collective::kSend);
-    Traffic traffic;
-    traffic.Add(Collective::kSend, tensor, to);
-    endpoint_.Transfer(traffic.out, traffic.in);
+void HostCommunicator::DoStart(const Call& call, std::span<const Transfer> transfers) {
+  started_ = call.kind;
+  Guarded(call.kind, [&] {
+    if (PointToPoint(call.kind)) {
+      endpoint_.BeginPointToPoint(call.kind);
+    } else {
+      HostCall note{.kind = call.kind, .dtype = static_cast<uint8_t>(call.dtype), .rows = call.rows};
+      SetSizes(note, call.sizes);
+      endpoint_.BeginCollective(note);
+    }
+    under_way_.emplace();
+    for (const Transfer& transfer : transfers) {
+      if (transfer.receives) {
+        under_way_->Expect(call.kind, transfer.piece, transfer.peer);
+      } else {
+        under_way_->Add(call.kind, transfer.piece, transfer.peer);
+      }
+    }
+    endpoint_.Advance(under_way_->out, under_way_->in);
   });
 }
 
-void HostCommunicator::DoRecv(at::Tensor& tensor, int from) {
-  Guarded(Collective::kRecv, [&] {
-    endpoint_.BeginPointToPoint(Collective::kRecv);
-    Traffic traffic;
-    traffic.Expect(Collective::kRecv, tensor, from);
-    endpoint_.Transfer(traffic.out, traffic.in);
-    traffic.Land();
-  });
-}
-
-void HostCommunicator::DoStartShift(const at::Tensor& send, int to, at::Tensor& receive, int from) {
-  Guarded(Collective::kShift, [&] {
-    endpoint_.BeginPointToPoint(Collective::kShift);
-    shift_.emplace();
-    shift_->Add(Collective::kShift, send, to);
-    shift_->Expect(Collective::kShift, receive, from);
-    endpoint_.Advance(shift_->out, shift_->in);
-  });
-}
-
-void HostCommunicator::DoFinishShift() {
-  if (!shift_) return;
-  Guarded(Collective::kShift, [&] {
-    endpoint_.Transfer(shift_->out, shift_->in);
-    shift_->Land();
-    shift_.reset();
+void HostCommunicator::DoFinish() {
+  if (!under_way_) return;
+  Guarded(started_, [&] {
+    endpoint_.ContinueCall(started_);
+    endpoint_.Transfer(under_way_->out, under_way_->in);
+    under_way_->Land();
+    under_way_.reset();
   });
 }
 

@@ -1,7 +1,11 @@
 // Collectives between the ranks of one host through a segment of memory they share. Ranks are threads or processes: the
-// code is the same. Tensors of other devices are staged through host memory.
+// code is the same. Tensors of other devices are staged through host memory, each once a call.
 //
-// Messages pass through slots, so tensors may have any size. Sums are taken in rank order: bit-equal on all ranks and
+// Messages pass through slots, so tensors may have any size. With `rendezvous` no message is left in them: a send
+// returns only once its receiver is in the call that takes it, so an order of calls that gets through then gets through
+// with a library that holds nothing for a receiver.
+//
+// Sums are taken in rank order: bit-equal on all ranks and
 // in every run; bf16 and fp16 are added in fp32 and rounded once. A wait in which nothing moves for the deadline, a
 // call that differs from the other ranks', and poison each throw CommError and end the whole world of ranks.
 #pragma once
@@ -21,6 +25,7 @@ namespace tessera::parallel {
 struct HostCommunicatorOptions {
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);
   std::optional<std::chrono::nanoseconds> spin;  // before a wait sleeps; by default long if each rank has a core
+  bool rendezvous = false;                       // a send waits for its receiver; the same on all ranks
 };
 
 class HostCommunicator final : public Communicator {
@@ -33,37 +38,36 @@ class HostCommunicator final : public Communicator {
   int size() const override { return endpoint_.size(); }
 
  private:
-  // Tensors of one call, as bytes; keeps alive what was staged.
+  // The messages of one call; keeps alive what they lie in.
   struct Traffic {
     std::vector<Outgoing> out;
     std::vector<Incoming> in;
-    std::vector<at::Tensor> staged;
-    std::vector<std::pair<at::Tensor, at::Tensor>> landings;  // staged tensor, where it belongs
+    std::vector<at::Tensor> staged;                           // in host memory
+    std::vector<std::pair<at::Tensor, at::Tensor>> copies;    // of what is sent: a tensor and its stage
+    std::vector<std::pair<at::Tensor, at::Tensor>> landings;  // of what is received
 
     void Add(Collective kind, const at::Tensor& tensor, int to);
     void Expect(Collective kind, const at::Tensor& tensor, int from);
     void Land();
   };
 
-  void DoAllReduceSum(at::Tensor& tensor) override;
-  void DoAllGather(const at::Tensor& local, at::Tensor& whole, at::IntArrayRef rows, int64_t dim) override;
-  void DoReduceScatterSum(const at::Tensor& whole, at::Tensor& local, at::IntArrayRef rows, int64_t dim) override;
-  void DoAllToAll(at::TensorList send, at::TensorList receive) override;
-  void DoBroadcast(at::Tensor& tensor, int root) override;
-  void DoSend(const at::Tensor& tensor, int to) override;
-  void DoRecv(at::Tensor& tensor, int from) override;
-  void DoStartShift(const at::Tensor& send, int to, at::Tensor& receive, int from) override;
-  void DoFinishShift() override;
+  void DoSum(const at::Tensor& in, const at::Tensor& out) override;
+  void DoReduceScatter(const at::Tensor& in, const at::Tensor& out, at::IntArrayRef rows) override;
+  void DoGather(const Call& call, const at::Tensor& in, const at::Tensor& out) override;
+  void DoBroadcast(const at::Tensor& tensor, int root) override;
+  void DoStart(const Call& call, std::span<const Transfer> transfers) override;
+  void DoFinish() override;
   void DoBarrier() override;
 
   // Runs `body`, with what it throws of the endpoint's turned into CommError.
   template <typename Body>
   void Guarded(Collective kind, Body body);
 
-  void Sum(Collective kind, Traffic& traffic, const at::Tensor& own, at::Tensor& result);
+  void AddParts(Collective kind, Traffic& traffic, const at::Tensor& own, const at::Tensor& result);
 
   HostEndpoint endpoint_;
-  std::optional<Traffic> shift_;
+  Collective started_ = Collective::kExchange;
+  std::optional<Traffic> under_way_;
 };
 
 // The communicator of `world_rank` in the group of that name; SingleRank where there is none or it has one rank.

@@ -101,7 +101,7 @@ class ForkedRanks {
 void SumForever(Communicator& world, const std::function<void(std::string_view)>& report) {
   for (int round = 0;; ++round) {
     at::Tensor sum = at::full({20000}, world.rank() + round, at::kLong);
-    world.AllReduceSum(sum);
+    world.Sum(sum, sum);
     world.Barrier();
     if (round == 3) report("summing");
   }
@@ -111,7 +111,7 @@ TEST(HostProcessTest, RanksThatAreProcessesExchangeTensors) {
   ForkedRanks ranks(3, {.deadline = kTimeout}, [](Communicator& world, const auto& report) {
     const std::vector<int64_t> rows = {700, 1, 2000};
     at::Tensor sum = at::full({30000}, world.rank() + 1, at::kFloat);
-    world.AllReduceSum(sum);
+    world.Sum(sum, sum);
     const at::Tensor whole = world.AllGather(at::full({rows[world.rank()], 5}, world.rank(), at::kInt), rows);
     std::ostringstream line;
     line << sum[0].item<float>() << " " << sum[29999].item<float>() << " " << whole.sum().item<int64_t>();
@@ -157,7 +157,7 @@ TEST(HostProcessTest, TheNextGroupKnowsNothingOfTheOneThatDied) {
         kill(getpid(), SIGKILL);
       }
       if (die) world.Barrier();
-      world.AllReduceSum(sum);
+      world.Sum(sum, sum);
       report(std::to_string(sum.sum().item<int64_t>()));
     });
     if (die) {

@@ -2,7 +2,7 @@
 
 namespace tessera::parallel {
 
-MeshCommunicators::MeshCommunicators(const std::shared_ptr<HostSegment>& segment, int rank,
+MeshCommunicators::MeshCommunicators(at::Device, const std::shared_ptr<HostSegment>& segment, int rank,
                                      const HostCommunicatorOptions& options)
     : cfg_(JoinGroup(segment, MeshGroupName::kCfg, rank, options)),
       pipe_(JoinGroup(segment, MeshGroupName::kPipe, rank, options)),
@@ -10,6 +10,7 @@ MeshCommunicators::MeshCommunicators(const std::shared_ptr<HostSegment>& segment
       ring_(JoinGroup(segment, MeshGroupName::kRing, rank, options)),
       ulysses_(JoinGroup(segment, MeshGroupName::kUlysses, rank, options)),
       tensor_(JoinGroup(segment, MeshGroupName::kTensor, rank, options)),
-      world_(JoinGroup(segment, MeshGroupName::kWorld, rank, options)) {}
+      world_(JoinGroup(segment, MeshGroupName::kWorld, rank, options)),
+      control_(JoinGroup(segment, MeshGroupName::kControl, rank, options)) {}
 
 }  // namespace tessera::parallel

@@ -1,4 +1,4 @@
-// The communicators of one rank for every axis of a mesh, over one segment of its host.
+// The communicators of one rank for every axis of a mesh, made once its device is known.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,10 @@ namespace tessera::parallel {
 
 class MeshCommunicators {
  public:
-  // `segment` was made with MeshGroups, of which it may hold more.
-  MeshCommunicators(const std::shared_ptr<HostSegment>& segment, int rank, const HostCommunicatorOptions& options);
+  // For tensors of `device`: those of every device go through the memory of the host. `segment` was made with
+  // MeshGroups, of which it may hold more.
+  MeshCommunicators(at::Device device, const std::shared_ptr<HostSegment>& segment, int rank,
+                    const HostCommunicatorOptions& options);
 
   // Valid as long as this is.
   RankGroups groups() const {
@@ -22,11 +24,12 @@ class MeshCommunicators {
             .ring = *ring_,
             .ulysses = *ulysses_,
             .tensor = *tensor_,
-            .world = *world_};
+            .world = *world_,
+            .control = *control_};
   }
 
  private:
-  std::unique_ptr<Communicator> cfg_, pipe_, sequence_, ring_, ulysses_, tensor_, world_;
+  std::unique_ptr<Communicator> cfg_, pipe_, sequence_, ring_, ulysses_, tensor_, world_, control_;
 };
 
 }  // namespace tessera::parallel

@@ -68,6 +68,7 @@ struct StageOp {
   int64_t slot = 0;         // the same on both sides of a message
   std::vector<int> blocks;  // of kSendSkips and kReceiveSkips, rising: whose outputs the message holds, in this order
 
+  bool is_message() const { return peer >= 0; }
   bool operator==(const StageOp&) const = default;
 };
 

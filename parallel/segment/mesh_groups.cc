@@ -20,7 +20,9 @@ std::vector<HostGroup> MeshGroups(const Mesh& mesh) {
   add(MeshGroupName::kRing, {Axis::kRing});
   add(MeshGroupName::kUlysses, {Axis::kUlysses});
   add(MeshGroupName::kTensor, {Axis::kTensor});
-  add(MeshGroupName::kWorld, {Axis::kCfg, Axis::kPipe, Axis::kRing, Axis::kUlysses, Axis::kTensor});
+  for (const char* all : {MeshGroupName::kWorld, MeshGroupName::kControl}) {
+    add(all, {Axis::kCfg, Axis::kPipe, Axis::kRing, Axis::kUlysses, Axis::kTensor});
+  }
   return groups;
 }
 

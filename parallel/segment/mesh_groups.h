@@ -17,7 +17,8 @@ struct MeshGroupName {
   static constexpr char kRing[] = "ring";
   static constexpr char kUlysses[] = "ulysses";
   static constexpr char kTensor[] = "tensor";
-  static constexpr char kWorld[] = "world";  // every rank of the mesh
+  static constexpr char kWorld[] = "world";      // every rank of the mesh
+  static constexpr char kControl[] = "control";  // the same ranks, apart from their tensors
 };
 
 // The groups of more than one rank that a segment for this mesh needs.

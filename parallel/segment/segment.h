@@ -67,6 +67,7 @@ struct alignas(128) RankArea {
   alignas(128) std::atomic<uint64_t> entered;  // sequence of the latest collective
   std::atomic<uint64_t> barriers;              // arrived at
   std::atomic<uint32_t> activity;              // 0: in no call; else Collective + 1
+  std::atomic<uint64_t> call;                  // its number among the collectives, or among the other calls
   alignas(128) std::array<Note, kNotes> notes;
 };
 
@@ -77,8 +78,10 @@ struct alignas(128) Heart {
 
 // A queue of slots from one rank to another.
 struct Channel {
-  alignas(128) std::atomic<uint64_t> written;  // by the sender
-  alignas(128) std::atomic<uint64_t> read;     // by the receiver
+  alignas(128) std::atomic<uint64_t> written;  // slots, by the sender
+  std::atomic<uint64_t> sent;                  // whole messages
+  alignas(128) std::atomic<uint64_t> read;     // slots, by the receiver
+  std::atomic<uint64_t> posted;                // messages that it has begun to wait for; counted for rendezvous alone
 };
 
 struct alignas(64) SlotHeader {

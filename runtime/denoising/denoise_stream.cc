@@ -155,15 +155,20 @@ void DenoiseStream::Flush() {
 }
 
 void DenoiseStream::Run(const std::vector<parallel::StageOp>& ops) {
-  for (const parallel::StageOp& op : ops) {
-    if (op.kind == Kind::kCompute) {
-      Compute(op);
-    } else {
-      for (const auto& forward : forwards_) {
-        if (forward->forward() != nullptr) forward->forward()->Exchange(op);
-      }
+  std::vector<MeshForward*> forwards;
+  for (const auto& forward : forwards_) {
+    if (forward->forward() != nullptr) forwards.push_back(forward->forward());
+  }
+  for (size_t i = 0; i < ops.size();) {
+    size_t end = i + 1;
+    if (ops[i].is_message()) {
+      end = ExchangeSlot(ops, i, forwards, groups_.pipe);
+    } else if (ops[i].kind == Kind::kCompute) {
+      Compute(ops[i]);
     }
-    if (groups_.pipe.rank() == 0 && BringsResult(op, groups_.pipe.size())) MoveLatents(op);
+    for (; i < end; ++i) {
+      if (groups_.pipe.rank() == 0 && BringsResult(ops[i], groups_.pipe.size())) MoveLatents(ops[i]);
+    }
   }
 }
 

@@ -154,45 +154,47 @@ void MeshForward::Record(const parallel::StageOp& op, int block, const models::B
   }
 }
 
-void MeshForward::ReceiveLike(at::Tensor& tensor, const at::Tensor& like, int64_t rows, int from) {
-  std::vector<int64_t> shape = like.sizes().vec();
-  shape[1] = rows;
-  tensor = at::empty(shape, like.options());
-  groups_.pipe.Recv(tensor, from);
+at::Tensor MeshForward::Buffer(const parallel::StageOp& op, int part, const at::Tensor& like, int64_t rows) {
+  at::Tensor& buffer = buffers_[{op.kind, op.patches.begin, op.patches.end, part}];
+  if (!buffer.defined()) buffer = at::empty({like.size(0), rows, like.size(2)}, like.options());
+  return buffer;
 }
 
-void MeshForward::Exchange(const parallel::StageOp& op) {
-  const auto rows = [&](parallel::TokenRows of) {
-    return tokens_.Rows(of, op.patches, groups_.ring.rank(), groups_.ulysses.rank());
-  };
+void MeshForward::AddTransfers(const parallel::StageOp& op, std::vector<parallel::Transfer>& transfers) {
+  const int64_t image_rows =
+      tokens_.Rows(parallel::TokenRows::kImage, op.patches, groups_.ring.rank(), groups_.ulysses.rank());
   const bool with_text = joint_ && op.patches.with_text();
+  const auto send = [&](const at::Tensor& tensor) {
+    transfers.push_back(parallel::Transfer::Send(tensor.contiguous(), op.peer));
+  };
+  const auto receive = [&](int part, const at::Tensor& like, int64_t rows) {
+    transfers.push_back(parallel::Transfer::Receive(Buffer(op, part, like, rows), op.peer));
+    return transfers.back().piece;
+  };
   switch (op.kind) {
     case Kind::kSendState:
-      groups_.pipe.Send(pass_.sent.image.contiguous(), op.peer);
-      if (with_text) groups_.pipe.Send(pass_.sent.text.contiguous(), op.peer);
+      send(pass_.sent.image);
+      if (with_text) send(pass_.sent.text);
       break;
     case Kind::kReceiveState:
-      pass_.received = {.image = {}, .text = TextOf(op.patches), .skips = {}};
-      ReceiveLike(pass_.received.image, embedded_.image, rows(parallel::TokenRows::kImage), op.peer);
-      if (with_text) ReceiveLike(pass_.received.text, embedded_.text, embedded_.text.size(1), op.peer);
+      pass_.received = {.image = receive(0, embedded_.image, image_rows), .text = TextOf(op.patches), .skips = {}};
+      if (with_text) pass_.received.text = receive(1, embedded_.text, embedded_.text.size(1));
       break;
     case Kind::kSendSkips:
       for (const int block : op.blocks) {
-        const at::Tensor& kept = base::Planted("skip_of_wrong_block") ? pass_.sent.image : pass_.sent.skips.at(block);
-        groups_.pipe.Send(kept.contiguous(), op.peer);
+        send(base::Planted("skip_of_wrong_block") ? pass_.sent.image : pass_.sent.skips.at(block));
       }
       break;
     case Kind::kReceiveSkips:
       for (const int block : op.blocks) {
-        ReceiveLike(pass_.skips[{op.step, op.patches.begin}][block], embedded_.image, rows(parallel::TokenRows::kImage),
-                    op.peer);
+        pass_.skips[{op.step, op.patches.begin}][block] = receive(block, embedded_.image, image_rows);
       }
       break;
     case Kind::kSendResult:
-      groups_.pipe.Send(pass_.output.contiguous(), op.peer);
+      send(pass_.output);
       break;
     case Kind::kReceiveResult:
-      ReceiveLike(pass_.output, ResultLike(0), rows(parallel::TokenRows::kImage), op.peer);
+      pass_.output = receive(0, ResultLike(0), image_rows);
       break;
     case Kind::kCompute:
     case Kind::kBarrier:
@@ -220,6 +222,17 @@ at::Tensor MeshForward::ResultLike(int64_t tokens) const {
   return at::empty({rows_.patches.size(0), tokens, transformer_.output_features()}, rows_.patches.options());
 }
 
+size_t ExchangeSlot(std::span<const parallel::StageOp> ops, size_t begin, std::span<MeshForward* const> forwards,
+                    parallel::Communicator& pipe) {
+  size_t end = begin;
+  std::vector<parallel::Transfer> transfers;
+  for (; end < ops.size() && ops[end].is_message() && ops[end].slot == ops[begin].slot; ++end) {
+    for (MeshForward* forward : forwards) forward->AddTransfers(ops[end], transfers);
+  }
+  pipe.Exchange(transfers);
+  return end;
+}
+
 at::Tensor ForwardOnMesh(const models::Transformer& transformer, ForwardRows rows, Modulations modulations,
                          const at::Tensor& patches, const parallel::RankGroups& groups,
                          std::span<const int> stage_bounds) {
@@ -229,12 +242,14 @@ at::Tensor ForwardOnMesh(const models::Transformer& transformer, ForwardRows row
   const absl::StatusOr<std::vector<parallel::StageOp>> plan = parallel::PipeFusionPlan(
       pipeline, groups.pipe.rank(), parallel::StepsOfJob(/*job=*/0, /*steps=*/1, /*warmup=*/1));
   TORCH_CHECK(plan.ok(), std::string(plan.status().message()));
-  for (const parallel::StageOp& op : *plan) {
-    if (op.kind == Kind::kCompute) {
-      forward.Compute(op, modulations, patches);
-    } else {
-      forward.Exchange(op);
+  MeshForward* const forwards[] = {&forward};
+  for (size_t i = 0; i < plan->size();) {
+    if ((*plan)[i].is_message()) {
+      i = ExchangeSlot(*plan, i, forwards, groups.pipe);
+      continue;
     }
+    if ((*plan)[i].kind == Kind::kCompute) forward.Compute((*plan)[i], modulations, patches);
+    ++i;
   }
   at::Tensor output = groups.pipe.rank() == 0 ? forward.Result(plan->front()) : forward.ResultLike(patches.size(1));
   if (groups.pipe.size() > 1) {

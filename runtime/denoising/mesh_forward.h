@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -64,8 +65,8 @@ class MeshForward {
   // stage 0.
   void Compute(const parallel::StageOp& op, Modulations modulations, const at::Tensor& patches);
 
-  // A message. Flushes and barriers are no business of these passes.
-  void Exchange(const parallel::StageOp& op);
+  // The transfers of a message, over the pipe. Where it receives, what it brings is there once they are done.
+  void AddTransfers(const parallel::StageOp& op, std::vector<parallel::Transfer>& transfers);
 
   // On stage 0, after the last stage has computed and its result has been received: the head's output for the tokens of
   // the pass [b, tokens, features], by global index, equal on all ranks of the stage.
@@ -82,7 +83,8 @@ class MeshForward {
   at::Tensor TextOf(parallel::PatchRange patches) const;
   std::vector<parallel::TokenRun> ImageRuns(parallel::PatchRange patches) const;
   void Record(const parallel::StageOp& op, int block, const models::BlockState& state) const;
-  void ReceiveLike(at::Tensor& tensor, const at::Tensor& like, int64_t rows, int from);
+  // Contiguous memory for a message [b, rows, features of like], the same each time that it comes.
+  at::Tensor Buffer(const parallel::StageOp& op, int part, const at::Tensor& like, int64_t rows);
 
   const models::Transformer& transformer_;
   const parallel::RankGroups& groups_;
@@ -96,6 +98,7 @@ class MeshForward {
   parallel::LocalAttention no_attention_;
   models::BlockState embedded_;                              // this rank's text, and an image without tokens
   std::map<std::pair<int, int>, models::Positions> placed_;  // of this rank's tokens, by the patches of a pass
+  std::map<std::tuple<parallel::StageOp::Kind, int, int, int>, at::Tensor> buffers_;  // by kind, patches, part
   struct {
     models::BlockState received;                                     // for the next one
     models::BlockState sent;                                         // of the one last computed
@@ -103,6 +106,11 @@ class MeshForward {
     std::map<std::pair<int, int>, std::map<int, at::Tensor>> skips;  // received, by step and first patch
   } pass_;
 };
+
+// Runs the messages ops[begin] … of one slot as one exchange, for the passes of all these rows. The first operation
+// that is not one of them.
+size_t ExchangeSlot(std::span<const parallel::StageOp> ops, size_t begin, std::span<MeshForward* const> forwards,
+                    parallel::Communicator& pipe);
 
 // The head's result for the whole image [b, n, features], equal on every rank. Every rank passes the same rows and
 // patches [b, n, features], and holds its shard of the weights of its stage's blocks. The image goes through the stages

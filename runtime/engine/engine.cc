@@ -110,18 +110,19 @@ std::optional<control::MemoryBudget> BudgetBeside(int64_t weights, at::Device de
 
 }  // namespace
 
-Engine::Engine(const WorkerRank& place)
-    : place_(place),
-      mesh_(MeshOf(place.layout)),
-      communicators_(
-          place.layout.ranks() == 1
-              ? nullptr
-              : std::make_unique<parallel::MeshCommunicators>(
-                    place.segment, place.rank, parallel::HostCommunicatorOptions{.deadline = kCommunicatorDeadline})),
-      groups_(communicators_ == nullptr ? parallel::RankGroups::Alone(one_) : communicators_->groups()) {}
+Engine::Engine(const WorkerRank& place) : place_(place), mesh_(MeshOf(place.layout)) {}
+
+Engine::Ranks::Ranks(at::Device device, const WorkerRank& place)
+    : communicators(place.layout.ranks() == 1
+                        ? nullptr
+                        : std::make_unique<parallel::MeshCommunicators>(
+                              device, place.segment, place.rank,
+                              parallel::HostCommunicatorOptions{.deadline = kCommunicatorDeadline})),
+      groups(communicators == nullptr ? parallel::RankGroups::Alone(one) : communicators->groups()),
+      context{.attention = attention, .tensor = one, .world = groups.world} {}
 
 void Engine::Poison(const std::string& reason) {
-  if (communicators_ != nullptr) place_.segment->Poison(place_.rank, reason);
+  if (mesh_.world_size() > 1) place_.segment->Poison(place_.rank, reason);
 }
 
 template <class Function>
@@ -177,8 +178,8 @@ absl::Status Engine::CheckMemory(const models::ModelFolder& folder, const contro
   const std::optional<DeviceMemory> on_device = ReadDeviceMemory(device);
   absl::Status fits =
       models::CheckFits(plan, memory, on_device ? std::optional<int64_t>(on_device->free) : std::nullopt);
-  const at::Tensor verdicts =
-      groups_.world.AllGather(at::full({1}, fits.ok() ? 1 : 0, at::kLong), std::vector<int64_t>(mesh_.world_size(), 1));
+  const at::Tensor verdicts = ranks_->groups.control.AllGather(
+      at::full({1}, fits.ok() ? 1 : 0, at::kLong), std::vector<int64_t>(static_cast<size_t>(mesh_.world_size()), 1));
   if (fits.ok() && !verdicts.all().item<bool>()) return absl::AbortedError("the model does not fit on another rank");
   return fits;
 }
@@ -191,8 +192,10 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
     model_.reset();
     malloc_trim(0);  // the worker's allocator keeps what is freed, and the plan below asks what is left
   }
+  ranks_.reset();
   const Stopwatch watch;
   ASSIGN_OR_RETURN(const at::Device device, OpenDevice(parameters.device));
+  ranks_ = std::make_unique<Ranks>(device, place_);
   ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(parameters.model));
   ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
   RETURN_IF_ERROR(Guarded([&] { return CheckMemory(folder, parameters, device); }));
@@ -229,7 +232,7 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
     if (!family.ok()) return family.status();
     model->family = *std::move(family);
     model_ = std::move(model);
-    denoiser_ = std::make_unique<Denoiser>(*model_->family, groups_,
+    denoiser_ = std::make_unique<Denoiser>(*model_->family, ranks_->groups,
                                            DenoiserOptions{.stage_bounds = stage_bounds,
                                                            .patches = place_.layout.patches,
                                                            .warmup = place_.layout.warmup,
@@ -270,7 +273,7 @@ absl::StatusOr<int32_t> Engine::EncodePrompts(absl::Span<const control::JobParam
   }
   if (place_.rank != 0) return 0;
   return Guarded([&]() -> absl::StatusOr<int32_t> {
-    return static_cast<int32_t>(model_->family->EncodeAhead(prompts, context_));
+    return static_cast<int32_t>(model_->family->EncodeAhead(prompts, ranks_->context));
   });
 }
 
@@ -284,8 +287,9 @@ absl::StatusOr<control::JobStarted> Engine::Start(uint64_t id, const control::Jo
   const models::ImageSize generated{.height = prompt.height, .width = prompt.width};
   const Stopwatch watch;
   absl::StatusOr<models::EncodedPrompt> encoded = absl::UnknownError("encoded by rank 0");
-  if (place_.rank == 0) encoded = family.Encode(prompt, context_);
-  if (mesh_.world_size() > 1) encoded = BroadcastPrompt(std::move(encoded), groups_.world, family.device());
+  if (place_.rank == 0) encoded = family.Encode(prompt, ranks_->context);
+  if (mesh_.world_size() > 1)
+    encoded = BroadcastPrompt(std::move(encoded), ranks_->groups.control, ranks_->groups.world, family.device());
   if (!encoded.ok()) return encoded.status();
   const double encode_seconds = watch.seconds();
 
@@ -379,7 +383,7 @@ absl::StatusOr<control::Decoding> Engine::Decode(uint64_t job) {
 absl::StatusOr<control::Decoded> Engine::MakePixels(const at::Tensor& latents, int64_t height, int64_t width,
                                                     control::RowSink rows) {
   const Stopwatch watch;
-  const absl::StatusOr<at::Tensor> image = model_->family->Decode(latents.unsqueeze(0), context_);
+  const absl::StatusOr<at::Tensor> image = model_->family->Decode(latents.unsqueeze(0), ranks_->context);
   if (!image.ok()) {
     Poison(std::string(image.status().message()));  // the other ranks may wait for this one's rows
     return image.status();

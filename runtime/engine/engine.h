@@ -48,6 +48,17 @@ class Engine final : public control::CommandHandler {
     int64_t height = 0, width = 0;  // of the image that comes out
   };
 
+  // The other ranks, and what the text encoders and the autoencoder know of them.
+  struct Ranks {
+    Ranks(at::Device device, const WorkerRank& place);
+
+    parallel::SingleRank one;
+    const std::unique_ptr<parallel::MeshCommunicators> communicators;  // of several ranks
+    const parallel::RankGroups groups;
+    parallel::LocalAttention attention;
+    const parallel::ForwardContext context;
+  };
+
   // Before anything is read: that this rank's part of the model fits in memory, and the other ranks' parts too.
   absl::Status CheckMemory(const models::ModelFolder& folder, const control::LoadParameters& parameters,
                            at::Device device);
@@ -66,12 +77,7 @@ class Engine final : public control::CommandHandler {
 
   const WorkerRank place_;
   const parallel::Mesh mesh_;
-  parallel::SingleRank one_;
-  const std::unique_ptr<parallel::MeshCommunicators> communicators_;  // of several ranks
-  const parallel::RankGroups groups_;
-  parallel::LocalAttention attention_;
-  parallel::ForwardContext context_{
-      .attention = attention_, .tensor = one_, .world = groups_.world};  // of the text encoders and the autoencoder
+  std::unique_ptr<Ranks> ranks_;  // since Load, which knows the device
   std::unique_ptr<Model> model_;
   std::map<uint64_t, Job> jobs_;
   std::unique_ptr<StepRecorder> recorder_;  // null: what blocks compute is not kept

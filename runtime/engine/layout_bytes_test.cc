@@ -109,7 +109,8 @@ class CountedStep : public testing::TestWithParam<const char*> {
         [&](ThreadRank& thread) {
           const c10::InferenceMode no_gradients;
           const int rank = thread.rank();
-          const parallel::MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
+          const parallel::MeshCommunicators communicators(at::kCPU, thread.shared_segment(), rank,
+                                                          options.communicator);
           const parallel::RankGroups groups = communicators.groups();
           const std::unique_ptr<models::Family> family =
               *entry_.load(folder_, {.dtype = dtype, .share = ShareOf(mesh, rank, bounds), .encodes_prompts = false});

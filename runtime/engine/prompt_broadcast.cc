@@ -221,33 +221,28 @@ absl::StatusOr<Message> MessageOf(absl::StatusOr<models::EncodedPrompt>& prompt)
 
 at::Tensor Bytes(int64_t count) { return at::empty({count}, at::kByte); }
 
-void BroadcastOnDevice(at::Tensor& host, parallel::Communicator& world, at::Device device) {
-  at::Tensor tensor = host.to(device);
-  world.Broadcast(tensor, kFirst);
-  host = tensor.cpu();
-}
-
-void Send(const Message& message, parallel::Communicator& world, at::Device device) {
-  at::Tensor size = at::full({1}, std::ssize(message.description), at::kLong);
-  BroadcastOnDevice(size, world, device);
-  at::Tensor description = Bytes(std::ssize(message.description));
+// What a prompt is travels between hosts, its tensors between devices.
+void Send(const Message& message, parallel::Communicator& control, parallel::Communicator& world) {
+  control.Broadcast(at::full({1}, std::ssize(message.description), at::kLong), kFirst);
+  const at::Tensor description = Bytes(std::ssize(message.description));
   std::memcpy(description.mutable_data_ptr(), message.description.data(), message.description.size());
-  BroadcastOnDevice(description, world, device);
-  for (at::Tensor tensor : message.tensors) world.Broadcast(tensor, kFirst);
+  control.Broadcast(description, kFirst);
+  for (const at::Tensor& tensor : message.tensors) world.Broadcast(tensor.contiguous(), kFirst);
 }
 
-absl::StatusOr<models::EncodedPrompt> Receive(parallel::Communicator& world, at::Device device) {
+absl::StatusOr<models::EncodedPrompt> Receive(parallel::Communicator& control, parallel::Communicator& world,
+                                              at::Device device) {
   const auto require = [&](bool condition, const char* reason) {
     if (condition) return;
     throw parallel::CommError(
         {.rank = world.rank(), .group = "world", .call = "Broadcast", .culprit = kFirst, .reason = reason});
   };
-  at::Tensor size = at::zeros({1}, at::kLong);
-  BroadcastOnDevice(size, world, device);
+  const at::Tensor size = at::zeros({1}, at::kLong);
+  control.Broadcast(size, kFirst);
   const auto bytes = size.item<int64_t>();
   require(bytes >= 0 && bytes <= kMaxDescriptionBytes, "the description of a prompt has an impossible length");
-  at::Tensor description = Bytes(bytes);
-  BroadcastOnDevice(description, world, device);
+  const at::Tensor description = Bytes(bytes);
+  control.Broadcast(description, kFirst);
 
   Reader reader(std::string(static_cast<const char*>(description.const_data_ptr()), static_cast<size_t>(bytes)));
   int code = 0;
@@ -266,7 +261,7 @@ absl::StatusOr<models::EncodedPrompt> Receive(parallel::Communicator& world, at:
   if (reader.ok() && code == 0) reader(prompt);
   require(reader.finished() && code >= 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated),
           "what was sent as a prompt is none");
-  for (at::Tensor tensor : reader.tensors()) world.Broadcast(tensor, kFirst);
+  for (const at::Tensor& tensor : reader.tensors()) world.Broadcast(tensor, kFirst);
   if (code != 0) return absl::Status(static_cast<absl::StatusCode>(code), reason);
   return prompt;
 }
@@ -274,15 +269,16 @@ absl::StatusOr<models::EncodedPrompt> Receive(parallel::Communicator& world, at:
 }  // namespace
 
 absl::StatusOr<models::EncodedPrompt> BroadcastPrompt(absl::StatusOr<models::EncodedPrompt> prompt,
-                                                      parallel::Communicator& world, at::Device device) {
+                                                      parallel::Communicator& control, parallel::Communicator& world,
+                                                      at::Device device) {
   if (world.size() == 1) return prompt;
-  if (world.rank() != kFirst) return Receive(world, device);
+  if (world.rank() != kFirst) return Receive(control, world, device);
   absl::StatusOr<Message> message = MessageOf(prompt);
   if (!message.ok()) {
     prompt = message.status();
     message = MessageOf(prompt);
   }
-  Send(*message, world, device);
+  Send(*message, control, world);
   return prompt;
 }
 

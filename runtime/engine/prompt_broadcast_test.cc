@@ -72,8 +72,9 @@ using Prompts = std::vector<absl::StatusOr<models::EncodedPrompt>>;
 Prompts Received(const absl::StatusOr<models::EncodedPrompt>& prompt, int ranks) {
   Prompts received(static_cast<size_t>(ranks), absl::UnknownError(""));
   RunRanks(ranks, [&](ThreadRank& rank) {
-    received[static_cast<size_t>(rank.rank())] = BroadcastPrompt(
-        rank.rank() == 0 ? prompt : absl::UnknownError("not looked at"), rank.world(), at::Device(at::kCPU));
+    received[static_cast<size_t>(rank.rank())] =
+        BroadcastPrompt(rank.rank() == 0 ? prompt : absl::UnknownError("not looked at"), rank.world(), rank.world(),
+                        at::Device(at::kCPU));
   });
   return received;
 }
@@ -91,7 +92,7 @@ TEST(PromptBroadcastTest, ARowThatBranchesShareTravelsOnce) {
   const at::Tensor row = Numbers({100, 100}, at::kFloat);
   RunRanks(2, [&](ThreadRank& rank) {
     const models::EncodedPrompt prompt{.guidance = {.branches = {{.row = {.text = row}}, {.row = {.text = row}}}}};
-    EXPECT_TRUE(BroadcastPrompt(prompt, rank.world(), at::Device(at::kCPU)).ok());
+    EXPECT_TRUE(BroadcastPrompt(prompt, rank.world(), rank.world(), at::Device(at::kCPU)).ok());
     const int64_t bytes = rank.world().count(parallel::Collective::kBroadcast).bytes;
     if (rank.rank() == 0) {
       EXPECT_GE(bytes, 40000);
@@ -105,11 +106,12 @@ TEST(PromptBroadcastTest, ARowThatBranchesShareTravelsOnce) {
 TEST(PromptBroadcastTest, AnErrorArrivesEverywhereAndTheNextPromptAsWell) {
   RunRanks(3, [&](ThreadRank& rank) {
     const absl::Status error = absl::InvalidArgumentError("clip_skip is 99; valid for this model is 0 to 1");
-    const absl::StatusOr<models::EncodedPrompt> first = BroadcastPrompt(
-        rank.rank() == 0 ? error : absl::UnknownError("not looked at"), rank.world(), at::Device(at::kCPU));
+    const absl::StatusOr<models::EncodedPrompt> first =
+        BroadcastPrompt(rank.rank() == 0 ? error : absl::UnknownError("not looked at"), rank.world(), rank.world(),
+                        at::Device(at::kCPU));
     EXPECT_EQ(first.status(), error);
-    const absl::StatusOr<models::EncodedPrompt> second =
-        BroadcastPrompt(rank.rank() == 0 ? ManyFields() : models::EncodedPrompt{}, rank.world(), at::Device(at::kCPU));
+    const absl::StatusOr<models::EncodedPrompt> second = BroadcastPrompt(
+        rank.rank() == 0 ? ManyFields() : models::EncodedPrompt{}, rank.world(), rank.world(), at::Device(at::kCPU));
     ASSERT_TRUE(second.ok());
     ExpectSame(*second, ManyFields());
   });
@@ -131,7 +133,7 @@ class Scripted final : public parallel::Communicator {
   int size() const override { return 2; }
 
  private:
-  void DoBroadcast(at::Tensor& tensor, int) override {
+  void DoBroadcast(const at::Tensor& tensor, int) override {
     if (next_ < sent_.size() && sent_[next_].sizes() == tensor.sizes()) tensor.copy_(sent_[next_]);
     ++next_;
   }
@@ -147,12 +149,12 @@ class Recording final : public parallel::Communicator {
   std::vector<at::Tensor> sent;
 
  private:
-  void DoBroadcast(at::Tensor& tensor, int) override { sent.push_back(tensor.clone()); }
+  void DoBroadcast(const at::Tensor& tensor, int) override { sent.push_back(tensor.clone()); }
 };
 
 std::vector<at::Tensor> Sent(const absl::StatusOr<models::EncodedPrompt>& prompt) {
   Recording world;
-  EXPECT_EQ(BroadcastPrompt(prompt, world, at::Device(at::kCPU)).ok(), prompt.ok());
+  EXPECT_EQ(BroadcastPrompt(prompt, world, world, at::Device(at::kCPU)).ok(), prompt.ok());
   return world.sent;
 }
 
@@ -166,7 +168,7 @@ TEST(PromptBroadcastTest, ADescriptionOfAnyOtherBytesIsAPromptOrAnErrorOfTheGrou
       bad[1][at] = value;
       Scripted world(bad);
       try {
-        (void)BroadcastPrompt(absl::UnknownError(""), world, at::Device(at::kCPU));
+        (void)BroadcastPrompt(absl::UnknownError(""), world, world, at::Device(at::kCPU));
       } catch (const parallel::CommError& error) {
         EXPECT_EQ(error.details().culprit, 0);
         ++refused;
@@ -181,14 +183,14 @@ TEST(PromptBroadcastTest, ADescriptionOfImpossibleLengthIsAnErrorOfTheGroup) {
     std::vector<at::Tensor> bad = Sent(ManyFields());
     bad[0].fill_(size);
     Scripted world(bad);
-    EXPECT_THROW((void)BroadcastPrompt(absl::UnknownError(""), world, at::Device(at::kCPU)), parallel::CommError)
+    EXPECT_THROW((void)BroadcastPrompt(absl::UnknownError(""), world, world, at::Device(at::kCPU)), parallel::CommError)
         << size;
   }
   std::vector<at::Tensor> shorter = Sent(ManyFields());
   shorter[1] = shorter[1].slice(0, 0, shorter[1].size(0) - 1);
   shorter[0].fill_(shorter[1].size(0));
   Scripted world(shorter);
-  EXPECT_THROW((void)BroadcastPrompt(absl::UnknownError(""), world, at::Device(at::kCPU)), parallel::CommError);
+  EXPECT_THROW((void)BroadcastPrompt(absl::UnknownError(""), world, world, at::Device(at::kCPU)), parallel::CommError);
 }
 
 class FamilyPromptTest : public testing::TestWithParam<const char*> {
@@ -229,7 +231,7 @@ TEST_P(FamilyPromptTest, EveryRankHasWhatTheFirstEncodedAndOnlyItHasEncoders) {
       parallel::LocalAttention attention;
       absl::StatusOr<models::EncodedPrompt> own = absl::UnknownError("another rank encodes");
       if (r == 0) own = family->Encode(Request(), {.attention = attention, .tensor = one, .world = rank.world()});
-      prompts[r] = BroadcastPrompt(std::move(own), rank.world(), family->device());
+      prompts[r] = BroadcastPrompt(std::move(own), rank.world(), rank.world(), family->device());
     });
     ASSERT_TRUE(prompts[0].ok()) << prompts[0].status();
     EXPECT_FALSE(prompts[0]->guidance.branches.empty());

@@ -32,7 +32,7 @@ absl::StatusOr<Report> RunOnRanks(const parallel::Layout& layout, int64_t heads,
       ranks,
       [&](ThreadRank& thread) {
         const int rank = thread.rank();
-        const parallel::MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
+        const parallel::MeshCommunicators communicators(at::kCPU, thread.shared_segment(), rank, options.communicator);
         absl::StatusOr<Report>& report = reports[static_cast<size_t>(rank)];
         report = run(
             {.groups = communicators.groups(), .share = runtime::ShareOf(*mesh, rank, bounds), .stage_bounds = bounds});

@@ -183,7 +183,8 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
         RequestOf(test_case, p.prompts, i / static_cast<size_t>(copies), p.description);
     absl::StatusOr<models::EncodedPrompt> encoded = absl::UnknownError("another rank encodes");
     if (place.groups.world.rank() == 0) encoded = (*family)->Encode(request, context);
-    encoded = runtime::BroadcastPrompt(std::move(encoded), place.groups.world, (*family)->device());
+    encoded =
+        runtime::BroadcastPrompt(std::move(encoded), place.groups.control, place.groups.world, (*family)->device());
     if (!encoded.ok()) return encoded.status();
     job.guidance = std::move(encoded->guidance);
     job.geometry = (*family)->Geometry(request.height, request.width);

@@ -1,7 +1,10 @@
 // For tests of layouts: one golden model, three requests to it, and their latents on any layout. Ranks are threads.
+// With TESSERA_RENDEZVOUS in the environment no rank holds anything for another: an order of calls that gets through
+// then gets through on every device.
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <string>
@@ -109,13 +112,15 @@ class LayoutRuns {
                const std::string& record = "") const {
     const parallel::Mesh mesh = *parallel::Mesh::Create(layout.mesh, layout.ranks());
     const std::vector<int> bounds = runtime::StageBounds(description_.block_flops, layout.mesh.pipe);
-    const ThreadRanksOptions options{.groups = parallel::MeshGroups(mesh)};
+    ThreadRanksOptions options{.groups = parallel::MeshGroups(mesh)};
+    options.communicator.rendezvous = std::getenv("TESSERA_RENDEZVOUS") != nullptr;
     RunRanks(
         layout.ranks(),
         [&](ThreadRank& thread) {
           const c10::InferenceMode no_gradients;
           const int rank = thread.rank();
-          const parallel::MeshCommunicators communicators(thread.shared_segment(), rank, options.communicator);
+          const parallel::MeshCommunicators communicators(at::kCPU, thread.shared_segment(), rank,
+                                                          options.communicator);
           const parallel::RankGroups groups = communicators.groups();
           const absl::StatusOr<std::unique_ptr<models::Family>> family =
               entry_->load(*folder_, {.dtype = dtype, .share = runtime::ShareOf(mesh, rank, bounds)});
