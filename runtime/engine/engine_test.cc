@@ -58,35 +58,6 @@ class EngineTest : public testing::Test {
   Engine engine_;
 };
 
-TEST_F(EngineTest, DescribesTheEmbeddedModelWithoutLoadingIt) {
-  const absl::StatusOr<control::ModelDescription> description = engine_.Describe(kEmoji);
-  ASSERT_TRUE(description.ok()) << description.status();
-  EXPECT_EQ(description->pipeline, "PixArtSigmaPipeline");
-  EXPECT_EQ(description->size_multiple, 8);
-  EXPECT_EQ(description->default_height, 64);
-  EXPECT_EQ(description->default_max_sequence_length, 300);  // the pipeline's; the tokenizer says 24
-  EXPECT_EQ(description->default_sampler, "dpm++2");
-  EXPECT_FALSE(description->can_bin);
-  EXPECT_EQ(description->digest.size(), 64);
-  uint64_t parameters = 0;
-  for (const control::ModelComponent& component : description->components) parameters += component.parameters;
-  EXPECT_EQ(parameters, 9'065'760u + 505'600u + 954'567u);  // the model card's figures
-  EXPECT_THAT(description->warnings, testing::IsEmpty());
-}
-
-TEST_F(EngineTest, DescribesFromWhichFilesTokenizersAreRead) {
-  const absl::StatusOr<control::ModelDescription> description = engine_.Describe("tests/golden/pipelines/hunyuan11");
-  ASSERT_TRUE(description.ok()) << description.status();
-  std::map<std::string, std::vector<std::string>> files;
-  for (const control::ModelComponent& component : description->components) {
-    if (component.name.starts_with("tokenizer")) files[component.class_name] = component.files;
-  }
-  EXPECT_THAT(files["BertTokenizer"],
-              testing::ElementsAre("vocab.txt", "tokenizer_config.json", "special_tokens_map.json"));
-  EXPECT_THAT(files["T5Tokenizer"],
-              testing::ElementsAre("spiece.model", "tokenizer_config.json", "special_tokens_map.json"));
-}
-
 // A copy of a golden pipeline of which a test changes one file.
 class CopiedPipeline {
  public:
@@ -108,6 +79,51 @@ class CopiedPipeline {
  private:
   TestFolder folder_;
 };
+
+TEST_F(EngineTest, DescribesTheEmbeddedModelWithoutLoadingIt) {
+  const absl::StatusOr<control::ModelDescription> description = engine_.Describe(kEmoji);
+  ASSERT_TRUE(description.ok()) << description.status();
+  EXPECT_EQ(description->pipeline, "PixArtSigmaPipeline");
+  EXPECT_EQ(description->size_multiple, 8);
+  EXPECT_EQ(description->default_height, 64);
+  EXPECT_EQ(description->default_max_sequence_length, 300);  // the pipeline's; the tokenizer says 24
+  EXPECT_EQ(description->default_sampler, "dpm++2");
+  EXPECT_FALSE(description->can_bin);
+  EXPECT_EQ(description->digest.size(), 64);
+  uint64_t parameters = 0;
+  for (const control::ModelComponent& component : description->components) parameters += component.parameters;
+  EXPECT_EQ(parameters, 9'065'760u + 505'600u + 954'567u);  // the model card's figures
+  EXPECT_THAT(description->warnings, testing::IsEmpty());
+}
+
+TEST_F(EngineTest, RefusesToDescribeAModelOfPicklesOrWithoutWeights) {
+  for (const char* component : {"transformer", "text_encoder", "vae"}) {
+    const CopiedPipeline model("pixart_sigma");
+    ASSERT_TRUE(engine_.Describe(model.path()).ok());
+    const std::filesystem::path folder = std::filesystem::path(model.path()) / component;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (entry.path().extension() == ".safetensors") std::filesystem::remove(entry.path());
+    }
+    EXPECT_THAT(std::string(engine_.Describe(model.path()).status().message()),
+                HasSubstr(std::string(component) + " has no weights"));
+    std::ofstream(folder / "pytorch_model.bin") << "a pickle";
+    EXPECT_THAT(std::string(engine_.Describe(model.path()).status().message()),
+                AllOf(HasSubstr(component), HasSubstr("only as PyTorch pickles"), HasSubstr("convert-model.py")));
+  }
+}
+
+TEST_F(EngineTest, DescribesFromWhichFilesTokenizersAreRead) {
+  const absl::StatusOr<control::ModelDescription> description = engine_.Describe("tests/golden/pipelines/hunyuan11");
+  ASSERT_TRUE(description.ok()) << description.status();
+  std::map<std::string, std::vector<std::string>> files;
+  for (const control::ModelComponent& component : description->components) {
+    if (component.name.starts_with("tokenizer")) files[component.class_name] = component.files;
+  }
+  EXPECT_THAT(files["BertTokenizer"],
+              testing::ElementsAre("vocab.txt", "tokenizer_config.json", "special_tokens_map.json"));
+  EXPECT_THAT(files["T5Tokenizer"],
+              testing::ElementsAre("spiece.model", "tokenizer_config.json", "special_tokens_map.json"));
+}
 
 TEST_F(EngineTest, ThePromptOfPixArtHasThePipelinesLengthWhateverTheTokenizerSays) {
   for (const auto& [name, tokens] : {std::pair("pixart_alpha", 120), std::pair("pixart_sigma", 300)}) {

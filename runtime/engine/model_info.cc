@@ -44,7 +44,8 @@ absl::StatusOr<control::ModelDescription> DescribeModel(const models::ModelFolde
     control::ModelComponent component{.name = name, .role = listed.role, .class_name = listed.class_name};
     const absl::StatusOr<std::string> path = folder.ComponentPath(name);
     if (!path.ok()) continue;
-    if (!models::WeightFolder::HasWeights(*path)) {
+    // What a picture needs has weights that can be read, or the error says why not.
+    if (listed.role == control::ComponentRole::kOther && !models::WeightFolder::HasWeights(*path)) {
       component.files = models::TokenizerFiles(component.class_name, *path);
       if (!component.files.empty()) info.components.push_back(std::move(component));
       continue;
