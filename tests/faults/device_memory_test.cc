@@ -1,5 +1,6 @@
 // `tessera serve` whose groups are on devices with memory of their own, as fake workers tell of it. An image of 64x64
-// takes some 650 bytes of the fake model in bf16, one of 256x256 sixteen times as much; in fp32 they take twice that.
+// takes some 3,080 bytes of the fake model in bf16, one of 256x256 12,800: 2,430 of them whatever the size; in fp32
+// they take twice that.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -93,11 +94,11 @@ TEST_F(DeviceMemoryTest, BatchesAreOfWhatIsFreeAndRanksOfOneDeviceShareIt) {
     EXPECT_EQ(server.Ended(server.Submit("apple", R"(, "n": 4)")), "done");
     return absl::StrContains(server.process().errors(), "change each other");
   };
-  EXPECT_FALSE(shares("2000", "{model: TINY, dtype: fp32, devices: [cuda:0]}"));
-  EXPECT_TRUE(shares("2700", "{model: TINY, dtype: fp32, devices: [cuda:0]}"));
+  EXPECT_FALSE(shares("10000", "{model: TINY, dtype: fp32, devices: [cuda:0]}"));
+  EXPECT_TRUE(shares("13000", "{model: TINY, dtype: fp32, devices: [cuda:0]}"));
   // Each of two ranks has half of an image's tokens.
-  EXPECT_FALSE(shares("2400", "{model: TINY, dtype: fp32, devices: [cuda:0], layout: ulysses=2}"));
-  EXPECT_TRUE(shares("2400", "{model: TINY, dtype: fp32, devices: [cuda:0, cuda:1], layout: ulysses=2}"));
+  EXPECT_FALSE(shares("12000", "{model: TINY, dtype: fp32, devices: [cuda:0], layout: ulysses=2}"));
+  EXPECT_TRUE(shares("12000", "{model: TINY, dtype: fp32, devices: [cuda:0, cuda:1], layout: ulysses=2}"));
 }
 
 }  // namespace

@@ -383,8 +383,8 @@ TEST_F(DurableImageServiceTest, NoJobIsAcceptedBehindMoreThanTheExpectedWait) {
 }
 
 TEST_F(DurableImageServiceTest, AnImageThatTheMachineCouldNeverHoldIsRefused) {
-  // The fake model has 12 parameters: a token takes some 20 bytes.
-  const server::HostMemory memory = {.total = 12 * 4 + 4096, .available = 4096};
+  // The fake model has 12 parameters: an image takes some 4,860 bytes, and 20 for each of its tokens.
+  const server::HostMemory memory = {.total = 12 * 4 + 8192, .available = 8192};
   Start("", {.host_memory = [memory] { return memory; }});
   server::JobRequest large = Request(1);
   large.parameters.height = large.parameters.width = 256;
@@ -395,8 +395,8 @@ TEST_F(DurableImageServiceTest, AnImageThatTheMachineCouldNeverHoldIsRefused) {
 }
 
 TEST_F(DurableImageServiceTest, ImagesThatFitOnlySinglyShareNoBatch) {
-  // One image takes some 120 bytes. Whether a batch was tried is told by a worker whose batches differ.
-  for (const double available : {180.0, 4096.0}) {
+  // One image takes some 4,980 bytes. Whether a batch was tried is told by a worker whose batches differ.
+  for (const double available : {6000.0, 12000.0}) {
     std::mutex mutex;
     std::string log;
     Start("batch-drift",
@@ -408,7 +408,7 @@ TEST_F(DurableImageServiceTest, ImagesThatFitOnlySinglyShareNoBatch) {
                }});
     EXPECT_EQ(WaitForEnd(Submit(Request(7, 4))).state, server::JobState::kDone);
     service_.reset();
-    EXPECT_EQ(absl::StrContains(log, "change each other"), available > 1000) << log;
+    EXPECT_EQ(absl::StrContains(log, "change each other"), available > 10000) << log;
   }
 }
 
