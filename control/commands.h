@@ -143,6 +143,9 @@ using RowSink = absl::FunctionRef<absl::Status(int32_t first, absl::Span<const u
 // Makes one image's pixels; called once.
 using Decoding = std::function<absl::StatusOr<Decoded>(RowSink rows)>;
 
+// Waits until a step that was issued is done, and says what became of it; called once.
+using Stepping = std::function<absl::StatusOr<Stepped>()>;
+
 // Does what the commands say, as one rank of a group that is given the same commands. Called from one thread, one
 // command at a time, in the order of the log. Messages of the errors returned are shown to users. May throw: the
 // control channel turns exceptions into errors (std::bad_alloc into RESOURCE_EXHAUSTED).
@@ -164,9 +167,12 @@ class CommandHandler {
   // now. What is wrong with one StartJob will say.
   virtual absl::StatusOr<int32_t> EncodePrompts(absl::Span<const JobParameters> jobs) { return 0; }
 
-  // One timestep for each of these distinct jobs; NOT_FOUND for a job that was never started or has ended,
-  // FAILED_PRECONDITION for one that has no steps left.
-  virtual absl::StatusOr<Stepped> Step(absl::Span<const uint64_t> jobs) = 0;
+  // One timestep for each of these distinct jobs: returns when its work is issued. NOT_FOUND for a job that was never
+  // started or has ended, FAILED_PRECONDITION for one that has no steps left. What is returned is carried out before
+  // the next command, or where steps_ahead() on a thread of its own, one after another: beside the commands that follow
+  // but for Load, so that the next step is issued while this one runs.
+  virtual absl::StatusOr<Stepping> Step(absl::Span<const uint64_t> jobs) = 0;
+  virtual bool steps_ahead() const { return false; }
 
   // The image as it stands (before the last step: a preview). The job stays as it is. What is returned is carried out
   // before the next command, or where decodes_beside_steps() on a thread of its own, one after another: beside commands

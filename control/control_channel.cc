@@ -75,7 +75,7 @@ class Controller {
     std::lock_guard<std::mutex> lock(mutex_);
     ended_ = true;
     changed_.notify_all();
-    return busy_ || decoding_ > 0;
+    return busy_ || beside_ > 0;
   }
 
   // Reading thread. False when the executing thread needs longer than `timeout`.
@@ -105,19 +105,19 @@ class Controller {
   }
 
   // A command is carried out beside the next ones: from here on, and until here.
-  void BeginDecoding() {
+  void BeginBeside() {
     std::lock_guard<std::mutex> lock(mutex_);
-    ++decoding_;
+    ++beside_;
   }
-  void EndDecoding() {
+  void EndBeside() {
     std::lock_guard<std::mutex> lock(mutex_);
-    --decoding_;
+    --beside_;
     changed_.notify_all();
   }
   // Executing thread.
-  void WaitForDecoding() {
+  void WaitForBeside() {
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return decoding_ == 0; });
+    changed_.wait(lock, [this] { return beside_ == 0; });
   }
 
   bool Write(const internal::Reply& reply) {
@@ -144,7 +144,7 @@ class Controller {
   std::deque<internal::Command> queue_;
   bool ended_ = false;
   bool busy_ = false;
-  int decoding_ = 0;
+  int beside_ = 0;  // commands
   bool released_ = false;
   grpc::Status verdict_;
 };
@@ -232,12 +232,11 @@ class LogExecutor {
         controller_(controller),
         sends_results_(options.sends_results),
         finishes_(options.orphan_grace_period > absl::ZeroDuration()),
-        progress_(progress),
-        decoder_(handler.decodes_beside_steps() ? 1 : 0) {}
+        progress_(progress) {}
 
   // The jobs of a controller that has gone go with it.
   ~LogExecutor() {
-    controller_.WaitForDecoding();
+    controller_.WaitForBeside();
     for (const auto& [job, size] : jobs_) {
       Guarded([&, id = job] { return handler_.EndJob(id); }).IgnoreError();
     }
@@ -259,12 +258,12 @@ class LogExecutor {
         return {.verdict = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, message)};
       }
       if (command->has_shutdown()) {
-        controller_.WaitForDecoding();
+        controller_.WaitForBeside();
         Send(sequence_, [](internal::Reply& reply) { reply.mutable_ended(); });
         return {.shutdown = true};
       }
       if (command->has_resume()) {
-        controller_.WaitForDecoding();
+        controller_.WaitForBeside();
         Send(sequence_, [this](internal::Reply& reply) {
           reply.mutable_resumed()->set_commands(progress_.commands);
           reply.mutable_resumed()->set_failures(progress_.failures);
@@ -273,6 +272,8 @@ class LogExecutor {
       }
       if (command->has_decode() && handler_.decodes_beside_steps()) {
         DecodeBesideSteps(command->decode().job());
+      } else if (command->has_step() && handler_.steps_ahead()) {
+        StepAhead(command->step());
       } else {
         Carry(sequence_, [&] { return Execute(*command); });
       }
@@ -306,6 +307,23 @@ class LogExecutor {
     if (status.ok()) return;
     ++progress_.failures;
     Fail(sequence, status);
+  }
+
+  // Begins a command here and finishes it on the thread of `pool`, beside those that follow.
+  template <typename Begun, typename Begin, typename Finish>
+  void CarryBeside(std::optional<base::TaskPool>& pool, Begin begin, Finish finish) {
+    absl::StatusOr<Begun> begun = absl::UnknownError("not begun");
+    const absl::Status status = Guarded([&] {
+      begun = begin();
+      return begun.status();
+    });
+    if (!status.ok()) return Carry(sequence_, [&] { return status; });
+    if (!pool) pool.emplace(1);
+    controller_.BeginBeside();
+    pool->Post([this, sequence = sequence_, finish, begun = *std::move(begun)] {
+      Carry(sequence, [&] { return finish(sequence, begun); });
+      controller_.EndBeside();
+    });
   }
 
   // False when the controller has gone and the command need not be finished. On any thread.
@@ -359,7 +377,7 @@ class LogExecutor {
   absl::Status Load(const internal::Load& command) {
     ASSIGN_OR_RETURN(LoadParameters parameters, FromWire(command));
     jobs_.clear();
-    controller_.WaitForDecoding();
+    controller_.WaitForBeside();
     ASSIGN_OR_RETURN(Loaded loaded, handler_.Load(parameters));
     Send(sequence_, [&](internal::Reply& reply) { ToWire(loaded, reply.mutable_loaded()); });
     return absl::OkStatus();
@@ -394,12 +412,28 @@ class LogExecutor {
   }
 
   absl::Status Step(const internal::Step& command) {
+    ASSIGN_OR_RETURN(const Stepping stepping, BeginStep(command));
+    return FinishStep(sequence_, stepping);
+  }
+
+  void StepAhead(const internal::Step& command) {
+    CarryBeside<Stepping>(
+        steps_, [&] { return BeginStep(command); },
+        [this](uint64_t sequence, const Stepping& stepping) { return FinishStep(sequence, stepping); });
+  }
+
+  absl::StatusOr<Stepping> BeginStep(const internal::Step& command) {
     ASSIGN_OR_RETURN(std::vector<uint64_t> jobs, FromWire(command));
     for (uint64_t job : jobs) {
       if (jobs_.count(job) == 0) return absl::NotFoundError(absl::StrCat("there is no job ", job));
     }
-    ASSIGN_OR_RETURN(Stepped stepped, handler_.Step(jobs));
-    Send(sequence_, [&](internal::Reply& reply) { ToWire(stepped, reply.mutable_stepped()); });
+    return handler_.Step(jobs);
+  }
+
+  // On any thread.
+  absl::Status FinishStep(uint64_t sequence, const Stepping& stepping) {
+    ASSIGN_OR_RETURN(Stepped stepped, stepping());
+    Send(sequence, [&](internal::Reply& reply) { ToWire(stepped, reply.mutable_stepped()); });
     return absl::OkStatus();
   }
 
@@ -409,17 +443,9 @@ class LogExecutor {
   }
 
   void DecodeBesideSteps(uint64_t job) {
-    absl::StatusOr<Picture> begun = absl::UnknownError("not begun");
-    absl::Status status = Guarded([&] {
-      begun = BeginDecode(job);
-      return begun.status();
-    });
-    if (!status.ok()) return Carry(sequence_, [&] { return status; });
-    controller_.BeginDecoding();
-    decoder_.Post([this, sequence = sequence_, picture = *std::move(begun)] {
-      Carry(sequence, [&] { return SendPixels(sequence, picture); });
-      controller_.EndDecoding();
-    });
+    CarryBeside<Picture>(
+        decoder_, [&] { return BeginDecode(job); },
+        [this](uint64_t sequence, const Picture& picture) { return SendPixels(sequence, picture); });
   }
 
   absl::StatusOr<Picture> BeginDecode(uint64_t job) {
@@ -505,7 +531,7 @@ class LogExecutor {
   Progress& progress_;
   uint64_t sequence_ = 0;
   std::map<uint64_t, Size> jobs_;
-  base::TaskPool decoder_;  // of one thread, or none
+  std::optional<base::TaskPool> steps_, decoder_;  // of one thread each; made when first needed
 };
 
 }  // namespace

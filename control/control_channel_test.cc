@@ -50,9 +50,16 @@ class RecordingHandler : public CommandHandler {
     job_ = parameters;
     return JobStarted{.height = parameters.height, .width = parameters.width};
   }
-  absl::StatusOr<Stepped> Step(absl::Span<const uint64_t> jobs) override {
+  absl::StatusOr<Stepping> Step(absl::Span<const uint64_t> jobs) override {
+    const int step = ++steps_;
     Record(absl::StrCat("step ", jobs[0]));
-    return Stepped{.completed = 1};
+    return [this, step]() -> absl::StatusOr<Stepped> {
+      if (!ahead_) return Stepped{.completed = 1};
+      step_may_end_.WaitForNotificationWithTimeout(absl::Seconds(60));
+      Record(absl::StrCat("done ", step));
+      if (step == 3) return absl::DataLossError("the latents are no longer finite");
+      return Stepped{.completed = step};
+    };
   }
   absl::StatusOr<Decoding> Decode(uint64_t job) override {
     Record(absl::StrCat("decode ", job));
@@ -80,6 +87,11 @@ class RecordingHandler : public CommandHandler {
   }
 
   bool decodes_beside_steps() const override { return beside_; }
+  bool steps_ahead() const override { return ahead_; }
+
+  // From here on steps are issued, and done when they are let.
+  void StepAhead() { ahead_ = true; }
+  void LetStepsEnd() { step_may_end_.Notify(); }
 
   // From here on pictures are made beside other commands, when they are let.
   void DecodeBesideSteps() { beside_ = true; }
@@ -102,8 +114,9 @@ class RecordingHandler : public CommandHandler {
 
   std::mutex mutex_;
   std::vector<std::string> calls_;
-  bool beside_ = false;
-  absl::Notification picture_may_come_;
+  bool beside_ = false, ahead_ = false;
+  int steps_ = 0;
+  absl::Notification picture_may_come_, step_may_end_;
   LoadParameters load_;
   JobParameters job_;
 };
@@ -483,6 +496,78 @@ TEST_F(DecodingBesideStepsTest, FinishesThePictureOfAControllerThatHasGone) {
   handler_.LetPicturesCome();
   WaitUntil("its job has ended", [&] { return handler_.calls().back() == "end 5"; });
   EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "decode 5", "pixels", "end 5"));
+}
+
+// A channel whose handler issues steps and does not wait for them.
+class StepsAheadTest : public ControlChannelTest {
+ protected:
+  StepsAheadTest() {
+    Stop();
+    handler_.StepAhead();
+    Serve(absl::Seconds(60));
+  }
+};
+
+TEST_F(StepsAheadTest, IssuesTheNextStepAndWhatFollowsWhileOneRuns) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  session.Send(2, StepCommand({5}));
+  session.Send(3, StepCommand({5}));
+  session.Send(4, StartCommand(6));
+  EXPECT_EQ(session.Receive().sequence(), 4u);
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "step 5", "step 5", "start 6"));
+  handler_.LetStepsEnd();
+  for (const uint64_t sequence : {2, 3}) {
+    const Reply reply = session.Receive();
+    EXPECT_EQ(reply.sequence(), sequence);
+    EXPECT_EQ(reply.stepped().completed(), static_cast<int>(sequence) - 1);
+  }
+}
+
+TEST_F(StepsAheadTest, AnswersAStepThatNothingFollows) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  session.Send(2, StepCommand({5}));
+  handler_.LetStepsEnd();
+  EXPECT_TRUE(session.Receive().has_stepped());
+}
+
+TEST_F(StepsAheadTest, WhatGoesWrongInAStepIsItsAnswer) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  handler_.LetStepsEnd();
+  EXPECT_EQ(CodeOf(session.Ask(StepCommand({6}))), absl::StatusCode::kNotFound);
+  session.Ask(StepCommand({5}));
+  session.Ask(StepCommand({5}));
+  EXPECT_EQ(CodeOf(session.Ask(StepCommand({5}))), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(session.Ask(StepCommand({5})).has_stepped());
+}
+
+TEST_F(StepsAheadTest, LoadsAndSaysHowFarItGotOnlyBehindEveryStep) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  session.Send(2, StepCommand({5}));
+  session.Send(3, LoadCommand());
+  Command resume;
+  resume.mutable_resume();
+  session.Send(4, resume);
+  handler_.LetStepsEnd();
+  EXPECT_TRUE(session.Receive().has_stepped());
+  EXPECT_TRUE(session.Receive().has_loaded());
+  EXPECT_EQ(session.Receive().resumed().commands(), 3u);
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "step 5", "done 1", "load m"));
+}
+
+TEST_F(StepsAheadTest, FinishesTheStepOfAControllerThatHasGone) {
+  {
+    Session session(socket_path());
+    session.Ask(StartCommand(5));
+    session.Send(2, StepCommand({5}));
+    WaitUntil("the step is issued", [&] { return handler_.calls().back() == "step 5"; });
+  }
+  handler_.LetStepsEnd();
+  WaitUntil("its job has ended", [&] { return handler_.calls().back() == "end 5"; });
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "step 5", "done 1", "end 5"));
 }
 
 TEST_F(ControlChannelTest, SendsAnImageInWholeRowsOfAtMostAMebibyte) {

@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <map>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -89,7 +90,11 @@ Problem OpenLibTorch(int device, const cudaDeviceProp& gpu) {
   context.lazyInitDevice(at::kCUDA);
   const auto index = static_cast<c10::DeviceIndex>(device);
   c10::cuda::set_device(index, /*force=*/true);
-  c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index));
+  // One for the life of the process: what LibTorch keeps of freed memory belongs to the stream that it was used on.
+  static std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
+  const auto [stream, is_new] =
+      streams.try_emplace(index, c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index));
+  c10::cuda::setCurrentCUDAStream(stream->second);
   // fp32 means fp32; a seed means the same image at every run.
   context.setAllowTF32CuBLAS(false);
   context.setAllowTF32CuDNN(false);

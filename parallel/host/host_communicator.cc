@@ -85,7 +85,14 @@ HostCommunicator::HostCommunicator(const std::shared_ptr<HostSegment>& segment, 
                 {.deadline = options.deadline,
                  .spin = options.spin,
                  .dtype_name = DtypeName,
-                 .rendezvous = options.rendezvous}) {}
+                 .rendezvous = options.rendezvous}),
+      addresses_devices_(options.addresses_devices) {}
+
+at::Tensor HostCommunicator::View(const at::Tensor& tensor) const {
+  if (tensor.is_cpu() || !addresses_devices_) return tensor;
+  return at::from_blob(
+      tensor.data_ptr(), tensor.sizes(), tensor.strides(), [tensor](void*) {}, tensor.options().device(at::kCPU));
+}
 
 template <typename Body>
 void HostCommunicator::Guarded(Collective kind, Body body) {
@@ -143,8 +150,9 @@ void HostCommunicator::AddParts(Collective kind, Traffic& traffic, const at::Ten
                                          .add = Adder(own.scalar_type())});
 }
 
-void HostCommunicator::DoSum(const at::Tensor& in, const at::Tensor& out) {
+void HostCommunicator::DoSum(const at::Tensor& given, const at::Tensor& wanted) {
   constexpr Collective kKind = Collective::kSum;
+  const at::Tensor in = View(given), out = View(wanted);
   Guarded(kKind, [&] {
     endpoint_.BeginCollective(Describe(kKind, in));
     const at::Tensor values = Flat(in);
@@ -174,8 +182,9 @@ void HostCommunicator::DoSum(const at::Tensor& in, const at::Tensor& out) {
   });
 }
 
-void HostCommunicator::DoReduceScatter(const at::Tensor& in, const at::Tensor& out, at::IntArrayRef rows) {
+void HostCommunicator::DoReduceScatter(const at::Tensor& given, const at::Tensor& wanted, at::IntArrayRef rows) {
   constexpr Collective kKind = Collective::kReduceScatter;
+  const at::Tensor in = View(given), out = View(wanted);
   Guarded(kKind, [&] {
     HostCall call = Describe(kKind, in);
     call.rows = rows.vec();
@@ -204,8 +213,9 @@ void HostCommunicator::DoGather(const Call& call, const at::Tensor& in, const at
   DoFinish();
 }
 
-void HostCommunicator::DoBroadcast(const at::Tensor& tensor, int root) {
+void HostCommunicator::DoBroadcast(const at::Tensor& given, int root) {
   constexpr Collective kKind = Collective::kBroadcast;
+  const at::Tensor tensor = View(given);
   Guarded(kKind, [&] {
     HostCall call = Describe(kKind, tensor);
     call.root = root;
@@ -235,9 +245,9 @@ void HostCommunicator::DoStart(const Call& call, std::span<const Transfer> trans
     under_way_.emplace();
     for (const Transfer& transfer : transfers) {
       if (transfer.receives) {
-        under_way_->Expect(call.kind, transfer.piece, transfer.peer);
+        under_way_->Expect(call.kind, View(transfer.piece), transfer.peer);
       } else {
-        under_way_->Add(call.kind, transfer.piece, transfer.peer);
+        under_way_->Add(call.kind, View(transfer.piece), transfer.peer);
       }
     }
     endpoint_.Advance(under_way_->out, under_way_->in);

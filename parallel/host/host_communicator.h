@@ -26,6 +26,7 @@ struct HostCommunicatorOptions {
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);
   std::optional<std::chrono::nanoseconds> spin;  // before a wait sleeps; by default long if each rank has a core
   bool rendezvous = false;                       // a send waits for its receiver; the same on all ranks
+  bool addresses_devices = false;                // the host reads and writes their memory: nothing is staged
 };
 
 class HostCommunicator final : public Communicator {
@@ -65,7 +66,11 @@ class HostCommunicator final : public Communicator {
 
   void AddParts(Collective kind, Traffic& traffic, const at::Tensor& own, const at::Tensor& result);
 
+  // As a tensor of the host: itself, or where the host addresses the device's memory, the same memory.
+  at::Tensor View(const at::Tensor& tensor) const;
+
   HostEndpoint endpoint_;
+  const bool addresses_devices_;
   Collective started_ = Collective::kExchange;
   std::optional<Traffic> under_way_;
 };

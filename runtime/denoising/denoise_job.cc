@@ -1,6 +1,7 @@
 #include "runtime/denoising/denoise_job.h"
 
 #include "models/precision.h"
+#include "runtime/device/host_memory.h"
 
 namespace tessera::runtime {
 
@@ -27,7 +28,7 @@ PreparedBranch& PrepareBranch(DenoiseJob& job, size_t branch, const models::Fami
   if (!job.timesteps.defined()) {
     std::vector<double> timesteps;
     for (int step = 0; step < job.sampler->num_steps(); ++step) timesteps.push_back(job.sampler->timestep(step));
-    job.timesteps = at::tensor(timesteps, at::kDouble).to(family.device());
+    job.timesteps = ToDevice(at::tensor(timesteps, at::kDouble), family.device());
   }
   job.prepared.resize(job.guidance.branches.size());
   std::unique_ptr<PreparedBranch>& prepared = job.prepared[branch];
@@ -42,7 +43,9 @@ void DrawInitialLatents(DenoiseJob& job, const models::Family& family) {
   const models::LatentGeometry& g = job.geometry;
   const at::Tensor noise =
       job.noise->Initial({g.channels, g.height, g.width}, models::AccumulationType(family.dtype()));
-  job.latents = (noise * job.sampler->init_noise_sigma()).to(family.device());
+  job.latents = ToDevice(noise * job.sampler->init_noise_sigma(), family.device());
 }
+
+bool IsFinite(const DenoiseJob& job) { return !job.finite.defined() || job.finite.item<bool>(); }
 
 }  // namespace tessera::runtime

@@ -29,7 +29,7 @@ struct DenoiseJob {
   // Kept by the Denoiser.
   int next_step = 0;      // that has not been begun
   bool all_whole = true;  // no step went patch by patch, so the result is that of one rank
-  bool finite = true;     // the latents are
+  at::Tensor finite;      // [] bool, on the model's device: the latents are; undefined: no step was begun
   at::Tensor timesteps;   // [steps] in fp64, on the model's device; undefined until PrepareBranch
   std::vector<std::unique_ptr<PreparedBranch>> prepared;  // by branch; null until PrepareBranch
 };
@@ -42,6 +42,9 @@ PreparedBranch& PrepareBranch(DenoiseJob& job, size_t branch, const models::Fami
 absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config, int steps,
                                                      const models::Family& family,
                                                      const models::LatentGeometry& geometry);
+
+// Whether the job's latents are finite after all steps begun. Waits for the device.
+bool IsFinite(const DenoiseJob& job);
 
 // Draws the job's initial latents: standard normal times the sampler's starting sigma.
 void DrawInitialLatents(DenoiseJob& job, const models::Family& family);

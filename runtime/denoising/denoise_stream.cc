@@ -6,6 +6,7 @@
 
 #include "base/planted.h"
 #include "models/precision.h"
+#include "runtime/device/host_memory.h"
 
 namespace tessera::runtime {
 namespace {
@@ -60,7 +61,7 @@ GroupForward::GroupForward(const models::Family& family, std::span<DenoiseJob* c
   std::vector<int64_t> index;
   rows_.assign(own.begin(), own.end());
   for (const GuidedRow& row : own) index.push_back(static_cast<int64_t>(row.job));
-  index_ = at::tensor(index, at::kLong).to(family.device());
+  index_ = ToDevice(at::tensor(index, at::kLong), family.device());
 
   ForwardRows rows = ForwardRowsOf(family, batch, own, group.skipped_blocks, tables, groups);
   rows.text_work = text_work;
@@ -150,7 +151,7 @@ void DenoiseStream::Flush() {
     if (groups_.pipe.rank() > 0) latents = at::empty_like(latents);
     groups_.pipe.Broadcast(latents, 0);
     job->latents = latents;
-    job->finite = at::isfinite(latents).all().item<bool>();
+    job->finite = at::isfinite(latents).all();
   }
 }
 
@@ -203,6 +204,8 @@ std::vector<control::StatePlace> DenoiseStream::PlacesOf(std::span<const GuidedR
 }
 
 void DenoiseStream::MoveLatents(const parallel::StageOp& op) {
+  if (base::Planted("latents_read_each_step")) (void)batch_[0]->latents.sum().item<double>();
+  if (base::Planted("table_made_each_step")) (void)at::arange(4, at::kDouble).to(family_.device());
   const models::LatentGeometry& image = batch_[0]->geometry;
   const int patches = options_.pipeline.patches;
   const bool last = op.patches.end == patches;

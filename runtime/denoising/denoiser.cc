@@ -1,7 +1,6 @@
 #include "runtime/denoising/denoiser.h"
 
 #include <algorithm>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -60,9 +59,10 @@ void Denoiser::Step(std::span<DenoiseJob* const> batch) {
   for (const DenoiseJob* job : batch) whole = whole || job->next_step < options_.warmup.value_or(0);
   stream_->Step(whole);
   guard.Done();
-  for (const DenoiseJob* job : batch) {
-    if (!job->finite) throw std::runtime_error("the latents are no longer finite");
-  }
+}
+
+bool Denoiser::Continues(std::span<DenoiseJob* const> batch) const {
+  return stream_ != nullptr && stream_->Continues(batch, GroupRows(batch, family_.masks_padding()));
 }
 
 void Denoiser::Flush() {

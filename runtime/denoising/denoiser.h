@@ -49,11 +49,14 @@ class Denoiser {
   Denoiser(const models::Family& family, const parallel::RankGroups& groups, DenoiserOptions options = {});
 
   // Begins one timestep for each job of the batch, in as few forward passes as its branches' shapes allow (mostly one).
-  // The jobs agree in geometry, each has a step left, and they stay where they are until the next Flush. Throws
-  // std::runtime_error when the latents of one of them have stopped being finite, as far as this rank knows; every rank
-  // may go on with other jobs then. What else is thrown (LibTorch, CommError) leaves the jobs of use to nobody; on one
-  // rank others may go on.
+  // The jobs agree in geometry, each has a step left, and they stay where they are until the next Flush. Issues the
+  // work and does not wait for it; DenoiseJob::finite says later whether the latents still are, as far as this rank
+  // knows, and every rank may go on with other jobs if not. What is thrown (LibTorch, CommError) leaves the jobs of use
+  // to nobody; on one rank others may go on.
   void Step(std::span<DenoiseJob* const> batch);
+
+  // Whether the next Step of this batch goes on with the stream of the last one.
+  bool Continues(std::span<DenoiseJob* const> batch) const;
 
   // Ends what is under way. Latents and samplers of the last batch's jobs are those after their last step begun, and
   // the latents are the same on all ranks. The next Step may go on with the same batch as if there had been no Flush.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/support/pipefusion_runs.h"
 #include "tests/support/planted_bug.h"
+#include "tests/support/steady_waits.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera::runtime {
@@ -43,6 +44,18 @@ INSTANTIATE_TEST_SUITE_P(Bugs, PlantedLayoutTest,
                                          LayoutBug{"strips_in_arrival_order", "dit", "ulysses=2,patches=3,warmup=3"},
                                          LayoutBug{"skip_of_wrong_block", "hunyuan11", "pipe=2"}),
                          [](const auto& info) { return info.param.bug; });
+
+TEST(PlantedWaitsTest, WhatTheHostWaitsForInEveryStepIsCounted) {
+  const LayoutRuns runs("pixart_alpha");
+  for (const char* text : {"serial", "ulysses=2", "pipe=2,patches=3,warmup=1"}) {
+    const parallel::Layout layout = *parallel::ParseLayout(text);
+    EXPECT_EQ(SteadyWaits(runs, layout), HostWaits{}) << text;
+    for (const char* bug : {"latents_read_each_step", "table_made_each_step"}) {
+      const PlantedBug planted(bug);
+      EXPECT_GE(SteadyWaits(runs, layout).waits, 3) << bug << " " << text;
+    }
+  }
+}
 
 TEST(PlantedPipelineTest, ASkipSentToTheWrongStageIsMissedByTheBlockThatReadsIt) {
   const LayoutRuns runs("hunyuan11");

@@ -3,13 +3,18 @@
 #include <utility>
 
 #include "models/token_grid.h"
+#include "runtime/device/host_memory.h"
 
 namespace tessera::runtime {
 namespace {
 
 int64_t LatentsPerToken(const models::LatentGeometry& image) { return image.height / image.grid.height; }
 
-bool Finite(const at::Tensor& latents) { return at::isfinite(latents).all().item<bool>(); }
+// Takes these latents into account.
+void CheckFinite(const at::Tensor& latents, at::Tensor& finite) {
+  const at::Tensor all = at::isfinite(latents).all();
+  finite = finite.defined() ? finite.logical_and(all) : all;
+}
 
 }  // namespace
 
@@ -72,8 +77,8 @@ at::Tensor PatchedLatents::ScaledInput(parallel::PatchRange patches) const {
 }
 
 at::Tensor PatchedLatents::Noise(const Sampler& sampler) {
-  return job_.noise->ForStep(sampler.step(), job_.latents.sizes(), job_.latents.scalar_type())
-      .to(job_.latents.device())
+  return ToDevice(job_.noise->ForStep(sampler.step(), job_.latents.sizes(), job_.latents.scalar_type()),
+                  job_.latents.device())
       .unsqueeze(0);
 }
 
@@ -83,7 +88,7 @@ void PatchedLatents::Move(parallel::PatchRange patches, const at::Tensor& guided
         patches_.size() == 1 ? guided.unsqueeze(0) : FromStrip(guided.unsqueeze(0), job_.geometry);
     const at::Tensor noise = job_.sampler->needs_noise() ? Noise(*job_.sampler) : at::Tensor();
     job_.latents = job_.sampler->Step(job_.latents.unsqueeze(0), prediction, noise).squeeze(0);
-    job_.finite = job_.finite && Finite(job_.latents);
+    CheckFinite(job_.latents, job_.finite);
     return;
   }
   int64_t column = 0;
@@ -96,7 +101,7 @@ void PatchedLatents::Move(parallel::PatchRange patches, const at::Tensor& guided
     }
     const at::Tensor noise = noise_.defined() ? Cut(noise_, patch) : at::Tensor();
     piece.latents = piece.sampler->Step(piece.latents, guided.unsqueeze(0).narrow(3, column, width), noise);
-    job_.finite = job_.finite && Finite(piece.latents);
+    CheckFinite(piece.latents, job_.finite);
     column += width;
   }
 }

@@ -175,17 +175,14 @@ TEST(PipeFusionJobsTest, LatentsThatStopBeingFiniteAreAnErrorAndOthersGoOn) {
     DenoiseJob *spoiled[] = {&bad}, *batch[] = {&job};
     if (after_bad) {
       bad.latents[0][0][0] = std::numeric_limits<double>::quiet_NaN();
-      if (rank.groups.pipe.rank() == 0) {
-        EXPECT_THROW(rank.denoiser.Step(spoiled), std::runtime_error);
-      } else {
-        rank.denoiser.Step(spoiled);
-      }
+      rank.denoiser.Step(spoiled);
+      EXPECT_EQ(IsFinite(bad), rank.groups.pipe.rank() > 0);  // the first stage has the latents
       rank.denoiser.Flush();
-      EXPECT_FALSE(bad.finite);
+      EXPECT_FALSE(IsFinite(bad));
     }
     while (!job.done()) rank.denoiser.Step(batch);
     rank.denoiser.Flush();
-    EXPECT_TRUE(job.finite);
+    EXPECT_TRUE(IsFinite(job));
     return job.latents;
   };
   EXPECT_TRUE(at::equal(runs.Same(layout, [&](const Rank& rank) { return good(rank, true); }),

@@ -1,5 +1,6 @@
 #include "runtime/device/device.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "base/status_macros.h"
 #include "control/device.h"
 #include "kernels/cuda/plugin.h"
+#include "runtime/device/mark.h"
 
 namespace tessera::runtime {
 namespace {
@@ -84,6 +86,20 @@ std::optional<DeviceMemory> ReadDeviceMemory(at::Device device, const std::strin
   dlclose(library);
   if (!known) return std::nullopt;
   return DeviceMemory{.total = total, .free = free};
+}
+
+bool DeviceWorks(at::Device device) {
+  try {
+    Mark(device).Wait();
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+void ReleaseDeviceMemory(at::Device device) {
+  if (device.is_cpu()) return;
+  if (auto* memory = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()))) memory->emptyCache();
 }
 
 }  // namespace tessera::runtime

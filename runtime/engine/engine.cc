@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -23,6 +22,8 @@
 #include "models/precision.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/device/device.h"
+#include "runtime/device/host_memory.h"
+#include "runtime/device/mark.h"
 #include "runtime/engine/image_output.h"
 #include "runtime/engine/make_engine.h"
 #include "runtime/engine/model_info.h"
@@ -39,17 +40,9 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// What LibTorch throws goes to the log in full, and to the user without its internals.
-absl::Status StatusOf(const c10::Error& error) {
-  std::fprintf(stderr, "%s\n", error.what_without_backtrace());
-  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) {
-    return absl::ResourceExhaustedError(
-        "out of memory on the device; use a smaller size, a smaller dtype or fewer images");
-  }
-  if (absl::StrContains(error.what_without_backtrace(), "can't allocate memory")) {
-    return absl::ResourceExhaustedError("out of memory; use a smaller size, a smaller dtype or fewer images");
-  }
-  return absl::InternalError("the tensor library reported an error; the worker's log has it");
+absl::Status OutOfDeviceMemory() {
+  return absl::ResourceExhaustedError(
+      "out of memory on the device; use a smaller size, a smaller dtype or fewer images");
 }
 
 // What the guard acts on, as on latents that differ between ranks.
@@ -64,18 +57,18 @@ parallel::Mesh MeshOf(const parallel::Layout& layout) {
   return *mesh;
 }
 
-// Differs whenever a single word does. 0 is never returned.
-uint64_t Digest(uint64_t digest, const at::Tensor& tensor) {
-  const at::Tensor bytes = tensor.contiguous().cpu().view(at::kByte).flatten();
-  const uint8_t* data = bytes.const_data_ptr<uint8_t>();
-  const auto size = static_cast<size_t>(bytes.numel());
-  for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, data + at, std::min(sizeof(word), size - at));
-    digest = (digest ^ word) * 0x9E3779B97F4A7C15;
-    digest ^= digest >> 29;
-  }
-  return digest == 0 ? 1 : digest;
+// Odd numbers, one for each word.
+at::Tensor DigestWeights(int64_t words, at::Device device) {
+  constexpr int64_t kSpread = 0x1E3779B97F4A7C16;  // even
+  return at::arange(1, words + 1, at::TensorOptions(at::kLong).device(device)) * kSpread + 1;
+}
+
+// The sum of all words, each times its weight, modulo 2^64: [] int64. A word that differs changes it, because its
+// weight is odd. Computed where the tensor is.
+at::Tensor Digest(const at::Tensor& tensor, const at::Tensor& weights) {
+  const at::Tensor flat = tensor.contiguous().view(-1);
+  const at::Tensor words = flat.element_size() == sizeof(int64_t) ? flat.view(at::kLong) : flat.view(at::kInt);
+  return (words * weights).sum();
 }
 
 control::LatentValues ToValues(const at::Tensor& tensor) {
@@ -110,7 +103,10 @@ std::optional<control::MemoryBudget> BudgetBeside(int64_t weights, at::Device de
 
 }  // namespace
 
-Engine::Engine(const WorkerRank& place) : place_(place), mesh_(MeshOf(place.layout)) {}
+Engine::Engine(const WorkerRank& place) : Engine(place, [](const std::string& name) { return OpenDevice(name); }) {}
+
+Engine::Engine(const WorkerRank& place, DeviceOpener open_device)
+    : place_(place), open_device_(std::move(open_device)), mesh_(MeshOf(place.layout)) {}
 
 Engine::Ranks::Ranks(at::Device device, const WorkerRank& place)
     : communicators(place.layout.ranks() == 1
@@ -123,6 +119,20 @@ Engine::Ranks::Ranks(at::Device device, const WorkerRank& place)
 
 void Engine::Poison(const std::string& reason) {
   if (mesh_.world_size() > 1) place_.segment->Poison(place_.rank, reason);
+}
+
+// It goes to the log in full, and to the user without its internals.
+absl::Status Engine::StatusOf(const c10::Error& error) const {
+  std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return OutOfDeviceMemory();
+  if (absl::StrContains(error.what_without_backtrace(), "can't allocate memory")) {
+    return absl::ResourceExhaustedError("out of memory; use a smaller size, a smaller dtype or fewer images");
+  }
+  if (!device_.is_cpu() && !DeviceWorks(device_)) {
+    return absl::UnavailableError(
+        "the device failed and works no more in this process; the worker's log has its error");
+  }
+  return absl::InternalError("the tensor library reported an error; the worker's log has it");
 }
 
 template <class Function>
@@ -192,9 +202,12 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
     model_.reset();
     malloc_trim(0);  // the worker's allocator keeps what is freed, and the plan below asks what is left
   }
+  digest_weights_ = at::Tensor();
   ranks_.reset();
+  ReleaseDeviceMemory(device_);
   const Stopwatch watch;
-  ASSIGN_OR_RETURN(const at::Device device, OpenDevice(parameters.device));
+  ASSIGN_OR_RETURN(const at::Device device, open_device_(parameters.device));
+  device_ = device;
   ranks_ = std::make_unique<Ranks>(device, place_);
   ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(parameters.model));
   ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
@@ -346,24 +359,66 @@ absl::StatusOr<std::vector<DenoiseJob*>> Engine::BatchOf(absl::Span<const uint64
   return batch;
 }
 
-absl::StatusOr<control::Stepped> Engine::Step(absl::Span<const uint64_t> jobs) {
-  const Stopwatch watch;
+absl::Status Engine::ReserveMemory(std::span<DenoiseJob* const> batch) {
+  // The host says nothing before its memory is used up.
+  if (mesh_.world_size() == 1 || device_.is_cpu() || denoiser_->Continues(batch)) return absl::OkStatus();
+  // Values of a token that are alive at once inside a block, in widths, as the server counts them.
+  constexpr int64_t kLiveWidths = 16;
+  int64_t rows = 0;
+  for (const DenoiseJob* job : batch) rows += std::ssize(job->guidance.branches);
+  const int64_t tokens = batch[0]->geometry.grid.count() / ranks_->groups.sequence.size();
+  bool fits = true;
+  try {
+    const at::Tensor room = at::empty({rows * tokens * kLiveWidths * model_->description.exchange.width},
+                                      at::TensorOptions(model_->family->dtype()).device(device_));
+  } catch (const c10::OutOfMemoryError&) {
+    fits = false;
+  }
+  const at::Tensor verdicts = ranks_->groups.control.AllGather(
+      at::full({1}, fits ? 1 : 0, at::kLong), std::vector<int64_t>(static_cast<size_t>(mesh_.world_size()), 1));
+  return verdicts.all().item<bool>() ? absl::OkStatus() : OutOfDeviceMemory();
+}
+
+at::Tensor Engine::StateOf(std::span<DenoiseJob* const> batch) {
+  const at::Device device = model_->family->device();
+  const at::TensorOptions number = at::TensorOptions(at::kLong).device(device);
+  at::Tensor finite = at::ones({}, number), digest = at::zeros({}, number);
+  for (const DenoiseJob* job : batch) {
+    if (job->finite.defined()) finite = finite * job->finite;
+    if (mesh_.world_size() == 1 || !denoiser_->has_latents()) continue;
+    const int64_t words = job->latents.numel();
+    if (!digest_weights_.defined() || digest_weights_.numel() != words) digest_weights_ = DigestWeights(words, device);
+    digest = digest * 3 + Digest(job->latents, digest_weights_);
+  }
+  return at::stack({finite, digest});
+}
+
+absl::StatusOr<control::Stepping> Engine::Step(absl::Span<const uint64_t> jobs) {
   ASSIGN_OR_RETURN(const std::vector<DenoiseJob*> found, BatchOf(jobs));
   const std::vector<DenoiseJob*>& batch = found;
-  return Guarded([&]() -> absl::StatusOr<control::Stepped> {
-    try {
-      denoiser_->Step(batch);
-    } catch (const parallel::CommError&) {
-      throw;
-    } catch (const std::runtime_error&) {
-      if (std::ranges::all_of(batch, [](const DenoiseJob* job) { return job->finite; })) throw;
-      return NoLongerFinite();
-    }
-    uint64_t digest = 0;
-    if (mesh_.world_size() > 1 && denoiser_->has_latents()) {
-      for (const DenoiseJob* job : batch) digest = Digest(digest, job->latents);
-    }
-    return control::Stepped{.completed = batch[0]->next_step, .seconds = watch.seconds(), .digest = digest};
+  return Guarded([&]() -> absl::StatusOr<control::Stepping> {
+    const at::Device device = model_->family->device();
+    RETURN_IF_ERROR(ReserveMemory(batch));
+    const auto begun = std::make_shared<Mark>(device);
+    denoiser_->Step(batch);
+    const bool digests = mesh_.world_size() > 1 && denoiser_->has_latents();
+    const at::Tensor state = ToHost(StateOf(batch));
+    const auto done = std::make_shared<Mark>(device);
+    // On any thread.
+    return [this, begun, done, state, digests, completed = batch[0]->next_step]() {
+      return Guarded([&]() -> absl::StatusOr<control::Stepped> {
+        done->Wait();
+        const auto* words = state.const_data_ptr<int64_t>();
+        if (words[0] == 0) return NoLongerFinite();
+        // 0 stands for no digest.
+        const auto digest = static_cast<uint64_t>(words[1]);
+        return control::Stepped{.completed = completed,
+                                .seconds = done->SecondsSince(*begun),
+                                .digest = !digests      ? 0
+                                          : digest == 0 ? 1
+                                                        : digest};
+      });
+    };
   });
 }
 
@@ -373,7 +428,7 @@ absl::StatusOr<control::Decoding> Engine::Decode(uint64_t job) {
   const Job& found = it->second;
   return Guarded([&]() -> absl::StatusOr<control::Decoding> {
     denoiser_->Flush();
-    if (!found.denoise.finite) return NoLongerFinite();
+    if (!IsFinite(found.denoise)) return NoLongerFinite();
     return [this, latents = found.denoise.latents, height = found.height, width = found.width](control::RowSink rows) {
       return Guarded([&] { return MakePixels(latents, height, width, rows); });
     };

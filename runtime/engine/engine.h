@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <span>
+#include <string>
 
 #include "control/commands.h"
 #include "models/families/families.h"
@@ -20,17 +23,23 @@ namespace tessera::runtime {
 
 // Used by one thread. LibTorch's exceptions become statuses here, without their stack traces. In a group of several
 // ranks an exception poisons the group: the other ranks' calls end with it, and the group is of no more use. What all
-// ranks find out alike (an invalid parameter, say) does not.
+// ranks find out alike (an invalid parameter, say) does not, and they agree before a batch on whether it has the memory
+// it needs. A device that fails for good is Unavailable, which ends the group.
 class Engine final : public control::CommandHandler {
  public:
+  using DeviceOpener = std::function<absl::StatusOr<at::Device>(const std::string& name)>;
+
   // The place is as MakeEngine says.
   explicit Engine(const WorkerRank& place = {});
+  // `open_device` in place of OpenDevice, for devices that no user can name.
+  Engine(const WorkerRank& place, DeviceOpener open_device);
 
   absl::StatusOr<control::ModelDescription> Describe(const std::string& model) override;
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters) override;
   absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override;
   absl::StatusOr<int32_t> EncodePrompts(absl::Span<const control::JobParameters> jobs) override;
-  absl::StatusOr<control::Stepped> Step(absl::Span<const uint64_t> jobs) override;
+  absl::StatusOr<control::Stepping> Step(absl::Span<const uint64_t> jobs) override;
+  bool steps_ahead() const override { return model_ != nullptr && !model_->family->device().is_cpu(); }
   absl::StatusOr<control::Decoding> Decode(uint64_t job) override;
   absl::StatusOr<control::LatentValues> Latents(uint64_t job) override;
   absl::StatusOr<control::LatentValues> Predict(uint64_t job, const control::LatentValues& latents,
@@ -70,16 +79,29 @@ class Engine final : public control::CommandHandler {
   // The jobs of one batch, which agree in size and have a step left.
   absl::StatusOr<std::vector<DenoiseJob*>> BatchOf(absl::Span<const uint64_t> jobs);
 
+  // The latents' state after the last step of the batch, as IsFinite and Digest have it: [2] int64 on the device.
+  at::Tensor StateOf(std::span<DenoiseJob* const> batch);
+
+  // Whether every rank has the memory that steps of this batch take, as far as can be told before; where one has not,
+  // all of them are told, and nothing was begun.
+  absl::Status ReserveMemory(std::span<DenoiseJob* const> batch);
+
+  // What LibTorch threw, as the user is told it.
+  absl::Status StatusOf(const c10::Error& error) const;
+
   // Runs tensor code: see above.
   template <class Function>
   auto Guarded(const Function& function) -> decltype(function());
   void Poison(const std::string& reason);
 
   const WorkerRank place_;
+  const DeviceOpener open_device_;
   const parallel::Mesh mesh_;
+  at::Device device_ = at::kCPU;
   std::unique_ptr<Ranks> ranks_;  // since Load, which knows the device
   std::unique_ptr<Model> model_;
   std::map<uint64_t, Job> jobs_;
+  at::Tensor digest_weights_;               // of as many words as the latents of a job have
   std::unique_ptr<StepRecorder> recorder_;  // null: what blocks compute is not kept
   std::unique_ptr<Denoiser> denoiser_;      // of model_ and jobs_
 };

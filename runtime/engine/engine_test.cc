@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera::runtime {
@@ -49,6 +50,11 @@ class EngineTest : public testing::Test {
     const absl::StatusOr<control::Loaded> loaded = engine_.Load({.model = kEmoji});
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_FALSE(loaded->memory_budget.has_value()) << "the host's memory is nobody's own";
+  }
+  // Issued and done.
+  absl::StatusOr<control::Stepped> Step(absl::Span<const uint64_t> jobs) {
+    ASSIGN_OR_RETURN(const control::Stepping stepping, engine_.Step(jobs));
+    return stepping();
   }
   std::string StartError(const control::JobParameters& parameters) {
     const absl::StatusOr<control::JobStarted> started = engine_.StartJob(1, parameters);
@@ -180,7 +186,7 @@ TEST_F(EngineTest, MakesTheSameImageTwiceAndAPreviewChangesNothing) {
     ASSERT_TRUE(engine_.StartJob(job, Apple()).ok());
     for (int step = 1; step <= 3; ++step) {
       const uint64_t jobs[] = {job};
-      const absl::StatusOr<control::Stepped> stepped = engine_.Step(jobs);
+      const absl::StatusOr<control::Stepped> stepped = Step(jobs);
       ASSERT_TRUE(stepped.ok()) << stepped.status();
       EXPECT_EQ(stepped->completed, step);
       if (job == 2) {
@@ -204,6 +210,26 @@ TEST_F(EngineTest, RefusesAStepThatIsNotThere) {
   EXPECT_EQ(engine_.Step(known).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(engine_.EndJob(1).ok());
   EXPECT_EQ(engine_.Step(known).status().code(), absl::StatusCode::kNotFound);
+}
+
+// The step itself is issued like any other; that it went wrong is its answer, and the next picture's business not at
+// all.
+TEST_F(EngineTest, AStepAfterWhichLatentsAreNotFiniteIsAnsweredSo) {
+  Load();
+  control::JobParameters bad = Apple();
+  bad.guidance_scale = 1e38;
+  ASSERT_TRUE(engine_.StartJob(1, bad).ok());
+  ASSERT_TRUE(engine_.StartJob(2, Apple()).ok());
+  const uint64_t spoiled[] = {1}, good[] = {2};
+  absl::Status worst;
+  for (int i = 0; i < 3; ++i) {
+    const absl::StatusOr<control::Stepping> issued = engine_.Step(spoiled);
+    ASSERT_TRUE(issued.ok()) << issued.status();
+    if (const absl::Status done = (*issued)().status(); !done.ok()) worst = done;
+  }
+  EXPECT_EQ(worst.code(), absl::StatusCode::kDataLoss) << worst;
+  EXPECT_EQ(Decode(engine_, 1).decoded.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(Step(good).ok());
 }
 
 TEST_F(EngineTest, BatchesOnlyJobsOfOneSize) {

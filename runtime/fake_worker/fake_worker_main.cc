@@ -171,7 +171,7 @@ class FakeHandler final : public control::CommandHandler {
     return static_cast<int32_t>(jobs.size());
   }
 
-  absl::StatusOr<control::Stepped> Step(absl::Span<const uint64_t> jobs) override {
+  absl::StatusOr<control::Stepping> Step(absl::Span<const uint64_t> jobs) override {
     const Job& first = jobs_.at(jobs[0]);
     for (const uint64_t id : jobs) {
       Job& job = jobs_.at(id);
@@ -183,7 +183,9 @@ class FakeHandler final : public control::CommandHandler {
       ++job.completed;
     }
     const double seconds = Work("step-time");
-    return control::Stepped{.completed = first.completed, .seconds = seconds, .digest = DigestOf(first)};
+    return [stepped = control::Stepped{.completed = first.completed, .seconds = seconds, .digest = DigestOf(first)}] {
+      return stepped;
+    };
   }
 
   absl::StatusOr<control::Decoding> Decode(uint64_t job) override {

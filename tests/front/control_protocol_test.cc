@@ -33,7 +33,9 @@ struct Worker final : control::CommandHandler {
     job = parameters;
     return started;
   }
-  absl::StatusOr<control::Stepped> Step(absl::Span<const uint64_t>) override { return control::Stepped{}; }
+  absl::StatusOr<control::Stepping> Step(absl::Span<const uint64_t>) override {
+    return [] { return control::Stepped{}; };
+  }
   absl::StatusOr<control::Decoding> Decode(uint64_t) override {
     return [](control::RowSink) { return control::Decoded{}; };
   }

@@ -107,23 +107,24 @@ class LayoutRuns {
     return at::stack(latents);
   }
 
-  // Runs `body` on every rank of the layout. What blocks compute is kept in `record`, where that is a folder.
+  // Runs `body` on every rank of the layout. What blocks compute is kept in `record`, where that is a folder. A device
+  // other than the host is one whose memory the host addresses.
   void OnRanks(const parallel::Layout& layout, at::ScalarType dtype, const std::function<void(const Rank&)>& body,
-               const std::string& record = "") const {
+               const std::string& record = "", at::Device device = at::kCPU) const {
     const parallel::Mesh mesh = *parallel::Mesh::Create(layout.mesh, layout.ranks());
     const std::vector<int> bounds = runtime::StageBounds(description_.block_flops, layout.mesh.pipe);
     ThreadRanksOptions options{.groups = parallel::MeshGroups(mesh)};
     options.communicator.rendezvous = std::getenv("TESSERA_RENDEZVOUS") != nullptr;
+    options.communicator.addresses_devices = true;
     RunRanks(
         layout.ranks(),
         [&](ThreadRank& thread) {
           const c10::InferenceMode no_gradients;
           const int rank = thread.rank();
-          const parallel::MeshCommunicators communicators(at::kCPU, thread.shared_segment(), rank,
-                                                          options.communicator);
+          const parallel::MeshCommunicators communicators(device, thread.shared_segment(), rank, options.communicator);
           const parallel::RankGroups groups = communicators.groups();
           const absl::StatusOr<std::unique_ptr<models::Family>> family =
-              entry_->load(*folder_, {.dtype = dtype, .share = runtime::ShareOf(mesh, rank, bounds)});
+              entry_->load(*folder_, {.dtype = dtype, .device = device, .share = runtime::ShareOf(mesh, rank, bounds)});
           TORCH_CHECK(family.ok(), std::string(family.status().message()));
           std::unique_ptr<runtime::StepRecorder> recorder;
           if (!record.empty())

@@ -5,6 +5,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+
 namespace tessera {
 
 // Linking this library registers the device (PrivateUse1 of LibTorch).
@@ -12,5 +14,24 @@ inline const at::Device kPretendDevice(at::kPrivateUse1, 0);
 
 // Operators that have run on the device so far.
 int64_t PretendDeviceCalls();
+
+// What the calling thread has made the host do that a GPU would have had it wait for.
+struct HostWaits {
+  int64_t waits = 0;            // for results: a number that is read, a copy that blocks, an event that is waited for
+  int64_t pageable_copies = 0;  // from and to memory of the host that the device cannot read by itself
+  HostWaits operator-(const HostWaits& other) const {
+    return {waits - other.waits, pageable_copies - other.pageable_copies};
+  }
+  bool operator==(const HostWaits&) const = default;
+};
+HostWaits PretendDeviceWaits();
+
+// From here on every operator, copy and event of the device fails, until it is mended: as after an illegal address.
+void FailPretendDevice(bool fails);
+
+// Bytes of tensors that live on the device; and how many there may be when the calling thread wants more, or it is out
+// of memory.
+int64_t PretendDeviceBytes();
+void LimitPretendDevice(int64_t bytes);
 
 }  // namespace tessera
