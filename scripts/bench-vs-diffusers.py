@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Compares Tessera with diffusers on one machine: seconds per denoising step and peak memory.
 
-    scripts/bench-vs-diffusers.py [--family pixart|flux|sd3] [--dtype bf16|fp32] [--size 512|1024] [--blocks N]
+    scripts/bench-vs-diffusers.py [--family pixart|flux|hunyuandit|sd3] [--dtype bf16|fp32] [--size 512|1024] [--blocks N]
                                   [--threads 2] [--rounds 3]
 
 Makes a model folder with random weights in the diffusers layout, at the full width of a published model:
-  pixart  PixArt-Sigma XL/2: 1152 wide, 16 heads of 72, text of 300 tokens, 28 blocks
-  flux    FLUX.1-dev: 3072 wide, 24 heads of 128, text of 512 tokens, cut to 2 double and 4 single blocks
-  sd3     Stable Diffusion 3 medium: 1536 wide, 24 heads of 64, text of 77 + 256 tokens, cut to 6 blocks
+  pixart      PixArt-Sigma XL/2: 1152 wide, 16 heads of 72, text of 300 tokens, 28 blocks
+  flux        FLUX.1-dev: 3072 wide, 24 heads of 128, text of 512 tokens, cut to 2 double and 4 single blocks
+  hunyuandit  HunyuanDiT 1.1: 1408 wide, 16 heads of 88, text of 77 + 256 tokens, cut to 8 blocks
+  sd3         Stable Diffusion 3 medium: 1536 wide, 24 heads of 64, text of 77 + 256 tokens, cut to 6 blocks
 (the text encoders have the real widths but one thin layer, and the autoencoder is tiny, because neither is part of a
 denoising step), then runs both programs in turn, several rounds, each in a fresh process, with the model's own guidance
 and the same prompt. A process makes one image that does not count and then the timed one.
@@ -41,7 +42,7 @@ PINS = [
     "numpy==2.4.6",
 ]
 PROMPT = "a red apple on a wooden table"  # what `tessera bench` draws
-DEFAULT_BLOCKS = {"pixart": 28, "flux": 6, "sd3": 6}
+DEFAULT_BLOCKS = {"pixart": 28, "flux": 6, "hunyuandit": 8, "sd3": 6}
 TORCH_DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 
 
@@ -78,7 +79,8 @@ def ensure_environment():
 
 
 def model_folder(arguments, dtype):
-    name = {"pixart": "pixart-sigma-xl", "flux": "flux-dev", "sd3": "sd3-medium"}[arguments.family]
+    names = {"pixart": "pixart-sigma-xl", "flux": "flux-dev", "hunyuandit": "hunyuandit-1.1", "sd3": "sd3-medium"}
+    name = names[arguments.family]
     return arguments.folder / f"{name}-{arguments.blocks}-{dtype}"
 
 
@@ -89,12 +91,12 @@ def set_native_size(arguments, folder, size):
         config.write_text(json.dumps(json.loads(config.read_text()) | {"sample_size": size // 8}, indent=2))
 
 
-def save_t5(folder, torch_dtype):
+def save_t5(folder, torch_dtype, width=4096):
     from transformers import T5Config, T5EncoderModel
 
     config = T5Config(
         vocab_size=1000,
-        d_model=4096,
+        d_model=width,
         d_kv=64,
         d_ff=64,
         num_layers=1,
@@ -147,7 +149,21 @@ def save_t5_tokenizer(folder, tokens):
     config.write_text(json.dumps(json.loads(config.read_text()) | {"model_max_length": tokens}, indent=2))
 
 
-def save_clip_tokenizer(folder, golden):
+def save_bert(folder, torch_dtype):
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(
+        vocab_size=404,
+        hidden_size=1024,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        max_position_embeddings=96,
+    )
+    BertModel(config).to(torch_dtype).save_pretrained(folder)
+
+
+def save_golden_tokenizer(folder, golden):
     import shutil
 
     shutil.copytree(ROOT / "tests" / "golden" / "pipelines" / golden, folder)
@@ -202,7 +218,7 @@ def make_flux(arguments, folder, torch_dtype):
         guidance_embeds=True,
     ).to(torch_dtype).save_pretrained(folder / "transformer")
     save_clip(folder / "text_encoder", torch_dtype, 768, projected=False)
-    save_clip_tokenizer(folder / "tokenizer", "flux_dev/tokenizer")
+    save_golden_tokenizer(folder / "tokenizer", "flux_dev/tokenizer")
     save_t5(folder / "text_encoder_2", torch_dtype)
     save_t5_tokenizer(folder / "tokenizer_2", 512)
     save_autoencoder(folder / "vae", torch_dtype, 16)
@@ -214,6 +230,57 @@ def make_flux(arguments, folder, torch_dtype):
         "tokenizer": ["transformers", "CLIPTokenizer"],
         "tokenizer_2": ["transformers", "T5Tokenizer"],
         "transformer": ["diffusers", "FluxTransformer2DModel"],
+        "vae": ["diffusers", "AutoencoderKL"],
+    }
+
+
+def make_hunyuandit(arguments, folder, torch_dtype):
+    from diffusers import DDPMScheduler, HunyuanDiT2DModel
+
+    HunyuanDiT2DModel(
+        num_attention_heads=16,
+        attention_head_dim=88,
+        in_channels=4,
+        patch_size=2,
+        activation_fn="gelu-approximate",
+        sample_size=128,
+        hidden_size=1408,
+        num_layers=arguments.blocks,
+        mlp_ratio=4.3637,
+        learn_sigma=True,
+        cross_attention_dim=1024,
+        norm_type="layer_norm",
+        cross_attention_dim_t5=2048,
+        pooled_projection_dim=1024,
+        text_len=77,
+        text_len_t5=256,
+        use_style_cond_and_image_meta_size=True,
+    ).to(torch_dtype).save_pretrained(folder / "transformer")
+    save_bert(folder / "text_encoder", torch_dtype)
+    save_golden_tokenizer(folder / "tokenizer", "hunyuan11/tokenizer")
+    save_t5(folder / "text_encoder_2", torch_dtype, width=2048)
+    save_golden_tokenizer(folder / "tokenizer_2", "hunyuan11/tokenizer_2")
+    save_autoencoder(folder / "vae", torch_dtype, 4)
+    scheduler = DDPMScheduler(
+        beta_schedule="scaled_linear",
+        beta_start=0.00085,
+        beta_end=0.03,
+        clip_sample=False,
+        prediction_type="v_prediction",
+        steps_offset=1,
+        timestep_spacing="leading",
+    )
+    scheduler.save_pretrained(folder / "scheduler")
+    return "HunyuanDiTPipeline", {
+        "feature_extractor": [None, None],
+        "requires_safety_checker": False,
+        "safety_checker": [None, None],
+        "scheduler": ["diffusers", "DDPMScheduler"],
+        "text_encoder": ["transformers", "BertModel"],
+        "text_encoder_2": ["transformers", "T5EncoderModel"],
+        "tokenizer": ["transformers", "BertTokenizer"],
+        "tokenizer_2": ["transformers", "T5Tokenizer"],
+        "transformer": ["diffusers", "HunyuanDiT2DModel"],
         "vae": ["diffusers", "AutoencoderKL"],
     }
 
@@ -236,7 +303,7 @@ def make_sd3(arguments, folder, torch_dtype):
     ).to(torch_dtype).save_pretrained(folder / "transformer")
     for suffix, width in (("", 768), ("_2", 1280)):
         save_clip(folder / f"text_encoder{suffix}", torch_dtype, width, projected=True)
-        save_clip_tokenizer(folder / f"tokenizer{suffix}", f"sd3/tokenizer{suffix}")
+        save_golden_tokenizer(folder / f"tokenizer{suffix}", f"sd3/tokenizer{suffix}")
     save_t5(folder / "text_encoder_3", torch_dtype)
     save_t5_tokenizer(folder / "tokenizer_3", 256)
     save_autoencoder(folder / "vae", torch_dtype, 16)
@@ -266,8 +333,8 @@ def make_model(arguments, dtype):
     torch.manual_seed(0)
     torch_dtype = getattr(torch, TORCH_DTYPES[dtype])
     torch.set_default_dtype(torch_dtype)
-    make = {"pixart": make_pixart, "flux": make_flux, "sd3": make_sd3}[arguments.family]
-    pipeline, components = make(arguments, unfinished, torch_dtype)
+    makers = {"pixart": make_pixart, "flux": make_flux, "hunyuandit": make_hunyuandit, "sd3": make_sd3}
+    pipeline, components = makers[arguments.family](arguments, unfinished, torch_dtype)
     index = {"_class_name": pipeline, "_diffusers_version": "0.36.0"} | components
     (unfinished / "model_index.json").write_text(json.dumps(index, indent=2))
     shutil.rmtree(folder, ignore_errors=True)
@@ -282,7 +349,12 @@ def run_peer(arguments, dtype, size):
     import torch
 
     torch.set_num_threads(arguments.threads)
-    pipelines = {"pixart": "PixArtSigmaPipeline", "flux": "FluxPipeline", "sd3": "StableDiffusion3Pipeline"}
+    pipelines = {
+        "pixart": "PixArtSigmaPipeline",
+        "flux": "FluxPipeline",
+        "hunyuandit": "HunyuanDiTPipeline",
+        "sd3": "StableDiffusion3Pipeline",
+    }
     pipeline = getattr(diffusers, pipelines[arguments.family]).from_pretrained(
         model_folder(arguments, dtype), torch_dtype=getattr(torch, TORCH_DTYPES[dtype])
     )
@@ -302,6 +374,12 @@ def run_peer(arguments, dtype, size):
             "callback": step_ended,
         },
         "flux": {"guidance_scale": 3.5, "max_sequence_length": 512, "callback_on_step_end": step_ended},
+        "hunyuandit": {
+            "negative_prompt": "",
+            "guidance_scale": 5.0,
+            "use_resolution_binning": False,
+            "callback_on_step_end": step_ended,
+        },
         "sd3": {"negative_prompt": "", "guidance_scale": 7.0, "callback_on_step_end": step_ended},
     }[arguments.family]
     seconds = []
