@@ -199,22 +199,11 @@ at::Tensor Communicator::AllGather(const at::Tensor& local, at::IntArrayRef rows
   const at::NoGradGuard no_grad;
   const at::Tensor whole = at::empty(shape, local.options().requires_grad(false));
   const std::vector<at::Tensor> parts = RankParts(whole, rows, dim);
-  const at::Tensor own = local.contiguous();
   const Call call{.kind = Collective::kAllGather, .dtype = local.scalar_type(), .sizes = shape, .rows = rows.vec()};
   if (IsEven(rows) && parts[0].is_contiguous()) {
-    DoGather(call, own, whole);
+    DoGather(call, local.contiguous(), whole);
   } else {
-    Landings landings;
-    std::vector<Transfer> transfers;
-    for (const int r : c10::irange(size())) {
-      if (r == rank()) continue;
-      transfers.push_back(Transfer::Send(own, r));
-      transfers.push_back(Transfer::Receive(landings.For(parts[r]), r));
-    }
-    DoStart(call, transfers);
-    parts[rank()].copy_(local);
-    DoFinish();
-    landings.Land();
+    ExchangeParts(call, std::vector<at::Tensor>(static_cast<size_t>(size()), local.contiguous()), parts);
   }
   if (base::Planted("uneven_last_shard_dropped") && rows.back() != rows.front()) parts.back().zero_();
   return whole;
@@ -247,6 +236,10 @@ void Communicator::AllToAll(at::TensorList send, at::TensorList receive) {
   }
   Count(Collective::kAllToAll, bytes);
   const at::NoGradGuard no_grad;
+  ExchangeParts({.kind = Collective::kAllToAll, .dtype = send[0].scalar_type()}, send, receive);
+}
+
+void Communicator::ExchangeParts(const Call& call, at::TensorList send, at::TensorList receive) {
   Landings landings;
   std::vector<Transfer> transfers;
   for (const int r : c10::irange(size())) {
@@ -254,7 +247,7 @@ void Communicator::AllToAll(at::TensorList send, at::TensorList receive) {
     transfers.push_back(Transfer::Send(send[r].contiguous(), r));
     transfers.push_back(Transfer::Receive(landings.For(receive[r]), r));
   }
-  if (size() > 1) DoStart({.kind = Collective::kAllToAll, .dtype = send[0].scalar_type()}, transfers);
+  if (size() > 1) DoStart(call, transfers);
   if (!receive[rank()].is_same(send[rank()])) receive[rank()].copy_(send[rank()]);
   if (size() > 1) DoFinish();
   landings.Land();
@@ -318,7 +311,11 @@ void Communicator::DoSum(const at::Tensor&, const at::Tensor&) { Unsupported(Col
 void Communicator::DoReduceScatter(const at::Tensor&, const at::Tensor&, at::IntArrayRef) {
   Unsupported(Collective::kReduceScatter);
 }
-void Communicator::DoGather(const Call& call, const at::Tensor&, const at::Tensor&) { Unsupported(call.kind); }
+void Communicator::DoGather(const Call& call, const at::Tensor& in, const at::Tensor& out) {
+  const std::vector<int64_t> rows(static_cast<size_t>(size()), in.numel());
+  ExchangeParts(call, std::vector<at::Tensor>(static_cast<size_t>(size()), in.view(-1)),
+                RankParts(out.view(-1), rows, 0));
+}
 void Communicator::DoBroadcast(const at::Tensor&, int) { Unsupported(Collective::kBroadcast); }
 void Communicator::DoStart(const Call& call, std::span<const Transfer>) { Unsupported(call.kind); }
 void Communicator::DoBarrier() { Unsupported(Collective::kBarrier); }

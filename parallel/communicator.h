@@ -137,7 +137,8 @@ class Communicator {
   };
 
  private:
-  // The arguments are checked, contiguous, and `size()` is at least 2. No gradient is recorded.
+  // The arguments are checked, contiguous, and `size()` is at least 2. No gradient is recorded. An even gather is an
+  // exchange of its parts where an implementation has nothing better.
   virtual void DoSum(const at::Tensor& in, const at::Tensor& out);
   virtual void DoReduceScatter(const at::Tensor& in, const at::Tensor& out, at::IntArrayRef rows);
   virtual void DoGather(const Call& call, const at::Tensor& in, const at::Tensor& out);
@@ -145,6 +146,9 @@ class Communicator {
   virtual void DoStart(const Call& call, std::span<const Transfer> transfers);
   virtual void DoFinish() {}
   virtual void DoBarrier();
+
+  // send[r] goes to rank r and receive[r] comes from there; the own part is copied meanwhile.
+  void ExchangeParts(const Call& call, at::TensorList send, at::TensorList receive);
 
   void Count(Collective collective, int64_t bytes);
   void CheckTransfers(std::span<const Transfer> transfers) const;

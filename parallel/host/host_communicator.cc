@@ -199,20 +199,6 @@ void HostCommunicator::DoReduceScatter(const at::Tensor& given, const at::Tensor
   });
 }
 
-void HostCommunicator::DoGather(const Call& call, const at::Tensor& in, const at::Tensor& out) {
-  std::vector<at::Tensor> parts = out.view(-1).chunk(size());
-  if (in.numel() == 0) parts.assign(static_cast<size_t>(size()), out.view(-1));
-  std::vector<Transfer> transfers;
-  for (const int r : c10::irange(size())) {
-    if (r == rank()) continue;
-    transfers.push_back(Transfer::Send(in.view(-1), r));
-    transfers.push_back(Transfer::Receive(parts[r], r));
-  }
-  DoStart(call, transfers);
-  parts[rank()].copy_(in.view(-1));
-  DoFinish();
-}
-
 void HostCommunicator::DoBroadcast(const at::Tensor& given, int root) {
   constexpr Collective kKind = Collective::kBroadcast;
   const at::Tensor tensor = View(given);

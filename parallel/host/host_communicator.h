@@ -54,7 +54,6 @@ class HostCommunicator final : public Communicator {
 
   void DoSum(const at::Tensor& in, const at::Tensor& out) override;
   void DoReduceScatter(const at::Tensor& in, const at::Tensor& out, at::IntArrayRef rows) override;
-  void DoGather(const Call& call, const at::Tensor& in, const at::Tensor& out) override;
   void DoBroadcast(const at::Tensor& tensor, int root) override;
   void DoStart(const Call& call, std::span<const Transfer> transfers) override;
   void DoFinish() override;
