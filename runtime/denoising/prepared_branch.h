@@ -9,6 +9,7 @@
 
 #include <vector>
 
+#include "control/step_memory.h"
 #include "models/families/family.h"
 #include "models/transformer.h"
 #include "parallel/rank_groups.h"
@@ -19,7 +20,7 @@ namespace tessera::runtime {
 class PreparedBranch {
  public:
   // Modulations are computed for so many steps at a time, which bounds their memory: steps 0 … 63, 64 … 127, ….
-  static constexpr int64_t kStepsAtOnce = 64;
+  static constexpr int64_t kStepsAtOnce = control::kModulatedSteps;
 
   // `transformer` and `groups` outlive it. timesteps [steps] in fp64 on the model's device: the job's.
   PreparedBranch(const models::Transformer& transformer, const models::ConditioningRow& row,

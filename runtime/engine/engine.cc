@@ -17,6 +17,7 @@
 #include "base/machine_memory.h"
 #include "base/machine_processors.h"
 #include "base/status_macros.h"
+#include "control/step_memory.h"
 #include "kernels/cpu/isa.h"
 #include "models/loading/load_plan.h"
 #include "models/precision.h"
@@ -167,6 +168,11 @@ absl::StatusOr<control::ModelDescription> Engine::Describe(const std::string& mo
   return model_description;
 }
 
+bool Engine::OnEveryRank(bool holds) {
+  const std::vector<int64_t> one_each(static_cast<size_t>(mesh_.world_size()), 1);
+  return ranks_->groups.control.AllGather(at::full({1}, holds), one_each).all().item<bool>();
+}
+
 absl::Status Engine::CheckMemory(const models::ModelFolder& folder, const control::LoadParameters& parameters,
                                  at::Device device) {
   models::LoadRequest request = {
@@ -188,9 +194,7 @@ absl::Status Engine::CheckMemory(const models::ModelFolder& folder, const contro
   const std::optional<DeviceMemory> on_device = ReadDeviceMemory(device);
   absl::Status fits =
       models::CheckFits(plan, memory, on_device ? std::optional<int64_t>(on_device->free) : std::nullopt);
-  const at::Tensor verdicts = ranks_->groups.control.AllGather(
-      at::full({1}, fits.ok() ? 1 : 0, at::kLong), std::vector<int64_t>(static_cast<size_t>(mesh_.world_size()), 1));
-  if (fits.ok() && !verdicts.all().item<bool>()) return absl::AbortedError("the model does not fit on another rank");
+  if (!OnEveryRank(fits.ok()) && fits.ok()) return absl::AbortedError("the model does not fit on another rank");
   return fits;
 }
 
@@ -362,14 +366,12 @@ absl::StatusOr<std::vector<DenoiseJob*>> Engine::BatchOf(absl::Span<const uint64
 absl::Status Engine::ReserveMemory(std::span<DenoiseJob* const> batch) {
   // The host says nothing before its memory is used up.
   if (mesh_.world_size() == 1 || device_.is_cpu() || denoiser_->Continues(batch)) return absl::OkStatus();
-  // Values of a token that are alive at once inside a block, in widths, as the server counts them.
-  constexpr int64_t kLiveWidths = 16;
   int64_t rows = 0;
   for (const DenoiseJob* job : batch) rows += std::ssize(job->guidance.branches);
   const int64_t tokens = batch[0]->geometry.grid.count() / ranks_->groups.sequence.size();
   bool fits = true;
   try {
-    const at::Tensor room = at::empty({rows * tokens * kLiveWidths * model_->description.exchange.width},
+    const at::Tensor room = at::empty({rows * tokens * control::kLiveWidths * model_->description.exchange.width},
                                       at::TensorOptions(model_->family->dtype()).device(device_));
   } catch (const c10::OutOfMemoryError&) {
     fits = false;

@@ -68,6 +68,9 @@ class Engine final : public control::CommandHandler {
     const parallel::ForwardContext context;
   };
 
+  // Whether it holds on this rank and on every other one, to all of which this call is made.
+  bool OnEveryRank(bool holds);
+
   // Before anything is read: that this rank's part of the model fits in memory, and the other ranks' parts too.
   absl::Status CheckMemory(const models::ModelFolder& folder, const control::LoadParameters& parameters,
                            at::Device device);
@@ -82,8 +85,8 @@ class Engine final : public control::CommandHandler {
   // The latents' state after the last step of the batch, as IsFinite and Digest have it: [2] int64 on the device.
   at::Tensor StateOf(std::span<DenoiseJob* const> batch);
 
-  // Whether every rank has the memory that steps of this batch take, as far as can be told before; where one has not,
-  // all of them are told, and nothing was begun.
+  // Whether every rank has the memory that steps of this batch take, as far as can be known before; where one has not,
+  // the error is that of all of them, and nothing was begun.
   absl::Status ReserveMemory(std::span<DenoiseJob* const> batch);
 
   // What LibTorch threw, as the user is told it.

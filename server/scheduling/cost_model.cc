@@ -3,17 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "control/step_memory.h"
+
 namespace tessera::server {
 namespace {
 
 // A transformer block of width w has about 12 w² parameters: 4 w² of attention, 8 w² of a four times wider MLP.
 constexpr double kParametersPerBlock = 12;
-// Values of a token that are alive at once inside a block, in widths: residual, normed, q, k, v, the MLP's hidden layer
-// and what these are made from.
-constexpr double kLiveWidths = 16;
-// Values that a block is told at a step, in widths: shift, scale and gate of an attention and of an MLP. Those of so
-// many steps are kept.
-constexpr double kToldWidths = 6, kToldSteps = 64;
+// A block's modulation at a step, in widths: shift, scale and gate of an attention and of an MLP.
+constexpr double kModulationWidths = 6;
 // Of an autoencoder with Stable Diffusion's plan of channels: operations per pixel and parameter, and values per pixel
 // alive at once at full resolution (128 channels, three times), which one with so many parameters has. The channels of
 // others go with the root of their parameters.
@@ -45,8 +43,8 @@ ModelCost CostOf(const control::ModelDescription& model, int32_t element_bytes) 
           .flops_per_token_pair = 4 * blocks * width,
           .flops_per_pixel = kDecoderFlopsPerParameter * decoder,
           .pixels_per_token = static_cast<double>(std::max(1, model.size_multiple)),
-          .bytes_per_token = kLiveWidths * width * element_bytes,
-          .bytes_per_row = kToldWidths * kToldSteps * blocks * width * element_bytes,
+          .bytes_per_token = control::kLiveWidths * width * element_bytes,
+          .bytes_per_row = kModulationWidths * control::kModulatedSteps * blocks * width * element_bytes,
           .bytes_per_decoded_pixel = kDecoderValuesPerPixel * std::sqrt(decoder / kDecoderParameters) * element_bytes};
 }
 

@@ -20,7 +20,7 @@ struct ModelCost {
   double flops_per_pixel = 0;          // of the decoder
   double pixels_per_token = 1;         // of one side: a token covers pixels_per_token² pixels
   double bytes_per_token = 0;          // activations of one row, largest at any time
-  double bytes_per_row = 0;            // what its blocks are told at its steps, which is kept while a task lasts
+  double bytes_per_row = 0;            // modulations of its blocks, which are kept while a task lasts
   double bytes_per_decoded_pixel = 0;  // activations of the decoder
   double fixed_bytes = 0;              // of a step, whatever its size
 };
