@@ -36,7 +36,7 @@ ForwardRows ForwardRowsOf(const models::Family& family, std::span<DenoiseJob* co
                           std::span<const GuidedRow> rows, std::span<const int> skipped_blocks, PositionTables& tables,
                           const parallel::RankGroups& groups);
 
-// What each of these rows is told by block `block` at step of_jobs[job] of its job: [rows, …].
+// The modulation of block `block` for each of these rows, at step of_jobs[job] of its job: [rows, …].
 at::Tensor ModulationOf(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows, int block,
                         std::span<const int> of_jobs);
 

@@ -259,24 +259,4 @@ at::Tensor ForwardOnMesh(const models::Transformer& transformer, ForwardRows row
   return output;
 }
 
-at::Tensor ForwardOnMesh(const models::Transformer& transformer, const models::TransformerInput& input,
-                         const parallel::RankGroups& groups, std::span<const int> stage_bounds) {
-  parallel::LocalAttention no_attention;
-  const parallel::ForwardContext plain{.attention = no_attention, .tensor = groups.tensor, .world = groups.world};
-  const models::PromptState prompt = transformer.Read(input.text, input.extras, plain);
-  const models::StepEmbedding step = transformer.EmbedStep(input.timestep, prompt.vector, plain);
-  ForwardRows rows{.grid = input.grid,
-                   .positions = transformer.Place(input.grid, input.patches.device()),
-                   .text = prompt.text,
-                   .text_bias = {},
-                   .patches = input.patches.narrow(1, 0, 0),
-                   .skipped_blocks = {}};
-  if (input.text_mask.defined()) {
-    rows.text_bias = models::MaskedTextBias(input.text_mask, input.patches.scalar_type());
-  }
-  return ForwardOnMesh(
-      transformer, std::move(rows), [&](int block) { return transformer.Modulate(block, step, plain); }, input.patches,
-      groups, stage_bounds);
-}
-
 }  // namespace tessera::runtime

@@ -41,7 +41,7 @@ struct ForwardRows {
   int64_t text_work = 0;  // as TokenCounts has it
 };
 
-// What the rows of a pass are told by Transformer::Modulate, by block; num_blocks() for the head.
+// The modulations of the rows of a pass, by block, as Transformer::Modulate makes them; num_blocks() for the head.
 using Modulations = absl::FunctionRef<at::Tensor(int block)>;
 
 // One rank's part in the passes over such rows. The operations of a pipeline plan say which passes, and in which order
@@ -118,9 +118,5 @@ size_t ExchangeSlot(std::span<const parallel::StageOp> ops, size_t begin, std::s
 at::Tensor ForwardOnMesh(const models::Transformer& transformer, ForwardRows rows, Modulations modulations,
                          const at::Tensor& patches, const parallel::RankGroups& groups,
                          std::span<const int> stage_bounds);
-
-// The same of an input over a whole image, every part of it computed here.
-at::Tensor ForwardOnMesh(const models::Transformer& transformer, const models::TransformerInput& input,
-                         const parallel::RankGroups& groups, std::span<const int> stage_bounds);
 
 }  // namespace tessera::runtime

@@ -40,6 +40,28 @@ at::Tensor RunInStages(const models::Transformer& model, const models::Transform
   return model.Head(state(), pass.ConditioningOf(model.num_blocks()), context);
 }
 
+// One forward pass on the ranks of the place, every part of its input computed here.
+at::Tensor RunOnMesh(const models::Transformer& transformer, const models::TransformerInput& input,
+                     const RankPlace& place) {
+  const parallel::RankGroups& groups = place.groups;
+  parallel::LocalAttention no_attention;
+  const parallel::ForwardContext plain{.attention = no_attention, .tensor = groups.tensor, .world = groups.world};
+  const models::PromptState prompt = transformer.Read(input.text, input.extras, plain);
+  const models::StepEmbedding step = transformer.EmbedStep(input.timestep, prompt.vector, plain);
+  runtime::ForwardRows rows{.grid = input.grid,
+                            .positions = transformer.Place(input.grid, input.patches.device()),
+                            .text = prompt.text,
+                            .text_bias = {},
+                            .patches = input.patches.narrow(1, 0, 0),
+                            .skipped_blocks = {}};
+  if (input.text_mask.defined()) {
+    rows.text_bias = models::MaskedTextBias(input.text_mask, input.patches.scalar_type());
+  }
+  return runtime::ForwardOnMesh(
+      transformer, std::move(rows), [&](int block) { return transformer.Modulate(block, step, plain); }, input.patches,
+      groups, place.stage_bounds);
+}
+
 // The output alone, on the ranks of the case's layout.
 absl::StatusOr<Report> RunTransformerOnRanks(const Case& test_case, const ModelUnderTest& whole, const Tensors& gold,
                                              const Tensors& inputs) {
@@ -52,8 +74,7 @@ absl::StatusOr<Report> RunTransformerOnRanks(const Case& test_case, const ModelU
         OpenModel(test_case.Text("class"), folder, folder + "/config.json", whole.dtype, test_case.device, place.share);
     if (!part.ok()) return absl::StatusOr<Report>(part.status());
     const models::TransformerInput input = (*part)->input(OnDevice(inputs, test_case.device));
-    const at::Tensor output =
-        (*part)->output(runtime::ForwardOnMesh(*(*part)->model, input, place.groups, place.stage_bounds), input.grid);
+    const at::Tensor output = (*part)->output(RunOnMesh(*(*part)->model, input, place), input.grid);
     report.Add("output", RelativeError(output, gold.at("out.output")), test_case.Tolerance(fp64 ? "fp64" : "fp32"));
     return absl::StatusOr<Report>(report);
   });
