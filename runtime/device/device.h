@@ -29,7 +29,7 @@ struct DeviceMemory {
 // Bytes of an opened device's own memory; nothing for the host, and where nobody can tell.
 std::optional<DeviceMemory> ReadDeviceMemory(at::Device device, const std::string& plugin = CudaPluginPath());
 
-// Whether the device still does what it is told. It does after it had no memory for something, and never again in this
+// Whether the device still works. It does after it had no memory for something, and never again in this
 // process after an error of its own (an address that is not there, memory that is broken). Waits for the device.
 bool DeviceWorks(at::Device device);
 

@@ -26,7 +26,7 @@ struct HostWaits {
 };
 HostWaits PretendDeviceWaits();
 
-// From here on every operator, copy and event of the device fails, until it is mended: as after an illegal address.
+// While `fails`, every operator, copy and event of the device fails, as after an illegal address.
 void FailPretendDevice(bool fails);
 
 // Bytes of tensors that live on the device; and how many there may be when the calling thread wants more, or it is out
