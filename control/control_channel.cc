@@ -313,7 +313,7 @@ class LogExecutor {
   template <typename Begun, typename Begin, typename Finish>
   void CarryBeside(std::optional<base::TaskPool>& pool, Begin begin, Finish finish) {
     absl::StatusOr<Begun> begun = absl::UnknownError("not begun");
-    const absl::Status status = Guarded([&] {
+    absl::Status status = Guarded([&] {
       begun = begin();
       return begun.status();
     });

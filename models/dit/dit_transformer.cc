@@ -69,8 +69,9 @@ DitTransformer::~DitTransformer() = default;
 int64_t DitTransformer::output_features() const { return config_.patch * config_.patch * config_.out_channels; }
 
 Positions DitTransformer::Place(TokenGrid grid, at::Device device) const {
-  const auto base = static_cast<double>(config_.sample_size / config_.patch);
-  return {.embedded = SinCosTable(grid, config_.width(), base, /*scale=*/1, AccumulationType(dtype_), device),
+  const int64_t base = config_.sample_size / config_.patch;  // tokens along a side that positions are scaled to
+  return {.embedded = SinCosTable(grid, config_.width(), static_cast<double>(base), /*scale=*/1,
+                                  AccumulationType(dtype_), device),
           .cos = {},
           .sin = {}};
 }

@@ -62,9 +62,9 @@ PixArtTransformer::~PixArtTransformer() = default;
 int64_t PixArtTransformer::output_features() const { return config_.patch * config_.patch * config_.out_channels; }
 
 Positions PixArtTransformer::Place(TokenGrid grid, at::Device device) const {
-  const auto base = static_cast<double>(config_.sample_size / config_.patch);
-  return {.embedded =
-              SinCosTable(grid, config_.width(), base, config_.interpolation_scale, AccumulationType(dtype_), device),
+  const int64_t base = config_.sample_size / config_.patch;  // tokens along a side that positions are scaled to
+  return {.embedded = SinCosTable(grid, config_.width(), static_cast<double>(base), config_.interpolation_scale,
+                                  AccumulationType(dtype_), device),
           .cos = {},
           .sin = {}};
 }
