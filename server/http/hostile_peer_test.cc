@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "tests/support/api_fixture.h"
 #include "tests/support/wait_until.h"
 
@@ -298,6 +299,49 @@ TEST(HostilePeerLimitTest, WhereThereIsNoRoomTheConnectionThatIsIdleLongestGives
   api.service().AllowSteps(4);
   EXPECT_THAT(busy.ReadUntil("image_generation.completed"), HasSubstr("200 OK"));
   EXPECT_EQ(api.server().counts().closed_idle, 1u);
+}
+
+// Holds up the thread of its connection.
+class HeldThread final : public HttpHandler {
+ public:
+  void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override {
+    if (request.Path() == "/held") {
+      held_.Notify();
+      released_.WaitForNotificationWithTimeout(absl::Seconds(60));
+    }
+    reply->Send({.status = 200, .headers = {}, .body = "{}"});
+  }
+  bool AnswersAtOnce(const HttpRequest&) const override { return true; }
+  HttpResponse Refusal(int status, const std::string&, const std::string&) override {
+    return {.status = status, .headers = {}, .body = ""};
+  }
+
+  bool WaitUntilHeld() { return held_.WaitForNotificationWithTimeout(absl::Seconds(60)); }
+  void Release() { released_.Notify(); }
+
+ private:
+  absl::Notification held_, released_;
+};
+
+// Whoever asks for room while the last idle connection is on its way out has to wait, not to go away.
+TEST(HostilePeerLimitTest, RoomThatIsBeingMadeIsRoom) {
+  HeldThread handler;
+  const auto server = HttpServer::Start({.connection_threads = 1}, handler);
+  ASSERT_TRUE(server.ok()) << server.status();
+  HttpTestClient idle((*server)->port()), busy((*server)->port());
+  EXPECT_EQ(idle.Call("GET", "/").status, 200);
+  busy.Send("GET /held HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  ASSERT_TRUE(handler.WaitUntilHeld());
+  EXPECT_TRUE((*server)->MakeRoom());
+  EXPECT_EQ((*server)->connections(), 2u);
+  EXPECT_TRUE((*server)->MakeRoom());
+  EXPECT_EQ((*server)->counts().closed_idle, 1u);
+  handler.Release();
+  EXPECT_TRUE(idle.WaitForEnd());
+  EXPECT_EQ(busy.ReadResponse().status, 200);
+  busy.Close();
+  WaitUntil("no connection", [&] { return (*server)->connections() == 0; });
+  EXPECT_FALSE((*server)->MakeRoom());
 }
 
 TEST(HostilePeerLimitTest, PeersThatNeverFinishARequestGiveWayToThoseWhoDo) {

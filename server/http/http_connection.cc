@@ -68,18 +68,21 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
 
   std::optional<std::chrono::steady_clock::time_point> idle_since() const override {
     const int64_t since = idle_since_;
-    if (since == kBusy) return std::nullopt;
+    if (since == kBusy || since == kGivesWay) return std::nullopt;
     return std::chrono::steady_clock::time_point(std::chrono::steady_clock::duration(since));
   }
+  bool gives_way() const override { return idle_since_ == kGivesWay; }
   void CloseIfIdle() override {
-    idle_since_ = kBusy;  // so that no other closes in its place
+    idle_since_ = kGivesWay;
     Post([](ConnectionOn& self) {
-      if (!self.IsAnswering()) self.End();
+      if (!self.IsAnswering()) return self.End();
+      self.idle_since_ = kBusy;
     });
   }
 
  private:
   static constexpr int64_t kBusy = 0;
+  static constexpr int64_t kGivesWay = -1;
 
   // The answer to one request. What it is told reaches the strand in order, and nobody once another answer is due.
   class Reply final : public HttpReply {
@@ -386,7 +389,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
   RequestReader reader_;
 
   Phase phase_ = Phase::kStarting;
-  // Of the steady clock; kBusy while a request is under way, or the connection is closed to make room.
+  // Of the steady clock; kBusy while a request is under way, kGivesWay once it is to be closed for another.
   std::atomic<int64_t> idle_since_ = SteadyTicks();
   struct {
     bool pending = false;  // a read

@@ -62,7 +62,8 @@ class HttpConnection {
   // Since when it has waited for the whole of a request, or lingers after its last answer; nothing while a request is
   // under way or it is being closed to make room.
   virtual std::optional<std::chrono::steady_clock::time_point> idle_since() const = 0;
-  virtual void CloseIfIdle() = 0;  // to make room for another
+  virtual void CloseIfIdle() = 0;      // to make room for another
+  virtual bool gives_way() const = 0;  // told to, and not closed yet
 
   // `socket` runs on a strand. `tls` is null for plain HTTP. `ended` is called once, on the strand.
   static std::shared_ptr<HttpConnection> Create(std::shared_ptr<HttpConnectionHost> host,

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
@@ -92,7 +93,8 @@ class Listener final : public HttpServer {
 
   bool MakeRoom() override {
     const std::lock_guard lock(mutex_);
-    return CloseLongestIdle();
+    return CloseLongestIdle() ||
+           std::ranges::any_of(connections_, [](const auto& connection) { return connection->gives_way(); });
   }
 
   void Drain(absl::Duration timeout) override {
@@ -194,7 +196,7 @@ class Listener final : public HttpServer {
     ++counts_.refused;
   }
 
-  // Under the lock; false where a request is under way on every connection.
+  // Under the lock; false where a request is under way on every connection that stays.
   bool CloseLongestIdle() {
     std::shared_ptr<HttpConnection> longest;
     std::optional<std::chrono::steady_clock::time_point> since;

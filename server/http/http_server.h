@@ -62,8 +62,8 @@ class HttpServer {
   virtual size_t connections() const = 0;
   virtual HttpConnectionCounts counts() const = 0;
 
-  // Begins to close the connection that has waited for a request longest; false where there is none. For others that
-  // need its descriptor.
+  // Begins to close the connection that has waited for a request longest, for others that need its descriptor. False
+  // where no room is to come: every connection has a request under way.
   virtual bool MakeRoom() = 0;
 
   // Accepts nothing more, closes idle connections, lets requests under way finish until `timeout` has passed, and
