@@ -160,6 +160,18 @@ TEST_P(BatchContractTest, OfNormsAndModulation) {
     ExpectContract({.name = "gated residual", .inputs = {x, a, y}, .call = [](const auto& in, cpu::Isa isa) {
                       return std::vector{cpu::GatedResidual(in[0], in[1], in[2], isa)};
                     }});
+    ExpectContract({.name = "gated residual, norm and modulation",
+                    .inputs = {x, a, y, b, a},
+                    .call = [](const auto& in, cpu::Isa isa) {
+                      const auto [sum, normalised] = cpu::GatedResidualNormModulate(
+                          in[0], in[1], in[2], std::nullopt, std::nullopt, in[3], in[4], 1e-6, isa);
+                      return std::vector{sum, normalised};
+                    }});
+    ExpectContract({.name = "residual and norm", .inputs = {x, y}, .call = [&](const auto& in, cpu::Isa isa) {
+                      const auto [sum, normalised] = cpu::GatedResidualNormModulate(
+                          in[0], std::nullopt, in[1], weight, weight, std::nullopt, std::nullopt, 1e-6, isa);
+                      return std::vector{sum, normalised};
+                    }});
     ExpectContract({.name = "rms norm", .inputs = {x}, .call = [&](const auto& in, cpu::Isa isa) {
                       return std::vector{cpu::RmsNorm(in[0], weight, 1e-6, isa)};
                     }});
@@ -167,6 +179,25 @@ TEST_P(BatchContractTest, OfNormsAndModulation) {
                     .inputs = {x},
                     .call = [](const auto& in, cpu::Isa) { return std::vector{at::softmax(in[0], -1)}; },
                     .by_isa = false});
+  }
+}
+
+TEST_P(BatchContractTest, OfQueriesKeysAndValues) {
+  for (const int64_t channels : {24, 72}) {
+    const at::Tensor weight = Random({channels}), bias = Random({channels});
+    const at::Tensor angles = at::randn({60, channels / 2}, Accumulation());
+    const RotaryTables rotary{.cos = at::cos(angles), .sin = at::sin(angles)};
+    ExpectContract({.name = "queries, keys and values",
+                    .inputs = {Random({kLargestBatch, 60, 6 * channels})},
+                    .call = [&](const auto& in, cpu::Isa isa) {
+                      // As Ulysses sends them: the images inside, heads in a part for each rank outside.
+                      const at::Tensor sent = at::empty({2, 60, 3, in[0].size(0), 1, channels}, in[0].options());
+                      const auto place = [&](int64_t i) { return sent.select(2, i).permute({2, 1, 0, 3, 4}); };
+                      const HeadsOut out{.q = place(0), .k = place(1), .v = place(2)};
+                      cpu::QkvNormRope(in[0], {.weight = weight, .bias = {}, .eps = 1e-6},
+                                       {.weight = weight, .bias = bias, .eps = 1e-6}, rotary, out, isa);
+                      return std::vector{out.q, out.k, out.v};
+                    }});
   }
 }
 

@@ -142,6 +142,157 @@ TEST(GatedResidualTest, LeavesItsInputsAlone) {
   EXPECT_TRUE(at::equal(x, before));
 }
 
+// Bit for bit: what it saves is reading the sum once more.
+TEST(GatedResidualNormModulateTest, IsTheResidualFollowedByTheNorm) {
+  at::manual_seed(12);
+  for (const at::ScalarType type : kTypes) {
+    for (const int64_t width : kWidths) {
+      const at::Tensor x = Random({2, 5, width}, type), y = Random({2, 5, width}, type);
+      const at::Tensor table = Random({2, 6, width}, type);
+      const at::Tensor gate = table.select(1, 0), shift = table.select(1, 1), scale = Random({2, width}, type);
+      for (const cpu::Isa isa : IsasOfThisMachine()) {
+        const auto of = [&](const std::optional<at::Tensor>& by) {
+          return cpu::GatedResidualNormModulate(x, by, y, std::nullopt, std::nullopt, shift, scale, 1e-6, isa);
+        };
+        const auto [sum, normalised] = of(gate);
+        EXPECT_TRUE(at::equal(sum, cpu::GatedResidual(x, gate, y, isa))) << type << " " << width;
+        EXPECT_TRUE(at::equal(normalised, cpu::LayerNormModulate(sum, shift, scale, 1e-6, isa)))
+            << type << " " << width;
+        const auto [plain, normalised_plain] = of(std::nullopt);
+        EXPECT_TRUE(at::equal(plain, x + y)) << type << " " << width;
+        EXPECT_TRUE(at::equal(normalised_plain, cpu::LayerNormModulate(plain, shift, scale, 1e-6, isa)))
+            << type << " " << width;
+      }
+    }
+  }
+}
+
+TEST(GatedResidualNormModulateTest, WithWeightsIsALayerNormOfTheSum) {
+  at::manual_seed(13);
+  for (const at::ScalarType type : kTypes) {
+    for (const int64_t width : kWidths) {
+      const at::Tensor x = Random({2, 5, width}, type), y = Random({2, 5, width}, type);
+      const at::Tensor weight = Random({width}, type), bias = Random({width}, type);
+      for (const cpu::Isa isa : IsasOfThisMachine()) {
+        const auto [sum, normalised] =
+            cpu::GatedResidualNormModulate(x, std::nullopt, y, weight, bias, std::nullopt, std::nullopt, 1e-6, isa);
+        EXPECT_TRUE(at::equal(sum, x + y)) << type << " " << width;
+        const at::Tensor expected =
+            at::layer_norm(sum.to(at::kDouble), {width}, weight.to(at::kDouble), bias.to(at::kDouble), 1e-6);
+        EXPECT_LE(WorstError(normalised, expected), Tolerance(type))
+            << type << " " << width << " instruction set " << static_cast<int>(isa);
+      }
+    }
+  }
+}
+
+// One part of QkvNormRope, element by element. `heads` [b, n, h, d].
+at::Tensor HeadsByDefinition(const at::Tensor& heads, const HeadNorm& norm, const RotaryTables& rotary) {
+  at::Tensor out = heads.to(at::kDouble).clone(at::MemoryFormat::Contiguous);
+  const auto wide = [](const at::Tensor& x) {
+    return x.defined() ? x.to(at::kDouble).contiguous() : at::empty({0}, at::kDouble);
+  };
+  const at::Tensor weight = wide(norm.weight), bias = wide(norm.bias), cos = wide(rotary.cos), sin = wide(rotary.sin);
+  const int64_t d = heads.size(3), n = heads.size(1), per_token = heads.size(2);
+  const auto channels = static_cast<double>(d);
+  for (int64_t i = 0; i < out.numel() / d; ++i) {
+    double* head = out.mutable_data_ptr<double>() + i * d;
+    if (norm.weight.defined()) {
+      double mean = 0, variance = 0;
+      for (int64_t c = 0; c < d && norm.bias.defined(); ++c) mean += head[c] / channels;
+      for (int64_t c = 0; c < d; ++c) variance += std::pow(head[c] - mean, 2) / channels;
+      for (int64_t c = 0; c < d; ++c) {
+        head[c] = (head[c] - mean) / std::sqrt(variance + norm.eps) * weight.const_data_ptr<double>()[c];
+        if (norm.bias.defined()) head[c] += bias.const_data_ptr<double>()[c];
+      }
+    }
+    const int64_t token = i / per_token % n;
+    for (int64_t k = 0; k < d / 2 && rotary.cos.defined(); ++k) {
+      const double a = cos.const_data_ptr<double>()[token * d / 2 + k];
+      const double b = sin.const_data_ptr<double>()[token * d / 2 + k];
+      const double even = head[2 * k], odd = head[2 * k + 1];
+      head[2 * k] = even * a - odd * b;
+      head[2 * k + 1] = even * b + odd * a;
+    }
+  }
+  return out;
+}
+
+RotaryTables Angles(int64_t tokens, int64_t head_dim, at::ScalarType type) {
+  const at::Tensor angles = at::randn({tokens, head_dim / 2}, at::kDouble) * 3;
+  const at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
+  return {.cos = at::cos(angles).to(wide), .sin = at::sin(angles).to(wide)};
+}
+
+constexpr int64_t kHeadDims[] = {4, 8, 24, 72, 88, 128};
+
+TEST(QkvNormRopeTest, FollowsTheDefinitionInEveryTypeAndInstructionSet) {
+  at::manual_seed(14);
+  const int64_t tokens = 3, heads = 4;
+  for (const at::ScalarType type : kTypes) {
+    for (const int64_t d : kHeadDims) {
+      const at::Tensor weight = Random({d}, type), bias = Random({d}, type);
+      const HeadNorm rms{.weight = weight, .bias = {}, .eps = 1e-6}, layer{.weight = weight, .bias = bias, .eps = 1e-5};
+      const at::Tensor packed = Random({2, tokens, 4 * heads * d}, type).narrow(2, 0, 3 * heads * d);
+      const std::vector<at::Tensor> parts = packed.unflatten(2, {3 * heads, d}).chunk(3, 2);
+      const RotaryTables angles = Angles(tokens, d, type);
+      for (const auto& [query_norm, key_norm] :
+           {std::pair(rms, layer), std::pair(layer, HeadNorm()), std::pair(HeadNorm(), rms)}) {
+        for (const RotaryTables& rotary : {angles, RotaryTables()}) {
+          for (const cpu::Isa isa : IsasOfThisMachine()) {
+            // Rows of longer buffers: heads in two groups that lie apart, tokens first, and one group, images first.
+            const at::Tensor sent = at::zeros({2, tokens + 2, 2, 2, heads / 2, d}, packed.options());
+            const at::Tensor kept = at::zeros({2, tokens + 2, heads, d}, packed.options());
+            const auto place = [&](int64_t tensor) { return sent.select(2, tensor).permute({2, 1, 0, 3, 4}); };
+            const HeadsOut out{.q = place(0).narrow(1, 1, tokens),
+                               .k = kept.unsqueeze(2).narrow(1, 2, tokens),
+                               .v = place(1).narrow(1, 1, tokens)};
+            cpu::QkvNormRope(packed, query_norm, key_norm, rotary, out, isa);
+            const std::string what = std::string(c10::toString(type)) + " " + std::to_string(d) + " instruction set " +
+                                     std::to_string(static_cast<int>(isa));
+            EXPECT_LE(WorstError(out.q.flatten(2, 3), HeadsByDefinition(parts[0], query_norm, rotary)), Tolerance(type))
+                << what;
+            EXPECT_LE(WorstError(out.k.flatten(2, 3), HeadsByDefinition(parts[1], key_norm, rotary)), Tolerance(type))
+                << what;
+            EXPECT_TRUE(at::equal(out.v.flatten(2, 3), parts[2])) << what;
+            // Nothing beside them is touched.
+            EXPECT_EQ(sent.narrow(1, 0, 1).count_nonzero().item<int64_t>() +
+                          sent.narrow(1, tokens + 1, 1).count_nonzero().item<int64_t>() +
+                          kept.narrow(1, 0, 2).count_nonzero().item<int64_t>(),
+                      0)
+                << what;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(QkvNormRopeTest, WritesThePartsThatHaveAPlace) {
+  at::manual_seed(15);
+  const at::Tensor packed = Random({2, 3, 6 * 8}, at::kFloat);
+  const HeadNorm norm{.weight = Random({8}, at::kFloat), .bias = {}, .eps = 1e-6};
+  const at::Tensor all = at::empty({3, 2, 3, 1, 2, 8}, at::kFloat), some = at::empty_like(all);
+  QkvNormRope(packed, norm, norm, {}, {.q = all[0], .k = all[1], .v = all[2]});
+  QkvNormRope(packed.narrow(2, 16, 32), {}, norm, {}, {.q = {}, .k = some[1], .v = some[2]});
+  EXPECT_TRUE(at::equal(some.narrow(0, 1, 2), all.narrow(0, 1, 2)));
+  EXPECT_TRUE(at::equal(HeadsNormRope(packed.narrow(2, 0, 16), 8, norm, {}), all[0].squeeze(2)));
+}
+
+TEST(QkvNormRopeTest, RefusesPlacesThatAreNotThoseOfTheProjection) {
+  const at::Tensor packed = at::zeros({1, 3, 16}), place = at::zeros({1, 3, 1, 2, 8});
+  const RotaryTables four{.cos = at::zeros({4, 4}), .sin = at::zeros({4, 4})};
+  EXPECT_THROW(QkvNormRope(packed, {}, {}, {}, {.q = place, .k = place, .v = {}}), c10::Error);
+  EXPECT_THROW(QkvNormRope(packed, {}, {}, {}, {.q = at::zeros({1, 2, 1, 2, 8}), .k = {}, .v = {}}), c10::Error);
+  EXPECT_THROW(QkvNormRope(packed, {}, {}, {}, {.q = place.to(at::kDouble), .k = {}, .v = {}}), c10::Error);
+  EXPECT_THROW(QkvNormRope(packed, {}, {}, {}, {.q = place.transpose(3, 4), .k = {}, .v = {}}), c10::Error);
+  EXPECT_THROW(
+      QkvNormRope(packed, {.weight = at::zeros({4}), .bias = {}, .eps = 0}, {}, {}, {.q = place, .k = {}, .v = {}}),
+      c10::Error);
+  EXPECT_THROW(QkvNormRope(packed, {}, {}, four, {.q = place, .k = {}, .v = {}}), c10::Error);
+  QkvNormRope(packed, {}, {}, {}, {.q = place, .k = {}, .v = {}});
+}
+
 TEST(GeluTanhTest, FollowsTheDefinitionOverItsWholeRange) {
   for (const at::ScalarType type : kTypes) {
     const at::Tensor x = at::linspace(-12, 12, 4803, at::kDouble).to(type).reshape({1, 1, 4803});
@@ -282,6 +433,35 @@ TEST(GradientTest, OfEachOperatorAgreesWithFiniteDifferences) {
   const at::Tensor weight = at::randn({16}, at::kDouble);
   ExpectGradient([](const auto& in) { return LayerNormModulate(in[0], in[1], in[2], 1e-6); }, {x, vector, vector});
   ExpectGradient([](const auto& in) { return GatedResidual(in[0], in[1], in[2]); }, {x, vector, y});
+  ExpectGradient(
+      [](const auto& in) {
+        const auto [sum, normalised] = GatedResidualNormModulate(in[0], in[1], in[2], in[3], in[4], 1e-6);
+        return at::cat({sum, normalised});
+      },
+      {x, vector, y, vector, vector});
+  ExpectGradient(
+      [](const auto& in) {
+        const auto [sum, normalised] = ResidualNorm(in[0], in[1], in[2], in[3], 1e-6);
+        return at::cat({sum, normalised});
+      },
+      {x, y, weight, weight});
+  // Two heads of four channels, two projections into one buffer.
+  const RotaryTables angles = Angles(3, 4, at::kDouble);
+  ExpectGradient(
+      [&](const auto& in) {
+        const at::ScalarType type = in[0].scalar_type();
+        const RotaryTables rotary{.cos = angles.cos.to(type), .sin = angles.sin.to(type)};
+        const HeadNorm rms{.weight = in[2], .bias = {}, .eps = 1e-6},
+            layer{.weight = in[2], .bias = in[3], .eps = 1e-6};
+        const at::Tensor buffer = at::empty({3, 2, 6, 1, 2, 4}, type);
+        for (const int64_t i : {0, 1}) {
+          const auto place = [&](int64_t tensor) { return buffer[tensor].narrow(1, 3 * i, 3); };
+          QkvNormRope(in[i], rms, layer, rotary, {.q = place(0), .k = place(1), .v = place(2)});
+        }
+        return buffer;
+      },
+      {at::randn({2, 3, 24}, at::kDouble), at::randn({2, 3, 24}, at::kDouble), at::randn({4}, at::kDouble),
+       at::randn({4}, at::kDouble)});
   ExpectGradient([](const auto& in) { return GeluTanh(in[0]); }, {x});
   ExpectGradient([](const auto& in) { return RmsNorm(in[0], in[1], 1e-6); }, {x, weight});
   ExpectGradient([](const auto& in) { return LinearProduct(in[0], in[1], in[2]); },

@@ -14,6 +14,8 @@ constexpr char kAttention[] = "tessera::attention";
 constexpr char kAttentionWithLse[] = "tessera::attention_with_lse";
 constexpr char kLayerNormModulate[] = "tessera::layer_norm_modulate";
 constexpr char kGatedResidual[] = "tessera::gated_residual";
+constexpr char kGatedResidualNormModulate[] = "tessera::gated_residual_norm_modulate";
+constexpr char kQkvNormRope[] = "tessera::qkv_norm_rope";
 constexpr char kGeluTanh[] = "tessera::gelu_tanh";
 constexpr char kRmsNorm[] = "tessera::rms_norm";
 constexpr char kSilu[] = "tessera::silu";
@@ -72,6 +74,34 @@ at::Tensor CpuGatedResidual(const at::Tensor& x, const at::Tensor& gate, const a
   return cpu::GatedResidual(x, gate, y, cpu::BestIsa());
 }
 
+std::tuple<at::Tensor, at::Tensor> CpuGatedResidualNormModulate(
+    const at::Tensor& x, const std::optional<at::Tensor>& gate, const at::Tensor& y,
+    const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+    const std::optional<at::Tensor>& shift, const std::optional<at::Tensor>& scale, double eps) {
+  return cpu::GatedResidualNormModulate(x, gate, y, weight, bias, shift, scale, eps, cpu::BestIsa());
+}
+
+// The arguments of a version of QkvNormRope as the dispatcher has them.
+template <auto kVersion>
+void FlatQkvNormRope(const at::Tensor& packed, const std::optional<at::Tensor>& query_weight,
+                     const std::optional<at::Tensor>& query_bias, double query_eps,
+                     const std::optional<at::Tensor>& key_weight, const std::optional<at::Tensor>& key_bias,
+                     double key_eps, const std::optional<at::Tensor>& cos, const std::optional<at::Tensor>& sin,
+                     const std::optional<at::Tensor>& q, const std::optional<at::Tensor>& k,
+                     const std::optional<at::Tensor>& v) {
+  const auto tensor = [](const std::optional<at::Tensor>& x) { return x.value_or(at::Tensor()); };
+  kVersion(packed, {.weight = tensor(query_weight), .bias = tensor(query_bias), .eps = query_eps},
+           {.weight = tensor(key_weight), .bias = tensor(key_bias), .eps = key_eps},
+           {.cos = tensor(cos), .sin = tensor(sin)}, {.q = tensor(q), .k = tensor(k), .v = tensor(v)});
+}
+
+void CpuQkvNormRope(const at::Tensor& packed, const HeadNorm& query_norm, const HeadNorm& key_norm,
+                    const RotaryTables& rotary, const HeadsOut& out) {
+  cpu::QkvNormRope(packed, query_norm, key_norm, rotary, out, cpu::BestIsa());
+}
+
+constexpr auto kReferenceQkvNormRope = FlatQkvNormRope<reference::QkvNormRope>;
+
 at::Tensor CpuGeluTanh(const at::Tensor& x) { return cpu::GeluTanh(x, cpu::BestIsa()); }
 
 at::Tensor CpuRmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
@@ -108,6 +138,12 @@ TORCH_LIBRARY(tessera, m) {
   m.def("attention_with_lse(Tensor q, Tensor k, Tensor v, float scale) -> (Tensor, Tensor)");
   m.def("layer_norm_modulate(Tensor x, Tensor shift, Tensor scale, float eps) -> Tensor");
   m.def("gated_residual(Tensor x, Tensor gate, Tensor y) -> Tensor");
+  m.def(
+      "gated_residual_norm_modulate(Tensor x, Tensor? gate, Tensor y, Tensor? weight, Tensor? bias, Tensor? shift, "
+      "Tensor? scale, float eps) -> (Tensor, Tensor)");
+  m.def(
+      "qkv_norm_rope(Tensor packed, Tensor? query_weight, Tensor? query_bias, float query_eps, Tensor? key_weight, "
+      "Tensor? key_bias, float key_eps, Tensor? cos, Tensor? sin, Tensor(a!)? q, Tensor(b!)? k, Tensor(c!)? v) -> ()");
   m.def("gelu_tanh(Tensor x) -> Tensor");
   m.def("silu(Tensor x) -> Tensor");
   m.def("gelu(Tensor x) -> Tensor");
@@ -128,6 +164,8 @@ TORCH_LIBRARY_IMPL(tessera, CompositeExplicitAutograd, m) {
   m.impl("attention_with_lse", reference::AttentionWithLse);
   m.impl("layer_norm_modulate", reference::LayerNormModulate);
   m.impl("gated_residual", reference::GatedResidual);
+  m.impl("gated_residual_norm_modulate", reference::GatedResidualNormModulate);
+  m.impl("qkv_norm_rope", kReferenceQkvNormRope);
   m.impl("gelu_tanh", reference::GeluTanh);
   m.impl("silu", reference::Silu);
   m.impl("gelu", reference::Gelu);
@@ -148,6 +186,8 @@ TORCH_LIBRARY_IMPL(tessera, CPU, m) {
   m.impl("attention_with_lse", CpuAttentionWithLse);
   m.impl("layer_norm_modulate", CpuLayerNormModulate);
   m.impl("gated_residual", CpuGatedResidual);
+  m.impl("gated_residual_norm_modulate", CpuGatedResidualNormModulate);
+  m.impl("qkv_norm_rope", FlatQkvNormRope<CpuQkvNormRope>);
   m.impl("gelu_tanh", CpuGeluTanh);
   m.impl("silu", CpuSilu);
   m.impl("channel_affine", CpuChannelAffine);
@@ -168,6 +208,9 @@ TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
   m.impl("attention_with_lse", Differentiable<reference::AttentionWithLse, kAttentionWithLse>::Call);
   m.impl("layer_norm_modulate", Differentiable<reference::LayerNormModulate, kLayerNormModulate>::Call);
   m.impl("gated_residual", Differentiable<reference::GatedResidual, kGatedResidual>::Call);
+  m.impl("gated_residual_norm_modulate",
+         Differentiable<reference::GatedResidualNormModulate, kGatedResidualNormModulate>::Call);
+  m.impl("qkv_norm_rope", Differentiable<kReferenceQkvNormRope, kQkvNormRope>::Call);
   m.impl("gelu_tanh", Differentiable<reference::GeluTanh, kGeluTanh>::Call);
   m.impl("silu", Differentiable<reference::Silu, kSilu>::Call);
   m.impl("gelu", Differentiable<reference::Gelu, kGelu>::Call);
@@ -202,6 +245,60 @@ at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const
 
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
   return Operator<decltype(GatedResidual), kGatedResidual>().call(x, gate, y);
+}
+
+std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(const at::Tensor& x, const std::optional<at::Tensor>& gate,
+                                                             const at::Tensor& y, const at::Tensor& shift,
+                                                             const at::Tensor& scale, double eps) {
+  return Operator<decltype(reference::GatedResidualNormModulate), kGatedResidualNormModulate>().call(
+      x, gate, y, std::nullopt, std::nullopt, shift, scale, eps);
+}
+
+std::tuple<at::Tensor, at::Tensor> ResidualNorm(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight,
+                                                const at::Tensor& bias, double eps) {
+  return Operator<decltype(reference::GatedResidualNormModulate), kGatedResidualNormModulate>().call(
+      x, std::nullopt, y, weight, bias, std::nullopt, std::nullopt, eps);
+}
+
+void QkvNormRope(const at::Tensor& packed, const HeadNorm& query_norm, const HeadNorm& key_norm,
+                 const RotaryTables& rotary, const HeadsOut& out) {
+  const auto given = [](const at::Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; };
+  TORCH_CHECK(packed.dim() == 3, "qkv_norm_rope: a projection of shape ", packed.sizes());
+  int64_t columns = 0;
+  const auto check = [&](const at::Tensor& part, const HeadNorm& norm, const RotaryTables& turn) {
+    if (!part.defined()) return;
+    TORCH_CHECK(part.dim() == 5 && part.size(0) == packed.size(0) && part.size(1) == packed.size(1) &&
+                    part.stride(-1) == 1 && part.scalar_type() == packed.scalar_type(),
+                "qkv_norm_rope: ", packed.sizes(), " cannot be written to ", part.sizes(), " of strides ",
+                part.strides());
+    const int64_t channels = part.size(4);
+    for (const at::Tensor& vector : {norm.weight, norm.bias}) {
+      TORCH_CHECK(!vector.defined() || (vector.dim() == 1 && vector.size(0) == channels), "qkv_norm_rope: a norm of ",
+                  vector.sizes(), " for heads of ", channels, " channels");
+    }
+    for (const at::Tensor& table : {turn.cos, turn.sin}) {
+      TORCH_CHECK(
+          !table.defined() || (table.dim() == 2 && table.size(0) == packed.size(1) && table.size(1) * 2 == channels),
+          "qkv_norm_rope: angles ", table.sizes(), " for ", packed.size(1), " tokens of ", channels, " channels");
+    }
+    columns += part.size(2) * part.size(3) * channels;
+  };
+  check(out.q, query_norm, rotary);
+  check(out.k, key_norm, rotary);
+  check(out.v, {}, {});
+  TORCH_CHECK(packed.size(2) == columns, "qkv_norm_rope: ", packed.sizes(), " has not the ", columns,
+              " columns that are asked of it");
+  Operator<decltype(FlatQkvNormRope<reference::QkvNormRope>), kQkvNormRope>().call(
+      packed, given(query_norm.weight), given(query_norm.bias), query_norm.eps, given(key_norm.weight),
+      given(key_norm.bias), key_norm.eps, given(rotary.cos), given(rotary.sin), given(out.q), given(out.k),
+      given(out.v));
+}
+
+at::Tensor HeadsNormRope(const at::Tensor& packed, int64_t head_dim, const HeadNorm& norm, const RotaryTables& rotary) {
+  const at::Tensor out = at::empty({packed.size(0), packed.size(1), packed.size(2) / head_dim, head_dim},
+                                   packed.options().requires_grad(false));
+  QkvNormRope(packed, norm, {}, rotary, {.q = out.unsqueeze(2), .k = {}, .v = {}});
+  return out;
 }
 
 at::Tensor GeluTanh(const at::Tensor& x) { return Operator<decltype(GeluTanh), kGeluTanh>().call(x); }

@@ -38,6 +38,16 @@ at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const
 // x + gate * y.  x, y [b, n, c]; gate [b, c].
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y);
 
+// What lies between two products of a block, in one pass: the sum x + gate * y (x + y without a gate), and
+// LayerNormModulate of the sum as it is returned.  x, y [b, n, c]; gate, shift, scale [b, c].
+std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(const at::Tensor& x, const std::optional<at::Tensor>& gate,
+                                                             const at::Tensor& y, const at::Tensor& shift,
+                                                             const at::Tensor& scale, double eps);
+
+// The same operator for a norm that does not depend on the image: x + y, and LayerNorm of it with weight and bias [c].
+std::tuple<at::Tensor, at::Tensor> ResidualNorm(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight,
+                                                const at::Tensor& bias, double eps);
+
 // GELU, tanh approximation, of x [..., c].
 at::Tensor GeluTanh(const at::Tensor& x);
 
@@ -63,6 +73,34 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 
 // x * rsqrt(mean(x²) + eps) * weight over the last dimension (RMSNorm).  x [..., c]; weight [c].
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
+
+// How a head's queries or keys are normalised over its channels: RMSNorm by a weight [d], LayerNorm where there is a
+// bias [d] too; not at all where both are undefined.
+struct HeadNorm {
+  at::Tensor weight, bias;
+  double eps = 0;
+};
+
+// Angles of rotary positions (Su et al., 2021) as tables [n, d/2] in max(fp32, dtype): the channels 2k and 2k + 1 of a
+// token turn by its angle k. Undefined: nothing turns.
+struct RotaryTables {
+  at::Tensor cos, sin;
+};
+
+// Where queries, keys and values go, each [b, n, g, h/g, d]: the heads in g groups, of any strides but the last, which
+// is 1. Undefined: that part is not there.
+struct HeadsOut {
+  at::Tensor q, k, v;
+};
+
+// From the product of a projection to what attention reads, in one pass: queries and keys are normalised and turned,
+// then all are written to their places. `packed` [b, n, parts·h·d] holds those parts that `out` has, in its order.
+// Rounded once.
+void QkvNormRope(const at::Tensor& packed, const HeadNorm& query_norm, const HeadNorm& key_norm,
+                 const RotaryTables& rotary, const HeadsOut& out);
+
+// QkvNormRope of queries alone, or of keys: packed [b, n, h·d] → [b, n, h, d].
+at::Tensor HeadsNormRope(const at::Tensor& packed, int64_t head_dim, const HeadNorm& norm, const RotaryTables& rotary);
 
 // x Wᵀ + bias.  x [..., in]; weight [out, in], as it is or from PackWeight; bias [out] or none. Returns [..., out].
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);

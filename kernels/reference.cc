@@ -7,6 +7,30 @@ namespace {
 
 // fp64 stays fp64; everything narrower is computed in fp32.
 at::Tensor Widen(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); }
+std::optional<at::Tensor> Widen(const std::optional<at::Tensor>& x) {
+  return x.has_value() ? std::optional(Widen(*x)) : std::nullopt;
+}
+
+// x * rsqrt(mean(x²) + eps) over the last dimension.
+at::Tensor OverRootMeanSquare(const at::Tensor& x, double eps) {
+  return x * at::rsqrt(x.square().mean(-1, /*keepdim=*/true) + eps);
+}
+
+// x [b, n, h, d], wide.
+at::Tensor NormalizeHeads(const at::Tensor& x, const HeadNorm& norm) {
+  if (!norm.weight.defined()) return x;
+  const at::Tensor weight = Widen(norm.weight);
+  if (norm.bias.defined()) return at::layer_norm(x, {x.size(-1)}, weight, Widen(norm.bias), norm.eps);
+  return OverRootMeanSquare(x, norm.eps) * weight;
+}
+
+// x [b, n, h, d], wide; cos, sin [n, d/2].
+at::Tensor RotateHeads(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const at::Tensor pairs = x.unflatten(-1, {-1, 2});  // [b, n, h, d/2, 2]
+  const at::Tensor even = pairs.select(-1, 0), odd = pairs.select(-1, 1);
+  const at::Tensor c = cos.unsqueeze(1), s = sin.unsqueeze(1);  // [n, 1, d/2]
+  return at::stack({even * c - odd * s, odd * c + even * s}, -1).flatten(-2);
+}
 
 }  // namespace
 
@@ -39,6 +63,38 @@ at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const
 
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
   return (Widen(x) + Widen(gate).unsqueeze(1) * Widen(y)).to(x.scalar_type());
+}
+
+std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(const at::Tensor& x, const std::optional<at::Tensor>& gate,
+                                                             const at::Tensor& y,
+                                                             const std::optional<at::Tensor>& weight,
+                                                             const std::optional<at::Tensor>& bias,
+                                                             const std::optional<at::Tensor>& shift,
+                                                             const std::optional<at::Tensor>& scale, double eps) {
+  const at::Tensor sum = gate.has_value() ? GatedResidual(x, *gate, y) : x + y;
+  if (scale.has_value()) return {sum, LayerNormModulate(sum, *shift, *scale, eps)};
+  return {sum, at::layer_norm(Widen(sum), {x.size(-1)}, Widen(weight), Widen(bias), eps).to(x.scalar_type())};
+}
+
+void QkvNormRope(const at::Tensor& packed, const HeadNorm& query_norm, const HeadNorm& key_norm,
+                 const RotaryTables& rotary, const HeadsOut& out) {
+  int64_t column = 0;
+  const auto next = [&](const at::Tensor& part) {  // its columns, [b, n, h, d]
+    const int64_t heads = part.size(2) * part.size(3), inner = heads * part.size(4);
+    column += inner;
+    return packed.narrow(-1, column - inner, inner).unflatten(-1, {heads, -1});
+  };
+  const auto write = [&](const at::Tensor& part, const HeadNorm& norm, const RotaryTables& turn) {
+    if (!part.defined()) return;
+    at::Tensor x = NormalizeHeads(Widen(next(part)), norm);
+    if (turn.cos.defined()) x = RotateHeads(x, turn.cos, turn.sin);
+    // Of what was written to its neighbours a view learns when it is asked; copy_ would take it for a leaf.
+    if (part.requires_grad()) part.grad_fn();
+    part.copy_(x.reshape(part.sizes()));
+  };
+  write(out.q, query_norm, rotary);
+  write(out.k, key_norm, rotary);
+  write(out.v, {}, {});
 }
 
 at::Tensor GeluTanh(const at::Tensor& x) { return at::gelu(x, "tanh"); }
@@ -83,9 +139,7 @@ std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const 
 }
 
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  const at::Tensor wide = Widen(x);
-  const at::Tensor mean_square = wide.square().mean(-1, /*keepdim=*/true);
-  return (wide * at::rsqrt(mean_square + eps) * Widen(weight)).to(x.scalar_type());
+  return (OverRootMeanSquare(Widen(x), eps) * Widen(weight)).to(x.scalar_type());
 }
 
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {

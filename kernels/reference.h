@@ -7,6 +7,8 @@
 
 #include <optional>
 
+#include "kernels/ops.h"
+
 namespace tessera::kernels::reference {
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -15,6 +17,14 @@ std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const a
                                                     double scale);
 at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps);
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y);
+std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(const at::Tensor& x, const std::optional<at::Tensor>& gate,
+                                                             const at::Tensor& y,
+                                                             const std::optional<at::Tensor>& weight,
+                                                             const std::optional<at::Tensor>& bias,
+                                                             const std::optional<at::Tensor>& shift,
+                                                             const std::optional<at::Tensor>& scale, double eps);
+void QkvNormRope(const at::Tensor& packed, const HeadNorm& query_norm, const HeadNorm& key_norm,
+                 const RotaryTables& rotary, const HeadsOut& out);
 at::Tensor GeluTanh(const at::Tensor& x);
 at::Tensor Silu(const at::Tensor& x);
 at::Tensor Gelu(const at::Tensor& x);

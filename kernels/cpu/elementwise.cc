@@ -27,6 +27,7 @@ const ElementwiseKernels& ElementwiseFor(Isa isa) {
 namespace {
 
 constexpr int64_t kGrainElements = 32768;
+constexpr int64_t kCachedElements = 8192;  // of each of three tensors
 
 bool IsNarrow(const at::Tensor& x) { return x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16; }
 
@@ -37,6 +38,19 @@ bool IsModulation(const at::Tensor& vector, const at::Tensor& x) {
   return vector.dim() == 2 && vector.scalar_type() == x.scalar_type() && vector.size(0) == x.size(0) &&
          vector.size(1) == x.size(2);
 }
+
+// A vector [c] for all images, of x's type.
+bool IsChannels(const at::Tensor& vector, const at::Tensor& x) {
+  return vector.dim() == 1 && vector.scalar_type() == x.scalar_type() && vector.size(0) == x.size(2);
+}
+
+// Two such vectors, their channels contiguous and those of one image as far from the next one's in both.
+std::pair<at::Tensor, at::Tensor> WithEqualStrides(const at::Tensor& a, const at::Tensor& b) {
+  if (a.stride(-1) == 1 && a.strides() == b.strides()) return {a, b};
+  return {a.contiguous(), b.contiguous()};
+}
+
+int64_t ImageStride(const at::Tensor& vector) { return vector.dim() == 2 ? vector.stride(0) : 0; }
 
 // Runs body on ranges of rows of the contiguous [b, n, c] tensor x.
 template <typename Body>
@@ -60,13 +74,11 @@ at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const
     return reference::LayerNormModulate(x, shift, scale, eps);
   }
   const at::Tensor in = x.contiguous();
-  const bool same_strides = shift.stride(1) == 1 && shift.strides() == scale.strides();
-  const at::Tensor row_shift = same_strides ? shift : shift.contiguous();
-  const at::Tensor row_scale = same_strides ? scale : scale.contiguous();
+  const std::pair<at::Tensor, at::Tensor> norm = WithEqualStrides(shift, scale);
   at::Tensor out = at::empty_like(in);
-  ForRows(in, row_shift.stride(0), [&](const Rows& rows) {
-    ElementwiseFor(isa).layer_norm_modulate(ElementOf(x), rows, in.const_data_ptr(), row_shift.const_data_ptr(),
-                                            row_scale.const_data_ptr(), static_cast<float>(eps),
+  ForRows(in, ImageStride(norm.first), [&](const Rows& rows) {
+    ElementwiseFor(isa).layer_norm_modulate(ElementOf(x), rows, in.const_data_ptr(), norm.first.const_data_ptr(),
+                                            norm.second.const_data_ptr(), 1, static_cast<float>(eps),
                                             out.mutable_data_ptr());
   });
   return out;
@@ -86,6 +98,43 @@ at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::
                                        addend.const_data_ptr(), out.mutable_data_ptr());
   });
   return out;
+}
+
+// The two kernels in turn, on so few rows that the second finds them in the cache.
+std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(
+    const at::Tensor& x, const std::optional<at::Tensor>& gate, const at::Tensor& y,
+    const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+    const std::optional<at::Tensor>& shift, const std::optional<at::Tensor>& scale, double eps, Isa isa) {
+  const bool by_image = scale.has_value();
+  if (!IsNarrow(x) || x.dim() != 3 || x.numel() == 0 || !x.sizes().equals(y.sizes()) ||
+      y.scalar_type() != x.scalar_type() || (gate.has_value() && !IsModulation(*gate, x)) ||
+      !(by_image ? IsModulation(*shift, x) && IsModulation(*scale, x)
+                 : IsChannels(*weight, x) && IsChannels(*bias, x))) {
+    return reference::GatedResidualNormModulate(x, gate, y, weight, bias, shift, scale, eps);
+  }
+  const at::Tensor in = x.contiguous(), addend = y.contiguous();
+  const at::Tensor gates = !gate.has_value()      ? at::ones({x.size(2)}, x.options())
+                           : gate->stride(1) == 1 ? *gate
+                                                  : gate->contiguous();
+  const std::pair<at::Tensor, at::Tensor> norm =
+      by_image ? WithEqualStrides(*shift, *scale) : WithEqualStrides(*bias, *weight);
+  at::Tensor sum = at::empty_like(in), normalized = at::empty_like(in);
+  const ElementwiseKernels& kernels = ElementwiseFor(isa);
+  const int64_t at_once = std::max<int64_t>(1, kCachedElements / x.size(2));
+  ForRows(in, ImageStride(gates), [&](const Rows& rows) {
+    for (int64_t first = rows.first; first < rows.last; first += at_once) {
+      Rows part = rows;
+      part.first = first;
+      part.last = std::min(first + at_once, rows.last);
+      kernels.gated_residual(ElementOf(x), part, in.const_data_ptr(), gates.const_data_ptr(), addend.const_data_ptr(),
+                             sum.mutable_data_ptr());
+      part.vector_stride = ImageStride(norm.first);
+      kernels.layer_norm_modulate(ElementOf(x), part, sum.const_data_ptr(), norm.first.const_data_ptr(),
+                                  norm.second.const_data_ptr(), by_image ? 1 : 0, static_cast<float>(eps),
+                                  normalized.mutable_data_ptr());
+    }
+  });
+  return {sum, normalized};
 }
 
 namespace {

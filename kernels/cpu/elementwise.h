@@ -17,17 +17,38 @@ struct Rows {
   int64_t vector_stride;
 };
 
+// The heads of one token: one after another in the input, in groups that lie anywhere in the output.
+struct TokenHeads {
+  int64_t groups;
+  int64_t heads;  // of a group
+  int64_t channels;
+  int64_t group_stride;
+  int64_t head_stride;
+};
+
+// What is done to each of them. `weight`, `bias` [channels] as the heads are, null: no norm, or one without mean and
+// bias; cos, sin [channels / 2], null: no rotation.
+struct HeadFunction {
+  const void* weight;
+  const void* bias;
+  float eps;
+  const float* cos;
+  const float* sin;
+};
+
 enum class Element { kFloat, kBf16 };
 
 // One instruction set's versions. All pointers are to elements of the type given. `out` may be the input.
 struct ElementwiseKernels {
-  // layer_norm(x) * (1 + scale) + shift
-  void (*layer_norm_modulate)(Element, const Rows&, const void* x, const void* shift, const void* scale, float eps,
-                              void* out);
+  // layer_norm(x) * (offset + scale) + shift
+  void (*layer_norm_modulate)(Element, const Rows&, const void* x, const void* shift, const void* scale, float offset,
+                              float eps, void* out);
   // x + gate * y
   void (*gated_residual)(Element, const Rows&, const void* x, const void* gate, const void* y, void* out);
   // x * rsqrt(mean(x²) + eps) * weight
   void (*rms_norm)(Element, const Rows&, const void* x, const void* weight, float eps, void* out);
+  // The norm and the rotation of one token's heads
+  void (*norm_rope)(Element, const TokenHeads&, const HeadFunction&, const void* x, void* out);
   // x * (1 + tanh(sqrt(2/π) (x + 0.044715 x³))) / 2 of `count` elements
   void (*gelu_tanh)(Element, int64_t count, const void* x, void* out);
   // x / (1 + e^-x) of `count` elements

@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/product.h"
+#include "kernels/ops.h"
 
 namespace tessera::kernels::cpu {
 
@@ -26,6 +27,12 @@ std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const 
 at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps,
                              Isa isa);
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y, Isa isa);
+std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(
+    const at::Tensor& x, const std::optional<at::Tensor>& gate, const at::Tensor& y,
+    const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+    const std::optional<at::Tensor>& shift, const std::optional<at::Tensor>& scale, double eps, Isa isa);
+void QkvNormRope(const at::Tensor& packed, const HeadNorm& query_norm, const HeadNorm& key_norm,
+                 const RotaryTables& rotary, const HeadsOut& out, Isa isa);
 at::Tensor GeluTanh(const at::Tensor& x, Isa isa);
 at::Tensor& GeluTanhInPlace(at::Tensor& x, Isa isa);
 at::Tensor Silu(const at::Tensor& x, Isa isa);
