@@ -1,10 +1,12 @@
 #include "parallel/forward_context.h"
 
 #include "kernels/ops.h"
+#include "parallel/attention/qkv.h"
 
 namespace tessera::parallel {
 
-at::Tensor LocalAttention::Attend(int layer, const Qkv& qkv) {
+at::Tensor LocalAttention::Attend(int, const AttentionInput& input) {
+  const Qkv qkv = QkvOf(input);
   return kernels::Attention(qkv.q, qkv.k, qkv.v, std::nullopt, qkv.scale);
 }
 

@@ -4,33 +4,45 @@
 
 #include <ATen/ATen.h>
 
+#include <vector>
+
+#include "kernels/ops.h"
 #include "parallel/communicator.h"
 #include "parallel/plan/token_layout.h"
 
 namespace tessera::parallel {
 
-// Projected queries, keys and values of one attention: q [b, n, h, d]; k, v [b, t, h, d].
-struct Qkv {
-  at::Tensor q, k, v;
+// Some tokens' queries, keys and values as their product gave them, and what is still to be done to them.
+struct Projection {
+  at::Tensor packed;         // [b, tokens, 3·h·d]: queries, keys, values; [b, tokens, 2·h·d] without queries
+  bool with_queries = true;  // without, nobody reads what these tokens would get
+  kernels::HeadNorm query_norm, key_norm;
+  kernels::RotaryTables rotary;  // of these tokens
+};
+
+// One attention of a forward pass. The tokens of its projections lie one after another.
+struct AttentionInput {
+  std::vector<Projection> projections;
+  int64_t head_dim = 0;
   double scale = 1.0;  // of the scores, usually 1/sqrt(d)
   TokenRows queries = TokenRows::kImage;
   TokenRows keys = TokenRows::kImage;
 };
 
 // Attention over the tokens of the whole image. Model code projects its own tokens and asks for their result; which
-// ranks hold the other tokens is the context's business.
+// ranks hold the other tokens is the context's business, and so is where queries, keys and values are written.
 class AttentionContext {
  public:
   virtual ~AttentionContext() = default;
 
-  // `layer` tells apart the attentions of one forward pass. Returns [b, n, h, d], the rows of `qkv.q`.
-  virtual at::Tensor Attend(int layer, const Qkv& qkv) = 0;
+  // `layer` tells apart the attentions of one forward pass. Returns [b, n, h, d] for the tokens with queries.
+  virtual at::Tensor Attend(int layer, const AttentionInput& input) = 0;
 };
 
 // One rank holds every token and every head.
 class LocalAttention final : public AttentionContext {
  public:
-  at::Tensor Attend(int layer, const Qkv& qkv) override;
+  at::Tensor Attend(int layer, const AttentionInput& input) override;
 };
 
 struct ForwardContext {

@@ -55,28 +55,29 @@ at::Tensor Rows(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, int rank
 
 int64_t Total(at::IntArrayRef rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
 
-at::Tensor ExchangeToHeads(const at::Tensor& x, at::IntArrayRef rows, Communicator& group) {
-  const int ranks = group.size();
-  TORCH_CHECK(x.dim() == 4 && x.size(1) == rows[group.rank()], "rank ", group.rank(), " exchanges ", x.sizes(),
-              " by rows ", rows);
-  TORCH_CHECK(x.size(2) % ranks == 0, x.size(2), " heads are not divisible among ", ranks, " ranks");
-  // Tokens come first on the way, so that what a rank sends to another, and what it gets, lies side by side.
-  const at::Tensor send = x.unflatten(2, {ranks, -1}).permute({2, 1, 0, 3, 4}).contiguous();  // [P, n, b, h/P, d]
-  const at::Tensor whole =
-      at::empty({Total(rows), x.size(0), x.size(2) / ranks, x.size(3)}, x.options().requires_grad(false));
-  group.AllToAll(send.unbind(0), RankParts(whole, rows, 0));
-  return whole.transpose(0, 1);
+// The shape of x with its first `count` dimensions replaced.
+std::vector<int64_t> WithLeading(const at::Tensor& x, int64_t count, std::vector<int64_t> leading) {
+  leading.insert(leading.end(), x.sizes().begin() + count, x.sizes().end());
+  return leading;
 }
 
-at::Tensor ExchangeToTokens(const at::Tensor& x, at::IntArrayRef rows, Communicator& group) {
-  const int ranks = group.size();
-  TORCH_CHECK(x.dim() == 4 && x.size(1) == Total(rows), "rank ", group.rank(), " exchanges ", x.sizes(), " by rows ",
+at::Tensor SendParts(const at::Tensor& parts, at::IntArrayRef rows, Communicator& group) {
+  TORCH_CHECK(parts.dim() >= 2 && parts.size(0) == group.size() && parts.size(1) == rows[group.rank()], "rank ",
+              group.rank(), " exchanges parts ", parts.sizes(), " by rows ", rows);
+  const at::Tensor send = parts.contiguous();
+  const at::Tensor whole = at::empty(WithLeading(parts, 2, {Total(rows)}), parts.options().requires_grad(false));
+  group.AllToAll(send.unbind(0), RankParts(whole, rows, 0));
+  return whole;
+}
+
+at::Tensor ReturnRows(const at::Tensor& x, at::IntArrayRef rows, Communicator& group) {
+  TORCH_CHECK(x.dim() >= 1 && x.size(0) == Total(rows), "rank ", group.rank(), " exchanges ", x.sizes(), " by rows ",
               rows);
-  const at::Tensor send = x.transpose(0, 1).contiguous();  // [n of all, b, h/P, d]
-  const at::Tensor local =
-      at::empty({ranks, rows[group.rank()], x.size(0), x.size(2), x.size(3)}, x.options().requires_grad(false));
-  group.AllToAll(RankParts(send, rows, 0), local.unbind(0));
-  return local.permute({2, 1, 0, 3, 4}).flatten(2, 3);  // [b, n, h, d]
+  const at::Tensor send = x.contiguous();
+  const at::Tensor parts =
+      at::empty(WithLeading(x, 1, {group.size(), rows[group.rank()]}), x.options().requires_grad(false));
+  group.AllToAll(RankParts(send, rows, 0), parts.unbind(0));
+  return parts;
 }
 
 // Hands `x` on by `step` ranks and returns what arrives, whose token dimension has `rows` rows.
@@ -128,18 +129,18 @@ at::Tensor TakeShard(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Com
       [&group, dim, rows = rows.vec()](const at::Tensor& g) { return group.AllGather(g, rows, dim); });
 }
 
-at::Tensor TokensToHeads(const at::Tensor& x, at::IntArrayRef rows, Communicator& group) {
-  if (group.size() == 1) return x;
+at::Tensor PartsToRows(const at::Tensor& parts, at::IntArrayRef rows, Communicator& group) {
+  if (group.size() == 1) return parts[0];
   return Apply(
-      x, [&](const at::Tensor& v) { return ExchangeToHeads(v, rows, group); },
-      [&group, rows = rows.vec()](const at::Tensor& g) { return ExchangeToTokens(g, rows, group); });
+      parts, [&](const at::Tensor& v) { return SendParts(v, rows, group); },
+      [&group, rows = rows.vec()](const at::Tensor& g) { return ReturnRows(g, rows, group); });
 }
 
-at::Tensor HeadsToTokens(const at::Tensor& x, at::IntArrayRef rows, Communicator& group) {
-  if (group.size() == 1) return x;
+at::Tensor RowsToParts(const at::Tensor& x, at::IntArrayRef rows, Communicator& group) {
+  if (group.size() == 1) return x.unsqueeze(0);
   return Apply(
-      x, [&](const at::Tensor& v) { return ExchangeToTokens(v, rows, group); },
-      [&group, rows = rows.vec()](const at::Tensor& g) { return ExchangeToHeads(g, rows, group); });
+      x, [&](const at::Tensor& v) { return ReturnRows(v, rows, group); },
+      [&group, rows = rows.vec()](const at::Tensor& g) { return SendParts(g, rows, group); });
 }
 
 at::Tensor RingShift(const at::Tensor& x, int owner, at::IntArrayRef rows, Communicator& group) {

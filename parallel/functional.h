@@ -1,5 +1,5 @@
 // The collectives that model code may reach, each with its gradient (forward | backward). A group of one returns its
-// argument unchanged. Where no gradient is asked for, nothing of autograd is touched.
+// argument, or a view of it. Where no gradient is asked for, nothing of autograd is touched.
 //
 // The gradients are those of a loss that is summed over the ranks, with one exception: behind SumOverGroup the ranks
 // hold equal values, and their loss counts once. All ranks must agree on whether `x` needs a gradient, or the
@@ -27,10 +27,10 @@ at::Tensor ScatterSum(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Co
 // slice | all-gather. This rank's rows of what every rank holds whole; a view.
 at::Tensor TakeShard(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Communicator& group);
 
-// all-to-all | its reverse. All heads of rows[rank] tokens [b, n_local, h, d] become h/size heads of all tokens, in the
-// order of the ranks: [b, n_all, h/size, d].
-at::Tensor TokensToHeads(const at::Tensor& x, at::IntArrayRef rows, Communicator& group);
-at::Tensor HeadsToTokens(const at::Tensor& x, at::IntArrayRef rows, Communicator& group);
+// all-to-all | its reverse. This rank's rows[rank] rows in a part for each rank [size, n, …] become this rank's part of
+// all rows, in the order of the ranks: [n of all, …].
+at::Tensor PartsToRows(const at::Tensor& parts, at::IntArrayRef rows, Communicator& group);
+at::Tensor RowsToParts(const at::Tensor& x, at::IntArrayRef rows, Communicator& group);
 
 // +1 | -1. Every rank hands the tokens [..., n, h, d] that it holds to the next rank and returns those of the previous
 // one. `owner` is the rank whose tokens `x` are, n = rows[owner]; the result is of (owner - 1) mod size.

@@ -29,8 +29,8 @@ TEST(FunctionalTest, AGroupOfOneReturnsItsArgument) {
   EXPECT_TRUE(GatherDim(x, 1, {2}, one).is_same(x));
   EXPECT_TRUE(ScatterSum(x, 1, {2}, one).is_same(x));
   EXPECT_TRUE(TakeShard(x, 1, {2}, one).is_same(x));
-  EXPECT_TRUE(TokensToHeads(x, {2}, one).is_same(x));
-  EXPECT_TRUE(HeadsToTokens(x, {2}, one).is_same(x));
+  EXPECT_TRUE(PartsToRows(x, {2}, one).is_alias_of(x));
+  EXPECT_TRUE(RowsToParts(x, {1}, one).is_alias_of(x));
   EXPECT_TRUE(RingShift(x, 0, {2}, one).is_same(x));
 }
 
@@ -94,25 +94,26 @@ TEST_P(FunctionalRanksTest, TakeShardGivesOwnRowsAndHasTheGradientOfAReplicatedT
   EXPECT_LT(GradientError(xs, true, take), kGradientTolerance);
 }
 
-TEST_P(FunctionalRanksTest, TokensToHeadsGivesAllTokensOfOwnHeadsAndHasTheirGradient) {
+TEST_P(FunctionalRanksTest, PartsToRowsGivesOwnPartOfAllRowsAndHasTheirGradient) {
   const std::vector<int64_t> rows = UnevenRows(ranks());
-  const std::vector<at::Tensor> xs = OnePerRank(ranks(), [&](int r) { return Random({2, rows[r], ranks(), 1}, r); });
-  const Functional exchange = [&](const at::Tensor& x, Communicator& group) { return TokensToHeads(x, rows, group); };
-  const at::Tensor whole = at::cat(xs, 1);
+  const std::vector<at::Tensor> xs = OnePerRank(ranks(), [&](int r) { return Random({ranks(), rows[r], 2}, r); });
+  const Functional exchange = [&](const at::Tensor& x, Communicator& group) { return PartsToRows(x, rows, group); };
   RunRanks(ranks(), [&](ThreadRank& rank) {
-    EXPECT_TRUE(at::equal(exchange(xs[rank.rank()], rank.world()), whole.narrow(2, rank.rank(), 1)));
+    std::vector<at::Tensor> own;
+    for (const at::Tensor& x : xs) own.push_back(x[rank.rank()]);
+    EXPECT_TRUE(at::equal(exchange(xs[rank.rank()], rank.world()), at::cat(own)));
   });
   EXPECT_LT(GradientError(xs, false, exchange), kGradientTolerance);
 }
 
-TEST_P(FunctionalRanksTest, HeadsToTokensUndoesTokensToHeadsAndHasItsGradient) {
+TEST_P(FunctionalRanksTest, RowsToPartsUndoesPartsToRowsAndHasItsGradient) {
   const std::vector<int64_t> rows = UnevenRows(ranks());
   RunRanks(ranks(), [&](ThreadRank& rank) {
-    const at::Tensor x = Random({2, rows[rank.rank()], 2 * ranks(), 3}, rank.rank());
-    EXPECT_TRUE(at::equal(HeadsToTokens(TokensToHeads(x, rows, rank.world()), rows, rank.world()), x));
+    const at::Tensor x = Random({ranks(), rows[rank.rank()], 2, 3}, rank.rank());
+    EXPECT_TRUE(at::equal(RowsToParts(PartsToRows(x, rows, rank.world()), rows, rank.world()), x));
   });
-  const std::vector<at::Tensor> xs = OnePerRank(ranks(), [&](int r) { return Random({1, Total(rows), 1, 2}, r); });
-  const Functional exchange = [&](const at::Tensor& x, Communicator& group) { return HeadsToTokens(x, rows, group); };
+  const std::vector<at::Tensor> xs = OnePerRank(ranks(), [&](int r) { return Random({Total(rows), 1, 2}, r); });
+  const Functional exchange = [&](const at::Tensor& x, Communicator& group) { return RowsToParts(x, rows, group); };
   EXPECT_LT(GradientError(xs, false, exchange), kGradientTolerance);
 }
 
@@ -138,26 +139,17 @@ TEST_P(FunctionalRanksTest, RingShiftPassesEveryOwnersTokensAndHasTheirGradient)
 TEST_P(FunctionalRanksTest, NoGraphIsMadeWhereNoGradientIsAskedFor) {
   RunRanks(ranks(), [&](ThreadRank& rank) {
     const std::vector<int64_t> rows(ranks(), 2);
-    const at::Tensor x = Random({1, 2, ranks(), 1}, 0).requires_grad_(true);
+    const at::Tensor x = Random({ranks(), 2, 1}, 0).requires_grad_(true);
     {
       const c10::InferenceMode inference;
       EXPECT_TRUE(CopyToGroup(x, rank.world()).is_same(x));
       EXPECT_TRUE(GatherDim(x, 1, rows, rank.world()).is_inference());
-      EXPECT_TRUE(TokensToHeads(x, rows, rank.world()).is_inference());
+      EXPECT_TRUE(PartsToRows(x, rows, rank.world()).is_inference());
     }
     const at::NoGradGuard no_grad;
     EXPECT_FALSE(SumOverGroup(x, rank.world()).requires_grad());
-    EXPECT_FALSE(RingShift(x, rank.rank(), rows, rank.world()).requires_grad());
+    EXPECT_FALSE(RingShift(x[0].unsqueeze(1), rank.rank(), rows, rank.world()).requires_grad());
   });
-}
-
-TEST(FunctionalErrorsTest, NameHeadsThatDoNotDivide) {
-  try {
-    RunRanks(2, [](ThreadRank& rank) { TokensToHeads(at::zeros({1, 2, 3, 4}), {2, 2}, rank.world()); });
-    FAIL() << "three heads were divided among two ranks";
-  } catch (const c10::Error& error) {
-    EXPECT_STREQ(error.what_without_backtrace(), "3 heads are not divisible among 2 ranks");
-  }
 }
 
 }  // namespace

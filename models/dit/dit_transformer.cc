@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "kernels/ops.h"
-#include "models/layers/heads.h"
 #include "models/precision.h"
 
 // Shapes: b batch, n image tokens of the span, D width, h heads (of this rank), d head_dim.
@@ -112,17 +111,15 @@ void DitTransformer::Block(int index, BlockState& state, const Conditioning& con
   at::Tensor& x = state.image;
   // Shift, scale, gate of the attention, then of the MLP: six times [b, D].
   const std::vector<at::Tensor> m = conditioning.modulation.chunk(6, -1);
-  const std::vector<at::Tensor> qkv =
-      layers.qkv.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), context).chunk(3, -1);
+  const at::Tensor normalised = kernels::LayerNormModulate(x, m[0], m[1], kNormEps);
   const at::Tensor attended =
-      context.attention.Attend(index, {.q = SplitHeads(qkv[0], config_.head_dim),
-                                       .k = SplitHeads(qkv[1], config_.head_dim),
-                                       .v = SplitHeads(qkv[2], config_.head_dim),
+      context.attention.Attend(index, {.projections = {{.packed = layers.qkv.Forward(normalised, context)}},
+                                       .head_dim = config_.head_dim,
                                        .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim))});
-  x = kernels::GatedResidual(x, m[2], layers.out.Forward(attended.flatten(2), context));
-  const at::Tensor hidden =
-      layers.mlp_in.ForwardGeluTanh(kernels::LayerNormModulate(x, m[3], m[4], config_.norm_eps), context);
-  x = kernels::GatedResidual(x, m[5], layers.mlp_out.Forward(hidden, context));
+  const auto [sum, normalised_sum] = kernels::GatedResidualNormModulate(
+      x, m[2], layers.out.Forward(attended.flatten(2), context), m[3], m[4], config_.norm_eps);
+  const at::Tensor hidden = layers.mlp_in.ForwardGeluTanh(normalised_sum, context);
+  x = kernels::GatedResidual(sum, m[5], layers.mlp_out.Forward(hidden, context));
 }
 
 at::Tensor DitTransformer::Head(const BlockState& state, const Conditioning& conditioning,

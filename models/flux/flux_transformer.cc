@@ -5,7 +5,6 @@
 
 #include "base/planted.h"
 #include "kernels/ops.h"
-#include "models/layers/heads.h"
 #include "models/layers/rotary.h"
 #include "models/precision.h"
 
@@ -18,6 +17,8 @@ constexpr int64_t kSinusoidChannels = 256;
 constexpr double kNormEps = 1e-6;
 constexpr LinearOptions kColumn{.role = LinearRole::kColumn};
 constexpr LinearOptions kRow{.role = LinearRole::kRow};
+
+kernels::HeadNorm RmsNormBy(const at::Tensor& weight) { return {.weight = weight, .bias = {}, .eps = kNormEps}; }
 
 }  // namespace
 
@@ -40,23 +41,21 @@ struct FluxTransformer::Stream {
         mlp_in(scope / names.mlp / "net.0.proj", config.width(), 4 * config.width(), kColumn),
         mlp_out(scope / names.mlp / "net.2", 4 * config.width(), config.width(), kRow) {}
 
-  // Normalised queries and keys and the values, each [b, tokens, h, d]. m: shift, scale, gate of the attention, then
-  // of the MLP, each [b, D].
-  parallel::Qkv Project(const at::Tensor& x, std::span<const at::Tensor> m, int64_t head_dim,
-                        const parallel::ForwardContext& context) const {
-    const std::vector<at::Tensor> parts =
-        qkv.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), context).chunk(3, -1);
-    return {.q = kernels::RmsNorm(SplitHeads(parts[0], head_dim), norm_q, kNormEps),
-            .k = kernels::RmsNorm(SplitHeads(parts[1], head_dim), norm_k, kNormEps),
-            .v = SplitHeads(parts[2], head_dim)};
+  // m: shift, scale, gate of the attention, then of the MLP, each [b, D].
+  parallel::Projection Project(const at::Tensor& x, std::span<const at::Tensor> m, const kernels::RotaryTables& rotary,
+                               const parallel::ForwardContext& context) const {
+    return {.packed = qkv.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), context),
+            .query_norm = RmsNormBy(norm_q),
+            .key_norm = RmsNormBy(norm_k),
+            .rotary = rotary};
   }
 
   // x after the attention's result for its own tokens and after the MLP.
-  at::Tensor Finish(at::Tensor x, const at::Tensor& attended, std::span<const at::Tensor> m,
+  at::Tensor Finish(const at::Tensor& x, const at::Tensor& attended, std::span<const at::Tensor> m,
                     const parallel::ForwardContext& context) const {
-    x = kernels::GatedResidual(x, m[2], out.Forward(attended, context));
-    const at::Tensor hidden = mlp_in.ForwardGeluTanh(kernels::LayerNormModulate(x, m[3], m[4], kNormEps), context);
-    return kernels::GatedResidual(x, m[5], mlp_out.Forward(hidden, context));
+    const auto [sum, normalised] =
+        kernels::GatedResidualNormModulate(x, m[2], out.Forward(attended, context), m[3], m[4], kNormEps);
+    return kernels::GatedResidual(sum, m[5], mlp_out.Forward(mlp_in.ForwardGeluTanh(normalised, context), context));
   }
 
   Linear modulation, qkv;
@@ -177,14 +176,15 @@ at::Tensor FluxTransformer::Embed(const at::Tensor& patches, const at::Tensor&,
 
 void FluxTransformer::Block(int index, BlockState& state, const Conditioning& conditioning,
                             const parallel::ForwardContext& context) const {
-  const double scale = 1 / std::sqrt(static_cast<double>(config_.head_dim));
   const int64_t t = state.text.size(1), n = state.image.size(1);
-  const auto attend = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const auto rotary = [&](int64_t first, int64_t tokens) -> kernels::RotaryTables {
+    return {.cos = conditioning.cos.narrow(0, first, tokens), .sin = conditioning.sin.narrow(0, first, tokens)};
+  };
+  const auto attend = [&](std::vector<parallel::Projection> projections) {
     return context.attention
-        .Attend(index, {.q = Rotate(q, conditioning.cos, conditioning.sin),
-                        .k = Rotate(k, conditioning.cos, conditioning.sin),
-                        .v = v,
-                        .scale = scale,
+        .Attend(index, {.projections = std::move(projections),
+                        .head_dim = config_.head_dim,
+                        .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim)),
                         .queries = parallel::TokenRows::kTextThenImage,
                         .keys = parallel::TokenRows::kTextThenImage})
         .flatten(2);  // [b, t + n, h·d]
@@ -193,10 +193,8 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
     const DoubleBlock& block = double_blocks_[static_cast<size_t>(index)];
     const std::vector<at::Tensor> m = conditioning.modulation.chunk(12, -1);
     const std::span<const at::Tensor> of_image(m.begin(), 6), of_text(m.begin() + 6, 6);
-    const parallel::Qkv image = block.image.Project(state.image, of_image, config_.head_dim, context);
-    const parallel::Qkv text = block.text.Project(state.text, of_text, config_.head_dim, context);
-    const at::Tensor attended =
-        attend(at::cat({text.q, image.q}, 1), at::cat({text.k, image.k}, 1), at::cat({text.v, image.v}, 1));
+    const at::Tensor attended = attend({block.text.Project(state.text, of_text, rotary(0, t), context),
+                                        block.image.Project(state.image, of_image, rotary(t, n), context)});
     const bool text_first = !base::Planted("flux_text_image_order");
     state.image = block.image.Finish(state.image, attended.narrow(1, text_first ? t : 0, n), of_image, context);
     state.text = block.text.Finish(state.text, attended.narrow(1, text_first ? 0 : n, t), of_text, context);
@@ -207,9 +205,10 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
   const at::Tensor x = at::cat({state.text, state.image}, 1);  // [b, t + n, D]
   const at::Tensor projected = block.qkv_mlp.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), context);
   const int64_t inner = projected.size(-1) / 7;  // h·d
-  const auto part = [&](int64_t i) { return SplitHeads(projected.narrow(-1, i * inner, inner), config_.head_dim); };
-  const at::Tensor attended = attend(kernels::RmsNorm(part(0), block.norm_q, kNormEps),
-                                     kernels::RmsNorm(part(1), block.norm_k, kNormEps), part(2));
+  const at::Tensor attended = attend({{.packed = projected.narrow(-1, 0, 3 * inner),
+                                       .query_norm = RmsNormBy(block.norm_q),
+                                       .key_norm = RmsNormBy(block.norm_k),
+                                       .rotary = rotary(0, t + n)}});
   const at::Tensor hidden = kernels::GeluTanh(projected.narrow(-1, 3 * inner, 4 * inner));
   const at::Tensor y = kernels::GatedResidual(x, m[2], block.out.Forward(at::cat({attended, hidden}, -1), context));
   state.text = y.narrow(1, 0, t);

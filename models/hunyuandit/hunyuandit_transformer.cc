@@ -47,27 +47,47 @@ struct HunyuanTransformer::Norm {
       : weight(scope.Add("weight", {width})), bias(scope.Add("bias", {width})) {}
 
   at::Tensor Forward(const at::Tensor& x) const { return at::layer_norm(x, {x.size(-1)}, weight, bias, kNormEps); }
+  // x + y, and this of it.
+  std::tuple<at::Tensor, at::Tensor> OfSum(const at::Tensor& x, const at::Tensor& y) const {
+    return kernels::ResidualNorm(x, y, weight, bias, kNormEps);
+  }
+  kernels::HeadNorm OfHeads() const { return {.weight = weight, .bias = bias, .eps = kNormEps}; }
 
   at::Tensor weight, bias;
 };
 
-// Attention with LayerNorm on queries and keys, of the image to itself or to the text.
-struct HunyuanTransformer::Attention {
-  Attention(const ParamScope& scope, const HunyuanConfig& config, int64_t source_width)
-      : q(scope / "to_q", config.width(), config.width(), kColumn),
-        kv(scope, source_width, {{"to_k", config.width()}, {"to_v", config.width()}}, kColumn),
+// Of the image to itself.
+struct HunyuanTransformer::SelfAttention {
+  SelfAttention(const ParamScope& scope, const HunyuanConfig& config)
+      : qkv(scope, config.width(), {{"to_q", config.width()}, {"to_k", config.width()}, {"to_v", config.width()}},
+            kColumn),
         norm_q(scope / "norm_q", config.head_dim),
         norm_k(scope / "norm_k", config.head_dim),
         out(scope / "to_out.0", config.width(), config.width(), kRow) {}
 
-  // Normalised queries of x and keys and values of source, each [b, tokens, h, d].
-  parallel::Qkv Project(const at::Tensor& x, const at::Tensor& source, int64_t head_dim,
-                        const parallel::ForwardContext& context) const {
-    const std::vector<at::Tensor> parts = kv.Forward(source, context).chunk(2, -1);
-    return {.q = norm_q.Forward(SplitHeads(q.Forward(x, context), head_dim)),
-            .k = norm_k.Forward(SplitHeads(parts[0], head_dim)),
-            .v = SplitHeads(parts[1], head_dim),
-            .scale = 1 / std::sqrt(static_cast<double>(head_dim))};
+  Linear qkv;
+  Norm norm_q, norm_k;
+  Linear out;
+};
+
+// Of the image to the text.
+struct HunyuanTransformer::CrossAttention {
+  CrossAttention(const ParamScope& scope, const HunyuanConfig& config)
+      : q(scope / "to_q", config.width(), config.width(), kColumn),
+        kv(scope, config.bert_width, {{"to_k", config.width()}, {"to_v", config.width()}}, kColumn),
+        norm_q(scope / "norm_q", config.head_dim),
+        norm_k(scope / "norm_k", config.head_dim),
+        out(scope / "to_out.0", config.width(), config.width(), kRow) {}
+
+  // Only queries turn: text has no position in the image.
+  at::Tensor Forward(const at::Tensor& x, const at::Tensor& text, const kernels::RotaryTables& rotary, int64_t head_dim,
+                     const parallel::ForwardContext& context) const {
+    const std::vector<at::Tensor> parts = kv.Forward(text, context).chunk(2, -1);
+    const at::Tensor read =
+        kernels::Attention(kernels::HeadsNormRope(q.Forward(x, context), head_dim, norm_q.OfHeads(), rotary),
+                           kernels::HeadsNormRope(parts[0], head_dim, norm_k.OfHeads(), {}),
+                           SplitHeads(parts[1], head_dim), std::nullopt, 1 / std::sqrt(static_cast<double>(head_dim)));
+    return out.Forward(read.flatten(2), context);
   }
 
   Linear q, kv;
@@ -79,9 +99,9 @@ struct HunyuanTransformer::BlockLayers {
   BlockLayers(const ParamScope& scope, const HunyuanConfig& config, bool reads_skip)
       : norm1(scope / "norm1.norm", config.width()),
         shift(scope / "norm1.linear", config.width(), config.width()),
-        self(scope / "attn1", config, config.width()),
+        self(scope / "attn1", config),
         norm2(scope / "norm2", config.width()),
-        cross(scope / "attn2", config, config.bert_width),
+        cross(scope / "attn2", config),
         norm3(scope / "norm3", config.width()),
         mlp_in(scope / "ff.net.0.proj", config.width(), config.hidden, kColumn),
         mlp_out(scope / "ff.net.2", config.hidden, config.width(), kRow) {
@@ -93,9 +113,9 @@ struct HunyuanTransformer::BlockLayers {
 
   Norm norm1;
   Linear shift;
-  Attention self;
+  SelfAttention self;
   Norm norm2;
-  Attention cross;
+  CrossAttention cross;
   Norm norm3;
   Linear mlp_in, mlp_out;
   std::optional<Norm> skip_norm;
@@ -140,9 +160,9 @@ at::Tensor HunyuanTransformer::PoolText(const at::Tensor& t5, const parallel::Fo
   const at::Tensor rows = at::cat({MeanOfTokens(t5), t5}, 1) + pool_positions_;  // [b, t + 1, width]
   const int64_t head_dim = config_.t5_width / kPoolHeads;
   const std::vector<at::Tensor> kv = pool_kv_.Forward(rows, context).chunk(2, -1);
-  const at::Tensor read = tessera::kernels::Attention(
-      SplitHeads(pool_q_.Forward(rows.narrow(1, 0, 1), context), head_dim), SplitHeads(kv[0], head_dim),
-      SplitHeads(kv[1], head_dim), std::nullopt, 1 / std::sqrt(static_cast<double>(head_dim)));
+  const at::Tensor read = kernels::Attention(SplitHeads(pool_q_.Forward(rows.narrow(1, 0, 1), context), head_dim),
+                                             SplitHeads(kv[0], head_dim), SplitHeads(kv[1], head_dim), std::nullopt,
+                                             1 / std::sqrt(static_cast<double>(head_dim)));
   return pool_out_.Forward(read.flatten(2), context).squeeze(1);
 }
 
@@ -210,19 +230,19 @@ void HunyuanTransformer::Block(int index, BlockState& state, const Conditioning&
     state.skips.erase(kept);
   }
 
+  const kernels::RotaryTables rotary{.cos = conditioning.cos, .sin = conditioning.sin};
   const at::Tensor y = layers.norm1.Forward(x) + conditioning.modulation.unsqueeze(1);
-  parallel::Qkv self = layers.self.Project(y, y, config_.head_dim, context);
-  self.q = Rotate(self.q, conditioning.cos, conditioning.sin);
-  self.k = Rotate(self.k, conditioning.cos, conditioning.sin);
-  x = x + layers.self.out.Forward(context.attention.Attend(index, self).flatten(2), context);
-
-  // Only the query is rotated: text has no position in the image.
-  const parallel::Qkv cross = layers.cross.Project(layers.norm2.Forward(x), state.text, config_.head_dim, context);
-  const at::Tensor read = tessera::kernels::Attention(Rotate(cross.q, conditioning.cos, conditioning.sin), cross.k,
-                                                      cross.v, std::nullopt, cross.scale);
-  x = x + layers.cross.out.Forward(read.flatten(2), context);
-
-  x = x + layers.mlp_out.Forward(layers.mlp_in.ForwardGeluTanh(layers.norm3.Forward(x), context), context);
+  const at::Tensor attended =
+      context.attention.Attend(index, {.projections = {{.packed = layers.self.qkv.Forward(y, context),
+                                                        .query_norm = layers.self.norm_q.OfHeads(),
+                                                        .key_norm = layers.self.norm_k.OfHeads(),
+                                                        .rotary = rotary}},
+                                       .head_dim = config_.head_dim,
+                                       .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim))});
+  const auto [seen, normalised] = layers.norm2.OfSum(x, layers.self.out.Forward(attended.flatten(2), context));
+  const at::Tensor of_text = layers.cross.Forward(normalised, state.text, rotary, config_.head_dim, context);
+  const auto [read, normalised_read] = layers.norm3.OfSum(seen, of_text);
+  x = read + layers.mlp_out.Forward(layers.mlp_in.ForwardGeluTanh(normalised_read, context), context);
   if (index < num_blocks() / 2 - 1) state.skips[index] = x;
 }
 

@@ -49,7 +49,8 @@ class HunyuanTransformer final : public Transformer {
 
  private:
   struct Norm;
-  struct Attention;
+  struct SelfAttention;
+  struct CrossAttention;
   struct BlockLayers;
 
   at::Tensor SinusoidOf(const at::Tensor& values) const;

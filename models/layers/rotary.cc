@@ -22,11 +22,4 @@ at::Tensor RepeatOverColumns(const at::Tensor& of_rows, int64_t columns) {
   return of_rows.repeat_interleave(columns, 0);
 }
 
-at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  const at::Tensor pairs = x.to(cos.scalar_type()).unflatten(-1, {-1, 2});  // [b, tokens, h, d/2, 2]
-  const at::Tensor even = pairs.select(-1, 0), odd = pairs.select(-1, 1);
-  const at::Tensor c = cos.unsqueeze(1), s = sin.unsqueeze(1);  // [tokens, 1, d/2]
-  return at::stack({even * c - odd * s, odd * c + even * s}, -1).flatten(-2).to(x.scalar_type());
-}
-
 }  // namespace tessera::models

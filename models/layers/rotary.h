@@ -1,5 +1,5 @@
-// Rotary position embeddings (Su et al., 2021) of the families that have them: tables of angles, applied to adjacent
-// pairs of channels.
+// Rotary position embeddings (Su et al., 2021) of the families that have them: tables of angles, by which
+// kernels::QkvNormRope turns adjacent pairs of channels.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,9 +17,5 @@ Positions RotaryPositions(const at::Tensor& angles, at::ScalarType dtype, at::De
 // The rows of a [rows·columns, …] table that belong to a token grid: along one axis repeated over the other.
 at::Tensor RepeatOverRows(const at::Tensor& of_columns, int64_t rows);
 at::Tensor RepeatOverColumns(const at::Tensor& of_rows, int64_t columns);
-
-// x [b, tokens, h, d] rotated by cos and sin [tokens, d/2]: the pair (x[2k], x[2k+1]) turns by angle k. Computed in the
-// dtype of cos, returned in that of x.
-at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 
 }  // namespace tessera::models

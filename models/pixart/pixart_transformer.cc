@@ -114,12 +114,11 @@ void PixArtTransformer::Block(int index, BlockState& state, const Conditioning& 
   const std::vector<at::Tensor> m = conditioning.modulation.unbind(1);  // six times [b, D]
   at::Tensor& x = state.image;
 
-  const std::vector<at::Tensor> qkv =
-      layers.self_qkv.Forward(kernels::LayerNormModulate(x, m[0], m[1], config_.norm_eps), context).chunk(3, -1);
-  const at::Tensor attended = context.attention.Attend(index, {.q = SplitHeads(qkv[0], config_.head_dim),
-                                                               .k = SplitHeads(qkv[1], config_.head_dim),
-                                                               .v = SplitHeads(qkv[2], config_.head_dim),
-                                                               .scale = attention_scale});
+  const at::Tensor normalised = kernels::LayerNormModulate(x, m[0], m[1], config_.norm_eps);
+  const at::Tensor attended =
+      context.attention.Attend(index, {.projections = {{.packed = layers.self_qkv.Forward(normalised, context)}},
+                                       .head_dim = config_.head_dim,
+                                       .scale = attention_scale});
   x = kernels::GatedResidual(x, m[2], layers.self_out.Forward(attended.flatten(2), context));
 
   // The query is not normalised: the reference has no norm before the cross-attention.
@@ -129,11 +128,10 @@ void PixArtTransformer::Block(int index, BlockState& state, const Conditioning& 
   const at::Tensor read = kernels::Attention(SplitHeads(layers.cross_q.Forward(x, context), config_.head_dim),
                                              SplitHeads(kv[0], config_.head_dim), SplitHeads(kv[1], config_.head_dim),
                                              bias, attention_scale);
-  x = x + layers.cross_out.Forward(read.flatten(2), context);
-
-  const at::Tensor hidden =
-      layers.mlp_in.ForwardGeluTanh(kernels::LayerNormModulate(x, m[3], m[4], config_.norm_eps), context);
-  x = kernels::GatedResidual(x, m[5], layers.mlp_out.Forward(hidden, context));
+  const auto [sum, normalised_sum] = kernels::GatedResidualNormModulate(
+      x, std::nullopt, layers.cross_out.Forward(read.flatten(2), context), m[3], m[4], config_.norm_eps);
+  const at::Tensor hidden = layers.mlp_in.ForwardGeluTanh(normalised_sum, context);
+  x = kernels::GatedResidual(sum, m[5], layers.mlp_out.Forward(hidden, context));
 }
 
 at::Tensor PixArtTransformer::Head(const BlockState& state, const Conditioning& conditioning,

@@ -4,7 +4,6 @@
 #include <span>
 
 #include "kernels/ops.h"
-#include "models/layers/heads.h"
 #include "models/precision.h"
 
 // Shapes: b batch, n image tokens of the span, t text tokens, D width, h heads (of this rank), d head_dim.
@@ -36,15 +35,19 @@ struct Sd3Transformer::Projection {
     }
   }
 
-  // Each [b, tokens, h, d].
-  parallel::Qkv Forward(const at::Tensor& x, int64_t head_dim, const parallel::ForwardContext& context) const {
-    const std::vector<at::Tensor> parts = qkv.Forward(x, context).chunk(3, -1);
-    parallel::Qkv result{
-        .q = SplitHeads(parts[0], head_dim), .k = SplitHeads(parts[1], head_dim), .v = SplitHeads(parts[2], head_dim)};
-    if (norm_q.defined()) {
-      result.q = kernels::RmsNorm(result.q, norm_q, kNormEps);
-      result.k = kernels::RmsNorm(result.k, norm_k, kNormEps);
-    }
+  parallel::Projection Forward(const at::Tensor& x, const parallel::ForwardContext& context) const {
+    return {.packed = qkv.Forward(x, context),
+            .query_norm = {.weight = norm_q, .bias = {}, .eps = kNormEps},
+            .key_norm = {.weight = norm_k, .bias = {}, .eps = kNormEps},
+            .rotary = {}};
+  }
+
+  // Keys and values alone.
+  parallel::Projection ForwardKeys(const at::Tensor& x, const parallel::ForwardContext& context) const {
+    parallel::Projection result = Forward(x, context);
+    const int64_t inner = result.packed.size(-1) / 3;
+    result.packed = result.packed.narrow(-1, inner, 2 * inner);
+    result.with_queries = false;
     return result;
   }
 
@@ -56,8 +59,11 @@ struct Sd3Transformer::Mlp {
   Mlp(const ParamScope& scope, int64_t width)
       : in(scope / "net.0.proj", width, 4 * width, kColumn), out(scope / "net.2", 4 * width, width, kRow) {}
 
-  at::Tensor Forward(const at::Tensor& x, const parallel::ForwardContext& context) const {
-    return out.Forward(in.ForwardGeluTanh(x, context), context);
+  // x after an attention, of which it takes `read` by `gate`, and after this. m: shift, scale, gate, each [b, D].
+  at::Tensor Forward(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& read, std::span<const at::Tensor> m,
+                     const parallel::ForwardContext& context) const {
+    const auto [sum, normalised] = kernels::GatedResidualNormModulate(x, gate, read, m[0], m[1], kNormEps);
+    return kernels::GatedResidual(sum, m[2], out.Forward(in.ForwardGeluTanh(normalised, context), context));
   }
 
   Linear in, out;
@@ -167,34 +173,39 @@ void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& con
       mt(both.begin() + (block.dual ? 9 : 6), both.end());
   const at::Tensor normalised_text = block.text_out ? kernels::LayerNormModulate(y, mt[0], mt[1], kNormEps)
                                                     : kernels::LayerNormModulate(y, mt[1], mt[0], kNormEps);
-  const parallel::Qkv image =
-      block.image.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), config_.head_dim, context);
-  const parallel::Qkv text = block.text.Forward(normalised_text, config_.head_dim, context);
+  const at::Tensor normalised_image = kernels::LayerNormModulate(x, m[0], m[1], kNormEps);
 
   // Image tokens first. Nobody reads what the last block's text would get.
-  const parallel::Qkv joint{
-      .q = block.text_out ? at::cat({image.q, text.q}, 1) : image.q,
-      .k = at::cat({image.k, text.k}, 1),
-      .v = at::cat({image.v, text.v}, 1),
-      .scale = scale,
-      .queries = block.text_out ? parallel::TokenRows::kImageThenText : parallel::TokenRows::kImage,
-      .keys = parallel::TokenRows::kImageThenText};
-  const at::Tensor attended = context.attention.Attend(2 * index, joint).flatten(2);
+  const at::Tensor attended =
+      context.attention
+          .Attend(2 * index,
+                  {.projections = {block.image.Forward(normalised_image, context),
+                                   block.text_out ? block.text.Forward(normalised_text, context)
+                                                  : block.text.ForwardKeys(normalised_text, context)},
+                   .head_dim = config_.head_dim,
+                   .scale = scale,
+                   .queries = block.text_out ? parallel::TokenRows::kImageThenText : parallel::TokenRows::kImage,
+                   .keys = parallel::TokenRows::kImageThenText})
+          .flatten(2);
   // Both attentions read the same normalised tokens, each with its own shift and scale.
   at::Tensor second;
   if (block.dual) {
-    parallel::Qkv qkv =
-        block.dual->Forward(kernels::LayerNormModulate(x, m[6], m[7], kNormEps), config_.head_dim, context);
-    qkv.scale = scale;
-    second = context.attention.Attend(2 * index + 1, qkv).flatten(2);
+    const at::Tensor normalised = kernels::LayerNormModulate(x, m[6], m[7], kNormEps);
+    second = context.attention
+                 .Attend(2 * index + 1, {.projections = {block.dual->Forward(normalised, context)},
+                                         .head_dim = config_.head_dim,
+                                         .scale = scale})
+                 .flatten(2);
   }
-  x = kernels::GatedResidual(x, m[2], block.out.Forward(attended.narrow(1, 0, n), context));
-  if (block.dual) x = kernels::GatedResidual(x, m[8], block.dual_out->Forward(second, context));
-  x = kernels::GatedResidual(x, m[5], block.mlp.Forward(kernels::LayerNormModulate(x, m[3], m[4], kNormEps), context));
+  at::Tensor read = block.out.Forward(attended.narrow(1, 0, n), context);
+  if (block.dual) {
+    x = kernels::GatedResidual(x, m[2], read);
+    read = block.dual_out->Forward(second, context);
+  }
+  x = block.mlp.Forward(x, m[block.dual ? 8 : 2], read, m.subspan(3, 3), context);
   if (!block.text_out) return;
-  y = kernels::GatedResidual(y, mt[2], block.text_out->Forward(attended.narrow(1, n, t), context));
-  y = kernels::GatedResidual(y, mt[5],
-                             block.text_mlp->Forward(kernels::LayerNormModulate(y, mt[3], mt[4], kNormEps), context));
+  y = block.text_mlp->Forward(y, mt[2], block.text_out->Forward(attended.narrow(1, n, t), context), mt.subspan(3, 3),
+                              context);
 }
 
 at::Tensor Sd3Transformer::Head(const BlockState& state, const Conditioning& conditioning,

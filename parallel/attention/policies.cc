@@ -11,27 +11,41 @@
 
 namespace tessera::parallel {
 
-Qkv UlyssesExchange::ToHeads(const Qkv& qkv) {
-  const std::vector<int64_t> query_rows = tokens_.UlyssesRows(qkv.queries, patches_, ring_rank_);
-  const std::vector<int64_t> key_rows = tokens_.UlyssesRows(qkv.keys, patches_, ring_rank_);
-  Qkv result = qkv;
-  // Tensors of the same rows travel as one, side by side in the batch.
-  if (qkv.queries == qkv.keys) {
-    const std::vector<at::Tensor> parts = TokensToHeads(at::cat({qkv.q, qkv.k, qkv.v}), query_rows, group_).chunk(3, 0);
-    result.q = parts[0];
-    result.k = parts[1];
-    result.v = parts[2];
-    return result;
-  }
-  result.q = TokensToHeads(qkv.q, query_rows, group_);
-  const std::vector<at::Tensor> parts = TokensToHeads(at::cat({qkv.k, qkv.v}), key_rows, group_).chunk(2, 0);
-  result.k = parts[0];
-  result.v = parts[1];
+// Every rank's part is written where it is sent from, and read where it arrives: tokens come first, so that what goes
+// to one rank lies together, and tensors of the same rows travel as one, side by side.
+Qkv UlyssesExchange::ToHeads(const AttentionInput& input) {
+  const AttentionShape shape(input);
+  const int64_t ranks = group_.size();
+  TORCH_CHECK(shape.heads % ranks == 0, shape.heads, " heads are not divisible among ", ranks, " ranks");
+  const at::TensorOptions options = input.projections[0].packed.options().requires_grad(false);
+  const auto memory = [&](int64_t tokens, int64_t tensors) {
+    return at::empty({ranks, tokens, tensors, shape.batch, shape.heads / ranks, input.head_dim}, options);
+  };
+  const auto place = [](const at::Tensor& memory, int64_t tensor) {  // [b, n, P, h/P, d]
+    return memory.select(2, tensor).permute({2, 1, 0, 3, 4});
+  };
+  const auto arrived = [](const at::Tensor& whole, int64_t tensor) {  // [b, n of the group, h/P, d]
+    return whole.select(1, tensor).transpose(0, 1);
+  };
+  const std::vector<int64_t> query_rows = tokens_.UlyssesRows(input.queries, patches_, ring_rank_);
+  const std::vector<int64_t> key_rows = tokens_.UlyssesRows(input.keys, patches_, ring_rank_);
+  Qkv result{.q = {}, .k = {}, .v = {}, .scale = input.scale, .queries = input.queries, .keys = input.keys};
+  const bool together = input.queries == input.keys;
+  const at::Tensor keys = memory(shape.keys, together ? 3 : 2);
+  const at::Tensor queries = together ? keys : memory(shape.queries, 1);
+  const int64_t k = together ? 1 : 0;
+  WriteQkv(input, {.q = place(queries, 0), .k = place(keys, k), .v = place(keys, k + 1)});
+  const at::Tensor all_keys = PartsToRows(keys, key_rows, group_);
+  result.q = arrived(together ? all_keys : PartsToRows(queries, query_rows, group_), 0);
+  result.k = arrived(all_keys, k);
+  result.v = arrived(all_keys, k + 1);
   return result;
 }
 
 at::Tensor UlyssesExchange::ToTokens(const at::Tensor& read, TokenRows queries) {
-  return HeadsToTokens(read, tokens_.UlyssesRows(queries, patches_, ring_rank_), group_);
+  const std::vector<int64_t> rows = tokens_.UlyssesRows(queries, patches_, ring_rank_);
+  const at::Tensor parts = RowsToParts(read.transpose(0, 1), rows, group_);  // [P, n, b, h/P, d]
+  return parts.permute({2, 1, 0, 3, 4}).flatten(2, 3);                       // [b, n, h, d]
 }
 
 at::Tensor LocalReader::Read(const Qkv& qkv) {
@@ -87,8 +101,8 @@ at::Tensor RingReader::Read(const Qkv& qkv) {
   return sum.defined() ? sum.to(qkv.q.scalar_type()) : qkv.q;
 }
 
-at::Tensor PolicyAttention::Attend(int layer, const Qkv& qkv) {
-  const Qkv to_read = store_.Renew(layer, exchange_.ToHeads(qkv));
+at::Tensor PolicyAttention::Attend(int layer, const AttentionInput& input) {
+  const Qkv to_read = store_.Renew(layer, exchange_.ToHeads(input));
   return exchange_.ToTokens(reader_.Read(to_read), to_read.queries);
 }
 

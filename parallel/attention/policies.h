@@ -10,6 +10,7 @@
 
 #include <array>
 
+#include "parallel/attention/qkv.h"
 #include "parallel/communicator.h"
 #include "parallel/forward_context.h"
 #include "parallel/plan/token_layout.h"
@@ -20,14 +21,14 @@ namespace tessera::parallel {
 class HeadExchange {
  public:
   virtual ~HeadExchange() = default;
-  virtual Qkv ToHeads(const Qkv& qkv) = 0;
+  virtual Qkv ToHeads(const AttentionInput& input) = 0;
   // [b, queries of the group, h of this rank, d] → [b, n, h, d].
   virtual at::Tensor ToTokens(const at::Tensor& read, TokenRows queries) = 0;
 };
 
 class NoExchange final : public HeadExchange {
  public:
-  Qkv ToHeads(const Qkv& qkv) override { return qkv; }
+  Qkv ToHeads(const AttentionInput& input) override { return QkvOf(input); }
   at::Tensor ToTokens(const at::Tensor& read, TokenRows) override { return read; }
 };
 
@@ -37,7 +38,7 @@ class UlyssesExchange final : public HeadExchange {
   // For a pass over `patches`. The others outlive the exchange; `ring_rank` is this rank's ring coordinate.
   UlyssesExchange(const TokenLayout& tokens, PatchRange patches, int ring_rank, Communicator& group)
       : tokens_(tokens), patches_(patches), ring_rank_(ring_rank), group_(group) {}
-  Qkv ToHeads(const Qkv& qkv) override;
+  Qkv ToHeads(const AttentionInput& input) override;
   at::Tensor ToTokens(const at::Tensor& read, TokenRows queries) override;
 
  private:
@@ -96,7 +97,7 @@ class PolicyAttention final : public AttentionContext {
  public:
   PolicyAttention(HeadExchange& exchange, KvStore& store, KvReader& reader)
       : exchange_(exchange), store_(store), reader_(reader) {}
-  at::Tensor Attend(int layer, const Qkv& qkv) override;
+  at::Tensor Attend(int layer, const AttentionInput& input) override;
 
  private:
   HeadExchange& exchange_;

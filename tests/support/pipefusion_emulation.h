@@ -14,6 +14,7 @@
 #include "kernels/ops.h"
 #include "models/precision.h"
 #include "models/token_grid.h"
+#include "parallel/attention/qkv.h"
 #include "parallel/plan/token_layout.h"
 #include "runtime/denoising/guided_rows.h"
 
@@ -26,7 +27,8 @@ class EmulatedAttention final : public parallel::AttentionContext {
 
   void BeginPass(parallel::TokenSpan span) { span_ = span; }
 
-  at::Tensor Attend(int layer, const parallel::Qkv& qkv) override {
+  at::Tensor Attend(int layer, const parallel::AttentionInput& input) override {
+    const parallel::Qkv qkv = parallel::QkvOf(input);
     const at::Tensor k = Newest(k_[layer], qkv.k, qkv.keys), v = Newest(v_[layer], qkv.v, qkv.keys);
     return kernels::Attention(qkv.q, k, v, std::nullopt, qkv.scale);
   }
