@@ -453,7 +453,7 @@ TEST(GradientTest, OfEachOperatorAgreesWithFiniteDifferences) {
         const RotaryTables rotary{.cos = angles.cos.to(type), .sin = angles.sin.to(type)};
         const HeadNorm rms{.weight = in[2], .bias = {}, .eps = 1e-6},
             layer{.weight = in[2], .bias = in[3], .eps = 1e-6};
-        const at::Tensor buffer = at::empty({3, 2, 6, 1, 2, 4}, type);
+        at::Tensor buffer = at::empty({3, 2, 6, 1, 2, 4}, type);
         for (const int64_t i : {0, 1}) {
           const auto place = [&](int64_t tensor) { return buffer[tensor].narrow(1, 3 * i, 3); };
           QkvNormRope(in[i], rms, layer, rotary, {.q = place(0), .k = place(1), .v = place(2)});
