@@ -7,11 +7,15 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/utf8.h"
 
 namespace tessera::base {
 namespace {
 
-constexpr size_t kMaxTypedBytes = 60;  // more of a name is not compared
+constexpr size_t kMaxTypedBytes = 60;   // more of a name is not compared
+constexpr size_t kMaxQuotedBytes = 60;  // more of a value is not shown
 
 // Insertions, deletions, substitutions and swaps of neighbours that lead from `a` to `b` (optimal string alignment).
 size_t EditDistance(absl::string_view a, absl::string_view b) {
@@ -51,6 +55,21 @@ std::string NearestName(absl::string_view typed, absl::Span<const std::string> n
     }
   }
   return nearest;
+}
+
+std::string QuotedValue(absl::string_view value) {
+  std::string shown = ReplaceInvalidUtf8(value.substr(0, kMaxQuotedBytes));
+  for (char& c : shown) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = '?';
+  }
+  return absl::StrCat("'", shown, value.size() > kMaxQuotedBytes ? "…'" : "'");
+}
+
+std::string ProblemOfName(absl::string_view value, absl::Span<const std::string> valid) {
+  if (std::find(valid.begin(), valid.end(), value) != valid.end()) return "";
+  const std::string nearest = NearestName(value, valid);
+  return absl::StrCat(" ", QuotedValue(value), " is unknown; valid values are ", absl::StrJoin(valid, ", "),
+                      nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"));
 }
 
 }  // namespace tessera::base

@@ -1,4 +1,4 @@
-// Which of some names somebody who misspelt one may have meant. Pure.
+// Which of some names somebody who misspelt one may have meant, and what a message says of it. Pure.
 #pragma once
 
 #include <string>
@@ -11,5 +11,12 @@ namespace tessera::base {
 // The one of `names` that is spelt most like `typed`, whatever the case; empty where more than half of the letters
 // would be wrong.
 std::string NearestName(absl::string_view typed, absl::Span<const std::string> names);
+
+// A value as an error message shows it: short, in quotes and readable whatever bytes it has.
+std::string QuotedValue(absl::string_view value);
+
+// Empty if `value` is among `valid`; else what a message says behind the name of the field: " 'lroa' is unknown; valid
+// values are lora, full; did you mean 'lora'?".
+std::string ProblemOfName(absl::string_view value, absl::Span<const std::string> valid);
 
 }  // namespace tessera::base

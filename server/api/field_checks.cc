@@ -3,28 +3,17 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/field_error.h"
-#include "base/nearest_name.h"
 #include "base/utf8.h"
 
 namespace tessera::server {
 namespace {
 
-constexpr size_t kMaxQuotedBytes = 60;
 constexpr char kFieldUrl[] = "tessera/field";
-
-std::string ProblemOfWord(absl::string_view value, absl::Span<const std::string> valid) {
-  if (std::find(valid.begin(), valid.end(), value) != valid.end()) return "";
-  const std::string nearest = base::NearestName(value, valid);
-  return absl::StrCat(" ", QuotedValue(value), " is unknown; valid values are ", absl::StrJoin(valid, ", "),
-                      nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"));
-}
 
 }  // namespace
 
@@ -52,21 +41,13 @@ absl::Status Named(const absl::Status& status, FieldNames names) {
   return FieldError(ApiName(*field), absl::StrCat(field->half ? absl::StrCat(": ", label) : "", rest));
 }
 
-std::string QuotedValue(absl::string_view value) {
-  std::string shown = base::ReplaceInvalidUtf8(value.substr(0, kMaxQuotedBytes));
-  for (char& c : shown) {
-    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = '?';
-  }
-  return absl::StrCat("'", shown, value.size() > kMaxQuotedBytes ? "…'" : "'");
-}
-
 absl::Status CheckName(absl::string_view field, absl::string_view value, absl::Span<const std::string> valid) {
-  const std::string problem = ProblemOfWord(value, valid);
+  const std::string problem = base::ProblemOfName(value, valid);
   return problem.empty() ? absl::OkStatus() : FieldError(field, problem);
 }
 
 absl::Status CheckWord(absl::string_view id, absl::string_view value, absl::Span<const std::string> valid) {
-  const std::string problem = ProblemOfWord(value, valid);
+  const std::string problem = base::ProblemOfName(value, valid);
   return problem.empty() ? absl::OkStatus() : base::ErrorOfField(id, problem);
 }
 

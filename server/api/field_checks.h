@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/nearest_name.h"
 #include "server/api/request_fields.h"
 
 namespace tessera::server {
@@ -27,8 +28,7 @@ std::string ErrorField(const absl::Status& status);
 enum class FieldNames : uint8_t { kCommandLine, kApi };
 absl::Status Named(const absl::Status& status, FieldNames names);
 
-// A value as an error message shows it: short, in quotes and readable whatever bytes it has.
-std::string QuotedValue(absl::string_view value);
+using base::QuotedValue;
 
 // OK if `value` is among `valid`; else an error that lists them and names the one that is spelt most like it.
 absl::Status CheckName(absl::string_view field, absl::string_view value, absl::Span<const std::string> valid);

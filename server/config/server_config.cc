@@ -10,12 +10,17 @@
 #include "base/log_line.h"
 #include "base/status_macros.h"
 #include "base/utf8.h"
+#include "base/yaml_document.h"
+#include "base/yaml_reader.h"
 #include "server/api/generation_request.h"
-#include "server/config/yaml_document.h"
-#include "server/config/yaml_reader.h"
 
 namespace tessera::server {
 namespace {
+
+using base::LineText;
+using base::ReadYamlDocument;
+using base::YamlMapping;
+using base::YamlRange;
 
 constexpr int64_t kMaxGroups = 64;
 constexpr int64_t kMaxReplicas = 64;

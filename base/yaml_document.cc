@@ -1,4 +1,4 @@
-#include "server/config/yaml_document.h"
+#include "base/yaml_document.h"
 
 #include <yaml-cpp/eventhandler.h>
 
@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "base/utf8.h"
 
-namespace tessera::server {
+namespace tessera::base {
 namespace {
 
 // Follows the parser through a document without keeping any of it, and throws at the first thing out of bounds.
@@ -76,12 +76,12 @@ absl::StatusOr<YAML::Node> ReadYamlDocument(const std::string& text, const YamlB
     parser.HandleNextDocument(checker);
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the configuration is not readable as YAML at line ", error.mark.line + 1, ": ",
-                     base::ReplaceInvalidUtf8(absl::string_view(error.msg).substr(0, 200))));
+    return absl::InvalidArgumentError(absl::StrCat("the configuration is not readable as YAML at line ",
+                                                   error.mark.line + 1, ": ",
+                                                   ReplaceInvalidUtf8(absl::string_view(error.msg).substr(0, 200))));
   } catch (const std::exception&) {
     return absl::InvalidArgumentError("the configuration is not readable as YAML");
   }
 }
 
-}  // namespace tessera::server
+}  // namespace tessera::base

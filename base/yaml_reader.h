@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "base/enum_names.h"
 
-namespace tessera::server {
+namespace tessera::base {
 
 // The numbers that a key may have, both ends included.
 struct YamlRange {
@@ -30,12 +30,14 @@ class YamlMapping {
   void operator()(const std::string& key, absl::Duration& value);  // above 0
   void operator()(const std::string& key, int64_t& value, YamlRange range);
   void operator()(const std::string& key, double& value, YamlRange range);
+  void operator()(const std::string& key, std::vector<int64_t>& value, YamlRange range);  // one number is a list of one
+  void operator()(const std::string& key, std::vector<double>& value, YamlRange range);
   void operator()(const std::string& key, std::string& value, const std::vector<std::string>& valid);
-  template <base::NamedEnum Enum>
+  template <NamedEnum Enum>
   void operator()(const std::string& key, Enum& value) {
-    std::string name = base::EnumName(value);
-    (*this)(key, name, base::EnumNames<Enum>());
-    value = *base::EnumOf<Enum>(name);
+    std::string name = EnumName(value);
+    (*this)(key, name, EnumNames<Enum>());
+    value = *EnumOf<Enum>(name);
   }
 
   // Calls visit(mapping) for the mapping that the key holds, and finishes it.
@@ -46,6 +48,20 @@ class YamlMapping {
     YamlMapping mapping(node, Name(key));
     visit(mapping);
     Update(mapping.Finish());
+  }
+
+  // Replaces `items` by one for each mapping of the list that the key holds, filled by visit(mapping, item).
+  template <typename Item, typename Visit>
+  void Each(const std::string& key, std::vector<Item>& items, const Visit& visit) {
+    const YAML::Node node = Take(key);
+    if (!node.IsDefined() || node.IsNull()) return;
+    if (!node.IsSequence()) return Fail(key, "is not a list of mappings");
+    items.clear();
+    for (size_t i = 0; i < node.size(); ++i) {
+      YamlMapping mapping(node[i], Name(key) + "[" + std::to_string(i) + "]");
+      visit(mapping, items.emplace_back());
+      Update(mapping.Finish());
+    }
   }
 
   // The node of a key that holds a mapping or a list; undefined where it is absent.
@@ -60,6 +76,10 @@ class YamlMapping {
 
  private:
   bool Scalar(const std::string& key, const char* valid, YAML::Node& node);
+  void Number(const std::string& key, const YAML::Node& node, YamlRange range, int64_t& value);
+  void Number(const std::string& key, const YAML::Node& node, YamlRange range, double& value);
+  template <typename T>
+  void Numbers(const std::string& key, std::vector<T>& value, YamlRange range);
   std::string Name(const std::string& key) const;
 
   const YAML::Node node_;
@@ -71,4 +91,4 @@ class YamlMapping {
 // " (line 7)"
 std::string LineText(const YAML::Node& node);
 
-}  // namespace tessera::server
+}  // namespace tessera::base

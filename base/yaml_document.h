@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace tessera::server {
+namespace tessera::base {
 
 struct YamlBounds {
   int depth = 32;     // of mappings and lists in one another
@@ -21,4 +21,4 @@ struct YamlBounds {
 // bounds, or has anything after the document's end.
 absl::StatusOr<YAML::Node> ReadYamlDocument(const std::string& text, const YamlBounds& bounds = {});
 
-}  // namespace tessera::server
+}  // namespace tessera::base

@@ -1,11 +1,11 @@
-#include "server/config/yaml_document.h"
+#include "base/yaml_document.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
 
-namespace tessera::server {
+namespace tessera::base {
 namespace {
 
 using ::testing::HasSubstr;
@@ -54,4 +54,4 @@ TEST(YamlDocumentTest, DocumentsWithoutEndAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::server
+}  // namespace tessera::base

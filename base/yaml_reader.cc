@@ -1,13 +1,14 @@
-#include "server/config/yaml_reader.h"
+#include "base/yaml_reader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "server/api/generation_request.h"
+#include "base/nearest_name.h"
 
-namespace tessera::server {
+namespace tessera::base {
 
 std::string LineText(const YAML::Node& node) {
   return node.Mark().line < 0 ? "" : absl::StrCat(" (line ", node.Mark().line + 1, ")");
@@ -82,10 +83,8 @@ void YamlMapping::operator()(const std::string& key, absl::Duration& value) {
   value = duration;
 }
 
-void YamlMapping::operator()(const std::string& key, int64_t& value, YamlRange range) {
+void YamlMapping::Number(const std::string& key, const YAML::Node& node, YamlRange range, int64_t& value) {
   const auto low = static_cast<int64_t>(range.low), high = static_cast<int64_t>(range.high);
-  YAML::Node node;
-  if (!Scalar(key, "a whole number", node)) return;
   int64_t number = 0;
   if (!absl::SimpleAtoi(node.Scalar(), &number)) {
     return Fail(
@@ -98,24 +97,55 @@ void YamlMapping::operator()(const std::string& key, int64_t& value, YamlRange r
   value = number;
 }
 
-void YamlMapping::operator()(const std::string& key, double& value, YamlRange range) {
+void YamlMapping::Number(const std::string& key, const YAML::Node& node, YamlRange range, double& value) {
   const auto [low, high] = range;
-  YAML::Node node;
-  if (!Scalar(key, "a number", node)) return;
   double number = 0;
-  if (!absl::SimpleAtod(node.Scalar(), &number) || !(number >= low && number <= high)) {
+  if (!absl::SimpleAtod(node.Scalar(), &number) || std::isnan(number)) {
     return Fail(key, absl::StrCat("is ", QuotedValue(node.Scalar()), "; it must be a number from ", low, " to ", high));
   }
+  if (number < low || number > high) {
+    return Fail(key, absl::StrCat("is ", QuotedValue(node.Scalar()), "; it must be a number from ", low, " to ", high,
+                                  ", the nearest is ", std::clamp(number, low, high)));
+  }
   value = number;
+}
+
+void YamlMapping::operator()(const std::string& key, int64_t& value, YamlRange range) {
+  YAML::Node node;
+  if (Scalar(key, "a whole number", node)) Number(key, node, range, value);
+}
+
+void YamlMapping::operator()(const std::string& key, double& value, YamlRange range) {
+  YAML::Node node;
+  if (Scalar(key, "a number", node)) Number(key, node, range, value);
+}
+
+template <typename T>
+void YamlMapping::Numbers(const std::string& key, std::vector<T>& value, YamlRange range) {
+  const YAML::Node node = Take(key);
+  if (!node.IsDefined() || node.IsNull()) return;
+  if (node.IsMap()) return Fail(key, "is a mapping; it must be a number or a list of numbers");
+  value.clear();
+  if (node.IsScalar()) return Number(key, node, range, value.emplace_back());
+  for (const YAML::Node& item : node) {
+    if (!item.IsScalar()) return Fail(key, "holds something else than numbers");
+    Number(key, item, range, value.emplace_back());
+  }
+}
+
+void YamlMapping::operator()(const std::string& key, std::vector<int64_t>& value, YamlRange range) {
+  Numbers(key, value, range);
+}
+
+void YamlMapping::operator()(const std::string& key, std::vector<double>& value, YamlRange range) {
+  Numbers(key, value, range);
 }
 
 void YamlMapping::operator()(const std::string& key, std::string& value, const std::vector<std::string>& valid) {
   YAML::Node node;
   if (!Scalar(key, "a text", node)) return;
-  const absl::Status status = CheckName(Name(key), node.Scalar(), valid);
-  if (!status.ok()) {
-    return Update(absl::InvalidArgumentError(absl::StrCat(status.message(), LineText(node))));
-  }
+  const std::string problem = ProblemOfName(node.Scalar(), valid);
+  if (!problem.empty()) return Fail(key, problem.substr(1));
   value = node.Scalar();
 }
 
@@ -129,8 +159,8 @@ absl::Status YamlMapping::Finish() {
     }
     const std::string& key = entry.first.Scalar();
     if (std::find(read_.begin(), read_.end(), key) == read_.end()) {
-      const absl::Status unknown = CheckName(path_.empty() ? "key" : absl::StrCat("key of ", path_), key, read_);
-      return absl::InvalidArgumentError(absl::StrCat(unknown.message(), LineText(entry.first)));
+      return absl::InvalidArgumentError(absl::StrCat(path_.empty() ? "key" : absl::StrCat("key of ", path_),
+                                                     ProblemOfName(key, read_), LineText(entry.first)));
     }
     if (std::find(seen.begin(), seen.end(), key) != seen.end()) {
       return absl::InvalidArgumentError(absl::StrCat(Name(key), " is there twice", LineText(entry.first)));
@@ -140,4 +170,4 @@ absl::Status YamlMapping::Finish() {
   return absl::OkStatus();
 }
 
-}  // namespace tessera::server
+}  // namespace tessera::base
