@@ -1,0 +1,166 @@
+// What `tessera train` is told, as its YAML file says it: which model, which images, what is trained and how.
+//
+// Keys have the names of ai-toolkit where it has them, and those of diffusers' training scripts for losses and
+// schedules. A file holds the keys of TrainConfig at its top; each struct below is one mapping. Everything that comes
+// out of ParseTrainConfig is within its range. Pure but for LoadTrainConfig; free of LibTorch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/enum_names.h"
+#include "parallel/plan/mesh.h"
+
+namespace tessera::control {
+
+// What becomes of an image that cannot be used: left out with its name in the report, or the run is refused.
+enum class BadImages : uint8_t { kSkip, kRefuse };
+constexpr auto NamesOf(BadImages) { return std::array{"skip", "refuse"}; }
+
+struct TrainDataset {
+  std::string folder_path;
+  std::string caption_ext = "txt";     // of the file beside an image; metadata.jsonl goes before it
+  double caption_dropout_rate = 0.05;  // share of the visits at which the caption is empty
+  std::vector<int64_t> resolution;     // sides in pixels of a square of each bucket's area; empty: the model's default
+  int64_t num_repeats = 1;             // visits of each image in an epoch
+  bool is_reg = false;                 // regularisation: the trigger word does not go into its captions
+  BadImages bad_images = BadImages::kRefuse;
+  bool cache_latents_to_disk = true;
+
+  bool operator==(const TrainDataset&) const = default;
+};
+
+enum class NetworkType : uint8_t { kLora, kFull };
+constexpr auto NamesOf(NetworkType) { return std::array{"lora", "full"}; }
+
+// How A starts; B starts at zero in both. PEFT's names: kaiming is its default, gaussian has deviation 1 / rank.
+enum class NetworkInit : uint8_t { kKaiming, kGaussian };
+constexpr auto NamesOf(NetworkInit) { return std::array{"kaiming", "gaussian"}; }
+
+struct TrainNetwork {
+  NetworkType type = NetworkType::kLora;
+  int64_t linear = 16;       // rank
+  double linear_alpha = 16;  // the path's scale is alpha / rank; a file without it means the rank
+  NetworkInit init = NetworkInit::kKaiming;
+  std::vector<std::string> target_modules;  // ends of the modules' names; empty: what is usual for the model's family
+
+  bool operator==(const TrainNetwork&) const = default;
+};
+
+enum class LearningRateSchedule : uint8_t { kConstant, kCosine };
+constexpr auto NamesOf(LearningRateSchedule) { return std::array{"constant", "cosine"}; }
+
+// Of timesteps under flow matching, as --weighting_scheme of diffusers' training scripts.
+enum class WeightingScheme : uint8_t { kNone, kSigmaSqrt, kLogitNormal, kMode, kCosmap };
+constexpr auto NamesOf(WeightingScheme) { return std::array{"none", "sigma_sqrt", "logit_normal", "mode", "cosmap"}; }
+
+// Of activations and gradients; master weights and moments are fp32, under fp64 fp64.
+enum class TrainDtype : uint8_t { kBf16, kFp32, kFp64 };
+constexpr auto NamesOf(TrainDtype) { return std::array{"bf16", "fp32", "fp64"}; }
+
+// Of AdamW.
+struct OptimizerParameters {
+  std::vector<double> betas = {0.9, 0.999};  // two
+  double eps = 1e-8;
+  double weight_decay = 0.01;  // decoupled
+
+  bool operator==(const OptimizerParameters&) const = default;
+};
+
+struct TrainProcedure {
+  int64_t steps = 1000;                     // of the optimizer
+  int64_t batch_size = 1;                   // images of one pass over all data ranks together
+  int64_t gradient_accumulation_steps = 1;  // passes of one step, whose gradients are averaged
+  bool gradient_checkpointing = true;       // activations within a block are computed again for the gradient
+  double lr = 1e-4;
+  LearningRateSchedule lr_scheduler = LearningRateSchedule::kConstant;
+  int64_t lr_warmup_steps = 0;  // from 0 in a straight line, before the schedule
+  WeightingScheme weighting_scheme = WeightingScheme::kNone;
+  double logit_mean = 0;
+  double logit_std = 1;
+  double mode_scale = 1.29;
+  double snr_gamma = 0;       // min-SNR for epsilon and v prediction; 0: off
+  double guidance_scale = 1;  // that a guidance-distilled model is told in training
+  double max_grad_norm = 1;   // of the global norm; 0: gradients are not clipped
+  double ema_decay = 0;       // 0: no moving average is kept
+  OptimizerParameters optimizer_params;
+  TrainDtype dtype = TrainDtype::kBf16;
+  int64_t max_nonfinite_steps = 10;  // in a row that are skipped before the run stops
+  bool quantize = false;             // the frozen base is stored in 8 bits (lora)
+  int64_t blocks_to_swap = 0;        // whose frozen weights wait in the host's memory (lora)
+
+  bool operator==(const TrainProcedure&) const = default;
+};
+
+struct TrainSample {
+  int64_t sample_every = 0;  // steps; 0: never
+  std::vector<std::string> prompts;
+  int64_t seed = 42;
+  int64_t steps = 0;           // 0: the model's default, as below
+  double guidance_scale = -1;  // negative: the model's default
+  int64_t width = 0;
+  int64_t height = 0;
+
+  bool operator==(const TrainSample&) const = default;
+};
+
+struct TrainSave {
+  int64_t save_every = 250;  // steps; 0: at the end only
+  int64_t max_step_saves_to_keep = 4;
+
+  bool operator==(const TrainSave&) const = default;
+};
+
+// What of the training state the data ranks share out, by the stages of ZeRO: nothing, the optimizer's state, and the
+// weights as well.
+enum class ZeroStage : uint8_t { kNone, kOptimizer, kFull };
+constexpr auto NamesOf(ZeroStage) { return std::array{"0", "1", "3"}; }
+
+struct TrainParallelism {
+  int64_t data = 1;
+  int64_t tensor = 1;
+  int64_t ulysses = 1;
+  int64_t ring = 1;
+  bool sequence_parallel = false;  // tensor ranks share out tokens too: all-gather and reduce-scatter for all-reduce
+  ZeroStage zero = ZeroStage::kNone;
+
+  bool operator==(const TrainParallelism&) const = default;
+  parallel::MeshShape mesh() const;
+};
+
+struct TrainConfig {
+  std::string model;   // a folder, or a name that the command line knows
+  std::string output;  // folder of checkpoints, samples and results
+  int64_t seed = 0;
+  std::string trigger_word;  // in place of [trigger] in captions, in front of those without; empty: none
+  std::vector<TrainDataset> datasets;
+  TrainNetwork network;
+  TrainProcedure train;
+  TrainSample sample;
+  TrainSave save;
+  TrainParallelism parallelism;
+
+  bool operator==(const TrainConfig&) const = default;
+};
+
+// InvalidArgument with one line: which key, its value, what is valid, the nearest valid choice where there is one, and
+// the line of the text. Unknown keys are refused with the nearest.
+absl::StatusOr<TrainConfig> ParseTrainConfig(const std::string& text);
+
+// The same of a file of at most 1 MiB; errors begin with its path.
+absl::StatusOr<TrainConfig> LoadTrainConfig(const std::string& path);
+
+// Every key with its value, as JSON in a fixed order, for checkpoints and for other processes. ParseTrainConfig reads
+// it back as an equal config; equal configs have equal texts.
+std::string TrainConfigJson(const TrainConfig& config);
+
+// Whether a run that was begun with `before` may go on with `now`: train.steps, train.lr, sample and save may differ,
+// and parallelism, since a checkpoint is read by any topology. InvalidArgument names each other key that differs, with
+// both values.
+absl::Status CheckResumed(const TrainConfig& before, const TrainConfig& now);
+
+}  // namespace tessera::control

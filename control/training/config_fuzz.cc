@@ -1,0 +1,19 @@
+// Any bytes as a training configuration: what is accepted prints and reads back as itself and resumes itself, and a
+// bounded error refuses the rest.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "control/training/config.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto config = tessera::control::ParseTrainConfig(std::string(reinterpret_cast<const char*>(data), size));
+  if (!config.ok()) {
+    if (config.status().message().size() > 2000) std::abort();
+    return 0;
+  }
+  const auto again = tessera::control::ParseTrainConfig(tessera::control::TrainConfigJson(*config));
+  if (!again.ok() || *again != *config) std::abort();
+  if (!tessera::control::CheckResumed(*config, *again).ok()) std::abort();
+  return 0;
+}
