@@ -1,0 +1,341 @@
+#include "control/training/dataset.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/nearest_name.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "base/utf8.h"
+#include "control/resample.h"
+
+namespace tessera::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kMetadata[] = "metadata.jsonl";
+constexpr char kTrigger[] = "[trigger]";
+constexpr size_t kMaxMetadataBytes = 256 << 20;
+constexpr size_t kMaxLineBytes = 1 << 20;
+constexpr size_t kMaxCaptionBytes = 64 << 10;
+constexpr size_t kNamed = 3;  // files of a message
+
+// An image as a folder lists it.
+struct ListedImage {
+  std::string path;
+  std::string caption;
+};
+
+bool IsPicture(const fs::path& path) {
+  const std::string extension = absl::AsciiStrToLower(path.extension().string());
+  return extension == ".png" || extension == ".jpg" || extension == ".jpeg";
+}
+
+// The pictures in a folder itself, by name; hidden ones are left out.
+absl::StatusOr<std::vector<std::string>> PicturesIn(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> names;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const fs::path name = entry->path().filename();
+    if (IsPicture(name) && !absl::StartsWith(name.string(), ".")) names.push_back(name.string());
+  }
+  if (error) {
+    return absl::Status(error == std::errc::no_such_file_or_directory ? absl::StatusCode::kNotFound
+                                                                      : absl::StatusCode::kFailedPrecondition,
+                        absl::StrCat("is ", base::QuotedValue(folder), ", which cannot be read: ", error.message()));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+absl::Status CheckCaption(const std::string& caption) {
+  if (caption.size() > kMaxCaptionBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the caption has ", caption.size(), " bytes; at most ", kMaxCaptionBytes, " are valid"));
+  }
+  if (base::FirstInvalidUtf8(caption) < caption.size()) return absl::InvalidArgumentError("the caption is not UTF-8");
+  if (absl::StrContains(caption, '\0')) return absl::InvalidArgumentError("the caption has a NUL character");
+  return absl::OkStatus();
+}
+
+// A relative name that stays within its folder.
+bool StaysWithin(const fs::path& name) {
+  return name.is_relative() && std::find(name.begin(), name.end(), "..") == name.end();
+}
+
+absl::StatusOr<ListedImage> ReadMetadataLine(const std::string& folder, std::string_view line,
+                                             const std::string& name) {
+  ASSIGN_OR_RETURN(const base::Json json, base::ParseJson(line, name, kMaxLineBytes));
+  const base::Json* file = json.Find("file_name");
+  const base::Json* text = json.Find("text");
+  if (file == nullptr || file->AsString() == nullptr || file->AsString()->empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": field \"file_name\" must be the name of an image"));
+  }
+  if (text == nullptr || text->AsString() == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": field \"text\" must be the caption of the image"));
+  }
+  if (!StaysWithin(*file->AsString())) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": field \"file_name\" is ",
+                                                   base::QuotedValue(*file->AsString()),
+                                                   "; it must be the name of a file within the folder"));
+  }
+  return ListedImage{(fs::path(folder) / *file->AsString()).string(),
+                     std::string(absl::StripAsciiWhitespace(*text->AsString()))};
+}
+
+absl::StatusOr<std::vector<ListedImage>> ReadMetadata(const std::string& folder) {
+  const std::string path = (fs::path(folder) / kMetadata).string();
+  ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(path, path, kMaxMetadataBytes));
+  std::vector<ListedImage> images;
+  int64_t number = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    if (absl::StripAsciiWhitespace(line).empty()) continue;
+    const std::string name = absl::StrCat(path, " line ", number);
+    ASSIGN_OR_RETURN(ListedImage image, ReadMetadataLine(folder, {line.data(), line.size()}, name));
+    if (const absl::Status status = CheckCaption(image.caption); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": ", std::string(status.message())));
+    }
+    images.push_back(std::move(image));
+  }
+  return images;
+}
+
+// The text of the file beside an image; empty where there is none.
+absl::StatusOr<std::string> CaptionBeside(const fs::path& image, const std::string& extension) {
+  fs::path path = image;
+  path.replace_extension(absl::StartsWith(extension, ".") ? extension : "." + extension);
+  absl::StatusOr<std::string> text = base::ReadWholeFile(path.string(), path.string(), kMaxCaptionBytes);
+  if (absl::IsNotFound(text.status())) return std::string();
+  if (!text.ok()) return text.status();
+  const std::string caption(absl::StripAsciiWhitespace(*text));
+  if (const absl::Status status = CheckCaption(caption); !status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(path.string(), ": ", std::string(status.message())));
+  }
+  return caption;
+}
+
+// The images of one folder.
+absl::StatusOr<std::vector<ListedImage>> ListImages(const TrainDataset& dataset, std::vector<std::string>& unlisted) {
+  const fs::path folder(dataset.folder_path);
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, PicturesIn(dataset.folder_path));
+  std::error_code ignored;
+  std::vector<ListedImage> images;
+  if (fs::exists(folder / kMetadata, ignored)) {
+    ASSIGN_OR_RETURN(images, ReadMetadata(dataset.folder_path));
+    std::set<std::string> listed;
+    for (const ListedImage& image : images) listed.insert(fs::path(image.path).lexically_normal().string());
+    for (const std::string& name : names) {
+      const std::string path = (folder / name).lexically_normal().string();
+      if (listed.count(path) == 0) unlisted.push_back(path);
+    }
+  } else {
+    for (const std::string& name : names) {
+      ASSIGN_OR_RETURN(std::string caption, CaptionBeside(folder / name, dataset.caption_ext));
+      images.push_back({(folder / name).string(), std::move(caption)});
+    }
+  }
+  if (images.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("is ", base::QuotedValue(dataset.folder_path),
+                                                   ", which has no PNG or JPEG image and no ", kMetadata));
+  }
+  return images;
+}
+
+// What is known of a file's content.
+struct LookedAt {
+  PictureSize size;
+  std::string digest;
+};
+
+absl::StatusOr<LookedAt> LookAt(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string bytes, ReadPictureFile(path));
+  absl::StatusOr<PictureSize> size = InspectPicture(bytes);
+  if (!size.ok())
+    return absl::Status(size.status().code(), absl::StrCat(path, ": ", std::string(size.status().message())));
+  base::Sha256 digest;
+  digest.Update(bytes);
+  return LookedAt{*size, digest.Finish()};
+}
+
+// "a, b, c and 4 more"
+std::string Some(const std::vector<std::string>& names) {
+  const size_t shown = std::min(names.size(), kNamed);
+  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                      names.size() > shown ? absl::StrCat(" and ", names.size() - shown, " more") : "");
+}
+
+// Builds the set folder by folder.
+class Scanner {
+ public:
+  explicit Scanner(const DatasetOptions& options) : options_(options) {}
+
+  absl::Status Add(size_t index) {
+    const TrainDataset& dataset = options_.datasets[index];
+    const std::string name = absl::StrCat("datasets[", index, "]");
+    ASSIGN_OR_RETURN(const std::vector<std::vector<Bucket>> buckets, BucketsOfDataset(dataset, name));
+    absl::StatusOr<std::vector<ListedImage>> images = ListImages(dataset, set_.unlisted);
+    if (!images.ok()) {
+      const std::string message(images.status().message());
+      const bool about_folder = absl::StartsWith(message, "is ");
+      return absl::Status(images.status().code(), absl::StrCat(name, about_folder ? ".folder_path " : ": ", message));
+    }
+    for (const ListedImage& image : *images) AddImage(dataset, image, buckets);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<TrainingSet> Finish() {
+    if (!refused_.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(refused_.size(), refused_.size() == 1 ? " image" : " images",
+                                                     " cannot be used: ", Some(refused_),
+                                                     "; put them right, or set bad_images: skip"));
+    }
+    if (set_.samples.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("no image can be used: ", set_.left_out[0].path, ": ", set_.left_out[0].reason));
+    }
+    NumberBuckets();
+    return std::move(set_);
+  }
+
+ private:
+  absl::StatusOr<std::vector<std::vector<Bucket>>> BucketsOfDataset(const TrainDataset& dataset,
+                                                                    const std::string& name) const {
+    std::vector<int64_t> resolutions = dataset.resolution;
+    if (resolutions.empty()) resolutions.push_back(options_.default_resolution);
+    std::vector<std::vector<Bucket>> all;
+    for (const int64_t resolution : resolutions) {
+      absl::StatusOr<std::vector<Bucket>> buckets = BucketsOf(resolution, options_.rule);
+      if (!buckets.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat(name, ".resolution ", std::string(buckets.status().message())));
+      }
+      all.push_back(*std::move(buckets));
+    }
+    return all;
+  }
+
+  void AddImage(const TrainDataset& dataset, const ListedImage& image,
+                const std::vector<std::vector<Bucket>>& buckets) {
+    const std::string path = fs::path(image.path).lexically_normal().string();
+    auto found = looked_at_.find(path);
+    if (found == looked_at_.end()) found = looked_at_.emplace(path, LookAt(path)).first;
+    const absl::StatusOr<LookedAt>& content = found->second;
+    if (!content.ok()) return LeaveOut(dataset, path, std::string(content.status().message()));
+    const std::string caption = WithTriggerWord(image.caption, dataset.is_reg ? "" : options_.trigger_word, true);
+    if (caption.empty()) set_.without_caption.push_back(path);
+    for (const std::vector<Bucket>& sizes : buckets) {
+      const Bucket bucket = sizes[NearestBucket(sizes, content->size.width, content->size.height)];
+      const auto [sample, is_new] = place_of_.emplace(
+          std::tuple(path, caption, bucket, dataset.caption_dropout_rate, dataset.is_reg), set_.samples.size());
+      if (!is_new) {
+        set_.samples[sample->second].repeats += dataset.num_repeats;
+        continue;
+      }
+      bucket_of_.push_back(bucket);
+      set_.enlarged += bucket.width > content->size.width || bucket.height > content->size.height;
+      set_.samples.push_back({.path = path,
+                              .digest = content->digest,
+                              .caption = caption,
+                              .caption_dropout_rate = dataset.caption_dropout_rate,
+                              .size = content->size,
+                              .repeats = dataset.num_repeats,
+                              .is_reg = dataset.is_reg,
+                              .cache_latents_to_disk = dataset.cache_latents_to_disk});
+    }
+  }
+
+  void LeaveOut(const TrainDataset& dataset, const std::string& path, std::string reason) {
+    if (dataset.bad_images == BadImages::kRefuse) return refused_.push_back(std::move(reason));
+    const std::string prefix = path + ": ";
+    set_.left_out.push_back({path, absl::StartsWith(reason, prefix) ? reason.substr(prefix.size()) : reason});
+  }
+
+  void NumberBuckets() {
+    set_.buckets = bucket_of_;
+    std::sort(set_.buckets.begin(), set_.buckets.end());
+    set_.buckets.erase(std::unique(set_.buckets.begin(), set_.buckets.end()), set_.buckets.end());
+    for (size_t i = 0; i < bucket_of_.size(); ++i) {
+      const auto place = std::lower_bound(set_.buckets.begin(), set_.buckets.end(), bucket_of_[i]);
+      set_.samples[i].bucket = place - set_.buckets.begin();
+    }
+  }
+
+  const DatasetOptions& options_;
+  TrainingSet set_;
+  std::vector<Bucket> bucket_of_;  // of each sample
+  std::map<std::string, absl::StatusOr<LookedAt>> looked_at_;
+  std::map<std::tuple<std::string, std::string, Bucket, double, bool>, size_t> place_of_;
+  std::vector<std::string> refused_;
+};
+
+std::string Images(size_t count) { return absl::StrCat(count, count == 1 ? " image" : " images"); }
+
+}  // namespace
+
+std::vector<std::string> TrainingSet::Warnings() const {
+  std::vector<std::string> warnings;
+  if (!left_out.empty()) {
+    std::vector<std::string> names;
+    for (const LeftOutImage& image : left_out) names.push_back(absl::StrCat(image.path, " (", image.reason, ")"));
+    warnings.push_back(absl::StrCat(Images(left_out.size()), " cannot be used and left out: ", Some(names)));
+  }
+  if (!without_caption.empty()) {
+    warnings.push_back(absl::StrCat(Images(without_caption.size()), " without a caption: ", Some(without_caption)));
+  }
+  if (!unlisted.empty()) {
+    warnings.push_back(
+        absl::StrCat(Images(unlisted.size()), " not listed in ", kMetadata, " and not used: ", Some(unlisted)));
+  }
+  if (enlarged > 0) {
+    warnings.push_back(absl::StrCat(Images(static_cast<size_t>(enlarged)), " of ", samples.size(),
+                                    " smaller than the training size and enlarged"));
+  }
+  return warnings;
+}
+
+absl::StatusOr<TrainingSet> ScanDatasets(const DatasetOptions& options) {
+  Scanner scanner(options);
+  for (size_t i = 0; i < options.datasets.size(); ++i) RETURN_IF_ERROR(scanner.Add(i));
+  return scanner.Finish();
+}
+
+std::string WithTriggerWord(const std::string& caption, const std::string& word, bool in_front) {
+  if (absl::StrContains(caption, kTrigger)) {
+    return std::string(absl::StripAsciiWhitespace(absl::StrReplaceAll(caption, {{kTrigger, word}})));
+  }
+  if (word.empty() || !in_front) return caption;
+  return caption.empty() ? word : absl::StrCat(word, " ", caption);
+}
+
+absl::StatusOr<Image> LoadTrainingPicture(const TrainingSample& sample, const Bucket& bucket) {
+  ASSIGN_OR_RETURN(const std::string bytes, ReadPictureFile(sample.path));
+  base::Sha256 digest;
+  digest.Update(bytes);
+  if (digest.Finish() != sample.digest) {
+    return absl::DataLossError(absl::StrCat(sample.path, ": the file has changed since the run began"));
+  }
+  const absl::StatusOr<Image> image = DecodePicture(bytes);
+  if (!image.ok()) {
+    return absl::Status(image.status().code(), absl::StrCat(sample.path, ": ", std::string(image.status().message())));
+  }
+  const PictureBox box = CoverBox(image->width, image->height, bucket.width, bucket.height);
+  return Resample(*image, box, bucket.width, bucket.height);
+}
+
+}  // namespace tessera::control

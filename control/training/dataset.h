@@ -1,0 +1,81 @@
+// The images that a run is made of: what the folders of its configuration hold, with captions and buckets.
+//
+// Every process of a run that reads the same folders gets the same samples in the same order. ScanDatasets reads each
+// file once from end to end, which finds those that are damaged and says what their content is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "control/picture.h"
+#include "control/training/buckets.h"
+#include "control/training/config.h"
+
+namespace tessera::control {
+
+// One image at one resolution. Its place in TrainingSet::samples is its id, the key of its random numbers.
+struct TrainingSample {
+  std::string path;
+  std::string digest;   // sha-256 of the file, 64 hexadecimal digits
+  std::string caption;  // as the model is to be told it, the trigger word included; may be empty
+  double caption_dropout_rate = 0;
+  PictureSize size;     // of the picture
+  int64_t bucket = 0;   // among TrainingSet::buckets
+  int64_t repeats = 1;  // visits in an epoch
+  bool is_reg = false;
+  bool cache_latents_to_disk = true;
+
+  bool operator==(const TrainingSample&) const = default;
+};
+
+struct LeftOutImage {
+  std::string path;
+  std::string reason;
+
+  bool operator==(const LeftOutImage&) const = default;
+};
+
+struct TrainingSet {
+  std::vector<Bucket> buckets;  // those that have samples, rising
+  std::vector<TrainingSample> samples;
+  std::vector<LeftOutImage> left_out;        // under BadImages::kSkip
+  std::vector<std::string> without_caption;  // paths of images whose caption is empty
+  std::vector<std::string> unlisted;         // images beside a metadata.jsonl that does not name them
+  int64_t enlarged = 0;                      // samples whose picture is smaller than its bucket
+
+  // What the user should know of the above, in whole sentences; each names three files at most.
+  std::vector<std::string> Warnings() const;
+};
+
+// Which folders, and for which model.
+struct DatasetOptions {
+  absl::Span<const TrainDataset> datasets;
+  std::string trigger_word;
+  int64_t default_resolution = 0;  // of folders that do not say theirs
+  BucketRule rule;
+};
+
+// A folder with a metadata.jsonl (one JSON object a line with "file_name", relative to the folder, and "text") has the
+// images that it lists, in its order. Else its images are its files *.png, *.jpg and *.jpeg in order of their names,
+// and the caption of a.png is the text of the file a.txt (or whatever caption_ext says) beside it. An image that is
+// listed more than once with the same caption and options, or in a folder that is, is one sample with more repeats:
+// num_repeats: 2 is the folder twice.
+//
+// NotFound: a folder is missing. InvalidArgument: a folder without images, a resolution that the model does not take, a
+// line of metadata.jsonl that is wrong. Under BadImages::kRefuse the images that cannot be used, with their number,
+// names and reasons; under kSkip that no image is left.
+absl::StatusOr<TrainingSet> ScanDatasets(const DatasetOptions& options);
+
+// A caption with every "[trigger]" replaced by the word. One without any gets the word in front where `in_front`.
+// Without a word, "[trigger]" goes away.
+std::string WithTriggerWord(const std::string& caption, const std::string& word, bool in_front);
+
+// The picture of a sample at the size of its bucket, cut to its proportions around the centre. DataLoss where the file
+// has changed since the scan; other errors of control/picture.h. All begin with the path.
+absl::StatusOr<Image> LoadTrainingPicture(const TrainingSample& sample, const Bucket& bucket);
+
+}  // namespace tessera::control

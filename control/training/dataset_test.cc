@@ -1,0 +1,218 @@
+#include "control/training/dataset.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "control/resample.h"
+
+namespace tessera::control {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+namespace fs = std::filesystem;
+
+// A folder of the pictures in tests/pictures, of which source.png is 40x30 and the turned JPEGs are 24x16 and 16x24.
+class DatasetTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(::testing::TempDir()) /
+              absl::StrCat("dataset-", ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string Copy(const std::string& picture, const std::string& name) {
+    fs::create_directories((folder_ / name).parent_path());
+    fs::copy_file(fs::path("tests/pictures") / picture, folder_ / name, fs::copy_options::overwrite_existing);
+    return (folder_ / name).string();
+  }
+  void Write(const std::string& name, const std::string& text) { std::ofstream(folder_ / name) << text; }
+
+  TrainDataset Folder() const { return {.folder_path = folder_.string(), .resolution = {64}}; }
+
+  static absl::StatusOr<TrainingSet> Scan(const std::vector<TrainDataset>& datasets, const std::string& word = "") {
+    return ScanDatasets({.datasets = datasets, .trigger_word = word, .default_resolution = 32, .rule = {}});
+  }
+  std::string ErrorOf(const TrainDataset& dataset) const { return std::string(Scan({dataset}).status().message()); }
+
+  fs::path folder_;
+};
+
+std::vector<std::string> CaptionsOf(const TrainingSet& set) {
+  std::vector<std::string> captions;
+  for (const TrainingSample& sample : set.samples) captions.push_back(sample.caption);
+  return captions;
+}
+
+TEST_F(DatasetTest, CaptionsLieBesideTheImagesInOrderOfTheirNames) {
+  Copy("source.png", "b.png");
+  Copy("orientation_6.jpg", "a.JPG");
+  Copy("source.png", ".hidden.png");
+  Write("a.txt", " a tall thing\n");
+  Write("b.txt", "a wide thing");
+  Write("notes.md", "no picture");
+  const absl::StatusOr<TrainingSet> set = Scan({Folder()});
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_THAT(CaptionsOf(*set), ElementsAre("a tall thing", "a wide thing"));
+  EXPECT_EQ(set->samples[0].size, (PictureSize{16, 24}));
+  EXPECT_EQ(set->samples[1].size, (PictureSize{40, 30}));
+  EXPECT_EQ(set->samples[1].digest.size(), 64u);
+  EXPECT_THAT(set->buckets, ElementsAre(Bucket{48, 80}, Bucket{80, 48}));
+  EXPECT_EQ(set->samples[0].bucket, 0);
+  EXPECT_EQ(set->samples[1].bucket, 1);
+  EXPECT_THAT(set->Warnings(), ElementsAre("2 images of 2 smaller than the training size and enlarged"));
+}
+
+TEST_F(DatasetTest, MetadataGoesBeforeFilesBesideAndNamesTheOrder) {
+  Copy("source.png", "images/x.png");
+  Copy("source.png", "y.png");
+  Copy("source.png", "z.png");
+  Write("y.txt", "not this");
+  Write("metadata.jsonl",
+        "{\"file_name\": \"y.png\", \"text\": \"the y\", \"other\": 3}\n\n{\"file_name\": \"images/x.png\", \"text\": "
+        "\"\"}\n");
+  const absl::StatusOr<TrainingSet> set = Scan({Folder()});
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_THAT(CaptionsOf(*set), ElementsAre("the y", ""));
+  EXPECT_THAT(set->without_caption, ElementsAre((folder_ / "images/x.png").string()));
+  EXPECT_THAT(set->unlisted, ElementsAre((folder_ / "z.png").string()));
+}
+
+TEST_F(DatasetTest, ALineOfMetadataThatIsWrongIsNamed) {
+  Copy("source.png", "a.png");
+  const std::string name = absl::StrCat("datasets[0]: ", (folder_ / "metadata.jsonl").string(), " line 2: ");
+  for (const auto& [line, problem] : std::vector<std::pair<std::string, std::string>>{
+           {"{\"file_name\": \"a.png\"}", "field \"text\" must be the caption of the image"},
+           {"{\"text\": \"a\"}", "field \"file_name\" must be the name of an image"},
+           {"{\"file_name\": \"../a.png\", \"text\": \"a\"}", "it must be the name of a file within the folder"},
+           {"{\"file_name\": \"/a.png\", \"text\": \"a\"}", "it must be the name of a file within the folder"}}) {
+    Write("metadata.jsonl", absl::StrCat("{\"file_name\": \"a.png\", \"text\": \"a\"}\n", line, "\n"));
+    EXPECT_THAT(ErrorOf(Folder()), AllOf(HasSubstr(name), HasSubstr(problem))) << line;
+  }
+  Write("metadata.jsonl", "{\"file_name\": \"a.png\"");
+  EXPECT_THAT(ErrorOf(Folder()), HasSubstr("line 1"));
+}
+
+TEST_F(DatasetTest, ImagesThatCannotBeUsedAreRefusedWithTheirNumberAndNames) {
+  Copy("source.png", "good.png");
+  Write("empty.png", "");
+  Write("text.jpg", "no picture");
+  EXPECT_THAT(ErrorOf(Folder()),
+              AllOf(HasSubstr("2 images cannot be used: "), HasSubstr("empty.png: the file is neither"),
+                    HasSubstr("text.jpg: the file is neither"), HasSubstr("or set bad_images: skip")));
+}
+
+TEST_F(DatasetTest, OrTheyAreLeftOutNamedAndCounted) {
+  const std::string good = Copy("source.png", "good.png");
+  std::ifstream source(good, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(source), {}};
+  Write("cut.png", bytes.substr(0, bytes.size() / 2));
+  TrainDataset dataset = Folder();
+  dataset.bad_images = BadImages::kSkip;
+  const absl::StatusOr<TrainingSet> set = Scan({dataset});
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_EQ(set->samples.size(), 1u);
+  EXPECT_THAT(set->left_out, ElementsAre(LeftOutImage{(folder_ / "cut.png").string(), "the file is cut short"}));
+  EXPECT_THAT(set->Warnings()[0], AllOf(HasSubstr("1 image cannot be used and left out: "), HasSubstr("cut.png")));
+  // A missing one is listed in metadata.jsonl alone.
+  Write("metadata.jsonl",
+        "{\"file_name\": \"gone.png\", \"text\": \"a\"}\n{\"file_name\": \"good.png\", \"text\": \"b\"}\n");
+  const absl::StatusOr<TrainingSet> listed = Scan({dataset});
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  ASSERT_EQ(listed->left_out.size(), 1u);
+  EXPECT_THAT(listed->left_out[0].path, HasSubstr("gone.png"));
+  fs::remove(folder_ / "good.png");
+  EXPECT_THAT(ErrorOf(dataset), HasSubstr("no image can be used: "));
+}
+
+TEST_F(DatasetTest, AFolderThatIsMissingOrEmptyIsNamed) {
+  EXPECT_THAT(ErrorOf({.folder_path = "/nowhere"}),
+              HasSubstr("datasets[0].folder_path is '/nowhere', which cannot be read: No such file"));
+  EXPECT_EQ(Scan({{.folder_path = "/nowhere"}}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(ErrorOf(Folder()), HasSubstr("which has no PNG or JPEG image and no metadata.jsonl"));
+}
+
+TEST_F(DatasetTest, AResolutionThatTheModelDoesNotTakeIsRefused) {
+  Copy("source.png", "a.png");
+  TrainDataset dataset = Folder();
+  dataset.resolution = {64, 100};
+  EXPECT_THAT(ErrorOf(dataset), HasSubstr("datasets[0].resolution is 100; valid values for this model are multiples"));
+}
+
+TEST_F(DatasetTest, EachResolutionIsASampleAndTheModelsIsTheDefault) {
+  Copy("source.png", "a.png");
+  TrainDataset dataset = Folder();
+  dataset.resolution = {};
+  absl::StatusOr<TrainingSet> set = Scan({dataset});
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_THAT(set->buckets, ElementsAre(Bucket{32, 32}));
+  dataset.resolution = {32, 64};
+  set = Scan({dataset});
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_THAT(set->buckets, ElementsAre(Bucket{32, 32}, Bucket{80, 48}));
+  EXPECT_EQ(set->samples.size(), 2u);
+}
+
+TEST_F(DatasetTest, RepeatsEqualTheFolderListedAsOften) {
+  Copy("source.png", "a.png");
+  Copy("orientation_1.jpg", "b.jpg");
+  TrainDataset twice = Folder();
+  twice.num_repeats = 2;
+  TrainDataset spelt_otherwise = Folder();
+  spelt_otherwise.folder_path += "/./";
+  const absl::StatusOr<TrainingSet> repeated = Scan({twice}), listed = Scan({Folder(), spelt_otherwise});
+  ASSERT_TRUE(repeated.ok()) << repeated.status();
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  EXPECT_EQ(repeated->samples, listed->samples);
+  EXPECT_EQ(repeated->samples[0].repeats, 2);
+  EXPECT_THAT(listed->unlisted, IsEmpty());
+}
+
+TEST_F(DatasetTest, TheTriggerWordGoesIntoCaptionsButNotIntoThoseOfRegularisation) {
+  Copy("source.png", "a.png");
+  Write("a.txt", "a [trigger] toy");
+  Copy("source.png", "b.png");
+  Write("b.txt", "a toy");
+  TrainDataset regularisation = Folder();
+  regularisation.is_reg = true;
+  const absl::StatusOr<TrainingSet> set = Scan({Folder(), regularisation}, "sks");
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_THAT(CaptionsOf(*set), ElementsAre("a sks toy", "sks a toy", "a  toy", "a toy"));
+}
+
+TEST(TriggerWordTest, ReplacesItsPlaceOrStandsInFront) {
+  EXPECT_EQ(WithTriggerWord("[trigger] and [trigger]", "x", true), "x and x");
+  EXPECT_EQ(WithTriggerWord("a cat", "x", true), "x a cat");
+  EXPECT_EQ(WithTriggerWord("a cat", "x", false), "a cat");
+  EXPECT_EQ(WithTriggerWord("", "x", true), "x");
+  EXPECT_EQ(WithTriggerWord("[trigger] a cat", "", true), "a cat");
+}
+
+TEST_F(DatasetTest, APictureIsCutToItsBucketAndNoticedWhenItChanged) {
+  const std::string path = Copy("source.png", "a.png");
+  const absl::StatusOr<TrainingSet> set = Scan({Folder()});
+  ASSERT_TRUE(set.ok()) << set.status();
+  const absl::StatusOr<Image> image = LoadTrainingPicture(set->samples[0], {16, 16});
+  ASSERT_TRUE(image.ok()) << image.status();
+  const absl::StatusOr<std::string> bytes = ReadPictureFile(path);
+  ASSERT_TRUE(bytes.ok());
+  const absl::StatusOr<Image> source = DecodePicture(*bytes);
+  ASSERT_TRUE(source.ok());
+  EXPECT_EQ(image->rgb, Resample(*source, {5, 0, 35, 30}, 16, 16).rgb);
+  Copy("orientation_1.jpg", "a.png");
+  const absl::Status changed = LoadTrainingPicture(set->samples[0], {16, 16}).status();
+  EXPECT_EQ(changed.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(changed.message()), HasSubstr("a.png: the file has changed"));
+}
+
+}  // namespace
+}  // namespace tessera::control
