@@ -25,6 +25,7 @@ constexpr int32_t kMaxThreads = 1 << 12;
 constexpr uint64_t kMaxCacheBytes = uint64_t{1} << 40;
 constexpr int kMaxBatch = 1024;
 constexpr int64_t kMaxLatents = int64_t{1} << 24;  // values
+constexpr int64_t kMaxSamples = int64_t{1} << 32;
 constexpr int32_t kMaxSide = 1 << 16;
 constexpr int32_t kMaxTokens = 1 << 16;
 constexpr int32_t kMaxBlocks = 1 << 16;
@@ -107,6 +108,7 @@ void VisitFields(const auto& visit, Is<LoadParameters> auto& load) {
   visit("prompt_cache_bytes", load.prompt_cache_bytes);
   visit("stream_blocks", load.stream_blocks);
   visit("record", load.record);
+  visit("training", load.training);
 }
 
 void VisitFields(const auto& visit, Is<MemoryBudget> auto& memory_budget) {
@@ -143,6 +145,40 @@ void VisitFields(const auto& visit, Is<Decoded> auto& decoded) {
   visit("height", decoded.height);
   visit("width", decoded.width);
   visit("seconds", decoded.seconds);
+}
+
+void VisitFields(const auto& visit, Is<TrainingStart> auto& start) {
+  visit("config", start.config);
+  visit("checkpoint", start.checkpoint);
+}
+
+void VisitFields(const auto& visit, Is<TrainingStarted> auto& started) {
+  visit("step", started.step);
+  visit("trained_parameters", started.trained_parameters);
+  visit("samples", started.samples);
+  visit("checkpoint", started.checkpoint);
+  visit("warnings", started.warnings);
+}
+
+void VisitFields(const auto& visit, Is<SamplesPrepared> auto& prepared) {
+  visit("prepared", prepared.prepared);
+  visit("samples", prepared.samples);
+}
+
+void VisitFields(const auto& visit, Is<Trained> auto& trained) {
+  visit("step", trained.step);
+  visit("loss", trained.loss);
+  visit("gradient_norm", trained.gradient_norm);
+  visit("learning_rate", trained.learning_rate);
+  visit("seconds", trained.seconds);
+  visit("skipped", trained.skipped);
+}
+
+void VisitFields(const auto& visit, Is<TrainingSaved> auto& saved) {
+  visit("checkpoint", saved.checkpoint);
+  visit("exported", saved.exported);
+  visit("seconds", saved.seconds);
+  visit("warnings", saved.warnings);
 }
 
 const FieldDescriptor* FieldOf(const Message& message, const char* name) {
@@ -324,6 +360,19 @@ absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire) {
   return parameters;
 }
 
+absl::StatusOr<TrainingStart> FromWire(const internal::StartTraining& wire) {
+  RETURN_IF_ERROR(CheckText("config", wire.config()));
+  RETURN_IF_ERROR(CheckText("checkpoint", wire.checkpoint()));
+  TrainingStart start;
+  ReadFields(wire, start);
+  return start;
+}
+
+absl::StatusOr<int64_t> FromWire(const internal::PrepareSamples& wire) {
+  if (wire.most() < 1 || wire.most() > kMaxSamples) return OutOfRange("most", wire.most(), 1, kMaxSamples);
+  return wire.most();
+}
+
 absl::Status ProtocolError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat("the worker broke the control protocol: ", what));
 }
@@ -378,6 +427,37 @@ Stepped FromWire(const internal::Stepped& wire) {
   return stepped;
 }
 
+absl::StatusOr<TrainingStarted> FromWire(const internal::TrainingStarted& wire) {
+  if (wire.step() < 0 || wire.samples() < 1) return ProtocolError("a training run without samples");
+  TrainingStarted started;
+  ReadFields(wire, started);
+  return started;
+}
+
+absl::StatusOr<SamplesPrepared> FromWire(const internal::SamplesPrepared& wire) {
+  if (wire.prepared() < 0 || wire.prepared() > wire.samples()) return ProtocolError("more samples than there are");
+  SamplesPrepared prepared;
+  ReadFields(wire, prepared);
+  return prepared;
+}
+
+Trained FromWire(const internal::Trained& wire) {
+  Trained trained;
+  ReadFields(wire, trained);
+  return trained;
+}
+
+TrainingSaved FromWire(const internal::TrainingSaved& wire) {
+  TrainingSaved saved;
+  ReadFields(wire, saved);
+  return saved;
+}
+
+TrainingEvaluated FromWire(const internal::TrainingEvaluated& wire) {
+  return {.losses = {wire.losses().begin(), wire.losses().end()}};
+}
+
+void ToWire(const TrainingStart& start, internal::StartTraining* wire) { WriteFields(start, *wire); }
 void ToWire(const LoadParameters& parameters, internal::Load* wire) { WriteFields(parameters, *wire); }
 
 void ToWire(const ModelDescription& description, internal::ModelDescription* wire) {
@@ -399,6 +479,13 @@ void ToWire(const Loaded& loaded, internal::Loaded* wire) { WriteFields(loaded, 
 void ToWire(const JobStarted& started, internal::JobStarted* wire) { WriteFields(started, *wire); }
 void ToWire(const Stepped& stepped, internal::Stepped* wire) { WriteFields(stepped, *wire); }
 void ToWire(const Decoded& decoded, internal::Decoded* wire) { WriteFields(decoded, *wire); }
+void ToWire(const TrainingStarted& started, internal::TrainingStarted* wire) { WriteFields(started, *wire); }
+void ToWire(const SamplesPrepared& prepared, internal::SamplesPrepared* wire) { WriteFields(prepared, *wire); }
+void ToWire(const Trained& trained, internal::Trained* wire) { WriteFields(trained, *wire); }
+void ToWire(const TrainingSaved& saved, internal::TrainingSaved* wire) { WriteFields(saved, *wire); }
+void ToWire(const TrainingEvaluated& evaluated, internal::TrainingEvaluated* wire) {
+  wire->mutable_losses()->Assign(evaluated.losses.begin(), evaluated.losses.end());
+}
 
 void ToWire(const absl::Status& status, internal::Error* wire) {
   wire->set_code(static_cast<int32_t>(status.code()));

@@ -21,7 +21,11 @@ absl::StatusOr<std::vector<uint64_t>> FromWire(const internal::Step& wire);    /
 absl::StatusOr<std::vector<uint64_t>> BatchOf(const internal::Predict& wire);  // likewise, the predicted one first
 absl::StatusOr<LatentValues> FromWire(const internal::Predict& wire);          // the latents
 
+absl::StatusOr<TrainingStart> FromWire(const internal::StartTraining& wire);
+absl::StatusOr<int64_t> FromWire(const internal::PrepareSamples& wire);  // at most so many samples
+
 void ToWire(const LoadParameters& parameters, internal::Load* wire);
+void ToWire(const TrainingStart& start, internal::StartTraining* wire);
 
 // Replies, as the front end reads them. They are checked: a worker may be of another version, or broken.
 absl::Status FromWire(const internal::Error& error);
@@ -29,6 +33,11 @@ absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire
 absl::StatusOr<Loaded> FromWire(const internal::Loaded& wire);
 absl::StatusOr<JobStarted> FromWire(const internal::JobStarted& wire);
 Stepped FromWire(const internal::Stepped& wire);
+absl::StatusOr<TrainingStarted> FromWire(const internal::TrainingStarted& wire);
+absl::StatusOr<SamplesPrepared> FromWire(const internal::SamplesPrepared& wire);
+Trained FromWire(const internal::Trained& wire);
+TrainingSaved FromWire(const internal::TrainingSaved& wire);
+TrainingEvaluated FromWire(const internal::TrainingEvaluated& wire);
 
 // UNAVAILABLE: a worker that sends such replies cannot be used any more.
 absl::Status ProtocolError(absl::string_view what);
@@ -39,6 +48,11 @@ void ToWire(const Loaded& loaded, internal::Loaded* wire);
 void ToWire(const JobStarted& started, internal::JobStarted* wire);
 void ToWire(const Stepped& stepped, internal::Stepped* wire);
 void ToWire(const Decoded& decoded, internal::Decoded* wire);
+void ToWire(const TrainingStarted& started, internal::TrainingStarted* wire);
+void ToWire(const SamplesPrepared& prepared, internal::SamplesPrepared* wire);
+void ToWire(const Trained& trained, internal::Trained* wire);
+void ToWire(const TrainingSaved& saved, internal::TrainingSaved* wire);
+void ToWire(const TrainingEvaluated& evaluated, internal::TrainingEvaluated* wire);
 void ToWire(const absl::Status& status, internal::Error* wire);
 
 }  // namespace tessera::control

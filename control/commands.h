@@ -16,6 +16,7 @@
 #include "absl/types/span.h"
 #include "control/job_parameters.h"
 #include "control/placement.h"
+#include "control/training_commands.h"
 #include "parallel/plan/layout_bytes.h"
 
 namespace tessera::control {
@@ -86,7 +87,8 @@ struct LoadParameters {
   ComponentPlacement autoencoder = ComponentPlacement::kRank0;
   uint64_t prompt_cache_bytes = uint64_t{256} << 20;  // 0: prompts are encoded every time
   bool stream_blocks = false;                         // the transformer's blocks are read from its files for each use
-  std::string record;  // a folder for what the blocks compute (control/step_record.h); empty: not kept
+  std::string record;     // a folder for what the blocks compute (control/step_record.h); empty: not kept
+  bool training = false;  // the transformer's weights will be trained
 };
 
 // Bytes of a device's own memory, beside the weights that a rank holds there.
@@ -191,6 +193,21 @@ class CommandHandler {
 
   // Frees a job; an unknown one is no error.
   virtual absl::Status EndJob(uint64_t job) = 0;
+
+  // A training run on the model, which was loaded for training; one at a time, an earlier one is dropped. UNIMPLEMENTED
+  // by a handler that does not train. Between its steps jobs may be run, on the weights as they are.
+  virtual absl::StatusOr<TrainingStarted> StartTraining(const TrainingStart&) { return DoesNotTrain(); }
+  // Encodes at most so many further pictures with their captions; Train needs all of them.
+  virtual absl::StatusOr<SamplesPrepared> PrepareSamples(int64_t) { return DoesNotTrain(); }
+  // One step of the optimizer: forward and backward passes of a whole batch, over all ranks.
+  virtual absl::StatusOr<Trained> Train() { return DoesNotTrain(); }
+  // Writes a checkpoint, and where told to (`exports`) what was trained in the form in which it is served. A checkpoint
+  // that could not be written is no error: the run can go on.
+  virtual absl::StatusOr<TrainingSaved> SaveTraining(bool /*exports*/) { return DoesNotTrain(); }
+  virtual absl::StatusOr<TrainingEvaluated> EvaluateTraining() { return DoesNotTrain(); }
+
+ private:
+  static absl::Status DoesNotTrain() { return absl::UnimplementedError("this worker does not train"); }
 };
 
 }  // namespace tessera::control

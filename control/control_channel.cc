@@ -359,6 +359,16 @@ class LogExecutor {
         return Latents(command.latents().job());
       case internal::Command::kPredict:
         return Predict(command.predict());
+      case internal::Command::kStartTraining:
+        return StartTraining(command.start_training());
+      case internal::Command::kPrepareSamples:
+        return PrepareSamples(command.prepare_samples());
+      case internal::Command::kTrain:
+        return Answer(handler_.Train(), &internal::Reply::mutable_trained);
+      case internal::Command::kSaveTraining:
+        return Answer(handler_.SaveTraining(command.save_training().exports()), &internal::Reply::mutable_saved);
+      case internal::Command::kEvaluateTraining:
+        return Answer(handler_.EvaluateTraining(), &internal::Reply::mutable_evaluated);
       case internal::Command::kResume:
       case internal::Command::kShutdown:
       case internal::Command::KIND_NOT_SET:
@@ -515,6 +525,24 @@ class LogExecutor {
       reply.mutable_tensor()->mutable_shape()->Assign(latents->shape.begin(), latents->shape.end());
     });
     return absl::OkStatus();
+  }
+
+  // What was answered, as the one reply of that kind.
+  template <typename Result, typename Message>
+  absl::Status Answer(const absl::StatusOr<Result>& result, Message* (internal::Reply::*part)()) {
+    if (!result.ok()) return result.status();
+    Send(sequence_, [&](internal::Reply& reply) { ToWire(*result, (reply.*part)()); });
+    return absl::OkStatus();
+  }
+
+  absl::Status StartTraining(const internal::StartTraining& command) {
+    ASSIGN_OR_RETURN(const TrainingStart start, FromWire(command));
+    return Answer(handler_.StartTraining(start), &internal::Reply::mutable_training_started);
+  }
+
+  absl::Status PrepareSamples(const internal::PrepareSamples& command) {
+    ASSIGN_OR_RETURN(const int64_t most, FromWire(command));
+    return Answer(handler_.PrepareSamples(most), &internal::Reply::mutable_prepared);
   }
 
   absl::Status EndJob(uint64_t job) {

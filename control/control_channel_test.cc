@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
+#include "control/command_wire.h"
 #include "tessera/internal/control.grpc.pb.h"
 #include "tests/support/test_folder.h"
 #include "tests/support/wait_until.h"
@@ -84,6 +85,23 @@ class RecordingHandler : public CommandHandler {
   absl::Status EndJob(uint64_t job) override {
     Record(absl::StrCat("end ", job));
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<TrainingStarted> StartTraining(const TrainingStart& start) override {
+    Record(absl::StrCat("train by ", start.config, " from ", start.checkpoint));
+    return TrainingStarted{
+        .step = 7, .trained_parameters = 8, .samples = 9, .checkpoint = start.checkpoint, .warnings = {"caf\xE9"}};
+  }
+  absl::StatusOr<SamplesPrepared> PrepareSamples(int64_t most) override {
+    Record(absl::StrCat("prepare ", most));
+    return SamplesPrepared{.prepared = 3, .samples = 9};
+  }
+  absl::StatusOr<Trained> Train() override {
+    return Trained{.step = 8, .loss = 0.5, .gradient_norm = 2, .learning_rate = 1e-4, .seconds = 3, .skipped = true};
+  }
+  absl::StatusOr<TrainingSaved> SaveTraining(bool exports) override {
+    Record(exports ? "save and export" : "save");
+    return TrainingSaved{.checkpoint = "caf\xE9", .exported = "model", .seconds = 1, .warnings = {"slow"}};
   }
 
   bool decodes_beside_steps() const override { return beside_; }
@@ -310,6 +328,48 @@ TEST_F(ControlChannelTest, DeliversTextThatIsNotUtf8InReadableForm) {
 TEST_F(ControlChannelTest, TakesAModelsPathThatIsNotUtf8) {
   EXPECT_TRUE(Session(socket_path()).Ask(DescribeCommand("caf\xE9")).has_description());
   EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("describe caf\xE9"));
+}
+
+TEST_F(ControlChannelTest, CarriesOutTheCommandsOfATrainingRun) {
+  Session session(socket_path());
+  Command command;
+  ToWire(TrainingStart{.config = "steps: 3", .checkpoint = "caf\xE9"}, command.mutable_start_training());
+  const absl::StatusOr<TrainingStarted> started = FromWire(session.Ask(command).training_started());
+  ASSERT_TRUE(started.ok());
+  EXPECT_EQ(started->step, 7);
+  EXPECT_EQ(started->trained_parameters, 8);
+  EXPECT_EQ(started->samples, 9);
+  EXPECT_EQ(started->checkpoint, "caf\xE9");
+  EXPECT_THAT(started->warnings, ::testing::ElementsAre("caf?"));
+  command.mutable_prepare_samples()->set_most(0);
+  EXPECT_EQ(CodeOf(session.Ask(command)), absl::StatusCode::kInvalidArgument);
+  command.mutable_prepare_samples()->set_most(4);
+  const absl::StatusOr<SamplesPrepared> prepared = FromWire(session.Ask(command).prepared());
+  ASSERT_TRUE(prepared.ok());
+  EXPECT_EQ(prepared->prepared, 3);
+  EXPECT_EQ(prepared->samples, 9);
+  command.mutable_train();
+  const Trained trained = FromWire(session.Ask(command).trained());
+  EXPECT_EQ(trained.step, 8);
+  EXPECT_EQ(trained.loss, 0.5);
+  EXPECT_EQ(trained.gradient_norm, 2);
+  EXPECT_EQ(trained.learning_rate, 1e-4);
+  EXPECT_EQ(trained.seconds, 3);
+  EXPECT_TRUE(trained.skipped);
+  command.mutable_save_training()->set_exports(true);
+  const TrainingSaved saved = FromWire(session.Ask(command).saved());
+  EXPECT_EQ(saved.checkpoint, "caf\xE9");
+  EXPECT_EQ(saved.exported, "model");
+  EXPECT_EQ(saved.seconds, 1);
+  EXPECT_THAT(saved.warnings, ::testing::ElementsAre("slow"));
+  EXPECT_THAT(handler_.calls(),
+              ::testing::ElementsAre("train by steps: 3 from caf\xE9", "prepare 4", "save and export"));
+}
+
+TEST_F(ControlChannelTest, SaysThatAHandlerDoesNotTrain) {
+  Command command;
+  command.mutable_evaluate_training();
+  EXPECT_EQ(CodeOf(Session(socket_path()).Ask(command)), absl::StatusCode::kUnimplemented);
 }
 
 TEST_F(ControlChannelTest, RefusesParametersOutOfRangeBeforeTheHandlerSeesThem) {

@@ -303,6 +303,41 @@ absl::Status WorkerClient::EndJob(uint64_t job) {
   return connection_->Call(std::move(command), Reply::kEnded).status();
 }
 
+absl::StatusOr<TrainingStarted> WorkerClient::StartTraining(const TrainingStart& start) {
+  Command command;
+  ToWire(start, command.mutable_start_training());
+  ASSIGN_OR_RETURN(Reply reply, connection_->Call(std::move(command), Reply::kTrainingStarted));
+  return FromWire(reply.training_started());
+}
+
+absl::StatusOr<SamplesPrepared> WorkerClient::PrepareSamples(int64_t most) {
+  Command command;
+  command.mutable_prepare_samples()->set_most(most);
+  ASSIGN_OR_RETURN(Reply reply, connection_->Call(std::move(command), Reply::kPrepared));
+  return FromWire(reply.prepared());
+}
+
+absl::StatusOr<Trained> WorkerClient::Train() {
+  Command command;
+  command.mutable_train();
+  ASSIGN_OR_RETURN(Reply reply, connection_->Call(std::move(command), Reply::kTrained));
+  return FromWire(reply.trained());
+}
+
+absl::StatusOr<TrainingSaved> WorkerClient::SaveTraining(bool exports) {
+  Command command;
+  command.mutable_save_training()->set_exports(exports);
+  ASSIGN_OR_RETURN(Reply reply, connection_->Call(std::move(command), Reply::kSaved));
+  return FromWire(reply.saved());
+}
+
+absl::StatusOr<TrainingEvaluated> WorkerClient::EvaluateTraining() {
+  Command command;
+  command.mutable_evaluate_training();
+  ASSIGN_OR_RETURN(Reply reply, connection_->Call(std::move(command), Reply::kEvaluated));
+  return FromWire(reply.evaluated());
+}
+
 absl::StatusOr<WorkerProgress> WorkerClient::Resume() {
   Command command;
   command.mutable_resume();

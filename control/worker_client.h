@@ -70,6 +70,13 @@ class WorkerClient {
   absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
                                        absl::Span<const uint64_t> beside = {});
   absl::Status EndJob(uint64_t job);
+
+  absl::StatusOr<TrainingStarted> StartTraining(const TrainingStart& start);
+  absl::StatusOr<SamplesPrepared> PrepareSamples(int64_t most);
+  absl::StatusOr<Trained> Train();
+  absl::StatusOr<TrainingSaved> SaveTraining(bool exports);
+  absl::StatusOr<TrainingEvaluated> EvaluateTraining();
+
   // How far the worker has got with all controllers so far.
   absl::StatusOr<WorkerProgress> Resume();
   absl::Status Shutdown();

@@ -5,15 +5,21 @@
 
 namespace tessera::parallel {
 
+namespace {
+
+void AddGroups(const Mesh& mesh, const char* name, std::initializer_list<Axis> axes, std::vector<HostGroup>& groups) {
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    std::vector<int> ranks = mesh.Group(rank, axes);
+    // Each group once: by its first rank.
+    if (ranks.size() > 1 && ranks.front() == rank) groups.push_back({.name = name, .ranks = std::move(ranks)});
+  }
+}
+
+}  // namespace
+
 std::vector<HostGroup> MeshGroups(const Mesh& mesh) {
   std::vector<HostGroup> groups;
-  const auto add = [&](const char* name, std::initializer_list<Axis> axes) {
-    for (int rank = 0; rank < mesh.world_size(); ++rank) {
-      std::vector<int> ranks = mesh.Group(rank, axes);
-      // Each group once: by its first rank.
-      if (ranks.size() > 1 && ranks.front() == rank) groups.push_back({.name = name, .ranks = std::move(ranks)});
-    }
-  };
+  const auto add = [&](const char* name, std::initializer_list<Axis> axes) { AddGroups(mesh, name, axes, groups); };
   add(MeshGroupName::kCfg, {Axis::kCfg});
   add(MeshGroupName::kPipe, {Axis::kPipe});
   add(MeshGroupName::kSequence, {Axis::kRing, Axis::kUlysses});
@@ -23,6 +29,14 @@ std::vector<HostGroup> MeshGroups(const Mesh& mesh) {
   for (const char* all : {MeshGroupName::kWorld, MeshGroupName::kControl}) {
     add(all, {Axis::kCfg, Axis::kPipe, Axis::kRing, Axis::kUlysses, Axis::kTensor});
   }
+  return groups;
+}
+
+std::vector<HostGroup> TrainingMeshGroups(const Mesh& mesh) {
+  std::vector<HostGroup> groups = MeshGroups(mesh);
+  AddGroups(mesh, MeshGroupName::kData, {Axis::kData}, groups);
+  AddGroups(mesh, MeshGroupName::kAll,
+            {Axis::kData, Axis::kCfg, Axis::kPipe, Axis::kRing, Axis::kUlysses, Axis::kTensor}, groups);
   return groups;
 }
 

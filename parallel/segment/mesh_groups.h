@@ -17,11 +17,15 @@ struct MeshGroupName {
   static constexpr char kRing[] = "ring";
   static constexpr char kUlysses[] = "ulysses";
   static constexpr char kTensor[] = "tensor";
-  static constexpr char kWorld[] = "world";      // every rank of the mesh
+  static constexpr char kWorld[] = "world";      // every rank of one data coordinate
   static constexpr char kControl[] = "control";  // the same ranks, apart from their tensors
+  static constexpr char kData[] = "data";        // of training: the ranks that hold the same part of the model
+  static constexpr char kAll[] = "all";          // of training: every rank of the mesh
 };
 
-// The groups of more than one rank that a segment for this mesh needs.
+// The groups of more than one rank that a segment for this mesh needs: to make images, and to train, of which the
+// second are more.
 std::vector<HostGroup> MeshGroups(const Mesh& mesh);
+std::vector<HostGroup> TrainingMeshGroups(const Mesh& mesh);
 
 }  // namespace tessera::parallel

@@ -110,16 +110,15 @@ Engine::Engine(const WorkerRank& place, DeviceOpener open_device)
     : place_(place), open_device_(std::move(open_device)), mesh_(MeshOf(place.layout)) {}
 
 Engine::Ranks::Ranks(at::Device device, const WorkerRank& place)
-    : communicators(place.layout.ranks() == 1
-                        ? nullptr
-                        : std::make_unique<parallel::MeshCommunicators>(
-                              device, place.segment, place.rank,
-                              parallel::HostCommunicatorOptions{.deadline = kCommunicatorDeadline})),
+    : communicators(place.ranks() == 1 ? nullptr
+                                       : std::make_unique<parallel::MeshCommunicators>(
+                                             device, place.segment, place.rank,
+                                             parallel::HostCommunicatorOptions{.deadline = kCommunicatorDeadline})),
       groups(communicators == nullptr ? parallel::RankGroups::Alone(one) : communicators->groups()),
       context{.attention = attention, .tensor = one, .world = groups.world} {}
 
 void Engine::Poison(const std::string& reason) {
-  if (mesh_.world_size() > 1) place_.segment->Poison(place_.rank, reason);
+  if (place_.ranks() > 1) place_.segment->Poison(place_.rank, reason);
 }
 
 // It goes to the log in full, and to the user without its internals.
@@ -180,7 +179,7 @@ absl::Status Engine::CheckMemory(const models::ModelFolder& folder, const contro
       .on_device = !device.is_cpu(),
       .text_encoders = parameters.text_encoders,
       .autoencoder = parameters.autoencoder,
-      .encodes_prompts = place_.rank == 0,
+      .encodes_prompts = place_.rank_in_layout() == 0,
       .transformer_parts = mesh_.size(parallel::Axis::kPipe) * mesh_.size(parallel::Axis::kTensor),
       .stream_blocks = parameters.stream_blocks};
   ASSIGN_OR_RETURN(const models::LoadPlan plan, models::PlanLoad(folder, request));
@@ -189,7 +188,8 @@ absl::Status Engine::CheckMemory(const models::ModelFolder& folder, const contro
   if (place_.rank == 0) {
     request.encodes_prompts = false;
     ASSIGN_OR_RETURN(const models::LoadPlan other, models::PlanLoad(folder, request));
-    memory = base::ReadMachineMemory().Without(other.host.peak * (mesh_.world_size() - 1));
+    memory = base::ReadMachineMemory().Without(plan.host.peak * (place_.replicas() - 1) +
+                                               other.host.peak * (place_.ranks() - place_.replicas()));
   }
   const std::optional<DeviceMemory> on_device = ReadDeviceMemory(device);
   absl::Status fits =
@@ -244,8 +244,8 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
                              .prompt_cache_bytes = static_cast<int64_t>(std::min<uint64_t>(
                                  parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max())),
                              .stream_blocks = parameters.stream_blocks,
-                             .share = ShareOf(mesh_, place_.rank, stage_bounds),
-                             .encodes_prompts = place_.rank == 0});
+                             .share = ShareOf(mesh_, place_.rank_in_layout(), stage_bounds),
+                             .encodes_prompts = place_.rank_in_layout() == 0});
     if (!family.ok()) return family.status();
     model->family = *std::move(family);
     model_ = std::move(model);
@@ -288,7 +288,7 @@ absl::StatusOr<int32_t> Engine::EncodePrompts(absl::Span<const control::JobParam
   for (const control::JobParameters& job : jobs) {
     if (CheckParameters(job, model_->description).ok()) prompts.push_back(PromptOf(job));
   }
-  if (place_.rank != 0) return 0;
+  if (place_.rank_in_layout() != 0) return 0;
   return Guarded([&]() -> absl::StatusOr<int32_t> {
     return static_cast<int32_t>(model_->family->EncodeAhead(prompts, ranks_->context));
   });
@@ -304,7 +304,7 @@ absl::StatusOr<control::JobStarted> Engine::Start(uint64_t id, const control::Jo
   const models::ImageSize generated{.height = prompt.height, .width = prompt.width};
   const Stopwatch watch;
   absl::StatusOr<models::EncodedPrompt> encoded = absl::UnknownError("encoded by rank 0");
-  if (place_.rank == 0) encoded = family.Encode(prompt, ranks_->context);
+  if (place_.rank_in_layout() == 0) encoded = family.Encode(prompt, ranks_->context);
   if (mesh_.world_size() > 1)
     encoded = BroadcastPrompt(std::move(encoded), ranks_->groups.control, ranks_->groups.world, family.device());
   if (!encoded.ok()) return encoded.status();

@@ -16,19 +16,19 @@
 namespace tessera::runtime {
 namespace {
 
-absl::StatusOr<WorkerRank> TakePlace(const std::string& layout, int rank, int segment) {
+absl::StatusOr<WorkerRank> TakePlace(const std::string& layout, int data, int rank, int segment) {
   ASSIGN_OR_RETURN(parallel::Layout parsed, parallel::ParseLayout(layout));
-  if (rank >= parsed.ranks()) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " of a layout of ", parsed.ranks()));
+  WorkerRank place = {.layout = parsed, .data = data, .rank = rank};
+  if (rank >= place.ranks()) {
+    return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " of a group of ", place.ranks()));
   }
-  WorkerRank place = {.layout = parsed, .rank = rank};
   if (segment >= 0) {
     ASSIGN_OR_RETURN(std::shared_ptr<parallel::HostSegment> mapped, parallel::HostSegment::Map(segment));
-    if (mapped->ranks() != parsed.ranks()) {
+    if (mapped->ranks() != place.ranks()) {
       return absl::InvalidArgumentError(absl::StrCat("a segment for ", mapped->ranks(), " ranks"));
     }
     place.segment = std::move(mapped);
-  } else if (parsed.ranks() > 1) {
+  } else if (place.ranks() > 1) {
     return absl::InvalidArgumentError("several ranks need a segment");
   }
   return place;
@@ -41,11 +41,13 @@ int Main(int argc, char** argv) {
   control::ChannelOptions options;
   double orphan_grace_period = 0;
   std::string layout = "serial";
-  int rank = 0, segment = -1;
+  int data = 0, rank = 0, segment = -1;
   app.add_option("--socket", options.socket_path, "Unix socket to listen on; its folder is made")->required();
   app.add_option("--orphan-grace-period", orphan_grace_period, "Seconds to outlive the controller")
       ->check(CLI::Range(0.0, 3600.0));
   app.add_option("--layout", layout, "How the ranks of the group share an image");
+  app.add_option("--data", data, "Of training: so many times the ranks of the layout")
+      ->check(CLI::Range(1, parallel::kMaxHostRanks));
   app.add_option("--rank", rank, "Of this process in its group")->check(CLI::NonNegativeNumber);
   app.add_option("--segment", segment, "Descriptor of the memory that the group shares")->check(CLI::NonNegativeNumber);
   app.set_version_flag("--version", control::WorkerVersion());
@@ -53,7 +55,7 @@ int Main(int argc, char** argv) {
   options.orphan_grace_period = absl::Seconds(orphan_grace_period);
   options.sends_results = rank == 0;
 
-  const absl::StatusOr<WorkerRank> place = TakePlace(layout, rank, segment);
+  const absl::StatusOr<WorkerRank> place = TakePlace(layout, data, rank, segment);
   absl::Status served = place.status();
   if (place.ok()) {
     if (place->segment != nullptr) BeatWithEveryOperator(place->segment->Beats(rank));

@@ -10,9 +10,16 @@ namespace tessera::runtime {
 
 struct WorkerRank {
   parallel::Layout layout;
-  int rank = 0;
-  // Made with the groups of the layout's mesh. Null only for a rank that is alone and not watched.
+  int data = 0;  // of training: so many times the ranks of the layout share out the data; 0: the rank makes images only
+  int rank = 0;  // among all of them; data is the outermost axis
+  // Made with the groups of the mesh of the layout, those of training if it trains. Null only for a rank that is alone
+  // and not watched.
   std::shared_ptr<parallel::HostSegment> segment;
+
+  int replicas() const { return data > 0 ? data : 1; }
+  int ranks() const { return replicas() * layout.ranks(); }
+  int rank_in_layout() const { return rank % layout.ranks(); }
+  int data_rank() const { return rank / layout.ranks(); }
 };
 
 }  // namespace tessera::runtime

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <future>
 #include <utility>
 
@@ -50,21 +51,26 @@ std::string DeviceOfRank(const std::string& devices, int rank, int ranks) {
 }
 
 absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Start(const WorkerGroupOptions& options) {
-  const int ranks = options.layout.ranks();
-  ASSIGN_OR_RETURN(parallel::Mesh mesh, parallel::Mesh::Create(options.layout.mesh, ranks));
-  absl::StatusOr<std::shared_ptr<parallel::HostSegment>> segment =
-      parallel::HostSegment::CreateShared({.ranks = ranks, .groups = parallel::MeshGroups(mesh)});
+  parallel::MeshShape shape = options.layout.mesh;
+  shape.data = std::max(1, options.data);
+  const int ranks = shape.data * options.layout.ranks();
+  ASSIGN_OR_RETURN(parallel::Mesh mesh, parallel::Mesh::Create(shape, ranks));
+  absl::StatusOr<std::shared_ptr<parallel::HostSegment>> segment = parallel::HostSegment::CreateShared(
+      {.ranks = ranks, .groups = options.data > 0 ? parallel::TrainingMeshGroups(mesh) : parallel::MeshGroups(mesh)});
   if (!segment.ok()) return segment.status();
   std::unique_ptr<WorkerGroup> group(new WorkerGroup(options, *std::move(segment)));
   for (int rank = 0; rank < ranks; ++rank) {
-    absl::StatusOr<std::unique_ptr<WorkerProcess>> process = WorkerProcess::Start(
-        {.executable = WorkerExecutable(),
-         .arguments = {"--layout", parallel::LayoutText(options.layout), "--rank", absl::StrCat(rank), "--segment",
-                       absl::StrCat(WorkerProcess::kInheritedDescriptor)},
-         .inherited = group->segment_->descriptor(),
-         .show_output = options.show_output,
-         .orphan_grace_period = options.orphan_grace_period,
-         .owner = options.owner});
+    std::vector<std::string> arguments = {"--layout",  parallel::LayoutText(options.layout),
+                                          "--rank",    absl::StrCat(rank),
+                                          "--segment", absl::StrCat(WorkerProcess::kInheritedDescriptor)};
+    if (options.data > 0) arguments.insert(arguments.end(), {"--data", absl::StrCat(options.data)});
+    absl::StatusOr<std::unique_ptr<WorkerProcess>> process =
+        WorkerProcess::Start({.executable = WorkerExecutable(),
+                              .arguments = std::move(arguments),
+                              .inherited = group->segment_->descriptor(),
+                              .show_output = options.show_output,
+                              .orphan_grace_period = options.orphan_grace_period,
+                              .owner = options.owner});
     if (!process.ok()) return process.status();
     group->workers_.push_back({.process = *std::move(process)});
   }
@@ -367,6 +373,45 @@ absl::Status WorkerGroup::EndJob(uint64_t job) {
                        return true;
                      })
       .status();
+}
+
+absl::StatusOr<control::TrainingStarted> WorkerGroup::StartTraining(const control::TrainingStart& start) {
+  return OnAll<control::TrainingStarted>(
+      options_.progress.loading, [&](control::WorkerClient& client, int) { return client.StartTraining(start); });
+}
+
+absl::StatusOr<control::SamplesPrepared> WorkerGroup::PrepareSamples(int64_t most) {
+  return OnAll<control::SamplesPrepared>(
+      options_.progress.loading, [&](control::WorkerClient& client, int) { return client.PrepareSamples(most); });
+}
+
+absl::StatusOr<control::Trained> WorkerGroup::Train() {
+  std::vector<absl::StatusOr<control::Trained>> answers;
+  absl::StatusOr<control::Trained> trained = OnAll<control::Trained>(
+      options_.progress.loading, answers, [](control::WorkerClient& client, int) { return client.Train(); });
+  if (!trained.ok()) return trained;
+  // NaN differs from itself.
+  const auto differ = [](double a, double b) { return std::memcmp(&a, &b, sizeof(a)) != 0; };
+  for (int rank = 1; rank < ranks(); ++rank) {
+    const control::Trained& other = *answers[static_cast<size_t>(rank)];
+    if (other.step != trained->step || other.skipped != trained->skipped || differ(other.loss, trained->loss) ||
+        differ(other.gradient_norm, trained->gradient_norm)) {
+      return Fail(absl::DataLossError(absl::StrCat("after training step ", trained->step, " the loss or gradients of ",
+                                                   Name(rank), " differ from those of rank 0")));
+    }
+    trained->seconds = std::max(trained->seconds, other.seconds);
+  }
+  return trained;
+}
+
+absl::StatusOr<control::TrainingSaved> WorkerGroup::SaveTraining(bool exports) {
+  return OnAll<control::TrainingSaved>(
+      options_.progress.loading, [&](control::WorkerClient& client, int) { return client.SaveTraining(exports); });
+}
+
+absl::StatusOr<control::TrainingEvaluated> WorkerGroup::EvaluateTraining() {
+  return OnAll<control::TrainingEvaluated>(
+      options_.progress.loading, [](control::WorkerClient& client, int) { return client.EvaluateTraining(); });
 }
 
 absl::Status WorkerGroup::Shutdown() {

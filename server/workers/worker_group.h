@@ -30,6 +30,8 @@ namespace tessera::server {
 
 struct WorkerGroupOptions {
   parallel::Layout layout;
+  int data =
+      0;  // of training: so many times the ranks of the layout share out the data; 0: the group makes images only
   bool show_output = false;                 // copy the workers' output to our standard error
   absl::Duration timeout = absl::Hours(1);  // for the answer to any one command
   ProgressBounds progress;
@@ -83,6 +85,15 @@ class WorkerGroup final : public StepWorkers {
   absl::StatusOr<control::LatentValues> Predict(uint64_t job, const control::LatentValues& latents,
                                                 absl::Span<const uint64_t> beside = {});
   absl::Status EndJob(uint64_t job) override;
+
+  // Of a training run, each within the bound of progress for loading. The figures of a step are those of all ranks,
+  // which must be equal: DATA_LOSS otherwise.
+  absl::StatusOr<control::TrainingStarted> StartTraining(const control::TrainingStart& start);
+  absl::StatusOr<control::SamplesPrepared> PrepareSamples(int64_t most);
+  absl::StatusOr<control::Trained> Train();
+  absl::StatusOr<control::TrainingSaved> SaveTraining(bool exports);
+  absl::StatusOr<control::TrainingEvaluated> EvaluateTraining();
+
   absl::Status Shutdown();
 
   // The reason why it has ended for good; OK while it has not.

@@ -109,20 +109,22 @@ class WorkerSession::Batch final : public server::StepOwner {
 absl::StatusOr<std::unique_ptr<WorkerSession>> WorkerSession::Start(const Options& options, Interrupts& interrupts) {
   ASSIGN_OR_RETURN(std::unique_ptr<server::WorkerGroup> group,
                    server::WorkerGroup::Start({.layout = options.layout,
+                                               .data = options.data,
                                                .show_output = options.verbose,
                                                .timeout = options.command_timeout,
                                                .progress = options.progress}));
-  std::unique_ptr<WorkerSession> session(new WorkerSession(std::move(group), interrupts));
+  std::unique_ptr<WorkerSession> session(new WorkerSession(std::move(group), interrupts, options.ends_at_interruption));
   absl::Status connected = session->group_->Connect(kStartTimeout);
   if (interrupts.requested()) return absl::CancelledError("interrupted");
   if (!connected.ok()) return connected;
   return session;
 }
 
-WorkerSession::WorkerSession(std::unique_ptr<server::WorkerGroup> group, Interrupts& interrupts)
-    : interrupts_(interrupts),
-      group_(std::move(group)),
-      reaction_(interrupts, [workers = group_.get()] { workers->Kill(); }) {}
+WorkerSession::WorkerSession(std::unique_ptr<server::WorkerGroup> group, Interrupts& interrupts,
+                             bool ends_at_interruption)
+    : interrupts_(interrupts), group_(std::move(group)) {
+  if (ends_at_interruption) reaction_.emplace(interrupts, [workers = group_.get()] { workers->Kill(); });
+}
 
 absl::Status WorkerSession::Explain(const absl::Status& status, const std::string& activity) const {
   if (interrupts_.requested()) return absl::CancelledError("interrupted");

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,14 @@
 
 namespace tessera::client {
 
-// Used by one thread. An interruption kills the workers; every method then returns CANCELLED.
+// Used by one thread. An interruption kills the workers, unless the options say otherwise; every method then returns
+// CANCELLED.
 class WorkerSession {
  public:
   struct Options {
     parallel::Layout layout;                          // of the group
+    int data = 0;                                     // as in WorkerGroupOptions
+    bool ends_at_interruption = true;                 // else whoever holds the session asks the Interrupts
     bool verbose = false;                             // show the workers' own messages
     absl::Duration command_timeout = absl::Hours(1);  // for any one answer
     server::ProgressBounds progress;
@@ -69,11 +73,11 @@ class WorkerSession {
  private:
   class Batch;
 
-  WorkerSession(std::unique_ptr<server::WorkerGroup> group, Interrupts& interrupts);
+  WorkerSession(std::unique_ptr<server::WorkerGroup> group, Interrupts& interrupts, bool ends_at_interruption);
 
   Interrupts& interrupts_;
   const std::unique_ptr<server::WorkerGroup> group_;
-  Interrupts::Reaction reaction_;
+  std::optional<Interrupts::Reaction> reaction_;
   uint64_t last_job_ = 0;
 };
 
