@@ -74,13 +74,18 @@ absl::Status CheckTarget(int folder_fd, const PathParts& parts, const std::strin
 }
 
 // Returns 0 or the errno of the failure.
-int WriteAndSync(FileDescriptor& file, std::string_view bytes) {
+int Write(const FileDescriptor& file, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return errno;
     bytes.remove_prefix(static_cast<size_t>(written));
   }
+  return 0;
+}
+
+// Returns 0 or the errno of the failure.
+int SyncAndClose(FileDescriptor& file) {
   if (::fsync(file.get()) != 0) return errno;
   return file.Close() != 0 ? errno : 0;
 }
@@ -102,7 +107,7 @@ std::string RandomName() {
 
 }  // namespace
 
-absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes, const WriteFileOptions& options) {
+absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path, const WriteFileOptions& options) {
   const PathParts parts = SplitPath(path);
   if (parts.name.empty() || parts.name == "." || parts.name == "..") {
     return Failure(absl::StatusCode::kInvalidArgument, path, "the path names no file");
@@ -110,24 +115,47 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes
   if (path.find('\0') != std::string::npos) {
     return Failure(absl::StatusCode::kInvalidArgument, path.c_str(), "the path contains a NUL character");
   }
-  const FileDescriptor folder(::open(parts.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.get() < 0) return FailureFromErrno(errno, path, parts.folder);
-  RETURN_IF_ERROR(CheckTarget(folder.get(), parts, path));
+  AtomicFile result;
+  result.path_ = path;
+  result.folder_path_ = parts.folder;
+  result.name_ = parts.name;
+  result.overwrite_ = options.overwrite;
+  result.folder_ = FileDescriptor(::open(parts.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!result.folder_.valid()) return FailureFromErrno(errno, path, parts.folder);
+  RETURN_IF_ERROR(CheckTarget(result.folder_.get(), parts, path));
 
   const std::string temporary = RandomName();
-  FileDescriptor file(::openat(folder.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
-                               options.owner_only ? 0600 : 0666));
-  if (file.get() < 0) return FailureFromErrno(errno, path, parts.folder);
-  int error = options.owner_only && ::fchmod(file.get(), 0600) != 0 ? errno : 0;
-  if (error == 0) error = WriteAndSync(file, bytes);
-  if (error == 0) error = MoveIntoPlace(folder.get(), temporary, parts.name, options.overwrite);
-  if (error != 0) {
-    ::unlinkat(folder.get(), temporary.c_str(), 0);
-    return FailureFromErrno(error, path, parts.folder);
-  }
+  result.file_ = FileDescriptor(::openat(result.folder_.get(), temporary.c_str(),
+                                         O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, options.owner_only ? 0600 : 0666));
+  if (!result.file_.valid()) return FailureFromErrno(errno, path, parts.folder);
+  result.temporary_ = temporary;
+  if (options.owner_only && ::fchmod(result.file_.get(), 0600) != 0) return FailureFromErrno(errno, path, parts.folder);
+  return result;
+}
+
+AtomicFile::~AtomicFile() {
+  if (folder_.valid() && !temporary_.empty()) ::unlinkat(folder_.get(), temporary_.c_str(), 0);
+}
+
+absl::Status AtomicFile::Append(std::string_view bytes) {
+  const int error = Write(file_, bytes);
+  return error == 0 ? absl::OkStatus() : FailureFromErrno(error, path_, folder_path_);
+}
+
+absl::Status AtomicFile::Commit() {
+  int error = SyncAndClose(file_);
+  if (error == 0) error = MoveIntoPlace(folder_.get(), temporary_, name_, overwrite_);
+  if (error != 0) return FailureFromErrno(error, path_, folder_path_);
+  temporary_.clear();
   // EINVAL: the file system has no sync of folders.
-  if (::fsync(folder.get()) != 0 && errno != EINVAL) return FailureFromErrno(errno, path, parts.folder);
+  if (::fsync(folder_.get()) != 0 && errno != EINVAL) return FailureFromErrno(errno, path_, folder_path_);
   return absl::OkStatus();
+}
+
+absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes, const WriteFileOptions& options) {
+  ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path, options));
+  RETURN_IF_ERROR(file.Append(bytes));
+  return file.Commit();
 }
 
 }  // namespace tessera::base

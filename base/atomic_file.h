@@ -5,6 +5,8 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/file_descriptor.h"
 
 namespace tessera::base {
 
@@ -20,5 +22,30 @@ struct WriteFileOptions {
 // behind, named ".tessera-*.tmp".
 [[nodiscard]] absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes,
                                                const WriteFileOptions& options = {});
+
+// The same for a file that is written in parts. Movable; one thread at a time.
+class AtomicFile {
+ public:
+  // Opens the temporary file.
+  static absl::StatusOr<AtomicFile> Create(const std::string& path, const WriteFileOptions& options = {});
+
+  AtomicFile(AtomicFile&& other) noexcept = default;
+  AtomicFile& operator=(AtomicFile&& other) = delete;
+  // Removes the temporary file unless Commit has moved it.
+  ~AtomicFile();
+
+  // Adds bytes at the end. After an error nothing more may be added.
+  [[nodiscard]] absl::Status Append(std::string_view bytes);
+
+  // Syncs the file, moves it to its path and syncs the folder. At most once.
+  [[nodiscard]] absl::Status Commit();
+
+ private:
+  AtomicFile() = default;
+
+  std::string path_, folder_path_, name_, temporary_;
+  bool overwrite_ = true;
+  FileDescriptor folder_, file_;
+};
 
 }  // namespace tessera::base
