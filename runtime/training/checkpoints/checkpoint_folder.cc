@@ -1,0 +1,256 @@
+#include "runtime/training/checkpoints/checkpoint_folder.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/atomic_file.h"
+#include "base/file.h"
+#include "base/private_files.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "models/weights/safetensors.h"
+
+namespace tessera::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kPrefix[] = "checkpoint-";
+constexpr char kHiddenPrefix[] = ".checkpoint-";
+constexpr char kIndexName[] = "checkpoint.json";
+constexpr char kDigestsName[] = "SHA256SUMS";
+constexpr size_t kMaxIndexBytes = size_t{1} << 30;
+constexpr size_t kBufferBytes = size_t{1} << 20;
+constexpr size_t kDigestDigits = 64;
+
+std::string In(const std::string& folder, const std::string& name) { return absl::StrCat(folder, "/", name); }
+
+// The step of a checkpoint's name; nothing for other names.
+std::optional<int64_t> StepOf(const std::string& name) {
+  int64_t step = 0;
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  std::from_chars(name.data() + std::strlen(kPrefix), name.data() + name.size(), step);
+  return step >= 0 && name == CheckpointName(step) ? std::optional(step) : std::nullopt;
+}
+
+absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> names;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) names.push_back(entry->path().filename());
+  if (error == std::errc::no_such_file_or_directory) {
+    return absl::NotFoundError(absl::StrCat("the folder \"", folder, "\" does not exist"));
+  }
+  if (error) return absl::UnavailableError(absl::StrCat("cannot list \"", folder, "\": ", error.message()));
+  return names;
+}
+
+// The steps of the checkpoints in the folder, whole or not, the highest first.
+absl::StatusOr<std::vector<int64_t>> StepsIn(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
+  std::vector<int64_t> steps;
+  for (const std::string& name : names) {
+    if (const std::optional<int64_t> step = StepOf(name)) steps.push_back(*step);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+absl::Status Remove(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (!error) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot remove \"", path, "\": ", error.message()));
+}
+
+absl::StatusOr<std::string> DigestOf(const std::string& path) {
+  ASSIGN_OR_RETURN(const base::ReadOnlyFile file, base::ReadOnlyFile::Open(path, path));
+  base::Sha256 digest;
+  std::string buffer;
+  for (uint64_t at = 0; at < file.size(); at += buffer.size()) {
+    buffer.resize(std::min<uint64_t>(kBufferBytes, file.size() - at));
+    RETURN_IF_ERROR(file.Read(at, std::as_writable_bytes(std::span(buffer))));
+    digest.Update(buffer);
+  }
+  return digest.Finish();
+}
+
+absl::StatusOr<FileDigests> ReadDigests(const std::string& checkpoint) {
+  const std::string path = In(checkpoint, kDigestsName);
+  ASSIGN_OR_RETURN(std::string text, base::ReadWholeFile(path, path, kMaxIndexBytes));
+  const auto malformed = [&] { return absl::DataLossError(absl::StrCat(path, ": is not as it was written")); };
+  if (text.empty() || text.back() != '\n') return malformed();
+  text.pop_back();
+  FileDigests digests;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(line, absl::MaxSplits("  ", 1));
+    if (parts.first.size() != kDigestDigits || !base::IsPlainFileName(parts.second)) return malformed();
+    digests.emplace(parts.second, parts.first);
+  }
+  return digests;
+}
+
+absl::Status Verify(const std::string& checkpoint, const std::string& name, const FileDigests& digests) {
+  const std::string path = In(checkpoint, name);
+  const auto expected = digests.find(name);
+  if (expected == digests.end()) {
+    return absl::DataLossError(absl::StrCat(path, ": ", kDigestsName, " does not list it"));
+  }
+  ASSIGN_OR_RETURN(const std::string digest, DigestOf(path));
+  if (digest == expected->second) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(path, ": is not as it was written; its digest is ", digest, ", ",
+                                          kDigestsName, " says ", expected->second));
+}
+
+// Whether all files are there and as long as their headers say.
+bool IsComplete(const std::string& checkpoint) {
+  const absl::StatusOr<CheckpointIndex> index = ReadIndex(checkpoint);
+  if (!index.ok()) return false;
+  for (int64_t rank = 0; rank < index->ranks; ++rank) {
+    const std::string name = RankFileName(rank, index->ranks);
+    if (!models::SafetensorsFile::Open(In(checkpoint, name), name).ok()) return false;
+  }
+  return true;
+}
+
+absl::Status Move(const std::string& from, const std::string& to, const std::string& folder, int64_t step) {
+  if (::rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
+  // A folder that is not empty is not replaced by a move: the two change places, and the old one goes.
+  if ((errno == ENOTEMPTY || errno == EEXIST) &&
+      ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+    return absl::OkStatus();
+  }
+  // File systems without that: for a moment the checkpoint is under neither name, as after a kill before it.
+  const std::string aside = In(folder, absl::StrCat(kHiddenPrefix, step, ".replaced"));
+  RETURN_IF_ERROR(Remove(aside));
+  if (::rename(to.c_str(), aside.c_str()) == 0 && ::rename(from.c_str(), to.c_str()) == 0) return Remove(aside);
+  return absl::UnavailableError(absl::StrCat("cannot move \"", from, "\" to \"", to, "\": ", std::strerror(errno)));
+}
+
+}  // namespace
+
+std::string CheckpointName(int64_t step) { return absl::StrCat(kPrefix, step); }
+
+std::string RankFileName(int64_t rank, int64_t ranks) {
+  return absl::StrFormat("rank-%05d-of-%05d.safetensors", rank, ranks);
+}
+
+std::string PartialCheckpoint(const std::string& folder, int64_t step) {
+  return In(folder, absl::StrCat(kHiddenPrefix, step, ".partial"));
+}
+
+absl::StatusOr<CheckpointIndex> ReadIndex(const std::string& checkpoint, FileDigests* digests) {
+  std::error_code ignored;
+  if (!fs::is_directory(checkpoint, ignored)) {
+    return absl::NotFoundError(absl::StrCat("there is no checkpoint \"", checkpoint, "\""));
+  }
+  ASSIGN_OR_RETURN(FileDigests found, ReadDigests(checkpoint));
+  RETURN_IF_ERROR(Verify(checkpoint, kIndexName, found));
+  const std::string path = In(checkpoint, kIndexName);
+  ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(path, path, kMaxIndexBytes));
+  ASSIGN_OR_RETURN(CheckpointIndex index, ParseIndex(text, path));
+  RETURN_IF_ERROR(CheckCoverage(index));
+  if (digests != nullptr) *digests = std::move(found);
+  return index;
+}
+
+absl::Status VerifyRankFile(const std::string& checkpoint, int64_t rank, const CheckpointIndex& index,
+                            const FileDigests& digests) {
+  return Verify(checkpoint, RankFileName(rank, index.ranks), digests);
+}
+
+absl::Status VerifyCheckpoint(const std::string& checkpoint) {
+  FileDigests digests;
+  ASSIGN_OR_RETURN(const CheckpointIndex index, ReadIndex(checkpoint, &digests));
+  for (int64_t rank = 0; rank < index.ranks; ++rank) {
+    RETURN_IF_ERROR(VerifyRankFile(checkpoint, rank, index, digests));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FoundCheckpoint> LatestWhole(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, StepsIn(folder));
+  FoundCheckpoint found;
+  for (const int64_t step : steps) {
+    found.path = In(folder, CheckpointName(step));
+    found.step = step;
+    const absl::Status status = VerifyCheckpoint(found.path);
+    if (status.ok()) return found;
+    found.passed_over.push_back(absl::StrCat(CheckpointName(step), " is not whole: ", status.message()));
+  }
+  return absl::NotFoundError(absl::StrCat("there is no whole checkpoint in \"", folder, "\"",
+                                          found.passed_over.empty() ? "" : ": ",
+                                          absl::StrJoin(found.passed_over, "; ")));
+}
+
+absl::Status KeepLast(const std::string& folder, int count) {
+  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, StepsIn(folder));
+  int kept = 0;
+  for (const int64_t step : steps) {
+    const std::string path = In(folder, CheckpointName(step));
+    if (kept < std::max(count, 1)) {
+      if (IsComplete(path)) ++kept;
+      continue;
+    }
+    // Half removed it must not have a checkpoint's name.
+    const std::string aside = In(folder, absl::StrCat(kHiddenPrefix, step, ".removed"));
+    RETURN_IF_ERROR(Remove(aside));
+    if (::rename(path.c_str(), aside.c_str()) != 0) {
+      return absl::UnavailableError(absl::StrCat("cannot remove \"", path, "\": ", std::strerror(errno)));
+    }
+    RETURN_IF_ERROR(Remove(aside));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RemoveLeftovers(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
+  for (const std::string& name : names) {
+    if (name.starts_with(kHiddenPrefix)) RETURN_IF_ERROR(Remove(In(folder, name)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> BeginCheckpoint(const std::string& folder, int64_t step) {
+  RETURN_IF_ERROR(base::MakeFolder(folder));
+  const std::string partial = PartialCheckpoint(folder, step);
+  RETURN_IF_ERROR(Remove(partial));
+  RETURN_IF_ERROR(base::MakeFolder(partial));
+  return partial;
+}
+
+absl::Status FinishCheckpoint(const std::string& folder, const CheckpointIndex& index, FileDigests digests) {
+  const std::string partial = PartialCheckpoint(folder, index.step);
+  const std::string json = absl::StrCat(IndexJson(index), "\n");
+  RETURN_IF_ERROR(base::WriteFileAtomically(In(partial, kIndexName), json));
+  base::Sha256 digest;
+  digest.Update(json);
+  digests[kIndexName] = digest.Finish();
+  std::string lines;
+  for (const auto& [name, hex] : digests) absl::StrAppend(&lines, hex, "  ", name, "\n");
+  RETURN_IF_ERROR(base::WriteFileAtomically(In(partial, kDigestsName), lines));
+  RETURN_IF_ERROR(Move(partial, In(folder, CheckpointName(index.step)), folder, index.step));
+  RETURN_IF_ERROR(base::SyncFolder(folder));
+  return Remove(partial);  // what was replaced
+}
+
+void AbandonCheckpoint(const std::string& folder, int64_t step) {
+  std::error_code ignored;
+  fs::remove_all(PartialCheckpoint(folder, step), ignored);
+}
+
+}  // namespace tessera::runtime
