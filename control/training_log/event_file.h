@@ -1,0 +1,47 @@
+// The metrics of a training run as TensorBoard reads them: a file of TFRecords, each of them a tensorflow.Event.
+//
+// The framing is that of tensorflow/core/lib/io/record_writer.h: the length as 8 bytes little-endian, its masked
+// CRC-32C, the bytes, their masked CRC-32C. The messages are tensorflow/core/util/event.proto and
+// tensorflow/core/framework/summary.proto, of which a handful of fields are written.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "control/training_log/metrics_log.h"
+#include "control/training_log/record_file.h"
+
+namespace tessera::control {
+
+// Movable; one thread at a time. Times are in seconds since 1970.
+class EventFile {
+ public:
+  // Makes a new file in the folder, which exists. `first_step` is the step from which the run goes on: TensorBoard then
+  // drops what earlier files of the folder say of this step and later ones. Errors as base::WriteFileAtomically.
+  static absl::StatusOr<EventFile> Create(const std::string& folder, double time, int64_t first_step);
+
+  const std::string& path() const { return file_.path(); }
+
+  // Adds the numbers, rounded to fp32, under their names. Errors as RecordFile::Append.
+  absl::Status AddScalars(int64_t step, double time, std::span<const Metric> metrics);
+
+  // Adds a picture. InvalidArgument unless it is a PNG; else as AddScalars.
+  absl::Status AddImage(int64_t step, double time, const std::string& name, std::string_view png);
+
+ private:
+  explicit EventFile(RecordFile file) : file_(std::move(file)) {}
+
+  absl::Status AddRecord(std::string_view event);
+
+  RecordFile file_;
+};
+
+// The CRC-32C of a record, masked as its reader expects it, so that checksums of data which hold checksums stay useful.
+uint32_t MaskedCrc32c(std::string_view bytes);
+
+}  // namespace tessera::control
