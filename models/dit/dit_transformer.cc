@@ -35,7 +35,7 @@ struct DitTransformer::Embedder {
 
 struct DitTransformer::BlockLayers {
   BlockLayers(const ParamScope& scope, const DitConfig& config)
-      : modulation(scope / "norm1.linear", config.width(), 6 * config.width()),
+      : modulation(scope.OfConditioning() / "norm1.linear", config.width(), 6 * config.width()),
         qkv(scope / "attn1", config.width(),
             {{"to_q", config.width()}, {"to_k", config.width()}, {"to_v", config.width()}}, kColumn),
         out(scope / "attn1.to_out.0", config.width(), config.width(), kRow),
@@ -49,14 +49,14 @@ DitTransformer::DitTransformer(const DitConfig& config, ParamTable& table)
     : config_(config),
       dtype_(table.dtype()),
       patch_embed_(ParamScope(table) / "pos_embed.proj", config.in_channels, config.patch, config.width()),
-      output_modulation_(ParamScope(table) / "proj_out_1", config.width(), 2 * config.width()),
+      output_modulation_(ParamScope(table).OfConditioning() / "proj_out_1", config.width(), 2 * config.width()),
       output_projection_(ParamScope(table) / "proj_out_2", config.width(),
                          config.patch * config.patch * config.out_channels) {
   for (int64_t i = 0; i < config.layers; ++i) {
     const ParamScope scope = ParamScope(table) / "transformer_blocks" / i;
     // The head reads block 0's, so every rank has it.
     if (i > 0) table.EnterBlock(i);
-    embedders_.emplace_back(scope / "norm1.emb", config);
+    embedders_.emplace_back(scope.OfConditioning() / "norm1.emb", config);
     table.EnterBlock(i);
     blocks_.emplace_back(scope, config);
   }

@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -95,6 +96,10 @@ class Family {
   virtual at::Device device() const = 0;
   virtual int64_t weight_bytes() const = 0;
 
+  // This rank's parameters of the transformer, which shares their storage; empty unless the model was loaded for
+  // training.
+  virtual std::span<const Param> parameters() const { return {}; }
+
   // The size of the model's table nearest to the requested one; only where the description says can_bin.
   virtual ImageSize BinnedSize(ImageSize requested) const = 0;
 
@@ -134,7 +139,11 @@ struct LoadOptions {
   control::ComponentPlacement text_encoders = control::ComponentPlacement::kRank0;
   control::ComponentPlacement autoencoder = control::ComponentPlacement::kRank0;
   int64_t prompt_cache_bytes = int64_t{256} << 20;
-  bool stream_blocks = false;   // the transformer's are read from its files for each use
+  bool stream_blocks = false;  // the transformer's are read from its files for each use
+  // The transformer's weights are kept as they stand in the files, are listed, and every one that is not a buffer
+  // requires a gradient: who trains less says so to Param::storage. Not for a thread in c10::InferenceMode, and not
+  // with stream_blocks.
+  bool for_training = false;
   WeightShare share;            // this rank's part of the transformer
   bool encodes_prompts = true;  // else another rank does: Encode may not be called, text encoders' weights are not read
   bool byte_fallback = true;    // as Tokenizer::UseUnknownToken says

@@ -34,7 +34,7 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
       patch_(patch),
       cache_(std::make_shared<PromptCache>(options.prompt_cache_bytes)),
       transformer_(folder, "transformer", make_transformer, options.dtype, options.device,
-                   control::ComponentPlacement::kRank0, ShareOf(options)),
+                   control::ComponentPlacement::kRank0, ShareOf(options), options.for_training),
       autoencoder_(
           folder, "vae", [autoencoder](ParamTable& table) { return std::make_unique<Autoencoder>(autoencoder, table); },
           options.dtype, options.device, options.autoencoder) {
@@ -57,6 +57,9 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
 }
 
 absl::Status LatentFamily::Open() {
+  if (options_.for_training && options_.stream_blocks) {
+    return absl::InvalidArgumentError("a model whose blocks are streamed from its files cannot be trained");
+  }
   if (options_.encodes_prompts) {
     for (const std::unique_ptr<TextStage>& text : texts_) {
       RETURN_IF_ERROR(text->Open());

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,6 +59,7 @@ class LatentFamily : public Family {
   at::ScalarType dtype() const override { return options_.dtype; }
   at::Device device() const override { return options_.device; }
   int64_t weight_bytes() const override;
+  std::span<const Param> parameters() const override { return transformer_.params(); }
   int64_t EncodeAhead(absl::Span<const PromptRequest> requests, const parallel::ForwardContext& context) override;
   ImageSize BinnedSize(ImageSize requested) const override { return requested; }
   LatentGeometry Geometry(int64_t height, int64_t width) const override;

@@ -32,11 +32,11 @@ struct FluxTransformer::Stream {
                                "norm_added_q",  "norm_added_k", "to_add_out", "ff_context"};
 
   Stream(const ParamScope& scope, const Names& names, const FluxConfig& config)
-      : modulation(scope / names.norm / "linear", config.width(), 6 * config.width()),
+      : modulation(scope.OfConditioning() / names.norm / "linear", config.width(), 6 * config.width()),
         qkv(scope / "attn", config.width(),
             {{names.q, config.width()}, {names.k, config.width()}, {names.v, config.width()}}, kColumn),
-        norm_q((scope / "attn" / names.norm_q).Add("weight", {config.head_dim})),
-        norm_k((scope / "attn" / names.norm_k).Add("weight", {config.head_dim})),
+        norm_q((scope.OfHeads() / "attn" / names.norm_q).Add("weight", {config.head_dim})),
+        norm_k((scope.OfHeads() / "attn" / names.norm_k).Add("weight", {config.head_dim})),
         out(scope / "attn" / names.out, config.width(), config.width(), kRow),
         mlp_in(scope / names.mlp / "net.0.proj", config.width(), 4 * config.width(), kColumn),
         mlp_out(scope / names.mlp / "net.2", 4 * config.width(), config.width(), kRow) {}
@@ -71,15 +71,15 @@ struct FluxTransformer::DoubleBlock {
 
 struct FluxTransformer::SingleBlock {
   SingleBlock(const ParamScope& scope, const FluxConfig& config)
-      : modulation(scope / "norm.linear", config.width(), 3 * config.width()),
+      : modulation(scope.OfConditioning() / "norm.linear", config.width(), 3 * config.width()),
         qkv_mlp(scope, config.width(),
                 {{"attn.to_q", config.width()},
                  {"attn.to_k", config.width()},
                  {"attn.to_v", config.width()},
                  {"proj_mlp", 4 * config.width()}},
                 kColumn),
-        norm_q((scope / "attn.norm_q").Add("weight", {config.head_dim})),
-        norm_k((scope / "attn.norm_k").Add("weight", {config.head_dim})),
+        norm_q((scope.OfHeads() / "attn.norm_q").Add("weight", {config.head_dim})),
+        norm_k((scope.OfHeads() / "attn.norm_k").Add("weight", {config.head_dim})),
         out(scope / "proj_out", 5 * config.width(), config.width(),
             {.role = LinearRole::kRow, .in_parts = {config.width(), 4 * config.width()}}) {}
 
@@ -92,14 +92,17 @@ FluxTransformer::FluxTransformer(const FluxConfig& config, ParamTable& table)
     : config_(config),
       dtype_(table.dtype()),
       image_in_(ParamScope(table) / "x_embedder", config.channels, config.width()),
-      text_in_(ParamScope(table) / "context_embedder", config.text_width, config.width()),
-      timestep_embedder_(ParamScope(table) / "time_text_embed.timestep_embedder", kSinusoidChannels, config.width()),
-      pooled_embedder_(ParamScope(table) / "time_text_embed.text_embedder", config.pooled_width, config.width()),
-      output_modulation_(ParamScope(table) / "norm_out.linear", config.width(), 2 * config.width()),
+      text_in_(ParamScope(table).OfConditioning() / "context_embedder", config.text_width, config.width()),
+      timestep_embedder_(ParamScope(table).OfConditioning() / "time_text_embed.timestep_embedder", kSinusoidChannels,
+                         config.width()),
+      pooled_embedder_(ParamScope(table).OfConditioning() / "time_text_embed.text_embedder", config.pooled_width,
+                       config.width()),
+      output_modulation_(ParamScope(table).OfConditioning() / "norm_out.linear", config.width(), 2 * config.width()),
       output_projection_(ParamScope(table) / "proj_out", config.width(), config.channels) {
   const ParamScope root(table);
   if (config.guidance) {
-    guidance_embedder_.emplace(root / "time_text_embed.guidance_embedder", kSinusoidChannels, config.width());
+    guidance_embedder_.emplace(root.OfConditioning() / "time_text_embed.guidance_embedder", kSinusoidChannels,
+                               config.width());
   }
   for (int64_t i = 0; i < config.double_blocks; ++i) {
     table.EnterBlock(i);

@@ -61,8 +61,8 @@ struct HunyuanTransformer::SelfAttention {
   SelfAttention(const ParamScope& scope, const HunyuanConfig& config)
       : qkv(scope, config.width(), {{"to_q", config.width()}, {"to_k", config.width()}, {"to_v", config.width()}},
             kColumn),
-        norm_q(scope / "norm_q", config.head_dim),
-        norm_k(scope / "norm_k", config.head_dim),
+        norm_q(scope.OfHeads() / "norm_q", config.head_dim),
+        norm_k(scope.OfHeads() / "norm_k", config.head_dim),
         out(scope / "to_out.0", config.width(), config.width(), kRow) {}
 
   Linear qkv;
@@ -75,8 +75,8 @@ struct HunyuanTransformer::CrossAttention {
   CrossAttention(const ParamScope& scope, const HunyuanConfig& config)
       : q(scope / "to_q", config.width(), config.width(), kColumn),
         kv(scope, config.bert_width, {{"to_k", config.width()}, {"to_v", config.width()}}, kColumn),
-        norm_q(scope / "norm_q", config.head_dim),
-        norm_k(scope / "norm_k", config.head_dim),
+        norm_q(scope.OfHeads() / "norm_q", config.head_dim),
+        norm_k(scope.OfHeads() / "norm_k", config.head_dim),
         out(scope / "to_out.0", config.width(), config.width(), kRow) {}
 
   // Only queries turn: text has no position in the image.
@@ -98,7 +98,7 @@ struct HunyuanTransformer::CrossAttention {
 struct HunyuanTransformer::BlockLayers {
   BlockLayers(const ParamScope& scope, const HunyuanConfig& config, bool reads_skip)
       : norm1(scope / "norm1.norm", config.width()),
-        shift(scope / "norm1.linear", config.width(), config.width()),
+        shift(scope.OfConditioning() / "norm1.linear", config.width(), config.width()),
         self(scope / "attn1", config),
         norm2(scope / "norm2", config.width()),
         cross(scope / "attn2", config),
@@ -126,25 +126,29 @@ HunyuanTransformer::HunyuanTransformer(const HunyuanConfig& config, ParamTable& 
     : config_(config),
       dtype_(table.dtype()),
       patch_embed_(ParamScope(table) / "pos_embed.proj", config.channels, config.patch, config.width()),
-      t5_embedder_(ParamScope(table) / "text_embedder", config.t5_width, 4 * config.t5_width, config.bert_width),
-      timestep_embedder_(ParamScope(table) / "time_extra_emb.timestep_embedder", kSinusoidChannels, config.width()),
+      t5_embedder_(ParamScope(table).OfConditioning() / "text_embedder", config.t5_width, 4 * config.t5_width,
+                   config.bert_width),
+      timestep_embedder_(ParamScope(table).OfConditioning() / "time_extra_emb.timestep_embedder", kSinusoidChannels,
+                         config.width()),
       extra_embedder_(
-          ParamScope(table) / "time_extra_emb.extra_embedder",
+          ParamScope(table).OfConditioning() / "time_extra_emb.extra_embedder",
           config.pooled_width + (config.style_and_size ? kSizeCount * kSinusoidChannels + config.width() : int64_t{0}),
           4 * config.width(), config.width()),
-      text_padding_(
-          ParamScope(table).Add("text_embedding_padding", {config.bert_tokens + config.t5_tokens, config.bert_width})),
-      pool_positions_((ParamScope(table) / "time_extra_emb.pooler")
+      text_padding_(ParamScope(table).OfConditioning().Add("text_embedding_padding",
+                                                           {config.bert_tokens + config.t5_tokens, config.bert_width})),
+      pool_positions_((ParamScope(table).OfConditioning() / "time_extra_emb.pooler")
                           .Add("positional_embedding", {config.t5_tokens + 1, config.t5_width})),
-      pool_q_(ParamScope(table) / "time_extra_emb.pooler.q_proj", config.t5_width, config.t5_width),
-      pool_kv_(ParamScope(table) / "time_extra_emb.pooler", config.t5_width,
+      pool_q_(ParamScope(table).OfConditioning() / "time_extra_emb.pooler.q_proj", config.t5_width, config.t5_width),
+      pool_kv_(ParamScope(table).OfConditioning() / "time_extra_emb.pooler", config.t5_width,
                {{"k_proj", config.t5_width}, {"v_proj", config.t5_width}}),
-      pool_out_(ParamScope(table) / "time_extra_emb.pooler.c_proj", config.t5_width, config.pooled_width),
-      output_modulation_(ParamScope(table) / "norm_out.linear", config.width(), 2 * config.width()),
+      pool_out_(ParamScope(table).OfConditioning() / "time_extra_emb.pooler.c_proj", config.t5_width,
+                config.pooled_width),
+      output_modulation_(ParamScope(table).OfConditioning() / "norm_out.linear", config.width(), 2 * config.width()),
       output_projection_(ParamScope(table) / "proj_out", config.width(),
                          config.patch * config.patch * config.out_channels) {
   const ParamScope root(table);
-  if (config.style_and_size) styles_ = (root / "time_extra_emb.style_embedder").Add("weight", {1, config.width()});
+  if (config.style_and_size)
+    styles_ = (root.OfConditioning() / "time_extra_emb.style_embedder").Add("weight", {1, config.width()});
   for (int64_t i = 0; i < config.layers; ++i) {
     table.EnterBlock(i);
     blocks_.emplace_back(root / "blocks" / i, config, /*reads_skip=*/i > config.layers / 2);

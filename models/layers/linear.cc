@@ -12,7 +12,7 @@ ParamSpec PartSpec(const ParamScope& scope, const LinearPart& part, std::string_
   const auto name = [&](const std::string& part_name) {
     return part_name.empty() ? scope.Name(leaf) : (scope / part_name).Name(leaf);
   };
-  ParamSpec spec{.name = name(part.name), .shape = std::move(shape), .role = role};
+  ParamSpec spec{.name = name(part.name), .shape = std::move(shape), .role = role, .partial = scope.partial()};
   for (const std::string& alias : part.aliases) spec.aliases.push_back(name(alias));
   return spec;
 }

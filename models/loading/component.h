@@ -45,16 +45,18 @@ class Component {
  public:
   using Make = std::function<std::unique_ptr<Model>(ParamTable&)>;
 
-  // `share`: which part of the weights is this rank's.
+  // `share`: which part of the weights is this rank's. `for_training`: as LoadOptions has it, of a component that stays
+  // in memory.
   Component(ModelFolder folder, std::string name, Make make, at::ScalarType dtype, at::Device device,
-            control::ComponentPlacement placement, WeightShare share = {})
+            control::ComponentPlacement placement, WeightShare share = {}, bool for_training = false)
       : folder_(std::move(folder)),
         name_(std::move(name)),
         make_(std::move(make)),
         dtype_(dtype),
         device_(placement == control::ComponentPlacement::kRank0 ? device : at::Device(at::kCPU)),
         placement_(placement),
-        share_(share) {
+        share_(share),
+        for_training_(for_training) {
     // Where the component is only there for a moment, that moment may as well be on the fast device.
     if (placement == control::ComponentPlacement::kUnloaded) device_ = device;
   }
@@ -91,6 +93,9 @@ class Component {
     if (!held) Drop();
   }
 
+  // Of this rank, by which the component computes; empty unless it was loaded for training.
+  const std::vector<Param>& params() const { return params_; }
+
   // The component, which is kept; and to take it away.
   const Model& model() const { return *model_; }
   std::unique_ptr<Model> Take() { return std::move(model_); }
@@ -110,7 +115,12 @@ class Component {
     std::unique_ptr<Model> model = make_(table);
     bytes_ = table.bytes();
     if (absl::Status loaded = LoadWeights(*weights, table, name_); !loaded.ok()) return loaded;
-    table.PackForInference();
+    if (for_training_) {
+      table.RequireGradients();
+      params_ = table.params();
+    } else {
+      table.PackForInference();
+    }
     model_ = std::move(model);
     return absl::OkStatus();
   }
@@ -122,7 +132,9 @@ class Component {
   at::Device device_;
   control::ComponentPlacement placement_;
   WeightShare share_;
+  bool for_training_;
   std::unique_ptr<Model> model_;
+  std::vector<Param> params_;
   int64_t bytes_ = 0;
   bool held_ = false;
 };

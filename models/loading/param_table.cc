@@ -65,6 +65,12 @@ void ParamTable::PackForInference() {
   }
 }
 
+void ParamTable::RequireGradients() {
+  for (Param& param : params_) {
+    if (!param.spec.buffer) param.storage.requires_grad_(true);
+  }
+}
+
 int64_t ParamTable::bytes() const {
   int64_t total = 0;
   for (const Param& param : params_) total += param.Value().nbytes();

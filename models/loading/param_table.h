@@ -38,6 +38,18 @@ struct WeightShare {
   BlockShare blocks;
 };
 
+// Over which axes the gradient that a rank computes of its part is only that rank's share of a sum.
+struct PartialGradient {
+  // The tokens. False for what a model reads in Transformer::Read, EmbedStep and Modulate alone: every rank of a
+  // sequence computes these whole, and what the tokens' gradients add to their results is summed there, where it is a
+  // vector.
+  bool sequence = true;
+  // Heads, or other channels that are split, read this parameter, which is not split itself.
+  bool tensor = false;
+
+  bool operator==(const PartialGradient&) const = default;
+};
+
 // One parameter as the checkpoint knows it.
 struct ParamSpec {
   std::string name;            // full dotted name
@@ -48,6 +60,7 @@ struct ParamSpec {
   // A row product whose input is several parts side by side: their numbers of channels, each split for itself. Empty:
   // one part.
   std::vector<int64_t> in_parts;
+  PartialGradient partial = {};
 };
 
 struct Param {
@@ -88,6 +101,9 @@ class ParamTable {
   void EnterBlock(int64_t index) { elsewhere_ = index < blocks_.begin || index >= blocks_.end; }
   void LeaveBlock() { elsewhere_ = false; }
 
+  // In place of PackForInference: every parameter but the buffers asks for a gradient.
+  void RequireGradients();
+
   // Tensors of this name in a file belong to nothing here, and that is right.
   void IgnoreInFile(std::string name) { ignored_.push_back(std::move(name)); }
 
@@ -115,9 +131,10 @@ class ParamTable {
 // A table and the prefix of the names added through it: scope / "attn1" / "to_q".
 class ParamScope {
  public:
-  explicit ParamScope(ParamTable& table, std::string prefix = "") : table_(&table), prefix_(std::move(prefix)) {}
+  explicit ParamScope(ParamTable& table, std::string prefix = "", PartialGradient partial = {})
+      : table_(&table), prefix_(std::move(prefix)), partial_(partial) {}
 
-  ParamScope operator/(std::string_view name) const { return ParamScope(*table_, Name(name)); }
+  ParamScope operator/(std::string_view name) const { return ParamScope(*table_, Name(name), partial_); }
   ParamScope operator/(int64_t index) const { return *this / std::to_string(index); }
 
   std::string Name(std::string_view leaf) const {
@@ -125,13 +142,19 @@ class ParamScope {
   }
   ParamTable& table() const { return *table_; }
 
+  // The same place for parameters that PartialGradient calls not of the tokens, and for those that heads read.
+  ParamScope OfConditioning() const { return ParamScope(*table_, prefix_, {.sequence = false}); }
+  ParamScope OfHeads() const { return ParamScope(*table_, prefix_, {.tensor = true}); }
+  PartialGradient partial() const { return partial_; }
+
   at::Tensor Add(std::string_view leaf, std::vector<int64_t> shape) const {
-    return table_->Add({.name = Name(leaf), .shape = std::move(shape)});
+    return table_->Add({.name = Name(leaf), .shape = std::move(shape), .partial = partial_});
   }
 
  private:
   ParamTable* table_;
   std::string prefix_;
+  PartialGradient partial_;
 };
 
 }  // namespace tessera::models

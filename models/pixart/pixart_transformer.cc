@@ -17,7 +17,7 @@ constexpr int64_t kSinusoidChannels = 256;
 
 struct PixArtTransformer::BlockLayers {
   BlockLayers(const ParamScope& scope, int64_t width)
-      : table(scope.Add("scale_shift_table", {6, width})),
+      : table(scope.OfConditioning().Add("scale_shift_table", {6, width})),
         self_qkv(scope / "attn1", width, {{"to_q", width}, {"to_k", width}, {"to_v", width}},
                  {.role = LinearRole::kColumn}),
         self_out(scope / "attn1" / "to_out" / 0, width, width, {.role = LinearRole::kRow}),
@@ -35,15 +35,18 @@ PixArtTransformer::PixArtTransformer(const PixArtConfig& config, ParamTable& tab
     : config_(config),
       dtype_(table.dtype()),
       patch_embed_(ParamScope(table) / "pos_embed.proj", config.in_channels, config.patch, config.width()),
-      timestep_embedder_(ParamScope(table) / "adaln_single.emb.timestep_embedder", kSinusoidChannels, config.width()),
-      modulation_(ParamScope(table) / "adaln_single.linear", config.width(), 6 * config.width()),
-      caption_first_(ParamScope(table) / "caption_projection.linear_1", config.caption_channels, config.width()),
-      caption_second_(ParamScope(table) / "caption_projection.linear_2", config.width(), config.width()),
-      output_table_(ParamScope(table).Add("scale_shift_table", {2, config.width()})),
+      timestep_embedder_(ParamScope(table).OfConditioning() / "adaln_single.emb.timestep_embedder", kSinusoidChannels,
+                         config.width()),
+      modulation_(ParamScope(table).OfConditioning() / "adaln_single.linear", config.width(), 6 * config.width()),
+      caption_first_(ParamScope(table).OfConditioning() / "caption_projection.linear_1", config.caption_channels,
+                     config.width()),
+      caption_second_(ParamScope(table).OfConditioning() / "caption_projection.linear_2", config.width(),
+                      config.width()),
+      output_table_(ParamScope(table).OfConditioning().Add("scale_shift_table", {2, config.width()})),
       output_projection_(ParamScope(table) / "proj_out", config.width(),
                          config.patch * config.patch * config.out_channels) {
   if (config.additional_conditions) {
-    const ParamScope scope = ParamScope(table) / "adaln_single.emb";
+    const ParamScope scope = ParamScope(table).OfConditioning() / "adaln_single.emb";
     resolution_embedder_ =
         std::make_unique<EmbeddingMlp>(scope / "resolution_embedder", kSinusoidChannels, config.width() / 3);
     aspect_ratio_embedder_ =

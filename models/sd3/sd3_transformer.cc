@@ -30,8 +30,8 @@ struct Sd3Transformer::Projection {
       : qkv(scope, config.width(), {{names.q, config.width()}, {names.k, config.width()}, {names.v, config.width()}},
             kColumn) {
     if (config.qk_norm) {
-      norm_q = (scope / names.norm_q).Add("weight", {config.head_dim});
-      norm_k = (scope / names.norm_k).Add("weight", {config.head_dim});
+      norm_q = (scope.OfHeads() / names.norm_q).Add("weight", {config.head_dim});
+      norm_k = (scope.OfHeads() / names.norm_k).Add("weight", {config.head_dim});
     }
   }
 
@@ -71,8 +71,9 @@ struct Sd3Transformer::Mlp {
 
 struct Sd3Transformer::JointBlock {
   JointBlock(const ParamScope& scope, const Sd3Config& config, bool is_last, bool has_dual)
-      : modulation(scope / "norm1.linear", config.width(), (has_dual ? 9 : 6) * config.width()),
-        text_modulation(scope / "norm1_context.linear", config.width(), (is_last ? 2 : 6) * config.width()),
+      : modulation(scope.OfConditioning() / "norm1.linear", config.width(), (has_dual ? 9 : 6) * config.width()),
+        text_modulation(scope.OfConditioning() / "norm1_context.linear", config.width(),
+                        (is_last ? 2 : 6) * config.width()),
         image(scope / "attn", Projection::kImage, config),
         text(scope / "attn", Projection::kText, config),
         out(scope / "attn.to_out.0", config.width(), config.width(), kRow),
@@ -104,10 +105,12 @@ Sd3Transformer::Sd3Transformer(const Sd3Config& config, ParamTable& table)
       positions_(table.Add({.name = "pos_embed.pos_embed",
                             .shape = {1, config.position_side * config.position_side, config.width()},
                             .buffer = true})),
-      timestep_embedder_(ParamScope(table) / "time_text_embed.timestep_embedder", kSinusoidChannels, config.width()),
-      pooled_embedder_(ParamScope(table) / "time_text_embed.text_embedder", config.pooled_width, config.width()),
-      text_in_(ParamScope(table) / "context_embedder", config.text_width, config.width()),
-      output_modulation_(ParamScope(table) / "norm_out.linear", config.width(), 2 * config.width()),
+      timestep_embedder_(ParamScope(table).OfConditioning() / "time_text_embed.timestep_embedder", kSinusoidChannels,
+                         config.width()),
+      pooled_embedder_(ParamScope(table).OfConditioning() / "time_text_embed.text_embedder", config.pooled_width,
+                       config.width()),
+      text_in_(ParamScope(table).OfConditioning() / "context_embedder", config.text_width, config.width()),
+      output_modulation_(ParamScope(table).OfConditioning() / "norm_out.linear", config.width(), 2 * config.width()),
       output_projection_(ParamScope(table) / "proj_out", config.width(),
                          config.patch * config.patch * config.channels) {
   for (int64_t i = 0; i < config.layers; ++i) {
