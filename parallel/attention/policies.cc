@@ -1,11 +1,5 @@
 #include "parallel/attention/policies.h"
 
-#include <c10/util/accumulate.h>
-
-#include <algorithm>
-#include <array>
-
-#include "base/planted.h"
 #include "kernels/ops.h"
 #include "parallel/functional.h"
 
@@ -52,53 +46,8 @@ at::Tensor LocalReader::Read(const Qkv& qkv) {
   return kernels::Attention(qkv.q, qkv.k, qkv.v, std::nullopt, qkv.scale);
 }
 
-// [2, b, rows, h, d], in memory that all attentions of a pass use again.
-at::Tensor RingReader::Buffer(size_t index, const at::Tensor& like, int64_t rows, int64_t most_rows) {
-  std::vector<int64_t> shape = like.sizes().vec();
-  shape[2] = most_rows;
-  at::Tensor& buffer = buffers_[index];
-  if (const int64_t most = c10::multiply_integers(shape); !buffer.defined() || buffer.numel() < most) {
-    buffer = at::empty({most}, like.options());
-  }
-  shape[2] = rows;
-  return buffer.narrow(0, 0, c10::multiply_integers(shape)).view(shape);
-}
-
 at::Tensor RingReader::Read(const Qkv& qkv) {
-  const std::vector<int64_t> rows = tokens_.RingRows(qkv.keys, held_);
-  const int size = ring_.size(), rank = ring_.rank();
-  const bool with_gradient = at::GradMode::is_enabled() && (qkv.k.requires_grad() || qkv.v.requires_grad());
-  at::Tensor keys_values = at::stack({qkv.k, qkv.v});  // [2, b, t, h, d]
-  at::Tensor sum, sum_lse;                             // in the dtype of the log-sum-exp
-  for (int step = 0; step < size; ++step) {
-    const int owner = (rank - step + size) % size, next_owner = (owner - 1 + size) % size;
-    const bool last = step + 1 == size;
-    at::Tensor next;
-    if (!last && !with_gradient) {  // on its way while this rank computes
-      next = Buffer(step % 2, keys_values, rows[static_cast<size_t>(next_owner)], std::ranges::max(rows));
-      ring_.Start(std::array{Transfer::Send(keys_values, (rank + 1) % size),
-                             Transfer::Receive(next, (rank - 1 + size) % size)});
-    }
-    if (rows[static_cast<size_t>(owner)] > 0 && qkv.q.size(1) > 0) {
-      const auto [read, lse] = kernels::AttentionWithLse(qkv.q, keys_values[0], keys_values[1], qkv.scale);
-      if (!sum.defined()) {
-        sum = read.to(lse.scalar_type());
-        sum_lse = lse;
-      } else if (base::Planted("ring_merge_unscaled")) {
-        sum = sum + read.to(lse.scalar_type());
-      } else {
-        std::tie(sum, sum_lse) = kernels::MergeAttention(sum, sum_lse, read, lse);
-      }
-    }
-    if (last) break;
-    if (with_gradient) {
-      next = RingShift(keys_values, owner, rows, ring_);
-    } else {
-      ring_.Finish();
-    }
-    if (!base::Planted("ring_wrong_owner")) keys_values = next;
-  }
-  return sum.defined() ? sum.to(qkv.q.scalar_type()) : qkv.q;
+  return RingAttention(qkv.q, qkv.k, qkv.v, qkv.scale, tokens_.RingRows(qkv.keys, held_), ring_, buffers_);
 }
 
 at::Tensor PolicyAttention::Attend(int layer, const AttentionInput& input) {

@@ -8,9 +8,8 @@
 
 #include <ATen/ATen.h>
 
-#include <array>
-
 #include "parallel/attention/qkv.h"
+#include "parallel/attention/ring_attention.h"
 #include "parallel/communicator.h"
 #include "parallel/forward_context.h"
 #include "parallel/plan/token_layout.h"
@@ -74,8 +73,7 @@ class LocalReader final : public KvReader {
   at::Tensor Read(const Qkv& qkv) override;
 };
 
-// Liu et al., 2023 (Ring Attention): keys and values go round the ranks; partial results are merged by their
-// log-sum-exp.
+// Keys and values go round the ranks (parallel/attention/ring_attention.h).
 class RingReader final : public KvReader {
  public:
   // `held`: the patches whose keys and values the ranks have, of the pass or, behind a store, of all.
@@ -84,12 +82,10 @@ class RingReader final : public KvReader {
   at::Tensor Read(const Qkv& qkv) override;
 
  private:
-  at::Tensor Buffer(size_t index, const at::Tensor& like, int64_t rows, int64_t most_rows);
-
   const TokenLayout& tokens_;
   PatchRange held_;
   Communicator& ring_;
-  std::array<at::Tensor, 2> buffers_;  // what arrives, in turn
+  RingBuffers buffers_;
 };
 
 // All outlive the context.
