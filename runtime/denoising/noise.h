@@ -14,7 +14,15 @@ namespace tessera::runtime {
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 // Keeps the streams of one seed apart. Values are part of what a seed means: never change one.
-enum class NoisePurpose : uint32_t { kInitialLatents = 0, kSampler = 1 };
+enum class NoisePurpose : uint32_t {
+  kInitialLatents = 0,
+  kSampler = 1,
+  kTrainingNoise = 2,        // that a sample is mixed with
+  kTrainingLevel = 3,        // how much of it, as a uniform number
+  kTrainingNormalLevel = 4,  // the same as a normal one
+  kCaptionDropout = 5,
+  kAutoencoderSample = 6,  // of the distribution that the autoencoder encodes an image to
+};
 
 struct NoiseKey {
   uint64_t seed = 0;

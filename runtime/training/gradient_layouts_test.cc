@@ -1,0 +1,105 @@
+// The training contract: on every layout each parameter's gradient is that of one rank.
+//
+// In fp64, where the layouts differ by the order of sums alone: 1e-10 of a gradient's largest value is far above what
+// that makes (1e-13), and far below what any missing term does.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/support/training_runs.h"
+
+namespace tessera::runtime {
+namespace {
+
+using parallel::MeshShape;
+
+std::string NameOf(const MeshShape& shape) {
+  std::string name;
+  for (const parallel::Axis axis : parallel::kAllAxes) {
+    if (shape[axis] > 1) name += std::string(parallel::AxisName(axis)) + "=" + std::to_string(shape[axis]) + " ";
+  }
+  return name;
+}
+
+class GradientLayoutsTest : public testing::TestWithParam<const char*> {
+ protected:
+  TrainingRuns runs_{GetParam()};
+};
+
+TEST_P(GradientLayoutsTest, EveryLayoutHasTheGradientsOfOneRank) {
+  const TrainingRuns::Result serial = runs_.Run({}, {}).front();
+  ASSERT_GT(serial.norm, 0);
+  const MeshShape shapes[] = {{.data = 2},
+                              {.tensor = 2},
+                              {.tensor = 4},
+                              {.ulysses = 2},
+                              {.ulysses = 4},
+                              {.ring = 2},
+                              {.ring = 3},
+                              {.data = 2, .tensor = 2},
+                              {.data = 2, .tensor = 4},
+                              {.data = 2, .ulysses = 2},
+                              {.data = 2, .ulysses = 4},
+                              {.data = 2, .ring = 2},
+                              {.data = 2, .ring = 3},
+                              {.ulysses = 2, .tensor = 2},
+                              {.ring = 2, .tensor = 2},
+                              {.ring = 2, .tensor = 4},
+                              {.ring = 3, .tensor = 2},
+                              {.ring = 2, .ulysses = 2},
+                              {.ring = 2, .ulysses = 4},
+                              {.ring = 3, .ulysses = 2},
+                              {.data = 2, .ulysses = 2, .tensor = 2}};
+  bool recompute = false;
+  for (const MeshShape& shape : shapes) {
+    const auto& description = runs_.description();
+    if (description.heads % (shape.ulysses * shape.tensor) != 0) continue;
+    const std::vector<TrainingRuns::Result> results = runs_.Run(shape, {.recompute = recompute});
+    EXPECT_LE(runs_.WorstError(shape, results, serial), 1e-10) << NameOf(shape) << (recompute ? "recomputing" : "");
+    recompute = !recompute;
+  }
+}
+
+TEST_P(GradientLayoutsTest, RecomputationChangesNoGradient) {
+  const TrainingRuns::Result serial = runs_.Run({}, {}).front();
+  EXPECT_LE(runs_.WorstError({}, runs_.Run({}, {.recompute = true}), serial), 1e-12);
+  const MeshShape shape{.ring = 2, .ulysses = 2};
+  EXPECT_LE(runs_.WorstError(shape, runs_.Run(shape, {.recompute = true}), serial), 1e-10);
+}
+
+// The losses of all samples are those of the one rank that saw them all, whoever of a replica is asked.
+TEST_P(GradientLayoutsTest, MicroBatchesAndReplicasAddUpToOneBatch) {
+  const TrainingRuns::Result serial = runs_.Run({}, {}).front();
+  EXPECT_LE(runs_.WorstError({}, runs_.Run({}, {.passes = 4}), serial), 1e-10);
+  const MeshShape shape{.data = 2, .ulysses = 2};
+  const std::vector<TrainingRuns::Result> results = runs_.Run(shape, {.passes = 2});
+  EXPECT_LE(runs_.WorstError(shape, results, serial), 1e-10);
+  for (size_t rank = 0; rank < 4; ++rank) {
+    ASSERT_EQ(results[rank].losses.size(), 2u);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_NEAR(results[rank].losses[i], serial.losses[rank / 2 * 2 + i], 1e-11 * serial.losses[rank / 2 * 2 + i]);
+    }
+  }
+}
+
+TEST_P(GradientLayoutsTest, ClippingScalesByTheNormOfTheWholeModel) {
+  const TrainingRuns::Result whole = runs_.Run({}, {}).front();
+  const double limit = whole.norm / 3;
+  const TrainingRuns::Result clipped = runs_.Run({}, {.max_norm = limit}).front();
+  for (const auto& [name, gradient] : whole.gradients) {
+    const at::Tensor expected = gradient * (limit / (whole.norm + 1e-6));
+    EXPECT_LE((clipped.gradients.at(name) - expected).abs().max().item<double>(), 1e-15 * whole.norm) << name;
+  }
+  const MeshShape shape{.data = 2, .tensor = 2};
+  EXPECT_LE(runs_.WorstError(shape, runs_.Run(shape, {.max_norm = limit}), clipped), 1e-10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GradientLayoutsTest, testing::Values("flux_dev", "pixart_sigma"),
+                         [](const auto& info) { return info.param; });
+// With --long; the run of every day has the families of the two kinds of text.
+INSTANTIATE_TEST_SUITE_P(DISABLED_Long, GradientLayoutsTest,
+                         testing::Values("dit", "hunyuan11", "hunyuan12", "pixart_alpha", "sd3", "sd35"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace tessera::runtime

@@ -1,0 +1,58 @@
+// The gradients of a rank's parameters: summed over micro-batches in the accumulation dtype, made whole over the ranks
+// by what each parameter's spec says of it, measured and clipped.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "models/loading/param_table.h"
+#include "runtime/training/training_groups.h"
+
+namespace tessera::runtime {
+
+// Parameters that are synchronised alike lie one after another in one tensor, so that a step takes few collectives
+// whatever the number of parameters. Used by one thread.
+class Gradients final {
+ public:
+  // Of those parameters that require a gradient, in this order. They share storage with the model, and every part of a
+  // packed storage is among them.
+  explicit Gradients(std::span<const models::Param> params);
+
+  // Adds what the backward passes since the last call have left in the parameters, and clears it there.
+  void Collect();
+
+  // Makes every gradient that of the whole loss: sums over the replicas, over the sequence and over the tensor axis
+  // what is a part of a sum there (models::PartialGradient). Once a step, by every rank, after the last Collect.
+  void Synchronize(const TrainingGroups& groups);
+
+  // The Euclidean norm over every element of every parameter of the whole model, each counted once; the same on every
+  // rank. After Synchronize.
+  double GlobalNorm(const TrainingGroups& groups) const;
+
+  // Scales all by max_norm / (norm + 1e-6) where that is below 1, as torch.nn.utils.clip_grad_norm_.
+  void Clip(double norm, double max_norm);
+
+  // To zero, for the next step.
+  void Clear();
+
+  const std::vector<models::Param>& params() const { return params_; }
+  // Of this rank's part of params()[index], in its shape; a view.
+  at::Tensor Of(size_t index) const { return of_params_[index]; }
+
+ private:
+  // Parameters of one rule, side by side.
+  struct Flat {
+    models::PartialGradient partial;
+    bool split = false;  // over the tensor axis
+    at::Tensor values;   // [elements]
+  };
+
+  std::vector<models::Param> params_;
+  std::vector<at::Tensor> of_params_;  // views of the flats
+  std::vector<Flat> flats_;
+};
+
+}  // namespace tessera::runtime

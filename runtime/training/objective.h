@@ -1,0 +1,71 @@
+// What a model is trained to predict, from which noisy sample, and how its error is weighed. Names and formulas are
+// those of diffusers' training scripts: flow matching (SD3, FLUX.1), and prediction of the noise or of v with min-SNR
+// weights (Hang et al., 2023).
+//
+// Shapes: b samples of a batch, [c, h, w] a sample's latents.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/samplers/sampler_config.h"
+#include "runtime/training/density.h"
+
+namespace tessera::runtime {
+
+struct ObjectiveOptions {
+  DensityOptions density;  // of a flow
+  double snr_gamma = 0;    // of the others: weights are min(snr, gamma) / snr (noise) or / (snr + 1) (v); 0: all are 1
+};
+
+// At which level a sample is made noisy.
+struct TrainingLevel {
+  double timestep = 0;  // as the model is given it
+  double alpha = 1;     // the noisy sample is alpha x0 + sigma noise
+  double sigma = 0;
+  double weight = 1;  // of the sample's squared error
+};
+
+// What the model sees of a batch, and what it should answer.
+struct TrainingTarget {
+  at::Tensor noisy;             // [b, c, h, w]
+  at::Tensor target;            // [b, c, h, w]
+  at::Tensor timesteps;         // [b] in fp64 on the host
+  std::vector<double> weights;  // of b samples
+};
+
+// Immutable.
+class Objective final {
+ public:
+  // `scheduler` is the model's. InvalidArgument: it predicts samples, which no script here trains, or its noise table
+  // is no table.
+  static absl::StatusOr<Objective> Create(const SamplerConfig& scheduler, const ObjectiveOptions& options);
+
+  // The level of a sample that drew these numbers, whose image has so many tokens.
+  TrainingLevel LevelOf(const LevelDraw& draw, int64_t tokens) const;
+  // The level of a whole timestep of the noise table; of a flow by its sigma in (0, 1].
+  TrainingLevel AtTimestep(int64_t timestep) const;
+  TrainingLevel AtSigma(double sigma) const;
+
+  bool is_flow() const { return flow_.has_value(); }
+  int64_t timesteps() const { return timesteps_; }
+
+  // x0, noise [b, c, h, w] of one dtype, fp32 or fp64; a level for each sample. Computed and returned in that dtype.
+  TrainingTarget Make(const at::Tensor& x0, const at::Tensor& noise, std::span<const TrainingLevel> levels) const;
+
+ private:
+  Objective(const SamplerConfig& scheduler, const ObjectiveOptions& options);
+
+  ObjectiveOptions options_;
+  PredictionType prediction_;
+  int64_t timesteps_;
+  std::optional<FlowLevelTable> flow_;
+  std::vector<double> alphas_cumprod_;  // of the others
+};
+
+}  // namespace tessera::runtime

@@ -1,0 +1,324 @@
+#include "runtime/training/training_pass.h"
+
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/planted.h"
+#include "models/precision.h"
+#include "parallel/attention/policies.h"
+#include "parallel/functional.h"
+#include "parallel/plan/token_layout.h"
+
+namespace tessera::runtime {
+namespace {
+
+using parallel::TokenRows;
+using torch::autograd::variable_list;
+
+models::LatentGeometry GeometryOf(const models::Family& family, const at::Tensor& latents) {
+  TORCH_CHECK(latents.dim() == 4, "latents are [b, c, h, w], not ", latents.sizes());
+  models::LatentGeometry geometry{
+      .channels = latents.size(1), .height = latents.size(2), .width = latents.size(3), .grid = {}};
+  const at::Tensor patches = family.ToPatches(latents.narrow(0, 0, 1).to(at::kMeta));
+  const auto side = static_cast<int64_t>(std::lround(
+      std::sqrt(static_cast<double>(geometry.height * geometry.width) / static_cast<double>(patches.size(1)))));
+  geometry.grid = {.height = geometry.height / side, .width = geometry.width / side};
+  TORCH_CHECK(geometry.grid.count() == patches.size(1) && geometry.grid.height * side == geometry.height, "latents ",
+              latents.sizes(), " are no whole number of patches");
+  return geometry;
+}
+
+parallel::TokenLayout LayOut(const parallel::RankGroups& groups, int64_t image, int64_t text) {
+  const absl::StatusOr<parallel::TokenLayout> tokens = parallel::TokenLayout::Create(
+      {.image = image, .text = text, .ring = groups.ring.size(), .ulysses = groups.ulysses.size()});
+  TORCH_CHECK(tokens.ok(), std::string(tokens.status().message()));
+  return *tokens;
+}
+
+// Texts [t, width] each, or all undefined; padded with zeros to the longest, whose mask says so.
+struct StackedTexts {
+  at::Tensor text;  // [b, t, width]
+  at::Tensor bias;  // [b, t]; undefined: they are equally long
+};
+
+StackedTexts StackTexts(const models::Family& family, const std::vector<models::ConditioningRow>& rows) {
+  if (!rows.front().text.defined()) return {};
+  int64_t longest = 0, shortest = rows.front().text.size(0);
+  for (const models::ConditioningRow& row : rows) {
+    longest = std::max(longest, row.text.size(0));
+    shortest = std::min(shortest, row.text.size(0));
+  }
+  TORCH_CHECK(longest == shortest || family.masks_padding(), "texts of ", shortest, " and of ", longest,
+              " tokens in a batch of a family that masks no padding");
+  std::vector<at::Tensor> texts, masks;
+  for (const models::ConditioningRow& row : rows) {
+    const int64_t own = row.text.size(0);
+    texts.push_back(at::constant_pad_nd(row.text, {0, 0, 0, longest - own}));
+    masks.push_back(at::constant_pad_nd(at::ones({own}, row.text.options()), {0, longest - own}));
+  }
+  StackedTexts stacked{.text = at::stack(texts), .bias = {}};
+  if (longest != shortest) stacked.bias = models::MaskedTextBias(at::stack(masks), family.dtype());
+  return stacked;
+}
+
+std::vector<at::Tensor> StackExtras(const std::vector<models::ConditioningRow>& rows) {
+  std::vector<at::Tensor> stacked;
+  for (size_t i = 0; i < rows.front().extras.size(); ++i) {
+    std::vector<at::Tensor> of_rows;
+    for (const models::ConditioningRow& row : rows) of_rows.push_back(row.extras[i]);
+    stacked.push_back(at::stack(of_rows));
+  }
+  return stacked;
+}
+
+at::Tensor Leaf(const at::Tensor& x, bool with_gradient = true) {
+  if (!x.defined()) return x;
+  return x.detach().requires_grad_(with_gradient);
+}
+
+models::BlockState Leaves(const models::BlockState& state) {
+  models::BlockState leaves{.image = Leaf(state.image), .text = Leaf(state.text), .skips = {}};
+  for (const auto& [block, skip] : state.skips) leaves.skips[block] = Leaf(skip);
+  return leaves;
+}
+
+// Backward from those of the roots that have a gradient.
+struct Roots {
+  variable_list tensors, gradients;
+
+  void Add(const at::Tensor& root, const at::Tensor& gradient) {
+    if (!root.defined() || !gradient.defined() || !root.requires_grad()) return;
+    tensors.push_back(root);
+    gradients.push_back(gradient);
+  }
+  void Backward() const {
+    if (!tensors.empty()) torch::autograd::backward(tensors, gradients);
+  }
+};
+
+// How the blocks attend on this rank, and what else a forward pass is given.
+struct MeshContext {
+  MeshContext(const parallel::RankGroups& groups, const parallel::TokenLayout& tokens)
+      : exchange(tokens, tokens.all(), groups.ring.rank(), groups.ulysses),
+        ring_reader(tokens, tokens.all(), groups.ring),
+        attention(groups.ulysses.size() > 1 ? static_cast<parallel::HeadExchange&>(exchange) : no_exchange, fresh,
+                  groups.ring.size() > 1 ? static_cast<parallel::KvReader&>(ring_reader) : local_reader),
+        plain{.attention = no_attention, .tensor = groups.tensor, .world = groups.world},
+        of_blocks{.attention = attention, .tensor = groups.tensor, .world = groups.world} {}
+  MeshContext(const MeshContext&) = delete;
+  MeshContext& operator=(const MeshContext&) = delete;
+
+  parallel::NoExchange no_exchange;
+  parallel::UlyssesExchange exchange;
+  parallel::FreshStore fresh;
+  parallel::LocalReader local_reader;
+  parallel::RingReader ring_reader;
+  parallel::PolicyAttention attention;
+  parallel::LocalAttention no_attention;
+  const parallel::ForwardContext plain;  // for what has no attention over image tokens
+  const parallel::ForwardContext of_blocks;
+};
+
+// One micro-batch on this rank. Collectives go by the order of the calls, which is the same on all ranks; in the
+// backward pass by the order in which autograd meets them, which follows from the order of the forward pass.
+class MicroBatch final {
+ public:
+  MicroBatch(const models::Family& family, const parallel::RankGroups& groups, const TrainingBatch& batch)
+      : family_(family),
+        transformer_(family.transformer()),
+        groups_(groups),
+        batch_(batch),
+        geometry_(GeometryOf(family, batch.sample.noisy)),
+        texts_(StackTexts(family, batch.rows)),
+        joint_(transformer_.joint_text() && texts_.text.defined()),
+        tokens_(LayOut(groups, geometry_.grid.count(), joint_ ? texts_.text.size(1) : 0)),
+        own_(tokens_.Image(0, groups.ring.rank(), groups.ulysses.rank())),
+        context_(groups, tokens_) {
+    Place();
+  }
+
+  // What the model reads once, and the state before the first block.
+  void Enter() {
+    const models::PromptState prompt = transformer_.Read(texts_.text, StackExtras(batch_.rows), context_.plain);
+    step_ = transformer_.EmbedStep(batch_.sample.timesteps.to(family_.device()), prompt.vector, context_.plain);
+    state_.text = prompt.text;
+    if (joint_) {
+      state_.text =
+          parallel::TakeShard(prompt.text, 1, tokens_.GroupRows(TokenRows::kText, tokens_.all()), groups_.sequence);
+    } else if (prompt.text.defined()) {
+      state_.text = parallel::CopyToGroup(prompt.text, groups_.sequence);
+    }
+    const at::Tensor patches = family_.ToPatches(batch_.sample.noisy.to(family_.device(), family_.dtype()));
+    state_.image = transformer_.Embed(patches.narrow(1, own_.begin, own_.count()), embedded_, context_.plain);
+  }
+
+  // The losses [b] of this rank's tokens.
+  at::Tensor Losses() {
+    Enter();
+    models::BlockState state = state_;
+    for (int block = 0; block < transformer_.num_blocks(); ++block) RunBlock(block, state, step_);
+    return LossesOf(state, step_);
+  }
+
+  // The same, and the backward pass of their sum over `divisor`, block by block.
+  at::Tensor LossesAndGradientsRecomputing(double divisor) {
+    Enter();
+    std::vector<models::BlockState> before;  // each block
+    models::BlockState state = Leaves(state_);
+    const models::StepEmbedding step{.vector = Leaf(step_.vector, RequiresGradient(step_.vector)),
+                                     .shared = Leaf(step_.shared, RequiresGradient(step_.shared))};
+    {
+      const at::NoGradGuard no_gradients;
+      for (int block = 0; block < transformer_.num_blocks(); ++block) {
+        before.push_back(state);
+        RunBlock(block, state, step);
+      }
+    }
+    models::BlockState leaves = Leaves(state);
+    const at::Tensor losses = LossesOf(leaves, step);
+    Scaled(losses, divisor).backward();
+    at::Tensor of_image = leaves.image.grad(), of_text;
+    std::map<int, at::Tensor> of_skips;
+    for (int block = transformer_.num_blocks() - 1; block >= 0; --block) {
+      leaves = Leaves(before.back());
+      before.pop_back();
+      state = leaves;
+      RunBlock(block, state, step);
+      Roots roots;
+      roots.Add(state.image, of_image);
+      roots.Add(state.text, of_text);
+      for (const auto& [from, skip] : state.skips) {
+        if (leaves.skips.contains(from)) continue;
+        roots.Add(skip, of_skips[from]);
+      }
+      roots.Backward();
+      of_image = leaves.image.grad();
+      if (leaves.text.defined()) of_text = leaves.text.grad();
+      for (const auto& [from, skip] : leaves.skips) {
+        if (skip.grad().defined()) of_skips[from] = skip.grad();
+      }
+    }
+    Roots roots;
+    roots.Add(step_.vector, step.vector.defined() ? step.vector.grad() : at::Tensor());
+    roots.Add(step_.shared, step.shared.defined() ? step.shared.grad() : at::Tensor());
+    roots.Add(state_.text, of_text);
+    roots.Add(state_.image, of_image);
+    roots.Backward();
+    return losses.detach();
+  }
+
+  at::Tensor Scaled(const at::Tensor& losses, double divisor) const {
+    const at::Tensor sum = losses.sum() / divisor;
+    return base::Planted("loss_times_sequence") ? sum * groups_.sequence.size() : sum;
+  }
+
+ private:
+  static bool RequiresGradient(const at::Tensor& x) { return x.defined() && x.requires_grad(); }
+
+  // Text first, as Conditioning has it.
+  void Place() {
+    const models::Positions image = transformer_.Place(geometry_.grid, family_.device()).Of(own_);
+    std::vector<models::Positions> rows;
+    if (joint_) {
+      rows.push_back(transformer_.PlaceText(texts_.text.size(1), family_.device())
+                         .Of(tokens_.Text(groups_.ring.rank(), groups_.ulysses.rank())));
+    }
+    rows.push_back(image);
+    const models::Positions joined = models::Join(rows);
+    embedded_ = image.embedded;
+    conditioning_ = {.modulation = {}, .text_bias = texts_.bias, .cos = joined.cos, .sin = joined.sin};
+  }
+
+  at::Tensor Modulation(int block, const models::StepEmbedding& step) {
+    const at::Tensor modulation = transformer_.Modulate(block, step, context_.plain);
+    return base::Planted("modulation_gradient_not_summed") ? modulation
+                                                           : parallel::CopyToGroup(modulation, groups_.sequence);
+  }
+
+  void RunBlock(int block, models::BlockState& state, const models::StepEmbedding& step) {
+    conditioning_.modulation = Modulation(block, step);
+    transformer_.Block(block, state, conditioning_, context_.of_blocks);
+  }
+
+  // A rank's tokens are an image one token wide to what turns tokens into latents.
+  at::Tensor LossesOf(const models::BlockState& state, const models::StepEmbedding& step) {
+    conditioning_.modulation = Modulation(transformer_.num_blocks(), step);
+    const at::Tensor output = transformer_.Head(state, conditioning_, context_.of_blocks);
+    const int64_t side = geometry_.height / geometry_.grid.height, n = own_.count();
+    const int64_t b = batch_.sample.target.size(0), c = geometry_.channels;
+    const models::LatentGeometry strip{.channels = c, .height = n * side, .width = side, .grid = {n, 1}};
+    const at::ScalarType wide = models::AccumulationType(family_.dtype());
+    const at::Tensor prediction = family_.ToPrediction(output, strip).to(wide);  // [b, c, n·p, p]
+    const at::Tensor target = batch_.sample.target.to(family_.device(), wide)
+                                  .reshape({b, c, geometry_.grid.height, side, geometry_.grid.width, side})
+                                  .permute({0, 1, 2, 4, 3, 5})
+                                  .reshape({b, c, geometry_.grid.count(), side, side})
+                                  .narrow(2, own_.begin, n)
+                                  .reshape({b, c, n * side, side});
+    const at::Tensor weights = at::tensor(batch_.sample.weights, at::kDouble).to(family_.device(), wide);
+    return weights * (prediction - target).square().sum({1, 2, 3}) /
+           static_cast<double>(c * geometry_.height * geometry_.width);
+  }
+
+  const models::Family& family_;
+  const models::Transformer& transformer_;
+  const parallel::RankGroups& groups_;
+  const TrainingBatch& batch_;
+  const models::LatentGeometry geometry_;
+  const StackedTexts texts_;
+  const bool joint_;  // text takes part in the attention over image tokens
+  const parallel::TokenLayout tokens_;
+  const parallel::TokenSpan own_;
+  const MeshContext context_;
+  at::Tensor embedded_;  // positions of this rank's tokens
+  models::Conditioning conditioning_;
+  models::StepEmbedding step_;
+  models::BlockState state_;  // before the first block
+};
+
+void Check(const TrainingBatch& batch, const parallel::RankGroups& groups) {
+  const size_t samples = batch.rows.size();
+  TORCH_CHECK(samples > 0 && batch.sample.weights.size() == samples &&
+                  batch.sample.noisy.size(0) == static_cast<int64_t>(samples) &&
+                  batch.sample.target.sizes() == batch.sample.noisy.sizes() &&
+                  batch.sample.timesteps.numel() == static_cast<int64_t>(samples),
+              "a batch of ", samples, " prompts has ", batch.sample.weights.size(), " weights, noisy samples ",
+              batch.sample.noisy.sizes(), " and targets ", batch.sample.target.sizes());
+  TORCH_CHECK(groups.pipe.size() == 1 && groups.cfg.size() == 1, "training has neither pipeline stages nor guidance");
+}
+
+}  // namespace
+
+TrainingPass::TrainingPass(const models::Family& family, const parallel::RankGroups& groups,
+                           TrainingPassOptions options)
+    : family_(family), groups_(groups), options_(options) {}
+
+at::Tensor TrainingPass::Run(const TrainingBatch& batch, double divisor) {
+  Check(batch, groups_);
+  const at::AutoGradMode with_gradients(true);
+  MicroBatch pass(family_, groups_, batch);
+  if (options_.recompute) return SumOverSequence(pass.LossesAndGradientsRecomputing(divisor));
+  const at::Tensor losses = pass.Losses();
+  pass.Scaled(losses, divisor).backward();
+  return SumOverSequence(losses.detach());
+}
+
+at::Tensor TrainingPass::Evaluate(const TrainingBatch& batch) {
+  Check(batch, groups_);
+  const at::NoGradGuard no_gradients;
+  return SumOverSequence(MicroBatch(family_, groups_, batch).Losses());
+}
+
+at::Tensor TrainingPass::SumOverSequence(const at::Tensor& losses) const {
+  const at::Tensor sum = losses.to(at::kDouble).contiguous();
+  if (groups_.sequence.size() > 1) groups_.sequence.Sum(sum, sum);
+  return sum.to(at::kCPU);
+}
+
+}  // namespace tessera::runtime

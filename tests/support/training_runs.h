@@ -1,0 +1,195 @@
+// For tests of training on layouts: one golden model, a batch of four samples with prompts of odd lengths, and the
+// gradients of their loss on any mesh. Ranks are threads.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/families/families.h"
+#include "runtime/samplers/sampler_config.h"
+#include "runtime/training/gradients.h"
+#include "runtime/training/objective.h"
+#include "runtime/training/sample_noise.h"
+#include "runtime/training/training_pass.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/thread_ranks.h"
+
+namespace tessera {
+
+// Rows of a whole parameter's tensor that a tensor rank holds.
+inline at::Tensor PartOf(const at::Tensor& whole, const models::ParamSpec& spec, const models::TensorShard& shard) {
+  if (spec.role == models::LinearRole::kColumn) {
+    const int64_t begin = shard.begin(whole.size(0));
+    return whole.narrow(0, begin, shard.end(whole.size(0)) - begin);
+  }
+  if (spec.role == models::LinearRole::kReplicated) return whole;
+  std::vector<at::Tensor> parts;
+  int64_t first = 0;
+  for (const int64_t part : spec.in_parts.empty() ? std::vector{whole.size(1)} : spec.in_parts) {
+    parts.push_back(whole.narrow(1, first + shard.begin(part), shard.end(part) - shard.begin(part)));
+    first += part;
+  }
+  return at::cat(parts, 1);
+}
+
+class TrainingRuns {
+ public:
+  static constexpr size_t kSamples = 4;
+
+  struct Options {
+    bool recompute = false;
+    int passes = 1;  // micro-batches that a rank's samples are dealt over
+    double max_norm = 0;
+  };
+
+  // Of one optimizer step, as one rank has it.
+  struct Result {
+    std::map<std::string, at::Tensor> gradients;  // this rank's part of each
+    double norm = 0;
+    std::vector<double> losses;  // of this rank's samples
+  };
+
+  // `model` is a folder of tests/golden/pipelines.
+  explicit TrainingRuns(const std::string& model) {
+    absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open("tests/golden/pipelines/" + model);
+    TORCH_CHECK(folder.ok(), std::string(folder.status().message()));
+    entry_ = *models::FindFamily(folder->class_name());
+    folder_.emplace(*std::move(folder));
+    description_ = *entry_->describe(*folder_);
+    absl::StatusOr<base::ConfigReader> scheduler = folder_->Config("scheduler");
+    TORCH_CHECK(scheduler.ok(), std::string(scheduler.status().message()));
+    scheduler_ = *runtime::ParseSamplerConfig(*scheduler);
+    max_sequence_length_ = description_.default_max_sequence_length;
+    if (entry_->family != "hunyuandit") max_sequence_length_ = std::min<int64_t>(max_sequence_length_, 37);
+    const bool one_size = description_.min_size == description_.max_size;
+    height_ = one_size ? description_.min_size : 3 * description_.size_multiple;
+    width_ = one_size ? description_.min_size : 5 * description_.size_multiple;
+  }
+
+  const models::FamilyDescription& description() const { return description_; }
+
+  std::unique_ptr<models::Family> Load(models::WeightShare share) const {
+    absl::StatusOr<std::unique_ptr<models::Family>> family =
+        entry_->load(*folder_, {.dtype = at::kDouble, .for_training = true, .share = share});
+    TORCH_CHECK(family.ok(), std::string(family.status().message()));
+    return *std::move(family);
+  }
+
+  runtime::TrainingBatch Batch(models::Family& family, size_t first, size_t count) const {
+    const char* prompts[] = {"a cat", "two cats on a red sofa in the evening sun", "", "a house by the sea"};
+    const bool text = description_.max_sequence_length > 0;
+    const models::LatentGeometry geometry = family.Geometry(height_, width_);
+    parallel::SingleRank one;
+    parallel::LocalAttention attention;
+    const absl::StatusOr<runtime::Objective> objective = runtime::Objective::Create(scheduler_, {.snr_gamma = 5});
+    TORCH_CHECK(objective.ok(), std::string(objective.status().message()));
+    runtime::TrainingBatch batch;
+    std::vector<at::Tensor> latents, noise;
+    std::vector<runtime::TrainingLevel> levels;
+    for (size_t i = first; i < first + count; ++i) {
+      models::PromptRequest request{.prompt = text ? prompts[i] : std::to_string(7 * i),
+                                    .max_sequence_length = max_sequence_length_,
+                                    .height = height_,
+                                    .width = width_};
+      absl::StatusOr<models::EncodedPrompt> encoded =
+          family.Encode(request, {.attention = attention, .tensor = one, .world = one});
+      TORCH_CHECK(encoded.ok(), std::string(encoded.status().message()));
+      batch.rows.push_back(encoded->guidance.branches.back().row);
+      const runtime::SampleKey key{.seed = 3, .sample = static_cast<int64_t>(i)};
+      latents.push_back(Random({geometry.channels, geometry.height, geometry.width}, i));
+      noise.push_back(runtime::NormalOf(runtime::StreamOf(key, runtime::NoisePurpose::kTrainingNoise),
+                                        latents.back().sizes(), at::kDouble));
+      levels.push_back(objective->LevelOf(runtime::DrawLevel(key), geometry.grid.count()));
+    }
+    batch.sample = objective->Make(at::stack(latents), at::stack(noise), levels);
+    return batch;
+  }
+
+  // One step on every rank of the mesh, which has neither pipe nor cfg. `also` runs on each rank behind it.
+  using Also = std::function<void(const runtime::TrainingGroups&, runtime::Gradients&)>;
+  std::vector<Result> Run(const parallel::MeshShape& shape, const Options& options, const Also& also = {}) const {
+    const auto ranks = static_cast<int>(parallel::NumRanks(shape));
+    const parallel::Mesh mesh = *parallel::Mesh::Create(shape, ranks);
+    std::vector<Result> results(static_cast<size_t>(ranks));
+    const ThreadRanksOptions thread_options{.groups = runtime::TrainingMeshGroups(mesh)};
+    RunRanks(
+        ranks,
+        [&](ThreadRank& thread) {
+          const int rank = thread.rank();
+          const runtime::HostTrainingGroups communicators(at::kCPU, thread.shared_segment(), rank,
+                                                          thread_options.communicator);
+          results[static_cast<size_t>(rank)] = RunRank(mesh, rank, communicators.groups(), options, also);
+        },
+        thread_options);
+    return results;
+  }
+
+  // The largest difference of any rank's gradient from its part of one rank's, relative to that parameter's largest;
+  // parameters whose gradients are rounding alone are compared with the model's largest.
+  double WorstError(const parallel::MeshShape& shape, const std::vector<Result>& results, const Result& serial) const {
+    const parallel::Mesh mesh = *parallel::Mesh::Create(shape, static_cast<int>(results.size()));
+    double largest = 0;
+    for (const auto& [name, gradient] : serial.gradients) largest = std::max(largest, Largest(gradient));
+    const std::unique_ptr<models::Family> family = Load({});
+    double worst = 0;
+    for (int rank = 0; rank < mesh.world_size(); ++rank) {
+      const models::TensorShard shard{.rank = mesh.Coord(rank, parallel::Axis::kTensor), .size = shape.tensor};
+      const Result& result = results[static_cast<size_t>(rank)];
+      if (result.gradients.size() != serial.gradients.size()) return INFINITY;
+      worst = std::max(worst, std::abs(result.norm - serial.norm) / serial.norm);
+      for (const models::Param& param : family->parameters()) {
+        if (!param.storage.requires_grad()) continue;
+        const at::Tensor whole = serial.gradients.at(param.spec.name);
+        const at::Tensor& own = result.gradients.at(param.spec.name);
+        const at::Tensor expected = PartOf(whole, param.spec, shard);
+        if (own.sizes() != expected.sizes()) return INFINITY;
+        const double error = Largest(own - expected);
+        worst = std::max(worst, std::isfinite(error) ? error / std::max(Largest(whole), 1e-3 * largest) : INFINITY);
+      }
+    }
+    return worst;
+  }
+
+ private:
+  static double Largest(const at::Tensor& x) { return x.numel() == 0 ? 0 : x.abs().max().item<double>(); }
+
+  Result RunRank(const parallel::Mesh& mesh, int rank, const runtime::TrainingGroups& groups, const Options& options,
+                 const Also& also) const {
+    const std::unique_ptr<models::Family> family = Load(
+        {.tensor = {.rank = mesh.Coord(rank, parallel::Axis::kTensor), .size = mesh.size(parallel::Axis::kTensor)}});
+    runtime::TrainingPass pass(*family, groups.model, {.recompute = options.recompute});
+    runtime::Gradients gradients(family->parameters());
+    Result result;
+    const size_t own = kSamples / static_cast<size_t>(groups.data.size()),
+                 of_pass = own / static_cast<size_t>(options.passes);
+    for (int i = 0; i < options.passes; ++i) {
+      const size_t first = static_cast<size_t>(groups.data.rank()) * own + static_cast<size_t>(i) * of_pass;
+      const at::Tensor losses = pass.Run(Batch(*family, first, of_pass), kSamples);
+      gradients.Collect();
+      for (int64_t j = 0; j < losses.size(0); ++j) result.losses.push_back(losses[j].item<double>());
+    }
+    gradients.Synchronize(groups);
+    result.norm = gradients.GlobalNorm(groups);
+    if (options.max_norm > 0) gradients.Clip(result.norm, options.max_norm);
+    for (size_t i = 0; i < gradients.params().size(); ++i) {
+      result.gradients[gradients.params()[i].spec.name] = gradients.Of(i).clone();
+    }
+    if (also) also(groups, gradients);
+    return result;
+  }
+
+  const models::FamilyEntry* entry_ = nullptr;
+  std::optional<models::ModelFolder> folder_;
+  models::FamilyDescription description_;
+  runtime::SamplerConfig scheduler_;
+  int64_t max_sequence_length_ = 0;
+  int64_t height_ = 0, width_ = 0;
+};
+
+}  // namespace tessera
