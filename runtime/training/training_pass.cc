@@ -214,7 +214,8 @@ class MicroBatch final {
   }
 
   at::Tensor Scaled(const at::Tensor& losses, double divisor) const {
-    const at::Tensor sum = losses.sum() / divisor;
+    const bool averages = !base::Planted("accumulation_not_averaged");
+    const at::Tensor sum = losses.sum() / (averages ? divisor : static_cast<double>(losses.size(0)));
     return base::Planted("loss_times_sequence") ? sum * groups_.sequence.size() : sum;
   }
 

@@ -1,0 +1,41 @@
+// What the training contract would notice (gradient_layouts_test.cc): each bug makes a gradient or the norm differ from
+// one rank's by a hundred times what the contract allows, at least.
+#include <gtest/gtest.h>
+
+#include "tests/support/planted_bug.h"
+#include "tests/support/training_runs.h"
+
+namespace tessera::runtime {
+namespace {
+
+struct Planting {
+  const char* bug;
+  const char* model;
+  parallel::MeshShape shape;
+  int passes = 1;
+};
+
+class PlantedTrainingTest : public testing::TestWithParam<Planting> {};
+
+TEST_P(PlantedTrainingTest, IsNoticed) {
+  const Planting& planting = GetParam();
+  const TrainingRuns runs(planting.model);
+  const TrainingRuns::Result serial = runs.Run({}, {}).front();
+  const TrainingRuns::Options options{.passes = planting.passes};
+  EXPECT_LE(runs.WorstError(planting.shape, runs.Run(planting.shape, options), serial), 1e-10);
+  const PlantedBug planted(planting.bug);
+  EXPECT_GE(runs.WorstError(planting.shape, runs.Run(planting.shape, options), serial), 1e-8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Bugs, PlantedTrainingTest,
+                         testing::Values(Planting{"sequence_gradient_not_summed", "pixart_sigma", {.ulysses = 2}},
+                                         Planting{"modulation_gradient_not_summed", "pixart_sigma", {.ring = 2}},
+                                         Planting{"head_norm_gradient_not_summed", "flux_dev", {.tensor = 2}},
+                                         Planting{"ring_gradients_stay", "flux_dev", {.ring = 2}},
+                                         Planting{"loss_times_sequence", "pixart_sigma", {.ulysses = 2}},
+                                         Planting{"norm_of_own_shard", "pixart_sigma", {.tensor = 2}},
+                                         Planting{"accumulation_not_averaged", "pixart_sigma", {}, 2}),
+                         [](const auto& info) { return info.param.bug; });
+
+}  // namespace
+}  // namespace tessera::runtime
