@@ -44,6 +44,8 @@ std::string ProblemOf(const std::vector<int32_t>& numbers, Bounds bounds) {
   return "";
 }
 
+std::string ProblemOf(const std::vector<AdapterUse>& adapters, Bounds) { return control::ProblemOf(adapters); }
+
 }  // namespace
 
 absl::Status CheckBounds(const JobParameters& job) {

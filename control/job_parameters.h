@@ -3,18 +3,20 @@
 //
 // The walk serves all that treats parameters alike: the message that travels to workers and lies in the job store
 // (control/job_parameters_wire.h), the check of what came from outside, requests (server/api/request_fields.h).
-// Groups that repeat, such as adapters with a scale each, will be a vector of structs here and a repeated message
-// there, with an overload in each visitor. Bytes that were uploaded, such as a picture to start from, will be named by
-// their digest, so that parameters stay small enough to be stored and sent with every job.
+// Groups that repeat are a vector of structs here and a repeated message there (adapters: control/adapter_use.h). Bytes
+// that lie in files, such as an adapter or a picture to start from, are named by their digest, so that parameters stay
+// small enough to be stored and sent with every job.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "base/enum_names.h"
+#include "control/adapter_use.h"
 #include "control/prompt_options.h"
 
 namespace tessera::control {
@@ -36,7 +38,8 @@ struct JobParameters {
   NoiseKind noise = NoiseKind::kTessera;
   bool clean_caption = false;
   bool resolution_binning = false;
-  int32_t max_sequence_length = 0;  // 0: the model's default
+  int32_t max_sequence_length = 0;   // 0: the model's default
+  std::vector<AdapterUse> adapters;  // in the order in which they are added
 };
 
 // Calls visit(id, bounds, fields...) for every parameter, with the field of each of `jobs`, which may be const, and for
@@ -55,6 +58,7 @@ void VisitParameters(const Visit& visit, Jobs&... jobs) {
   visit("clean_caption", kUnbounded, jobs.clean_caption...);
   visit("resolution_binning", kUnbounded, jobs.resolution_binning...);
   visit("max_sequence_length", Bounds{0, 65536}, jobs.max_sequence_length...);
+  visit("loras", kAdapterScales, jobs.adapters...);
   VisitOptions(visit, jobs.options...);
 }
 

@@ -25,6 +25,10 @@ void Change(uint64_t& value) { value = 9; }
 void Change(double& value) { value = 0.125; }
 void Change(std::vector<int32_t>& value) { value = {9, 3}; }
 
+void Change(std::vector<AdapterUse>& value) {
+  value = {{.name = "x", .scale = 0.125, .digest = std::string(64, 'a'), .file = "/x"}};
+}
+
 std::vector<std::string> Ids() {
   std::vector<std::string> ids;
   VisitParameters([&](const char* id, Bounds) { ids.emplace_back(id); });
@@ -44,11 +48,11 @@ std::vector<std::string> Differences(const JobParameters& a, const JobParameters
 
 TEST(JobParametersTest, EveryMemberIsWalked) {
   // Where a member is added these no longer compile: the walk wants a line for it too.
-  [[maybe_unused]] const auto& [j1, j2, j3, j4, j5, j6, j7, j8, j9, j10, j11, j12, j13] = JobParameters();
+  [[maybe_unused]] const auto& [j1, j2, j3, j4, j5, j6, j7, j8, j9, j10, j11, j12, j13, j14] = JobParameters();
   [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7, o8, o9] = PromptOptions();
   [[maybe_unused]] const auto& [l1, l2, l3, l4] = SkipLayerGuidance();
   [[maybe_unused]] const auto& [s1, s2, s3, s4] = OriginalSize();
-  EXPECT_EQ(Ids().size(), (13u - 1) + (9u - 2) + 4u + 4u);
+  EXPECT_EQ(Ids().size(), (14u - 1) + (9u - 2) + 4u + 4u);
 }
 
 TEST(JobParametersTest, TheMessageHasTheFieldsOfTheWalkAndNoOthers) {

@@ -14,6 +14,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "base/machine_memory.h"
 #include "base/machine_processors.h"
 #include "base/status_macros.h"
@@ -265,6 +266,9 @@ absl::StatusOr<control::JobStarted> Engine::StartJob(uint64_t job, const control
   if (model_ == nullptr) return absl::FailedPreconditionError("no model is loaded");
   if (jobs_.contains(job)) return absl::AlreadyExistsError(absl::StrCat("job ", job, " exists"));
   RETURN_IF_ERROR(CheckParameters(parameters, model_->description));
+  if (!control::AdapterKey(parameters.adapters).empty()) {
+    return base::WithField(absl::UnimplementedError("loras are not read by this worker yet"), "loras");
+  }
   return Guarded([&] { return Start(job, parameters); });
 }
 

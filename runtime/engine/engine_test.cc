@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "tests/support/test_folder.h"
 
@@ -151,6 +152,17 @@ TEST_F(EngineTest, TheDefaultSizeOfHunyuanDiTIsTheOneThatComesOut) {
   ASSERT_TRUE(description.ok()) << description.status();
   EXPECT_EQ(description->default_width, 1024);
   EXPECT_EQ(description->default_height, 1024);
+}
+
+TEST_F(EngineTest, RefusesAdaptersByTheFieldAndTakesThoseThatChangeNothing) {
+  ASSERT_TRUE(engine_.Load({.model = "tests/golden/pipelines/hunyuan12"}).ok());
+  control::JobParameters job = Apple();
+  job.adapters = {{.name = "style", .scale = 1, .digest = std::string(64, 'a'), .file = "/nowhere"}};
+  const absl::Status refused = engine_.StartJob(1, job).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(base::FieldOf(refused), "loras");
+  job.adapters[0].scale = 0;
+  EXPECT_TRUE(engine_.StartJob(2, job).ok());
 }
 
 TEST_F(EngineTest, SaysWhereASizeIsMovedToTheModelsTable) {

@@ -359,7 +359,7 @@ void CopyValue(const From& from, To& to) {
     to = from;
   } else if constexpr (std::is_enum_v<To> && std::is_same_v<From, std::string>) {
     to = base::EnumOf<To>(from).value_or(to);
-  } else if constexpr (requires { to.assign(from.begin(), from.end()); }) {
+  } else if constexpr (requires { to.assign(1, static_cast<typename To::value_type>(*from.begin())); }) {
     to.assign(from.begin(), from.end());
   } else if constexpr (requires { to = static_cast<To>(*from); }) {
     to = static_cast<To>(*from);

@@ -16,7 +16,10 @@ namespace {
 
 namespace wire = internal::stored;
 
-constexpr uint32_t kReader = 1;
+// A reader of 1 knows no adapters and would make another image without them.
+constexpr uint32_t kReader = 2;
+constexpr uint32_t kFirstReader = 1;
+constexpr uint32_t kReaderOfAdapters = 2;
 constexpr size_t kMaxTextBytes = 32768;
 constexpr int32_t kMaxSide = 65536;
 constexpr int64_t kMaxTimeoutMicroseconds = int64_t{366} * 24 * 3600 * 1000000;
@@ -96,10 +99,12 @@ absl::StatusOr<std::string> SerializeJob(const StoredJob& job) {
   }
   const JobRequest& request = job.request;
   wire::Job message;
-  message.set_minimum_reader(1);
+  message.set_minimum_reader(request.parameters.adapters.empty() ? kFirstReader : kReaderOfAdapters);
   message.set_tenant(job.tenant);
   message.set_model(request.model);
   ToWire(request.parameters, message.mutable_parameters());
+  // Where the bytes lie is known to whoever starts the job.
+  for (auto& adapter : *message.mutable_parameters()->mutable_loras()) adapter.clear_file();
   message.set_count(request.count);
   message.set_format(ToWire(request.output.format));
   if (request.output.quality) message.set_quality(*request.output.quality);
@@ -146,7 +151,7 @@ absl::Status ParseStoredJob(absl::string_view bytes, StoredJob& job) {
 
 std::string SerializeImage(const StoredImage& image) {
   wire::Image message;
-  message.set_minimum_reader(1);
+  message.set_minimum_reader(kFirstReader);
   message.set_width(image.origin.width);
   message.set_height(image.origin.height);
   message.set_format(ToWire(image.origin.format));

@@ -99,9 +99,41 @@ TEST(StoredJob, IgnoresFieldsOfANewerProgram) {
 }
 
 TEST(StoredJob, RefusesWhatANewerProgramSaysMustNotBeMisread) {
-  const absl::Status status = ParseStoredJob(Changed([](auto& job) { job.set_minimum_reader(2); })).status();
+  const absl::Status status = ParseStoredJob(Changed([](auto& job) { job.set_minimum_reader(3); })).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("newer version"));
+}
+
+TEST(StoredJob, KeepsAdaptersByTheirContentAndIsRefusedByProgramsThatKnowNone) {
+  StoredJob kept = SmallJob();
+  std::vector<control::AdapterUse>& adapters = kept.request.parameters.adapters;
+  adapters = {{.name = "style", .scale = -0.5, .digest = std::string(64, 'a'), .file = "/here/style.safetensors"},
+              {.name = "grain", .scale = 2, .digest = std::string(64, 'b'), .file = "/here/grain.safetensors"}};
+  const absl::StatusOr<std::string> bytes = SerializeJob(kept);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  internal::stored::Job message;
+  ASSERT_TRUE(message.ParseFromString(*bytes));
+  EXPECT_EQ(message.minimum_reader(), 2u);
+  const absl::StatusOr<StoredJob> read = ParseStoredJob(*bytes);
+  ASSERT_TRUE(read.ok()) << read.status();
+  for (control::AdapterUse& adapter : adapters) adapter.file.clear();
+  EXPECT_EQ(read->request.parameters.adapters, adapters);
+
+  ASSERT_TRUE(message.ParseFromString(*SerializeJob(SmallJob())));
+  EXPECT_EQ(message.minimum_reader(), 1u) << "programs that know no adapters take a job without any";
+}
+
+TEST(StoredJob, RefusesAdaptersThatNoValidatorWouldHavePassed) {
+  StoredJob job = SmallJob();
+  job.request.parameters.adapters = {{.name = "../style", .scale = 1, .digest = std::string(64, 'a')}};
+  EXPECT_EQ(SerializeJob(job).status().code(), absl::StatusCode::kInvalidArgument);
+  const std::string damaged = Changed([](internal::stored::Job& message) {
+    internal::AdapterUse& adapter = *message.mutable_parameters()->add_loras();
+    adapter.set_name("style");
+    adapter.set_scale(17);
+    adapter.set_digest(std::string(64, 'a'));
+  });
+  EXPECT_EQ(ParseStoredJob(damaged).status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST(StoredJob, TakesAbsentFieldsOfAnOlderProgramForTheDefaults) {

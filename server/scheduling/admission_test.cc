@@ -225,6 +225,20 @@ TEST(ShapeClasses, CountNoBranchForAModelThatIsToldItsGuidance) {
   EXPECT_EQ(ShapeOf("m", model, parameters).rows, 2);
 }
 
+TEST(ShapeClasses, DifferByTheAdaptersThatChangeTheImage) {
+  const control::ModelDescription model = Transformer();
+  control::JobParameters plain{.height = 512, .width = 512, .steps = 20, .guidance_scale = 4.5, .sampler = "ddim"};
+  control::JobParameters styled = plain, same = plain, stronger = plain, idle = plain;
+  styled.adapters = {{.name = "style", .scale = 1, .digest = std::string(64, 'a')}};
+  same.adapters = {{.name = "again", .scale = 1, .digest = std::string(64, 'a')}};
+  stronger.adapters = {{.name = "style", .scale = 1.5, .digest = std::string(64, 'a')}};
+  idle.adapters = {{.name = "style", .scale = 0, .digest = std::string(64, 'a')}};
+  EXPECT_NE(ShapeOf("m", model, styled), ShapeOf("m", model, plain));
+  EXPECT_EQ(ShapeOf("m", model, styled), ShapeOf("m", model, same)) << "the same file under another name";
+  EXPECT_NE(ShapeOf("m", model, styled), ShapeOf("m", model, stronger));
+  EXPECT_EQ(ShapeOf("m", model, idle), ShapeOf("m", model, plain));
+}
+
 TEST(LearnedSpeed, FollowsWhatItSees) {
   LearnedSpeed speed(1.0);
   EXPECT_EQ(speed.SecondsPerFlop(kSmall), 1.0);

@@ -62,7 +62,8 @@ ShapeClass ShapeOf(const std::string& name, const control::ModelDescription& mod
           .rows = 1 + (guided ? 1 : 0) + (skipped.empty() ? 0 : 1),
           .skipped_layers = skipped,
           .guidance_rescaled = options.guidance_rescale > 0,
-          .resolution_binned = parameters.resolution_binning};
+          .resolution_binned = parameters.resolution_binning,
+          .adapters = control::AdapterKey(parameters.adapters)};
 }
 
 double StepFlops(const ModelCost& cost, const ShapeClass& shape) {

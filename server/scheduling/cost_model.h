@@ -38,6 +38,7 @@ struct ShapeClass {
   std::vector<int32_t> skipped_layers;  // that one of these branches leaves out
   bool guidance_rescaled = false;
   bool resolution_binned = false;
+  std::string adapters;  // control::AdapterKey: they change what is computed for every row of the batch
 
   auto operator<=>(const ShapeClass&) const = default;
 };

@@ -1,0 +1,83 @@
+#include "control/adapter_use.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace tessera::control {
+namespace {
+
+constexpr size_t kDigestDigits = 64;
+
+bool IsNameByte(char c) {
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-' || c == '+';
+}
+
+bool IsFirstByte(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+bool IsDigest(std::string_view digest) {
+  return digest.size() == kDigestDigits && std::all_of(digest.begin(), digest.end(), [](char c) {
+           return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
+         });
+}
+
+bool IsPath(std::string_view path) {
+  return path.empty() || (path.front() == '/' && path.size() <= kMaxAdapterPathBytes && path.find('\0') == path.npos);
+}
+
+}  // namespace
+
+bool IsAdapterName(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxAdapterNameBytes && IsFirstByte(name.front()) &&
+         std::all_of(name.begin(), name.end(), IsNameByte);
+}
+
+std::string AdapterNameOf(std::string_view path) {
+  std::string_view last = path.substr(path.find_last_of('/') + 1);
+  const size_t dot = last.find_last_of('.');
+  std::string name(last.substr(0, dot == 0 ? last.npos : dot));
+  name.resize(std::min(name.size(), kMaxAdapterNameBytes));
+  for (char& c : name) {
+    if (!IsNameByte(c)) c = '_';
+  }
+  if (name.empty()) return "_";
+  if (!IsFirstByte(name.front())) name.front() = '_';
+  return name;
+}
+
+std::string ProblemOf(const std::vector<AdapterUse>& adapters) {
+  if (adapters.size() > kMaxAdapters) {
+    return absl::StrCat("has ", adapters.size(), " entries; at most ", kMaxAdapters, " are valid");
+  }
+  for (auto adapter = adapters.begin(); adapter != adapters.end(); ++adapter) {
+    if (!IsAdapterName(adapter->name)) return absl::StrCat("has a name that is none; ", kAdapterNameRule);
+    const auto same = [&](const AdapterUse& other) { return other.name == adapter->name; };
+    if (std::find_if(adapters.begin(), adapter, same) != adapter) {
+      return absl::StrCat("has '", adapter->name, "' twice; give each adapter once, with the sum of the scales");
+    }
+    // Written so that NaN is refused too.
+    if (!(adapter->scale >= kAdapterScales.low && adapter->scale <= kAdapterScales.high)) {
+      return absl::StrCat("has '", adapter->name, "' with the scale ", adapter->scale, "; valid values are ",
+                          kAdapterScales.low, " to ", kAdapterScales.high);
+    }
+    if (!IsDigest(adapter->digest)) {
+      return absl::StrCat("has '", adapter->name, "' with a digest that is not ", kDigestDigits, " hexadecimal digits");
+    }
+    if (!IsPath(adapter->file)) {
+      return absl::StrCat("has '", adapter->name, "' with a file that is no absolute path");
+    }
+  }
+  return "";
+}
+
+std::string AdapterKey(const std::vector<AdapterUse>& adapters) {
+  std::string key;
+  for (const AdapterUse& adapter : adapters) {
+    if (adapter.scale != 0) absl::StrAppend(&key, adapter.digest, absl::StrFormat("*%.17g;", adapter.scale));
+  }
+  return key;
+}
+
+}  // namespace tessera::control
