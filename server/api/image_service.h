@@ -24,11 +24,22 @@
 
 namespace tessera::server {
 
+// A low-rank adapter that requests for a model may name (server/adapters/served_adapters.h).
+struct ServedAdapter {
+  std::string name;
+  std::string digest;  // SHA-256 of its file, 64 hexadecimal digits
+  uint64_t bytes = 0;  // of the file
+  absl::Time added = absl::UnixEpoch();
+
+  bool operator==(const ServedAdapter&) const = default;
+};
+
 struct ServedModel {
   std::string id;                    // what requests call it
   std::vector<std::string> aliases;  // what they may call it too
   // And by any name of OpenAI's image models that nobody else has, so that their clients need not name another.
   bool answers_to_openai_names = false;
+  std::vector<ServedAdapter> adapters;  // by name
   control::ModelDescription description;
   absl::Time added = absl::UnixEpoch();
   bool ready = false;  // some group has it loaded and warm

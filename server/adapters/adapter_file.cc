@@ -1,0 +1,137 @@
+#include "server/adapters/adapter_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/file_descriptor.h"
+#include "base/json.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+
+namespace tessera::server {
+namespace {
+
+constexpr size_t kLengthBytes = 8;
+constexpr size_t kBlockBytes = size_t{4} << 20;
+constexpr char kMetadata[] = "__metadata__";
+
+absl::Status Wrong(const std::string& name, const auto&... what) {
+  return absl::InvalidArgumentError(absl::StrCat(name, " is no adapter file: ", what...));
+}
+
+using Range = std::pair<uint64_t, uint64_t>;
+
+// The offsets of a tensor's bytes behind the header; nothing where the entry has none.
+std::optional<Range> RangeOf(const base::Json& tensor) {
+  const base::Json* offsets = tensor.Find("data_offsets");
+  if (offsets == nullptr || offsets->items().size() != 2) return std::nullopt;
+  const int64_t begin = offsets->items()[0].AsInt().value_or(-1), end = offsets->items()[1].AsInt().value_or(-1);
+  if (begin < 0 || end < begin) return std::nullopt;
+  return Range(begin, end);
+}
+
+absl::Status CheckHeader(const std::string& text, uint64_t data_bytes, const std::string& name) {
+  ASSIGN_OR_RETURN(const base::Json header, base::ParseJson(text, absl::StrCat(name, ": its header")));
+  if (!header.is_object()) return Wrong(name, "its header is no JSON object");
+  std::vector<Range> ranges;
+  for (const base::JsonMember& member : header.members()) {
+    if (member.key == kMetadata) continue;
+    const std::optional<Range> range = RangeOf(member.value);
+    if (!range.has_value()) return Wrong(name, "tensor ", base::Quote(member.key), " has no valid data_offsets");
+    ranges.push_back(*range);
+  }
+  if (ranges.empty()) return Wrong(name, "it holds no tensors");
+  std::ranges::sort(ranges);
+  uint64_t at = 0;
+  for (const auto& [begin, end] : ranges) {
+    if (begin != at) return Wrong(name, "its tensors leave out or share the bytes from ", std::min(begin, at), " on");
+    at = end;
+  }
+  if (at == data_bytes) return absl::OkStatus();
+  return Wrong(name, "its header tells ", at, " bytes of tensors and ", data_bytes, " are there",
+               at > data_bytes ? "; it was perhaps cut short" : "");
+}
+
+absl::Status CheckFile(const base::ReadOnlyFile& file) {
+  const std::string& name = file.name();
+  if (file.size() > kMaxAdapterBytes) {
+    return Wrong(name, "it has ", file.size(), " bytes; at most ", kMaxAdapterBytes, " are valid");
+  }
+  unsigned char prefix[kLengthBytes] = {};
+  if (file.size() <= kLengthBytes) return Wrong(name, "it has only ", file.size(), " bytes");
+  RETURN_IF_ERROR(file.Read(0, std::as_writable_bytes(std::span(prefix))));
+  uint64_t length = 0;
+  for (size_t i = kLengthBytes; i-- > 0;) length = length << 8 | prefix[i];
+  const uint64_t most = std::min(kMaxAdapterHeaderBytes, file.size() - kLengthBytes);
+  if (length > most) return Wrong(name, "it tells a header of ", length, " bytes; at most ", most, " are valid");
+  std::string header(length, '\0');
+  RETURN_IF_ERROR(file.Read(kLengthBytes, std::as_writable_bytes(std::span(header))));
+  return CheckHeader(header, file.size() - kLengthBytes - length, name);
+}
+
+// Calls with the blocks of the file, and digests them.
+absl::StatusOr<AdapterFile> ReadBlocks(const base::ReadOnlyFile& file,
+                                       const std::function<absl::Status(std::string_view)>& take) {
+  base::Sha256 digest;
+  std::string block;
+  for (uint64_t at = 0; at < file.size(); at += block.size()) {
+    block.resize(std::min<uint64_t>(kBlockBytes, file.size() - at));
+    RETURN_IF_ERROR(file.Read(at, std::as_writable_bytes(std::span(block))));
+    digest.Update(block);
+    RETURN_IF_ERROR(take(block));
+  }
+  return AdapterFile{.digest = digest.Finish(), .bytes = file.size()};
+}
+
+absl::Status DiskError(int error, const std::string& what) {
+  const std::string text = absl::StrCat(what, ": ", std::strerror(error));
+  return error == ENOSPC || error == EDQUOT ? absl::ResourceExhaustedError(text) : absl::UnavailableError(text);
+}
+
+absl::Status WriteAll(int file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return DiskError(errno, "the adapter cannot be kept");
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<AdapterFile> CheckAdapterFile(const std::string& path, const std::string& name) {
+  ASSIGN_OR_RETURN(const base::ReadOnlyFile file, base::ReadOnlyFile::Open(path, name));
+  RETURN_IF_ERROR(CheckFile(file));
+  return ReadBlocks(file, [](std::string_view) { return absl::OkStatus(); });
+}
+
+absl::StatusOr<AdapterFile> CopyAdapterFile(const std::string& path, const std::string& name, const std::string& copy) {
+  ASSIGN_OR_RETURN(const base::ReadOnlyFile file, base::ReadOnlyFile::Open(path, name));
+  RETURN_IF_ERROR(CheckFile(file));
+  const base::FileDescriptor to(open(copy.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0400));
+  if (to.get() < 0) return DiskError(errno, "the adapter cannot be kept");
+  absl::StatusOr<AdapterFile> copied =
+      ReadBlocks(file, [&](std::string_view block) { return WriteAll(to.get(), block); });
+  // The file may have been written into since its header was read.
+  if (copied.ok()) {
+    const absl::StatusOr<base::ReadOnlyFile> written = base::ReadOnlyFile::Open(copy, name);
+    if (const absl::Status checked = written.ok() ? CheckFile(*written) : written.status(); !checked.ok())
+      copied = checked;
+  }
+  if (!copied.ok()) unlink(copy.c_str());
+  return copied;
+}
+
+}  // namespace tessera::server

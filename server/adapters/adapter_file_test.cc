@@ -1,0 +1,86 @@
+#include "server/adapters/adapter_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "base/sha256.h"
+#include "tests/support/safetensors_bytes.h"
+#include "tests/support/test_folder.h"
+
+namespace tessera::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kTwoTensors[] =
+    R"({"__metadata__": {"rank": "4"}, "b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}, )"
+    R"("a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})";
+
+TEST(AdapterFileTest, IsKnownByItsDigestAndSize) {
+  const TestFolder folder;
+  const std::string bytes = SafetensorsBytes(kTwoTensors, "12345678");
+  const absl::StatusOr<AdapterFile> file = CheckAdapterFile(folder.Write("a.safetensors", bytes), "adapter 'a'");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->digest, absl::BytesToHexString(base::Sha256Of(bytes)));
+  EXPECT_EQ(file->bytes, bytes.size());
+}
+
+TEST(AdapterFileTest, ACopyHasTheSameBytesAndIsItsOwnersAlone) {
+  const TestFolder folder;
+  const std::string bytes = SafetensorsBytes(kTwoTensors, "12345678");
+  const std::string path = folder.Write("a.safetensors", bytes);
+  const absl::StatusOr<AdapterFile> copied = CopyAdapterFile(path, "adapter 'a'", folder / "copy");
+  ASSERT_TRUE(copied.ok()) << copied.status();
+  EXPECT_EQ(copied->digest, CheckAdapterFile(folder / "copy", "the copy")->digest);
+  EXPECT_EQ(std::filesystem::status(folder / "copy").permissions(), std::filesystem::perms::owner_read);
+}
+
+// Each case differs from a whole file in the one thing that its message tells.
+TEST(AdapterFileTest, WhatIsNoWholeSafetensorsFileIsRefusedByNameAndNotCopied) {
+  struct Case {
+    std::string bytes, message;
+  };
+  const std::string whole = SafetensorsBytes(kTwoTensors, "12345678");
+  const auto header = [](const std::string& text, const std::string& data = "12345678") {
+    return SafetensorsBytes(text, data);
+  };
+  const std::vector<Case> cases = {
+      {"", "has only 0 bytes"},
+      {"12345678", "has only 8 bytes"},
+      {std::string(64, '\xff'), "it tells a header of"},
+      {whole.substr(0, whole.size() - 1), "it was perhaps cut short"},
+      {whole + "x", "tells 8 bytes of tensors and 9 are there"},
+      {header("{\"a\": "), "its header"},
+      {header("[]"), "its header is no JSON object"},
+      {header("{}", ""), "it holds no tensors"},
+      {header(R"({"__metadata__": {}})"), "it holds no tensors"},
+      {header(R"({"a": 1})"), "tensor \"a\" has no valid data_offsets"},
+      {header(R"({"a": {"data_offsets": [8, 0]}})"), "tensor \"a\" has no valid data_offsets"},
+      {header(R"({"a": {"data_offsets": [0, 4]}, "b": {"data_offsets": [0, 8]}})"), "leave out or share"},
+      {header(R"({"a": {"data_offsets": [0, 2]}, "b": {"data_offsets": [4, 8]}})"), "leave out or share"},
+      {"version https://git-lfs.github.com/spec/v1\n", "it tells a header of"},
+  };
+  for (const Case& one : cases) {
+    const TestFolder folder;
+    const std::string path = folder.Write("a.safetensors", one.bytes);
+    const absl::Status refused = CopyAdapterFile(path, "adapter 'a'", folder / "copy").status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << one.message;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(one.message));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("adapter 'a'"));
+    EXPECT_EQ(CheckAdapterFile(path, "adapter 'a'").status(), refused);
+    EXPECT_FALSE(std::filesystem::exists(folder / "copy"));
+  }
+}
+
+TEST(AdapterFileTest, WhatIsNoFileIsRefused) {
+  const TestFolder folder;
+  EXPECT_EQ(CheckAdapterFile(folder / "none", "adapter 'a'").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_FALSE(CheckAdapterFile(folder.path(), "adapter 'a'").ok());
+}
+
+}  // namespace
+}  // namespace tessera::server

@@ -1,0 +1,229 @@
+#include "server/adapters/served_adapters.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "base/file.h"
+#include "base/private_files.h"
+#include "base/random_bytes.h"
+#include "base/status_macros.h"
+#include "server/adapters/adapter_file.h"
+#include "server/api/field_checks.h"
+
+namespace tessera::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kExtension[] = ".safetensors";
+constexpr char kIncoming[] = ".incoming-";
+constexpr size_t kMaxLoaded = 4096;
+
+std::string Named(const std::string& name) { return absl::StrCat("adapter '", name, "'"); }
+
+absl::Status NotFound(const std::string& name, const std::vector<std::string>& known, const std::string& where) {
+  if (known.empty()) return absl::NotFoundError(absl::StrCat(Named(name), " is unknown: ", where, " holds none"));
+  return absl::NotFoundError(CheckName("adapter", name, known).message());
+}
+
+// Its age counts from now on.
+void Touch(const std::string& path) { utimensat(AT_FDCWD, path.c_str(), nullptr, 0); }
+
+absl::Duration AgeOf(const std::string& path) {
+  struct stat about = {};
+  if (stat(path.c_str(), &about) != 0) return absl::ZeroDuration();
+  return absl::Now() - absl::TimeFromTimespec(about.st_mtim);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServedAdapters>> ServedAdapters::Open(ServedAdaptersOptions options) {
+  std::error_code error;
+  if (!options.folder.empty() && !fs::is_directory(options.folder, error)) {
+    return absl::NotFoundError(
+        absl::StrCat("the adapter folder ", QuotedValue(options.folder), " is not there, or is no folder"));
+  }
+  if (!options.folder.empty()) RETURN_IF_ERROR(base::MakePrivateFolder(options.kept));
+  return std::unique_ptr<ServedAdapters>(new ServedAdapters(std::move(options)));
+}
+
+std::string ServedAdapters::KeptPath(const std::string& digest) const {
+  return absl::StrCat(fs::absolute(options_.kept).lexically_normal().string(), "/", digest, kExtension);
+}
+
+std::vector<ServedAdapters::Found> ServedAdapters::FindFiles(const std::vector<std::string>& models) const {
+  std::vector<Found> found;
+  const auto look = [&](const fs::path& folder, const std::string& model) {
+    std::error_code error;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+      const std::string file = entry->path().filename().string();
+      if (!absl::EndsWith(file, kExtension) || entry->is_directory(error)) continue;
+      found.push_back(
+          {.name = std::string(absl::StripSuffix(file, kExtension)), .model = model, .path = entry->path()});
+    }
+  };
+  if (options_.folder.empty() || models.empty()) return found;
+  look(options_.folder, models.front());
+  for (const std::string& model : models) {
+    if (base::IsPlainFileName(model)) look(fs::path(options_.folder) / model, model);
+  }
+  std::ranges::stable_sort(found, {}, &Found::name);  // those of the first model stay before the others
+  return found;
+}
+
+absl::StatusOr<ServedAdapter> ServedAdapters::Keep(const Found& found) {
+  const std::string name = Named(found.name);
+  // Most often the bytes are kept already, from before a restart.
+  ASSIGN_OR_RETURN(AdapterFile file, CheckAdapterFile(found.path, name));
+  if (!CheckKept(file.digest, KeptPath(file.digest)).ok()) {
+    const std::string incoming = absl::StrCat(options_.kept, "/", base::RandomId(kIncoming));
+    ASSIGN_OR_RETURN(file, CopyAdapterFile(found.path, name, incoming));
+    if (rename(incoming.c_str(), KeptPath(file.digest).c_str()) != 0) {
+      unlink(incoming.c_str());
+      return absl::UnavailableError(absl::StrCat(name, " cannot be kept in the server's data folder"));
+    }
+    const std::lock_guard lock(mutex_);
+    verified_.insert(file.digest);
+  }
+  Touch(KeptPath(file.digest));
+  return ServedAdapter{.name = found.name, .digest = file.digest, .bytes = file.bytes, .added = absl::Now()};
+}
+
+void ServedAdapters::Scan(const std::vector<std::string>& models) {
+  const std::lock_guard loading(loading_);
+  std::set<std::string> names;
+  for (const Found& found : FindFiles(models)) {
+    const auto leave_out = [&](absl::string_view reason) {
+      options_.log({base::LogLevel::kWarning,
+                    absl::StrCat("adapter ", QuotedValue(found.name), " is left out: ", std::string(reason))});
+    };
+    if (!control::IsAdapterName(found.name)) {
+      leave_out(control::kAdapterNameRule);
+      continue;
+    }
+    if (!names.insert(found.name).second) {
+      leave_out("there is another one of this name");
+      continue;
+    }
+    if (names.size() > kMaxLoaded) {
+      leave_out(absl::StrCat("there are more than ", kMaxLoaded));
+      continue;
+    }
+    const absl::StatusOr<ServedAdapter> kept = Keep(found);
+    if (!kept.ok()) {
+      leave_out(kept.status().message());
+      continue;
+    }
+    const std::lock_guard lock(mutex_);
+    loaded_[found.name] = {.model = found.model, .adapter = *kept};
+  }
+}
+
+absl::StatusOr<ServedAdapters::Loaded> ServedAdapters::Load(const std::string& name,
+                                                            const std::vector<std::string>& models) {
+  if (options_.folder.empty()) {
+    return absl::FailedPreconditionError(
+        "this server has no adapter folder; let adapters.folder of its configuration name one");
+  }
+  if (!control::IsAdapterName(name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the adapter name ", QuotedValue(name), " is none; ", control::kAdapterNameRule));
+  }
+  const std::lock_guard loading(loading_);
+  const Found* chosen = nullptr;
+  std::vector<std::string> known;
+  const std::vector<Found> files = FindFiles(models);
+  for (const Found& found : files) {
+    if (control::IsAdapterName(found.name)) known.push_back(found.name);
+    if (found.name != name) continue;
+    if (chosen != nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Named(name), " is in the adapter folder twice, for two models; give one of them another name"));
+    }
+    chosen = &found;
+  }
+  if (chosen == nullptr) return NotFound(name, known, "the adapter folder");
+  ASSIGN_OR_RETURN(ServedAdapter kept, Keep(*chosen));
+  const std::lock_guard lock(mutex_);
+  if (loaded_.size() >= kMaxLoaded && !loaded_.contains(name)) {
+    return absl::ResourceExhaustedError(absl::StrCat("there are ", kMaxLoaded, " adapters, the most that are valid"));
+  }
+  const Loaded loaded = {.model = chosen->model, .adapter = std::move(kept)};
+  loaded_[name] = loaded;
+  return loaded;
+}
+
+absl::Status ServedAdapters::Unload(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  if (loaded_.erase(name) > 0) return absl::OkStatus();
+  std::vector<std::string> known;
+  for (const auto& [other, loaded] : loaded_) known.push_back(other);
+  return NotFound(name, known, "this server");
+}
+
+std::vector<ServedAdapter> ServedAdapters::Of(const std::string& model) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<ServedAdapter> adapters;
+  for (const auto& [name, loaded] : loaded_) {
+    if (loaded.model == model) adapters.push_back(loaded.adapter);
+  }
+  return adapters;
+}
+
+absl::Status ServedAdapters::CheckKept(const std::string& digest, const std::string& path) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (verified_.contains(digest)) return access(path.c_str(), R_OK) == 0 ? absl::OkStatus() : absl::NotFoundError("");
+  }
+  ASSIGN_OR_RETURN(const AdapterFile file, CheckAdapterFile(path, digest));
+  if (file.digest != digest) return absl::DataLossError("");
+  const std::lock_guard lock(mutex_);
+  verified_.insert(digest);
+  return absl::OkStatus();
+}
+
+absl::Status ServedAdapters::Locate(std::vector<control::AdapterUse>& adapters) {
+  for (control::AdapterUse& adapter : adapters) {
+    adapter.file = KeptPath(adapter.digest);
+    if (CheckKept(adapter.digest, adapter.file).ok()) {
+      Touch(adapter.file);
+      continue;
+    }
+    return absl::DataLossError(absl::StrCat("the bytes of ", Named(adapter.name),
+                                            " that the job was accepted with (SHA-256 ", adapter.digest,
+                                            ") are not on this server any more"));
+  }
+  return absl::OkStatus();
+}
+
+void ServedAdapters::RemoveUnused(const std::set<std::string>& needed) {
+  if (options_.folder.empty()) return;
+  const std::lock_guard loading(loading_);
+  std::set<std::string> named = needed;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, loaded] : loaded_) named.insert(loaded.adapter.digest);
+  }
+  std::error_code error;
+  for (fs::directory_iterator entry(options_.kept, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string path = entry->path(), file = entry->path().filename();
+    const bool ours = absl::StartsWith(file, kIncoming) || absl::EndsWith(file, kExtension);
+    const std::string digest(absl::StripSuffix(file, kExtension));
+    if (!ours || named.contains(digest) || AgeOf(path) <= options_.grace_period) continue;
+    if (unlink(path.c_str()) != 0) continue;
+    const std::lock_guard lock(mutex_);
+    verified_.erase(digest);
+  }
+}
+
+}  // namespace tessera::server
