@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/ops.h"
+#include "parallel/adapter_factors.h"
 #include "parallel/communicator.h"
 #include "parallel/plan/token_layout.h"
 
@@ -47,8 +48,9 @@ class LocalAttention final : public AttentionContext {
 
 struct ForwardContext {
   AttentionContext& attention;
-  Communicator& tensor;  // the ranks that share one layer's weights
-  Communicator& world;   // the ranks that make one image together; its rows are decoded over them
+  Communicator& tensor;                      // the ranks that share one layer's weights
+  Communicator& world;                       // the ranks that make one image together; its rows are decoded over them
+  const AdapterFactors* adapters = nullptr;  // of the component that runs; null: none
 };
 
 }  // namespace tessera::parallel

@@ -17,6 +17,8 @@
 #include "absl/types/span.h"
 #include "control/placement.h"
 #include "control/prompt_options.h"
+#include "models/adapters/adapter_names.h"
+#include "models/adapters/adapter_set.h"
 #include "models/families/family_description.h"
 #include "models/loading/param_table.h"
 #include "models/transformer.h"
@@ -34,6 +36,7 @@ struct PromptRequest {
   double guidance_scale = 1;
   int64_t height = 0;  // pixels that are generated
   int64_t width = 0;
+  SharedAdapters adapters = nullptr;  // the text encoders run with their parts of it
 };
 
 // One row of a batch: what the transformer is given besides latents and time.
@@ -99,6 +102,9 @@ class Family {
   // This rank's parameters of the transformer, which shares their storage; empty unless the model was loaded for
   // training.
   virtual std::span<const Param> parameters() const { return {}; }
+
+  // What adapters of this model can lie beside.
+  virtual AdaptableModel adaptable() const { return {}; }
 
   // The size of the model's table nearest to the requested one; only where the description says can_bin.
   virtual ImageSize BinnedSize(ImageSize requested) const = 0;

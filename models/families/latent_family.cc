@@ -78,6 +78,15 @@ int64_t LatentFamily::weight_bytes() const {
   return bytes;
 }
 
+AdaptableModel LatentFamily::adaptable() const {
+  AdaptableModel model{.originals = original_names()};
+  model.components["transformer"] = transformer_.Products(options_.share);
+  for (const std::unique_ptr<TextStage>& text : texts_) {
+    if (text->takes_adapters()) model.components[text->component()] = text->Products();
+  }
+  return model;
+}
+
 LatentGeometry LatentFamily::Geometry(int64_t height, int64_t width) const {
   const int64_t factor = autoencoder_config_.factor();
   return {.channels = autoencoder_config_.latent_channels,

@@ -60,6 +60,7 @@ class LatentFamily : public Family {
   at::Device device() const override { return options_.device; }
   int64_t weight_bytes() const override;
   std::span<const Param> parameters() const override { return transformer_.params(); }
+  AdaptableModel adaptable() const override;
   int64_t EncodeAhead(absl::Span<const PromptRequest> requests, const parallel::ForwardContext& context) override;
   ImageSize BinnedSize(ImageSize requested) const override { return requested; }
   LatentGeometry Geometry(int64_t height, int64_t width) const override;
@@ -75,6 +76,8 @@ class LatentFamily : public Family {
   // `patch` latents a token and side; `texts` in the order of their component names.
   LatentFamily(const ModelFolder& folder, const LoadOptions& options, const AutoencoderConfig& autoencoder,
                int64_t patch, std::vector<TextStageConfig> texts, const Component<Transformer>::Make& make_transformer);
+
+  virtual OriginalNames original_names() const { return OriginalNames::kNone; }
 
   TextStage& text(size_t index) { return *texts_[index]; }
   const LoadOptions& options() const { return options_; }

@@ -66,6 +66,9 @@ class FluxFamily final : public LatentFamily {
     return encoded;
   }
 
+ protected:
+  OriginalNames original_names() const override { return OriginalNames::kFlux; }
+
  private:
   struct Texts {
     const std::string& first;
@@ -78,7 +81,8 @@ class FluxFamily final : public LatentFamily {
                                                   {.text = texts.first,
                                                    .field = field,
                                                    .max_length = text(kClip).full_length(),
-                                                   .padding = TextPadding::kAttended},
+                                                   .padding = TextPadding::kAttended,
+                                                   .adapters = request.adapters},
                                                   context, encoded));
     ASSIGN_OR_RETURN(EncodedText t5, EncodeText(kT5,
                                                 {.text = texts.second.empty() ? texts.first : texts.second,

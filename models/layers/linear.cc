@@ -1,5 +1,8 @@
 #include "models/layers/linear.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/planted.h"
 #include "kernels/ops.h"
 #include "parallel/functional.h"
@@ -25,7 +28,13 @@ Linear::Linear(const ParamScope& scope, int64_t in, int64_t out, const LinearOpt
 Linear::Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart>& parts, const LinearOptions& options)
     : role_(options.role) {
   std::vector<ParamSpec> weights, biases;
+  int64_t begin = 0;
+  const TensorShard& shard = scope.table().shard();
   for (const LinearPart& part : parts) {
+    const int64_t count = role_ == LinearRole::kColumn ? shard.end(part.out) - shard.begin(part.out) : part.out;
+    parts_.push_back(
+        {.module = part.name.empty() ? scope.prefix() : scope.Name(part.name), .begin = begin, .count = count});
+    begin += count;
     weights.push_back(PartSpec(scope, part, "weight", {part.out, in}, role_));
     weights.back().in_parts = options.in_parts;
     // A row-sharded product's bias is replicated: it is added after the sum.
@@ -37,6 +46,11 @@ Linear::Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart
 }
 
 at::Tensor Linear::Forward(const at::Tensor& x, const parallel::ForwardContext& context) const {
+  at::Tensor y = Product(x, context);
+  return HasFactors(context) ? WithLowRank(std::move(y), x, context) : y;
+}
+
+at::Tensor Linear::Product(const at::Tensor& x, const parallel::ForwardContext& context) const {
   switch (role_) {
     case LinearRole::kReplicated:
       return kernels::LinearProduct(x, *weight_, bias_);
@@ -46,14 +60,62 @@ at::Tensor Linear::Forward(const at::Tensor& x, const parallel::ForwardContext& 
       break;
   }
   if (context.tensor.size() == 1) return kernels::LinearProduct(x, *weight_, bias_);
-  if (base::Planted("row_bias_before_sum"))
+  if (base::Planted("row_bias_before_sum") || (base::Planted("low_rank_row_bias_before_sum") && HasFactors(context)))
     return parallel::SumOverGroup(kernels::LinearProduct(x, *weight_, bias_), context.tensor);
   const at::Tensor sum = parallel::SumOverGroup(kernels::LinearProduct(x, *weight_, std::nullopt), context.tensor);
   return bias_ ? sum + *bias_ : sum;
 }
 
+bool Linear::HasFactors(const parallel::ForwardContext& context) const {
+  return context.adapters != nullptr &&
+         std::ranges::any_of(parts_, [&](const Part& part) { return context.adapters->Find(part.module) != nullptr; });
+}
+
+// [..., rank], equal on the ranks of the group. A of a column role is replicated, and each rank reads the result for
+// its own outputs: the copy sums that small gradient over the group, so that those of A and of x are whole on every
+// rank.
+at::Tensor Linear::DownOf(const at::Tensor& x, const at::Tensor& a, const parallel::ForwardContext& context,
+                          Downs& known) const {
+  for (const auto& [of, down] : known) {
+    if (of.is_same(a)) return down;
+  }
+  at::Tensor down = kernels::LinearProduct(x, a, std::nullopt);
+  if (role_ == LinearRole::kColumn && !base::Planted("low_rank_gradient_not_summed")) {
+    down = parallel::CopyToGroup(down, context.tensor);
+  }
+  if (role_ == LinearRole::kRow && !base::Planted("low_rank_row_not_summed")) {
+    down = parallel::SumOverGroup(down, context.tensor);
+  }
+  known.emplace_back(a, down);
+  return down;
+}
+
+at::Tensor Linear::WithLowRank(at::Tensor y, const at::Tensor& x, const parallel::ForwardContext& context) const {
+  const bool in_place = !at::GradMode::is_enabled();
+  Downs known;
+  std::vector<at::Tensor> parts;  // where gradients forbid to change y
+  for (const Part& part : parts_) {
+    at::Tensor own = y.narrow(-1, part.begin, part.count);
+    const std::vector<parallel::LowRankFactors>* factors = context.adapters->Find(part.module);
+    if (factors != nullptr) {
+      for (const parallel::LowRankFactors& each : *factors) {
+        const at::Tensor down = DownOf(x, each.a, context, known);
+        if (in_place) {
+          at::Tensor flat = y.view({-1, y.size(-1)}).narrow(1, part.begin, part.count);
+          flat.addmm_(down.reshape({-1, down.size(-1)}), each.b.t(), 1, each.scale);
+        } else {
+          own = own + kernels::LinearProduct(down, each.b, std::nullopt) * each.scale;
+        }
+      }
+    }
+    if (!in_place) parts.push_back(own);
+  }
+  return in_place ? y : parts.size() == 1 ? parts.front() : at::cat(parts, -1);
+}
+
 at::Tensor Linear::ForwardGeluTanh(const at::Tensor& x, const parallel::ForwardContext& context) const {
   TORCH_CHECK(role_ != LinearRole::kRow, "the activation of a row-sharded product comes after its sum");
+  if (HasFactors(context)) return kernels::GeluTanh(Forward(x, context));
   const at::Tensor input = role_ == LinearRole::kColumn ? parallel::CopyToGroup(x, context.tensor) : x;
   return kernels::LinearGeluTanh(input, *weight_, bias_);
 }

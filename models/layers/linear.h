@@ -28,7 +28,8 @@ struct LinearOptions {
 };
 
 // y = x Wᵀ + b.  Column: the rank holds rows of W and gets a slice of y. Row: the rank holds columns of W, takes a
-// slice of x, and the sum over the group comes before the bias, which is added once.
+// slice of x, and the sum over the group comes before the bias, which is added once. Low-rank factors of the context
+// lie beside each part: y += scale · (x Aᵀ) Bᵀ. With a row role x Aᵀ is summed over the group, before B.
 class Linear {
  public:
   Linear(const ParamScope& scope, int64_t in, int64_t out, const LinearOptions& options = {});
@@ -43,7 +44,24 @@ class Linear {
   at::Tensor ForwardGeluTanh(const at::Tensor& x, const parallel::ForwardContext& context) const;
 
  private:
+  // What factors lie beside: one part of the product, and its features of this rank's y.
+  struct Part {
+    std::string module;
+    int64_t begin, count;
+  };
+
+  // Without adapters.
+  at::Tensor Product(const at::Tensor& x, const parallel::ForwardContext& context) const;
+  bool HasFactors(const parallel::ForwardContext& context) const;
+  // x Aᵀ by the factors' A, which parts may share.
+  using Downs = std::vector<std::pair<at::Tensor, at::Tensor>>;
+  at::Tensor DownOf(const at::Tensor& x, const at::Tensor& a, const parallel::ForwardContext& context,
+                    Downs& known) const;
+  // y with what the context's adapters add; y itself may change.
+  at::Tensor WithLowRank(at::Tensor y, const at::Tensor& x, const parallel::ForwardContext& context) const;
+
   LinearRole role_;
+  std::vector<Part> parts_;
   std::shared_ptr<at::Tensor> weight_;  // [out, in]; shared with the table, which may pack it
   std::optional<at::Tensor> bias_;
 };

@@ -70,5 +70,50 @@ TEST(LinearTest, ARowShardedProductAddsItsBiasOnceAfterTheSum) {
   EXPECT_LT((y - (at::matmul(x, weight.t()) + other + bias)).abs().max().item<double>(), 1e-13);
 }
 
+// What factors beside one part of a packed product add to it.
+TEST(LinearTest, LowRankFactorsLieBesideTheirPartAlone) {
+  ParamTable table(at::kDouble, at::kCPU);
+  const Linear linear(ParamScope(table) / "attn", 4, {{"to_q", 3}, {"to_k", 5}});
+  uint64_t seed = 0;
+  for (const Param& param : table.params()) param.Value().copy_(Random(param.spec.shape, seed++));
+  ASSERT_EQ(table.products().size(), 2);
+  EXPECT_EQ(table.products()[1].name, "attn.to_k");
+  EXPECT_EQ(table.products()[1].out, 5);
+
+  const at::Tensor a = Random({2, 4}, 20), b = Random({5, 2}, 21), second = Random({5, 2}, 22);
+  parallel::AdapterFactors adapters;
+  adapters.Add("attn.to_k", {.a = a, .b = b, .scale = 0.5});
+  adapters.Add("attn.to_k", {.a = a, .b = second, .scale = -2});
+  parallel::SingleRank group;
+  parallel::LocalAttention attention;
+  const at::Tensor x = Random({2, 7, 4}, 9);
+  const at::Tensor plain = linear.Forward(x, {.attention = attention, .tensor = group, .world = group});
+  const parallel::ForwardContext context{
+      .attention = attention, .tensor = group, .world = group, .adapters = &adapters};
+  const at::Tensor added = at::matmul(at::matmul(x, a.t()), (b * 0.5 - second * 2).t());
+  const at::Tensor expected = at::cat({plain.narrow(-1, 0, 3), plain.narrow(-1, 3, 5) + added}, -1);
+  const at::Tensor with_gradients = linear.Forward(x, context), activated = linear.ForwardGeluTanh(x, context);
+  EXPECT_LT((with_gradients - expected).abs().max().item<double>(), 1e-13);
+  EXPECT_LT((activated - at::gelu(expected, "tanh")).abs().max().item<double>(), 1e-13);
+  const c10::InferenceMode no_gradients;
+  EXPECT_LT((linear.Forward(x, context) - expected).abs().max().item<double>(), 1e-13);
+}
+
+TEST(LinearTest, AnAdapterOfScaleZeroChangesNoBit) {
+  ParamTable table(at::kFloat, at::kCPU);
+  const Linear linear(ParamScope(table) / "out", 4, 3);
+  uint64_t seed = 0;
+  for (const Param& param : table.params()) param.Value().copy_(Random(param.spec.shape, seed++));
+  parallel::AdapterFactors adapters;
+  adapters.Add("out", {.a = Random({2, 4}, 5).to(at::kFloat), .b = Random({3, 2}, 6).to(at::kFloat), .scale = 0});
+  EXPECT_TRUE(adapters.empty());
+  parallel::SingleRank group;
+  parallel::LocalAttention attention;
+  const at::Tensor x = Random({5, 4}, 9).to(at::kFloat);
+  EXPECT_TRUE(
+      at::equal(linear.Forward(x, {.attention = attention, .tensor = group, .world = group, .adapters = &adapters}),
+                linear.Forward(x, {.attention = attention, .tensor = group, .world = group})));
+}
+
 }  // namespace
 }  // namespace tessera::models

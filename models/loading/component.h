@@ -76,6 +76,13 @@ class Component {
     return CheckWeights(*weights, table, name_);
   }
 
+  // The matrix products of the whole component, marked by what `share` has of them.
+  std::vector<ProductSpec> Products(WeightShare share) const {
+    ParamTable table(dtype_, at::kMeta, share);
+    make_(table);
+    return table.products();
+  }
+
   // Calls `use` with the component in memory. Errors: those of reading its files, where it is not kept.
   template <class Use>
   auto With(const Use& use) -> absl::StatusOr<decltype(use(std::declval<const Model&>()))> {

@@ -5,6 +5,12 @@
 #include "kernels/ops.h"
 
 namespace tessera::models {
+namespace {
+
+// "attn.to_q" of "attn.to_q.weight".
+std::string ModuleName(const std::string& weight) { return weight.substr(0, weight.rfind('.')); }
+
+}  // namespace
 
 std::vector<int64_t> ParamTable::LocalShape(const ParamSpec& spec) const {
   std::vector<int64_t> shape = spec.shape;
@@ -51,6 +57,16 @@ at::Tensor ParamTable::AddPacked(std::vector<ParamSpec> specs) {
 }
 
 std::shared_ptr<at::Tensor> ParamTable::AddProduct(std::vector<ParamSpec> specs) {
+  for (const ParamSpec& spec : specs) {
+    ProductSpec product{.name = ModuleName(spec.name),
+                        .out = spec.shape[0],
+                        .in = spec.shape[1],
+                        .role = spec.role,
+                        .in_parts = spec.in_parts,
+                        .elsewhere = elsewhere_};
+    for (const std::string& alias : spec.aliases) product.aliases.push_back(ModuleName(alias));
+    product_specs_.push_back(std::move(product));
+  }
   auto product = std::make_shared<at::Tensor>(AddPacked(std::move(specs)));
   if (!elsewhere_) products_.push_back(product);
   return product;

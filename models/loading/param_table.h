@@ -63,6 +63,16 @@ struct ParamSpec {
   PartialGradient partial = {};
 };
 
+// One matrix product of a component: what an adapter can lie beside.
+struct ProductSpec {
+  std::string name;  // of the module, without ".weight"
+  int64_t out = 0, in = 0;
+  LinearRole role = LinearRole::kReplicated;
+  std::vector<std::string> aliases;
+  std::vector<int64_t> in_parts;  // as ParamSpec has them
+  bool elsewhere = false;         // of a block that is another rank's
+};
+
 struct Param {
   ParamSpec spec;
   at::Tensor storage;          // the leaf tensor that the layer computes with
@@ -108,6 +118,8 @@ class ParamTable {
   void IgnoreInFile(std::string name) { ignored_.push_back(std::move(name)); }
 
   const std::vector<Param>& params() const { return params_; }
+  // Every product of the component, those of other ranks' blocks among them, in the order in which they were added.
+  const std::vector<ProductSpec>& products() const { return product_specs_; }
   const TensorShard& shard() const { return shard_; }
   const std::vector<std::string>& ignored() const { return ignored_; }
   at::ScalarType dtype() const { return c10::typeMetaToScalarType(options_.dtype()); }
@@ -125,6 +137,7 @@ class ParamTable {
   bool elsewhere_ = false;
   std::vector<Param> params_;
   std::vector<std::shared_ptr<at::Tensor>> products_;
+  std::vector<ProductSpec> product_specs_;
   std::vector<std::string> ignored_;
 };
 
@@ -140,6 +153,7 @@ class ParamScope {
   std::string Name(std::string_view leaf) const {
     return prefix_.empty() ? std::string(leaf) : prefix_ + "." + std::string(leaf);
   }
+  const std::string& prefix() const { return prefix_; }
   ParamTable& table() const { return *table_; }
 
   // The same place for parameters that PartialGradient calls not of the tokens, and for those that heads read.

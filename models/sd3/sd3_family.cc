@@ -78,13 +78,14 @@ class Sd3Family final : public LatentFamily {
     std::vector<GuidanceBranch>& branches = encoded.guidance.branches;
     if (guided) {
       absl::StatusOr<ConditioningRow> row =
-          Row({request.negative_prompt.value_or(""), o.negative_prompt_2, o.negative_prompt_3}, "negative prompt",
+          Row({request.negative_prompt.value_or(""), o.negative_prompt_2, o.negative_prompt_3, request.adapters},
+              "negative prompt",
               /*clip_skip=*/0, request.max_sequence_length, context, encoded);
       if (!row.ok()) return row.status();
       branches.push_back({.row = *std::move(row), .terms = {{.weight = weights.negative}}});
     }
-    ASSIGN_OR_RETURN(ConditioningRow row, Row({request.prompt, o.prompt_2, o.prompt_3}, "prompt", o.clip_skip,
-                                              request.max_sequence_length, context, encoded));
+    ASSIGN_OR_RETURN(ConditioningRow row, Row({request.prompt, o.prompt_2, o.prompt_3, request.adapters}, "prompt",
+                                              o.clip_skip, request.max_sequence_length, context, encoded));
     branches.push_back({.row = row, .terms = {{.weight = guided ? weights.positive : 1}}});
     if (const control::SkipLayerGuidance& skip = o.skip_layers; guided && !skip.layers.empty()) {
       branches.back().terms.push_back({.weight = skip.scale, .start = skip.start, .stop = skip.stop});
@@ -95,10 +96,14 @@ class Sd3Family final : public LatentFamily {
     return encoded;
   }
 
+ protected:
+  OriginalNames original_names() const override { return OriginalNames::kSd3; }
+
  private:
   struct Texts {
     const std::string& first;
     const std::string &second, &third;  // empty: as the first
+    const SharedAdapters& adapters;
   };
 
   // The states of one prompt: CLIP's two beside each other, zeros up to T5's width, and T5's after them.
@@ -110,7 +115,8 @@ class Sd3Family final : public LatentFamily {
                          .field = field,
                          .max_length = text(kClipL).full_length(),  // of both, as the reference has it
                          .padding = TextPadding::kAttended,
-                         .layers_skipped = 1 + clip_skip},
+                         .layers_skipped = 1 + clip_skip,
+                         .adapters = texts.adapters},
                         context, encoded);
     };
     const auto or_first = [&](const std::string& other) -> const std::string& {

@@ -96,7 +96,8 @@ TextStage::TextStage(const ModelFolder& folder, TextStageConfig config, const Lo
 // No text has a NUL byte, so the parts of the key cannot run into each other.
 std::string TextStage::KeyOf(const TextCall& call) const {
   return absl::StrCat(config_.encoder, ",", call.max_length, ",", static_cast<int>(call.padding), ",",
-                      call.layers_skipped, ",", call.field, std::string(1, '\0'), call.text);
+                      call.layers_skipped, ",", call.field, ",", FactorsOf(call) == nullptr ? "" : call.adapters->key,
+                      std::string(1, '\0'), call.text);
 }
 
 absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const parallel::ForwardContext& context,
@@ -121,8 +122,10 @@ absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const parall
   TextEncoderInput input{.ids = at::tensor(ids.ids, at::kLong).unsqueeze(0).to(encoder_.device()),
                          .layers_skipped = call.layers_skipped};
   if (call.padding == TextPadding::kMasked) input.mask = at::tensor(mask, at::kLong).unsqueeze(0).to(encoder_.device());
+  const parallel::ForwardContext with_adapters{
+      .attention = context.attention, .tensor = context.tensor, .world = context.world, .adapters = FactorsOf(call)};
   absl::StatusOr<EncodedTokens> states =
-      encoder_.With([&](const TextEncoder& encoder) { return encoder.Forward(input, context); });
+      encoder_.With([&](const TextEncoder& encoder) { return encoder.Forward(input, with_adapters); });
   if (!states.ok()) return states.status();
   encoded.hidden = states->hidden.squeeze(0).to(device_);
   if (states->pooled.defined()) encoded.pooled = states->pooled.squeeze(0).to(device_);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -63,7 +64,8 @@ struct TextCall {
   std::string field;       // of the request, for messages: "prompt"
   int64_t max_length = 0;  // tokens
   TextPadding padding = TextPadding::kNone;
-  int64_t layers_skipped = 0;  // as TextEncoderInput has it
+  int64_t layers_skipped = 0;         // as TextEncoderInput has it
+  SharedAdapters adapters = nullptr;  // the encoder runs with its part of it
 };
 
 // The configuration and tokenizer of an encoder: all that can be known of it without its weights.
@@ -91,6 +93,11 @@ class TextStage {
   int64_t full_length() const { return config_.full_length; }
   int64_t weight_bytes() const { return encoder_.weight_bytes(); }
 
+  const std::string& component() const { return config_.encoder; }
+  // The reference adapts CLIP alone.
+  bool takes_adapters() const { return std::holds_alternative<ClipConfig>(config_.config.config); }
+  std::vector<ProductSpec> Products() const { return encoder_.Products({}); }
+
   // While it is held, an encoder that is read for each use stays for the next one.
   void Hold(bool held) { encoder_.Hold(held); }
   bool IsCached(const TextCall& call) { return cache_->Find(KeyOf(call)) != nullptr; }
@@ -99,6 +106,10 @@ class TextStage {
   absl::StatusOr<EncodedText> Encode(const TextCall& call, const parallel::ForwardContext& context, bool& cached);
 
  private:
+  // What lies beside this encoder's products; null: nothing does.
+  const parallel::AdapterFactors* FactorsOf(const TextCall& call) const {
+    return AdaptersOf(call.adapters, config_.encoder);
+  }
   std::string KeyOf(const TextCall& call) const;
 
   TextStageConfig config_;

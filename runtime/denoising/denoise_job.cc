@@ -34,7 +34,7 @@ PreparedBranch& PrepareBranch(DenoiseJob& job, size_t branch, const models::Fami
   std::unique_ptr<PreparedBranch>& prepared = job.prepared[branch];
   if (prepared == nullptr) {
     prepared = std::make_unique<PreparedBranch>(family.transformer(), job.guidance.branches[branch].row, job.timesteps,
-                                                groups);
+                                                job.adapters, groups);
   }
   return *prepared;
 }

@@ -21,6 +21,7 @@ struct DenoiseJob {
   uint64_t id = 0;  // in records of steps
   models::LatentGeometry geometry;
   models::Guidance guidance;
+  models::SharedAdapters adapters;
   // Its own step is that of `latents`: on pipeline stages after the first it stays at the start.
   std::unique_ptr<Sampler> sampler;
   std::unique_ptr<NoiseSource> noise;

@@ -37,7 +37,7 @@ StackedText StackTexts(std::span<const at::Tensor> texts) {
 }  // namespace
 
 std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, bool masks_padding) {
-  using Key = std::tuple<std::vector<int>, int64_t, std::vector<std::vector<int64_t>>>;
+  using Key = std::tuple<std::string, std::vector<int>, int64_t, std::vector<std::vector<int64_t>>>;
   std::map<Key, RowGroup> groups;
   size_t branches = 0;
   for (const DenoiseJob* job : batch) branches = std::max(branches, job->guidance.branches.size());
@@ -49,8 +49,11 @@ std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, bool masks_p
       std::vector<std::vector<int64_t>> shapes;
       for (const at::Tensor& extra : branch.row.extras) shapes.push_back(extra.sizes().vec());
       const int64_t tokens = masks_padding || !branch.row.text.defined() ? 0 : branch.row.text.size(0);
-      RowGroup& group = groups[{branch.skipped_blocks, tokens, shapes}];
+      const models::SharedAdapters& set = batch[j]->adapters;
+      const std::string adapters = set == nullptr ? "" : set->key;
+      RowGroup& group = groups[{adapters, branch.skipped_blocks, tokens, shapes}];
       group.skipped_blocks = branch.skipped_blocks;
+      group.adapters = adapters;
       group.rows.push_back({.job = j, .branch = b});
     }
   }
@@ -78,7 +81,8 @@ ForwardRows ForwardRowsOf(const models::Family& family, std::span<DenoiseJob* co
           .text = stacked.text,
           .text_bias = stacked.bias,
           .patches = at::empty(shape, at::TensorOptions(family.dtype()).device(family.device())),
-          .skipped_blocks = {skipped_blocks.begin(), skipped_blocks.end()}};
+          .skipped_blocks = {skipped_blocks.begin(), skipped_blocks.end()},
+          .adapters = batch[rows.front().job]->adapters};
 }
 
 at::Tensor ModulationOf(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows, int block,

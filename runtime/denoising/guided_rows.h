@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/denoising/denoise_job.h"
@@ -20,10 +21,11 @@ struct GuidedRow {
   bool operator==(const GuidedRow&) const = default;
 };
 
-// Rows that one forward pass can take together: of the same skipped blocks and shapes.
+// Rows that one forward pass can take together: of the same skipped blocks, adapters and shapes.
 struct RowGroup {
   std::vector<GuidedRow> rows;
   std::vector<int> skipped_blocks;
+  std::string adapters;  // AdapterSet::key
   bool operator==(const RowGroup&) const = default;
 };
 

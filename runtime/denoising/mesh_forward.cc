@@ -56,7 +56,10 @@ MeshForward::MeshForward(const models::Transformer& transformer, const parallel:
       rows_(std::move(rows)),
       joint_(transformer.joint_text() && rows_.text.defined()),
       tokens_(LayOut(pipeline, groups, rows_, JointText(transformer, rows_, groups))),
-      plain_{.attention = no_attention_, .tensor = groups.tensor, .world = groups.world},
+      plain_{.attention = no_attention_,
+             .tensor = groups.tensor,
+             .world = groups.world,
+             .adapters = models::AdaptersOf(rows_.adapters, "transformer")},
       embedded_{.image = transformer.Embed(rows_.patches, rows_.positions.Of({}).embedded, plain_),
                 .text = rows_.text,
                 .skips = {}} {
@@ -116,7 +119,8 @@ void MeshForward::Compute(const parallel::StageOp& op, Modulations modulations, 
       groups_.ulysses.size() > 1 ? static_cast<parallel::HeadExchange&>(exchange) : no_exchange,
       stale_ != nullptr ? static_cast<parallel::KvStore&>(*stale_) : fresh,
       groups_.ring.size() > 1 ? static_cast<parallel::KvReader&>(ring_reader) : local_reader);
-  const parallel::ForwardContext context{.attention = attention, .tensor = groups_.tensor, .world = groups_.world};
+  const parallel::ForwardContext context{
+      .attention = attention, .tensor = groups_.tensor, .world = groups_.world, .adapters = plain_.adapters};
 
   const models::Positions& positions = PositionsOf(op.patches);
   models::Conditioning conditioning{

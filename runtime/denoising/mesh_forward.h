@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "models/adapters/adapter_set.h"
 #include "models/loading/param_table.h"
 #include "models/transformer.h"
 #include "parallel/attention/stale_store.h"
@@ -38,7 +39,8 @@ struct ForwardRows {
   at::Tensor text_bias;         // as Conditioning has it
   at::Tensor patches;           // [b, 0, features]: of what dtype and shape they are
   std::vector<int> skipped_blocks;
-  int64_t text_work = 0;  // as TokenCounts has it
+  int64_t text_work = 0;                      // as TokenCounts has it
+  models::SharedAdapters adapters = nullptr;  // of all these rows
 };
 
 // The modulations of the rows of a pass, by block, as Transformer::Modulate makes them; num_blocks() for the head.

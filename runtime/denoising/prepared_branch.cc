@@ -1,13 +1,19 @@
 #include "runtime/denoising/prepared_branch.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tessera::runtime {
 
 PreparedBranch::PreparedBranch(const models::Transformer& transformer, const models::ConditioningRow& row,
-                               const at::Tensor& timesteps, const parallel::RankGroups& groups)
+                               const at::Tensor& timesteps, models::SharedAdapters adapters,
+                               const parallel::RankGroups& groups)
     : transformer_(transformer),
-      context_{.attention = no_attention_, .tensor = groups.tensor, .world = groups.world},
+      adapters_(std::move(adapters)),
+      context_{.attention = no_attention_,
+               .tensor = groups.tensor,
+               .world = groups.world,
+               .adapters = models::AdaptersOf(adapters_, "transformer")},
       timesteps_(timesteps) {
   std::vector<at::Tensor> extras;
   for (const at::Tensor& extra : row.extras) extras.push_back(extra.unsqueeze(0));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "control/step_memory.h"
+#include "models/adapters/adapter_set.h"
 #include "models/families/family.h"
 #include "models/transformer.h"
 #include "parallel/rank_groups.h"
@@ -22,9 +23,9 @@ class PreparedBranch {
   // Modulations are computed for so many steps at a time, which bounds their memory: steps 0 … 63, 64 … 127, ….
   static constexpr int64_t kStepsAtOnce = control::kModulatedSteps;
 
-  // `transformer` and `groups` outlive it. timesteps [steps] in fp64 on the model's device: the job's.
+  // `transformer` and `groups` outlive it. timesteps [steps] in fp64 on the model's device and adapters: the job's.
   PreparedBranch(const models::Transformer& transformer, const models::ConditioningRow& row,
-                 const at::Tensor& timesteps, const parallel::RankGroups& groups);
+                 const at::Tensor& timesteps, models::SharedAdapters adapters, const parallel::RankGroups& groups);
 
   // [t, D]; undefined for a family without text.
   const at::Tensor& text() const { return text_; }
@@ -34,6 +35,7 @@ class PreparedBranch {
 
  private:
   const models::Transformer& transformer_;
+  const models::SharedAdapters adapters_;
   parallel::LocalAttention no_attention_;  // over image tokens
   const parallel::ForwardContext context_;
   const at::Tensor timesteps_;

@@ -1,0 +1,227 @@
+#include "models/adapters/adapter.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/file_identity.h"
+#include "base/planted.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "models/adapters/adapter_error.h"
+#include "models/adapters/adapter_plan.h"
+#include "models/loading/weight_loader.h"
+
+namespace tessera::models {
+namespace {
+
+constexpr char kModelFile[] = "adapter_model.safetensors";
+constexpr char kConfigFile[] = "adapter_config.json";
+constexpr size_t kMaxConfigBytes = size_t{8} << 20;
+constexpr size_t kDigestChunk = size_t{4} << 20;
+
+// Where an adapter's files are.
+struct AdapterFiles {
+  std::string tensors, config;  // config: empty where there is none
+  std::string name;             // for messages
+};
+
+absl::StatusOr<AdapterFiles> FilesOf(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path given(path);
+  if (!given.has_filename()) given = given.parent_path();  // a slash at the end
+  AdapterFiles files{.tensors = given.string(), .config = "", .name = given.filename().string()};
+  const bool is_folder = std::filesystem::is_directory(given, error);
+  if (is_folder) files.tensors = (given / kModelFile).string();
+  if (is_folder || files.name == kModelFile) {
+    const std::filesystem::path config = std::filesystem::path(files.tensors).parent_path() / kConfigFile;
+    if (std::filesystem::exists(config, error)) files.config = config.string();
+  }
+  if (is_folder && !std::filesystem::exists(files.tensors, error)) {
+    return AdapterError(AdapterFault::kNotAnAdapter, absl::StrCat("the folder ", files.name, " holds no ", kModelFile));
+  }
+  return files;
+}
+
+// Whether one of so many numbers has all bits of `exponent`: NaN or an infinity.
+template <class Word>
+bool HasNonFinite(const std::vector<std::byte>& bytes, Word exponent) {
+  bool found = false;
+  for (size_t i = 0; i + sizeof(Word) <= bytes.size(); i += sizeof(Word)) {
+    Word word;
+    std::memcpy(&word, bytes.data() + i, sizeof(Word));
+    found |= (word & exponent) == exponent;
+  }
+  return found;
+}
+
+bool IsFinite(const std::vector<std::byte>& bytes, StoredType type) {
+  switch (type) {
+    case StoredType::kF64:
+      return !HasNonFinite<uint64_t>(bytes, 0x7FF0'0000'0000'0000);
+    case StoredType::kF32:
+      return !HasNonFinite<uint32_t>(bytes, 0x7F80'0000);
+    case StoredType::kF16:
+      return !HasNonFinite<uint16_t>(bytes, 0x7C00);
+    default:
+      return !HasNonFinite<uint16_t>(bytes, 0x7F80);
+  }
+}
+
+// Reads the factors of a plan, each tensor of the file once.
+class FactorReader {
+ public:
+  FactorReader(const SafetensorsFile& file, const AdapterPlace& place) : file_(file), place_(place) {}
+
+  // The whole tensor in the place's dtype, on the host.
+  absl::StatusOr<at::Tensor> Read(const StoredTensor& tensor) {
+    at::Tensor& read = read_[&tensor];
+    if (read.defined()) return read;
+    bytes_.resize(static_cast<size_t>(tensor.bytes()));
+    RETURN_IF_ERROR(file_.Read(tensor, 0, bytes_));
+    if (!IsFinite(bytes_, tensor.type)) {
+      return AdapterError(AdapterFault::kNotFinite,
+                          absl::StrCat(file_.name(), ": the tensor ", tensor.name, " holds NaN or an infinity"));
+    }
+    read = at::from_blob(bytes_.data(), tensor.shape, *TorchType(tensor.type)).to(place_.dtype, false, /*copy=*/true);
+    // A number that is finite in the file may be too large for the model's type.
+    if (c10::elementSize(place_.dtype) < c10::elementSize(*TorchType(tensor.type)) &&
+        !at::isfinite(read).all().item<bool>()) {
+      return AdapterError(AdapterFault::kNotFinite, absl::StrCat(file_.name(), ": the tensor ", tensor.name,
+                                                                 " holds numbers too large for the model's type"));
+    }
+    return read;
+  }
+
+  // The part of `tensor` in memory and on the device that are its own.
+  at::Tensor Placed(const at::Tensor& part) const {
+    const at::Tensor dense = part.is_contiguous() && part.storage().nbytes() == part.nbytes() ? part : part.clone();
+    return dense.to(place_.device);
+  }
+
+ private:
+  const SafetensorsFile& file_;
+  const AdapterPlace& place_;
+  std::vector<std::byte> bytes_;
+  std::map<const StoredTensor*, at::Tensor> read_;
+};
+
+at::Tensor RowsOf(const PlannedFactors& planned, const at::Tensor& up) {
+  const int64_t half = up.size(0) / 2;
+  const at::Tensor ordered = planned.halves_exchanged ? at::cat({up.narrow(0, half, half), up.narrow(0, 0, half)}) : up;
+  return ordered.narrow(0, planned.first_row, planned.module->out);
+}
+
+absl::Status HashFile(const std::string& path, const std::string& name, base::Sha256& sha) {
+  absl::StatusOr<base::ReadOnlyFile> file = base::ReadOnlyFile::Open(path, name);
+  if (!file.ok()) return file.status();
+  std::vector<std::byte> chunk;
+  for (uint64_t offset = 0; offset < file->size(); offset += chunk.size()) {
+    chunk.resize(static_cast<size_t>(std::min<uint64_t>(kDigestChunk, file->size() - offset)));
+    RETURN_IF_ERROR(file->Read(offset, chunk));
+    sha.Update({reinterpret_cast<const char*>(chunk.data()), chunk.size()});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> DigestOf(const AdapterFiles& files) {
+  base::Sha256 sha;
+  RETURN_IF_ERROR(HashFile(files.tensors, files.name, sha));
+  if (!files.config.empty()) RETURN_IF_ERROR(HashFile(files.config, kConfigFile, sha));
+  return sha.Finish();
+}
+
+absl::StatusOr<Adapter> ReadFiles(const AdapterFiles& files, const AdaptableModel& model, const AdapterPlace& place) {
+  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(files.tensors, files.name);
+  if (absl::IsInvalidArgument(file.status())) {
+    return AdapterError(AdapterFault::kBrokenFile, std::string(file.status().message()));
+  }
+  if (!file.ok()) return file.status();
+  std::optional<std::string> config;
+  if (!files.config.empty()) {
+    ASSIGN_OR_RETURN(std::string text, base::ReadWholeFile(files.config, kConfigFile, kMaxConfigBytes));
+    config = std::move(text);
+  }
+  const AdapterNames names(model);
+  ASSIGN_OR_RETURN(const std::vector<PlannedFactors> plan, PlanAdapter(*file, config, names));
+  Adapter adapter;
+  FactorReader reader(*file, place);
+  std::map<const void*, at::Tensor> placed;  // factors that several modules share stay shared
+  for (const PlannedFactors& planned : plan) {
+    ASSIGN_OR_RETURN(const at::Tensor down, reader.Read(*planned.down));
+    ASSIGN_OR_RETURN(const at::Tensor up, reader.Read(*planned.up));
+    const bool of_transformer = planned.component == "transformer";
+    if (of_transformer ? planned.module->elsewhere : !place.text_encoders) continue;
+    parallel::LowRankFactors own = ShardOf({.a = down, .b = RowsOf(planned, up), .scale = planned.scale},
+                                           *planned.module, of_transformer ? place.tensor : TensorShard());
+    if (own.a.is_same(down)) {
+      at::Tensor& shared = placed[planned.down];
+      if (!shared.defined()) shared = reader.Placed(down);
+      own.a = shared;
+    } else {
+      own.a = reader.Placed(own.a);
+    }
+    own.b = reader.Placed(own.b);
+    adapter.bytes += static_cast<int64_t>(own.a.nbytes() + own.b.nbytes());
+    adapter.components[planned.component].emplace(planned.module->name, std::move(own));
+  }
+  return adapter;
+}
+
+}  // namespace
+
+parallel::LowRankFactors ShardOf(const parallel::LowRankFactors& whole, const ProductSpec& module,
+                                 const TensorShard& shard) {
+  if (shard.size == 1 || module.role == LinearRole::kReplicated) return whole;
+  parallel::LowRankFactors own = whole;
+  if (module.role == LinearRole::kColumn) {
+    const int64_t begin = base::Planted("low_rank_up_not_sharded") ? 0 : shard.begin(module.out);
+    own.b = whole.b.narrow(0, begin, shard.end(module.out) - shard.begin(module.out));
+    return own;
+  }
+  std::vector<at::Tensor> columns;
+  int64_t first = 0;
+  for (const int64_t part : module.in_parts.empty() ? std::vector<int64_t>{module.in} : module.in_parts) {
+    columns.push_back(whole.a.narrow(1, first + shard.begin(part), shard.end(part) - shard.begin(part)));
+    first += part;
+  }
+  own.a = columns.size() == 1 ? columns.front().contiguous() : at::cat(columns, 1);
+  return own;
+}
+
+absl::StatusOr<Adapter> ReadAdapter(const std::string& path, const AdaptableModel& model, const AdapterPlace& place) {
+  ASSIGN_OR_RETURN(const AdapterFiles files, FilesOf(path));
+  const base::FileIdentity tensors = base::IdentityOf(files.tensors), config = base::IdentityOf(files.config);
+  ASSIGN_OR_RETURN(Adapter adapter, ReadFiles(files, model, place));
+  ASSIGN_OR_RETURN(adapter.digest, DigestOf(files));
+  if (tensors == base::IdentityOf(files.tensors) && config == base::IdentityOf(files.config)) return adapter;
+  return absl::AbortedError(absl::StrCat(files.name, " changed while it was read; try again"));
+}
+
+absl::StatusOr<std::string> AdapterDigest(const std::string& path) {
+  ASSIGN_OR_RETURN(const AdapterFiles files, FilesOf(path));
+  return DigestOf(files);
+}
+
+SharedAdapters AddAdapters(std::span<const ScaledAdapter> adapters) {
+  AdapterSet set;
+  for (const ScaledAdapter& scaled : adapters) {
+    if (scaled.scale == 0) continue;
+    const Adapter& adapter = scaled.adapter;
+    absl::StrAppend(&set.key, adapter.digest, "*", absl::Hex(std::bit_cast<uint64_t>(scaled.scale)), ";");
+    for (const auto& [component, modules] : adapter.components) {
+      for (const auto& [module, factors] : modules) {
+        set.components[component].Add(module, {.a = factors.a, .b = factors.b, .scale = factors.scale * scaled.scale});
+      }
+    }
+  }
+  return set.key.empty() ? nullptr : std::make_shared<const AdapterSet>(std::move(set));
+}
+
+}  // namespace tessera::models

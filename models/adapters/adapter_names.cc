@@ -1,0 +1,197 @@
+#include "models/adapters/adapter_names.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <span>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "base/planted.h"
+
+namespace tessera::models {
+namespace {
+
+// {} is the number of a block; the modules' outputs lie one after another.
+struct OriginalName {
+  std::string_view original, modules;
+};
+
+// Source: the modules of Black Forest Labs' flux (model.py), beside diffusers' FluxTransformer2DModel.
+constexpr std::array kFluxNames{
+    OriginalName{"double_blocks.{}.img_attn.qkv",
+                 "transformer_blocks.{}.attn.to_q transformer_blocks.{}.attn.to_k transformer_blocks.{}.attn.to_v"},
+    OriginalName{"double_blocks.{}.txt_attn.qkv",
+                 "transformer_blocks.{}.attn.add_q_proj transformer_blocks.{}.attn.add_k_proj "
+                 "transformer_blocks.{}.attn.add_v_proj"},
+    OriginalName{"double_blocks.{}.img_attn.proj", "transformer_blocks.{}.attn.to_out.0"},
+    OriginalName{"double_blocks.{}.txt_attn.proj", "transformer_blocks.{}.attn.to_add_out"},
+    OriginalName{"double_blocks.{}.img_mlp.0", "transformer_blocks.{}.ff.net.0.proj"},
+    OriginalName{"double_blocks.{}.img_mlp.2", "transformer_blocks.{}.ff.net.2"},
+    OriginalName{"double_blocks.{}.txt_mlp.0", "transformer_blocks.{}.ff_context.net.0.proj"},
+    OriginalName{"double_blocks.{}.txt_mlp.2", "transformer_blocks.{}.ff_context.net.2"},
+    OriginalName{"double_blocks.{}.img_mod.lin", "transformer_blocks.{}.norm1.linear"},
+    OriginalName{"double_blocks.{}.txt_mod.lin", "transformer_blocks.{}.norm1_context.linear"},
+    OriginalName{"single_blocks.{}.linear1",
+                 "single_transformer_blocks.{}.attn.to_q single_transformer_blocks.{}.attn.to_k "
+                 "single_transformer_blocks.{}.attn.to_v single_transformer_blocks.{}.proj_mlp"},
+    OriginalName{"single_blocks.{}.linear2", "single_transformer_blocks.{}.proj_out"},
+    OriginalName{"single_blocks.{}.modulation.lin", "single_transformer_blocks.{}.norm.linear"},
+    OriginalName{"img_in", "x_embedder"},
+    OriginalName{"txt_in", "context_embedder"},
+    OriginalName{"time_in.in_layer", "time_text_embed.timestep_embedder.linear_1"},
+    OriginalName{"time_in.out_layer", "time_text_embed.timestep_embedder.linear_2"},
+    OriginalName{"vector_in.in_layer", "time_text_embed.text_embedder.linear_1"},
+    OriginalName{"vector_in.out_layer", "time_text_embed.text_embedder.linear_2"},
+    OriginalName{"guidance_in.in_layer", "time_text_embed.guidance_embedder.linear_1"},
+    OriginalName{"guidance_in.out_layer", "time_text_embed.guidance_embedder.linear_2"},
+    OriginalName{"final_layer.linear", "proj_out"},
+    OriginalName{"final_layer.adaLN_modulation.1", "norm_out.linear"},
+    // XLabs' processors: 1 is the image, 2 the text; that of a single block covers queries, keys and values alone.
+    OriginalName{"double_blocks.{}.processor.qkv_lora1",
+                 "transformer_blocks.{}.attn.to_q transformer_blocks.{}.attn.to_k transformer_blocks.{}.attn.to_v"},
+    OriginalName{"double_blocks.{}.processor.qkv_lora2",
+                 "transformer_blocks.{}.attn.add_q_proj transformer_blocks.{}.attn.add_k_proj "
+                 "transformer_blocks.{}.attn.add_v_proj"},
+    OriginalName{"double_blocks.{}.processor.proj_lora1", "transformer_blocks.{}.attn.to_out.0"},
+    OriginalName{"double_blocks.{}.processor.proj_lora2", "transformer_blocks.{}.attn.to_add_out"},
+    OriginalName{"single_blocks.{}.processor.qkv_lora",
+                 "single_transformer_blocks.{}.attn.to_q single_transformer_blocks.{}.attn.to_k "
+                 "single_transformer_blocks.{}.attn.to_v"},
+    OriginalName{"single_blocks.{}.processor.proj_lora", "single_transformer_blocks.{}.proj_out"},
+};
+
+// Source: the modules of Stability's sd3.5 (mmditx.py), beside diffusers' SD3Transformer2DModel.
+constexpr std::array kSd3Names{
+    OriginalName{"joint_blocks.{}.x_block.attn.qkv",
+                 "transformer_blocks.{}.attn.to_q transformer_blocks.{}.attn.to_k transformer_blocks.{}.attn.to_v"},
+    OriginalName{"joint_blocks.{}.x_block.attn2.qkv",
+                 "transformer_blocks.{}.attn2.to_q transformer_blocks.{}.attn2.to_k transformer_blocks.{}.attn2.to_v"},
+    OriginalName{"joint_blocks.{}.context_block.attn.qkv",
+                 "transformer_blocks.{}.attn.add_q_proj transformer_blocks.{}.attn.add_k_proj "
+                 "transformer_blocks.{}.attn.add_v_proj"},
+    OriginalName{"joint_blocks.{}.x_block.attn.proj", "transformer_blocks.{}.attn.to_out.0"},
+    OriginalName{"joint_blocks.{}.x_block.attn2.proj", "transformer_blocks.{}.attn2.to_out.0"},
+    OriginalName{"joint_blocks.{}.context_block.attn.proj", "transformer_blocks.{}.attn.to_add_out"},
+    OriginalName{"joint_blocks.{}.x_block.mlp.fc1", "transformer_blocks.{}.ff.net.0.proj"},
+    OriginalName{"joint_blocks.{}.x_block.mlp.fc2", "transformer_blocks.{}.ff.net.2"},
+    OriginalName{"joint_blocks.{}.context_block.mlp.fc1", "transformer_blocks.{}.ff_context.net.0.proj"},
+    OriginalName{"joint_blocks.{}.context_block.mlp.fc2", "transformer_blocks.{}.ff_context.net.2"},
+    OriginalName{"joint_blocks.{}.x_block.adaLN_modulation.1", "transformer_blocks.{}.norm1.linear"},
+    OriginalName{"joint_blocks.{}.context_block.adaLN_modulation.1", "transformer_blocks.{}.norm1_context.linear"},
+    OriginalName{"context_embedder", "context_embedder"},
+    OriginalName{"t_embedder.mlp.0", "time_text_embed.timestep_embedder.linear_1"},
+    OriginalName{"t_embedder.mlp.2", "time_text_embed.timestep_embedder.linear_2"},
+    OriginalName{"y_embedder.mlp.0", "time_text_embed.text_embedder.linear_1"},
+    OriginalName{"y_embedder.mlp.2", "time_text_embed.text_embedder.linear_2"},
+    OriginalName{"final_layer.linear", "proj_out"},
+    OriginalName{"final_layer.adaLN_modulation.1", "norm_out.linear"},
+};
+
+std::string Underscores(std::string_view name) {
+  return absl::StrReplaceAll(absl::string_view(name.data(), name.size()), {{".", "_"}});
+}
+
+std::string Numbered(std::string_view name, int64_t block) {
+  return absl::StrReplaceAll(absl::string_view(name.data(), name.size()), {{"{}", absl::StrCat(block)}});
+}
+
+// 7 of "transformer_blocks.7.attn.to_q"; -1 of a module that is in no block.
+int64_t BlockOf(std::string_view name) {
+  constexpr std::string_view kBlocks = "blocks.";
+  const size_t at = name.find(kBlocks);
+  int64_t block = -1;
+  if (at != std::string_view::npos)
+    std::from_chars(name.data() + at + kBlocks.size(), name.data() + name.size(), block);
+  return block;
+}
+
+const ProductSpec* FindIn(
+    const std::map<std::string, std::map<std::string, const ProductSpec*, std::less<>>, std::less<>>& tables,
+    std::string_view component, std::string_view name) {
+  const auto table = tables.find(component);
+  if (table == tables.end()) return nullptr;
+  const auto found = table->second.find(name);
+  return found == table->second.end() ? nullptr : found->second;
+}
+
+}  // namespace
+
+AdapterNames::AdapterNames(const AdaptableModel& model) : model_(model) {
+  for (const auto& [component, products] : model.components) {
+    for (const ProductSpec& product : products) {
+      std::vector<std::string> names = product.aliases;
+      names.push_back(product.name);
+      for (const std::string& name : names) {
+        dotted_[component][name] = &product;
+        underscored_[component][Underscores(name)] = &product;
+      }
+    }
+  }
+  AddOriginals();
+}
+
+// Adds the name for one block, if the model has the modules.
+void AdapterNames::AddOriginal(std::string_view original, std::string_view modules, int64_t block) {
+  NamedModules named{.component = "transformer"};
+  for (const std::string& module : std::vector<std::string>(absl::StrSplit(Numbered(modules, block), ' '))) {
+    const ProductSpec* product = Module("transformer", module);
+    if (product == nullptr) return;
+    named.modules.push_back(product);
+  }
+  // diffusers' continuous norm reads (scale, shift): that of the output, and of SD3's last context block, whose norm
+  // has two vectors where the others have six.
+  const ProductSpec& first = *named.modules.front();
+  named.halves_exchanged =
+      first.name == "norm_out.linear" || (first.name.ends_with(".norm1_context.linear") && first.out == 2 * first.in);
+  if (base::Planted("adapter_halves_not_exchanged")) named.halves_exchanged = false;
+  originals_[Underscores(Numbered(original, block))] = std::move(named);
+}
+
+void AdapterNames::AddOriginals() {
+  int64_t blocks = 0;
+  for (const auto& [name, product] : dotted_["transformer"]) blocks = std::max(blocks, BlockOf(name) + 1);
+  const auto add = [&](std::span<const OriginalName> names) {
+    for (const OriginalName& name : names) {
+      const bool numbered = name.original.find("{}") != std::string_view::npos;
+      // Some blocks lack some modules, as those of SD3.5 without a second attention do.
+      for (int64_t block = 0; block < (numbered ? blocks : 1); ++block) AddOriginal(name.original, name.modules, block);
+    }
+  };
+  if (model_.originals == OriginalNames::kFlux) add(kFluxNames);
+  if (model_.originals == OriginalNames::kSd3) add(kSd3Names);
+}
+
+const ProductSpec* AdapterNames::Module(std::string_view component, std::string_view name) const {
+  return FindIn(dotted_, component, name);
+}
+
+const ProductSpec* AdapterNames::Underscored(std::string_view component, const std::string& name) const {
+  return FindIn(underscored_, component, name);
+}
+
+const NamedModules* AdapterNames::Original(const std::string& name) const {
+  const auto found = originals_.find(Underscores(name));
+  return found == originals_.end() ? nullptr : &found->second;
+}
+
+std::string_view ForeignFamily(std::string_view name, OriginalNames originals) {
+  const absl::string_view text(name.data(), name.size());
+  const auto has = [&](absl::string_view mark) { return absl::StrContains(text, mark); };
+  if (absl::StartsWith(text, "unet.")) return "Stable Diffusion 1, 2 or XL";
+  for (const char* mark : {"input_blocks", "output_blocks", "middle_block", "down_blocks", "up_blocks", "mid_block"}) {
+    if (has(mark)) return "Stable Diffusion 1, 2 or XL";
+  }
+  if (originals != OriginalNames::kSd3 && has("joint_blocks")) return "Stable Diffusion 3";
+  if (originals != OriginalNames::kFlux) {
+    for (const char* mark : {"double_blocks", "single_blocks", "single_transformer_blocks"}) {
+      if (has(mark)) return "FLUX.1";
+    }
+  }
+  return {};
+}
+
+}  // namespace tessera::models

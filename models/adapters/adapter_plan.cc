@@ -1,0 +1,487 @@
+#include "models/adapters/adapter_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/json.h"
+#include "base/nearest_name.h"
+#include "base/planted.h"
+#include "base/status_macros.h"
+#include "models/adapters/adapter_config.h"
+#include "models/adapters/adapter_error.h"
+
+namespace tessera::models {
+namespace {
+
+using Fault = AdapterFault;
+
+// How the names of a file begin, and so whose they are.
+enum class Naming { kDiffusers, kPeft, kKohya, kComfy, kBare };
+constexpr auto NamesOf(Naming) { return std::array{"diffusers", "PEFT", "kohya", "ComfyUI", "their authors' own"}; }
+
+// What a tensor is to its module, by the end of its name.
+enum class Leaf { kDown, kUp, kAlpha };
+struct LeafName {
+  std::string_view suffix;
+  Leaf leaf;
+};
+constexpr std::array kLeaves{
+    LeafName{".lora_A.weight", Leaf::kDown}, LeafName{".lora_down.weight", Leaf::kDown},
+    LeafName{".lora_B.weight", Leaf::kUp},   LeafName{".lora_up.weight", Leaf::kUp},
+    LeafName{".down.weight", Leaf::kDown},   LeafName{".up.weight", Leaf::kUp},
+    LeafName{".alpha", Leaf::kAlpha},
+};
+
+// Tensors of adapters that are more than low-rank, and what such an adapter is called.
+struct UnsupportedLeaf {
+  std::string_view mark, kind;
+};
+constexpr std::array kUnsupported{
+    UnsupportedLeaf{".lora_magnitude_vector", "DoRA"},
+    UnsupportedLeaf{".dora_scale", "DoRA"},
+    UnsupportedLeaf{".lokr_", "LoKr"},
+    UnsupportedLeaf{".hada_", "LoHa"},
+    UnsupportedLeaf{".oft_", "OFT"},
+    UnsupportedLeaf{".lora_mid.", "LoCon"},
+    UnsupportedLeaf{".diff_b", "diff_b (biases that are added whole)"},
+    UnsupportedLeaf{".diff", "diff (weights that are added whole)"},
+    UnsupportedLeaf{".lora_B.bias", "LoRA with biases"},
+    UnsupportedLeaf{"_norm.scale", "Black Forest Labs' LoRA with norm scales"},
+};
+
+// The tensors of one name in the file.
+struct Entry {
+  const StoredTensor *down = nullptr, *up = nullptr, *alpha = nullptr;
+  std::string_view down_suffix, up_suffix;  // as the file spells them
+};
+
+// What an Entry's name stands for.
+struct Target {
+  NamedModules named;
+  std::string module;  // the name that a LoraConfig's patterns are matched with; empty: no configuration applies
+};
+
+absl::Status Refuse(Fault fault, const SafetensorsFile& file, const std::string& what) {
+  return AdapterError(fault, absl::StrCat(file.name(), ": ", what));
+}
+
+std::string ShapeText(const StoredTensor& tensor) { return absl::StrCat("[", absl::StrJoin(tensor.shape, ", "), "]"); }
+
+bool IsFloating(StoredType type) {
+  return type == StoredType::kF64 || type == StoredType::kF32 || type == StoredType::kF16 || type == StoredType::kBF16;
+}
+
+Naming NamingOf(std::string_view name) {
+  struct Prefix {
+    std::string_view prefix;
+    Naming naming;
+  };
+  constexpr std::array kPrefixes{
+      Prefix{"transformer.", Naming::kDiffusers},
+      Prefix{"text_encoder.", Naming::kDiffusers},
+      Prefix{"text_encoder_2.", Naming::kDiffusers},
+      Prefix{"text_encoder_3.", Naming::kDiffusers},
+      Prefix{"unet.", Naming::kDiffusers},
+      Prefix{"base_model.model.", Naming::kPeft},
+      Prefix{"lora_", Naming::kKohya},
+      Prefix{"diffusion_model.", Naming::kComfy},
+      Prefix{"text_encoders.", Naming::kComfy},
+  };
+  for (const Prefix& prefix : kPrefixes) {
+    if (name.starts_with(prefix.prefix)) return prefix.naming;
+  }
+  return Naming::kBare;
+}
+
+// An IEEE number of 16 bits with so many bits of exponent, or bfloat16.
+double FromBits16(uint16_t bits, int exponent_bits) {
+  const int mantissa_bits = 15 - exponent_bits;
+  const int exponent = (bits & 0x7FFF) >> mantissa_bits, mantissa = bits & ((1 << mantissa_bits) - 1);
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  double value = std::ldexp(mantissa, 1 - bias - mantissa_bits);
+  if (exponent == (1 << exponent_bits) - 1)
+    value = mantissa == 0 ? HUGE_VAL : std::nan("");
+  else if (exponent > 0)
+    value = std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
+  return (bits & 0x8000) != 0 ? -value : value;
+}
+
+// Reads one file for one model.
+class Planner {
+ public:
+  Planner(const SafetensorsFile& file, const AdapterNames& names) : file_(file), names_(names) {}
+
+  absl::StatusOr<std::vector<PlannedFactors>> Plan(const std::optional<std::string>& adapter_config) {
+    if (file_.tensors().empty()) return Refuse(Fault::kEmpty, file_, "the file holds no tensors");
+    RETURN_IF_ERROR(ReadConfigs(adapter_config));
+    RETURN_IF_ERROR(SortTensors());
+    RETURN_IF_ERROR(CheckNaming(adapter_config.has_value()));
+    RETURN_IF_ERROR(CheckFamily());
+    std::vector<PlannedFactors> plan;
+    for (const auto& [name, entry] : entries_) RETURN_IF_ERROR(PlanEntry(name, entry, plan));
+    return plan;
+  }
+
+ private:
+  absl::Status ReadConfigs(const std::optional<std::string>& adapter_config);
+  absl::Status SortTensors();
+  absl::Status CheckNaming(bool has_config);
+  absl::Status CheckFamily() const;
+  absl::Status PlanEntry(const std::string& name, const Entry& entry, std::vector<PlannedFactors>& plan);
+
+  // Which modules a name stands for; NotFound, without more, where it stands for none.
+  absl::StatusOr<Target> Resolve(const std::string& name) const;
+  absl::StatusOr<Target> ResolveKohya(const std::string& name) const;
+  absl::StatusOr<Target> ResolveComfy(const std::string& name) const;
+  absl::StatusOr<Target> OneModule(const std::string& component, const ProductSpec* module,
+                                   const std::string& name) const;
+  absl::StatusOr<Target> OriginalOr(const std::string& name, const ProductSpec* module) const;
+  absl::Status UnknownModule(const std::string& name) const;
+  absl::Status CheckPair(const std::string& name, const Entry& entry) const;
+  absl::Status CheckShapes(const std::string& name, const Entry& entry, const NamedModules& named) const;
+  absl::StatusOr<double> ScaleOf(const std::string& name, const Entry& entry, const Target& target) const;
+  absl::StatusOr<double> AlphaIn(const StoredTensor& tensor) const;
+  const LoraConfig* ConfigOf(const std::string& component) const {
+    const auto found = configs_.find(component);
+    return found == configs_.end() ? nullptr : &found->second;
+  }
+
+  const SafetensorsFile& file_;
+  const AdapterNames& names_;
+  LoraConfigs configs_;
+  std::map<std::string, Entry> entries_;  // by the tensors' names without their ends
+  Naming naming_ = Naming::kBare;
+  std::set<const ProductSpec*> planned_;
+};
+
+absl::Status Planner::ReadConfigs(const std::optional<std::string>& adapter_config) {
+  if (adapter_config) {
+    ASSIGN_OR_RETURN(configs_, ParseAdapterConfig(*adapter_config));
+  } else if (const auto text = file_.metadata().find("lora_adapter_metadata"); text != file_.metadata().end()) {
+    ASSIGN_OR_RETURN(configs_, ParseAdapterMetadata(text->second));
+  }
+  const bool has_magnitudes = std::ranges::any_of(file_.tensors(), [](const StoredTensor& tensor) {
+    return tensor.name.find(".lora_magnitude_vector") != std::string::npos;
+  });
+  for (const auto& [component, config] : configs_) {
+    if (config.dora && !has_magnitudes) {
+      return Refuse(Fault::kMissingTensor, file_,
+                    absl::StrCat("no tensor lora_magnitude_vector is there, and ", config.file, " says \"use_dora\""));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Planner::SortTensors() {
+  const StoredTensor* unknown = nullptr;
+  for (const StoredTensor& tensor : file_.tensors()) {
+    for (const UnsupportedLeaf& leaf : kUnsupported) {
+      if (tensor.name.find(leaf.mark) == std::string::npos) continue;
+      return Refuse(Fault::kUnsupportedKind, file_,
+                    absl::StrCat("the tensor ", tensor.name, " belongs to an adapter of the kind ",
+                                 std::string(leaf.kind), "; supported is plain LoRA"));
+    }
+    const auto* leaf =
+        std::ranges::find_if(kLeaves, [&](const LeafName& l) { return tensor.name.ends_with(l.suffix); });
+    if (leaf == kLeaves.end()) {
+      if (unknown == nullptr) unknown = &tensor;
+      continue;
+    }
+    Entry& entry = entries_[tensor.name.substr(0, tensor.name.size() - leaf->suffix.size())];
+    const StoredTensor*& place = leaf->leaf == Leaf::kDown ? entry.down
+                                 : leaf->leaf == Leaf::kUp ? entry.up
+                                                           : entry.alpha;
+    if (place != nullptr) {
+      return Refuse(Fault::kMixedFormats, file_,
+                    absl::StrCat("the tensors ", place->name, " and ", tensor.name, " are the same under two names"));
+    }
+    place = &tensor;
+    if (leaf->leaf == Leaf::kDown) entry.down_suffix = leaf->suffix;
+    if (leaf->leaf == Leaf::kUp) entry.up_suffix = leaf->suffix;
+  }
+  if (unknown == nullptr) return absl::OkStatus();
+  if (entries_.empty()) {
+    return Refuse(Fault::kNotAnAdapter, file_,
+                  absl::StrCat("the file is not an adapter: it holds the tensor ", unknown->name, " ",
+                               ShapeText(*unknown), " and no tensor of a low-rank pair"));
+  }
+  return Refuse(Fault::kUnknownTensor, file_,
+                absl::StrCat("the tensor ", unknown->name, " is none that adapters have; remove it"));
+}
+
+absl::Status Planner::CheckNaming(bool has_config) {
+  const std::string& first = entries_.begin()->first;
+  naming_ = NamingOf(first);
+  for (const auto& [name, entry] : entries_) {
+    if (NamingOf(name) == naming_) continue;
+    return Refuse(Fault::kMixedFormats, file_,
+                  absl::StrCat("the names are of two formats: ", first, " is as ", base::EnumName(naming_),
+                               " writes it, ", name, " as ", base::EnumName(NamingOf(name)), "; save one of them"));
+  }
+  if (configs_.empty() || naming_ == (has_config ? Naming::kPeft : Naming::kDiffusers)) return absl::OkStatus();
+  return Refuse(Fault::kMixedFormats, file_,
+                absl::StrCat(configs_.begin()->second.file, " belongs to tensors with names as ",
+                             has_config ? "PEFT" : "diffusers", " writes them, and ", first, " is none"));
+}
+
+// A file that was made for another family says so in its names, or has no module in common with the model.
+absl::Status Planner::CheckFamily() const {
+  const std::string* unknown = nullptr;
+  bool any_known = false;
+  for (const auto& [name, entry] : entries_) {
+    const std::string_view family = ForeignFamily(name, names_.model().originals);
+    if (!family.empty()) {
+      return Refuse(
+          Fault::kWrongFamily, file_,
+          absl::StrCat("the file was made for ", std::string(family), ", another family than this model: ", name));
+    }
+    const absl::StatusOr<Target> target = Resolve(name);
+    if (absl::IsNotFound(target.status())) {
+      if (unknown == nullptr) unknown = &name;
+    } else {
+      any_known = true;
+    }
+  }
+  if (any_known || unknown == nullptr) return absl::OkStatus();
+  return Refuse(Fault::kWrongFamily, file_,
+                absl::StrCat("no module of the file is in this model; it was made for another family or size. The "
+                             "first is ",
+                             *unknown));
+}
+
+absl::StatusOr<Target> Planner::OneModule(const std::string& component, const ProductSpec* module,
+                                          const std::string& name) const {
+  if (!names_.model().components.contains(component)) {
+    return Refuse(Fault::kUnsupportedComponent, file_,
+                  absl::StrCat(name, " is of a component of this model that takes no adapters"));
+  }
+  if (module == nullptr) return absl::NotFoundError("");
+  return Target{.named = {.component = component, .modules = {module}}, .module = ""};
+}
+
+// diffusers' names stand where the authors' do in files of some tools.
+absl::StatusOr<Target> Planner::OriginalOr(const std::string& name, const ProductSpec* module) const {
+  if (const NamedModules* original = names_.Original(name); original != nullptr) {
+    return Target{.named = *original, .module = ""};
+  }
+  return OneModule("transformer", module, name);
+}
+
+absl::StatusOr<Target> Planner::ResolveKohya(const std::string& name) const {
+  struct Prefix {
+    std::string_view prefix;
+    const char* component;
+  };
+  constexpr std::array kPrefixes{Prefix{"lora_te1_", "text_encoder"}, Prefix{"lora_te2_", "text_encoder_2"},
+                                 Prefix{"lora_te3_", "text_encoder_3"}, Prefix{"lora_transformer_", "transformer"}};
+  for (const Prefix& prefix : kPrefixes) {
+    if (!name.starts_with(prefix.prefix)) continue;
+    return OneModule(prefix.component, names_.Underscored(prefix.component, name.substr(prefix.prefix.size())), name);
+  }
+  constexpr std::string_view kTransformer = "lora_unet_";
+  if (!name.starts_with(kTransformer)) return absl::NotFoundError("");
+  const std::string rest = name.substr(kTransformer.size());
+  return OriginalOr(rest, names_.Underscored("transformer", rest));
+}
+
+absl::StatusOr<Target> Planner::ResolveComfy(const std::string& name) const {
+  struct Prefix {
+    std::string_view prefix;
+    const char* component;
+  };
+  constexpr std::array kPrefixes{Prefix{"text_encoders.clip_l.transformer.", "text_encoder"},
+                                 Prefix{"text_encoders.clip_g.transformer.", "text_encoder_2"},
+                                 Prefix{"text_encoders.", "text_encoder_3"}};
+  for (const Prefix& prefix : kPrefixes) {
+    if (!name.starts_with(prefix.prefix)) continue;
+    return OneModule(prefix.component, names_.Module(prefix.component, name.substr(prefix.prefix.size())), name);
+  }
+  const std::string rest = name.substr(std::string_view("diffusion_model.").size());
+  return OriginalOr(rest, names_.Module("transformer", rest));
+}
+
+absl::StatusOr<Target> Planner::Resolve(const std::string& name) const {
+  switch (naming_) {
+    case Naming::kKohya:
+      return ResolveKohya(name);
+    case Naming::kComfy:
+      return ResolveComfy(name);
+    case Naming::kBare:
+      return OriginalOr(name, names_.Module("transformer", name));
+    case Naming::kPeft: {
+      const std::string rest = name.substr(std::string_view("base_model.model.").size());
+      const ProductSpec* module = names_.Module("transformer", rest);
+      if (configs_.empty()) {
+        if (const NamedModules* original = names_.Original(rest); original != nullptr) {
+          return Target{.named = *original, .module = ""};
+        }
+        if (module == nullptr) return absl::NotFoundError("");
+        return Refuse(Fault::kMissingConfig, file_,
+                      "the tensors are named as in a PEFT folder, and adapter_config.json, which says their scale, is "
+                      "not beside the file");
+      }
+      ASSIGN_OR_RETURN(Target target, OneModule("transformer", module, name));
+      target.module = rest;
+      return target;
+    }
+    case Naming::kDiffusers:
+      break;
+  }
+  const std::string component = name.substr(0, name.find('.')), rest = name.substr(component.size() + 1);
+  ASSIGN_OR_RETURN(Target target, OneModule(component, names_.Module(component, rest), name));
+  target.module = rest;
+  return target;
+}
+
+absl::Status Planner::UnknownModule(const std::string& name) const {
+  std::vector<std::string> known;
+  const std::string component = name.substr(0, name.find('.'));
+  const auto products = names_.model().components.find(component);
+  if (naming_ == Naming::kDiffusers && products != names_.model().components.end()) {
+    for (const ProductSpec& product : products->second) known.push_back(absl::StrCat(component, ".", product.name));
+  }
+  const std::string nearest = base::NearestName(name, known);
+  return Refuse(Fault::kUnknownModule, file_,
+                absl::StrCat("the model has no matrix product ", name,
+                             nearest.empty() ? "" : absl::StrCat("; the nearest is ", nearest)));
+}
+
+absl::Status Planner::CheckPair(const std::string& name, const Entry& entry) const {
+  if (entry.down == nullptr && entry.up == nullptr) {
+    return Refuse(Fault::kMissingPair, file_, absl::StrCat("the tensor ", name, ".alpha has no factors beside it"));
+  }
+  if (entry.down != nullptr && entry.up != nullptr) return absl::OkStatus();
+  const StoredTensor& present = entry.down != nullptr ? *entry.down : *entry.up;
+  const std::string suffix(entry.down != nullptr ? entry.down_suffix : entry.up_suffix);
+  std::string other = suffix == ".lora_A.weight"      ? ".lora_B.weight"
+                      : suffix == ".lora_B.weight"    ? ".lora_A.weight"
+                      : suffix == ".lora_down.weight" ? ".lora_up.weight"
+                      : suffix == ".lora_up.weight"   ? ".lora_down.weight"
+                      : suffix == ".down.weight"      ? ".up.weight"
+                                                      : ".down.weight";
+  return Refuse(Fault::kMissingPair, file_,
+                absl::StrCat("the tensor ", name, other, " is missing beside ", present.name));
+}
+
+absl::Status Planner::CheckShapes(const std::string& name, const Entry& entry, const NamedModules& named) const {
+  for (const StoredTensor* tensor : {entry.down, entry.up}) {
+    if (!IsFloating(tensor->type)) {
+      return Refuse(Fault::kUnsupportedKind, file_,
+                    absl::StrCat("the tensor ", tensor->name, " is stored as ", StoredTypeName(tensor->type),
+                                 "; factors must be F64, F32, F16 or BF16"));
+    }
+    if (tensor->shape.size() != 2) {
+      return Refuse(Fault::kWrongShape, file_,
+                    absl::StrCat("the tensor ", tensor->name, " is ", ShapeText(*tensor), "; it must be a matrix"));
+    }
+  }
+  int64_t out = 0;
+  for (const ProductSpec* module : named.modules) out += module->out;
+  const int64_t in = named.modules.front()->in, rank = entry.down->shape[0];
+  if (entry.down->shape[1] != in) {
+    return Refuse(Fault::kWrongShape, file_,
+                  absl::StrCat("the tensor ", entry.down->name, " is ", ShapeText(*entry.down), "; its module has ", in,
+                               " inputs, so it must be [rank, ", in, "]"));
+  }
+  if (entry.up->shape[0] != out) {
+    return Refuse(Fault::kWrongShape, file_,
+                  absl::StrCat("the tensor ", entry.up->name, " is ", ShapeText(*entry.up), "; its module has ", out,
+                               " outputs, so it must be [", out, ", rank]"));
+  }
+  if (rank == 0 || entry.up->shape[1] != rank) {
+    return Refuse(Fault::kWrongShape, file_,
+                  absl::StrCat("the factors of ", name, " have ranks ", rank, " and ", entry.up->shape[1],
+                               "; they must be equal and at least 1"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> Planner::AlphaIn(const StoredTensor& tensor) const {
+  const bool is_scalar = tensor.shape.empty() || (tensor.shape.size() == 1 && tensor.shape[0] == 1);
+  if (!is_scalar || !IsFloating(tensor.type)) {
+    return Refuse(Fault::kBadAlpha, file_,
+                  absl::StrCat("the tensor ", tensor.name, " is ", ShapeText(tensor), " of ",
+                               StoredTypeName(tensor.type), "; alpha must be one floating-point number"));
+  }
+  std::array<std::byte, 8> bytes{};
+  RETURN_IF_ERROR(file_.Read(tensor, 0, std::span(bytes).first(static_cast<size_t>(tensor.bytes()))));
+  const auto bits = std::bit_cast<uint64_t>(bytes);  // the file is little-endian, as the machine is
+  const double alpha = tensor.type == StoredType::kF64 ? std::bit_cast<double>(bits)
+                       : tensor.type == StoredType::kF32
+                           ? std::bit_cast<float>(static_cast<uint32_t>(bits))
+                           : FromBits16(static_cast<uint16_t>(bits), tensor.type == StoredType::kF16 ? 5 : 8);
+  if (std::isfinite(alpha)) return alpha;
+  return Refuse(Fault::kBadAlpha, file_,
+                absl::StrCat("the tensor ", tensor.name, " is ", alpha, "; alpha must be a finite number"));
+}
+
+absl::StatusOr<double> Planner::ScaleOf(const std::string& name, const Entry& entry, const Target& target) const {
+  const int64_t rank = entry.down->shape[0];
+  const LoraConfig* config = target.module.empty() ? nullptr : ConfigOf(target.named.component);
+  if (config == nullptr) {
+    if (entry.alpha == nullptr) return 1.0;
+    ASSIGN_OR_RETURN(const double alpha, AlphaIn(*entry.alpha));
+    return alpha / static_cast<double>(rank);
+  }
+  if (entry.alpha != nullptr) {
+    return Refuse(Fault::kMetadataDisagrees, file_,
+                  absl::StrCat("both ", config->file, " and the tensor ", entry.alpha->name, " say what alpha is"));
+  }
+  if (const int64_t stated = config->RankOf(target.module); stated != rank) {
+    return Refuse(Fault::kMetadataDisagrees, file_,
+                  absl::StrCat("the rank of ", name, " is ", rank, ", and by ", base::Quote(config->prefix + "r"),
+                               " and \"rank_pattern\" of ", config->file, " it is ", stated));
+  }
+  const double alpha = config->AlphaOf(target.module), ranks = static_cast<double>(rank);
+  return alpha / (config->rslora ? std::sqrt(ranks) : ranks);
+}
+
+absl::Status Planner::PlanEntry(const std::string& name, const Entry& entry, std::vector<PlannedFactors>& plan) {
+  for (const StoredTensor* tensor : {entry.down, entry.up}) {
+    if (tensor == nullptr || tensor->shape.size() <= 2) continue;
+    return Refuse(Fault::kUnsupportedKind, file_,
+                  absl::StrCat(name, " is the adapter of a convolution; supported is LoRA of matrix products"));
+  }
+  absl::StatusOr<Target> target = Resolve(name);
+  if (absl::IsNotFound(target.status())) return UnknownModule(name);
+  if (!target.ok()) return target.status();
+  RETURN_IF_ERROR(CheckPair(name, entry));
+  const NamedModules& named = target->named;
+  RETURN_IF_ERROR(CheckShapes(name, entry, named));
+  ASSIGN_OR_RETURN(const double scale, ScaleOf(name, entry, *target));
+  int64_t row = 0;
+  for (const ProductSpec* module : named.modules) {
+    if (!planned_.insert(module).second) {
+      return Refuse(Fault::kMixedFormats, file_,
+                    absl::StrCat(name, " is beside ", module->name, ", which other tensors of the file are too"));
+    }
+    plan.push_back({.component = named.component,
+                    .module = module,
+                    .down = entry.down,
+                    .up = entry.up,
+                    .first_row = row,
+                    .halves_exchanged = named.halves_exchanged,
+                    .scale = scale});
+    row += module->out;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<PlannedFactors>> PlanAdapter(const SafetensorsFile& file,
+                                                        const std::optional<std::string>& adapter_config,
+                                                        const AdapterNames& names) {
+  return Planner(file, names).Plan(adapter_config);
+}
+
+}  // namespace tessera::models
