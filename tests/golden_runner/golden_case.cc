@@ -20,9 +20,13 @@ struct Kind {
   absl::StatusOr<Report> (*run)(const Case&);
 };
 constexpr Kind kKinds[] = {
-    {"tokenizer", RunTokenizer}, {"text_encoder", RunTextEncoder},   {"transformer", RunTransformer},
-    {"gradient", RunGradient},   {"legacy_config", RunLegacyConfig}, {"vae", RunAutoencoder},
-    {"pipeline", RunPipeline},   {"function", RunFunction},          {"scheduler", RunScheduler},
+    {"tokenizer", RunTokenizer},         {"text_encoder", RunTextEncoder},
+    {"transformer", RunTransformer},     {"gradient", RunGradient},
+    {"legacy_config", RunLegacyConfig},  {"vae", RunAutoencoder},
+    {"pipeline", RunPipeline},           {"function", RunFunction},
+    {"scheduler", RunScheduler},         {"adapter", RunAdapter},
+    {"adapter_sum", RunAdapter},         {"adapter_refused", RunRefusedAdapter},
+    {"adapter_trajectory", RunPipeline},
 };
 
 // Cases of a folder without a manifest: each of its folders that has an ids.json is a saved tokenizer.

@@ -80,6 +80,8 @@ absl::StatusOr<Report> RunLegacyConfig(const Case& test_case);
 absl::StatusOr<Report> RunAutoencoder(const Case& test_case);
 absl::StatusOr<Report> RunPipeline(const Case& test_case);
 absl::StatusOr<Report> RunFunction(const Case& test_case);
+absl::StatusOr<Report> RunAdapter(const Case& test_case);  // and sums of several
+absl::StatusOr<Report> RunRefusedAdapter(const Case& test_case);
 absl::StatusOr<Report> RunScheduler(const Case& test_case);
 
 // A case's scheduler class and config as a scheduler_config.json of that content would be read.

@@ -8,6 +8,8 @@
 // each a thread, transformers and trajectories run, at the same tolerances.
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -59,7 +61,8 @@ int Main(int argc, char** argv) {
   for (Case& test_case : *cases) {
     if (test_case.file.find(only) == std::string::npos) continue;
     // On more than one rank only what ranks share: forward passes and trajectories.
-    if (layout->ranks() > 1 && test_case.kind != "transformer" && test_case.kind != "pipeline") continue;
+    constexpr std::array kOnRanks{"transformer", "pipeline", "adapter", "adapter_sum", "adapter_trajectory"};
+    if (layout->ranks() > 1 && std::ranges::find(kOnRanks, test_case.kind) == kOnRanks.end()) continue;
     test_case.device = *device;
     test_case.layout = *layout;
     const absl::StatusOr<Report> report = RunCase(test_case);

@@ -8,6 +8,7 @@
 #include "runtime/denoising/mesh_forward.h"
 #include "tests/golden_runner/block_state_bytes.h"
 #include "tests/golden_runner/golden_component.h"
+#include "tests/golden_runner/mesh_pass.h"
 #include "tests/golden_runner/model_under_test.h"
 #include "tests/golden_runner/on_ranks.h"
 
@@ -40,28 +41,6 @@ at::Tensor RunInStages(const models::Transformer& model, const models::Transform
   return model.Head(state(), pass.ConditioningOf(model.num_blocks()), context);
 }
 
-// One forward pass on the ranks of the place, every part of its input computed here.
-at::Tensor RunOnMesh(const models::Transformer& transformer, const models::TransformerInput& input,
-                     const RankPlace& place) {
-  const parallel::RankGroups& groups = place.groups;
-  parallel::LocalAttention no_attention;
-  const parallel::ForwardContext plain{.attention = no_attention, .tensor = groups.tensor, .world = groups.world};
-  const models::PromptState prompt = transformer.Read(input.text, input.extras, plain);
-  const models::StepEmbedding step = transformer.EmbedStep(input.timestep, prompt.vector, plain);
-  runtime::ForwardRows rows{.grid = input.grid,
-                            .positions = transformer.Place(input.grid, input.patches.device()),
-                            .text = prompt.text,
-                            .text_bias = {},
-                            .patches = input.patches.narrow(1, 0, 0),
-                            .skipped_blocks = {}};
-  if (input.text_mask.defined()) {
-    rows.text_bias = models::MaskedTextBias(input.text_mask, input.patches.scalar_type());
-  }
-  return runtime::ForwardOnMesh(
-      transformer, std::move(rows), [&](int block) { return transformer.Modulate(block, step, plain); }, input.patches,
-      groups, place.stage_bounds);
-}
-
 // The output alone, on the ranks of the case's layout.
 absl::StatusOr<Report> RunTransformerOnRanks(const Case& test_case, const ModelUnderTest& whole, const Tensors& gold,
                                              const Tensors& inputs) {
@@ -81,6 +60,31 @@ absl::StatusOr<Report> RunTransformerOnRanks(const Case& test_case, const ModelU
 }
 
 }  // namespace
+
+at::Tensor RunOnMesh(const models::Transformer& transformer, const models::TransformerInput& input,
+                     const RankPlace& place, models::SharedAdapters adapters) {
+  const parallel::RankGroups& groups = place.groups;
+  parallel::LocalAttention no_attention;
+  const parallel::ForwardContext plain{.attention = no_attention,
+                                       .tensor = groups.tensor,
+                                       .world = groups.world,
+                                       .adapters = models::AdaptersOf(adapters, "transformer")};
+  const models::PromptState prompt = transformer.Read(input.text, input.extras, plain);
+  const models::StepEmbedding step = transformer.EmbedStep(input.timestep, prompt.vector, plain);
+  runtime::ForwardRows rows{.grid = input.grid,
+                            .positions = transformer.Place(input.grid, input.patches.device()),
+                            .text = prompt.text,
+                            .text_bias = {},
+                            .patches = input.patches.narrow(1, 0, 0),
+                            .skipped_blocks = {},
+                            .adapters = adapters};
+  if (input.text_mask.defined()) {
+    rows.text_bias = models::MaskedTextBias(input.text_mask, input.patches.scalar_type());
+  }
+  return runtime::ForwardOnMesh(
+      transformer, std::move(rows), [&](int block) { return transformer.Modulate(block, step, plain); }, input.patches,
+      groups, place.stage_bounds);
+}
 
 absl::StatusOr<Report> RunTransformer(const Case& test_case) {
   const c10::InferenceMode no_gradients;

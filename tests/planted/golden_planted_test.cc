@@ -15,8 +15,8 @@ struct Counted {
 };
 
 // Runs those whose name contains `only`.
-Counted RunCases(const std::string& only) {
-  const absl::StatusOr<std::vector<Case>> cases = ReadCases("tests/golden");
+Counted RunCases(const std::string& only, const std::string& folder = "tests/golden") {
+  const absl::StatusOr<std::vector<Case>> cases = ReadCases(folder);
   EXPECT_TRUE(cases.ok()) << cases.status();
   Counted counted;
   if (!cases.ok()) return counted;
@@ -32,35 +32,39 @@ Counted RunCases(const std::string& only) {
 struct GoldenBug {
   const char* name;
   const char* cases;
+  const char* folder = "tests/golden";
 };
 
 class PlantedGoldenTest : public testing::TestWithParam<GoldenBug> {};
 
 TEST_P(PlantedGoldenTest, FailsCases) {
   const PlantedBug planted(GetParam().name);
-  EXPECT_GT(RunCases(GetParam().cases).failed, 0);
+  EXPECT_GT(RunCases(GetParam().cases, GetParam().folder).failed, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Bugs, PlantedGoldenTest,
-                         testing::Values(GoldenBug{"attention_scale", "transformers/pixart_alpha.0"},
-                                         GoldenBug{"attention_mask", "transformers/pixart_alpha.0"},
-                                         GoldenBug{"position_axes", "transformers/pixart_alpha.1"},
-                                         GoldenBug{"guidance", "trajectories/pixart_alpha.0"},
-                                         GoldenBug{"sampler_history", "schedulers/dpm_order2"},
-                                         GoldenBug{"timestep_off_by_one", "schedulers/dpm_order2"},
-                                         GoldenBug{"shift_missing", "trajectories/flux_dev.0"},
-                                         GoldenBug{"shift_applied_once", "trajectories/sd3.0"},
-                                         GoldenBug{"flux_guidance_thousand", "transformers/flux_dev.0"},
-                                         GoldenBug{"flux_rope_axes", "transformers/flux_dev.1"},
-                                         GoldenBug{"flux_text_image_order", "transformers/flux_dev.0"},
-                                         GoldenBug{"flux_scale_shift", "transformers/flux_dev.0"},
-                                         GoldenBug{"packed_latents", "trajectories/flux_dev.0"},
-                                         GoldenBug{"hunyuan_rope_axes", "transformers/hunyuan12.1"},
-                                         GoldenBug{"hunyuan_padding_kept", "transformers/hunyuan12.0"},
-                                         GoldenBug{"hunyuan_skip_order", "transformers/hunyuan12.0"},
-                                         GoldenBug{"clip_pooled_token", "text_encoders/flux_dev.text_encoder."},
-                                         GoldenBug{"clip_layer", "trajectories/sd3.0"}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Bugs, PlantedGoldenTest,
+    testing::Values(GoldenBug{"attention_scale", "transformers/pixart_alpha.0"},
+                    GoldenBug{"attention_mask", "transformers/pixart_alpha.0"},
+                    GoldenBug{"position_axes", "transformers/pixart_alpha.1"},
+                    GoldenBug{"guidance", "trajectories/pixart_alpha.0"},
+                    GoldenBug{"sampler_history", "schedulers/dpm_order2"},
+                    GoldenBug{"timestep_off_by_one", "schedulers/dpm_order2"},
+                    GoldenBug{"shift_missing", "trajectories/flux_dev.0"},
+                    GoldenBug{"shift_applied_once", "trajectories/sd3.0"},
+                    GoldenBug{"flux_guidance_thousand", "transformers/flux_dev.0"},
+                    GoldenBug{"flux_rope_axes", "transformers/flux_dev.1"},
+                    GoldenBug{"flux_text_image_order", "transformers/flux_dev.0"},
+                    GoldenBug{"flux_scale_shift", "transformers/flux_dev.0"},
+                    GoldenBug{"packed_latents", "trajectories/flux_dev.0"},
+                    GoldenBug{"hunyuan_rope_axes", "transformers/hunyuan12.1"},
+                    GoldenBug{"hunyuan_padding_kept", "transformers/hunyuan12.0"},
+                    GoldenBug{"hunyuan_skip_order", "transformers/hunyuan12.0"},
+                    GoldenBug{"clip_pooled_token", "text_encoders/flux_dev.text_encoder."},
+                    GoldenBug{"clip_layer", "trajectories/sd3.0"},
+                    GoldenBug{"adapter_halves_not_exchanged", "flux_kohya_all", "tests/golden-inputs"},
+                    GoldenBug{"adapter_patterns_are_whole_names", "flux_peft_patterns", "tests/golden-inputs"}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(PlantedGoldenTest, WithoutABugNoCaseFails) {
   const Counted counted = RunCases(".0.f64");
