@@ -1,0 +1,58 @@
+// A trained low-rank adapter as the files that other programs load.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace tessera::runtime {
+
+// The factors of one module: its weight [out, in] changes by (alpha / rank) b a.
+struct AdapterModule {
+  std::string name;  // diffusers', without the component: "transformer_blocks.0.attn.to_q"
+  at::Tensor a;      // [rank, in]
+  at::Tensor b;      // [out, rank]
+  double alpha = 1;
+};
+
+// An adapter of a transformer and where it comes from.
+struct TrainedAdapter {
+  std::vector<AdapterModule> modules;
+  std::string base_digest;     // of the model that it was trained on
+  int64_t step = 0;            // of the run
+  std::string trigger_phrase;  // may be empty
+};
+
+// Where the file says what it was trained on and for how long, which no other program reads.
+inline constexpr char kBaseDigestKey[] = "tessera.base_digest";
+inline constexpr char kStepKey[] = "tessera.step";
+inline constexpr char kTriggerPhraseKey[] = "modelspec.trigger_phrase";
+
+// InvalidArgument, naming the module: none, one twice, factors that are no pair of matrices of one rank and type,
+// numbers or an alpha that are not finite.
+absl::Status CheckAdapter(const TrainedAdapter& adapter);
+
+// The fields of a PEFT LoraConfig that give every module its rank and alpha: those of most modules, and patterns for
+// the others. A pattern is a regular expression that PEFT matches with the ends of names; these are whole names, with a
+// "^" where another module's name ends in the same. A JSON object, each key with the prefix before it ("transformer.").
+std::string LoraConfigJson(const std::vector<AdapterModule>& modules, const std::string& prefix);
+
+// A safetensors file as diffusers' save_lora_adapter writes it: transformer.<module>.lora_A.weight and lora_B.weight,
+// the header's lora_adapter_metadata with rank and alpha. Errors as CheckAdapter and base::WriteFileAtomically.
+absl::Status WritePeftFile(const std::string& path, const TrainedAdapter& adapter);
+
+// The folder that PEFT itself writes and reads, which is how adapters of families without a loader in diffusers
+// (PixArt, HunyuanDiT) are passed on: adapter_model.safetensors with base_model.model.<module>.lora_A.weight, and
+// adapter_config.json, which goes last. The folder is made if need be. Errors as WritePeftFile.
+absl::Status WritePeftFolder(const std::string& folder, const TrainedAdapter& adapter);
+
+// Writes tensors, each [rows, columns] or a scalar, with that header. Errors as base::WriteFileAtomically.
+absl::Status WriteTensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,
+                          const std::map<std::string, std::string>& metadata);
+
+}  // namespace tessera::runtime

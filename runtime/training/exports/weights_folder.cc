@@ -1,0 +1,173 @@
+#include "runtime/training/exports/weights_folder.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/json.h"
+#include "base/private_files.h"
+#include "base/status_macros.h"
+#include "models/loading/weight_loader.h"
+#include "models/weights/safetensors_writer.h"
+#include "models/weights/weight_folder.h"
+#include "runtime/training/exports/adapter_file.h"
+
+namespace tessera::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kTransformer[] = "transformer";
+constexpr char kWeightsName[] = "diffusion_pytorch_model.safetensors";
+constexpr size_t kBufferBytes = size_t{16} << 20;
+
+absl::Status Failure(const fs::path& path, const std::error_code& error) {
+  const std::string message = absl::StrCat("cannot write \"", path.string(), "\": ", error.message());
+  return error == std::errc::no_space_on_device ? absl::ResourceExhaustedError(message)
+                                                : absl::UnavailableError(message);
+}
+
+// A file of weights, or the index of several.
+bool IsWeights(const fs::path& path) {
+  const std::string name = path.filename();
+  return path.extension() == ".safetensors" || path.extension() == ".bin" ||
+         name.ends_with(".safetensors.index.json") || name.ends_with(".bin.index.json");
+}
+
+// A link to the file itself, not to a link to it.
+absl::Status LinkFile(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  const fs::path file = fs::canonical(from, error);
+  if (!error) fs::create_hard_link(file, to, error);
+  if (!error) return absl::OkStatus();
+  fs::copy_file(from, to, error);
+  return error ? Failure(to, error) : absl::OkStatus();
+}
+
+// All but hidden files and, where `weights` is false, weights; folders with everything in them.
+absl::Status LinkFolder(const fs::path& from, const fs::path& to, bool weights) {
+  RETURN_IF_ERROR(base::MakeFolder(to));
+  std::error_code error;
+  for (fs::directory_iterator entry(from, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const fs::path& path = entry->path();
+    const std::string name = path.filename();
+    if (name.starts_with(".")) continue;
+    if (fs::is_directory(path)) {
+      if (name != kTransformer || weights) RETURN_IF_ERROR(LinkFolder(path, to / name, true));
+    } else if (weights || !IsWeights(path)) {
+      RETURN_IF_ERROR(LinkFile(path, to / name));
+    }
+  }
+  if (error) return absl::UnavailableError(absl::StrCat("cannot list \"", from.string(), "\": ", error.message()));
+  return base::SyncFolder(to);
+}
+
+absl::Status CheckNames(const CheckpointIndex& index, const models::WeightFolder& base, const std::string& prefix) {
+  std::vector<std::string> unknown;
+  int found = 0;
+  for (const auto& [name, tensor] : index.tensors) {
+    if (!name.starts_with(prefix)) continue;
+    ++found;
+    const auto own = base.tensors().find(name.substr(prefix.size()));
+    if (own == base.tensors().end() || own->second.tensor.shape != tensor.shape) unknown.push_back(base::Quote(name));
+  }
+  if (found == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("the checkpoint has no tensor ", base::Quote(prefix + "…")));
+  }
+  if (unknown.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the base model's transformer lacks tensors of the checkpoint, or has them ",
+                   "in another shape: ", absl::StrJoin(unknown, ", ")));
+}
+
+// A tensor of the base as it is.
+absl::Status CopyTensor(const models::WeightFolder& base, const models::WeightFolder::Location& location,
+                        const std::string& name, models::SafetensorsWriter& writer) {
+  std::vector<std::byte> buffer;
+  for (uint64_t at = 0; at < location.tensor.bytes(); at += buffer.size()) {
+    buffer.resize(std::min<uint64_t>(kBufferBytes, location.tensor.bytes() - at));
+    RETURN_IF_ERROR(base.Read(location, at, buffer));
+    RETURN_IF_ERROR(writer.Append(name, buffer));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteWeights(CheckpointReader& checkpoint, const WeightsExport& what, const std::string& path) {
+  ASSIGN_OR_RETURN(const models::WeightFolder base,
+                   models::WeightFolder::Open(absl::StrCat(what.base, "/", kTransformer), kTransformer));
+  RETURN_IF_ERROR(CheckNames(checkpoint.index(), base, what.prefix));
+  std::vector<models::TensorEntry> entries;
+  for (const auto& [name, location] : base.tensors()) {
+    entries.push_back({.name = name, .type = location.tensor.type, .shape = location.tensor.shape});
+  }
+  std::stable_sort(entries.begin(), entries.end(), [](const models::TensorEntry& x, const models::TensorEntry& y) {
+    return models::StoredTypeSize(x.type) > models::StoredTypeSize(y.type);
+  });
+  ASSIGN_OR_RETURN(
+      models::SafetensorsWriter writer,
+      models::SafetensorsWriter::Create(
+          path, entries,
+          {{"format", "pt"}, {kBaseDigestKey, what.base_digest}, {kStepKey, absl::StrCat(checkpoint.index().step)}}));
+  for (const models::TensorEntry& entry : entries) {
+    const std::optional<at::ScalarType> type = models::TorchType(entry.type);
+    if (!type || !checkpoint.index().tensors.contains(what.prefix + entry.name)) {
+      RETURN_IF_ERROR(CopyTensor(base, base.tensors().find(entry.name)->second, entry.name, writer));
+      continue;
+    }
+    ASSIGN_OR_RETURN(at::Tensor values, checkpoint.Read(what.prefix + entry.name));
+    values = values.to(*type).contiguous();
+    RETURN_IF_ERROR(writer.Append(
+        entry.name, std::as_bytes(std::span(static_cast<const char*>(values.data_ptr()), values.nbytes()))));
+  }
+  return writer.Finish().status();
+}
+
+absl::Status Fill(CheckpointReader& checkpoint, const WeightsExport& what, const fs::path& folder) {
+  const fs::path base(what.base);
+  RETURN_IF_ERROR(LinkFolder(base, folder, false));
+  RETURN_IF_ERROR(base::MakeFolder(folder / kTransformer));
+  std::error_code error;
+  for (fs::directory_iterator entry(base / kTransformer, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    const fs::path& path = entry->path();
+    if (fs::is_regular_file(path) && !IsWeights(path) && !path.filename().string().starts_with(".")) {
+      RETURN_IF_ERROR(LinkFile(path, folder / kTransformer / path.filename()));
+    }
+  }
+  RETURN_IF_ERROR(WriteWeights(checkpoint, what, folder / kTransformer / kWeightsName));
+  return base::SyncFolder(folder);
+}
+
+}  // namespace
+
+absl::Status ExportWeights(CheckpointReader& checkpoint, const WeightsExport& what) {
+  fs::path folder(what.folder);
+  if (!folder.has_filename()) folder = folder.parent_path();  // of "weights/"
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(folder, error))) {
+    return absl::AlreadyExistsError(absl::StrCat("\"", what.folder, "\" is there already"));
+  }
+  const fs::path above = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
+  const fs::path partial = above / absl::StrCat(".", folder.filename().string(), ".partial");
+  fs::remove_all(partial, error);
+  absl::Status status = Fill(checkpoint, what, partial);
+  if (status.ok() && ::rename(partial.c_str(), folder.c_str()) != 0) {
+    status = Failure(folder, std::error_code(errno, std::generic_category()));
+  }
+  if (!status.ok()) {
+    fs::remove_all(partial, error);
+    return status;
+  }
+  return base::SyncFolder(above);
+}
+
+}  // namespace tessera::runtime
