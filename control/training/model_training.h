@@ -1,0 +1,46 @@
+// What the description of a model says of its training: which sizes it takes, which of its modules an adapter changes,
+// and how much memory a rank will need. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "control/commands.h"
+#include "control/training/buckets.h"
+#include "control/training/config.h"
+
+namespace tessera::control {
+
+// Sides are of whole image tokens and within what the model takes.
+BucketRule BucketRuleOf(const ModelDescription& model);
+
+// The side of the square that the model makes unless told otherwise, as BucketRuleOf allows it.
+int64_t DefaultResolution(const ModelDescription& model);
+
+// The ends of the names, as diffusers has them, of the modules that an adapter changes where network.target_modules is
+// empty: the projections of attention, those of the text too where it takes part in the same attention.
+std::vector<std::string> DefaultTargetModules(const ModelDescription& model);
+
+// Weights that an adapter of that rank on the default modules has; the rank of the largest, without sharding.
+int64_t AdapterParameters(const ModelDescription& model, int64_t rank);
+
+// Bytes on the rank that needs most, while it trains.
+struct TrainingMemory {
+  uint64_t weights = 0;      // of the transformer in the dtype of the computation, or in 8 bits
+  uint64_t adapter = 0;      // under NetworkType::kLora
+  uint64_t gradients = 0;    // fp32
+  uint64_t optimizer = 0;    // fp32 master weights, both moments, the moving average
+  uint64_t activations = 0;  // that wait for their gradients
+
+  uint64_t total() const { return weights + adapter + gradients + optimizer + activations; }
+};
+
+// An estimate for batches of that bucket, from shapes alone. A block keeps 34 bytes of a 16-bit run for each token and
+// feature where attention keeps no scores, of which tensor ranks share out 24, and 34 in the sequence-sharded form
+// (Korthikanti et al., "Reducing activation recomputation in large transformer models", 2022); recomputation keeps one
+// block's and the inputs of all. Text encoders and the autoencoder are not in it: they are needed until everything is
+// cached. Shapes that are not known count nothing.
+TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& model, const Bucket& bucket);
+
+}  // namespace tessera::control
