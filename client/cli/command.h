@@ -21,6 +21,7 @@ CommandRun AddInspect(CLI::App& app);
 CommandRun AddReplay(CLI::App& app);
 CommandRun AddModels(CLI::App& app);
 CommandRun AddBatch(CLI::App& app);
+CommandRun AddTrain(CLI::App& app);
 CommandRun AddBench(CLI::App& app);
 CommandRun AddVerify(CLI::App& app);
 CommandRun AddLayouts(CLI::App& app);

@@ -17,6 +17,7 @@ constexpr Command kCommands[] = {
     {"inspect", "Show what a model or an image holds", AddInspect},
     {"replay", "Make an image again from its own parameters and compare the two", AddReplay},
     {"models", "List the models that are known by name", AddModels},
+    {"train", "Fine-tune a model on a folder of images", AddTrain},
     {"bench", "Measure how fast a model makes images on this machine", AddBench},
     {"serve", "Serve models over HTTP and gRPC", AddServe},
     {"doctor", "Look for what keeps a server from running well here", AddDoctor},

@@ -124,7 +124,7 @@ absl::StatusOr<std::string> CaptionBeside(const fs::path& image, const std::stri
   absl::StatusOr<std::string> text = base::ReadWholeFile(path.string(), path.string(), kMaxCaptionBytes);
   if (absl::IsNotFound(text.status())) return std::string();
   if (!text.ok()) return text.status();
-  const std::string caption(absl::StripAsciiWhitespace(*text));
+  std::string caption(absl::StripAsciiWhitespace(*text));
   if (const absl::Status status = CheckCaption(caption); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(path.string(), ": ", std::string(status.message())));
   }
@@ -238,7 +238,7 @@ class Scanner {
     const absl::StatusOr<LookedAt>& content = found->second;
     if (!content.ok()) return LeaveOut(dataset, path, std::string(content.status().message()));
     const std::string caption = WithTriggerWord(image.caption, dataset.is_reg ? "" : options_.trigger_word, true);
-    if (caption.empty()) set_.without_caption.push_back(path);
+    if (image.caption.empty()) set_.without_caption.push_back(path);
     for (const std::vector<Bucket>& sizes : buckets) {
       const Bucket bucket = sizes[NearestBucket(sizes, content->size.width, content->size.height)];
       const auto [sample, is_new] = place_of_.emplace(
@@ -293,7 +293,8 @@ std::vector<std::string> TrainingSet::Warnings() const {
   if (!left_out.empty()) {
     std::vector<std::string> names;
     for (const LeftOutImage& image : left_out) names.push_back(absl::StrCat(image.path, " (", image.reason, ")"));
-    warnings.push_back(absl::StrCat(Images(left_out.size()), " cannot be used and left out: ", Some(names)));
+    warnings.push_back(
+        absl::StrCat(Images(left_out.size()), left_out.size() == 1 ? " is" : " are", " left out: ", Some(names)));
   }
   if (!without_caption.empty()) {
     warnings.push_back(absl::StrCat(Images(without_caption.size()), " without a caption: ", Some(without_caption)));

@@ -43,7 +43,7 @@ struct TrainingSet {
   std::vector<Bucket> buckets;  // those that have samples, rising
   std::vector<TrainingSample> samples;
   std::vector<LeftOutImage> left_out;        // under BadImages::kSkip
-  std::vector<std::string> without_caption;  // paths of images whose caption is empty
+  std::vector<std::string> without_caption;  // paths of images whose caption is missing or empty
   std::vector<std::string> unlisted;         // images beside a metadata.jsonl that does not name them
   int64_t enlarged = 0;                      // samples whose picture is smaller than its bucket
 

@@ -122,7 +122,7 @@ TEST_F(DatasetTest, OrTheyAreLeftOutNamedAndCounted) {
   ASSERT_TRUE(set.ok()) << set.status();
   EXPECT_EQ(set->samples.size(), 1u);
   EXPECT_THAT(set->left_out, ElementsAre(LeftOutImage{(folder_ / "cut.png").string(), "the file is cut short"}));
-  EXPECT_THAT(set->Warnings()[0], AllOf(HasSubstr("1 image cannot be used and left out: "), HasSubstr("cut.png")));
+  EXPECT_THAT(set->Warnings()[0], AllOf(HasSubstr("1 image is left out: "), HasSubstr("cut.png")));
   // A missing one is listed in metadata.jsonl alone.
   Write("metadata.jsonl",
         "{\"file_name\": \"gone.png\", \"text\": \"a\"}\n{\"file_name\": \"good.png\", \"text\": \"b\"}\n");

@@ -41,7 +41,8 @@ double ActivationBytes(const TrainConfig& config, const ModelDescription& model,
   if (!shape.known() || shape.token_side < 1) return 0;
   const TrainParallelism& parallelism = config.parallelism;
   const auto tensor = static_cast<double>(parallelism.tensor);
-  double tokens = static_cast<double>(bucket.width / shape.token_side) * (bucket.height / shape.token_side);
+  const int64_t columns = bucket.width / shape.token_side, rows = bucket.height / shape.token_side;
+  auto tokens = static_cast<double>(columns * rows);
   if (shape.exchange.joint_text()) tokens += shape.text_tokens;
   tokens = tokens * static_cast<double>(config.train.batch_size) / static_cast<double>(parallelism.data) /
            static_cast<double>(parallelism.ulysses * parallelism.ring);

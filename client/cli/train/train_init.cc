@@ -1,0 +1,107 @@
+#include "client/cli/train/train_init.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/atomic_file.h"
+#include "base/enum_names.h"
+#include "base/status_macros.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/models/model_location.h"
+#include "client/cli/train/config_template.h"
+#include "control/training/config.h"
+#include "control/training/dataset.h"
+#include "control/training/model_training.h"
+#include "server/api/field_checks.h"
+
+namespace tessera::client {
+namespace {
+
+constexpr char kDefaultOutput[] = "train.yaml";
+constexpr int64_t kMaxRank = 4096;
+
+absl::Status CheckOptions(const TrainInitOptions& options) {
+  if (options.images.empty()) {
+    return absl::InvalidArgumentError("--images is missing; it must be a folder with images");
+  }
+  std::error_code ignored;
+  if (options.output != "-" && std::filesystem::exists(options.output, ignored)) {
+    return absl::InvalidArgumentError(absl::StrCat("--output is ", server::QuotedValue(options.output),
+                                                   ", which exists; name a new file, or - for standard output"));
+  }
+  return absl::OkStatus();
+}
+
+// The network as the options say it.
+absl::StatusOr<control::TrainNetwork> NetworkOf(const TrainInitOptions& options,
+                                                const control::ModelDescription& model) {
+  control::TrainNetwork network;
+  if (!options.type.empty()) {
+    RETURN_IF_ERROR(server::CheckName("--type", options.type, base::EnumNames<control::NetworkType>()));
+    network.type = *base::EnumOf<control::NetworkType>(options.type);
+  }
+  if (!options.rank.empty() &&
+      (!absl::SimpleAtoi(options.rank, &network.linear) || network.linear < 1 || network.linear > kMaxRank)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--rank is ", server::QuotedValue(options.rank), "; valid values are 1 to ", kMaxRank));
+  }
+  network.linear_alpha = static_cast<double>(network.linear);
+  network.target_modules = control::DefaultTargetModules(model);
+  return network;
+}
+
+// What is said of the folder; its images are left out, not refused, so that all that is wrong is seen at once.
+absl::StatusOr<control::TrainingSet> LookAtImages(const control::TrainConfig& config,
+                                                  const control::ModelDescription& model) {
+  std::vector<control::TrainDataset> datasets = config.datasets;
+  for (control::TrainDataset& dataset : datasets) dataset.bad_images = control::BadImages::kSkip;
+  return control::ScanDatasets({.datasets = datasets,
+                                .trigger_word = config.trigger_word,
+                                .default_resolution = control::DefaultResolution(model),
+                                .rule = control::BucketRuleOf(model)});
+}
+
+}  // namespace
+
+absl::Status InitTraining(const TrainInitOptions& options, Interrupts& interrupts) {
+  const std::string output = options.output.empty() ? kDefaultOutput : options.output;
+  TrainInitOptions checked = options;
+  checked.output = output;
+  RETURN_IF_ERROR(CheckOptions(checked));
+  ASSIGN_OR_RETURN(const WorkerSession::Options session, SessionOptions(options.model));
+  ASSIGN_OR_RETURN(const std::string path,
+                   At(Stage::kModel, FindModel(options.model.model, options.model.model_folders)));
+  ASSIGN_OR_RETURN(const control::ModelDescription model,
+                   At(Stage::kModel, WorkerSession::DescribeAlone(session, interrupts, path)));
+
+  control::TrainConfig config;
+  config.model = path;
+  config.output = absl::StrCat("train-", ModelName(path));
+  config.seed = 42;
+  config.trigger_word = options.trigger_word;
+  config.datasets = {{.folder_path = options.images, .resolution = {control::DefaultResolution(model)}}};
+  ASSIGN_OR_RETURN(config.network, NetworkOf(options, model));
+  ASSIGN_OR_RETURN(const control::TrainingSet images, LookAtImages(config, model));
+
+  const std::string text = ConfigTemplate({.config = config, .model = model, .images = images});
+  // What was typed may be out of range, such as a name that is no text.
+  if (const absl::StatusOr<control::TrainConfig> read = control::ParseTrainConfig(text); !read.ok())
+    return read.status();
+  for (const std::string& warning : images.Warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  if (output == "-") {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    if (std::fflush(stdout) != 0)
+      return At(Stage::kOutput, absl::UnavailableError("standard output cannot be written"));
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(At(Stage::kOutput, base::WriteFileAtomically(output, text, {.overwrite = false})));
+  std::fprintf(stderr, "%s: %zu %s in %zu %s\n", output.c_str(), images.samples.size(),
+               images.samples.size() == 1 ? "image" : "images", images.buckets.size(),
+               images.buckets.size() == 1 ? "bucket" : "buckets");
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::client
