@@ -99,10 +99,10 @@ class FactorReader {
     return read;
   }
 
-  // The part of `tensor` in memory and on the device that are its own.
-  at::Tensor Placed(const at::Tensor& part) const {
+  // The part in memory of its own, on the device of its component.
+  at::Tensor Placed(const at::Tensor& part, bool of_transformer) const {
     const at::Tensor dense = part.is_contiguous() && part.storage().nbytes() == part.nbytes() ? part : part.clone();
-    return dense.to(place_.device);
+    return dense.to(of_transformer ? place_.device : place_.text_device);
   }
 
  private:
@@ -162,12 +162,12 @@ absl::StatusOr<Adapter> ReadFiles(const AdapterFiles& files, const AdaptableMode
                                            *planned.module, of_transformer ? place.tensor : TensorShard());
     if (own.a.is_same(down)) {
       at::Tensor& shared = placed[planned.down];
-      if (!shared.defined()) shared = reader.Placed(down);
+      if (!shared.defined()) shared = reader.Placed(down, of_transformer);
       own.a = shared;
     } else {
-      own.a = reader.Placed(own.a);
+      own.a = reader.Placed(own.a, of_transformer);
     }
-    own.b = reader.Placed(own.b);
+    own.b = reader.Placed(own.b, of_transformer);
     adapter.bytes += static_cast<int64_t>(own.a.nbytes() + own.b.nbytes());
     adapter.components[planned.component].emplace(planned.module->name, std::move(own));
   }

@@ -21,6 +21,7 @@ struct AdapterPlace {
   at::Device device = at::kCPU;
   TensorShard tensor;         // of the transformer
   bool text_encoders = true;  // else another rank has them
+  at::Device text_device = at::kCPU;
 };
 
 struct Adapter {

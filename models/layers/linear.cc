@@ -91,21 +91,39 @@ at::Tensor Linear::DownOf(const at::Tensor& x, const at::Tensor& a, const parall
 }
 
 at::Tensor Linear::WithLowRank(at::Tensor y, const at::Tensor& x, const parallel::ForwardContext& context) const {
+  std::vector<at::Tensor> matrices;  // every A once
+  for (const Part& part : parts_) {
+    const std::vector<parallel::LowRankFactors>* factors = context.adapters->Find(part.module);
+    if (factors == nullptr) continue;
+    for (const parallel::LowRankFactors& each : *factors) {
+      const bool known = std::ranges::any_of(matrices, [&](const at::Tensor& a) { return a.is_same(each.a); });
+      if (!known) matrices.push_back(each.a);
+    }
+  }
+  Downs downs;
+  if (matrices.size() > 1) {
+    // One product reads x, and one sum goes over the group.
+    Downs whole;
+    const at::Tensor all = DownOf(x, at::cat(matrices), context, whole);
+    int64_t begin = 0;
+    for (const at::Tensor& a : matrices) {
+      downs.emplace_back(a, all.narrow(-1, begin, a.size(0)));
+      begin += a.size(0);
+    }
+  }
   const bool in_place = !at::GradMode::is_enabled();
-  Downs known;
   std::vector<at::Tensor> parts;  // where gradients forbid to change y
   for (const Part& part : parts_) {
     at::Tensor own = y.narrow(-1, part.begin, part.count);
     const std::vector<parallel::LowRankFactors>* factors = context.adapters->Find(part.module);
-    if (factors != nullptr) {
-      for (const parallel::LowRankFactors& each : *factors) {
-        const at::Tensor down = DownOf(x, each.a, context, known);
-        if (in_place) {
-          at::Tensor flat = y.view({-1, y.size(-1)}).narrow(1, part.begin, part.count);
-          flat.addmm_(down.reshape({-1, down.size(-1)}), each.b.t(), 1, each.scale);
-        } else {
-          own = own + kernels::LinearProduct(down, each.b, std::nullopt) * each.scale;
-        }
+    for (size_t i = 0; factors != nullptr && i < factors->size(); ++i) {
+      const parallel::LowRankFactors& each = (*factors)[i];
+      const at::Tensor down = DownOf(x, each.a, context, downs);
+      if (in_place) {
+        at::Tensor flat = y.view({-1, y.size(-1)}).narrow(1, part.begin, part.count);
+        flat.addmm_(down.reshape({-1, down.size(-1)}), each.b.t(), 1, each.scale);
+      } else {
+        own = own + kernels::LinearProduct(down, each.b, std::nullopt) * each.scale;
       }
     }
     if (!in_place) parts.push_back(own);

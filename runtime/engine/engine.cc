@@ -203,6 +203,7 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
   denoiser_.reset();
   recorder_.reset();
   jobs_.clear();
+  adapters_.reset();
   if (model_ != nullptr) {
     model_.reset();
     malloc_trim(0);  // the worker's allocator keeps what is freed, and the plan below asks what is left
@@ -250,6 +251,14 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
     if (!family.ok()) return family.status();
     model->family = *std::move(family);
     model_ = std::move(model);
+    const bool texts_on_host = parameters.text_encoders == control::ComponentPlacement::kCpu;
+    adapters_ = std::make_unique<LoadedAdapters>(
+        model_->family->adaptable(),
+        models::AdapterPlace{.dtype = model_->family->dtype(),
+                             .device = device,
+                             .tensor = ShareOf(mesh_, place_.rank_in_layout(), stage_bounds).tensor,
+                             .text_encoders = place_.rank_in_layout() == 0,
+                             .text_device = texts_on_host ? at::Device(at::kCPU) : device});
     denoiser_ = std::make_unique<Denoiser>(*model_->family, ranks_->groups,
                                            DenoiserOptions{.stage_bounds = stage_bounds,
                                                            .patches = place_.layout.patches,
@@ -266,9 +275,6 @@ absl::StatusOr<control::JobStarted> Engine::StartJob(uint64_t job, const control
   if (model_ == nullptr) return absl::FailedPreconditionError("no model is loaded");
   if (jobs_.contains(job)) return absl::AlreadyExistsError(absl::StrCat("job ", job, " exists"));
   RETURN_IF_ERROR(CheckParameters(parameters, model_->description));
-  if (!control::AdapterKey(parameters.adapters).empty()) {
-    return base::WithField(absl::UnimplementedError("loras are not read by this worker yet"), "loras");
-  }
   return Guarded([&] { return Start(job, parameters); });
 }
 
@@ -286,14 +292,27 @@ models::PromptRequest Engine::PromptOf(const control::JobParameters& parameters)
           .width = generated.width};
 }
 
+absl::StatusOr<models::SharedAdapters> Engine::AdaptersOf(const control::JobParameters& parameters) {
+  if (control::AdapterKey(parameters.adapters).empty()) return models::SharedAdapters();
+  absl::StatusOr<models::SharedAdapters> adapters = adapters_->Sum(parameters.adapters);
+  if (mesh_.world_size() > 1 && !OnEveryRank(adapters.ok()) && adapters.ok()) {
+    return absl::AbortedError("loras: another rank cannot read an adapter of the job");
+  }
+  return adapters;
+}
+
 absl::StatusOr<int32_t> Engine::EncodePrompts(absl::Span<const control::JobParameters> jobs) {
   if (model_ == nullptr) return absl::FailedPreconditionError("no model is loaded");
-  std::vector<models::PromptRequest> prompts;
-  for (const control::JobParameters& job : jobs) {
-    if (CheckParameters(job, model_->description).ok()) prompts.push_back(PromptOf(job));
-  }
   if (place_.rank_in_layout() != 0) return 0;
   return Guarded([&]() -> absl::StatusOr<int32_t> {
+    std::vector<models::PromptRequest> prompts;
+    for (const control::JobParameters& job : jobs) {
+      if (!CheckParameters(job, model_->description).ok()) continue;
+      absl::StatusOr<models::SharedAdapters> adapters = adapters_->Sum(job.adapters);
+      if (!adapters.ok()) continue;  // its job will say why
+      prompts.push_back(PromptOf(job));
+      prompts.back().adapters = *std::move(adapters);
+    }
     return static_cast<int32_t>(model_->family->EncodeAhead(prompts, ranks_->context));
   });
 }
@@ -304,7 +323,8 @@ absl::StatusOr<control::JobStarted> Engine::Start(uint64_t id, const control::Jo
       parameters.sampler.empty() ? model_->sampler : WithSampler(model_->sampler, parameters.sampler);
   if (!sampler.ok()) return sampler.status();
 
-  const models::PromptRequest prompt = PromptOf(parameters);
+  models::PromptRequest prompt = PromptOf(parameters);
+  ASSIGN_OR_RETURN(prompt.adapters, AdaptersOf(parameters));
   const models::ImageSize generated{.height = prompt.height, .width = prompt.width};
   const Stopwatch watch;
   absl::StatusOr<models::EncodedPrompt> encoded = absl::UnknownError("encoded by rank 0");
@@ -328,6 +348,7 @@ absl::StatusOr<control::JobStarted> Engine::Start(uint64_t id, const control::Jo
   job.denoise.id = id;
   job.denoise.geometry = family.Geometry(generated.height, generated.width);
   job.denoise.guidance = std::move(encoded->guidance);
+  job.denoise.adapters = prompt.adapters;
   ASSIGN_OR_RETURN(std::unique_ptr<Sampler> made,
                    MakeSampler(*sampler, parameters.steps, family, job.denoise.geometry));
   job.denoise.sampler = std::move(made);

@@ -16,6 +16,7 @@
 #include "parallel/plan/mesh.h"
 #include "parallel/rank_groups.h"
 #include "runtime/denoising/denoiser.h"
+#include "runtime/engine/loaded_adapters.h"
 #include "runtime/samplers/sampler_config.h"
 #include "runtime/worker/worker_rank.h"
 
@@ -76,6 +77,8 @@ class Engine final : public control::CommandHandler {
                            at::Device device);
   // What is encoded for a job; of the size that is denoised.
   models::PromptRequest PromptOf(const control::JobParameters& parameters) const;
+  // The adapters of a job, added up; an error where any rank cannot read them, to all of which this call is made.
+  absl::StatusOr<models::SharedAdapters> AdaptersOf(const control::JobParameters& parameters);
   absl::StatusOr<control::JobStarted> Start(uint64_t id, const control::JobParameters& parameters);
   absl::StatusOr<control::Decoded> MakePixels(const at::Tensor& latents, int64_t height, int64_t width,
                                               control::RowSink rows);
@@ -103,6 +106,7 @@ class Engine final : public control::CommandHandler {
   at::Device device_ = at::kCPU;
   std::unique_ptr<Ranks> ranks_;  // since Load, which knows the device
   std::unique_ptr<Model> model_;
+  std::unique_ptr<LoadedAdapters> adapters_;  // of model_
   std::map<uint64_t, Job> jobs_;
   at::Tensor digest_weights_;               // of as many words as the latents of a job have
   std::unique_ptr<StepRecorder> recorder_;  // null: what blocks compute is not kept

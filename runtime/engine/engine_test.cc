@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -13,6 +15,7 @@
 
 #include "base/field_error.h"
 #include "base/status_macros.h"
+#include "models/adapters/adapter.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera::runtime {
@@ -154,15 +157,63 @@ TEST_F(EngineTest, TheDefaultSizeOfHunyuanDiTIsTheOneThatComesOut) {
   EXPECT_EQ(description->default_height, 1024);
 }
 
+constexpr char kAdapters[] = "tests/golden-inputs/adapters/";
+
+control::AdapterUse Use(const std::string& name, double scale) {
+  const std::string file = kAdapters + name;
+  return {.name = "style", .scale = scale, .digest = models::AdapterDigest(file).value_or(""), .file = file};
+}
+
 TEST_F(EngineTest, RefusesAdaptersByTheFieldAndTakesThoseThatChangeNothing) {
-  ASSERT_TRUE(engine_.Load({.model = "tests/golden/pipelines/hunyuan12"}).ok());
+  ASSERT_TRUE(engine_.Load({.model = "tests/golden/pipelines/pixart_sigma"}).ok());
   control::JobParameters job = Apple();
   job.adapters = {{.name = "style", .scale = 1, .digest = std::string(64, 'a'), .file = "/nowhere"}};
-  const absl::Status refused = engine_.StartJob(1, job).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(base::FieldOf(refused), "loras");
+  const auto refused = [&](absl::StatusCode code, const std::string& why) {
+    const absl::Status status = engine_.StartJob(1, job).status();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_EQ(base::FieldOf(status), "loras");
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("\"style\""), HasSubstr(why)));
+  };
+  refused(absl::StatusCode::kFailedPrecondition, "nowhere");
   job.adapters[0].scale = 0;
   EXPECT_TRUE(engine_.StartJob(2, job).ok());
+  job.adapters = {Use("pixart_sigma_metadata.safetensors", 1)};
+  job.adapters[0].digest = std::string(64, 'a');
+  refused(absl::StatusCode::kFailedPrecondition, "replaced");
+  job.adapters = {Use("flux_kohya.safetensors", 1)};
+  refused(absl::StatusCode::kInvalidArgument, "FLUX.1");
+}
+
+// The adapter at any scale but 0 changes the picture, at 0 not a bit of it.
+TEST_F(EngineTest, RunsJobsWithAndWithoutAdaptersSideBySide) {
+  ASSERT_TRUE(engine_.Load({.model = "tests/golden/pipelines/pixart_sigma"}).ok());
+  const std::vector<std::vector<control::AdapterUse>> sets = {{},
+                                                              {Use("pixart_sigma_metadata.safetensors", 0)},
+                                                              {Use("pixart_sigma_metadata.safetensors", 1)},
+                                                              {Use("pixart_sigma_folder", 1)}};
+  // Alone, and then all in one batch: the same pictures but for the rounding of larger products.
+  std::vector<control::LatentValues> alone;
+  const std::vector<uint64_t> batch = {10, 11, 12, 13};
+  for (size_t i = 0; i < sets.size(); ++i) {
+    control::JobParameters job = Apple();
+    job.adapters = sets[i];
+    for (const uint64_t id : {uint64_t{i}, batch[i]}) {
+      const absl::StatusOr<control::JobStarted> started = engine_.StartJob(id, job);
+      ASSERT_TRUE(started.ok()) << started.status();
+    }
+    for (int step = 0; step < 3; ++step) ASSERT_TRUE(Step({uint64_t{i}}).ok());
+    alone.push_back(*engine_.Latents(i));
+  }
+  for (int step = 0; step < 3; ++step) ASSERT_TRUE(Step(batch).ok());
+  EXPECT_EQ(alone[1].values, alone[0].values);
+  const auto distance = [](const control::LatentValues& a, const control::LatentValues& b) {
+    double worst = 0;
+    for (size_t v = 0; v < a.values.size(); ++v) worst = std::max(worst, std::abs(a.values[v] - b.values[v]));
+    return worst;
+  };
+  EXPECT_GT(distance(alone[2], alone[0]), 0.1);
+  EXPECT_GT(distance(alone[3], alone[2]), 0.1);
+  for (size_t i = 0; i < sets.size(); ++i) EXPECT_LT(distance(*engine_.Latents(batch[i]), alone[i]), 1e-3) << i;
 }
 
 TEST_F(EngineTest, SaysWhereASizeIsMovedToTheModelsTable) {

@@ -1,0 +1,64 @@
+#include "runtime/engine/loaded_adapters.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+#include "base/json.h"
+#include "base/status_macros.h"
+
+namespace tessera::runtime {
+namespace {
+
+constexpr char kField[] = "loras";
+
+absl::Status ErrorOf(const control::AdapterUse& use, absl::StatusCode code, absl::string_view what) {
+  return base::WithField(absl::Status(code, absl::StrCat(kField, ": the adapter ", base::Quote(use.name), ": ", what)),
+                         kField);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const models::Adapter>> LoadedAdapters::Get(const control::AdapterUse& use) {
+  const auto found =
+      std::ranges::find_if(adapters_, [&](const auto& adapter) { return adapter->digest == use.digest; });
+  if (found != adapters_.end()) {
+    adapters_.splice(adapters_.begin(), adapters_, found);
+    return adapters_.front();
+  }
+  absl::StatusOr<models::Adapter> read = models::ReadAdapter(use.file, model_, place_);
+  ++reads_;
+  if (!read.ok()) {
+    const bool is_of_file = absl::IsInvalidArgument(read.status());
+    return ErrorOf(use, is_of_file ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kFailedPrecondition,
+                   read.status().message());
+  }
+  if (read->digest != use.digest) {
+    return ErrorOf(use, absl::StatusCode::kFailedPrecondition,
+                   absl::StrCat("the file's SHA-256 is ", read->digest, ", and the job asks for ", use.digest,
+                                "; the file was replaced"));
+  }
+  adapters_.push_front(std::make_shared<const models::Adapter>(*std::move(read)));
+  bytes_ += adapters_.front()->bytes;
+  while (bytes_ > max_bytes_ && adapters_.size() > 1) {
+    bytes_ -= adapters_.back()->bytes;
+    adapters_.pop_back();
+  }
+  return adapters_.front();
+}
+
+absl::StatusOr<models::SharedAdapters> LoadedAdapters::Sum(std::span<const control::AdapterUse> uses) {
+  std::vector<std::shared_ptr<const models::Adapter>> held;
+  std::vector<models::ScaledAdapter> scaled;
+  for (const control::AdapterUse& use : uses) {
+    if (use.scale == 0) continue;
+    ASSIGN_OR_RETURN(std::shared_ptr<const models::Adapter> adapter, Get(use));
+    scaled.push_back({.adapter = *adapter, .scale = use.scale});
+    held.push_back(std::move(adapter));
+  }
+  return models::AddAdapters(scaled);
+}
+
+}  // namespace tessera::runtime
