@@ -42,6 +42,9 @@ class AdapterNames {
   // One of the authors' names, dotted or underscored; XLabs' processors are among them. Null: there is none.
   const NamedModules* Original(const std::string& name) const;
 
+  // All of the authors' names, underscored.
+  const std::map<std::string, NamedModules, std::less<>>& originals() const { return originals_; }
+
   const AdaptableModel& model() const { return model_; }
 
  private:

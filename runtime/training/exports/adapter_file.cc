@@ -20,6 +20,8 @@
 namespace tessera::runtime {
 namespace {
 
+constexpr char kDownEnd[] = ".lora_A.weight", kUpEnd[] = ".lora_B.weight";
+
 absl::Status CheckModule(const AdapterModule& module) {
   const auto error = [&](const auto&... parts) {
     return absl::InvalidArgumentError(absl::StrCat("adapter module ", base::Quote(module.name), ": ", parts...));
@@ -65,23 +67,49 @@ void WriteAlpha(double alpha, base::JsonWriter& json) {
   }
 }
 
-std::map<std::string, std::string> Header(const TrainedAdapter& adapter) {
-  std::map<std::string, std::string> header = {
-      {"format", "pt"}, {kBaseDigestKey, adapter.base_digest}, {kStepKey, absl::StrCat(adapter.step)}};
-  if (!adapter.trigger_phrase.empty()) header[kTriggerPhraseKey] = adapter.trigger_phrase;
-  return header;
-}
-
 std::map<std::string, at::Tensor> Factors(const TrainedAdapter& adapter, const std::string& prefix) {
   std::map<std::string, at::Tensor> tensors;
   for (const AdapterModule& module : adapter.modules) {
-    tensors[absl::StrCat(prefix, module.name, ".lora_A.weight")] = module.a;
-    tensors[absl::StrCat(prefix, module.name, ".lora_B.weight")] = module.b;
+    tensors[absl::StrCat(prefix, module.name, kDownEnd)] = module.a;
+    tensors[absl::StrCat(prefix, module.name, kUpEnd)] = module.b;
   }
   return tensors;
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<AdapterModule>> ReadAdapterModules(CheckpointReader& checkpoint, const std::string& prefix,
+                                                              double alpha) {
+  std::set<std::string> names;
+  for (const auto& [tensor, unused] : checkpoint.index().tensors) {
+    for (const std::string_view end : {kDownEnd, kUpEnd}) {
+      if (!tensor.starts_with(prefix) || !tensor.ends_with(end)) continue;
+      names.insert(tensor.substr(prefix.size(), tensor.size() - prefix.size() - end.size()));
+    }
+  }
+  std::vector<AdapterModule> modules;
+  for (const std::string& name : names) {
+    ASSIGN_OR_RETURN(at::Tensor a, checkpoint.Read(absl::StrCat(prefix, name, kDownEnd)));
+    ASSIGN_OR_RETURN(at::Tensor b, checkpoint.Read(absl::StrCat(prefix, name, kUpEnd)));
+    modules.push_back({.name = name, .a = std::move(a), .b = std::move(b), .alpha = alpha});
+  }
+  return modules;
+}
+
+int64_t CommonRank(const std::vector<AdapterModule>& modules) {
+  return MostFrequent<int64_t>(modules, [](const AdapterModule& module) { return module.a.size(0); });
+}
+
+double CommonAlpha(const std::vector<AdapterModule>& modules) {
+  return MostFrequent<double>(modules, [](const AdapterModule& module) { return module.alpha; });
+}
+
+std::map<std::string, std::string> OriginHeader(const TrainedAdapter& adapter) {
+  std::map<std::string, std::string> header = {
+      {"format", "pt"}, {kBaseDigestKey, adapter.base_digest}, {kStepKey, absl::StrCat(adapter.step)}};
+  if (!adapter.trigger_phrase.empty()) header[kTriggerPhraseKey] = adapter.trigger_phrase;
+  return header;
+}
 
 absl::Status CheckAdapter(const TrainedAdapter& adapter) {
   if (adapter.modules.empty()) return absl::InvalidArgumentError("an adapter must have at least one module");
@@ -96,10 +124,8 @@ absl::Status CheckAdapter(const TrainedAdapter& adapter) {
 }
 
 std::string LoraConfigJson(const std::vector<AdapterModule>& modules, const std::string& prefix) {
-  const auto rank_of = [](const AdapterModule& module) { return module.a.size(0); };
-  const auto alpha_of = [](const AdapterModule& module) { return module.alpha; };
-  const auto rank = MostFrequent<int64_t>(modules, rank_of);
-  const auto alpha = MostFrequent<double>(modules, alpha_of);
+  const int64_t rank = CommonRank(modules);
+  const double alpha = CommonAlpha(modules);
   std::set<std::string> names;
   for (const AdapterModule& module : modules) names.insert(module.name);
 
@@ -119,7 +145,7 @@ std::string LoraConfigJson(const std::vector<AdapterModule>& modules, const std:
   key("r").Int(rank);
   key("rank_pattern").BeginObject();
   for (const AdapterModule& module : modules) {
-    if (rank_of(module) != rank) json.Key(PatternOf(module, modules)).Int(rank_of(module));
+    if (module.a.size(0) != rank) json.Key(PatternOf(module, modules)).Int(module.a.size(0));
   }
   json.EndObject();
   key("target_modules").BeginArray();
@@ -133,7 +159,7 @@ std::string LoraConfigJson(const std::vector<AdapterModule>& modules, const std:
 
 absl::Status WritePeftFile(const std::string& path, const TrainedAdapter& adapter) {
   RETURN_IF_ERROR(CheckAdapter(adapter));
-  std::map<std::string, std::string> header = Header(adapter);
+  std::map<std::string, std::string> header = OriginHeader(adapter);
   header["lora_adapter_metadata"] = LoraConfigJson(adapter.modules, "transformer.");
   return WriteTensors(path, Factors(adapter, "transformer."), header);
 }
@@ -142,7 +168,7 @@ absl::Status WritePeftFolder(const std::string& folder, const TrainedAdapter& ad
   RETURN_IF_ERROR(CheckAdapter(adapter));
   RETURN_IF_ERROR(base::MakeFolder(folder));
   RETURN_IF_ERROR(WriteTensors(absl::StrCat(folder, "/adapter_model.safetensors"),
-                               Factors(adapter, "base_model.model."), Header(adapter)));
+                               Factors(adapter, "base_model.model."), OriginHeader(adapter)));
   return base::WriteFileAtomically(absl::StrCat(folder, "/adapter_config.json"),
                                    absl::StrCat(LoraConfigJson(adapter.modules, ""), "\n"));
 }

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/training/checkpoints/checkpoint_reader.h"
 
 namespace tessera::runtime {
 
@@ -32,6 +34,19 @@ struct TrainedAdapter {
 inline constexpr char kBaseDigestKey[] = "tessera.base_digest";
 inline constexpr char kStepKey[] = "tessera.step";
 inline constexpr char kTriggerPhraseKey[] = "modelspec.trigger_phrase";
+
+// The modules whose factors a checkpoint has under <prefix><module>.lora_A.weight and .lora_B.weight, in the order of
+// their names; the caller has had its files verified. InvalidArgument, naming the module, if one has one factor alone;
+// else as CheckpointReader::Read.
+absl::StatusOr<std::vector<AdapterModule>> ReadAdapterModules(CheckpointReader& checkpoint, const std::string& prefix,
+                                                              double alpha);
+
+// The rank, and the alpha, that most modules have; of several the smallest.
+int64_t CommonRank(const std::vector<AdapterModule>& modules);
+double CommonAlpha(const std::vector<AdapterModule>& modules);
+
+// The header of a file with what is said above.
+std::map<std::string, std::string> OriginHeader(const TrainedAdapter& adapter);
 
 // InvalidArgument, naming the module: none, one twice, factors that are no pair of matrices of one rank and type,
 // numbers or an alpha that are not finite.
