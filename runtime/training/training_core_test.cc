@@ -1,0 +1,216 @@
+// Densities, objectives, the random numbers of a sample, learning rates and the optimizer. The goldens
+// (tests/golden/training) hold the formulas of the reference scripts to their numbers; here is what they leave open.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "runtime/training/learning_rate.h"
+#include "runtime/training/objective.h"
+#include "runtime/training/optimizer.h"
+#include "runtime/training/sample_noise.h"
+#include "tests/support/random_tensor.h"
+
+namespace tessera::runtime {
+namespace {
+
+using control::LearningRateSchedule;
+
+SamplerConfig FlowScheduler(double shift) {
+  FlowEulerOptions options;
+  options.shift = shift;
+  return DefaultSamplerConfig(options);
+}
+
+TEST(FlowLevelTableTest, AQuantileIsALevelOfTheSchedulersTable) {
+  const FlowLevelTable table(FlowScheduler(3));
+  EXPECT_DOUBLE_EQ(table.At(0, 64).sigma, 1);
+  EXPECT_DOUBLE_EQ(table.At(0, 64).timestep, 1000);
+  // Level 500 of 1000, 1 - 0.5, which a shift of 3 moves to 1.5 / 2.
+  EXPECT_NEAR(table.At(0.5, 64).sigma, 0.75, 1e-7);
+  EXPECT_NEAR(table.At(0.5004, 64).sigma, 0.75, 1e-7);
+  // The last one is 1/1000 before the shift; quantiles beyond the ends, as `mode` may give, are the ends.
+  EXPECT_NEAR(table.At(1, 64).sigma, 3e-3 / 1.002, 1e-8);
+  EXPECT_EQ(table.At(1.3, 64).sigma, table.At(0.99999, 64).sigma);
+  EXPECT_EQ(table.At(-0.1, 64).sigma, 1);
+}
+
+TEST(FlowLevelTableTest, AShiftByTheImagesSizeGrowsWithItsTokens) {
+  SamplerConfig config = FlowScheduler(1);
+  config.Find<DynamicShift>()->use_dynamic_shifting = true;
+  const FlowLevelTable table(config);
+  // mu is 0.5 at 256 tokens and 1.15 at 4096.
+  EXPECT_NEAR(table.At(0.5, 256).sigma, std::exp(0.5) / (std::exp(0.5) + 1), 1e-7);
+  EXPECT_NEAR(table.At(0.5, 4096).sigma, std::exp(1.15) / (std::exp(1.15) + 1), 1e-7);
+  EXPECT_NEAR(table.At(0.5, 4096).timestep, 1000 * table.At(0.5, 4096).sigma, 1e-9);
+}
+
+TEST(ObjectiveTest, RefusesAModelThatPredictsSamples) {
+  SamplerConfig config = DefaultSamplerConfig(DdpmOptions{});
+  config.prediction_type = PredictionType::kSample;
+  const absl::Status refused = Objective::Create(config, {}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused));
+  EXPECT_NE(refused.message().find("prediction_type is \"sample\""), std::string::npos) << refused;
+}
+
+TEST(ObjectiveTest, DrawsEveryTimestepOfTheTableAndNoOther) {
+  const Objective objective = *Objective::Create(DefaultSamplerConfig(DdpmOptions{}), {});
+  EXPECT_EQ(objective.LevelOf({.uniform = 0}, 64).timestep, 0);
+  EXPECT_EQ(objective.LevelOf({.uniform = 0.9999999}, 64).timestep, 999);
+  EXPECT_EQ(objective.LevelOf({.uniform = 0.25}, 64).timestep, 250);
+}
+
+TEST(SampleNoiseTest, EveryPartOfTheKeyMakesAnotherStream) {
+  const SampleKey key{.seed = 7, .sample = 11, .epoch = 2};
+  const auto noise = [](const SampleKey& k, NoisePurpose purpose) {
+    return NormalOf(StreamOf(k, purpose), {4, 8, 8}, at::kDouble);
+  };
+  const at::Tensor own = noise(key, NoisePurpose::kTrainingNoise);
+  EXPECT_TRUE(at::equal(own, noise(key, NoisePurpose::kTrainingNoise)));
+  const at::Tensor others[] = {
+      noise({.seed = 8, .sample = 11, .epoch = 2}, NoisePurpose::kTrainingNoise),
+      noise({.seed = 7, .sample = 12, .epoch = 2}, NoisePurpose::kTrainingNoise),
+      noise({.seed = 7, .sample = 11 + (int64_t{1} << 32), .epoch = 2}, NoisePurpose::kTrainingNoise),
+      noise({.seed = 7, .sample = 11, .epoch = 3}, NoisePurpose::kTrainingNoise),
+      noise(key, NoisePurpose::kAutoencoderSample)};
+  // The correlation of independent numbers, 256 of them, is within 5 / sqrt(256).
+  for (const at::Tensor& other : others) EXPECT_LT(std::abs((own * other).mean().item<double>()), 0.31);
+}
+
+TEST(SampleNoiseTest, ElementsAreNumberedThroughTheWholeSample) {
+  const NoiseKey key = StreamOf({.seed = 1, .sample = 2}, NoisePurpose::kTrainingNoise);
+  std::vector<double> tail(5);
+  FillNormal(key, 27, tail);
+  EXPECT_TRUE(
+      at::equal(NormalOf(key, {2, 4, 4}, at::kDouble).flatten().narrow(0, 27, 5), at::tensor(tail, at::kDouble)));
+}
+
+TEST(SampleNoiseTest, UniformNumbersAndDropoutHaveTheirShares) {
+  constexpr int kDraws = 4000;
+  double sum = 0, square = 0;
+  int dropped = 0;
+  for (int64_t i = 0; i < kDraws; ++i) {
+    const LevelDraw draw = DrawLevel({.seed = 5, .sample = i});
+    ASSERT_GE(draw.uniform, 0);
+    ASSERT_LT(draw.uniform, 1);
+    sum += draw.uniform;
+    square += draw.normal * draw.normal;
+    dropped += DropsCaption({.seed = 5, .sample = i}, 0.1);
+  }
+  // Five standard deviations of each mean.
+  EXPECT_NEAR(sum / kDraws, 0.5, 5 * 0.2887 / std::sqrt(kDraws));
+  EXPECT_NEAR(square / kDraws, 1, 5 * std::sqrt(2.0 / kDraws));
+  EXPECT_NEAR(dropped, 0.1 * kDraws, 5 * std::sqrt(kDraws * 0.09));
+  EXPECT_FALSE(DropsCaption({.seed = 5}, 0));
+  EXPECT_TRUE(DropsCaption({.seed = 5}, 1));
+}
+
+TEST(LearningRateTest, RisesInALineAndStaysOrFallsInACosine) {
+  const LearningRate constant{.base = 2, .warmup_steps = 4, .steps = 100};
+  EXPECT_EQ(constant.At(0), 0);
+  EXPECT_EQ(constant.At(1), 0.5);
+  EXPECT_EQ(constant.At(4), 2);
+  EXPECT_EQ(constant.At(99), 2);
+  const LearningRate cosine{.base = 2, .schedule = LearningRateSchedule::kCosine, .warmup_steps = 4, .steps = 104};
+  EXPECT_EQ(cosine.At(2), 1);
+  EXPECT_EQ(cosine.At(4), 2);
+  EXPECT_NEAR(cosine.At(54), 1, 1e-15);
+  EXPECT_NEAR(cosine.At(4 + 25), 1 + std::sqrt(0.5), 1e-14);
+  EXPECT_NEAR(cosine.At(104), 0, 1e-15);
+  EXPECT_EQ((LearningRate{.base = 3}.At(0)), 3);
+}
+
+// One replicated parameter of a table.
+struct OneParameter {
+  explicit OneParameter(at::ScalarType dtype) : table(dtype, at::kCPU) {
+    table.Add({.name = "w", .shape = {3, 5}});
+    table.params()[0].Value().copy_(Random({3, 5}, 1));
+    table.RequireGradients();
+  }
+  const models::Param& param() const { return table.params()[0]; }
+
+  models::ParamTable table;
+};
+
+TEST(AdamWTest, StepsBelowTheModelsPrecisionAddUpInTheMasterWeights) {
+  OneParameter model(at::kBFloat16);
+  Gradients gradients(model.table.params());
+  AdamW optimizer(gradients, {.weight_decay = 0});
+  EXPECT_EQ(optimizer.state()[0].master.scalar_type(), at::kFloat);
+  const at::Tensor before = model.param().Value().detach().clone(), master = optimizer.state()[0].master.clone();
+  // A gradient of one sign moves a weight by the learning rate a step; 1e-4 is far below bf16's eight bits of 1.
+  for (int step = 0; step < 100; ++step) {
+    gradients.Of(0).fill_(1);
+    optimizer.Step(1e-4);
+  }
+  EXPECT_LE((optimizer.state()[0].master - (master - 0.01)).abs().max().item<float>(), 1e-5);
+  EXPECT_TRUE(at::equal(model.param().Value().detach(), optimizer.state()[0].master.to(at::kBFloat16)));
+  EXPECT_FALSE(at::equal(model.param().Value().detach(), before));
+}
+
+TEST(AdamWTest, GoesOnFromAStateThatWasWritten) {
+  OneParameter model(at::kDouble), other(at::kDouble);
+  Gradients gradients(model.table.params()), of_other(other.table.params());
+  const AdamWOptions options{.ema_decay = 0.9};
+  AdamW optimizer(gradients, options), resumed(of_other, options);
+  for (uint64_t step = 0; step < 3; ++step) {
+    gradients.Of(0).copy_(Random({3, 5}, 10 + step));
+    optimizer.Step(1e-2);
+  }
+  const OptimizerState& from = optimizer.state()[0];
+  const OptimizerState& to = resumed.state()[0];
+  to.master.copy_(from.master);
+  to.exp_avg.copy_(from.exp_avg);
+  to.exp_avg_sq.copy_(from.exp_avg_sq);
+  to.ema.copy_(from.ema);
+  resumed.Resume(optimizer.step());
+  EXPECT_TRUE(at::equal(other.param().Value(), model.param().Value()));
+  for (Gradients* own : {&gradients, &of_other}) own->Of(0).copy_(Random({3, 5}, 20));
+  optimizer.Step(1e-2);
+  resumed.Step(1e-2);
+  EXPECT_TRUE(at::equal(other.param().Value(), model.param().Value()));
+  EXPECT_TRUE(at::equal(to.ema, from.ema));
+  EXPECT_EQ(resumed.step(), 4);
+}
+
+TEST(AdamWTest, TheAverageTakesTheModelsPlaceAndGivesItBack) {
+  OneParameter model(at::kDouble);
+  Gradients gradients(model.table.params());
+  AdamW optimizer(gradients, {.ema_decay = 0.9});
+  gradients.Of(0).fill_(1);
+  optimizer.Step(0.5);
+  const OptimizerState& state = optimizer.state()[0];
+  EXPECT_FALSE(at::equal(state.ema, state.master));
+  optimizer.UseAverage(true);
+  EXPECT_TRUE(at::equal(model.param().Value().detach(), state.ema));
+  optimizer.UseAverage(false);
+  EXPECT_TRUE(at::equal(model.param().Value().detach(), state.master));
+}
+
+// A parameter that is frozen is none of the optimizer's, and gradients that arrive in several passes add up.
+TEST(GradientsTest, CollectAddsWhatPassesLeaveAndLeavesFrozenParametersOut) {
+  models::ParamTable table(at::kBFloat16, at::kCPU);
+  table.Add({.name = "frozen", .shape = {2}});
+  table.AddPacked({{.name = "a", .shape = {2, 3}}, {.name = "b", .shape = {1, 3}}});
+  for (const models::Param& param : table.params()) param.Value().fill_(1);
+  table.RequireGradients();
+  at::Tensor(table.params()[0].storage).requires_grad_(false);
+  Gradients gradients(table.params());
+  ASSERT_EQ(gradients.params().size(), 2u);
+  EXPECT_EQ(gradients.params()[1].spec.name, "b");
+  const at::Tensor weights = at::arange(9, at::kBFloat16).view({3, 3});
+  for (int pass = 0; pass < 3; ++pass) {
+    (table.params()[1].storage * weights).sum().backward();
+    gradients.Collect();
+    EXPECT_FALSE(table.params()[1].storage.grad().defined());
+  }
+  EXPECT_EQ(gradients.Of(0).scalar_type(), at::kFloat);
+  EXPECT_TRUE(at::equal(gradients.Of(0), 3 * at::arange(6, at::kFloat).view({2, 3})));
+  EXPECT_TRUE(at::equal(gradients.Of(1), 3 * at::arange(6, 9, at::kFloat).view({1, 3})));
+  parallel::SingleRank one;
+  EXPECT_NEAR(gradients.GlobalNorm(TrainingGroups::Alone(one)), 3 * std::sqrt(204.0), 1e-4);
+  gradients.Clear();
+  EXPECT_EQ(gradients.Of(0).abs().max().item<float>(), 0);
+}
+
+}  // namespace
+}  // namespace tessera::runtime
