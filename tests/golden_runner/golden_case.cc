@@ -20,13 +20,22 @@ struct Kind {
   absl::StatusOr<Report> (*run)(const Case&);
 };
 constexpr Kind kKinds[] = {
-    {"tokenizer", RunTokenizer},         {"text_encoder", RunTextEncoder},
-    {"transformer", RunTransformer},     {"gradient", RunGradient},
-    {"legacy_config", RunLegacyConfig},  {"vae", RunAutoencoder},
-    {"pipeline", RunPipeline},           {"function", RunFunction},
-    {"scheduler", RunScheduler},         {"adapter", RunAdapter},
-    {"adapter_sum", RunAdapter},         {"adapter_refused", RunRefusedAdapter},
+    {"tokenizer", RunTokenizer},
+    {"text_encoder", RunTextEncoder},
+    {"transformer", RunTransformer},
+    {"gradient", RunGradient},
+    {"legacy_config", RunLegacyConfig},
+    {"vae", RunAutoencoder},
+    {"pipeline", RunPipeline},
+    {"function", RunFunction},
+    {"scheduler", RunScheduler},
+    {"adapter", RunAdapter},
+    {"adapter_sum", RunAdapter},
+    {"adapter_refused", RunRefusedAdapter},
     {"adapter_trajectory", RunPipeline},
+    {"training_loss", RunTrainingLoss},
+    {"training_steps", RunTrainingSteps},
+    {"density", RunDensity},
 };
 
 // Cases of a folder without a manifest: each of its folders that has an ids.json is a saved tokenizer.

@@ -83,6 +83,9 @@ absl::StatusOr<Report> RunFunction(const Case& test_case);
 absl::StatusOr<Report> RunAdapter(const Case& test_case);  // and sums of several
 absl::StatusOr<Report> RunRefusedAdapter(const Case& test_case);
 absl::StatusOr<Report> RunScheduler(const Case& test_case);
+absl::StatusOr<Report> RunTrainingLoss(const Case& test_case);
+absl::StatusOr<Report> RunTrainingSteps(const Case& test_case);
+absl::StatusOr<Report> RunDensity(const Case& test_case);
 
 // A case's scheduler class and config as a scheduler_config.json of that content would be read.
 absl::StatusOr<runtime::SamplerConfig> SamplerOf(const std::string& class_name, const base::Json& config);
