@@ -67,7 +67,7 @@ void WriteAlpha(double alpha, base::JsonWriter& json) {
   }
 }
 
-std::map<std::string, at::Tensor> Factors(const TrainedAdapter& adapter, const std::string& prefix) {
+std::map<std::string, at::Tensor> Factors(const AdapterExport& adapter, const std::string& prefix) {
   std::map<std::string, at::Tensor> tensors;
   for (const AdapterModule& module : adapter.modules) {
     tensors[absl::StrCat(prefix, module.name, kDownEnd)] = module.a;
@@ -104,14 +104,14 @@ double CommonAlpha(const std::vector<AdapterModule>& modules) {
   return MostFrequent<double>(modules, [](const AdapterModule& module) { return module.alpha; });
 }
 
-std::map<std::string, std::string> OriginHeader(const TrainedAdapter& adapter) {
+std::map<std::string, std::string> OriginHeader(const AdapterExport& adapter) {
   std::map<std::string, std::string> header = {
       {"format", "pt"}, {kBaseDigestKey, adapter.base_digest}, {kStepKey, absl::StrCat(adapter.step)}};
   if (!adapter.trigger_phrase.empty()) header[kTriggerPhraseKey] = adapter.trigger_phrase;
   return header;
 }
 
-absl::Status CheckAdapter(const TrainedAdapter& adapter) {
+absl::Status CheckAdapter(const AdapterExport& adapter) {
   if (adapter.modules.empty()) return absl::InvalidArgumentError("an adapter must have at least one module");
   std::set<std::string_view> names;
   for (const AdapterModule& module : adapter.modules) {
@@ -157,14 +157,14 @@ std::string LoraConfigJson(const std::vector<AdapterModule>& modules, const std:
   return json.text();
 }
 
-absl::Status WritePeftFile(const std::string& path, const TrainedAdapter& adapter) {
+absl::Status WritePeftFile(const std::string& path, const AdapterExport& adapter) {
   RETURN_IF_ERROR(CheckAdapter(adapter));
   std::map<std::string, std::string> header = OriginHeader(adapter);
   header["lora_adapter_metadata"] = LoraConfigJson(adapter.modules, "transformer.");
   return WriteTensors(path, Factors(adapter, "transformer."), header);
 }
 
-absl::Status WritePeftFolder(const std::string& folder, const TrainedAdapter& adapter) {
+absl::Status WritePeftFolder(const std::string& folder, const AdapterExport& adapter) {
   RETURN_IF_ERROR(CheckAdapter(adapter));
   RETURN_IF_ERROR(base::MakeFolder(folder));
   RETURN_IF_ERROR(WriteTensors(absl::StrCat(folder, "/adapter_model.safetensors"),

@@ -23,7 +23,7 @@ struct AdapterModule {
 };
 
 // An adapter of a transformer and where it comes from.
-struct TrainedAdapter {
+struct AdapterExport {
   std::vector<AdapterModule> modules;
   std::string base_digest;     // of the model that it was trained on
   int64_t step = 0;            // of the run
@@ -46,11 +46,11 @@ int64_t CommonRank(const std::vector<AdapterModule>& modules);
 double CommonAlpha(const std::vector<AdapterModule>& modules);
 
 // The header of a file with what is said above.
-std::map<std::string, std::string> OriginHeader(const TrainedAdapter& adapter);
+std::map<std::string, std::string> OriginHeader(const AdapterExport& adapter);
 
 // InvalidArgument, naming the module: none, one twice, factors that are no pair of matrices of one rank and type,
 // numbers or an alpha that are not finite.
-absl::Status CheckAdapter(const TrainedAdapter& adapter);
+absl::Status CheckAdapter(const AdapterExport& adapter);
 
 // The fields of a PEFT LoraConfig that give every module its rank and alpha: those of most modules, and patterns for
 // the others. A pattern is a regular expression that PEFT matches with the ends of names; these are whole names, with a
@@ -59,12 +59,12 @@ std::string LoraConfigJson(const std::vector<AdapterModule>& modules, const std:
 
 // A safetensors file as diffusers' save_lora_adapter writes it: transformer.<module>.lora_A.weight and lora_B.weight,
 // the header's lora_adapter_metadata with rank and alpha. Errors as CheckAdapter and base::WriteFileAtomically.
-absl::Status WritePeftFile(const std::string& path, const TrainedAdapter& adapter);
+absl::Status WritePeftFile(const std::string& path, const AdapterExport& adapter);
 
 // The folder that PEFT itself writes and reads, which is how adapters of families without a loader in diffusers
 // (PixArt, HunyuanDiT) are passed on: adapter_model.safetensors with base_model.model.<module>.lora_A.weight, and
 // adapter_config.json, which goes last. The folder is made if need be. Errors as WritePeftFile.
-absl::Status WritePeftFolder(const std::string& folder, const TrainedAdapter& adapter);
+absl::Status WritePeftFolder(const std::string& folder, const AdapterExport& adapter);
 
 // Writes tensors, each [rows, columns] or a scalar, with that header. Errors as base::WriteFileAtomically.
 absl::Status WriteTensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,

@@ -31,7 +31,7 @@ AdapterModule Module(const std::string& name, int64_t rank, double alpha) {
           .alpha = alpha};
 }
 
-TrainedAdapter SomeAdapter() {
+AdapterExport SomeExport() {
   return {.modules = {Module("transformer_blocks.0.attn.to_q", 2, 4), Module("transformer_blocks.0.attn.to_k", 2, 4),
                       Module("transformer_blocks.1.attn.to_q", 2, 1.5), Module("proj_out", 3, 4),
                       Module("single_transformer_blocks.0.proj_out", 2, 4)},
@@ -77,7 +77,7 @@ double Resolve(const base::Json& config, const std::string& prefix, const std::s
 void ExpectSaysRankAndAlpha(const std::string& text, const std::string& prefix) {
   const auto config = base::ParseJson(text, "config");
   ASSERT_TRUE(config.ok()) << config.status();
-  const TrainedAdapter adapter = SomeAdapter();
+  const AdapterExport adapter = SomeExport();
   for (const AdapterModule& module : adapter.modules) {
     EXPECT_EQ(Resolve(*config, prefix, "r", "rank_pattern", module.name), module.a.size(0)) << module.name;
     EXPECT_EQ(Resolve(*config, prefix, "lora_alpha", "alpha_pattern", module.name), module.alpha) << module.name;
@@ -91,11 +91,11 @@ void ExpectSaysRankAndAlpha(const std::string& text, const std::string& prefix) 
 
 TEST(AdapterFileTest, AFileHasFactorsRankAlphaAndOriginAsDiffusersWritesThem) {
   TestFolder folder;
-  ASSERT_TRUE(WritePeftFile(folder / "a.safetensors", SomeAdapter()).ok());
+  ASSERT_TRUE(WritePeftFile(folder / "a.safetensors", SomeExport()).ok());
   const auto file = models::SafetensorsFile::Open(folder / "a.safetensors", "a");
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->tensors().size(), 10u);
-  for (const AdapterModule& module : SomeAdapter().modules) {
+  for (const AdapterModule& module : SomeExport().modules) {
     const std::string name = "transformer." + module.name;
     EXPECT_EQ(Numbers(folder / "a.safetensors", name + ".lora_A.weight"), Numbers(module.a));
     EXPECT_EQ(Numbers(folder / "a.safetensors", name + ".lora_B.weight"), Numbers(module.b));
@@ -110,8 +110,8 @@ TEST(AdapterFileTest, AFileHasFactorsRankAlphaAndOriginAsDiffusersWritesThem) {
 
 TEST(AdapterFileTest, AFolderIsThatOfPeft) {
   TestFolder folder;
-  ASSERT_TRUE(WritePeftFolder(folder / "new/adapter", SomeAdapter()).ok());
-  for (const AdapterModule& module : SomeAdapter().modules) {
+  ASSERT_TRUE(WritePeftFolder(folder / "new/adapter", SomeExport()).ok());
+  for (const AdapterModule& module : SomeExport().modules) {
     EXPECT_EQ(
         Numbers(folder / "new/adapter/adapter_model.safetensors", "base_model.model." + module.name + ".lora_B.weight"),
         Numbers(module.b));
@@ -153,24 +153,24 @@ TEST(AdapterFileTest, AnAdapterIsReadFromACheckpointOfItsFactors) {
 
 TEST(AdapterFileTest, AnAdapterThatNoProgramCouldLoadIsRefusedByNameAndNotWritten) {
   TestFolder folder;
-  const auto error = [&](const std::function<void(TrainedAdapter&)>& change) {
-    TrainedAdapter adapter = SomeAdapter();
+  const auto error = [&](const std::function<void(AdapterExport&)>& change) {
+    AdapterExport adapter = SomeExport();
     change(adapter);
     const absl::Status status = WritePeftFile(folder / "a.safetensors", adapter);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  EXPECT_THAT(error([](TrainedAdapter& a) { a.modules.clear(); }), HasSubstr("at least one module"));
-  EXPECT_THAT(error([](TrainedAdapter& a) { a.modules.push_back(a.modules[3]); }),
+  EXPECT_THAT(error([](AdapterExport& a) { a.modules.clear(); }), HasSubstr("at least one module"));
+  EXPECT_THAT(error([](AdapterExport& a) { a.modules.push_back(a.modules[3]); }),
               HasSubstr("\"proj_out\" is there twice"));
-  EXPECT_THAT(error([](TrainedAdapter& a) {
+  EXPECT_THAT(error([](AdapterExport& a) {
                 a.modules[3].a = at::zeros({2, 6});
               }),
               HasSubstr("\"proj_out\": the factors [2, 6] and [4, 3]"));
-  EXPECT_THAT(error([](TrainedAdapter& a) { a.modules[3].a[0][0] = std::nan(""); }), HasSubstr("not finite"));
-  EXPECT_THAT(error([](TrainedAdapter& a) { a.modules[3].alpha = std::numeric_limits<double>::infinity(); }),
+  EXPECT_THAT(error([](AdapterExport& a) { a.modules[3].a[0][0] = std::nan(""); }), HasSubstr("not finite"));
+  EXPECT_THAT(error([](AdapterExport& a) { a.modules[3].alpha = std::numeric_limits<double>::infinity(); }),
               HasSubstr("alpha is not finite"));
-  EXPECT_THAT(error([](TrainedAdapter& a) { a.modules[3].a = a.modules[3].a.to(at::kHalf); }),
+  EXPECT_THAT(error([](AdapterExport& a) { a.modules[3].a = a.modules[3].a.to(at::kHalf); }),
               HasSubstr("types Half and Float"));
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }

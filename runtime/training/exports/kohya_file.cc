@@ -72,7 +72,7 @@ Fused Fuse(const models::NamedModules& named, const std::vector<const AdapterMod
 }
 
 // The adapter's modules by their names, whose shapes are those of the model's.
-absl::StatusOr<std::map<std::string, const AdapterModule*, std::less<>>> ByName(const TrainedAdapter& adapter,
+absl::StatusOr<std::map<std::string, const AdapterModule*, std::less<>>> ByName(const AdapterExport& adapter,
                                                                                 const models::AdapterNames& names) {
   std::map<std::string, const AdapterModule*, std::less<>> modules;
   for (const AdapterModule& module : adapter.modules) {
@@ -94,7 +94,7 @@ absl::StatusOr<std::map<std::string, const AdapterModule*, std::less<>>> ByName(
 
 }  // namespace
 
-absl::Status WriteKohyaFile(const std::string& path, const TrainedAdapter& adapter, const models::AdapterNames& names) {
+absl::Status WriteKohyaFile(const std::string& path, const AdapterExport& adapter, const models::AdapterNames& names) {
   RETURN_IF_ERROR(CheckAdapter(adapter));
   if (names.model().originals == models::OriginalNames::kNone) {
     return absl::InvalidArgumentError(

@@ -21,6 +21,6 @@ namespace tessera::runtime {
 // the trigger phrase as modelspec.trigger_phrase, and what WritePeftFile says of the adapter's origin. InvalidArgument,
 // naming it, for a family without such names, a module that has none, or factors of another shape than the module's;
 // else as WritePeftFile.
-absl::Status WriteKohyaFile(const std::string& path, const TrainedAdapter& adapter, const models::AdapterNames& names);
+absl::Status WriteKohyaFile(const std::string& path, const AdapterExport& adapter, const models::AdapterNames& names);
 
 }  // namespace tessera::runtime

@@ -197,7 +197,7 @@ TEST_F(KohyaFileTest, TheHeaderSaysWhatToolsAskFor) {
 
 TEST_F(KohyaFileTest, ThisServerReadsTheSameProductsFromEveryFormat) {
   const AdaptableModel model = TinyFlux();
-  TrainedAdapter adapter{.base_digest = "abc", .step = 7};
+  AdapterExport adapter{.base_digest = "abc", .step = 7};
   double alpha = 1;
   for (const ProductSpec& product : model.components.at("transformer")) {
     adapter.modules.push_back(Module(model, product.name, 1 + static_cast<int64_t>(alpha) % 3, alpha));
