@@ -108,6 +108,9 @@ class BenchFamily final : public models::Family {
   absl::StatusOr<at::Tensor> Decode(const at::Tensor&, const parallel::ForwardContext&) override {
     return absl::UnimplementedError("there is no autoencoder");
   }
+  absl::StatusOr<models::LatentPosterior> EncodeImage(const at::Tensor&, const parallel::ForwardContext&) override {
+    return absl::UnimplementedError("there is no autoencoder");
+  }
 
  private:
   models::ParamTable table_;

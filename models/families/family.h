@@ -89,6 +89,12 @@ struct LatentGeometry {
   TokenGrid grid;
 };
 
+// What an autoencoder says of images, as latents as diffusion knows them: each value is drawn from a normal
+// distribution of this mean and standard deviation. [b, c, h, w] in max(fp32, dtype).
+struct LatentPosterior {
+  at::Tensor mean, deviation;
+};
+
 // A loaded model, used by one thread at a time.
 class Family {
  public:
@@ -137,6 +143,11 @@ class Family {
   // max(fp32, dtype), on the first of them; on the others an image without rows. Errors: those of reading the
   // autoencoder where it is not kept in memory.
   virtual absl::StatusOr<at::Tensor> Decode(const at::Tensor& latents, const parallel::ForwardContext& context) = 0;
+
+  // image [b, 3, H, W] in [−1, 1], its size valid by the family's description → what the autoencoder makes of it, each
+  // rank for itself. Errors as of Decode.
+  virtual absl::StatusOr<LatentPosterior> EncodeImage(const at::Tensor& image,
+                                                      const parallel::ForwardContext& context) = 0;
 };
 
 struct LoadOptions {

@@ -109,6 +109,19 @@ absl::StatusOr<at::Tensor> LatentFamily::Decode(const at::Tensor& latents, const
   return image->to(options_.device, AccumulationType(options_.dtype));
 }
 
+absl::StatusOr<LatentPosterior> LatentFamily::EncodeImage(const at::Tensor& image,
+                                                          const parallel::ForwardContext& context) {
+  const at::ScalarType accumulated = AccumulationType(options_.dtype);
+  const auto on_device = [&](const at::Tensor& tensor) { return tensor.to(options_.device, accumulated); };
+  return autoencoder_.With([&](const Autoencoder& autoencoder) {
+    const Autoencoder::Posterior posterior =
+        autoencoder.Encode(image.to(autoencoder_.device(), options_.dtype), context);
+    const double scale = autoencoder.config().scaling_factor;
+    return LatentPosterior{.mean = on_device(autoencoder.Scale(posterior.mean.to(accumulated))),
+                           .deviation = on_device((posterior.log_variance.to(accumulated) * 0.5).exp() * scale)};
+  });
+}
+
 absl::StatusOr<EncodedText> LatentFamily::EncodeText(size_t index, const TextCall& call,
                                                      const parallel::ForwardContext& context, EncodedPrompt& encoded) {
   if (!options_.encodes_prompts) return absl::FailedPreconditionError("prompts are encoded by another rank");

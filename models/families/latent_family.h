@@ -68,6 +68,8 @@ class LatentFamily : public Family {
   // Drops the second half of the channels, the learned variance, where there is one: no sampler reads it.
   at::Tensor ToPrediction(const at::Tensor& output, const LatentGeometry& geometry) const override;
   absl::StatusOr<at::Tensor> Decode(const at::Tensor& latents, const parallel::ForwardContext& context) override;
+  absl::StatusOr<LatentPosterior> EncodeImage(const at::Tensor& image,
+                                              const parallel::ForwardContext& context) override;
 
   // Loads everything that is to stay in memory and checks the rest.
   absl::Status Open();

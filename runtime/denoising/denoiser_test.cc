@@ -184,6 +184,10 @@ class CountingFamily final : public models::Family {
   absl::StatusOr<at::Tensor> Decode(const at::Tensor& latents, const parallel::ForwardContext& context) override {
     return family_.Decode(latents, context);
   }
+  absl::StatusOr<models::LatentPosterior> EncodeImage(const at::Tensor& image,
+                                                      const parallel::ForwardContext& context) override {
+    return family_.EncodeImage(image, context);
+  }
 
  private:
   models::Family& family_;

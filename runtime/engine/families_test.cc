@@ -12,6 +12,7 @@
 #include "models/text_encoders/text_stage.h"
 #include "runtime/denoising/denoiser.h"
 #include "runtime/engine/model_info.h"
+#include "tests/support/opened_autoencoder.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera::runtime {
@@ -186,6 +187,21 @@ TEST_P(FamilyTest, BlocksThatAreReadForEachUseMakeTheSameLatents) {
   Step({&again});
   EXPECT_TRUE(at::equal(again.latents, job.latents));
   EXPECT_EQ(family_->weight_bytes(), kept);
+}
+
+// A latent is (z - shift) * scale, of a z that is normal with the posterior's mean and log-variance.
+TEST_P(FamilyTest, AnImagesPosteriorIsOfTheLatentsThatDiffusionKnows) {
+  ASSERT_NO_FATAL_FAILURE(Open({.dtype = at::kDouble}));
+  const OpenedAutoencoder opened(GetParam(), at::kDouble);
+  const at::Tensor image = Random({1, 3, height_, width_}, 5).clamp(-1, 1);
+  const absl::StatusOr<models::LatentPosterior> posterior = family_->EncodeImage(image, rank_.context);
+  ASSERT_TRUE(posterior.ok()) << posterior.status();
+  const models::Autoencoder::Posterior raw = opened.autoencoder->Encode(image, rank_.context);
+  const at::Tensor noise = Random(raw.mean.sizes(), 6);
+  const at::Tensor z = raw.mean + at::exp(raw.log_variance / 2) * noise;
+  const at::Tensor expected = (z - opened.config.shift_factor) * opened.config.scaling_factor;
+  const at::Tensor latents = posterior->mean + posterior->deviation * noise;
+  EXPECT_LT((latents - expected).abs().max().item<double>(), 1e-12 * expected.abs().max().item<double>());
 }
 
 TEST_P(FamilyTest, APromptThatWasEncodedBeforeNeedsNoEncoder) {
