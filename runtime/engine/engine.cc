@@ -111,11 +111,18 @@ Engine::Engine(const WorkerRank& place, DeviceOpener open_device)
     : place_(place), open_device_(std::move(open_device)), mesh_(MeshOf(place.layout)) {}
 
 Engine::Ranks::Ranks(at::Device device, const WorkerRank& place)
-    : communicators(place.ranks() == 1 ? nullptr
-                                       : std::make_unique<parallel::MeshCommunicators>(
-                                             device, place.segment, place.rank,
-                                             parallel::HostCommunicatorOptions{.deadline = kCommunicatorDeadline})),
-      groups(communicators == nullptr ? parallel::RankGroups::Alone(one) : communicators->groups()),
+    : communicators(place.ranks() == 1 || place.data > 0
+                        ? nullptr
+                        : std::make_unique<parallel::MeshCommunicators>(
+                              device, place.segment, place.rank,
+                              parallel::HostCommunicatorOptions{.deadline = kCommunicatorDeadline})),
+      training_communicators(place.ranks() == 1 || place.data == 0
+                                 ? nullptr
+                                 : std::make_unique<HostTrainingGroups>(
+                                       device, place.segment, place.rank,
+                                       parallel::HostCommunicatorOptions{.deadline = kCommunicatorDeadline})),
+      training(training_communicators == nullptr ? TrainingGroups::Alone(one) : training_communicators->groups()),
+      groups(communicators == nullptr ? training.model : communicators->groups()),
       context{.attention = attention, .tensor = one, .world = groups.world} {}
 
 void Engine::Poison(const std::string& reason) {
@@ -137,8 +144,8 @@ absl::Status Engine::StatusOf(const c10::Error& error) const {
 }
 
 template <class Function>
-auto Engine::Guarded(const Function& function) -> decltype(function()) {
-  const c10::InferenceMode no_gradients;
+auto Engine::Guarded(const Function& function, bool with_gradients) -> decltype(function()) {
+  const c10::InferenceMode no_gradients(!with_gradients);
   try {
     return function();
   } catch (const parallel::CommError& error) {
@@ -199,7 +206,18 @@ absl::Status Engine::CheckMemory(const models::ModelFolder& folder, const contro
   return fits;
 }
 
+absl::Status Engine::CheckTraining(const control::LoadParameters& parameters) const {
+  if (!parameters.training) return absl::OkStatus();
+  if (place_.layout.mesh.pipe > 1 || place_.layout.mesh.cfg > 1) {
+    return absl::InvalidArgumentError("training has neither pipeline stages nor guidance branches");
+  }
+  if (parameters.stream_blocks) return absl::InvalidArgumentError("streamed blocks cannot be trained");
+  return absl::OkStatus();
+}
+
 absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& parameters) {
+  RETURN_IF_ERROR(CheckTraining(parameters));
+  trainer_.reset();
   denoiser_.reset();
   recorder_.reset();
   jobs_.clear();
@@ -222,53 +240,59 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
   at::set_num_threads(parameters.threads > 0
                           ? parameters.threads
                           : std::min<int>(at::get_num_threads(), base::ReadMachineProcessors().available()));
-  return Guarded([&]() -> absl::StatusOr<control::Loaded> {
-    auto model = std::make_unique<Model>();
-    ASSIGN_OR_RETURN(models::FamilyDescription description, entry->describe(folder));
-    model->description = std::move(description);
-    ASSIGN_OR_RETURN(model->sampler, ReadSamplerConfig(folder, model->description.warnings));
-    if (!parameters.record.empty()) {
-      absl::StatusOr<std::unique_ptr<control::StepRecordWriter>> writer =
-          control::StepRecordWriter::Create(parameters.record, place_.rank);
-      if (!writer.ok()) {
-        Poison(std::string(writer.status().message()));
-        return writer.status();
-      }
-      recorder_ = std::make_unique<StepRecorder>(*std::move(writer));
-    }
-    const std::vector<int> stage_bounds =
-        StageBounds(model->description.block_flops, mesh_.size(parallel::Axis::kPipe));
-    absl::StatusOr<std::unique_ptr<models::Family>> family =
-        entry->load(folder, {.dtype = ScalarTypeOf(parameters.dtype),
-                             .device = device,
-                             .text_encoders = parameters.text_encoders,
-                             .autoencoder = parameters.autoencoder,
-                             .prompt_cache_bytes = static_cast<int64_t>(std::min<uint64_t>(
-                                 parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max())),
-                             .stream_blocks = parameters.stream_blocks,
-                             .share = ShareOf(mesh_, place_.rank_in_layout(), stage_bounds),
-                             .encodes_prompts = place_.rank_in_layout() == 0});
-    if (!family.ok()) return family.status();
-    model->family = *std::move(family);
-    model_ = std::move(model);
-    const bool texts_on_host = parameters.text_encoders == control::ComponentPlacement::kCpu;
-    adapters_ = std::make_unique<LoadedAdapters>(
-        model_->family->adaptable(),
-        models::AdapterPlace{.dtype = model_->family->dtype(),
-                             .device = device,
-                             .tensor = ShareOf(mesh_, place_.rank_in_layout(), stage_bounds).tensor,
-                             .text_encoders = place_.rank_in_layout() == 0,
-                             .text_device = texts_on_host ? at::Device(at::kCPU) : device});
-    denoiser_ = std::make_unique<Denoiser>(*model_->family, ranks_->groups,
-                                           DenoiserOptions{.stage_bounds = stage_bounds,
-                                                           .patches = place_.layout.patches,
-                                                           .warmup = place_.layout.warmup,
-                                                           .recorder = recorder_.get()});
-    const int64_t weights = model_->family->weight_bytes();
-    return control::Loaded{.seconds = watch.seconds(),
-                           .weight_bytes = static_cast<uint64_t>(weights),
-                           .memory_budget = BudgetBeside(weights, device)};
-  });
+  return Guarded(
+      [&]() -> absl::StatusOr<control::Loaded> {
+        ASSIGN_OR_RETURN(models::FamilyDescription description, entry->describe(folder));
+        auto model = std::make_unique<Model>(Model{.folder = folder,
+                                                   .description = std::move(description),
+                                                   .sampler = {},
+                                                   .family = nullptr,
+                                                   .trains = parameters.training});
+        ASSIGN_OR_RETURN(model->sampler, ReadSamplerConfig(folder, model->description.warnings));
+        if (!parameters.record.empty()) {
+          absl::StatusOr<std::unique_ptr<control::StepRecordWriter>> writer =
+              control::StepRecordWriter::Create(parameters.record, place_.rank);
+          if (!writer.ok()) {
+            Poison(std::string(writer.status().message()));
+            return writer.status();
+          }
+          recorder_ = std::make_unique<StepRecorder>(*std::move(writer));
+        }
+        const std::vector<int> stage_bounds =
+            StageBounds(model->description.block_flops, mesh_.size(parallel::Axis::kPipe));
+        absl::StatusOr<std::unique_ptr<models::Family>> family =
+            entry->load(folder, {.dtype = ScalarTypeOf(parameters.dtype),
+                                 .device = device,
+                                 .text_encoders = parameters.text_encoders,
+                                 .autoencoder = parameters.autoencoder,
+                                 .prompt_cache_bytes = static_cast<int64_t>(std::min<uint64_t>(
+                                     parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max())),
+                                 .stream_blocks = parameters.stream_blocks,
+                                 .for_training = parameters.training,
+                                 .share = ShareOf(mesh_, place_.rank_in_layout(), stage_bounds),
+                                 .encodes_prompts = place_.rank_in_layout() == 0});
+        if (!family.ok()) return family.status();
+        model->family = *std::move(family);
+        model_ = std::move(model);
+        const bool texts_on_host = parameters.text_encoders == control::ComponentPlacement::kCpu;
+        adapters_ = std::make_unique<LoadedAdapters>(
+            model_->family->adaptable(),
+            models::AdapterPlace{.dtype = model_->family->dtype(),
+                                 .device = device,
+                                 .tensor = ShareOf(mesh_, place_.rank_in_layout(), stage_bounds).tensor,
+                                 .text_encoders = place_.rank_in_layout() == 0,
+                                 .text_device = texts_on_host ? at::Device(at::kCPU) : device});
+        denoiser_ = std::make_unique<Denoiser>(*model_->family, ranks_->groups,
+                                               DenoiserOptions{.stage_bounds = stage_bounds,
+                                                               .patches = place_.layout.patches,
+                                                               .warmup = place_.layout.warmup,
+                                                               .recorder = recorder_.get()});
+        const int64_t weights = model_->family->weight_bytes();
+        return control::Loaded{.seconds = watch.seconds(),
+                               .weight_bytes = static_cast<uint64_t>(weights),
+                               .memory_budget = BudgetBeside(weights, device)};
+      },
+      parameters.training);
 }
 
 absl::StatusOr<control::JobStarted> Engine::StartJob(uint64_t job, const control::JobParameters& parameters) {
@@ -515,6 +539,45 @@ absl::Status Engine::EndJob(uint64_t job) {
   });
   jobs_.erase(job);
   return flushed;
+}
+
+absl::StatusOr<control::TrainingStarted> Engine::StartTraining(const control::TrainingStart& start) {
+  trainer_.reset();
+  if (model_ == nullptr || !model_->trains) return absl::FailedPreconditionError("no model is loaded for training");
+  return Guarded(
+      [&]() -> absl::StatusOr<control::TrainingStarted> {
+        ASSIGN_OR_RETURN(trainer_, Trainer::Create(start, {.folder = model_->folder,
+                                                           .description = model_->description,
+                                                           .scheduler = model_->sampler,
+                                                           .family = *model_->family,
+                                                           .shard = {.rank = ranks_->groups.tensor.rank(),
+                                                                     .size = ranks_->groups.tensor.size()},
+                                                           .groups = ranks_->training}));
+        return trainer_->started();
+      },
+      /*with_gradients=*/true);
+}
+
+template <class Function>
+auto Engine::WithTrainer(const Function& function) -> decltype(function(std::declval<Trainer&>())) {
+  if (trainer_ == nullptr) return absl::FailedPreconditionError("no training run has been started");
+  return Guarded([&] { return function(*trainer_); }, /*with_gradients=*/true);
+}
+
+absl::StatusOr<control::SamplesPrepared> Engine::PrepareSamples(int64_t most) {
+  return WithTrainer([&](Trainer& trainer) { return trainer.PrepareSamples(most); });
+}
+
+absl::StatusOr<control::Trained> Engine::Train() {
+  return WithTrainer([](Trainer& trainer) { return trainer.Train(); });
+}
+
+absl::StatusOr<control::TrainingSaved> Engine::SaveTraining(bool exports) {
+  return WithTrainer([&](Trainer& trainer) { return trainer.Save(exports); });
+}
+
+absl::StatusOr<control::TrainingEvaluated> Engine::EvaluateTraining() {
+  return WithTrainer([](Trainer& trainer) { return trainer.Evaluate(); });
 }
 
 std::unique_ptr<control::CommandHandler> MakeEngine(const WorkerRank& place) { return std::make_unique<Engine>(place); }

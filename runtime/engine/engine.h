@@ -18,6 +18,8 @@
 #include "runtime/denoising/denoiser.h"
 #include "runtime/engine/loaded_adapters.h"
 #include "runtime/samplers/sampler_config.h"
+#include "runtime/training/trainer.h"
+#include "runtime/training/training_groups.h"
 #include "runtime/worker/worker_rank.h"
 
 namespace tessera::runtime {
@@ -46,12 +48,19 @@ class Engine final : public control::CommandHandler {
   absl::StatusOr<control::LatentValues> Predict(uint64_t job, const control::LatentValues& latents,
                                                 absl::Span<const uint64_t> beside) override;
   absl::Status EndJob(uint64_t job) override;
+  absl::StatusOr<control::TrainingStarted> StartTraining(const control::TrainingStart& start) override;
+  absl::StatusOr<control::SamplesPrepared> PrepareSamples(int64_t most) override;
+  absl::StatusOr<control::Trained> Train() override;
+  absl::StatusOr<control::TrainingSaved> SaveTraining(bool exports) override;
+  absl::StatusOr<control::TrainingEvaluated> EvaluateTraining() override;
 
  private:
   struct Model {
+    models::ModelFolder folder;
     models::FamilyDescription description;
     SamplerConfig sampler;
     std::unique_ptr<models::Family> family;
+    bool trains = false;
   };
   struct Job {
     DenoiseJob denoise;
@@ -64,6 +73,8 @@ class Engine final : public control::CommandHandler {
 
     parallel::SingleRank one;
     const std::unique_ptr<parallel::MeshCommunicators> communicators;  // of several ranks
+    const std::unique_ptr<HostTrainingGroups> training_communicators;  // in place of them, where the ranks train
+    const TrainingGroups training;                                     // of ranks that do not train, each alone
     const parallel::RankGroups groups;
     parallel::LocalAttention attention;
     const parallel::ForwardContext context;
@@ -72,6 +83,8 @@ class Engine final : public control::CommandHandler {
   // Whether it holds on this rank and on every other one, to all of which this call is made.
   bool OnEveryRank(bool holds);
 
+  // What of these parameters cannot be trained with.
+  absl::Status CheckTraining(const control::LoadParameters& parameters) const;
   // Before anything is read: that this rank's part of the model fits in memory, and the other ranks' parts too.
   absl::Status CheckMemory(const models::ModelFolder& folder, const control::LoadParameters& parameters,
                            at::Device device);
@@ -95,9 +108,12 @@ class Engine final : public control::CommandHandler {
   // What LibTorch threw, as the user is told it.
   absl::Status StatusOf(const c10::Error& error) const;
 
-  // Runs tensor code: see above.
+  // Runs tensor code: see above. With gradients only where told so.
   template <class Function>
-  auto Guarded(const Function& function) -> decltype(function());
+  auto Guarded(const Function& function, bool with_gradients = false) -> decltype(function());
+  // Calls `function` with the trainer.
+  template <class Function>
+  auto WithTrainer(const Function& function) -> decltype(function(std::declval<Trainer&>()));
   void Poison(const std::string& reason);
 
   const WorkerRank place_;
@@ -107,6 +123,7 @@ class Engine final : public control::CommandHandler {
   std::unique_ptr<Ranks> ranks_;  // since Load, which knows the device
   std::unique_ptr<Model> model_;
   std::unique_ptr<LoadedAdapters> adapters_;  // of model_
+  std::unique_ptr<Trainer> trainer_;          // of model_, since StartTraining
   std::map<uint64_t, Job> jobs_;
   at::Tensor digest_weights_;               // of as many words as the latents of a job have
   std::unique_ptr<StepRecorder> recorder_;  // null: what blocks compute is not kept

@@ -3,10 +3,8 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "parallel/host/mesh_communicators.h"
-#include "parallel/plan/mesh.h"
 #include "parallel/rank_groups.h"
 
 namespace tessera::runtime {
@@ -22,13 +20,10 @@ struct TrainingGroups {
   parallel::Communicator& all;   // every rank, in host memory
 };
 
-// The groups that a host segment for this mesh needs.
-std::vector<parallel::HostGroup> TrainingMeshGroups(const parallel::Mesh& mesh);
-
 // The communicators of one rank between the ranks of one host.
 class HostTrainingGroups final {
  public:
-  // As MeshCommunicators; `segment` was made with TrainingMeshGroups, of which it may hold more.
+  // As MeshCommunicators; `segment` was made with parallel::TrainingMeshGroups, of which it may hold more.
   HostTrainingGroups(at::Device device, const std::shared_ptr<parallel::HostSegment>& segment, int rank,
                      const parallel::HostCommunicatorOptions& options);
 

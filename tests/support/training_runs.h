@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "models/families/families.h"
+#include "parallel/segment/mesh_groups.h"
 #include "runtime/samplers/sampler_config.h"
 #include "runtime/training/gradients.h"
 #include "runtime/training/objective.h"
@@ -117,7 +118,7 @@ class TrainingRuns {
     const auto ranks = static_cast<int>(parallel::NumRanks(shape));
     const parallel::Mesh mesh = *parallel::Mesh::Create(shape, ranks);
     std::vector<Result> results(static_cast<size_t>(ranks));
-    const ThreadRanksOptions thread_options{.groups = runtime::TrainingMeshGroups(mesh)};
+    const ThreadRanksOptions thread_options{.groups = parallel::TrainingMeshGroups(mesh)};
     RunRanks(
         ranks,
         [&](ThreadRank& thread) {

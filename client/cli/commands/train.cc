@@ -1,25 +1,58 @@
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/cli/command.h"
 #include "client/cli/models/model_options.h"
 #include "client/cli/output/reporter.h"
 #include "client/cli/train/train_init.h"
+#include "client/cli/train/training_run.h"
 
 namespace tessera::client {
 namespace {
 
+constexpr char kInit[] = "init";
+
 struct TrainOptions {
   std::string target;
-  TrainInitOptions init;
+  TrainInitOptions init;  // its model has the options of both
+  TrainingRunOptions run;
 };
 
-std::string ProblemOfTarget(const std::string& typed) { return typed == "init" ? "" : "the value must be init"; }
+// Options that say nothing about what is to be done are mistakes.
+absl::Status CheckFits(const TrainOptions& options) {
+  const bool init = options.target == kInit;
+  for (const auto& [name, typed, of_init] : {std::tuple("--images", !options.init.images.empty(), true),
+                                             {"--model", !options.init.model.model.empty(), true},
+                                             {"--output", !options.init.output.empty(), true},
+                                             {"--trigger-word", !options.init.trigger_word.empty(), true},
+                                             {"--type", !options.init.type.empty(), true},
+                                             {"--rank", !options.init.rank.empty(), true},
+                                             {"--resume", !options.run.resume.empty(), false},
+                                             {"--device", !options.init.model.device.empty(), false},
+                                             {"--threads", !options.init.model.threads.empty(), false},
+                                             {"--json", options.run.json, false},
+                                             {"--quiet", options.run.quiet, false}}) {
+    if (!typed || of_init == init) continue;
+    return absl::InvalidArgumentError(of_init
+                                          ? absl::StrCat(name, " is for train init; a run has it in its configuration")
+                                          : absl::StrCat(name, " is for a run, not for train init"));
+  }
+  return absl::OkStatus();
+}
 
 ExitCode Train(const TrainOptions& options, Interrupts& interrupts) {
-  const absl::Status status = InitTraining(options.init, interrupts);
+  absl::Status status = CheckFits(options);
+  if (status.ok() && options.target != kInit) {
+    TrainingRunOptions run = options.run;
+    run.config = options.target;
+    run.model = options.init.model;
+    return RunTraining(run, interrupts);
+  }
+  if (status.ok()) status = InitTraining(options.init, interrupts);
   if (status.ok()) return ExitCode::kOk;
-  return Finish(MakeReporter({.quiet = true}), interrupts, status);
+  return Finish(MakeReporter({.json = options.run.json, .quiet = true}), interrupts, status);
 }
 
 }  // namespace
@@ -29,11 +62,18 @@ CommandRun AddTrain(CLI::App& app) {
   TrainInitOptions& init = options->init;
   AddText(app,
           {.names = "target",
-           .help = "init: write a configuration for a model and a folder of images",
-           .type = "init",
-           .required = true,
-           .problem = ProblemOfTarget},
+           .help = "Configuration of a run, a YAML file; or init: write one for a model and a folder of images",
+           .type = "CONFIG|init",
+           .required = true},
           options->target);
+  BeginGroup(app, "Run");
+  AddText(app, {"--resume", "Go on from a checkpoint: the newest of the run's output, or this folder", "latest|DIR"},
+          options->run.resume);
+  AddText(app, {"--device", "Where it runs: cuda is a GPU for each rank (default: cpu)", "cpu|cuda|cuda:N"},
+          init.model.device);
+  AddText(app, {"--threads", "CPU threads (default: all)", "N"}, init.model.threads);
+  AddFlag(app, "--json", "One JSON object a line", options->run.json);
+  AddFlag(app, "-q,--quiet", "Only the paths of what was saved", options->run.quiet);
   AddModelOption(app, init.model);
   BeginGroup(app, "init");
   AddText(app, {"--images", "Folder with the images, and metadata.jsonl or captions beside them", "DIR"}, init.images);

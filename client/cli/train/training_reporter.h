@@ -1,0 +1,49 @@
+// What `tessera train` says while it works: a progress line for people, or JSON lines for programs.
+// docs/fine-tuning.md documents the JSON events and their fields.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "client/cli/output/reporter.h"
+#include "control/training_commands.h"
+
+namespace tessera::client {
+
+// Used by one thread. Warnings and errors are the business of the reporter that it is given.
+class TrainingReporter {
+ public:
+  struct Options {
+    bool json = false;
+    bool quiet = false;            // for people: nothing but what was saved
+    int64_t steps = 0;             // of the whole run
+    int64_t images_of_a_step = 1;  // of all ranks and accumulated passes together
+  };
+
+  TrainingReporter(const Options& options, Reporter& reporter);
+  ~TrainingReporter();
+
+  void OnStarted(const control::TrainingStarted& started, double load_seconds);
+  void OnPrepared(const control::SamplesPrepared& prepared);
+  void OnTrained(const control::Trained& trained);
+  void OnEvaluated(int64_t step, const control::TrainingEvaluated& evaluated);
+  void OnSample(int64_t step, const std::string& path);
+  void OnSaved(int64_t step, const control::TrainingSaved& saved);
+  void OnDone(int64_t step, double seconds, uint64_t peak_memory_bytes);
+
+ private:
+  void Draw(const std::string& line);  // over the line before, where standard error is a terminal
+  void Clear();
+  void Say(const std::string& line);
+
+  const Options options_;
+  Reporter& reporter_;
+  const bool has_line_;
+  bool drawn_ = false;
+  double step_seconds_ = 0;  // a moving average, for the time that is left
+};
+
+// "step 12/1000, loss 0.1234, lr 1e-04, 8.1 images/s, 2m03s left".
+std::string TrainingText(const control::Trained& trained, int64_t steps, int64_t images_of_a_step, double step_seconds);
+
+}  // namespace tessera::client

@@ -1,0 +1,200 @@
+#include "client/cli/train/training_run.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/steady_time.h"
+#include "client/cli/models/model_location.h"
+#include "client/cli/output/output_files.h"
+#include "client/cli/output/reporter.h"
+#include "client/cli/train/training_reporter.h"
+#include "control/training/config.h"
+#include "server/api/generation_request.h"
+#include "server/api/image_metadata.h"
+#include "server/image/parameters_text.h"
+#include "server/workers/layout_choice.h"
+
+namespace tessera::client {
+namespace {
+
+// Encoded by one command, so that progress shows and an interruption is noticed.
+constexpr int64_t kSamplesAtOnce = 8;
+
+parallel::Layout LayoutOf(const control::TrainConfig& config) {
+  parallel::Layout layout = {.mesh = config.parallelism.mesh()};
+  layout.mesh.data = 1;
+  return layout;
+}
+
+class TrainingRun {
+ public:
+  TrainingRun(const TrainingRunOptions& options, Interrupts& interrupts)
+      : options_(options),
+        interrupts_(interrupts),
+        reporter_(MakeReporter({.json = options.json, .quiet = options.quiet})) {}
+
+  ExitCode Run() { return Finish(reporter_, interrupts_, Execute()); }
+
+ private:
+  absl::StatusOr<ExitCode> Execute() {
+    const absl::Duration begin = base::SteadyNow();
+    ASSIGN_OR_RETURN(config_, control::LoadTrainConfig(options_.config));
+    ASSIGN_OR_RETURN(load_, Placement(options_.model, ""));
+    ASSIGN_OR_RETURN(load_.model, At(Stage::kModel, FindModel(config_.model, options_.model.model_folders)));
+    ASSIGN_OR_RETURN(load_.dtype, DtypeOf(config_.train.dtype));
+    load_.training = true;
+    RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(config_.output + "/checkpoint")));
+    RETURN_IF_ERROR(StartSession());
+    ASSIGN_OR_RETURN(const std::vector<control::JobParameters> samples, Samples());
+    ASSIGN_OR_RETURN(const control::Loaded loaded, At(Stage::kModel, session_->Load(load_)));
+    ASSIGN_OR_RETURN(const control::TrainingStarted started,
+                     Explained(session_->group().StartTraining(
+                         {.config = control::TrainConfigJson(config_), .checkpoint = options_.resume})));
+    TrainingReporter progress(
+        {.json = options_.json,
+         .quiet = options_.quiet,
+         .steps = config_.train.steps,
+         .images_of_a_step = config_.train.batch_size * config_.train.gradient_accumulation_steps},
+        *reporter_);
+    progress.OnStarted(started, loaded.seconds);
+    if (started.step >= config_.train.steps) {
+      return absl::InvalidArgumentError(absl::StrCat("train.steps is ", config_.train.steps,
+                                                     ", and the checkpoint has ", started.step,
+                                                     " steps already; raise train.steps"));
+    }
+    RETURN_IF_ERROR(Prepare(progress));
+    ASSIGN_OR_RETURN(const int64_t step, Train(started.step, samples, progress));
+    const bool complete = step == config_.train.steps;
+    if (step > started.step) RETURN_IF_ERROR(Save(step, complete, progress));
+    const uint64_t peak_memory_bytes = session_->PeakMemoryBytes();
+    RETURN_IF_ERROR(At(Stage::kJob, session_->Close()));
+    progress.OnDone(step, absl::ToDoubleSeconds(base::SteadyNow() - begin), peak_memory_bytes);
+    return complete ? ExitCode::kOk : ExitCode::kInterrupted;
+  }
+
+  static absl::StatusOr<control::Dtype> DtypeOf(control::TrainDtype dtype) {
+    const std::optional<control::Dtype> found = base::EnumOf<control::Dtype>(base::EnumName(dtype));
+    if (!found.has_value()) return absl::InternalError("a training dtype that no model has");
+    return *found;
+  }
+
+  absl::Status StartSession() {
+    ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options_.model));
+    const parallel::Layout layout = LayoutOf(config_);
+    ASSIGN_OR_RETURN(description_,
+                     At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, load_.model)));
+    RETURN_IF_ERROR(parallel::CheckLayout(layout, server::LayoutModelOf(description_, load_.dtype)));
+    session_options.layout = layout;
+    session_options.data = static_cast<int>(config_.parallelism.data);
+    session_options.ends_at_interruption = false;
+    ASSIGN_OR_RETURN(session_, At(Stage::kModel, WorkerSession::Start(session_options, interrupts_)));
+    return absl::OkStatus();
+  }
+
+  // The jobs of the configured prompts.
+  absl::StatusOr<std::vector<control::JobParameters>> Samples() const {
+    std::vector<control::JobParameters> jobs;
+    const control::TrainSample& sample = config_.sample;
+    if (sample.sample_every == 0) return jobs;
+    for (const std::string& prompt : sample.prompts) {
+      server::GenerationRequest request = {.prompt = prompt, .seed = static_cast<uint64_t>(sample.seed)};
+      if (sample.steps > 0) request.steps = sample.steps;
+      if (sample.width > 0) request.width = sample.width;
+      if (sample.height > 0) request.height = sample.height;
+      if (sample.guidance_scale >= 0) request.guidance_scale = sample.guidance_scale;
+      ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(request, description_));
+      jobs.push_back(std::move(job));
+    }
+    return jobs;
+  }
+
+  absl::Status Prepare(TrainingReporter& progress) {
+    while (!interrupts_.requested()) {
+      ASSIGN_OR_RETURN(const control::SamplesPrepared prepared,
+                       Explained(session_->group().PrepareSamples(kSamplesAtOnce)));
+      progress.OnPrepared(prepared);
+      if (prepared.prepared == prepared.samples) return absl::OkStatus();
+    }
+    return absl::CancelledError("interrupted");
+  }
+
+  // The number of steps that are done: all, or fewer after an interruption.
+  absl::StatusOr<int64_t> Train(int64_t step, const std::vector<control::JobParameters>& samples,
+                                TrainingReporter& progress) {
+    int64_t skipped = 0;  // in a row
+    while (step < config_.train.steps && !interrupts_.requested()) {
+      ASSIGN_OR_RETURN(const control::Trained trained, Explained(session_->group().Train()));
+      step = trained.step;
+      progress.OnTrained(trained);
+      skipped = trained.skipped ? skipped + 1 : 0;
+      if (skipped > config_.train.max_nonfinite_steps) {
+        return absl::DataLossError(absl::StrCat("the loss or its gradients were not finite in ", skipped,
+                                                " steps in a row; the last checkpoint is whole; lower train.lr"));
+      }
+      const bool last = step == config_.train.steps;
+      if (IsDue(step, config_.sample.sample_every)) RETURN_IF_ERROR(Evaluate(step, samples, progress));
+      if (!last && IsDue(step, config_.save.save_every)) RETURN_IF_ERROR(Save(step, /*exports=*/false, progress));
+    }
+    return step;
+  }
+
+  static bool IsDue(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+
+  absl::Status Evaluate(int64_t step, const std::vector<control::JobParameters>& samples, TrainingReporter& progress) {
+    ASSIGN_OR_RETURN(const control::TrainingEvaluated evaluated, Explained(session_->group().EvaluateTraining()));
+    progress.OnEvaluated(step, evaluated);
+    for (size_t i = 0; i < samples.size(); ++i) {
+      ASSIGN_OR_RETURN(const WorkerSession::Picture picture, At(Stage::kJob, session_->MakeImage(samples[i], {})));
+      ASSIGN_OR_RETURN(const std::string text, server::FormatParameters(server::MetadataOf(
+                                                   samples[i], picture.started.sampler, ModelName(load_.model),
+                                                   description_, load_, session_->group().layout())));
+      const std::string path =
+          absl::StrCat(config_.output, "/samples/step-", absl::Dec(step, absl::kZeroPad6), "-", i, ".png");
+      ASSIGN_OR_RETURN(const OutputFiles files, OutputFiles::Create(path, /*overwrite=*/true));
+      // A sample that cannot be written ends no run.
+      const absl::StatusOr<OutputFiles::Written> written = files.Write(path, picture.image, text);
+      if (written.ok()) {
+        progress.OnSample(step, written->path);
+      } else {
+        reporter_->OnWarning(absl::StrCat("no sample: ", std::string(written.status().message())));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Save(int64_t step, bool exports, TrainingReporter& progress) {
+    ASSIGN_OR_RETURN(const control::TrainingSaved saved, Explained(session_->group().SaveTraining(exports)));
+    progress.OnSaved(step, saved);
+    if (exports && saved.exported.empty()) {
+      return At(Stage::kOutput, absl::UnavailableError("what was trained could not be written"));
+    }
+    return absl::OkStatus();
+  }
+
+  template <typename Value>
+  absl::StatusOr<Value> Explained(absl::StatusOr<Value> result) {
+    if (result.ok()) return result;
+    return At(Stage::kJob, session_->Explain(result.status(), "the model was being trained"));
+  }
+
+  const TrainingRunOptions& options_;
+  Interrupts& interrupts_;
+  const std::unique_ptr<Reporter> reporter_;
+  control::TrainConfig config_;
+  control::LoadParameters load_;
+  control::ModelDescription description_;
+  std::unique_ptr<WorkerSession> session_;
+};
+
+}  // namespace
+
+ExitCode RunTraining(const TrainingRunOptions& options, Interrupts& interrupts) {
+  return TrainingRun(options, interrupts).Run();
+}
+
+}  // namespace tessera::client

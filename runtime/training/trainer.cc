@@ -1,0 +1,380 @@
+#include "runtime/training/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/json.h"
+#include "base/json_writer.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "models/precision.h"
+#include "runtime/training/checkpoints/checkpoint_folder.h"
+#include "runtime/training/checkpoints/param_pieces.h"
+#include "runtime/training/exports/weights_folder.h"
+
+namespace tessera::runtime {
+namespace {
+
+constexpr char kLatest[] = "latest";
+
+// The validation loss is that of so many images at most, at the middles of so many equal parts of the noise levels.
+constexpr int64_t kEvaluatedSamples = 8;
+constexpr int64_t kEvaluatedLevels = 8;
+// The visits that the data order counts begin at 0.
+constexpr int64_t kEvaluationEpoch = -1;
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+absl::Status CheckSupported(const control::TrainConfig& config) {
+  const auto cannot = [](const std::string& what) {
+    return absl::UnimplementedError(absl::StrCat(what, " is not supported by this version"));
+  };
+  if (config.network.type != control::NetworkType::kFull) return cannot("network.type: lora");
+  if (config.parallelism.zero != control::ZeroStage::kNone) {
+    return cannot(absl::StrCat("parallelism.zero: ", base::EnumName(config.parallelism.zero)));
+  }
+  if (config.parallelism.sequence_parallel) return cannot("parallelism.sequence_parallel");
+  if (config.train.quantize) return cannot("train.quantize");
+  if (config.train.blocks_to_swap > 0) return cannot("train.blocks_to_swap");
+  if (config.train.batch_size % config.parallelism.data != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("train.batch_size is ", config.train.batch_size,
+                                                   "; it must be a multiple of parallelism.data, which is ",
+                                                   config.parallelism.data));
+  }
+  return absl::OkStatus();
+}
+
+// A new run must not mix its checkpoints with those of another one.
+absl::Status CheckNew(const std::string& output) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(output, error), end; !error && it != end; it.increment(error)) {
+    if (!absl::StartsWith(it->path().filename().string(), "checkpoint-")) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        output, " has checkpoints of an earlier run; go on with --resume latest, or choose another output"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<control::TrainingSet> Scan(const control::TrainConfig& config,
+                                          const models::FamilyDescription& description) {
+  return control::ScanDatasets({.datasets = config.datasets,
+                                .trigger_word = config.trigger_word,
+                                .default_resolution = description.default_height,
+                                .rule = {.multiple = static_cast<int>(description.size_multiple),
+                                         .min_side = static_cast<int>(description.min_size),
+                                         .max_side = static_cast<int>(description.max_size)}});
+}
+
+absl::StatusOr<DataOrder> OrderOf(const control::TrainingSet& set, const control::TrainConfig& config) {
+  std::vector<OrderedSample> samples;
+  for (size_t i = 0; i < set.samples.size(); ++i) {
+    samples.push_back(
+        {.id = static_cast<int64_t>(i), .bucket = set.samples[i].bucket, .repeats = set.samples[i].repeats});
+  }
+  return DataOrder::Create(samples, config.train.batch_size, static_cast<uint64_t>(config.seed));
+}
+
+// Changes with everything of the samples that a step depends on.
+std::string DigestOf(const control::TrainingSet& set) {
+  base::Sha256 digest;
+  for (const control::TrainingSample& sample : set.samples) {
+    digest.UpdatePart(sample.digest);
+    digest.UpdatePart(sample.caption);
+    digest.UpdatePart(control::BucketText(set.buckets[static_cast<size_t>(sample.bucket)]));
+    digest.UpdatePart(absl::StrCat(sample.repeats, " ", sample.caption_dropout_rate));
+  }
+  return digest.Finish();
+}
+
+ObjectiveOptions ObjectiveOf(const control::TrainProcedure& train) {
+  // Named alike in both, in the same order.
+  static_assert(static_cast<int>(control::WeightingScheme::kCosmap) == static_cast<int>(WeightingScheme::kCosmap));
+  return {.density = {.scheme = static_cast<WeightingScheme>(train.weighting_scheme),
+                      .logit_mean = train.logit_mean,
+                      .logit_std = train.logit_std,
+                      .mode_scale = train.mode_scale},
+          .snr_gamma = train.snr_gamma};
+}
+
+AdamWOptions OptimizerOf(const control::TrainProcedure& train) {
+  return {.beta1 = train.optimizer_params.betas[0],
+          .beta2 = train.optimizer_params.betas[1],
+          .eps = train.optimizer_params.eps,
+          .weight_decay = train.optimizer_params.weight_decay,
+          .ema_decay = train.ema_decay};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::TrainingStart& start,
+                                                         const TrainedModel& model) {
+  ASSIGN_OR_RETURN(control::TrainConfig config, control::ParseTrainConfig(start.config));
+  RETURN_IF_ERROR(CheckSupported(config));
+  ASSIGN_OR_RETURN(Objective objective, Objective::Create(model.scheduler, ObjectiveOf(config.train)));
+  ASSIGN_OR_RETURN(control::TrainingSet set, Scan(config, model.description));
+  ASSIGN_OR_RETURN(DataOrder order, OrderOf(set, config));
+  ASSIGN_OR_RETURN(std::string base_digest, model.folder.Digest());
+  std::unique_ptr<Trainer> trainer(
+      new Trainer(std::move(config), model, std::move(objective), std::move(set), std::move(order)));
+  trainer->base_digest_ = std::move(base_digest);
+  if (!start.checkpoint.empty()) {
+    RETURN_IF_ERROR(trainer->Resume(start.checkpoint));
+  } else {
+    RETURN_IF_ERROR(CheckNew(trainer->config_.output));
+  }
+  return trainer;
+}
+
+Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, Objective objective, control::TrainingSet set,
+                 DataOrder order)
+    : config_(std::move(config)),
+      model_(model),
+      objective_(std::move(objective)),
+      data_digest_(DigestOf(set)),
+      samples_(std::move(set), model.family, model.groups,
+               {.max_sequence_length = model.description.default_max_sequence_length,
+                .guidance_scale = config_.train.guidance_scale,
+                .clean_caption = model.description.default_clean_caption}),
+      order_(std::move(order)),
+      pass_(model.family, model.groups.model, {.recompute = config_.train.gradient_checkpointing}),
+      gradients_(model.family.parameters()),
+      optimizer_(gradients_, OptimizerOf(config_.train)),
+      learning_rate_{.base = config_.train.lr,
+                     .schedule = config_.train.lr_scheduler,
+                     .warmup_steps = config_.train.lr_warmup_steps,
+                     .steps = config_.train.steps} {
+  warnings_ = samples_.set().Warnings();
+}
+
+control::TrainingStarted Trainer::started() const {
+  int64_t parameters = 0;
+  for (const models::Param& param : gradients_.params()) {
+    parameters += c10::multiply_integers(param.spec.shape);
+  }
+  return {.step = step_,
+          .trained_parameters = parameters,
+          .samples = samples_.count(),
+          .checkpoint = resumed_from_,
+          .warnings = warnings_};
+}
+
+absl::StatusOr<control::SamplesPrepared> Trainer::PrepareSamples(int64_t most) {
+  RETURN_IF_ERROR(samples_.Prepare(most));
+  return control::SamplesPrepared{.prepared = samples_.prepared(), .samples = samples_.count()};
+}
+
+SampleKey Trainer::KeyOf(const SampleVisit& visit) const {
+  return {.seed = static_cast<uint64_t>(config_.seed), .sample = visit.id, .epoch = visit.epoch};
+}
+
+TrainingBatch Trainer::BatchOf(std::span<const SampleVisit> visits) const {
+  TrainingBatch batch;
+  std::vector<at::Tensor> latents, noise;
+  std::vector<TrainingLevel> levels;
+  for (const SampleVisit& visit : visits) {
+    const SampleKey key = KeyOf(visit);
+    const control::TrainingSample& sample = samples_.set().samples[static_cast<size_t>(visit.id)];
+    const control::Bucket& bucket = samples_.set().buckets[static_cast<size_t>(sample.bucket)];
+    latents.push_back(samples_.Latents(key));
+    noise.push_back(
+        NormalOf(StreamOf(key, NoisePurpose::kTrainingNoise), latents.back().sizes(), latents.back().scalar_type()));
+    levels.push_back(
+        objective_.LevelOf(DrawLevel(key), model_.family.Geometry(bucket.height, bucket.width).grid.count()));
+    const bool dropped = DropsCaption(key, sample.caption_dropout_rate);
+    batch.rows.push_back(dropped ? samples_.NoCaption(visit.id) : samples_.Caption(visit.id));
+  }
+  batch.sample = objective_.Make(at::stack(latents), at::stack(noise), levels);
+  return batch;
+}
+
+absl::StatusOr<control::Trained> Trainer::Train() {
+  if (samples_.prepared() < samples_.count()) return absl::FailedPreconditionError("not every sample is prepared");
+  const Clock::time_point begin = Clock::now();
+  const TrainingGroups& groups = model_.groups;
+  const int64_t passes = config_.train.gradient_accumulation_steps;
+  const auto divisor = static_cast<double>(config_.train.batch_size * passes);
+  const at::Tensor loss = at::zeros({1}, at::kDouble);
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    const GlobalBatch batch = order_.Batch(cursor_ + pass);
+    loss.add_(pass_.Run(BatchOf(SliceOf(batch, groups.data.rank(), groups.data.size())), divisor).sum());
+    gradients_.Collect();
+  }
+  gradients_.Synchronize(groups);
+  if (groups.data.size() > 1) groups.data.Sum(loss, loss);
+  control::Trained trained = {.step = step_ + 1,
+                              .loss = loss.item<double>() / divisor,
+                              .gradient_norm = gradients_.GlobalNorm(groups),
+                              .learning_rate = learning_rate_.At(step_)};
+  // Equal on all ranks, so that they agree.
+  trained.skipped = !std::isfinite(trained.loss) || !std::isfinite(trained.gradient_norm);
+  if (!trained.skipped) {
+    if (config_.train.max_grad_norm > 0) gradients_.Clip(trained.gradient_norm, config_.train.max_grad_norm);
+    optimizer_.Step(trained.learning_rate);
+  }
+  gradients_.Clear();
+  ++step_;
+  cursor_ += passes;
+  trained.seconds = SecondsSince(begin);
+  return trained;
+}
+
+absl::StatusOr<control::TrainingEvaluated> Trainer::Evaluate() {
+  if (samples_.prepared() < samples_.count()) return absl::FailedPreconditionError("not every sample is prepared");
+  const TrainingGroups& groups = model_.groups;
+  const int64_t count = std::min(kEvaluatedSamples, samples_.count());
+  const at::Tensor losses = at::zeros({kEvaluatedLevels}, at::kDouble);
+  optimizer_.UseAverage(true);
+  for (int64_t i = groups.data.rank(); i < count; i += groups.data.size()) {
+    const SampleVisit visit{.id = i * samples_.count() / count, .epoch = kEvaluationEpoch};
+    const SampleKey key = KeyOf(visit);
+    const at::Tensor latents = samples_.Latents(key);
+    const at::Tensor noise =
+        NormalOf(StreamOf(key, NoisePurpose::kTrainingNoise), latents.sizes(), latents.scalar_type());
+    for (int64_t level = 0; level < kEvaluatedLevels; ++level) {
+      const double middle = (static_cast<double>(level) + 0.5) / kEvaluatedLevels;
+      TrainingLevel at_level =
+          objective_.is_flow()
+              ? objective_.AtSigma(middle)
+              : objective_.AtTimestep(static_cast<int64_t>(middle * static_cast<double>(objective_.timesteps())));
+      at_level.weight = 1;
+      const TrainingLevel levels[] = {at_level};
+      const TrainingBatch batch{.sample = objective_.Make(latents.unsqueeze(0), noise.unsqueeze(0), levels),
+                                .rows = {samples_.Caption(visit.id)}};
+      losses[level].add_(pass_.Evaluate(batch).sum());
+    }
+  }
+  optimizer_.UseAverage(false);
+  if (groups.data.size() > 1) groups.data.Sum(losses, losses);
+  const at::Tensor mean = losses / static_cast<double>(count);
+  const double* values = mean.const_data_ptr<double>();
+  return control::TrainingEvaluated{.losses = {values, values + kEvaluatedLevels}};
+}
+
+std::string Trainer::StateJson() const {
+  base::JsonWriter writer;
+  writer.BeginObject();
+  writer.Key("config").String(control::TrainConfigJson(config_));
+  writer.Key("base_digest").String(base_digest_);
+  writer.Key("data_digest").String(data_digest_);
+  writer.Key("optimizer_step").Int(optimizer_.step());
+  writer.Key("cursor").Int(cursor_);
+  writer.EndObject();
+  return writer.text();
+}
+
+absl::StatusOr<int64_t> Trainer::ReadState(const std::string& state, const std::string& name) {
+  ASSIGN_OR_RETURN(base::ConfigReader reader, base::ConfigReader::FromText(state, name));
+  const std::string config = reader.RequiredString("config"), base_digest = reader.RequiredString("base_digest"),
+                    data_digest = reader.RequiredString("data_digest");
+  const int64_t optimizer_step = reader.RequiredInt("optimizer_step", 0);
+  cursor_ = reader.RequiredInt("cursor", 0);
+  RETURN_IF_ERROR(reader.status());
+  ASSIGN_OR_RETURN(const control::TrainConfig before, control::ParseTrainConfig(config));
+  RETURN_IF_ERROR(control::CheckResumed(before, config_));
+  if (base_digest != base_digest_) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " was trained from another model than ", config_.model,
+                                                   ": its digest is ", base_digest, ", that of the model ",
+                                                   base_digest_));
+  }
+  if (data_digest != data_digest_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, " was trained on other images or captions than datasets has now; put them back, or begin a new run"));
+  }
+  return optimizer_step;
+}
+
+std::vector<Piece> Trainer::Pieces() const {
+  std::vector<Piece> pieces;
+  const auto add = [&](const char* prefix, const OptimizerState& state, const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    const models::ParamSpec& spec = state.param->spec;
+    std::ranges::move(PiecesOf(absl::StrCat(prefix, spec.name), spec, model_.shard, tensor),
+                      std::back_inserter(pieces));
+  };
+  for (const OptimizerState& state : optimizer_.state()) {
+    add("transformer.", state, state.master);
+    add("exp_avg.", state, state.exp_avg);
+    add("exp_avg_sq.", state, state.exp_avg_sq);
+    add("ema.", state, state.ema);
+  }
+  return pieces;
+}
+
+absl::StatusOr<std::string> Trainer::FindLatest() {
+  parallel::Communicator& all = model_.groups.all;
+  const at::Tensor step = at::full({1}, -1, at::kLong);
+  absl::Status status = absl::AbortedError("rank 0 found no checkpoint");
+  if (all.rank() == 0) {
+    const absl::StatusOr<FoundCheckpoint> found = LatestWhole(config_.output);
+    status = found.status();
+    if (found.ok()) {
+      step.fill_(found->step);
+      for (const std::string& reason : found->passed_over) {
+        warnings_.push_back(absl::StrCat("a newer checkpoint is not whole and was passed over: ", reason));
+      }
+    }
+  }
+  all.Broadcast(step, 0);
+  if (step.item<int64_t>() < 0) return status;
+  return absl::StrCat(config_.output, "/", CheckpointName(step.item<int64_t>()));
+}
+
+absl::Status Trainer::Resume(const std::string& checkpoint) {
+  resumed_from_ = checkpoint;
+  if (checkpoint == kLatest) {
+    ASSIGN_OR_RETURN(resumed_from_, FindLatest());
+  }
+  ASSIGN_OR_RETURN(const CheckpointIndex index, ReadIndex(resumed_from_));
+  ASSIGN_OR_RETURN(const int64_t optimizer_step, ReadState(index.state, resumed_from_));
+  const std::vector<Piece> pieces = Pieces();
+  ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpoint(resumed_from_, pieces, model_.groups.all));
+  optimizer_.Resume(optimizer_step);
+  step_ = state.step;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<control::TrainingSaved> Trainer::Save(bool exports) {
+  const Clock::time_point begin = Clock::now();
+  control::TrainingSaved saved;
+  const absl::Status written =
+      WriteCheckpoint(config_.output, {.step = step_, .json = StateJson()}, Pieces(), model_.groups.all);
+  const std::string checkpoint = absl::StrCat(config_.output, "/", CheckpointName(step_));
+  if (written.ok()) {
+    saved.checkpoint = checkpoint;
+    if (model_.groups.all.rank() == 0) {
+      const absl::Status kept = KeepLast(config_.output, static_cast<int>(config_.save.max_step_saves_to_keep));
+      if (!kept.ok()) saved.warnings.emplace_back(kept.message());
+    }
+  } else {
+    saved.warnings.push_back(absl::StrCat("no checkpoint of step ", step_, ": ", std::string(written.message())));
+  }
+  if (exports && written.ok() && model_.groups.all.rank() == 0) {
+    absl::StatusOr<std::string> exported = Export(checkpoint);
+    if (exported.ok()) {
+      saved.exported = *std::move(exported);
+    } else {
+      saved.warnings.emplace_back(exported.status().message());
+    }
+  }
+  saved.seconds = SecondsSince(begin);
+  return saved;
+}
+
+absl::StatusOr<std::string> Trainer::Export(const std::string& checkpoint) const {
+  ASSIGN_OR_RETURN(CheckpointReader reader, CheckpointReader::Open(checkpoint));
+  std::string folder = absl::StrCat(config_.output, "/model-", step_);
+  RETURN_IF_ERROR(ExportWeights(reader, {.base = model_.folder.path(),
+                                         .base_digest = base_digest_,
+                                         .prefix = config_.train.ema_decay > 0 ? "ema." : "transformer.",
+                                         .folder = folder}));
+  return folder;
+}
+
+}  // namespace tessera::runtime

@@ -1,0 +1,94 @@
+// One rank's part in a training run: from a configuration, or a checkpoint, step by step to what is served.
+//
+// The transformer of a loaded family is trained in place, so that images may be made between two steps. Every rank of
+// the run makes the same calls in the same order; what a step returns is equal on all of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "control/training/config.h"
+#include "control/training_commands.h"
+#include "models/families/family.h"
+#include "models/weights/model_folder.h"
+#include "runtime/samplers/sampler_config.h"
+#include "runtime/training/checkpoints/checkpoint.h"
+#include "runtime/training/data/data_order.h"
+#include "runtime/training/gradients.h"
+#include "runtime/training/learning_rate.h"
+#include "runtime/training/objective.h"
+#include "runtime/training/optimizer.h"
+#include "runtime/training/training_groups.h"
+#include "runtime/training/training_pass.h"
+#include "runtime/training/training_samples.h"
+
+namespace tessera::runtime {
+
+// What is trained, and where. All of it outlives the trainer.
+struct TrainedModel {
+  const models::ModelFolder& folder;
+  const models::FamilyDescription& description;
+  const SamplerConfig& scheduler;
+  models::Family& family;     // loaded for training
+  models::TensorShard shard;  // this rank's part of its matrices
+  const TrainingGroups& groups;
+};
+
+// Used by one thread, which is not in c10::InferenceMode.
+class Trainer final {
+ public:
+  // Reads the data's folders and, where `start` names one, the checkpoint. InvalidArgument names what is wrong with the
+  // configuration, Unimplemented what of it this build cannot train; errors of control/training/dataset.h and of
+  // checkpoints/checkpoint.h.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const control::TrainingStart& start,
+                                                         const TrainedModel& model);
+
+  control::TrainingStarted started() const;
+
+  // As in control::CommandHandler.
+  absl::StatusOr<control::SamplesPrepared> PrepareSamples(int64_t most);
+  absl::StatusOr<control::Trained> Train();
+  absl::StatusOr<control::TrainingSaved> Save(bool exports);
+  absl::StatusOr<control::TrainingEvaluated> Evaluate();
+
+ private:
+  Trainer(control::TrainConfig config, const TrainedModel& model, Objective objective, control::TrainingSet set,
+          DataOrder order);
+
+  // Goes on from that folder, or from the newest whole checkpoint of the run.
+  absl::Status Resume(const std::string& checkpoint);
+  absl::StatusOr<std::string> FindLatest();
+  // What a checkpoint says of itself, in whose tensors it is not; and the tensors.
+  std::string StateJson() const;
+  // Returns the steps of the optimizer; INVALID_ARGUMENT where this run cannot go on from there.
+  absl::StatusOr<int64_t> ReadState(const std::string& state, const std::string& name);
+  std::vector<Piece> Pieces() const;
+
+  // On rank 0: the weights of that checkpoint, or their averages where these are kept, as a model folder; its path.
+  absl::StatusOr<std::string> Export(const std::string& checkpoint) const;
+
+  TrainingBatch BatchOf(std::span<const SampleVisit> visits) const;
+  SampleKey KeyOf(const SampleVisit& visit) const;
+
+  const control::TrainConfig config_;
+  const TrainedModel model_;
+  const Objective objective_;
+  const std::string data_digest_;  // of what the samples are
+  std::string base_digest_;        // of the model that was trained first
+  TrainingSamples samples_;
+  DataOrder order_;
+  TrainingPass pass_;
+  Gradients gradients_;
+  AdamW optimizer_;
+  const LearningRate learning_rate_;
+  int64_t step_ = 0;    // done, those that were skipped included
+  int64_t cursor_ = 0;  // batches that were taken from the order
+  std::string resumed_from_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace tessera::runtime

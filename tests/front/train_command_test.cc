@@ -1,0 +1,279 @@
+// `tessera train` with real workers on models of a few thousand parameters, in double precision.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "server/image/image_file.h"
+#include "tests/front/child_process.h"
+#include "tests/support/test_folder.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+struct Finished {
+  int exit_code = 0;
+  std::vector<boost::json::object> events;
+  std::string errors;
+
+  std::vector<boost::json::object> Of(const std::string& event) const {
+    std::vector<boost::json::object> of;
+    for (const boost::json::object& line : events) {
+      if (line.at("event").as_string() == event) of.push_back(line);
+    }
+    return of;
+  }
+  std::vector<double> Losses() const {
+    std::vector<double> losses;
+    for (const boost::json::object& line : Of("trained")) losses.push_back(line.at("loss").to_number<double>());
+    return losses;
+  }
+  std::string Path(const char* key) const {
+    const std::vector<boost::json::object> saved = Of("saved");
+    return saved.empty() ? "" : std::string(saved.back().at(key).as_string());
+  }
+};
+
+class TrainCommandTest : public ::testing::Test {
+ protected:
+  TrainCommandTest() {
+    fs::create_directories(folder() + "/images");
+    for (int i = 0; i < 6; ++i) WritePicture(i);
+  }
+
+  std::string folder() const { return folder_.path(); }
+  std::string images() const { return folder() + "/images"; }
+
+  // Pictures of two proportions, so that there are two buckets.
+  void WritePicture(int index) const {
+    control::Image image{.width = 64, .height = index % 3 == 2 ? 96 : 64};
+    for (int i = 0; i < image.width * image.height * 3; ++i) {
+      image.rgb.push_back(static_cast<uint8_t>((i * (index + 3) / 7 + 40 * index) % 256));
+    }
+    const std::string name = absl::StrCat(images(), "/", index);
+    std::ofstream(name + ".png", std::ios::binary) << *server::EncodeImage(image, server::ImageFormat::kPng, {});
+    std::ofstream(name + ".txt") << (index % 2 == 0 ? "a red [trigger]" : "two small houses by the sea in the evening");
+  }
+
+  // `more`: lines of the configuration's train section and of the sections behind it.
+  std::string Config(const std::string& output, int steps, const std::string& more = "",
+                     const std::string& model = "pixart_sigma") const {
+    const std::string path = absl::StrCat(folder(), "/", output, ".yaml");
+    std::ofstream(path) << "model: tests/golden/pipelines/" << model << "\noutput: " << folder() << "/" << output
+                        << "\nseed: 7\ntrigger_word: zzz\n"
+                           "datasets:\n  - folder_path: "
+                        << images()
+                        << "\n    resolution: 64\n    caption_dropout_rate: 0.3\n"
+                           "network:\n  type: full\n"
+                           "train:\n  dtype: fp64\n  batch_size: 2\n  lr: 0.01\n  steps: "
+                        << steps << "\n"
+                        << more;
+    return path;
+  }
+
+  std::unique_ptr<ChildProcess> Start(std::vector<std::string> arguments) const {
+    ChildOptions options;
+    arguments.insert(arguments.begin(), TESSERA_EXECUTABLE);
+    options.arguments = std::move(arguments);
+    options.folder = fs::current_path();
+    options.environment = {{"PATH", "/usr/bin:/bin"},
+                           {"TESSERA_WORKER", TESSERA_WORKER_EXECUTABLE},
+                           {"OMP_WAIT_POLICY", "PASSIVE"},
+                           {"XDG_RUNTIME_DIR", folder()}};
+    return std::make_unique<ChildProcess>(options);
+  }
+
+  static Finished Finish(ChildProcess& child) {
+    Finished finished{.exit_code = child.Wait(), .events = {}, .errors = child.errors()};
+    for (absl::string_view line : absl::StrSplit(child.output(), '\n', absl::SkipEmpty())) {
+      finished.events.push_back(boost::json::parse(std::string(line)).as_object());
+    }
+    return finished;
+  }
+
+  Finished Train(const std::string& config, std::vector<std::string> more = {}) const {
+    more.insert(more.begin(), {"train", config, "--json", "--threads=2"});
+    return Finish(*Start(std::move(more)));
+  }
+
+  static std::string ErrorOf(const Finished& finished) {
+    const std::vector<boost::json::object> errors = finished.Of("error");
+    return errors.empty() ? finished.errors : std::string(errors.back().at("message").as_string());
+  }
+
+  static std::string Bytes(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  static std::string Weights(const Finished& finished) {
+    return Bytes(finished.Path("exported") + "/transformer/diffusion_pytorch_model.safetensors");
+  }
+
+ private:
+  TestFolder folder_;
+};
+
+void ExpectNear(const std::vector<double>& losses, const std::vector<double>& expected, double relative) {
+  ASSERT_EQ(losses.size(), expected.size());
+  for (size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_LE(std::abs(losses[i] - expected[i]), relative * std::abs(expected[i])) << "step " << i + 1;
+  }
+}
+
+// From the files to the losses: the same data, noise and gradients on every layout.
+TEST_F(TrainCommandTest, EveryTopologyTakesTheSameSteps) {
+  for (const auto& [model, layouts] :
+       std::map<std::string, std::vector<std::string>>{{"pixart_sigma", {"data: 2", "tensor: 2", "ring: 3"}},
+                                                       {"flux_dev", {"ulysses: 2", "data: 2\n  tensor: 2"}}}) {
+    const Finished serial = Train(Config(model, 3, "  gradient_accumulation_steps: 2\n", model));
+    ASSERT_EQ(serial.exit_code, 0) << ErrorOf(serial);
+    ASSERT_EQ(serial.Losses().size(), 3u);
+    EXPECT_NE(serial.Losses()[0], serial.Losses()[1]);
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      const Finished finished =
+          Train(Config(absl::StrCat(model, i), 3,
+                       absl::StrCat("  gradient_accumulation_steps: 2\nparallelism:\n  ", layouts[i], "\n"), model));
+      ASSERT_EQ(finished.exit_code, 0) << model << ", " << layouts[i] << ": " << ErrorOf(finished);
+      SCOPED_TRACE(absl::StrCat(model, ", ", layouts[i]));
+      ExpectNear(finished.Losses(), serial.Losses(), 1e-9);
+    }
+  }
+}
+
+TEST_F(TrainCommandTest, ARunThatIsResumedAndExtendedEqualsOneRun) {
+  const Finished whole = Train(Config("whole", 5, "  ema_decay: 0.9\n"));
+  ASSERT_EQ(whole.exit_code, 0) << ErrorOf(whole);
+  ASSERT_EQ(Train(Config("parts", 2, "  ema_decay: 0.9\n")).exit_code, 0);
+  const Finished second = Train(Config("parts", 3, "  ema_decay: 0.9\n"), {"--resume=latest"});
+  ASSERT_EQ(second.exit_code, 0) << ErrorOf(second);
+  EXPECT_EQ(second.Of("training").front().at("step").to_number<int>(), 2);
+  const Finished third = Train(Config("parts", 5, "  ema_decay: 0.9\n"), {"--resume", second.Path("checkpoint")});
+  ASSERT_EQ(third.exit_code, 0) << ErrorOf(third);
+  EXPECT_EQ(third.Losses().back(), whole.Losses().back());
+  ASSERT_FALSE(Weights(whole).empty());
+  EXPECT_EQ(Weights(third), Weights(whole));
+  EXPECT_NE(Weights(second), Weights(whole));
+}
+
+TEST_F(TrainCommandTest, ARunGoesOnOnAnotherTopology) {
+  const Finished whole = Train(Config("whole", 3));
+  ASSERT_EQ(Train(Config("parts", 1, "parallelism:\n  tensor: 2\n")).exit_code, 0);
+  ASSERT_EQ(Train(Config("parts", 2, "parallelism:\n  ulysses: 2\n"), {"--resume=latest"}).exit_code, 0);
+  const Finished last = Train(Config("parts", 3, "parallelism:\n  data: 2\n"), {"--resume=latest"});
+  ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
+  ExpectNear(last.Losses(), {whole.Losses().back()}, 1e-9);
+}
+
+TEST_F(TrainCommandTest, AnInterruptedRunWritesACheckpointAndGoesOn) {
+  const Finished whole = Train(Config("whole", 5));
+  const std::string config = Config("parts", 100000);
+  const std::unique_ptr<ChildProcess> child = Start({"train", config, "--json", "--threads=2"});
+  ASSERT_TRUE(child->WaitForOutput("\"event\":\"trained\",\"step\":2"));
+  child->Signal(SIGTERM);
+  const Finished stopped = Finish(*child);
+  EXPECT_EQ(stopped.exit_code, 130);
+  ASSERT_FALSE(stopped.Path("checkpoint").empty());
+  const auto done = static_cast<int>(stopped.Losses().size());
+  const Finished last = Train(Config("parts", done + 1), {"--resume=latest"});
+  ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
+  const Finished undisturbed = Train(Config("undisturbed", done + 1));
+  EXPECT_EQ(Weights(last), Weights(undisturbed));
+}
+
+TEST_F(TrainCommandTest, AKilledRankEndsTheRunAndTheLastCheckpointGoesOn) {
+  const std::string often = "parallelism:\n  data: 2\nsave:\n  save_every: 1\n  max_step_saves_to_keep: 2\n";
+  const std::unique_ptr<ChildProcess> child = Start({"train", Config("parts", 100000, often), "--json", "--threads=2"});
+  ASSERT_TRUE(child->WaitForOutput("\"event\":\"saved\",\"step\":2"));
+  const std::vector<pid_t> workers = ProcessesWith(TESSERA_WORKER_EXECUTABLE, "XDG_RUNTIME_DIR", folder());
+  ASSERT_EQ(workers.size(), 2u);
+  kill(workers.back(), SIGKILL);
+  const Finished killed = Finish(*child);
+  EXPECT_EQ(killed.exit_code, 6) << ErrorOf(killed);
+  EXPECT_THAT(ErrorOf(killed), HasSubstr("killed by signal 9"));
+  int checkpoints = 0;
+  for (const auto& entry : fs::directory_iterator(folder() + "/parts")) {
+    checkpoints += entry.path().filename().string().starts_with("checkpoint-");
+  }
+  EXPECT_LE(checkpoints, 3);  // the last ones, and one that was being written in their place
+  const auto done = static_cast<int>(killed.Losses().size());
+  const Finished last = Train(Config("parts", done + 2, often), {"--resume=latest"});
+  ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
+  const Finished undisturbed = Train(Config("undisturbed", done + 2, often));
+  EXPECT_EQ(Weights(last), Weights(undisturbed));
+}
+
+TEST_F(TrainCommandTest, ADamagedCheckpointIsPassedOver) {
+  const std::string often = "save:\n  save_every: 1\n";
+  const Finished first = Train(Config("parts", 3, often));
+  ASSERT_EQ(first.exit_code, 0) << ErrorOf(first);
+  const std::string file = first.Path("checkpoint") + "/rank-00000-of-00001.safetensors";
+  ASSERT_TRUE(fs::exists(file));
+  fs::resize_file(file, fs::file_size(file) - 1);
+  const Finished second = Train(Config("parts", 4, often), {"--resume=latest"});
+  ASSERT_EQ(second.exit_code, 0) << ErrorOf(second);
+  EXPECT_EQ(second.Of("training").front().at("step").to_number<int>(), 2);
+  ASSERT_FALSE(second.Of("warning").empty());
+  EXPECT_THAT(std::string(second.Of("warning").front().at("message").as_string()), HasSubstr("checkpoint-3"));
+}
+
+TEST_F(TrainCommandTest, WhatWasTrainedIsServedAndSamplesAreMade) {
+  const Finished finished = Train(Config(
+      "run", 2, "sample:\n  sample_every: 2\n  prompts: [a red house]\n  steps: 2\n  width: 64\n  height: 64\n"));
+  ASSERT_EQ(finished.exit_code, 0) << ErrorOf(finished);
+  ASSERT_EQ(finished.Of("sample").size(), 1u);
+  EXPECT_TRUE(server::DecodeImage(Bytes(std::string(finished.Of("sample")[0].at("path").as_string()))).ok());
+  ASSERT_EQ(finished.Of("evaluated").size(), 1u);
+  EXPECT_EQ(finished.Of("evaluated")[0].at("losses").as_array().size(), 8u);
+  const std::string image = folder() + "/served.png";
+  const std::unique_ptr<ChildProcess> served =
+      Start({"generate", "--model", finished.Path("exported"), "--dtype=fp64", "--steps=2", "--size=64x64", "--seed=42",
+             "--threads=2", "-o", image, "a red house"});
+  ASSERT_EQ(served->Wait(), 0) << served->errors();
+  // The sample was made by the weights in training, the image by the files, which store them in single precision.
+  const std::vector<uint8_t> made = server::DecodeImage(Bytes(image))->image.rgb;
+  const std::vector<uint8_t> sample =
+      server::DecodeImage(Bytes(std::string(finished.Of("sample")[0].at("path").as_string())))->image.rgb;
+  ASSERT_EQ(made.size(), sample.size());
+  int largest = 0;
+  for (size_t i = 0; i < made.size(); ++i) largest = std::max(largest, std::abs(made[i] - sample[i]));
+  EXPECT_LE(largest, 1);
+}
+
+TEST_F(TrainCommandTest, SaysWhatItCannotTrainOn) {
+  const Finished first = Train(Config("run", 1));
+  ASSERT_EQ(first.exit_code, 0) << ErrorOf(first);
+  const auto refused = [&](const std::string& config, std::vector<std::string> more, int code, const char* reason) {
+    const Finished finished = Train(config, std::move(more));
+    EXPECT_EQ(finished.exit_code, code) << ErrorOf(finished);
+    EXPECT_THAT(ErrorOf(finished), HasSubstr(reason));
+  };
+  refused(Config("run", 2), {}, 2, "--resume latest");
+  refused(Config("run", 1), {"--resume=latest"}, 2, "train.steps");
+  refused(Config("run", 2, "  max_grad_norm: 3\n"), {"--resume=latest"}, 2, "max_grad_norm");
+  refused(Config("run", 2, "", "pixart_alpha"), {"--resume=latest"}, 2, "model");
+  refused(Config("other", 2, "parallelism:\n  data: 3\n"), {}, 2, "batch_size");
+  refused(Config("other", 2, "parallelism:\n  ulysses: 3\n"), {}, 2, "ulysses");
+  std::ofstream(images() + "/5.png", std::ios::binary) << "no picture";
+  refused(Config("other", 2), {}, 2, "5.png");
+}
+
+}  // namespace
+}  // namespace tessera
