@@ -22,6 +22,7 @@ enum class NoisePurpose : uint32_t {
   kTrainingNormalLevel = 4,  // the same as a normal one
   kCaptionDropout = 5,
   kAutoencoderSample = 6,  // of the distribution that the autoencoder encodes an image to
+  kAdapterFactors = 7,     // that a LoRA starts from
 };
 
 struct NoiseKey {

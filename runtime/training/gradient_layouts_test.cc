@@ -60,6 +60,25 @@ TEST_P(GradientLayoutsTest, EveryLayoutHasTheGradientsOfOneRank) {
   }
 }
 
+TEST_P(GradientLayoutsTest, EveryLayoutHasTheGradientsOfOneRanksAdapter) {
+  const TrainingRuns::Result serial = runs_.Run({}, {.adapter = true}).front();
+  ASSERT_GT(serial.norm, 0);
+  const MeshShape shapes[] = {{.tensor = 2},
+                              {.tensor = 4},
+                              {.ulysses = 2},
+                              {.ring = 2},
+                              {.data = 2, .tensor = 2},
+                              {.ring = 2, .tensor = 2},
+                              {.ulysses = 2, .tensor = 2},
+                              {.ring = 3, .ulysses = 2}};
+  bool recompute = true;
+  for (const MeshShape& shape : shapes) {
+    const std::vector<TrainingRuns::Result> results = runs_.Run(shape, {.recompute = recompute, .adapter = true});
+    EXPECT_LE(runs_.WorstError(shape, results, serial, /*adapter=*/true), 1e-10) << NameOf(shape);
+    recompute = !recompute;
+  }
+}
+
 TEST_P(GradientLayoutsTest, RecomputationChangesNoGradient) {
   const TrainingRuns::Result serial = runs_.Run({}, {}).front();
   EXPECT_LE(runs_.WorstError({}, runs_.Run({}, {.recompute = true}), serial), 1e-12);

@@ -8,6 +8,7 @@
 #include "runtime/training/objective.h"
 #include "runtime/training/optimizer.h"
 #include "runtime/training/sample_noise.h"
+#include "runtime/training/trained_adapter.h"
 #include "tests/support/random_tensor.h"
 
 namespace tessera::runtime {
@@ -117,6 +118,49 @@ TEST(LearningRateTest, RisesInALineAndStaysOrFallsInACosine) {
   EXPECT_NEAR(cosine.At(4 + 25), 1 + std::sqrt(0.5), 1e-14);
   EXPECT_NEAR(cosine.At(104), 0, 1e-15);
   EXPECT_EQ((LearningRate{.base = 3}.At(0)), 3);
+}
+
+// A column product of 6 inputs and 8 outputs, and a row product of 8 and 6 in parts of 2 and 6, as a rank has them.
+struct TwoProducts {
+  explicit TwoProducts(models::TensorShard shard) : table(at::kDouble, at::kCPU, {.tensor = shard}) {
+    table.AddPacked({{.name = "a.to_q.weight", .shape = {8, 6}, .role = models::LinearRole::kColumn},
+                     {.name = "a.to_k.weight", .shape = {8, 6}, .role = models::LinearRole::kColumn}});
+    table.AddPacked(
+        {{.name = "a.to_out.0.weight", .shape = {6, 8}, .role = models::LinearRole::kRow, .in_parts = {2, 6}}});
+    table.Add({.name = "a.norm.weight", .shape = {6}});
+    table.RequireGradients();
+  }
+  models::ParamTable table;
+};
+
+TEST(TrainedAdapterTest, EachRankHasItsPartOfTheSameFactors) {
+  const TwoProducts whole({}), part({.rank = 1, .size = 2});
+  const AdapterOptions options{.targets = {"to_q", "to_out.0"}, .rank = 4, .alpha = 2, .seed = 9};
+  const TrainedAdapter all = *MakeTrainedAdapter(whole.table.params(), {}, options);
+  const TrainedAdapter own = *MakeTrainedAdapter(part.table.params(), {.rank = 1, .size = 2}, options);
+  ASSERT_EQ(all.params.size(), 4u);
+  EXPECT_EQ(all.params[2].spec.name, "a.to_out.0.lora_A.weight");
+  EXPECT_EQ(all.params[2].Value().sizes(), (at::IntArrayRef{4, 8}));
+  EXPECT_TRUE(at::equal(own.params[0].Value(), all.params[0].Value()));  // A of the column product
+  EXPECT_EQ(own.params[1].Value().sizes(), (at::IntArrayRef{4, 4}));     // B of it: half of the outputs
+  const at::Tensor& a = all.params[2].Value();                           // of the row product: halves of parts
+  EXPECT_TRUE(at::equal(own.params[2].Value(), at::cat({a.narrow(1, 1, 1), a.narrow(1, 5, 3)}, 1)));
+  EXPECT_EQ(own.params[3].Value().sizes(), (at::IntArrayRef{6, 4}));
+  EXPECT_EQ(own.params[3].spec.role, models::LinearRole::kReplicated);
+  EXPECT_EQ(all.factors.Find("a.to_q")->front().scale, 0.5);
+  EXPECT_EQ(all.params[1].Value().abs().max().item<double>(), 0);
+  // Uniform within 1 / sqrt(6).
+  EXPECT_LE(all.params[0].Value().abs().max().item<double>(), 1 / std::sqrt(6.0));
+  EXPECT_GT(all.params[0].Value().abs().max().item<double>(), 0.7 / std::sqrt(6.0));
+  EXPECT_TRUE(all.params[0].storage.requires_grad());
+  for (const models::Param& param : whole.table.params()) EXPECT_FALSE(param.storage.requires_grad());
+}
+
+TEST(TrainedAdapterTest, ATargetThatNoModuleHasNamesTheNearest) {
+  const TwoProducts model({});
+  const absl::Status refused = MakeTrainedAdapter(model.table.params(), {}, {.targets = {"to_qq"}}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused));
+  EXPECT_EQ(refused.message(), "no module of the model ends with \"to_qq\"; the nearest is \"to_q\"");
 }
 
 // One replicated parameter of a table.

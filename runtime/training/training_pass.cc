@@ -104,13 +104,14 @@ struct Roots {
 
 // How the blocks attend on this rank, and what else a forward pass is given.
 struct MeshContext {
-  MeshContext(const parallel::RankGroups& groups, const parallel::TokenLayout& tokens)
+  MeshContext(const parallel::RankGroups& groups, const parallel::TokenLayout& tokens,
+              const parallel::AdapterFactors* adapters)
       : exchange(tokens, tokens.all(), groups.ring.rank(), groups.ulysses),
         ring_reader(tokens, tokens.all(), groups.ring),
         attention(groups.ulysses.size() > 1 ? static_cast<parallel::HeadExchange&>(exchange) : no_exchange, fresh,
                   groups.ring.size() > 1 ? static_cast<parallel::KvReader&>(ring_reader) : local_reader),
-        plain{.attention = no_attention, .tensor = groups.tensor, .world = groups.world},
-        of_blocks{.attention = attention, .tensor = groups.tensor, .world = groups.world} {}
+        plain{.attention = no_attention, .tensor = groups.tensor, .world = groups.world, .adapters = adapters},
+        of_blocks{.attention = attention, .tensor = groups.tensor, .world = groups.world, .adapters = adapters} {}
   MeshContext(const MeshContext&) = delete;
   MeshContext& operator=(const MeshContext&) = delete;
 
@@ -129,7 +130,8 @@ struct MeshContext {
 // backward pass by the order in which autograd meets them, which follows from the order of the forward pass.
 class MicroBatch final {
  public:
-  MicroBatch(const models::Family& family, const parallel::RankGroups& groups, const TrainingBatch& batch)
+  MicroBatch(const models::Family& family, const parallel::RankGroups& groups, const TrainingPassOptions& options,
+             const TrainingBatch& batch)
       : family_(family),
         transformer_(family.transformer()),
         groups_(groups),
@@ -139,7 +141,7 @@ class MicroBatch final {
         joint_(transformer_.joint_text() && texts_.text.defined()),
         tokens_(LayOut(groups, geometry_.grid.count(), joint_ ? texts_.text.size(1) : 0)),
         own_(tokens_.Image(0, groups.ring.rank(), groups.ulysses.rank())),
-        context_(groups, tokens_) {
+        context_(groups, tokens_, options.adapters) {
     Place();
   }
 
@@ -303,7 +305,7 @@ TrainingPass::TrainingPass(const models::Family& family, const parallel::RankGro
 at::Tensor TrainingPass::Run(const TrainingBatch& batch, double divisor) {
   Check(batch, groups_);
   const at::AutoGradMode with_gradients(true);
-  MicroBatch pass(family_, groups_, batch);
+  MicroBatch pass(family_, groups_, options_, batch);
   if (options_.recompute) return SumOverSequence(pass.LossesAndGradientsRecomputing(divisor));
   const at::Tensor losses = pass.Losses();
   pass.Scaled(losses, divisor).backward();
@@ -313,7 +315,7 @@ at::Tensor TrainingPass::Run(const TrainingBatch& batch, double divisor) {
 at::Tensor TrainingPass::Evaluate(const TrainingBatch& batch) {
   Check(batch, groups_);
   const at::NoGradGuard no_gradients;
-  return SumOverSequence(MicroBatch(family_, groups_, batch).Losses());
+  return SumOverSequence(MicroBatch(family_, groups_, options_, batch).Losses());
 }
 
 at::Tensor TrainingPass::SumOverSequence(const at::Tensor& losses) const {

@@ -28,6 +28,8 @@ struct TrainingPassOptions {
   // Between the two halves of a pass only what enters each block is kept, and a block is computed again for its
   // gradient, with the same collectives.
   bool recompute = false;
+  // Beside the transformer's products, or null; outlives the pass.
+  const parallel::AdapterFactors* adapters = nullptr;
 };
 
 // Used by one thread, which is not in c10::InferenceMode. What it is given outlives it.

@@ -35,6 +35,7 @@ constexpr Kind kKinds[] = {
     {"adapter_trajectory", RunPipeline},
     {"training_loss", RunTrainingLoss},
     {"training_steps", RunTrainingSteps},
+    {"lora", RunTrainedAdapter},
     {"density", RunDensity},
 };
 

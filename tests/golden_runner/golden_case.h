@@ -85,6 +85,7 @@ absl::StatusOr<Report> RunRefusedAdapter(const Case& test_case);
 absl::StatusOr<Report> RunScheduler(const Case& test_case);
 absl::StatusOr<Report> RunTrainingLoss(const Case& test_case);
 absl::StatusOr<Report> RunTrainingSteps(const Case& test_case);
+absl::StatusOr<Report> RunTrainedAdapter(const Case& test_case);
 absl::StatusOr<Report> RunDensity(const Case& test_case);
 
 // A case's scheduler class and config as a scheduler_config.json of that content would be read.

@@ -17,6 +17,7 @@
 #include "runtime/training/gradients.h"
 #include "runtime/training/objective.h"
 #include "runtime/training/sample_noise.h"
+#include "runtime/training/trained_adapter.h"
 #include "runtime/training/training_pass.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/thread_ranks.h"
@@ -47,6 +48,7 @@ class TrainingRuns {
     bool recompute = false;
     int passes = 1;  // micro-batches that a rank's samples are dealt over
     double max_norm = 0;
+    bool adapter = false;  // a LoRA of most kinds of modules is trained in place of the weights
   };
 
   // Of one optimizer step, as one rank has it.
@@ -133,18 +135,20 @@ class TrainingRuns {
 
   // The largest difference of any rank's gradient from its part of one rank's, relative to that parameter's largest;
   // parameters whose gradients are rounding alone are compared with the model's largest.
-  double WorstError(const parallel::MeshShape& shape, const std::vector<Result>& results, const Result& serial) const {
+  double WorstError(const parallel::MeshShape& shape, const std::vector<Result>& results, const Result& serial,
+                    bool adapter = false) const {
     const parallel::Mesh mesh = *parallel::Mesh::Create(shape, static_cast<int>(results.size()));
     double largest = 0;
     for (const auto& [name, gradient] : serial.gradients) largest = std::max(largest, Largest(gradient));
     const std::unique_ptr<models::Family> family = Load({});
+    const runtime::TrainedAdapter beside = adapter ? Adapter(*family, {}) : runtime::TrainedAdapter{};
     double worst = 0;
     for (int rank = 0; rank < mesh.world_size(); ++rank) {
       const models::TensorShard shard{.rank = mesh.Coord(rank, parallel::Axis::kTensor), .size = shape.tensor};
       const Result& result = results[static_cast<size_t>(rank)];
       if (result.gradients.size() != serial.gradients.size()) return INFINITY;
       worst = std::max(worst, std::abs(result.norm - serial.norm) / serial.norm);
-      for (const models::Param& param : family->parameters()) {
+      for (const models::Param& param : adapter ? std::span(beside.params) : family->parameters()) {
         if (!param.storage.requires_grad()) continue;
         const at::Tensor whole = serial.gradients.at(param.spec.name);
         const at::Tensor& own = result.gradients.at(param.spec.name);
@@ -158,14 +162,41 @@ class TrainingRuns {
   }
 
  private:
+  // Products of both roles, packed ones, and those behind what blocks shift and scale by. B is not zero, or A would
+  // have no gradient.
+  static runtime::TrainedAdapter Adapter(const models::Family& family, const models::TensorShard& shard) {
+    std::vector<std::string> targets = {"to_q", "to_k", "to_v", "to_out.0", "net.0.proj", "net.2", "linear_1"};
+    for (const models::Param& param : family.parameters()) {
+      if (param.spec.name.ends_with("norm.linear.weight")) targets.push_back("norm.linear");
+      if (param.spec.name.ends_with("proj_mlp.weight")) targets.insert(targets.end(), {"proj_mlp", "proj_out"});
+    }
+    absl::StatusOr<runtime::TrainedAdapter> adapter =
+        runtime::MakeTrainedAdapter(family.parameters(), shard, {.targets = targets, .rank = 3, .alpha = 2, .seed = 4});
+    TORCH_CHECK(adapter.ok(), std::string(adapter.status().message()));
+    const at::NoGradGuard no_gradients;
+    uint64_t seed = 50;
+    for (const models::Param& param : adapter->params) {
+      if (param.spec.name.ends_with("lora_B.weight")) {
+        param.Value().copy_(PartOf(Random(param.spec.shape, seed++), param.spec, shard));
+      }
+    }
+    return *std::move(adapter);
+  }
+
   static double Largest(const at::Tensor& x) { return x.numel() == 0 ? 0 : x.abs().max().item<double>(); }
 
   Result RunRank(const parallel::Mesh& mesh, int rank, const runtime::TrainingGroups& groups, const Options& options,
                  const Also& also) const {
     const std::unique_ptr<models::Family> family = Load(
         {.tensor = {.rank = mesh.Coord(rank, parallel::Axis::kTensor), .size = mesh.size(parallel::Axis::kTensor)}});
-    runtime::TrainingPass pass(*family, groups.model, {.recompute = options.recompute});
-    runtime::Gradients gradients(family->parameters());
+    const runtime::TrainedAdapter beside = options.adapter
+                                               ? Adapter(*family, {.rank = mesh.Coord(rank, parallel::Axis::kTensor),
+                                                                   .size = mesh.size(parallel::Axis::kTensor)})
+                                               : runtime::TrainedAdapter{};
+    runtime::TrainingPass pass(
+        *family, groups.model,
+        {.recompute = options.recompute, .adapters = options.adapter ? &beside.factors : nullptr});
+    runtime::Gradients gradients(options.adapter ? std::span(beside.params) : family->parameters());
     Result result;
     const size_t own = kSamples / static_cast<size_t>(groups.data.size()),
                  of_pass = own / static_cast<size_t>(options.passes);

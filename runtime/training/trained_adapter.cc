@@ -1,0 +1,114 @@
+#include "runtime/training/trained_adapter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/nearest_name.h"
+#include "runtime/denoising/noise.h"
+#include "runtime/training/sample_noise.h"
+
+namespace tessera::runtime {
+namespace {
+
+using models::LinearRole;
+using models::Param;
+
+// Of a module's weight [out, in]; "" for what is no matrix product's.
+std::string ModuleOf(const Param& param) {
+  absl::string_view name = param.spec.name;
+  return param.spec.shape.size() == 2 && !param.spec.buffer && absl::ConsumeSuffix(&name, ".weight") ? std::string(name)
+                                                                                                     : "";
+}
+
+bool Ends(absl::string_view module, absl::string_view target) {
+  return module == target || absl::EndsWith(module, absl::StrCat(".", target));
+}
+
+// A rank's part of the inputs of a row product.
+at::Tensor InputsOf(const at::Tensor& whole, const models::ParamSpec& spec, const models::TensorShard& shard) {
+  std::vector<at::Tensor> parts;
+  int64_t first = 0;
+  for (const int64_t part : spec.in_parts.empty() ? std::vector{whole.size(1)} : spec.in_parts) {
+    parts.push_back(whole.narrow(1, first + shard.begin(part), shard.end(part) - shard.begin(part)));
+    first += part;
+  }
+  return at::cat(parts, 1);
+}
+
+// [rank, in] of the module with that number among those trained, in fp64.
+at::Tensor DrawDown(const AdapterOptions& options, int64_t module, int64_t in) {
+  const NoiseKey key = StreamOf({.seed = options.seed, .sample = module}, NoisePurpose::kAdapterFactors);
+  if (options.init == control::NetworkInit::kGaussian) {
+    return NormalOf(key, {options.rank, in}, at::kDouble) / static_cast<double>(options.rank);
+  }
+  const at::Tensor a = at::empty({options.rank, in}, at::kDouble);
+  const double bound = 1 / std::sqrt(static_cast<double>(in));
+  for (int64_t i = 0; i < a.numel(); ++i) {
+    a.mutable_data_ptr<double>()[i] = bound * (2 * UniformOf(key, static_cast<uint64_t>(i)) - 1);
+  }
+  return a;
+}
+
+absl::Status CheckTargets(std::span<const Param> model, const AdapterOptions& options) {
+  std::set<std::string> ends;
+  std::vector<std::string> modules;
+  for (const Param& param : model) {
+    if (std::string module = ModuleOf(param); !module.empty()) modules.push_back(std::move(module));
+  }
+  for (const std::string& module : modules) ends.insert(module.substr(module.rfind('.') + 1));
+  for (const std::string& target : options.targets) {
+    if (std::ranges::any_of(modules, [&](const std::string& module) { return Ends(module, target); })) continue;
+    const std::string nearest = base::NearestName(target, std::vector<std::string>(ends.begin(), ends.end()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("no module of the model ends with \"", target, "\"",
+                     nearest.empty() ? "" : absl::StrCat("; the nearest is \"", nearest, "\"")));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<TrainedAdapter> MakeTrainedAdapter(std::span<const Param> model, const models::TensorShard& shard,
+                                                  const AdapterOptions& options) {
+  if (absl::Status known = CheckTargets(model, options); !known.ok()) return known;
+  TrainedAdapter adapter;
+  int64_t number = 0;
+  for (const Param& param : model) {
+    at::Tensor(param.storage).requires_grad_(false);
+    const std::string module = ModuleOf(param);
+    if (module.empty() ||
+        std::ranges::none_of(options.targets, [&](const std::string& target) { return Ends(module, target); })) {
+      continue;
+    }
+    const models::ParamSpec& spec = param.spec;
+    const int64_t out = spec.shape[0], in = spec.shape[1];
+    const at::TensorOptions like = param.storage.options().requires_grad(false);
+    const at::Tensor whole = DrawDown(options, number++, in);
+    at::Tensor a = (spec.role == LinearRole::kRow ? InputsOf(whole, spec, shard) : whole).to(like).contiguous();
+    at::Tensor b = at::zeros({param.shape[0], options.rank}, like);
+    // What is replicated is whole on every tensor rank: the product beside the weight sums x Aᵀ, or its gradient.
+    const auto add = [&](const char* leaf, at::Tensor& factor, std::vector<int64_t> shape, LinearRole split) {
+      factor.requires_grad_(true);
+      const bool is_split = spec.role == split;
+      adapter.params.push_back({.spec = {.name = absl::StrCat(module, leaf),
+                                         .shape = std::move(shape),
+                                         .role = is_split ? split : LinearRole::kReplicated,
+                                         .in_parts = is_split ? spec.in_parts : std::vector<int64_t>(),
+                                         .partial = {.sequence = spec.partial.sequence}},
+                                .storage = factor,
+                                .shape = factor.sizes().vec()});
+    };
+    add(".lora_A.weight", a, {options.rank, in}, LinearRole::kRow);
+    add(".lora_B.weight", b, {out, options.rank}, LinearRole::kColumn);
+    adapter.factors.Add(module, {.a = a, .b = b, .scale = options.alpha / static_cast<double>(options.rank)});
+  }
+  return adapter;
+}
+
+}  // namespace tessera::runtime
