@@ -28,17 +28,27 @@ absl::StatusOr<Report> RunOnRanks(const parallel::Layout& layout, int64_t heads,
   if (!mesh.ok()) return mesh.status();
   std::vector<absl::StatusOr<Report>> reports(static_cast<size_t>(ranks), absl::UnknownError("not run"));
   ThreadRanksOptions options{.groups = parallel::MeshGroups(*mesh)};
-  RunRanks(
-      ranks,
-      [&](ThreadRank& thread) {
-        const int rank = thread.rank();
-        const parallel::MeshCommunicators communicators(at::kCPU, thread.shared_segment(), rank, options.communicator);
-        absl::StatusOr<Report>& report = reports[static_cast<size_t>(rank)];
-        report = run(
-            {.groups = communicators.groups(), .share = runtime::ShareOf(*mesh, rank, bounds), .stage_bounds = bounds});
-        if (!report.ok()) throw std::runtime_error(std::string(report.status().message()));
-      },
-      options);
+  try {
+    RunRanks(
+        ranks,
+        [&](ThreadRank& thread) {
+          const int rank = thread.rank();
+          const parallel::MeshCommunicators communicators(at::kCPU, thread.shared_segment(), rank,
+                                                          options.communicator);
+          absl::StatusOr<Report>& report = reports[static_cast<size_t>(rank)];
+          report = run({.groups = communicators.groups(),
+                        .share = runtime::ShareOf(*mesh, rank, bounds),
+                        .stage_bounds = bounds});
+          if (!report.ok()) throw std::runtime_error(std::string(report.status().message()));
+        },
+        options);
+  } catch (const std::exception&) {
+    // What ended a rank is its report; the others' are echoes, or are missing.
+    for (const absl::StatusOr<Report>& report : reports) {
+      if (!report.ok() && !absl::IsUnknown(report.status())) return report.status();
+    }
+    throw;
+  }
   Report all;
   for (int rank = 0; rank < ranks; ++rank) {
     const absl::StatusOr<Report>& report = reports[static_cast<size_t>(rank)];

@@ -17,6 +17,7 @@
 #include "runtime/engine/prompt_broadcast.h"
 #include "tests/golden_runner/golden_case.h"
 #include "tests/golden_runner/on_ranks.h"
+#include "tests/golden_runner/wide_sampler.h"
 
 namespace tessera::golden {
 namespace {
@@ -236,7 +237,8 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
     if (p.fp64) UseRecordedConditioning(p.gold, **family, job.guidance);
     job.geometry = (*family)->Geometry(request.height, request.width);
     absl::StatusOr<std::unique_ptr<runtime::Sampler>> made =
-        runtime::MakeSampler(p.sampler, steps, **family, job.geometry);
+        p.fp64 ? MakeWideSampler(p.sampler, steps, **family, job.geometry)
+               : runtime::MakeSampler(p.sampler, steps, **family, job.geometry);
     if (!made.ok()) return made.status();
     job.sampler = *std::move(made);
     job.noise = std::make_unique<RecordedNoise>(p.gold, static_cast<int64_t>(i));
@@ -362,6 +364,13 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
   }
   if (!ranks.ok()) return ranks.status();
   report.Add("", *ranks);
+  if (!pipeline.gold.contains("f64.step.0.latents")) return report;
+  pipeline.fp64 = true;
+  const absl::StatusOr<Report> wide =
+      RunOnRanks(test_case.layout, pipeline.description.heads, pipeline.description.blocks,
+                 [&](const RankPlace& place) { return RunOnRank(pipeline, place); });
+  if (!wide.ok()) return wide.status();
+  report.Add("", *wide);
   return report;
 }
 
