@@ -1,0 +1,25 @@
+// Any bytes as the configuration beside an adapter's tensors, in both places where there can be one.
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "models/adapters/adapter_config.h"
+#include "models/adapters/adapter_error.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  for (const auto parse : {tessera::models::ParseAdapterMetadata, tessera::models::ParseAdapterConfig}) {
+    const absl::StatusOr<tessera::models::LoraConfigs> configs = parse(text);
+    if (!configs.ok()) {
+      if (!tessera::models::FaultOf(configs.status())) std::abort();  // every refusal says why
+      continue;
+    }
+    for (const auto& [component, config] : *configs) {
+      for (const std::string_view module : {"proj_out", "transformer_blocks.0.attn.to_out.0", ""}) {
+        if (config.RankOf(module) < 1 || !std::isfinite(config.AlphaOf(module))) std::abort();
+      }
+    }
+  }
+  return 0;
+}
