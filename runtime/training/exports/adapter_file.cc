@@ -126,15 +126,16 @@ absl::Status CheckAdapter(const AdapterExport& adapter) {
 std::string LoraConfigJson(const std::vector<AdapterModule>& modules, const std::string& prefix) {
   const int64_t rank = CommonRank(modules);
   const double alpha = CommonAlpha(modules);
-  std::set<std::string> names;
-  for (const AdapterModule& module : modules) names.insert(module.name);
+  // By name, so that the text does not depend on the order of the modules.
+  std::map<std::string_view, const AdapterModule*> by_name;
+  for (const AdapterModule& module : modules) by_name[module.name] = &module;
 
   base::JsonWriter json;
   const auto key = [&](const char* name) -> base::JsonWriter& { return json.Key(prefix + name); };
   json.BeginObject();
   key("alpha_pattern").BeginObject();
-  for (const AdapterModule& module : modules) {
-    if (module.alpha != alpha) WriteAlpha(module.alpha, json.Key(PatternOf(module, modules)));
+  for (const auto& [name, module] : by_name) {
+    if (module->alpha != alpha) WriteAlpha(module->alpha, json.Key(PatternOf(*module, modules)));
   }
   json.EndObject();
   key("bias").String("none");
@@ -144,12 +145,12 @@ std::string LoraConfigJson(const std::vector<AdapterModule>& modules, const std:
   key("peft_type").String("LORA");
   key("r").Int(rank);
   key("rank_pattern").BeginObject();
-  for (const AdapterModule& module : modules) {
-    if (module.a.size(0) != rank) json.Key(PatternOf(module, modules)).Int(module.a.size(0));
+  for (const auto& [name, module] : by_name) {
+    if (module->a.size(0) != rank) json.Key(PatternOf(*module, modules)).Int(module->a.size(0));
   }
   json.EndObject();
   key("target_modules").BeginArray();
-  for (const std::string& name : names) json.String(name);
+  for (const auto& [name, module] : by_name) json.String(name);
   json.EndArray();
   key("use_dora").Bool(false);
   key("use_rslora").Bool(false);

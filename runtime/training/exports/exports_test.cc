@@ -121,6 +121,59 @@ TEST(AdapterFileTest, AFolderIsThatOfPeft) {
   EXPECT_THAT(config, HasSubstr(R"("peft_type":"LORA")"));
 }
 
+// The adapter that a golden file holds: its factors, with ranks and alphas as PEFT reads them.
+AdapterExport GoldenAdapter(const std::string& path, const std::string& tensor_prefix, const std::string& config_text,
+                            const std::string& config_prefix) {
+  const auto file = models::SafetensorsFile::Open(path, path);
+  EXPECT_TRUE(file.ok()) << file.status();
+  const auto config = base::ParseJson(config_text, "config");
+  EXPECT_TRUE(config.ok()) << config.status();
+  AdapterExport adapter{.base_digest = file->metadata().at("tessera.base_digest"),
+                        .step = std::stoll(file->metadata().at("tessera.step")),
+                        .trigger_phrase = file->metadata().at("modelspec.trigger_phrase")};
+  const auto read = [&](const std::string& name) {
+    const models::StoredTensor* stored = file->Find(name);
+    at::Tensor values = at::empty(stored->shape, at::kFloat);
+    EXPECT_TRUE(file->Read(*stored, 0, {static_cast<std::byte*>(values.data_ptr()), values.nbytes()}).ok());
+    return values;
+  };
+  for (const base::Json& target : config->Find(config_prefix + "target_modules")->items()) {
+    const std::string name = *target.AsString();
+    adapter.modules.push_back({.name = name,
+                               .a = read(tensor_prefix + name + ".lora_A.weight"),
+                               .b = read(tensor_prefix + name + ".lora_B.weight"),
+                               .alpha = Resolve(*config, config_prefix, "lora_alpha", "alpha_pattern", name)});
+  }
+  return adapter;
+}
+
+constexpr char kGolden[] = "tests/golden-exports/adapters/";
+
+// tests/golden-exports says what diffusers and PEFT make of these bytes.
+TEST(AdapterFileTest, AFileThatDiffusersWasSeenToLoadIsWrittenByteForByte) {
+  TestFolder folder;
+  const std::string golden = std::string(kGolden) + "flux_exported.safetensors";
+  const auto file = models::SafetensorsFile::Open(golden, golden);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const AdapterExport adapter =
+      GoldenAdapter(golden, "transformer.", file->metadata().at("lora_adapter_metadata"), "transformer.");
+  ASSERT_EQ(adapter.modules.size(), 46u);
+  ASSERT_TRUE(WritePeftFile(folder / "a.safetensors", adapter).ok());
+  EXPECT_TRUE(TextOf(folder / "a.safetensors") == TextOf(golden));
+}
+
+TEST(AdapterFileTest, AFolderThatPeftWasSeenToLoadIsWrittenByteForByte) {
+  TestFolder folder;
+  const std::string golden = std::string(kGolden) + "pixart_exported/";
+  const AdapterExport adapter = GoldenAdapter(golden + "adapter_model.safetensors", "base_model.model.",
+                                              TextOf(golden + "adapter_config.json"), "");
+  ASSERT_EQ(adapter.modules.size(), 25u);
+  ASSERT_TRUE(WritePeftFolder(folder.path(), adapter).ok());
+  for (const char* name : {"adapter_model.safetensors", "adapter_config.json"}) {
+    EXPECT_TRUE(TextOf(folder / name) == TextOf(golden + name)) << name;
+  }
+}
+
 TEST(AdapterFileTest, AnAdapterIsReadFromACheckpointOfItsFactors) {
   TestFolder folder;
   parallel::SingleRank alone;
