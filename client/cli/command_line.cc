@@ -16,12 +16,7 @@
 namespace tessera::client {
 namespace {
 
-template <typename Value>
-void Declare(CLI::App& app, const TextOption& text, Value& value) {
-  const auto take = [&value](const CLI::results_t& typed) {
-    value = typed[0];
-    return true;
-  };
+CLI::Option* Declare(CLI::App& app, const TextOption& text, const CLI::callback_t& take) {
   CLI::Option* option = app.add_option(text.names, take, text.help);
   option->type_name(text.type == nullptr ? "TEXT" : text.type)->required(text.required);
   if (text.excludes != nullptr) option->excludes(app.get_option(text.excludes));
@@ -31,6 +26,15 @@ void Declare(CLI::App& app, const TextOption& text, Value& value) {
   if (text.problem != nullptr) {
     option->check(CLI::Validator([problem = text.problem](std::string& typed) { return problem(typed); }, ""));
   }
+  return option;
+}
+
+template <typename Value>
+void DeclareOne(CLI::App& app, const TextOption& text, Value& value) {
+  Declare(app, text, [&value](const CLI::results_t& typed) {
+    value = typed[0];
+    return true;
+  });
 }
 
 // "; did you mean 'generate'?", or nothing.
@@ -112,9 +116,17 @@ std::vector<OptionText> DescribeOptions(const CLI::App& app) {
 
 }  // namespace
 
-void AddText(CLI::App& app, const TextOption& option, std::string& value) { Declare(app, option, value); }
+void AddText(CLI::App& app, const TextOption& option, std::string& value) { DeclareOne(app, option, value); }
 void AddText(CLI::App& app, const TextOption& option, std::optional<std::string>& value) {
-  Declare(app, option, value);
+  DeclareOne(app, option, value);
+}
+
+void AddTexts(CLI::App& app, const TextOption& option, std::vector<std::string>& values) {
+  const auto take = [&values](const CLI::results_t& typed) {
+    values = typed;
+    return true;
+  };
+  Declare(app, option, take)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 void AddFlag(CLI::App& app, const char* names, const char* help, bool& value) {

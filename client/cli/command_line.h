@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "client/cli/command.h"
@@ -26,6 +27,8 @@ struct TextOption {
 // The values must live as long as `app`. Those that are not typed stay as they are.
 void AddText(CLI::App& app, const TextOption& option, std::string& value);
 void AddText(CLI::App& app, const TextOption& option, std::optional<std::string>& value);
+// One that may be given several times, each time with one value.
+void AddTexts(CLI::App& app, const TextOption& option, std::vector<std::string>& values);
 void AddFlag(CLI::App& app, const char* names, const char* help, bool& value);
 void AddSwitch(CLI::App& app, const char* name, const char* help, std::optional<bool>& value);  // --NAME and --no-NAME
 

@@ -3,6 +3,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/random_bytes.h"
@@ -35,6 +36,10 @@ absl::Status Read(const std::string& label, const std::string& text, std::option
 absl::Status Read(const std::string& label, const std::string& text, std::vector<int64_t>& value) {
   ASSIGN_OR_RETURN(value, ParseIntegers(label, text));
   return absl::OkStatus();
+}
+
+absl::Status Read(const std::string& label, const std::string&, std::vector<server::AdapterRequest>&) {
+  return absl::InternalError(absl::StrCat(label, " is a list of options"));
 }
 
 absl::Status Read(const std::string& label, const std::string&, std::optional<bool>&) {
@@ -105,6 +110,10 @@ void AddGenerationOptions(CLI::App& app, GenerationOptions& options) {
       AddSwitch(app, field.option, field.help, options.switches[field.id]);
       continue;
     }
+    if (std::holds_alternative<std::vector<server::AdapterRequest> server::GenerationRequest::*>(field.member)) {
+      AddTexts(app, {.names = field.option, .help = field.help, .type = field.type}, options.lists[field.id]);
+      continue;
+    }
     // A prompt may be empty, which differs from none.
     const bool positional = field.option[0] != '-';
     const bool may_be_empty =
@@ -121,6 +130,15 @@ void AddGenerationOptions(CLI::App& app, GenerationOptions& options) {
   }
 }
 
+server::AdapterRequest ParseAdapter(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  double scale = 0;
+  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtod(text.substr(colon + 1), &scale)) {
+    return {.name = text};
+  }
+  return {.name = text.substr(0, colon), .scale = scale};
+}
+
 absl::StatusOr<server::GenerationRequest> RequestOf(const GenerationOptions& options) {
   server::GenerationRequest request;
   absl::Status status;
@@ -133,6 +151,9 @@ absl::StatusOr<server::GenerationRequest> RequestOf(const GenerationOptions& opt
     }
   }
   RETURN_IF_ERROR(status);
+  if (const auto typed = options.lists.find("loras"); typed != options.lists.end()) {
+    for (const std::string& text : typed->second) request.loras.push_back(ParseAdapter(text));
+  }
   if (options.Typed("seed").empty()) request.seed = base::RandomNumber<uint32_t>();  // small enough to be typed again
   return request;
 }

@@ -228,18 +228,27 @@ void Write(Writer& writer, const std::string& text) {
   writer.String(text.data(), static_cast<rapidjson::SizeType>(text.size()));
 }
 
-// Fields are numbers, texts or lists of whole numbers.
+void WriteObject(Writer& writer, const Message& message);
+
+// Of whole numbers, or of objects.
+void WriteList(Writer& writer, const FieldDescriptor& field, const Message& message) {
+  const Reflection& reflection = *message.GetReflection();
+  writer.StartArray();
+  for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+    if (field.message_type() != nullptr) {
+      WriteObject(writer, reflection.GetRepeatedMessage(message, &field, i));
+    } else {
+      writer.Int64(reflection.GetRepeatedInt64(message, &field, i));
+    }
+  }
+  writer.EndArray();
+}
+
+// Fields are numbers, texts or lists.
 void WriteField(Writer& writer, const FieldDescriptor& field, const Message& message) {
   const Reflection& reflection = *message.GetReflection();
   Write(writer, field.name());
-  if (field.is_repeated()) {
-    writer.StartArray();
-    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
-      writer.Int64(reflection.GetRepeatedInt64(message, &field, i));
-    }
-    writer.EndArray();
-    return;
-  }
+  if (field.is_repeated()) return WriteList(writer, field, message);
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT64:
       writer.Int64(reflection.GetInt64(message, &field));
@@ -258,24 +267,43 @@ void WriteField(Writer& writer, const FieldDescriptor& field, const Message& mes
   }
 }
 
+std::vector<const FieldDescriptor*> FieldsOf(const Message& message) {
+  std::vector<const FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);
+  return fields;
+}
+
+void WriteObject(Writer& writer, const Message& message) {
+  writer.StartObject();
+  for (const FieldDescriptor* field : FieldsOf(message)) WriteField(writer, *field, message);
+  writer.EndObject();
+}
+
+// JSON has no others.
+absl::Status CheckNumbers(const Message& message) {
+  const Reflection& reflection = *message.GetReflection();
+  for (const FieldDescriptor* field : FieldsOf(message)) {
+    for (int i = 0; field->message_type() != nullptr && i < reflection.FieldSize(message, field); ++i) {
+      RETURN_IF_ERROR(CheckNumbers(reflection.GetRepeatedMessage(message, field, i)));
+    }
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE && !std::isfinite(reflection.GetDouble(message, field))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(field->name(), " is ", reflection.GetDouble(message, field), "; it must be a number"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ToJson(const v1::ImageRequest& request) {
-  const Reflection& reflection = *request.GetReflection();
-  std::vector<const FieldDescriptor*> fields;
-  reflection.ListFields(request, &fields);
+  RETURN_IF_ERROR(CheckNumbers(request));
   Buffer buffer;
   Writer writer(buffer);
   writer.StartObject();
   // An empty prompt is one, too.
   if (request.prompt().empty()) WriteField(writer, *v1::ImageRequest::descriptor()->FindFieldByName("prompt"), request);
-  for (const FieldDescriptor* field : fields) {
-    if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE && !std::isfinite(reflection.GetDouble(request, field))) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(field->name(), " is ", reflection.GetDouble(request, field), "; it must be a number"));
-    }
-    WriteField(writer, *field, request);
-  }
+  for (const FieldDescriptor* field : FieldsOf(request)) WriteField(writer, *field, request);
   writer.EndObject();
   return std::string(buffer.GetString(), buffer.GetSize());
 }

@@ -42,6 +42,8 @@ absl::Status CheckValue(const std::string& id, int64_t value, control::Bounds bo
 absl::Status CheckValue(const std::string& id, double value, control::Bounds bounds);
 absl::Status CheckValue(const std::string& id, const std::string& value, control::Bounds bounds);
 absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& values, control::Bounds bounds);
+// Of adapters: how many there are, their scales, and that each is there once.
+absl::Status CheckValue(const std::string& id, const std::vector<AdapterRequest>& values, control::Bounds bounds);
 inline absl::Status CheckValue(const std::string&, bool, control::Bounds) { return absl::OkStatus(); }
 inline absl::Status CheckValue(const std::string&, uint64_t, control::Bounds) { return absl::OkStatus(); }
 template <typename Value>

@@ -51,12 +51,16 @@ absl::Status CheckDevice(const std::string& device) {
 // Whether the request says anything, and what, as messages show it.
 bool IsGiven(const std::string& value) { return !value.empty(); }
 bool IsGiven(const std::vector<int64_t>& values) { return !values.empty(); }
+bool IsGiven(const std::vector<AdapterRequest>& values) { return !values.empty(); }
 template <typename Value>
 bool IsGiven(const std::optional<Value>& value) {
   return value.has_value();
 }
 std::string Shown(const std::string& value) { return QuotedValue(value); }
 std::string Shown(const std::vector<int64_t>& values) { return absl::StrJoin(values, ","); }
+std::string Shown(const std::vector<AdapterRequest>& values) {
+  return absl::StrJoin(values, ",", [](std::string* out, const AdapterRequest& value) { out->append(value.name); });
+}
 template <typename Value>
 std::string Shown(const std::optional<Value>& value) {
   return absl::StrCat(*value);

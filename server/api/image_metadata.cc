@@ -47,6 +47,8 @@ ImageParameters MetadataOf(const control::JobParameters& asked, const std::strin
   metadata.resolution_binning = job.resolution_binning;
   if (job.max_sequence_length > 0) metadata.max_sequence_length = job.max_sequence_length;
   metadata.options = job.options;
+  metadata.adapters = job.adapters;
+  for (control::AdapterUse& adapter : metadata.adapters) adapter.file.clear();
   metadata.version = kProgramVersion;
   return metadata;
 }
@@ -65,6 +67,9 @@ GenerationRequest RequestOf(const ImageParameters& metadata) {
   request.clean_caption = metadata.clean_caption;
   request.resolution_binning = metadata.resolution_binning;
   if (metadata.max_sequence_length.has_value()) request.max_sequence_length = *metadata.max_sequence_length;
+  for (const control::AdapterUse& adapter : metadata.adapters) {
+    request.loras.push_back({.name = adapter.name, .scale = adapter.scale});
+  }
   SetOptions(metadata.options, request);
   return request;
 }

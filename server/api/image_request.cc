@@ -11,11 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/field_error.h"
+#include "base/nearest_name.h"
 #include "base/random_bytes.h"
 #include "base/status_macros.h"
 
 namespace tessera::server {
 namespace {
+
+constexpr size_t kMaxShownNames = 32;  // in an error
 
 struct SizeText {
   std::optional<int64_t> width, height;
@@ -109,6 +112,35 @@ absl::StatusOr<OutputOptions> ReadOutput(const ImageRequest& request) {
   return output;
 }
 
+const ServedAdapter* FindAdapter(const ServedModel& model, absl::string_view name) {
+  const auto adapter = std::ranges::find(model.adapters, name, &ServedAdapter::name);
+  return adapter == model.adapters.end() ? nullptr : &*adapter;
+}
+
+// The job keeps the content that the names stand for now.
+absl::Status PinAdapters(const ServedModel& model, std::vector<control::AdapterUse>& adapters) {
+  for (control::AdapterUse& use : adapters) {
+    const ServedAdapter* adapter = FindAdapter(model, use.name);
+    if (adapter != nullptr) {
+      use.digest = adapter->digest;
+      continue;
+    }
+    if (model.adapters.empty()) {
+      return base::ErrorOfField("loras[]", absl::StrCat(" ", QuotedValue(use.name), " is unknown; the model ",
+                                                        QuotedValue(model.id), " has no adapters here"));
+    }
+    std::vector<std::string> names;
+    for (const ServedAdapter& other : model.adapters) names.push_back(other.name);
+    if (names.size() <= kMaxShownNames) return CheckWord("loras[]", use.name, names);
+    const std::string nearest = base::NearestName(use.name, names);
+    return base::ErrorOfField(
+        "loras[]",
+        absl::StrCat(" ", QuotedValue(use.name), " is unknown; GET /v1/models lists the ", names.size(), " valid names",
+                     nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?")));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const ServedModel& model,
                                            const RequestLimits& limits, uint64_t random_seed) {
   if (request.generation.prompt.empty()) {
@@ -129,6 +161,7 @@ absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const Se
   generation.seed = request.seed.value_or(random_seed);
   if (!generation.steps.has_value()) generation.steps = StepsOfQuality(request.quality, model.description, limits);
   ASSIGN_OR_RETURN(control::JobParameters parameters, Validate(generation, model.description, FieldNames::kApi));
+  RETURN_IF_ERROR(PinAdapters(model, parameters.adapters));
   RETURN_IF_ERROR(CheckValue("steps", int64_t{parameters.steps}, {1, static_cast<double>(limits.max_steps)}));
   const int64_t pixels = int64_t{parameters.width} * parameters.height;
   if (pixels > limits.max_pixels) {
@@ -151,20 +184,31 @@ absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const Se
 }  // namespace
 
 absl::StatusOr<const ServedModel*> FindModel(absl::string_view name, absl::Span<const ServedModel> models) {
+  ASSIGN_OR_RETURN(const NamedModel found, FindNamed(name, models));
+  return found.model;
+}
+
+absl::StatusOr<NamedModel> FindNamed(absl::string_view name, absl::Span<const ServedModel> models) {
   if (models.empty()) return absl::UnavailableError("this server serves no model");
-  if (name.empty()) return &models.front();
+  if (name.empty()) return NamedModel{.model = &models.front()};
   std::vector<std::string> valid;
   for (const ServedModel& model : models) {
     if (name == model.id || std::find(model.aliases.begin(), model.aliases.end(), name) != model.aliases.end()) {
-      return &model;
+      return NamedModel{.model = &model};
     }
     valid.push_back(model.id);
     valid.insert(valid.end(), model.aliases.begin(), model.aliases.end());
   }
+  for (const ServedModel& model : models) {
+    if (const ServedAdapter* adapter = FindAdapter(model, name)) return NamedModel{.model = &model, .adapter = adapter};
+    for (const ServedAdapter& adapter : model.adapters) {
+      if (valid.size() < kMaxShownNames) valid.push_back(adapter.name);
+    }
+  }
   if (IsOpenAiImageModel(name)) {
     const auto model = std::find_if(models.begin(), models.end(),
                                     [](const ServedModel& served) { return served.answers_to_openai_names; });
-    if (model != models.end()) return &*model;
+    if (model != models.end()) return NamedModel{.model = &*model};
   }
   const absl::Status unknown = CheckName("model", name, valid);
   absl::Status status(absl::StatusCode::kNotFound, unknown.message());
@@ -174,9 +218,13 @@ absl::StatusOr<const ServedModel*> FindModel(absl::string_view name, absl::Span<
 
 absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, absl::Span<const ServedModel> models,
                                                 const RequestLimits& limits, uint64_t random_seed) {
-  ASSIGN_OR_RETURN(const ServedModel* model, FindModel(request.model, models));
-  RETURN_IF_ERROR(model->unreadable);
-  absl::StatusOr<JobRequest> job = ValidateUnnamed(request, *model, limits, random_seed);
+  ASSIGN_OR_RETURN(const NamedModel named, FindNamed(request.model, models));
+  RETURN_IF_ERROR(named.model->unreadable);
+  ImageRequest asked = request;
+  if (named.adapter != nullptr) {
+    asked.generation.loras.insert(asked.generation.loras.begin(), {.name = named.adapter->name});
+  }
+  absl::StatusOr<JobRequest> job = ValidateUnnamed(asked, *named.model, limits, random_seed);
   if (!job.ok()) return Named(job.status(), FieldNames::kApi);
   return job;
 }

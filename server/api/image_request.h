@@ -31,9 +31,18 @@ struct RequestLimits {
 absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, absl::Span<const ServedModel> models,
                                                 const RequestLimits& limits, uint64_t random_seed);
 
-// The model with this id or alias, the first for an empty name, else the one that answers to OpenAI's names where this
-// is one of them; NOT_FOUND lists the valid ones.
+// The model with this id or alias, the first for an empty name, else the one with an adapter of this name or the one
+// that answers to OpenAI's names where this is one of them; NOT_FOUND lists the valid ones.
 absl::StatusOr<const ServedModel*> FindModel(absl::string_view name, absl::Span<const ServedModel> models);
+
+// What a name means: a model, or an adapter of one.
+struct NamedModel {
+  const ServedModel* model = nullptr;
+  const ServedAdapter* adapter = nullptr;  // null: the name is the model's
+};
+
+// The same for names of adapters too, where no model has the name.
+absl::StatusOr<NamedModel> FindNamed(absl::string_view name, absl::Span<const ServedModel> models);
 
 // Whether OpenAI's clients offer images of a model of this name, or may tomorrow: their names begin with gpt-image-,
 // chatgpt-image- or dall-e-.

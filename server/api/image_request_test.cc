@@ -132,6 +132,73 @@ TEST(ImageRequestTest, NamesOfOpenAisModelsAreTheDefaultModelsUnlessAnotherHasTh
   }
 }
 
+ServedModel ModelWithAdapters() {
+  ServedModel model = FakeModel();
+  model.adapters = {{.name = "grain", .digest = std::string(64, 'b')},
+                    {.name = "style", .digest = std::string(64, 'a')}};
+  return model;
+}
+
+TEST(ImageRequestTest, AnAdapterIsPinnedByTheDigestThatItHasNow) {
+  ImageRequest request = Request();
+  request.generation.loras = {{.name = "style", .scale = 0.5}, {.name = "grain"}};
+  const absl::StatusOr<JobRequest> job = ValidateImageRequest(request, {ModelWithAdapters()}, {}, 123);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_THAT(job->parameters.adapters,
+              ElementsAre(control::AdapterUse{.name = "style", .scale = 0.5, .digest = std::string(64, 'a')},
+                          control::AdapterUse{.name = "grain", .scale = 1, .digest = std::string(64, 'b')}));
+}
+
+TEST(ImageRequestTest, AnAdapterThatTheModelHasNotIsAnsweredWithTheNearest) {
+  ImageRequest request = Request();
+  request.generation.loras = {{.name = "stile"}};
+  const absl::Status unknown = ValidateImageRequest(request, {ModelWithAdapters()}, {}, 123).status();
+  EXPECT_EQ(ErrorField(unknown), "loras");
+  EXPECT_THAT(std::string(unknown.message()),
+              HasSubstr("'stile' is unknown; valid values are grain, style; did you mean 'style'?"));
+  request.generation.loras = {{.name = "/data/style.safetensors"}};
+  EXPECT_EQ(ErrorField(ValidateImageRequest(request, {ModelWithAdapters()}, {}, 123).status()), "loras");
+  EXPECT_THAT(std::string(Validated(request).status().message()), HasSubstr("has no adapters here"));
+  // Of another model.
+  request.model = "other";
+  request.generation.loras = {{.name = "style"}};
+  EXPECT_EQ(ErrorField(ValidateImageRequest(request, {ModelWithAdapters(), FakeModel("other")}, {}, 123).status()),
+            "loras");
+}
+
+TEST(ImageRequestTest, TooManyAdaptersAreNotAllListedInAnError) {
+  ServedModel model = FakeModel();
+  for (int i = 0; i < 1000; ++i) {
+    model.adapters.push_back({.name = "adapter-" + std::to_string(i), .digest = std::string(64, 'a')});
+  }
+  ImageRequest request = Request();
+  request.generation.loras = {{.name = "adapter-77x"}};
+  const absl::Status unknown = ValidateImageRequest(request, {model}, {}, 123).status();
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("GET /v1/models lists the 1000 valid names; did you mean"));
+  request = Request();
+  request.model = "nothing";
+  EXPECT_LT(ValidateImageRequest(request, {model}, {}, 123).status().message().size(), 2000u);
+}
+
+TEST(ImageRequestTest, TheNameOfAnAdapterAsModelSelectsItAtScaleOneUnlessAModelHasTheName) {
+  ImageRequest request = Request();
+  request.model = "style";
+  request.generation.loras = {{.name = "grain", .scale = 2}};
+  const std::vector<ServedModel> models = {FakeModel("first"), ModelWithAdapters()};
+  const absl::StatusOr<JobRequest> job = ValidateImageRequest(request, models, {}, 123);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->model, "fake");
+  EXPECT_THAT(job->parameters.adapters,
+              ElementsAre(control::AdapterUse{.name = "style", .scale = 1, .digest = std::string(64, 'a')},
+                          control::AdapterUse{.name = "grain", .scale = 2, .digest = std::string(64, 'b')}));
+  request.generation.loras = {{.name = "style", .scale = 2}};
+  EXPECT_THAT(std::string(ValidateImageRequest(request, models, {}, 123).status().message()),
+              HasSubstr("'style' is given twice"));
+  request.generation.loras.clear();
+  const std::vector<ServedModel> taken = {ModelWithAdapters(), FakeModel("style")};
+  EXPECT_EQ(ValidateImageRequest(request, taken, {}, 123)->model, "style");
+}
+
 TEST(ImageRequestTest, RandomSeedsLeaveRoomForThoseThatCountUp) {
   for (int i = 0; i < 1000; ++i) EXPECT_LT(RandomSeed(), uint64_t{1} << 48);
   EXPECT_NE(RandomSeed(), RandomSeed());
@@ -182,6 +249,14 @@ TEST(ImageRequestTest, TheDigestDiffersWithEveryField) {
       [](ImageRequest& r) { r.generation.original_height = 1; },
       [](ImageRequest& r) { r.generation.crop_top = 1; },
       [](ImageRequest& r) { r.generation.crop_left = 1; },
+      [](ImageRequest& r) { r.generation.loras = {{.name = "a"}}; },
+      [](ImageRequest& r) { r.generation.loras = {{.name = "a", .scale = 2}}; },
+      [](ImageRequest& r) {
+        r.generation.loras = {{.name = "a"}, {.name = "b"}};
+      },
+      [](ImageRequest& r) {
+        r.generation.loras = {{.name = "b"}, {.name = "a"}};
+      },
       // Characters that move from one field into the next.
       [](ImageRequest& r) { r.quality = "1:a;"; },
       [](ImageRequest& r) { r.size = "1:a;"; },

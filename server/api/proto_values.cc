@@ -87,6 +87,12 @@ v1::Job ToProto(const Job& job) {
   message.set_lossless(job.lossless);
   message.mutable_warnings()->Add(job.warnings.begin(), job.warnings.end());
   for (const FinishedImage& image : job.images) *message.add_images() = ToProto(image);
+  for (const control::AdapterUse& adapter : parameters.adapters) {
+    v1::JobLora& spelt = *message.add_loras();
+    spelt.set_name(adapter.name);
+    spelt.set_scale(adapter.scale);
+    spelt.set_digest(adapter.digest);
+  }
   if (job.state == JobState::kFailed) {
     const absl::Status error = ErrorOfFailedJob(job.error);
     message.mutable_error()->set_code(static_cast<int>(error.code()));
@@ -148,6 +154,15 @@ v1::Model ToProto(const ServedModel& model) {
   message.set_default_sampler(description.default_sampler);
   message.mutable_samplers()->Add(description.samplers.begin(), description.samplers.end());
   message.mutable_options()->Add(description.options.begin(), description.options.end());
+  return message;
+}
+
+v1::Model ToProto(const ServedModel& model, const ServedAdapter& adapter) {
+  v1::Model message = ToProto(model);
+  message.set_id(adapter.name);
+  message.clear_aliases();
+  message.set_parent(model.id);
+  message.set_adapter_digest(adapter.digest);
   return message;
 }
 

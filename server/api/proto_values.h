@@ -16,6 +16,7 @@ v1::Job ToProto(const Job& job);
 v1::Image ToProto(const FinishedImage& image);
 v1::JobEvent ToProto(const JobEvent& event);
 v1::Model ToProto(const ServedModel& model);
+v1::Model ToProto(const ServedModel& model, const ServedAdapter& adapter);  // of the model
 v1::ServerInfo ToProto(const ServerInfo& info);
 
 }  // namespace tessera::server

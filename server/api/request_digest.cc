@@ -29,6 +29,13 @@ class CanonicalText {
   void Add(const std::optional<std::string>& value) { value ? Add(*value) : AddNothing(); }
   void Add(const std::optional<int64_t>& value) { value ? Add(absl::StrCat(*value)) : AddNothing(); }
   void Add(const std::vector<int64_t>& values) { Add(absl::StrJoin(values, ",")); }
+  void Add(const std::vector<AdapterRequest>& adapters) {
+    Add(absl::StrCat(adapters.size()));
+    for (const AdapterRequest& adapter : adapters) {
+      Add(adapter.name);
+      Add(std::optional<double>(adapter.scale));
+    }
+  }
   void Add(const std::optional<uint64_t>& value) { value ? Add(absl::StrCat(*value)) : AddNothing(); }
   void Add(const std::optional<bool>& value) { value ? Add(std::string(*value ? "true" : "false")) : AddNothing(); }
   void Add(const std::optional<double>& value) {

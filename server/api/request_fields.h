@@ -6,9 +6,9 @@
 // (control/prompt_options.h) and that one's line in job_parameters.proto, the public field in image_service.proto, and
 // the model that reads it.
 //
-// Fields that hold groups (adapters, each with a scale) will be members that are vectors of structs, whose own fields
-// stand in a table of the same kind, and the alternative of RequestField::member for them; bytes that a caller sends
-// along (a picture to start from) will be texts that name an upload, checked against the uploads of the caller.
+// Fields that hold groups (adapters, each with a scale) are members that are vectors of structs with a walk over their
+// own fields, and an alternative of RequestField::member; bytes that a caller sends along (a picture to start from)
+// will be texts that name an upload, checked against the uploads of the caller.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,23 @@
 #include "server/api/request_limits.h"
 
 namespace tessera::server {
+
+// A low-rank adapter that an image is made with.
+struct AdapterRequest {
+  std::string name;  // as the server lists it; on the command line without a server, the path of its file
+  double scale = 1;  // of kAdapterScales
+
+  bool operator==(const AdapterRequest&) const = default;
+};
+
+// Calls visit(name, fields...) for every field, with that of each of `adapters`, which may be const. Only the name must
+// be there.
+template <class Visit, class... Adapters>
+requires(std::is_same_v<std::remove_const_t<Adapters>, AdapterRequest>&&...) void VisitFields(const Visit& visit,
+                                                                                              Adapters&... adapters) {
+  visit("name", adapters.name...);
+  visit("scale", adapters.scale...);
+}
 
 // What an edge was asked to make. What is absent is the model's default.
 struct GenerationRequest {
@@ -49,6 +66,7 @@ struct GenerationRequest {
   std::vector<int64_t> skip_layers;
   std::optional<double> skip_layer_scale, skip_layer_start, skip_layer_stop;
   std::optional<int64_t> original_width, original_height, crop_top, crop_left;
+  std::vector<AdapterRequest> loras;  // in the order in which they are added
 };
 
 // A request in the terms of the public API, which HTTP and gRPC share. Empty texts and absent values are the defaults
@@ -108,8 +126,8 @@ struct RequestField {
   std::variant<std::string GenerationRequest::*, std::optional<std::string> GenerationRequest::*,
                std::optional<bool> GenerationRequest::*, std::optional<int64_t> GenerationRequest::*,
                std::optional<double> GenerationRequest::*, std::vector<int64_t> GenerationRequest::*,
-               std::string ImageRequest::*, std::optional<int64_t> ImageRequest::*,
-               std::optional<uint64_t> ImageRequest::*>
+               std::vector<AdapterRequest> GenerationRequest::*, std::string ImageRequest::*,
+               std::optional<int64_t> ImageRequest::*, std::optional<uint64_t> ImageRequest::*>
       member;
 };
 
@@ -126,8 +144,10 @@ inline constexpr RequestField kRequestFields[] = {
      .description = "What the image shall not show. Empty differs from absent where guidance is optional.",
      .member = &GenerationRequest::negative_prompt},
     {.id = "model",
-     .description = "Id or alias of a model; absent or empty: the first of GET /v1/models, which answers to the names "
-                    "of OpenAI's image models too, unless the server is told otherwise.",
+     .description =
+         "Id or alias of a model, or the name of an adapter of one, which is then used at scale 1; absent or "
+         "empty: the first of GET /v1/models, which answers to the names of OpenAI's image models too, "
+         "unless the server is told otherwise.",
      .bounds = control::Bounds{0, kMaxModelNameBytes},
      .member = &ImageRequest::model},
     {.id = "count",
@@ -196,6 +216,16 @@ inline constexpr RequestField kRequestFields[] = {
      .help = "Sampler (default: the model's; `tessera inspect` lists them)",
      .description = "One of the model's.",
      .member = &GenerationRequest::sampler},
+    {.id = "loras",
+     .item = "lora",
+     .option = "--lora",
+     .type = "FILE|NAME[:SCALE]",
+     .help = "Low-rank adapter to use: a file, or with --server a name of the server's; may be given several times "
+             "(default scale: 1)",
+     .description = "Low-rank adapters of the model to use, by the names in GET /v1/models, in the order in which they "
+                    "are added: at most 8, each once.",
+     .key = "Loras",
+     .member = &GenerationRequest::loras},
     {.id = "output_format", .words = "png jpeg webp", .usual = "\"png\"", .member = &ImageRequest::output_format},
     {.id = "output_compression",
      .description = "Quality of jpeg and webp. Absent: 95 for jpeg, lossless for webp.",
@@ -359,6 +389,10 @@ void CopyValue(const From& from, To& to) {
     to = from;
   } else if constexpr (std::is_enum_v<To> && std::is_same_v<From, std::string>) {
     to = base::EnumOf<To>(from).value_or(to);
+  } else if constexpr (std::is_same_v<From, std::vector<AdapterRequest>> &&
+                       std::is_same_v<To, std::vector<control::AdapterUse>>) {
+    to.clear();
+    for (const AdapterRequest& adapter : from) to.push_back({.name = adapter.name, .scale = adapter.scale});
   } else if constexpr (requires { to.assign(1, static_cast<typename To::value_type>(*from.begin())); }) {
     to.assign(from.begin(), from.end());
   } else if constexpr (requires { to = static_cast<To>(*from); }) {

@@ -50,6 +50,7 @@ void Give(std::optional<bool>& value) { value = true; }
 void Give(std::optional<int64_t>& value) { value = 1; }
 void Give(std::optional<double>& value) { value = 0.5; }
 void Give(std::vector<int64_t>& value) { value = {0}; }
+void Give(std::vector<AdapterRequest>& value) { value = {{.name = "x"}}; }
 
 TEST(RequestFieldsTest, AModelRefusesEveryFieldThatItDoesNotRead) {
   control::ModelDescription model;
@@ -78,6 +79,7 @@ void Change(const RequestField&, std::optional<bool>& value) { value = true; }
 void Change(const RequestField& field, std::optional<int64_t>& value) { value = field.half ? 32 : 9; }
 void Change(const RequestField&, std::optional<double>& value) { value = 0.125; }
 void Change(const RequestField&, std::vector<int64_t>& value) { value = {2, 1}; }
+void Change(const RequestField&, std::vector<AdapterRequest>& value) { value = {{.name = "x", .scale = 0.5}}; }
 
 TEST(RequestFieldsTest, EveryFieldOfAGenerationReachesItsParameterAndNoOther) {
   control::ModelDescription model = FakeModel().description;
@@ -149,7 +151,8 @@ TEST(RequestFieldsTest, PicturesHaveTheKeysOfTheTable) {
                                     .guidance_rescale = 0.5,
                                     .clip_skip = 1,
                                     .skip_layers = {.layers = {1}, .scale = 1, .start = 0, .stop = 1},
-                                    .original_size = {.height = 8, .width = 8, .crop_top = 1, .crop_left = 1}}});
+                                    .original_size = {.height = 8, .width = 8, .crop_top = 1, .crop_left = 1}},
+                        .adapters = {{.name = "style", .digest = std::string(64, 'a')}}});
   ASSERT_TRUE(text.ok()) << text.status();
   for (const RequestField& field : kRequestFields) {
     const absl::string_view id = field.id;

@@ -63,11 +63,23 @@ TEST(GrpcRequestTest, EveryFieldIsRead) {
       case google::protobuf::FieldDescriptor::CPPTYPE_UINT64:
         reflection.SetUInt64(&message, field, 0);
         break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE:
+        reflection.AddMessage(&message, field);
+        break;
       default:
         field->is_repeated() ? reflection.AddInt64(&message, field, 0) : reflection.SetInt64(&message, field, 0);
     }
     EXPECT_TRUE(digests.insert(RequestDigest(FromProto(message))).second) << field->name();
   }
+}
+
+TEST(GrpcRequestTest, AnAdapterWithoutAScaleHasThatOfOne) {
+  v1::ImageRequest message;
+  message.add_loras()->set_name("a");
+  message.add_loras()->set_name("b");
+  message.mutable_loras(1)->set_scale(0);
+  const std::vector<AdapterRequest> expected = {{.name = "a", .scale = 1}, {.name = "b", .scale = 0}};
+  EXPECT_EQ(FromProto(message).generation.loras, expected);
 }
 
 class GrpcServerTest : public ::testing::Test {

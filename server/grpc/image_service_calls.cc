@@ -385,7 +385,11 @@ class Calls final : public v1::ImageService::CallbackService {
                                           [this](const Caller&) -> absl::StatusOr<v1::ListModelsResponse> {
                                             v1::ListModelsResponse message;
                                             for (const ServedModel& model : call_.service.ListModels()) {
-                                              if (model.unreadable.ok()) *message.add_models() = ToProto(model);
+                                              if (!model.unreadable.ok()) continue;
+                                              *message.add_models() = ToProto(model);
+                                              for (const ServedAdapter& adapter : model.adapters) {
+                                                *message.add_models() = ToProto(model, adapter);
+                                              }
                                             }
                                             return message;
                                           });

@@ -37,6 +37,8 @@ class Collector {
   bool String(const char* text, rapidjson::SizeType length, bool) { return Add(std::string(text, length)); }
 
   bool StartObject() {
+    if (in_group_) return Refuse(absl::StrCat("member ", QuotedValue(name_), " holds an object with an object in it"));
+    if (in_list_) return StartGroup();
     if (in_object_) {
       holds_object_ = true;
       return false;
@@ -45,6 +47,7 @@ class Collector {
     return true;
   }
   bool Key(const char* text, rapidjson::SizeType length, bool) {
+    if (in_group_) return KeyOfGroup(std::string(text, length));
     name_.assign(text, length);
     if (!names_.insert(name_).second) {
       return Refuse(absl::StrCat("member ", QuotedValue(name_), " is there twice"));
@@ -52,9 +55,13 @@ class Collector {
     if (names_.size() > kMaxMembers) return Refuse(absl::StrCat("it has more than ", kMaxMembers, " members"));
     return true;
   }
-  bool EndObject(rapidjson::SizeType) { return true; }
+  bool EndObject(rapidjson::SizeType) {
+    in_group_ = false;  // or it is the end of all
+    return true;
+  }
   bool StartArray() {
     if (!in_object_) return RefuseNoObject();
+    if (in_group_) return Refuse(absl::StrCat("member ", QuotedValue(name_), " holds an object with a list in it"));
     if (in_list_)
       return Refuse(absl::StrCat("member ", QuotedValue(name_), " holds a list of lists, which no field takes"));
     in_list_ = true;
@@ -77,19 +84,52 @@ class Collector {
     refusal_ = std::move(refusal);
     return false;
   }
+  bool StartGroup() {
+    auto& value = members_.back().value;
+    if (const auto* scalars = std::get_if<std::vector<JsonScalar>>(&value)) {
+      if (!scalars->empty()) return RefuseMixedList();
+      value = std::vector<JsonGroup>();
+    }
+    auto& groups = std::get<std::vector<JsonGroup>>(value);
+    if (groups.size() == kMaxListLength) return RefuseLongList();
+    groups.emplace_back();
+    return in_group_ = true;
+  }
+  bool KeyOfGroup(std::string name) {
+    JsonGroup& group = std::get<std::vector<JsonGroup>>(members_.back().value).back();
+    for (const auto& [other, value] : group) {
+      if (other == name) {
+        return Refuse(
+            absl::StrCat("member ", QuotedValue(name), " is there twice in an object of ", QuotedValue(name_)));
+      }
+    }
+    if (group.size() == kMaxMembers) return Refuse(absl::StrCat("it has more than ", kMaxMembers, " members"));
+    group.emplace_back(std::move(name), nullptr);
+    return true;
+  }
+
+  bool RefuseLongList() {
+    return Refuse(absl::StrCat("member ", QuotedValue(name_), " holds more than ", kMaxListLength, " values"));
+  }
+  bool RefuseMixedList() {
+    return Refuse(absl::StrCat("member ", QuotedValue(name_), " holds a list of objects and other values"));
+  }
   bool RefuseNoObject() { return Refuse("it is not an object"); }
 
   bool Add(JsonScalar value) {
     if (!in_object_) return RefuseNoObject();
+    if (in_group_) {
+      std::get<std::vector<JsonGroup>>(members_.back().value).back().back().second = std::move(value);
+      return true;
+    }
     if (!in_list_) {
       members_.push_back({name_, std::move(value)});
       return true;
     }
-    auto& list = std::get<std::vector<JsonScalar>>(members_.back().value);
-    if (list.size() == kMaxListLength) {
-      return Refuse(absl::StrCat("member ", QuotedValue(name_), " holds more than ", kMaxListLength, " values"));
-    }
-    list.push_back(std::move(value));
+    auto* list = std::get_if<std::vector<JsonScalar>>(&members_.back().value);
+    if (list == nullptr) return RefuseMixedList();
+    if (list->size() == kMaxListLength) return RefuseLongList();
+    list->push_back(std::move(value));
     return true;
   }
 
@@ -98,7 +138,7 @@ class Collector {
   std::string name_;
   std::string refusal_;
   bool number_too_big_ = false;
-  bool in_object_ = false, in_list_ = false, holds_object_ = false;
+  bool in_object_ = false, in_list_ = false, in_group_ = false, holds_object_ = false;
 };
 
 }  // namespace
@@ -133,6 +173,7 @@ absl::StatusOr<std::vector<FlatJsonMember>> ReadFlatJson(absl::string_view text)
 
 std::string JsonTypeName(const FlatJsonMember& member) {
   const auto* scalar = std::get_if<JsonScalar>(&member.value);
+  if (std::holds_alternative<std::vector<JsonGroup>>(member.value)) return "a list of objects";
   if (scalar == nullptr) return "a list";
   static constexpr const char* kNames[] = {"null",           "true or false", "a whole number",
                                            "a whole number", "a number",      "a string"};

@@ -52,12 +52,29 @@ TEST(FlatJsonTest, ZerosAndTheEndsOfTheExponentsRangeAreRead) {
   }
 }
 
+TEST(FlatJsonTest, AListOfObjectsKeepsTheirMembersInOrder) {
+  const auto members = ReadFlatJson(R"({"a":[{"x":1,"y":"b"},{}],"c":2,"d":[]})");
+  ASSERT_TRUE(members.ok()) << members.status();
+  ASSERT_EQ(members->size(), 3u);
+  const auto& groups = std::get<std::vector<JsonGroup>>((*members)[0].value);
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0], (JsonGroup{{"x", int64_t{1}}, {"y", std::string("b")}}));
+  EXPECT_TRUE(groups[1].empty());
+  EXPECT_EQ(std::get<int64_t>(std::get<JsonScalar>((*members)[1].value)), 2);
+  EXPECT_TRUE(std::get<std::vector<JsonScalar>>((*members)[2].value).empty());
+}
+
 TEST(FlatJsonTest, MoreMembersOrValuesThanAnyRequestHasAreRefused) {
   std::string members = "{\"a\":1", list = "{\"a\":[1";
   for (int i = 0; i < 300; ++i) members += absl::StrFormat(",\"a%d\":1", i);
   for (int i = 0; i < 5000; ++i) list += ",1";
   EXPECT_THAT(ErrorOf(members + "}"), HasSubstr("more than 256 members"));
   EXPECT_THAT(ErrorOf(list + "]}"), HasSubstr("more than 4096 values"));
+  std::string objects = "{\"a\":[{}", group = "{\"a\":[{\"b\":1";
+  for (int i = 0; i < 5000; ++i) objects += ",{}";
+  for (int i = 0; i < 300; ++i) group += absl::StrFormat(",\"a%d\":1", i);
+  EXPECT_THAT(ErrorOf(objects + "]}"), HasSubstr("more than 4096 values"));
+  EXPECT_THAT(ErrorOf(group + "}]}"), HasSubstr("more than 256 members"));
 }
 
 }  // namespace

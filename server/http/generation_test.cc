@@ -55,6 +55,32 @@ TEST(GenerationTest, SeedsOfSeveralImagesCountUp) {
   EXPECT_EQ(seeds, (std::vector<int64_t>{41, 42, 43}));
 }
 
+TEST(GenerationTest, AdaptersAreListedWithTheirModelAndAJobSaysWhichBytesItHas) {
+  ServedModel model = FakeModel();
+  model.adapters = {{.name = "style", .digest = std::string(64, 'a')}};
+  ApiFixture api({.service = {.models = {model}}});
+  const boost::json::object list = Parse(api.Call("GET", "/v1/models").body);
+  const boost::json::object& adapter = list.at("data").as_array()[1].as_object();
+  EXPECT_EQ(Text(adapter.at("id")), "style");
+  EXPECT_EQ(Text(adapter.at("parent")), "fake");
+  EXPECT_EQ(Text(adapter.at("adapter_digest")), std::string(64, 'a'));
+  EXPECT_TRUE(list.at("data").as_array()[0].at("parent").is_null());
+  EXPECT_EQ(Parse(api.Call("GET", "/v1/models/style").body), adapter);
+
+  for (const char* body :
+       {R"({"prompt":"a","loras":[{"name":"style","scale":1}]})", R"({"prompt":"a","model":"style"})",
+        R"({"prompt":"a","loras":[{"scale":null,"name":"style"}]})"}) {
+    const TestResponse response = api.Call("POST", "/v1/jobs", body);
+    const boost::json::object job = Parse(response.body);
+    EXPECT_EQ(Text(job.at("model")), "fake");
+    ASSERT_EQ(job.at("loras").as_array().size(), 1u) << body;
+    const boost::json::object& lora = job.at("loras").as_array()[0].as_object();
+    EXPECT_EQ(Text(lora.at("name")), "style");
+    EXPECT_EQ(lora.at("scale").to_number<double>(), 1);
+    EXPECT_EQ(Text(lora.at("digest")), std::string(64, 'a'));
+  }
+}
+
 TEST(GenerationTest, ARandomSeedIsToldAndDiffersBetweenRequests) {
   ApiFixture api;
   const auto seed = [&] {

@@ -56,6 +56,10 @@ constexpr std::pair<const char*, const char*> kOtherNames[] = {
     {"sampler_name", "sampler"},
     {"sampler_index", "sampler"},
     {"format", "output_format"},
+    {"lora", "loras"},
+    {"adapters", "loras"},
+    {"adapter", "loras"},
+    {"lora_weights", "loras"},
 };
 
 // INVALID_ARGUMENT for a field that no body has.
@@ -82,6 +86,11 @@ absl::Status WrongType(const FlatJsonMember& member, absl::string_view valid) {
 
 // A scalar other than null, or nothing.
 const JsonScalar* ScalarOf(const FlatJsonMember& member) { return std::get_if<JsonScalar>(&member.value); }
+
+bool IsNull(const FlatJsonMember& member) {
+  const JsonScalar* scalar = ScalarOf(member);
+  return scalar != nullptr && std::holds_alternative<std::nullptr_t>(*scalar);
+}
 
 absl::Status Read(const FlatJsonMember& member, std::string& value) {
   const JsonScalar* scalar = ScalarOf(member);
@@ -167,6 +176,32 @@ absl::Status Read(const FlatJsonMember& member, std::vector<int64_t>& value) {
   return absl::OkStatus();
 }
 
+absl::Status Read(const FlatJsonMember& member, std::vector<AdapterRequest>& value) {
+  const auto* groups = std::get_if<std::vector<JsonGroup>>(&member.value);
+  const auto* scalars = std::get_if<std::vector<JsonScalar>>(&member.value);
+  if (scalars != nullptr && scalars->empty()) return absl::OkStatus();
+  if (groups == nullptr) return WrongType(member, "a list such as [{\"name\": \"style\", \"scale\": 0.8}]");
+  for (const JsonGroup& group : *groups) {
+    AdapterRequest& adapter = value.emplace_back();
+    bool has_name = false;
+    for (const auto& [name, scalar] : group) {
+      const FlatJsonMember item = {.name = absl::StrCat(member.name, "[].", name), .value = scalar};
+      if (name == "name") {
+        has_name = true;
+        RETURN_IF_ERROR(Read(item, adapter.name));
+      } else if (name == "scale") {
+        std::optional<double> scale;
+        if (!IsNull(item)) RETURN_IF_ERROR(Read(item, scale));
+        adapter.scale = scale.value_or(adapter.scale);
+      } else {
+        return FieldError(member.name, absl::StrCat(": ", CheckName("field", name, {"name", "scale"}).message()));
+      }
+    }
+    if (!has_name) return FieldError(member.name, " holds an object without a name; it must name an adapter");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Read(const FlatJsonMember& member, ResponseFormat& value) {
   std::string text;
   absl::Status status = Read(member, text);
@@ -185,11 +220,6 @@ void VisitFields(GenerationBody& body, BodyKind kind, const Visit& visit) {
   if (kind == BodyKind::kJob) return;
   visit("response_format", body.response_format);
   visit("stream", body.stream);
-}
-
-bool IsNull(const FlatJsonMember& member) {
-  const JsonScalar* scalar = ScalarOf(member);
-  return scalar != nullptr && std::holds_alternative<std::nullptr_t>(*scalar);
 }
 
 }  // namespace

@@ -47,7 +47,8 @@ value ValueOf(const Message& message, const FieldDescriptor* field) {
     case FieldDescriptor::CPPTYPE_ENUM:
       return value(JobStateName(static_cast<JobState>(reflection.GetEnumValue(message, field) - 1)));
     case FieldDescriptor::CPPTYPE_STRING: {
-      static const auto* null_if_empty = new std::set<std::string>{"layout", "next", "reason", "sampler", "user"};
+      static const auto* null_if_empty =
+          new std::set<std::string>{"adapter_digest", "layout", "next", "parent", "reason", "sampler", "user"};
       std::string text = reflection.GetString(message, field);
       if (field->type() == FieldDescriptor::TYPE_BYTES) return value(absl::Base64Escape(text));
       return text.empty() && null_if_empty->contains(field->name()) ? value() : value(text);
@@ -111,6 +112,14 @@ object ModelObject(const ServedModel& model, absl::string_view name) {
   return result;
 }
 
+object AdapterObject(const ServedModel& model, const ServedAdapter& adapter) {
+  object result = ModelObject(model, model.id);
+  const object own = ObjectOf(ToProto(model, adapter));
+  for (const auto& member : own) result[member.key()] = member.value();
+  result["created"] = absl::ToUnixSeconds(adapter.added);
+  return result;
+}
+
 // What every answer to a generation says, as it was decided.
 void AddAnswer(object& result, const AnswerContext& context) {
   const Job& job = context.job;
@@ -154,11 +163,16 @@ std::string ModelJson(const ServedModel& model, absl::string_view name) {
   return base::PlainJson(ModelObject(model, name));
 }
 
+std::string AdapterJson(const ServedModel& model, const ServedAdapter& adapter) {
+  return base::PlainJson(AdapterObject(model, adapter));
+}
+
 std::string ModelListJson(const std::vector<ServedModel>& models) {
   array all;
   for (const ServedModel& model : models) {
     all.push_back(ModelObject(model, model.id));
     for (const std::string& alias : model.aliases) all.push_back(ModelObject(model, alias));
+    for (const ServedAdapter& adapter : model.adapters) all.push_back(AdapterObject(model, adapter));
   }
   return base::PlainJson(object{{"object", "list"}, {"data", std::move(all)}});
 }

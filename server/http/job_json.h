@@ -15,6 +15,7 @@ namespace tessera::server {
 std::string JobJson(const Job& job, const std::string& base_url);
 std::string JobPageJson(const JobPage& page, const std::string& base_url);
 std::string ModelJson(const ServedModel& model, absl::string_view name);
+std::string AdapterJson(const ServedModel& model, const ServedAdapter& adapter);  // of the model
 std::string ModelListJson(const std::vector<ServedModel>& models);
 std::string ServerInfoJson(const ServerInfo& info);
 

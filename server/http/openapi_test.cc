@@ -209,7 +209,9 @@ TEST(OpenApiTest, TheSchemaThatIsServedIsTheDocumentsOwn) {
 }
 
 TEST(OpenApiTest, EveryAnswerHasADocumentedShape) {
-  ApiFixture api;
+  ServedModel model = FakeModel();
+  model.adapters = {{.name = "style", .digest = std::string(64, 'a')}};
+  ApiFixture api({.service = {.models = {model}}});
   const auto check = [&](const std::string& path, const std::string& method, const std::string& target,
                          const std::string& body = "") {
     const TestResponse response = api.Call(absl::AsciiStrToUpper(method), target, body);
@@ -241,6 +243,8 @@ TEST(OpenApiTest, EveryAnswerHasADocumentedShape) {
   check("/v1/models", "get", "/v1/models");
   check("/v1/models/{id}", "get", "/v1/models/fake");
   check("/v1/models/{id}", "get", "/v1/models/x");
+  check("/v1/models/{id}", "get", "/v1/models/style");
+  check("/v1/jobs", "post", "/v1/jobs", R"({"prompt":"a","loras":[{"name":"style","scale":0.5}]})");
   check("/v1/schema", "get", "/v1/schema");
   check("/v1/server", "get", "/v1/server");
   check("/openapi.json", "get", "/openapi.json");

@@ -23,10 +23,11 @@ std::vector<ApiRoute> ReadRoutes(const ApiContext& context) {
   add("/v1/models/{id...}", true, [context](const ApiCall& call) {
     const std::string& name = call.parameters[0];
     const std::vector<ServedModel> models = context.service.ListModels();
-    const absl::StatusOr<const ServedModel*> model = FindModel(name, models);
-    if (!model.ok()) return call.reply->SendError(model.status());
-    if (!(*model)->unreadable.ok()) return call.reply->SendError((*model)->unreadable);
-    call.reply->SendJson(200, ModelJson(**model, name));
+    const absl::StatusOr<NamedModel> named = FindNamed(name, models);
+    if (!named.ok()) return call.reply->SendError(named.status());
+    const ServedModel& model = *named->model;
+    if (!model.unreadable.ok()) return call.reply->SendError(model.unreadable);
+    call.reply->SendJson(200, named->adapter == nullptr ? ModelJson(model, name) : AdapterJson(model, *named->adapter));
   });
   add("/v1/images/{id}", true, [context](const ApiCall& call) {
     absl::StatusOr<ImageBytes> image = context.service.ReadImage(call.caller, call.parameters[0]);

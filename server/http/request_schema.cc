@@ -56,6 +56,19 @@ const char* AddType(const RequestField& field, const std::vector<int64_t>&, obje
   return "array";
 }
 
+const char* AddType(const RequestField& field, const std::vector<AdapterRequest>&, object& schema) {
+  object scale = {{"type", "number"}};
+  AddNumbers(field, scale);
+  scale["default"] = AdapterRequest().scale;
+  scale["description"] = "Factor of the adapter's part of the image; 0: as if it were absent.";
+  schema["items"] = object{{"type", "object"},
+                           {"properties", object{{"name", object{{"type", "string"}}}, {"scale", std::move(scale)}}},
+                           {"required", array{"name"}},
+                           {"additionalProperties", false}};
+  schema["maxItems"] = control::kMaxAdapters;
+  return "array";
+}
+
 object FieldSchema(const RequestField& field) {
   const bool required = absl::string_view(field.id) == "prompt";
   object schema = {{"type", nullptr}};

@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "server/api/request_fields.h"
 
@@ -205,6 +206,23 @@ class PairReader final {
     }
   }
 
+  // NAME:SCALE:DIGEST with one blank between them.
+  void operator()(const std::string& key, std::vector<control::AdapterUse>& adapters) {
+    const std::optional<std::string> text = Take(key);
+    if (!text) return;
+    for (const absl::string_view item : absl::StrSplit(*text, ' ')) {
+      const std::vector<std::string> parts = absl::StrSplit(item, ':');
+      control::AdapterUse& adapter = adapters.emplace_back();
+      if (parts.size() != 3 || !ReadNumber(parts[1], adapter.scale)) break;
+      adapter.name = parts[0];
+      adapter.digest = parts[2];
+    }
+    if (const std::string problem = control::ProblemOf(adapters); !problem.empty()) {
+      adapters.clear();
+      Fail(Malformed(key, *text, "NAME:SCALE:SHA-256 with one blank between several"));
+    }
+  }
+
   void operator()(const std::string& key, int32_t& width, int32_t& height) {
     const std::optional<std::string> text = Take(key);
     if (!text) return;
@@ -252,6 +270,15 @@ class PairWriter final {
   void operator()(const std::string& key, const std::vector<int32_t>& numbers) {
     pairs.emplace_back(key, absl::StrJoin(numbers, " "));
   }
+  void operator()(const std::string& key, const std::vector<control::AdapterUse>& adapters) {
+    if (adapters.empty()) return;
+    if (const std::string problem = control::ProblemOf(adapters); !problem.empty()) {
+      status.Update(absl::InvalidArgumentError(absl::StrCat("parameters: ", key, " ", problem)));
+    }
+    pairs.emplace_back(key, absl::StrJoin(adapters, " ", [](std::string* out, const control::AdapterUse& adapter) {
+                         absl::StrAppend(out, adapter.name, ":", ShortestDigits(adapter.scale), ":", adapter.digest);
+                       }));
+  }
   void operator()(const std::string& key, int32_t width, int32_t height) {
     pairs.emplace_back(key, absl::StrCat(width, "x", height));
   }
@@ -284,6 +311,7 @@ void VisitPairs(Visit& visit, Parameters& parameters) {
   visit("Clean caption", parameters.clean_caption);
   visit("Resolution binning", parameters.resolution_binning);
   visit("Max sequence length", parameters.max_sequence_length);
+  visit("Loras", parameters.adapters);
 }
 
 // The key of an option; empty for those of which one pair tells two.

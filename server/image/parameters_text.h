@@ -5,11 +5,12 @@
 //     Negative prompt: blurry
 //     Steps: 20, Sampler: dpm++2, CFG scale: 4.5, Seed: 1, Size: 512x512, Model: emoji, Version: tessera 0.1.0
 //
-// A value with a comma, colon, quote, line break or blank at an end is written as a JSON string. Readers of that form
-// strip lines and take any line that begins with "Negative prompt:" for the start of the negative prompt. Where that
-// would not give a prompt back exactly, the last line also carries it whole, as the JSON string "Exact prompt" or
-// "Exact negative prompt", or says "Has negative prompt: false". So FormatParameters and ParseParameters are inverse
-// for every prompt, of any bytes; a negative prompt that is empty differs from none.
+// Low-rank adapters are "Loras", a text of NAME:SCALE:SHA-256 for each with blanks between them. A value with a comma,
+// colon, quote, line break or blank at an end is written as a JSON string. Readers of that form strip lines and take
+// any line that begins with "Negative prompt:" for the start of the negative prompt. Where that would not give a prompt
+// back exactly, the last line also carries it whole, as the JSON string "Exact prompt" or "Exact negative prompt", or
+// says "Has negative prompt: false". So FormatParameters and ParseParameters are inverse for every prompt, of any
+// bytes; a negative prompt that is empty differs from none.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "control/adapter_use.h"
 #include "control/prompt_options.h"
 
 namespace tessera::server {
@@ -48,7 +50,8 @@ struct ImageParameters {
   std::optional<bool> resolution_binning;
   std::optional<int> max_sequence_length;
   control::PromptOptions options;
-  std::string version;  // program and version: "tessera 0.1.0"
+  std::vector<control::AdapterUse> adapters;  // without their files
+  std::string version;                        // program and version: "tessera 0.1.0"
   // Further pairs. A key has at least two characters of A-Z a-z 0-9 _ - / and blanks inside.
   std::map<std::string, std::string> extra;
 

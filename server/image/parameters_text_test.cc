@@ -57,6 +57,26 @@ TEST(ParametersTextTest, TextHasTheFormThatImageBrowsersRead) {
             "tessera 0.1.0");
 }
 
+TEST(ParametersTextTest, AdaptersStandWithTheirScalesAndDigests) {
+  ImageParameters parameters = Typical();
+  const std::string a(64, 'a'), b(64, 'b');
+  parameters.adapters = {{.name = "style", .scale = -0.75, .digest = a}, {.name = "grain-2", .scale = 1, .digest = b}};
+  ExpectRoundTrip(parameters);
+  EXPECT_THAT(FormatParameters(parameters).value(),
+              HasSubstr(", Loras: \"style:-0.75:" + a + " grain-2:1:" + b + "\", Version: "));
+  parameters.adapters[1].scale = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(FormatParameters(parameters).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ParametersTextTest, AdaptersThatNoImageCanHaveAreRefused) {
+  const std::string digest(64, 'a');
+  for (const std::string& loras : {"style"s, "style:1"s, "style:x:" + digest, "style:1:abc"s, "../style:1:" + digest,
+                                   "style:1:" + digest + "  ", "style:1:" + digest + " style:1:" + digest}) {
+    const auto parsed = ParseParameters("cat\nSteps: 4, Seed: 9, Size: 8x8, Loras: \"" + loras + "\"");
+    EXPECT_THAT(std::string(parsed.status().message()), HasSubstr("valid values are NAME:SCALE:SHA-256")) << loras;
+  }
+}
+
 TEST(ParametersTextTest, AbsentFieldsLeaveNoTrace) {
   const ImageParameters bare = {.prompt = "cat", .steps = 4, .guidance_scale = 7, .seed = 9, .width = 8, .height = 8};
   EXPECT_EQ(FormatParameters(bare).value(), "cat\nSteps: 4, CFG scale: 7, Seed: 9, Size: 8x8");

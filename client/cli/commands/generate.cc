@@ -8,6 +8,7 @@
 #include "client/cli/command.h"
 #include "client/cli/commands/remote_generation.h"
 #include "client/cli/generation_options.h"
+#include "client/cli/models/adapter_files.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/models/model_options.h"
 #include "client/cli/option_text.h"
@@ -72,6 +73,7 @@ class Generation {
     ASSIGN_OR_RETURN(description_, At(Stage::kModel, session_->Describe(placement_.model)));
     for (const std::string& warning : description_.warnings) reporter_->OnWarning(warning);
     ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(*request, description_));
+    RETURN_IF_ERROR(OpenAdapterFiles(job.adapters));
     for (const std::string& warning : server::DropUnusedParameters(job, description_)) reporter_->OnWarning(warning);
     for (const std::string& warning : server::SizeWarnings(job, description_)) reporter_->OnWarning(warning);
     RETURN_IF_ERROR(CheckOutput(files, job, request->count));

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -11,6 +12,7 @@
 #include "base/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/file_bytes.h"
+#include "client/cli/models/adapter_files.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/models/model_options.h"
 #include "client/cli/output/image_comparison.h"
@@ -29,6 +31,7 @@ namespace {
 struct ReplayOptions {
   std::string image;
   ModelOptions model;
+  std::vector<std::string> loras;
   std::string output;
   bool overwrite = false;
   bool json = false;
@@ -64,6 +67,9 @@ class Replay {
       RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(options_.output)));
     }
 
+    std::vector<control::AdapterUse> adapters = metadata->adapters;
+    RETURN_IF_ERROR(FindAdapterFiles(options_.loras, adapters));
+
     ModelOptions placement_options = options_.model;
     if (placement_options.dtype.empty()) placement_options.dtype = metadata->dtype;
     if (placement_options.device.empty()) placement_options.device = metadata->device;
@@ -74,6 +80,7 @@ class Replay {
 
     ASSIGN_OR_RETURN(control::ModelDescription description, At(Stage::kModel, FindMadeBy(*metadata, placement.model)));
     ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(server::RequestOf(*metadata), description));
+    job.adapters = std::move(adapters);
     for (const std::string& warning : server::DropUnusedParameters(job, description)) reporter_->OnWarning(warning);
     LayoutStanding standing;
     ASSIGN_OR_RETURN(control::Loaded loaded, LoadOnRecordedLayout(metadata->layout, description, placement, standing));
@@ -248,6 +255,12 @@ CommandRun AddReplay(CLI::App& app) {
   auto options = std::make_shared<ReplayOptions>();
   AddText(app, {.names = "image", .help = "PNG, JPEG or WebP file made by tessera", .type = "IMAGE", .required = true},
           options->image);
+  AddTexts(app,
+           {"--lora",
+            "A low-rank adapter that the image was made with, found among these by its digest; may be given "
+            "several times",
+            "FILE"},
+           options->loras);
   AddModelOption(app, options->model);
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
