@@ -1,8 +1,8 @@
 // tessera-fake-worker: a worker without a model, driven in place of tessera-worker by `tessera serve --fake-workers`
 // and by every front-end test.
 //
-// Its images are gradients that depend on the prompt, the options, the seed and the steps done. TESSERA_FAKE_WORKER
-// holds its script (fake_script.h).
+// Its images are gradients that depend on the prompt, the options, the adapters, the seed and the steps done.
+// TESSERA_FAKE_WORKER holds its script (fake_script.h).
 #include <signal.h>
 #include <unistd.h>
 
@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <new>
@@ -57,6 +58,18 @@ std::string OptionsOf(const control::JobParameters& job) {
   };
   control::VisitOptions(add, options);
   absl::StrAppend(&text, absl::StrJoin(values, ";"));
+  return text;
+}
+
+// What the job's adapters hold, with their scales, so that other bytes make another image; those of scale 0 make none.
+absl::StatusOr<std::string> AdaptersOf(const control::JobParameters& job) {
+  std::string text;
+  for (const control::AdapterUse& adapter : job.adapters) {
+    std::ifstream file(adapter.file, std::ios::binary);
+    if (!file.good()) return absl::NotFoundError(absl::StrCat("adapter '", adapter.name, "' cannot be read"));
+    if (adapter.scale == 0) continue;
+    absl::StrAppend(&text, adapter.scale, ";", std::string(std::istreambuf_iterator<char>(file), {}), ";");
+  }
   return text;
 }
 
@@ -140,7 +153,8 @@ class FakeHandler final : public control::CommandHandler {
 
   absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override {
     RETURN_IF_ERROR(Obey("start", parameters.prompt));
-    jobs_[job] = {.parameters = parameters};
+    ASSIGN_OR_RETURN(const std::string adapters, AdaptersOf(parameters));
+    jobs_[job] = {.parameters = parameters, .adapters = adapters};
     if (job != control::kProbeJob) {
       ++started_jobs_;
       jobs_[job].fails = IsTurnOf("error-every");
@@ -212,6 +226,7 @@ class FakeHandler final : public control::CommandHandler {
  private:
   struct Job {
     control::JobParameters parameters;
+    std::string adapters;
     int32_t completed = 0;
     bool fails = false;
     bool dies = false;
@@ -224,7 +239,8 @@ class FakeHandler final : public control::CommandHandler {
       return absl::InvalidArgumentError("the job fails because the fake worker was told so");
     }
     uint64_t mixed = job.parameters.seed * 31 + job.completed;
-    for (unsigned char c : absl::StrCat(job.parameters.prompt, OptionsOf(job.parameters))) mixed = mixed * 131 + c;
+    for (unsigned char c : absl::StrCat(job.parameters.prompt, OptionsOf(job.parameters), job.adapters))
+      mixed = mixed * 131 + c;
     mixed += static_cast<uint64_t>(script_.Number("salt"));
     std::vector<uint8_t> row(3 * static_cast<size_t>(job.parameters.width));
     for (int32_t y = 0; sends_results_ && y < job.parameters.height; ++y) {

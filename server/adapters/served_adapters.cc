@@ -54,11 +54,14 @@ absl::StatusOr<std::unique_ptr<ServedAdapters>> ServedAdapters::Open(ServedAdapt
         absl::StrCat("the adapter folder ", QuotedValue(options.folder), " is not there, or is no folder"));
   }
   if (!options.folder.empty()) RETURN_IF_ERROR(base::MakePrivateFolder(options.kept));
+  // Workers may have another working folder.
+  const fs::path kept = fs::absolute(options.kept, error);
+  if (!error) options.kept = kept.lexically_normal();
   return std::unique_ptr<ServedAdapters>(new ServedAdapters(std::move(options)));
 }
 
 std::string ServedAdapters::KeptPath(const std::string& digest) const {
-  return absl::StrCat(fs::absolute(options_.kept).lexically_normal().string(), "/", digest, kExtension);
+  return absl::StrCat(options_.kept, "/", digest, kExtension);
 }
 
 std::vector<ServedAdapters::Found> ServedAdapters::FindFiles(const std::vector<std::string>& models) const {
@@ -133,7 +136,7 @@ absl::StatusOr<ServedAdapters::Loaded> ServedAdapters::Load(const std::string& n
                                                             const std::vector<std::string>& models) {
   if (options_.folder.empty()) {
     return absl::FailedPreconditionError(
-        "this server has no adapter folder; let adapters.folder of its configuration name one");
+        "this server has no adapter folder; let adapter_folder of its configuration name one");
   }
   if (!control::IsAdapterName(name)) {
     return absl::InvalidArgumentError(

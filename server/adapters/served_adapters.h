@@ -40,10 +40,7 @@ class ServedAdapters final {
   // folder. One that cannot be loaded is logged and left out.
   void Scan(const std::vector<std::string>& models);
 
-  struct Loaded {
-    std::string model;
-    ServedAdapter adapter;
-  };
+  using Loaded = ImageService::LoadedAdapter;
   // Loads the adapter of that name, or what the file is by now; the one of before stays what requests get until then,
   // and after an error. FAILED_PRECONDITION without a folder; INVALID_ARGUMENT for a name that is none, for one that
   // is there twice, and for a file that is no adapter; NOT_FOUND with the nearest name that is there.

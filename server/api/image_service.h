@@ -164,6 +164,17 @@ class ImageService {
   virtual std::vector<ServedModel> ListModels() = 0;
   virtual ServerInfo Info() = 0;
 
+  // Loads the adapter of this name from the folder that the operator named, or what its file is by now: requests from
+  // now on get that, what was accepted before gets what it was accepted with. Errors as ServedAdapters::Load; after one
+  // nothing has changed.
+  struct LoadedAdapter {
+    std::string model;
+    ServedAdapter adapter;
+  };
+  virtual absl::StatusOr<LoadedAdapter> LoadAdapter(const std::string& name) { return NoAdapters(); }
+  // No later request can name it. NOT_FOUND with the nearest that is loaded.
+  virtual absl::Status UnloadAdapter(const std::string& name) { return NoAdapters(); }
+
   // OK, or UNAVAILABLE with the reason: what /readyz and the gRPC health service say. Never waits for a device.
   virtual absl::Status Ready() = 0;
 
@@ -173,6 +184,12 @@ class ImageService {
 
   // The service's own metrics in Prometheus' text format, complete families; the edges add theirs behind.
   virtual std::string MetricsText() = 0;
+
+ private:
+  static absl::Status NoAdapters() {
+    return absl::FailedPreconditionError(
+        "this server has no adapter folder; let adapter_folder of its configuration name one");
+  }
 };
 
 }  // namespace tessera::server

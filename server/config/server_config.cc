@@ -155,6 +155,7 @@ void VisitConfig(Visit& visit, Config& config) {
   visit("allow_anonymous", config.allow_anonymous);
   visit.Nested("limits", [&](auto& limits) { VisitLimits(limits, config.limits); });
   Groups(visit, config.groups);
+  visit("adapter_folder", config.adapter_folder);
   visit("certify", config.certify);
   visit("ready_when", config.ready_when);
   visit("openai_names", config.openai_names);

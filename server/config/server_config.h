@@ -102,6 +102,7 @@ struct ServerConfig {
   CertifyPolicy certify = CertifyPolicy::kAuto;
   ReadyWhen ready_when = ReadyWhen::kGroups;
   bool openai_names = true;        // the first model answers to the names of OpenAI's image models
+  std::string adapter_folder;      // that requests may name adapters of; empty: none
   bool web_page = true;            // http serves a page for browsers at /
   bool api_health = false;         // http answers GET /health
   bool api_metrics = false;        // http answers GET /metrics

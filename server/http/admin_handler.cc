@@ -1,13 +1,21 @@
 #include "server/http/admin_handler.h"
 
+#include <boost/json.hpp>
+#include <optional>
+#include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/plain_json.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
+#include "server/api/field_checks.h"
 #include "server/calls/call_ids.h"
 #include "server/http/api_routes.h"
 #include "server/http/error_response.h"
+#include "server/http/flat_json.h"
 
 namespace tessera::server {
 namespace {
@@ -15,6 +23,33 @@ namespace {
 HttpResponse Failure(const HttpError& error, CallRecord& record) {
   record.error_code = error.code;
   return ErrorResponse(error);
+}
+
+constexpr char kLoadAdapter[] = "/v1/load_lora_adapter";
+constexpr char kUnloadAdapter[] = "/v1/unload_lora_adapter";
+
+// The body is {"lora_name": NAME}.
+absl::StatusOr<std::string> ReadAdapterName(absl::string_view body) {
+  ASSIGN_OR_RETURN(const std::vector<FlatJsonMember> members, ReadFlatJson(body));
+  std::optional<std::string> name;
+  for (const FlatJsonMember& member : members) {
+    if (member.name == "lora_path") {
+      return FieldError(member.name,
+                        " is not taken: adapters are loaded from the folder that adapter_folder names, by their "
+                        "lora_name alone; leave it out");
+    }
+    if (member.name != "lora_name") {
+      const absl::Status unknown = CheckName("field", member.name, {"lora_name"});
+      return FieldError(QuotedValue(member.name), absl::StrCat(": ", unknown.message()));
+    }
+    const JsonScalar* scalar = std::get_if<JsonScalar>(&member.value);
+    const std::string* text = scalar == nullptr ? nullptr : std::get_if<std::string>(scalar);
+    if (text == nullptr)
+      return FieldError(member.name, absl::StrCat(" is ", JsonTypeName(member), "; it must be a string"));
+    name = *text;
+  }
+  if (!name.has_value()) return FieldError("lora_name", " is missing; it must be the name of an adapter");
+  return *std::move(name);
 }
 
 HttpResponse Health(const absl::Status& status, CallRecord& record) {
@@ -49,7 +84,7 @@ bool AdminHandler::AnswersAtOnce(const HttpRequest& request) const {
 
 HttpResponse AdminHandler::Answer(const HttpRequest& request, CallRecord& record) {
   // A kubelet asks by the address of the pod, and Prometheus by whatever name it found.
-  const bool any_host = request.Path() != "/probe";
+  const bool any_host = request.Path() == "/livez" || request.Path() == "/readyz" || request.Path() == "/metrics";
   if (const auto failure = CheckHost(request, options_.hosts); failure && !(any_host && failure->status == 421)) {
     return Failure(PlainHttpError(failure->status, failure->message), record);
   }
@@ -57,16 +92,22 @@ HttpResponse AdminHandler::Answer(const HttpRequest& request, CallRecord& record
     return Failure(PlainHttpError(failure->status, failure->message), record);
   }
   const std::string path(request.Path());
-  if (path != "/livez" && path != "/readyz" && path != "/metrics" && path != "/probe") {
-    return Failure(PlainHttpError(404, "there is no such path; valid values are /livez, /readyz, /metrics and /probe"),
+  const bool changes = path == kLoadAdapter || path == kUnloadAdapter;
+  if (path != "/livez" && path != "/readyz" && path != "/metrics" && path != "/probe" && !changes) {
+    return Failure(PlainHttpError(404, absl::StrCat("there is no such path; valid values are /livez, /readyz, "
+                                                    "/metrics, /probe, ",
+                                                    kLoadAdapter, " and ", kUnloadAdapter)),
                    record);
   }
   record.route = path;
-  if (request.method != "GET" && request.method != "HEAD") {
-    HttpResponse response = Failure(PlainHttpError(405, "this path takes GET"), record);
-    response.headers.push_back({"Allow", "GET"});
+  const bool allowed = changes ? request.method == "POST" : request.method == "GET" || request.method == "HEAD";
+  if (!allowed) {
+    const std::string method = changes ? "POST" : "GET";
+    HttpResponse response = Failure(PlainHttpError(405, absl::StrCat("this path takes ", method)), record);
+    response.headers.push_back({"Allow", method});
     return response;
   }
+  if (changes) return ChangeAdapter(request, record);
   if (path == "/livez") return Health(absl::OkStatus(), record);
   if (path == "/readyz") return Health(service_.Ready(), record);
   if (path == "/probe") {
@@ -78,13 +119,35 @@ HttpResponse AdminHandler::Answer(const HttpRequest& request, CallRecord& record
           .body = options_.metrics ? options_.metrics() : service_.MetricsText()};
 }
 
+HttpResponse AdminHandler::ChangeAdapter(const HttpRequest& request, CallRecord& record) {
+  if (const absl::Status allowed = CheckAccess(request, record); !allowed.ok()) {
+    return Failure(HttpErrorOf(allowed), record);
+  }
+  const absl::StatusOr<std::string> name = ReadAdapterName(request.body);
+  if (!name.ok()) return Failure(HttpErrorOf(name.status()), record);
+  boost::json::object answer = {{"status", "ok"}, {"lora_name", *name}};
+  if (request.Path() == kLoadAdapter) {
+    const absl::StatusOr<ImageService::LoadedAdapter> loaded = service_.LoadAdapter(*name);
+    if (!loaded.ok()) return Failure(HttpErrorOf(loaded.status()), record);
+    answer["parent"] = loaded->model;
+    answer["digest"] = loaded->adapter.digest;
+    answer["bytes"] = loaded->adapter.bytes;
+  } else if (const absl::Status unloaded = service_.UnloadAdapter(*name); !unloaded.ok()) {
+    return Failure(HttpErrorOf(unloaded), record);
+  }
+  return {.status = 200,
+          .headers = {{"Content-Type", "application/json"}},
+          .body = base::PlainJson(boost::json::value(std::move(answer)))};
+}
+
 absl::Status AdminHandler::CheckAccess(const HttpRequest& request, CallRecord& record) const {
   switch (options_.access) {
     case AdminAccess::kEveryone:
       return absl::OkStatus();
     case AdminAccess::kNobody:
       return absl::PermissionDeniedError(
-          "this call makes the devices work, and this listener is reached from beyond the server's machine: let "
+          "this call makes the devices work or changes what is served, and this listener is reached from beyond the "
+          "server's machine: let "
           "admin_keys_file name a file with a line of `tessera keys NAME`, or listen.admin have a loopback address");
     case AdminAccess::kKeys:
       break;
@@ -95,7 +158,7 @@ absl::Status AdminHandler::CheckAccess(const HttpRequest& request, CallRecord& r
   const absl::StatusOr<Caller> caller = options_.gate->Authenticate(request.Header("authorization"));
   if (!caller.ok()) {
     return absl::UnauthenticatedError(
-        absl::StrCat("this call makes the devices work and needs a key of admin_keys_file: ",
+        absl::StrCat("this call makes the devices work or changes what is served and needs a key of admin_keys_file: ",
                      std::string(caller.status().message())));
   }
   record.tenant = caller->tenant;

@@ -1,5 +1,6 @@
-// The admin listener: /livez, /readyz, /metrics, which tell, without a key, and /probe, which makes the devices work
-// and for which a key can be asked. It belongs on loopback or in a private network.
+// The admin listener: /livez, /readyz, /metrics, which tell, without a key, and what a key can be asked for: /probe,
+// which makes the devices work, and /v1/load_lora_adapter and /v1/unload_lora_adapter, which change what requests may
+// name. It belongs on loopback or in a private network.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace tessera::server {
 
-// Who may call what makes the devices work.
+// Who may call what makes the devices work, or changes what is served.
 enum class AdminAccess : uint8_t {
   kEveryone,  // whom the listener's address lets in
   kKeys,      // who has a key of the gate
@@ -41,6 +42,8 @@ class AdminHandler final : public HttpHandler {
 
  private:
   HttpResponse Answer(const HttpRequest& request, CallRecord& record);
+  // POST /v1/load_lora_adapter and /v1/unload_lora_adapter.
+  HttpResponse ChangeAdapter(const HttpRequest& request, CallRecord& record);
   absl::Status CheckAccess(const HttpRequest& request, CallRecord& record) const;
 
   ImageService& service_;

@@ -245,6 +245,41 @@ TEST(AdminHandlerTest, MetricsCountRequestsByRouteAndNotByWhatClientsMakeUp) {
   EXPECT_THAT(response.body, ::testing::Not(HasSubstr("M42")));
 }
 
+TEST(AdminHandlerTest, LoadsAndUnloadsAdaptersByNameAndTakesNoPath) {
+  FakeImageService service({.adapters = {{.name = "style", .digest = std::string(64, 'a'), .bytes = 7}}});
+  AdminHandler handler(service, {});
+  auto server = HttpServer::Start({}, handler);
+  ASSERT_TRUE(server.ok()) << server.status();
+  HttpTestClient client((*server)->port());
+  for (const std::string path : {"/v1/load_lora_adapter", "/v1/unload_lora_adapter"}) {
+    const TestResponse done = client.Call("POST", path, R"({"lora_name":"style"})");
+    EXPECT_EQ(done.status, 200) << done.body;
+    EXPECT_THAT(done.body, HasSubstr("\"lora_name\":\"style\""));
+    EXPECT_EQ(client.Call("POST", path, R"({"lora_name":"other"})").status, 404);
+    EXPECT_EQ(client.Call("GET", path).status, 405);
+    const TestResponse with_path = client.Call("POST", path, R"({"lora_name":"style","lora_path":"/data/style"})");
+    EXPECT_EQ(with_path.status, 400);
+    EXPECT_THAT(with_path.body, HasSubstr("lora_path is not taken"));
+    for (const char* body :
+         {"", "[]", "{}", R"({"lora_name":7})", R"({"name":"style"})", R"({"lora_name":["style"]})"}) {
+      EXPECT_EQ(client.Call("POST", path, body).status, 400) << body;
+    }
+    EXPECT_EQ(client.Call("POST", path, R"({"lora_name":"style"})", {{"Origin", "https://evil.example"}}).status, 403);
+  }
+  EXPECT_THAT(client.Call("POST", "/v1/load_lora_adapter", R"({"lora_name":"style"})").body,
+              HasSubstr("\"parent\":\"fake\",\"digest\":\"" + std::string(64, 'a') + "\",\"bytes\":7"));
+}
+
+TEST(AdminHandlerTest, WhoMayNotMakeTheDevicesWorkMayNotChangeAdaptersEither) {
+  FakeImageService service({.adapters = {{.name = "style"}}});
+  AdminHandler handler(service, {.access = AdminAccess::kNobody});
+  auto server = HttpServer::Start({}, handler);
+  ASSERT_TRUE(server.ok()) << server.status();
+  HttpTestClient client((*server)->port());
+  EXPECT_EQ(client.Call("POST", "/v1/load_lora_adapter", R"({"lora_name":"style"})").status, 403);
+  EXPECT_EQ(client.Call("POST", "/v1/unload_lora_adapter", R"({"lora_name":"style"})").status, 403);
+}
+
 TEST(AdminHandlerTest, ServesItsFourPathsAndNothingOfTheApi) {
   FakeImageService service;
   AdminHandler handler(service, {});

@@ -24,6 +24,9 @@ namespace {
 using Lock = ServiceMonitor::Lock;
 
 constexpr absl::Duration kStoreTimeout = absl::Seconds(2);
+// For which adapters that nobody needs are kept.
+constexpr absl::Duration kOwnAdapters = absl::Minutes(10);
+constexpr absl::Duration kSharedAdapters = absl::Hours(24 * 30);
 constexpr absl::Duration kDrainTick = absl::Milliseconds(250);
 
 // Of a folder that exists.
@@ -61,7 +64,10 @@ DurableImageService::DurableImageService(const DurableServiceOptions& options)
       started_(base::SystemClock().Now()),
       trace_(options.trace),
       monitor_({.max_waiting = options.limits.max_queued_jobs, .max_expected_wait = options.limits.max_expected_wait}),
-      storage_{.clock = {}, .results = DiskResultStore(options.data_folder + "/images"), .jobs = nullptr} {}
+      storage_{.clock = {},
+               .results = DiskResultStore(options.data_folder + "/images"),
+               .jobs = nullptr,
+               .adapters = nullptr} {}
 
 DurableImageService::~DurableImageService() {
   monitor_.Stop();
@@ -88,6 +94,7 @@ absl::Status DurableImageService::Open() {
   fleet_ = std::make_unique<GroupFleet>(monitor_, models_, options_, own_folder, owner);
   wanted_ = std::make_unique<WantedGroups>(monitor_, models_, *fleet_, options_, owner);
   RETURN_IF_ERROR(wanted_->Install());
+  RETURN_IF_ERROR(OpenAdapters());
   RETURN_IF_ERROR(OpenStore());
   RemoveLeftovers(own_folder + "/workers", owner);
   context_ = std::make_unique<const ServingContext>(ServingContext{.monitor = monitor_,
@@ -95,13 +102,14 @@ absl::Status DurableImageService::Open() {
                                                                    .hub = hub_,
                                                                    .models = models_,
                                                                    .groups = *fleet_,
+                                                                   .adapters = *storage_.adapters,
                                                                    .metrics = metrics_,
                                                                    .trace = trace_,
                                                                    .log = options_.log});
   outcomes_ = std::make_unique<JobOutcomes>(*context_);
   jobs_ = std::make_unique<JobLifecycle>(*context_, *outcomes_);
   admission_ = std::make_unique<JobAdmission>(*context_, *jobs_, *outcomes_, options_.limits);
-  maintenance_ = std::make_unique<Maintenance>(*context_, *outcomes_, options_.disk_timeout);
+  maintenance_ = std::make_unique<Maintenance>(*context_, *jobs_, *outcomes_, options_.disk_timeout);
   RETURN_IF_ERROR(jobs_->Recover());
   if (storage_.jobs->is_shared()) shared_queue_ = std::make_unique<SharedQueue>(*context_, *jobs_, *outcomes_);
   wanted_->Start(*jobs_, *outcomes_);
@@ -139,6 +147,28 @@ absl::Status DurableImageService::OpenStore() {
                                                         .at_point = options_.at_point,
                                                         .on_storage = on_storage}));
   return absl::OkStatus();
+}
+
+absl::Status DurableImageService::OpenAdapters() {
+  // In a shared data folder the other servers' jobs may need what this one knows nothing of.
+  ASSIGN_OR_RETURN(storage_.adapters,
+                   ServedAdapters::Open({.folder = options_.adapter_folder,
+                                         .kept = options_.data_folder + "/adapters",
+                                         .grace_period = options_.shared_queue ? kSharedAdapters : kOwnAdapters,
+                                         .log = options_.log}));
+  storage_.adapters->Scan(ModelIds());
+  return absl::OkStatus();
+}
+
+std::vector<std::string> DurableImageService::ModelIds() {
+  const Lock lock = monitor_.Acquire();
+  std::vector<std::string> ids;
+  for (const ServedModels::Model& model : models_.all()) ids.push_back(model->id);
+  return ids;
+}
+
+absl::StatusOr<ImageService::LoadedAdapter> DurableImageService::LoadAdapter(const std::string& name) {
+  return storage_.adapters->Load(name, ModelIds());
 }
 
 absl::Status DurableImageService::ErrorForCaller(const absl::Status& status) const {
@@ -185,6 +215,7 @@ std::vector<ServedModel> DurableImageService::ListModels() {
     models.push_back(*model);
     models.back().answers_to_openai_names = options_.openai_names && models.size() == 1;
     models.back().ready = fleet_->IsReady(lock, model->id);
+    models.back().adapters = storage_.adapters->Of(model->id);
   }
   return models;
 }

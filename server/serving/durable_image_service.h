@@ -60,6 +60,8 @@ class DurableImageService final : public ImageService {
   absl::StatusOr<ImageBytes> ReadImage(const Caller& caller, absl::string_view image) override;
   std::vector<ServedModel> ListModels() override;
   ServerInfo Info() override;
+  absl::StatusOr<LoadedAdapter> LoadAdapter(const std::string& name) override;
+  absl::Status UnloadAdapter(const std::string& name) override { return storage_.adapters->Unload(name); }
   absl::Status Ready() override;
   absl::Status Probe() override { return fleet_->Probe(); }
   std::string MetricsText() override { return metrics_.Text(Info()); }
@@ -80,14 +82,17 @@ class DurableImageService final : public ImageService {
   explicit DurableImageService(const DurableServiceOptions& options);
   absl::Status Open();
   absl::Status OpenStore();
+  absl::Status OpenAdapters();
+  std::vector<std::string> ModelIds();
   // What callers are told of an error of the store.
   absl::Status ErrorForCaller(const absl::Status& status) const;
 
-  // What jobs and results are kept in.
+  // What jobs, results and adapters are kept in.
   struct Storage {
     base::SystemClock clock;
     DiskResultStore results;
     std::unique_ptr<JobStore> jobs;
+    std::unique_ptr<ServedAdapters> adapters;
   };
 
   const DurableServiceOptions options_;

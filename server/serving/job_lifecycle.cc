@@ -115,6 +115,14 @@ void JobLifecycle::EnqueueKept(const Lock& lock, const std::string& model) {
   kept_tasks_.erase(begin, end);
 }
 
+std::set<std::string> JobLifecycle::NeededAdapters(const Lock& lock) const {
+  std::set<std::string> digests = context_.monitor.tasks(lock).NeededAdapters();
+  for (const auto& [model, kept] : kept_tasks_) {
+    for (const control::AdapterUse& adapter : kept.request->parameters.adapters) digests.insert(adapter.digest);
+  }
+  return digests;
+}
+
 std::vector<TaskId> JobLifecycle::TakeUnserved(const Lock& lock, const std::vector<std::string>& models) {
   std::vector<TaskId> taken;
   for (const std::string& model : models) {
@@ -285,24 +293,30 @@ absl::StatusOr<RunnableTask> JobLifecycle::Claim(GroupId group, TaskId id) {
   }
   const absl::StatusOr<ClaimedTask> claimed = context_.store.Claim(id);
   if (!claimed.ok()) return OnNotClaimed(id, claimed.status());
+  control::JobParameters parameters = claimed->parameters;
+  const absl::Status located = context_.adapters.Locate(parameters.adapters);
   const Lock lock = context_.monitor.Acquire();
   LiveTask* task = context_.monitor.tasks(lock).Find(id);
   if (task == nullptr) return absl::CancelledError("it was cancelled");
   task->attempt = claimed->claim;
   task->moves = MovesOf(TaskState::kRunning, claimed->claim.attempt);
   SetElsewhere(lock, id, false);
-  task->parameters = std::make_shared<control::JobParameters>(claimed->parameters);
+  task->parameters = std::make_shared<control::JobParameters>(parameters);
   task->group = group;
   task->stuck = false;
   if (task->overdue) {
     outcomes_.PostOverdue(*task->attempt);
     return absl::DeadlineExceededError("its deadline passed while it was claimed");
   }
+  if (!located.ok()) {
+    outcomes_.PostFailure(lock, *task->attempt, located);
+    return located;
+  }
   context_.metrics.Observe(ImageStage::kQueue, context_.store.Now() - task->plan.enqueued);
   context_.trace.OnClaimed(task->image);
   return RunnableTask{.image = task->image,
-                      .parameters = claimed->parameters,
-                      .preview_after = PreviewSteps(claimed->parameters.steps, task->partial_images)};
+                      .parameters = *task->parameters,
+                      .preview_after = PreviewSteps(task->parameters->steps, task->partial_images)};
 }
 
 void JobLifecycle::OnStarted(GroupId group, TaskId id, const control::JobStarted& started) {

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ class JobLifecycle final : public GroupOwner {
 
   // The model can be read now: what was kept for it is enqueued.
   void EnqueueKept(const ServiceMonitor::Lock& lock, const std::string& model);
+  // Digests of the adapters that jobs which have not ended were accepted with.
+  std::set<std::string> NeededAdapters(const ServiceMonitor::Lock& lock) const;
   // What waits for models that are no longer served, and is to fail; of a shared queue nothing: it is forgotten here.
   std::vector<TaskId> TakeUnserved(const ServiceMonitor::Lock& lock, const std::vector<std::string>& models);
 

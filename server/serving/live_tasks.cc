@@ -11,12 +11,22 @@ LiveTask& LiveTasks::Add(const QueuedTask& queued, const SchedulerTask& plan) {
   task.image = {.job = queued.job, .index = queued.index, .trace_parent = queued.trace_parent};
   task.output = queued.request->output;
   task.partial_images = queued.request->partial_images;
+  task.adapters.clear();
+  for (const control::AdapterUse& adapter : queued.request->parameters.adapters) {
+    task.adapters.push_back(adapter.digest);
+  }
   return task;
 }
 
 LiveTask* LiveTasks::Find(TaskId task) {
   const auto found = tasks_.find(task);
   return found == tasks_.end() ? nullptr : &found->second;
+}
+
+std::set<std::string> LiveTasks::NeededAdapters() const {
+  std::set<std::string> digests;
+  for (const auto& [id, task] : tasks_) digests.insert(task.adapters.begin(), task.adapters.end());
+  return digests;
 }
 
 void LiveTasks::Forget(TaskId task) {

@@ -25,6 +25,7 @@ struct LiveTask {
   TracedImage image;
   OutputOptions output;
   int32_t partial_images = 0;
+  std::vector<std::string> adapters;  // digests of those that it was accepted with
   // Once it is claimed.
   std::optional<TaskAttempt> attempt;
   std::shared_ptr<const control::JobParameters> parameters;  // most tasks only wait: they need no memory for them
@@ -58,6 +59,7 @@ class LiveTasks {
   const std::set<TaskId>& TasksOf(const std::string& job) const;
   int32_t StepsDone(const std::string& job) const;  // by those tasks
   bool IsStuck(const std::string& job) const;       // one of those tasks is
+  std::set<std::string> NeededAdapters() const;     // digests of those of any task
 
   // For this process the task has failed then, although the store does not know it.
   void Lose(TaskId task, const absl::Status& error, absl::Time ended);

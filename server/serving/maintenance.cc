@@ -1,6 +1,7 @@
 #include "server/serving/maintenance.h"
 
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -90,6 +91,7 @@ void Maintenance::Sweep() {
   const absl::Time now = context_.store.Now();
   if (now - swept_ <= kSweepInterval && !context_.store.has_too_many_bytes()) return;
   swept_ = now;
+  RemoveUnusedAdapters();
   const absl::StatusOr<SweepReport> report = context_.store.Sweep(kSweepLimit);
   if (!report.ok()) {
     context_.log({base::LogLevel::kWarning,
@@ -97,6 +99,15 @@ void Maintenance::Sweep() {
   } else if (report->jobs == kSweepLimit || report->oldest == kSweepLimit) {
     swept_ = absl::InfinitePast();  // there are more
   }
+}
+
+void Maintenance::RemoveUnusedAdapters() {
+  std::set<std::string> needed;
+  {
+    const ServiceMonitor::Lock lock = context_.monitor.Acquire();
+    needed = jobs_.NeededAdapters(lock);
+  }
+  context_.adapters.RemoveUnused(needed);
 }
 
 }  // namespace tessera::server

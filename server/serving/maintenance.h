@@ -1,11 +1,13 @@
 // What the service does about time that passes and about a disk in trouble: ends what is too late or too large,
-// replaces groups that work for nobody, tries the storage, releases those who wait for it, and forgets old jobs.
+// replaces groups that work for nobody, tries the storage, releases those who wait for it, and forgets old jobs and
+// adapters that nobody needs.
 #pragma once
 
 #include <cstdint>
 #include <thread>
 
 #include "absl/time/time.h"
+#include "server/serving/job_lifecycle.h"
 #include "server/serving/job_outcomes.h"
 #include "server/serving/serving_context.h"
 
@@ -14,8 +16,9 @@ namespace tessera::server {
 class Maintenance final {
  public:
   // `disk_timeout`: as in DurableServiceOptions.
-  Maintenance(const ServingContext& context, JobOutcomes& outcomes, absl::Duration disk_timeout)
-      : context_(context), outcomes_(outcomes), disk_timeout_(disk_timeout) {}
+  Maintenance(const ServingContext& context, const JobLifecycle& jobs, JobOutcomes& outcomes,
+              absl::Duration disk_timeout)
+      : context_(context), jobs_(jobs), outcomes_(outcomes), disk_timeout_(disk_timeout) {}
   ~Maintenance();  // after the monitor has stopped
 
   // Runs it a few times a second, on a thread of its own, until the monitor stops.
@@ -29,8 +32,10 @@ class Maintenance final {
   void ReportQueuePositions(const ServiceMonitor::Lock& lock);
   void TryStorage();
   void Sweep();
+  void RemoveUnusedAdapters();
 
   const ServingContext context_;
+  const JobLifecycle& jobs_;
   JobOutcomes& outcomes_;
   const absl::Duration disk_timeout_;
   absl::Time swept_ = absl::InfinitePast();

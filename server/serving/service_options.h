@@ -61,6 +61,7 @@ struct SharedQueueOptions {
 struct DurableServiceOptions {
   std::string data_folder;                         // made if need be
   std::string certificates;                        // folder of them; empty: in data_folder
+  std::string adapter_folder;                      // that requests may name adapters of; empty: none
   std::optional<SharedQueueOptions> shared_queue;  // the servers that share it share the data folder too
   std::vector<ServedGroupOptions> groups;
   CertifyPolicy certify = CertifyPolicy::kAuto;

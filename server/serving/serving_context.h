@@ -8,6 +8,7 @@
 #include "base/log_line.h"
 #include "control/commands.h"
 #include "parallel/plan/layout.h"
+#include "server/adapters/served_adapters.h"
 #include "server/jobs/job_store.h"
 #include "server/serving/served_models.h"
 #include "server/serving/service_metrics.h"
@@ -46,6 +47,7 @@ struct ServingContext {
   WatchHub& hub;
   ServedModels& models;  // guarded by the monitor
   ServingGroups& groups;
+  ServedAdapters& adapters;
   ServiceMetrics& metrics;
   QueueTrace& trace;
   base::EventLog log;

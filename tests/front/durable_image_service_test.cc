@@ -12,10 +12,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/api/image_request.h"
 #include "server/api/service_error.h"
 #include "server/image/image_file.h"
 #include "tests/jobs/faulty_disk.h"
 #include "tests/support/picture_of.h"
+#include "tests/support/safetensors_bytes.h"
 #include "tests/support/test_folder.h"
 #include "tests/support/wait_until.h"
 
@@ -177,6 +179,64 @@ TEST_F(DurableImageServiceTest, WhatWasAcceptedBeforeTheServiceEndedIsMadeByTheN
   service_.reset();
   Start();
   for (const std::string& id : jobs) EXPECT_EQ(WaitForEnd(id).state, server::JobState::kDone);
+}
+
+TEST_F(DurableImageServiceTest, AnAcceptedJobGetsTheAdapterOfThenAfterItsFileWasReplacedAndARestart) {
+  const std::string first = OneTensor("first"), second = OneTensor("other");
+  folder_.Write("adapters/style.safetensors", first);
+  server::DurableServiceOptions options;
+  options.adapter_folder = folder_ / "adapters";
+  const auto request = [this] {
+    server::ImageRequest asked;
+    asked.generation.prompt = "x";
+    asked.generation.loras = {{.name = "style", .scale = 0.5}};
+    return *server::ValidateImageRequest(asked, service_->ListModels(), {}, /*random_seed=*/1);
+  };
+  Start("", options);
+  const std::string expected = PictureOf(FileOf(WaitForEnd(Submit(request()))));
+  service_.reset();
+
+  Start("load=hang", options);
+  const std::string accepted = Submit(request());
+  folder_.Write("adapters/style.safetensors", second);
+  const absl::StatusOr<server::ImageService::LoadedAdapter> loaded = service_->LoadAdapter("style");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->model, "tiny");
+  EXPECT_EQ(service_->ListModels()[0].adapters[0].digest, loaded->adapter.digest);
+  service_.reset();
+
+  Start("", options);
+  const server::Job job = WaitForEnd(accepted);
+  ASSERT_EQ(job.state, server::JobState::kDone) << job.error;
+  EXPECT_EQ(PictureOf(FileOf(job)), expected);
+  const server::Job later = WaitForEnd(Submit(request()));
+  ASSERT_EQ(later.state, server::JobState::kDone) << later.error;
+  EXPECT_NE(PictureOf(FileOf(later)), expected);
+  const absl::StatusOr<server::ImageParameters> said =
+      server::ParseParameters(server::DecodeImage(FileOf(later))->parameters);
+  ASSERT_TRUE(said.ok()) << said.status();
+  EXPECT_THAT(said->adapters, ::testing::ElementsAre(control::AdapterUse{
+                                  .name = "style", .scale = 0.5, .digest = loaded->adapter.digest}));
+}
+
+TEST_F(DurableImageServiceTest, AnAdapterThatIsGoneFailsItsJobByNameAndNoOther) {
+  folder_.Write("adapters/style.safetensors", OneTensor("first"));
+  server::DurableServiceOptions options;
+  options.adapter_folder = folder_ / "adapters";
+  Start("load=hang", options);
+  server::JobRequest styled = Request(1);
+  styled.parameters.adapters = {{.name = "style", .digest = service_->ListModels()[0].adapters[0].digest}};
+  const std::string bad = Submit(styled), good = Submit(Request(2));
+  ASSERT_TRUE(service_->UnloadAdapter("style").ok());
+  EXPECT_TRUE(service_->ListModels()[0].adapters.empty());
+  service_.reset();
+  std::filesystem::remove_all(folder_ / "data/adapters");
+  std::filesystem::remove(folder_ / "adapters/style.safetensors");
+  Start("", options);
+  const server::Job failed = WaitForEnd(bad);
+  EXPECT_EQ(failed.state, server::JobState::kFailed);
+  EXPECT_THAT(std::string(failed.error.message()), HasSubstr("adapter 'style' that the job was accepted with"));
+  EXPECT_EQ(WaitForEnd(good).state, server::JobState::kDone);
 }
 
 TEST_F(DurableImageServiceTest, AJobThatKillsItsWorkersIsQuarantinedAndTheOthersAreMade) {

@@ -278,6 +278,13 @@ absl::StatusOr<server::ImageBytes> FakeImageService::ReadImage(const server::Cal
   return found->second.second;
 }
 
+absl::StatusOr<server::ImageService::LoadedAdapter> FakeImageService::LoadAdapter(const std::string& name) {
+  for (const server::ServedAdapter& adapter : options_.adapters) {
+    if (adapter.name == name) return LoadedAdapter{.model = options_.models[0].id, .adapter = adapter};
+  }
+  return absl::NotFoundError(absl::StrCat("there is no adapter ", name));
+}
+
 std::vector<server::ServedModel> FakeImageService::ListModels() { return options_.models; }
 
 server::ServerInfo FakeImageService::Info() {

@@ -22,10 +22,11 @@
 namespace tessera {
 
 struct FakeServiceOptions {
-  std::vector<server::ServedModel> models;  // empty: FakeModel() alone
-  absl::Duration step_time;                 // of every step
-  bool paused = false;                      // steps are done only as far as AllowSteps lets them
-  int64_t max_queued = 1000;                // jobs that have not ended
+  std::vector<server::ServedModel> models;      // empty: FakeModel() alone
+  std::vector<server::ServedAdapter> adapters;  // that LoadAdapter finds
+  absl::Duration step_time;                     // of every step
+  bool paused = false;                          // steps are done only as far as AllowSteps lets them
+  int64_t max_queued = 1000;                    // jobs that have not ended
   absl::Duration retention = absl::Hours(24);
   std::function<absl::Time()> now = absl::Now;
   std::function<void()> before_submit;  // called by every Submit; may take its time
@@ -51,6 +52,9 @@ class FakeImageService final : public server::ImageService {
                                                           Listener listener) override;
   absl::StatusOr<server::ImageBytes> ReadImage(const server::Caller& caller, absl::string_view image) override;
   std::vector<server::ServedModel> ListModels() override;
+  // Finds those of the options, and lists none of them.
+  absl::StatusOr<LoadedAdapter> LoadAdapter(const std::string& name) override;
+  absl::Status UnloadAdapter(const std::string& name) override { return LoadAdapter(name).status(); }
   server::ServerInfo Info() override;
   absl::Status Ready() override;
   absl::Status Probe() override;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "server/adapters/served_adapters.h"
 #include "server/api/image_request.h"
 #include "server/api/service_error.h"
 #include "server/scheduling/cost_model.h"
@@ -72,6 +73,9 @@ struct ServingParts {
   server::TaskId Submit(const std::optional<absl::Duration>& timeout = std::nullopt) {
     server::JobRequest request = Request();
     request.timeout = timeout;
+    return Submit(request);
+  }
+  server::TaskId Submit(const server::JobRequest& request) {
     const absl::StatusOr<server::Submitted> submitted = admission.Submit({.tenant = kTenant}, request, std::nullopt);
     EXPECT_TRUE(submitted.ok()) << submitted.status();
     job = submitted.ok() ? submitted->job.id : "";
@@ -119,6 +123,7 @@ struct ServingParts {
   server::ServiceMonitor monitor{{}};
   server::ServedModels models;
   FakeGroups groups{models};
+  const std::unique_ptr<server::ServedAdapters> adapters = *server::ServedAdapters::Open({});  // none
   server::ServiceMetrics metrics;
   server::QueueTrace trace{nullptr};
   server::WatchHub hub;
@@ -132,6 +137,7 @@ struct ServingParts {
                                           .hub = hub,
                                           .models = models,
                                           .groups = groups,
+                                          .adapters = *adapters,
                                           .metrics = metrics,
                                           .trace = trace,
                                           .log = [this](const std::string& line) {
@@ -141,7 +147,7 @@ struct ServingParts {
   server::JobOutcomes outcomes{context};
   server::JobLifecycle jobs{context, outcomes};
   server::JobAdmission admission{context, jobs, outcomes, {}};
-  server::Maintenance maintenance{context, outcomes, absl::Seconds(1)};
+  server::Maintenance maintenance{context, jobs, outcomes, absl::Seconds(1)};
 };
 
 template <typename Event>

@@ -26,8 +26,8 @@ constexpr char kTenant[] = "batch";
 
 class LocalItems final : public ItemMaker {
  public:
-  LocalItems(server::ServedGroupOptions group, server::CertifyPolicy certify)
-      : group_(std::move(group)), certify_(certify) {}
+  LocalItems(server::ServedGroupOptions group, server::CertifyPolicy certify, std::string adapter_folder)
+      : group_(std::move(group)), certify_(certify), adapter_folder_(std::move(adapter_folder)) {}
 
   const std::string& model() const override { return group_.name; }
   int64_t items_in_flight() const override { return kItemsOfAReplica * group_.count; }
@@ -35,8 +35,14 @@ class LocalItems final : public ItemMaker {
   absl::Status Start(RunFolder& folder, Events events) override {
     folder_ = &folder;
     server::ServedGroupOptions group = group_;
-    group.next_prompts = [this] { return store_->NextJobs(); };
-    server::DurableServiceOptions options = {.data_folder = folder.service_folder(), .groups = {group}};
+    group.next_prompts = [this] {
+      std::vector<control::JobParameters> jobs = store_->NextJobs();
+      // Where the bytes of their adapters lie, which may change what the prompt becomes, is known when they start.
+      std::erase_if(jobs, [](const control::JobParameters& job) { return !job.adapters.empty(); });
+      return jobs;
+    };
+    server::DurableServiceOptions options = {
+        .data_folder = folder.service_folder(), .adapter_folder = adapter_folder_, .groups = {group}};
     options.limits.max_queued_jobs = 1 << 20;
     options.certify = certify_;
     options.certificates = server::CertificateFolder::DefaultPath();
@@ -94,6 +100,7 @@ class LocalItems final : public ItemMaker {
  private:
   const server::ServedGroupOptions group_;
   const server::CertifyPolicy certify_;
+  const std::string adapter_folder_;
   RunFolder* folder_ = nullptr;
   std::vector<server::ServedModel> models_;
   const RunStore* store_ = nullptr;  // the service's
@@ -102,7 +109,8 @@ class LocalItems final : public ItemMaker {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ItemMaker>> MakeLocalItems(const ModelOptions& options, const std::string& replicas) {
+absl::StatusOr<std::unique_ptr<ItemMaker>> MakeLocalItems(const ModelOptions& options, const std::string& replicas,
+                                                          const std::string& adapter_folder) {
   ASSIGN_OR_RETURN(const server::CertifyPolicy certify, server::ParseCertifyPolicy(options.certify));
   ASSIGN_OR_RETURN(const std::string model, At(Stage::kModel, FindModel(options.model, options.model_folders)));
   ASSIGN_OR_RETURN(control::LoadParameters load, Placement(options, model));
@@ -117,7 +125,7 @@ absl::StatusOr<std::unique_ptr<ItemMaker>> MakeLocalItems(const ModelOptions& op
   return std::make_unique<LocalItems>(
       server::ServedGroupOptions{
           .name = ModelName(model), .load = load, .devices = {load.device}, .layout = layout, .count = count},
-      certify);
+      certify, adapter_folder);
 }
 
 }  // namespace tessera::client

@@ -10,6 +10,7 @@
 namespace tessera::client {
 
 // Errors have their stage. No worker is started yet.
-absl::StatusOr<std::unique_ptr<ItemMaker>> MakeLocalItems(const ModelOptions& model, const std::string& replicas);
+absl::StatusOr<std::unique_ptr<ItemMaker>> MakeLocalItems(const ModelOptions& model, const std::string& replicas,
+                                                          const std::string& adapter_folder);
 
 }  // namespace tessera::client

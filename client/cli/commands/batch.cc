@@ -47,7 +47,7 @@ struct BatchOptions {
   ModelOptions model;
   ServerOptions server;
   std::string server_timeout;
-  std::string input, output, format, seed, shard, replicas, sheet;
+  std::string input, output, format, seed, shard, replicas, adapter_folder, sheet;
   bool retry_failed = false;
   bool verify = false;
   bool quiet = false;
@@ -86,7 +86,8 @@ absl::Status CheckOptions(const BatchOptions& options) {
     return absl::InvalidArgumentError(
         "--api-key-file, --server-ca and --server-timeout are for --server, which is not given");
   }
-  const std::string local = options.replicas.empty() ? LocalOption(options.model) : "--replicas";
+  std::string local = options.replicas.empty() ? LocalOption(options.model) : "--replicas";
+  if (!options.adapter_folder.empty()) local = "--adapter-folder";
   if (local.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(local, " cannot be given with --server, which decides that itself"));
 }
@@ -145,7 +146,7 @@ class Batch {
     RETURN_IF_ERROR(PlanItems());
     if (options_.verify) return Verify(identity);
     if (options_.server.url.empty()) {
-      ASSIGN_OR_RETURN(maker_, MakeLocalItems(options_.model, options_.replicas));
+      ASSIGN_OR_RETURN(maker_, MakeLocalItems(options_.model, options_.replicas, options_.adapter_folder));
     } else {
       ASSIGN_OR_RETURN(maker_,
                        MakeRemoteItems({.server = options_.server, .model = options_.model.model, .timeout = timeout},
@@ -421,6 +422,8 @@ CommandRun AddBatch(CLI::App& app) {
   AddText(app, {"--shard", "Make only every nth item, from the ith on, counted from 0 (default: 0/1)", "I/N"},
           options->shard);
   AddText(app, {"--replicas", "Groups of workers that make items side by side (default: 1)", "N"}, options->replicas);
+  AddText(app, {"--adapter-folder", "Low-rank adapters that items may name, see docs/adapters.md", "FOLDER"},
+          options->adapter_folder);
   AddFlag(app, "--retry-failed", "Try again what has failed before", options->retry_failed);
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);

@@ -44,7 +44,7 @@ constexpr absl::Duration kAnswerTimeout = absl::Seconds(5);
 
 struct ServeOptions {
   std::string config;
-  std::string model, host, port, keys_file, log_level;  // in place of the configuration's
+  std::string model, adapter_folder, host, port, keys_file, log_level;  // in place of the configuration's
   bool allow_anonymous = false;
   std::string model_folders;
   std::string fake_script;
@@ -141,6 +141,7 @@ class Serve {
 
     server::DurableServiceOptions service_options = {
         .data_folder = config.data_folder,
+        .adapter_folder = config.adapter_folder,
         .certify = config.certify,
         .may_start_without_models = supervised_ && message->IsAfterAnother(),
         .ready_when_durable = config.ready_when == server::ReadyWhen::kDurable,
@@ -184,6 +185,7 @@ class Serve {
       if (port == 0 && options_.config.empty()) config->grpc.port = config->admin.port = 0;
     }
     config->http.enabled = config->http.enabled || !options_.host.empty() || !options_.port.empty();
+    if (!options_.adapter_folder.empty()) config->adapter_folder = options_.adapter_folder;
     if (!options_.keys_file.empty()) config->keys_file = options_.keys_file;
     config->allow_anonymous = config->allow_anonymous || options_.allow_anonymous;
     if (!options_.log_level.empty()) {
@@ -298,6 +300,11 @@ CommandRun AddServe(CLI::App& app) {
           {"--model", "Serve this model on this machine's CPU, without a configuration", "FOLDER|NAME",
            /*required=*/false, /*may_be_empty=*/false, "--config"},
           options->model);
+  AddText(
+      app,
+      {"--adapter-folder",
+       "Serve the low-rank adapters of this folder, see docs/adapters.md, in place of the configuration's", "FOLDER"},
+      options->adapter_folder);
   AddText(app, {"--host", "Address of HTTP, in place of the configuration's (default: 127.0.0.1)", "ADDRESS"},
           options->host);
   AddText(app,
