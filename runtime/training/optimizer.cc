@@ -6,14 +6,34 @@
 #include "models/precision.h"
 
 namespace tessera::runtime {
+namespace {
 
-AdamW::AdamW(Gradients& gradients, const AdamWOptions& options) : gradients_(gradients), options_(options) {
+struct RowSpan {
+  int64_t begin, end;
+
+  at::Tensor Of(const at::Tensor& x) const { return x.narrow(0, begin, end - begin); }
+};
+
+// The rows of a parameter that replica `rank` keeps the state of.
+RowSpan RowsOf(const models::Param& param, const parallel::Communicator* sharing, int rank) {
+  TORCH_CHECK(!param.shape.empty(), "the parameter ", param.spec.name, " has no rows");
+  const int64_t rows = param.shape[0], replicas = sharing == nullptr ? 1 : sharing->size();
+  return {.begin = rows * rank / replicas, .end = rows * (rank + 1) / replicas};
+}
+
+}  // namespace
+
+AdamW::AdamW(Gradients& gradients, const AdamWOptions& options, parallel::Communicator* sharing)
+    : gradients_(gradients), options_(options), sharing_(sharing) {
   const at::NoGradGuard no_gradients;
   for (const models::Param& param : gradients.params()) {
-    const at::Tensor value = param.Value().detach();
+    const RowSpan rows = RowsOf(param, sharing, sharing == nullptr ? 0 : sharing->rank());
+    const at::Tensor value = rows.Of(param.Value().detach());
     const at::ScalarType wide = models::AccumulationType(value.scalar_type());
     const at::Tensor master = value.to(wide, /*non_blocking=*/false, /*copy=*/true);
     state_.push_back({.param = &param,
+                      .begin = rows.begin,
+                      .end = rows.end,
                       .master = master,
                       .exp_avg = at::zeros_like(master),
                       .exp_avg_sq = at::zeros_like(master),
@@ -29,7 +49,7 @@ void AdamW::Step(double learning_rate) {
       std::min(options_.ema_decay, (1 + static_cast<double>(step_)) / (10 + static_cast<double>(step_)));
   for (size_t i = 0; i < state_.size(); ++i) {
     const OptimizerState& own = state_[i];
-    const at::Tensor gradient = gradients_.Of(i);
+    const at::Tensor gradient = gradients_.Of(i).narrow(0, own.begin, own.end - own.begin);
     own.master.mul_(1 - learning_rate * options_.weight_decay);
     own.exp_avg.lerp_(gradient, 1 - options_.beta1);
     own.exp_avg_sq.mul_(options_.beta2).addcmul_(gradient, gradient, 1 - options_.beta2);
@@ -38,24 +58,44 @@ void AdamW::Step(double learning_rate) {
     if (own.ema.defined()) own.ema.mul_(average_decay).add_(own.master, 1 - average_decay);
   }
   ++step_;
-  WriteWeights();
+  WriteWeights(&OptimizerState::master);
 }
 
-void AdamW::WriteWeights() {
+void AdamW::WriteWeights(at::Tensor OptimizerState::*kept) {
   const at::NoGradGuard no_gradients;
-  for (const OptimizerState& own : state_) own.param->Value().copy_(own.master);
+  if (state_.empty()) return;
+  if (sharing_ == nullptr || sharing_->size() == 1) {
+    for (const OptimizerState& own : state_) own.param->Value().copy_(own.*kept);
+    return;
+  }
+  // Every replica's rows of all parameters as one message, in the model's dtype.
+  std::vector<at::Tensor> rows;
+  std::vector<int64_t> elements(static_cast<size_t>(sharing_->size()), 0);
+  for (const OptimizerState& own : state_) {
+    rows.push_back((own.*kept).to(own.param->storage.scalar_type()).flatten());
+    for (int rank = 0; rank < sharing_->size(); ++rank) {
+      elements[static_cast<size_t>(rank)] += RowsOf(*own.param, sharing_, rank).Of(own.param->Value()).numel();
+    }
+  }
+  const at::Tensor all = sharing_->AllGather(at::cat(rows), elements);
+  int64_t first = 0;
+  for (int rank = 0; rank < sharing_->size(); ++rank) {
+    for (const OptimizerState& own : state_) {
+      const at::Tensor place = RowsOf(*own.param, sharing_, rank).Of(own.param->Value());
+      place.copy_(all.narrow(0, first, place.numel()).view(place.sizes()));
+      first += place.numel();
+    }
+  }
 }
 
 void AdamW::Resume(int64_t step) {
   step_ = step;
-  WriteWeights();
+  WriteWeights(&OptimizerState::master);
 }
 
 void AdamW::UseAverage(bool average) {
   if (options_.ema_decay == 0) return;
-  if (!average) return WriteWeights();
-  const at::NoGradGuard no_gradients;
-  for (const OptimizerState& own : state_) own.param->Value().copy_(own.ema);
+  WriteWeights(average ? &OptimizerState::ema : &OptimizerState::master);
 }
 
 }  // namespace tessera::runtime

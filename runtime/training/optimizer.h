@@ -1,5 +1,7 @@
 // AdamW (Loshchilov and Hutter, 2019) as torch.optim.AdamW computes it, on master weights and moments of the
-// accumulation dtype, and a moving average of the weights. A rank keeps the state of its own parts of the parameters.
+// accumulation dtype, and a moving average of the weights. A rank keeps the state of its own parts of the parameters;
+// or replicas share it out by rows, and each moves its rows and sends the new weights to the others (Rajbhandari et
+// al., 2020: ZeRO, stage 1).
 #pragma once
 
 #include <ATen/ATen.h>
@@ -20,10 +22,11 @@ struct AdamWOptions {
   double ema_decay = 0;        // 0: no moving average is kept
 };
 
-// What is kept for one parameter, each in the shape of this rank's part; max(fp32, dtype). Views: what is written into
-// them is what the next step goes on from.
+// What is kept for one parameter: rows [begin, end) of this rank's part along dimension 0, all of them unless replicas
+// share the state. Each tensor in max(fp32, dtype). What is written into them is what the next step goes on from.
 struct OptimizerState {
   const models::Param* param = nullptr;
+  int64_t begin = 0, end = 0;
   at::Tensor master;      // the weights before they are rounded to the model's dtype
   at::Tensor exp_avg;     // moving average of gradients
   at::Tensor exp_avg_sq;  // and of their squares
@@ -33,8 +36,9 @@ struct OptimizerState {
 // Used by one thread. `gradients` outlives it.
 class AdamW final {
  public:
-  // Starts from the parameters as they are.
-  AdamW(Gradients& gradients, const AdamWOptions& options);
+  // Starts from the parameters as they are. `sharing`: the replicas that share out the state, which outlive this and
+  // call Step, Resume and UseAverage together; null: this rank keeps all of it.
+  AdamW(Gradients& gradients, const AdamWOptions& options, parallel::Communicator* sharing = nullptr);
 
   // One step with the gradients as they are, synchronised and clipped: moves the master weights, writes them rounded
   // into the model's, and moves their average by the decay min(ema_decay, (1 + k) / (10 + k)) at step k from 0.
@@ -52,10 +56,12 @@ class AdamW final {
   void UseAverage(bool average);
 
  private:
-  void WriteWeights();
+  // Into the model, on every replica; `kept` is master or ema.
+  void WriteWeights(at::Tensor OptimizerState::*kept);
 
   Gradients& gradients_;
   const AdamWOptions options_;
+  parallel::Communicator* sharing_;
   std::vector<OptimizerState> state_;
   int64_t step_ = 0;
 };

@@ -2,7 +2,9 @@
 // (tests/golden/training) hold the formulas of the reference scripts to their numbers; here is what they leave open.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "runtime/training/learning_rate.h"
 #include "runtime/training/objective.h"
@@ -10,6 +12,7 @@
 #include "runtime/training/sample_noise.h"
 #include "runtime/training/trained_adapter.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tessera::runtime {
 namespace {
@@ -229,6 +232,58 @@ TEST(AdamWTest, TheAverageTakesTheModelsPlaceAndGivesItBack) {
   optimizer.UseAverage(false);
   EXPECT_TRUE(at::equal(model.param().Value().detach(), state.master));
 }
+
+// Of fewer rows than there are replicas, of a number that they do not divide, and packed ones.
+class SharedStateTest : public testing::TestWithParam<int> {};
+
+TEST_P(SharedStateTest, ReplicasThatShareTheStateHaveTheWeightsOfOneThatKeepsItAll) {
+  const int replicas = GetParam();
+  const auto make = [](models::ParamTable& table) {
+    table.Add({.name = "few", .shape = {2}});
+    table.AddPacked({{.name = "q", .shape = {5, 3}}, {.name = "k", .shape = {7, 3}}});
+    uint64_t seed = 1;
+    for (const models::Param& param : table.params()) param.Value().copy_(Random(param.shape, seed++));
+    table.RequireGradients();
+  };
+  const AdamWOptions options{.ema_decay = 0.9};
+  const auto step = [](Gradients& gradients, AdamW& optimizer) {
+    for (uint64_t k = 0; k < 3; ++k) {
+      for (size_t i = 0; i < gradients.params().size(); ++i) {
+        gradients.Of(i).copy_(Random(gradients.params()[i].shape, 10 * k + i));
+      }
+      optimizer.Step(1e-2);
+    }
+  };
+  models::ParamTable whole(at::kFloat, at::kCPU);
+  make(whole);
+  Gradients gradients(whole.params());
+  AdamW optimizer(gradients, options);
+  step(gradients, optimizer);
+
+  std::vector<int64_t> kept(static_cast<size_t>(replicas));
+  RunRanks(replicas, [&](ThreadRank& rank) {
+    models::ParamTable table(at::kFloat, at::kCPU);
+    make(table);
+    Gradients own(table.params());
+    AdamW shared(own, options, &rank.world());
+    step(own, shared);
+    for (size_t i = 0; i < table.params().size(); ++i) {
+      EXPECT_TRUE(at::equal(table.params()[i].Value(), whole.params()[i].Value())) << table.params()[i].spec.name;
+      const OptimizerState &part = shared.state()[i], &all = optimizer.state()[i];
+      kept[static_cast<size_t>(rank.rank())] += part.master.numel();
+      EXPECT_TRUE(at::equal(part.exp_avg_sq, all.exp_avg_sq.narrow(0, part.begin, part.end - part.begin)));
+      EXPECT_TRUE(at::equal(part.ema, all.ema.narrow(0, part.begin, part.end - part.begin)));
+    }
+    shared.UseAverage(true);
+    EXPECT_TRUE(at::equal(table.params()[1].Value(), optimizer.state()[1].ema));
+    shared.Resume(shared.step());
+    EXPECT_TRUE(at::equal(table.params()[1].Value(), whole.params()[1].Value()));
+  });
+  EXPECT_EQ(std::accumulate(kept.begin(), kept.end(), int64_t{0}), 2 + 36);
+  EXPECT_LE(*std::max_element(kept.begin(), kept.end()), 38 / replicas + 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Replicas, SharedStateTest, testing::Values(2, 3), testing::PrintToStringParamName());
 
 // A parameter that is frozen is none of the optimizer's, and gradients that arrive in several passes add up.
 TEST(GradientsTest, CollectAddsWhatPassesLeaveAndLeavesFrozenParametersOut) {
