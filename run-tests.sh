@@ -88,7 +88,10 @@ if ((long)); then
   done
   every_seed
   [[ $preset != release ]] || TESSERA_RENDEZVOUS=1 stage "Every layout where a send waits for its receiver" \
-    ctest --preset "$preset" -j "$jobs" -R '^(layouts|pipefusion)_test$'
+    ctest --preset "$preset" -j "$jobs" -R '^(layouts|pipefusion|gradient_layouts)_test$'
+  gradients="build/$preset/runtime/training/gradient_layouts_test"
+  [[ ! -x $gradients ]] || stage "Gradients of every family on every layout" \
+    "$gradients" --gtest_also_run_disabled_tests --gtest_filter='DISABLED_Long/*'
   run "$preset" --repeat until-fail:3 --schedule-random
   stage "Clients of other makers" scripts/client-tests.sh --preset "$preset" --newest
   if [[ $preset == release ]]; then

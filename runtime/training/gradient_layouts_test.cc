@@ -4,8 +4,6 @@
 // that makes (1e-13), and far below what any missing term does.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "tests/support/training_runs.h"
 
 namespace tessera::runtime {
@@ -115,7 +113,7 @@ TEST_P(GradientLayoutsTest, ClippingScalesByTheNormOfTheWholeModel) {
 
 INSTANTIATE_TEST_SUITE_P(Families, GradientLayoutsTest, testing::Values("flux_dev", "pixart_sigma"),
                          [](const auto& info) { return info.param; });
-// With --long; the run of every day has the families of the two kinds of text.
+// run-tests.sh --long; the ordinary run has a family of each kind of text.
 INSTANTIATE_TEST_SUITE_P(DISABLED_Long, GradientLayoutsTest,
                          testing::Values("dit", "hunyuan11", "hunyuan12", "pixart_alpha", "sd3", "sd35"),
                          [](const auto& info) { return info.param; });

@@ -1,9 +1,10 @@
 // For tests of training on layouts: one golden model, a batch of four samples with prompts of odd lengths, and the
-// gradients of their loss on any mesh. Ranks are threads.
+// gradients of their loss on any mesh. Ranks are threads; TESSERA_RENDEZVOUS in the environment as in layout_runs.h.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -120,7 +121,8 @@ class TrainingRuns {
     const auto ranks = static_cast<int>(parallel::NumRanks(shape));
     const parallel::Mesh mesh = *parallel::Mesh::Create(shape, ranks);
     std::vector<Result> results(static_cast<size_t>(ranks));
-    const ThreadRanksOptions thread_options{.groups = parallel::TrainingMeshGroups(mesh)};
+    ThreadRanksOptions thread_options{.groups = parallel::TrainingMeshGroups(mesh)};
+    thread_options.communicator.rendezvous = std::getenv("TESSERA_RENDEZVOUS") != nullptr;
     RunRanks(
         ranks,
         [&](ThreadRank& thread) {
