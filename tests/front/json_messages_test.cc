@@ -46,6 +46,7 @@ void FillFields(v1::ImageRequest& request) {
   const auto* reflection = request.GetReflection();
   for (int i = 0; i < request.GetDescriptor()->field_count(); ++i) {
     const auto* field = request.GetDescriptor()->field(i);
+    if (field->message_type() != nullptr) continue;
     if (field->is_repeated()) {
       for (const int64_t number : {7, 0, 9}) reflection->AddInt64(&request, field, number);
       continue;
@@ -67,6 +68,9 @@ void FillFields(v1::ImageRequest& request) {
         reflection->SetString(&request, field, absl::StrCat("\"ä\n", field->name()));
     }
   }
+  request.add_loras()->set_name("\"ä\n");
+  request.add_loras()->set_name("b");
+  request.mutable_loras(1)->set_scale(-0.1);
 }
 
 TEST(JsonMessagesTest, ARequestMeansWhatItMeansOverGrpc) {
@@ -81,6 +85,8 @@ TEST(JsonMessagesTest, ARequestMeansWhatItMeansOverGrpc) {
   }
   all.set_guidance_scale(std::numeric_limits<double>::infinity());
   EXPECT_EQ(client::ToJson(all).status().code(), absl::StatusCode::kInvalidArgument);
+  prompt_alone.add_loras()->set_scale(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_EQ(client::ToJson(prompt_alone).status().message(), "scale is nan; it must be a number");
 }
 
 }  // namespace
