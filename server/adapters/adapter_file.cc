@@ -6,16 +6,21 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/atomic_file.h"
 #include "base/file.h"
 #include "base/file_descriptor.h"
 #include "base/json.h"
+#include "base/private_files.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 
@@ -25,6 +30,33 @@ namespace {
 constexpr size_t kLengthBytes = 8;
 constexpr size_t kBlockBytes = size_t{4} << 20;
 constexpr char kMetadata[] = "__metadata__";
+// As PEFT names them.
+constexpr char kTensorsFile[] = "adapter_model.safetensors";
+constexpr char kConfigFile[] = "adapter_config.json";
+constexpr size_t kMaxConfigBytes = size_t{1} << 20;
+
+namespace fs = std::filesystem;
+
+struct AdapterPaths {
+  std::string tensors, config;  // the config is empty where there is none
+};
+
+AdapterPaths PathsOf(const std::string& path) {
+  std::error_code error;
+  AdapterPaths paths = {.tensors = path, .config = ""};
+  const bool is_folder = fs::is_directory(path, error);
+  if (is_folder) paths.tensors = fs::path(path) / kTensorsFile;
+  if (is_folder || fs::path(path).filename() == kTensorsFile) {
+    const fs::path config = fs::path(paths.tensors).parent_path() / kConfigFile;
+    if (fs::exists(config, error)) paths.config = config;
+  }
+  return paths;
+}
+
+absl::StatusOr<std::string> ReadConfig(const AdapterPaths& paths, const std::string& name) {
+  if (paths.config.empty()) return "";
+  return base::ReadWholeFile(paths.config, absl::StrCat(name, ": ", kConfigFile), kMaxConfigBytes);
+}
 
 absl::Status Wrong(const std::string& name, const auto&... what) {
   return absl::InvalidArgumentError(absl::StrCat(name, " is no adapter file: ", what...));
@@ -80,8 +112,8 @@ absl::Status CheckFile(const base::ReadOnlyFile& file) {
   return CheckHeader(header, file.size() - kLengthBytes - length, name);
 }
 
-// Calls with the blocks of the file, and digests them.
-absl::StatusOr<AdapterFile> ReadBlocks(const base::ReadOnlyFile& file,
+// Calls with the blocks of the file, and digests them and then the config.
+absl::StatusOr<AdapterFile> ReadBlocks(const base::ReadOnlyFile& file, const std::string& config,
                                        const std::function<absl::Status(std::string_view)>& take) {
   base::Sha256 digest;
   std::string block;
@@ -91,7 +123,8 @@ absl::StatusOr<AdapterFile> ReadBlocks(const base::ReadOnlyFile& file,
     digest.Update(block);
     RETURN_IF_ERROR(take(block));
   }
-  return AdapterFile{.digest = digest.Finish(), .bytes = file.size()};
+  digest.Update(config);
+  return AdapterFile{.digest = digest.Finish(), .bytes = file.size() + config.size()};
 }
 
 absl::Status DiskError(int error, const std::string& what) {
@@ -109,28 +142,48 @@ absl::Status WriteAll(int file, std::string_view bytes) {
   return absl::OkStatus();
 }
 
+// To a new file.
+absl::StatusOr<AdapterFile> CopyTensors(const base::ReadOnlyFile& file, const std::string& config,
+                                        const std::string& copy) {
+  const base::FileDescriptor to(open(copy.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0400));
+  if (to.get() < 0) return DiskError(errno, "the adapter cannot be kept");
+  ASSIGN_OR_RETURN(const AdapterFile copied,
+                   ReadBlocks(file, config, [&](std::string_view block) { return WriteAll(to.get(), block); }));
+  // The file may have been written into since its header was read.
+  ASSIGN_OR_RETURN(const base::ReadOnlyFile written, base::ReadOnlyFile::Open(copy, file.name()));
+  RETURN_IF_ERROR(CheckFile(written));
+  return copied;
+}
+
+absl::StatusOr<AdapterFile> CopyFiles(const AdapterPaths& paths, const std::string& name, const std::string& copy) {
+  ASSIGN_OR_RETURN(const base::ReadOnlyFile file, base::ReadOnlyFile::Open(paths.tensors, name));
+  RETURN_IF_ERROR(CheckFile(file));
+  if (paths.config.empty()) return CopyTensors(file, "", copy);
+  ASSIGN_OR_RETURN(const std::string config, ReadConfig(paths, name));
+  RETURN_IF_ERROR(base::MakePrivateFolder(copy));
+  RETURN_IF_ERROR(base::WriteFileAtomically(absl::StrCat(copy, "/", kConfigFile), config, {.owner_only = true}));
+  return CopyTensors(file, config, absl::StrCat(copy, "/", kTensorsFile));
+}
+
 }  // namespace
 
+bool IsAdapterFolder(const std::string& path) {
+  std::error_code error;
+  return fs::is_regular_file(fs::path(path) / kTensorsFile, error);
+}
+
 absl::StatusOr<AdapterFile> CheckAdapterFile(const std::string& path, const std::string& name) {
-  ASSIGN_OR_RETURN(const base::ReadOnlyFile file, base::ReadOnlyFile::Open(path, name));
+  const AdapterPaths paths = PathsOf(path);
+  ASSIGN_OR_RETURN(const base::ReadOnlyFile file, base::ReadOnlyFile::Open(paths.tensors, name));
   RETURN_IF_ERROR(CheckFile(file));
-  return ReadBlocks(file, [](std::string_view) { return absl::OkStatus(); });
+  ASSIGN_OR_RETURN(const std::string config, ReadConfig(paths, name));
+  return ReadBlocks(file, config, [](std::string_view) { return absl::OkStatus(); });
 }
 
 absl::StatusOr<AdapterFile> CopyAdapterFile(const std::string& path, const std::string& name, const std::string& copy) {
-  ASSIGN_OR_RETURN(const base::ReadOnlyFile file, base::ReadOnlyFile::Open(path, name));
-  RETURN_IF_ERROR(CheckFile(file));
-  const base::FileDescriptor to(open(copy.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0400));
-  if (to.get() < 0) return DiskError(errno, "the adapter cannot be kept");
-  absl::StatusOr<AdapterFile> copied =
-      ReadBlocks(file, [&](std::string_view block) { return WriteAll(to.get(), block); });
-  // The file may have been written into since its header was read.
-  if (copied.ok()) {
-    const absl::StatusOr<base::ReadOnlyFile> written = base::ReadOnlyFile::Open(copy, name);
-    if (const absl::Status checked = written.ok() ? CheckFile(*written) : written.status(); !checked.ok())
-      copied = checked;
-  }
-  if (!copied.ok()) unlink(copy.c_str());
+  const absl::StatusOr<AdapterFile> copied = CopyFiles(PathsOf(path), name, copy);
+  std::error_code error;
+  if (!copied.ok()) fs::remove_all(copy, error);
   return copied;
 }
 

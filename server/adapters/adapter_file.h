@@ -1,5 +1,9 @@
 // What can be known of an adapter's file without a model: that it is a whole safetensors file of an adapter's size.
 // Whether its tensors fit a model is the workers' to say.
+//
+// An adapter is a file, or a folder as PEFT writes it, with adapter_model.safetensors and perhaps adapter_config.json,
+// and such a folder's adapter_model.safetensors means the folder. Its digest is that of the bytes of both, as workers
+// compute it (models/adapters/adapter.h).
 #pragma once
 
 #include <cstdint>
@@ -14,18 +18,24 @@ namespace tessera::server {
 inline constexpr uint64_t kMaxAdapterBytes = uint64_t{16} << 30;
 inline constexpr uint64_t kMaxAdapterHeaderBytes = uint64_t{16} << 20;
 
-// What the file is, once it was read whole.
+// What the adapter is, once it was read whole.
 struct AdapterFile {
   std::string digest;  // SHA-256, 64 hexadecimal digits
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;  // of all its files
+
+  bool operator==(const AdapterFile&) const = default;
 };
 
-// Reads the regular file at `path`; `name` stands for it in errors. INVALID_ARGUMENT for what is no safetensors file
+// Whether the folder at `path` is an adapter.
+bool IsAdapterFolder(const std::string& path);
+
+// Reads the adapter at `path`; `name` stands for it in errors. INVALID_ARGUMENT for what is no safetensors file
 // whose tensors cover it exactly, or is larger than kMaxAdapterBytes; else as base::ReadOnlyFile.
 absl::StatusOr<AdapterFile> CheckAdapterFile(const std::string& path, const std::string& name);
 
-// The same for the bytes that are copied on the way, to a new file at `copy` which its owner alone can read. What is
-// checked is what was copied, whatever becomes of the file. The copy is not durable; after an error there is none.
+// The same for the bytes that are copied on the way, to a new file or folder at `copy` which its owner alone can read.
+// What is checked is what was copied, whatever becomes of the adapter. The copy is not durable; after an error there is
+// none.
 // RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for another trouble of it.
 absl::StatusOr<AdapterFile> CopyAdapterFile(const std::string& path, const std::string& name, const std::string& copy);
 

@@ -76,6 +76,27 @@ TEST(AdapterFileTest, WhatIsNoWholeSafetensorsFileIsRefusedByNameAndNotCopied) {
   }
 }
 
+TEST(AdapterFileTest, AFolderOfPeftIsKnownByBothItsFilesAndCopiedWhole) {
+  const TestFolder folder;
+  const std::string tensors = SafetensorsBytes(kTwoTensors, "12345678"), config = "{\"r\": 4}";
+  const std::string path = folder.Write("style/adapter_model.safetensors", tensors);
+  const AdapterFile without_config = *CheckAdapterFile(folder / "style", "adapter 'style'");
+  EXPECT_EQ(without_config.digest, absl::BytesToHexString(base::Sha256Of(tensors)));
+  folder.Write("style/adapter_config.json", config);
+  EXPECT_TRUE(IsAdapterFolder(folder / "style"));
+  EXPECT_FALSE(IsAdapterFolder(folder.path()));
+  const absl::StatusOr<AdapterFile> file = CheckAdapterFile(folder / "style", "adapter 'style'");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->digest, absl::BytesToHexString(base::Sha256Of(tensors + config)));
+  EXPECT_EQ(file->bytes, tensors.size() + config.size());
+  EXPECT_EQ(*CheckAdapterFile(path, "adapter 'style'"), *file) << "its tensors' file means the folder";
+  ASSERT_TRUE(CopyAdapterFile(folder / "style", "adapter 'style'", folder / "copy").ok());
+  EXPECT_EQ(*CheckAdapterFile(folder / "copy", "the copy"), *file);
+  folder.Write("style/adapter_model.safetensors", "broken");
+  EXPECT_FALSE(CopyAdapterFile(folder / "style", "adapter 'style'", folder / "other").ok());
+  EXPECT_FALSE(std::filesystem::exists(folder / "other"));
+}
+
 TEST(AdapterFileTest, WhatIsNoFileIsRefused) {
   const TestFolder folder;
   EXPECT_EQ(CheckAdapterFile(folder / "none", "adapter 'a'").status().code(), absl::StatusCode::kNotFound);

@@ -70,9 +70,10 @@ std::vector<ServedAdapters::Found> ServedAdapters::FindFiles(const std::vector<s
     std::error_code error;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
       const std::string file = entry->path().filename().string();
-      if (!absl::EndsWith(file, kExtension) || entry->is_directory(error)) continue;
-      found.push_back(
-          {.name = std::string(absl::StripSuffix(file, kExtension)), .model = model, .path = entry->path()});
+      const bool is_folder = entry->is_directory(error);
+      if (is_folder ? !IsAdapterFolder(entry->path()) : !absl::EndsWith(file, kExtension)) continue;
+      const std::string name(is_folder ? file : absl::StripSuffix(file, kExtension));
+      found.push_back({.name = name, .model = model, .path = entry->path()});
     }
   };
   if (options_.folder.empty() || models.empty()) return found;
@@ -91,8 +92,10 @@ absl::StatusOr<ServedAdapter> ServedAdapters::Keep(const Found& found) {
   if (!CheckKept(file.digest, KeptPath(file.digest)).ok()) {
     const std::string incoming = absl::StrCat(options_.kept, "/", base::RandomId(kIncoming));
     ASSIGN_OR_RETURN(file, CopyAdapterFile(found.path, name, incoming));
+    std::error_code error;
+    fs::remove_all(KeptPath(file.digest), error);  // what is damaged there
     if (rename(incoming.c_str(), KeptPath(file.digest).c_str()) != 0) {
-      unlink(incoming.c_str());
+      fs::remove_all(incoming, error);
       return absl::UnavailableError(absl::StrCat(name, " cannot be kept in the server's data folder"));
     }
     const std::lock_guard lock(mutex_);
@@ -223,7 +226,9 @@ void ServedAdapters::RemoveUnused(const std::set<std::string>& needed) {
     const bool ours = absl::StartsWith(file, kIncoming) || absl::EndsWith(file, kExtension);
     const std::string digest(absl::StripSuffix(file, kExtension));
     if (!ours || named.contains(digest) || AgeOf(path) <= options_.grace_period) continue;
-    if (unlink(path.c_str()) != 0) continue;
+    std::error_code removed;
+    fs::remove_all(path, removed);
+    if (removed) continue;
     const std::lock_guard lock(mutex_);
     verified_.erase(digest);
   }

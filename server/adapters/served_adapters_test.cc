@@ -72,6 +72,23 @@ TEST_F(ServedAdaptersTest, AFileBelongsToTheModelOfItsFolderAndElseToTheFirst) {
   EXPECT_EQ(adapters->Of("first")[0].bytes, style_.size());
 }
 
+TEST_F(ServedAdaptersTest, AFolderOfPeftIsServedByItsNameAndKeptWhole) {
+  folder_.Write("adapters/style/adapter_model.safetensors", style_);
+  folder_.Write("adapters/style/adapter_config.json", "{}");
+  folder_.Write("adapters/second/grain/adapter_model.safetensors", other_);
+  auto adapters = Open(absl::ZeroDuration());
+  EXPECT_THAT(Names(*adapters, "first"), ElementsAre("style"));
+  EXPECT_THAT(Names(*adapters, "second"), ElementsAre("grain"));
+  std::vector<control::AdapterUse> accepted = {{.name = "style", .digest = adapters->Of("first")[0].digest}};
+  EXPECT_EQ(accepted[0].digest, DigestOf(style_ + "{}"));
+  std::filesystem::remove_all(folder_ / "adapters/style");
+  adapters = Open(absl::ZeroDuration());
+  ASSERT_TRUE(adapters->Locate(accepted).ok());
+  EXPECT_EQ(BytesOf(accepted[0].file + "/adapter_config.json"), "{}");
+  adapters->RemoveUnused({});
+  EXPECT_EQ(adapters->Locate(accepted).code(), absl::StatusCode::kDataLoss);
+}
+
 TEST_F(ServedAdaptersTest, WhatIsNoAdapterIsLeftOutByNameAndTheOthersAreServed) {
   Put("style", style_);
   Put("broken", style_.substr(0, style_.size() - 1));

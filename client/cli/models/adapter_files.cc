@@ -29,7 +29,8 @@ absl::StatusOr<Opened> Open(const std::string& path) {
 
 absl::Status OpenAdapterFiles(std::vector<control::AdapterUse>& adapters) {
   for (auto adapter = adapters.begin(); adapter != adapters.end(); ++adapter) {
-    const std::string path = adapter->name;
+    std::string path = adapter->name;
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
     ASSIGN_OR_RETURN(const Opened opened, Open(path));
     adapter->file = opened.path;
     adapter->digest = opened.digest;

@@ -9,9 +9,9 @@
 
 namespace tessera::client {
 
-// Each has the path of its file as its name, and gets the name of the file, its absolute path and its digest; the file
-// is read whole. INVALID_ARGUMENT, named, for two files of one name and for a file that is no adapter; else as
-// base::ReadOnlyFile.
+// Each has the path of its file, or PEFT folder, as its name, and gets the name of the file, its absolute path and its
+// digest; the file is read whole. INVALID_ARGUMENT, named, for two files of one name and for a file that is no adapter;
+// else as base::ReadOnlyFile.
 absl::Status OpenAdapterFiles(std::vector<control::AdapterUse>& adapters);
 
 // Finds, among the files at these paths, those that a picture was made with, by their digests. NOT_FOUND names the

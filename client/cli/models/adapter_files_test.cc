@@ -28,6 +28,17 @@ TEST(AdapterFiles, AFileBecomesItsNameAndDigest) {
   EXPECT_EQ(control::ProblemOf(adapters), "");
 }
 
+TEST(AdapterFiles, AFolderOfPeftHasItsOwnName) {
+  const TestFolder folder;
+  folder.Write("style/adapter_model.safetensors", kStyle);
+  folder.Write("style/adapter_config.json", "{}");
+  std::vector<control::AdapterUse> adapters = {{.name = folder / "style/"}};
+  ASSERT_TRUE(OpenAdapterFiles(adapters).ok());
+  EXPECT_EQ(adapters[0].name, "style");
+  EXPECT_EQ(adapters[0].digest, DigestOf(kStyle + "{}"));
+  EXPECT_EQ(adapters[0].file, folder / "style");
+}
+
 TEST(AdapterFiles, WhatCannotBeUsedIsNamed) {
   const TestFolder folder;
   const auto refused = [](std::vector<control::AdapterUse> adapters) {
