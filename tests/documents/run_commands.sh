@@ -2,7 +2,8 @@
 # run_commands.sh TESSERA ROOT DOCUMENT…: runs every command that a document shows, as a reader would: in order, in one
 # empty folder for each document. A command is an indented line that begins with "tessera", "mkdir" or "curl"; what
 # "docker run" runs in a container is run without one ("--detach": as with "&"). A model that
-# a clone does not have is written PATH/TO/…; a tiny one of the same layout takes its place. A server is started on ports
+# a clone does not have is written PATH/TO/…; a tiny one of the same layout takes its place, and tests/documents/adapters
+# that of PATH/TO/adapters. A server is started on ports
 # that are free and ended with SIGTERM once it listens; one that is started with "&" stays until the next one, and calls of
 # curl go to it (it is started again if need be), but for those that name a JOB, an IMAGE or a $SECRET of the reader's. A
 # file NAME.png at the end of a line has to be a picture then.
@@ -30,6 +31,7 @@ start_server() {
   wait_until listens_or_ended
   grep -q listening "$folder/listening" || fail "$1"
   url=http://localhost:$(sed 's/.*"http":\([0-9]*\).*/\1/' "$folder/listening")
+  admin=localhost:$(sed 's/.*"admin":\([0-9]*\).*/\1/' "$folder/listening")
 }
 
 end_server() {
@@ -44,7 +46,7 @@ for document in "$@"; do
   trap '[ -z "$server" ] || kill -KILL "$server"; rm -rf "$folder"' EXIT
   ln -s "$root/assets" "$folder/assets"
   sed -e :a -e '/\\$/N; s/\\\n *//; ta' "$root/$document" | grep -E '^    (tessera|mkdir|curl|docker run) ' | grep -vE '^    curl .*(JOB|IMAGE|SECRET)' |
-    sed -E "s/^ *docker run --detach .* tessera:cpu (.*)/    tessera \\1 \&/; s/^ *docker run .* tessera:cpu /    tessera /; s|PATH/TO/FLUX[^ ]*|$root/tests/golden/pipelines/flux_dev|; s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |; s|^ *curl -s |curl -sS --fail |" >"$folder/commands"
+    sed -E "s/^ *docker run --detach .* tessera:cpu (.*)/    tessera \\1 \&/; s/^ *docker run .* tessera:cpu /    tessera /; s|PATH/TO/adapters|$root/tests/documents/adapters|g; s|PATH/TO/FLUX[^ ]*|$root/tests/golden/pipelines/flux_dev|; s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |; s|^ *curl -s |curl -sS --fail |" >"$folder/commands"
   [ -s "$folder/commands" ] || { echo "$document shows no command"; exit 1; }
   printf '%s\n' 'listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}' 'groups: [{model: emoji}]' \
     >"$folder/tessera.yaml"
@@ -69,9 +71,9 @@ for document in "$@"; do
       esac
     else
       case $line in
-        *' localhost:8080'* | *http://localhost:8080*)
+        *' localhost:8080'* | *http://localhost:8080* | *' localhost:9090'*)
           [ -n "$server" ] || { [ -n "$kept" ] && start_server "$kept"; } || fail "$line: no server was left running"
-          line=$(echo "$line" | sed "s|http://localhost:8080|$url|; s| localhost:8080| $url|") ;;
+          line=$(echo "$line" | sed "s|http://localhost:8080|$url|; s| localhost:8080| $url|; s| localhost:9090| $admin|") ;;
       esac
       (cd "$folder" && eval "$line") </dev/null || fail "$line"
       case $line in
