@@ -7,11 +7,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/output/output_files.h"
 #include "client/cli/output/reporter.h"
+#include "client/cli/train/training_log.h"
 #include "client/cli/train/training_reporter.h"
 #include "control/training/config.h"
 #include "server/api/generation_request.h"
@@ -68,6 +71,7 @@ class TrainingRun {
                                                      " steps already; raise train.steps"));
     }
     RETURN_IF_ERROR(Prepare(progress));
+    OpenLog(started.step);
     ASSIGN_OR_RETURN(const int64_t step, Train(started.step, samples, progress));
     const bool complete = step == config_.train.steps;
     if (step > started.step) RETURN_IF_ERROR(Save(step, complete, progress));
@@ -131,6 +135,7 @@ class TrainingRun {
       ASSIGN_OR_RETURN(const control::Trained trained, Explained(session_->group().Train()));
       step = trained.step;
       progress.OnTrained(trained);
+      log_->OnTrained(trained);
       skipped = trained.skipped ? skipped + 1 : 0;
       if (skipped > config_.train.max_nonfinite_steps) {
         return absl::DataLossError(absl::StrCat("the loss or its gradients were not finite in ", skipped,
@@ -143,11 +148,21 @@ class TrainingRun {
     return step;
   }
 
+  void OpenLog(int64_t first_step) {
+    log_ = std::make_unique<TrainingLog>(
+        TrainingLog::Options{.folder = config_.output,
+                             .first_step = first_step,
+                             .images_of_a_step = config_.train.batch_size * config_.train.gradient_accumulation_steps,
+                             .warn = [this](const std::string& warning) { reporter_->OnWarning(warning); },
+                             .now = [] { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); }});
+  }
+
   static bool IsDue(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
   absl::Status Evaluate(int64_t step, const std::vector<control::JobParameters>& samples, TrainingReporter& progress) {
     ASSIGN_OR_RETURN(const control::TrainingEvaluated evaluated, Explained(session_->group().EvaluateTraining()));
     progress.OnEvaluated(step, evaluated);
+    log_->OnEvaluated(step, evaluated);
     for (size_t i = 0; i < samples.size(); ++i) {
       ASSIGN_OR_RETURN(const WorkerSession::Picture picture, At(Stage::kJob, session_->MakeImage(samples[i], {})));
       ASSIGN_OR_RETURN(const std::string text, server::FormatParameters(server::MetadataOf(
@@ -160,6 +175,7 @@ class TrainingRun {
       const absl::StatusOr<OutputFiles::Written> written = files.Write(path, picture.image, text);
       if (written.ok()) {
         progress.OnSample(step, written->path);
+        log_->OnSample(step, i, written->path);
       } else {
         reporter_->OnWarning(absl::StrCat("no sample: ", std::string(written.status().message())));
       }
@@ -170,6 +186,7 @@ class TrainingRun {
   absl::Status Save(int64_t step, bool exports, TrainingReporter& progress) {
     ASSIGN_OR_RETURN(const control::TrainingSaved saved, Explained(session_->group().SaveTraining(exports)));
     progress.OnSaved(step, saved);
+    log_->OnSaved(step, saved);
     if (exports && saved.exported.empty()) {
       return At(Stage::kOutput, absl::UnavailableError("what was trained could not be written"));
     }
@@ -189,6 +206,7 @@ class TrainingRun {
   control::LoadParameters load_;
   control::ModelDescription description_;
   std::unique_ptr<WorkerSession> session_;
+  std::unique_ptr<TrainingLog> log_;
 };
 
 }  // namespace

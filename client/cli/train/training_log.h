@@ -1,0 +1,48 @@
+// What `tessera train` writes beside its checkpoints, for whoever follows a run: log.jsonl and TensorBoard event files.
+// docs/fine-tuning.md documents the names of the metrics.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "control/training_commands.h"
+#include "control/training_log/event_file.h"
+#include "control/training_log/metrics_log.h"
+
+namespace tessera::client {
+
+// Used by one thread. No error of these files ends a run: `warn` is told the first one, and the first after a record
+// was written again.
+class TrainingLog {
+ public:
+  struct Options {
+    std::string folder;            // of the run; it is made if need be
+    int64_t first_step = 0;        // steps that were done before
+    int64_t images_of_a_step = 1;  // of all ranks and accumulated passes together
+    std::function<void(const std::string&)> warn;
+    std::function<double()> now;  // seconds since 1970
+  };
+
+  explicit TrainingLog(Options options);
+
+  void OnTrained(const control::Trained& trained);
+  void OnEvaluated(int64_t step, const control::TrainingEvaluated& evaluated);
+  // The picture of a prompt, by the prompt's number.
+  void OnSample(int64_t step, size_t prompt, const std::string& path);
+  void OnSaved(int64_t step, const control::TrainingSaved& saved);
+
+ private:
+  void Add(int64_t step, const std::vector<control::Metric>& metrics);
+  void Report(const absl::Status& status);
+
+  const Options options_;
+  std::optional<control::MetricsLog> lines_;  // none where it could not be opened
+  std::optional<control::EventFile> events_;
+  bool warned_ = false;  // of an error after which nothing was written
+};
+
+}  // namespace tessera::client
