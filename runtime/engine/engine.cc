@@ -317,7 +317,9 @@ models::PromptRequest Engine::PromptOf(const control::JobParameters& parameters)
 }
 
 absl::StatusOr<models::SharedAdapters> Engine::AdaptersOf(const control::JobParameters& parameters) {
-  if (control::AdapterKey(parameters.adapters).empty()) return models::SharedAdapters();
+  if (control::AdapterKey(parameters.adapters).empty()) {
+    return trainer_ != nullptr ? trainer_->adapters() : models::SharedAdapters();
+  }
   absl::StatusOr<models::SharedAdapters> adapters = adapters_->Sum(parameters.adapters);
   if (mesh_.world_size() > 1 && !OnEveryRank(adapters.ok()) && adapters.ok()) {
     return absl::AbortedError("loras: another rank cannot read an adapter of the job");
@@ -546,8 +548,9 @@ absl::StatusOr<control::TrainingStarted> Engine::StartTraining(const control::Tr
   if (model_ == nullptr || !model_->trains) return absl::FailedPreconditionError("no model is loaded for training");
   return Guarded(
       [&]() -> absl::StatusOr<control::TrainingStarted> {
+        ASSIGN_OR_RETURN(model_->described, Describe(model_->folder.path()));
         ASSIGN_OR_RETURN(trainer_, Trainer::Create(start, {.folder = model_->folder,
-                                                           .description = model_->description,
+                                                           .description = model_->described,
                                                            .scheduler = model_->sampler,
                                                            .family = *model_->family,
                                                            .shard = {.rank = ranks_->groups.tensor.rank(),

@@ -61,6 +61,7 @@ class Engine final : public control::CommandHandler {
     SamplerConfig sampler;
     std::unique_ptr<models::Family> family;
     bool trains = false;
+    control::ModelDescription described;  // where a training run was started
   };
   struct Job {
     DenoiseJob denoise;

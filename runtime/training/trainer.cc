@@ -12,9 +12,12 @@
 #include "base/json_writer.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "control/training/model_training.h"
 #include "models/precision.h"
 #include "runtime/training/checkpoints/checkpoint_folder.h"
 #include "runtime/training/checkpoints/param_pieces.h"
+#include "runtime/training/exports/adapter_file.h"
+#include "runtime/training/exports/kohya_file.h"
 #include "runtime/training/exports/weights_folder.h"
 
 namespace tessera::runtime {
@@ -36,7 +39,6 @@ absl::Status CheckSupported(const control::TrainConfig& config) {
   const auto cannot = [](const std::string& what) {
     return absl::UnimplementedError(absl::StrCat(what, " is not supported by this version"));
   };
-  if (config.network.type != control::NetworkType::kFull) return cannot("network.type: lora");
   if (config.parallelism.zero != control::ZeroStage::kNone) {
     return cannot(absl::StrCat("parallelism.zero: ", base::EnumName(config.parallelism.zero)));
   }
@@ -63,13 +65,11 @@ absl::Status CheckNew(const std::string& output) {
 }
 
 absl::StatusOr<control::TrainingSet> Scan(const control::TrainConfig& config,
-                                          const models::FamilyDescription& description) {
+                                          const control::ModelDescription& description) {
   return control::ScanDatasets({.datasets = config.datasets,
                                 .trigger_word = config.trigger_word,
-                                .default_resolution = description.default_height,
-                                .rule = {.multiple = static_cast<int>(description.size_multiple),
-                                         .min_side = static_cast<int>(description.min_size),
-                                         .max_side = static_cast<int>(description.max_size)}});
+                                .default_resolution = control::DefaultResolution(description),
+                                .rule = control::BucketRuleOf(description)});
 }
 
 absl::StatusOr<DataOrder> OrderOf(const control::TrainingSet& set, const control::TrainConfig& config) {
@@ -103,6 +103,19 @@ ObjectiveOptions ObjectiveOf(const control::TrainProcedure& train) {
           .snr_gamma = train.snr_gamma};
 }
 
+// Without parameters where all weights are trained.
+absl::StatusOr<TrainedAdapter> AdapterOf(const control::TrainConfig& config, const TrainedModel& model) {
+  if (config.network.type == control::NetworkType::kFull) return TrainedAdapter();
+  return MakeTrainedAdapter(
+      model.family.parameters(), model.shard,
+      {.targets = config.network.target_modules.empty() ? control::DefaultTargetModules(model.description)
+                                                        : config.network.target_modules,
+       .rank = config.network.linear,
+       .alpha = config.network.linear_alpha,
+       .init = config.network.init,
+       .seed = static_cast<uint64_t>(config.seed)});
+}
+
 AdamWOptions OptimizerOf(const control::TrainProcedure& train) {
   return {.beta1 = train.optimizer_params.betas[0],
           .beta2 = train.optimizer_params.betas[1],
@@ -120,10 +133,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
   ASSIGN_OR_RETURN(Objective objective, Objective::Create(model.scheduler, ObjectiveOf(config.train)));
   ASSIGN_OR_RETURN(control::TrainingSet set, Scan(config, model.description));
   ASSIGN_OR_RETURN(DataOrder order, OrderOf(set, config));
-  ASSIGN_OR_RETURN(std::string base_digest, model.folder.Digest());
-  std::unique_ptr<Trainer> trainer(
-      new Trainer(std::move(config), model, std::move(objective), std::move(set), std::move(order)));
-  trainer->base_digest_ = std::move(base_digest);
+  ASSIGN_OR_RETURN(TrainedAdapter adapter, AdapterOf(config, model));
+  std::unique_ptr<Trainer> trainer(new Trainer(std::move(config), model, std::move(objective), std::move(set),
+                                               std::move(order), std::move(adapter)));
   if (!start.checkpoint.empty()) {
     RETURN_IF_ERROR(trainer->Resume(start.checkpoint));
   } else {
@@ -133,7 +145,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
 }
 
 Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, Objective objective, control::TrainingSet set,
-                 DataOrder order)
+                 DataOrder order, TrainedAdapter adapter)
     : config_(std::move(config)),
       model_(model),
       objective_(std::move(objective)),
@@ -143,8 +155,11 @@ Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, Objecti
                 .guidance_scale = config_.train.guidance_scale,
                 .clean_caption = model.description.default_clean_caption}),
       order_(std::move(order)),
-      pass_(model.family, model.groups.model, {.recompute = config_.train.gradient_checkpointing}),
-      gradients_(model.family.parameters()),
+      adapter_(std::move(adapter)),
+      pass_(model.family, model.groups.model,
+            {.recompute = config_.train.gradient_checkpointing,
+             .adapters = trains_adapter() ? &adapter_.factors : nullptr}),
+      gradients_(trains_adapter() ? std::span(adapter_.params) : model.family.parameters()),
       optimizer_(gradients_, OptimizerOf(config_.train)),
       learning_rate_{.base = config_.train.lr,
                      .schedule = config_.train.lr_scheduler,
@@ -261,7 +276,7 @@ std::string Trainer::StateJson() const {
   base::JsonWriter writer;
   writer.BeginObject();
   writer.Key("config").String(control::TrainConfigJson(config_));
-  writer.Key("base_digest").String(base_digest_);
+  writer.Key("base_digest").String(model_.description.digest);
   writer.Key("data_digest").String(data_digest_);
   writer.Key("optimizer_step").Int(optimizer_.step());
   writer.Key("cursor").Int(cursor_);
@@ -278,10 +293,10 @@ absl::StatusOr<int64_t> Trainer::ReadState(const std::string& state, const std::
   RETURN_IF_ERROR(reader.status());
   ASSIGN_OR_RETURN(const control::TrainConfig before, control::ParseTrainConfig(config));
   RETURN_IF_ERROR(control::CheckResumed(before, config_));
-  if (base_digest != base_digest_) {
+  if (base_digest != model_.description.digest) {
     return absl::InvalidArgumentError(absl::StrCat(name, " was trained from another model than ", config_.model,
                                                    ": its digest is ", base_digest, ", that of the model ",
-                                                   base_digest_));
+                                                   model_.description.digest));
   }
   if (data_digest != data_digest_) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -299,7 +314,7 @@ std::vector<Piece> Trainer::Pieces() const {
                       std::back_inserter(pieces));
   };
   for (const OptimizerState& state : optimizer_.state()) {
-    add("transformer.", state, state.master);
+    add(WeightPrefix(), state, state.master);
     add("exp_avg.", state, state.exp_avg);
     add("exp_avg_sq.", state, state.exp_avg_sq);
     add("ema.", state, state.ema);
@@ -369,12 +384,44 @@ absl::StatusOr<control::TrainingSaved> Trainer::Save(bool exports) {
 
 absl::StatusOr<std::string> Trainer::Export(const std::string& checkpoint) const {
   ASSIGN_OR_RETURN(CheckpointReader reader, CheckpointReader::Open(checkpoint));
+  if (trains_adapter()) return ExportAdapter(reader);
   std::string folder = absl::StrCat(config_.output, "/model-", step_);
   RETURN_IF_ERROR(ExportWeights(reader, {.base = model_.folder.path(),
-                                         .base_digest = base_digest_,
+                                         .base_digest = model_.description.digest,
                                          .prefix = config_.train.ema_decay > 0 ? "ema." : "transformer.",
                                          .folder = folder}));
   return folder;
+}
+
+absl::StatusOr<std::string> Trainer::ExportAdapter(CheckpointReader& reader) const {
+  const std::string prefix = config_.train.ema_decay > 0 ? "ema." : WeightPrefix();
+  AdapterExport adapter{
+      .modules = {}, .base_digest = model_.description.digest, .step = step_, .trigger_phrase = config_.trigger_word};
+  for (const auto& [module, factors] : adapter_.factors.modules()) {
+    ASSIGN_OR_RETURN(const at::Tensor a, reader.Read(absl::StrCat(prefix, module, ".lora_A.weight")));
+    ASSIGN_OR_RETURN(const at::Tensor b, reader.Read(absl::StrCat(prefix, module, ".lora_B.weight")));
+    adapter.modules.push_back(
+        {.name = module, .a = a.to(at::kFloat), .b = b.to(at::kFloat), .alpha = config_.network.linear_alpha});
+  }
+  const models::AdaptableModel adaptable = model_.family.adaptable();
+  std::string path = absl::StrCat(config_.output, "/adapter-", step_);
+  if (adaptable.originals == models::OriginalNames::kNone) {
+    // diffusers has no loader for the adapters of these families: PEFT reads its own folders.
+    RETURN_IF_ERROR(WritePeftFolder(path, adapter));
+  } else {
+    RETURN_IF_ERROR(WriteKohyaFile(path + ".kohya.safetensors", adapter, models::AdapterNames(adaptable)));
+  }
+  path += ".safetensors";
+  RETURN_IF_ERROR(WritePeftFile(path, adapter));
+  return path;
+}
+
+models::SharedAdapters Trainer::adapters() const {
+  if (!trains_adapter()) return nullptr;
+  auto set = std::make_shared<models::AdapterSet>();
+  set->key = absl::StrCat("training step ", step_);
+  set->components["transformer"] = adapter_.factors;
+  return set;
 }
 
 }  // namespace tessera::runtime

@@ -11,17 +11,19 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "control/commands.h"
 #include "control/training/config.h"
-#include "control/training_commands.h"
 #include "models/families/family.h"
 #include "models/weights/model_folder.h"
 #include "runtime/samplers/sampler_config.h"
 #include "runtime/training/checkpoints/checkpoint.h"
+#include "runtime/training/checkpoints/checkpoint_reader.h"
 #include "runtime/training/data/data_order.h"
 #include "runtime/training/gradients.h"
 #include "runtime/training/learning_rate.h"
 #include "runtime/training/objective.h"
 #include "runtime/training/optimizer.h"
+#include "runtime/training/trained_adapter.h"
 #include "runtime/training/training_groups.h"
 #include "runtime/training/training_pass.h"
 #include "runtime/training/training_samples.h"
@@ -31,7 +33,7 @@ namespace tessera::runtime {
 // What is trained, and where. All of it outlives the trainer.
 struct TrainedModel {
   const models::ModelFolder& folder;
-  const models::FamilyDescription& description;
+  const control::ModelDescription& description;
   const SamplerConfig& scheduler;
   models::Family& family;     // loaded for training
   models::TensorShard shard;  // this rank's part of its matrices
@@ -55,9 +57,16 @@ class Trainer final {
   absl::StatusOr<control::TrainingSaved> Save(bool exports);
   absl::StatusOr<control::TrainingEvaluated> Evaluate();
 
+  // The adapter as it stands, for jobs between two steps; null where all weights are trained.
+  models::SharedAdapters adapters() const;
+
  private:
   Trainer(control::TrainConfig config, const TrainedModel& model, Objective objective, control::TrainingSet set,
-          DataOrder order);
+          DataOrder order, TrainedAdapter adapter);
+
+  bool trains_adapter() const { return !adapter_.params.empty(); }
+  // Of the names of what is trained in checkpoints.
+  const char* WeightPrefix() const { return trains_adapter() ? "adapter." : "transformer."; }
 
   // Goes on from that folder, or from the newest whole checkpoint of the run.
   absl::Status Resume(const std::string& checkpoint);
@@ -68,8 +77,10 @@ class Trainer final {
   absl::StatusOr<int64_t> ReadState(const std::string& state, const std::string& name);
   std::vector<Piece> Pieces() const;
 
-  // On rank 0: the weights of that checkpoint, or their averages where these are kept, as a model folder; its path.
+  // On rank 0: what that checkpoint has of the weights, or of their averages where these are kept, as a model folder or
+  // an adapter's files; the path.
   absl::StatusOr<std::string> Export(const std::string& checkpoint) const;
+  absl::StatusOr<std::string> ExportAdapter(CheckpointReader& reader) const;
 
   TrainingBatch BatchOf(std::span<const SampleVisit> visits) const;
   SampleKey KeyOf(const SampleVisit& visit) const;
@@ -78,9 +89,9 @@ class Trainer final {
   const TrainedModel model_;
   const Objective objective_;
   const std::string data_digest_;  // of what the samples are
-  std::string base_digest_;        // of the model that was trained first
   TrainingSamples samples_;
   DataOrder order_;
+  const TrainedAdapter adapter_;  // without parameters where all weights are trained
   TrainingPass pass_;
   Gradients gradients_;
   AdamW optimizer_;
