@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -49,19 +50,24 @@ absl::StatusOr<AdapterFiles> FilesOf(const std::string& path) {
   return files;
 }
 
-// Whether one of so many numbers has all bits of `exponent`: NaN or an infinity.
-template <class Word>
-bool HasNonFinite(const std::vector<std::byte>& bytes, Word exponent) {
-  bool found = false;
-  for (size_t i = 0; i + sizeof(Word) <= bytes.size(); i += sizeof(Word)) {
-    Word word;
-    std::memcpy(&word, bytes.data() + i, sizeof(Word));
-    found |= (word & exponent) == exponent;
+// Whether one of the numbers has all bits of `exponent`, which makes it NaN or an infinity. Looks at eight bytes at a
+// time: a lane of `rest` is zero where its number has them, and subtracting one from each lane tells.
+template <class Lane>
+bool HasNonFinite(std::span<const std::byte> bytes, Lane exponent) {
+  constexpr uint64_t kOnes = ~uint64_t{0} / std::numeric_limits<Lane>::max();
+  constexpr uint64_t kHighest = kOnes << (8 * sizeof(Lane) - 1);
+  const uint64_t mask = kOnes * exponent;
+  uint64_t found = 0;
+  for (size_t i = 0; i < bytes.size(); i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + i, std::min(sizeof(word), bytes.size() - i));
+    const uint64_t rest = (word & mask) ^ mask;
+    found |= (rest - kOnes) & ~rest & kHighest;
   }
-  return found;
+  return found != 0;
 }
 
-bool IsFinite(const std::vector<std::byte>& bytes, StoredType type) {
+bool IsFinite(std::span<const std::byte> bytes, StoredType type) {
   switch (type) {
     case StoredType::kF64:
       return !HasNonFinite<uint64_t>(bytes, 0x7FF0'0000'0000'0000);
@@ -83,13 +89,14 @@ class FactorReader {
   absl::StatusOr<at::Tensor> Read(const StoredTensor& tensor) {
     at::Tensor& read = read_[&tensor];
     if (read.defined()) return read;
-    bytes_.resize(static_cast<size_t>(tensor.bytes()));
-    RETURN_IF_ERROR(file_.Read(tensor, 0, bytes_));
-    if (!IsFinite(bytes_, tensor.type)) {
+    const at::Tensor stored = at::empty(tensor.shape, *TorchType(tensor.type));
+    const std::span<std::byte> bytes(static_cast<std::byte*>(stored.data_ptr()), stored.nbytes());
+    RETURN_IF_ERROR(file_.Read(tensor, 0, bytes));
+    if (!IsFinite(bytes, tensor.type)) {
       return AdapterError(AdapterFault::kNotFinite,
                           absl::StrCat(file_.name(), ": the tensor ", tensor.name, " holds NaN or an infinity"));
     }
-    read = at::from_blob(bytes_.data(), tensor.shape, *TorchType(tensor.type)).to(place_.dtype, false, /*copy=*/true);
+    read = stored.to(place_.dtype);
     // A number that is finite in the file may be too large for the model's type.
     if (c10::elementSize(place_.dtype) < c10::elementSize(*TorchType(tensor.type)) &&
         !at::isfinite(read).all().item<bool>()) {
@@ -108,7 +115,6 @@ class FactorReader {
  private:
   const SafetensorsFile& file_;
   const AdapterPlace& place_;
-  std::vector<std::byte> bytes_;
   std::map<const StoredTensor*, at::Tensor> read_;
 };
 
