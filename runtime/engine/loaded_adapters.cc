@@ -1,10 +1,12 @@
 #include "runtime/engine/loaded_adapters.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/field_error.h"
 #include "base/json.h"
 #include "base/status_macros.h"
@@ -32,8 +34,10 @@ absl::StatusOr<std::shared_ptr<const models::Adapter>> LoadedAdapters::Get(const
   ++reads_;
   if (!read.ok()) {
     const bool is_of_file = absl::IsInvalidArgument(read.status());
+    // The user knows the adapter by its name, and not the file in which a server keeps it.
+    const std::string kept = absl::StrCat(std::filesystem::path(use.file).filename().string(), ": ");
     return ErrorOf(use, is_of_file ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kFailedPrecondition,
-                   read.status().message());
+                   absl::StripPrefix(read.status().message(), kept));
   }
   if (read->digest != use.digest) {
     return ErrorOf(use, absl::StatusCode::kFailedPrecondition,
