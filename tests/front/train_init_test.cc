@@ -72,7 +72,10 @@ TEST_F(TrainInitTest, AFileThatIsThereIsNeverOverwritten) {
 
 TEST_F(TrainInitTest, AMistakeNamesTheOptionItsValueAndWhatIsValid) {
   for (const auto& [arguments, problem] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-           {{"train", "innit"}, "init"},
+           {{"train", "innit"}, "tessera train init writes"},
+           {{"train", "innit", "--rank", "4"}, "--rank is for train init"},
+           {{"train", "init", "--images", "photos", "--resume", "latest"}, "--resume is for a run"},
+           {{"train", "init", "--images", "photos", "--steps", "0"}, "steps is 0"},
            {{"train", "init"}, "--images is missing; it must be a folder with images"},
            {{"train", "init", "--images", "nowhere"}, "folder_path is 'nowhere', which cannot be read: No such file"},
            {{"train", "init", "--images", "photos", "--rank", "0"}, "--rank is '0'; valid values are 1 to 4096"},

@@ -29,6 +29,7 @@ absl::Status CheckFits(const TrainOptions& options) {
                                              {"--trigger-word", !options.init.trigger_word.empty(), true},
                                              {"--type", !options.init.type.empty(), true},
                                              {"--rank", !options.init.rank.empty(), true},
+                                             {"--steps", !options.init.steps.empty(), true},
                                              {"--resume", !options.run.resume.empty(), false},
                                              {"--device", !options.init.model.device.empty(), false},
                                              {"--threads", !options.init.model.threads.empty(), false},
@@ -82,6 +83,7 @@ CommandRun AddTrain(CLI::App& app) {
   AddText(app, {"--trigger-word", "Word that stands for what is trained (default: none)"}, init.trigger_word);
   AddText(app, {"--type", "An adapter, or all weights (default: lora)", "lora|full"}, init.type);
   AddText(app, {"--rank", "Rank of the adapter (default: 16)", "N"}, init.rank);
+  AddText(app, {"--steps", "Steps of the optimizer (default: 1000)", "N"}, init.steps);
   AddWorkerOptions(app, init.model);
   return [options](Interrupts& interrupts) { return Train(*options, interrupts); };
 }

@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/models/model_location.h"
+#include "client/cli/option_text.h"
 #include "client/cli/train/config_template.h"
 #include "control/training/config.h"
 #include "control/training/dataset.h"
@@ -84,6 +85,9 @@ absl::Status InitTraining(const TrainInitOptions& options, Interrupts& interrupt
   config.trigger_word = options.trigger_word;
   config.datasets = {{.folder_path = options.images, .resolution = {control::DefaultResolution(model)}}};
   ASSIGN_OR_RETURN(config.network, NetworkOf(options, model));
+  if (!options.steps.empty()) {
+    ASSIGN_OR_RETURN(config.train.steps, ParseInteger("--steps", options.steps));
+  }
   ASSIGN_OR_RETURN(const control::TrainingSet images, LookAtImages(config, model));
 
   const std::string text = ConfigTemplate({.config = config, .model = model, .images = images});

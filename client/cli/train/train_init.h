@@ -17,6 +17,7 @@ struct TrainInitOptions {
   std::string trigger_word;
   std::string type;
   std::string rank;
+  std::string steps;
 };
 
 // Looks at the model and at every image of the folder, and writes the file, which must not be there yet; "-" is the

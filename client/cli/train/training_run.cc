@@ -46,7 +46,7 @@ class TrainingRun {
  private:
   absl::StatusOr<ExitCode> Execute() {
     const absl::Duration begin = base::SteadyNow();
-    ASSIGN_OR_RETURN(config_, control::LoadTrainConfig(options_.config));
+    ASSIGN_OR_RETURN(config_, Configuration());
     ASSIGN_OR_RETURN(load_, Placement(options_.model, ""));
     ASSIGN_OR_RETURN(load_.model, At(Stage::kModel, FindModel(config_.model, options_.model.model_folders)));
     ASSIGN_OR_RETURN(load_.dtype, DtypeOf(config_.train.dtype));
@@ -79,6 +79,13 @@ class TrainingRun {
     RETURN_IF_ERROR(At(Stage::kJob, session_->Close()));
     progress.OnDone(step, absl::ToDoubleSeconds(base::SteadyNow() - begin), peak_memory_bytes);
     return complete ? ExitCode::kOk : ExitCode::kInterrupted;
+  }
+
+  absl::StatusOr<control::TrainConfig> Configuration() const {
+    absl::StatusOr<control::TrainConfig> config = control::LoadTrainConfig(options_.config);
+    if (!absl::IsNotFound(config.status())) return config;
+    return absl::NotFoundError(
+        absl::StrCat(std::string(config.status().message()), "; tessera train init writes a configuration"));
   }
 
   static absl::StatusOr<control::Dtype> DtypeOf(control::TrainDtype dtype) {
