@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/calls/api_keys.h"
 #include "tests/front/command_line_fixture.h"
+#include "tests/support/safetensors_bytes.h"
 
 namespace tessera {
 namespace {
@@ -30,6 +31,29 @@ TEST_F(ReplayTest, FindsEveryFormatIdenticalToTheLastByte) {
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_THAT(result.output, HasSubstr("identical: every byte"));
   }
+}
+
+TEST_F(ReplayTest, FindsTheAdaptersOfAnImageByTheirDigestsAndNamesOneThatIsMissing) {
+  Write("style.safetensors", OneTensor("style"));
+  Write("renamed.safetensors", OneTensor("style"));
+  Write("other.safetensors", OneTensor("other"));
+  ASSERT_EQ(Run({"generate", "a", "--seed", "4", "--lora", "style.safetensors:0.5", "-o", "a.png"}).exit_code, 0);
+  ASSERT_EQ(Run({"generate", "a", "--seed", "4", "-o", "plain.png"}).exit_code, 0);
+  EXPECT_NE(Read("a.png"), Read("plain.png"));
+  const std::vector<boost::json::object> events = Events(Run({"inspect", "a.png", "--json"}).output);
+  ASSERT_EQ(events.size(), 1u);
+  const boost::json::array& loras = events[0].at("parameters").as_object().at("loras").as_array();
+  ASSERT_EQ(loras.size(), 1u);
+  EXPECT_EQ(loras[0].as_object().at("name").as_string(), "style");
+  EXPECT_EQ(loras[0].as_object().at("scale").to_number<double>(), 0.5);
+
+  EXPECT_THAT(Run({"replay", "a.png", "--lora", "renamed.safetensors"}).output, HasSubstr("identical: every byte"));
+  const Result missing = Run({"replay", "a.png"});
+  EXPECT_NE(missing.exit_code, 0);
+  EXPECT_THAT(missing.errors, HasSubstr("was made with the adapter 'style'"));
+  EXPECT_THAT(Run({"replay", "a.png", "--lora", "other.safetensors"}).errors,
+              HasSubstr("is not one that the image was made with"));
+  EXPECT_EQ(Run({"generate", "a", "--lora", "a.png", "-o", "b.png"}).exit_code, 2);
 }
 
 TEST_F(ReplayTest, SaysHowManyPixelsDifferAndByHowMuchAndEndsWithCode7) {

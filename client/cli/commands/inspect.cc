@@ -123,6 +123,14 @@ void PrintModel(const std::string& path, const control::ModelDescription& model)
   for (const std::string& warning : model.warnings) std::printf("warning     %s\n", warning.c_str());
 }
 
+json::array AdaptersJson(const std::vector<control::AdapterUse>& adapters) {
+  json::array list;
+  for (const control::AdapterUse& adapter : adapters) {
+    list.push_back(json::object{{"name", adapter.name}, {"scale", adapter.scale}, {"digest", adapter.digest}});
+  }
+  return list;
+}
+
 absl::Status InspectImage(const InspectOptions& options) {
   ASSIGN_OR_RETURN(std::string bytes, ReadFileBytes(options.target));
   absl::StatusOr<server::DecodedImage> image = server::DecodeImage(bytes);
@@ -164,6 +172,7 @@ absl::Status InspectImage(const InspectOptions& options) {
                                         {"text_encoders", JsonText(parsed->text_encoders)},
                                         {"autoencoder", JsonText(parsed->autoencoder)},
                                         {"options", PromptOptionsJson(parsed->options)},
+                                        {"loras", AdaptersJson(parsed->adapters)},
                                         {"version", JsonText(parsed->version)}};
   }
   PrintJsonLine(object);
