@@ -303,6 +303,25 @@ TEST_F(TrainCommandTest, AnAdapterIsTrainedAlikeOnEveryTopologyAndServed) {
   }
 }
 
+TEST_F(TrainCommandTest, ADryRunSaysWhatTheRunWillDoAndLeavesNothing) {
+  const Finished finished = Train(
+      Config("run", 7, "  gradient_accumulation_steps: 2\nparallelism:\n  data: 2\n  tensor: 2\n"), {"--dry-run"});
+  ASSERT_EQ(finished.exit_code, 0) << ErrorOf(finished);
+  ASSERT_EQ(finished.Of("plan").size(), 1u);
+  const boost::json::object plan = finished.Of("plan").front();
+  EXPECT_EQ(plan.at("buckets").as_array().size(), 2u);
+  EXPECT_EQ(plan.at("steps_per_epoch").to_number<int>(), 2);  // 6 images, 4 a step
+  EXPECT_EQ(plan.at("ranks").to_number<int>(), 4);
+  EXPECT_EQ(plan.at("images_of_a_rank").to_number<int>(), 1);
+  EXPECT_GT(plan.at("step_flops").to_number<double>(), 0);
+  int64_t parts = 0;
+  for (const char* part : {"weight_bytes", "adapter_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes"}) {
+    parts += plan.at(part).to_number<int64_t>();
+  }
+  EXPECT_EQ(plan.at("memory_bytes").to_number<int64_t>(), parts);
+  EXPECT_FALSE(fs::exists(folder() + "/run"));
+}
+
 TEST_F(TrainCommandTest, SaysWhatItCannotTrainOn) {
   const Finished first = Train(Config("run", 1));
   ASSERT_EQ(first.exit_code, 0) << ErrorOf(first);

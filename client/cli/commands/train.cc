@@ -31,6 +31,7 @@ absl::Status CheckFits(const TrainOptions& options) {
                                              {"--rank", !options.init.rank.empty(), true},
                                              {"--steps", !options.init.steps.empty(), true},
                                              {"--resume", !options.run.resume.empty(), false},
+                                             {"--dry-run", options.run.dry_run, false},
                                              {"--device", !options.init.model.device.empty(), false},
                                              {"--threads", !options.init.model.threads.empty(), false},
                                              {"--json", options.run.json, false},
@@ -70,6 +71,8 @@ CommandRun AddTrain(CLI::App& app) {
   BeginGroup(app, "Run");
   AddText(app, {"--resume", "Go on from a checkpoint: the newest of the run's output, or this folder", "latest|DIR"},
           options->run.resume);
+  AddFlag(app, "--dry-run", "Print what the run will do and the memory it will need, and train nothing",
+          options->run.dry_run);
   AddText(app, {"--device", "Where it runs: cuda is a GPU for each rank (default: cpu)", "cpu|cuda|cuda:N"},
           init.model.device);
   AddText(app, {"--threads", "CPU threads (default: all)", "N"}, init.model.threads);

@@ -15,8 +15,11 @@
 #include "client/cli/output/output_files.h"
 #include "client/cli/output/reporter.h"
 #include "client/cli/train/training_log.h"
+#include "client/cli/train/training_plan.h"
 #include "client/cli/train/training_reporter.h"
 #include "control/training/config.h"
+#include "control/training/dataset.h"
+#include "control/training/model_training.h"
 #include "server/api/generation_request.h"
 #include "server/api/image_metadata.h"
 #include "server/image/parameters_text.h"
@@ -51,6 +54,8 @@ class TrainingRun {
     ASSIGN_OR_RETURN(load_.model, At(Stage::kModel, FindModel(config_.model, options_.model.model_folders)));
     ASSIGN_OR_RETURN(load_.dtype, DtypeOf(config_.train.dtype));
     load_.training = true;
+    RETURN_IF_ERROR(Describe());
+    if (options_.dry_run) return PrintThePlan();
     RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(config_.output + "/checkpoint")));
     RETURN_IF_ERROR(StartSession());
     ASSIGN_OR_RETURN(const std::vector<control::JobParameters> samples, Samples());
@@ -94,13 +99,28 @@ class TrainingRun {
     return *found;
   }
 
-  absl::Status StartSession() {
-    ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options_.model));
-    const parallel::Layout layout = LayoutOf(config_);
+  // The model, and that it can be trained on that layout.
+  absl::Status Describe() {
+    ASSIGN_OR_RETURN(const WorkerSession::Options session_options, SessionOptions(options_.model));
     ASSIGN_OR_RETURN(description_,
                      At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, load_.model)));
-    RETURN_IF_ERROR(parallel::CheckLayout(layout, server::LayoutModelOf(description_, load_.dtype)));
-    session_options.layout = layout;
+    return parallel::CheckLayout(LayoutOf(config_), server::LayoutModelOf(description_, load_.dtype));
+  }
+
+  absl::StatusOr<ExitCode> PrintThePlan() {
+    ASSIGN_OR_RETURN(const control::TrainingSet set,
+                     control::ScanDatasets({.datasets = config_.datasets,
+                                            .trigger_word = config_.trigger_word,
+                                            .default_resolution = control::DefaultResolution(description_),
+                                            .rule = control::BucketRuleOf(description_)}));
+    for (const std::string& warning : set.Warnings()) reporter_->OnWarning(warning);
+    PrintPlan(PlanTraining(config_, description_, set), config_, options_.json);
+    return ExitCode::kOk;
+  }
+
+  absl::Status StartSession() {
+    ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options_.model));
+    session_options.layout = LayoutOf(config_);
     session_options.data = static_cast<int>(config_.parallelism.data);
     session_options.ends_at_interruption = false;
     ASSIGN_OR_RETURN(session_, At(Stage::kModel, WorkerSession::Start(session_options, interrupts_)));

@@ -10,9 +10,10 @@
 namespace tessera::client {
 
 struct TrainingRunOptions {
-  ModelOptions model;  // of these the model folders, device, threads, command timeout and verbose
-  std::string config;  // path
-  std::string resume;  // "latest" or a checkpoint's folder; empty: from the model as it is
+  ModelOptions model;    // of these the model folders, device, threads, command timeout and verbose
+  std::string config;    // path
+  std::string resume;    // "latest" or a checkpoint's folder; empty: from the model as it is
+  bool dry_run = false;  // what the run will do and need is printed, and nothing is trained
   bool json = false;
   bool quiet = false;
 };

@@ -1,0 +1,88 @@
+#include "client/cli/train/training_plan.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cstdio>
+#include <numeric>
+#include <utility>
+
+#include "client/cli/output/json_line.h"
+#include "parallel/plan/mesh.h"
+
+namespace tessera::client {
+namespace {
+
+int64_t AreaOf(const control::Bucket& bucket) { return int64_t{bucket.width} * bucket.height; }
+
+double Gib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+}  // namespace
+
+TrainingPlan PlanTraining(const control::TrainConfig& config, const control::ModelDescription& model,
+                          const control::TrainingSet& set) {
+  TrainingPlan plan;
+  for (const control::Bucket& bucket : set.buckets) plan.images.push_back({.bucket = bucket});
+  for (const control::TrainingSample& sample : set.samples) {
+    TrainingPlan::Images& images = plan.images[static_cast<size_t>(sample.bucket)];
+    ++images.samples;
+    images.visits += sample.repeats;
+  }
+  const int64_t of_a_step = config.train.batch_size * config.train.gradient_accumulation_steps;
+  int64_t visits = 0;
+  for (const TrainingPlan::Images& images : plan.images) visits += images.visits;
+  plan.steps_per_epoch = (visits + of_a_step - 1) / of_a_step;
+  plan.ranks = parallel::NumRanks(config.parallelism.mesh());
+  plan.images_of_a_rank = config.train.batch_size / config.parallelism.data;
+  plan.largest = *std::ranges::max_element(set.buckets, {}, AreaOf);
+  plan.memory = control::PredictMemory(config, model, plan.largest);
+  if (model.transformer.known() && model.default_height > 0 && model.default_width > 0) {
+    const double forward =
+        std::accumulate(model.transformer.block_flops.begin(), model.transformer.block_flops.end(), 0.0) *
+        static_cast<double>(AreaOf(plan.largest)) / (static_cast<double>(model.default_height) * model.default_width);
+    plan.step_flops = forward * (config.train.gradient_checkpointing ? 4 : 3) * static_cast<double>(of_a_step);
+  }
+  return plan;
+}
+
+void PrintPlan(const TrainingPlan& plan, const control::TrainConfig& config, bool json) {
+  const control::TrainingMemory& memory = plan.memory;
+  if (json) {
+    boost::json::array buckets;
+    for (const TrainingPlan::Images& images : plan.images) {
+      buckets.push_back({{"width", images.bucket.width},
+                         {"height", images.bucket.height},
+                         {"samples", images.samples},
+                         {"visits", images.visits}});
+    }
+    PrintJsonLine({{"event", "plan"},
+                   {"buckets", std::move(buckets)},
+                   {"steps", config.train.steps},
+                   {"steps_per_epoch", plan.steps_per_epoch},
+                   {"ranks", plan.ranks},
+                   {"images_of_a_rank", plan.images_of_a_rank},
+                   {"step_flops", plan.step_flops},
+                   {"memory_bytes", memory.total()},
+                   {"weight_bytes", memory.weights},
+                   {"adapter_bytes", memory.adapter},
+                   {"gradient_bytes", memory.gradients},
+                   {"optimizer_bytes", memory.optimizer},
+                   {"activation_bytes", memory.activations}});
+    return;
+  }
+  for (const TrainingPlan::Images& images : plan.images) {
+    std::printf("%-14s %lld images, %lld visits in an epoch\n", control::BucketText(images.bucket).c_str(),
+                static_cast<long long>(images.samples), static_cast<long long>(images.visits));
+  }
+  std::printf("steps          %lld, of which %lld are an epoch\n", static_cast<long long>(config.train.steps),
+              static_cast<long long>(plan.steps_per_epoch));
+  std::printf("ranks          %lld, %lld images of a pass on each replica\n", static_cast<long long>(plan.ranks),
+              static_cast<long long>(plan.images_of_a_rank));
+  if (plan.step_flops > 0) std::printf("a step         %.3g TFLOP over all ranks\n", plan.step_flops / 1e12);
+  std::printf(
+      "memory         %.2f GiB on the rank that needs most, at %s: weights %.2f, adapter %.2f, gradients %.2f, "
+      "optimizer %.2f, activations %.2f\n",
+      Gib(memory.total()), control::BucketText(plan.largest).c_str(), Gib(memory.weights), Gib(memory.adapter),
+      Gib(memory.gradients), Gib(memory.optimizer), Gib(memory.activations));
+}
+
+}  // namespace tessera::client

@@ -1,0 +1,40 @@
+// What a training run will do and need, from its configuration, its images and the description of its model: nothing is
+// loaded. Pure but for PrintPlan.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "control/commands.h"
+#include "control/training/config.h"
+#include "control/training/dataset.h"
+#include "control/training/model_training.h"
+
+namespace tessera::client {
+
+struct TrainingPlan {
+  struct Images {
+    control::Bucket bucket;
+    int64_t samples = 0;
+    int64_t visits = 0;  // in an epoch
+  };
+
+  std::vector<Images> images;
+  int64_t steps_per_epoch = 0;  // rounded up
+  int64_t ranks = 1;
+  int64_t images_of_a_rank = 1;    // in one pass of a replica
+  control::Bucket largest;         // by its area
+  control::TrainingMemory memory;  // of the rank that needs most, for that bucket
+  // Of a step over all ranks, at the largest bucket: of a forward pass once, of the backward pass twice, and with
+  // recomputation once more. 0: the model's shape is not known.
+  double step_flops = 0;
+};
+
+// `set` has at least one sample.
+TrainingPlan PlanTraining(const control::TrainConfig& config, const control::ModelDescription& model,
+                          const control::TrainingSet& set);
+
+// As lines for people, or as one JSON object.
+void PrintPlan(const TrainingPlan& plan, const control::TrainConfig& config, bool json);
+
+}  // namespace tessera::client
