@@ -39,7 +39,7 @@ absl::Status CheckSupported(const control::TrainConfig& config) {
   const auto cannot = [](const std::string& what) {
     return absl::UnimplementedError(absl::StrCat(what, " is not supported by this version"));
   };
-  if (config.parallelism.zero != control::ZeroStage::kNone) {
+  if (config.parallelism.zero == control::ZeroStage::kFull) {
     return cannot(absl::StrCat("parallelism.zero: ", base::EnumName(config.parallelism.zero)));
   }
   if (config.parallelism.sequence_parallel) return cannot("parallelism.sequence_parallel");
@@ -160,7 +160,8 @@ Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, Objecti
             {.recompute = config_.train.gradient_checkpointing,
              .adapters = trains_adapter() ? &adapter_.factors : nullptr}),
       gradients_(trains_adapter() ? std::span(adapter_.params) : model.family.parameters()),
-      optimizer_(gradients_, OptimizerOf(config_.train)),
+      optimizer_(gradients_, OptimizerOf(config_.train),
+                 config_.parallelism.zero == control::ZeroStage::kOptimizer ? &model.groups.data : nullptr),
       learning_rate_{.base = config_.train.lr,
                      .schedule = config_.train.lr_scheduler,
                      .warmup_steps = config_.train.lr_warmup_steps,
@@ -310,8 +311,9 @@ std::vector<Piece> Trainer::Pieces() const {
   const auto add = [&](const char* prefix, const OptimizerState& state, const at::Tensor& tensor) {
     if (!tensor.defined()) return;
     const models::ParamSpec& spec = state.param->spec;
-    std::ranges::move(PiecesOf(absl::StrCat(prefix, spec.name), spec, model_.shard, tensor),
-                      std::back_inserter(pieces));
+    std::ranges::move(
+        PiecesOf(absl::StrCat(prefix, spec.name), spec, model_.shard, tensor, {.begin = state.begin, .end = state.end}),
+        std::back_inserter(pieces));
   };
   for (const OptimizerState& state : optimizer_.state()) {
     add(WeightPrefix(), state, state.master);

@@ -147,7 +147,7 @@ void ExpectNear(const std::vector<double>& losses, const std::vector<double>& ex
 // From the files to the losses: the same data, noise and gradients on every layout.
 TEST_F(TrainCommandTest, EveryTopologyTakesTheSameSteps) {
   for (const auto& [model, layouts] :
-       std::map<std::string, std::vector<std::string>>{{"pixart_sigma", {"data: 2", "tensor: 2", "ring: 3"}},
+       std::map<std::string, std::vector<std::string>>{{"pixart_sigma", {"data: 2\n  zero: 1", "tensor: 2", "ring: 3"}},
                                                        {"flux_dev", {"ulysses: 2", "data: 2\n  tensor: 2"}}}) {
     const Finished serial = Train(Config(model, 3, "  gradient_accumulation_steps: 2\n", model));
     ASSERT_EQ(serial.exit_code, 0) << ErrorOf(serial);
@@ -182,8 +182,8 @@ TEST_F(TrainCommandTest, ARunThatIsResumedAndExtendedEqualsOneRun) {
 TEST_F(TrainCommandTest, ARunGoesOnOnAnotherTopology) {
   const Finished whole = Train(Config("whole", 3));
   ASSERT_EQ(Train(Config("parts", 1, "parallelism:\n  tensor: 2\n")).exit_code, 0);
-  ASSERT_EQ(Train(Config("parts", 2, "parallelism:\n  ulysses: 2\n"), {"--resume=latest"}).exit_code, 0);
-  const Finished last = Train(Config("parts", 3, "parallelism:\n  data: 2\n"), {"--resume=latest"});
+  ASSERT_EQ(Train(Config("parts", 2, "parallelism:\n  data: 2\n  zero: 1\n"), {"--resume=latest"}).exit_code, 0);
+  const Finished last = Train(Config("parts", 3, "parallelism:\n  ulysses: 2\n"), {"--resume=latest"});
   ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
   ExpectNear(last.Losses(), {whole.Losses().back()}, 1e-9);
 }
