@@ -226,6 +226,41 @@ TEST_F(TrainCommandTest, AKilledRankEndsTheRunAndTheLastCheckpointGoesOn) {
   EXPECT_EQ(Weights(last), Weights(undisturbed));
 }
 
+// At whatever moment all its processes are killed: while it steps, or while it writes.
+TEST_F(TrainCommandTest, ARunThatIsKilledAndResumedEqualsOneThatIsNot) {
+  const std::string often = "save:\n  save_every: 1\n  max_step_saves_to_keep: 2\n";
+  const std::string config = Config("parts", 8, often);
+  std::vector<std::string> arguments = {"train", config, "--json", "--threads=2"};
+  for (const char* moment : {"\"trained\",\"step\":1,", "\"trained\",\"step\":3,", "\"saved\",\"step\":5,"}) {
+    const std::unique_ptr<ChildProcess> child = Start(arguments);
+    ASSERT_TRUE(child->WaitForOutput(moment)) << moment << ": " << child->errors();
+    const std::vector<pid_t> workers = ProcessesWith(TESSERA_WORKER_EXECUTABLE, "XDG_RUNTIME_DIR", folder());
+    child->Signal(SIGKILL);
+    for (const pid_t worker : workers) kill(worker, SIGKILL);
+    EXPECT_EQ(child->Wait(), 1000 + SIGKILL);
+    for (const pid_t worker : workers) ASSERT_TRUE(WaitUntilGone(worker));
+    if (moment != std::string("\"trained\",\"step\":1,")) continue;
+    // Killed before or within its first checkpoint: there may be none yet.
+    std::error_code error;
+    if (fs::exists(folder() + "/parts/checkpoint-1", error)) {
+      arguments.push_back("--resume=latest");
+      continue;
+    }
+    const Finished first = Train(Config("parts", 1, often));
+    ASSERT_EQ(first.exit_code, 0) << ErrorOf(first);
+    Config("parts", 8, often);
+    arguments.push_back("--resume=latest");
+  }
+  const Finished last = Train(config, {"--resume=latest"});
+  ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
+  const Finished undisturbed = Train(Config("undisturbed", 8, often));
+  ASSERT_EQ(undisturbed.exit_code, 0) << ErrorOf(undisturbed);
+  EXPECT_EQ(Weights(last), Weights(undisturbed));
+  for (const auto& entry : fs::directory_iterator(folder() + "/parts")) {
+    EXPECT_FALSE(entry.path().filename().string().starts_with(".checkpoint-")) << entry.path();
+  }
+}
+
 TEST_F(TrainCommandTest, ADamagedCheckpointIsPassedOver) {
   const std::string often = "save:\n  save_every: 1\n";
   const Finished first = Train(Config("parts", 3, often));
