@@ -227,8 +227,8 @@ absl::Status RemoveLeftovers(const std::string& folder) {
 
 absl::StatusOr<std::string> BeginCheckpoint(const std::string& folder, int64_t step) {
   RETURN_IF_ERROR(base::MakeFolder(folder));
+  RETURN_IF_ERROR(RemoveLeftovers(folder));
   const std::string partial = PartialCheckpoint(folder, step);
-  RETURN_IF_ERROR(Remove(partial));
   RETURN_IF_ERROR(base::MakeFolder(partial));
   return partial;
 }

@@ -60,7 +60,8 @@ absl::Status KeepLast(const std::string& folder, int count);
 // Removes what killed writers left behind.
 absl::Status RemoveLeftovers(const std::string& folder);
 
-// The writer's half. Makes an empty folder under a hidden name for the checkpoint of that step and returns its path.
+// The writer's half. Removes what killed writers left behind, makes an empty folder under a hidden name for the
+// checkpoint of that step, and returns its path.
 absl::StatusOr<std::string> BeginCheckpoint(const std::string& folder, int64_t step);
 
 // The path that BeginCheckpoint returns.

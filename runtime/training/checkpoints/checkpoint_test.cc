@@ -128,6 +128,14 @@ TEST(CheckpointTest, TheCheckpointOfAStepReplacesAnOlderOne) {
   EXPECT_THAT(ProblemsOn(two, folder / "checkpoint-100", kSomeState, 2), IsEmpty());
 }
 
+TEST(CheckpointTest, AWriterRemovesWhatKilledOnesLeft) {
+  TestFolder folder;
+  folder.Write(".checkpoint-4.partial/x", "half a checkpoint");
+  folder.Write(".checkpoint-1.removed/x", "half removed");
+  ASSERT_TRUE(WriteOn(Topologies()[1], folder.path()).ok());
+  EXPECT_THAT(NamesIn(folder.path()), ElementsAre("checkpoint-100"));
+}
+
 TEST(CheckpointTest, TheLastOnesAreKept) {
   TestFolder folder;
   for (const int64_t step : {1, 2, 10, 9}) {
