@@ -235,7 +235,8 @@ class WeightsFolderTest : public testing::Test {
     folder_.Write("base/model_index.json", "{}");
     folder_.Write("base/whole_model.safetensors", "the same in the form of another program");
     folder_.Write("base/vae/diffusion_pytorch_model.safetensors", "of the autoencoder");
-    folder_.Write("blobs/tokens", "vocabulary");
+    folder_.Write("blobs/tokens", vocabulary_);
+    folder_.Write("base/tokenizer/tokenizer_config.json", "{}");
     fs::create_directories(folder_ / "base/tokenizer");
     fs::create_symlink(folder_ / "blobs/tokens", folder_ / "base/tokenizer/vocab.txt");
     folder_.Write("base/transformer/config.json", "{\"a\":1}");
@@ -260,6 +261,7 @@ class WeightsFolderTest : public testing::Test {
   }
 
   TestFolder folder_;
+  const std::string vocabulary_ = std::string(2 << 20, 'v');
   parallel::SingleRank alone_;
   const at::Tensor x_ = at::arange(4, at::kFloat).view({2, 2}) / 3, y_ = at::arange(3, at::kFloat) / 3;
 };
@@ -284,7 +286,9 @@ TEST_F(WeightsFolderTest, TheFolderIsTheBaseWithTheTrainedTransformer) {
   EXPECT_EQ(TextOf(folder_ / "out/model_index.json"), "{}");
   EXPECT_EQ(TextOf(folder_ / "out/vae/diffusion_pytorch_model.safetensors"), "of the autoencoder");
   EXPECT_EQ(TextOf(folder_ / "out/transformer/config.json"), "{\"a\":1}");
-  EXPECT_EQ(TextOf(folder_ / "out/tokenizer/vocab.txt"), "vocabulary");
+  EXPECT_TRUE(TextOf(folder_ / "out/tokenizer/vocab.txt") == vocabulary_);
+  EXPECT_FALSE(fs::equivalent(folder_ / "out/tokenizer/tokenizer_config.json",
+                              folder_ / "base/tokenizer/tokenizer_config.json"));
   EXPECT_FALSE(fs::is_symlink(folder_ / "out/tokenizer/vocab.txt"));
   EXPECT_TRUE(fs::equivalent(folder_ / "out/tokenizer/vocab.txt", folder_ / "blobs/tokens"));
   EXPECT_FALSE(fs::exists(folder_ / "out/transformer/diffusion_pytorch_model.bin"));

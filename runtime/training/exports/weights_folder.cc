@@ -1,9 +1,11 @@
 #include "runtime/training/exports/weights_folder.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -13,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/file_descriptor.h"
 #include "base/json.h"
 #include "base/private_files.h"
 #include "base/status_macros.h"
@@ -29,6 +32,7 @@ namespace fs = std::filesystem;
 constexpr char kTransformer[] = "transformer";
 constexpr char kWeightsName[] = "diffusion_pytorch_model.safetensors";
 constexpr size_t kBufferBytes = size_t{16} << 20;
+constexpr size_t kLinkedBytes = size_t{1} << 20;  // what is smaller is copied
 
 absl::Status Failure(const fs::path& path, const std::error_code& error) {
   const std::string message = absl::StrCat("cannot write \"", path.string(), "\": ", error.message());
@@ -43,14 +47,21 @@ bool IsWeights(const fs::path& path) {
          name.ends_with(".safetensors.index.json") || name.ends_with(".bin.index.json");
 }
 
-// A link to the file itself, not to a link to it.
+// A large file becomes a link to the file itself, not to a link to it. A small one is copied, so that whoever edits a
+// configuration here does not edit the base's.
 absl::Status LinkFile(const fs::path& from, const fs::path& to) {
   std::error_code error;
   const fs::path file = fs::canonical(from, error);
-  if (!error) fs::create_hard_link(file, to, error);
-  if (!error) return absl::OkStatus();
+  const bool is_large = !error && fs::file_size(file, error) >= kLinkedBytes;
+  if (!error && is_large) {
+    fs::create_hard_link(file, to, error);
+    if (!error) return absl::OkStatus();
+  }
   fs::copy_file(from, to, error);
-  return error ? Failure(to, error) : absl::OkStatus();
+  if (error) return Failure(to, error);
+  const base::FileDescriptor copy(::open(to.c_str(), O_RDONLY | O_CLOEXEC));
+  if (copy.valid() && ::fsync(copy.get()) == 0) return absl::OkStatus();
+  return Failure(to, std::error_code(errno, std::generic_category()));
 }
 
 // All but hidden files and, where `weights` is false, weights; folders with everything in them.

@@ -19,8 +19,8 @@ struct WeightsExport {
 
 // Reads the weights tensor by tensor from the checkpoint, whose files the caller has had verified, and writes them in
 // the types in which the base has them. Tensors of the base's transformer that were not trained are the base's. The
-// base's other files are hard links where the file system allows, else copies; weights beside its folders, which are
-// its own transformer once more in the form of other programs, are left out.
+// base's other files are copies, those of 1 MiB and more hard links where the file system allows; weights beside its
+// folders, which are its own transformer once more in the form of other programs, are left out.
 //
 // AlreadyExists if `folder` is there; InvalidArgument, naming the tensors, if the checkpoint has one that the base has
 // not or in another shape, or none at all; ResourceExhausted for a full disk. The folder gets its name when it is
