@@ -13,7 +13,7 @@
 #include "base/machine_processors.h"
 #include "base/private_files.h"
 #include "base/status_macros.h"
-#include "client/cli/batch/contact_sheet.h"
+#include "client/cli/output/contact_sheet.h"
 #include "server/image/image_file.h"
 #include "server/jobs/disk_result_store.h"
 

@@ -1,4 +1,4 @@
-#include "client/cli/batch/contact_sheet.h"
+#include "client/cli/output/contact_sheet.h"
 
 #include <gtest/gtest.h>
 
