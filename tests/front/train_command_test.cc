@@ -277,10 +277,23 @@ TEST_F(TrainCommandTest, ADamagedCheckpointIsPassedOver) {
 
 TEST_F(TrainCommandTest, WhatWasTrainedIsServedAndSamplesAreMade) {
   const Finished finished = Train(Config(
-      "run", 2, "sample:\n  sample_every: 2\n  prompts: [a red house]\n  steps: 2\n  width: 64\n  height: 64\n"));
+      "run", 2, "sample:\n  sample_every: 2\n  prompts: [a red house, a tree]\n  steps: 2\n  width: 64\n  height: 64\n"));
   ASSERT_EQ(finished.exit_code, 0) << ErrorOf(finished);
-  ASSERT_EQ(finished.Of("sample").size(), 1u);
-  EXPECT_TRUE(server::DecodeImage(Bytes(std::string(finished.Of("sample")[0].at("path").as_string()))).ok());
+  ASSERT_EQ(finished.Of("sample").size(), 2u);
+  ASSERT_EQ(finished.Of("grid").size(), 1u);
+  const auto grid = server::DecodeImage(Bytes(std::string(finished.Of("grid")[0].at("path").as_string())));
+  ASSERT_TRUE(grid.ok());
+  EXPECT_EQ(grid->image.width, 2 * 68);
+  for (size_t i = 0; i < 2; ++i) {
+    const auto one = server::DecodeImage(Bytes(std::string(finished.Of("sample")[i].at("path").as_string())));
+    ASSERT_TRUE(one.ok());
+    for (size_t y = 0; y < 64; ++y) {
+      EXPECT_TRUE(std::equal(one->image.rgb.begin() + static_cast<std::ptrdiff_t>(y * 64 * 3),
+                             one->image.rgb.begin() + static_cast<std::ptrdiff_t>((y + 1) * 64 * 3),
+                             grid->image.rgb.begin() + static_cast<std::ptrdiff_t>((y * 136 + i * 68) * 3)))
+          << "picture " << i << ", row " << y;
+    }
+  }
   ASSERT_EQ(finished.Of("evaluated").size(), 1u);
   EXPECT_EQ(finished.Of("evaluated")[0].at("losses").as_array().size(), 8u);
   const std::string image = folder() + "/served.png";

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
 namespace tessera::client {
 namespace {
 
-constexpr int kGap = 4;
-constexpr int kPicture = ContactSheet::kCell - kGap;
+constexpr int kMostSide = 4096;  // of a square sheet
 constexpr uint8_t kBackground = 24;
 constexpr std::array<uint8_t, 3> kFailure = {96, 24, 24};
 
@@ -42,15 +42,21 @@ control::Image Shrink(const control::Image& image, int width, int height) {
   return small;
 }
 
-ContactSheet::ContactSheet(int cells) {
-  sheet_.width = std::min(cells, kColumns) * kCell;
-  sheet_.height = (cells + kColumns - 1) / kColumns * kCell;
+ContactSheet::ContactSheet(int cells, int columns, int cell)
+    : columns_(std::min(cells, columns)), picture_(cell - kGap) {
+  sheet_.width = columns_ * cell;
+  sheet_.height = (cells + columns_ - 1) / columns_ * cell;
   sheet_.rgb.assign(At(sheet_, 0, sheet_.height), kBackground);
 }
 
+ContactSheet ContactSheet::Square(int cells, int longest_side) {
+  const int columns = static_cast<int>(std::ceil(std::sqrt(cells)));
+  return {cells, columns, std::max(kGap + 1, std::min(longest_side + kGap, kMostSide / columns))};
+}
+
 void ContactSheet::Fill(int cell, const control::Image& image) {
-  const int left = cell % kColumns * kCell + (kPicture - image.width) / 2;
-  const int top = cell / kColumns * kCell + (kPicture - image.height) / 2;
+  const int left = cell % columns_ * (picture_ + kGap) + (picture_ - image.width) / 2;
+  const int top = cell / columns_ * (picture_ + kGap) + (picture_ - image.height) / 2;
   for (int y = 0; y < image.height; ++y) {
     std::copy_n(image.rgb.begin() + static_cast<std::ptrdiff_t>(At(image, 0, y)), 3 * image.width,
                 sheet_.rgb.begin() + static_cast<std::ptrdiff_t>(At(sheet_, left, top + y)));
@@ -58,15 +64,15 @@ void ContactSheet::Fill(int cell, const control::Image& image) {
 }
 
 void ContactSheet::Put(int cell, const control::Image& image) {
-  if (image.width <= kPicture && image.height <= kPicture) return Fill(cell, image);
+  if (image.width <= picture_ && image.height <= picture_) return Fill(cell, image);
   const int longest = std::max(image.width, image.height);
-  const auto shrunk = [&](int side) { return std::max(1, static_cast<int>(int64_t{side} * kPicture / longest)); };
+  const auto shrunk = [&](int side) { return std::max(1, static_cast<int>(int64_t{side} * picture_ / longest)); };
   Fill(cell, Shrink(image, shrunk(image.width), shrunk(image.height)));
 }
 
 void ContactSheet::PutFailure(int cell) {
-  control::Image square = {.width = kPicture, .height = kPicture, .rgb = {}};
-  for (int i = 0; i < kPicture * kPicture; ++i) square.rgb.insert(square.rgb.end(), kFailure.begin(), kFailure.end());
+  control::Image square = {.width = picture_, .height = picture_, .rgb = {}};
+  for (int i = 0; i < picture_ * picture_; ++i) square.rgb.insert(square.rgb.end(), kFailure.begin(), kFailure.end());
   Fill(cell, square);
 }
 

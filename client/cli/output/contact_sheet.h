@@ -9,10 +9,17 @@ class ContactSheet {
  public:
   static constexpr int kColumns = 16;
   static constexpr int kMostCells = kColumns * 16;
-  static constexpr int kCell = 128;  // pixels, of which the last few to the right and below are a gap
+  static constexpr int kCell = 128;  // pixels
+  static constexpr int kGap = 4;     // of a cell, to the right and below
 
   // 1 to kMostCells; as many columns and rows as they need.
-  explicit ContactSheet(int cells);
+  explicit ContactSheet(int cells) : ContactSheet(cells, kColumns, kCell) {}
+  // At most so many columns of cells of another size, which is more than the gap.
+  ContactSheet(int cells, int columns, int cell);
+
+  // Of `cells` pictures whose longest side is that, about as many rows as columns: pictures stay as they are unless the
+  // sheet would be too large.
+  static ContactSheet Square(int cells, int longest_side);
 
   // Shrunk to the cell, never enlarged, and in its middle. Different cells may be set on different threads at once.
   void Put(int cell, const control::Image& image);
@@ -23,6 +30,7 @@ class ContactSheet {
  private:
   void Fill(int cell, const control::Image& image);
 
+  int columns_, picture_;  // picture_: pixels of a cell without its gap
   control::Image sheet_;
 };
 

@@ -60,5 +60,25 @@ TEST(ContactSheetTest, PutsImagesInTheirCellsAndNowhereElse) {
   EXPECT_EQ(different, 124 * 1 + 1 * 124 + 64 + 124 + 124 * 124);
 }
 
+TEST(ContactSheetTest, ASquareSheetKeepsPicturesAsTheyAreUntilItIsTooLarge) {
+  for (const auto& [cells, side, width, height] : {std::tuple(1, 64, 68, 68),
+                                                   {2, 64, 136, 68},
+                                                   {5, 64, 204, 136},
+                                                   {9, 1024, 3084, 3084},
+                                                   {16, 2048, 4096, 4096},
+                                                   {10000, 512, 4000, 4000}}) {
+    const ContactSheet sheet = ContactSheet::Square(cells, side);
+    EXPECT_EQ(sheet.image().width, width) << cells;
+    EXPECT_EQ(sheet.image().height, height) << cells;
+  }
+  ContactSheet sheet = ContactSheet::Square(3, 10);
+  control::Image picture = Plain(10, 10, 200);
+  picture.rgb[0] = 7;
+  sheet.Put(2, picture);
+  EXPECT_EQ(RedAt(sheet.image(), 0, 14), 7);
+  EXPECT_EQ(RedAt(sheet.image(), 9, 23), 200);
+  EXPECT_EQ(RedAt(sheet.image(), 10, 23), 24);
+}
+
 }  // namespace
 }  // namespace tessera::client

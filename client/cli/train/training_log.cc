@@ -51,9 +51,12 @@ void TrainingLog::OnEvaluated(int64_t step, const control::TrainingEvaluated& ev
 
 void TrainingLog::OnSample(int64_t step, size_t prompt, const std::string& path) {
   if (lines_) Report(lines_->Append(step, options_.now(), {}, absl::StrCat("sample ", path)));
-  if (!events_) return;
-  const absl::StatusOr<std::string> png = base::ReadWholeFile(path, path, kMaxPictureBytes);
-  Report(png.ok() ? events_->AddImage(step, options_.now(), absl::StrCat("samples/", prompt), *png) : png.status());
+  AddPicture(step, absl::StrCat("samples/", prompt), path);
+}
+
+void TrainingLog::OnGrid(int64_t step, const std::string& path) {
+  if (lines_) Report(lines_->Append(step, options_.now(), {}, absl::StrCat("grid ", path)));
+  AddPicture(step, "grid", path);
 }
 
 void TrainingLog::OnSaved(int64_t step, const control::TrainingSaved& saved) {
@@ -68,6 +71,12 @@ void TrainingLog::Add(int64_t step, const std::vector<control::Metric>& metrics)
   if (lines_) status.Update(lines_->Append(step, options_.now(), metrics));
   if (events_) status.Update(events_->AddScalars(step, options_.now(), metrics));
   Report(status);
+}
+
+void TrainingLog::AddPicture(int64_t step, const std::string& tag, const std::string& path) {
+  if (!events_) return;
+  const absl::StatusOr<std::string> png = base::ReadWholeFile(path, path, kMaxPictureBytes);
+  Report(png.ok() ? events_->AddImage(step, options_.now(), tag, *png) : png.status());
 }
 
 void TrainingLog::Report(const absl::Status& status) {

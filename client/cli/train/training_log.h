@@ -33,10 +33,13 @@ class TrainingLog {
   void OnEvaluated(int64_t step, const control::TrainingEvaluated& evaluated);
   // The picture of a prompt, by the prompt's number.
   void OnSample(int64_t step, size_t prompt, const std::string& path);
+  // The pictures of all prompts as one.
+  void OnGrid(int64_t step, const std::string& path);
   void OnSaved(int64_t step, const control::TrainingSaved& saved);
 
  private:
   void Add(int64_t step, const std::vector<control::Metric>& metrics);
+  void AddPicture(int64_t step, const std::string& tag, const std::string& path);
   void Report(const absl::Status& status);
 
   const Options options_;

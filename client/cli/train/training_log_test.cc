@@ -55,15 +55,16 @@ TEST_F(TrainingRunLogTest, StepsEvaluationsSamplesAndCheckpointsAreLinesAndEvent
   log.OnEvaluated(1, {.losses = {1, 3}});
   const std::string png("\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x02\0\0\0\x03\x08\x02", 26);
   log.OnSample(1, 4, folder_.Write("a.png", png));
+  log.OnGrid(1, folder_ / "a.png");
   log.OnSaved(1, {.checkpoint = "out/checkpoint-1"});
   const std::string start = "{\"step\":1,\"time\":1700000000.5,";
   EXPECT_EQ(Lines(), start +
                          "\"loss\":0.5,\"grad_norm\":2.0,\"lr\":0.001,\"images_per_second\":2.0,\"skipped\":0.0}\n" +
                          start + "\"validation_loss\":2.0,\"validation_loss/0\":1.0,\"validation_loss/1\":3.0}\n" +
-                         start + "\"event\":\"sample " + (folder_ / "a.png") + "\"}\n" + start +
-                         "\"event\":\"saved out/checkpoint-1\"}\n");
-  for (const std::string& part :
-       {std::string("grad_norm"), std::string("validation_loss/1"), std::string("samples/4"), png}) {
+                         start + "\"event\":\"sample " + (folder_ / "a.png") + "\"}\n" + start + "\"event\":\"grid " +
+                         (folder_ / "a.png") + "\"}\n" + start + "\"event\":\"saved out/checkpoint-1\"}\n");
+  for (const std::string& part : {std::string("grad_norm"), std::string("validation_loss/1"), std::string("samples/4"),
+                                  std::string("grid"), png}) {
     EXPECT_NE(Events().find(part), std::string::npos) << part;
   }
   EXPECT_THAT(warnings_, IsEmpty());

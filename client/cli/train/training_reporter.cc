@@ -106,9 +106,13 @@ void TrainingReporter::OnEvaluated(int64_t step, const control::TrainingEvaluate
   Say(absl::StrFormat("step %d: loss at fixed timesteps %.4f", step, Mean(evaluated.losses)));
 }
 
-void TrainingReporter::OnSample(int64_t step, const std::string& path) {
+void TrainingReporter::OnSample(int64_t step, const std::string& path) { OnPicture("sample", step, path); }
+
+void TrainingReporter::OnGrid(int64_t step, const std::string& path) { OnPicture("grid", step, path); }
+
+void TrainingReporter::OnPicture(const char* event, int64_t step, const std::string& path) {
   if (options_.json) {
-    PrintJsonLine({{"event", "sample"}, {"step", step}, {"path", JsonText(path)}});
+    PrintJsonLine({{"event", event}, {"step", step}, {"path", JsonText(path)}});
   } else {
     Say(path);
   }

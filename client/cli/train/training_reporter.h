@@ -28,10 +28,12 @@ class TrainingReporter {
   void OnTrained(const control::Trained& trained);
   void OnEvaluated(int64_t step, const control::TrainingEvaluated& evaluated);
   void OnSample(int64_t step, const std::string& path);
+  void OnGrid(int64_t step, const std::string& path);
   void OnSaved(int64_t step, const control::TrainingSaved& saved);
   void OnDone(int64_t step, double seconds, uint64_t peak_memory_bytes);
 
  private:
+  void OnPicture(const char* event, int64_t step, const std::string& path);
   void Draw(const std::string& line);  // over the line before, where standard error is a terminal
   void Clear();
   void Say(const std::string& line);

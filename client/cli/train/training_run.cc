@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "client/cli/models/model_location.h"
+#include "client/cli/output/contact_sheet.h"
 #include "client/cli/output/output_files.h"
 #include "client/cli/output/reporter.h"
 #include "client/cli/train/training_log.h"
@@ -190,24 +192,48 @@ class TrainingRun {
     ASSIGN_OR_RETURN(const control::TrainingEvaluated evaluated, Explained(session_->group().EvaluateTraining()));
     progress.OnEvaluated(step, evaluated);
     log_->OnEvaluated(step, evaluated);
+    std::optional<ContactSheet> grid;
     for (size_t i = 0; i < samples.size(); ++i) {
       ASSIGN_OR_RETURN(const WorkerSession::Picture picture, At(Stage::kJob, session_->MakeImage(samples[i], {})));
       ASSIGN_OR_RETURN(const std::string text, server::FormatParameters(server::MetadataOf(
                                                    samples[i], picture.started.sampler, ModelName(load_.model),
                                                    description_, load_, session_->group().layout())));
-      const std::string path =
-          absl::StrCat(config_.output, "/samples/step-", absl::Dec(step, absl::kZeroPad6), "-", i, ".png");
-      ASSIGN_OR_RETURN(const OutputFiles files, OutputFiles::Create(path, /*overwrite=*/true));
-      // A sample that cannot be written ends no run.
-      const absl::StatusOr<OutputFiles::Written> written = files.Write(path, picture.image, text);
-      if (written.ok()) {
-        progress.OnSample(step, written->path);
-        log_->OnSample(step, i, written->path);
-      } else {
-        reporter_->OnWarning(absl::StrCat("no sample: ", std::string(written.status().message())));
+      if (!grid) {
+        grid =
+            ContactSheet::Square(static_cast<int>(samples.size()), std::max(picture.image.width, picture.image.height));
       }
+      grid->Put(static_cast<int>(i), picture.image);
+      const std::optional<std::string> path = WritePicture(absl::StrCat(SamplesOf(step), "-", i), picture.image, text);
+      if (!path) continue;
+      progress.OnSample(step, *path);
+      log_->OnSample(step, i, *path);
+    }
+    if (!grid) return absl::OkStatus();
+    if (const std::optional<std::string> path = WritePicture(SamplesOf(step), grid->image(), "")) {
+      progress.OnGrid(step, *path);
+      log_->OnGrid(step, *path);
     }
     return absl::OkStatus();
+  }
+
+  // What the names of a step's pictures begin with.
+  std::string SamplesOf(int64_t step) const {
+    return absl::StrCat(config_.output, "/samples/step-", absl::Dec(step, absl::kZeroPad6));
+  }
+
+  // The file's path. A picture that cannot be written ends no run.
+  std::optional<std::string> WritePicture(const std::string& name, const control::Image& image,
+                                          const std::string& parameters) {
+    const std::string path = absl::StrCat(name, ".png");
+    const absl::StatusOr<OutputFiles> files = OutputFiles::Create(path, /*overwrite=*/true);
+    absl::Status status = files.status();
+    if (files.ok()) {
+      absl::StatusOr<OutputFiles::Written> written = files->Write(path, image, parameters);
+      if (written.ok()) return std::move(written->path);
+      status = written.status();
+    }
+    reporter_->OnWarning(absl::StrCat("no sample: ", std::string(status.message())));
+    return std::nullopt;
   }
 
   absl::Status Save(int64_t step, bool exports, TrainingReporter& progress) {
