@@ -53,6 +53,10 @@ absl::Status CheckSupported(const control::TrainConfig& config) {
   return absl::OkStatus();
 }
 
+// Where a checkpoint's step is told to the other ranks.
+constexpr int64_t kNoneWhole = -1;
+constexpr int64_t kNone = -2;
+
 // A new run must not mix its checkpoints with those of another one.
 absl::Status CheckNew(const std::string& output) {
   std::error_code error;
@@ -326,9 +330,11 @@ std::vector<Piece> Trainer::Pieces() const {
 
 absl::StatusOr<std::string> Trainer::FindLatest() {
   parallel::Communicator& all = model_.groups.all;
-  const at::Tensor step = at::full({1}, -1, at::kLong);
+  const at::Tensor step = at::full({1}, kNoneWhole, at::kLong);
   absl::Status status = absl::AbortedError("rank 0 found no checkpoint");
-  if (all.rank() == 0) {
+  if (all.rank() == 0 && CheckNew(config_.output).ok()) {
+    step.fill_(kNone);
+  } else if (all.rank() == 0) {
     const absl::StatusOr<FoundCheckpoint> found = LatestWhole(config_.output);
     status = found.status();
     if (found.ok()) {
@@ -339,7 +345,8 @@ absl::StatusOr<std::string> Trainer::FindLatest() {
     }
   }
   all.Broadcast(step, 0);
-  if (step.item<int64_t>() < 0) return status;
+  if (step.item<int64_t>() == kNone) return "";
+  if (step.item<int64_t>() == kNoneWhole) return status;
   return absl::StrCat(config_.output, "/", CheckpointName(step.item<int64_t>()));
 }
 
@@ -347,6 +354,10 @@ absl::Status Trainer::Resume(const std::string& checkpoint) {
   resumed_from_ = checkpoint;
   if (checkpoint == kLatest) {
     ASSIGN_OR_RETURN(resumed_from_, FindLatest());
+    if (resumed_from_.empty()) {
+      warnings_.push_back(absl::StrCat("there is no checkpoint yet in ", config_.output, ": a new run begins"));
+      return absl::OkStatus();
+    }
   }
   ASSIGN_OR_RETURN(const CheckpointIndex index, ReadIndex(resumed_from_));
   ASSIGN_OR_RETURN(const int64_t optimizer_step, ReadState(index.state, resumed_from_));

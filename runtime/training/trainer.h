@@ -68,8 +68,10 @@ class Trainer final {
   // Of the names of what is trained in checkpoints.
   const char* WeightPrefix() const { return trains_adapter() ? "adapter." : "transformer."; }
 
-  // Goes on from that folder, or from the newest whole checkpoint of the run.
+  // Goes on from that folder, or from the newest whole checkpoint of the run; where "latest" finds no checkpoint at
+  // all, a new run begins.
   absl::Status Resume(const std::string& checkpoint);
+  // Empty where there is none.
   absl::StatusOr<std::string> FindLatest();
   // What a checkpoint says of itself, in whose tensors it is not; and the tensors.
   std::string StateJson() const;

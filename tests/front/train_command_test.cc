@@ -188,6 +188,29 @@ TEST_F(TrainCommandTest, ARunGoesOnOnAnotherTopology) {
   ExpectNear(last.Losses(), {whole.Losses().back()}, 1e-9);
 }
 
+// As a Job starts and restarts it.
+TEST_F(TrainCommandTest, OneCommandLineBeginsGoesOnAndExportsWhatIsMissing) {
+  const Finished first = Train(Config("run", 2), {"--resume=latest"});
+  ASSERT_EQ(first.exit_code, 0) << ErrorOf(first);
+  EXPECT_EQ(first.Of("training").front().at("step").to_number<int>(), 0);
+  ASSERT_EQ(first.Of("warning").size(), 1u);
+  EXPECT_THAT(std::string(first.Of("warning").front().at("message").as_string()), HasSubstr("no checkpoint yet"));
+  EXPECT_EQ(Weights(first), Weights(Train(Config("other", 2))));
+  // Killed between its last checkpoint and what is made of it.
+  const std::string weights = Weights(first);
+  fs::remove_all(first.Path("exported"));
+  const Finished second = Train(Config("run", 2), {"--resume=latest"});
+  ASSERT_EQ(second.exit_code, 0) << ErrorOf(second);
+  EXPECT_TRUE(second.Losses().empty());
+  EXPECT_EQ(second.Path("exported"), first.Path("exported"));
+  EXPECT_EQ(Weights(second), weights);
+  // None of several checkpoints whole: that is no new run.
+  fs::resize_file(first.Path("checkpoint") + "/rank-00000-of-00001.safetensors", 7);
+  const Finished third = Train(Config("run", 3), {"--resume=latest"});
+  EXPECT_NE(third.exit_code, 0);
+  EXPECT_THAT(ErrorOf(third), HasSubstr("no whole checkpoint"));
+}
+
 TEST_F(TrainCommandTest, AnInterruptedRunWritesACheckpointAndGoesOn) {
   const Finished whole = Train(Config("whole", 5));
   const std::string config = Config("parts", 100000);
@@ -230,26 +253,14 @@ TEST_F(TrainCommandTest, AKilledRankEndsTheRunAndTheLastCheckpointGoesOn) {
 TEST_F(TrainCommandTest, ARunThatIsKilledAndResumedEqualsOneThatIsNot) {
   const std::string often = "save:\n  save_every: 1\n  max_step_saves_to_keep: 2\n";
   const std::string config = Config("parts", 8, often);
-  std::vector<std::string> arguments = {"train", config, "--json", "--threads=2"};
   for (const char* moment : {"\"trained\",\"step\":1,", "\"trained\",\"step\":3,", "\"saved\",\"step\":5,"}) {
-    const std::unique_ptr<ChildProcess> child = Start(arguments);
+    const std::unique_ptr<ChildProcess> child = Start({"train", config, "--json", "--threads=2", "--resume=latest"});
     ASSERT_TRUE(child->WaitForOutput(moment)) << moment << ": " << child->errors();
     const std::vector<pid_t> workers = ProcessesWith(TESSERA_WORKER_EXECUTABLE, "XDG_RUNTIME_DIR", folder());
     child->Signal(SIGKILL);
     for (const pid_t worker : workers) kill(worker, SIGKILL);
     EXPECT_EQ(child->Wait(), 1000 + SIGKILL);
     for (const pid_t worker : workers) ASSERT_TRUE(WaitUntilGone(worker));
-    if (moment != std::string("\"trained\",\"step\":1,")) continue;
-    // Killed before or within its first checkpoint: there may be none yet.
-    std::error_code error;
-    if (fs::exists(folder() + "/parts/checkpoint-1", error)) {
-      arguments.push_back("--resume=latest");
-      continue;
-    }
-    const Finished first = Train(Config("parts", 1, often));
-    ASSERT_EQ(first.exit_code, 0) << ErrorOf(first);
-    Config("parts", 8, often);
-    arguments.push_back("--resume=latest");
   }
   const Finished last = Train(config, {"--resume=latest"});
   ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
@@ -276,8 +287,9 @@ TEST_F(TrainCommandTest, ADamagedCheckpointIsPassedOver) {
 }
 
 TEST_F(TrainCommandTest, WhatWasTrainedIsServedAndSamplesAreMade) {
-  const Finished finished = Train(Config(
-      "run", 2, "sample:\n  sample_every: 2\n  prompts: [a red house, a tree]\n  steps: 2\n  width: 64\n  height: 64\n"));
+  const Finished finished = Train(
+      Config("run", 2,
+             "sample:\n  sample_every: 2\n  prompts: [a red house, a tree]\n  steps: 2\n  width: 64\n  height: 64\n"));
   ASSERT_EQ(finished.exit_code, 0) << ErrorOf(finished);
   ASSERT_EQ(finished.Of("sample").size(), 2u);
   ASSERT_EQ(finished.Of("grid").size(), 1u);

@@ -72,16 +72,18 @@ class TrainingRun {
          .images_of_a_step = config_.train.batch_size * config_.train.gradient_accumulation_steps},
         *reporter_);
     progress.OnStarted(started, loaded.seconds);
-    if (started.step >= config_.train.steps) {
+    // A run may have ended between its last checkpoint and what is made of it.
+    const bool trained = started.step == config_.train.steps;
+    if (started.step > config_.train.steps || (trained && IsExported(started.step))) {
       return absl::InvalidArgumentError(absl::StrCat("train.steps is ", config_.train.steps,
                                                      ", and the checkpoint has ", started.step,
                                                      " steps already; raise train.steps"));
     }
-    RETURN_IF_ERROR(Prepare(progress));
+    if (!trained) RETURN_IF_ERROR(Prepare(progress));
     OpenLog(started.step);
     ASSIGN_OR_RETURN(const int64_t step, Train(started.step, samples, progress));
     const bool complete = step == config_.train.steps;
-    if (step > started.step) RETURN_IF_ERROR(Save(step, complete, progress));
+    if (step > started.step || trained) RETURN_IF_ERROR(Save(step, complete, progress));
     const uint64_t peak_memory_bytes = session_->PeakMemoryBytes();
     RETURN_IF_ERROR(At(Stage::kJob, session_->Close()));
     progress.OnDone(step, absl::ToDoubleSeconds(base::SteadyNow() - begin), peak_memory_bytes);
@@ -184,6 +186,14 @@ class TrainingRun {
                              .images_of_a_step = config_.train.batch_size * config_.train.gradient_accumulation_steps,
                              .warn = [this](const std::string& warning) { reporter_->OnWarning(warning); },
                              .now = [] { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); }});
+  }
+
+  // Whether what was trained lies there already as it is served.
+  bool IsExported(int64_t step) const {
+    const bool lora = config_.network.type == control::NetworkType::kLora;
+    std::error_code error;
+    return std::filesystem::exists(
+        absl::StrCat(config_.output, lora ? "/adapter-" : "/model-", step, lora ? ".safetensors" : ""), error);
   }
 
   static bool IsDue(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
