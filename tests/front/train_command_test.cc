@@ -10,24 +10,30 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "server/image/image_file.h"
 #include "tests/front/child_process.h"
+#include "tests/support/fault_runs.h"
 #include "tests/support/test_folder.h"
+#include "tests/support/wait_until.h"
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Finished {
   int exit_code = 0;
@@ -271,6 +277,115 @@ TEST_F(TrainCommandTest, ARunThatIsKilledAndResumedEqualsOneThatIsNot) {
     EXPECT_FALSE(entry.path().filename().string().starts_with(".checkpoint-")) << entry.path();
   }
 }
+
+// What a run of random kills did, which a failure is told with.
+struct Kills {
+  int starting = 0, stepping = 0, saving = 0;  // where the processes were
+  std::string told;
+};
+
+class TrainingKillsTest : public TrainCommandTest, public testing::WithParamInterface<int> {
+ protected:
+  static constexpr char kSettings[] =
+      "  ema_decay: 0.9\nparallelism:\n  data: 2\n  zero: 1\nsave:\n  save_every: 1\n  max_step_saves_to_keep: 2\n";
+
+  std::vector<pid_t> Workers() const { return ProcessesWith(TESSERA_WORKER_EXECUTABLE, "XDG_RUNTIME_DIR", folder()); }
+
+  std::vector<std::string> EntriesOf(const std::string& output, const std::string& prefix) const {
+    std::vector<std::string> names;
+    std::error_code none_yet;
+    for (const auto& entry : fs::directory_iterator(absl::StrCat(folder(), "/", output), none_yet)) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with(prefix)) names.push_back(name);
+    }
+    return names;
+  }
+
+  int NewestStep(const std::string& output) const {
+    int newest = 0;
+    for (const std::string& name : EntriesOf(output, "checkpoint-")) {
+      newest = std::max(newest, std::stoi(name.substr(std::string("checkpoint-").size())));
+    }
+    return newest;
+  }
+
+  // Starts or goes on, kills one process or all at a moment that `random` draws, and waits until none is left.
+  void RunAndKill(const std::string& config, std::mt19937_64& random, Kills& kills) const {
+    const auto draw = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
+    // A run takes a while until its first step; a step and its checkpoint take some ten milliseconds.
+    const int steps = draw(0, 3), microseconds = draw(0, steps == 0 ? 400'000 : 40'000), victim = draw(0, 3);
+    const int first = NewestStep("parts") + 1;
+    const std::unique_ptr<ChildProcess> child = Start({"train", config, "--json", "--threads=2", "--resume=latest"});
+    if (steps > 0) {
+      ASSERT_TRUE(child->WaitForOutput(absl::StrCat("\"trained\",\"step\":", first + steps - 1, ",")))
+          << child->output() << child->errors();
+    }
+    absl::SleepFor(absl::Microseconds(microseconds));
+    const std::vector<pid_t> workers = Workers();
+    const bool one_rank = victim < 2 && !workers.empty();
+    if (one_rank) {
+      kill(workers[static_cast<size_t>(victim) % workers.size()], SIGKILL);
+    } else {
+      child->Signal(SIGKILL);
+      for (const pid_t worker : victim == 2 ? std::vector<pid_t>() : workers) kill(worker, SIGKILL);
+    }
+    const int code = child->Wait();
+    EXPECT_EQ(code, one_rank ? 6 : 1000 + SIGKILL) << child->output() << child->errors();
+    ASSERT_TRUE(WaitUntil("the workers' end", [&] { return Workers().empty(); }));
+    const bool started = child->output().find("\"event\":\"trained\"") != std::string::npos;
+    const bool saving = !EntriesOf("parts", ".checkpoint-").empty();
+    ++(saving ? kills.saving : started ? kills.stepping : kills.starting);
+    absl::StrAppend(&kills.told, steps, " steps and ", microseconds, " us, then ",
+                    one_rank      ? "a rank"
+                    : victim == 2 ? "the command"
+                                  : "everything",
+                    saving ? ", within saving" : "", "; the newest checkpoint is of step ", NewestStep("parts"), "\n");
+  }
+
+  // The numbers of each step, in order; a step that is there twice or not at all fails the test.
+  std::vector<std::string> LoggedSteps(const std::string& output) const {
+    std::vector<std::string> steps;
+    for (absl::string_view line :
+         absl::StrSplit(Bytes(absl::StrCat(folder(), "/", output, "/log.jsonl")), '\n', absl::SkipEmpty())) {
+      const boost::json::object entry = boost::json::parse(std::string(line)).as_object();
+      if (!entry.contains("loss")) continue;
+      steps.push_back(absl::StrCat(boost::json::serialize(entry.at("step")), " ",
+                                   boost::json::serialize(entry.at("loss")), " ",
+                                   boost::json::serialize(entry.at("grad_norm"))));
+    }
+    return steps;
+  }
+};
+
+// Ranks, the command or everything killed at random moments, again and again; scripts/kill-training.sh for more.
+TEST_P(TrainingKillsTest, ARunKilledAtRandomMomentsEqualsOneThatIsNot) {
+  std::mt19937_64 random(static_cast<uint64_t>(GetParam()));
+  const int count = FaultKills(8, 30);
+  Kills kills;
+  for (int i = 0; i < count && !HasFailure(); ++i) RunAndKill(Config("parts", 100000, kSettings), random, kills);
+  std::cout << "seed " << GetParam() << ": " << count << " kills, " << kills.starting << " before the first step, "
+            << kills.stepping << " between checkpoints, " << kills.saving << " within saving\n";
+  SCOPED_TRACE(kills.told);
+  ASSERT_FALSE(HasFailure());
+  const int steps = NewestStep("parts") + 2;
+  const Finished last = Train(Config("parts", steps, kSettings), {"--resume=latest"});
+  ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
+  for (const boost::json::object& warning : last.Of("warning")) {
+    EXPECT_THAT(std::string(warning.at("message").as_string()), Not(HasSubstr("not whole")));
+  }
+  const Finished undisturbed = Train(Config("undisturbed", steps, kSettings));
+  ASSERT_EQ(undisturbed.exit_code, 0) << ErrorOf(undisturbed);
+  ASSERT_FALSE(Weights(undisturbed).empty());
+  EXPECT_EQ(Weights(last), Weights(undisturbed));
+  for (const char* file : {"/rank-00000-of-00002.safetensors", "/rank-00001-of-00002.safetensors"}) {
+    EXPECT_EQ(Bytes(last.Path("checkpoint") + file), Bytes(undisturbed.Path("checkpoint") + file)) << file;
+  }
+  EXPECT_EQ(LoggedSteps("parts").size(), static_cast<size_t>(steps));
+  EXPECT_EQ(LoggedSteps("parts"), LoggedSteps("undisturbed"));
+  EXPECT_THAT(EntriesOf("parts", "."), testing::IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Random, TrainingKillsTest, testing::ValuesIn(FaultSeeds()), kSeedName);
 
 TEST_F(TrainCommandTest, ADamagedCheckpointIsPassedOver) {
   const std::string often = "save:\n  save_every: 1\n";
